@@ -1,0 +1,35 @@
+//! The seam between the house and what answers: handlers that run on pool threads (`Handler`), and
+//! `files` that answers on a driver.
+//!
+//! A handler sees an exchange and an outlet; it never sees a socket.
+
+pub mod files;
+
+use crate::delivery::Outlet;
+use crate::exchange::Exchange;
+use crate::fault::Fault;
+use crate::pool::Seat;
+
+/// Something that answers exchanges on pool threads.
+pub trait Handler: Send + Sync + 'static {
+    /// The life of one pool thread: take exchanges from the seat until it gives none.
+    ///
+    /// ```ignore
+    /// while let Some(exchange) = seat.next_now().or_else(|| seat.next()) {
+    ///     seat.attend(exchange, |exchange, outlet| answer(exchange, outlet));
+    /// }
+    /// ```
+    fn work(&self, seat: &mut Seat);
+}
+
+/// A handler without state of its own per thread.
+impl<F> Handler for F
+where
+    F: Fn(&mut Exchange, &mut Outlet<'_>) -> Result<(), Fault> + Send + Sync + 'static,
+{
+    fn work(&self, seat: &mut Seat) {
+        while let Some(exchange) = seat.next() {
+            seat.attend(exchange, self);
+        }
+    }
+}

@@ -1,0 +1,69 @@
+//! A reply as a value: status, header lines, and a body made of buffers and file spans.
+//!
+//! Given by inline handlers and refusals, taken by delivery. Knows no socket.
+
+use std::fs::File;
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+/// A complete reply.
+#[derive(Clone, Debug)]
+pub struct Reply {
+    /// Status code.
+    pub status: u16,
+    /// Finished header lines, each `Name: value\r\n`, with `Content-Length` and without `Date`, `Server`,
+    /// `Connection` and the empty line.
+    pub lines: Bytes,
+    /// Body.
+    pub body: ReplyBody,
+}
+
+/// Body of a complete reply.
+#[derive(Clone, Debug, Default)]
+pub enum ReplyBody {
+    /// Nothing.
+    #[default]
+    Empty,
+    /// One part, the usual case: no list is allocated.
+    One(Part),
+    /// Parts in order, such as those of a multipart range reply.
+    Many(Vec<Part>),
+}
+
+/// A piece of a body that is sent without being copied.
+#[derive(Clone, Debug)]
+pub enum Part {
+    /// Bytes in memory.
+    Memory(Bytes),
+    /// `bytes` bytes of a file from `offset`.
+    File {
+        /// The file; its cursor is not used.
+        file: Arc<File>,
+        /// First byte.
+        offset: u64,
+        /// Number of bytes.
+        bytes: u64,
+    },
+}
+
+impl Part {
+    /// Length in bytes.
+    pub fn bytes(&self) -> u64 {
+        match self {
+            Part::Memory(data) => data.len() as u64,
+            Part::File { bytes, .. } => *bytes,
+        }
+    }
+}
+
+impl ReplyBody {
+    /// Length in bytes.
+    pub fn bytes(&self) -> u64 {
+        match self {
+            ReplyBody::Empty => 0,
+            ReplyBody::One(part) => part.bytes(),
+            ReplyBody::Many(parts) => parts.iter().map(Part::bytes).sum(),
+        }
+    }
+}

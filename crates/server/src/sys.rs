@@ -1,0 +1,21 @@
+//! The few system calls that no crate wraps safely. The only room of this crate with `unsafe`.
+
+use std::io;
+use std::mem::size_of;
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+/// Asks the kernel to report a connection only once it has sent something, or after `secs` seconds.
+pub(crate) fn set_defer_accept(listener: BorrowedFd<'_>, secs: u32) -> io::Result<()> {
+    let value = libc::c_int::try_from(secs).unwrap_or(libc::c_int::MAX);
+    // SAFETY: the descriptor is open for the borrow, and the option value is a live int of the size given.
+    let result = unsafe {
+        libc::setsockopt(
+            listener.as_raw_fd(),
+            libc::IPPROTO_TCP,
+            libc::TCP_DEFER_ACCEPT,
+            (&raw const value).cast(),
+            size_of::<libc::c_int>() as libc::socklen_t,
+        )
+    };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
