@@ -1,0 +1,24 @@
+# The two commands are `make demo` and `make test`; tools/ holds what they do.
+.PHONY: help demo test bench docs freethreaded
+
+help:
+	@echo 'make demo          build and serve examples/bookshop (PORT=8000)'
+	@echo 'make test          everything: Rust, loom, fuzz smoke, the wheel under pytest'
+	@echo 'make bench         against nginx, granian, gunicorn and bjoern (ARGS="--only wsgi")'
+	@echo 'make docs          write the generated reference pages'
+	@echo 'make freethreaded  build a free-threaded CPython for the tests, once'
+
+demo:
+	@tools/demo.sh
+
+test:
+	@tools/test.sh $(ARGS)
+
+bench:
+	@tools/bench.sh $(ARGS)
+
+docs:
+	cargo run -q -p xtask -- docs
+
+freethreaded:
+	@tools/freethreaded.sh

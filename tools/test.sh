@@ -1,0 +1,102 @@
+#!/bin/sh
+# `make test`: every test there is, each step under its own heading, one verdict on the last line.
+#
+# Takes names of steps as arguments (default: all of them, in the order below) and
+#   MILEPOST_FREETHREADED=build   build the free-threaded interpreter if it is not at hand
+#   MILEPOST_WHEEL_PROFILE        cargo profile of the wheel under test (default quick)
+# Gives exit 0 when all steps passed, 1 when one did not, 2 when something is missing. A failed step
+# does not hide what the later ones would say.
+set -u
+. "$(dirname "$0")/common.sh"
+cd "$root" || exit 2
+
+steps=${*:-fmt clippy rust tidy loom fuzz wheel stubtest pytest freethreaded}
+began=$(date +%s)
+failed=
+skipped=
+
+fmt() { cargo fmt --all --check; }
+
+clippy() { cargo clippy --workspace --all-targets --locked -- -D warnings; }
+
+rust() { cargo test --workspace --locked; }
+
+tidy() { cargo run -q --locked -p xtask -- tidy; }
+
+# A model test explores every interleaving; built by itself because `--cfg loom` changes every crate.
+loom() {
+    RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-$root/target}/loom" \
+        cargo test --locked --profile quick -p milepost-server --lib loom
+}
+
+fuzz() { sh fuzz/smoke.sh; }
+
+# build_wheel VENV
+build_wheel() {
+    MATURIN_PEP517_ARGS="--locked --profile ${MILEPOST_WHEEL_PROFILE:-quick}" \
+        "$1/bin/python" -m pip install -q --no-deps --force-reinstall "$root"
+}
+
+# The tests must see the wheel as its users do, never the folder python/ of the checkout.
+from_elsewhere() { (cd / && "$@"); }
+
+wheel() { build_wheel "$venv"; }
+
+stubtest() {
+    # A type checker of its own: what it depends on must not be on the path of the tests.
+    checker=$(venv stubtest "$PYTHON" "$root/tests/requirements-stubtest.txt") || return 1
+    site=$("$venv/bin/python" -c 'import sysconfig; print(sysconfig.get_paths()["platlib"])') || return 1
+    (cd "$cache" && PYTHONPATH=$site MYPYPATH=$site "$checker/bin/python" -m mypy.stubtest milepost._milepost) &&
+        (cd "$cache" && MYPYPATH=$site "$checker/bin/python" -m mypy --strict -p milepost)
+}
+
+pytest() { from_elsewhere "$venv/bin/python" -m pytest -c "$root/pyproject.toml" "$root/tests"; }
+
+freethreaded() {
+    if [ "${MILEPOST_FREETHREADED:-}" = build ]; then
+        interpreter=$(sh tools/freethreaded.sh) || return 1
+    elif ! interpreter=$(sh tools/freethreaded.sh --at-hand); then
+        echo 'free-threaded: not at hand, skipped (make freethreaded builds it)'
+        skipped="$skipped freethreaded"
+        return 0
+    fi
+    ft_venv=$(venv test-freethreaded "$interpreter" "$root/tests/requirements-freethreaded.txt") || return 1
+    build_wheel "$ft_venv" &&
+        from_elsewhere "$ft_venv/bin/python" -m pytest -c "$root/pyproject.toml" "$root/tests" \
+            -m 'not frameworks'
+}
+
+# crates/python links libpython for its own tests; the loader must find the one of this interpreter.
+point_at_python() {
+    venv=$(venv test "$PYTHON" "$root/tests/requirements.txt") || exit 2
+    export PYO3_PYTHON="$venv/bin/python"
+    libdir=$("$PYTHON" -c 'import sysconfig; print(sysconfig.get_config_var("LIBDIR") or "")')
+    [ -z "$libdir" ] || export LD_LIBRARY_PATH="$libdir${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
+}
+
+run_step() {
+    step_began=$(date +%s)
+    echo
+    echo "== $1"
+    if "$1"; then verdict=passed; else verdict=FAILED; failed="$failed $1"; fi
+    echo "== $1: $verdict after $(($(date +%s) - step_began)) s"
+}
+
+need_toolchains
+for tool in fmt clippy; do
+    cargo "$tool" --version >/dev/null 2>&1 || {
+        say "missing: cargo $tool"
+        say "hint: rustup component add rustfmt clippy"
+        exit 2
+    }
+done
+point_at_python
+for step in $steps; do run_step "$step"; done
+
+echo
+took="$((($(date +%s) - began) / 60)) min $((($(date +%s) - began) % 60)) s"
+if [ -n "$failed" ]; then
+    echo "milepost: FAILED:$failed (of: $(echo $steps)) after $took"
+    exit 1
+fi
+echo "milepost: passed: $(echo $steps)${skipped:+ (skipped:$skipped)} in $took"
