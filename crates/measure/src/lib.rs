@@ -1,0 +1,20 @@
+//! What was measured, and how it is written down: phases, clock, histograms, the record of an exchange.
+//!
+//! Takes stamps and plain values, gives durations, quantiles, bytes and text. It must not do I/O,
+//! start threads, or use another crate of this house; the only thing that it shares are the
+//! atomics of [`Histogram`]. Whoever wants the time passes it in, except through [`RealClock`].
+
+#![forbid(unsafe_code)]
+
+mod clock;
+mod histogram;
+mod phases;
+mod record;
+mod text;
+pub mod timing;
+
+pub use clock::{Clock, Nanos, RealClock, Stamp, VirtualClock, now};
+pub use histogram::{Histogram, PhaseHistograms, Snapshot};
+pub use phases::{Phases, Spans};
+pub use record::{Ending, Record};
+pub use text::{Form, Writer};

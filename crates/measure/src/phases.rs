@@ -1,0 +1,186 @@
+//! The five stamps of an exchange and the phases between them.
+//!
+//! Takes stamps as the rooms set them, in any state of completeness; gives durations that always
+//! add up. It must not read a clock.
+//!
+//! ```text
+//! arrived ──accept──► queued ──queue──► started ──run──► replied ──deliver──► delivered
+//!    └───────────────────────────────── total ─────────────────────────────────┘
+//! ```
+
+use crate::{Nanos, Stamp};
+
+/// When an exchange passed each point of its way; [`Stamp::ZERO`] where it has not been yet.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Phases {
+    /// Accept of the connection for its first exchange, first byte for each later one.
+    pub arrived: Stamp,
+    /// Complete, handed to the pool or begun inline.
+    pub queued: Stamp,
+    /// A pool thread took it; equal to `queued` for an inline reply.
+    pub started: Stamp,
+    /// The handler handed over its reply, or was done with a streamed one.
+    pub replied: Stamp,
+    /// The last byte was taken by the kernel, or the client is gone.
+    pub delivered: Stamp,
+    /// The part of the run that a Python thread spent waiting to attach to the interpreter.
+    pub gil: Nanos,
+}
+
+/// How long each phase took. `accept + queue + run + deliver == total`, always.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Spans {
+    /// From `arrived` to `queued`.
+    pub accept: Nanos,
+    /// From `queued` to `started`.
+    pub queue: Nanos,
+    /// From `started` to `replied`; contains `gil`.
+    pub run: Nanos,
+    /// From `replied` to `delivered`.
+    pub deliver: Nanos,
+    /// From `arrived` to the last stamp that passed.
+    pub total: Nanos,
+    /// The part of `run` spent waiting for the interpreter.
+    pub gil: Nanos,
+}
+
+impl Phases {
+    /// The durations between the stamps.
+    ///
+    /// A phase that was never reached, or whose stamp is earlier than the one before, counts zero,
+    /// and the next phase begins where the last reached one ended. Without `arrived` the way begins
+    /// at the first stamp there is. A room that answers an exchange by itself must therefore set
+    /// every stamp that it passes, or the time goes to the next phase that has one.
+    pub fn spans(&self) -> Spans {
+        let start = self.first();
+        let queued = start.max(self.queued);
+        let started = queued.max(self.started);
+        let replied = started.max(self.replied);
+        let delivered = replied.max(self.delivered);
+        Spans {
+            accept: queued.since(start),
+            queue: started.since(queued),
+            run: replied.since(started),
+            deliver: delivered.since(replied),
+            total: delivered.since(start),
+            gil: self.gil,
+        }
+    }
+
+    fn first(&self) -> Stamp {
+        let way = [
+            self.arrived,
+            self.queued,
+            self.started,
+            self.replied,
+            self.delivered,
+        ];
+        way.into_iter()
+            .find(|&stamp| stamp != Stamp::ZERO)
+            .unwrap_or(Stamp::ZERO)
+    }
+}
+
+/// Phases in whole microseconds that still add up to the total.
+///
+/// Each point's distance from `arrived` is truncated, not each phase: truncated phases would lose up
+/// to 3 µs against a truncated total, and a reader of the log would see a sum that is wrong.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct WholeMicros {
+    pub(crate) accept: u64,
+    pub(crate) queue: u64,
+    pub(crate) run: u64,
+    pub(crate) deliver: u64,
+    pub(crate) total: u64,
+}
+
+impl WholeMicros {
+    pub(crate) fn of(spans: &Spans) -> WholeMicros {
+        let queued_ns = spans.accept.0;
+        let started_ns = queued_ns.saturating_add(spans.queue.0);
+        let replied_ns = started_ns.saturating_add(spans.run.0);
+        let delivered_ns = replied_ns.saturating_add(spans.deliver.0);
+        let (queued, started) = (queued_ns / 1_000, started_ns / 1_000);
+        let (replied, delivered) = (replied_ns / 1_000, delivered_ns / 1_000);
+        WholeMicros {
+            accept: queued,
+            queue: started - queued,
+            run: replied - started,
+            deliver: delivered - replied,
+            total: delivered,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn phases(stamps: [u64; 5]) -> Phases {
+        let [arrived, queued, started, replied, delivered] = stamps.map(Stamp);
+        Phases {
+            arrived,
+            queued,
+            started,
+            replied,
+            delivered,
+            gil: Nanos::ZERO,
+        }
+    }
+
+    fn check(stamps: [u64; 5], expect: [u64; 5]) {
+        let spans = phases(stamps).spans();
+        let found = [
+            spans.accept,
+            spans.queue,
+            spans.run,
+            spans.deliver,
+            spans.total,
+        ];
+        assert_eq!(found, expect.map(Nanos), "stamps {stamps:?}");
+    }
+
+    #[test]
+    fn takes_differences_and_skips_what_was_never_reached() {
+        check([10, 15, 17, 50, 60], [5, 2, 33, 10, 50]);
+        check([10, 15, 15, 50, 60], [5, 0, 35, 10, 50]);
+        // Refused at the head: only the first and the last stamp.
+        check([10, 0, 0, 0, 60], [0, 0, 0, 50, 50]);
+        // Refused by a full queue.
+        check([10, 15, 0, 20, 60], [5, 0, 5, 40, 50]);
+        // Still running.
+        check([10, 15, 17, 0, 0], [5, 2, 0, 0, 7]);
+        check([10, 0, 0, 0, 0], [0, 0, 0, 0, 0]);
+        check([0, 0, 0, 0, 0], [0, 0, 0, 0, 0]);
+        // Nobody stamped the arrival: the way begins at the first stamp there is.
+        check([0, 15, 17, 50, 60], [0, 2, 33, 10, 45]);
+        // Stamps in a wrong order never give a negative phase.
+        check([10, 15, 12, 50, 40], [5, 0, 35, 0, 40]);
+    }
+
+    #[test]
+    fn carries_the_wait_for_the_interpreter() {
+        let spans = Phases {
+            gil: Nanos(7),
+            ..phases([1, 2, 3, 4, 5])
+        }
+        .spans();
+        assert_eq!(spans.gil, Nanos(7));
+    }
+
+    proptest! {
+        #[test]
+        fn phases_add_up_to_the_total(stamps in prop::array::uniform5(0..u64::MAX)) {
+            let spans = phases(stamps).spans();
+            let sum = spans.accept.0 + spans.queue.0 + spans.run.0 + spans.deliver.0;
+            prop_assert_eq!(sum, spans.total.0);
+            let us = WholeMicros::of(&spans);
+            prop_assert_eq!(us.accept + us.queue + us.run + us.deliver, us.total);
+            prop_assert_eq!(us.total, spans.total.0 / 1_000);
+            for (whole, exact) in [(us.queue, spans.queue), (us.run, spans.run)] {
+                prop_assert!(whole.abs_diff(exact.0 / 1_000) <= 1);
+            }
+        }
+    }
+}

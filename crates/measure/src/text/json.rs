@@ -1,0 +1,69 @@
+//! A record as one JSON object (RFC 8259), keys in a fixed order.
+//!
+//! Strings that are not known are empty and numbers are always there, so that every line has the same
+//! shape; only `request_line` and `cause` come when there is one.
+
+use super::date::DateText;
+use super::digits::{push_seconds, push_u64};
+use super::escape::push_json;
+use crate::Record;
+use crate::phases::WholeMicros;
+
+/// Appends the object of `record`; `route` is the name of its route, escaped already.
+pub(super) fn object(record: &Record<'_>, date: &mut DateText, route: &[u8], out: &mut Vec<u8>) {
+    out.extend_from_slice(b"{\"time\":\"");
+    date.push_rfc3339(record.wall_arrived_ns, out);
+    out.push(b'"');
+    text(out, b",\"peer\":\"", record.peer);
+    text(out, b",\"user\":\"", record.user);
+    text(out, b",\"method\":\"", record.method);
+    text(out, b",\"target\":\"", record.target);
+    text(out, b",\"protocol\":\"", record.version);
+    number(out, b",\"status\":", u64::from(record.status));
+    number(out, b",\"bytes\":", record.body_bytes);
+    number(out, b",\"sent\":", record.sent_bytes);
+    number(out, b",\"request_bytes\":", record.request_bytes);
+    text(out, b",\"host\":\"", record.host);
+    text(out, b",\"referer\":\"", record.referer);
+    text(out, b",\"agent\":\"", record.user_agent);
+    out.extend_from_slice(b",\"route\":\"");
+    out.extend_from_slice(route);
+    out.push(b'"');
+    number(out, b",\"driver\":", u64::from(record.driver));
+    phases(record, out);
+    text(out, b",\"end\":\"", record.ending.text().as_bytes());
+    if !record.request_line.is_empty() {
+        text(out, b",\"request_line\":\"", record.request_line);
+    }
+    if !record.cause.is_empty() {
+        text(out, b",\"cause\":\"", record.cause);
+    }
+    out.push(b'}');
+}
+
+fn phases(record: &Record<'_>, out: &mut Vec<u8>) {
+    let spans = record.phases.spans();
+    let us = WholeMicros::of(&spans);
+    seconds(out, b",\"accept\":", us.accept);
+    seconds(out, b",\"queue\":", us.queue);
+    seconds(out, b",\"run\":", us.run);
+    seconds(out, b",\"deliver\":", us.deliver);
+    seconds(out, b",\"total\":", us.total);
+    seconds(out, b",\"gil\":", spans.gil.0 / 1_000);
+}
+
+fn text(out: &mut Vec<u8>, key: &[u8], value: &[u8]) {
+    out.extend_from_slice(key);
+    push_json(out, value);
+    out.push(b'"');
+}
+
+fn number(out: &mut Vec<u8>, key: &[u8], value: u64) {
+    out.extend_from_slice(key);
+    push_u64(out, value);
+}
+
+fn seconds(out: &mut Vec<u8>, key: &[u8], us: u64) {
+    out.extend_from_slice(key);
+    push_seconds(out, us);
+}
