@@ -78,7 +78,7 @@ fn text(name: &str, form: Form, record: &Record<'_>) {
 fn distributions(phases: &Phases) {
     let histogram = Histogram::new();
     report("histogram record, one value", |_| {
-        histogram.record(black_box(Nanos(123_456)))
+        histogram.record(black_box(Nanos(123_456)));
     });
     let values: Vec<u64> = (0..1_024u64)
         .map(|n| (n * 2_654_435_761) % 50_000_000)
@@ -88,7 +88,7 @@ fn distributions(phases: &Phases) {
     });
     let all = PhaseHistograms::default();
     report("all phases: spans and six records", |_| {
-        all.record(&black_box(phases).spans())
+        all.record(&black_box(phases).spans());
     });
     let mut out = Vec::with_capacity(128);
     report("server timing", |_| {
