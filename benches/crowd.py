@@ -1,0 +1,75 @@
+"""Many clients that hold connections, as a process of their own beside the measured server."""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import process
+
+PROGRAM = Path(__file__).with_name("client.py")
+READY_TIMEOUT_S = 60.0
+ANSWER_TIMEOUT_S = 10.0
+TCP_ESTABLISHED = "01"
+
+
+class CrowdFailed(Exception):
+    """The connections could not be made; the text is the client's last line."""
+
+
+@dataclass
+class Crowd:
+    """A running client process; `child.pid` is its id."""
+
+    child: subprocess.Popen[bytes]
+    output: Path
+    lines_read: int = 0
+
+    def open_count(self) -> int:
+        """How many connections the server has not closed."""
+        assert self.child.stdin is not None, "started with a pipe"
+        self.child.stdin.write(b"?\n")
+        self.child.stdin.flush()
+        return int(self.next_line(ANSWER_TIMEOUT_S).split()[1])
+
+    def next_line(self, timeout_s: float) -> str:
+        deadline_s = time.monotonic() + timeout_s
+        while time.monotonic() < deadline_s:
+            lines = self.output.read_text().split("\n")
+            if len(lines) > self.lines_read + 1:
+                self.lines_read += 1
+                return lines[self.lines_read - 1]
+            if self.child.poll() is not None:
+                break
+            time.sleep(0.02)
+        raise CrowdFailed(self.output.read_text().strip().split("\n")[-1] or "no answer in time")
+
+
+@contextlib.contextmanager
+def held(mode: str, port: int, path: str, count: int, output: Path, core: int, segment_bytes: int = 0) -> Iterator[Crowd]:
+    """`count` connections of the given mode (see client.py), closed when the block ends."""
+    output.write_bytes(b"")
+    argv = [sys.executable, str(PROGRAM), mode, str(port), path, str(count), str(segment_bytes)]
+    with process.started(process.Command(argv, output, output.parent), core) as child:
+        crowd = Crowd(child, output)
+        line = crowd.next_line(READY_TIMEOUT_S)
+        if not line.startswith("ready "):
+            raise CrowdFailed(output.read_text().strip().split("\n")[-1])
+        yield crowd
+
+
+def unsent_bytes(port: int) -> list[int]:
+    """What the kernel holds for each connection of the server at `port`: accepted from the
+    server, not yet acknowledged by the client. A slow reader with less than its whole reply
+    here still occupies the server itself."""
+    held_bytes = []
+    for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
+        _, local, _, state, queues = line.split()[:5]
+        if state == TCP_ESTABLISHED and int(local.split(":")[1], 16) == port:
+            held_bytes.append(int(queues.split(":")[0], 16))
+    return held_bytes

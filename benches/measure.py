@@ -1,0 +1,176 @@
+"""One measurement: starts a server, loads it, and gives what was seen as named numbers."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import cpu
+import crowd
+import process
+import wrk
+from peers import Place
+from scenarios import LARGE, SMALL, Kind, Row
+from toolbox import Toolbox
+
+# Repetitions of one measurement that others disturbed, before the least disturbed one counts.
+ATTEMPTS_MAX = 3
+# Slow readers are served, and memory settles, before anything is counted.
+SETTLE_S = 1.5
+# As on Ethernet: with loopback's 64 KB segments the kernel would buffer megabytes for each
+# connection, and no server would ever see a slow reader.
+SLOW_SEGMENT_BYTES = 536
+FAULTS = (process.NotReady, crowd.CrowdFailed, wrk.WrkFailed)
+
+
+@dataclass(frozen=True)
+class Ground:
+    """Where and how long: the files, the cores, the seconds."""
+
+    directory: Path
+    server_core: int
+    client_core: int
+    seconds: int
+    warm_up_s: int
+    patience_s: float
+
+    @property
+    def www(self) -> Path:
+        return self.directory / "www"
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Named numbers of one measurement; `foreign_share` is what others took of one CPU."""
+
+    values: dict[str, float]
+    foreign_share: float
+
+    @property
+    def disturbed(self) -> bool:
+        return self.foreign_share > cpu.FOREIGN_SHARE_MAX
+
+
+def lay_out(ground: Ground) -> None:
+    """Writes the files that are served."""
+    ground.www.mkdir()
+    (ground.www / SMALL[1:]).write_bytes(b"x" * 1024)
+    (ground.www / LARGE[1:]).write_bytes(b"x" * 64 * 1024)
+
+
+def first_reply(row: Row, box: Toolbox, ground: Ground) -> bytes:
+    """The raw reply of `row` to the small request. Raises NotReady."""
+    with running(row, box, ground) as server:
+        return server.reply
+
+
+def sample(row: Row, kind: Kind, box: Toolbox, ground: Ground) -> Sample:
+    """Measures `row`, again while others disturb it. Raises one of FAULTS."""
+    best: Sample | None = None
+    for _ in range(ATTEMPTS_MAX):
+        cpu.wait_quiet(ground.patience_s)
+        taken = idle(row, box, ground) if kind is Kind.IDLE else load(row, box, ground)
+        if best is None or taken.foreign_share < best.foreign_share:
+            best = taken
+        if not best.disturbed:
+            break
+    assert best is not None, "there is at least one attempt"
+    return best
+
+
+@dataclass(frozen=True)
+class Running:
+    """A server that answers: its process, its place, its first reply."""
+
+    pid: int
+    place: Place
+    reply: bytes
+
+
+@contextlib.contextmanager
+def running(row: Row, box: Toolbox, ground: Ground) -> Iterator[Running]:
+    directory = Path(tempfile.mkdtemp(prefix="server-", dir=ground.directory))
+    place = Place(process.free_port(), directory, ground.www)
+    command = row.start(box, place)
+    try:
+        with process.started(command, ground.server_core) as child:
+            reply = process.wait_ready(child, command, place.port, SMALL)
+            yield Running(child.pid, place, reply)
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def load(row: Row, box: Toolbox, ground: Ground) -> Sample:
+    with running(row, box, ground) as server, contextlib.ExitStack() as stack:
+        readers = stack.enter_context(_slow_readers(row, server, ground)) if row.slow_readers else None
+        unsent = crowd.unsent_bytes(server.place.port)
+        wrk.run(server.place.port, SMALL, row.connections, ground.warm_up_s, ground.client_core)
+        window = cpu.Window(server.pid)
+        counted = wrk.run(server.place.port, SMALL, row.connections, ground.seconds, ground.client_core)
+        usage = window.close(counted.cpu_s)
+        values = _values(counted, usage) | {"reply_bytes": float(len(server.reply))}
+        if readers:
+            values["slow_open"] = float(readers.open_count())
+            # Those whose reply the server could not yet hand to the kernel as a whole.
+            values["slow_held"] = float(sum(held < LARGE_BYTES for held in unsent))
+        return Sample(values, usage.foreign_share)
+
+
+LARGE_BYTES = 64 * 1024
+
+
+def idle(row: Row, box: Toolbox, ground: Ground) -> Sample:
+    with running(row, box, ground) as server:
+        time.sleep(SETTLE_S)
+        before_bytes = cpu.anonymous_bytes(server.pid)
+        output = server.place.directory / "clients"
+        with crowd.held("idle", server.place.port, SMALL, row.connections, output, ground.client_core) as clients:
+            time.sleep(SETTLE_S)
+            held_bytes = cpu.anonymous_bytes(server.pid) - before_bytes
+            open_count = clients.open_count()
+        time.sleep(SETTLE_S)
+        kept_bytes = cpu.anonymous_bytes(server.pid) - before_bytes
+    values = {
+        "bytes_per_connection": held_bytes / open_count if open_count == row.connections else math.nan,
+        "open": float(open_count),
+        "base_bytes": float(before_bytes),
+        "kept_per_connection": kept_bytes / row.connections,
+    }
+    return Sample(values, 0.0)
+
+
+@contextlib.contextmanager
+def _slow_readers(row: Row, server: Running, ground: Ground) -> Iterator[crowd.Crowd]:
+    output = server.place.directory / "clients"
+    with crowd.held(
+        "slow", server.place.port, LARGE, row.slow_readers, output, ground.client_core, SLOW_SEGMENT_BYTES
+    ) as readers:
+        time.sleep(SETTLE_S)
+        yield readers
+
+
+def _values(counted: wrk.Counted, usage: cpu.Usage) -> dict[str, float]:
+    none = counted.responses == 0
+    p99_us = counted.p99_us
+    # wrk leaves latencies above its timeout out of the percentiles.
+    if counted.timeouts * 99 >= counted.responses:
+        p99_us = max(p99_us, wrk.REPLY_TIMEOUT_S * 1e6)
+    return {
+        "responses": float(counted.responses),
+        "rps": counted.responses / counted.duration_s,
+        "cpu_us": math.nan if none else usage.server_s * 1e6 / counted.responses,
+        "user_share": usage.user_share,
+        "server_cpu": usage.server_s / usage.elapsed_s,
+        "wrk_cpu": counted.cpu_s / usage.elapsed_s,
+        "wrk_cpu_us": math.nan if none else counted.cpu_s * 1e6 / counted.responses,
+        "p50_us": math.inf if none else counted.p50_us,
+        "p99_us": math.inf if none else p99_us,
+        "errors": float(counted.faults + counted.refused),
+        "timeouts": float(counted.timeouts),
+    }

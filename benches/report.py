@@ -1,0 +1,225 @@
+"""The report: plain tables of medians with their range, ratios, bars, and the same as JSON.
+
+A ratio is taken within each repetition, and the median of those ratios is shown: a machine
+that slows down slows both sides of a repetition.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from measure import Sample
+from scenarios import MILEPOST, Bar, Kind, Scenario
+
+RATIOS = {"cpu_us": "cpu/req", "rps": "req/s", "p99_us": "p99", "bytes_per_connection": "bytes"}
+
+
+@dataclass
+class Results:
+    """The samples of one scenario: for each row one entry per repetition, None where it failed."""
+
+    scenario: Scenario
+    samples: dict[str, list[Sample | None]] = field(default_factory=dict)
+    failures: dict[str, str] = field(default_factory=dict)
+
+    def values(self, row: str, metric: str) -> list[float]:
+        """`metric` of each repetition; NaN where there is none."""
+        return [taken.values.get(metric, math.nan) if taken else math.nan for taken in self.samples.get(row, [])]
+
+    def ratios(self, metric: str, row: str, base: str) -> list[float]:
+        """Within each repetition, where both are numbers."""
+        pairs = zip(self.values(row, metric), self.values(base, metric), strict=False)
+        return [over / under for over, under in pairs if _is_number(over) and _is_number(under) and under > 0]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """A bar and what was measured against it; `passed` is None when it could not be measured."""
+
+    scenario: str
+    text: str
+    measured: float | None
+    passed: bool | None
+
+
+Column = tuple[str, Callable[[Results, str], str]]
+
+
+def table(results: Results) -> str:
+    """The whole text of one scenario: title, rows, failures, ratios."""
+    columns = IDLE_COLUMNS if results.scenario.kind is Kind.IDLE else LOAD_COLUMNS
+    if any(row.slow_readers for row in results.scenario.rows):
+        columns = columns + SLOW_COLUMNS
+    lines = [["server", *(title for title, _ in columns)]]
+    for row in results.samples:
+        if row not in results.failures:
+            lines.append([row, *(cell(results, row) for _, cell in columns)])
+    text = f"{results.scenario.name}: {results.scenario.title}\n" + _aligned(lines)
+    text += "".join(f"  {row}: not run: {why}\n" for row, why in results.failures.items())
+    return text + _ratio_lines(results)
+
+
+def verdicts(results: Results) -> list[Verdict]:
+    """Every bar of the scenario against its median."""
+    return [_judge(results, bar) for bar in results.scenario.bars]
+
+
+def verdict_table(found: Sequence[Verdict]) -> str:
+    marks = {True: "PASS", False: "MISS", None: "not measured"}
+    lines = [["scenario", "bar", "measured", ""]]
+    for verdict in found:
+        measured = "-" if verdict.measured is None else f"{verdict.measured:.2f}"
+        lines.append([verdict.scenario, verdict.text, measured, marks[verdict.passed]])
+    return "bars\n" + _aligned(lines, left=2)
+
+
+def write_json(path: Path, head: dict[str, object], all_results: Sequence[Results], found: Sequence[Verdict]) -> None:
+    """Everything, each repetition included; what is no number becomes null."""
+    scenarios = {
+        results.scenario.name: {
+            "rows": {
+                row: [_plain(taken) if taken else None for taken in samples]
+                for row, samples in results.samples.items()
+            },
+            "not_run": results.failures,
+        }
+        for results in all_results
+    }
+    document = {**head, "scenarios": scenarios, "bars": [asdict(verdict) for verdict in found]}
+    path.write_text(json.dumps(document, indent=1, allow_nan=False) + "\n")
+
+
+def _judge(results: Results, bar: Bar) -> Verdict:
+    limit, word = (bar.at_most, "at most") if bar.at_most is not None else (bar.at_least, "at least")
+    assert limit is not None, "a bar has one of the two limits"
+    subject = f"{RATIOS[bar.metric]} of {bar.row}" + (f" / {bar.base}" if bar.base else "")
+    text = f"{subject}: {word} {limit:g}"
+    values = results.ratios(bar.metric, bar.row, bar.base) if bar.base else results.values(bar.row, bar.metric)
+    values = [value for value in values if _is_number(value)]
+    if not values:
+        return Verdict(results.scenario.name, text, None, None)
+    middle = statistics.median(values)
+    return Verdict(results.scenario.name, text, middle, middle <= limit if bar.at_most is not None else middle >= limit)
+
+
+def _ratio_lines(results: Results) -> str:
+    present = [row for row in results.samples if row not in results.failures]
+    pairs = [(bar.row, bar.base) for bar in results.scenario.bars if bar.base]
+    if any(row.slow_readers for row in results.scenario.rows):
+        pairs = [(row, row.rsplit(" +", 1)[0]) for row in present if " +" in row]
+    elif MILEPOST in present:
+        pairs = [(MILEPOST, row) for row in present if row != MILEPOST]
+    elif present:
+        pairs = [(row, present[0]) for row in present[1:]]
+    lines = []
+    for row, base in pairs:
+        parts = [
+            f"{title} {_spread(values, '.2f')}"
+            for metric, title in RATIOS.items()
+            if (values := results.ratios(metric, row, base))
+        ]
+        if parts:
+            lines.append([f"{row} / {base}", *parts])
+    return ("ratios\n" + _aligned(lines, left=len(RATIOS) + 1)) if lines else ""
+
+
+def _spread(values: Sequence[float], form: str, scale: float = 1.0) -> str:
+    """Median and range, as `12.3 (11.9-12.8)`."""
+    numbers = sorted(value * scale for value in values if not math.isnan(value))
+    if not numbers:
+        return "-"
+    middle = statistics.median(numbers)
+    if math.isinf(middle):
+        return "no reply"
+    return f"{middle:{form}} ({numbers[0]:{form}}-{numbers[-1]:{form}})"
+
+
+def _spread_of(metric: str, form: str, scale: float = 1.0) -> Callable[[Results, str], str]:
+    return lambda results, row: _spread(results.values(row, metric), form, scale)
+
+
+def _middle_of(metric: str, form: str, scale: float = 1.0) -> Callable[[Results, str], str]:
+    def cell(results: Results, row: str) -> str:
+        numbers = [value * scale for value in results.values(row, metric) if not math.isnan(value)]
+        if not numbers:
+            return "-"
+        middle = statistics.median(numbers)
+        return "no reply" if math.isinf(middle) else f"{middle:{form}}"
+
+    return cell
+
+
+def _note(results: Results, row: str) -> str:
+    """What makes a row less than it seems."""
+    notes = []
+    disturbed = sum(1 for taken in results.samples[row] if taken and taken.disturbed)
+    if disturbed:
+        notes.append(f"{disturbed} disturbed")
+    for metric, word in (("errors", "errors"), ("timeouts", "timeouts")):
+        count = sum(value for value in results.values(row, metric) if not math.isnan(value))
+        if count:
+            notes.append(f"{count:.0f} {word}")
+    busy = [value for value in results.values(row, "server_cpu") if not math.isnan(value)]
+    if busy and statistics.median(busy) < SATURATED_SHARE:
+        notes.append("server not saturated")
+    return ", ".join(notes)
+
+
+# Below this share of its core a server has idle wake-ups and small batches, which make each
+# request dearer than it would be under full load.
+SATURATED_SHARE = 0.93
+
+LOAD_COLUMNS: tuple[Column, ...] = (
+    ("reply B", _middle_of("reply_bytes", ".0f")),
+    ("req/s", _spread_of("rps", ",.0f")),
+    ("cpu us/req", _spread_of("cpu_us", ".2f")),
+    ("user %", _middle_of("user_share", ".0f", 100)),
+    ("system %", lambda results, row: _complement(results, row)),
+    ("core %", _middle_of("server_cpu", ".0f", 100)),
+    ("wrk %", _middle_of("wrk_cpu", ".0f", 100)),
+    ("p50 ms", _middle_of("p50_us", ".2f", 1e-3)),
+    ("p99 ms", _spread_of("p99_us", ".2f", 1e-3)),
+    ("note", _note),
+)
+SLOW_COLUMNS: tuple[Column, ...] = (
+    ("slow open", _middle_of("slow_open", ".0f")),
+    ("slow held", _middle_of("slow_held", ".0f")),
+)
+IDLE_COLUMNS: tuple[Column, ...] = (
+    ("open", _middle_of("open", ".0f")),
+    ("bytes/connection", _spread_of("bytes_per_connection", ",.0f")),
+    ("before MB", _middle_of("base_bytes", ".1f", 1e-6)),
+    ("bytes/connection kept after close", _middle_of("kept_per_connection", ",.0f")),
+)
+
+
+def _complement(results: Results, row: str) -> str:
+    shares = [1 - value for value in results.values(row, "user_share") if not math.isnan(value)]
+    return f"{100 * statistics.median(shares):.0f}" if shares else "-"
+
+
+def _aligned(lines: list[list[str]], left: int = 1) -> str:
+    """Columns of equal width, two spaces apart; the first `left` of them flush left."""
+    count = max((len(line) for line in lines), default=0)
+    widths = [max(len(line[i]) for line in lines if i < len(line)) for i in range(count)]
+    text = ""
+    for line in lines:
+        cells = [cell.ljust(width) if i < left else cell.rjust(width) for i, (cell, width) in enumerate(zip(line, widths, strict=False))]
+        text += "  " + "  ".join(cells).rstrip() + "\n"
+    return text
+
+
+def _plain(taken: Sample) -> dict[str, float | bool | None]:
+    numbers: dict[str, float | bool | None] = {
+        key: value if _is_number(value) else None for key, value in taken.values.items()
+    }
+    return numbers | {"foreign_share": taken.foreign_share, "disturbed": taken.disturbed}
+
+
+def _is_number(value: float) -> bool:
+    return math.isfinite(value)

@@ -1,0 +1,161 @@
+"""What is compared with what: the rows of each scenario, in the order of measurement, and the
+bars that Milepost is held to. Nothing here measures or prints.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+
+import peers
+from peers import Place
+from process import Command
+from toolbox import Toolbox
+
+SMALL = "/1k.txt"
+LARGE = "/64k.txt"
+MILEPOST = "milepost"
+IDLE_CONNECTIONS = 10_000
+SLOW_READERS = 500
+
+
+class Kind(Enum):
+    """How a row is measured: under wrk's load, or by the memory of silent connections."""
+
+    LOAD = "load"
+    IDLE = "idle"
+
+
+@dataclass(frozen=True)
+class Row:
+    """One server in one setting. `tool` is what must be there; `slow_readers` are held open
+    beside the load, each with a request for LARGE."""
+
+    name: str
+    tool: str
+    start: Callable[[Toolbox, Place], Command]
+    connections: int = 64
+    slow_readers: int = 0
+
+
+@dataclass(frozen=True)
+class Bar:
+    """A figure to reach: `metric` of `row`, over that of `base` when there is one."""
+
+    metric: str
+    row: str
+    base: str | None
+    at_most: float | None = None
+    at_least: float | None = None
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """Rows that are measured in turn, again and again, so that a drift hits all of them."""
+
+    name: str
+    title: str
+    kind: Kind
+    rows: tuple[Row, ...]
+    bars: tuple[Bar, ...]
+
+
+def every(box: Toolbox, reply: bytes) -> list[Scenario]:
+    """All scenarios; `reply` is what the floor sends."""
+    return [static(reply), static_log(), wsgi(), wsgi_log(), idle(), slow_readers()]
+
+
+def static(reply: bytes) -> Scenario:
+    rows = (
+        Row(MILEPOST, MILEPOST, peers.milepost_static),
+        Row("nginx", "nginx", lambda box, place: peers.nginx(box, place, "on")),
+        Row("nginx sendfile off", "nginx", lambda box, place: peers.nginx(box, place, "off")),
+        Row("floor", "floor", lambda box, place: peers.floor(box, place, reply)),
+    )
+    bars = (
+        Bar("cpu_us", MILEPOST, "nginx", at_most=0.65),
+        Bar("cpu_us", MILEPOST, "nginx sendfile off", at_most=0.65),
+        Bar("cpu_us", MILEPOST, "floor", at_most=1.20),
+    )
+    return Scenario("static", "1 KB file, keep-alive, access log off, one driver", Kind.LOAD, rows, bars)
+
+
+def static_log() -> Scenario:
+    def nginx(log: str) -> Callable[[Toolbox, Place], Command]:
+        return lambda box, place: peers.nginx(box, place, "on", f"{place.access_log} {log}")
+
+    rows = (
+        Row(MILEPOST, MILEPOST, lambda box, place: peers.milepost_static(box, place, *_log(place))),
+        Row("milepost log off", MILEPOST, peers.milepost_static),
+        Row("nginx", "nginx", nginx("combined")),
+        # nginx can batch its lines as well: the fairer peer for a log with a thread of its own.
+        Row("nginx log buffered", "nginx", nginx("combined buffer=64k flush=1s")),
+    )
+    bars = (Bar("rps", MILEPOST, "milepost log off", at_least=0.95),)
+    return Scenario("static-log", "1 KB file, keep-alive, access log to a file", Kind.LOAD, rows, bars)
+
+
+def wsgi() -> Scenario:
+    rows = (
+        Row(MILEPOST, MILEPOST, lambda box, place: peers.milepost_wsgi(box, place, "small", 1)),
+        Row("granian", "granian", lambda box, place: peers.granian(box, place, "small", 1)),
+        Row("gunicorn gthread", "gunicorn", lambda box, place: peers.gunicorn(box, place, "small", 1)),
+        Row("bjoern", "bjoern", peers.bjoern),
+    )
+    bars = (
+        Bar("cpu_us", MILEPOST, "granian", at_most=0.70),
+        Bar("cpu_us", MILEPOST, "bjoern", at_most=1.10),
+        Bar("rps", MILEPOST, "granian", at_least=1.3),
+    )
+    return Scenario("wsgi", "WSGI 1 KB reply, one process, one pool thread, access log off", Kind.LOAD, rows, bars)
+
+
+def wsgi_log() -> Scenario:
+    def gunicorn(box: Toolbox, place: Place) -> Command:
+        return peers.gunicorn(box, place, "small", 1, "--access-logfile", str(place.access_log))
+
+    rows = (
+        Row(MILEPOST, MILEPOST, lambda box, place: peers.milepost_wsgi(box, place, "small", 1, *_log(place))),
+        Row("granian", "granian", lambda box, place: peers.granian_logging(box, place, "small", 1)),
+        Row("gunicorn gthread", "gunicorn", gunicorn),
+    )
+    bars = (Bar("rps", MILEPOST, "granian", at_least=3.0),)
+    return Scenario("wsgi-log", "WSGI 1 KB reply, access log to a file on all sides", Kind.LOAD, rows, bars)
+
+
+def idle() -> Scenario:
+    rows = (
+        Row(MILEPOST, MILEPOST, peers.milepost_static),
+        Row("milepost wsgi", MILEPOST, lambda box, place: peers.milepost_wsgi(box, place, "small", 1)),
+        Row("nginx", "nginx", lambda box, place: peers.nginx(box, place, "on")),
+        Row("granian", "granian", lambda box, place: peers.granian(box, place, "small", 1)),
+    )
+    rows = tuple(Row(row.name, row.tool, row.start, IDLE_CONNECTIONS) for row in rows)
+    bars = (Bar("bytes_per_connection", MILEPOST, None, at_most=2048.0),)
+    title = f"user-space memory of {IDLE_CONNECTIONS} idle connections after one request each"
+    return Scenario("idle", title, Kind.IDLE, rows, bars)
+
+
+def slow_readers() -> Scenario:
+    starts: list[tuple[str, str, Callable[[Toolbox, Place], Command]]] = [
+        ("milepost wsgi", MILEPOST, lambda box, place: peers.milepost_wsgi(box, place, "sizes", 4)),
+        ("milepost static", MILEPOST, peers.milepost_static),
+        ("granian", "granian", lambda box, place: peers.granian(box, place, "sizes", 4)),
+        ("gunicorn gthread", "gunicorn", lambda box, place: peers.gunicorn(box, place, "sizes", 4)),
+        ("nginx", "nginx", lambda box, place: peers.nginx(box, place, "on")),
+    ]
+    rows = tuple(
+        Row(name + (f" +{count}" if count else ""), tool, start, connections=16, slow_readers=count)
+        for name, tool, start in starts
+        for count in (0, SLOW_READERS)
+    )
+    bars = tuple(
+        Bar("p99_us", f"{name} +{SLOW_READERS}", name, at_most=1.5) for name in ("milepost wsgi", "milepost static")
+    )
+    title = f"16 healthy clients beside {SLOW_READERS} that ask for 64 KB and never read, 4 pool threads"
+    return Scenario("slow-readers", title, Kind.LOAD, rows, bars)
+
+
+def _log(place: Place) -> tuple[str, str]:
+    return "--access-log", str(place.access_log)

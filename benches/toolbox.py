@@ -1,0 +1,154 @@
+"""Finds and prepares what the scenarios need, outside the checkout: packages of the system, a
+virtual environment with the pinned peers and Milepost's wheel, and the built floor.
+
+A tool that cannot be had is a line in `missing`, and its rows are reported as not run.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+
+BENCHES = Path(__file__).parent.resolve()
+CHECKOUT = BENCHES.parent
+PYTHON_PEERS = {"granian": "2.8.7", "gunicorn": "27.0.1", "bjoern": "3.2.2"}
+PEERS = ("nginx", "floor", *PYTHON_PEERS)
+LIBEV_HEADER = Path("/usr/include/ev.h")
+# Not always on an ordinary user's PATH.
+NGINX = shutil.which("nginx") or "/usr/sbin/nginx"
+
+
+class Unusable(Exception):
+    """Nothing can be measured; the text says why and what would help."""
+
+
+@dataclass
+class Toolbox:
+    """Where the programs are. `missing` maps a peer's name to the reason why it is not here."""
+
+    venv: Path
+    floor: Path
+    milepost: Path
+    missing: dict[str, str] = field(default_factory=dict)
+    versions: dict[str, str] = field(default_factory=dict)
+
+    def command(self, name: str) -> str:
+        return str(self.venv / "bin" / name)
+
+
+def prepare(peers: list[str], milepost: Path | None, build: str) -> Toolbox:
+    """Installs what is missing. `build` is `wheel` (pip install the checkout) or `none`."""
+    cache = Path(os.environ.get("MILEPOST_CACHE") or Path.home() / ".cache" / "milepost")
+    cache.mkdir(parents=True, exist_ok=True)
+    venv = cache / f"bench-venv-{sys.version_info.major}.{sys.version_info.minor}"
+    box = Toolbox(venv, cache / "bench-floor/release/milepost-floor", milepost or venv / "bin/milepost")
+    _install_system(box, peers)
+    if not (venv / "bin/python").exists():
+        _run(box, "venv", [sys.executable, "-m", "venv", str(venv)])
+    if "venv" in box.missing:
+        raise Unusable(f"{box.missing['venv']}\nhint: apt-get install python3-venv")
+    for peer, version in PYTHON_PEERS.items():
+        if peer in peers and peer not in box.missing:
+            _install_peer(box, peer, version)
+    if "floor" in peers:
+        _build_floor(box)
+    _install_milepost(box, build if milepost is None else "none")
+    return box
+
+
+def machine() -> list[str]:
+    """What the numbers depend on, for the head of the report."""
+    model = re.search(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text())
+    memory = re.search(r"MemTotal:\s*(\d+)", Path("/proc/meminfo").read_text())
+    governor = Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
+    return [
+        f"cpu      {model.group(1) if model else platform.machine()}, {os.cpu_count()} CPUs"
+        f", governor {governor.read_text().strip() if governor.exists() else 'not shown (virtual machine)'}",
+        f"memory   {int(memory.group(1)) // 1024 if memory else 0} MB",
+        f"kernel   {platform.system()} {platform.release()} {platform.version()}",
+        f"python   {platform.python_implementation()} {platform.python_version()} ({platform.python_compiler()})",
+    ]
+
+
+def _install_system(box: Toolbox, peers: list[str]) -> None:
+    absent = [] if shutil.which("wrk") else ["wrk"]
+    absent += ["nginx"] if "nginx" in peers and not Path(NGINX).exists() else []
+    absent += ["libev-dev"] if "bjoern" in peers and not LIBEV_HEADER.exists() else []
+    if absent and os.geteuid() == 0 and shutil.which("apt-get"):
+        print(f"bench: installing {' '.join(absent)}", file=sys.stderr)
+        # RUNLEVEL=1 keeps the package from starting a server of its own.
+        environ = {**os.environ, "DEBIAN_FRONTEND": "noninteractive", "RUNLEVEL": "1"}
+        install = ["apt-get", "install", "-y", "-q", "--no-install-recommends", *absent]
+        subprocess.run(install, env=environ, capture_output=True, check=False)
+    if shutil.which("wrk") is None:
+        raise Unusable("`wrk` is not installed\nhint: apt-get install wrk")
+    box.versions["wrk"] = _version(["wrk", "-v"])
+    if "nginx" in peers:
+        try:
+            box.versions["nginx"] = _version([NGINX, "-v"])
+        except OSError:
+            box.missing["nginx"] = "not installed; apt-get install nginx"
+    if "bjoern" in peers and not LIBEV_HEADER.exists():
+        box.missing["bjoern"] = "needs libev's headers; apt-get install libev-dev"
+
+
+def _install_peer(box: Toolbox, peer: str, version: str) -> None:
+    probe = [box.command("python"), "-c", f"import importlib.metadata as m; print(m.version({peer!r}))"]
+    if _output(probe) != version:
+        source = ["--no-binary", peer] if peer == "bjoern" else []
+        _run(box, peer, [box.command("python"), "-m", "pip", "install", "-q", *source, f"{peer}=={version}"])
+    if peer not in box.missing:
+        box.versions[peer] = version
+
+
+def _build_floor(box: Toolbox) -> None:
+    if shutil.which("cargo") is None:
+        box.missing["floor"] = "cargo is not on PATH; install a Rust toolchain"
+        return
+    target = box.floor.parent.parent
+    build = ["cargo", "build", "-q", "--release", "--locked"]
+    _run(box, "floor", [*build, "--manifest-path", str(BENCHES / "floor/Cargo.toml"), "--target-dir", str(target)])
+
+
+def _install_milepost(box: Toolbox, build: str) -> None:
+    if build == "wheel" and not (CHECKOUT / "pyproject.toml").exists():
+        box.missing["milepost"] = "the checkout has no pyproject.toml yet"
+    elif build == "wheel":
+        print("bench: pip install . (release build)", file=sys.stderr)
+        pip = [box.command("python"), "-m", "pip", "install", "-q", "--force-reinstall", "--no-deps", str(CHECKOUT)]
+        _run(box, "milepost", pip)
+    if "milepost" not in box.missing and not box.milepost.exists():
+        box.missing["milepost"] = f"`{box.milepost}` does not exist"
+    if "milepost" not in box.missing:
+        box.versions["milepost"] = f"{_version([str(box.milepost), '--version'])}, commit {_commit()}"
+
+
+def _commit() -> str:
+    git = ["git", "-C", str(CHECKOUT)]
+    changed = "" if _output([*git, "status", "--porcelain", "--untracked-files=no"]) == "" else " with changes"
+    return (_output([*git, "rev-parse", "--short", "HEAD"]) or "unknown") + changed
+
+
+def _run(box: Toolbox, name: str, command: list[str]) -> None:
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        words = (done.stderr or done.stdout).strip().splitlines()[-3:]
+        box.missing[name] = f"`{' '.join(command[:4])} ...` failed: {' | '.join(words)}"[:400]
+
+
+def _output(command: list[str]) -> str | None:
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    return done.stdout.strip() if done.returncode == 0 else None
+
+
+def _version(command: list[str]) -> str:
+    """The version as the program prints it: wrk and nginx do so on stderr or with status 1."""
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    line = (done.stdout + done.stderr).strip().split("\n")[0]
+    return re.sub(r"^(nginx version: nginx/|wrk )", "", line).split(" Copyright")[0] or "unknown"
