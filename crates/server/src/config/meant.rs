@@ -214,7 +214,11 @@ impl Default for Listen {
 
 impl Default for Pool {
     fn default() -> Self {
-        Self { threads_min: 4, threads_max: 4, queue_len_max: 1024 }
+        Self {
+            threads_min: 4,
+            threads_max: 4,
+            queue_len_max: 1024,
+        }
     }
 }
 
@@ -233,19 +237,30 @@ impl Default for Timeouts {
 
 impl Default for Spool {
     fn default() -> Self {
-        Self { readahead_bytes: 64 << 10, spoolers: 1, dir: std::env::temp_dir() }
+        Self {
+            readahead_bytes: 64 << 10,
+            spoolers: 1,
+            dir: std::env::temp_dir(),
+        }
     }
 }
 
 impl Default for Delivery {
     fn default() -> Self {
-        Self { reply_buffer_bytes: 256 << 10, reply_spool_bytes_max: 1 << 30 }
+        Self {
+            reply_buffer_bytes: 256 << 10,
+            reply_spool_bytes_max: 1 << 30,
+        }
     }
 }
 
 impl Default for FileCache {
     fn default() -> Self {
-        Self { bytes_max: 64 << 20, entry_bytes_max: 64 << 10, revalidate: Nanos::from_secs(1) }
+        Self {
+            bytes_max: 64 << 20,
+            entry_bytes_max: 64 << 10,
+            revalidate: Nanos::from_secs(1),
+        }
     }
 }
 
@@ -262,6 +277,9 @@ impl Default for AccessLog {
 
 impl Default for Headers {
     fn default() -> Self {
-        Self { server: "milepost".to_owned(), server_timing: false }
+        Self {
+            server: "milepost".to_owned(),
+            server_timing: false,
+        }
     }
 }

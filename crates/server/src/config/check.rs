@@ -1,0 +1,368 @@
+//! Does it hold together, and does it fit this machine? The last step from written to meant.
+//!
+//! Takes the draft and the machine's facts as values, gives the configuration with notes, or what is
+//! wrong with it. Asks the machine only through the two functions in `Machine`.
+
+use std::io;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use super::Loaded;
+use super::bind::BindName;
+use super::draft::{Cpus, Draft, Placed};
+use super::fault::{Fault, Origin};
+use super::meant::{AccessLog, App, Bind, Config, LogTarget, StaticMount};
+
+/// What a configuration must fit.
+pub struct Machine<'m> {
+    /// Processors that may be used, by quota.
+    pub cores: usize,
+    /// Numbers of the processors that the process may run on.
+    pub cpus: Vec<usize>,
+    /// Files that the process may have open at most (the hard limit).
+    pub open_files_max: u64,
+    /// Folder that relative paths start from, after `chdir`.
+    pub current_dir: PathBuf,
+    /// Addresses of a host's name.
+    pub resolve: &'m dyn Fn(&str, u16) -> io::Result<Vec<SocketAddr>>,
+    /// Whether a folder is one and can be read.
+    pub folder: &'m dyn Fn(&Path) -> io::Result<()>,
+}
+
+/// Descriptors that a process needs beside its connections: log, standard streams, libraries' own.
+const DESCRIPTORS_BASE: u64 = 128;
+/// Descriptors that a driver needs: sockets, epoll, wake-ups, and its table of open large files.
+const DESCRIPTORS_PER_DRIVER: u64 = 300;
+const DRIVERS_AUTO_MAX: usize = 8;
+
+/// Brings the parts together.
+pub(super) fn finish(draft: Draft, machine: &Machine<'_>) -> (Loaded, Vec<Fault>) {
+    let mut check = Check {
+        machine,
+        faults: Vec::new(),
+        notes: Vec::new(),
+    };
+    check.processes(&draft);
+    check.something_to_serve(&draft);
+    check.limits(&draft);
+    let mut config = draft.config.clone();
+    config.app = check.app(&draft);
+    config.statics = check.statics(&draft);
+    config.binds = check.binds(&draft);
+    config.listen.drivers = draft
+        .drivers
+        .unwrap_or((machine.cores / 2).clamp(1, DRIVERS_AUTO_MAX));
+    config.listen.driver_cpus = check.cpus(&draft);
+    config.access_log = check.access_log(&draft);
+    check.spool_dir(&draft);
+    check.connections(&mut config);
+    (
+        Loaded {
+            config,
+            notes: check.notes,
+        },
+        check.faults,
+    )
+}
+
+struct Check<'c> {
+    machine: &'c Machine<'c>,
+    faults: Vec<Fault>,
+    notes: Vec<String>,
+}
+
+impl Check<'_> {
+    fn statement(&mut self, origin: Origin, text: impl Into<String>, hint: &str) {
+        self.faults
+            .push(Fault::statement(origin, text).with_hint(hint));
+    }
+
+    fn processes(&mut self, draft: &Draft) {
+        if draft.config.processes > 1 {
+            let found = draft.config.processes.to_string();
+            let fault = Fault::value(
+                draft.origin("processes"),
+                &found,
+                "1: this version serves with one process",
+            );
+            self.faults
+                .push(fault.with_hint("use `--threads` to run more requests at once"));
+        }
+    }
+
+    fn something_to_serve(&mut self, draft: &Draft) {
+        let named = |key| draft.origin(key) != Origin::Whole;
+        // A faulty value is there, though it was not understood: one fault for it is enough.
+        if !named("app") && !named("static") {
+            let hint =
+                "name an application (`milepost serve module:app`) or a folder (`--static /=DIR`)";
+            self.statement(Origin::Whole, "nothing to serve", hint);
+        }
+    }
+
+    fn limits(&mut self, draft: &Draft) {
+        let (limits, cache) = (&draft.config.limits, &draft.config.file_cache);
+        let pairs = [
+            (
+                "target_bytes_max",
+                limits.target_bytes_max,
+                "head_bytes_max",
+                limits.head_bytes_max,
+            ),
+            (
+                "header_bytes_max",
+                limits.header_bytes_max,
+                "head_bytes_max",
+                limits.head_bytes_max,
+            ),
+            (
+                "file_cache_entry_bytes_max",
+                cache.entry_bytes_max,
+                "file_cache_bytes_max",
+                cache.bytes_max,
+            ),
+        ];
+        for (part, part_bytes, whole, whole_bytes) in pairs {
+            let cache_is_off = whole == "file_cache_bytes_max" && whole_bytes == 0;
+            if part_bytes <= whole_bytes || cache_is_off {
+                continue;
+            }
+            // The one that was written is the one to blame.
+            let origin = [draft.origin(part), draft.origin(whole)]
+                .into_iter()
+                .find(|at| *at != Origin::Whole);
+            let text =
+                format!("{part} ({part_bytes} bytes) is larger than {whole} ({whole_bytes} bytes)");
+            self.statement(
+                origin.unwrap_or_default(),
+                text,
+                "raise the second or lower the first",
+            );
+        }
+    }
+
+    fn app(&mut self, draft: &Draft) -> Option<App> {
+        let name = draft.app.as_ref()?;
+        if let Err(error) = (self.machine.folder)(&draft.app_dir) {
+            self.no_folder(draft.origin("app_dir"), &draft.app_dir, &error);
+        }
+        Some(App {
+            module: name.module.clone(),
+            attribute: name.attribute.clone(),
+            factory: draft.factory || name.called,
+            app_dir: self
+                .machine
+                .current_dir
+                .join(&draft.app_dir)
+                .components()
+                .collect(),
+            root_path: draft.root_path.clone(),
+        })
+    }
+
+    fn statics(&mut self, draft: &Draft) -> Vec<StaticMount> {
+        let mut mounts: Vec<StaticMount> = Vec::new();
+        for Placed { value, origin, .. } in &draft.statics {
+            if let Err(error) = (self.machine.folder)(&value.dir) {
+                self.no_folder(origin.clone(), &value.dir, &error);
+            }
+            let url_said = if value.url.is_empty() {
+                "/"
+            } else {
+                &value.url
+            };
+            if mounts.iter().any(|mount| mount.url == value.url) {
+                self.statement(
+                    origin.clone(),
+                    format!("`{url_said}` is mounted twice"),
+                    "give each folder its own URL",
+                );
+            }
+            if value.url.is_empty() && draft.app.is_some() {
+                let text = "a folder at `/` would leave no request to the application";
+                self.statement(
+                    origin.clone(),
+                    text,
+                    "mount it under a URL of its own, as `/static=DIR`",
+                );
+            }
+            let index = draft.static_index.clone();
+            mounts.push(StaticMount {
+                url: value.url.clone(),
+                dir: value.dir.clone(),
+                index,
+            });
+        }
+        mounts.sort_by_key(|mount| std::cmp::Reverse(mount.url.len()));
+        mounts
+    }
+
+    fn no_folder(&mut self, origin: Origin, dir: &Path, error: &io::Error) {
+        let text = format!(
+            "folder `{}` cannot be read: {}",
+            dir.display(),
+            cause(error)
+        );
+        let hint = match error.kind() {
+            io::ErrorKind::NotFound => {
+                format!(
+                    "relative paths start at `{}`",
+                    self.machine.current_dir.display()
+                )
+            }
+            io::ErrorKind::NotADirectory => "name the folder, not a file in it".to_owned(),
+            _ => "the user that runs milepost needs the right to read and to enter it".to_owned(),
+        };
+        self.statement(origin, text, &hint);
+    }
+
+    fn binds(&mut self, draft: &Draft) -> Vec<Bind> {
+        let mut binds: Vec<Bind> = Vec::new();
+        for Placed {
+            value,
+            text,
+            origin,
+        } in &draft.binds
+        {
+            let bind = match value {
+                BindName::Unix(path) => Bind::Unix(path.clone()),
+                BindName::Ip(ip, port) => Bind::Tcp(vec![SocketAddr::new(*ip, *port)]),
+                BindName::Host(host, port) => match (self.machine.resolve)(host, *port) {
+                    Ok(addresses) if !addresses.is_empty() => Bind::Tcp(deduplicated(addresses)),
+                    Ok(_) => {
+                        self.no_host(origin, host, "it has no address");
+                        continue;
+                    }
+                    Err(error) => {
+                        self.no_host(origin, host, &cause(&error));
+                        continue;
+                    }
+                },
+            };
+            if binds.iter().any(|earlier| overlap(earlier, &bind)) {
+                let hint = "each address is listened on once; drivers share it";
+                self.statement(
+                    origin.clone(),
+                    format!("`{text}` is already in the list"),
+                    hint,
+                );
+            }
+            binds.push(bind);
+        }
+        // An empty list in TOML; an unreadable address is a fault already.
+        if draft.binds.is_empty() && draft.origin("bind") == Origin::Whole {
+            self.statement(
+                draft.origin("bind"),
+                "no address to listen on",
+                "`--bind 127.0.0.1:8000`",
+            );
+        }
+        binds
+    }
+
+    fn no_host(&mut self, origin: &Origin, host: &str, why: &str) {
+        let text = format!("host `{host}` cannot be resolved: {why}");
+        self.statement(
+            origin.clone(),
+            text,
+            "an address in digits needs no resolver",
+        );
+    }
+
+    fn cpus(&mut self, draft: &Draft) -> Vec<usize> {
+        match &draft.cpus {
+            Cpus::Unpinned => Vec::new(),
+            Cpus::All => self.machine.cpus.clone(),
+            Cpus::These(cpus) => {
+                if let Some(cpu) = cpus.iter().find(|cpu| !self.machine.cpus.contains(cpu)) {
+                    let here: Vec<String> =
+                        self.machine.cpus.iter().map(usize::to_string).collect();
+                    let hint = format!("this process may run on {}", here.join(", "));
+                    self.statement(
+                        draft.origin("driver_cpus"),
+                        format!("no processor {cpu} here"),
+                        &hint,
+                    );
+                }
+                cpus.clone()
+            }
+        }
+    }
+
+    fn access_log(&mut self, draft: &Draft) -> Option<AccessLog> {
+        let target = draft.log_target.clone()?;
+        if let LogTarget::File(path) = &target {
+            let parent = path
+                .parent()
+                .filter(|parent| !parent.as_os_str().is_empty());
+            if let Some((dir, Err(error))) = parent.map(|dir| (dir, (self.machine.folder)(dir))) {
+                self.no_folder(draft.origin("access_log"), dir, &error);
+            }
+        }
+        Some(AccessLog {
+            target,
+            ..draft.log.clone()
+        })
+    }
+
+    fn spool_dir(&mut self, draft: &Draft) {
+        // Files need no bodies.
+        if draft.app.is_none() {
+            return;
+        }
+        if let Err(error) = (self.machine.folder)(&draft.config.spool.dir) {
+            self.no_folder(draft.origin("spool_dir"), &draft.config.spool.dir, &error);
+        }
+    }
+
+    /// An accept that fails for want of a descriptor is worse than a bound: the bound is known beforehand.
+    fn connections(&mut self, config: &mut Config) {
+        let files_max = self.machine.open_files_max;
+        let others = DESCRIPTORS_BASE + DESCRIPTORS_PER_DRIVER * config.listen.drivers as u64;
+        let room = files_max.saturating_sub(others).max(files_max / 2).max(1);
+        let wished = config.listen.connections_max;
+        if wished as u64 > room {
+            config.listen.connections_max = room as usize;
+            self.notes.push(format!(
+                "connections_max is {room} instead of {wished}: at most {files_max} files may be open (ulimit -Hn)"
+            ));
+        }
+    }
+}
+
+/// Descriptors that the process needs for this configuration.
+pub fn open_files_needed(config: &Config) -> u64 {
+    let others = DESCRIPTORS_BASE + DESCRIPTORS_PER_DRIVER * config.listen.drivers as u64;
+    // Every connection may have a spooled body or reply beside its socket.
+    others + 2 * config.listen.connections_max as u64
+}
+
+/// The system's words without Rust's "(os error 2)".
+fn cause(error: &io::Error) -> String {
+    let text = error.to_string();
+    text.split(" (os error")
+        .next()
+        .unwrap_or(&text)
+        .to_lowercase()
+}
+
+fn deduplicated(addresses: Vec<SocketAddr>) -> Vec<SocketAddr> {
+    let mut seen = Vec::new();
+    for address in addresses {
+        if !seen.contains(&address) {
+            seen.push(address);
+        }
+    }
+    seen
+}
+
+/// Port 0 is a new port each time.
+fn overlap(a: &Bind, b: &Bind) -> bool {
+    match (a, b) {
+        (Bind::Tcp(a), Bind::Tcp(b)) => a
+            .iter()
+            .any(|address| address.port() != 0 && b.contains(address)),
+        (Bind::Unix(a), Bind::Unix(b)) => a == b,
+        _ => false,
+    }
+}

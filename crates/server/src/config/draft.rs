@@ -1,0 +1,157 @@
+//! The configuration in the making: settings taken one after the other, later ones over earlier ones.
+//!
+//! Takes readings, gives a draft whose every field has the right form; whether the fields fit together
+//! and fit the machine is `check`'s business. Pure.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use super::bind::BindName;
+use super::fault::{Fault, Origin};
+use super::meant::{AccessLog, Config, LogTarget};
+use super::reading::{Reading, Text};
+use super::value;
+use super::written::{Kind, Setting};
+
+/// What has been understood so far.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Draft {
+    pub config: Config,
+    pub app: Option<AppName>,
+    pub app_dir: PathBuf,
+    pub chdir: Option<PathBuf>,
+    pub root_path: String,
+    pub factory: bool,
+    pub drivers: Option<usize>,
+    pub cpus: Cpus,
+    pub binds: Vec<Placed<BindName>>,
+    pub statics: Vec<Placed<Mount>>,
+    pub static_index: String,
+    pub log_target: Option<LogTarget>,
+    pub log: AccessLog,
+    origins: BTreeMap<&'static str, Origin>,
+}
+
+/// A value with its place, for the faults that only show later.
+#[derive(Clone, Debug)]
+pub(super) struct Placed<T> {
+    pub value: T,
+    pub text: String,
+    pub origin: Origin,
+}
+
+/// `module:attribute`, with the parentheses of a factory.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct AppName {
+    pub module: String,
+    pub attribute: String,
+    pub called: bool,
+}
+
+/// `/url=dir`
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Mount {
+    /// Without a trailing slash; empty for the root.
+    pub url: String,
+    pub dir: PathBuf,
+}
+
+/// Which processors drivers are pinned to.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) enum Cpus {
+    #[default]
+    Unpinned,
+    /// All that the process may run on, in their order.
+    All,
+    These(Vec<usize>),
+}
+
+impl Draft {
+    /// Takes one reading; what does not fit its setting's kind becomes a fault and changes nothing.
+    pub(super) fn take(&mut self, reading: &Reading, faults: &mut Vec<Fault>) {
+        let setting = reading.setting;
+        if let Some(first) = reading.texts.first() {
+            self.origins.insert(setting.key, first.origin.clone());
+        }
+        if let Kind::List { clear, .. } = setting.kind {
+            clear(self);
+        }
+        for text in &reading.texts {
+            if let Err(hint) = self.set(setting, text) {
+                let fault = Fault::value(text.origin.clone(), &text.text, setting.expected());
+                faults.push(fault.with_hint_maybe(hint));
+            }
+        }
+    }
+
+    /// Where a setting was written; `Whole` when it has its default.
+    pub(super) fn origin(&self, key: &str) -> Origin {
+        self.origins.get(key).cloned().unwrap_or_default()
+    }
+
+    fn set(&mut self, setting: &Setting, text: &Text) -> Result<(), Option<String>> {
+        let written = text.text.as_str();
+        match setting.kind {
+            Kind::Count { min, max, set } => set(self, within(value::count(written), min, max)?),
+            Kind::Size { min, max, set } => {
+                let bytes = value::size(written).ok_or_else(|| size_hint(written))?;
+                set(self, within(Some(bytes), min, max)?);
+            }
+            Kind::Duration { min, max, set } => {
+                let span = value::duration(written).ok_or(None)?;
+                set(self, within(Some(span), min, max)?);
+            }
+            Kind::Range { max, set } => {
+                let (least, most) = value::range(written).ok_or_else(|| range_hint(written))?;
+                if least > most {
+                    return Err(Some(format!(
+                        "the smaller number comes first: `{most}:{least}`"
+                    )));
+                }
+                set(
+                    self,
+                    within(Some(least), 1, max)?,
+                    within(Some(most), 1, max)?,
+                );
+            }
+            Kind::Switch { set } => set(self, value::switch(written).ok_or(None)?),
+            Kind::Choice { names, set } => {
+                let index = names.iter().position(|name| *name == written);
+                set(self, index.ok_or_else(|| choice_hint(written, names))?);
+            }
+            Kind::Text { set, .. } => set(self, written)?,
+            Kind::List { add, .. } => add(self, text)?,
+        }
+        Ok(())
+    }
+}
+
+fn within<T: PartialOrd>(value: Option<T>, min: T, max: T) -> Result<T, Option<String>> {
+    value
+        .filter(|value| (min..=max).contains(value))
+        .ok_or(None)
+}
+
+fn size_hint(written: &str) -> Option<String> {
+    let unit_at = written.len().checked_sub(2)?;
+    let decimal = ["kb", "mb", "gb", "tb"].iter().any(|unit| {
+        written
+            .get(unit_at..)
+            .is_some_and(|end| end.eq_ignore_ascii_case(unit))
+    });
+    decimal.then(|| {
+        format!(
+            "units are powers of 1024: `{}`",
+            &written[..written.len() - 1]
+        )
+    })
+}
+
+fn range_hint(written: &str) -> Option<String> {
+    let (least, most) = written.split_once('-')?;
+    Some(format!("write `{least}:{most}`"))
+}
+
+fn choice_hint(written: &str, names: &[&'static str]) -> Option<String> {
+    super::nearest(written, names.iter().copied()).map(|name| format!("did you mean `{name}`?"))
+}

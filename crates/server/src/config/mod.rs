@@ -1,0 +1,74 @@
+//! Configuration: what people wrote, in flags, the environment and TOML, becomes what the house means.
+//!
+//! ```text
+//! Sources ─► reading (which setting, which text, where) ─► written (the table: what the text says)
+//!                        ─► check (does it hold together on this machine) ─► meant::Config
+//! ```
+//!
+//! Takes every text and every fact about the machine as a value and gives either one whole
+//! configuration or all faults at once. Reads no file, no environment and no clock: `cli` does that.
+
+pub mod fault;
+pub mod meant;
+pub mod sources;
+pub mod written;
+
+mod bind;
+mod check;
+mod draft;
+mod nearest;
+mod reading;
+mod value;
+
+use std::path::PathBuf;
+
+pub use check::{Machine, open_files_needed};
+pub use fault::{Cause, Fault, Origin};
+pub use nearest::nearest;
+pub use sources::{FlagText, Sources, TomlText};
+
+use draft::Draft;
+
+/// A good configuration and what is worth saying about it.
+#[derive(Clone, Debug)]
+pub struct Loaded {
+    /// Ready for use.
+    pub config: meant::Config,
+    /// What was changed to fit this machine, one sentence each; not faults.
+    pub notes: Vec<String>,
+}
+
+/// Reads all sources over the defaults, in rising precedence: defaults, TOML, environment, flags.
+///
+/// The last source that names a setting decides it alone (lists are replaced, not joined).
+///
+/// # Errors
+/// Every fault of every source at once, those of overridden values included, in the order of the
+/// sources; what does not hold together comes last.
+pub fn load(sources: &Sources, machine: &Machine<'_>) -> Result<Loaded, Vec<Fault>> {
+    let (draft, mut faults) = draft_of(sources);
+    let (loaded, more) = check::finish(draft, machine);
+    faults.extend(more);
+    if faults.is_empty() {
+        Ok(loaded)
+    } else {
+        Err(faults)
+    }
+}
+
+/// The folder to change to before anything else is looked at (`chdir`); faults wait for [`load`].
+pub fn chdir(sources: &Sources) -> Option<PathBuf> {
+    draft_of(sources).0.chdir
+}
+
+fn draft_of(sources: &Sources) -> (Draft, Vec<Fault>) {
+    let (readings, mut faults) = reading::read(sources);
+    let mut draft = Draft::default();
+    for reading in &readings {
+        draft.take(reading, &mut faults);
+    }
+    (draft, faults)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,283 @@
+//! Which setting, which text, where: the three forms of writing brought into one.
+//!
+//! Takes `Sources`, gives readings in rising precedence; unknown names are faults with the nearest known
+//! name. Does not look into the texts. Pure.
+
+use std::ops::Range;
+
+use toml_edit::{Array, Document, Item, Key, TableLike, Value};
+
+use super::fault::{Fault, Origin};
+use super::nearest;
+use super::sources::{Sources, TomlText};
+use super::written::{ENVIRONMENT_PREFIX, SETTINGS, Setting, Shape, setting};
+
+/// One setting as one source has it.
+#[derive(Clone, Debug)]
+pub(super) struct Reading {
+    pub setting: &'static Setting,
+    /// Exactly one, except for lists.
+    pub texts: Vec<Text>,
+}
+
+/// A value's text and its place.
+#[derive(Clone, Debug)]
+pub(super) struct Text {
+    pub text: String,
+    pub origin: Origin,
+}
+
+/// All readings: defaults, TOML, environment, flags.
+pub(super) fn read(sources: &Sources) -> (Vec<Reading>, Vec<Fault>) {
+    let mut faults = Vec::new();
+    let mut readings = defaults();
+    if let Some(toml) = &sources.toml {
+        let mut file = TomlFile {
+            toml,
+            readings: &mut readings,
+            faults: &mut faults,
+        };
+        file.read();
+    }
+    environment(sources, &mut readings, &mut faults);
+    flags(sources, &mut readings);
+    (readings, faults)
+}
+
+fn defaults() -> Vec<Reading> {
+    let written = SETTINGS
+        .iter()
+        .filter(|setting| !setting.default.is_empty());
+    let text = |setting: &Setting| Text {
+        text: setting.default.to_owned(),
+        origin: Origin::Whole,
+    };
+    written
+        .map(|setting| Reading {
+            setting,
+            texts: vec![text(setting)],
+        })
+        .collect()
+}
+
+fn environment(sources: &Sources, readings: &mut Vec<Reading>, faults: &mut Vec<Fault>) {
+    for (name, value) in &sources.environment {
+        let Some(key) = name.strip_prefix(ENVIRONMENT_PREFIX) else {
+            continue;
+        };
+        let origin = Origin::Environment(name.clone());
+        let known = setting(&key.to_ascii_lowercase());
+        let Some(setting) = known.filter(|_| !key.contains(char::is_lowercase)) else {
+            let near = nearest(key, names()).map(|near| near.to_ascii_uppercase());
+            let hint = near.map(|near| format!("did you mean `{ENVIRONMENT_PREFIX}{near}`?"));
+            faults.push(Fault::statement(origin, "unknown setting").with_hint_maybe(hint));
+            continue;
+        };
+        // An empty variable is how compose files and shells write "not set".
+        if value.is_empty() {
+            continue;
+        }
+        let text = |part: &str| Text {
+            text: part.trim().to_owned(),
+            origin: origin.clone(),
+        };
+        let texts = match setting.shape() {
+            Shape::List => value.split(',').map(text).collect(),
+            Shape::One | Shape::Joined => vec![text(value)],
+        };
+        if let Some(first) = first_place(readings, setting, &origin) {
+            faults.push(Fault::statement(
+                origin,
+                format!("the same setting as {first}"),
+            ));
+            continue;
+        }
+        readings.push(Reading { setting, texts });
+    }
+}
+
+fn flags(sources: &Sources, readings: &mut Vec<Reading>) {
+    for setting in SETTINGS {
+        let texts: Vec<Text> = sources
+            .flags
+            .iter()
+            .filter(|flag| flag.key == setting.key)
+            .map(|flag| Text {
+                text: flag.text.clone(),
+                origin: Origin::Flag(setting.flag_said()),
+            })
+            .collect();
+        if !texts.is_empty() {
+            readings.push(Reading { setting, texts });
+        }
+    }
+}
+
+fn names() -> impl Iterator<Item = &'static str> {
+    SETTINGS
+        .iter()
+        .flat_map(|setting| std::iter::once(setting.key).chain(setting.aliases.iter().copied()))
+}
+
+/// Where the same source has a setting under another of its names: neither is obviously the one that counts.
+fn first_place(readings: &[Reading], setting: &Setting, origin: &Origin) -> Option<Origin> {
+    let same_source =
+        |text: &&Text| std::mem::discriminant(&text.origin) == std::mem::discriminant(origin);
+    let same_setting = readings
+        .iter()
+        .filter(|reading| reading.setting.key == setting.key);
+    same_setting
+        .flat_map(|reading| &reading.texts)
+        .find(same_source)
+        .map(|text| text.origin.clone())
+}
+
+struct TomlFile<'r> {
+    toml: &'r TomlText,
+    readings: &'r mut Vec<Reading>,
+    faults: &'r mut Vec<Fault>,
+}
+
+impl TomlFile<'_> {
+    fn read(&mut self) {
+        let document = match Document::parse(self.toml.text.as_str()) {
+            Ok(document) => document,
+            Err(error) => {
+                let origin = self.origin(error.span(), "");
+                let message = error.message().replace('\n', ", ");
+                self.faults
+                    .push(Fault::statement(origin, format!("not TOML: {message}")));
+                return;
+            }
+        };
+        let table = document.as_table();
+        for (name, item) in table.iter() {
+            let place = table.key(name).and_then(Key::span).or_else(|| item.span());
+            match setting(name) {
+                Some(setting) if setting.in_toml() => self.setting(setting, name, item, place),
+                Some(setting) => {
+                    let text = format!("belongs on the command line: `{} FILE`", setting.flag());
+                    self.faults
+                        .push(Fault::statement(self.origin(place, name), text));
+                }
+                None => self.unknown(name, item, place),
+            }
+        }
+    }
+
+    fn setting(
+        &mut self,
+        setting: &'static Setting,
+        name: &str,
+        item: &Item,
+        place: Option<Range<usize>>,
+    ) {
+        let origin = self.origin(place.clone(), name);
+        if let Some(first) = first_place(self.readings, setting, &origin) {
+            self.faults.push(Fault::statement(
+                origin,
+                format!("the same setting as {first}"),
+            ));
+            return;
+        }
+        let place = item.span().filter(|_| item.is_value()).or(place);
+        let texts = match (item, setting.shape()) {
+            (Item::Value(Value::Array(array)), Shape::List) => self.array(array, name),
+            (Item::Value(Value::Array(array)), Shape::Joined) => {
+                self.joined(array, name, place.clone())
+            }
+            (_, Shape::List) if item.is_table_like() && setting.takes_table() => item
+                .as_table_like()
+                .and_then(|table| self.table(table, name)),
+            (Item::Value(value), _) => self
+                .scalar(value, name, place.clone())
+                .map(|text| vec![text]),
+            _ => None,
+        };
+        match texts {
+            Some(texts) => self.readings.push(Reading { setting, texts }),
+            None => {
+                let found = format!("a TOML {}", item.type_name());
+                self.faults.push(Fault::value(
+                    self.origin(place, name),
+                    &found,
+                    setting.expected(),
+                ));
+            }
+        }
+    }
+
+    fn array(&self, array: &Array, name: &str) -> Option<Vec<Text>> {
+        array
+            .iter()
+            .map(|value| self.scalar(value, name, value.span()))
+            .collect()
+    }
+
+    fn joined(&self, array: &Array, name: &str, place: Option<Range<usize>>) -> Option<Vec<Text>> {
+        let parts: Vec<String> = self
+            .array(array, name)?
+            .into_iter()
+            .map(|text| text.text)
+            .collect();
+        Some(vec![Text {
+            text: parts.join(","),
+            origin: self.origin(place, name),
+        }])
+    }
+
+    /// `"/url" = "dir"` is the same as `"/url=dir"` in a list.
+    fn table(&self, table: &dyn TableLike, name: &str) -> Option<Vec<Text>> {
+        let pair = |(key, item): (&str, &Item)| {
+            let place = table.key(key).and_then(Key::span).or_else(|| item.span());
+            let key_path = format!("{name}.\"{key}\"");
+            item.as_str().map(|value| Text {
+                text: format!("{key}={value}"),
+                origin: self.origin(place, &key_path),
+            })
+        };
+        table.iter().map(pair).collect()
+    }
+
+    fn scalar(&self, value: &Value, name: &str, place: Option<Range<usize>>) -> Option<Text> {
+        let text = match value {
+            Value::String(text) => text.value().clone(),
+            Value::Integer(number) => number.value().to_string(),
+            Value::Float(number) => number.value().to_string(),
+            Value::Boolean(yes) => yes.value().to_string(),
+            Value::Datetime(time) => time.value().to_string(),
+            Value::Array(_) | Value::InlineTable(_) => return None,
+        };
+        Some(Text {
+            text,
+            origin: self.origin(place, name),
+        })
+    }
+
+    fn unknown(&mut self, name: &str, item: &Item, place: Option<Range<usize>>) {
+        let fault = Fault::statement(self.origin(place, name), "unknown setting");
+        let near = nearest(name, names()).map(|near| format!("did you mean `{near}`?"));
+        let nested = item.as_table_like().and_then(|table| {
+            table.iter().find_map(|(key, _)| setting(key)).map(|known| {
+                format!(
+                    "settings stand at the top of the file, outside of tables: `{} = ...`",
+                    known.key
+                )
+            })
+        });
+        self.faults.push(fault.with_hint_maybe(nested.or(near)));
+    }
+
+    fn origin(&self, place: Option<Range<usize>>, key: &str) -> Origin {
+        let start = place.map_or(0, |span| span.start).min(self.toml.text.len());
+        let newlines = self.toml.text.as_bytes()[..start]
+            .iter()
+            .filter(|byte| **byte == b'\n')
+            .count();
+        Origin::Toml {
+            file: self.toml.file.clone(),
+            line: newlines + 1,
+            key: key.to_owned(),
+        }
+    }
+}

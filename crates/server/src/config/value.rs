@@ -1,0 +1,241 @@
+//! Texts as values: sizes, durations, counts, ranges, switches, lists of processors.
+//!
+//! Takes one text without its surroundings and gives the value, or nothing: what was expected is said by
+//! the setting's kind, in `written`. Pure.
+
+use measure::Nanos;
+
+/// A whole number; underscores may group its digits.
+pub(super) fn count(text: &str) -> Option<u64> {
+    let digits = text.trim().replace('_', "");
+    let plain = !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit());
+    plain.then(|| digits.parse().ok())?
+}
+
+/// Bytes: a count, or a number followed by K, M, G or T (powers of 1024), or KiB, MiB and so on.
+///
+/// `KB` is refused rather than guessed: half of its users mean 1000.
+pub(super) fn size(text: &str) -> Option<u64> {
+    let (number, unit) = number_and_unit(text);
+    let shift = match unit.to_ascii_lowercase().as_str() {
+        "" | "b" => 0,
+        "k" | "kib" => 10,
+        "m" | "mib" => 20,
+        "g" | "gib" => 30,
+        "t" | "tib" => 40,
+        _ => return None,
+    };
+    scaled(number, 1 << shift)
+}
+
+/// A duration: seconds, or a number followed by us, ms, s, m or h. Decimals are welcome (`1.5s`).
+pub(super) fn duration(text: &str) -> Option<Nanos> {
+    let (number, unit) = number_and_unit(text);
+    let nanos = match unit {
+        "us" => 1_000,
+        "ms" => 1_000_000,
+        "" | "s" => 1_000_000_000,
+        "m" | "min" => 60_000_000_000,
+        "h" => 3_600_000_000_000,
+        _ => return None,
+    };
+    scaled(number, nanos).map(Nanos)
+}
+
+/// `MIN:MAX`, or one number for both.
+pub(super) fn range(text: &str) -> Option<(u64, u64)> {
+    match text.split_once(':') {
+        Some((min, max)) => Some((count(min)?, count(max)?)),
+        None => count(text).map(|both| (both, both)),
+    }
+}
+
+/// Yes or no, as TOML, shells and people write it.
+pub(super) fn switch(text: &str) -> Option<bool> {
+    match text.trim().to_ascii_lowercase().as_str() {
+        "true" | "yes" | "on" | "1" => Some(true),
+        "false" | "no" | "off" | "0" => Some(false),
+        _ => None,
+    }
+}
+
+/// Numbers of processors: `0,2-3`. Sorted as written, each at most once; `highest` bounds the list.
+pub(super) fn cpus(text: &str, highest: usize) -> Option<Vec<usize>> {
+    let mut cpus = Vec::new();
+    for part in text.split(',') {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let (first, last) = (count(first)? as usize, count(last)? as usize);
+        if first > last || last > highest {
+            return None;
+        }
+        for cpu in first..=last {
+            if cpus.contains(&cpu) {
+                return None;
+            }
+            cpus.push(cpu);
+        }
+    }
+    Some(cpus)
+}
+
+/// "64K" for 65536: the shortest text that [`size`] reads back.
+pub(super) fn size_text(bytes: u64) -> String {
+    for (shift, unit) in [(40, "T"), (30, "G"), (20, "M"), (10, "K")] {
+        if bytes >= 1 << shift && bytes.trailing_zeros() >= shift {
+            return format!("{}{unit}", bytes >> shift);
+        }
+    }
+    bytes.to_string()
+}
+
+/// "250ms" for a quarter of a second: the shortest text that [`duration`] reads back.
+pub(super) fn duration_text(span: Nanos) -> String {
+    let units = [
+        (3_600_000_000_000, "h"),
+        (60_000_000_000, "m"),
+        (1_000_000_000, "s"),
+        (1_000_000, "ms"),
+    ];
+    for (nanos, unit) in units {
+        if span.0 >= nanos && span.0 % nanos == 0 {
+            return format!("{}{unit}", span.0 / nanos);
+        }
+    }
+    if span.0 == 0 {
+        "0s".to_owned()
+    } else {
+        format!("{}us", span.0 / 1_000)
+    }
+}
+
+fn number_and_unit(text: &str) -> (&str, &str) {
+    let text = text.trim();
+    let end = text
+        .find(|c: char| !(c.is_ascii_digit() || c == '.' || c == '_'))
+        .unwrap_or(text.len());
+    (&text[..end], text[end..].trim_start())
+}
+
+/// `number` times `unit`, exactly: "1.5" of 1000 is 1500. At most nine decimals, no overflow.
+fn scaled(number: &str, unit: u64) -> Option<u64> {
+    let (whole, fraction) = number.split_once('.').unwrap_or((number, "0"));
+    let fraction_is_good =
+        (1..=9).contains(&fraction.len()) && fraction.bytes().all(|b| b.is_ascii_digit());
+    if !fraction_is_good {
+        return None;
+    }
+    let parts = 10_u128.pow(fraction.len() as u32);
+    let part = u128::from(unit) * fraction.parse::<u128>().ok()? / parts;
+    let total = u128::from(count(whole)?) * u128::from(unit) + part;
+    u64::try_from(total).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_sizes_with_binary_units() {
+        let table = [
+            ("0", Some(0)),
+            ("100", Some(100)),
+            ("65_536", Some(65_536)),
+            ("64K", Some(64 << 10)),
+            ("64k", Some(64 << 10)),
+            ("10MiB", Some(10 << 20)),
+            ("10 MiB", Some(10 << 20)),
+            ("1.5M", Some(3 << 19)),
+            ("1G", Some(1 << 30)),
+            ("2T", Some(2 << 40)),
+            ("100b", Some(100)),
+            ("64KB", None),
+            ("", None),
+            ("K", None),
+            (".5K", None),
+            ("1.K", None),
+            ("-1", None),
+            ("1e3", None),
+            ("99999999999T", None),
+            ("true", None),
+        ];
+        for (text, expect) in table {
+            assert_eq!(size(text), expect, "{text}");
+        }
+    }
+
+    #[test]
+    fn reads_durations_with_seconds_as_the_unit_left_out() {
+        let table = [
+            ("30", Some(30_000_000_000)),
+            ("0.5", Some(500_000_000)),
+            ("30s", Some(30_000_000_000)),
+            ("250ms", Some(250_000_000)),
+            ("10us", Some(10_000)),
+            ("2m", Some(120_000_000_000)),
+            ("2min", Some(120_000_000_000)),
+            ("1h", Some(3_600_000_000_000)),
+            ("1.5 s", Some(1_500_000_000)),
+            ("1d", None),
+            ("", None),
+            ("s", None),
+            ("-1s", None),
+            ("inf", None),
+            ("30S", None),
+            ("99999999999h", None),
+        ];
+        for (text, expect) in table {
+            assert_eq!(duration(text).map(|span| span.0), expect, "{text}");
+        }
+    }
+
+    #[test]
+    fn reads_ranges_switches_and_counts() {
+        assert_eq!(range("4"), Some((4, 4)));
+        assert_eq!(range("2:8"), Some((2, 8)));
+        assert_eq!(range("2:"), None);
+        assert_eq!(range("2-8"), None);
+        assert_eq!(switch("Yes"), Some(true));
+        assert_eq!(switch("off"), Some(false));
+        assert_eq!(switch("maybe"), None);
+        assert_eq!(count("+5"), None);
+        assert_eq!(count("18446744073709551616"), None);
+        assert_eq!(count("_"), None);
+    }
+
+    #[test]
+    fn reads_lists_of_processors() {
+        assert_eq!(cpus("0", 7), Some(vec![0]));
+        assert_eq!(cpus("0,2-3", 7), Some(vec![0, 2, 3]));
+        assert_eq!(cpus("3,1", 7), Some(vec![3, 1]));
+        for bad in ["", "0,", "3-2", "0,0", "8", "a", "0--1", "0-99999999999"] {
+            assert_eq!(cpus(bad, 7), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn writes_what_it_reads() {
+        for bytes in [
+            0,
+            1,
+            1023,
+            1024,
+            65_536,
+            3 << 19,
+            16 << 20,
+            1 << 30,
+            5 << 40,
+        ] {
+            assert_eq!(size(&size_text(bytes)), Some(bytes));
+        }
+        for nanos in [
+            0,
+            1_000,
+            250_000_000,
+            1_000_000_000,
+            90_000_000_000,
+            7_200_000_000_000,
+        ] {
+            assert_eq!(duration(&duration_text(Nanos(nanos))), Some(Nanos(nanos)));
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! Kinds of settings: how a text becomes a value, what it may be, and the words for that.
+//!
+//! Taken by `draft`, which reads texts by it. Pure.
+
+use measure::Nanos;
+
+use super::super::draft::Draft;
+use super::super::reading::Text;
+use super::super::value::{duration_text, size_text};
+
+/// How a setting's text is understood, and where the value goes.
+#[derive(Clone, Copy, Debug)]
+pub(in super::super) enum Kind {
+    /// A whole number.
+    Count {
+        min: u64,
+        max: u64,
+        set: fn(&mut Draft, u64),
+    },
+    /// Bytes.
+    Size {
+        min: u64,
+        max: u64,
+        set: fn(&mut Draft, u64),
+    },
+    /// A span of time.
+    Duration {
+        min: Nanos,
+        max: Nanos,
+        set: fn(&mut Draft, Nanos),
+    },
+    /// Fewest and most, at least 1.
+    Range {
+        max: u64,
+        set: fn(&mut Draft, u64, u64),
+    },
+    /// Yes or no.
+    Switch { set: fn(&mut Draft, bool) },
+    /// One of some names; the setter gets its index.
+    Choice {
+        names: &'static [&'static str],
+        set: fn(&mut Draft, usize),
+    },
+    /// Anything that its setter understands.
+    Text {
+        expected: &'static str,
+        set: Setter<str>,
+    },
+    /// Any number of them; a source that names any replaces those before.
+    List {
+        expected: &'static str,
+        clear: fn(&mut Draft),
+        add: Setter<Text>,
+    },
+}
+
+/// Puts a text into the draft; the error is a hint, where there is one.
+pub(in super::super) type Setter<T> = fn(&mut Draft, &T) -> Result<(), Option<String>>;
+
+/// How a setting stands in TOML and in the environment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in super::super) enum Shape {
+    /// One value.
+    One,
+    /// An array of values; in the environment separated by commas.
+    List,
+    /// One text with commas; TOML may write it as an array.
+    Joined,
+}
+
+impl Kind {
+    pub(super) fn expected(&self) -> String {
+        match *self {
+            Kind::Count { min, max, .. } => format!("a count from {min} to {max}"),
+            Kind::Size {
+                min, max: u64::MAX, ..
+            } => {
+                format!(
+                    "a size of at least {} (as `64K`, `10M`, `1GiB`)",
+                    size_text(min)
+                )
+            }
+            Kind::Size { min, max, .. } => {
+                format!(
+                    "a size from {} to {} (as `64K`, `10M`)",
+                    size_text(min),
+                    size_text(max)
+                )
+            }
+            Kind::Duration { min, max, .. } => {
+                let (min, max) = (duration_text(min), duration_text(max));
+                format!("a duration from {min} to {max} (as `30s`, `250ms`, `2m`, or seconds)")
+            }
+            Kind::Range { max, .. } => format!("MIN:MAX or one number, from 1 to {max}"),
+            Kind::Switch { .. } => "`true` or `false`".to_owned(),
+            Kind::Choice { names, .. } => {
+                let names: Vec<String> = names.iter().map(|name| format!("`{name}`")).collect();
+                format!("one of {}", names.join(", "))
+            }
+            Kind::Text { expected, .. } | Kind::List { expected, .. } => expected.to_owned(),
+        }
+    }
+
+    pub(super) fn toml_form(&self) -> &'static str {
+        match self {
+            Kind::Count { .. } => "integer",
+            Kind::Size { .. } => "string with unit, or bytes",
+            Kind::Duration { .. } => "string with unit, or seconds",
+            Kind::Range { .. } => "string, or one integer",
+            Kind::Switch { .. } => "boolean",
+            Kind::Choice { .. } | Kind::Text { .. } => "string",
+            Kind::List { .. } => "array of strings",
+        }
+    }
+}

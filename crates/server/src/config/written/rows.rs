@@ -1,0 +1,831 @@
+//! The rows of the table, by topic: a uniform table, and the only place where a setting is described.
+//!
+//! To add a setting, add its field to `meant`, its row here, and run `make docs`; everything else follows.
+
+use std::path::PathBuf;
+
+use measure::Nanos;
+
+use super::super::bind;
+use super::super::draft::{AppName, Cpus, Draft, Mount, Placed};
+use super::super::meant::{LogForm, LogTarget};
+use super::super::reading::Text;
+use super::super::value;
+use super::{Group, Kind, Setting};
+
+const NONE: Nanos = Nanos(0);
+const MS: Nanos = Nanos(1_000_000);
+const HOUR: Nanos = Nanos(3_600_000_000_000);
+const DAY: Nanos = Nanos(24 * 3_600_000_000_000);
+const K: u64 = 1 << 10;
+const M: u64 = 1 << 20;
+const G: u64 = 1 << 30;
+/// Offsets in a head have 32 bits; far below that a head is an attack.
+const HEAD_BYTES_MOST: u64 = 16 * M;
+
+/// What most rows leave as it is.
+const PLAIN: Setting = Setting {
+    key: "",
+    short: None,
+    aliases: &[],
+    group: Group::Application,
+    placeholder: "TEXT",
+    default: "",
+    help: "",
+    doc: "",
+    kind: Kind::Switch { set: |_, _| {} },
+};
+
+/// All settings, in the order of help texts.
+pub static SETTINGS: &[Setting] = &[
+    Setting {
+        key: "app",
+        placeholder: "APP",
+        help: "Python application to serve, as MODULE:ATTRIBUTE",
+        doc: "Without an attribute, `application` and then `app` are tried. `module:create()` calls a \
+              factory. The attribute may be a path with dots.",
+        kind: Kind::Text {
+            expected: "MODULE:ATTRIBUTE (as `shop.wsgi:app`)",
+            set: set_app,
+        },
+        ..PLAIN
+    },
+    Setting {
+        key: "config",
+        short: Some('c'),
+        placeholder: "FILE",
+        help: "Configuration file in TOML",
+        doc: "Its keys are the flags' names with underscores. Environment variables override it, \
+              flags override both. Relative paths in it are relative to the working folder, as everywhere.",
+        // Read by the command before there is a configuration.
+        kind: Kind::Text {
+            expected: "a file",
+            set: |_, _| Ok(()),
+        },
+        ..PLAIN
+    },
+    Setting {
+        key: "chdir",
+        placeholder: "DIR",
+        help: "Change to this folder before anything else",
+        doc: "All relative paths, except that of the configuration file, start there.",
+        kind: Kind::Text {
+            expected: "a folder",
+            set: |draft, text| folder(text).map(|dir| draft.chdir = Some(dir)),
+        },
+        ..PLAIN
+    },
+    Setting {
+        key: "app_dir",
+        placeholder: "DIR",
+        default: ".",
+        help: "Folder that is put first on sys.path",
+        kind: Kind::Text {
+            expected: "a folder",
+            set: |draft, text| folder(text).map(|dir| draft.app_dir = dir),
+        },
+        ..PLAIN
+    },
+    Setting {
+        key: "factory",
+        placeholder: "BOOL",
+        default: "false",
+        help: "APP is a function without arguments that makes the application",
+        kind: Kind::Switch {
+            set: |draft, yes| draft.factory = yes,
+        },
+        ..PLAIN
+    },
+    Setting {
+        key: "root_path",
+        aliases: &["url_path_prefix"],
+        placeholder: "PATH",
+        help: "URL prefix that the application is mounted under (SCRIPT_NAME)",
+        doc: "The prefix moves from the front of PATH_INFO to SCRIPT_NAME; a path \
+              that does not begin with it is left alone.",
+        kind: Kind::Text {
+            expected: "a URL path (as `/shop`)",
+            set: set_root_path,
+        },
+        ..PLAIN
+    },
+    Setting {
+        key: "static",
+        group: Group::Files,
+        placeholder: "/URL=DIR",
+        help: "Serve the files of DIR under /URL (repeatable)",
+        doc: "The longest matching URL wins; what no folder matches goes to the application. \
+              In TOML also a table: `[static]` with `\"/url\" = \"dir\"`.",
+        kind: Kind::List {
+            expected: "/URL=DIR (as `/static=./static`)",
+            clear: |draft| draft.statics.clear(),
+            add: add_static,
+        },
+        ..PLAIN
+    },
+    Setting {
+        key: "static_index",
+        group: Group::Files,
+        placeholder: "NAME",
+        default: "index.html",
+        help: "File that answers for a folder's URL",
+        kind: Kind::Text {
+            expected: "a file's name without a slash",
+            set: set_static_index,
+        },
+        ..PLAIN
+    },
+    Setting {
+        key: "file_cache_bytes_max",
+        group: Group::Files,
+        placeholder: "SIZE",
+        default: "64M",
+        help: "Memory for small files, for each driver",
+        kind: Kind::Size {
+            min: 0,
+            max: 1024 * G,
+            set: |draft, bytes| draft.config.file_cache.bytes_max = bytes as usize,
+        },
+        ..PLAIN
+    },
+    Setting {
+        key: "file_cache_entry_bytes_max",
+        group: Group::Files,
+        placeholder: "SIZE",
+        default: "64K",
+        help: "Largest file kept in memory; larger ones go out by sendfile",
+        kind: Kind::Size {
+            min: 0,
+            max: G,
+            set: |draft, bytes| draft.config.file_cache.entry_bytes_max = bytes as usize,
+        },
+        ..PLAIN
+    },
+    Setting {
+        key: "file_cache_revalidate",
+        group: Group::Files,
+        placeholder: "DURATION",
+        default: "1s",
+        help: "A cached file is looked at again after this long",
+        kind: Kind::Duration {
+            min: NONE,
+            max: DAY,
+            set: |draft, span| draft.config.file_cache.revalidate = span,
+        },
+        ..PLAIN
+    },
+    Setting {
+        key: "bind",
+        short: Some('b'),
+        group: Group::Listening,
+        placeholder: "ADDRESS",
+        default: "127.0.0.1:8000",
+        help: "Listen on HOST:PORT, [V6]:PORT, :PORT or unix:PATH (repeatable)",
+        doc: "`:PORT` listens on every IPv4 address, a port alone on 127.0.0.1, port 0 on a free port. \
+              A name is resolved at start-up and may stand for several addresses.",
+        kind: Kind::List {
+            expected: "HOST:PORT, [V6]:PORT, :PORT, PORT or unix:PATH",
+            clear: |draft| draft.binds.clear(),
+            add: add_bind,
+        },
+        ..PLAIN
+    },
+    Setting {
+        key: "processes",
+        short: Some('w'),
+        aliases: &["workers"],
+        group: Group::Listening,
+        placeholder: "N",
+        default: "1",
+        help: "Serving processes (this version: 1)",
+        kind: Kind::Count {
+            min: 1,
+            max: 1024,
+            set: |draft, count| draft.config.processes = count as usize,
+        },
+        ..PLAIN
+    },
+    Setting {
+        key: "drivers",
+        group: Group::Listening,
+        placeholder: "N",
+        default: "auto",
+        help: "Driver threads: they accept, read and write, and serve files",
+        doc: "`auto` is half of the processors, at least 1 and at most 8.",
+        kind: Kind::Text {
+            expected: "a count from 1 to 256, or `auto`",
+            set: set_drivers,
+        },
+        ..PLAIN
+    },
+    Setting {
+        key: "driver_cpus",
+        group: Group::Listening,
+        placeholder: "LIST",
+        default: "off",
+        help: "Processors that drivers are pinned to, by turns: 0,2-3, auto or off",
+        doc: "`auto` takes the processors that the process may run on, in their order.",
+        kind: Kind::Text {
+            expected: "a list of processors (as `0,2-3`), `auto` or `off`",
+            set: set_driver_cpus,
+        },
+        ..PLAIN
+    },
+    Setting {
+        key: "accept_batch",
+        group: Group::Listening,
+        placeholder: "N",
+        default: "32",
+        help: "Connections accepted in one turn before those already there are served",
+        doc: "A driver that accepts without a bound lets everybody wait during a burst of new connections.",
+        kind: Kind::Count {
+            min: 1,
+            max: 65_536,
+            set: |draft, count| draft.config.listen.accept_batch = count as usize,
+        },
+        ..PLAIN
+    },
+    Setting {
+        key: "backlog",
+        group: Group::Listening,
+        placeholder: "N",
+        default: "4096",
+        help: "Length of the kernel's accept queue",
+        doc: "The kernel cuts it to net.core.somaxconn; the effective value is said at start-up.",
+        kind: Kind::Count {
+            min: 1,
+            max: 65_535,
+            set: |draft, count| draft.config.listen.backlog = count as u32,
+        },
+        ..PLAIN
+    },
+    Setting {
+        key: "defer_accept",
+        group: Group::Listening,
+        placeholder: "DURATION",
+        default: "0s",
+        help: "The kernel keeps a connection that has sent nothing for this long; 0 is off",
+        doc: "TCP_DEFER_ACCEPT. Whole seconds, rounded up.",
+        kind: Kind::Duration {
+            min: NONE,
+            max: HOUR,
+            set: set_defer_accept,
+        },
+        ..PLAIN
+    },
+    Setting {
+        key: "nodelay",
+        group: Group::Listening,
+        placeholder: "BOOL",
+        default: "true",
+        help: "TCP_NODELAY on accepted connections",
+        kind: Kind::Switch {
+            set: |draft, yes| draft.config.listen.nodelay = yes,
+        },
+        ..PLAIN
+    },
+    Setting {
+        key: "connections_max",
+        aliases: &["max_connections"],
+        group: Group::Listening,
+        placeholder: "N",
+        default: "10000",
+        help: "Open connections per process; at the bound accepting rests",
+        doc: "Cut to what the limit of open files (ulimit -n) leaves room for.",
+        kind: Kind::Count {
+            min: 1,
+            max: 10_000_000,
+            set: |draft, count| draft.config.listen.connections_max = count as usize,
+        },
+        ..PLAIN
+    },
+    Setting {
+        key: "threads",
+        group: Group::Pool,
+        placeholder: "MIN:MAX",
+        default: "4:4",
+        help: "Pool threads that run the application; one number stands for both",
+        doc: "This version starts MAX threads and keeps them.",
+        kind: Kind::Range {
+            max: 4096,
+            set: |draft, min, max| {
+                draft.config.pool.threads_min = min as usize;
+                draft.config.pool.threads_max = max as usize;
+            },
+        },
+        ..PLAIN
+    },
+    Setting {
+        key: "queue_len_max",
+        group: Group::Pool,
+        placeholder: "N",
+        default: "1024",
+        help: "Requests that may wait for a pool thread; one more is refused with 503",
+        kind: Kind::Count {
+            min: 1,
+            max: 1_000_000,
+            set: |draft, count| draft.config.pool.queue_len_max = count as usize,
+        },
+        ..PLAIN
+    },
+    Setting {
+        key: "body_bytes_max",
+        group: Group::Limits,
+        placeholder: "SIZE",
+        default: "16M",
+        help: "Largest request body; a larger one is refused with 413",
+        kind: Kind::Size {
+            min: 0,
+            max: u64::MAX,
+            set: |draft, bytes| draft.config.limits.body_bytes_max = bytes,
+        },
+        ..PLAIN
+    },
+    Setting {
+        key: "head_bytes_max",
+        group: Group::Limits,
+        placeholder: "SIZE",
+        default: "32K",
+        help: "Largest request head, line and fields together; 431 beyond",
+        kind: Kind::Size {
+            min: 256,
+            max: HEAD_BYTES_MOST,
+            set: |draft, bytes| draft.config.limits.head_bytes_max = bytes as usize,
+        },
+        ..PLAIN
+    },
+    Setting {
+        key: "target_bytes_max",
+        aliases: &["limit_request_line"],
+        group: Group::Limits,
+        placeholder: "SIZE",
+        default: "8K",
+        help: "Longest request target (path and query); 414 beyond",
+        kind: Kind::Size {
+            min: 64,
+            max: HEAD_BYTES_MOST,
+            set: |draft, bytes| draft.config.limits.target_bytes_max = bytes as usize,
+        },
+        ..PLAIN
+    },
+    Setting {
+        key: "header_bytes_max",
+        aliases: &["limit_request_field_size"],
+        group: Group::Limits,
+        placeholder: "SIZE",
+        default: "16K",
+        help: "Longest single header field; 431 beyond",
+        kind: Kind::Size {
+            min: 64,
+            max: HEAD_BYTES_MOST,
+            set: |draft, bytes| draft.config.limits.header_bytes_max = bytes as usize,
+        },
+        ..PLAIN
+    },
+    Setting {
+        key: "headers_len_max",
+        aliases: &["limit_request_fields"],
+        group: Group::Limits,
+        placeholder: "N",
+        default: "100",
+        help: "Most header fields in a request; 431 beyond",
+        kind: Kind::Count {
+            min: 1,
+            max: 32_768,
+            set: |draft, count| draft.config.limits.headers_len_max = count as usize,
+        },
+        ..PLAIN
+    },
+    Setting {
+        key: "chunk_line_bytes_max",
+        group: Group::Limits,
+        placeholder: "SIZE",
+        default: "256",
+        help: "Longest size line of a chunk, extensions included",
+        kind: Kind::Size {
+            min: 18,
+            max: 64 * K,
+            set: |draft, bytes| draft.config.limits.chunk_line_bytes_max = bytes as usize,
+        },
+        ..PLAIN
+    },
+    Setting {
+        key: "trailer_bytes_max",
+        group: Group::Limits,
+        placeholder: "SIZE",
+        default: "8K",
+        help: "Most bytes of trailer fields after a chunked body",
+        kind: Kind::Size {
+            min: 2,
+            max: M,
+            set: |draft, bytes| draft.config.limits.trailer_bytes_max = bytes as usize,
+        },
+        ..PLAIN
+    },
+    Setting {
+        key: "head_timeout",
+        group: Group::Timeouts,
+        placeholder: "DURATION",
+        default: "30s",
+        help: "A request head must be complete this long after its first byte",
+        doc: "For a connection's first request the time runs from the accept. A trickle of bytes does not \
+              renew it; 408 at its end.",
+        kind: Kind::Duration {
+            min: MS,
+            max: DAY,
+            set: |draft, span| draft.config.timeouts.head = span,
+        },
+        ..PLAIN
+    },
+    Setting {
+        key: "body_timeout",
+        group: Group::Timeouts,
+        placeholder: "DURATION",
+        default: "30s",
+        help: "Longest silence within a request body",
+        kind: Kind::Duration {
+            min: MS,
+            max: DAY,
+            set: |draft, span| draft.config.timeouts.body = span,
+        },
+        ..PLAIN
+    },
+    Setting {
+        key: "idle_timeout",
+        aliases: &["keep_alive", "timeout_keep_alive"],
+        group: Group::Timeouts,
+        placeholder: "DURATION",
+        default: "60s",
+        help: "An idle keep-alive connection is closed after this long",
+        kind: Kind::Duration {
+            min: MS,
+            max: DAY,
+            set: |draft, span| draft.config.timeouts.idle = span,
+        },
+        ..PLAIN
+    },
+    Setting {
+        key: "send_timeout",
+        group: Group::Timeouts,
+        placeholder: "DURATION",
+        default: "30s",
+        help: "Longest time without progress of a reply",
+        kind: Kind::Duration {
+            min: MS,
+            max: DAY,
+            set: |draft, span| draft.config.timeouts.send = span,
+        },
+        ..PLAIN
+    },
+    Setting {
+        key: "linger_timeout",
+        group: Group::Timeouts,
+        placeholder: "DURATION",
+        default: "2s",
+        help: "How long the rest of a refused body is read and thrown away",
+        doc: "So that the client reads the refusal instead of a reset.",
+        kind: Kind::Duration {
+            min: NONE,
+            max: HOUR,
+            set: |draft, span| draft.config.timeouts.linger = span,
+        },
+        ..PLAIN
+    },
+    Setting {
+        key: "drain_timeout",
+        aliases: &["graceful_timeout"],
+        group: Group::Timeouts,
+        placeholder: "DURATION",
+        default: "30s",
+        help: "From the first SIGTERM or SIGINT to the end",
+        doc: "What has been received is answered within it; what is cut is counted in one line.",
+        kind: Kind::Duration {
+            min: NONE,
+            max: DAY,
+            set: |draft, span| draft.config.timeouts.drain = span,
+        },
+        ..PLAIN
+    },
+    Setting {
+        key: "readahead",
+        group: Group::Bodies,
+        placeholder: "SIZE",
+        default: "64K",
+        help: "Largest request body kept in memory; larger ones go to an unnamed file",
+        kind: Kind::Size {
+            min: 0,
+            max: G,
+            set: |draft, bytes| draft.config.spool.readahead_bytes = bytes as usize,
+        },
+        ..PLAIN
+    },
+    Setting {
+        key: "spoolers",
+        group: Group::Bodies,
+        placeholder: "N",
+        default: "1",
+        help: "Threads that write those files",
+        kind: Kind::Count {
+            min: 1,
+            max: 64,
+            set: |draft, count| draft.config.spool.spoolers = count as usize,
+        },
+        ..PLAIN
+    },
+    Setting {
+        key: "spool_dir",
+        group: Group::Bodies,
+        placeholder: "DIR",
+        help: "Folder of the unnamed files (default: the system's temporary folder)",
+        doc: "TMPDIR, or /tmp. A file system in memory would defeat the purpose.",
+        kind: Kind::Text {
+            expected: "a folder",
+            set: |draft, text| folder(text).map(|dir| draft.config.spool.dir = dir),
+        },
+        ..PLAIN
+    },
+    Setting {
+        key: "reply_buffer_bytes",
+        group: Group::Bodies,
+        placeholder: "SIZE",
+        default: "256K",
+        help: "Bytes of one reply that wait in memory for a slow client",
+        kind: Kind::Size {
+            min: K,
+            max: G,
+            set: |draft, bytes| draft.config.delivery.reply_buffer_bytes = bytes as usize,
+        },
+        ..PLAIN
+    },
+    Setting {
+        key: "reply_spool_bytes_max",
+        group: Group::Bodies,
+        placeholder: "SIZE",
+        default: "1G",
+        help: "Bytes of one reply that wait in its unnamed file; beyond, the application waits",
+        kind: Kind::Size {
+            min: 0,
+            max: u64::MAX,
+            set: |draft, bytes| draft.config.delivery.reply_spool_bytes_max = bytes,
+        },
+        ..PLAIN
+    },
+    Setting {
+        key: "access_log",
+        aliases: &["access_logfile"],
+        group: Group::Log,
+        placeholder: "FILE",
+        default: "off",
+        help: "Access log: a file, - for standard output, or off",
+        kind: Kind::Text {
+            expected: "a file, `-` or `off`",
+            set: set_access_log,
+        },
+        ..PLAIN
+    },
+    Setting {
+        key: "access_log_format",
+        group: Group::Log,
+        placeholder: "FORM",
+        default: "phases",
+        help: "Form of its lines: phases (combined and the phases), combined, common or json",
+        kind: Kind::Choice {
+            names: &["phases", "combined", "common", "json"],
+            set: set_log_form,
+        },
+        ..PLAIN
+    },
+    Setting {
+        key: "access_log_buffer_bytes_max",
+        group: Group::Log,
+        placeholder: "SIZE",
+        default: "64M",
+        help: "Finished records that may wait for the log thread",
+        kind: Kind::Size {
+            min: 64 * K,
+            max: 64 * G,
+            set: |draft, bytes| draft.log.buffer_bytes_max = bytes as usize,
+        },
+        ..PLAIN
+    },
+    Setting {
+        key: "access_log_flush",
+        group: Group::Log,
+        placeholder: "DURATION",
+        default: "250ms",
+        help: "Longest time that a record waits to be written",
+        kind: Kind::Duration {
+            min: MS,
+            max: HOUR,
+            set: |draft, span| draft.log.flush = span,
+        },
+        ..PLAIN
+    },
+    Setting {
+        key: "server_header",
+        group: Group::Replies,
+        placeholder: "TEXT",
+        default: "milepost",
+        help: "Server header of replies that have none, or off",
+        kind: Kind::Text {
+            expected: "printable ASCII, or `off`",
+            set: set_server_header,
+        },
+        ..PLAIN
+    },
+    Setting {
+        key: "server_timing",
+        group: Group::Replies,
+        placeholder: "BOOL",
+        default: "false",
+        help: "Server-Timing header with the phases that have passed",
+        kind: Kind::Switch {
+            set: |draft, yes| draft.config.headers.server_timing = yes,
+        },
+        ..PLAIN
+    },
+    Setting {
+        key: "status_path",
+        group: Group::Replies,
+        placeholder: "PATH",
+        default: "off",
+        help: "URL path that answers with the server's counters as JSON, or off",
+        doc: "Everybody who can reach the server can read it.",
+        kind: Kind::Text {
+            expected: "a URL path (as `/status`), or `off`",
+            set: set_status_path,
+        },
+        ..PLAIN
+    },
+];
+
+type Set = Result<(), Option<String>>;
+
+fn set_app(draft: &mut Draft, text: &str) -> Set {
+    let (module, attribute) = text.split_once(':').unwrap_or((text, ""));
+    if module.contains('/') || module.ends_with(".py") {
+        let name = module
+            .trim_end_matches(".py")
+            .trim_start_matches("./")
+            .replace('/', ".");
+        let attribute = if attribute.is_empty() {
+            "app"
+        } else {
+            attribute
+        };
+        return Err(Some(format!(
+            "name the module, not its file: `{name}:{attribute}`"
+        )));
+    }
+    let (attribute, called) = match attribute.strip_suffix("()") {
+        Some(attribute) => (attribute, true),
+        None => (attribute, false),
+    };
+    let attribute_is_good =
+        (attribute.is_empty() && !text.ends_with(':') && !called) || is_dotted_name(attribute);
+    if !is_dotted_name(module) || !attribute_is_good {
+        return Err(None);
+    }
+    draft.app = Some(AppName {
+        module: module.to_owned(),
+        attribute: attribute.to_owned(),
+        called,
+    });
+    Ok(())
+}
+
+fn is_dotted_name(text: &str) -> bool {
+    text.split('.').all(|part| {
+        !part.is_empty()
+            && !part.starts_with(|c: char| c.is_ascii_digit())
+            && part.chars().all(|c| c == '_' || c.is_alphanumeric())
+    })
+}
+
+fn set_root_path(draft: &mut Draft, text: &str) -> Set {
+    let path = text.trim_end_matches('/');
+    if path.is_empty() || is_url_path(path) {
+        path.clone_into(&mut draft.root_path);
+        return Ok(());
+    }
+    Err((!path.starts_with('/')).then(|| format!("it begins with a slash: `/{path}`")))
+}
+
+/// Visible ASCII from a slash on, without a query and a fragment.
+fn is_url_path(text: &str) -> bool {
+    text.starts_with('/')
+        && text
+            .bytes()
+            .all(|b| b.is_ascii_graphic() && b != b'?' && b != b'#')
+}
+
+fn add_static(draft: &mut Draft, text: &Text) -> Set {
+    let Some((url, dir)) = text.text.split_once('=') else {
+        return Err(Some(format!("write `/static={}`", text.text)));
+    };
+    if !is_url_path(url) {
+        return Err(
+            (!url.starts_with('/')).then(|| format!("the URL begins with a slash: `/{url}={dir}`"))
+        );
+    }
+    let mount = Mount {
+        url: url.trim_end_matches('/').to_owned(),
+        dir: folder(dir)?,
+    };
+    draft.statics.push(Placed {
+        value: mount,
+        text: text.text.clone(),
+        origin: text.origin.clone(),
+    });
+    Ok(())
+}
+
+fn set_static_index(draft: &mut Draft, text: &str) -> Set {
+    if text.is_empty() || text.contains('/') {
+        return Err(None);
+    }
+    text.clone_into(&mut draft.static_index);
+    Ok(())
+}
+
+fn add_bind(draft: &mut Draft, text: &Text) -> Set {
+    let value = bind::parse(&text.text)?;
+    draft.binds.push(Placed {
+        value,
+        text: text.text.clone(),
+        origin: text.origin.clone(),
+    });
+    Ok(())
+}
+
+fn set_drivers(draft: &mut Draft, text: &str) -> Set {
+    draft.drivers = match value::count(text) {
+        Some(count @ 1..=256) => Some(count as usize),
+        None if text == "auto" => None,
+        _ => return Err(None),
+    };
+    Ok(())
+}
+
+fn set_driver_cpus(draft: &mut Draft, text: &str) -> Set {
+    /// CPU_SETSIZE of glibc.
+    const CPU_HIGHEST: usize = 1023;
+    draft.cpus = match text {
+        "off" => Cpus::Unpinned,
+        "auto" => Cpus::All,
+        list => Cpus::These(value::cpus(list, CPU_HIGHEST).ok_or(None)?),
+    };
+    Ok(())
+}
+
+fn set_defer_accept(draft: &mut Draft, span: Nanos) {
+    draft.config.listen.defer_accept_secs = span.0.div_ceil(1_000_000_000) as u32;
+}
+
+fn set_access_log(draft: &mut Draft, text: &str) -> Set {
+    draft.log_target = match text {
+        "" => return Err(None),
+        "off" => None,
+        "-" => Some(LogTarget::Stdout),
+        file => Some(LogTarget::File(PathBuf::from(file))),
+    };
+    Ok(())
+}
+
+fn set_log_form(draft: &mut Draft, index: usize) {
+    draft.log.form = [
+        LogForm::Phases,
+        LogForm::Combined,
+        LogForm::Common,
+        LogForm::Json,
+    ][index];
+}
+
+fn set_server_header(draft: &mut Draft, text: &str) -> Set {
+    if !text.bytes().all(|b| b.is_ascii_graphic() || b == b' ') {
+        return Err(None);
+    }
+    draft.config.headers.server = if text == "off" {
+        String::new()
+    } else {
+        text.trim().to_owned()
+    };
+    Ok(())
+}
+
+fn set_status_path(draft: &mut Draft, text: &str) -> Set {
+    draft.config.status_path = match text {
+        "off" => None,
+        path if is_url_path(path) => Some(path.to_owned()),
+        _ => return Err(None),
+    };
+    Ok(())
+}
+
+fn folder(text: &str) -> Result<PathBuf, Option<String>> {
+    if text.is_empty() {
+        Err(Some("name a folder".to_owned()))
+    } else {
+        Ok(PathBuf::from(text))
+    }
+}
