@@ -1,0 +1,142 @@
+//! Classes of bytes, as tables: which may stand in a token, a target, a field value.
+//!
+//! Takes bytes, gives yes or no; knows nothing of what is being parsed.
+
+const TOKEN: u8 = 1;
+const TARGET: u8 = 2;
+const VALUE: u8 = 4;
+const HOST: u8 = 8;
+
+const CLASSES: [u8; 256] = classes();
+
+const fn classes() -> [u8; 256] {
+    let mut table = [0; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        let b = byte as u8;
+        if b.is_ascii_alphanumeric() || is_token_mark(b) {
+            table[byte] |= TOKEN;
+        }
+        if b.is_ascii_graphic() {
+            table[byte] |= TARGET;
+        }
+        if b == b'\t' || (b >= b' ' && b != 0x7f) {
+            table[byte] |= VALUE;
+        }
+        if b.is_ascii_alphanumeric() || is_host_mark(b) {
+            table[byte] |= HOST;
+        }
+        byte += 1;
+    }
+    table
+}
+
+/// The punctuation of `tchar`, RFC 9110 section 5.6.2.
+const fn is_token_mark(b: u8) -> bool {
+    matches!(
+        b,
+        b'!' | b'#'
+            | b'$'
+            | b'%'
+            | b'&'
+            | b'\''
+            | b'*'
+            | b'+'
+            | b'-'
+            | b'.'
+            | b'^'
+            | b'_'
+            | b'`'
+            | b'|'
+            | b'~'
+    )
+}
+
+/// The punctuation of `unreserved` and `sub-delims`, RFC 3986 sections 2.2 and 2.3.
+const fn is_host_mark(b: u8) -> bool {
+    matches!(
+        b,
+        b'-' | b'.'
+            | b'_'
+            | b'~'
+            | b'!'
+            | b'$'
+            | b'&'
+            | b'\''
+            | b'('
+            | b')'
+            | b'*'
+            | b'+'
+            | b','
+            | b';'
+            | b'='
+    )
+}
+
+/// May stand in a method or a field name: `tchar`, RFC 9110 section 5.6.2.
+#[inline]
+pub(crate) fn is_token(b: u8) -> bool {
+    CLASSES[b as usize] & TOKEN != 0
+}
+
+/// May stand in a target: visible ASCII. Wider than RFC 3986, because browsers send `|` and `"` raw in
+/// queries and nothing behind us is confused by them; narrower than most parsers, which let bytes above
+/// 0x7f through.
+#[inline]
+pub(crate) fn is_target(b: u8) -> bool {
+    CLASSES[b as usize] & TARGET != 0
+}
+
+/// May stand in a field value: `field-vchar`, space, tab and `obs-text`, RFC 9110 section 5.5.
+#[inline]
+pub(crate) fn is_value(b: u8) -> bool {
+    CLASSES[b as usize] & VALUE != 0
+}
+
+/// May stand unescaped in the name of a host: `unreserved` and `sub-delims`, RFC 3986 section 3.2.2.
+#[inline]
+pub(crate) fn is_host_name(b: u8) -> bool {
+    CLASSES[b as usize] & HOST != 0
+}
+
+/// `value` without the optional whitespace around it, RFC 9110 section 5.6.3.
+pub(crate) fn trim(value: &[u8]) -> &[u8] {
+    let Some(start) = value.iter().position(|&b| b != b' ' && b != b'\t') else {
+        return &[];
+    };
+    let end = value
+        .iter()
+        .rposition(|&b| b != b' ' && b != b'\t')
+        .map_or(start, |last| last + 1);
+    &value[start..end]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn classes_agree_with_the_grammar_for_every_byte() {
+        for b in 0..=255u8 {
+            let token = b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b);
+            assert_eq!(is_token(b), token, "{b:#x}");
+            assert_eq!(is_target(b), (0x21..=0x7e).contains(&b), "{b:#x}");
+            let value = b == 9 || (0x20..=0x7e).contains(&b) || b >= 0x80;
+            assert_eq!(is_value(b), value, "{b:#x}");
+            let host = b.is_ascii_alphanumeric() || b"-._~!$&'()*+,;=".contains(&b);
+            assert_eq!(is_host_name(b), host, "{b:#x}");
+        }
+    }
+
+    #[test]
+    fn trims_spaces_and_tabs_only() {
+        for (value, expect) in [
+            (&b" \t a b\t"[..], &b"a b"[..]),
+            (b"", b""),
+            (b" \t", b""),
+            (b"\x0ba", b"\x0ba"),
+        ] {
+            assert_eq!(trim(value), expect);
+        }
+    }
+}

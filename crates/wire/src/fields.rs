@@ -1,0 +1,287 @@
+//! The field lines of a head, and what they say together about host, framing and the connection.
+//!
+//! Takes the bytes of a complete head whose line ends are all CRLF; fills the rest of a [`HeadIndex`].
+//! httparse finds names and values; what it is lenient about is checked here or was in `scan`. It must
+//! not look at the request line's bytes.
+
+use crate::bytes::{is_token, is_value, trim};
+use crate::head::{BodyFraming, HeadIndex, HeaderSpan, Marks, Span, Version};
+use crate::host::is_host;
+use crate::limits::Limits;
+use crate::refusal::Cause;
+
+/// Fields for which there is room on the stack: more than browsers send, even behind proxies.
+const COMMON_HEADERS_LEN: usize = 32;
+
+/// Reads the field lines `bytes[start..]`, which end with the head's empty line.
+pub(crate) fn parse(
+    index: &mut HeadIndex,
+    bytes: &[u8],
+    start: usize,
+    limits: &Limits,
+) -> Result<(), Cause> {
+    let section = &bytes[start..];
+    let mut common = [httparse::EMPTY_HEADER; COMMON_HEADERS_LEN];
+    match httparse::parse_headers(section, &mut common) {
+        Ok(httparse::Status::Complete((_, found))) => take(index, bytes, found, limits),
+        Err(httparse::Error::TooManyHeaders) if limits.headers_len_max > COMMON_HEADERS_LEN => {
+            let mut many = vec![httparse::EMPTY_HEADER; limits.headers_len_max];
+            match httparse::parse_headers(section, &mut many) {
+                Ok(httparse::Status::Complete((_, found))) => take(index, bytes, found, limits),
+                result => Err(fault(result.err(), section)),
+            }
+        }
+        result => Err(fault(result.err(), section)),
+    }
+}
+
+fn take(
+    index: &mut HeadIndex,
+    bytes: &[u8],
+    found: &[httparse::Header<'_>],
+    limits: &Limits,
+) -> Result<(), Cause> {
+    if found.len() > limits.headers_len_max {
+        return Err(Cause::TooManyFields);
+    }
+    let mut facts = Facts::default();
+    index.headers.clear();
+    index.headers.reserve(found.len());
+    for header in found {
+        let name = span_within(bytes, header.name.as_bytes());
+        let value = span_within(bytes, header.value);
+        index.headers.push(HeaderSpan { name, value });
+        facts.note(header.name.as_bytes(), header.value, value)?;
+    }
+    facts.settle(index)
+}
+
+/// Where `part`, a slice of `bytes`, lies in it.
+#[inline]
+fn span_within(bytes: &[u8], part: &[u8]) -> Span {
+    Span::at(part.as_ptr().addr() - bytes.as_ptr().addr(), part.len())
+}
+
+/// What the fields of one head say, gathered in one pass.
+#[derive(Default)]
+struct Facts {
+    marks: Marks,
+    host: Option<Span>,
+    length: Option<u64>,
+    codings: Option<Codings>,
+    close: bool,
+    keep_alive: bool,
+    expect: Option<Expect>,
+}
+
+enum Expect {
+    Continue,
+    Other,
+}
+
+impl Facts {
+    /// Takes note of one field. The names that matter are told apart by their length first.
+    #[inline]
+    fn note(&mut self, name: &[u8], value: &[u8], span: Span) -> Result<(), Cause> {
+        let is = |known: &str| name.eq_ignore_ascii_case(known.as_bytes());
+        match name.len() {
+            4 if is("host") => self.note_host(value, span)?,
+            5 if is("range") => self.mark(Marks::RANGE),
+            6 if is("cookie") => self.mark(Marks::COOKIE),
+            6 if is("expect") => self.note_expect(value),
+            7 if is("upgrade") => self.mark(Marks::UPGRADE),
+            8 if is("if-match") || is("if-range") => self.mark(Marks::CONDITIONAL),
+            10 if is("connection") => self.note_connection(value),
+            13 if is("if-none-match") => self.mark(Marks::CONDITIONAL),
+            13 if is("authorization") => self.mark(Marks::AUTHORIZATION),
+            14 if is("content-length") => self.note_length(value)?,
+            15 if is("accept-encoding") => self.mark(Marks::ACCEPT_ENCODING),
+            17 if is("transfer-encoding") => {
+                self.codings.get_or_insert_default().note(value)?;
+            }
+            17 if is("if-modified-since") => self.mark(Marks::CONDITIONAL),
+            19 if is("if-unmodified-since") => self.mark(Marks::CONDITIONAL),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn mark(&mut self, marks: Marks) {
+        self.marks = self.marks.with(marks);
+    }
+
+    /// RFC 9112 section 3.2: more than one Host or an invalid value is a 400, in an absolute request too.
+    /// An empty value is what a client sends for a target without an authority.
+    fn note_host(&mut self, value: &[u8], span: Span) -> Result<(), Cause> {
+        if self.host.replace(span).is_some() {
+            return Err(Cause::HostRepeated);
+        }
+        if !value.is_empty() && !is_host(value) {
+            return Err(Cause::HostInvalid);
+        }
+        Ok(())
+    }
+
+    /// RFC 9112 section 6.3: an invalid length is unrecoverable. The list of equal numbers and the equal
+    /// second field that it lets a recipient repair are refused too: only smugglers send them.
+    fn note_length(&mut self, value: &[u8]) -> Result<(), Cause> {
+        let length = decimal(value).ok_or(Cause::LengthInvalid)?;
+        if self.length.replace(length).is_some() {
+            return Err(Cause::LengthRepeated);
+        }
+        Ok(())
+    }
+
+    /// RFC 9110 section 7.6.1: a list of options in any case.
+    fn note_connection(&mut self, value: &[u8]) {
+        self.mark(Marks::CONNECTION);
+        for option in value.split(|&b| b == b',').map(trim) {
+            self.close |= option.eq_ignore_ascii_case(b"close");
+            self.keep_alive |= option.eq_ignore_ascii_case(b"keep-alive");
+        }
+    }
+
+    fn note_expect(&mut self, value: &[u8]) {
+        self.mark(Marks::EXPECT);
+        self.expect = match self.expect.take() {
+            None | Some(Expect::Continue) if value.eq_ignore_ascii_case(b"100-continue") => {
+                Some(Expect::Continue)
+            }
+            _ => Some(Expect::Other),
+        };
+    }
+
+    fn settle(self, index: &mut HeadIndex) -> Result<(), Cause> {
+        // RFC 9112 section 3.2.
+        if self.host.is_none() && index.version == Version::Http11 {
+            return Err(Cause::HostMissing);
+        }
+        index.body = self.body(index.version)?;
+        // RFC 9110 section 10.1.1: no expectation counts in HTTP/1.0.
+        index.expect_continue = match (index.version, &self.expect) {
+            (Version::Http11, Some(Expect::Other)) => return Err(Cause::ExpectUnknown),
+            (Version::Http11, Some(Expect::Continue)) => {
+                !matches!(index.body, BodyFraming::None | BodyFraming::Length(0))
+            }
+            _ => false,
+        };
+        // RFC 9112 section 9.3: close wins, then the version decides.
+        index.keep_alive = !self.close && (index.version == Version::Http11 || self.keep_alive);
+        // RFC 9112 section 3.2.2: the authority of an absolute target replaces Host.
+        index.authority = index.authority.or(self.host);
+        index.marks = self.marks;
+        Ok(())
+    }
+
+    /// RFC 9112 sections 6.1 and 6.3. Where two framings could be read, the request may mean two things to
+    /// two recipients, and nothing but a refusal is safe.
+    fn body(&self, version: Version) -> Result<BodyFraming, Cause> {
+        match (&self.codings, self.length) {
+            (None, None) => Ok(BodyFraming::None),
+            (None, Some(length)) => Ok(BodyFraming::Length(length)),
+            (Some(_), _) if version == Version::Http10 => Err(Cause::CodingInOldVersion),
+            (Some(_), Some(_)) => Err(Cause::LengthWithCoding),
+            (Some(codings), None) => codings.settle().map(|()| BodyFraming::Chunked),
+        }
+    }
+}
+
+/// `1*DIGIT` of at most 64 bits: no sign, no list, no whitespace (RFC 9110 section 8.6).
+fn decimal(value: &[u8]) -> Option<u64> {
+    if value.is_empty() {
+        return None;
+    }
+    value.iter().try_fold(0u64, |number, &b| {
+        let digit = b.is_ascii_digit().then(|| u64::from(b - b'0'))?;
+        number.checked_mul(10)?.checked_add(digit)
+    })
+}
+
+/// The transfer codings of all Transfer-Encoding fields, in order.
+#[derive(Default)]
+struct Codings {
+    last: Coding,
+    unknown: bool,
+    chunked_len: usize,
+}
+
+#[derive(Default, PartialEq, Eq)]
+enum Coding {
+    #[default]
+    None,
+    Chunked,
+    Other,
+}
+
+impl Codings {
+    /// Empty list elements and parameters are malformed here: `chunked` has none (RFC 9112 section 7.1).
+    fn note(&mut self, value: &[u8]) -> Result<(), Cause> {
+        for coding in value.split(|&b| b == b',').map(trim) {
+            if coding.is_empty() || !coding.iter().copied().all(is_token) {
+                return Err(Cause::CodingForm);
+            }
+            self.last = if coding.eq_ignore_ascii_case(b"chunked") {
+                self.chunked_len += 1;
+                Coding::Chunked
+            } else {
+                self.unknown = true;
+                Coding::Other
+            };
+        }
+        Ok(())
+    }
+
+    /// RFC 9112 section 6.1: chunked once, and last; what else is understood is ours to say: nothing.
+    fn settle(&self) -> Result<(), Cause> {
+        if self.last != Coding::Chunked {
+            return Err(Cause::CodingNotFinal);
+        }
+        if self.chunked_len > 1 {
+            return Err(Cause::CodingRepeated);
+        }
+        if self.unknown {
+            return Err(Cause::CodingUnknown);
+        }
+        Ok(())
+    }
+}
+
+/// Finds out which rule a section broke that httparse refused; `None` is its way to ask for more bytes.
+#[cold]
+fn fault(error: Option<httparse::Error>, section: &[u8]) -> Cause {
+    if error == Some(httparse::Error::TooManyHeaders) {
+        return Cause::TooManyFields;
+    }
+    section
+        .split_inclusive(|&b| b == b'\n')
+        .find_map(|line| check_line(&line[..line.len() - 2]).err())
+        .unwrap_or(Cause::FieldNameByte)
+}
+
+/// One field line without its CRLF, RFC 9112 section 5; the head's empty line passes.
+fn check_line(line: &[u8]) -> Result<(), Cause> {
+    if matches!(line, [b' ' | b'\t', ..]) {
+        // RFC 9112 section 5.2.
+        return Err(Cause::FieldFold);
+    }
+    let mut parts = line.splitn(2, |&b| b == b':');
+    let name = parts.next().unwrap_or_default();
+    let Some(value) = parts.next() else {
+        return if line.is_empty() {
+            Ok(())
+        } else {
+            Err(Cause::FieldColon)
+        };
+    };
+    match name {
+        [] => Err(Cause::FieldNameEmpty),
+        // RFC 9112 section 5.1: this whitespace has let requests be smuggled.
+        [.., b' ' | b'\t'] => Err(Cause::FieldNameSpace),
+        name if !name.iter().copied().all(is_token) => Err(Cause::FieldNameByte),
+        _ => match value.iter().find(|&&b| !is_value(b)) {
+            None => Ok(()),
+            Some(b'\r') => Err(Cause::BareCr),
+            Some(_) => Err(Cause::FieldValueByte),
+        },
+    }
+}

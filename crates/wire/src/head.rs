@@ -1,0 +1,374 @@
+//! One request head: as offsets into the bytes it was parsed from, as a borrowed look, and as an owned
+//! value that moves with its exchange.
+//!
+//! Takes the bytes of a connection, gives a [`HeadIndex`] or a [`Refusal`]. It must not read past the
+//! head's end, and it must not keep anything of a connection: what a later call needs is the caller's
+//! `seen`.
+
+use crate::fields;
+use crate::limits::Limits;
+use crate::refusal::{Cause, Refusal};
+use crate::request_line::{self, RequestLine};
+use crate::scan;
+
+/// Version of a request, RFC 9112 section 2.3; a minor version above 1 is read as 1.1.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Version {
+    /// HTTP/1.0.
+    Http10,
+    /// HTTP/1.1.
+    Http11,
+}
+
+/// The methods that something in the house asks about; methods are case-sensitive, RFC 9110 section 9.1.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[expect(missing_docs, reason = "named by the methods themselves")]
+pub enum Method {
+    Get,
+    Head,
+    Post,
+    Put,
+    Delete,
+    Options,
+    Patch,
+    /// Any other token of at most 32 bytes, but never CONNECT, which is refused.
+    Other,
+}
+
+impl Method {
+    pub(crate) fn of(bytes: &[u8]) -> Method {
+        match bytes {
+            b"GET" => Method::Get,
+            b"HEAD" => Method::Head,
+            b"POST" => Method::Post,
+            b"PUT" => Method::Put,
+            b"DELETE" => Method::Delete,
+            b"OPTIONS" => Method::Options,
+            b"PATCH" => Method::Patch,
+            _ => Method::Other,
+        }
+    }
+}
+
+/// How the end of a request's body is found, RFC 9112 section 6.3.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum BodyFraming {
+    /// Neither Content-Length nor Transfer-Encoding: no body.
+    None,
+    /// That many bytes; 0 when the client said so.
+    Length(u64),
+    /// Chunked transfer coding.
+    Chunked,
+}
+
+/// A range of bytes of the buffer that a head was parsed from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Span {
+    /// Offset of the first byte.
+    pub start: u32,
+    /// Offset behind the last byte.
+    pub end: u32,
+}
+
+impl Span {
+    /// The bytes of this span. `buf` starts where the parsed buffer started. Panics when `buf` is shorter.
+    #[inline]
+    pub fn of<'b>(&self, buf: &'b [u8]) -> &'b [u8] {
+        &buf[self.start as usize..self.end as usize]
+    }
+
+    /// Offsets fit, because no more than 4 GiB of a buffer are ever looked at for a head.
+    #[inline]
+    pub(crate) fn new(start: usize, end: usize) -> Span {
+        Span {
+            start: start as u32,
+            end: end as u32,
+        }
+    }
+
+    #[inline]
+    pub(crate) fn at(start: usize, bytes: usize) -> Span {
+        Span::new(start, start + bytes)
+    }
+
+    #[inline]
+    pub(crate) fn shifted(self, by: u32) -> Span {
+        Span {
+            start: self.start + by,
+            end: self.end + by,
+        }
+    }
+}
+
+/// One field line.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct HeaderSpan {
+    /// The name as sent: a token, in any case.
+    pub name: Span,
+    /// The value without the whitespace around it; may be empty, may hold bytes above 0x7f.
+    pub value: Span,
+}
+
+/// What the single pass over the fields noticed, so that nobody has to search for what is not there.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Marks(u16);
+
+impl Marks {
+    /// If-Match, If-None-Match, If-Modified-Since, If-Unmodified-Since or If-Range.
+    pub const CONDITIONAL: Marks = Marks(1);
+    /// Range.
+    pub const RANGE: Marks = Marks(1 << 1);
+    /// Cookie.
+    pub const COOKIE: Marks = Marks(1 << 2);
+    /// Accept-Encoding.
+    pub const ACCEPT_ENCODING: Marks = Marks(1 << 3);
+    /// Upgrade.
+    pub const UPGRADE: Marks = Marks(1 << 4);
+    /// Authorization.
+    pub const AUTHORIZATION: Marks = Marks(1 << 5);
+    /// Expect, whether or not it is heeded.
+    pub const EXPECT: Marks = Marks(1 << 6);
+    /// Connection.
+    pub const CONNECTION: Marks = Marks(1 << 7);
+
+    /// Whether all of `marks` are set.
+    #[inline]
+    pub fn contains(self, marks: Marks) -> bool {
+        self.0 & marks.0 == marks.0
+    }
+
+    /// Whether any of `marks` is set.
+    #[inline]
+    pub fn intersects(self, marks: Marks) -> bool {
+        self.0 & marks.0 != 0
+    }
+
+    /// Both sets together.
+    #[inline]
+    #[must_use]
+    pub const fn with(self, marks: Marks) -> Marks {
+        Marks(self.0 | marks.0)
+    }
+}
+
+/// Everything known of one request head, as offsets into the bytes it was parsed from.
+///
+/// Made to be reused: a parse clears it and allocates only when a head has more fields than every head
+/// before it (or more than 32). Its content is meaningful after [`HeadStep::Complete`] only.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct HeadIndex {
+    /// The method, for comparisons.
+    pub method: Method,
+    /// The method as sent.
+    pub method_span: Span,
+    /// The target as sent.
+    pub target: Span,
+    /// The target's path, not decoded: starts with `/`, or is `*` in `OPTIONS *`. An absolute target is
+    /// stripped to its path, an empty one of which is given as `/`.
+    pub path: Span,
+    /// The query without its `?`, not decoded; `Some` and empty for a bare `?`.
+    pub query: Option<Span>,
+    /// Host and port: of an absolute target, else of Host (RFC 9112 section 3.2.2). May be empty when Host
+    /// is; `None` only in HTTP/1.0.
+    pub authority: Option<Span>,
+    /// Version of the request.
+    pub version: Version,
+    /// All field lines in the order sent, repeated ones too.
+    pub headers: Vec<HeaderSpan>,
+    /// How the body ends.
+    pub body: BodyFraming,
+    /// Whether the client lets the connection live on, RFC 9112 section 9.3.
+    pub keep_alive: bool,
+    /// Whether the client waits for a 100 before it sends its body; false when there is no body to wait
+    /// for and in HTTP/1.0 (RFC 9110 section 10.1.1).
+    pub expect_continue: bool,
+    /// Presences noticed in the pass over the fields.
+    pub marks: Marks,
+    /// Length of the head, its empty line included, and of an empty line tolerated before it: where the
+    /// body starts in the parsed buffer.
+    pub bytes: usize,
+}
+
+/// How far a head has come.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum HeadStep {
+    /// The end has not arrived: call again with the same bytes and more behind them.
+    Partial,
+    /// The index holds the head.
+    Complete,
+}
+
+impl HeadIndex {
+    /// An index of nothing yet; allocates nothing.
+    pub fn new() -> Self {
+        HeadIndex {
+            method: Method::Other,
+            method_span: Span::default(),
+            target: Span::default(),
+            path: Span::default(),
+            query: None,
+            authority: None,
+            version: Version::Http11,
+            headers: Vec::new(),
+            body: BodyFraming::None,
+            keep_alive: false,
+            expect_continue: false,
+            marks: Marks::default(),
+            bytes: 0,
+        }
+    }
+
+    /// Parses the head that begins `buf`; what follows it in `buf` is not looked at.
+    ///
+    /// `seen` belongs to the connection: 0 for a new head, then left alone between calls while more bytes
+    /// are appended to the same ones. It says how many have been searched, so that byte-by-byte delivery
+    /// stays linear, and is 0 again once the head is complete. The index itself may serve other
+    /// connections in between.
+    ///
+    /// The same refusal comes at the same byte however the head was cut; bounds are enforced as soon as
+    /// they are passed.
+    pub fn parse(
+        &mut self,
+        buf: &[u8],
+        seen: &mut usize,
+        limits: &Limits,
+    ) -> Result<HeadStep, Refusal> {
+        let head_bytes_max = limits.head_bytes_max.min(u32::MAX as usize);
+        let window = &buf[..buf.len().min(head_bytes_max)];
+        if self.parse_window(window, *seen, limits)? {
+            *seen = 0;
+            return Ok(HeadStep::Complete);
+        }
+        if window.len() == head_bytes_max {
+            return Err(Cause::HeadTooLarge.into());
+        }
+        *seen = window.len();
+        Ok(HeadStep::Partial)
+    }
+
+    /// Whether the head is complete within `bytes`.
+    fn parse_window(&mut self, bytes: &[u8], seen: usize, limits: &Limits) -> Result<bool, Cause> {
+        let Some(start) = scan::request_line_start(bytes) else {
+            return Ok(false);
+        };
+        let Some(line_bytes) = scan::request_line_bytes(&bytes[start..]) else {
+            let seen = seen.saturating_sub(start);
+            request_line::check_unfinished(&bytes[start..], seen, limits)?;
+            return Ok(false);
+        };
+        let line_end = start + line_bytes;
+        // Judged as soon as it is there, before the lines behind it, and again at the end because another
+        // head may have used this index since.
+        let mut line = None;
+        if seen < line_end {
+            line = Some(request_line::parse(bytes, start, line_end, limits)?);
+        }
+        let Some(head_end) = scan::head_end(bytes, line_end, seen, limits)? else {
+            return Ok(false);
+        };
+        let line = match line {
+            Some(line) => line,
+            None => request_line::parse(bytes, start, line_end, limits)?,
+        };
+        self.take_request_line(line);
+        self.bytes = head_end;
+        fields::parse(self, &bytes[..head_end], line_end, limits)?;
+        Ok(true)
+    }
+
+    fn take_request_line(&mut self, line: RequestLine) {
+        self.method = line.method;
+        self.method_span = line.method_span;
+        self.target = line.target;
+        self.path = line.path;
+        self.query = line.query;
+        self.authority = line.authority;
+        self.version = line.version;
+    }
+}
+
+impl Default for HeadIndex {
+    fn default() -> Self {
+        HeadIndex::new()
+    }
+}
+
+/// A borrowed look at a head: the index and the bytes it points into.
+#[derive(Clone, Copy, Debug)]
+pub struct HeadView<'a> {
+    /// The buffer that `index` was parsed from; at least `index.bytes` long.
+    pub bytes: &'a [u8],
+    /// A complete index.
+    pub index: &'a HeadIndex,
+}
+
+impl<'a> HeadView<'a> {
+    /// The method as sent.
+    pub fn method(&self) -> &'a [u8] {
+        self.index.method_span.of(self.bytes)
+    }
+
+    /// The target as sent.
+    pub fn target(&self) -> &'a [u8] {
+        self.index.target.of(self.bytes)
+    }
+
+    /// The path, not decoded; `*` in `OPTIONS *`.
+    pub fn path(&self) -> &'a [u8] {
+        self.index.path.of(self.bytes)
+    }
+
+    /// The query without its `?`, not decoded.
+    pub fn query(&self) -> Option<&'a [u8]> {
+        self.index.query.map(|span| span.of(self.bytes))
+    }
+
+    /// Host and port that the client asked for.
+    pub fn authority(&self) -> Option<&'a [u8]> {
+        self.index.authority.map(|span| span.of(self.bytes))
+    }
+
+    /// Value of the first field called `name`, in any case.
+    pub fn header(&self, name: &str) -> Option<&'a [u8]> {
+        self.headers()
+            .find(|(found, _)| found.eq_ignore_ascii_case(name.as_bytes()))
+            .map(|(_, value)| value)
+    }
+
+    /// Names and values of all fields in the order sent.
+    pub fn headers(&self) -> impl Iterator<Item = (&'a [u8], &'a [u8])> + use<'a> {
+        let bytes = self.bytes;
+        let spans = self.index.headers.iter();
+        spans.map(move |header| (header.name.of(bytes), header.value.of(bytes)))
+    }
+
+    /// Whether the method is HEAD, so that no body may follow the reply's head.
+    pub fn is_head(&self) -> bool {
+        self.index.method == Method::Head
+    }
+}
+
+/// An owned head: moves with its exchange while the connection's buffer takes the next bytes.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct RequestHead {
+    bytes: Box<[u8]>,
+    index: HeadIndex,
+}
+
+impl RequestHead {
+    /// Copies the head's own bytes and its index; two allocations.
+    pub fn take(view: HeadView<'_>) -> Self {
+        RequestHead {
+            bytes: view.bytes[..view.index.bytes].into(),
+            index: view.index.clone(),
+        }
+    }
+
+    /// The borrowed look at it.
+    pub fn view(&self) -> HeadView<'_> {
+        HeadView {
+            bytes: &self.bytes,
+            index: &self.index,
+        }
+    }
+}

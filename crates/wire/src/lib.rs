@@ -1,0 +1,50 @@
+//! HTTP/1.1, the server's role, as pure machines: bytes in, values out.
+//!
+//! Takes slices of whatever has arrived and gives heads ([`HeadIndex`]), decoded bodies
+//! ([`BodyDecoder`]), framing decisions ([`plan_reply`]) and encoded reply heads ([`end_head`]).
+//! It must not touch sockets, files, the clock or threads, and it knows no other crate of the house.
+//!
+//! The way of one exchange through this crate:
+//!
+//! ```text
+//! bytes ─► HeadIndex::parse ─► BodyDecoder::decode ─► (handler) ─► plan_reply ─► write_status_line, fields, end_head
+//!              │ Refusal           │ Refusal                                     └─► chunk_prefix, data, CHUNK_SUFFIX … LAST_CHUNK
+//! ```
+//!
+//! Two promises hold for every machine here and are tested at every split point: the way in which the
+//! bytes were cut into slices changes neither result nor refusal, and work is linear in the bytes.
+
+#![forbid(unsafe_code)]
+
+mod limits;
+mod refusal;
+
+mod fields;
+mod head;
+mod request_line;
+mod scan;
+
+mod body;
+
+mod chunk;
+mod reply;
+mod status;
+
+pub mod date;
+pub mod target;
+
+mod bytes;
+mod host;
+
+pub use body::{BodyDecoder, Decoded};
+pub use chunk::{CHUNK_SUFFIX, ChunkPrefix, LAST_CHUNK, chunk_prefix};
+pub use head::{
+    BodyFraming, HeadIndex, HeadStep, HeadView, HeaderSpan, Marks, Method, RequestHead, Span,
+    Version,
+};
+pub use limits::Limits;
+pub use refusal::{Cause, Refusal};
+pub use reply::{
+    HeadEnd, ReplyFacts, ReplyFraming, ReplyPlan, end_head, plan_reply, write_content_length,
+};
+pub use status::{CONTINUE_100, reason, write_status_line, write_status_line_with};
