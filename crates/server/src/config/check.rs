@@ -36,25 +36,25 @@ const DESCRIPTORS_PER_DRIVER: u64 = 300;
 const DRIVERS_AUTO_MAX: usize = 8;
 
 /// Brings the parts together.
-pub(super) fn finish(draft: Draft, machine: &Machine<'_>) -> (Loaded, Vec<Fault>) {
+pub(super) fn finish(draft: &Draft, machine: &Machine<'_>) -> (Loaded, Vec<Fault>) {
     let mut check = Check {
         machine,
         faults: Vec::new(),
         notes: Vec::new(),
     };
-    check.processes(&draft);
-    check.something_to_serve(&draft);
-    check.limits(&draft);
+    check.processes(draft);
+    check.something_to_serve(draft);
+    check.limits(draft);
     let mut config = draft.config.clone();
-    config.app = check.app(&draft);
-    config.statics = check.statics(&draft);
-    config.binds = check.binds(&draft);
+    config.app = check.app(draft);
+    config.statics = check.statics(draft);
+    config.binds = check.binds(draft);
     config.listen.drivers = draft
         .drivers
         .unwrap_or((machine.cores / 2).clamp(1, DRIVERS_AUTO_MAX));
-    config.listen.driver_cpus = check.cpus(&draft);
-    config.access_log = check.access_log(&draft);
-    check.spool_dir(&draft);
+    config.listen.driver_cpus = check.cpus(draft);
+    config.access_log = check.access_log(draft);
+    check.spool_dir(draft);
     check.connections(&mut config);
     (
         Loaded {

@@ -38,22 +38,37 @@ pub struct Loaded {
     pub notes: Vec<String>,
 }
 
+/// What could be understood, faults or not: `check` goes on with it to find further faults.
+#[derive(Clone, Debug)]
+pub struct Understood {
+    /// Usable as a whole only when there are no faults.
+    pub loaded: Loaded,
+    /// Every fault of every source at once, those of overridden values included, in the order of the
+    /// sources; what does not hold together comes last.
+    pub faults: Vec<Fault>,
+}
+
 /// Reads all sources over the defaults, in rising precedence: defaults, TOML, environment, flags.
 ///
 /// The last source that names a setting decides it alone (lists are replaced, not joined).
 ///
 /// # Errors
-/// Every fault of every source at once, those of overridden values included, in the order of the
-/// sources; what does not hold together comes last.
+/// All faults, as in [`Understood`].
 pub fn load(sources: &Sources, machine: &Machine<'_>) -> Result<Loaded, Vec<Fault>> {
-    let (draft, mut faults) = draft_of(sources);
-    let (loaded, more) = check::finish(draft, machine);
-    faults.extend(more);
+    let Understood { loaded, faults } = understand(sources, machine);
     if faults.is_empty() {
         Ok(loaded)
     } else {
         Err(faults)
     }
+}
+
+/// [`load`] for those who want to go on after a fault.
+pub fn understand(sources: &Sources, machine: &Machine<'_>) -> Understood {
+    let (draft, mut faults) = draft_of(sources);
+    let (loaded, more) = check::finish(&draft, machine);
+    faults.extend(more);
+    Understood { loaded, faults }
 }
 
 /// The folder to change to before anything else is looked at (`chdir`); faults wait for [`load`].

@@ -97,7 +97,7 @@ pub(super) fn duration_text(span: Nanos) -> String {
         (1_000_000, "ms"),
     ];
     for (nanos, unit) in units {
-        if span.0 >= nanos && span.0 % nanos == 0 {
+        if span.0 >= nanos && span.0.is_multiple_of(nanos) {
             return format!("{}{unit}", span.0 / nanos);
         }
     }

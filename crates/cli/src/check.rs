@@ -1,0 +1,44 @@
+//! `milepost check`: everything that `serve` would find out before listening, all faults at once.
+//!
+//! Imports the application, binds nothing, starts nothing.
+
+use clap::ArgMatches;
+
+use crate::host::AppHost;
+use crate::message::{self, Message};
+use crate::{COULD_NOT, DONE, NO, serve, start_block, surroundings};
+
+/// 0: the configuration is good. 1: it is not. 2: it could not be read.
+pub(crate) fn run(matches: &ArgMatches, host: Option<&dyn AppHost>) -> i32 {
+    let read =
+        surroundings::sources(matches).and_then(|sources| surroundings::understood(&sources));
+    let understood = match read {
+        Ok(understood) => understood,
+        Err(fault) => {
+            fault.say();
+            return COULD_NOT;
+        }
+    };
+    let config = &understood.loaded.config;
+    let mut messages: Vec<Message> = understood.faults.iter().map(Message::from).collect();
+    if let Some(app) = &config.app {
+        messages.extend(serve::load_app(app, config, host).err());
+    }
+    if messages.is_empty() {
+        let python = host.map(AppHost::describe);
+        message::data(&start_block::summary(
+            config,
+            python.as_deref(),
+            &understood.loaded.notes,
+        ));
+        return DONE;
+    }
+    message::say_all(&messages);
+    let faults = if messages.len() == 1 {
+        "1 fault"
+    } else {
+        &format!("{} faults", messages.len())
+    };
+    message::talk(&format!("milepost: check: {faults}\n"));
+    NO
+}

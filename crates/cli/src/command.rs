@@ -1,0 +1,196 @@
+//! The command line, built from the table of settings: commands, flags, help texts, completions.
+//!
+//! Takes the table and gives clap's command, and the flags that were used as texts. Understands no value.
+
+use std::path::PathBuf;
+
+use clap::builder::PossibleValuesParser;
+use clap::{Arg, ArgAction, ArgMatches, Command, ValueHint};
+use clap_complete::Shell;
+use server::config::FlagText;
+use server::config::written::{FlagForm, Group, SETTINGS, Setting};
+
+/// The package's version.
+pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// Help texts are wrapped at the terminal's width, and never wider than this.
+const WIDTH_MAX: usize = 100;
+
+const ABOUT: &str = "An application server that knows where every millisecond of a request goes";
+
+const EXAMPLES: &str = "\
+Examples:
+  milepost serve shop:app
+  milepost serve shop:app --bind :8000 --threads 8:8 --static /static=./static --access-log -
+  milepost serve --static /=./public
+  milepost check --config milepost.toml";
+
+const PRECEDENCE: &str = "\
+Every flag is also a key of the configuration file (`accept_batch = 32`) and an environment
+variable (`MILEPOST_ACCEPT_BATCH=32`). Flags override the environment, which overrides the file.
+Sizes take K, M, G (powers of 1024); durations take ms, s, m, h, and are seconds without.
+`--help` says more about each, `-h` less.";
+
+/// What the command is built for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// To parse arguments: values stay texts, so that all faults can be said at once.
+    Run,
+    /// To write completions, which want to know the possible values.
+    Completions,
+}
+
+/// The whole command line.
+pub(crate) fn command(purpose: Purpose) -> Command {
+    let shell = Arg::new("shell")
+        .value_name("SHELL")
+        .required(true)
+        .value_parser(clap::value_parser!(Shell))
+        .help("bash, zsh, fish, elvish or powershell");
+    Command::new("milepost")
+        .version(VERSION)
+        .about(ABOUT)
+        .after_help(EXAMPLES)
+        .max_term_width(WIDTH_MAX)
+        .disable_help_subcommand(true)
+        .subcommand(
+            with_settings(Command::new("serve"), purpose)
+                .about("Serve a Python application, folders of files, or both"),
+        )
+        .subcommand(
+            with_settings(Command::new("check"), purpose)
+                .about("Check the configuration and the application's import without listening"),
+        )
+        .subcommand(
+            Command::new("completions")
+                .about("Print the completions of a shell")
+                .arg(shell),
+        )
+        .subcommand(
+            Command::new("reference").about("Print the reference of all settings in Markdown"),
+        )
+        .subcommand(Command::new("version").about("Print the version"))
+}
+
+/// Completions of one shell.
+pub(crate) fn completions(shell: Shell) -> String {
+    let mut text = Vec::new();
+    clap_complete::generate(
+        shell,
+        &mut command(Purpose::Completions),
+        "milepost",
+        &mut text,
+    );
+    String::from_utf8_lossy(&text).into_owned()
+}
+
+/// "milepost 0.1.0", and which Python where there is one.
+pub(crate) fn version_line(python: Option<String>) -> String {
+    match python {
+        Some(python) => format!("milepost {VERSION}, {python}"),
+        None => format!("milepost {VERSION}"),
+    }
+}
+
+/// The settings that were given as flags or arguments.
+pub(crate) fn flags(matches: &ArgMatches) -> Vec<FlagText> {
+    let texts = |setting: &'static Setting| {
+        let values = matches
+            .get_many::<String>(setting.key)
+            .into_iter()
+            .flatten();
+        values.map(|text| FlagText {
+            key: setting.key,
+            text: text.clone(),
+        })
+    };
+    SETTINGS.iter().flat_map(texts).collect()
+}
+
+/// The configuration file that a flag names.
+pub(crate) fn config_file(matches: &ArgMatches) -> Option<PathBuf> {
+    matches.get_one::<String>("config").map(PathBuf::from)
+}
+
+fn with_settings(command: Command, purpose: Purpose) -> Command {
+    // By topic, because clap shows topics in the order in which they are first met.
+    let args = Group::ALL.into_iter().flat_map(|group| {
+        SETTINGS
+            .iter()
+            .filter(move |setting| setting.group == group)
+            .map(move |one| arg(one, purpose))
+    });
+    command
+        .args(args)
+        .args_override_self(true)
+        .after_help(PRECEDENCE)
+}
+
+fn arg(setting: &'static Setting, purpose: Purpose) -> Arg {
+    let arg = Arg::new(setting.key)
+        .value_name(setting.placeholder)
+        .help(short_help(setting))
+        .long_help(long_help(setting))
+        .help_heading(setting.group.title())
+        .value_hint(value_hint(setting));
+    let arg = match setting.form() {
+        FlagForm::Argument => return arg.action(ArgAction::Set),
+        FlagForm::Once => arg.action(ArgAction::Set),
+        FlagForm::Repeated => arg.action(ArgAction::Append),
+        // With `=` only: the word after a bare switch is the application.
+        FlagForm::Switch => arg
+            .action(ArgAction::Set)
+            .num_args(0..=1)
+            .require_equals(true)
+            .default_missing_value("true"),
+    };
+    let arg = arg
+        .long(long(&setting.flag()))
+        .aliases(setting.alias_flags().map(|flag| long(&flag)));
+    let arg = match setting.short {
+        Some(letter) => arg.short(letter),
+        None => arg,
+    };
+    match purpose {
+        Purpose::Completions if !setting.choices().is_empty() => {
+            arg.value_parser(PossibleValuesParser::new(setting.choices()))
+        }
+        _ => arg,
+    }
+}
+
+fn long(flag: &str) -> String {
+    flag.trim_start_matches('-').to_owned()
+}
+
+fn short_help(setting: &Setting) -> String {
+    match setting.default {
+        "" => setting.help.to_owned(),
+        default => format!("{} [default: {default}]", setting.help),
+    }
+}
+
+fn long_help(setting: &Setting) -> String {
+    let mut text = format!("{}.", setting.help);
+    if !setting.doc.is_empty() {
+        text = format!("{text} {}", setting.doc);
+    }
+    let mut facts = Vec::new();
+    if !setting.default.is_empty() {
+        facts.push(format!("[default: {}]", setting.default));
+    }
+    facts.push(format!("[env: {}]", setting.environment()));
+    let aliases: Vec<String> = setting.alias_flags().collect();
+    if !aliases.is_empty() {
+        facts.push(format!("[also: {}]", aliases.join(", ")));
+    }
+    format!("{text}\n{}", facts.join(" "))
+}
+
+fn value_hint(setting: &Setting) -> ValueHint {
+    match setting.placeholder {
+        "DIR" => ValueHint::DirPath,
+        "FILE" => ValueHint::FilePath,
+        _ => ValueHint::Unknown,
+    }
+}

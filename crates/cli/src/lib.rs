@@ -1,0 +1,81 @@
+//! The command: the only crate that reads argv and the environment, prints and exits.
+//!
+//! Takes the arguments and, from the wheel, a host that can load Python applications; gives the exit
+//! code: 0 done, 1 the answer is no, 2 could not. Standard output is data, standard error is talk.
+//! Knows no Python, and of the server only how to configure, open and run it.
+
+#![forbid(unsafe_code)]
+
+mod check;
+mod command;
+mod host;
+mod message;
+mod misuse;
+mod reference;
+mod serve;
+mod start_block;
+mod surroundings;
+
+use std::ffi::OsString;
+
+use clap::ArgMatches;
+
+pub use host::{AppFacts, AppFault, AppHost};
+
+use command::Purpose;
+use message::Message;
+
+/// Could not.
+pub(crate) const COULD_NOT: i32 = 2;
+/// The answer is no.
+pub(crate) const NO: i32 = 1;
+/// Done.
+pub(crate) const DONE: i32 = 0;
+
+/// Runs one command to its end and gives the exit code. `args` begins with the program's own name;
+/// without a `host` no Python application can be served.
+pub fn run(args: Vec<OsString>, host: Option<&dyn AppHost>) -> i32 {
+    match command::command(Purpose::Run).try_get_matches_from(args) {
+        Ok(matches) => dispatch(&matches, host),
+        Err(error) if misuse::is_answer(&error) => {
+            message::data(&error.render().to_string());
+            DONE
+        }
+        Err(error) => {
+            misuse::message(&error).say();
+            COULD_NOT
+        }
+    }
+}
+
+fn dispatch(matches: &ArgMatches, host: Option<&dyn AppHost>) -> i32 {
+    match matches.subcommand() {
+        Some(("serve", matches)) => serve::run(matches, host),
+        Some(("check", matches)) => check::run(matches, host),
+        Some(("completions", matches)) => completions(matches),
+        Some(("reference", _)) => {
+            message::data(&reference::page());
+            DONE
+        }
+        Some(("version", _)) => {
+            message::data(&format!(
+                "{}\n",
+                command::version_line(host.map(AppHost::describe))
+            ));
+            DONE
+        }
+        _ => {
+            message::data(&command::command(Purpose::Run).render_help().to_string());
+            DONE
+        }
+    }
+}
+
+fn completions(matches: &ArgMatches) -> i32 {
+    let Some(shell) = matches.get_one::<clap_complete::Shell>("shell") else {
+        Message::new("completions", "no shell was named").say();
+        return COULD_NOT;
+    };
+    message::data(&command::completions(*shell));
+    DONE
+}

@@ -1,0 +1,8 @@
+//! The plain binary: everything but Python.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let code = cli::run(std::env::args_os().collect(), None);
+    ExitCode::from(u8::try_from(code).unwrap_or(2))
+}

@@ -1,0 +1,105 @@
+//! What the command says: `milepost: what: cause` and `hint: ...` on standard error, data on standard output.
+//!
+//! The only place that prints.
+
+use std::fmt::Write as _;
+use std::io::{self, Write as _};
+
+use server::config::Fault;
+
+use crate::host::AppFault;
+
+/// One thing that went wrong, ready to be said.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Message {
+    what: String,
+    hint: Option<String>,
+    detail: Option<String>,
+}
+
+impl Message {
+    /// `what: cause`
+    pub(crate) fn new(what: &str, cause: impl std::fmt::Display) -> Self {
+        Self {
+            what: format!("{what}: {cause}"),
+            hint: None,
+            detail: None,
+        }
+    }
+
+    /// A text that has the form `what: cause` already.
+    pub(crate) fn from_text(text: impl Into<String>) -> Self {
+        Self {
+            what: text.into(),
+            hint: None,
+            detail: None,
+        }
+    }
+
+    pub(crate) fn with_hint(self, hint: impl Into<String>) -> Self {
+        Self {
+            hint: Some(hint.into()),
+            ..self
+        }
+    }
+
+    pub(crate) fn with_hint_maybe(self, hint: Option<String>) -> Self {
+        Self { hint, ..self }
+    }
+
+    /// The text as it is printed, with its line ends. A traceback comes first: the last lines are those
+    /// that stay on the screen.
+    pub(crate) fn text(&self) -> String {
+        let mut text = String::new();
+        if let Some(detail) = &self.detail {
+            text.push_str(detail.trim_end());
+            text.push('\n');
+        }
+        // Writing to a String cannot fail.
+        let _ = writeln!(text, "milepost: {}", self.what);
+        if let Some(hint) = &self.hint {
+            let _ = writeln!(text, "hint: {hint}");
+        }
+        text
+    }
+
+    pub(crate) fn say(&self) {
+        talk(&self.text());
+    }
+}
+
+impl From<&Fault> for Message {
+    fn from(fault: &Fault) -> Self {
+        Self {
+            what: fault.to_string(),
+            hint: fault.hint.clone(),
+            detail: None,
+        }
+    }
+}
+
+impl From<AppFault> for Message {
+    fn from(fault: AppFault) -> Self {
+        Self {
+            what: fault.message,
+            hint: fault.hint,
+            detail: fault.detail,
+        }
+    }
+}
+
+/// Says all of them in one write, so that nothing comes between.
+pub(crate) fn say_all(messages: &[Message]) {
+    talk(&messages.iter().map(Message::text).collect::<String>());
+}
+
+/// To standard error. A closed one is nobody's fault and nobody's loss.
+pub(crate) fn talk(text: &str) {
+    let _ = io::stderr().lock().write_all(text.as_bytes());
+}
+
+/// To standard output. A reader that left early (`| head`) has seen what it wanted.
+pub(crate) fn data(text: &str) {
+    let mut out = io::stdout().lock();
+    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+}

@@ -1,0 +1,84 @@
+//! The reference page of all settings, in Markdown: docs/reference/options.md is its committed output.
+//!
+//! Takes the table and gives text.
+
+use std::fmt::Write as _;
+
+use server::config::written::{FlagForm, Group, SETTINGS, Setting};
+
+const HEAD: &str = "\
+<!-- Written by `milepost reference` (`make docs`); change the table in crates/server/src/config/written/rows.rs instead. -->
+# Settings
+
+Every setting can be written in four places. Each overrides those before it:
+
+1. the defaults below,
+2. the configuration file named by `--config` (TOML; the keys below, at the top of the file),
+3. environment variables (`MILEPOST_` and the key in capitals; lists separated by commas; an empty variable is not set),
+4. flags.
+
+A source that names a list replaces it. Unknown keys, variables and flags are faults, and `milepost check` says all of them at once.
+
+Sizes are bytes, or take `K`, `M`, `G`, `T` (powers of 1024; also `KiB` and so on). Durations are seconds, or take `us`, `ms`, `s`, `m`, `h`.
+Relative paths start at the working folder, after `chdir`; that of the configuration file before it.
+";
+
+/// The whole page.
+pub(crate) fn page() -> String {
+    let mut page = HEAD.to_owned();
+    for group in Group::ALL {
+        page.push_str(&format!("\n## {}\n", group.title()));
+        for setting in SETTINGS.iter().filter(|setting| setting.group == group) {
+            entry(&mut page, setting);
+        }
+    }
+    page
+}
+
+fn entry(page: &mut String, setting: &Setting) {
+    let doc = if setting.doc.is_empty() {
+        String::new()
+    } else {
+        format!(" {}", setting.doc)
+    };
+    let default = match setting.default {
+        "" => "none".to_owned(),
+        default => format!("`{default}`"),
+    };
+    // Writing to a String cannot fail.
+    let _ = writeln!(page, "\n### `{}`\n{}.{doc}\n", setting.key, setting.help);
+    let _ = writeln!(page, "| | |\n|---|---|");
+    let _ = writeln!(page, "| flag | {} |", cell(&flags(setting)));
+    let _ = writeln!(page, "| environment | `{}` |", setting.environment());
+    if setting.in_toml() {
+        let _ = writeln!(page, "| TOML | {} |", setting.toml_example());
+    }
+    let _ = writeln!(page, "| value | {} |", cell(&setting.expected()));
+    let _ = writeln!(page, "| default | {default} |");
+    if !setting.aliases.is_empty() {
+        let names: Vec<String> = setting
+            .aliases
+            .iter()
+            .map(|alias| format!("`{alias}`"))
+            .collect();
+        let _ = writeln!(page, "| other names | {} |", names.join(", "));
+    }
+}
+
+fn flags(setting: &Setting) -> String {
+    let short = setting
+        .short
+        .map(|letter| format!("`-{letter}`, "))
+        .unwrap_or_default();
+    let (flag, placeholder) = (setting.flag(), setting.placeholder);
+    match setting.form() {
+        FlagForm::Argument => format!("`{placeholder}`, the command's argument"),
+        FlagForm::Once => format!("{short}`{flag} {placeholder}`"),
+        FlagForm::Repeated => format!("{short}`{flag} {placeholder}`, repeatable"),
+        FlagForm::Switch => format!("`{flag}`, `{flag}=false`"),
+    }
+}
+
+fn cell(text: &str) -> String {
+    text.replace('|', "\\|")
+}

@@ -1,0 +1,138 @@
+//! The start-up block: what is listening where, what is served, with how many drivers and threads.
+//!
+//! Takes the configuration and what became of it, gives text; prints nothing. Programs that start the
+//! server read its `listening on URL` lines, one for each address.
+
+use server::Listening;
+use server::config::meant::{AccessLog, App, Config, LogForm, LogTarget};
+
+use crate::command::VERSION;
+
+/// What the block is about.
+pub(crate) struct Facts<'f> {
+    pub config: &'f Config,
+    pub listening: &'f [Listening],
+    pub python: Option<String>,
+    pub pid: u32,
+    pub notes: &'f [String],
+}
+
+/// The block, with its line ends.
+pub(crate) fn text(facts: &Facts<'_>) -> String {
+    let mut lines = Vec::new();
+    let name = format!("milepost {VERSION}");
+    for (index, listening) in facts.listening.iter().enumerate() {
+        let lead = if index == 0 { name.as_str() } else { "" };
+        lines.push(format!(
+            "{lead:width$} listening on {}",
+            listening.url,
+            width = name.len()
+        ));
+    }
+    lines.extend(served(facts.config, facts.python.as_deref()));
+    lines.push(row(
+        "process",
+        &format!("{}, {}", facts.pid, drivers(facts)),
+    ));
+    lines.push(row("log", &log(facts.config.access_log.as_ref())));
+    lines.extend(facts.notes.iter().map(|note| row("note", note)));
+    lines.join("\n") + "\n"
+}
+
+/// What `check` says about a good configuration.
+pub(crate) fn summary(config: &Config, python: Option<&str>, notes: &[String]) -> String {
+    let mut lines = vec!["configuration is good".to_owned()];
+    lines.extend(served(config, python));
+    lines.push(row("log", &log(config.access_log.as_ref())));
+    lines.extend(notes.iter().map(|note| row("note", note)));
+    lines.join("\n") + "\n"
+}
+
+/// `module:attribute` as one would write it.
+pub(crate) fn app_name(app: &App) -> String {
+    let call = if app.factory { "()" } else { "" };
+    match app.attribute.as_str() {
+        "" => app.module.clone(),
+        attribute => format!("{}:{attribute}{call}", app.module),
+    }
+}
+
+fn row(label: &str, text: &str) -> String {
+    format!("  {label:<8} {text}")
+}
+
+fn served(config: &Config, python: Option<&str>) -> Vec<String> {
+    let mut rows = Vec::new();
+    if let Some(app) = &config.app {
+        let threads = counted(config.pool.threads_max, "thread");
+        let under = if app.root_path.is_empty() {
+            String::new()
+        } else {
+            format!(" under {}", app.root_path)
+        };
+        let python = python
+            .map(|python| format!(", {python}"))
+            .unwrap_or_default();
+        rows.push(row(
+            "app",
+            &format!("{}{under} on {threads}{python}", app_name(app)),
+        ));
+    }
+    for mount in &config.statics {
+        let url = if mount.url.is_empty() {
+            "/"
+        } else {
+            &mount.url
+        };
+        rows.push(row("files", &format!("{url} from {}", mount.dir.display())));
+    }
+    rows
+}
+
+fn drivers(facts: &Facts<'_>) -> String {
+    let listen = &facts.config.listen;
+    let drivers = counted(listen.drivers, "driver");
+    let effective = facts
+        .listening
+        .iter()
+        .map(|one| one.backlog_effective)
+        .min()
+        .unwrap_or(listen.backlog);
+    let backlog = if effective < listen.backlog {
+        format!(
+            "backlog {effective} (net.core.somaxconn) instead of {}",
+            listen.backlog
+        )
+    } else {
+        format!("backlog {effective}")
+    };
+    format!(
+        "{drivers}, accepting {} a turn, {backlog}",
+        listen.accept_batch
+    )
+}
+
+fn log(log: Option<&AccessLog>) -> String {
+    let Some(log) = log else {
+        return "off".to_owned();
+    };
+    let target = match &log.target {
+        LogTarget::Stdout => "-".to_owned(),
+        LogTarget::File(path) => path.display().to_string(),
+    };
+    let form = match log.form {
+        LogForm::Phases => "phases",
+        LogForm::Combined => "combined",
+        LogForm::Common => "common",
+        LogForm::Json => "json",
+    };
+    format!("{target} ({form})")
+}
+
+fn counted(count: usize, noun: &str) -> String {
+    if count == 1 {
+        format!("1 {noun}")
+    } else {
+        format!("{count} {noun}s")
+    }
+}

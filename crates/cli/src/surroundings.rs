@@ -1,0 +1,150 @@
+//! The surroundings of a configuration: the file, the environment, the folder and the machine.
+//!
+//! Does the reading that `server::config` may not do and gives values; changes the working folder and the
+//! soft limit of open files, and nothing else.
+
+use std::fs;
+use std::io;
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::path::{Path, PathBuf};
+use std::thread::available_parallelism;
+
+use clap::ArgMatches;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use rustix::thread::{CpuSet, sched_getaffinity};
+use server::config::written::ENVIRONMENT_PREFIX;
+use server::config::{Machine, Sources, TomlText, Understood, understand};
+
+use crate::command;
+use crate::message::Message;
+
+/// Reads everything that was written and changes to the folder that it names.
+///
+/// # Errors
+/// The configuration file or the folder cannot be used; nothing can be said about the rest.
+pub(crate) fn sources(matches: &ArgMatches) -> Result<Sources, Message> {
+    let mut sources = Sources {
+        toml: None,
+        environment: environment()?,
+        flags: command::flags(matches),
+    };
+    let from_environment = || {
+        let file = sources
+            .environment
+            .get(&format!("{ENVIRONMENT_PREFIX}CONFIG"));
+        file.filter(|file| !file.is_empty()).map(PathBuf::from)
+    };
+    if let Some(file) = command::config_file(matches).or_else(from_environment) {
+        sources.toml = Some(toml(&file)?);
+    }
+    if let Some(dir) = server::config::chdir(&sources) {
+        std::env::set_current_dir(&dir).map_err(|error| {
+            Message::new(
+                "`chdir`",
+                format!("cannot change to `{}`: {}", dir.display(), cause(&error)),
+            )
+        })?;
+    }
+    Ok(sources)
+}
+
+/// What the sources say on this machine.
+///
+/// # Errors
+/// The machine does not say what must be known about it.
+pub(crate) fn understood(sources: &Sources) -> Result<Understood, Message> {
+    let current_dir = std::env::current_dir().map_err(|error| {
+        Message::new("working folder", cause(&error)).with_hint("it may have been removed")
+    })?;
+    let machine = Machine {
+        cores: available_parallelism().map_or(1, usize::from),
+        cpus: cpus(),
+        open_files_max: getrlimit(Resource::Nofile)
+            .maximum
+            .unwrap_or(u64::from(u32::MAX)),
+        current_dir,
+        resolve: &resolve,
+        folder: &folder,
+    };
+    Ok(understand(sources, &machine))
+}
+
+/// Raises the soft limit of open files to what is needed, as far as the hard one lets it.
+///
+/// Not simply to the hard one: programs that the application starts inherit it, and some close every
+/// descriptor up to it.
+pub(crate) fn raise_open_files(needed: u64) {
+    let limit = getrlimit(Resource::Nofile);
+    let wanted = limit.maximum.map_or(needed, |hard| needed.min(hard));
+    if limit.current.is_some_and(|soft| soft < wanted) {
+        let raised = Rlimit {
+            current: Some(wanted),
+            maximum: limit.maximum,
+        };
+        // Refused (a sandbox): accepting pauses earlier, which is said when it happens.
+        let _ = setrlimit(Resource::Nofile, raised);
+    }
+}
+
+fn environment() -> Result<std::collections::BTreeMap<String, String>, Message> {
+    let ours = std::env::vars_os().filter_map(|(name, value)| {
+        let name = name
+            .into_string()
+            .ok()
+            .filter(|name| name.starts_with(ENVIRONMENT_PREFIX))?;
+        Some((name, value))
+    });
+    ours.map(|(name, value)| match value.into_string() {
+        Ok(value) => Ok((name, value)),
+        Err(_) => Err(Message::new(&format!("`{name}`"), "the value is not UTF-8")),
+    })
+    .collect()
+}
+
+fn toml(file: &Path) -> Result<TomlText, Message> {
+    let name = file.display().to_string();
+    let bytes = fs::read(file).map_err(|error| {
+        let message = Message::new(
+            &name,
+            format!("the configuration file cannot be read: {}", cause(&error)),
+        );
+        message.with_hint("`--config` (MILEPOST_CONFIG) names it")
+    })?;
+    let text = String::from_utf8(bytes).map_err(|error| {
+        let line = error.as_bytes()[..error.utf8_error().valid_up_to()]
+            .iter()
+            .filter(|b| **b == b'\n')
+            .count()
+            + 1;
+        Message::new(&format!("{name}:{line}"), "not TOML: the text is not UTF-8")
+    })?;
+    Ok(TomlText { file: name, text })
+}
+
+fn cpus() -> Vec<usize> {
+    let set = sched_getaffinity(None).unwrap_or_else(|_| CpuSet::new());
+    (0..CpuSet::MAX_CPU)
+        .filter(|cpu| set.is_set(*cpu))
+        .collect()
+}
+
+fn resolve(host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
+    Ok((host, port).to_socket_addrs()?.collect())
+}
+
+/// Opened for reading, because only that shows every obstacle.
+fn folder(dir: &Path) -> io::Result<()> {
+    if !fs::metadata(dir)?.is_dir() {
+        return Err(io::Error::new(io::ErrorKind::NotADirectory, "not a folder"));
+    }
+    fs::read_dir(dir).map(drop)
+}
+
+/// The system's words without Rust's "(os error 2)".
+fn cause(error: &io::Error) -> String {
+    let text = error.to_string();
+    text.split(" (os error")
+        .next()
+        .unwrap_or(&text)
+        .to_lowercase()
+}
