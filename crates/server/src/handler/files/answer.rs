@@ -1,0 +1,109 @@
+//! From a page and a head to the reply: which of 200, 206, 304, 412 and 416 it is, and its lines and body.
+//!
+//! Takes values, gives a value; touches neither files nor cache.
+
+use std::io::Write;
+
+use bytes::Bytes;
+use wire::{HeadView, Marks, Method};
+
+use crate::reply::{Reply, ReplyBody};
+
+use super::conditional::{self, Verdict};
+use super::multipart;
+use super::page::Page;
+use super::plain::Plain;
+use super::ranges::{self, Extent, Selection};
+
+/// The reply to a GET or HEAD of `page`.
+#[inline]
+pub(super) fn give(page: &Page, head: HeadView<'_>) -> Reply {
+    if head
+        .index
+        .marks
+        .intersects(Marks::CONDITIONAL.with(Marks::RANGE))
+    {
+        return give_as_asked(page, head);
+    }
+    whole(page, head)
+}
+
+fn give_as_asked(page: &Page, head: HeadView<'_>) -> Reply {
+    match conditional::judge(head, &page.validators) {
+        Verdict::Failed => Plain::PreconditionFailed.reply(head),
+        Verdict::NotModified => Reply {
+            status: 304,
+            lines: page.validator_lines(),
+            body: ReplyBody::Empty,
+        },
+        Verdict::Proceed => match selection(page, head) {
+            Selection::Whole => whole(page, head),
+            Selection::Unsatisfiable => unsatisfiable(page),
+            Selection::Parts(extents) => match extents.as_slice() {
+                [extent] => one_part(page, *extent),
+                _ => multipart::reply(page, &extents),
+            },
+        },
+    }
+}
+
+/// RFC 9110 section 14.2: `Range` is defined for GET alone. Two `Range` lines are no valid field.
+fn selection(page: &Page, head: HeadView<'_>) -> Selection {
+    if head.index.method != Method::Get || !head.index.marks.contains(Marks::RANGE) {
+        return Selection::Whole;
+    }
+    match conditional::single(head, "range") {
+        Some(value) if conditional::allows_range(head, &page.validators) => {
+            ranges::select(value, page.content.bytes())
+        }
+        _ => Selection::Whole,
+    }
+}
+
+#[inline]
+fn whole(page: &Page, head: HeadView<'_>) -> Reply {
+    let body = if head.index.method == Method::Head {
+        ReplyBody::Empty
+    } else {
+        page.content.whole()
+    };
+    Reply {
+        status: 200,
+        lines: page.lines(),
+        body,
+    }
+}
+
+/// RFC 9110 section 15.3.7.1.
+fn one_part(page: &Page, extent: Extent) -> Reply {
+    let mut lines = Vec::with_capacity(256);
+    lines.extend_from_slice(b"Content-Type: ");
+    page.kind.write(&mut lines);
+    write!(
+        lines,
+        "\r\nContent-Length: {}\r\nContent-Range: {}\r\nAccept-Ranges: bytes\r\n",
+        extent.bytes(),
+        extent.within(page.content.bytes())
+    )
+    .expect("a vector takes every write");
+    lines.extend_from_slice(&page.validator_lines());
+    let body = ReplyBody::One(page.content.part(extent.first, extent.bytes()));
+    Reply {
+        status: 206,
+        lines: Bytes::from(lines),
+        body,
+    }
+}
+
+/// RFC 9110 section 15.5.17: the length is told, so that the client can ask again.
+fn unsatisfiable(page: &Page) -> Reply {
+    let lines = format!(
+        "Content-Length: 0\r\nContent-Range: bytes */{}\r\nAccept-Ranges: bytes\r\n",
+        page.content.bytes()
+    );
+    Reply {
+        status: 416,
+        lines: Bytes::from(lines),
+        body: ReplyBody::Empty,
+    }
+}

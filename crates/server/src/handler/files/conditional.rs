@@ -1,0 +1,316 @@
+//! Conditional requests: what a head's `If-` fields say of the current validators.
+//!
+//! Takes a head and the validators, gives a verdict; pure. The order is that of RFC 9110 section 13.2.2,
+//! and the fields of section 13.1. The content exists and the method is GET or HEAD: the caller saw to it.
+//!
+//! ```text
+//! If-Match ──absent──► If-Unmodified-Since ──true or absent──► If-None-Match ──absent──► If-Modified-Since ─► Proceed
+//!    │ false                  │ false                             │ false                    │ false
+//!    └──────────► Failed (412) ◄──────┘                           └───► NotModified (304) ◄──┘
+//! ```
+
+use wire::HeadView;
+
+use super::page::Validators;
+
+/// What becomes of the request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// No condition stands against it.
+    Proceed,
+    /// 304
+    NotModified,
+    /// 412
+    Failed,
+}
+
+/// Weighs the conditions of a GET or HEAD, `If-Range` apart.
+pub(super) fn judge(head: HeadView<'_>, current: &Validators) -> Verdict {
+    let is_meant = any_tag(head, "if-match", |tag| tag.is_strongly(&current.etag))
+        // RFC 9110 section 13.1.4: a field that is no date is ignored.
+        .or_else(|| {
+            single_date(head, "if-unmodified-since").map(|date| current.modified_unix_secs <= date)
+        });
+    if is_meant == Some(false) {
+        return Verdict::Failed;
+    }
+    match any_tag(head, "if-none-match", |tag| tag.is_weakly(&current.etag)) {
+        Some(true) => Verdict::NotModified,
+        Some(false) => Verdict::Proceed,
+        None => match single_date(head, "if-modified-since") {
+            Some(date) if current.modified_unix_secs <= date => Verdict::NotModified,
+            _ => Verdict::Proceed,
+        },
+    }
+}
+
+/// RFC 9110 section 13.1.5: whether `If-Range`, when there is one, lets `Range` count.
+///
+/// A date counts when it is exactly ours. Whether it was strong, the client has to know (the same section
+/// forbids it to send one that was not): we do not see the date of the reply that it comes from.
+pub(super) fn allows_range(head: HeadView<'_>, current: &Validators) -> bool {
+    if !has(head, "if-range") {
+        return true;
+    }
+    let Some(value) = single(head, "if-range") else {
+        return false;
+    };
+    match split_tag(value) {
+        Some((tag, [])) => tag.is_strongly(&current.etag),
+        Some(_) => false,
+        None => wire::date::parse(value) == Some(current.modified_unix_secs),
+    }
+}
+
+/// The value of a field that may be there once; `None` when it is absent or repeated.
+pub(super) fn single<'a>(head: HeadView<'a>, name: &str) -> Option<&'a [u8]> {
+    let mut values = all(head, name);
+    match (values.next(), values.next()) {
+        (Some(value), None) => Some(value),
+        _ => None,
+    }
+}
+
+fn all<'a>(head: HeadView<'a>, name: &str) -> impl Iterator<Item = &'a [u8]> {
+    head.headers()
+        .filter(move |(field, _)| field.eq_ignore_ascii_case(name.as_bytes()))
+        .map(|(_, value)| value)
+}
+
+fn has(head: HeadView<'_>, name: &str) -> bool {
+    all(head, name).next().is_some()
+}
+
+fn single_date(head: HeadView<'_>, name: &str) -> Option<u64> {
+    single(head, name).and_then(wire::date::parse)
+}
+
+/// An entity tag: RFC 9110 section 8.8.3.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Tag<'a> {
+    strength: Strength,
+    /// With its quotes.
+    opaque: &'a [u8],
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Strength {
+    Strong,
+    Weak,
+}
+
+impl Tag<'_> {
+    /// RFC 9110 section 8.8.3.2; our own tag is always strong.
+    fn is_strongly(self, current: &str) -> bool {
+        self.strength == Strength::Strong && self.opaque == current.as_bytes()
+    }
+
+    fn is_weakly(self, current: &str) -> bool {
+        self.opaque == current.as_bytes()
+    }
+}
+
+/// Whether the lists of all fields called `name` hold `*` or a tag that `matches`; `None` without such a
+/// field. What cannot be read matches nothing: a list ends where it breaks the grammar.
+fn any_tag(head: HeadView<'_>, name: &str, matches: impl Fn(Tag<'_>) -> bool) -> Option<bool> {
+    let mut seen = None;
+    for value in all(head, name) {
+        let found = value == b"*" || tags(value).any(&matches);
+        seen = Some(seen.unwrap_or(false) | found);
+    }
+    seen
+}
+
+fn tags(value: &[u8]) -> impl Iterator<Item = Tag<'_>> {
+    let mut rest = value;
+    std::iter::from_fn(move || {
+        while let Some((b' ' | b'\t' | b',', after)) = rest.split_first() {
+            rest = after;
+        }
+        let (tag, after) = split_tag(rest)?;
+        // RFC 9110 section 5.6.1: elements are parted by commas.
+        let after = after.trim_ascii_start();
+        rest = if after.first() == Some(&b',') {
+            after
+        } else {
+            &[]
+        };
+        Some(tag)
+    })
+}
+
+/// The tag that `value` starts with, and what follows it.
+fn split_tag(value: &[u8]) -> Option<(Tag<'_>, &[u8])> {
+    let (strength, quoted) = match value.strip_prefix(b"W/") {
+        Some(quoted) => (Strength::Weak, quoted),
+        None => (Strength::Strong, value),
+    };
+    let inner = quoted.strip_prefix(b"\"")?;
+    let end = memchr::memchr(b'"', inner)?;
+    let is_tag = inner[..end]
+        .iter()
+        .all(|byte| matches!(byte, 0x21 | 0x23..=0x7e | 0x80..));
+    if !is_tag {
+        return None;
+    }
+    let (opaque, after) = quoted.split_at(end + 2);
+    Some((Tag { strength, opaque }, after))
+}
+
+#[cfg(test)]
+mod tests {
+    use wire::{HeadIndex, HeadStep, Limits};
+
+    use super::*;
+
+    const BEFORE: &str = "Sun, 06 Nov 1994 08:49:36 GMT";
+    const MODIFIED: &str = "Sun, 06 Nov 1994 08:49:37 GMT";
+    const AFTER: &str = "Sun, 06 Nov 1994 08:49:38 GMT";
+
+    fn with_head<T>(fields: &str, look: impl FnOnce(HeadView<'_>) -> T) -> T {
+        let fields = fields
+            .replace("BEFORE", BEFORE)
+            .replace("MODIFIED", MODIFIED)
+            .replace("AFTER", AFTER);
+        let bytes = format!("GET / HTTP/1.1\r\nHost: a\r\n{fields}\r\n").into_bytes();
+        let mut index = HeadIndex::new();
+        let step = index.parse(&bytes, &mut 0, &Limits::default()).unwrap();
+        assert!(matches!(step, HeadStep::Complete));
+        look(HeadView {
+            bytes: &bytes,
+            index: &index,
+        })
+    }
+
+    fn current() -> Validators {
+        Validators {
+            etag: "\"x\"".to_owned(),
+            modified_unix_secs: 784_111_777,
+        }
+    }
+
+    fn check(fields: &str, expect: Verdict) {
+        assert_eq!(
+            with_head(fields, |head| judge(head, &current())),
+            expect,
+            "{fields}"
+        );
+    }
+
+    #[test]
+    fn weighs_if_match_strongly() {
+        check("If-Match: \"x\"\r\n", Verdict::Proceed);
+        check("If-Match: *\r\n", Verdict::Proceed);
+        check("If-Match: \"y\", \"x\"\r\n", Verdict::Proceed);
+        check("If-Match: \"y\"\r\nIf-Match: \"x\"\r\n", Verdict::Proceed);
+        check("If-Match: W/\"x\"\r\n", Verdict::Failed);
+        check("If-Match: \"y\"\r\n", Verdict::Failed);
+        check("If-Match: x\r\n", Verdict::Failed);
+        check("If-Match:\r\n", Verdict::Failed);
+    }
+
+    #[test]
+    fn weighs_if_unmodified_since_only_without_if_match() {
+        check("If-Unmodified-Since: MODIFIED\r\n", Verdict::Proceed);
+        check("If-Unmodified-Since: AFTER\r\n", Verdict::Proceed);
+        check("If-Unmodified-Since: BEFORE\r\n", Verdict::Failed);
+        check("If-Unmodified-Since: yesterday\r\n", Verdict::Proceed);
+        check(
+            "If-Unmodified-Since: BEFORE\r\nIf-Unmodified-Since: BEFORE\r\n",
+            Verdict::Proceed,
+        );
+        check(
+            "If-Match: \"x\"\r\nIf-Unmodified-Since: BEFORE\r\n",
+            Verdict::Proceed,
+        );
+        check(
+            "If-Unmodified-Since: AFTER\r\nIf-Match: \"y\"\r\n",
+            Verdict::Failed,
+        );
+    }
+
+    #[test]
+    fn weighs_if_none_match_weakly() {
+        check("If-None-Match: \"x\"\r\n", Verdict::NotModified);
+        check("If-None-Match: W/\"x\"\r\n", Verdict::NotModified);
+        check("If-None-Match: *\r\n", Verdict::NotModified);
+        check(
+            "If-None-Match: \"y\", W/\"z\" ,\t\"x\"\r\n",
+            Verdict::NotModified,
+        );
+        check("If-None-Match: , ,\"x\",\r\n", Verdict::NotModified);
+        check("If-None-Match: \"a,b\",\"x\"\r\n", Verdict::NotModified);
+        check(
+            "If-None-Match: \"y\"\r\nIf-None-Match: \"x\"\r\n",
+            Verdict::NotModified,
+        );
+        check("If-None-Match: \"y\"\r\n", Verdict::Proceed);
+        check("If-None-Match: \"X\"\r\n", Verdict::Proceed);
+        check("If-None-Match: x\r\n", Verdict::Proceed);
+        check("If-None-Match: w/\"x\"\r\n", Verdict::Proceed);
+        check("If-None-Match: \"y\" \"x\"\r\n", Verdict::Proceed);
+        check("If-None-Match: \"y, \"x\"\r\n", Verdict::Proceed);
+        check("If-None-Match: \"x\r\n", Verdict::Proceed);
+        check("If-None-Match: \"y z\", \"x\"\r\n", Verdict::Proceed);
+    }
+
+    #[test]
+    fn weighs_if_modified_since_only_without_if_none_match() {
+        check("If-Modified-Since: MODIFIED\r\n", Verdict::NotModified);
+        check("If-Modified-Since: AFTER\r\n", Verdict::NotModified);
+        check("If-Modified-Since: BEFORE\r\n", Verdict::Proceed);
+        check("If-Modified-Since: 784111777\r\n", Verdict::Proceed);
+        check(
+            "If-Modified-Since: AFTER\r\nIf-None-Match: \"y\"\r\n",
+            Verdict::Proceed,
+        );
+        check(
+            "If-Modified-Since: BEFORE\r\nIf-None-Match: \"x\"\r\n",
+            Verdict::NotModified,
+        );
+    }
+
+    #[test]
+    fn a_failed_precondition_comes_before_not_modified() {
+        check(
+            "If-None-Match: \"x\"\r\nIf-Match: \"y\"\r\n",
+            Verdict::Failed,
+        );
+        check(
+            "If-None-Match: \"x\"\r\nIf-Unmodified-Since: BEFORE\r\n",
+            Verdict::Failed,
+        );
+        check(
+            "If-None-Match: \"x\"\r\nIf-Match: \"x\"\r\n",
+            Verdict::NotModified,
+        );
+        check(
+            "If-Modified-Since: AFTER\r\nIf-Unmodified-Since: AFTER\r\n",
+            Verdict::NotModified,
+        );
+        check("", Verdict::Proceed);
+    }
+
+    #[test]
+    fn weighs_if_range_strongly() {
+        for (fields, expect) in [
+            ("", true),
+            ("If-Range: \"x\"\r\n", true),
+            ("If-Range: MODIFIED\r\n", true),
+            ("If-Range: W/\"x\"\r\n", false),
+            ("If-Range: \"y\"\r\n", false),
+            ("If-Range: \"x\", \"y\"\r\n", false),
+            ("If-Range: *\r\n", false),
+            ("If-Range: x\r\n", false),
+            ("If-Range: BEFORE\r\n", false),
+            ("If-Range: AFTER\r\n", false),
+            ("If-Range: \"x\"\r\nIf-Range: \"x\"\r\n", false),
+        ] {
+            assert_eq!(
+                with_head(fields, |head| allows_range(head, &current())),
+                expect,
+                "{fields}"
+            );
+        }
+    }
+}

@@ -1,0 +1,301 @@
+//! A folder that is open, and the one way to a file beneath it.
+//!
+//! Takes a decoded path, gives an open regular file with its facts. No path leaves the folder: the kernel
+//! resolves it beneath the folder's descriptor (`openat2`, RESOLVE_BENEATH), so neither `..`, nor an
+//! absolute or outgoing symbolic link, nor a rename in the middle of the walk leads outside. Symbolic
+//! links that stay inside are followed.
+//!
+//! Where the kernel has no `openat2` (before Linux 5.6, gVisor, sandboxes that forbid it) each component
+//! is opened by itself and no symbolic link is followed at all: safe by the same rule, only stricter.
+
+use std::fs::File;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+
+use rustix::fs::{Mode, OFlags, ResolveFlags};
+use rustix::io::Errno;
+
+use super::page::Facts;
+
+/// RESOLVE_BENEATH cannot vouch for a `..` in a link while something is being renamed, and says EAGAIN.
+const RENAME_TRIES: usize = 8;
+
+/// One folder, open for as long as the server runs.
+pub(super) struct Folder {
+    root: OwnedFd,
+    resolver: Resolver,
+    index: Vec<u8>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Resolver {
+    /// `openat2`
+    Kernel,
+    /// `openat` of each component, following no link.
+    Walk,
+}
+
+/// What a path names.
+#[derive(Debug)]
+pub(super) enum Found {
+    /// A regular file, open for reading.
+    File(File, Facts),
+    /// A folder.
+    Folder,
+}
+
+/// Why a path gives no file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Miss {
+    /// Nothing there that could be served.
+    Absent,
+    /// There, but the server may not read it.
+    Forbidden,
+    /// The system is out of descriptors or memory for the moment.
+    Busy,
+    /// The system failed.
+    Broken,
+}
+
+impl Folder {
+    /// Opens `dir`; `index` is the name of the file served for a folder.
+    pub(super) fn open(dir: &Path, index: &str) -> std::io::Result<Folder> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let root = rustix::fs::open(dir, flags, Mode::empty())?;
+        // Resolving `.` needs permission to search, which O_PATH alone did not ask for.
+        let resolver = match open_beneath(root.as_fd(), b".", flags) {
+            Ok(_) => Resolver::Kernel,
+            Err(Errno::NOSYS | Errno::PERM) => {
+                rustix::fs::openat(&root, ".", flags, Mode::empty())?;
+                Resolver::Walk
+            }
+            Err(errno) => return Err(errno.into()),
+        };
+        Ok(Folder {
+            root,
+            resolver,
+            index: index.as_bytes().to_vec(),
+        })
+    }
+
+    /// Name of the file served for a folder.
+    pub(super) fn index(&self) -> &[u8] {
+        &self.index
+    }
+
+    /// Opens what `path` (decoded, relative, not empty) names, if it is a regular file.
+    pub(super) fn find(&self, path: &[u8]) -> Result<Found, Miss> {
+        // O_NONBLOCK: opening a FIFO that nobody writes to would wait for ever. O_NOCTTY: opening a
+        // terminal must not make it ours.
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+        let opened = match self.resolver {
+            Resolver::Kernel => open_beneath(self.root.as_fd(), path, flags),
+            Resolver::Walk => walk(self.root.as_fd(), path, flags),
+        };
+        let file = File::from(opened.map_err(Miss::from)?);
+        let metadata = file.metadata().map_err(|_| Miss::Broken)?;
+        if metadata.is_file() {
+            Ok(Found::File(file, Facts::of(&metadata)))
+        } else if metadata.is_dir() {
+            Ok(Found::Folder)
+        } else {
+            Err(Miss::Absent)
+        }
+    }
+}
+
+impl From<Errno> for Miss {
+    fn from(errno: Errno) -> Miss {
+        match errno {
+            // XDEV: the path would leave the folder. NXIO: a socket, or a device without its driver.
+            Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::XDEV | Errno::NAMETOOLONG => {
+                Miss::Absent
+            }
+            Errno::NXIO | Errno::NODEV | Errno::INVAL => Miss::Absent,
+            Errno::ACCESS | Errno::PERM => Miss::Forbidden,
+            Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::AGAIN => Miss::Busy,
+            _ => Miss::Broken,
+        }
+    }
+}
+
+fn open_beneath(root: BorrowedFd<'_>, path: &[u8], flags: OFlags) -> Result<OwnedFd, Errno> {
+    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
+    let mut tries = RENAME_TRIES;
+    loop {
+        tries -= 1;
+        match rustix::fs::openat2(root, path, flags, Mode::empty(), resolve) {
+            Err(Errno::AGAIN | Errno::INTR) if tries > 0 => {}
+            result => return result,
+        }
+    }
+}
+
+fn walk(root: BorrowedFd<'_>, path: &[u8], flags: OFlags) -> Result<OwnedFd, Errno> {
+    let step = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let mut folder: Option<OwnedFd> = None;
+    let mut components = path.split(|byte| *byte == b'/').peekable();
+    while let Some(component) = components.next() {
+        let here = folder.as_ref().map_or(root, AsFd::as_fd);
+        if component.is_empty() || component == b".." {
+            return Err(Errno::NOENT);
+        }
+        if components.peek().is_none() {
+            return rustix::fs::openat(here, component, flags | OFlags::NOFOLLOW, Mode::empty());
+        }
+        folder = Some(rustix::fs::openat(here, component, step, Mode::empty())?);
+    }
+    Err(Errno::NOENT)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::symlink;
+    use std::os::unix::net::UnixListener;
+
+    use super::*;
+
+    /// `inside/` is served; `secret` and `beside` lie outside of it.
+    fn fixture() -> tempfile::TempDir {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        fs::create_dir_all(at("inside/sub/deep")).unwrap();
+        fs::create_dir(at("beside")).unwrap();
+        for name in [
+            "secret",
+            "beside/secret",
+            "inside/a.txt",
+            "inside/sub/b.txt",
+            "inside/sub/deep/c.txt",
+        ] {
+            fs::write(at(name), name).unwrap();
+        }
+        symlink("sub/b.txt", at("inside/link-in")).unwrap();
+        symlink("../a.txt", at("inside/sub/link-up")).unwrap();
+        symlink("sub", at("inside/link-folder")).unwrap();
+        symlink("../secret", at("inside/link-out")).unwrap();
+        symlink("../beside", at("inside/link-folder-out")).unwrap();
+        symlink(at("inside/a.txt"), at("inside/link-absolute")).unwrap();
+        symlink("/etc/passwd", at("inside/link-passwd")).unwrap();
+        symlink("/proc/self/root", at("inside/link-magic")).unwrap();
+        symlink("loop", at("inside/loop")).unwrap();
+        symlink("nothing", at("inside/link-nowhere")).unwrap();
+        rustix::fs::mknodat(
+            rustix::fs::CWD,
+            at("inside/fifo"),
+            rustix::fs::FileType::Fifo,
+            Mode::RUSR,
+            0,
+        )
+        .unwrap();
+        drop(UnixListener::bind(at("inside/socket")).unwrap());
+        dir
+    }
+
+    fn check(folder: &Folder, path: &str, expect: Result<&str, Miss>) {
+        match (folder.find(path.as_bytes()), expect) {
+            (Ok(Found::File(file, _)), Ok(text)) => {
+                assert_eq!(std::io::read_to_string(file).unwrap(), text, "{path}");
+            }
+            (Ok(Found::Folder), Ok("folder")) => {}
+            (Err(miss), Err(expect)) => assert_eq!(miss, expect, "{path}"),
+            (found, expect) => panic!("{path}: {found:?}, expected {expect:?}"),
+        }
+    }
+
+    fn check_common(folder: &Folder) {
+        check(folder, "a.txt", Ok("inside/a.txt"));
+        check(folder, "sub/b.txt", Ok("inside/sub/b.txt"));
+        check(folder, "sub/deep/c.txt", Ok("inside/sub/deep/c.txt"));
+        check(folder, "sub", Ok("folder"));
+        let long = "x".repeat(300);
+        let deep = "d/".repeat(3000);
+        for path in [
+            "nothing",
+            "a.txt/b",
+            "../secret",
+            "sub/../../secret",
+            "link-out",
+            "link-folder-out/secret",
+            "link-absolute",
+            "link-passwd",
+            "link-magic/etc/passwd",
+            "loop",
+            "link-nowhere",
+            "fifo",
+            "socket",
+            &long,
+            &deep,
+            "/etc/passwd",
+        ] {
+            check(folder, path, Err(Miss::Absent));
+        }
+    }
+
+    #[test]
+    fn kernel_resolves_beneath_the_folder() {
+        let dir = fixture();
+        let folder = Folder::open(&dir.path().join("inside"), "index.html").unwrap();
+        assert_eq!(
+            folder.resolver,
+            Resolver::Kernel,
+            "these tests need Linux 5.6"
+        );
+        check_common(&folder);
+        check(&folder, "link-in", Ok("inside/sub/b.txt"));
+        check(&folder, "sub/link-up", Ok("inside/a.txt"));
+        check(&folder, "link-folder/b.txt", Ok("inside/sub/b.txt"));
+    }
+
+    #[test]
+    fn walk_follows_no_link() {
+        let dir = fixture();
+        let mut folder = Folder::open(&dir.path().join("inside"), "index.html").unwrap();
+        folder.resolver = Resolver::Walk;
+        check_common(&folder);
+        for path in [
+            "link-in",
+            "sub/link-up",
+            "link-folder/b.txt",
+            "link-folder",
+            "sub//b.txt",
+        ] {
+            check(&folder, path, Err(Miss::Absent));
+        }
+    }
+
+    #[test]
+    fn stays_with_a_folder_that_was_renamed() {
+        let dir = fixture();
+        let folder = Folder::open(&dir.path().join("inside"), "index.html").unwrap();
+        fs::rename(dir.path().join("inside"), dir.path().join("elsewhere")).unwrap();
+        check(&folder, "a.txt", Ok("inside/a.txt"));
+    }
+
+    #[test]
+    fn refuses_what_is_not_a_folder() {
+        let dir = fixture();
+        for (name, kind) in [
+            ("missing", std::io::ErrorKind::NotFound),
+            ("secret", std::io::ErrorKind::NotADirectory),
+        ] {
+            let error = Folder::open(&dir.path().join(name), "index.html")
+                .err()
+                .unwrap();
+            assert_eq!(error.kind(), kind, "{name}");
+        }
+    }
+
+    #[test]
+    fn sorts_what_the_system_says() {
+        for (errno, miss) in [
+            (Errno::MFILE, Miss::Busy),
+            (Errno::NFILE, Miss::Busy),
+            (Errno::ACCESS, Miss::Forbidden),
+            (Errno::IO, Miss::Broken),
+        ] {
+            assert_eq!(Miss::from(errno), miss);
+        }
+    }
+}

@@ -1,0 +1,310 @@
+//! A page: one file as it is served, with everything that can be said of it rendered beforehand.
+//!
+//! Takes an open file and its facts, gives header lines and content. Small files are read here, once; of
+//! larger ones only the descriptor is kept. It must not know paths, requests or the cache.
+//!
+//! The entity tag is made of the modification time in nanoseconds and the length. It leaves the inode and
+//! the change time out, because the same file then has the same tag on every machine that it is copied to,
+//! and a download can be resumed from any of them. It is strong as long as a change of content changes one
+//! of the two. Nanoseconds see to that for files that are written (since Linux 6.13 even for two writes
+//! within one tick of the kernel's clock, because our look at the file marks it; before, within 10 ms).
+//! They do not for files whose time was set on purpose: reproducible packages put the same ancient date on
+//! every build, and a changed page of equal length is usual there. So a date before 1990 is not believed,
+//! and the change time, which nobody can set, takes its place.
+
+use std::fs::{File, Metadata};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::MetadataExt;
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use crate::reply::{Part, ReplyBody};
+
+use super::kind::ContentType;
+
+const YEAR_1990_UNIX_SECS: i64 = 631_152_000;
+
+/// Identity and version of a file: two looks that give equal facts saw the same content, but for two
+/// changes within one tick of the kernel's clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Facts {
+    device: u64,
+    inode: u64,
+    bytes: u64,
+    modified: Moment,
+    changed: Moment,
+}
+
+/// A time stamp of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Moment {
+    unix_secs: i64,
+    nanos: i64,
+}
+
+/// One file as it is served.
+#[derive(Debug)]
+pub(super) struct Page {
+    /// Of the look that came before the read: a change after it shows in the next look.
+    pub(super) facts: Facts,
+    /// Media type.
+    pub(super) kind: ContentType,
+    /// What a condition is compared with.
+    pub(super) validators: Validators,
+    /// What is sent.
+    pub(super) content: Content,
+    lines: Bytes,
+    validator_lines: Bytes,
+}
+
+/// Validators of the current content: RFC 9110 section 8.8.
+#[derive(Debug)]
+pub(super) struct Validators {
+    /// Strong entity tag with its quotes.
+    pub(super) etag: String,
+    /// Seconds since 1970.
+    pub(super) modified_unix_secs: u64,
+}
+
+/// Where the bytes are.
+#[derive(Debug)]
+pub(super) enum Content {
+    /// The whole of a small file.
+    Memory(Bytes),
+    /// A file that is sent from its descriptor.
+    Open {
+        /// Open for reading.
+        file: Arc<File>,
+        /// Length when it was looked at.
+        bytes: u64,
+    },
+}
+
+impl Facts {
+    /// The facts in `metadata`.
+    pub(super) fn of(metadata: &Metadata) -> Facts {
+        Facts {
+            device: metadata.dev(),
+            inode: metadata.ino(),
+            bytes: metadata.size(),
+            modified: Moment {
+                unix_secs: metadata.mtime(),
+                nanos: metadata.mtime_nsec(),
+            },
+            changed: Moment {
+                unix_secs: metadata.ctime(),
+                nanos: metadata.ctime_nsec(),
+            },
+        }
+    }
+
+    fn version(&self) -> Moment {
+        if self.modified.unix_secs < YEAR_1990_UNIX_SECS {
+            self.changed
+        } else {
+            self.modified
+        }
+    }
+}
+
+impl Page {
+    /// Makes a page of `file`; reads it when it has at most `memory_bytes_max` bytes.
+    ///
+    /// # Errors
+    /// The file cannot be read.
+    pub(super) fn load(
+        file: File,
+        facts: Facts,
+        kind: ContentType,
+        memory_bytes_max: u64,
+    ) -> io::Result<Page> {
+        let content = if facts.bytes <= memory_bytes_max {
+            Content::Memory(read(file, facts.bytes)?)
+        } else {
+            Content::Open {
+                file: Arc::new(file),
+                bytes: facts.bytes,
+            }
+        };
+        let version = facts.version();
+        let validators = Validators {
+            etag: etag(version, content.bytes()),
+            modified_unix_secs: u64::try_from(version.unix_secs).unwrap_or(0),
+        };
+        let (lines, validator_lines) = render(kind, content.bytes(), &validators);
+        Ok(Page {
+            facts,
+            kind,
+            validators,
+            content,
+            lines,
+            validator_lines,
+        })
+    }
+
+    /// Lines of a reply with the whole content.
+    pub(super) fn lines(&self) -> Bytes {
+        self.lines.clone()
+    }
+
+    /// The lines among them that a 304 repeats.
+    pub(super) fn validator_lines(&self) -> Bytes {
+        self.validator_lines.clone()
+    }
+
+    /// Bytes that it keeps in memory.
+    pub(super) fn memory_bytes(&self) -> usize {
+        let content_bytes = match &self.content {
+            Content::Memory(data) => data.len(),
+            Content::Open { .. } => 0,
+        };
+        content_bytes + self.lines.len() + self.validators.etag.len()
+    }
+}
+
+impl Content {
+    /// Length in bytes.
+    pub(super) fn bytes(&self) -> u64 {
+        match self {
+            Content::Memory(data) => data.len() as u64,
+            Content::Open { bytes, .. } => *bytes,
+        }
+    }
+
+    /// The whole as a body.
+    pub(super) fn whole(&self) -> ReplyBody {
+        match self {
+            Content::Memory(data) if data.is_empty() => ReplyBody::Empty,
+            Content::Memory(data) => ReplyBody::One(Part::Memory(data.clone())),
+            Content::Open { file, bytes } => ReplyBody::One(Part::File {
+                file: Arc::clone(file),
+                offset: 0,
+                bytes: *bytes,
+            }),
+        }
+    }
+
+    /// `bytes` bytes from `offset`, which must lie within the content.
+    pub(super) fn part(&self, offset: u64, bytes: u64) -> Part {
+        match self {
+            Content::Memory(data) => {
+                Part::Memory(data.slice(offset as usize..(offset + bytes) as usize))
+            }
+            Content::Open { file, .. } => Part::File {
+                file: Arc::clone(file),
+                offset,
+                bytes,
+            },
+        }
+    }
+}
+
+/// Reads at most `bytes` bytes. A file that was cut short since it was looked at gives what is left, and
+/// its length is announced accordingly; the next look finds other facts.
+fn read(file: File, bytes: u64) -> io::Result<Bytes> {
+    let mut data = Vec::with_capacity(bytes as usize);
+    file.take(bytes).read_to_end(&mut data)?;
+    Ok(Bytes::from(data))
+}
+
+fn etag(version: Moment, bytes: u64) -> String {
+    let nanos = i128::from(version.unix_secs) * 1_000_000_000 + i128::from(version.nanos);
+    format!("\"{nanos:x}-{bytes:x}\"")
+}
+
+/// The lines of a whole reply, and those among them that a 304 repeats. RFC 9110 section 15.4.5.
+fn render(kind: ContentType, bytes: u64, validators: &Validators) -> (Bytes, Bytes) {
+    let mut lines = Vec::with_capacity(192);
+    lines.extend_from_slice(b"Content-Type: ");
+    kind.write(&mut lines);
+    write!(
+        lines,
+        "\r\nContent-Length: {bytes}\r\nAccept-Ranges: bytes\r\n"
+    )
+    .expect("a vector takes every write");
+    let validators_start = lines.len();
+    write!(lines, "ETag: {}\r\nLast-Modified: ", validators.etag)
+        .expect("a vector takes every write");
+    lines.extend_from_slice(&wire::date::format(validators.modified_unix_secs));
+    lines.extend_from_slice(b"\r\n");
+    lines.shrink_to_fit();
+    let lines = Bytes::from(lines);
+    let validator_lines = lines.slice(validators_start..);
+    (lines, validator_lines)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::time::{Duration, SystemTime};
+
+    use super::super::kind;
+    use super::*;
+
+    fn page_of(text: &str, modified_unix_secs: u64, nanos: u32, memory_bytes_max: u64) -> Page {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.txt");
+        fs::write(&path, text).unwrap();
+        let file = File::options().write(true).read(true).open(&path).unwrap();
+        file.set_modified(SystemTime::UNIX_EPOCH + Duration::new(modified_unix_secs, nanos))
+            .unwrap();
+        let facts = Facts::of(&file.metadata().unwrap());
+        Page::load(file, facts, kind::of_path(b"a.txt"), memory_bytes_max).unwrap()
+    }
+
+    #[test]
+    fn renders_the_lines_of_a_whole_reply() {
+        let page = page_of("hello", 784_111_777, 5, 64);
+        let lines = "Content-Type: text/plain; charset=utf-8\r\nContent-Length: 5\r\nAccept-Ranges: bytes\r\n\
+                     ETag: \"ae1b981bc490a05-5\"\r\nLast-Modified: Sun, 06 Nov 1994 08:49:37 GMT\r\n";
+        assert_eq!(String::from_utf8_lossy(&page.lines()), lines);
+        let from = lines.find("ETag").unwrap();
+        assert_eq!(
+            String::from_utf8_lossy(&page.validator_lines()),
+            &lines[from..]
+        );
+    }
+
+    #[test]
+    fn a_nanosecond_or_a_byte_makes_another_tag() {
+        let tag = |text, nanos| page_of(text, 784_111_777, nanos, 64).validators.etag;
+        assert_eq!(tag("hello", 5), tag("jello", 5));
+        assert_ne!(tag("hello", 5), tag("hello", 6));
+        assert_ne!(tag("hello", 5), tag("hello!", 5));
+    }
+
+    #[test]
+    fn does_not_believe_the_date_of_a_reproducible_package() {
+        for secs in [0, 1, 315_532_800] {
+            let page = page_of("hello", secs, 0, 64);
+            assert!(page.validators.modified_unix_secs > 1_600_000_000, "{secs}");
+        }
+    }
+
+    #[test]
+    fn keeps_the_descriptor_of_a_large_file() {
+        assert!(matches!(
+            page_of("12345678", 1, 0, 8).content,
+            Content::Memory(_)
+        ));
+        assert!(matches!(
+            page_of("123456789", 1, 0, 8).content,
+            Content::Open { bytes: 9, .. }
+        ));
+    }
+
+    #[test]
+    fn announces_what_was_read_of_a_file_cut_short() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.txt");
+        fs::write(&path, "hello").unwrap();
+        let file = File::open(&path).unwrap();
+        let facts = Facts::of(&file.metadata().unwrap());
+        fs::write(&path, "he").unwrap();
+        let page = Page::load(file, facts, kind::of_path(b"a.txt"), 64).unwrap();
+        assert_eq!(page.content.bytes(), 2);
+        assert!(String::from_utf8_lossy(&page.lines()).contains("Content-Length: 2\r\n"));
+        assert!(page.validators.etag.ends_with("-2\""));
+    }
+}

@@ -1,0 +1,582 @@
+//! The room as a driver sees it: requests in, replies out, over real folders and a clock of our own.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+
+use measure::{Nanos, Stamp};
+use wire::{HeadIndex, HeadStep, HeadView, Limits};
+
+use super::*;
+use crate::reply::{Part, ReplyBody};
+
+/// A folder served at `/s`, and the time.
+struct House {
+    dir: tempfile::TempDir,
+    files: Files,
+    now: Stamp,
+}
+
+/// A reply with its body read.
+#[derive(Debug, PartialEq, Eq)]
+struct Got {
+    status: u16,
+    lines: String,
+    body: Vec<u8>,
+}
+
+impl Got {
+    fn line(&self, name: &str) -> Option<&str> {
+        self.lines
+            .split("\r\n")
+            .find_map(|line| line.strip_prefix(name)?.strip_prefix(": "))
+    }
+
+    fn text(&self) -> &str {
+        std::str::from_utf8(&self.body).unwrap()
+    }
+}
+
+impl House {
+    fn new() -> House {
+        House::with(&FileCache {
+            bytes_max: 1 << 20,
+            entry_bytes_max: 1024,
+            revalidate: Nanos::from_secs(1),
+        })
+    }
+
+    fn with(cache: &FileCache) -> House {
+        let dir = tempfile::tempdir().unwrap();
+        fs::create_dir(dir.path().join("web")).unwrap();
+        let files = Files::open(&[mount(dir.path().join("web"))], cache).unwrap();
+        House {
+            dir,
+            files,
+            now: Stamp(1_000_000_000),
+        }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join("web").join(name)
+    }
+
+    fn write(&self, name: &str, text: impl AsRef<[u8]>) {
+        fs::create_dir_all(self.path(name).parent().unwrap()).unwrap();
+        fs::write(self.path(name), text).unwrap();
+    }
+
+    fn wait_ms(&mut self, ms: u64) {
+        self.now = self.now.plus(Nanos::from_ms(ms));
+    }
+
+    fn reply(&mut self, method: &str, target: &str, fields: &str) -> Reply {
+        let bytes = format!("{method} {target} HTTP/1.1\r\nHost: a\r\n{fields}\r\n").into_bytes();
+        let mut index = HeadIndex::new();
+        let step = index.parse(&bytes, &mut 0, &Limits::default()).unwrap();
+        assert_eq!(step, HeadStep::Complete);
+        let head = HeadView {
+            bytes: &bytes,
+            index: &index,
+        };
+        self.files
+            .answer(0, head, head.path().strip_prefix(b"/s").unwrap(), self.now)
+    }
+
+    fn ask(&mut self, method: &str, target: &str, fields: &str) -> Got {
+        let reply = self.reply(method, target, fields);
+        let body = read_body(&reply.body);
+        let got = Got {
+            status: reply.status,
+            lines: String::from_utf8(reply.lines.to_vec()).unwrap(),
+            body,
+        };
+        if let Some(length) = got.line("Content-Length").filter(|_| method != "HEAD") {
+            assert_eq!(length, got.body.len().to_string());
+        }
+        assert!(
+            got.lines.ends_with("\r\n") && !got.lines.contains("\r\n\r\n"),
+            "{}",
+            got.lines
+        );
+        got
+    }
+
+    fn status(&mut self, target: &str) -> u16 {
+        self.ask("GET", target, "").status
+    }
+
+    fn body(&mut self, target: &str) -> String {
+        let got = self.ask("GET", target, "");
+        assert_eq!(got.status, 200, "{target}");
+        got.text().to_owned()
+    }
+}
+
+fn mount(dir: PathBuf) -> StaticMount {
+    StaticMount {
+        url: "/s".to_owned(),
+        dir,
+        index: "index.html".to_owned(),
+    }
+}
+
+fn read_body(body: &ReplyBody) -> Vec<u8> {
+    use std::os::unix::fs::FileExt;
+    let read = |part: &Part| match part {
+        Part::Memory(data) => data.to_vec(),
+        Part::File {
+            file,
+            offset,
+            bytes,
+        } => {
+            let mut data = vec![0; *bytes as usize];
+            file.read_exact_at(&mut data, *offset).unwrap();
+            data
+        }
+    };
+    match body {
+        ReplyBody::Empty => Vec::new(),
+        ReplyBody::One(part) => read(part),
+        ReplyBody::Many(parts) => parts.iter().flat_map(read).collect(),
+    }
+}
+
+fn is_file(body: &ReplyBody) -> bool {
+    matches!(body, ReplyBody::One(Part::File { .. }))
+}
+
+/// Puts another file in the place of `path` at once, as deployments do.
+fn replace(path: &Path, text: &str) {
+    let beside = path.with_extension("new");
+    fs::write(&beside, text).unwrap();
+    fs::rename(beside, path).unwrap();
+}
+
+#[test]
+fn serves_a_file_and_its_index() {
+    let mut house = House::new();
+    house.write("css/a.css", "a{}");
+    house.write("index.html", "<p>");
+    let got = house.ask("GET", "/s/css/a.css?v=1", "");
+    assert_eq!((got.status, got.text()), (200, "a{}"));
+    assert_eq!(got.line("Content-Type"), Some("text/css; charset=utf-8"));
+    assert_eq!(got.line("Accept-Ranges"), Some("bytes"));
+    let got = house.ask("GET", "/s/", "");
+    assert_eq!((got.status, got.text()), (200, "<p>"));
+    assert_eq!(got.line("Content-Type"), Some("text/html; charset=utf-8"));
+}
+
+#[test]
+fn head_has_the_lines_of_get_and_no_body() {
+    let mut house = House::new();
+    house.write("a.txt", "hello");
+    house.write("large.bin", [7; 2000]);
+    for target in ["/s/a.txt", "/s/large.bin", "/s/missing", "/s"] {
+        let get = house.ask("GET", target, "");
+        let head = house.ask("HEAD", target, "");
+        assert_eq!(
+            (head.status, &head.lines, head.body.len()),
+            (get.status, &get.lines, 0),
+            "{target}"
+        );
+    }
+}
+
+#[test]
+fn other_methods_are_told_which_are_allowed() {
+    let mut house = House::new();
+    house.write("a.txt", "hello");
+    for method in ["POST", "PUT", "DELETE", "OPTIONS", "PATCH", "TRACE", "get"] {
+        let got = house.ask(method, "/s/a.txt", "");
+        assert_eq!(
+            (got.status, got.line("Allow")),
+            (405, Some("GET, HEAD")),
+            "{method}"
+        );
+    }
+}
+
+#[test]
+fn redirects_a_folder_to_its_slash() {
+    let mut house = House::new();
+    house.write("css/sub/a.css", "a{}");
+    house.write("a\\b/c", "c");
+    for (target, location) in [
+        ("/s", "/s/"),
+        ("/s?x=1", "/s/?x=1"),
+        ("/s/css", "/s/css/"),
+        ("/s/css/sub?a=b&c", "/s/css/sub/?a=b&c"),
+        ("/s/css?", "/s/css/?"),
+        ("/s/c%73s", "/s/c%73s/"),
+        ("/s/a\\b", "/s/a%5Cb/"),
+        ("http://a/s/css?x", "/s/css/?x"),
+    ] {
+        if target.starts_with("http") {
+            let bytes = format!("GET {target} HTTP/1.1\r\nHost: a\r\n\r\n").into_bytes();
+            let mut index = HeadIndex::new();
+            index.parse(&bytes, &mut 0, &Limits::default()).unwrap();
+            let reply = house.files.answer(
+                0,
+                HeadView {
+                    bytes: &bytes,
+                    index: &index,
+                },
+                b"/css",
+                house.now,
+            );
+            assert!(
+                String::from_utf8_lossy(&reply.lines)
+                    .contains(&format!("Location: {location}\r\n"))
+            );
+            continue;
+        }
+        let got = house.ask("GET", target, "");
+        assert_eq!(
+            (got.status, got.line("Location")),
+            (301, Some(location)),
+            "{target}"
+        );
+    }
+}
+
+#[test]
+fn hides_what_is_not_to_be_seen() {
+    let mut house = House::new();
+    house.write("a.txt", "hello");
+    house.write(".env", "secret");
+    house.write(".git/config", "secret");
+    house.write("sub/.htaccess", "secret");
+    house.write(".well-known/security.txt", "hello");
+    house.write("../secret", "secret");
+    symlink("../../secret", house.path("sub/out")).unwrap();
+    symlink("../a.txt", house.path("sub/in")).unwrap();
+    assert_eq!(house.body("/s/sub/in"), "hello");
+    assert_eq!(house.body("/s/.well-known/security.txt"), "hello");
+    for target in [
+        "/s/.env",
+        "/s/%2eenv",
+        "/s/.git/config",
+        "/s/.git",
+        "/s/.git/",
+        "/s/sub/.htaccess",
+        "/s/sub/out",
+        "/s/sub/",
+        "/s/../secret",
+        "/s/..%2fsecret",
+        "/s/%2e%2e/secret",
+        "/s/sub/../a.txt",
+        "/s/./a.txt",
+        "/s//a.txt",
+        "/s/a.txt/",
+        "/s/a.txt%00",
+        "/s/sub%2fin",
+        "/s/missing",
+        "/s/",
+        "/s/a.txt/b",
+    ] {
+        assert_eq!(house.status(target), 404, "{target}");
+    }
+}
+
+#[test]
+fn validators_are_honoured_and_sent_again() {
+    let mut house = House::new();
+    house.write("a.txt", "hello");
+    let first = house.ask("GET", "/s/a.txt", "");
+    let etag = first.line("ETag").unwrap();
+    let modified = first.line("Last-Modified").unwrap();
+    for fields in [
+        format!("If-None-Match: {etag}\r\n"),
+        format!(
+            "If-None-Match: \"other\", W/{etag}\r\nIf-Modified-Since: Sun, 06 Nov 1994 08:49:37 GMT\r\n"
+        ),
+        format!("If-Modified-Since: {modified}\r\n"),
+    ] {
+        for method in ["GET", "HEAD"] {
+            let got = house.ask(method, "/s/a.txt", &fields);
+            assert_eq!(got.status, 304, "{fields}");
+            assert_eq!(
+                got.lines,
+                format!("ETag: {etag}\r\nLast-Modified: {modified}\r\n")
+            );
+            assert!(got.body.is_empty());
+        }
+    }
+    assert_eq!(
+        house
+            .ask("GET", "/s/a.txt", "If-Match: \"other\"\r\n")
+            .status,
+        412
+    );
+    assert_eq!(
+        house
+            .ask("GET", "/s/a.txt", &format!("If-Match: {etag}\r\n"))
+            .status,
+        200
+    );
+    assert_eq!(
+        house
+            .ask("GET", "/s/missing", "If-None-Match: *\r\n")
+            .status,
+        404
+    );
+}
+
+#[test]
+fn sends_single_ranges_of_small_and_large_files() {
+    let mut house = House::new();
+    let content: Vec<u8> = (0..2000u32).map(|n| (n % 251) as u8).collect();
+    house.write("small.bin", &content[..1000]);
+    house.write("large.bin", &content);
+    for (target, bytes) in [("/s/small.bin", 1000), ("/s/large.bin", 2000)] {
+        let got = house.ask("GET", target, "Range: bytes=10-19\r\n");
+        assert_eq!((got.status, &got.body[..]), (206, &content[10..20]));
+        assert_eq!(
+            got.line("Content-Range"),
+            Some(format!("bytes 10-19/{bytes}").as_str())
+        );
+        assert_eq!(got.line("Content-Type"), Some("application/octet-stream"));
+        assert!(got.line("ETag").is_some() && got.line("Last-Modified").is_some());
+        let got = house.ask("GET", target, "Range: bytes=-10\r\n");
+        assert_eq!(
+            (got.status, &got.body[..]),
+            (206, &content[bytes - 10..bytes])
+        );
+        // Two that touch become one, and one is no multipart.
+        let got = house.ask("GET", target, "Range: bytes=0-4,5-9\r\n");
+        assert_eq!((got.status, &got.body[..]), (206, &content[..10]));
+        let got = house.ask("GET", target, "Range: bytes=5000-\r\n");
+        assert_eq!(
+            (got.status, got.line("Content-Range")),
+            (416, Some(format!("bytes */{bytes}").as_str()))
+        );
+        for (method, fields) in [
+            ("HEAD", "Range: bytes=10-19\r\n"),
+            ("GET", "Range: bytes=10-19\r\nRange: bytes=20-29\r\n"),
+            ("GET", "Range: lines=10-19\r\n"),
+            ("GET", "Range: bytes=10-19\r\nIf-Range: \"other\"\r\n"),
+        ] {
+            let got = house.ask(method, target, fields);
+            assert_eq!(
+                (got.status, got.line("Content-Range")),
+                (200, None),
+                "{fields}"
+            );
+        }
+    }
+}
+
+#[test]
+fn sends_several_ranges_as_multipart() {
+    let mut house = House::new();
+    house.write("small.txt", "0123456789");
+    house.write("large.txt", "0123456789".repeat(200));
+    for (target, bytes) in [("/s/small.txt", 10), ("/s/large.txt", 2000)] {
+        let got = house.ask("GET", target, "Range: bytes=1-2,-3\r\n");
+        assert_eq!(got.status, 206);
+        assert_eq!(got.line("Content-Range"), None);
+        let boundary = got
+            .line("Content-Type")
+            .unwrap()
+            .strip_prefix("multipart/byteranges; boundary=")
+            .unwrap();
+        let head = |range: &str| {
+            format!(
+                "\r\n--{boundary}\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Range: bytes {range}/{bytes}\r\n\r\n"
+            )
+        };
+        let last = format!("{}-{}", bytes - 3, bytes - 1);
+        assert_eq!(
+            got.text(),
+            format!("{}12{}789\r\n--{boundary}--\r\n", head("1-2"), head(&last))
+        );
+        let again = house.ask("GET", target, "Range: bytes=1-2,-3\r\n");
+        assert_ne!(
+            again.line("Content-Type"),
+            got.line("Content-Type"),
+            "the boundary is random"
+        );
+    }
+}
+
+#[test]
+fn if_range_decides_over_the_range() {
+    let mut house = House::new();
+    house.write("a.txt", "0123456789");
+    let first = house.ask("GET", "/s/a.txt", "");
+    for (value, status) in [
+        (first.line("ETag").unwrap().to_owned(), 206),
+        (first.line("Last-Modified").unwrap().to_owned(), 206),
+        (format!("W/{}", first.line("ETag").unwrap()), 200),
+        ("Sun, 06 Nov 1994 08:49:37 GMT".to_owned(), 200),
+    ] {
+        let fields = format!("Range: bytes=0-1\r\nIf-Range: {value}\r\n");
+        assert_eq!(
+            house.ask("GET", "/s/a.txt", &fields).status,
+            status,
+            "{value}"
+        );
+    }
+}
+
+#[test]
+fn an_empty_file_has_no_part() {
+    let mut house = House::new();
+    house.write("empty.txt", "");
+    assert_eq!(house.body("/s/empty.txt"), "");
+    assert_eq!(
+        house
+            .ask("GET", "/s/empty.txt", "Range: bytes=0-\r\n")
+            .status,
+        416
+    );
+    assert_eq!(
+        house
+            .ask("GET", "/s/empty.txt", "Range: bytes=-1\r\n")
+            .status,
+        200
+    );
+}
+
+#[test]
+fn sees_a_replaced_file_after_the_interval_and_not_before() {
+    let mut house = House::new();
+    house.write("a.txt", "one");
+    house.write("large.txt", "1".repeat(2000));
+    assert_eq!(house.body("/s/a.txt"), "one");
+    assert_eq!(house.body("/s/large.txt")[..1], *"1");
+    replace(&house.path("a.txt"), "two");
+    replace(&house.path("large.txt"), &"2".repeat(2000));
+    house.wait_ms(999);
+    assert_eq!(house.body("/s/a.txt"), "one");
+    assert_eq!(house.body("/s/large.txt")[..1], *"1");
+    house.wait_ms(1);
+    assert_eq!(house.body("/s/a.txt"), "two");
+    assert_eq!(house.body("/s/large.txt")[..1], *"2");
+}
+
+#[test]
+fn sees_removal_and_return() {
+    let mut house = House::new();
+    house.write("a.txt", "one");
+    assert_eq!(house.body("/s/a.txt"), "one");
+    fs::remove_file(house.path("a.txt")).unwrap();
+    house.wait_ms(1000);
+    assert_eq!(house.status("/s/a.txt"), 404);
+    // That it was missing is not remembered.
+    house.write("a.txt", "two");
+    assert_eq!(house.body("/s/a.txt"), "two");
+}
+
+#[test]
+fn sees_a_file_that_changes_its_size_class_or_becomes_a_folder() {
+    let mut house = House::new();
+    house.write("a", "small");
+    assert!(!is_file(&house.reply("GET", "/s/a", "").body));
+    replace(&house.path("a"), &"x".repeat(2000));
+    house.wait_ms(1000);
+    assert!(is_file(&house.reply("GET", "/s/a", "").body));
+    replace(&house.path("a"), "small again");
+    house.wait_ms(1000);
+    assert_eq!(house.body("/s/a"), "small again");
+    fs::remove_file(house.path("a")).unwrap();
+    fs::create_dir(house.path("a")).unwrap();
+    house.wait_ms(1000);
+    assert_eq!(house.status("/s/a"), 301);
+}
+
+#[test]
+fn sees_a_change_of_equal_length_whose_date_was_put_back() {
+    let mut house = House::new();
+    house.write("a.txt", "one");
+    let date = fs::metadata(house.path("a.txt"))
+        .unwrap()
+        .modified()
+        .unwrap();
+    assert_eq!(house.body("/s/a.txt"), "one");
+    house.write("a.txt", "two");
+    fs::File::options()
+        .write(true)
+        .open(house.path("a.txt"))
+        .unwrap()
+        .set_modified(date)
+        .unwrap();
+    house.wait_ms(1000);
+    assert_eq!(house.body("/s/a.txt"), "two");
+}
+
+#[test]
+fn without_a_cache_every_request_looks_at_the_file() {
+    let off = FileCache {
+        bytes_max: 0,
+        entry_bytes_max: 1024,
+        revalidate: Nanos::from_secs(1),
+    };
+    let eager = FileCache {
+        bytes_max: 1 << 20,
+        entry_bytes_max: 1024,
+        revalidate: Nanos(0),
+    };
+    for cache in [off, eager] {
+        let mut house = House::with(&cache);
+        house.write("a.txt", "one");
+        assert_eq!(house.body("/s/a.txt"), "one");
+        replace(&house.path("a.txt"), "two");
+        assert_eq!(house.body("/s/a.txt"), "two");
+    }
+}
+
+#[test]
+fn a_replaced_large_file_is_sent_to_its_end_as_it_was() {
+    let mut house = House::new();
+    house.write("large.txt", "1".repeat(2000));
+    let reply = house.reply("GET", "/s/large.txt", "");
+    replace(&house.path("large.txt"), "2");
+    assert_eq!(read_body(&reply.body), "1".repeat(2000).as_bytes());
+}
+
+#[test]
+fn mounts_do_not_see_each_other() {
+    let dir = tempfile::tempdir().unwrap();
+    for name in ["one", "two"] {
+        fs::create_dir(dir.path().join(name)).unwrap();
+        fs::write(dir.path().join(name).join("a.txt"), name).unwrap();
+    }
+    let mounts = [mount(dir.path().join("one")), mount(dir.path().join("two"))];
+    let mut files = Files::open(&mounts, &FileCache::default()).unwrap();
+    let bytes = b"GET /a.txt HTTP/1.1\r\nHost: a\r\n\r\n";
+    let mut index = HeadIndex::new();
+    index.parse(bytes, &mut 0, &Limits::default()).unwrap();
+    for (mount, text) in [(0, "one"), (1, "two"), (0, "one"), (1, "two")] {
+        let reply = files.answer(
+            mount,
+            HeadView {
+                bytes,
+                index: &index,
+            },
+            b"/a.txt",
+            Stamp(1),
+        );
+        assert_eq!(read_body(&reply.body), text.as_bytes());
+    }
+}
+
+#[test]
+fn names_the_folder_that_cannot_be_opened() {
+    let dir = tempfile::tempdir().unwrap();
+    let fault = Files::open(&[mount(dir.path().join("missing"))], &FileCache::default())
+        .err()
+        .unwrap();
+    let text = fault.to_string();
+    assert!(
+        text.starts_with("static folder `") && text.contains("/missing` of `/s/`: No such file"),
+        "{text}"
+    );
+}
+
+#[test]
+fn moves_to_its_driver_thread() {
+    fn is_send<T: Send>() {}
+    is_send::<Files>();
+}
