@@ -1,8 +1,7 @@
 //! The field lines of a head, and what they say together about host, framing and the connection.
 //!
-//! Takes the bytes of a complete head whose line ends are all CRLF; fills the rest of a [`HeadIndex`].
-//! httparse finds names and values; what it is lenient about is checked here or was in `scan`. It must
-//! not look at the request line's bytes.
+//! Takes the bytes behind a request line; fills the rest of a [`HeadIndex`]. httparse finds names and
+//! values; what it is lenient about is checked here. It must not look at the request line's bytes.
 
 use crate::bytes::{is_token, is_value, trim};
 use crate::head::{BodyFraming, HeadIndex, HeaderSpan, Marks, Span, Version};
@@ -13,25 +12,31 @@ use crate::refusal::Cause;
 /// Fields for which there is room on the stack: more than browsers send, even behind proxies.
 const COMMON_HEADERS_LEN: usize = 32;
 
-/// Reads the field lines `bytes[start..]`, which end with the head's empty line.
+/// Reads the field lines that start at `start` and gives the end of the head behind them; `None` when it
+/// is not in `bytes`. A fault is the first in the order of bytes only when `bytes` ends with the head and
+/// `scan` has found its line ends good.
 pub(crate) fn parse(
     index: &mut HeadIndex,
     bytes: &[u8],
     start: usize,
     limits: &Limits,
-) -> Result<(), Cause> {
+) -> Result<Option<usize>, Cause> {
     let section = &bytes[start..];
     let mut common = [httparse::EMPTY_HEADER; COMMON_HEADERS_LEN];
-    match httparse::parse_headers(section, &mut common) {
-        Ok(httparse::Status::Complete((_, found))) => take(index, bytes, found, limits),
-        Err(httparse::Error::TooManyHeaders) if limits.headers_len_max > COMMON_HEADERS_LEN => {
-            let mut many = vec![httparse::EMPTY_HEADER; limits.headers_len_max];
-            match httparse::parse_headers(section, &mut many) {
-                Ok(httparse::Status::Complete((_, found))) => take(index, bytes, found, limits),
-                result => Err(fault(result.err(), section)),
-            }
+    let mut many = Vec::new();
+    let mut result = httparse::parse_headers(section, &mut common);
+    if result == Err(httparse::Error::TooManyHeaders) {
+        many.resize(limits.headers_len_max, httparse::EMPTY_HEADER);
+        result = httparse::parse_headers(section, &mut many);
+    }
+    match result {
+        Ok(httparse::Status::Complete((section_bytes, found))) => {
+            let end = start + section_bytes;
+            take(index, &bytes[..end], found, limits).map(|()| Some(end))
         }
-        result => Err(fault(result.err(), section)),
+        Ok(httparse::Status::Partial) => Ok(None),
+        Err(httparse::Error::TooManyHeaders) => Err(Cause::TooManyFields),
+        Err(_) => Err(fault(section)),
     }
 }
 
@@ -45,15 +50,38 @@ fn take(
         return Err(Cause::TooManyFields);
     }
     let mut facts = Facts::default();
+    let mut line_start = None;
     index.headers.clear();
     index.headers.reserve(found.len());
     for header in found {
         let name = span_within(bytes, header.name.as_bytes());
         let value = span_within(bytes, header.value);
+        check_line_end(bytes, line_start.replace(name.start), name.start, limits)?;
         index.headers.push(HeaderSpan { name, value });
         facts.note(header.name.as_bytes(), header.value, value)?;
     }
+    let empty_line = bytes.len() - 2;
+    check_line_end(bytes, line_start, empty_line as u32, limits)?;
+    check_line_end(bytes, None, bytes.len() as u32, limits)?;
     facts.settle(index)
+}
+
+/// Checks the line that ends before `next`: httparse takes a lone LF for a line end and has no bound.
+#[inline]
+fn check_line_end(
+    bytes: &[u8],
+    line_start: Option<u32>,
+    next: u32,
+    limits: &Limits,
+) -> Result<(), Cause> {
+    if bytes[next as usize - 2] != b'\r' {
+        return Err(Cause::BareLf);
+    }
+    let line_bytes = line_start.map_or(0, |start| next - start);
+    if line_bytes as usize > limits.header_bytes_max {
+        return Err(Cause::FieldTooLarge);
+    }
+    Ok(())
 }
 
 /// Where `part`, a slice of `bytes`, lies in it.
@@ -246,15 +274,12 @@ impl Codings {
     }
 }
 
-/// Finds out which rule a section broke that httparse refused; `None` is its way to ask for more bytes.
+/// Finds out which rule a section broke that httparse refused.
 #[cold]
-fn fault(error: Option<httparse::Error>, section: &[u8]) -> Cause {
-    if error == Some(httparse::Error::TooManyHeaders) {
-        return Cause::TooManyFields;
-    }
+fn fault(section: &[u8]) -> Cause {
     section
         .split_inclusive(|&b| b == b'\n')
-        .find_map(|line| check_line(&line[..line.len() - 2]).err())
+        .find_map(|line| check_line(line.strip_suffix(b"\r\n").unwrap_or(line)).err())
         .unwrap_or(Cause::FieldNameByte)
 }
 
