@@ -131,10 +131,9 @@ fn arg(setting: &'static Setting, purpose: Purpose) -> Arg {
         .value_name(setting.placeholder)
         .help(short_help(setting))
         .long_help(long_help(setting))
-        .help_heading(setting.group.title())
         .value_hint(value_hint(setting));
     let arg = match setting.form() {
-        FlagForm::Argument => return arg.action(ArgAction::Set),
+        FlagForm::Argument => return arg,
         FlagForm::Once => arg.action(ArgAction::Set),
         FlagForm::Repeated => arg.action(ArgAction::Append),
         // With `=` only: the word after a bare switch is the application.
@@ -145,6 +144,7 @@ fn arg(setting: &'static Setting, purpose: Purpose) -> Arg {
             .default_missing_value("true"),
     };
     let arg = arg
+        .help_heading(setting.group.title())
         .long(long(&setting.flag()))
         .aliases(setting.alias_flags().map(|flag| long(&flag)));
     let arg = match setting.short {
@@ -165,7 +165,8 @@ fn long(flag: &str) -> String {
 
 fn short_help(setting: &Setting) -> String {
     match setting.default {
-        "" => setting.help.to_owned(),
+        // A switch that is off is what everybody expects.
+        "" | "false" => setting.help.to_owned(),
         default => format!("{} [default: {default}]", setting.help),
     }
 }

@@ -43,7 +43,6 @@ pub(super) fn finish(draft: &Draft, machine: &Machine<'_>) -> (Loaded, Vec<Fault
         notes: Vec::new(),
     };
     check.processes(draft);
-    check.something_to_serve(draft);
     check.limits(draft);
     let mut config = draft.config.clone();
     config.app = check.app(draft);
@@ -63,6 +62,13 @@ pub(super) fn finish(draft: &Draft, machine: &Machine<'_>) -> (Loaded, Vec<Fault
         },
         check.faults,
     )
+}
+
+/// Nothing to serve. Asked only when everything was understood: what was not may be the application.
+pub(super) fn nothing_to_serve(draft: &Draft) -> Option<Fault> {
+    let hint = "name an application (`milepost serve module:app`) or a folder (`--static /=DIR`)";
+    let is_nothing = draft.app.is_none() && draft.statics.is_empty();
+    is_nothing.then(|| Fault::statement(Origin::Whole, "nothing to serve").with_hint(hint))
 }
 
 struct Check<'c> {
@@ -87,16 +93,6 @@ impl Check<'_> {
             );
             self.faults
                 .push(fault.with_hint("use `--threads` to run more requests at once"));
-        }
-    }
-
-    fn something_to_serve(&mut self, draft: &Draft) {
-        let named = |key| draft.origin(key) != Origin::Whole;
-        // A faulty value is there, though it was not understood: one fault for it is enough.
-        if !named("app") && !named("static") {
-            let hint =
-                "name an application (`milepost serve module:app`) or a folder (`--static /=DIR`)";
-            self.statement(Origin::Whole, "nothing to serve", hint);
         }
     }
 

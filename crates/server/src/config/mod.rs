@@ -66,6 +66,9 @@ pub fn load(sources: &Sources, machine: &Machine<'_>) -> Result<Loaded, Vec<Faul
 /// [`load`] for those who want to go on after a fault.
 pub fn understand(sources: &Sources, machine: &Machine<'_>) -> Understood {
     let (draft, mut faults) = draft_of(sources);
+    if faults.is_empty() {
+        faults.extend(check::nothing_to_serve(&draft));
+    }
     let (loaded, more) = check::finish(&draft, machine);
     faults.extend(more);
     Understood { loaded, faults }

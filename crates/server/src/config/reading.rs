@@ -65,6 +65,9 @@ fn environment(sources: &Sources, readings: &mut Vec<Reading>, faults: &mut Vec<
         let Some(key) = name.strip_prefix(ENVIRONMENT_PREFIX) else {
             continue;
         };
+        if is_of_others(key) {
+            continue;
+        }
         let origin = Origin::Environment(name.clone());
         let known = setting(&key.to_ascii_lowercase());
         let Some(setting) = known.filter(|_| !key.contains(char::is_lowercase)) else {
@@ -96,6 +99,17 @@ fn environment(sources: &Sources, readings: &mut Vec<Reading>, faults: &mut Vec<
     }
 }
 
+/// Variables with our prefix that are not settings: those of the project's own tools, and those that
+/// Kubernetes and container links put into every neighbour of a service called "milepost".
+fn is_of_others(key: &str) -> bool {
+    const TOOLS: [&str; 4] = ["CACHE", "FREETHREADED", "JOBS", "WHEEL_PROFILE"];
+    let is_link = |prefix| {
+        key.strip_prefix(prefix)
+            .is_some_and(|rest| rest.is_empty() || rest.starts_with('_'))
+    };
+    TOOLS.contains(&key) || is_link("SERVICE") || is_link("PORT")
+}
+
 fn flags(sources: &Sources, readings: &mut Vec<Reading>) {
     for setting in SETTINGS {
         let texts: Vec<Text> = sources
@@ -119,7 +133,8 @@ fn names() -> impl Iterator<Item = &'static str> {
         .flat_map(|setting| std::iter::once(setting.key).chain(setting.aliases.iter().copied()))
 }
 
-/// Where the same source has a setting under another of its names: neither is obviously the one that counts.
+/// Where the same source has a setting under another of its names: neither is obviously the one that
+/// counts.
 fn first_place(readings: &[Reading], setting: &Setting, origin: &Origin) -> Option<Origin> {
     let same_source =
         |text: &&Text| std::mem::discriminant(&text.origin) == std::mem::discriminant(origin);

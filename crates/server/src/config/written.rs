@@ -5,6 +5,7 @@
 
 mod kind;
 mod rows;
+mod set;
 
 pub use rows::SETTINGS;
 

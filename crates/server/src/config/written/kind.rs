@@ -72,14 +72,7 @@ impl Kind {
     pub(super) fn expected(&self) -> String {
         match *self {
             Kind::Count { min, max, .. } => format!("a count from {min} to {max}"),
-            Kind::Size {
-                min, max: u64::MAX, ..
-            } => {
-                format!(
-                    "a size of at least {} (as `64K`, `10M`, `1GiB`)",
-                    size_text(min)
-                )
-            }
+            Kind::Size { max: u64::MAX, .. } => "a size (as `64K`, `10M`, `1GiB`)".to_owned(),
             Kind::Size { min, max, .. } => {
                 format!(
                     "a size from {} to {} (as `64K`, `10M`)",

@@ -2,15 +2,9 @@
 //!
 //! To add a setting, add its field to `meant`, its row here, and run `make docs`; everything else follows.
 
-use std::path::PathBuf;
-
 use measure::Nanos;
 
-use super::super::bind;
-use super::super::draft::{AppName, Cpus, Draft, Mount, Placed};
-use super::super::meant::{LogForm, LogTarget};
-use super::super::reading::Text;
-use super::super::value;
+use super::set;
 use super::{Group, Kind, Setting};
 
 const NONE: Nanos = Nanos(0);
@@ -46,7 +40,7 @@ pub static SETTINGS: &[Setting] = &[
               factory. The attribute may be a path with dots.",
         kind: Kind::Text {
             expected: "MODULE:ATTRIBUTE (as `shop.wsgi:app`)",
-            set: set_app,
+            set: set::app,
         },
         ..PLAIN
     },
@@ -71,7 +65,7 @@ pub static SETTINGS: &[Setting] = &[
         doc: "All relative paths, except that of the configuration file, start there.",
         kind: Kind::Text {
             expected: "a folder",
-            set: |draft, text| folder(text).map(|dir| draft.chdir = Some(dir)),
+            set: |draft, text| set::folder(text).map(|dir| draft.chdir = Some(dir)),
         },
         ..PLAIN
     },
@@ -82,7 +76,7 @@ pub static SETTINGS: &[Setting] = &[
         help: "Folder that is put first on sys.path",
         kind: Kind::Text {
             expected: "a folder",
-            set: |draft, text| folder(text).map(|dir| draft.app_dir = dir),
+            set: |draft, text| set::folder(text).map(|dir| draft.app_dir = dir),
         },
         ..PLAIN
     },
@@ -105,7 +99,7 @@ pub static SETTINGS: &[Setting] = &[
               that does not begin with it is left alone.",
         kind: Kind::Text {
             expected: "a URL path (as `/shop`)",
-            set: set_root_path,
+            set: set::root_path,
         },
         ..PLAIN
     },
@@ -119,7 +113,7 @@ pub static SETTINGS: &[Setting] = &[
         kind: Kind::List {
             expected: "/URL=DIR (as `/static=./static`)",
             clear: |draft| draft.statics.clear(),
-            add: add_static,
+            add: set::add_static,
         },
         ..PLAIN
     },
@@ -131,7 +125,7 @@ pub static SETTINGS: &[Setting] = &[
         help: "File that answers for a folder's URL",
         kind: Kind::Text {
             expected: "a file's name without a slash",
-            set: set_static_index,
+            set: set::static_index,
         },
         ..PLAIN
     },
@@ -186,7 +180,7 @@ pub static SETTINGS: &[Setting] = &[
         kind: Kind::List {
             expected: "HOST:PORT, [V6]:PORT, :PORT, PORT or unix:PATH",
             clear: |draft| draft.binds.clear(),
-            add: add_bind,
+            add: set::add_bind,
         },
         ..PLAIN
     },
@@ -214,7 +208,7 @@ pub static SETTINGS: &[Setting] = &[
         doc: "`auto` is half of the processors, at least 1 and at most 8.",
         kind: Kind::Text {
             expected: "a count from 1 to 256, or `auto`",
-            set: set_drivers,
+            set: set::drivers,
         },
         ..PLAIN
     },
@@ -227,7 +221,7 @@ pub static SETTINGS: &[Setting] = &[
         doc: "`auto` takes the processors that the process may run on, in their order.",
         kind: Kind::Text {
             expected: "a list of processors (as `0,2-3`), `auto` or `off`",
-            set: set_driver_cpus,
+            set: set::driver_cpus,
         },
         ..PLAIN
     },
@@ -269,7 +263,7 @@ pub static SETTINGS: &[Setting] = &[
         kind: Kind::Duration {
             min: NONE,
             max: HOUR,
-            set: set_defer_accept,
+            set: set::defer_accept,
         },
         ..PLAIN
     },
@@ -540,7 +534,7 @@ pub static SETTINGS: &[Setting] = &[
         doc: "TMPDIR, or /tmp. A file system in memory would defeat the purpose.",
         kind: Kind::Text {
             expected: "a folder",
-            set: |draft, text| folder(text).map(|dir| draft.config.spool.dir = dir),
+            set: |draft, text| set::folder(text).map(|dir| draft.config.spool.dir = dir),
         },
         ..PLAIN
     },
@@ -579,7 +573,7 @@ pub static SETTINGS: &[Setting] = &[
         help: "Access log: a file, - for standard output, or off",
         kind: Kind::Text {
             expected: "a file, `-` or `off`",
-            set: set_access_log,
+            set: set::access_log,
         },
         ..PLAIN
     },
@@ -591,7 +585,7 @@ pub static SETTINGS: &[Setting] = &[
         help: "Form of its lines: phases (combined and the phases), combined, common or json",
         kind: Kind::Choice {
             names: &["phases", "combined", "common", "json"],
-            set: set_log_form,
+            set: set::log_form,
         },
         ..PLAIN
     },
@@ -629,7 +623,7 @@ pub static SETTINGS: &[Setting] = &[
         help: "Server header of replies that have none, or off",
         kind: Kind::Text {
             expected: "printable ASCII, or `off`",
-            set: set_server_header,
+            set: set::server_header,
         },
         ..PLAIN
     },
@@ -653,179 +647,8 @@ pub static SETTINGS: &[Setting] = &[
         doc: "Everybody who can reach the server can read it.",
         kind: Kind::Text {
             expected: "a URL path (as `/status`), or `off`",
-            set: set_status_path,
+            set: set::status_path,
         },
         ..PLAIN
     },
 ];
-
-type Set = Result<(), Option<String>>;
-
-fn set_app(draft: &mut Draft, text: &str) -> Set {
-    let (module, attribute) = text.split_once(':').unwrap_or((text, ""));
-    if module.contains('/') || module.ends_with(".py") {
-        let name = module
-            .trim_end_matches(".py")
-            .trim_start_matches("./")
-            .replace('/', ".");
-        let attribute = if attribute.is_empty() {
-            "app"
-        } else {
-            attribute
-        };
-        return Err(Some(format!(
-            "name the module, not its file: `{name}:{attribute}`"
-        )));
-    }
-    let (attribute, called) = match attribute.strip_suffix("()") {
-        Some(attribute) => (attribute, true),
-        None => (attribute, false),
-    };
-    let attribute_is_good =
-        (attribute.is_empty() && !text.ends_with(':') && !called) || is_dotted_name(attribute);
-    if !is_dotted_name(module) || !attribute_is_good {
-        return Err(None);
-    }
-    draft.app = Some(AppName {
-        module: module.to_owned(),
-        attribute: attribute.to_owned(),
-        called,
-    });
-    Ok(())
-}
-
-fn is_dotted_name(text: &str) -> bool {
-    text.split('.').all(|part| {
-        !part.is_empty()
-            && !part.starts_with(|c: char| c.is_ascii_digit())
-            && part.chars().all(|c| c == '_' || c.is_alphanumeric())
-    })
-}
-
-fn set_root_path(draft: &mut Draft, text: &str) -> Set {
-    let path = text.trim_end_matches('/');
-    if path.is_empty() || is_url_path(path) {
-        path.clone_into(&mut draft.root_path);
-        return Ok(());
-    }
-    Err((!path.starts_with('/')).then(|| format!("it begins with a slash: `/{path}`")))
-}
-
-/// Visible ASCII from a slash on, without a query and a fragment.
-fn is_url_path(text: &str) -> bool {
-    text.starts_with('/')
-        && text
-            .bytes()
-            .all(|b| b.is_ascii_graphic() && b != b'?' && b != b'#')
-}
-
-fn add_static(draft: &mut Draft, text: &Text) -> Set {
-    let Some((url, dir)) = text.text.split_once('=') else {
-        return Err(Some(format!("write `/static={}`", text.text)));
-    };
-    if !is_url_path(url) {
-        return Err(
-            (!url.starts_with('/')).then(|| format!("the URL begins with a slash: `/{url}={dir}`"))
-        );
-    }
-    let mount = Mount {
-        url: url.trim_end_matches('/').to_owned(),
-        dir: folder(dir)?,
-    };
-    draft.statics.push(Placed {
-        value: mount,
-        text: text.text.clone(),
-        origin: text.origin.clone(),
-    });
-    Ok(())
-}
-
-fn set_static_index(draft: &mut Draft, text: &str) -> Set {
-    if text.is_empty() || text.contains('/') {
-        return Err(None);
-    }
-    text.clone_into(&mut draft.static_index);
-    Ok(())
-}
-
-fn add_bind(draft: &mut Draft, text: &Text) -> Set {
-    let value = bind::parse(&text.text)?;
-    draft.binds.push(Placed {
-        value,
-        text: text.text.clone(),
-        origin: text.origin.clone(),
-    });
-    Ok(())
-}
-
-fn set_drivers(draft: &mut Draft, text: &str) -> Set {
-    draft.drivers = match value::count(text) {
-        Some(count @ 1..=256) => Some(count as usize),
-        None if text == "auto" => None,
-        _ => return Err(None),
-    };
-    Ok(())
-}
-
-fn set_driver_cpus(draft: &mut Draft, text: &str) -> Set {
-    /// CPU_SETSIZE of glibc.
-    const CPU_HIGHEST: usize = 1023;
-    draft.cpus = match text {
-        "off" => Cpus::Unpinned,
-        "auto" => Cpus::All,
-        list => Cpus::These(value::cpus(list, CPU_HIGHEST).ok_or(None)?),
-    };
-    Ok(())
-}
-
-fn set_defer_accept(draft: &mut Draft, span: Nanos) {
-    draft.config.listen.defer_accept_secs = span.0.div_ceil(1_000_000_000) as u32;
-}
-
-fn set_access_log(draft: &mut Draft, text: &str) -> Set {
-    draft.log_target = match text {
-        "" => return Err(None),
-        "off" => None,
-        "-" => Some(LogTarget::Stdout),
-        file => Some(LogTarget::File(PathBuf::from(file))),
-    };
-    Ok(())
-}
-
-fn set_log_form(draft: &mut Draft, index: usize) {
-    draft.log.form = [
-        LogForm::Phases,
-        LogForm::Combined,
-        LogForm::Common,
-        LogForm::Json,
-    ][index];
-}
-
-fn set_server_header(draft: &mut Draft, text: &str) -> Set {
-    if !text.bytes().all(|b| b.is_ascii_graphic() || b == b' ') {
-        return Err(None);
-    }
-    draft.config.headers.server = if text == "off" {
-        String::new()
-    } else {
-        text.trim().to_owned()
-    };
-    Ok(())
-}
-
-fn set_status_path(draft: &mut Draft, text: &str) -> Set {
-    draft.config.status_path = match text {
-        "off" => None,
-        path if is_url_path(path) => Some(path.to_owned()),
-        _ => return Err(None),
-    };
-    Ok(())
-}
-
-fn folder(text: &str) -> Result<PathBuf, Option<String>> {
-    if text.is_empty() {
-        Err(Some("name a folder".to_owned()))
-    } else {
-        Ok(PathBuf::from(text))
-    }
-}

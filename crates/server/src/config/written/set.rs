@@ -1,0 +1,190 @@
+//! Setters of the rows that understand more than a number: texts into parts of the draft.
+//!
+//! Each takes a text and puts its meaning into the draft, or gives a hint where there is one. Pure.
+
+use std::path::PathBuf;
+
+use measure::Nanos;
+
+use super::super::bind;
+use super::super::draft::{AppName, Cpus, Draft, Mount, Placed};
+use super::super::meant::{LogForm, LogTarget};
+use super::super::reading::Text;
+use super::super::value;
+
+type Set = Result<(), Option<String>>;
+
+pub(super) fn app(draft: &mut Draft, text: &str) -> Set {
+    let (module, attribute) = text.split_once(':').unwrap_or((text, ""));
+    if module.contains('/') || module.ends_with(".py") {
+        let name = module
+            .trim_end_matches(".py")
+            .trim_start_matches("./")
+            .replace('/', ".");
+        let attribute = if attribute.is_empty() {
+            "app"
+        } else {
+            attribute
+        };
+        return Err(Some(format!(
+            "name the module, not its file: `{name}:{attribute}`"
+        )));
+    }
+    let (attribute, called) = match attribute.strip_suffix("()") {
+        Some(attribute) => (attribute, true),
+        None => (attribute, false),
+    };
+    let attribute_is_good =
+        (attribute.is_empty() && !text.ends_with(':') && !called) || is_dotted_name(attribute);
+    if !is_dotted_name(module) || !attribute_is_good {
+        return Err(None);
+    }
+    draft.app = Some(AppName {
+        module: module.to_owned(),
+        attribute: attribute.to_owned(),
+        called,
+    });
+    Ok(())
+}
+
+fn is_dotted_name(text: &str) -> bool {
+    text.split('.').all(|part| {
+        !part.is_empty()
+            && !part.starts_with(|c: char| c.is_ascii_digit())
+            && part.chars().all(|c| c == '_' || c.is_alphanumeric())
+    })
+}
+
+pub(super) fn root_path(draft: &mut Draft, text: &str) -> Set {
+    let path = text.trim_end_matches('/');
+    if path.is_empty() || is_url_path(path) {
+        path.clone_into(&mut draft.root_path);
+        return Ok(());
+    }
+    Err((!path.starts_with('/')).then(|| format!("it begins with a slash: `/{path}`")))
+}
+
+/// Visible ASCII from a slash on, without a query and a fragment.
+fn is_url_path(text: &str) -> bool {
+    text.starts_with('/')
+        && text
+            .bytes()
+            .all(|b| b.is_ascii_graphic() && b != b'?' && b != b'#')
+}
+
+pub(super) fn add_static(draft: &mut Draft, text: &Text) -> Set {
+    let Some((url, dir)) = text.text.split_once('=') else {
+        let is_url = is_url_path(&text.text) && !text.text.contains('.');
+        let whole = if is_url {
+            format!("{}=DIR", text.text)
+        } else {
+            format!("/static={}", text.text)
+        };
+        return Err(Some(format!("write `{whole}`")));
+    };
+    if !is_url_path(url) {
+        return Err(
+            (!url.starts_with('/')).then(|| format!("the URL begins with a slash: `/{url}={dir}`"))
+        );
+    }
+    let mount = Mount {
+        url: url.trim_end_matches('/').to_owned(),
+        dir: folder(dir)?,
+    };
+    draft.statics.push(Placed {
+        value: mount,
+        text: text.text.clone(),
+        origin: text.origin.clone(),
+    });
+    Ok(())
+}
+
+pub(super) fn static_index(draft: &mut Draft, text: &str) -> Set {
+    if text.is_empty() || text.contains('/') {
+        return Err(None);
+    }
+    text.clone_into(&mut draft.static_index);
+    Ok(())
+}
+
+pub(super) fn add_bind(draft: &mut Draft, text: &Text) -> Set {
+    let value = bind::parse(&text.text)?;
+    draft.binds.push(Placed {
+        value,
+        text: text.text.clone(),
+        origin: text.origin.clone(),
+    });
+    Ok(())
+}
+
+pub(super) fn drivers(draft: &mut Draft, text: &str) -> Set {
+    draft.drivers = match value::count(text) {
+        Some(count @ 1..=256) => Some(count as usize),
+        None if text == "auto" => None,
+        _ => return Err(None),
+    };
+    Ok(())
+}
+
+pub(super) fn driver_cpus(draft: &mut Draft, text: &str) -> Set {
+    /// CPU_SETSIZE of glibc.
+    const CPU_HIGHEST: usize = 1023;
+    draft.cpus = match text {
+        "off" => Cpus::Unpinned,
+        "auto" => Cpus::All,
+        list => Cpus::These(value::cpus(list, CPU_HIGHEST).ok_or(None)?),
+    };
+    Ok(())
+}
+
+pub(super) fn defer_accept(draft: &mut Draft, span: Nanos) {
+    draft.config.listen.defer_accept_secs = span.0.div_ceil(1_000_000_000) as u32;
+}
+
+pub(super) fn access_log(draft: &mut Draft, text: &str) -> Set {
+    draft.log_target = match text {
+        "" => return Err(None),
+        "off" => None,
+        "-" => Some(LogTarget::Stdout),
+        file => Some(LogTarget::File(PathBuf::from(file))),
+    };
+    Ok(())
+}
+
+pub(super) fn log_form(draft: &mut Draft, index: usize) {
+    draft.log.form = [
+        LogForm::Phases,
+        LogForm::Combined,
+        LogForm::Common,
+        LogForm::Json,
+    ][index];
+}
+
+pub(super) fn server_header(draft: &mut Draft, text: &str) -> Set {
+    if !text.bytes().all(|b| b.is_ascii_graphic() || b == b' ') {
+        return Err(None);
+    }
+    draft.config.headers.server = if text == "off" {
+        String::new()
+    } else {
+        text.trim().to_owned()
+    };
+    Ok(())
+}
+
+pub(super) fn status_path(draft: &mut Draft, text: &str) -> Set {
+    draft.config.status_path = match text {
+        "off" => None,
+        path if is_url_path(path) => Some(path.to_owned()),
+        _ => return Err(None),
+    };
+    Ok(())
+}
+
+pub(super) fn folder(text: &str) -> Result<PathBuf, Option<String>> {
+    if text.is_empty() {
+        Err(Some("name a folder".to_owned()))
+    } else {
+        Ok(PathBuf::from(text))
+    }
+}
