@@ -1,0 +1,122 @@
+//! Python as the command line sees it: which one it is, how to load an application, how to let go of it.
+//!
+//! Implements `cli::AppHost`; prints only what concerns the interpreter itself.
+
+use std::sync::Arc;
+
+use cli::{AppFacts, AppFault, AppHost};
+use pyo3::prelude::*;
+use server::config::meant::App;
+use server::handler::Handler;
+
+use crate::import::{self, Wrong};
+use crate::raw;
+use crate::wsgi::{Concurrency, Wsgi};
+
+/// The interpreter that has loaded this module.
+pub(crate) struct Host;
+
+impl AppHost for Host {
+    fn describe(&self) -> String {
+        Python::attach(|py| describe(py).unwrap_or_else(|_| "Python".to_owned()))
+    }
+
+    fn load(&self, app: &App, facts: &AppFacts) -> Result<Arc<dyn Handler>, AppFault> {
+        Python::attach(|py| {
+            let application = import::load(py, app).map_err(fault)?;
+            warn_of_gil(py);
+            let concurrency = Concurrency {
+                multithread: facts.multithread,
+                multiprocess: facts.multiprocess,
+                gil: gil_is_on(py).unwrap_or(true),
+            };
+            let wsgi = Wsgi::new(application.unbind(), &app.root_path, concurrency);
+            Ok(Arc::new(wsgi) as Arc<dyn Handler>)
+        })
+    }
+
+    fn detached(&self, body: &mut (dyn FnMut() -> i32 + Send)) -> i32 {
+        Python::attach(|py| raw::detached(py, body))
+    }
+}
+
+fn fault(wrong: Wrong) -> AppFault {
+    AppFault {
+        message: wrong.message,
+        hint: wrong.hint,
+        detail: wrong.detail,
+    }
+}
+
+/// `CPython 3.11.7 (GIL)`, `CPython 3.13.5 free-threaded`
+fn describe(py: Python<'_>) -> PyResult<String> {
+    let version: String = py
+        .import("platform")?
+        .call_method0("python_version")?
+        .extract()?;
+    let kind = match (is_free_threaded_build(py)?, gil_is_on(py)?) {
+        (false, _) => " (GIL)",
+        (true, false) => " free-threaded",
+        (true, true) => " free-threaded (GIL switched on)",
+    };
+    Ok(format!("CPython {version}{kind}"))
+}
+
+fn is_free_threaded_build(py: Python<'_>) -> PyResult<bool> {
+    py.import("sysconfig")?
+        .call_method1("get_config_var", ("Py_GIL_DISABLED",))?
+        .is_truthy()
+}
+
+/// Whether threads take turns at the interpreter.
+fn gil_is_on(py: Python<'_>) -> PyResult<bool> {
+    match py.import("sys")?.getattr_opt("_is_gil_enabled")? {
+        Some(is_enabled) => is_enabled.call0()?.extract(),
+        None => Ok(true),
+    }
+}
+
+/// A free-threaded interpreter switches its GIL on when it imports an extension module that does not say
+/// that it can do without; then threads wait for each other after all.
+fn warn_of_gil(py: Python<'_>) {
+    if !is_free_threaded_build(py).unwrap_or(false) || !gil_is_on(py).unwrap_or(false) {
+        return;
+    }
+    eprintln!(
+        "milepost: free-threaded Python: the GIL has been switched on: {}",
+        culprit(py)
+    );
+}
+
+fn culprit(py: Python<'_>) -> String {
+    if std::env::var_os("PYTHON_GIL").is_some_and(|value| value == "1") {
+        return "PYTHON_GIL=1 is set".to_owned();
+    }
+    let modules = foreign_extensions(py).unwrap_or_default();
+    match modules.as_slice() {
+        [] => "by `-X gil=1` or by an extension module that Python has named above".to_owned(),
+        [one] => format!("the extension module `{one}` does not declare that it can do without"),
+        many => format!(
+            "one of the extension modules `{}` does not declare that it can do without",
+            many.join("`, `")
+        ),
+    }
+}
+
+/// Extension modules from outside the standard library, without ours.
+fn foreign_extensions(py: Python<'_>) -> PyResult<Vec<String>> {
+    let names = pyo3::types::PyDict::new(py);
+    let script = c"
+import sys, importlib.machinery as machinery
+known = sys.stdlib_module_names
+found = sorted(
+    name for name, module in list(sys.modules.items())
+    if isinstance(getattr(getattr(module, '__spec__', None), 'loader', None), machinery.ExtensionFileLoader)
+    and name.partition('.')[0] not in known and not name.startswith('milepost.')
+)
+";
+    py.run(script, Some(&names), None)?;
+    names
+        .get_item("found")?
+        .map_or(Ok(Vec::new()), |found| found.extract())
+}

@@ -1,0 +1,367 @@
+//! Importing an application: `module:attribute` becomes a callable, or a message that says what is wrong
+//! and what to do about it.
+//!
+//! Takes names from the configuration; runs the application's module. A traceback is given only when that
+//! module raised.
+
+use std::path::{Path, PathBuf};
+
+use pyo3::exceptions::{PyModuleNotFoundError, PySystemExit, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyList, PyModule};
+use server::config::meant::App;
+
+use crate::trace;
+
+/// Names tried when only a module is given.
+const DEFAULT_ATTRIBUTES: [&str; 2] = ["application", "app"];
+/// Names in a hint.
+const NAMES_LEN_MAX: usize = 6;
+
+/// Why an application cannot be served.
+#[derive(Debug)]
+pub(crate) struct Wrong {
+    /// `what: cause`
+    pub(crate) message: String,
+    pub(crate) hint: Option<String>,
+    /// The traceback, when code of the application raised.
+    pub(crate) detail: Option<String>,
+}
+
+impl Wrong {
+    fn new(what: &str, cause: &str) -> Self {
+        Self {
+            message: format!("`{what}`: {cause}"),
+            hint: None,
+            detail: None,
+        }
+    }
+
+    fn hint(self, hint: impl Into<String>) -> Self {
+        Self {
+            hint: Some(hint.into()),
+            ..self
+        }
+    }
+
+    fn detail(self, detail: String) -> Self {
+        Self {
+            detail: Some(detail),
+            ..self
+        }
+    }
+}
+
+/// Imports the module and gives the application in it.
+pub(crate) fn load<'py>(py: Python<'py>, app: &App) -> Result<Bound<'py, PyAny>, Wrong> {
+    let what = if app.attribute.is_empty() {
+        app.module.clone()
+    } else {
+        format!("{}:{}", app.module, app.attribute)
+    };
+    let folder = std::path::absolute(&app.app_dir).unwrap_or_else(|_| app.app_dir.clone());
+    put_first_on_path(py, &folder).map_err(|error| Wrong::new(&what, &error.to_string()))?;
+    let module = py
+        .import(app.module.as_str())
+        .map_err(|error| import_failed(py, &what, &app.module, &folder, &error))?;
+    let mut application = attribute(&module, app, &what)?;
+    if app.factory {
+        application = call_factory(&application, &what)?;
+    }
+    check_application(&application, &what, app)?;
+    Ok(application)
+}
+
+fn put_first_on_path(py: Python<'_>, folder: &Path) -> PyResult<()> {
+    let path = py.import("sys")?.getattr("path")?.cast_into::<PyList>()?;
+    let is_first = path
+        .get_item(0)
+        .is_ok_and(|first| first.eq(folder.as_os_str()).unwrap_or(false));
+    if is_first {
+        Ok(())
+    } else {
+        path.insert(0, folder.as_os_str())
+    }
+}
+
+fn import_failed(py: Python<'_>, what: &str, module: &str, folder: &Path, error: &PyErr) -> Wrong {
+    if let Some(missing) = missing_module(py, error) {
+        let own = missing == module || module.starts_with(&format!("{missing}."));
+        if own {
+            let cause = format!(
+                "no module `{missing}` in {} or on sys.path",
+                folder.display()
+            );
+            return Wrong::new(what, &cause).hint(other_modules(module, folder));
+        }
+        let python = py
+            .import("sys")
+            .and_then(|sys| sys.getattr("executable")?.extract::<String>());
+        let hint = format!(
+            "`{missing}` is not installed for {}",
+            python.unwrap_or_else(|_| "this Python".into())
+        );
+        let cause = format!("importing `{module}` failed: {}", first_line(error));
+        return Wrong::new(what, &cause)
+            .hint(hint)
+            .detail(traceback(py, error));
+    }
+    let cause = format!("importing `{module}` failed: {}", first_line(error));
+    let wrong = Wrong::new(what, &cause).detail(traceback(py, error));
+    if error.is_instance_of::<PySystemExit>(py) {
+        return wrong.hint("the module ends the program when it is imported; put that under `if __name__ == \"__main__\":`");
+    }
+    wrong
+}
+
+/// The name in a `ModuleNotFoundError`.
+fn missing_module(py: Python<'_>, error: &PyErr) -> Option<String> {
+    if !error.is_instance_of::<PyModuleNotFoundError>(py) {
+        return None;
+    }
+    error.value(py).getattr("name").ok()?.extract().ok()
+}
+
+fn first_line(error: &PyErr) -> String {
+    let text = error.to_string();
+    text.lines()
+        .next()
+        .unwrap_or_default()
+        .trim_end()
+        .to_owned()
+}
+
+/// The traceback without the frames of the import machinery at its outer end.
+fn traceback(py: Python<'_>, error: &PyErr) -> String {
+    let mut trace = error.traceback(py).map(Bound::into_any);
+    while let Some(frame) = &trace {
+        if !is_machinery(frame).unwrap_or(false) {
+            break;
+        }
+        trace = frame.getattr("tb_next").ok().filter(|next| !next.is_none());
+    }
+    let _unshortened_is_good_too = error.value(py).setattr("__traceback__", trace);
+    trace::text(py, error)
+}
+
+fn is_machinery(trace: &Bound<'_, PyAny>) -> PyResult<bool> {
+    let code = trace.getattr("tb_frame")?.getattr("f_code")?;
+    Ok(code
+        .getattr("co_filename")?
+        .extract::<String>()?
+        .contains("importlib"))
+}
+
+fn other_modules(module: &str, folder: &Path) -> String {
+    if let Some(stem) = module.strip_suffix(".py") {
+        return format!("leave out the ending: `{}`", stem.replace('/', "."));
+    }
+    if module.contains('/') {
+        return format!("write folders with dots: `{}`", module.replace('/', "."));
+    }
+    let names = modules_in(folder);
+    if names.is_empty() {
+        return format!(
+            "{} holds no Python module; `--app-dir` names another folder",
+            folder.display()
+        );
+    }
+    format!(
+        "{} holds `{}`; `--app-dir` names another folder",
+        folder.display(),
+        names.join("`, `")
+    )
+}
+
+/// Modules and packages in a folder, those with common names for applications first.
+fn modules_in(folder: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let mut names: Vec<String> = entries
+        .filter_map(|entry| module_name(&entry.path()))
+        .collect();
+    let is_usual = |name: &str| ["app", "main", "wsgi", "application", "server"].contains(&name);
+    names.sort_by_key(|name| (!is_usual(name), name.clone()));
+    names.truncate(NAMES_LEN_MAX);
+    names
+}
+
+fn module_name(path: &PathBuf) -> Option<String> {
+    let is_package = path.join("__init__.py").is_file();
+    let is_module = path.extension().is_some_and(|ending| ending == "py");
+    let name = path.file_stem()?.to_str()?.to_owned();
+    let is_name = !name.starts_with('_')
+        && name
+            .chars()
+            .all(|letter| letter.is_alphanumeric() || letter == '_');
+    ((is_package || is_module) && is_name).then_some(name)
+}
+
+fn attribute<'py>(
+    module: &Bound<'py, PyModule>,
+    app: &App,
+    what: &str,
+) -> Result<Bound<'py, PyAny>, Wrong> {
+    if app.attribute.is_empty() {
+        let mut defaults = DEFAULT_ATTRIBUTES
+            .iter()
+            .filter_map(|name| module.getattr(*name).ok());
+        return defaults.next().ok_or_else(|| {
+            let cause = format!(
+                "the module has neither `{}`",
+                DEFAULT_ATTRIBUTES.join("` nor `")
+            );
+            Wrong::new(what, &cause).hint(candidates(module, &app.module))
+        });
+    }
+    let mut found = module.clone().into_any();
+    let mut walked = app.module.clone();
+    for name in app.attribute.split('.') {
+        found = found.getattr(name).map_err(|_| {
+            let cause = format!("`{walked}` has no attribute `{name}`{}", place(module));
+            Wrong::new(what, &cause).hint(candidates(module, &app.module))
+        })?;
+        walked = format!("{walked}.{name}");
+    }
+    Ok(found)
+}
+
+/// Where the module came from: another than meant may have been found first.
+fn place(module: &Bound<'_, PyModule>) -> String {
+    let file = module
+        .getattr("__file__")
+        .and_then(|file| file.extract::<String>());
+    file.map_or_else(|_| String::new(), |file| format!(" ({file})"))
+}
+
+/// Names in the module that look like applications or factories of them.
+fn candidates(module: &Bound<'_, PyModule>, module_name: &str) -> String {
+    let names = applications_in(module).unwrap_or_default();
+    let suggest = |name: &String| format!("`{module_name}:{name}`");
+    match names.as_slice() {
+        [] => "nothing in the module looks like a WSGI application".to_owned(),
+        names => {
+            let names: Vec<String> = names.iter().take(NAMES_LEN_MAX).map(suggest).collect();
+            format!("did you mean {}?", names.join(" or "))
+        }
+    }
+}
+
+fn applications_in(module: &Bound<'_, PyModule>) -> PyResult<Vec<String>> {
+    let names = PyDict::new(module.py());
+    names.set_item("module", module)?;
+    let script = c"
+import inspect
+def look(name, value):
+    if name.startswith('_') or isinstance(value, type) or not callable(value):
+        return None
+    if not inspect.isfunction(value):
+        return None if inspect.isroutine(value) or inspect.ismodule(value) else name
+    if value.__module__ != module.__name__:
+        return None
+    needed = [p for p in inspect.signature(value).parameters.values()
+              if p.default is p.empty and p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    if len(needed) == 2:
+        return name
+    return name + '()' if not needed and ('app' in name or 'create' in name or 'make' in name) else None
+found = [hit for name, value in vars(module).items() if (hit := look(name, value))]
+found.sort(key=lambda name: 'app' not in name)
+";
+    module.py().run(script, Some(&names), None)?;
+    names
+        .get_item("found")?
+        .map_or(Ok(Vec::new()), |found| found.extract())
+}
+
+fn call_factory<'py>(factory: &Bound<'py, PyAny>, what: &str) -> Result<Bound<'py, PyAny>, Wrong> {
+    let py = factory.py();
+    if !factory.is_callable() {
+        return Err(Wrong::new(
+            what,
+            &format!("{} is not callable, so it is no factory", kind(factory)),
+        )
+        .hint("leave out the parentheses or `--factory`"));
+    }
+    if let Some(cause) = mismatch(factory, &[]) {
+        return Err(Wrong::new(
+            what,
+            &format!("the factory cannot be called without arguments: {cause}"),
+        )
+        .hint("if it is the application itself, leave out the parentheses or `--factory`"));
+    }
+    factory.call0().map_err(|error| {
+        let cause = format!("the factory failed: {}", first_line(&error));
+        Wrong::new(what, &cause).detail(trace::text(py, &error))
+    })
+}
+
+fn check_application(application: &Bound<'_, PyAny>, what: &str, app: &App) -> Result<(), Wrong> {
+    if !application.is_callable() {
+        let cause = format!(
+            "{} is not callable, so it is no WSGI application",
+            kind(application)
+        );
+        let wrong = Wrong::new(what, &cause);
+        return Err(match application.is_none() && app.factory {
+            true => wrong.hint("the factory returned None; it must return the application"),
+            false => wrong,
+        });
+    }
+    if is_asgi(application).unwrap_or(false) {
+        let cause = "this is an ASGI application; this version serves WSGI";
+        return Err(Wrong::new(what, cause)
+            .hint("wrap it with a2wsgi's `ASGIMiddleware`, or serve it elsewhere for now"));
+    }
+    let Some(cause) = mismatch(application, &["environ", "start_response"]) else {
+        return Ok(());
+    };
+    let wrong = Wrong::new(
+        what,
+        &format!("it cannot be called with environ and start_response: {cause}"),
+    );
+    let is_factory = !app.factory && mismatch(application, &[]).is_none();
+    Err(if is_factory {
+        wrong.hint(format!("if it makes the application: `{what}()`"))
+    } else {
+        wrong
+    })
+}
+
+fn kind(object: &Bound<'_, PyAny>) -> String {
+    let name = object
+        .get_type()
+        .name()
+        .map_or_else(|_| "object".to_owned(), |name| name.to_string());
+    format!("an object of type `{name}`")
+}
+
+/// An async callable, or one that wants `scope, receive, send`.
+fn is_asgi(application: &Bound<'_, PyAny>) -> PyResult<bool> {
+    let inspect = application.py().import("inspect")?;
+    let is_async = |object: &Bound<'_, PyAny>| -> PyResult<bool> {
+        inspect
+            .call_method1("iscoroutinefunction", (object,))?
+            .extract()
+    };
+    if is_async(application)? {
+        return Ok(true);
+    }
+    let is_class = application.is_instance_of::<pyo3::types::PyType>();
+    if !is_class && let Some(call) = application.getattr_opt("__call__")? {
+        return is_async(&call);
+    }
+    Ok(false)
+}
+
+/// Why a Python function cannot be called with these arguments. Callables without a signature are trusted.
+fn mismatch(callable: &Bound<'_, PyAny>, arguments: &[&str]) -> Option<String> {
+    let py = callable.py();
+    let inspect = py.import("inspect").ok()?;
+    let signature = inspect.call_method1("signature", (callable,)).ok()?;
+    let arguments = pyo3::types::PyTuple::new(py, arguments).ok()?;
+    match signature.call_method1("bind", arguments) {
+        Err(error) if !error.is_instance_of::<PyValueError>(py) => {
+            Some(error.value(py).to_string())
+        }
+        _ => None,
+    }
+}

@@ -1,0 +1,44 @@
+//! The Python host: the extension module `milepost._milepost`, which is the whole server with an
+//! interpreter beside it.
+//!
+//! The only crate that knows Python. Gives the command line a host that loads applications (`host`) and the
+//! server a handler that runs them (`wsgi`). Knows no socket.
+
+mod host;
+mod import;
+
+mod wsgi;
+
+mod body;
+mod phases;
+
+mod raw;
+mod trace;
+
+use std::ffi::OsString;
+
+use pyo3::prelude::*;
+
+/// The extension module. It shares nothing between threads without a lock of its own, so an interpreter
+/// without a GIL stays without.
+#[pymodule(gil_used = false)]
+mod _milepost {
+    use pyo3::prelude::*;
+
+    #[pymodule_export]
+    use super::main;
+
+    #[pymodule_init]
+    fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        module.add("__version__", env!("CARGO_PKG_VERSION"))
+    }
+}
+
+/// Run the command `milepost` with `argv` (program name first) and give its exit code.
+#[pyfunction]
+fn main(py: Python<'_>, argv: Vec<OsString>) -> PyResult<i32> {
+    let code = cli::run(argv, Some(&host::Host));
+    // A signal that came during start-up belongs to Python.
+    py.check_signals()?;
+    Ok(code)
+}

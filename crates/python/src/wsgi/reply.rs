@@ -1,0 +1,197 @@
+//! What an application returned becomes the reply's body.
+//!
+//! Takes the iterable of bytes, gives its parts to the call in the fastest way that keeps their order and
+//! holds nothing back (PEP 3333, "Buffering and Streaming"), and closes it once, whatever happened.
+
+use pyo3::exceptions::PyTypeError;
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyList, PyString, PyTuple};
+
+use super::call::{Call, Sent};
+use super::wrapper::{FileSpan, FileWrapper, block};
+
+/// Parts of a list that together are no longer than this leave as one.
+const JOIN_BYTES_MAX: usize = 64 << 10;
+
+/// What a reply goes through.
+pub(crate) struct Given<'a, 'py> {
+    pub(crate) call: &'a Bound<'py, Call>,
+    /// No body is wanted; only what it says about the head.
+    pub(crate) is_head: bool,
+    pub(crate) scratch: &'a mut Vec<u8>,
+}
+
+/// Sends the body and closes `result`. Gives the error of `close()` when the reply itself went well.
+pub(crate) fn send(given: Given<'_, '_>, result: &Bound<'_, PyAny>) -> PyResult<Option<PyErr>> {
+    let py = result.py();
+    match (given.body(result), close(result)) {
+        (Ok(()), Ok(())) => Ok(None),
+        (Ok(()), Err(error)) => Ok(Some(error)),
+        (Err(error), Ok(())) => Err(error),
+        (Err(error), Err(second)) => {
+            // As Python does it for an error in `finally`.
+            drop(
+                second
+                    .value(py)
+                    .setattr("__context__", error.into_value(py)),
+            );
+            Err(second)
+        }
+    }
+}
+
+fn close(result: &Bound<'_, PyAny>) -> PyResult<()> {
+    if result.is_exact_instance_of::<PyList>() || result.is_exact_instance_of::<PyTuple>() {
+        return Ok(());
+    }
+    if let Some(close) = result.getattr_opt(intern!(result.py(), "close"))? {
+        close.call0()?;
+    }
+    Ok(())
+}
+
+impl<'py> Given<'_, 'py> {
+    fn body(self, result: &Bound<'py, PyAny>) -> PyResult<()> {
+        if let Ok(list) = result.cast_exact::<PyList>() {
+            return match list.len() {
+                1 => self.only(&list.get_item(0)?),
+                _ => self.parts(&list.to_tuple()),
+            };
+        }
+        if let Ok(tuple) = result.cast_exact::<PyTuple>() {
+            return match tuple.len() {
+                1 => self.only(&tuple.get_item(0)?),
+                _ => self.parts(tuple),
+            };
+        }
+        if let Ok(wrapper) = result.cast_exact::<FileWrapper>()
+            && let Some(span) = wrapper.get().span(result.py())
+        {
+            return self.file(span);
+        }
+        self.pieces(result)
+    }
+
+    /// The only part.
+    fn only(self, item: &Bound<'py, PyAny>) -> PyResult<()> {
+        self.whole(block(item)?.as_bytes())
+    }
+
+    fn whole(&self, data: &[u8]) -> PyResult<()> {
+        let py = self.call.py();
+        let mut call = self.call.try_borrow_mut()?;
+        match call.is_open() {
+            false => call.whole(py, data)?,
+            // write() came first.
+            true => call.piece(py, data)?,
+        };
+        Ok(())
+    }
+
+    /// Parts that are all there already: their sum is known.
+    fn parts(self, items: &Bound<'py, PyTuple>) -> PyResult<()> {
+        let parts: Vec<Bound<'py, PyBytes>> = items
+            .iter()
+            .map(|item| block(&item).cloned())
+            .collect::<PyResult<_>>()?;
+        let bytes = parts
+            .iter()
+            .map(|part| part.as_bytes().len())
+            .sum::<usize>();
+        if bytes <= JOIN_BYTES_MAX {
+            self.scratch.clear();
+            parts
+                .iter()
+                .for_each(|part| self.scratch.extend_from_slice(part.as_bytes()));
+            return self.whole(self.scratch);
+        }
+        self.call.try_borrow_mut()?.add_content_length(bytes as u64);
+        for part in &parts {
+            if self.piece(part.as_bytes())? == Sent::Gone || self.is_head {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whatever can be iterated: each part leaves before the next is asked for.
+    fn pieces(self, result: &Bound<'py, PyAny>) -> PyResult<()> {
+        let items = iterate(result)?;
+        let mut first = true;
+        for item in items {
+            let item = item?;
+            let data = block(&item)?.as_bytes();
+            if data.is_empty() {
+                continue;
+            }
+            if first && self.is_single(result)? {
+                self.call
+                    .try_borrow_mut()?
+                    .add_content_length(data.len() as u64);
+            }
+            first = false;
+            if self.piece(data)? == Sent::Gone || self.is_head {
+                return Ok(());
+            }
+        }
+        self.end()
+    }
+
+    /// Whether `result` says that it has one part, whose length is then the body's (PEP 3333, "Handling
+    /// the Content-Length Header").
+    fn is_single(&self, result: &Bound<'py, PyAny>) -> PyResult<bool> {
+        let length_is_open = {
+            let call = self.call.try_borrow_mut()?;
+            !call.is_open() && call.content_length().is_none()
+        };
+        Ok(length_is_open
+            && result
+                .getattr_opt(intern!(result.py(), "__len__"))?
+                .is_some()
+            && result.len()? == 1)
+    }
+
+    fn piece(&self, data: &[u8]) -> PyResult<Sent> {
+        self.call.try_borrow_mut()?.piece(self.call.py(), data)
+    }
+
+    fn file(self, span: FileSpan) -> PyResult<()> {
+        self.call
+            .try_borrow_mut()?
+            .file(span.file, span.offset, span.bytes)?;
+        self.end()
+    }
+
+    /// Opens a reply whose body was empty.
+    fn end(&self) -> PyResult<()> {
+        let mut call = self.call.try_borrow_mut()?;
+        if !call.is_open() {
+            call.whole(self.call.py(), b"")?;
+        }
+        Ok(())
+    }
+}
+
+fn iterate<'py>(result: &Bound<'py, PyAny>) -> PyResult<Bound<'py, pyo3::types::PyIterator>> {
+    let kind = || super::type_name(result);
+    if result.is_instance_of::<PyBytes>() || result.is_instance_of::<PyString>() {
+        let cause = format!(
+            "the application returned {}; it must return an iterable of bytes, like [b'...']",
+            kind()
+        );
+        return Err(PyTypeError::new_err(cause));
+    }
+    result.try_iter().map_err(|error| {
+        if error.is_instance_of::<PyTypeError>(result.py())
+            && !result.hasattr("__iter__").unwrap_or(true)
+        {
+            let cause = format!(
+                "the application returned {}; it must return an iterable of bytes",
+                kind()
+            );
+            return PyTypeError::new_err(cause);
+        }
+        error
+    })
+}
