@@ -1,0 +1,151 @@
+//! What is allowed: the edges between rooms and crates, and the exceptions, each with its reason.
+//!
+//! A table for `tidy` and for people; a new line here is a decision about the house and belongs into
+//! ARCHITECTURE.md as well.
+
+/// Rooms of the server that everybody may use, and that use only each other.
+pub(super) const VOCABULARY: [&str; 4] = ["exchange", "reply", "fault", "config"];
+
+/// Rooms that connect the others.
+pub(super) const CORRIDORS: [&str; 4] = ["lib", "driver", "pool", "supervisor"];
+
+/// Folders whose parts are rooms of their own.
+pub(super) const HALLS: [&str; 3] = ["handler::files", "handler::proxy", "handler::pages"];
+
+/// Further edges between rooms: from, to, why.
+pub(super) const EDGES: [(&str, &str, &str); 10] = [
+    ("handler", "delivery", "the seam hands a handler its outlet"),
+    ("handler", "pool", "the seam gives a pool thread its seat"),
+    (
+        "delivery",
+        "handover",
+        "the turnstile says who may write to a connection",
+    ),
+    (
+        "handover",
+        "sync",
+        "primitives that loom can take the place of",
+    ),
+    (
+        "delivery",
+        "unnamed",
+        "replies that outgrow memory continue in an unnamed file",
+    ),
+    ("spool", "unnamed", "so do request bodies"),
+    ("listen", "sys", "what no crate wraps of a listening socket"),
+    ("ledger", "log", "an exchange ends in exactly one record"),
+    ("ledger", "stats", "and in exactly one count"),
+    ("stats", "ledger", "the outcome that is counted"),
+];
+
+/// Files that may be long.
+pub(super) const LONG_FILES: [(&str, &str); 1] = [(
+    "crates/server/src/config/written/rows.rs",
+    "the uniform table of all settings",
+)];
+
+/// Where `unsafe` has its place.
+pub(super) const UNSAFE_PLACES: [(&str, &str); 3] = [
+    (
+        "crates/server/src/sys.rs",
+        "system calls that no crate wraps",
+    ),
+    ("crates/python/", "the interpreter's C interface"),
+    (
+        "benches/floor/",
+        "the bare epoll loop that the server is measured against",
+    ),
+];
+
+/// Crates without I/O, threads and clock.
+pub(super) const PURE_CRATES: [&str; 3] = ["wire", "measure", "stage"];
+
+/// The one place that reads the monotonic clock, behind a trait.
+pub(super) const CLOCK_FILES: [&str; 1] = ["crates/measure/src/clock.rs"];
+
+/// What one crate may depend on.
+pub(super) struct CrateRule {
+    /// Its folder, and the name that others use it by.
+    pub(super) name: &'static str,
+    /// Its package.
+    pub(super) package: &'static str,
+    /// Crates of ours that it may use, in tests too.
+    pub(super) ours: &'static [&'static str],
+    /// Crates of others, tests apart.
+    pub(super) others: Others,
+    /// What its boundary forbids.
+    pub(super) forbids: &'static str,
+}
+
+/// Crates of others that a crate may depend on.
+#[derive(Clone, Copy)]
+pub(super) enum Others {
+    Only(&'static [&'static str]),
+    AllBut(&'static [&'static str]),
+}
+
+pub(super) const CRATES: [CrateRule; 9] = [
+    CrateRule {
+        name: "wire",
+        package: "milepost-wire",
+        ours: &[],
+        others: Others::Only(&["httparse", "memchr"]),
+        forbids: "wire knows no I/O, no clock, no threads and no other crate of ours",
+    },
+    CrateRule {
+        name: "measure",
+        package: "milepost-measure",
+        ours: &[],
+        others: Others::Only(&["histogram"]),
+        forbids: "measure knows no I/O, no threads and no other crate of ours",
+    },
+    CrateRule {
+        name: "stage",
+        package: "milepost-stage",
+        ours: &["measure"],
+        others: Others::Only(&[]),
+        forbids: "stage is arithmetic on what measure names",
+    },
+    CrateRule {
+        name: "server",
+        package: "milepost-server",
+        ours: &["wire", "measure", "stage"],
+        others: Others::AllBut(&["pyo3", "pyo3-ffi", "clap"]),
+        forbids: "server knows no Python and reads no argv",
+    },
+    CrateRule {
+        name: "model",
+        package: "milepost-model",
+        ours: &[],
+        others: Others::Only(&["loom"]),
+        forbids: "model compiles hand-over code against loom's primitives and nothing else",
+    },
+    CrateRule {
+        name: "loadgen",
+        package: "milepost-loadgen",
+        ours: &["wire", "measure"],
+        others: Others::AllBut(&["pyo3", "pyo3-ffi", "clap"]),
+        forbids: "the load generator shares no code with what it measures but wire and measure",
+    },
+    CrateRule {
+        name: "whatif",
+        package: "milepost-whatif",
+        ours: &["measure", "stage"],
+        others: Others::AllBut(&["pyo3", "pyo3-ffi", "clap", "tokio"]),
+        forbids: "the simulator runs stage's code on a virtual clock, without the server",
+    },
+    CrateRule {
+        name: "cli",
+        package: "milepost",
+        ours: &["server", "wire", "measure", "stage", "loadgen", "whatif"],
+        others: Others::AllBut(&["pyo3", "pyo3-ffi", "tokio", "socket2"]),
+        forbids: "cli reads argv, prints and exits; it serves nothing itself and knows no Python",
+    },
+    CrateRule {
+        name: "python",
+        package: "milepost-python",
+        ours: &["cli", "server", "wire", "measure"],
+        others: Others::AllBut(&["tokio", "socket2", "clap"]),
+        forbids: "python hosts applications; sockets and argv belong to others",
+    },
+];
