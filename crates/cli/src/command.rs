@@ -48,6 +48,8 @@ pub(crate) fn command(purpose: Purpose) -> Command {
         .value_parser(clap::value_parser!(Shell))
         .help("bash, zsh, fish, elvish or powershell");
     Command::new("milepost")
+        // Not argv[0]: under `python -m milepost` that is a file's name.
+        .bin_name("milepost")
         .version(VERSION)
         .about(ABOUT)
         .after_help(EXAMPLES)
@@ -193,5 +195,87 @@ fn value_hint(setting: &Setting) -> ValueHint {
         "DIR" => ValueHint::DirPath,
         "FILE" => ValueHint::FilePath,
         _ => ValueHint::Unknown,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn flags_of(line: &str) -> Vec<(&'static str, String)> {
+        let words = std::iter::once("milepost").chain(line.split_whitespace());
+        let matches = command(Purpose::Run)
+            .try_get_matches_from(words)
+            .expect(line);
+        let (_, matches) = matches.subcommand().expect("a subcommand");
+        flags(matches)
+            .into_iter()
+            .map(|flag| (flag.key, flag.text))
+            .collect()
+    }
+
+    #[track_caller]
+    fn check(line: &str, expect: &[(&'static str, &str)]) {
+        let expect: Vec<_> = expect
+            .iter()
+            .map(|(key, text)| (*key, (*text).to_owned()))
+            .collect();
+        assert_eq!(flags_of(line), expect, "{line}");
+    }
+
+    #[test]
+    fn is_sound_for_both_purposes() {
+        command(Purpose::Run).debug_assert();
+        command(Purpose::Completions).debug_assert();
+    }
+
+    #[test]
+    fn gives_flags_as_texts_under_their_keys() {
+        check("serve a:b", &[("app", "a:b")]);
+        check(
+            "serve -b :1 -b :2 a:b",
+            &[("app", "a:b"), ("bind", ":1"), ("bind", ":2")],
+        );
+        check("serve --workers 2", &[("processes", "2")]);
+        check("serve -w 2", &[("processes", "2")]);
+        check("serve --access-log -", &[("access_log", "-")]);
+        check("serve --max-connections=5", &[("connections_max", "5")]);
+        check("serve --backlog 1 --backlog 2", &[("backlog", "2")]);
+        check("check -c m.toml", &[("config", "m.toml")]);
+    }
+
+    #[test]
+    fn does_not_take_the_application_for_a_switch_s_value() {
+        check(
+            "serve --factory shop:create",
+            &[("app", "shop:create"), ("factory", "true")],
+        );
+        check("serve --nodelay=false", &[("nodelay", "false")]);
+        check(
+            "serve --nodelay --server-timing a:b",
+            &[
+                ("app", "a:b"),
+                ("nodelay", "true"),
+                ("server_timing", "true"),
+            ],
+        );
+    }
+
+    #[test]
+    fn completes_for_every_shell() {
+        for shell in [
+            Shell::Bash,
+            Shell::Zsh,
+            Shell::Fish,
+            Shell::Elvish,
+            Shell::PowerShell,
+        ] {
+            let text = completions(shell);
+            assert!(
+                text.contains("accept-batch") && text.contains("completions"),
+                "{shell}"
+            );
+        }
+        assert!(completions(Shell::Bash).contains("phases combined common json"));
     }
 }

@@ -103,3 +103,21 @@ pub(crate) fn data(text: &str) {
     let mut out = io::stdout().lock();
     let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn has_the_traceback_first_and_the_hint_last() {
+        let fault = AppFault {
+            message: "`shop:app`: the module raised".into(),
+            hint: Some("see the traceback above".into()),
+            detail: Some("Traceback (most recent call last):\n  ...\nValueError: no\n".into()),
+        };
+        let expect = "Traceback (most recent call last):\n  ...\nValueError: no\n\
+                      milepost: `shop:app`: the module raised\nhint: see the traceback above\n";
+        assert_eq!(Message::from(fault).text(), expect);
+        assert_eq!(Message::new("`a`", "is b").text(), "milepost: `a`: is b\n");
+    }
+}

@@ -121,11 +121,7 @@ fn missing_value(arg: &str) -> Message {
 
 fn wrong_value(arg: &str, found: &str, valid: &str) -> Message {
     let name = arg.trim_matches(['<', '>']);
-    let expected = if valid.is_empty() {
-        "another value".to_owned()
-    } else {
-        format!("one of {valid}")
-    };
+    let expected = format!("one of {}", valid.replace(' ', ", "));
     let near = nearest(found, valid.split(' '));
     Message::new(
         &format!("`{name}`"),
@@ -138,4 +134,111 @@ fn first_line(error: &Error) -> String {
     let text = error.to_string();
     let line = text.lines().next().unwrap_or_default();
     line.trim_start_matches("error: ").to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(line: &str, expect: &str) {
+        let words = std::iter::once("milepost").chain(line.split_whitespace());
+        let error = command(Purpose::Run)
+            .try_get_matches_from(words)
+            .expect_err(line);
+        assert_eq!(
+            message(&error).text().trim_end().replace("\nhint: ", " > "),
+            format!("milepost: {expect}")
+        );
+    }
+
+    #[test]
+    fn names_what_was_probably_meant() {
+        check(
+            "srve a:b",
+            "`srve`: unknown command > did you mean `milepost serve`?",
+        );
+        check(
+            "shop:app",
+            "`shop:app`: unknown command > to serve an application: `milepost serve shop:app`",
+        );
+        check(
+            "zzz",
+            "`zzz`: unknown command > the commands are serve, check, completions, reference, version",
+        );
+        check(
+            "serve --acept-batch 3",
+            "`--acept-batch`: unknown flag > did you mean `--accept-batch`?",
+        );
+        check(
+            "serve --max-conections=3",
+            "`--max-conections`: unknown flag > did you mean `--max-connections`?",
+        );
+        check(
+            "serve --no-nodelay",
+            "`--no-nodelay`: unknown flag > did you mean `--nodelay=false`?",
+        );
+        check(
+            "serve --no-access-log",
+            "`--no-access-log`: unknown flag > did you mean `--access-log=off`?",
+        );
+        check(
+            "serve --quux",
+            "`--quux`: unknown flag > `milepost serve --help` lists all flags",
+        );
+        check(
+            "serve -x",
+            "`-x`: unknown flag > `milepost serve --help` lists all flags",
+        );
+        check(
+            "--bind :80",
+            "`--bind`: unknown flag > it belongs to a command: `milepost serve --bind ...`",
+        );
+        check(
+            "completions bsh",
+            "`SHELL`: expected one of bash, elvish, fish, powershell, zsh, found `bsh` > did you mean `bash`?",
+        );
+    }
+
+    #[test]
+    fn says_what_is_missing_or_too_much() {
+        check(
+            "serve --threads",
+            "`--threads`: a value is missing > expected MIN:MAX or one number, from 1 to 4096",
+        );
+        check(
+            "serve a:b c:d",
+            "`c:d`: one argument too many > one application is served; a flag's value with spaces needs quotes",
+        );
+        check(
+            "completions",
+            "`SHELL`: is missing > `milepost completions bash`",
+        );
+        check(
+            "version --bind",
+            "`--bind`: unknown flag > it belongs to a command: `milepost serve --bind ...`",
+        );
+    }
+
+    #[test]
+    fn lets_help_and_version_be_answers() {
+        for line in [
+            "--help",
+            "-h",
+            "--version",
+            "-V",
+            "serve --help",
+            "check -h",
+        ] {
+            let words = std::iter::once("milepost").chain(line.split_whitespace());
+            assert!(
+                is_answer(
+                    &command(Purpose::Run)
+                        .try_get_matches_from(words)
+                        .expect_err(line)
+                ),
+                "{line}"
+            );
+        }
+    }
 }

@@ -41,27 +41,24 @@ fn entry(page: &mut String, setting: &Setting) {
     } else {
         format!(" {}", setting.doc)
     };
-    let default = match setting.default {
-        "" => "none".to_owned(),
-        default => format!("`{default}`"),
-    };
     // Writing to a String cannot fail.
     let _ = writeln!(page, "\n### `{}`\n{}.{doc}\n", setting.key, setting.help);
-    let _ = writeln!(page, "| | |\n|---|---|");
-    let _ = writeln!(page, "| flag | {} |", cell(&flags(setting)));
-    let _ = writeln!(page, "| environment | `{}` |", setting.environment());
+    let _ = writeln!(page, "- flag: {}", flags(setting));
+    let _ = writeln!(page, "- environment: `{}`", setting.environment());
     if setting.in_toml() {
-        let _ = writeln!(page, "| TOML | {} |", setting.toml_example());
+        let _ = writeln!(page, "- TOML: {}", setting.toml_form());
     }
-    let _ = writeln!(page, "| value | {} |", cell(&setting.expected()));
-    let _ = writeln!(page, "| default | {default} |");
     if !setting.aliases.is_empty() {
         let names: Vec<String> = setting
             .aliases
             .iter()
             .map(|alias| format!("`{alias}`"))
             .collect();
-        let _ = writeln!(page, "| other names | {} |", names.join(", "));
+        let _ = writeln!(page, "- other names: {}", names.join(", "));
+    }
+    let _ = writeln!(page, "- value: {}", setting.expected());
+    if !setting.default.is_empty() {
+        let _ = writeln!(page, "- default: `{}`", setting.default);
     }
 }
 
@@ -79,6 +76,33 @@ fn flags(setting: &Setting) -> String {
     }
 }
 
-fn cell(text: &str) -> String {
-    text.replace('|', "\\|")
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn is_the_committed_page() {
+        let file = concat!(
+            env!("CARGO_MANIFEST_DIR"),
+            "/../../docs/reference/options.md"
+        );
+        let committed = std::fs::read_to_string(file).unwrap();
+        assert!(
+            committed == page(),
+            "docs/reference/options.md is old: run `make docs`"
+        );
+    }
+
+    #[test]
+    fn has_every_setting_once() {
+        let page = page();
+        for setting in SETTINGS {
+            assert_eq!(
+                page.matches(&format!("### `{}`\n", setting.key)).count(),
+                1,
+                "{}",
+                setting.key
+            );
+        }
+    }
 }

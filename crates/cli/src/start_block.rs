@@ -136,3 +136,114 @@ fn counted(count: usize, noun: &str) -> String {
         format!("{count} {noun}s")
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use server::config::meant::{Listen, StaticMount};
+
+    fn config() -> Config {
+        let app = App {
+            module: "bookshop".into(),
+            attribute: "app".into(),
+            factory: false,
+            app_dir: ".".into(),
+            root_path: String::new(),
+        };
+        let mount = |url: &str, dir: &str| StaticMount {
+            url: url.into(),
+            dir: dir.into(),
+            index: "index.html".into(),
+        };
+        Config {
+            app: Some(app),
+            statics: vec![mount("/static", "./static"), mount("", "pub")],
+            access_log: Some(AccessLog::default()),
+            ..Config::default()
+        }
+    }
+
+    fn listening(url: &str, backlog_effective: u32) -> Listening {
+        Listening {
+            url: url.into(),
+            backlog_effective,
+        }
+    }
+
+    #[test]
+    fn names_every_address_on_its_own_line() {
+        let config = config();
+        let facts = Facts {
+            config: &config,
+            listening: &[
+                listening("http://127.0.0.1:8000", 4096),
+                listening("unix:/run/x.sock", 4096),
+            ],
+            python: Some("CPython 3.11.7 (GIL)".into()),
+            pid: 42,
+            notes: &[],
+        };
+        let expect = format!(
+            "milepost {VERSION} listening on http://127.0.0.1:8000\n\
+             {:width$} listening on unix:/run/x.sock\n  \
+               app      bookshop:app on 4 threads, CPython 3.11.7 (GIL)\n  \
+               files    /static from ./static\n  \
+               files    / from pub\n  \
+               process  42, 1 driver, accepting 32 a turn, backlog 4096\n  \
+               log      - (phases)\n",
+            "",
+            width = 9 + VERSION.len(),
+        );
+        assert_eq!(text(&facts), expect);
+    }
+
+    #[test]
+    fn says_what_the_kernel_and_the_limits_cut() {
+        let listen = Listen {
+            drivers: 2,
+            ..Listen::default()
+        };
+        let config = Config {
+            listen,
+            ..Config::default()
+        };
+        let facts = Facts {
+            config: &config,
+            listening: &[
+                listening("http://[::1]:1", 4096),
+                listening("http://[::1]:2", 128),
+            ],
+            python: None,
+            pid: 42,
+            notes: &["connections_max is 128".into()],
+        };
+        let text = text(&facts);
+        assert!(text.contains(
+            "2 drivers, accepting 32 a turn, backlog 128 (net.core.somaxconn) instead of 4096\n"
+        ));
+        assert!(
+            text.ends_with("  log      off\n  note     connections_max is 128\n"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn names_applications_as_they_are_written() {
+        let app = config().app.unwrap();
+        assert_eq!(app_name(&app), "bookshop:app");
+        assert_eq!(
+            app_name(&App {
+                factory: true,
+                ..app.clone()
+            }),
+            "bookshop:app()"
+        );
+        assert_eq!(
+            app_name(&App {
+                attribute: String::new(),
+                ..app
+            }),
+            "bookshop"
+        );
+    }
+}

@@ -128,7 +128,7 @@ impl Setting {
     }
 
     /// What a value looks like in TOML.
-    pub fn toml_example(&self) -> &'static str {
+    pub fn toml_form(&self) -> &'static str {
         self.kind.toml_form()
     }
 

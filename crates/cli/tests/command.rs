@@ -1,0 +1,242 @@
+//! The plain binary as its users see it: help texts, messages and exit codes, in a fresh folder with an
+//! empty environment.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use tempfile::TempDir;
+
+/// What one run said.
+#[derive(Debug)]
+struct Said {
+    code: Option<i32>,
+    data: String,
+    talk: String,
+}
+
+struct Place {
+    folder: TempDir,
+    environment: Vec<(&'static str, String)>,
+}
+
+impl Place {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        fs::create_dir(folder.path().join("pub")).unwrap();
+        Place {
+            folder,
+            environment: Vec::new(),
+        }
+    }
+
+    fn with(mut self, name: &'static str, value: &str) -> Self {
+        self.environment.push((name, value.to_owned()));
+        self
+    }
+
+    fn file(self, name: &str, text: &str) -> Self {
+        fs::write(self.folder.path().join(name), text).unwrap();
+        self
+    }
+
+    fn run(&self, line: &str) -> Said {
+        let output = Command::new(env!("CARGO_BIN_EXE_milepost"))
+            .args(line.split_whitespace())
+            .current_dir(self.folder.path())
+            .env_clear()
+            .envs(self.environment.iter().map(|(name, value)| (name, value)))
+            .stdin(Stdio::null())
+            .output()
+            .unwrap();
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+        Said {
+            code: output.status.code(),
+            data: text(output.stdout),
+            talk: text(output.stderr),
+        }
+    }
+
+    #[track_caller]
+    fn check(&self, line: &str, code: i32, talk: &[&str]) {
+        let said = self.run(line);
+        assert_eq!(said.talk.lines().collect::<Vec<_>>(), talk, "{line}");
+        assert_eq!((said.code, said.data.as_str()), (Some(code), ""), "{line}");
+    }
+}
+
+/// Compares with a file beside this one; `MILEPOST_SNAPSHOTS=write` writes it instead.
+#[track_caller]
+fn check_snapshot(name: &str, text: &str) {
+    let file: PathBuf = [env!("CARGO_MANIFEST_DIR"), "tests/snapshots", name]
+        .iter()
+        .collect();
+    if std::env::var_os("MILEPOST_SNAPSHOTS").is_some_and(|wish| wish == "write") {
+        fs::write(&file, text).unwrap();
+    }
+    let expect = fs::read_to_string(&file).unwrap_or_default();
+    assert!(
+        text == expect,
+        "{name} differs; MILEPOST_SNAPSHOTS=write writes it anew:\n{text}"
+    );
+}
+
+#[test]
+fn shows_help_as_it_was_agreed() {
+    let place = Place::new();
+    let plain = place.run("");
+    assert_eq!(plain.code, Some(0));
+    check_snapshot("help.txt", &plain.data);
+    check_snapshot("serve_help_short.txt", &place.run("serve -h").data);
+    check_snapshot("serve_help.txt", &place.run("serve --help").data);
+}
+
+#[test]
+fn keeps_help_within_a_hundred_columns() {
+    for line in ["--help", "serve -h", "check --help"] {
+        let said = Place::new().run(line);
+        assert_eq!((said.code, said.talk.as_str()), (Some(0), ""), "{line}");
+        assert!(
+            said.data.lines().all(|line| line.chars().count() <= 100),
+            "{line}"
+        );
+    }
+}
+
+#[test]
+fn prints_version_reference_and_completions_as_data() {
+    let place = Place::new();
+    let version = format!("milepost {}\n", env!("CARGO_PKG_VERSION"));
+    assert_eq!(place.run("version").data, version);
+    assert_eq!(place.run("--version").data, version);
+    assert!(
+        place
+            .run("reference")
+            .data
+            .contains("\n### `accept_batch`\n")
+    );
+    for shell in ["bash", "zsh", "fish"] {
+        let said = place.run(&format!("completions {shell}"));
+        assert!(
+            said.code == Some(0) && said.data.contains("accept-batch"),
+            "{shell}"
+        );
+    }
+}
+
+#[test]
+fn refuses_to_serve_with_every_fault_at_once() {
+    let toml = "backlgo = 3\naccept_batch = 'many'\n[static]\n'/a' = 'missing'\n";
+    let place = Place::new()
+        .file("m.toml", toml)
+        .with("MILEPOST_NODELAY", "maybe");
+    let here = place.folder.path().canonicalize().unwrap();
+    let hint = format!("hint: relative paths start at `{}`", here.display());
+    place.check(
+        "serve -c m.toml --threads 0",
+        2,
+        &[
+            "milepost: m.toml:1: `backlgo`: unknown setting",
+            "hint: did you mean `backlog`?",
+            "milepost: m.toml:2: `accept_batch`: expected a count from 1 to 65536, found `many`",
+            "milepost: `MILEPOST_NODELAY`: expected `true` or `false`, found `maybe`",
+            "milepost: `--threads`: expected MIN:MAX or one number, from 1 to 4096, found `0`",
+            "milepost: m.toml:4: `static.\"/a\"`: folder `missing` cannot be read: no such file or directory",
+            &hint,
+        ],
+    );
+}
+
+#[test]
+fn says_no_when_the_configuration_is_bad() {
+    let place = Place::new();
+    place.check(
+        "check shop:app --static /a=pub --workers 3",
+        1,
+        &[
+            "milepost: `--processes`: expected 1: this version serves with one process, found `3`",
+            "hint: use `--threads` to run more requests at once",
+            "milepost: `shop:app`: this binary has no Python",
+            "hint: install the wheel (`pip install milepost`), or serve files with `--static`",
+            "milepost: check: 2 faults",
+        ],
+    );
+}
+
+#[test]
+fn says_yes_when_the_configuration_is_good() {
+    let place = Place::new()
+        .file("m.toml", "[static]\n'/' = 'pub'\n")
+        .with("MILEPOST_CONFIG", "m.toml");
+    let said = place.run("check --access-log log");
+    assert_eq!((said.code, said.talk.as_str()), (Some(0), ""));
+    assert_eq!(
+        said.data,
+        "configuration is good\n  files    / from pub\n  log      log (phases)\n"
+    );
+    // Nothing was opened, nothing was written.
+    assert!(!place.folder.path().join("log").exists());
+}
+
+#[test]
+fn changes_folder_before_it_looks_at_paths() {
+    let place = Place::new().file("m.toml", "chdir = 'pub'\nstatic = ['/=inner']\n");
+    assert_eq!(place.run("check -c m.toml").code, Some(1));
+    fs::create_dir(place.folder.path().join("pub/inner")).unwrap();
+    assert_eq!(place.run("check -c m.toml").code, Some(0));
+    place.check(
+        "check --static /=. --chdir missing",
+        2,
+        &["milepost: `chdir`: cannot change to `missing`: no such file or directory"],
+    );
+}
+
+#[test]
+fn says_what_is_wrong_with_the_file_itself() {
+    let place = Place::new();
+    place.check(
+        "serve -c missing.toml",
+        2,
+        &[
+            "milepost: missing.toml: the configuration file cannot be read: no such file or directory",
+            "hint: `--config` (MILEPOST_CONFIG) names it",
+        ],
+    );
+    fs::write(
+        place.folder.path().join("bad.toml"),
+        b"backlog = 1\n# \xff\n",
+    )
+    .unwrap();
+    place.check(
+        "serve -c bad.toml",
+        2,
+        &["milepost: bad.toml:2: not TOML: the text is not UTF-8"],
+    );
+}
+
+#[test]
+fn says_what_it_needs_when_nothing_is_named() {
+    Place::new().check(
+        "serve",
+        2,
+        &[
+            "milepost: configuration: nothing to serve",
+            "hint: name an application (`milepost serve module:app`) or a folder (`--static /=DIR`)",
+        ],
+    );
+}
+
+#[test]
+fn leaves_nothing_behind_when_it_refuses() {
+    let place = Place::new();
+    place.run("serve shop:app --access-log log --bind unix:x.sock");
+    let names = |dir: &Path| {
+        fs::read_dir(dir)
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name())
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(names(place.folder.path()), ["pub"]);
+}

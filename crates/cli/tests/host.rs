@@ -1,0 +1,76 @@
+//! The seam to Python, with a host that only counts: when applications are loaded, and with which facts.
+
+use std::cell::RefCell;
+use std::sync::Arc;
+
+use cli::{AppFacts, AppFault, AppHost};
+use server::config::meant::App;
+use server::handler::Handler;
+
+/// Refuses every application and remembers what it was asked.
+#[derive(Default)]
+struct Refusing {
+    asked: RefCell<Vec<(String, AppFacts)>>,
+}
+
+impl AppHost for Refusing {
+    fn describe(&self) -> String {
+        "CPython 3.99".to_owned()
+    }
+
+    fn load(&self, app: &App, facts: &AppFacts) -> Result<Arc<dyn Handler>, AppFault> {
+        let name = format!("{}:{} {}", app.module, app.attribute, app.factory);
+        self.asked.borrow_mut().push((name, *facts));
+        Err(AppFault {
+            message: format!("`{}`: no such module", app.module),
+            ..AppFault::default()
+        })
+    }
+
+    fn detached(&self, _: &mut (dyn FnMut() -> i32 + Send)) -> i32 {
+        unreachable!("nothing was started")
+    }
+}
+
+#[track_caller]
+fn check(line: &str, code: i32, asked: &[(&str, bool)]) {
+    let host = Refusing::default();
+    let words = std::iter::once("milepost").chain(line.split_whitespace());
+    assert_eq!(
+        cli::run(words.map(Into::into).collect(), Some(&host)),
+        code,
+        "{line}"
+    );
+    let expect: Vec<_> = asked
+        .iter()
+        .map(|(name, multithread)| {
+            (
+                (*name).to_owned(),
+                AppFacts {
+                    multithread: *multithread,
+                    multiprocess: false,
+                },
+            )
+        })
+        .collect();
+    assert_eq!(*host.asked.borrow(), expect, "{line}");
+}
+
+#[test]
+fn loads_the_application_once_the_configuration_is_good() {
+    check("serve shop:app", 2, &[("shop:app false", true)]);
+    check(
+        "serve shop:make() --threads 1",
+        2,
+        &[("shop:make true", false)],
+    );
+    check("serve shop:app --threads 0", 2, &[]);
+    check("serve --nonsense", 2, &[]);
+}
+
+#[test]
+fn looks_at_the_application_even_when_the_rest_is_bad() {
+    check("check shop:app --threads 0", 1, &[("shop:app false", true)]);
+    check("check shop:", 1, &[]);
+    check("version", 0, &[]);
+}
