@@ -5,10 +5,10 @@
 use std::sync::Arc;
 
 use clap::ArgMatches;
-use server::House;
 use server::config::Loaded;
 use server::config::meant::{App, Config};
 use server::handler::Handler;
+use server::{House, StartFault};
 
 use crate::host::{AppFacts, AppHost};
 use crate::message::{self, Message};
@@ -61,10 +61,7 @@ fn open(matches: &ArgMatches, host: Option<&dyn AppHost>) -> Result<House, Vec<M
         Some(app) => Some(load_app(app, &config, host).map_err(|fault| vec![fault])?),
         None => None,
     };
-    let house = House::open(config.clone(), handler).map_err(|fault| {
-        let hint = fault.hint().map(String::from);
-        vec![Message::from_text(fault.to_string()).with_hint_maybe(hint)]
-    })?;
+    let house = House::open(config.clone(), handler).map_err(|fault| vec![start_fault(&fault)])?;
     let facts = Facts {
         config: &config,
         listening: &house.listening(),
@@ -79,13 +76,32 @@ fn open(matches: &ArgMatches, host: Option<&dyn AppHost>) -> Result<House, Vec<M
 /// Runs the house, away from the interpreter where there is one.
 fn keep(house: House, host: Option<&dyn AppHost>) -> i32 {
     let mut house = Some(house);
-    let mut body = move || {
-        house
-            .take()
-            .map_or(COULD_NOT, |house| house.run().exit_code)
-    };
+    let mut body = move || house.take().map_or(COULD_NOT, to_the_end);
     match host {
         Some(host) => host.detached(&mut body),
         None => body(),
     }
+}
+
+fn to_the_end(house: House) -> i32 {
+    match house.run() {
+        Ok(ended) if ended.stuck_threads > 0 => {
+            let text = format!(
+                "{} still in the application: left without waiting",
+                ended.stuck_threads
+            );
+            Message::new("pool threads", text).say();
+            // An orderly end would take the interpreter away under their feet.
+            std::process::exit(ended.exit_code)
+        }
+        Ok(ended) => ended.exit_code,
+        Err(fault) => {
+            start_fault(&fault).say();
+            COULD_NOT
+        }
+    }
+}
+
+fn start_fault(fault: &StartFault) -> Message {
+    Message::from_text(fault.to_string()).with_hint_maybe(fault.hint().map(str::to_owned))
 }
