@@ -14,8 +14,13 @@ steps=${*:-fmt clippy rust tidy loom fuzz wheel stubtest pytest freethreaded}
 began=$(date +%s)
 failed=
 skipped=
+python_sources="examples python tests"
 
-fmt() { cargo fmt --all --check; }
+fmt() {
+    cargo fmt --all --check &&
+        "$checks/bin/ruff" format --no-cache --check $python_sources &&
+        "$checks/bin/ruff" check --no-cache $python_sources
+}
 
 clippy() { cargo clippy --workspace --all-targets --locked -- -D warnings; }
 
@@ -23,10 +28,11 @@ rust() { cargo test --workspace --locked; }
 
 tidy() { cargo run -q --locked -p xtask -- tidy; }
 
-# A model test explores every interleaving; built by itself because `--cfg loom` changes every crate.
+# Every interleaving of the hand-over; a target folder of its own because `--cfg loom` changes every
+# crate, and optimised because there are many interleavings.
 loom() {
     RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-$root/target}/loom" \
-        cargo test --locked --profile quick -p milepost-server --lib loom
+        cargo test --locked --profile quick -p milepost-model
 }
 
 fuzz() { sh fuzz/smoke.sh; }
@@ -43,11 +49,9 @@ from_elsewhere() { (cd / && "$@"); }
 wheel() { build_wheel "$venv"; }
 
 stubtest() {
-    # A type checker of its own: what it depends on must not be on the path of the tests.
-    checker=$(venv stubtest "$PYTHON" "$root/tests/requirements-stubtest.txt") || return 1
     site=$("$venv/bin/python" -c 'import sysconfig; print(sysconfig.get_paths()["platlib"])') || return 1
-    (cd "$cache" && PYTHONPATH=$site MYPYPATH=$site "$checker/bin/python" -m mypy.stubtest milepost._milepost) &&
-        (cd "$cache" && MYPYPATH=$site "$checker/bin/python" -m mypy --strict -p milepost)
+    (cd "$cache" && PYTHONPATH=$site MYPYPATH=$site "$checks/bin/python" -m mypy.stubtest milepost._milepost) &&
+        (cd "$cache" && MYPYPATH=$site "$checks/bin/python" -m mypy --strict -p milepost)
 }
 
 pytest() { from_elsewhere "$venv/bin/python" -m pytest -c "$root/pyproject.toml" "$root/tests"; }
@@ -69,6 +73,8 @@ freethreaded() {
 # crates/python links libpython for its own tests; the loader must find the one of this interpreter.
 point_at_python() {
     venv=$(venv test "$PYTHON" "$root/tests/requirements.txt") || exit 2
+    # The checkers stand apart: what they depend on must not be on the path of the tests.
+    checks=$(venv checks "$PYTHON" "$root/tests/requirements-checks.txt") || exit 2
     export PYO3_PYTHON="$venv/bin/python"
     libdir=$("$PYTHON" -c 'import sysconfig; print(sysconfig.get_config_var("LIBDIR") or "")')
     [ -z "$libdir" ] || export LD_LIBRARY_PATH="$libdir${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"

@@ -86,9 +86,7 @@ def book(book_id: int) -> sqlite3.Row | None:
 
 def by_author(found: sqlite3.Row) -> list[sqlite3.Row]:
     """Other books by the author of `found`."""
-    return rows(
-        "SELECT * FROM book WHERE author = ? AND id <> ? ORDER BY year", found["author"], found["id"]
-    )
+    return rows("SELECT * FROM book WHERE author = ? AND id <> ? ORDER BY year", found["author"], found["id"])
 
 
 def uploads() -> list[sqlite3.Row]:

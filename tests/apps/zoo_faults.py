@@ -1,0 +1,83 @@
+"""Animals that fail: before, in the middle of and after their reply."""
+
+from __future__ import annotations
+
+import sys
+
+from zoo_base import Closing, animal, query
+
+
+@animal
+def raises(environ, start_response):
+    """Fails before start_response."""
+    raise RuntimeError("a secret of the zoo")
+
+
+@animal
+def raises_after_start(environ, start_response):
+    """Fails after start_response, before any output."""
+    start_response("200 OK", [("X-Gone", "1")])
+    raise RuntimeError("a secret of the zoo")
+
+
+@animal
+def raises_in_first_next(environ, start_response):
+    """Fails in the iterable, before any output."""
+    start_response("200 OK", [("X-Gone", "1")])
+
+    def failing():
+        yield b""
+        raise RuntimeError("a secret of the zoo")
+
+    return Closing(environ, failing())
+
+
+@animal
+def raises_midway(environ, start_response):
+    """Fails after output."""
+    headers = [("Content-Length", "100")] if query(environ, "length") else []
+    start_response("200 OK", headers)
+
+    def failing():
+        yield b"the beginning"
+        raise RuntimeError("a secret of the zoo")
+
+    return Closing(environ, failing())
+
+
+@animal
+def raises_in_close(environ, start_response):
+    """Fails in close(), when all output is there."""
+
+    class Bad(Closing):
+        def close(self):
+            super().close()
+            raise RuntimeError("a secret of close")
+
+    start_response("200 OK", [])
+    return Bad(environ, [b"all ", b"there"])
+
+
+@animal
+def exits(environ, start_response):
+    """sys.exit() must not stop the server."""
+    sys.exit(3)
+
+
+@animal
+def interrupts(environ, start_response):
+    """KeyboardInterrupt must not stop it either."""
+    raise KeyboardInterrupt
+
+
+class UnprintableError(Exception):
+    """An error whose text cannot be had."""
+
+    def __str__(self):
+        raise ValueError("no text")
+
+
+@animal
+def raises_unprintable(environ, start_response):
+    """Fails with an error that fails when shown."""
+    raise UnprintableError

@@ -1,0 +1,47 @@
+"""Fixtures: servers in fresh folders, and what they serve."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from raw import Client
+from serving import APPS, Milepost
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "frameworks: needs packages that are not everywhere")
+
+
+@pytest.fixture(scope="module")
+def zoo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Milepost]:
+    """One server for a module: `apps/zoo.py`, four pool threads, everything else as it comes.
+
+    That it stops with 0 and has written one line per exchange is checked when the module is done.
+    """
+    folder = tmp_path_factory.mktemp("zoo")
+    with Milepost(folder, "zoo:app", "--app-dir", str(APPS), "--threads", "4:4") as server:
+        yield server
+
+
+@pytest.fixture
+def client(zoo: Milepost) -> Iterator[Client]:
+    """A connection to the zoo."""
+    with zoo.connect() as connection:
+        yield connection
+
+
+@pytest.fixture
+def serve(tmp_path: Path) -> Iterator[Callable[..., Milepost]]:
+    """Starts servers in the test's folder; each is stopped and checked after the test."""
+    with contextlib.ExitStack() as stack:
+
+        def start(*arguments: str, **options: object) -> Milepost:
+            if arguments and arguments[0].startswith("zoo:"):
+                arguments = (*arguments, "--app-dir", str(APPS))
+            return stack.enter_context(Milepost(tmp_path, *arguments, **options))  # type: ignore[arg-type]
+
+        yield start

@@ -1,0 +1,176 @@
+"""A running `milepost serve`, as a user would start it: the installed command in a fresh folder.
+
+Takes arguments of the command line; gives the address that the start-up block names, the lines of
+both logs, and connections that count what they exchange, so that at the end the access log can be
+compared with it. Speaks to the server through sockets and signals only.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+from raw import Client
+
+APPS = Path(__file__).resolve().parent / "apps"
+COMMAND = Path(sys.executable).parent / "milepost"
+# Generous: it only bounds how long a broken server can hold up the tests.
+DEADLINE_S = 30
+
+
+def environment(**more: str) -> dict[str, str]:
+    """The environment for the command: ours without settings of Milepost and without the checkout."""
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("MILEPOST_", "PYTHON"))}
+    return kept | {"PYTHONDONTWRITEBYTECODE": "1"} | more
+
+
+class Milepost:
+    """One server process. Use it as a context manager; leaving it stops and checks the server."""
+
+    def __init__(
+        self,
+        folder: Path,
+        *arguments: str,
+        bind: str = "127.0.0.1:0",
+        log: str | None = "access.log",
+        env: dict[str, str] | None = None,
+    ) -> None:
+        self.folder = folder
+        self.log = folder / log if log else None
+        #: Replies received by our clients, which is how many access lines there must be at the end.
+        self.exchanges = 0
+        self.stderr: list[str] = []
+        self.url = ""
+        self._listening = threading.Event()
+        command = [str(COMMAND), "serve", *arguments, "--bind", bind]
+        if self.log:
+            command += ["--access-log", str(self.log)]
+        self.process = subprocess.Popen(
+            command,
+            cwd=folder,
+            env=environment(**(env or {})),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            errors="replace",
+        )
+        self._reader = threading.Thread(target=self._read_stderr, daemon=True)
+        self._reader.start()
+        if not self._listening.wait(DEADLINE_S) or not self.url:
+            self.kill()
+            raise AssertionError("the server did not start:\n" + "".join(self.stderr))
+
+    def _read_stderr(self) -> None:
+        assert self.process.stderr is not None
+        for line in self.process.stderr:
+            self.stderr.append(line)
+            found = re.search(r"listening on (\S+)", line)
+            if found and not self.url:
+                self.url = found[1]
+                self._listening.set()
+        # The end of the stream also ends the waiting for a server that could not start.
+        self._listening.set()
+
+    @property
+    def address(self) -> tuple[str, int] | str:
+        """Where it listens: host and port, or the path of a unix socket."""
+        if self.url.startswith("unix:"):
+            return self.url.removeprefix("unix:")
+        host, _, port = self.url.removeprefix("http://").rstrip("/").rpartition(":")
+        return host.strip("[]"), int(port)
+
+    @property
+    def pid(self) -> int:
+        """Its process."""
+        return self.process.pid
+
+    def connect(self, receive_buffer_bytes: int | None = None) -> Client:
+        """A new connection whose replies are counted."""
+        address = self.address
+        family = socket.AF_UNIX if isinstance(address, str) else socket.AF_INET
+        if not isinstance(address, str) and ":" in address[0]:
+            family = socket.AF_INET6
+        sock = socket.socket(family, socket.SOCK_STREAM)
+        if receive_buffer_bytes:
+            # Before the connect, or the window has been announced already.
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer_bytes)
+        sock.settimeout(DEADLINE_S)
+        sock.connect(address)
+        if family != socket.AF_UNIX:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return Client(sock, self._count)
+
+    def _count(self) -> None:
+        self.exchanges += 1
+
+    def signal(self, number: signal.Signals = signal.SIGTERM) -> None:
+        """Send it a signal."""
+        self.process.send_signal(number)
+
+    def wait(self) -> int:
+        """Its exit code, once it has ended by itself."""
+        # stdout is read to its end as well, or a server that writes much there could never end.
+        assert self.process.stdout is not None
+        self.stdout = self.process.stdout.read()
+        code = self.process.wait(DEADLINE_S)
+        self._reader.join(DEADLINE_S)
+        self.process.stdout.close()
+        self.process.stderr.close()
+        return code
+
+    def stop(self) -> int:
+        """SIGTERM, and its exit code."""
+        if self.process.poll() is None:
+            self.signal()
+        return self.wait()
+
+    def kill(self) -> None:
+        """End it at once, whatever it does."""
+        if self.process.poll() is None:
+            self.process.kill()
+        self.wait()
+
+    @property
+    def lines(self) -> list[str]:
+        """Lines of the access log; complete only after the server has stopped."""
+        assert self.log is not None
+        return self.log.read_text("latin-1").splitlines() if self.log.exists() else []
+
+    @property
+    def errors(self) -> str:
+        """What it wrote to stderr so far."""
+        return "".join(self.stderr)
+
+    def __enter__(self) -> Milepost:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is not None:
+            self.kill()
+            sys.stderr.write(self.errors)
+            return
+        if self.process.returncode is None:
+            assert self.stop() == 0, self.errors
+        if self.log:
+            lines = self.lines
+            assert len(lines) == self.exchanges, (self.exchanges, lines[-20:])
+
+
+def run(folder: Path, *arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
+    """Run the command to its end; for everything that is not serving."""
+    return subprocess.run(
+        [str(COMMAND), *arguments],
+        cwd=folder,
+        env=environment(**env),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+    )

@@ -1,0 +1,269 @@
+"""What is refused, with which status, always in the log, and never in a way that hides the answer."""
+
+from __future__ import annotations
+
+import errno
+import select
+from collections.abc import Callable
+
+import pytest
+
+from raw import Client, chunked, request
+from serving import Milepost
+
+GET = b"GET /hello HTTP/1.1\r\n"
+POST = b"POST /body HTTP/1.1\r\nHost: a\r\n"
+
+REFUSED = {
+    # The request line.
+    "no host": (400, GET + b"\r\n"),
+    "two hosts": (400, GET + b"Host: a\r\nHost: a\r\n\r\n"),
+    "empty header name": (400, GET + b"Host: a\r\n: x\r\n\r\n"),
+    "bad host": (400, GET + b"Host: a b\r\n\r\n"),
+    "host with path": (400, GET + b"Host: a/b\r\n\r\n"),
+    "no target": (400, b"GET HTTP/1.1\r\nHost: a\r\n\r\n"),
+    "two spaces": (400, b"GET  /hello HTTP/1.1\r\nHost: a\r\n\r\n"),
+    "space in target": (400, b"GET /a b HTTP/1.1\r\nHost: a\r\n\r\n"),
+    "control in target": (400, b"GET /a\x01 HTTP/1.1\r\nHost: a\r\n\r\n"),
+    "raw byte in target": (400, b"GET /\xe9 HTTP/1.1\r\nHost: a\r\n\r\n"),
+    "fragment": (400, b"GET /a#b HTTP/1.1\r\nHost: a\r\n\r\n"),
+    "relative target": (400, b"GET hello HTTP/1.1\r\nHost: a\r\n\r\n"),
+    "asterisk with get": (400, b"GET * HTTP/1.1\r\nHost: a\r\n\r\n"),
+    "bad method": (400, b"GE(T /hello HTTP/1.1\r\nHost: a\r\n\r\n"),
+    "no version": (400, b"GET /hello\r\nHost: a\r\n\r\n"),
+    "bad version": (400, b"GET /hello HTTP/1\r\nHost: a\r\n\r\n"),
+    "lower case version": (400, b"GET /hello http/1.1\r\nHost: a\r\n\r\n"),
+    "version 2": (505, b"GET /hello HTTP/2.0\r\nHost: a\r\n\r\n"),
+    "version 0.9": (505, b"GET /hello HTTP/0.9\r\nHost: a\r\n\r\n"),
+    "long method": (501, b"X" * 40 + b" /hello HTTP/1.1\r\nHost: a\r\n\r\n"),
+    "connect": (501, b"CONNECT a:443 HTTP/1.1\r\nHost: a:443\r\n\r\n"),
+    "tls hello": (400, bytes.fromhex("16030100a5010000a10303") + b"\r\n\r\n"),
+    "rubbish": (400, b"\x00\x01\x02\x03\r\n\r\n"),
+    "long target": (414, b"GET /" + b"a" * 9_000 + b" HTTP/1.1\r\nHost: a\r\n\r\n"),
+    "endless target": (414, b"GET /" + b"a" * 40_000),
+    # The fields.
+    "bare lf": (400, b"GET /hello HTTP/1.1\nHost: a\n\n"),
+    "one bare lf": (400, GET + b"Host: a\nX: b\r\n\r\n"),
+    "bare cr": (400, GET + b"Host: a\r\nX: a\rb\r\n\r\n"),
+    "fold": (400, GET + b"Host: a\r\nX: a\r\n b\r\n\r\n"),
+    "space before colon": (400, GET + b"Host : a\r\n\r\n"),
+    "space before name": (400, GET + b" Host: a\r\n\r\n"),
+    "no colon": (400, GET + b"Host: a\r\nbroken\r\n\r\n"),
+    "nul in value": (400, GET + b"Host: a\r\nX: \x00\r\n\r\n"),
+    "control in value": (400, GET + b"Host: a\r\nX: \x1b[2J\r\n\r\n"),
+    "bad name": (400, GET + b"Host: a\r\nX\xe9: 1\r\n\r\n"),
+    "bracket in name": (400, GET + b"Host: a\r\nX[1]: 1\r\n\r\n"),
+    "too many fields": (431, GET + b"Host: a\r\n" + b"X: 1\r\n" * 200 + b"\r\n"),
+    "long field": (431, GET + b"Host: a\r\nX: " + b"x" * 20_000 + b"\r\n\r\n"),
+    "long head": (431, GET + b"Host: a\r\n" + (b"X: " + b"x" * 4_000 + b"\r\n") * 20 + b"\r\n"),
+    "endless field": (431, GET + b"Host: a\r\nX: " + b"x" * 60_000),
+    # Framing: what smuggling is made of.
+    "two lengths": (400, POST + b"Content-Length: 5\r\nContent-Length: 6\r\n\r\n12345"),
+    "the same length twice": (400, POST + b"Content-Length: 5\r\nContent-Length: 5\r\n\r\n12345"),
+    "list of lengths": (400, POST + b"Content-Length: 5, 5\r\n\r\n12345"),
+    "signed length": (400, POST + b"Content-Length: +5\r\n\r\n12345"),
+    "negative length": (400, POST + b"Content-Length: -5\r\n\r\n"),
+    "hexadecimal length": (400, POST + b"Content-Length: 0x5\r\n\r\n12345"),
+    "empty length": (400, POST + b"Content-Length:\r\n\r\n"),
+    "length with inner space": (400, POST + b"Content-Length: 1 0\r\n\r\n1234567890"),
+    "overflowing length": (400, POST + b"Content-Length: 99999999999999999999999\r\n\r\n"),
+    "length and chunked": (400, POST + b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"),
+    "chunked and length": (400, POST + b"Transfer-Encoding: chunked\r\nContent-Length: 5\r\n\r\n0\r\n\r\n"),
+    "chunked twice": (400, POST + b"Transfer-Encoding: chunked, chunked\r\n\r\n0\r\n\r\n"),
+    "chunked not last": (400, POST + b"Transfer-Encoding: chunked, identity\r\n\r\n0\r\n\r\n"),
+    "chunked in quotes": (400, POST + b'Transfer-Encoding: "chunked"\r\n\r\n0\r\n\r\n'),
+    "tab in coding": (400, POST + b"Transfer-Encoding: \x0bchunked\r\n\r\n0\r\n\r\n"),
+    "empty coding": (400, POST + b"Transfer-Encoding:\r\n\r\n0\r\n\r\n"),
+    "chunked in 1.0": (400, b"POST /body HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"),
+    "unknown coding": (501, POST + b"Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n"),
+    "expectation": (417, POST + b"Expect: the-unexpected\r\nContent-Length: 5\r\n\r\n12345"),
+    # Chunks.
+    "no chunk size": (400, POST + b"Transfer-Encoding: chunked\r\n\r\n\r\n"),
+    "bad chunk size": (400, POST + b"Transfer-Encoding: chunked\r\n\r\nxyz\r\n"),
+    "prefixed chunk size": (400, POST + b"Transfer-Encoding: chunked\r\n\r\n0x5\r\n12345\r\n0\r\n\r\n"),
+    "signed chunk size": (400, POST + b"Transfer-Encoding: chunked\r\n\r\n+5\r\n12345\r\n0\r\n\r\n"),
+    "space before chunk size": (400, POST + b"Transfer-Encoding: chunked\r\n\r\n 5\r\n12345\r\n0\r\n\r\n"),
+    "overflowing chunk size": (400, POST + b"Transfer-Encoding: chunked\r\n\r\n" + b"f" * 17 + b"\r\n"),
+    "wrong chunk end": (400, POST + b"Transfer-Encoding: chunked\r\n\r\n5\r\n12345xx0\r\n\r\n"),
+    "bare lf after size": (400, POST + b"Transfer-Encoding: chunked\r\n\r\n5\n12345\r\n0\r\n\r\n"),
+    "long extension": (400, POST + b"Transfer-Encoding: chunked\r\n\r\n5;" + b"x" * 9_000),
+    "lf in extension": (400, POST + b"Transfer-Encoding: chunked\r\n\r\n5;a\nb\r\n12345\r\n0\r\n\r\n"),
+    "bad trailer": (400, POST + b"Transfer-Encoding: chunked\r\n\r\n0\r\nX y: 1\r\n\r\n"),
+    # Bodies.
+    "large length": (413, POST + b"Content-Length: 99999999999\r\n\r\n"),
+    "large chunk": (413, POST + b"Transfer-Encoding: chunked\r\n\r\nfffffffff\r\n"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_is_refused_and_the_connection_closed(zoo: Milepost, name: str) -> None:
+    status, data = REFUSED[name]
+    smuggled = b"" if status in (413, 414, 431) else request("GET", "/hello?smuggled")
+    with zoo.connect() as client:
+        client.send(data + smuggled)
+        reply = client.reply()
+        assert reply.status == status, reply
+        assert reply.closes
+        assert reply.framing == "length"
+        # Nothing of what came after is taken for a request.
+        assert client.is_closed()
+
+
+def test_refusals_tell_the_client_nothing_of_its_own_bytes(zoo: Milepost) -> None:
+    with zoo.connect() as client:
+        client.send(b"GET /<script> HTTP/1.1\r\nHost: <b>\r\n\r\n")
+        reply = client.reply()
+        assert reply.status == 400
+        assert b"<b>" not in reply.body
+
+
+def test_each_refusal_has_its_line(serve: Callable[..., Milepost]) -> None:
+    server = serve("zoo:app")
+    for status, data in REFUSED.values():
+        with server.connect() as client:
+            client.send(data)
+            assert client.reply().status == status
+    assert server.stop() == 0
+    assert [line_status(line) for line in server.lines] == [status for status, _ in REFUSED.values()]
+    for line in server.lines:
+        assert "end=refused" in line
+        assert 'cause="' in line
+
+
+def line_status(line: str) -> int:
+    return int(line.split('" ')[1].split(" ")[0])
+
+
+ACCEPTED = {
+    "empty line first": b"\r\nGET /hello HTTP/1.1\r\nHost: a\r\n\r\n",
+    "minor version 2": b"GET /hello HTTP/1.2\r\nHost: a\r\n\r\n",
+    "no host in 1.0": b"GET /hello HTTP/1.0\r\n\r\n",
+    "empty host": b"GET /hello HTTP/1.1\r\nHost:\r\n\r\n",
+    "host with port": b"GET /hello HTTP/1.1\r\nHost: [::1]:80\r\n\r\n",
+    "spaces around a value": b"GET /hello HTTP/1.1\r\nHost: \t a \t\r\n\r\n",
+    "absolute form": b"GET http://a/hello HTTP/1.1\r\nHost: a\r\n\r\n",
+    "leading zeros": POST + b"Content-Length: 0005\r\n\r\n12345",
+    "upper case chunked": POST + b"Transfer-Encoding: CHUNKED\r\n\r\n0\r\n\r\n",
+    "chunk extension": POST + b'Transfer-Encoding: chunked\r\n\r\n5;a=b;c="d"\r\n12345\r\n0\r\n\r\n',
+    "chunk size with zeros": POST + b"Transfer-Encoding: chunked\r\n\r\n0005\r\n12345\r\n000\r\n\r\n",
+    "trailers": POST + b"Transfer-Encoding: chunked\r\n\r\n0\r\nX-Sum: 1\r\nY: 2\r\n\r\n",
+}
+
+
+@pytest.mark.parametrize("name", ACCEPTED)
+def test_unusual_but_right_is_served(zoo: Milepost, name: str) -> None:
+    with zoo.connect() as client:
+        client.send(ACCEPTED[name])
+        assert client.reply().status == 200
+        if "1.0" not in name:
+            assert client.ask("GET", "/hello").status == 200
+
+
+def test_options_asterisk_is_answered(client: Client) -> None:
+    reply = client.ask("OPTIONS", "*")
+    assert reply.status in (200, 204, 404)
+    assert client.ask("GET", "/hello").status == 200
+
+
+@pytest.mark.parametrize("size", [16 << 20, (16 << 20) + 1])
+def test_the_bound_of_the_body_is_exact(client: Client, size: int) -> None:
+    client.send(request("POST", "/body", "Expect: 100-continue", f"Content-Length: {size}"))
+    status, _, _ = client.head()
+    assert status == (100 if size == 16 << 20 else 413)
+    if status == 100:
+        client.send(bytes(size))
+        assert client.reply().status == 200
+    else:
+        client._count()
+
+
+def test_413_is_seen_by_a_client_that_is_still_sending(zoo: Milepost) -> None:
+    """RFC 9112 section 9.6: a close with unread bytes resets, and the client loses the answer."""
+    with zoo.connect() as client:
+        client.send(request("POST", "/body", "Content-Length: 1000000000"))
+        send_until_answered(client)
+        reply = client.reply()
+        assert (reply.status, reply.closes) == (413, True)
+
+
+def test_413_is_seen_by_a_client_that_reads_only_after_it_has_sent(serve: Callable[..., Milepost]) -> None:
+    server = serve("zoo:app", "--body-bytes-max", "100K")
+    for body in (bytes(110_000), bytes(1_000_000)):
+        for data in (
+            request("POST", "/body", body=body),
+            request("POST", "/body", "Transfer-Encoding: chunked")
+            + chunked(*[bytes(10_000)] * (len(body) // 10_000)),
+        ):
+            with server.connect() as client:
+                client.send(data)
+                assert client.reply().status == 413
+
+
+def test_a_chunked_body_over_the_bound_is_seen_as_well(serve: Callable[..., Milepost]) -> None:
+    server = serve("zoo:app", "--body-bytes-max", "100K")
+    with server.connect() as client:
+        client.send(request("POST", "/body", "Transfer-Encoding: chunked"))
+        send_until_answered(client, b"%x\r\n%s\r\n" % (50_000, bytes(50_000)))
+        assert client.reply().status == 413
+
+
+def send_until_answered(client: Client, piece: bytes = bytes(65_536)) -> None:
+    """Send `piece` again and again, as an upload does, until there is something to read."""
+    client.sock.setblocking(False)
+    rest = b""
+    while True:
+        readable, writable, _ = select.select([client.sock], [client.sock], [], 20)
+        assert readable or writable, "neither an answer nor room to send"
+        if readable:
+            break
+        rest = rest or piece
+        try:
+            rest = rest[client.sock.send(rest) :]
+        except OSError as error:
+            # The answer is on its way already; what counts is that it can still be read.
+            assert error.errno in (errno.EPIPE, errno.ECONNRESET, errno.EAGAIN)
+    client.sock.settimeout(20)
+
+
+@pytest.mark.parametrize(
+    "sent", [b"GET /hello HTTP/1.1\r\nHost: a", b"G", POST + b"Content-Length: 10\r\n\r\n12345"]
+)
+def test_what_never_becomes_complete_is_answered_with_408(
+    serve: Callable[..., Milepost], sent: bytes
+) -> None:
+    server = serve("zoo:app", "--head-timeout", "200ms", "--body-timeout", "200ms")
+    with server.connect() as client:
+        client.send(sent)
+        reply = client.reply()
+        assert (reply.status, reply.closes) == (408, True)
+        assert client.is_closed()
+    assert server.stop() == 0
+    assert line_status(server.lines[0]) == 408
+
+
+def test_a_trickle_does_not_renew_the_deadline_of_the_head(serve: Callable[..., Milepost]) -> None:
+    """Slowloris: one byte now and then must not keep a connection for ever."""
+    server = serve("zoo:app", "--head-timeout", "500ms")
+    with server.connect() as client:
+        client.send(b"GET /hello HTTP/1.1\r\nHost: a\r\nX: ")
+        while True:
+            readable, _, _ = select.select([client.sock], [], [], 0.05)
+            if readable:
+                break
+            client.send(b"x")
+        assert client.reply().status == 408
+
+
+def test_an_idle_connection_ends_without_a_reply_and_without_a_line(serve: Callable[..., Milepost]) -> None:
+    server = serve("zoo:app", "--idle-timeout", "200ms", "--head-timeout", "200ms")
+    with server.connect() as used:
+        assert used.ask("GET", "/hello").status == 200
+        assert used.is_closed()
+
+
+def test_nothing_of_a_refused_connection_reaches_its_neighbours(zoo: Milepost, client: Client) -> None:
+    for _, data in REFUSED.values():
+        with zoo.connect() as bad:
+            bad.send(data)
+            assert client.ask("GET", "/hello").body == b"hello"
+            bad.reply()

@@ -1,0 +1,249 @@
+"""Stopping: what has been received is answered, what waits is served, what is cut is counted."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import select
+import signal
+import socket
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from raw import Client, CutShort, request
+from serving import Milepost
+
+
+def gates(folder: Path, count: int) -> list[Path]:
+    """FIFOs that hold a request each until they are opened and closed for writing."""
+    made = [folder / f"gate{n}" for n in range(count)]
+    for gate in made:
+        os.mkfifo(gate)
+    return made
+
+
+def held(server: Milepost, gate: Path, path: str = "/gate") -> tuple[Client, int]:
+    """A request that runs now, and the descriptor that holds it."""
+    client = server.connect()
+    client.send(request("GET", f"{path}?name={gate}"))
+    # Opening waits for the application to have opened the other side.
+    return client, os.open(gate, os.O_WRONLY)
+
+
+def refuses_connections(server: Milepost) -> bool:
+    with socket.socket() as probe:
+        probe.settimeout(20)
+        return probe.connect_ex(server.address) != 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_an_idle_server_stops_at_once(serve: Callable[..., Milepost], number: signal.Signals) -> None:
+    server = serve("zoo:app")
+    with server.connect() as client:
+        client.ask("GET", "/hello")
+        server.signal(number)
+        # The idle connection is closed in order, not reset.
+        assert client.is_closed()
+        assert server.wait() == 0
+    assert refuses_connections(server)
+
+
+def test_what_runs_and_what_waits_is_answered(serve: Callable[..., Milepost], tmp_path: Path) -> None:
+    """One request runs, others wait in the pool's queue, others in the kernel: none is lost."""
+    server = serve("zoo:app", "--threads", "1:1", "--drivers", "1")
+    (gate,) = gates(tmp_path, 1)
+    first, holder = held(server, gate)
+    queued = [server.connect() for _ in range(20)]
+    for client in queued:
+        client.send(request("GET", "/hello"))
+    backlog = [server.connect() for _ in range(20)]
+    for client in backlog:
+        client.send(request("GET", "/hello"))
+    server.signal()
+    os.close(holder)
+    assert first.reply().body == b"released"
+    for client in (*queued, *backlog):
+        with client:
+            reply = client.reply()
+            assert (reply.status, reply.body) == (200, b"hello")
+    assert server.wait() == 0
+
+
+def test_replies_after_the_signal_announce_the_end(serve: Callable[..., Milepost], tmp_path: Path) -> None:
+    server = serve("zoo:app", "--threads", "1:1")
+    (gate,) = gates(tmp_path, 1)
+    client, holder = held(server, gate)
+    other = server.connect()
+    server.signal()
+    # An idle connection being closed shows that the signal has been seen.
+    assert other.is_closed()
+    os.close(holder)
+    assert client.reply().closes
+    assert client.is_closed()
+    assert server.wait() == 0
+
+
+def test_a_burst_of_connections_during_the_signal_loses_nothing(serve: Callable[..., Milepost]) -> None:
+    """Connections that the kernel has completed before the listener is closed are served."""
+    server = serve("zoo:app", "--drivers", "2")
+    clients = []
+    for n in range(300):
+        try:
+            client = server.connect()
+        except ConnectionRefusedError:
+            break
+        client.send(request("GET", "/hello", "Connection: close"))
+        clients.append(client)
+        if n == 150:
+            server.signal()
+    assert len(clients) > 150
+    lost = 0
+    for n, client in enumerate(clients):
+        with client:
+            try:
+                assert client.reply().body == b"hello"
+            except CutShort:
+                # A connection that was completed after the signal may meet a closed listener.
+                assert n > 150, n
+                lost += 1
+    assert server.wait() == 0
+    assert lost == 0
+
+
+def test_a_large_reply_is_delivered_to_its_end(serve: Callable[..., Milepost]) -> None:
+    server = serve("zoo:app")
+    with server.connect(receive_buffer_bytes=8192) as client:
+        client.send(request("GET", "/large?bytes=20000000&length=1"))
+        _, _, headers = client.head()
+        server.signal()
+        body = client.exactly(20_000_000)
+        server.exchanges += 1
+        assert hashlib.sha256(body).hexdigest() == dict(headers)["X-Sha256"]
+    assert server.wait() == 0
+
+
+def test_an_upload_under_way_is_finished(serve: Callable[..., Milepost]) -> None:
+    server = serve("zoo:app", "--readahead", "1K")
+    with server.connect() as client, server.connect() as other:
+        client.send(request("POST", "/body", "Expect: 100-continue", "Content-Length: 100000"))
+        assert client.head()[0] == 100
+        client.send(bytes(50_000))
+        server.signal()
+        assert other.is_closed()
+        client.send(bytes(50_000))
+        reply = client.reply()
+        assert (reply.status, reply.closes) == (200, True)
+        assert b"100000" in reply.body
+    assert server.wait() == 0
+
+
+def test_pipelined_requests_that_were_received_are_answered(
+    serve: Callable[..., Milepost], tmp_path: Path
+) -> None:
+    server = serve("zoo:app", "--threads", "1:1", "--drivers", "1")
+    (gate,) = gates(tmp_path, 1)
+    client = server.connect()
+    client.send(request("GET", f"/gate?name={gate}") + request("GET", "/hello"))
+    holder = os.open(gate, os.O_WRONLY)
+    server.signal()
+    os.close(holder)
+    assert client.reply().body == b"released"
+    # Answered, or announced by the first reply that it will not be: never silently dropped.
+    try:
+        assert client.reply().body == b"hello"
+    except CutShort as cut:
+        assert cut.so_far == b""
+    client.sock.close()
+    assert server.wait() == 0
+
+
+def test_the_deadline_cuts_and_counts(serve: Callable[..., Milepost], tmp_path: Path) -> None:
+    server = serve("zoo:app", "--threads", "3:3", "--drain-timeout", "300ms")
+    made = gates(tmp_path, 3)
+    holding = [held(server, gate) for gate in made]
+    server.signal()
+    for client, _ in holding:
+        with pytest.raises(CutShort):
+            client.reply()
+    server.exchanges += 3
+    code = server.wait()
+    for _, holder in holding:
+        os.close(holder)
+    assert code in (0, 1)
+    assert len([line for line in server.lines if "end=drained" in line]) == 3
+    counted = [line for line in server.stderr if re.search(r"\b3\b", line) and re.search(r"cut|drain", line)]
+    assert len(counted) == 1, server.errors
+
+
+def test_a_second_signal_ends_at_once(serve: Callable[..., Milepost], tmp_path: Path) -> None:
+    server = serve("zoo:app", "--drain-timeout", "1h")
+    (gate,) = gates(tmp_path, 1)
+    client, holder = held(server, gate)
+    other = server.connect()
+    server.signal()
+    assert other.is_closed()
+    assert server.process.poll() is None
+    server.signal()
+    server.wait()
+    os.close(holder)
+    assert server.process.returncode != 0 or "cut" in server.errors
+    client.sock.close()
+    # What was cut has its line all the same.
+    server.exchanges = len(server.lines)
+
+
+def test_the_log_is_complete_after_a_stop_under_load(serve: Callable[..., Milepost]) -> None:
+    server = serve("zoo:app", "--access-log-flush", "1h")
+    clients = [server.connect() for _ in range(50)]
+    for client in clients:
+        client.send(request("GET", "/hello") * 20)
+    for client in clients:
+        for _ in range(20):
+            client.reply()
+    server.signal()
+    for client in clients:
+        assert client.is_closed()
+    assert server.wait() == 0
+    assert len(server.lines) == 1000
+
+
+def test_atexit_of_the_application_runs(serve: Callable[..., Milepost], tmp_path: Path) -> None:
+    (tmp_path / "leaving.py").write_text(
+        "import atexit, threading\n"
+        "atexit.register(lambda: open('left', 'w').write(threading.current_thread().name))\n"
+        "def app(environ, start_response):\n"
+        "    start_response('200 OK', [])\n"
+        "    return [b'here']\n"
+    )
+    server = serve("leaving:app")
+    with server.connect() as client:
+        client.ask("GET", "/")
+    assert server.stop() == 0
+    assert (tmp_path / "left").read_text() == "MainThread"
+
+
+def test_nothing_is_left_behind(serve: Callable[..., Milepost], tmp_path: Path) -> None:
+    server = serve("zoo:app", "--readahead", "1K", "--spool-dir", str(tmp_path), bind=f"unix:{tmp_path}/s")
+    with server.connect() as client:
+        client.ask("POST", "/body", body=bytes(100_000))
+    assert server.stop() == 0
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["access.log"]
+    with pytest.raises(ProcessLookupError):
+        os.killpg(server.pid, 0)
+
+
+def test_a_stopping_server_does_not_wait_for_a_client_that_never_reads(
+    serve: Callable[..., Milepost],
+) -> None:
+    server = serve("zoo:app", "--drain-timeout", "300ms")
+    with server.connect(receive_buffer_bytes=4096) as client:
+        client.send(request("GET", "/large?bytes=60000000"))
+        client.head()
+        server.signal()
+        server.exchanges += 1
+        assert server.wait() in (0, 1)
+        assert select.select([client.sock], [], [], 20)[0]
+    assert "end=drained" in server.lines[0]
