@@ -6,8 +6,8 @@
 /// Rooms of the server that everybody may use, and that use only each other.
 pub(super) const VOCABULARY: [&str; 4] = ["exchange", "reply", "fault", "config"];
 
-/// Rooms that connect the others.
-pub(super) const CORRIDORS: [&str; 4] = ["lib", "driver", "pool", "supervisor"];
+/// Rooms that connect the others: start-up, driver threads, pool threads, the process.
+pub(super) const CORRIDORS: [&str; 5] = ["lib", "house", "driver", "pool", "supervisor"];
 
 /// Folders whose parts are rooms of their own.
 pub(super) const HALLS: [&str; 3] = ["handler::files", "handler::proxy", "handler::pages"];

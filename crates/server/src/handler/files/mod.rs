@@ -146,7 +146,11 @@ impl Files {
         let folder = &self.folders[mount];
         match path::beneath(rest, folder.index(), &mut self.path) {
             Place::Top => Ok(Found::Folder),
-            Place::Beneath => folder.find(&self.path),
+            Place::Beneath => match folder.find(&self.path)? {
+                // A folder where the index file should be: another slash would lead nowhere.
+                Found::Folder if rest.ends_with(b"/") => Err(Miss::Absent),
+                found => Ok(found),
+            },
             Place::Nowhere => Err(Miss::Absent),
         }
     }

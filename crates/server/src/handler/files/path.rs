@@ -57,6 +57,8 @@ fn is_hidden(segment: &[u8], is_top: bool) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     fn check(rest: &str, expect: Option<&str>) {
@@ -141,5 +143,26 @@ mod tests {
     fn without_an_index_a_folder_is_nothing() {
         assert_eq!(beneath(b"/", b"", &mut Vec::new()), Place::Nowhere);
         assert_eq!(beneath(b"/css/", b"", &mut Vec::new()), Place::Nowhere);
+    }
+
+    proptest! {
+        #[test]
+        fn never_gives_a_path_that_could_climb(rest in "(/|%2[fFeE]|\\.|%00|%|[a-z]|\\\\|[0-9A-F]){0,24}") {
+            let mut out = Vec::new();
+            if beneath(rest.as_bytes(), b"index", &mut out) == Place::Beneath {
+                for (place, segment) in out.split(|byte| *byte == b'/').enumerate() {
+                    prop_assert!(!is_hidden(segment, place == 0), "{out:?}");
+                }
+                let slashes = |bytes: &[u8]| bytes.iter().filter(|byte| **byte == b'/').count();
+                prop_assert_eq!(slashes(&out) + 1, slashes(rest.as_bytes()));
+            }
+        }
+
+        #[test]
+        fn survives_any_bytes(rest in proptest::collection::vec(any::<u8>(), 0..40)) {
+            let mut out = Vec::new();
+            beneath(&rest, b"index", &mut out);
+            prop_assert!(out.len() <= rest.len() + 5);
+        }
     }
 }

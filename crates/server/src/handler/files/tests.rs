@@ -241,6 +241,15 @@ fn redirects_a_folder_to_its_slash() {
 }
 
 #[test]
+fn an_index_that_is_a_folder_is_no_index() {
+    let mut house = House::new();
+    house.write("index.html/a.txt", "a");
+    assert_eq!(house.status("/s/"), 404);
+    assert_eq!(house.status("/s/index.html"), 301);
+    assert_eq!(house.body("/s/index.html/a.txt"), "a");
+}
+
+#[test]
 fn hides_what_is_not_to_be_seen() {
     let mut house = House::new();
     house.write("a.txt", "hello");
