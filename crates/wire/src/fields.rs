@@ -12,6 +12,9 @@ use crate::refusal::Cause;
 /// Fields for which there is room on the stack: more than browsers send, even behind proxies.
 const COMMON_HEADERS_LEN: usize = 32;
 
+/// The shortest line that httparse takes for a field: `a:` and a line feed.
+const FIELD_BYTES_MIN: usize = 3;
+
 /// Reads the field lines that start at `start` and gives the end of the head behind them; `None` when it
 /// is not in `bytes`. A fault is the first in the order of bytes only when `bytes` ends with the head and
 /// `scan` has found its line ends good.
@@ -26,7 +29,8 @@ pub(crate) fn parse(
     let mut many = Vec::new();
     let mut result = httparse::parse_headers(section, &mut common);
     if result == Err(httparse::Error::TooManyHeaders) {
-        many.resize(limits.headers_len_max, httparse::EMPTY_HEADER);
+        let len_max = limits.headers_len_max.min(section.len() / FIELD_BYTES_MIN);
+        many.resize(len_max, httparse::EMPTY_HEADER);
         result = httparse::parse_headers(section, &mut many);
     }
     match result {
