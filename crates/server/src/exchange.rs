@@ -11,8 +11,9 @@ use wire::{HeadView, RequestHead};
 
 /// One complete request on its way to a pool thread.
 pub struct Exchange {
-    /// Method, target, headers.
-    pub head: RequestHead,
+    /// Method, target, headers. Shared with the connection, which logs the exchange when the drain
+    /// deadline passes before its reply.
+    pub head: Arc<RequestHead>,
     /// The whole body: an application never sees an incomplete one.
     pub body: Body,
     /// Stamps that have passed.

@@ -36,3 +36,42 @@ impl fmt::Display for Fault {
         }
     }
 }
+
+/// Why the house could not be opened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StartFault {
+    /// What was tried.
+    pub what: String,
+    /// Why it failed.
+    pub cause: String,
+    /// What to do about it.
+    pub hint: Option<String>,
+}
+
+impl StartFault {
+    /// What to do about it, where that is known.
+    pub fn hint(&self) -> Option<&str> {
+        self.hint.as_deref()
+    }
+}
+
+impl fmt::Display for StartFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.what, self.cause)
+    }
+}
+
+impl From<crate::handler::files::FolderFault> for StartFault {
+    fn from(fault: crate::handler::files::FolderFault) -> Self {
+        let url = if fault.url.is_empty() {
+            "/"
+        } else {
+            &fault.url
+        };
+        StartFault {
+            what: format!("cannot serve `{url}` from `{}`", fault.dir.display()),
+            cause: fault.cause.to_string(),
+            hint: Some("it must be a folder that this user may read and search".to_owned()),
+        }
+    }
+}

@@ -37,8 +37,16 @@ pub(crate) struct Chair {
 impl<T> Queue<T> {
     /// A queue that admits at most `len_max` waiting items.
     pub(crate) fn new(len_max: usize) -> Self {
-        let state = QueueState { waiting: VecDeque::new(), idle: Vec::new(), closed: false };
-        Self { state: Mutex::new(state), admitted: AtomicUsize::new(0), len_max }
+        let state = QueueState {
+            waiting: VecDeque::new(),
+            idle: Vec::new(),
+            closed: false,
+        };
+        Self {
+            state: Mutex::new(state),
+            admitted: AtomicUsize::new(0),
+            len_max,
+        }
     }
 
     /// Reserves a place for one item; false when the queue is full. A reserved item must be pushed.
@@ -187,7 +195,10 @@ pub(crate) enum Wish {
 
 impl Turnstile {
     pub(crate) fn new() -> Self {
-        Self { state: AtomicU8::new(MINE), waker: WakerCell::new() }
+        Self {
+            state: AtomicU8::new(MINE),
+            waker: WakerCell::new(),
+        }
     }
 
     /// Driver: the pool may write. `context` is remembered when a wake-up is wished for.
@@ -207,7 +218,9 @@ impl Turnstile {
         }
         self.waker.register(context.waker());
         // Fails when the pool thread was faster, or when a wake-up is wished for already.
-        let _ = self.state.compare_exchange(AWAY, WAITED, Ordering::AcqRel, Ordering::Acquire);
+        let _ = self
+            .state
+            .compare_exchange(AWAY, WAITED, Ordering::AcqRel, Ordering::Acquire);
         self.returned().map_or(Poll::Pending, Poll::Ready)
     }
 
@@ -219,6 +232,11 @@ impl Turnstile {
             FLOWING => Some(Returned::Flow),
             _ => None,
         }
+    }
+
+    /// Driver: wishes to be woken by `wake`, without asking for the exchange itself.
+    pub(crate) fn watch(&self, context: &Context<'_>) {
+        self.waker.register(context.waker());
     }
 
     /// Driver: takes the connection back after `returned`.
@@ -253,8 +271,9 @@ impl Turnstile {
 
     /// Leaves AWAY or WAITED for `target`; gives the state before, or the state that forbids it.
     fn leave(&self, target: u8) -> Result<u8, u8> {
-        self.state.fetch_update(Ordering::AcqRel, Ordering::Acquire, |state| {
-            matches!(state, AWAY | WAITED).then_some(target)
-        })
+        self.state
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, |state| {
+                matches!(state, AWAY | WAITED).then_some(target)
+            })
     }
 }

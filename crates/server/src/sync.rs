@@ -9,10 +9,14 @@ pub(crate) use atomic_waker::AtomicWaker as WakerCell;
 /// Locks; a panic while the lock was held elsewhere does not spread, because every critical section in
 /// `handover` leaves its data consistent at each step.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    mutex
+        .lock()
+        .unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
 /// Waits on a condition variable under the same rule as `lock`.
 pub(crate) fn wait<'a, T>(condvar: &Condvar, guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
-    condvar.wait(guard).unwrap_or_else(std::sync::PoisonError::into_inner)
+    condvar
+        .wait(guard)
+        .unwrap_or_else(std::sync::PoisonError::into_inner)
 }

@@ -2,7 +2,13 @@
 
 use std::io;
 use std::mem::size_of;
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+
+use crate::delivery::Door;
 
 /// Asks the kernel to report a connection only once it has sent something, or after `secs` seconds.
 pub(crate) fn set_defer_accept(listener: BorrowedFd<'_>, secs: u32) -> io::Result<()> {
@@ -17,5 +23,24 @@ pub(crate) fn set_defer_accept(listener: BorrowedFd<'_>, secs: u32) -> io::Resul
             size_of::<libc::c_int>() as libc::socklen_t,
         )
     };
-    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    if result == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
+}
+
+/// Watches a listening socket with the current runtime.
+pub(crate) fn watch_listener(listener: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
+    // SAFETY: an OwnedFd is open for as long as it lives, and it is always the same descriptor.
+    let watched = unsafe { AsyncFd::register_with_interest(listener, Interest::READABLE) };
+    watched.map_err(io::Error::from)
+}
+
+/// Watches a connection's socket with the current runtime.
+pub(crate) fn watch_door(door: Arc<Door>) -> io::Result<AsyncFd<Arc<Door>>> {
+    let interest = Interest::READABLE | Interest::WRITABLE;
+    // SAFETY: a door owns its socket, never changes it, and closes it only when the last clone is gone.
+    let watched = unsafe { AsyncFd::register_with_interest(door, interest) };
+    watched.map_err(io::Error::from)
 }

@@ -1,0 +1,150 @@
+//! The door: what a connection's driver and the pool thread that runs its exchange share.
+//!
+//! The turnstile says which of the two may write to the socket. Once the socket was full, the driver
+//! writes and the pool thread adds to the `Flow`; that lasts until the reply ends.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::unix::fs::FileExt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+use measure::{Ending, Stamp};
+
+use super::Chain;
+use crate::config::meant::{Delivery, Spool};
+use crate::exchange::Exchange;
+use crate::handover::Turnstile;
+use crate::reply::Part;
+use crate::unnamed::unnamed_file;
+
+/// One connection's socket and hand-over state.
+pub(crate) struct Door {
+    socket: OwnedFd,
+    pub(crate) turnstile: Turnstile,
+    flow: Mutex<Flow>,
+    /// Rung when the driver has made room in the flow.
+    room: Condvar,
+    /// When the last reply that a pool thread sent whole was out.
+    delivered: AtomicU64,
+}
+
+/// A reply on its way from a pool thread to the driver.
+#[derive(Default)]
+pub(crate) struct Flow {
+    /// Parts that the driver has not picked up yet.
+    pub(crate) chain: Chain,
+    /// Bytes picked up or not, but not sent.
+    pub(crate) memory_bytes: usize,
+    pub(crate) file_bytes: u64,
+    /// Bytes that the pool thread had sent itself before the flow began.
+    pub(crate) sent_before: u64,
+    /// The pool thread is done with the reply.
+    pub(crate) finished: Option<Finished>,
+    /// The client is gone, or was given up: nothing more will be sent.
+    pub(crate) gone: bool,
+    /// The driver has logged the exchange already (the drain deadline passed).
+    pub(crate) seized: bool,
+}
+
+/// An exchange whose reply is complete but not yet delivered.
+pub(crate) struct Finished {
+    pub(crate) exchange: Box<Exchange>,
+    pub(crate) status: u16,
+    pub(crate) head_bytes: u64,
+    pub(crate) keep_alive: bool,
+    /// `Complete` unless the reply had to be broken off.
+    pub(crate) ending: Ending,
+    pub(crate) cause: &'static str,
+}
+
+impl Door {
+    pub(crate) fn new(socket: OwnedFd) -> Self {
+        Self {
+            socket,
+            turnstile: Turnstile::new(),
+            flow: Mutex::default(),
+            room: Condvar::new(),
+            delivered: AtomicU64::new(0),
+        }
+    }
+
+    pub(crate) fn flow(&self) -> MutexGuard<'_, Flow> {
+        self.flow.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Driver: when the last reply that a pool thread sent whole was out.
+    pub(crate) fn delivered(&self) -> Stamp {
+        Stamp(self.delivered.load(Ordering::Relaxed))
+    }
+
+    /// Pool thread: the reply is out. Call it before giving the connection back.
+    pub(crate) fn set_delivered(&self, delivered: Stamp) {
+        self.delivered.store(delivered.0, Ordering::Relaxed);
+    }
+
+    /// Driver: some of the flow was sent.
+    pub(crate) fn made_room(&self) {
+        self.room.notify_one();
+    }
+
+    /// Pool thread: waits until `enough` or until the client is gone.
+    pub(crate) fn wait_for_room(&self, enough: impl Fn(&Flow) -> bool) {
+        let waiting = |flow: &mut Flow| !flow.gone && !enough(flow);
+        let guard = self.room.wait_while(self.flow(), waiting);
+        drop(guard.unwrap_or_else(PoisonError::into_inner));
+    }
+}
+
+impl AsFd for Door {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+impl AsRawFd for Door {
+    fn as_raw_fd(&self) -> RawFd {
+        self.socket.as_raw_fd()
+    }
+}
+
+/// The unnamed file that a reply continues in when its client does not take it: a pool thread's end.
+#[derive(Default)]
+pub(super) struct Overflow {
+    file: Option<Arc<File>>,
+    offset: u64,
+}
+
+impl Overflow {
+    /// Bytes that the file holds or has held since it was last empty.
+    pub(super) fn offset(&self) -> u64 {
+        self.offset
+    }
+
+    /// The driver has sent everything: begin at the front again.
+    pub(super) fn rewind(&mut self) {
+        self.offset = 0;
+    }
+
+    /// Appends `data`; gives the span to send.
+    pub(super) fn write(&mut self, data: &[u8], spool: &Spool) -> io::Result<Part> {
+        let file = match &self.file {
+            Some(file) => Arc::clone(file),
+            None => Arc::clone(self.file.insert(Arc::new(unnamed_file(&spool.dir)?))),
+        };
+        file.write_all_at(data, self.offset)?;
+        let part = Part::File {
+            file,
+            offset: self.offset,
+            bytes: data.len() as u64,
+        };
+        self.offset += data.len() as u64;
+        Ok(part)
+    }
+}
+
+/// Whether `bytes` more may wait in memory.
+pub(super) fn fits_memory(flow: &Flow, bytes: usize, bounds: &Delivery) -> bool {
+    flow.memory_bytes + bytes <= bounds.reply_buffer_bytes
+}

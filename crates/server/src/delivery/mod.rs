@@ -1,0 +1,54 @@
+//! Delivery: how bytes leave.
+//!
+//! `send` offers buffers to a socket without waiting; `chain` is a reply that the socket has not taken
+//! yet, an owned list of parts with a cursor; `flow` is such a reply on its way from a pool thread to
+//! the driver; `outlet` is what a handler answers through. Only these touch a client's socket for
+//! writing, and never with a lock held.
+
+mod chain;
+mod desk;
+mod door;
+mod outlet;
+
+use std::io::{self, IoSlice};
+use std::os::fd::AsFd;
+
+use rustix::io::Errno;
+use rustix::net::{SendAncillaryBuffer, SendFlags};
+
+pub(crate) use chain::{Chain, Progress};
+pub(crate) use desk::{Desk, EndOfHead};
+pub(crate) use door::{Door, Finished, Flow};
+pub(crate) use outlet::{Asked, Bounds, Close};
+pub use outlet::{Declared, Outlet, Taken};
+
+/// Whether more bytes follow at once, so that a short packet is better kept back.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Followed {
+    Yes,
+    No,
+}
+
+/// Offers buffers to a socket in one vectored call; gives the bytes that it took, 0 when it is full.
+pub(crate) fn send(socket: impl AsFd, buffers: &[IoSlice<'_>]) -> io::Result<usize> {
+    send_followed(socket, buffers, Followed::No)
+}
+
+fn send_followed(
+    socket: impl AsFd,
+    buffers: &[IoSlice<'_>],
+    followed: Followed,
+) -> io::Result<usize> {
+    let mut flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+    if followed == Followed::Yes {
+        flags |= SendFlags::MORE;
+    }
+    loop {
+        match rustix::net::sendmsg(&socket, buffers, &mut SendAncillaryBuffer::default(), flags) {
+            Ok(sent) => return Ok(sent),
+            Err(Errno::INTR) => {}
+            Err(Errno::AGAIN) => return Ok(0),
+            Err(error) => return Err(error.into()),
+        }
+    }
+}

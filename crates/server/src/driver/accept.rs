@@ -1,0 +1,219 @@
+//! Accepting: at most `accept_batch` connections a turn, then those that are already there are served.
+//!
+//! At the bound of connections, or when the process has no descriptors left, the listener is left alone
+//! (nothing polls it, nothing spins) until there is room again.
+
+use std::cell::{Cell, RefCell};
+use std::fs::File;
+use std::future::poll_fn;
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, OwnedFd};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::task::Poll;
+
+use rustix::io::Errno;
+use rustix::net::SocketFlags;
+use socket2::SockRef;
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+
+use super::connection::Connection;
+use super::{Driver, Ear, Mood};
+use crate::exchange::Ends;
+use crate::listen::At;
+use crate::log::Level;
+use crate::sys;
+
+/// What a client is told when the process has no descriptor for it.
+const NO_DESCRIPTORS: &[u8] =
+    b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\nRetry-After: 1\r\nConnection: close\r\n\r\n";
+
+pub(super) struct Acceptor {
+    driver: Rc<Driver>,
+    listener: AsyncFd<OwnedFd>,
+    at: At,
+    address: u16,
+    /// The bound of connections was reached, and room has not come back yet.
+    full: Cell<bool>,
+    /// A descriptor kept back, so that a connection can be taken in and refused when there are no others.
+    reserve: RefCell<Option<File>>,
+}
+
+/// What a turn of accepting ended with.
+enum Turn {
+    /// The batch is full; there may be more.
+    More,
+    /// Nobody waits.
+    Empty,
+    /// No descriptors, or no memory: rest until the next tick.
+    Rest,
+}
+
+impl Acceptor {
+    pub(super) fn new(driver: Rc<Driver>, ear: Ear) -> io::Result<Self> {
+        let listener = sys::watch_listener(ear.socket)?;
+        let reserve = RefCell::new(Some(File::open("/dev/null")?));
+        Ok(Self {
+            driver,
+            listener,
+            at: ear.at,
+            address: ear.address,
+            full: Cell::new(false),
+            reserve,
+        })
+    }
+
+    pub(super) async fn run(self) {
+        while self.driver.serving() {
+            if !self.has_room() {
+                self.driver.room.notified().await;
+                continue;
+            }
+            self.readable_or_told().await;
+            let batch = self.driver.config().listen.accept_batch;
+            match self.turn(batch) {
+                // Whoever is ready by now is served before the next batch.
+                Turn::More => tokio::task::yield_now().await,
+                Turn::Empty => {}
+                Turn::Rest => self.driver.room.notified().await,
+            }
+        }
+        self.last_round();
+        let driver = Rc::clone(&self.driver);
+        drop(self);
+        driver.acceptors.set(driver.acceptors.get() - 1);
+        driver.changed.notify_one();
+    }
+
+    /// Takes in what waits in the accept queue before the socket closes: closing it would reset them.
+    fn last_round(&self) {
+        if self.driver.mood.get() == Mood::Draining {
+            self.turn(self.driver.config().listen.backlog as usize);
+        }
+    }
+
+    /// At the bound, accepting rests until a sixteenth of the places is free again: re-arming for each
+    /// single place would make every close wake the acceptor.
+    fn has_room(&self) -> bool {
+        let bound = self.driver.config().listen.connections_max;
+        let open = self.driver.shared.connections.load(Ordering::Relaxed);
+        let limit = if self.full.get() {
+            bound - bound / 16
+        } else {
+            bound
+        };
+        self.full.set(open >= limit);
+        !self.full.get()
+    }
+
+    async fn readable_or_told(&self) {
+        let mut told = std::pin::pin!(self.driver.room.notified());
+        poll_fn(|context| {
+            let readable = self.listener.poll_read_ready(context).is_ready();
+            let told = told.as_mut().poll(context).is_ready();
+            if readable || told {
+                Poll::Ready(())
+            } else {
+                Poll::Pending
+            }
+        })
+        .await;
+    }
+
+    fn turn(&self, batch: usize) -> Turn {
+        for _ in 0..batch {
+            if self.driver.serving() && !self.has_room() {
+                return Turn::More;
+            }
+            match accept(&self.listener) {
+                Ok((socket, peer)) => self.welcome(socket, peer),
+                Err(Errno::AGAIN) => {
+                    self.clear_ready();
+                    return Turn::Empty;
+                }
+                Err(Errno::MFILE | Errno::NFILE) => {
+                    self.refuse_one();
+                    return Turn::Rest;
+                }
+                Err(Errno::NOBUFS | Errno::NOMEM) => return Turn::Rest,
+                // The client gave up before it was accepted (accept(2), "Error handling").
+                Err(_) => {}
+            }
+        }
+        Turn::More
+    }
+
+    /// Only a nonblocking accept that found nothing may clear the readiness: the kernel reports an edge.
+    fn clear_ready(&self) {
+        let _ = self.listener.try_io(Interest::READABLE, |_| {
+            Err::<(), _>(io::ErrorKind::WouldBlock.into())
+        });
+    }
+
+    fn welcome(&self, socket: OwnedFd, peer: Option<SocketAddr>) {
+        let now = measure::now();
+        let ends = Arc::new(self.ends(&socket, peer));
+        self.driver.stats().accepted.add();
+        match Connection::open(Rc::clone(&self.driver), socket, ends, now) {
+            Ok(connection) => drop(tokio::task::spawn_local(connection.serve())),
+            Err(_) => self.driver.stats().errors.add(),
+        }
+    }
+
+    fn ends(&self, socket: &OwnedFd, peer: Option<SocketAddr>) -> Ends {
+        let (peer_host, peer_port) = match peer {
+            Some(peer) => (
+                peer.ip().to_canonical().to_string(),
+                peer.port().to_string(),
+            ),
+            None => ("unix:".to_owned(), String::new()),
+        };
+        let (local_host, local_port) = match &self.at {
+            // Only a wildcard leaves open which address the client took.
+            At::Tcp(at) if at.ip().is_unspecified() => {
+                let local = SockRef::from(socket)
+                    .local_addr()
+                    .ok()
+                    .and_then(|local| local.as_socket());
+                let ip = local.map_or(at.ip(), |local| local.ip());
+                (ip.to_canonical().to_string(), at.port().to_string())
+            }
+            At::Tcp(at) => (at.ip().to_string(), at.port().to_string()),
+            At::Unix(path) => (path.display().to_string(), String::new()),
+        };
+        let listener = self.address;
+        Ends {
+            peer_host,
+            peer_port,
+            local_host,
+            local_port,
+            scheme: "http",
+            listener,
+        }
+    }
+
+    /// Takes one connection in with the reserve descriptor and refuses it, so that clients see that the
+    /// server is out of descriptors instead of waiting for their time-outs.
+    fn refuse_one(&self) {
+        let text = "out of file descriptors: accepting rests; raise the limit (`ulimit -n`) or lower `connections_max`";
+        self.driver.shared.log.error(Level::Error, text);
+        self.reserve.take();
+        if let Ok((socket, _)) = accept(&self.listener) {
+            // The client may be gone, and a full buffer of a fresh socket is not possible.
+            let _ = crate::delivery::send(&socket, &[io::IoSlice::new(NO_DESCRIPTORS)]);
+        }
+        self.reserve.replace(File::open("/dev/null").ok());
+    }
+}
+
+fn accept(listener: &AsyncFd<OwnedFd>) -> Result<(OwnedFd, Option<SocketAddr>), Errno> {
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    let (socket, peer) = rustix::net::acceptfrom_with(listener.as_fd(), flags)?;
+    Ok((
+        socket,
+        peer.and_then(|peer| SocketAddr::try_from(peer).ok()),
+    ))
+}

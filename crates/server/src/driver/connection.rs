@@ -1,0 +1,274 @@
+//! The life of one connection on its driver: receive, answer or hand over, and again.
+//!
+//! ```text
+//!            ┌────────────────────────────── next request ──────────────────────────────┐
+//!            ▼                                                                          │
+//! accept ─► Receive ── complete, answered here, taken by the socket ────────────────────┤
+//!            ├─ complete, answered here, socket full ─► Send ───────────────────────────┤
+//!            ├─ head complete, body to come ─► Body ─┐                                  │
+//!            ├─ complete, for the pool ──────────────┴► Pool ── reply out ──────────────┤
+//!            │                                           └── socket full ─► Flow ───────┘
+//!            ├─ refused ─► Send ─► Linger ─► end
+//!            └─ idle too long, client gone, drained ─► end
+//! ```
+//!
+//! The steps are in `receive`, `answer` and `away`; here are what they share: the socket, the deadline,
+//! and the way out.
+
+use std::future::poll_fn;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::task::{Context, Poll, ready};
+
+use measure::{Nanos, Stamp};
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, Shutdown};
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+
+use super::answer::Sending;
+use super::receive::Incoming;
+use super::{Driver, Mood};
+use crate::delivery::Door;
+use crate::exchange::{Ends, Exchange};
+use crate::stats::Doing;
+use crate::sys;
+
+/// Bytes of a refused body that are read and thrown away at most, so that the client gets to read the
+/// refusal instead of a reset.
+const LINGER_BYTES_MAX: usize = 4 << 20;
+
+pub(super) struct Connection {
+    pub(super) driver: Rc<Driver>,
+    pub(super) io: AsyncFd<Arc<Door>>,
+    pub(super) ends: Arc<Ends>,
+    /// Index in the driver's table.
+    pub(super) seat: usize,
+    /// Received and not yet used; empty and without memory while the connection is idle.
+    pub(super) buffer: Vec<u8>,
+    /// Bytes of `buffer` that hold no end of a head.
+    pub(super) searched: usize,
+    /// When the exchange that is being received arrived; the accept for the first one.
+    pub(super) arrived: Stamp,
+    /// When the last reply of a pool thread was out; ZERO when the driver knows nothing of one.
+    pub(super) idle_since: Stamp,
+    /// Requests received so far.
+    pub(super) received: u64,
+}
+
+/// What comes next. Large ones are boxed: an idle connection is as small as this type.
+pub(super) enum Step {
+    Receive,
+    /// Let the other connections have their turn, then receive.
+    Pause,
+    Body(Box<Incoming>),
+    Pool(Box<Exchange>),
+    Send(Box<Sending>),
+    Linger,
+    Close,
+}
+
+/// Why waiting for a socket ended without it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Woken {
+    /// The deadline passed.
+    Deadline,
+    /// The driver drains.
+    Draining,
+    /// The driver ends at once.
+    Cut,
+    /// The client closed its side.
+    End,
+    /// The connection failed.
+    Failed,
+}
+
+impl Connection {
+    pub(super) fn open(
+        driver: Rc<Driver>,
+        socket: OwnedFd,
+        ends: Arc<Ends>,
+        now: Stamp,
+    ) -> io::Result<Self> {
+        let door = Arc::new(Door::new(socket));
+        let io = sys::watch_door(Arc::clone(&door))?;
+        let deadline = now.plus(driver.config().timeouts.head);
+        let seat = driver.table.borrow_mut().enter(door, deadline);
+        driver.shared.connections.fetch_add(1, Ordering::Relaxed);
+        driver.arrival.notify_one();
+        Ok(Self {
+            driver,
+            io,
+            ends,
+            seat,
+            buffer: Vec::new(),
+            searched: 0,
+            arrived: now,
+            idle_since: Stamp::ZERO,
+            received: 0,
+        })
+    }
+
+    pub(super) async fn serve(mut self) {
+        poll_fn(|context| {
+            self.driver
+                .table
+                .borrow_mut()
+                .set_waker(self.seat, context.waker());
+            Poll::Ready(())
+        })
+        .await;
+        let mut step = Step::Receive;
+        loop {
+            step = match step {
+                Step::Receive => self.receive_head().await,
+                Step::Pause => {
+                    tokio::task::yield_now().await;
+                    Step::Receive
+                }
+                Step::Body(incoming) => self.receive_body(incoming).await,
+                Step::Pool(exchange) => self.away(exchange).await,
+                Step::Send(sending) => self.send_rest(sending).await,
+                Step::Linger => self.linger().await,
+                Step::Close => return,
+            }
+        }
+    }
+
+    pub(super) fn door(&self) -> &Arc<Door> {
+        self.io.get_ref()
+    }
+
+    pub(super) fn now_doing(&self, doing: Doing, deadline: Stamp) {
+        self.driver
+            .table
+            .borrow_mut()
+            .set(self.seat, doing, deadline);
+    }
+
+    pub(super) fn deadline_in(&self, doing: Doing, time: Nanos) {
+        self.now_doing(doing, measure::now().plus(time));
+    }
+
+    pub(super) fn cutting(&self) -> bool {
+        self.driver.mood.get() == Mood::Cutting
+    }
+
+    /// Whether the table woke this connection, and what for. A wake-up for a deadline that was moved
+    /// since counts for nothing.
+    pub(super) fn take_fired(&self) -> Option<Woken> {
+        let mut table = self.driver.table.borrow_mut();
+        if !table.take_fired(self.seat) {
+            return None;
+        }
+        match self.driver.mood.get() {
+            Mood::Cutting => Some(Woken::Cut),
+            _ if table.deadline(self.seat) <= measure::now() => Some(Woken::Deadline),
+            Mood::Draining => Some(Woken::Draining),
+            Mood::Serving => None,
+        }
+    }
+
+    /// Reads into the driver's scratch buffer; gives the number of bytes there. They are gone at the next
+    /// await.
+    pub(super) async fn read(&mut self) -> Result<usize, Woken> {
+        poll_fn(|context| self.poll_read(context)).await
+    }
+
+    fn poll_read(&self, context: &mut Context<'_>) -> Poll<Result<usize, Woken>> {
+        if let Some(woken) = self.take_fired() {
+            return Poll::Ready(Err(woken));
+        }
+        let mut scratch = self.driver.scratch.borrow_mut();
+        loop {
+            let Ok(mut guard) = ready!(self.io.poll_read_ready(context)) else {
+                return Poll::Ready(Err(Woken::Failed));
+            };
+            match receive(self.door(), &mut scratch.input) {
+                Ok(0) => return Poll::Ready(Err(Woken::End)),
+                Ok(bytes) => {
+                    // A read that did not fill the buffer emptied the socket; asking again would cost a
+                    // system call per request. More bytes make a new edge, and a closed peer stays marked.
+                    if bytes < scratch.input.len() {
+                        guard.clear_ready();
+                    }
+                    return Poll::Ready(Ok(bytes));
+                }
+                Err(Errno::AGAIN) => guard.clear_ready(),
+                Err(Errno::INTR) => {}
+                Err(_) => return Poll::Ready(Err(Woken::Failed)),
+            }
+        }
+    }
+
+    /// As `read`, but only what is there already.
+    pub(super) fn read_now(&mut self) -> Option<usize> {
+        let mut scratch = self.driver.scratch.borrow_mut();
+        receive(self.door(), &mut scratch.input)
+            .ok()
+            .filter(|bytes| *bytes > 0)
+    }
+
+    /// Waits until the socket may take more.
+    pub(super) async fn writable(&mut self) -> Result<(), Woken> {
+        poll_fn(|context| {
+            if let Some(woken) = self.take_fired().filter(|woken| *woken != Woken::Draining) {
+                return Poll::Ready(Err(woken));
+            }
+            match ready!(self.io.poll_write_ready(context)) {
+                Ok(_) => Poll::Ready(Ok(())),
+                Err(_) => Poll::Ready(Err(Woken::Failed)),
+            }
+        })
+        .await
+    }
+
+    /// The socket was full: wait for the edge that says it no longer is.
+    pub(super) fn is_full(&self) {
+        let full = |_: &Arc<Door>| Err::<(), _>(io::ErrorKind::WouldBlock.into());
+        let _ = self.io.try_io(Interest::WRITABLE, full);
+    }
+
+    /// Reads and throws away what still comes, for a bounded time, after the last reply.
+    async fn linger(&mut self) -> Step {
+        // The client sees the end of our side and can read the reply in peace (RFC 9112 section 9.6).
+        let _ = rustix::net::shutdown(self.door(), Shutdown::Write);
+        self.buffer = Vec::new();
+        self.deadline_in(Doing::Closing, self.driver.config().timeouts.linger);
+        let mut bytes = 0;
+        while bytes < LINGER_BYTES_MAX {
+            match self.read().await {
+                Ok(more) => bytes += more,
+                Err(Woken::Draining) => {}
+                Err(_) => break,
+            }
+        }
+        Step::Close
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.driver.table.borrow_mut().leave(self.seat);
+        self.driver
+            .shared
+            .connections
+            .fetch_sub(1, Ordering::Relaxed);
+        // A panic in a task would otherwise cost this connection silently; it is to cost the process.
+        if std::thread::panicking() {
+            self.driver.broken.set(true);
+            self.driver.changed.notify_one();
+        }
+        if !self.driver.serving() {
+            self.driver.changed.notify_one();
+        }
+    }
+}
+
+fn receive(door: &Arc<Door>, buffer: &mut [u8]) -> Result<usize, Errno> {
+    let (bytes, _) = rustix::net::recv(door, buffer, RecvFlags::DONTWAIT)?;
+    Ok(bytes)
+}

@@ -1,0 +1,286 @@
+//! The corridor of a driver thread: a current-thread tokio runtime that accepts, receives, answers what
+//! needs no pool, and sends what a pool thread could not.
+//!
+//! Never runs application code. `accept` takes connections in, `connection` is the life of one, split
+//! into `receive`, `answer` and `away`; `table` keeps their deadlines.
+
+mod accept;
+mod answer;
+mod away;
+mod connection;
+mod receive;
+mod refused;
+mod table;
+
+use std::cell::{Cell, RefCell};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::sync::{Notify, watch};
+use wire::HeadIndex;
+
+use crate::config::meant::Config;
+use crate::delivery::Desk;
+use crate::handler::files::Files;
+use crate::ledger::Ledger;
+use crate::listen::At;
+use crate::log::Log;
+use crate::pool::{DrainWatch, Job, Pool};
+use crate::reply::{Part, Reply, ReplyBody};
+use crate::route::Router;
+use crate::spool::Spoolers;
+use crate::stats::{DriverStats, Stats};
+
+use table::Table;
+
+/// How often deadlines are looked at: they hold to within this.
+const TICK: Duration = Duration::from_millis(250);
+/// Exchanges that are handed to the pool at once at the latest. A turn's exchanges go over together
+/// when the driver goes to sleep, with one lock and one wake-up per pool thread; the bound keeps the
+/// first of a long turn from waiting for the last.
+const OUTBOX_LEN_MAX: usize = 16;
+/// Bytes read in one call.
+const INPUT_BYTES: usize = 64 << 10;
+
+/// What all drivers of a process share.
+pub(crate) struct Shared {
+    pub(crate) config: Arc<Config>,
+    pub(crate) router: Router,
+    pub(crate) pool: Option<Arc<Pool>>,
+    pub(crate) stats: Arc<Stats>,
+    pub(crate) log: Arc<Log>,
+    pub(crate) spoolers: Spoolers,
+    /// Open connections of all drivers.
+    pub(crate) connections: AtomicUsize,
+}
+
+/// What a driver is asked to do.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) enum Mood {
+    /// Serve.
+    Serving,
+    /// Take in what waits in the accept queue, finish what has begun, and end.
+    Draining,
+    /// End now.
+    Cutting,
+}
+
+/// One listening socket of this driver.
+pub(crate) struct Ear {
+    pub(crate) socket: OwnedFd,
+    pub(crate) at: At,
+    /// Index of the address.
+    pub(crate) address: u16,
+}
+
+/// One driver thread's own things.
+struct Driver {
+    index: u16,
+    shared: Arc<Shared>,
+    mood: Cell<Mood>,
+    ledger: Ledger,
+    desk: RefCell<Desk>,
+    scratch: RefCell<Scratch>,
+    files: RefCell<Files>,
+    table: RefCell<Table>,
+    outbox: RefCell<Vec<Job>>,
+    drain_watch: RefCell<DrainWatch>,
+    /// Exchanges cut by the drain deadline.
+    cut: Cell<u64>,
+    /// A task panicked.
+    broken: Cell<bool>,
+    /// Acceptors that have not ended.
+    acceptors: Cell<usize>,
+    /// Told when the mood changes, a connection leaves, or an acceptor ends.
+    changed: Notify,
+    /// Told when there may be room for connections again, and when the mood changes.
+    room: Notify,
+    /// Told when a connection enters the table.
+    arrival: Notify,
+}
+
+/// Buffers that only live within one step, shared by all connections: an idle one needs none.
+struct Scratch {
+    input: Box<[u8]>,
+    head: HeadIndex,
+}
+
+thread_local! {
+    static CURRENT: RefCell<Option<Rc<Driver>>> = const { RefCell::new(None) };
+}
+
+/// Runs a driver on the calling thread until it has drained or was cut; gives the number of exchanges
+/// that were cut.
+pub(crate) fn run(
+    index: usize,
+    shared: &Arc<Shared>,
+    ears: Vec<Ear>,
+    files: Files,
+    moods: watch::Receiver<Mood>,
+) -> io::Result<u64> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_io()
+        .enable_time()
+        .on_thread_park(|| {
+            CURRENT.with_borrow(|driver| driver.iter().for_each(|driver| driver.flush()))
+        })
+        .build_local(tokio::runtime::LocalOptions::default())?;
+    let driver = Rc::new(Driver::new(index, shared, files));
+    CURRENT.set(Some(Rc::clone(&driver)));
+    let cut = runtime.block_on(driver.clone().live(ears, moods));
+    CURRENT.set(None);
+    cut
+}
+
+impl Driver {
+    fn new(index: usize, shared: &Arc<Shared>, files: Files) -> Self {
+        Self {
+            index: u16::try_from(index).expect("drivers are at most 1,024"),
+            shared: Arc::clone(shared),
+            mood: Cell::new(Mood::Serving),
+            ledger: Ledger::new(&shared.log, Arc::clone(&shared.stats)),
+            desk: RefCell::new(Desk::new(&shared.config.headers)),
+            scratch: RefCell::new(Scratch {
+                input: vec![0; INPUT_BYTES].into_boxed_slice(),
+                head: HeadIndex::new(),
+            }),
+            files: RefCell::new(files),
+            table: RefCell::default(),
+            outbox: RefCell::default(),
+            drain_watch: RefCell::default(),
+            cut: Cell::new(0),
+            broken: Cell::new(false),
+            acceptors: Cell::new(0),
+            changed: Notify::new(),
+            room: Notify::new(),
+            arrival: Notify::new(),
+        }
+    }
+
+    async fn live(
+        self: Rc<Self>,
+        ears: Vec<Ear>,
+        mut moods: watch::Receiver<Mood>,
+    ) -> io::Result<u64> {
+        self.acceptors.set(ears.len());
+        for ear in ears {
+            let acceptor = accept::Acceptor::new(Rc::clone(&self), ear)?;
+            tokio::task::spawn_local(acceptor.run());
+        }
+        tokio::task::spawn_local(Rc::clone(&self).tick());
+        loop {
+            let mood = *moods.borrow_and_update();
+            self.set_mood(mood);
+            if mood > Mood::Serving && self.acceptors.get() == 0 && self.table.borrow().len() == 0 {
+                self.flush();
+                return Ok(self.cut.get());
+            }
+            if self.broken.get() {
+                return Err(io::Error::other("a connection's task panicked"));
+            }
+            self.changed_or(&mut moods).await;
+        }
+    }
+
+    /// Waits for a change of mood or of what there is to wait for.
+    async fn changed_or(&self, moods: &mut watch::Receiver<Mood>) {
+        let mut mood = std::pin::pin!(moods.changed());
+        let mut other = std::pin::pin!(self.changed.notified());
+        std::future::poll_fn(|context| {
+            let mood = mood.as_mut().poll(context).is_ready();
+            let other = other.as_mut().poll(context).is_ready();
+            if mood || other {
+                std::task::Poll::Ready(())
+            } else {
+                std::task::Poll::Pending
+            }
+        })
+        .await;
+    }
+
+    fn set_mood(&self, mood: Mood) {
+        if self.mood.replace(mood) != mood {
+            self.table.borrow_mut().fire_all();
+            self.room.notify_waiters();
+        }
+    }
+
+    /// Looks at deadlines and publishes the gauges, while there are connections.
+    async fn tick(self: Rc<Self>) {
+        loop {
+            if self.table.borrow().len() == 0 {
+                self.publish_gauges();
+                self.arrival.notified().await;
+            }
+            tokio::time::sleep(TICK).await;
+            self.table.borrow_mut().fire_due(measure::now());
+            self.publish_gauges();
+            self.room.notify_waiters();
+        }
+    }
+
+    fn publish_gauges(&self) {
+        for (gauge, count) in self.stats().doing.iter().zip(self.table.borrow().count()) {
+            gauge.store(count, Ordering::Relaxed);
+        }
+    }
+
+    fn stats(&self) -> &DriverStats {
+        &self.shared.stats.drivers[usize::from(self.index)]
+    }
+
+    fn config(&self) -> &Config {
+        &self.shared.config
+    }
+
+    /// Hands what is in the outbox to the pool.
+    fn flush(&self) {
+        let Some(pool) = &self.shared.pool else {
+            return;
+        };
+        let mut outbox = self.outbox.borrow_mut();
+        if !outbox.is_empty() {
+            pool.push(&mut outbox);
+        }
+    }
+
+    fn hand_over(&self, job: Job) {
+        let len = {
+            let mut outbox = self.outbox.borrow_mut();
+            outbox.push(job);
+            outbox.len()
+        };
+        if len >= OUTBOX_LEN_MAX {
+            self.flush();
+        }
+    }
+
+    /// All counters as JSON.
+    fn status_page(&self) -> Reply {
+        let pool = self
+            .shared
+            .pool
+            .as_ref()
+            .map_or_else(|| "null".to_owned(), |pool| pool.json());
+        let body = self.shared.stats.json(&pool);
+        let lines = format!(
+            "Content-Type: application/json\r\nCache-Control: no-store\r\nContent-Length: {}\r\n",
+            body.len()
+        );
+        let body = ReplyBody::One(Part::Memory(Bytes::from(body)));
+        Reply {
+            status: 200,
+            lines: Bytes::from(lines),
+            body,
+        }
+    }
+
+    fn serving(&self) -> bool {
+        self.mood.get() == Mood::Serving
+    }
+}

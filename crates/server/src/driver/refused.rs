@@ -1,0 +1,65 @@
+//! Refusals: replies that the house gives by itself before any handler ran.
+//!
+//! The status and a few plain words are public; the cause goes to the log only.
+
+use bytes::Bytes;
+
+use crate::reply::{Part, Reply, ReplyBody};
+
+/// Why a request is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Refused {
+    pub(super) status: u16,
+    /// For the log.
+    pub(super) cause: &'static str,
+    /// Seconds after which to try again.
+    pub(super) retry_after_secs: Option<u32>,
+}
+
+impl Refused {
+    pub(super) const HEAD_TIMEOUT: Refused = Refused::because(408, "head not complete in time");
+    pub(super) const BODY_TIMEOUT: Refused = Refused::because(408, "body stopped coming");
+    pub(super) const SPOOL_FULL: Refused = Refused::because(507, "no space for the request body");
+    pub(super) const SPOOL_FAILED: Refused =
+        Refused::because(500, "request body could not be stored");
+
+    pub(super) const fn because(status: u16, cause: &'static str) -> Self {
+        Refused {
+            status,
+            cause,
+            retry_after_secs: None,
+        }
+    }
+
+    pub(super) fn queue_full(retry_after_secs: u32) -> Self {
+        Refused {
+            status: 503,
+            cause: "queue full",
+            retry_after_secs: Some(retry_after_secs),
+        }
+    }
+
+    pub(super) fn reply(&self) -> Reply {
+        let reason = wire::reason(self.status);
+        let body = format!("{} {reason}\n", self.status);
+        let mut lines = format!(
+            "Content-Type: text/plain; charset=utf-8\r\nContent-Length: {}\r\n",
+            body.len()
+        );
+        if let Some(secs) = self.retry_after_secs {
+            lines.push_str(&format!("Retry-After: {secs}\r\n"));
+        }
+        let body = ReplyBody::One(Part::Memory(Bytes::from(body)));
+        Reply {
+            status: self.status,
+            lines: Bytes::from(lines),
+            body,
+        }
+    }
+}
+
+impl From<wire::Refusal> for Refused {
+    fn from(refusal: wire::Refusal) -> Self {
+        Refused::because(refusal.status, refusal.cause.text())
+    }
+}

@@ -1,0 +1,351 @@
+//! The corridor of the process: opens everything in order, runs it, and closes it in order.
+//!
+//! Opening binds nothing until all folders are open and starts no thread until all addresses are bound,
+//! so that a fault leaves nothing behind. Closing follows the way of a request: accepting, receiving,
+//! running, delivering, logging.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use tokio::sync::watch;
+
+use crate::config::meant::Config;
+use crate::driver::{self, Ear, Mood, Shared};
+use crate::fault::StartFault;
+use crate::handler::Handler;
+use crate::handler::files::Files;
+use crate::listen::{self, Address, At};
+use crate::log::Log;
+use crate::pool::Pool;
+use crate::route::Router;
+use crate::spool::Spoolers;
+use crate::stats::Stats;
+
+/// After the drain deadline (or a second signal), how long threads get to log what they cut.
+const LAST_MOMENT: Duration = Duration::from_millis(500);
+
+/// An open house: it listens, and nobody is served yet.
+pub struct House {
+    shared: Arc<Shared>,
+    addresses: Vec<Address>,
+    files: Vec<Files>,
+    handler: Option<Arc<dyn Handler>>,
+    log: Arc<Log>,
+    log_thread: JoinHandle<()>,
+}
+
+/// One address that is listened on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listening {
+    /// `http://127.0.0.1:8000` or `unix:/run/app.sock`.
+    pub url: String,
+    /// Length of the accept queue after the kernel's own bound.
+    pub backlog_effective: u32,
+}
+
+/// How serving ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ended {
+    /// Exchanges that were cut by the drain deadline or a second signal.
+    pub cut: u64,
+    /// Exchanges that ended in the log.
+    pub exchanges: u64,
+    /// Pool threads are still in application code: the process cannot be left in an orderly way.
+    pub stuck_threads: usize,
+    /// For the shell: 0 for an orderly stop, 1 after a second signal, 70 when a driver failed.
+    pub exit_code: i32,
+}
+
+enum Event {
+    Signal,
+    DriverEnded(io::Result<u64>),
+    PoolThreadEnded,
+}
+
+/// Tells the main thread that a pool thread is gone, however it went.
+struct Farewell(mpsc::Sender<Event>);
+
+impl Drop for Farewell {
+    fn drop(&mut self) {
+        // Nobody listens any more when the process is about to end anyway.
+        let _ = self.0.send(Event::PoolThreadEnded);
+    }
+}
+
+impl House {
+    /// Opens folders, addresses and the log.
+    pub fn open(config: Config, handler: Option<Arc<dyn Handler>>) -> Result<House, StartFault> {
+        let config = Arc::new(config);
+        let mut files = Vec::new();
+        for _ in 0..config.listen.drivers {
+            files.push(Files::open(&config.statics, &config.file_cache)?);
+        }
+        let addresses = listen::open(&config)?;
+        let names = Router::names(&config);
+        let stats = Arc::new(Stats::new(config.listen.drivers, &names));
+        let (log, log_thread) = Log::open(config.access_log.as_ref(), names)
+            .map_err(|error| start_fault("cannot open the access log", &error))?;
+        let spoolers = Spoolers::start(config.spool.spoolers, &config.spool.dir)
+            .map_err(|error| start_fault("cannot start a spooler", &error))?;
+        let pool = handler.is_some().then(|| Pool::new(&config, &log, &stats));
+        let shared = Arc::new(Shared {
+            router: Router::new(&config, pool.is_some()),
+            pool,
+            stats,
+            log: Arc::clone(&log),
+            spoolers,
+            connections: AtomicUsize::new(0),
+            config,
+        });
+        Ok(House {
+            shared,
+            addresses,
+            files,
+            handler,
+            log,
+            log_thread,
+        })
+    }
+
+    /// What is listened on.
+    pub fn listening(&self) -> Vec<Listening> {
+        let one = |address: &Address| Listening {
+            url: address.url.clone(),
+            backlog_effective: address.backlog_effective,
+        };
+        self.addresses.iter().map(one).collect()
+    }
+
+    /// Serves until SIGTERM or SIGINT, then drains. Blocks the calling thread.
+    pub fn run(self) -> Result<Ended, StartFault> {
+        let (events, inbox) = mpsc::channel();
+        let signals = watch_signals(events.clone())
+            .map_err(|error| start_fault("cannot watch for signals", &error))?;
+        let pool_threads = self
+            .start_pool(&events)
+            .map_err(|error| start_fault("cannot start a pool thread", &error))?;
+        let House {
+            shared,
+            addresses,
+            files,
+            log,
+            log_thread,
+            ..
+        } = self;
+        let unix_paths = unix_paths(&addresses);
+        let (moods, mood) = watch::channel(Mood::Serving);
+        let drivers = start_drivers(&shared, addresses, files, &mood, &events)
+            .map_err(|error| start_fault("cannot start a driver", &error))?;
+        let mut watchman = Watchman {
+            inbox,
+            moods,
+            drivers,
+            pool_threads,
+            cut: 0,
+            exit_code: 0,
+            deadline: None,
+        };
+        watchman.serve(&shared);
+        watchman.close_pool(&shared);
+        signals.close();
+        for path in unix_paths {
+            // Somebody may have removed it already.
+            let _ = std::fs::remove_file(path);
+        }
+        let ended = watchman.ended(&shared.stats);
+        log.stop();
+        // The writer ends after its last tries, or it is stuck in a write that nobody can end.
+        join_within(log_thread, Duration::from_secs(5));
+        eprintln!(
+            "milepost: stopped: {} exchanges, {} cut",
+            ended.exchanges, ended.cut
+        );
+        Ok(ended)
+    }
+
+    fn start_pool(&self, events: &mpsc::Sender<Event>) -> io::Result<usize> {
+        let (Some(pool), Some(handler)) = (&self.shared.pool, &self.handler) else {
+            return Ok(0);
+        };
+        pool.start(handler, || Farewell(events.clone()))
+    }
+}
+
+/// The main thread while the house is open: it waits for signals and for threads to end.
+struct Watchman {
+    inbox: mpsc::Receiver<Event>,
+    moods: watch::Sender<Mood>,
+    drivers: usize,
+    pool_threads: usize,
+    cut: u64,
+    exit_code: i32,
+    /// When what is left is cut; set by the first signal.
+    deadline: Option<Instant>,
+}
+
+impl Watchman {
+    /// Until all drivers have ended.
+    fn serve(&mut self, shared: &Shared) {
+        let drain = Duration::from_nanos(shared.config.timeouts.drain.0);
+        while self.drivers > 0 {
+            match self.next() {
+                Some(Event::Signal) if self.deadline.is_none() => {
+                    self.deadline = Some(Instant::now() + drain);
+                    self.moods.send_replace(Mood::Draining);
+                }
+                Some(Event::Signal) => self.cut_now(1),
+                Some(Event::DriverEnded(Ok(cut))) => {
+                    self.drivers -= 1;
+                    self.cut += cut;
+                }
+                Some(Event::DriverEnded(Err(error))) => {
+                    self.drivers -= 1;
+                    eprintln!("milepost: a driver failed: {error}");
+                    self.cut_now(70);
+                }
+                Some(Event::PoolThreadEnded) => self.pool_threads -= 1,
+                None if *self.moods.borrow() == Mood::Cutting => return,
+                None => self.cut_now(self.exit_code),
+            }
+        }
+    }
+
+    /// Until all pool threads have ended; those in application code get what is left of the drain time.
+    fn close_pool(&mut self, shared: &Shared) {
+        let Some(pool) = &shared.pool else { return };
+        pool.close();
+        while self.pool_threads > 0 {
+            match self.next() {
+                Some(Event::PoolThreadEnded) => self.pool_threads -= 1,
+                Some(Event::Signal) => self.cut_now(1),
+                Some(Event::DriverEnded(_)) => {}
+                None => return,
+            }
+        }
+    }
+
+    /// The next event; `None` at the deadline.
+    fn next(&self) -> Option<Event> {
+        let Some(deadline) = self.deadline else {
+            return self.inbox.recv().ok();
+        };
+        let left = deadline.saturating_duration_since(Instant::now());
+        match self.inbox.recv_timeout(left) {
+            Ok(event) => Some(event),
+            Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => None,
+        }
+    }
+
+    fn cut_now(&mut self, exit_code: i32) {
+        self.exit_code = exit_code;
+        self.deadline = Some(Instant::now() + LAST_MOMENT);
+        self.moods.send_replace(Mood::Cutting);
+    }
+
+    fn ended(&self, stats: &Stats) -> Ended {
+        Ended {
+            cut: self.cut,
+            exchanges: stats.exchanges(),
+            stuck_threads: self.pool_threads,
+            exit_code: self.exit_code,
+        }
+    }
+}
+
+fn watch_signals(events: mpsc::Sender<Event>) -> io::Result<signal_hook::iterator::Handle> {
+    let mut signals = Signals::new([SIGTERM, SIGINT])?;
+    let handle = signals.handle();
+    let watch = move || {
+        for _ in signals.forever() {
+            if events.send(Event::Signal).is_err() {
+                return;
+            }
+        }
+    };
+    thread::Builder::new()
+        .name("mp-signals".to_owned())
+        .spawn(watch)?;
+    Ok(handle)
+}
+
+fn start_drivers(
+    shared: &Arc<Shared>,
+    mut addresses: Vec<Address>,
+    files: Vec<Files>,
+    mood: &watch::Receiver<Mood>,
+    events: &mpsc::Sender<Event>,
+) -> io::Result<usize> {
+    let drivers = files.len();
+    for (index, files) in files.into_iter().enumerate() {
+        let ears = ears(&mut addresses);
+        let (shared, mood, events) = (Arc::clone(shared), mood.clone(), events.clone());
+        let drive = move || {
+            pin(index, &shared.config);
+            let run = || driver::run(index, &shared, ears, files, mood);
+            let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(run));
+            let ended = ended.unwrap_or_else(|_| Err(io::Error::other("panic")));
+            // The main thread only stops listening at the very end.
+            let _ = events.send(Event::DriverEnded(ended));
+        };
+        thread::Builder::new()
+            .name(format!("mp-driver-{index}"))
+            .spawn(drive)?;
+    }
+    Ok(drivers)
+}
+
+/// One socket of each address.
+fn ears(addresses: &mut [Address]) -> Vec<Ear> {
+    let numbered = addresses.iter_mut().zip(0_u16..);
+    numbered
+        .filter_map(|(address, number)| {
+            let socket = address.sockets.pop()?;
+            Some(Ear {
+                socket,
+                at: address.at.clone(),
+                address: number,
+            })
+        })
+        .collect()
+}
+
+fn pin(index: usize, config: &Config) {
+    let cpus = &config.listen.driver_cpus;
+    let Some(cpu) = cpus.get(index % cpus.len().max(1)) else {
+        return;
+    };
+    let mut set = rustix::thread::CpuSet::new();
+    set.set(*cpu);
+    if let Err(error) = rustix::thread::sched_setaffinity(None, &set) {
+        eprintln!("milepost: cannot pin driver {index} to processor {cpu}: {error}");
+    }
+}
+
+fn unix_paths(addresses: &[Address]) -> Vec<std::path::PathBuf> {
+    let path = |address: &Address| match &address.at {
+        At::Unix(path) => Some(path.clone()),
+        At::Tcp(_) => None,
+    };
+    addresses.iter().filter_map(path).collect()
+}
+
+fn join_within(thread: JoinHandle<()>, time: Duration) {
+    let deadline = Instant::now() + time;
+    while !thread.is_finished() && Instant::now() < deadline {
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn start_fault(what: &str, error: &io::Error) -> StartFault {
+    StartFault {
+        what: what.to_owned(),
+        cause: error.to_string(),
+        hint: None,
+    }
+}

@@ -1,0 +1,42 @@
+//! The house: the one crate with sockets, files and threads.
+//!
+//! Takes a checked configuration and a handler, listens, and serves until it is told to stop. Knows no
+//! Python. In walking order: `listen` gives sockets to `driver`s, which receive exchanges (`exchange`),
+//! `spool` large bodies, `route` them, answer files themselves (`handler::files`) and hand the rest to
+//! the `pool`; replies leave by `delivery`; every exchange ends in the `ledger`, the `stats` and the `log`.
+
+#![deny(unsafe_code)]
+
+pub mod config;
+pub mod exchange;
+pub mod fault;
+pub mod reply;
+
+mod listen;
+
+mod driver;
+
+mod spool;
+
+mod route;
+
+mod handover;
+pub mod pool;
+
+pub mod handler;
+
+pub mod delivery;
+
+mod ledger;
+pub mod log;
+mod stats;
+
+mod house;
+mod unnamed;
+
+mod sync;
+#[allow(unsafe_code)]
+mod sys;
+
+pub use fault::StartFault;
+pub use house::{Ended, House, Listening};

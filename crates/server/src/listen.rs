@@ -1,0 +1,258 @@
+//! Listening sockets: one for each address and driver, on one port by SO_REUSEPORT.
+//!
+//! Takes the configured addresses, gives listening sockets known by (address, driver). Refuses an
+//! address that another program already listens on, because SO_REUSEPORT would silently share it.
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
+
+use socket2::{Domain, Protocol, SockAddr, Socket, Type};
+
+use crate::config::meant::{Bind, Config, Listen};
+use crate::fault::StartFault;
+use crate::sys;
+
+/// One address with a listening socket for each driver.
+pub(crate) struct Address {
+    pub(crate) url: String,
+    pub(crate) at: At,
+    /// By driver.
+    pub(crate) sockets: Vec<OwnedFd>,
+    /// After the kernel's own bound.
+    pub(crate) backlog_effective: u32,
+}
+
+/// What is listened on.
+#[derive(Clone, Debug)]
+pub(crate) enum At {
+    Tcp(SocketAddr),
+    /// The path is removed when the house closes.
+    Unix(PathBuf),
+}
+
+/// Opens every configured address for `listen.drivers` drivers.
+pub(crate) fn open(config: &Config) -> Result<Vec<Address>, StartFault> {
+    let mut opened = Vec::new();
+    for bind in &config.binds {
+        match bind {
+            Bind::Tcp(addresses) => {
+                for address in addresses {
+                    opened.push(
+                        open_tcp(*address, config).map_err(|error| tcp_fault(*address, &error))?,
+                    );
+                }
+            }
+            Bind::Unix(path) => {
+                opened.push(
+                    open_unix(path, &config.listen).map_err(|error| unix_fault(path, &error))?,
+                );
+            }
+        }
+    }
+    Ok(opened)
+}
+
+fn open_tcp(wanted: SocketAddr, config: &Config) -> io::Result<Address> {
+    let listen = &config.listen;
+    if wanted.port() != 0 {
+        // Without SO_REUSEPORT the kernel refuses an address that somebody listens on.
+        tcp_socket(wanted, config)?.bind(&wanted.into())?;
+    }
+    let mut address = wanted;
+    let mut sockets = Vec::new();
+    for _ in 0..listen.drivers {
+        let socket = tcp_socket(wanted, config)?;
+        socket.set_reuse_port(true)?;
+        socket.bind(&address.into())?;
+        if let Some(bound) = socket.local_addr()?.as_socket() {
+            address = bound;
+        }
+        if listen.defer_accept_secs > 0 {
+            sys::set_defer_accept(socket.as_fd(), listen.defer_accept_secs)?;
+        }
+        if listen.nodelay {
+            // Accepted sockets inherit it: one call for all of them.
+            socket.set_tcp_nodelay(true)?;
+        }
+        listen_on(&socket, listen)?;
+        sockets.push(socket.into());
+    }
+    let url = format!("http://{address}");
+    Ok(Address {
+        url,
+        at: At::Tcp(address),
+        sockets,
+        backlog_effective: effective_backlog(listen),
+    })
+}
+
+fn tcp_socket(address: SocketAddr, config: &Config) -> io::Result<Socket> {
+    let kind = Type::STREAM.nonblocking().cloexec();
+    let socket = Socket::new(Domain::for_address(address), kind, Some(Protocol::TCP))?;
+    socket.set_reuse_address(true)?;
+    if address.is_ipv6() && wants_v4_too(address, config) {
+        socket.set_only_v6(true)?;
+    }
+    Ok(socket)
+}
+
+/// Whether the v4 wildcard of the same port is configured as well, which a dual-stack socket would take.
+fn wants_v4_too(address: SocketAddr, config: &Config) -> bool {
+    config.binds.iter().any(|bind| match bind {
+        Bind::Tcp(addresses) => addresses
+            .iter()
+            .any(|other| other.is_ipv4() && other.port() == address.port()),
+        Bind::Unix(_) => false,
+    })
+}
+
+fn open_unix(path: &Path, listen: &Listen) -> io::Result<Address> {
+    remove_stale(path)?;
+    let socket = Socket::new(Domain::UNIX, Type::STREAM.nonblocking().cloexec(), None)?;
+    socket.bind(&SockAddr::unix(path)?)?;
+    listen_on(&socket, listen)?;
+    // A unix address cannot be shared by SO_REUSEPORT: every driver waits on the same queue.
+    let shares = (1..listen.drivers).map(|_| Ok(socket.try_clone()?.into()));
+    let mut sockets = shares.collect::<io::Result<Vec<OwnedFd>>>()?;
+    sockets.push(socket.into());
+    Ok(Address {
+        url: format!("unix:{}", path.display()),
+        at: At::Unix(path.to_owned()),
+        sockets,
+        backlog_effective: effective_backlog(listen),
+    })
+}
+
+/// Removes a socket file that nobody listens on any more; anything else is left alone.
+fn remove_stale(path: &Path) -> io::Result<()> {
+    let Ok(found) = std::fs::symlink_metadata(path) else {
+        return Ok(());
+    };
+    if !found.file_type().is_socket() {
+        return Err(io::Error::new(
+            io::ErrorKind::AlreadyExists,
+            "a file that is not a socket is there",
+        ));
+    }
+    match std::os::unix::net::UnixStream::connect(path) {
+        Ok(_) => Err(io::ErrorKind::AddrInUse.into()),
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+            std::fs::remove_file(path)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+fn listen_on(socket: &Socket, listen: &Listen) -> io::Result<()> {
+    socket.listen(i32::try_from(listen.backlog).unwrap_or(i32::MAX))
+}
+
+/// The kernel cuts a backlog down to its own bound without a word.
+fn effective_backlog(listen: &Listen) -> u32 {
+    let somaxconn = std::fs::read_to_string("/proc/sys/net/core/somaxconn");
+    let bound = somaxconn
+        .ok()
+        .and_then(|text| text.trim().parse().ok())
+        .unwrap_or(u32::MAX);
+    listen.backlog.min(bound)
+}
+
+fn tcp_fault(address: SocketAddr, error: &io::Error) -> StartFault {
+    let hint = match error.kind() {
+        io::ErrorKind::AddrInUse => Some(format!(
+            "another program listens there; choose another port with `--bind`, or see `ss -ltnp 'sport = :{}'`",
+            address.port()
+        )),
+        io::ErrorKind::PermissionDenied => {
+            Some("ports below 1024 need the capability CAP_NET_BIND_SERVICE".to_owned())
+        }
+        io::ErrorKind::AddrNotAvailable => {
+            Some("this machine has no such address; `0.0.0.0` stands for all of them".to_owned())
+        }
+        _ => None,
+    };
+    StartFault {
+        what: format!("cannot listen on `{address}`"),
+        cause: error.to_string(),
+        hint,
+    }
+}
+
+fn unix_fault(path: &Path, error: &io::Error) -> StartFault {
+    let hint = (error.kind() == io::ErrorKind::AddrInUse)
+        .then(|| "another program listens there; choose another path".to_owned());
+    StartFault {
+        what: format!("cannot listen on `unix:{}`", path.display()),
+        cause: error.to_string(),
+        hint,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config(bind: Bind, drivers: usize) -> Config {
+        let listen = Listen {
+            drivers,
+            ..Listen::default()
+        };
+        Config {
+            binds: vec![bind],
+            listen,
+            ..Config::default()
+        }
+    }
+
+    #[test]
+    fn gives_every_driver_a_socket_of_its_own_on_one_port() {
+        let any = Bind::Tcp(vec!["127.0.0.1:0".parse().unwrap()]);
+        let opened = open(&config(any, 3)).unwrap();
+        assert_eq!(opened[0].sockets.len(), 3);
+        let port = |fd: &OwnedFd| {
+            Socket::from(fd.try_clone().unwrap())
+                .local_addr()
+                .unwrap()
+                .as_socket()
+        };
+        assert!(
+            opened[0]
+                .sockets
+                .iter()
+                .all(|socket| port(socket) == port(&opened[0].sockets[0]))
+        );
+    }
+
+    #[test]
+    fn refuses_an_address_that_somebody_listens_on() {
+        let any = Bind::Tcp(vec!["127.0.0.1:0".parse().unwrap()]);
+        let opened = open(&config(any, 1)).unwrap();
+        let At::Tcp(taken) = opened[0].at.clone() else {
+            panic!("tcp was asked for")
+        };
+        let fault = open(&config(Bind::Tcp(vec![taken]), 1)).err().unwrap();
+        assert!(fault.to_string().contains("cannot listen on"), "{fault}");
+        assert!(fault.hint.is_some());
+    }
+
+    #[test]
+    fn takes_over_a_stale_unix_socket_but_no_other_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.sock");
+        let bind = || Bind::Unix(path.clone());
+        drop(open(&config(bind(), 2)).unwrap());
+        let again = open(&config(bind(), 2)).unwrap();
+        assert!(
+            open(&config(bind(), 1)).is_err(),
+            "the second listener is alive"
+        );
+        drop(again);
+        let file = dir.path().join("file");
+        std::fs::write(&file, "x").unwrap();
+        assert!(open(&config(Bind::Unix(file.clone()), 1)).is_err());
+        assert_eq!(std::fs::read_to_string(file).unwrap(), "x");
+    }
+}

@@ -1,0 +1,231 @@
+//! The writer thread: takes pages, formats records, writes in large batches.
+//!
+//! What a target does not take (a full disk, a short write) is kept and tried again; while more than a
+//! bound is kept, pages are left to fill, and what does not fit there is counted by the pens.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use measure::{Form, Record, Stamp, Writer as Lines};
+
+use super::{Bell, Level, Log, lock};
+use crate::config::meant::{AccessLog, LogForm, LogTarget};
+
+/// Formatted bytes that are written in one call.
+const BATCH_BYTES: usize = 256 << 10;
+/// Formatted bytes that are kept while the target takes none.
+const KEPT_BYTES_MAX: usize = 4 << 20;
+/// Pause between tries while the target takes none, and how often it is tried at the very end.
+const RETRY: Duration = Duration::from_millis(200);
+const LAST_TRIES: u32 = 5;
+
+pub(super) struct Writer {
+    log: Arc<Log>,
+    access: Option<Access>,
+    flush: Duration,
+    spare: Vec<u8>,
+    errors: Vec<u8>,
+}
+
+struct Access {
+    target: File,
+    lines: Lines,
+    out: Vec<u8>,
+    failing: bool,
+}
+
+impl Writer {
+    pub(super) fn open(
+        log: Arc<Log>,
+        access: Option<&AccessLog>,
+        route_names: Vec<String>,
+    ) -> io::Result<Writer> {
+        let flush = access.map_or(RETRY, |access| Duration::from_nanos(access.flush.0));
+        let access = access
+            .map(|access| Access::open(access, route_names))
+            .transpose()?;
+        Ok(Writer {
+            log,
+            access,
+            flush,
+            spare: Vec::new(),
+            errors: Vec::new(),
+        })
+    }
+
+    pub(super) fn run(mut self) {
+        loop {
+            let bell = self.wait();
+            self.log.told.store(false, Ordering::Release);
+            self.write_errors();
+            self.write_access();
+            if bell == Bell::Stop {
+                return self.last_words();
+            }
+        }
+    }
+
+    /// Waits for something to write, then for it to be old or plentiful enough.
+    fn wait(&self) -> Bell {
+        let log = &self.log;
+        let kept = self
+            .access
+            .as_ref()
+            .is_some_and(|access| !access.out.is_empty());
+        let mut bell = lock(&log.bell);
+        if kept {
+            // The target did not take everything: try again after a pause.
+            let quiet = |bell: &mut Bell| *bell < Bell::Stop;
+            let waited = log.rung.wait_timeout_while(bell, RETRY, quiet);
+            bell = waited.unwrap_or_else(std::sync::PoisonError::into_inner).0;
+        } else {
+            while *bell == Bell::Quiet {
+                bell = log
+                    .rung
+                    .wait(bell)
+                    .unwrap_or_else(std::sync::PoisonError::into_inner);
+            }
+            let patient = |bell: &mut Bell| *bell < Bell::Urgent;
+            let waited = log.rung.wait_timeout_while(bell, self.flush, patient);
+            bell = waited.unwrap_or_else(std::sync::PoisonError::into_inner).0;
+        }
+        let seen = *bell;
+        if seen != Bell::Stop {
+            *bell = Bell::Quiet;
+        }
+        seen
+    }
+
+    fn write_errors(&mut self) {
+        std::mem::swap(&mut *lock(&self.log.errors), &mut self.errors);
+        let lost = self.log.errors_lost.swap(0, Ordering::Relaxed);
+        if lost > 0 {
+            let text = format!("{lost} error lines were dropped");
+            super::write_error_line(&mut self.errors, Level::Warning, &text);
+        }
+        // Nobody is left to be told when standard error itself fails.
+        let _ = io::stderr().write_all(&self.errors);
+        self.errors.clear();
+    }
+
+    fn write_access(&mut self) {
+        let Some(access) = &mut self.access else {
+            return;
+        };
+        if access.out.len() < KEPT_BYTES_MAX {
+            let pages = lock(&self.log.pages).clone();
+            let offset = wall_offset();
+            for page in pages {
+                std::mem::swap(&mut *lock(&page.records), &mut self.spare);
+                self.log
+                    .bytes_waiting
+                    .fetch_sub(self.spare.len(), Ordering::Relaxed);
+                access.format(&self.spare, offset, &self.log);
+                self.spare.clear();
+            }
+        }
+        access.write_all(&self.log);
+        let lost = self.log.lost.swap(0, Ordering::Relaxed);
+        if lost > 0 {
+            self.log.error(
+                Level::Warning,
+                &format!("access log: {lost} lines were dropped: the log is full"),
+            );
+        }
+    }
+
+    fn last_words(mut self) {
+        for _ in 0..LAST_TRIES {
+            let Some(access) = &self.access else { break };
+            if access.out.is_empty() {
+                break;
+            }
+            std::thread::sleep(RETRY);
+            self.write_access();
+        }
+        if let Some(access) = &self.access
+            && !access.out.is_empty()
+        {
+            let text = format!(
+                "access log: {} bytes could not be written",
+                access.out.len()
+            );
+            self.log.error(Level::Error, &text);
+        }
+        self.write_errors();
+    }
+}
+
+impl Access {
+    fn open(access: &AccessLog, route_names: Vec<String>) -> io::Result<Access> {
+        let target = match &access.target {
+            LogTarget::Stdout => File::from(io::stdout().as_fd().try_clone_to_owned()?),
+            LogTarget::File(path) => OpenOptions::new().append(true).create(true).open(path)?,
+        };
+        let form = match access.form {
+            LogForm::Phases => Form::CombinedPhases,
+            LogForm::Combined => Form::Combined,
+            LogForm::Common => Form::Common,
+            LogForm::Json => Form::Json,
+        };
+        let lines = Lines::new(form, 0, route_names);
+        Ok(Access {
+            target,
+            lines,
+            out: Vec::with_capacity(BATCH_BYTES),
+            failing: false,
+        })
+    }
+
+    fn format(&mut self, mut records: &[u8], offset_ns: u64, log: &Log) {
+        while let Some((mut record, consumed)) = Record::decode(records) {
+            record.wall_arrived_ns = record.phases.arrived.0 + offset_ns;
+            self.lines.write(&record, &mut self.out);
+            records = &records[consumed..];
+            if self.out.len() >= BATCH_BYTES {
+                self.write_all(log);
+            }
+        }
+    }
+
+    /// Writes what is formatted; keeps what the target does not take.
+    fn write_all(&mut self, log: &Log) {
+        let mut written = 0;
+        while written < self.out.len() {
+            match self.target.write(&self.out[written..]) {
+                Ok(0) => break,
+                Ok(n) => {
+                    written += n;
+                    self.failing = false;
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => {
+                    if !self.failing {
+                        self.failing = true;
+                        log.error(
+                            Level::Error,
+                            &format!("access log: {error}; the lines are kept and tried again"),
+                        );
+                    }
+                    break;
+                }
+            }
+        }
+        self.out.drain(..written);
+    }
+}
+
+/// Wall clock minus our monotonic clock, in nanoseconds.
+fn wall_offset() -> u64 {
+    let Stamp(now) = measure::now();
+    let wall = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or(Duration::ZERO);
+    u64::try_from(wall.as_nanos())
+        .unwrap_or(u64::MAX)
+        .saturating_sub(now)
+}

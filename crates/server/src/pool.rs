@@ -1,0 +1,320 @@
+//! The corridor of the pool threads: one bounded queue, threads that take from it, and what happens to
+//! an exchange between its start and its reply.
+//!
+//! Takes exchanges from drivers, gives replies to `delivery` and endings to the ledger. A panic in a
+//! handler costs one exchange. Never waits for a client.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+use measure::{Ending, Nanos, Stamp};
+use stage::{Admission, DrainRate, PoolShape};
+
+use crate::config::meant::Config;
+use crate::delivery::{Asked, Bounds, Close, Declared, Desk, Door, Finished, Outlet};
+use crate::exchange::Exchange;
+use crate::fault::Fault;
+use crate::handler::Handler;
+use crate::handover::{Chair, Queue, Returned};
+use crate::ledger::{Closing, Ledger, Outcome};
+use crate::log::{Level, Log};
+use crate::stats::Stats;
+
+/// An exchange on its way through the pool, with the door it came from.
+pub(crate) struct Job {
+    pub(crate) exchange: Box<Exchange>,
+    pub(crate) door: Arc<Door>,
+    /// The connection may go on afterwards.
+    pub(crate) keep_alive: bool,
+}
+
+/// One pool: a queue and its threads.
+pub(crate) struct Pool {
+    queue: Queue<Job>,
+    shape: PoolShape,
+    /// Exchanges that threads are running.
+    running: AtomicUsize,
+    completed: AtomicU64,
+    refused: AtomicU64,
+    config: Arc<Config>,
+    log: Arc<Log>,
+    stats: Arc<Stats>,
+}
+
+/// A pool thread's place: it gives exchanges to a handler and takes the replies.
+pub struct Seat {
+    pool: Arc<Pool>,
+    chair: Arc<Chair>,
+    desk: Desk,
+    ledger: Ledger,
+    door: Option<(Arc<Door>, bool)>,
+}
+
+impl Pool {
+    pub(crate) fn new(config: &Arc<Config>, log: &Arc<Log>, stats: &Arc<Stats>) -> Arc<Self> {
+        let shape = PoolShape {
+            threads_min: config.pool.threads_min,
+            threads_max: config.pool.threads_max,
+            queue_len_max: config.pool.queue_len_max,
+        };
+        Arc::new(Self {
+            queue: Queue::new(shape.queue_len_max),
+            shape,
+            running: AtomicUsize::new(0),
+            completed: AtomicU64::new(0),
+            refused: AtomicU64::new(0),
+            config: Arc::clone(config),
+            log: Arc::clone(log),
+            stats: Arc::clone(stats),
+        })
+    }
+
+    /// Starts the threads, each with a guest that is dropped when the thread ends; gives their number.
+    /// The pool has its greatest size for now.
+    pub(crate) fn start<G: Send + 'static>(
+        self: &Arc<Self>,
+        handler: &Arc<dyn Handler>,
+        guest: impl Fn() -> G,
+    ) -> std::io::Result<usize> {
+        for index in 0..self.shape.threads_max {
+            let (pool, handler, guest) = (Arc::clone(self), Arc::clone(handler), guest());
+            let work = move || {
+                let _guest = guest;
+                handler.work(&mut Seat::new(pool));
+            };
+            std::thread::Builder::new()
+                .name(format!("mp-pool-{index}"))
+                .spawn(work)?;
+        }
+        Ok(self.shape.threads_max)
+    }
+
+    /// Driver: a place in the queue for one exchange, or the seconds after which to try again.
+    pub(crate) fn admit(&self, drain: &DrainRate) -> Result<(), u32> {
+        if self.queue.admit() {
+            return Ok(());
+        }
+        self.refused.fetch_add(1, Ordering::Relaxed);
+        match stage::admit(self.queue.len(), &self.shape, drain) {
+            Admission::Enqueue => Err(1),
+            Admission::Refuse { retry_after_secs } => Err(retry_after_secs),
+        }
+    }
+
+    /// Driver: hands over admitted exchanges.
+    pub(crate) fn push(&self, jobs: &mut Vec<Job>) {
+        self.queue.push(jobs);
+    }
+
+    /// Exchanges that threads have finished.
+    pub(crate) fn completed(&self) -> u64 {
+        self.completed.load(Ordering::Relaxed)
+    }
+
+    /// Lets the threads end once the queue is empty.
+    pub(crate) fn close(&self) {
+        self.queue.close();
+    }
+
+    pub(crate) fn json(&self) -> String {
+        format!(
+            "{{\"threads\":{},\"idle\":{},\"running\":{},\"waiting\":{},\"waiting_max\":{},\"completed\":{},\"refused\":{}}}",
+            self.shape.threads_max,
+            self.queue.idle_len(),
+            self.running.load(Ordering::Relaxed),
+            self.queue.len(),
+            self.shape.queue_len_max,
+            self.completed(),
+            self.refused.load(Ordering::Relaxed)
+        )
+    }
+}
+
+impl Seat {
+    fn new(pool: Arc<Pool>) -> Self {
+        let desk = Desk::new(&pool.config.headers);
+        let ledger = Ledger::new(&pool.log, Arc::clone(&pool.stats));
+        Self {
+            pool,
+            chair: Arc::default(),
+            desk,
+            ledger,
+            door: None,
+        }
+    }
+
+    /// Threads that this pool may have at once.
+    pub fn threads_max(&self) -> usize {
+        self.pool.shape.threads_max
+    }
+
+    /// The oldest waiting exchange, if there is one. Never waits. Attend to it before taking another.
+    pub fn next_now(&mut self) -> Option<Box<Exchange>> {
+        let job = self.pool.queue.take_now()?;
+        Some(self.begin(job))
+    }
+
+    /// The oldest waiting exchange; waits for one. `None`: this thread is to end.
+    pub fn next(&mut self) -> Option<Box<Exchange>> {
+        let job = self.pool.queue.take(&self.chair)?;
+        Some(self.begin(job))
+    }
+
+    fn begin(&mut self, job: Job) -> Box<Exchange> {
+        let Job {
+            mut exchange,
+            door,
+            keep_alive,
+        } = job;
+        exchange.phases.started = measure::now();
+        self.pool.running.fetch_add(1, Ordering::Relaxed);
+        self.door = Some((door, keep_alive));
+        exchange
+    }
+
+    /// Runs one exchange: `answer` writes its reply into the outlet. Its fault, or its panic, becomes a 500
+    /// when nothing has been sent yet and a cut connection otherwise.
+    ///
+    /// # Panics
+    /// When `exchange` is not the one that this seat gave last.
+    pub fn attend<F>(&mut self, mut exchange: Box<Exchange>, answer: F)
+    where
+        F: FnOnce(&mut Exchange, &mut Outlet<'_>) -> Result<(), Fault>,
+    {
+        let (door, keep_alive) = self.door.take().expect("the exchange came from this seat");
+        let view = exchange.head();
+        let asked = Asked {
+            version: view.index.version,
+            is_head: view.is_head(),
+            keep_alive,
+            phases: exchange.phases,
+        };
+        let config = Arc::clone(&self.pool.config);
+        let bounds = Bounds {
+            delivery: &config.delivery,
+            spool: &config.spool,
+        };
+        let mut outlet = Outlet::new(&door, &mut self.desk, asked, bounds);
+        let answered = catch_unwind(AssertUnwindSafe(|| answer(&mut exchange, &mut outlet)));
+        let fault = match answered {
+            Ok(Ok(())) if outlet.is_silent() => {
+                Some(Fault::Bug("the handler gave no reply".to_owned()))
+            }
+            Ok(Ok(())) => None,
+            Ok(Err(fault)) => Some(fault),
+            Err(panic) => Some(Fault::Bug(panic_text(panic.as_ref()))),
+        };
+        let close = match &fault {
+            None => outlet.close(),
+            Some(fault) => give_up(outlet, fault),
+        };
+        self.report(&exchange, fault.as_ref(), &close);
+        self.end(exchange, &door, &close);
+    }
+
+    fn report(&self, exchange: &Exchange, fault: Option<&Fault>, close: &Close) {
+        let text = match fault {
+            Some(Fault::Peer(_)) => return,
+            Some(fault) => fault.to_string(),
+            None if close.ending == Ending::Cut => close.cause.to_owned(),
+            None => return,
+        };
+        let head = exchange.head();
+        let method = String::from_utf8_lossy(head.method());
+        let target = String::from_utf8_lossy(head.target());
+        self.pool
+            .log
+            .error(Level::Error, &format!("{method} {target}: {text}"));
+    }
+
+    /// Gives the connection back to its driver, or the rest of the reply with it, and ends the exchange.
+    fn end(&mut self, mut exchange: Box<Exchange>, door: &Arc<Door>, close: &Close) {
+        exchange.phases.replied = close.replied;
+        self.pool.running.fetch_sub(1, Ordering::Relaxed);
+        self.pool.completed.fetch_add(1, Ordering::Relaxed);
+        if close.flowing {
+            let mut flow = door.flow();
+            if flow.seized {
+                return;
+            }
+            flow.finished = Some(Finished {
+                exchange,
+                status: close.status,
+                head_bytes: close.head_bytes,
+                keep_alive: close.keep_alive,
+                ending: close.ending,
+                cause: close.cause,
+            });
+            drop(flow);
+            door.turnstile.wake();
+            return;
+        }
+        exchange.phases.delivered = close.delivered;
+        door.set_delivered(close.delivered);
+        let returned = if close.keep_alive {
+            Returned::Keep
+        } else {
+            Returned::Close
+        };
+        if door.turnstile.give_back(returned).is_ok() {
+            self.log(&exchange, close);
+        }
+    }
+
+    fn log(&self, exchange: &Exchange, close: &Close) {
+        self.ledger.close(&Closing {
+            head: Some(exchange.head()),
+            request_line: b"",
+            ends: &exchange.ends,
+            phases: &exchange.phases,
+            route: exchange.route,
+            driver: exchange.driver,
+            request_bytes: exchange.request_bytes,
+            outcome: Outcome {
+                status: close.status,
+                sent_bytes: close.sent_bytes,
+                head_bytes: close.head_bytes,
+                ending: close.ending,
+                cause: close.cause,
+            },
+        });
+    }
+}
+
+/// Ends the reply of an exchange that failed: a plain page when nothing has been sent, else a cut.
+fn give_up(mut outlet: Outlet<'_>, fault: &Fault) -> Close {
+    if outlet.head_is_sent() {
+        return outlet.broken("the application failed while its reply was being sent");
+    }
+    let status = fault.status();
+    let body = format!("{status} {}\n", wire::reason(status));
+    let lines = outlet.begin(status, wire::reason(status).as_bytes());
+    lines.extend_from_slice(b"Content-Type: text/plain; charset=utf-8\r\n");
+    outlet.declare(Declared::default());
+    outlet.whole(body.as_bytes());
+    outlet.close()
+}
+
+fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
+    format!("panic: {}", text.unwrap_or("without a text"))
+}
+
+/// The drain rate as a driver sees it, looked at no more than ten times a second.
+#[derive(Default)]
+pub(crate) struct DrainWatch {
+    rate: DrainRate,
+    looked: Stamp,
+}
+
+impl DrainWatch {
+    pub(crate) fn look(&mut self, pool: &Pool, now: Stamp) -> &DrainRate {
+        if now.since(self.looked) >= Nanos::from_ms(100) {
+            self.looked = now;
+            self.rate.observe(now, pool.completed());
+        }
+        &self.rate
+    }
+}
