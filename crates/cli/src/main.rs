@@ -1,5 +1,7 @@
 //! The plain binary: everything but Python.
 
+#![forbid(unsafe_code)]
+
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
