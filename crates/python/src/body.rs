@@ -148,7 +148,7 @@ impl Input {
         let mut line = Vec::new();
         match &self.reader.body {
             Body::File { .. } => {
-                raw::detached(py, || self.reader.line(bytes_max as u64, &mut line))?
+                raw::detached(py, || self.reader.line(bytes_max as u64, &mut line))?;
             }
             _ => self.reader.line(bytes_max as u64, &mut line)?,
         }
@@ -171,6 +171,7 @@ impl Input {
     }
 
     /// Fills a writable buffer as far as there are bytes, and returns their number.
+    #[expect(clippy::needless_pass_by_value, reason = "arguments come by value")]
     fn readinto(&mut self, py: Python<'_>, buffer: PyBuffer<u8>) -> PyResult<usize> {
         let bytes = self.wanted(i64::try_from(buffer.len_bytes()).ok());
         let mut data = vec![0; bytes.min(WINDOW_BYTES)];

@@ -4,7 +4,7 @@
 //! Takes names from the configuration; runs the application's module. A traceback is given only when that
 //! module raised.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use pyo3::exceptions::{PyModuleNotFoundError, PySystemExit, PyValueError};
 use pyo3::prelude::*;
@@ -185,7 +185,7 @@ fn modules_in(folder: &Path) -> Vec<String> {
     names
 }
 
-fn module_name(path: &PathBuf) -> Option<String> {
+fn module_name(path: &Path) -> Option<String> {
     let is_package = path.join("__init__.py").is_file();
     let is_module = path.extension().is_some_and(|ending| ending == "py");
     let name = path.file_stem()?.to_str()?.to_owned();

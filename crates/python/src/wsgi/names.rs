@@ -32,8 +32,10 @@ pub(crate) enum Use {
 
 /// A header name that is known.
 pub(crate) struct Name<'py> {
-    /// As clients send it, in lower case.
+    /// In lower case.
     text: Box<[u8]>,
+    /// As a client wrote it last: most write it as the one before did, and comparing is then one step.
+    spelling: Box<[u8]>,
     /// Key in environ, interned.
     pub(crate) key: Bound<'py, PyString>,
     /// How it is shown.
@@ -86,7 +88,13 @@ impl<'py> Names<'py> {
     /// The name, learned when there is room; `None` when it has to be made by [`key`] each time.
     pub(crate) fn find(&mut self, text: &[u8]) -> Option<&mut Name<'py>> {
         let index = match self.index(text) {
-            Some(index) => index,
+            Some(index) => {
+                let name = &mut self.names[index];
+                if *name.spelling != *text {
+                    name.spelling.copy_from_slice(text);
+                }
+                return Some(name);
+            }
             None if self.names.len() < COMMON.len() + LEARNED_LEN_MAX
                 && text.len() <= LEARNED_BYTES_MAX =>
             {
@@ -101,7 +109,7 @@ impl<'py> Names<'py> {
         for place in probes(text) {
             let index = usize::from(self.places[place]);
             let known = self.names.get(index)?;
-            if known.text.len() == text.len() && known.text.eq_ignore_ascii_case(text) {
+            if *known.spelling == *text || known.text.eq_ignore_ascii_case(text) {
                 return Some(index);
             }
         }
@@ -115,9 +123,11 @@ impl<'py> Names<'py> {
         self.places[place] = index as u16;
         let text: Box<[u8]> = text.to_ascii_lowercase().into();
         let usage = usage(&text);
+        let (key, spelling) = (key(self.py, &text), text.clone());
         self.names.push(Name {
-            key: key(self.py, &text),
             text,
+            spelling,
+            key,
             usage,
             seen: 0,
             last: None,
