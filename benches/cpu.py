@@ -21,11 +21,13 @@ FOREIGN_SHARE_MAX = 0.08
 
 @dataclass(frozen=True)
 class Spent:
-    """Processor time of a process tree so far; user and system are tick-sampled by the kernel."""
+    """What a process tree has used so far. User and system time are tick-sampled by the kernel;
+    `sleeps` are the voluntary context switches of its living threads."""
 
     total_s: float
     user_s: float
     system_s: float
+    sleeps: int
 
 
 @dataclass(frozen=True)
@@ -36,6 +38,7 @@ class Usage:
     server_s: float
     user_share: float
     foreign_share: float
+    sleeps: int
 
 
 class Window:
@@ -62,6 +65,7 @@ class Window:
             server_s=server_s,
             user_share=user_s / max(1e-9, user_s + system_s),
             foreign_share=foreign_s / elapsed_s,
+            sleeps=max(0, after.sleeps - self._spent.sleeps),
         )
 
 
@@ -82,6 +86,7 @@ def tree(root_pid: int) -> list[int]:
 def spent(root_pid: int) -> Spent:
     """The tree's processor time, its ended and reaped members included."""
     total_s = user_s = system_s = 0.0
+    sleeps = 0
     for pid in tree(root_pid):
         fields = _stat(pid)
         if fields is None:
@@ -89,24 +94,19 @@ def spent(root_pid: int) -> Spent:
         reaped_s = (int(fields[13]) + int(fields[14])) / TICKS_PER_S
         user_s += (int(fields[11]) + int(fields[13])) / TICKS_PER_S
         system_s += (int(fields[12]) + int(fields[14])) / TICKS_PER_S
+        sleeps += _sleeps(pid)
         try:
             total_s += time.clock_gettime(_clock_of(pid)) + reaped_s
         except OSError:
             continue  # ended since: its time is in its parent's fields at the next reading
-    return Spent(total_s, user_s, system_s)
+    return Spent(total_s, user_s, system_s, sleeps)
 
 
 def anonymous_bytes(root_pid: int) -> int:
     """RssAnon of the tree: user-space memory that is really there, without files and sockets."""
     total = 0
     for pid in tree(root_pid):
-        try:
-            status = (PROC / str(pid) / "status").read_text()
-        except OSError:
-            continue
-        for line in status.splitlines():
-            if line.startswith("RssAnon:"):
-                total += int(line.split()[1]) * 1024
+        total += _status_field(PROC / str(pid), "RssAnon") * 1024
     return total
 
 
@@ -120,6 +120,26 @@ def wait_quiet(patience_s: float) -> bool:
             return True
         if time.monotonic() > deadline_s:
             return False
+
+
+def _sleeps(pid: int) -> int:
+    try:
+        tasks = list((PROC / str(pid) / "task").iterdir())
+    except OSError:
+        return 0
+    return sum(_status_field(task, "voluntary_ctxt_switches") for task in tasks)
+
+
+def _status_field(process: Path, name: str) -> int:
+    """A number of a `status` file; 0 when the process has ended."""
+    try:
+        status = (process / "status").read_text()
+    except OSError:
+        return 0
+    for line in status.splitlines():
+        if line.startswith(name + ":"):
+            return int(line.split()[1])
+    return 0
 
 
 def _clock_of(pid: int) -> int:

@@ -38,6 +38,7 @@ class Crowd:
         return int(self.next_line(ANSWER_TIMEOUT_S).split()[1])
 
     def next_line(self, timeout_s: float) -> str:
+        """The next whole line that the client printed. Raises CrowdFailed."""
         deadline_s = time.monotonic() + timeout_s
         while time.monotonic() < deadline_s:
             lines = self.output.read_text().split("\n")
@@ -51,7 +52,9 @@ class Crowd:
 
 
 @contextlib.contextmanager
-def held(mode: str, port: int, path: str, count: int, output: Path, core: int, segment_bytes: int = 0) -> Iterator[Crowd]:
+def held(
+    mode: str, port: int, path: str, count: int, output: Path, core: int, segment_bytes: int = 0
+) -> Iterator[Crowd]:
     """`count` connections of the given mode (see client.py), closed when the block ends."""
     output.write_bytes(b"")
     argv = [sys.executable, str(PROGRAM), mode, str(port), path, str(count), str(segment_bytes)]

@@ -24,8 +24,10 @@ ATTEMPTS_MAX = 3
 # Slow readers are served, and memory settles, before anything is counted.
 SETTLE_S = 1.5
 # As on Ethernet: with loopback's 64 KB segments the kernel would buffer megabytes for each
-# connection, and no server would ever see a slow reader.
-SLOW_SEGMENT_BYTES = 536
+# connection, take the whole reply at once, and no server would ever see a slow reader.
+SLOW_SEGMENT_BYTES = 1460
+# A whole 64 KB reply in the kernel, less what a client's least window took of it.
+HANDED_OVER_BYTES = 60 * 1024
 FAULTS = (process.NotReady, crowd.CrowdFailed, wrk.WrkFailed)
 
 
@@ -42,6 +44,7 @@ class Ground:
 
     @property
     def www(self) -> Path:
+        """The folder of files that the servers serve."""
         return self.directory / "www"
 
 
@@ -54,6 +57,7 @@ class Sample:
 
     @property
     def disturbed(self) -> bool:
+        """Whether others computed beside it, so that it says little."""
         return self.foreign_share > cpu.FOREIGN_SHARE_MAX
 
 
@@ -95,6 +99,7 @@ class Running:
 
 @contextlib.contextmanager
 def running(row: Row, box: Toolbox, ground: Ground) -> Iterator[Running]:
+    """Starts `row` in a fresh directory and waits until it answers. Raises NotReady."""
     directory = Path(tempfile.mkdtemp(prefix="server-", dir=ground.directory))
     place = Place(process.free_port(), directory, ground.www)
     command = row.start(box, place)
@@ -107,6 +112,7 @@ def running(row: Row, box: Toolbox, ground: Ground) -> Iterator[Running]:
 
 
 def load(row: Row, box: Toolbox, ground: Ground) -> Sample:
+    """Warm-up, then one window under wrk, beside the slow readers of `row` if it has any."""
     with running(row, box, ground) as server, contextlib.ExitStack() as stack:
         readers = stack.enter_context(_slow_readers(row, server, ground)) if row.slow_readers else None
         unsent = crowd.unsent_bytes(server.place.port)
@@ -118,19 +124,20 @@ def load(row: Row, box: Toolbox, ground: Ground) -> Sample:
         if readers:
             values["slow_open"] = float(readers.open_count())
             # Those whose reply the server could not yet hand to the kernel as a whole.
-            values["slow_held"] = float(sum(held < LARGE_BYTES for held in unsent))
+            values["slow_held"] = float(sum(held < HANDED_OVER_BYTES for held in unsent))
         return Sample(values, usage.foreign_share)
 
 
-LARGE_BYTES = 64 * 1024
-
-
 def idle(row: Row, box: Toolbox, ground: Ground) -> Sample:
+    """Memory before, with, and after the connections of `row`. The server is fresh, so that
+    nothing freed earlier can serve them: the figure is an upper bound."""
     with running(row, box, ground) as server:
         time.sleep(SETTLE_S)
         before_bytes = cpu.anonymous_bytes(server.pid)
         output = server.place.directory / "clients"
-        with crowd.held("idle", server.place.port, SMALL, row.connections, output, ground.client_core) as clients:
+        with crowd.held(
+            "idle", server.place.port, SMALL, row.connections, output, ground.client_core
+        ) as clients:
             time.sleep(SETTLE_S)
             held_bytes = cpu.anonymous_bytes(server.pid) - before_bytes
             open_count = clients.open_count()
@@ -168,6 +175,7 @@ def _values(counted: wrk.Counted, usage: cpu.Usage) -> dict[str, float]:
         "user_share": usage.user_share,
         "server_cpu": usage.server_s / usage.elapsed_s,
         "wrk_cpu": counted.cpu_s / usage.elapsed_s,
+        "sleeps": math.nan if none else usage.sleeps / counted.responses,
         "wrk_cpu_us": math.nan if none else counted.cpu_s * 1e6 / counted.responses,
         "p50_us": math.inf if none else counted.p50_us,
         "p99_us": math.inf if none else p99_us,

@@ -28,18 +28,22 @@ class Place:
 
     @property
     def output(self) -> Path:
+        """What the server prints."""
         return self.directory / "output"
 
     @property
     def access_log(self) -> Path:
+        """Where its access log goes."""
         return self.directory / "access.log"
 
 
 def milepost_static(box: Toolbox, place: Place, *options: str) -> Command:
+    """Files alone, on one driver."""
     return _milepost(box, place, "--static", f"/={place.www}", *options)
 
 
 def milepost_wsgi(box: Toolbox, place: Place, app: str, threads: int, *options: str) -> Command:
+    """`app` of bench_app on one driver and `threads` pool threads."""
     # `1:1` rather than the default range: a pool of a fixed size, as the peers have.
     pool = ["--threads", f"{threads}:{threads}"]
     return _milepost(box, place, f"bench_app:{app}", *pool, *options)
@@ -51,12 +55,14 @@ def _milepost(box: Toolbox, place: Place, *options: str) -> Command:
 
 
 def floor(box: Toolbox, place: Place, reply: bytes) -> Command:
+    """`reply` as the canned reply."""
     canned = place.directory / "reply"
     canned.write_bytes(reply)
     return Command([str(box.floor), str(place.port), str(canned)], place.output, place.directory)
 
 
 def nginx(box: Toolbox, place: Place, sendfile: str, access_log: str = "off") -> Command:
+    """One worker with its file cache on; `sendfile` is on or off, `access_log` as in its manual."""
     config = place.directory / "nginx.conf"
     # The worker must read a private directory of ours when it is started by root.
     user = "user root;" if os.geteuid() == 0 else ""
@@ -89,6 +95,7 @@ http {{
 
 
 def granian(box: Toolbox, place: Place, app: str, threads: int, *options: str) -> Command:
+    """WSGI on one runtime thread and `threads` blocking threads."""
     argv = [box.command("granian"), "--interface", "wsgi", "--http", "1", "--no-ws", "--workers", "1"]
     argv += ["--blocking-threads", str(threads), "--runtime-threads", "1", "--log-level", "warning"]
     # Its bound on concurrent requests counts idle connections too and follows the backlog.
@@ -98,11 +105,13 @@ def granian(box: Toolbox, place: Place, app: str, threads: int, *options: str) -
 
 
 def granian_logging(box: Toolbox, place: Place, app: str, threads: int) -> Command:
+    """The same with its access log on."""
     # Its access log goes to stdout, which is a file here; `info` is the level of its lines.
     return granian(box, place, app, threads, "--access-log", "--log-level", "info")
 
 
 def gunicorn(box: Toolbox, place: Place, app: str, threads: int, *options: str) -> Command:
+    """One gthread worker with `threads` threads."""
     argv = [box.command("gunicorn"), "-k", "gthread", "-w", "1", "--threads", str(threads)]
     # The default of 2 s would close connections of the warm-up and of slow readers.
     argv += ["--keep-alive", "75", "--worker-connections", str(CONNECTIONS_MAX), "--no-control-socket"]
@@ -111,5 +120,6 @@ def gunicorn(box: Toolbox, place: Place, app: str, threads: int, *options: str) 
 
 
 def bjoern(box: Toolbox, place: Place) -> Command:
+    """One thread that does everything."""
     argv = [box.command("python"), str(APPS / "serve_bjoern.py"), str(place.port)]
     return Command(argv, place.output, APPS)

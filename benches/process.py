@@ -120,7 +120,9 @@ def read_reply(client: socket.socket) -> bytes:
     while b"\r\n\r\n" not in reply:
         reply += _some(client)
     head = reply.split(b"\r\n\r\n", 1)[0]
-    lengths = [line.split(b":")[1] for line in head.split(b"\r\n") if line.lower().startswith(b"content-length:")]
+    lengths = [
+        line.split(b":")[1] for line in head.split(b"\r\n") if line.lower().startswith(b"content-length:")
+    ]
     if not lengths:
         raise OSError("reply without Content-Length")
     while len(reply) < len(head) + 4 + int(lengths[0]):

@@ -1,7 +1,7 @@
 """The report: plain tables of medians with their range, ratios, bars, and the same as JSON.
 
 A ratio is taken within each repetition, and the median of those ratios is shown: a machine
-that slows down slows both sides of a repetition.
+that slows down slows both sides of a repetition. Disturbed repetitions are left out.
 """
 
 from __future__ import annotations
@@ -28,13 +28,21 @@ class Results:
     failures: dict[str, str] = field(default_factory=dict)
 
     def values(self, row: str, metric: str) -> list[float]:
-        """`metric` of each repetition; NaN where there is none."""
-        return [taken.values.get(metric, math.nan) if taken else math.nan for taken in self.samples.get(row, [])]
+        """`metric` of the repetitions that count: the undisturbed ones, or all when none is."""
+        samples = [taken for taken in self.samples.get(row, []) if taken]
+        counting = [taken for taken in samples if not taken.disturbed] or samples
+        return [value for taken in counting if not math.isnan(value := taken.values.get(metric, math.nan))]
 
     def ratios(self, metric: str, row: str, base: str) -> list[float]:
-        """Within each repetition, where both are numbers."""
-        pairs = zip(self.values(row, metric), self.values(base, metric), strict=False)
-        return [over / under for over, under in pairs if _is_number(over) and _is_number(under) and under > 0]
+        """Within each repetition, where both are numbers; the undisturbed ones, or all."""
+        pairs = [pair for pair in zip(self.samples.get(row, []), self.samples.get(base, [])) if all(pair)]
+        calm = [pair for pair in pairs if not any(taken and taken.disturbed for taken in pair)]
+        found = []
+        for pair in calm or pairs:
+            over, under = (taken.values.get(metric, math.nan) if taken else math.nan for taken in pair)
+            if _is_number(over) and _is_number(under) and under > 0:
+                found.append(over / under)
+        return found
 
 
 @dataclass(frozen=True)
@@ -55,7 +63,7 @@ def table(results: Results) -> str:
     columns = IDLE_COLUMNS if results.scenario.kind is Kind.IDLE else LOAD_COLUMNS
     if any(row.slow_readers for row in results.scenario.rows):
         columns = columns + SLOW_COLUMNS
-    lines = [["server", *(title for title, _ in columns)]]
+    lines: list[list[str]] = [["server", *(title for title, _ in columns)]]
     for row in results.samples:
         if row not in results.failures:
             lines.append([row, *(cell(results, row) for _, cell in columns)])
@@ -70,6 +78,7 @@ def verdicts(results: Results) -> list[Verdict]:
 
 
 def verdict_table(found: Sequence[Verdict]) -> str:
+    """All bars, one a line."""
     marks = {True: "PASS", False: "MISS", None: "not measured"}
     lines = [["scenario", "bar", "measured", ""]]
     for verdict in found:
@@ -78,7 +87,9 @@ def verdict_table(found: Sequence[Verdict]) -> str:
     return "bars\n" + _aligned(lines, left=2)
 
 
-def write_json(path: Path, head: dict[str, object], all_results: Sequence[Results], found: Sequence[Verdict]) -> None:
+def write_json(
+    path: Path, head: dict[str, object], all_results: Sequence[Results], found: Sequence[Verdict]
+) -> None:
     """Everything, each repetition included; what is no number becomes null."""
     scenarios = {
         results.scenario.name: {
@@ -99,12 +110,16 @@ def _judge(results: Results, bar: Bar) -> Verdict:
     assert limit is not None, "a bar has one of the two limits"
     subject = f"{RATIOS[bar.metric]} of {bar.row}" + (f" / {bar.base}" if bar.base else "")
     text = f"{subject}: {word} {limit:g}"
-    values = results.ratios(bar.metric, bar.row, bar.base) if bar.base else results.values(bar.row, bar.metric)
+    values = (
+        results.ratios(bar.metric, bar.row, bar.base) if bar.base else results.values(bar.row, bar.metric)
+    )
     values = [value for value in values if _is_number(value)]
     if not values:
         return Verdict(results.scenario.name, text, None, None)
     middle = statistics.median(values)
-    return Verdict(results.scenario.name, text, middle, middle <= limit if bar.at_most is not None else middle >= limit)
+    return Verdict(
+        results.scenario.name, text, middle, middle <= limit if bar.at_most is not None else middle >= limit
+    )
 
 
 def _ratio_lines(results: Results) -> str:
@@ -130,7 +145,7 @@ def _ratio_lines(results: Results) -> str:
 
 def _spread(values: Sequence[float], form: str, scale: float = 1.0) -> str:
     """Median and range, as `12.3 (11.9-12.8)`."""
-    numbers = sorted(value * scale for value in values if not math.isnan(value))
+    numbers = sorted(value * scale for value in values)
     if not numbers:
         return "-"
     middle = statistics.median(numbers)
@@ -145,7 +160,7 @@ def _spread_of(metric: str, form: str, scale: float = 1.0) -> Callable[[Results,
 
 def _middle_of(metric: str, form: str, scale: float = 1.0) -> Callable[[Results, str], str]:
     def cell(results: Results, row: str) -> str:
-        numbers = [value * scale for value in results.values(row, metric) if not math.isnan(value)]
+        numbers = [value * scale for value in results.values(row, metric)]
         if not numbers:
             return "-"
         middle = statistics.median(numbers)
@@ -159,12 +174,13 @@ def _note(results: Results, row: str) -> str:
     notes = []
     disturbed = sum(1 for taken in results.samples[row] if taken and taken.disturbed)
     if disturbed:
-        notes.append(f"{disturbed} disturbed")
+        kept = "all" if disturbed == len(results.samples[row]) else str(disturbed)
+        notes.append(f"{kept} disturbed")
     for metric, word in (("errors", "errors"), ("timeouts", "timeouts")):
-        count = sum(value for value in results.values(row, metric) if not math.isnan(value))
+        count = sum(results.values(row, metric))
         if count:
             notes.append(f"{count:.0f} {word}")
-    busy = [value for value in results.values(row, "server_cpu") if not math.isnan(value)]
+    busy = results.values(row, "server_cpu")
     if busy and statistics.median(busy) < SATURATED_SHARE:
         notes.append("server not saturated")
     return ", ".join(notes)
@@ -181,6 +197,7 @@ LOAD_COLUMNS: tuple[Column, ...] = (
     ("user %", _middle_of("user_share", ".0f", 100)),
     ("system %", lambda results, row: _complement(results, row)),
     ("core %", _middle_of("server_cpu", ".0f", 100)),
+    ("sleeps/req", _middle_of("sleeps", ".3f")),
     ("wrk %", _middle_of("wrk_cpu", ".0f", 100)),
     ("p50 ms", _middle_of("p50_us", ".2f", 1e-3)),
     ("p99 ms", _spread_of("p99_us", ".2f", 1e-3)),
@@ -199,7 +216,7 @@ IDLE_COLUMNS: tuple[Column, ...] = (
 
 
 def _complement(results: Results, row: str) -> str:
-    shares = [1 - value for value in results.values(row, "user_share") if not math.isnan(value)]
+    shares = [1 - value for value in results.values(row, "user_share")]
     return f"{100 * statistics.median(shares):.0f}" if shares else "-"
 
 
@@ -209,8 +226,9 @@ def _aligned(lines: list[list[str]], left: int = 1) -> str:
     widths = [max(len(line[i]) for line in lines if i < len(line)) for i in range(count)]
     text = ""
     for line in lines:
-        cells = [cell.ljust(width) if i < left else cell.rjust(width) for i, (cell, width) in enumerate(zip(line, widths, strict=False))]
-        text += "  " + "  ".join(cells).rstrip() + "\n"
+        named = [cell.ljust(width) for cell, width in zip(line[:left], widths)]
+        others = [cell.rjust(width) for cell, width in zip(line[left:], widths[left:])]
+        text += "  " + "  ".join(named + others).rstrip() + "\n"
     return text
 
 

@@ -14,6 +14,7 @@ import os
 import signal
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 
@@ -29,6 +30,7 @@ NAMES = ("static", "static-log", "wsgi", "wsgi-log", "idle", "slow-readers")
 
 
 def main() -> int:
+    """Prepares, measures, and answers with the exit status."""
     options = read_arguments()
     signal.signal(signal.SIGTERM, _interrupt)
     try:
@@ -46,16 +48,26 @@ def main() -> int:
 
 
 def read_arguments() -> argparse.Namespace:
+    """The command line; `--help` is its reference."""
     parser = argparse.ArgumentParser(description="Measure Milepost against its peers.")
     parser.add_argument("--only", type=_names(NAMES), default=list(NAMES), help="scenarios, by comma")
-    parser.add_argument("--peers", type=_names(("none", *toolbox.PEERS)), default=list(toolbox.PEERS), help="peers, by comma; the default is all")
+    parser.add_argument(
+        "--peers",
+        type=_names(("none", *toolbox.PEERS)),
+        default=list(toolbox.PEERS),
+        help="peers, by comma; the default is all",
+    )
     parser.add_argument("--repeat", type=int, default=5, help="interleaved repetitions (5)")
     parser.add_argument("--seconds", type=int, default=5, help="of each measurement (5)")
     parser.add_argument("--warm-up", type=int, default=1, help="seconds of load before it (1)")
     parser.add_argument("--patience", type=float, default=20, help="seconds to wait for a quiet machine (20)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every sample there")
-    parser.add_argument("--milepost", type=Path, metavar="FILE", help="measure this command; nothing is built")
-    parser.add_argument("--build", choices=("wheel", "none"), default="wheel", help="install the checkout first (wheel)")
+    parser.add_argument(
+        "--milepost", type=Path, metavar="FILE", help="measure this command; nothing is built"
+    )
+    parser.add_argument(
+        "--build", choices=("wheel", "none"), default="wheel", help="install the checkout first (wheel)"
+    )
     parser.add_argument("--strict", action="store_true", help="exit 1 when a bar is missed")
     return parser.parse_args()
 
@@ -78,7 +90,10 @@ def compare(options: argparse.Namespace, box: Toolbox, ground: Ground) -> int:
     return 1 if options.strict and any(verdict.passed is False for verdict in found) else 0
 
 
-def run_scenario(scenario: Scenario, options: argparse.Namespace, box: Toolbox, ground: Ground) -> report.Results:
+def run_scenario(
+    scenario: Scenario, options: argparse.Namespace, box: Toolbox, ground: Ground
+) -> report.Results:
+    """All repetitions of one scenario; a row that fails is left out of the rest."""
     results = report.Results(scenario)
     rows = [row for row in scenario.rows if row.tool == scenarios.MILEPOST or row.tool in options.peers]
     for row in rows:
@@ -126,11 +141,13 @@ def two_cores() -> tuple[int, int]:
     """One core for the server and one for the load; this program joins the load's."""
     cores = sorted(os.sched_getaffinity(0))
     if len(cores) < 2:
-        raise toolbox.Unusable("one core only: server and generator would measure each other\nhint: use two cores")
+        raise toolbox.Unusable(
+            "one core only: server and generator would measure each other\nhint: use two cores"
+        )
     return cores[0], cores[1]
 
 
-def _names(known: tuple[str, ...]) -> "type[list[str]]":
+def _names(known: tuple[str, ...]) -> Callable[[str], list[str]]:
     def split(text: str) -> list[str]:
         names = [name for name in text.split(",") if name]
         for name in names:
@@ -138,7 +155,7 @@ def _names(known: tuple[str, ...]) -> "type[list[str]]":
                 raise argparse.ArgumentTypeError(f"`{name}` is none of {', '.join(known)}")
         return names
 
-    return split  # type: ignore[return-value]
+    return split
 
 
 def _interrupt(_signal: int, _frame: FrameType | None) -> None:

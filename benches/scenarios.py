@@ -5,7 +5,7 @@ bars that Milepost is held to. Nothing here measures or prints.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 import peers
@@ -67,6 +67,7 @@ def every(box: Toolbox, reply: bytes) -> list[Scenario]:
 
 
 def static(reply: bytes) -> Scenario:
+    """Against nginx with and without sendfile, and against the floor."""
     rows = (
         Row(MILEPOST, MILEPOST, peers.milepost_static),
         Row("nginx", "nginx", lambda box, place: peers.nginx(box, place, "on")),
@@ -82,6 +83,8 @@ def static(reply: bytes) -> Scenario:
 
 
 def static_log() -> Scenario:
+    """What the phases and the log cost, and nginx's log beside them."""
+
     def nginx(log: str) -> Callable[[Toolbox, Place], Command]:
         return lambda box, place: peers.nginx(box, place, "on", f"{place.access_log} {log}")
 
@@ -97,6 +100,7 @@ def static_log() -> Scenario:
 
 
 def wsgi() -> Scenario:
+    """Against the Python servers, each with one thread that runs the application."""
     rows = (
         Row(MILEPOST, MILEPOST, lambda box, place: peers.milepost_wsgi(box, place, "small", 1)),
         Row("granian", "granian", lambda box, place: peers.granian(box, place, "small", 1)),
@@ -108,10 +112,14 @@ def wsgi() -> Scenario:
         Bar("cpu_us", MILEPOST, "bjoern", at_most=1.10),
         Bar("rps", MILEPOST, "granian", at_least=1.3),
     )
-    return Scenario("wsgi", "WSGI 1 KB reply, one process, one pool thread, access log off", Kind.LOAD, rows, bars)
+    return Scenario(
+        "wsgi", "WSGI 1 KB reply, one process, one pool thread, access log off", Kind.LOAD, rows, bars
+    )
 
 
 def wsgi_log() -> Scenario:
+    """The same with a line in a file for each request."""
+
     def gunicorn(box: Toolbox, place: Place) -> Command:
         return peers.gunicorn(box, place, "small", 1, "--access-logfile", str(place.access_log))
 
@@ -125,19 +133,21 @@ def wsgi_log() -> Scenario:
 
 
 def idle() -> Scenario:
-    rows = (
+    """What a silent connection costs."""
+    servers = (
         Row(MILEPOST, MILEPOST, peers.milepost_static),
         Row("milepost wsgi", MILEPOST, lambda box, place: peers.milepost_wsgi(box, place, "small", 1)),
         Row("nginx", "nginx", lambda box, place: peers.nginx(box, place, "on")),
         Row("granian", "granian", lambda box, place: peers.granian(box, place, "small", 1)),
     )
-    rows = tuple(Row(row.name, row.tool, row.start, IDLE_CONNECTIONS) for row in rows)
+    rows = tuple(replace(row, connections=IDLE_CONNECTIONS) for row in servers)
     bars = (Bar("bytes_per_connection", MILEPOST, None, at_most=2048.0),)
     title = f"user-space memory of {IDLE_CONNECTIONS} idle connections after one request each"
     return Scenario("idle", title, Kind.IDLE, rows, bars)
 
 
 def slow_readers() -> Scenario:
+    """Whether clients that do not read can hold up those that do."""
     starts: list[tuple[str, str, Callable[[Toolbox, Place], Command]]] = [
         ("milepost wsgi", MILEPOST, lambda box, place: peers.milepost_wsgi(box, place, "sizes", 4)),
         ("milepost static", MILEPOST, peers.milepost_static),
@@ -151,7 +161,8 @@ def slow_readers() -> Scenario:
         for count in (0, SLOW_READERS)
     )
     bars = tuple(
-        Bar("p99_us", f"{name} +{SLOW_READERS}", name, at_most=1.5) for name in ("milepost wsgi", "milepost static")
+        Bar("p99_us", f"{name} +{SLOW_READERS}", name, at_most=1.5)
+        for name in ("milepost wsgi", "milepost static")
     )
     title = f"16 healthy clients beside {SLOW_READERS} that ask for 64 KB and never read, 4 pool threads"
     return Scenario("slow-readers", title, Kind.LOAD, rows, bars)

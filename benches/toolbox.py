@@ -39,6 +39,7 @@ class Toolbox:
     versions: dict[str, str] = field(default_factory=dict)
 
     def command(self, name: str) -> str:
+        """A program of the virtual environment."""
         return str(self.venv / "bin" / name)
 
 
@@ -72,7 +73,9 @@ def machine() -> list[str]:
         f", governor {governor.read_text().strip() if governor.exists() else 'not shown (virtual machine)'}",
         f"memory   {int(memory.group(1)) // 1024 if memory else 0} MB",
         f"kernel   {platform.system()} {platform.release()} {platform.version()}",
-        f"python   {platform.python_implementation()} {platform.python_version()} ({platform.python_compiler()})",
+        f"tcp      {_setting('net/ipv4/tcp_congestion_control')}, somaxconn {_setting('net/core/somaxconn')}"
+        f", tcp_wmem {_setting('net/ipv4/tcp_wmem')}",
+        f"python   {platform.python_implementation()} {platform.python_version()}, {platform.python_compiler()}",
     ]
 
 
@@ -113,7 +116,11 @@ def _build_floor(box: Toolbox) -> None:
         return
     target = box.floor.parent.parent
     build = ["cargo", "build", "-q", "--release", "--locked"]
-    _run(box, "floor", [*build, "--manifest-path", str(BENCHES / "floor/Cargo.toml"), "--target-dir", str(target)])
+    _run(
+        box,
+        "floor",
+        [*build, "--manifest-path", str(BENCHES / "floor/Cargo.toml"), "--target-dir", str(target)],
+    )
 
 
 def _install_milepost(box: Toolbox, build: str) -> None:
@@ -121,7 +128,16 @@ def _install_milepost(box: Toolbox, build: str) -> None:
         box.missing["milepost"] = "the checkout has no pyproject.toml yet"
     elif build == "wheel":
         print("bench: pip install . (release build)", file=sys.stderr)
-        pip = [box.command("python"), "-m", "pip", "install", "-q", "--force-reinstall", "--no-deps", str(CHECKOUT)]
+        pip = [
+            box.command("python"),
+            "-m",
+            "pip",
+            "install",
+            "-q",
+            "--force-reinstall",
+            "--no-deps",
+            str(CHECKOUT),
+        ]
         _run(box, "milepost", pip)
     if "milepost" not in box.missing and not box.milepost.exists():
         box.missing["milepost"] = f"`{box.milepost}` does not exist"
@@ -129,9 +145,15 @@ def _install_milepost(box: Toolbox, build: str) -> None:
         box.versions["milepost"] = f"{_version([str(box.milepost), '--version'])}, commit {_commit()}"
 
 
+def _setting(name: str) -> str:
+    return " ".join((Path("/proc/sys") / name).read_text().split())
+
+
 def _commit() -> str:
     git = ["git", "-C", str(CHECKOUT)]
-    changed = "" if _output([*git, "status", "--porcelain", "--untracked-files=no"]) == "" else " with changes"
+    changed = (
+        "" if _output([*git, "status", "--porcelain", "--untracked-files=no"]) == "" else " with changes"
+    )
     return (_output([*git, "rev-parse", "--short", "HEAD"]) or "unknown") + changed
 
 

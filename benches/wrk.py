@@ -42,7 +42,9 @@ def run(port: int, path: str, connections: int, seconds: int, core: int) -> Coun
     command += ["--timeout", f"{REPLY_TIMEOUT_S}s", "-s", str(SCRIPT), f"http://127.0.0.1:{port}{path}"]
     cpu_s = _children_cpu_s()
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=seconds + EXIT_GRACE_S, check=False)
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=seconds + EXIT_GRACE_S, check=False
+        )
     except subprocess.TimeoutExpired as cause:
         raise WrkFailed(f"wrk did not end within {seconds + EXIT_GRACE_S} s") from cause
     cpu_s = _children_cpu_s() - cpu_s
