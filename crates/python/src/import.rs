@@ -140,8 +140,7 @@ fn traceback(py: Python<'_>, error: &PyErr) -> String {
         }
         trace = frame.getattr("tb_next").ok().filter(|next| !next.is_none());
     }
-    let _unshortened_is_good_too = error.value(py).setattr("__traceback__", trace);
-    trace::text(py, error)
+    trace::text_from(error.value(py), trace.as_ref(), error)
 }
 
 fn is_machinery(trace: &Bound<'_, PyAny>) -> PyResult<bool> {

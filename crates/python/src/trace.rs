@@ -3,6 +3,7 @@
 //! Takes an exception, gives its traceback; keeps no reference to it, so that no frame outlives its
 //! exchange here.
 
+use pyo3::exceptions::PyBaseException;
 use pyo3::prelude::*;
 use server::exchange::Exchange;
 use server::fault::Fault;
@@ -16,16 +17,32 @@ pub(crate) fn fault(py: Python<'_>, error: &PyErr) -> Fault {
 /// The traceback as Python would print it.
 #[cold]
 pub(crate) fn text(py: Python<'_>, error: &PyErr) -> String {
-    format(py, error)
+    text_from(
+        error.value(py),
+        error.traceback(py).map(Bound::into_any).as_ref(),
+        error,
+    )
+}
+
+/// The same from another frame than the outermost.
+#[cold]
+pub(crate) fn text_from(
+    value: &Bound<'_, PyBaseException>,
+    from: Option<&Bound<'_, PyAny>>,
+    error: &PyErr,
+) -> String {
+    format(value, from)
         .unwrap_or_else(|_| error.to_string())
         .trim_end()
         .to_owned()
 }
 
-fn format(py: Python<'_>, error: &PyErr) -> PyResult<String> {
-    let lines = py
+fn format(value: &Bound<'_, PyBaseException>, from: Option<&Bound<'_, PyAny>>) -> PyResult<String> {
+    let arguments = (value.get_type(), value, from);
+    let lines = value
+        .py()
         .import("traceback")?
-        .call_method1("format_exception", (error.value(py),))?;
+        .call_method1("format_exception", arguments)?;
     let lines: Vec<String> = lines.extract()?;
     Ok(lines.concat())
 }
@@ -38,4 +55,30 @@ pub(crate) fn report(exchange: &Exchange, text: &str) {
     let target = String::from_utf8_lossy(head.target());
     let text = format!("{method} {target}: application: {text}").replace('\n', "\n    ");
     eprintln!("milepost: {text}");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_the_frames_and_what_came_before() {
+        Python::initialize();
+        Python::attach(|py| {
+            let script = c"
+def inner(): raise KeyError('first')
+try: inner()
+except KeyError: raise ValueError('second')
+";
+            let text = text(py, &py.run(script, None, None).unwrap_err());
+            for part in [
+                "in inner",
+                "KeyError: 'first'",
+                "During handling",
+                "ValueError: second",
+            ] {
+                assert!(text.contains(part), "{text}");
+            }
+        });
+    }
 }
