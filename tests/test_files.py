@@ -197,7 +197,11 @@ def test_other_methods_are_refused(files: Client, method: str) -> None:
     reply = files.ask(method, "/a.txt", body=b"x")
     assert reply.status == 405
     assert {"GET", "HEAD"} <= set(re.split(r", *", reply.header("allow")))
-    assert files.ask("GET", "/a.txt").status == 200
+    # The body is not taken for a request: it was read, or the connection ends.
+    if reply.closes:
+        assert files.is_closed()
+    else:
+        assert files.ask("GET", "/a.txt").status == 200
 
 
 # Conditional requests: RFC 9110 section 13

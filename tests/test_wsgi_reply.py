@@ -307,7 +307,7 @@ def test_close_is_called_once(zoo: Milepost, client: Client, method: str, path: 
 def test_close_is_called_when_the_client_has_gone(zoo: Milepost) -> None:
     under = token()
     with zoo.connect(receive_buffer_bytes=4096) as client:
-        client.send(request("GET", f"/large?bytes=60000000&token={under}"))
+        client.send(request("GET", f"/large?bytes=20000000&token={under}"))
         client.head()
     zoo.exchanges += 1
     assert noted(zoo, under, "closed") == ["closed"]

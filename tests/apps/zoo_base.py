@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import functools
 import json
 import threading
 import urllib.parse
@@ -71,6 +72,7 @@ class Closing:
         NOTES.add(self.token, "closed")
 
 
+@functools.lru_cache(maxsize=8)
 def pattern(length):
     """Bytes in which no piece looks like another one."""
     return b"".join(b"%011d," % n for n in range(length // 12 + 1))[:length]

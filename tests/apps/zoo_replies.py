@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import sys
@@ -224,12 +225,18 @@ def not_iterable(environ, start_response):
     start_response("200 OK", [])
 
 
+@functools.lru_cache(maxsize=8)
+def digest(length):
+    """SHA-256 of the pattern."""
+    return hashlib.sha256(pattern(length)).hexdigest()
+
+
 @animal
 def large(environ, start_response):
     """`bytes` bytes as one part of `part` bytes each, with their SHA-256 first in a header."""
     length, part = int(query(environ, "bytes")), int(query(environ, "part", "65536"))
     data = pattern(length)
-    headers = [("X-Sha256", hashlib.sha256(data).hexdigest())]
+    headers = [("X-Sha256", digest(length))]
     if query(environ, "length"):
         headers.append(("Content-Length", str(length)))
     start_response("200 OK", headers)
