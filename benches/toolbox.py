@@ -75,7 +75,7 @@ def machine() -> list[str]:
         f"kernel   {platform.system()} {platform.release()} {platform.version()}",
         f"tcp      {_setting('net/ipv4/tcp_congestion_control')}, somaxconn {_setting('net/core/somaxconn')}"
         f", tcp_wmem {_setting('net/ipv4/tcp_wmem')}",
-        f"python   {platform.python_implementation()} {platform.python_version()}, {platform.python_compiler()}",
+        f"python   {sys.implementation.name} {platform.python_version()}, {platform.python_compiler()}",
     ]
 
 
