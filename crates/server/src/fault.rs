@@ -60,18 +60,3 @@ impl fmt::Display for StartFault {
         write!(f, "{}: {}", self.what, self.cause)
     }
 }
-
-impl From<crate::handler::files::FolderFault> for StartFault {
-    fn from(fault: crate::handler::files::FolderFault) -> Self {
-        let url = if fault.url.is_empty() {
-            "/"
-        } else {
-            &fault.url
-        };
-        StartFault {
-            what: format!("cannot serve `{url}` from `{}`", fault.dir.display()),
-            cause: fault.cause.to_string(),
-            hint: Some("it must be a folder that this user may read and search".to_owned()),
-        }
-    }
-}

@@ -19,7 +19,7 @@ use crate::config::meant::Config;
 use crate::driver::{self, Ear, Mood, Shared};
 use crate::fault::StartFault;
 use crate::handler::Handler;
-use crate::handler::files::Files;
+use crate::handler::files::{Files, FolderFault};
 use crate::listen::{self, Address, At};
 use crate::log::Log;
 use crate::pool::Pool;
@@ -38,6 +38,8 @@ pub struct House {
     handler: Option<Arc<dyn Handler>>,
     log: Arc<Log>,
     log_thread: JoinHandle<()>,
+    events: mpsc::Sender<Event>,
+    inbox: mpsc::Receiver<Event>,
 }
 
 /// One address that is listened on.
@@ -58,8 +60,20 @@ pub struct Ended {
     pub exchanges: u64,
     /// Pool threads are still in application code: the process cannot be left in an orderly way.
     pub stuck_threads: usize,
-    /// For the shell: 0 for an orderly stop, 1 after a second signal, 70 when a driver failed.
+    /// For the shell: 0 for an orderly stop, 1 after a second signal, 2 when a driver failed.
     pub exit_code: i32,
+}
+
+/// Stops a house as SIGTERM does; a second call as a second signal does.
+#[derive(Clone)]
+pub struct Stopper(mpsc::Sender<Event>);
+
+impl Stopper {
+    /// Begins to drain, or cuts what is still draining.
+    pub fn stop(&self) {
+        // A house that has ended needs no stopping.
+        let _ = self.0.send(Event::Signal);
+    }
 }
 
 enum Event {
@@ -84,15 +98,15 @@ impl House {
         let config = Arc::new(config);
         let mut files = Vec::new();
         for _ in 0..config.listen.drivers {
-            files.push(Files::open(&config.statics, &config.file_cache)?);
+            files.push(Files::open(&config.statics, &config.file_cache).map_err(folder_fault)?);
         }
-        let addresses = listen::open(&config)?;
         let names = Router::names(&config);
         let stats = Arc::new(Stats::new(config.listen.drivers, &names));
         let (log, log_thread) = Log::open(config.access_log.as_ref(), names)
             .map_err(|error| start_fault("cannot open the access log", &error))?;
         let spoolers = Spoolers::start(config.spool.spoolers, &config.spool.dir)
             .map_err(|error| start_fault("cannot start a spooler", &error))?;
+        let addresses = listen::open(&config).inspect_err(|_| log.stop())?;
         let pool = handler.is_some().then(|| Pool::new(&config, &log, &stats));
         let shared = Arc::new(Shared {
             router: Router::new(&config, pool.is_some()),
@@ -103,7 +117,10 @@ impl House {
             connections: AtomicUsize::new(0),
             config,
         });
+        let (events, inbox) = mpsc::channel();
         Ok(House {
+            events,
+            inbox,
             shared,
             addresses,
             files,
@@ -122,9 +139,14 @@ impl House {
         self.addresses.iter().map(one).collect()
     }
 
+    /// A way to stop it from another thread.
+    pub fn stopper(&self) -> Stopper {
+        Stopper(self.events.clone())
+    }
+
     /// Serves until SIGTERM or SIGINT, then drains. Blocks the calling thread.
     pub fn run(self) -> Result<Ended, StartFault> {
-        let (events, inbox) = mpsc::channel();
+        let events = self.events.clone();
         let signals = watch_signals(events.clone())
             .map_err(|error| start_fault("cannot watch for signals", &error))?;
         let pool_threads = self
@@ -136,6 +158,7 @@ impl House {
             files,
             log,
             log_thread,
+            inbox,
             ..
         } = self;
         let unix_paths = unix_paths(&addresses);
@@ -207,7 +230,7 @@ impl Watchman {
                 Some(Event::DriverEnded(Err(error))) => {
                     self.drivers -= 1;
                     eprintln!("milepost: a driver failed: {error}");
-                    self.cut_now(70);
+                    self.cut_now(2);
                 }
                 Some(Event::PoolThreadEnded) => self.pool_threads -= 1,
                 None if *self.moods.borrow() == Mood::Cutting => return,
@@ -347,5 +370,18 @@ fn start_fault(what: &str, error: &io::Error) -> StartFault {
         what: what.to_owned(),
         cause: error.to_string(),
         hint: None,
+    }
+}
+
+fn folder_fault(fault: FolderFault) -> StartFault {
+    let url = if fault.url.is_empty() {
+        "/"
+    } else {
+        &fault.url
+    };
+    StartFault {
+        what: format!("cannot serve `{url}` from `{}`", fault.dir.display()),
+        cause: fault.cause.to_string(),
+        hint: Some("it must be a folder that this user may read and search".to_owned()),
     }
 }

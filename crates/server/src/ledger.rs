@@ -56,9 +56,9 @@ impl Ledger {
     /// Ends an exchange.
     pub(crate) fn close(&self, closing: &Closing<'_>) {
         let outcome = &closing.outcome;
-        self.stats
-            .route(closing.route)
-            .record(&closing.phases.spans(), outcome);
+        let spans = closing.phases.spans();
+        let route = self.stats.route(closing.route);
+        route.record(&spans, outcome.status, outcome.ending, outcome.sent_bytes);
         let Some(pen) = &self.pen else { return };
         let mut record = Record {
             phases: *closing.phases,

@@ -39,4 +39,4 @@ mod sync;
 mod sys;
 
 pub use fault::StartFault;
-pub use house::{Ended, House, Listening};
+pub use house::{Ended, House, Listening, Stopper};

@@ -9,8 +9,6 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use measure::{Ending, PhaseHistograms, Spans};
 
-use crate::ledger::Outcome;
-
 /// All counters of one process.
 pub(crate) struct Stats {
     pub(crate) drivers: Vec<DriverStats>,
@@ -130,15 +128,13 @@ impl Stats {
 pub(crate) struct RouteRef<'a>(&'a RouteStats);
 
 impl RouteRef<'_> {
-    pub(crate) fn record(&self, spans: &Spans, outcome: &Outcome<'_>) {
+    pub(crate) fn record(&self, spans: &Spans, status: u16, ending: Ending, sent_bytes: u64) {
         let route = self.0;
         route.phases.record(spans);
-        let class = usize::from(outcome.status / 100).min(5);
+        let class = usize::from(status / 100).min(5);
         route.statuses[class].fetch_add(1, Ordering::Relaxed);
-        route
-            .sent_bytes
-            .fetch_add(outcome.sent_bytes, Ordering::Relaxed);
-        if outcome.ending != Ending::Complete && outcome.ending != Ending::Refused {
+        route.sent_bytes.fetch_add(sent_bytes, Ordering::Relaxed);
+        if ending != Ending::Complete && ending != Ending::Refused {
             route.incomplete.fetch_add(1, Ordering::Relaxed);
         }
     }

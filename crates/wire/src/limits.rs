@@ -34,7 +34,7 @@ impl Default for Limits {
             headers_len_max: 100,
             chunk_line_bytes_max: 256,
             trailer_bytes_max: 8 * 1024,
-            body_bytes_max: 16 * 1024 * 1024,
+            body_bytes_max: 256 << 20,
         }
     }
 }

@@ -365,8 +365,7 @@ impl<'a> Outlet<'a> {
                 _ => false,
             };
         if write_length && plan.framing == ReplyFraming::NoBody {
-            let line = format!("Content-Length: {}\r\n", known.unwrap_or(0));
-            self.desk.out.extend_from_slice(line.as_bytes());
+            wire::write_content_length(&mut self.desk.out, known.unwrap_or(0));
         }
         self.stage = Stage::Open {
             plan,
