@@ -68,7 +68,7 @@ pub(crate) fn load<'py>(py: Python<'py>, app: &App) -> Result<Bound<'py, PyAny>,
     if app.factory {
         application = call_factory(&application, &what)?;
     }
-    check_application(&application, &what, app)?;
+    check_application(&module, &application, &what, app)?;
     Ok(application)
 }
 
@@ -293,7 +293,12 @@ fn call_factory<'py>(factory: &Bound<'py, PyAny>, what: &str) -> Result<Bound<'p
     })
 }
 
-fn check_application(application: &Bound<'_, PyAny>, what: &str, app: &App) -> Result<(), Wrong> {
+fn check_application(
+    module: &Bound<'_, PyModule>,
+    application: &Bound<'_, PyAny>,
+    what: &str,
+    app: &App,
+) -> Result<(), Wrong> {
     if !application.is_callable() {
         let cause = format!(
             "{} is not callable, so it is no WSGI application",
@@ -302,7 +307,7 @@ fn check_application(application: &Bound<'_, PyAny>, what: &str, app: &App) -> R
         let wrong = Wrong::new(what, &cause);
         return Err(match application.is_none() && app.factory {
             true => wrong.hint("the factory returned None; it must return the application"),
-            false => wrong,
+            false => wrong.hint(candidates(module, &app.module)),
         });
     }
     if is_asgi(application).unwrap_or(false) {
@@ -362,5 +367,161 @@ fn mismatch(callable: &Bound<'_, PyAny>, arguments: &[&str]) -> Option<String> {
             Some(error.value(py).to_string())
         }
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use super::*;
+
+    /// Message, hint and traceback for `module:attribute` in a folder with some modules; `None`: it loads.
+    fn wrong(name: &str) -> Option<(String, String, String)> {
+        let folder = tempfile::tempdir().unwrap();
+        let write =
+            |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
+        write(
+            "t_good.py",
+            "class S: pass\ns = S()\ndef app(environ, start_response): pass\ns.app = app\nnumber = 3\nnothing = None\ndef create_app(): return app\ndef none(): pass\ndef broken(): 1/0\ndef needs(x): pass\n",
+        );
+        write(
+            "t_class.py",
+            "class app:\n    def __init__(self, environ, start_response): pass\n    def __iter__(self): return iter([])\n",
+        );
+        write(
+            "t_asgi.py",
+            "async def app(scope, receive, send): pass\nclass A:\n    async def __call__(self, scope, receive, send): pass\na = A()\n",
+        );
+        write("t_needs.py", "import t_absent_thing\n");
+        write(
+            "t_raises.py",
+            "def inner(): raise RuntimeError('told\\nyou')\ninner()\n",
+        );
+        write("t_exits.py", "import sys; sys.exit(4)\n");
+        write("t_syntax.py", "def (:\n");
+        let (module, rest) = name.split_once(':').unwrap_or((name, ""));
+        let app = App {
+            module: module.into(),
+            attribute: rest.trim_end_matches("()").into(),
+            factory: rest.ends_with("()"),
+            app_dir: PathBuf::from(folder.path()),
+            root_path: String::new(),
+        };
+        Python::initialize();
+        Python::attach(|py| {
+            let wrong = load(py, &app).err();
+            let modules = py.import("sys").unwrap().getattr("modules").unwrap();
+            drop(modules.call_method1("pop", (module, py.None())));
+            let path = py.import("sys").unwrap().getattr("path").unwrap();
+            path.call_method1("pop", (0,)).unwrap();
+            py.import("importlib")
+                .unwrap()
+                .call_method0("invalidate_caches")
+                .unwrap();
+            wrong.map(|wrong| {
+                (
+                    wrong.message,
+                    wrong.hint.unwrap_or_default(),
+                    wrong.detail.unwrap_or_default(),
+                )
+            })
+        })
+    }
+
+    #[test]
+    fn loads_what_can_be_served() {
+        for name in [
+            "t_good:app",
+            "t_good",
+            "t_good:s.app",
+            "t_good:create_app()",
+            "t_class:app",
+            "t_class",
+        ] {
+            assert_eq!(wrong(name), None, "{name}");
+        }
+    }
+
+    #[test]
+    fn says_what_is_wrong_and_what_to_do() {
+        let check = |name: &str, message: &str, hint: &str| {
+            let found = wrong(name).unwrap_or_default();
+            assert!(
+                found.0.contains(message) && found.1.contains(hint),
+                "{name}: {found:#?}"
+            );
+            assert_eq!(found.2, "", "{name}");
+        };
+        check(
+            "t_none:app",
+            "no module `t_none` in /",
+            "`t_asgi`, `t_class`",
+        );
+        check("t_none.sub:app", "no module `t_none` in /", "holds");
+        check("t_good.py", "no module", "`t_good`");
+        check("src/t_good:app", "no module", "`src.t_good`");
+        check(
+            "t_good:ap",
+            "`t_good` has no attribute `ap` (/",
+            "`t_good:app` or `t_good:create_app()`",
+        );
+        check(
+            "t_good:s.ap",
+            "`t_good.s` has no attribute `ap`",
+            "did you mean",
+        );
+        check("t_raises_not:app", "no module `t_raises_not`", "holds");
+        check("t_asgi:app", "ASGI", "a2wsgi");
+        check("t_asgi:a", "ASGI", "a2wsgi");
+        check(
+            "t_good:number",
+            "type `int` is not callable",
+            "did you mean `t_good:app`",
+        );
+        check("t_good:number()", "no factory", "leave out");
+        check(
+            "t_good:create_app",
+            "cannot be called with environ",
+            "`t_good:create_app()`",
+        );
+        check("t_good:needs()", "without arguments", "leave out");
+        check("t_good:none()", "not callable", "returned None");
+    }
+
+    #[test]
+    fn gives_the_traceback_of_the_module_and_of_nothing_else() {
+        let check = |name: &str, message: &str, hint: &str, detail: &str| {
+            let found = wrong(name).unwrap_or_default();
+            assert!(
+                found.0.contains(message) && found.1.contains(hint),
+                "{name}: {found:#?}"
+            );
+            assert!(
+                found.2.contains(detail) && !found.2.contains("importlib"),
+                "{name}: {found:#?}"
+            );
+            assert!(!found.0.contains('\n'), "{found:#?}");
+        };
+        check(
+            "t_needs:app",
+            "No module named 't_absent_thing'",
+            "`t_absent_thing` is not installed for",
+            "in <module>",
+        );
+        check(
+            "t_raises:app",
+            "importing `t_raises` failed: RuntimeError: told",
+            "",
+            "in inner",
+        );
+        check("t_exits:app", "SystemExit", "__main__", "sys.exit(4)");
+        check("t_syntax:app", "SyntaxError", "", "def (:");
+        check(
+            "t_good:broken()",
+            "the factory failed: ZeroDivisionError",
+            "",
+            "in broken",
+        );
     }
 }
