@@ -56,6 +56,14 @@ mod tests {
 
     use super::handover::{Chair, Queue, Returned, Seized, Turnstile, Wish};
 
+    /// All interleavings with at most three preemptions a run: bugs of this kind need two, and without
+    /// a bound two sleepers and a producer take hours.
+    fn check(run: impl Fn() + Sync + Send + 'static) {
+        let mut model = loom::model::Builder::new();
+        model.preemption_bound = Some(3);
+        model.check(run);
+    }
+
     fn taker(queue: &Arc<Queue<u32>>) -> thread::JoinHandle<Vec<u32>> {
         let queue = Arc::clone(queue);
         thread::spawn(move || {
@@ -70,7 +78,7 @@ mod tests {
 
     #[test]
     fn queue_gives_each_item_to_one_thread_and_loses_no_wake_up() {
-        loom::model(|| {
+        check(|| {
             let queue = Arc::new(Queue::new(8));
             let (one, two) = (taker(&queue), taker(&queue));
             assert!(queue.admit());
@@ -88,7 +96,7 @@ mod tests {
 
     #[test]
     fn queue_wakes_a_sleeper_for_each_item_of_two_producers() {
-        loom::model(|| {
+        check(|| {
             let queue = Arc::new(Queue::new(8));
             let sleeper = taker(&queue);
             let other = Arc::clone(&queue);
@@ -108,7 +116,7 @@ mod tests {
 
     #[test]
     fn queue_admits_no_more_than_its_bound() {
-        loom::model(|| {
+        check(|| {
             let queue: Arc<Queue<u32>> = Arc::new(Queue::new(1));
             let other = Arc::clone(&queue);
             let rival = thread::spawn(move || other.admit());
@@ -119,7 +127,7 @@ mod tests {
     }
 
     fn come_back(wish: Wish, returned: Returned) {
-        loom::model(move || {
+        check(move || {
             let turnstile = Arc::new(Turnstile::new());
             let pool = Arc::clone(&turnstile);
             let mut thread = None;
@@ -150,7 +158,7 @@ mod tests {
 
     #[test]
     fn exactly_one_side_ends_an_exchange_that_is_seized() {
-        loom::model(|| {
+        check(|| {
             let turnstile = Arc::new(Turnstile::new());
             block_on(poll_fn(|context| {
                 turnstile.lend(Wish::Silent, context);

@@ -41,6 +41,12 @@ impl Connection {
             return step;
         }
         self.wait_for_head(false);
+        // The mood may have changed while the last exchange was under way.
+        if !self.driver.serving()
+            && let Some(step) = self.no_bytes(Woken::Draining)
+        {
+            return step;
+        }
         loop {
             let was_partial = !self.buffer.is_empty();
             let step = match self.read().await {
