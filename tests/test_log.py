@@ -53,7 +53,7 @@ def test_lines_are_combined_with_phases(serve: Callable[..., Milepost], www: Pat
         ("GET", "/static/f", (), {}),
         ("GET", "/static/f?again", ("If-None-Match: *",), {}),
         ("GET", "/raises", (), {}),
-        ("GET", "/large?bytes=5000000", (), {}),
+        ("GET", "/large?bytes=5000000&length=1", (), {}),
         ("GET", "/nowhere", (), {"version": "HTTP/1.0"}),
     ]
     replies = {}
