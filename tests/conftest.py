@@ -12,10 +12,6 @@ from raw import Client
 from serving import APPS, Milepost
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "frameworks: needs packages that are not everywhere")
-
-
 @pytest.fixture(scope="module")
 def zoo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Milepost]:
     """One server for a module: `apps/zoo.py`, four pool threads, everything else as it comes.

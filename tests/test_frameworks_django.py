@@ -18,8 +18,6 @@ import pytest
 from raw import Client, Reply, chunked, request
 from serving import Milepost
 
-pytestmark = pytest.mark.frameworks
-
 SETTINGS = """
 from pathlib import Path
 BASE_DIR = Path(__file__).resolve().parent.parent

@@ -13,8 +13,6 @@ import pytest
 from raw import Client, request
 from serving import APPS, Milepost
 
-pytestmark = pytest.mark.frameworks
-
 SHOP = APPS.parent.parent / "examples" / "bookshop"
 
 

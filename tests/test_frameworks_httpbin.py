@@ -15,8 +15,6 @@ import pytest
 from raw import Client, Reply, chunked, request
 from serving import Milepost
 
-pytestmark = pytest.mark.frameworks
-
 
 @pytest.fixture(scope="module")
 def httpbin(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Milepost]:
