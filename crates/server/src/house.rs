@@ -7,7 +7,7 @@
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
-use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::mpsc;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -98,7 +98,10 @@ impl House {
         let config = Arc::new(config);
         let mut files = Vec::new();
         for _ in 0..config.listen.drivers {
-            files.push(Files::open(&config.statics, &config.file_cache).map_err(folder_fault)?);
+            files.push(
+                Files::open(&config.statics, &config.file_cache)
+                    .map_err(|fault| folder_fault(&fault))?,
+            );
         }
         let names = Router::names(&config);
         let stats = Arc::new(Stats::new(config.listen.drivers, &names));
@@ -184,7 +187,7 @@ impl House {
         let ended = watchman.ended(&shared.stats);
         log.stop();
         // The writer ends after its last tries, or it is stuck in a write that nobody can end.
-        join_within(log_thread, Duration::from_secs(5));
+        join_within(&log_thread, Duration::from_secs(5));
         eprintln!(
             "milepost: stopped: {} exchanges, {} cut",
             ended.exchanges, ended.cut
@@ -259,10 +262,7 @@ impl Watchman {
             return self.inbox.recv().ok();
         };
         let left = deadline.saturating_duration_since(Instant::now());
-        match self.inbox.recv_timeout(left) {
-            Ok(event) => Some(event),
-            Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => None,
-        }
+        self.inbox.recv_timeout(left).ok()
     }
 
     fn cut_now(&mut self, exit_code: i32) {
@@ -358,7 +358,7 @@ fn unix_paths(addresses: &[Address]) -> Vec<std::path::PathBuf> {
     addresses.iter().filter_map(path).collect()
 }
 
-fn join_within(thread: JoinHandle<()>, time: Duration) {
+fn join_within(thread: &JoinHandle<()>, time: Duration) {
     let deadline = Instant::now() + time;
     while !thread.is_finished() && Instant::now() < deadline {
         thread::sleep(Duration::from_millis(5));
@@ -373,7 +373,7 @@ fn start_fault(what: &str, error: &io::Error) -> StartFault {
     }
 }
 
-fn folder_fault(fault: FolderFault) -> StartFault {
+fn folder_fault(fault: &FolderFault) -> StartFault {
     let url = if fault.url.is_empty() {
         "/"
     } else {

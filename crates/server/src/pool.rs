@@ -156,7 +156,7 @@ impl Seat {
     }
 
     /// The oldest waiting exchange; waits for one. `None`: this thread is to end.
-    pub fn next(&mut self) -> Option<Box<Exchange>> {
+    pub fn next_wait(&mut self) -> Option<Box<Exchange>> {
         let job = self.pool.queue.take(&self.chair)?;
         Some(self.begin(job))
     }
@@ -190,7 +190,7 @@ impl Seat {
             keep_alive,
             phases: exchange.phases,
         };
-        let config = Arc::clone(&self.pool.config);
+        let config = &*self.pool.config;
         let bounds = Bounds {
             delivery: &config.delivery,
             spool: &config.spool,

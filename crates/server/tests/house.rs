@@ -2,6 +2,8 @@
 //!
 //! No parser of ours is used to read replies.
 
+#![allow(clippy::unwrap_used)] // All of this file is tests.
+
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -268,6 +270,21 @@ fn a_panic_costs_one_exchange() {
         1,
         "{lines:?}"
     );
+}
+
+#[test]
+fn a_cut_reply_that_ends_with_its_connection_ends_in_a_reset() {
+    let running = serve(|_, outlet| {
+        outlet.begin(200, b"OK");
+        outlet.piece(b"half of it");
+        Err(Fault::App("on purpose".to_owned()))
+    });
+    let mut stream = running.connect();
+    stream.write_all(b"GET / HTTP/1.0\r\n\r\n").unwrap();
+    let mut reply = Vec::new();
+    let error = stream.read_to_end(&mut reply).unwrap_err();
+    assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset);
+    running.stop();
 }
 
 #[test]

@@ -13,7 +13,7 @@ pub(super) const CORRIDORS: [&str; 5] = ["lib", "house", "driver", "pool", "supe
 pub(super) const HALLS: [&str; 3] = ["handler::files", "handler::proxy", "handler::pages"];
 
 /// Further edges between rooms: from, to, why.
-pub(super) const EDGES: [(&str, &str, &str); 11] = [
+pub(super) const EDGES: [(&str, &str, &str); 10] = [
     ("handler", "delivery", "the seam hands a handler its outlet"),
     ("handler", "pool", "the seam gives a pool thread its seat"),
     (
@@ -40,7 +40,6 @@ pub(super) const EDGES: [(&str, &str, &str); 11] = [
     ),
     ("ledger", "log", "an exchange ends in exactly one record"),
     ("ledger", "stats", "and in exactly one count"),
-    ("stats", "ledger", "the outcome that is counted"),
 ];
 
 /// Files that may be long.

@@ -79,7 +79,7 @@ impl Wsgi {
     /// Waits for an exchange, detached; notes how long it took to attach again.
     fn wait(&self, py: Python<'_>, seat: &mut Seat) -> Option<Box<Exchange>> {
         let (exchange, since) = raw::detached(py, || {
-            let exchange = seat.next();
+            let exchange = seat.next_wait();
             self.turns.attaching();
             (exchange, measure::now())
         });

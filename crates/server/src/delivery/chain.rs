@@ -144,7 +144,7 @@ impl Chain {
             sent -= taken;
             match front {
                 Part::Memory(data) => {
-                    data.advance(usize::try_from(taken).expect("within a buffer"))
+                    data.advance(usize::try_from(taken).expect("within a buffer"));
                 }
                 Part::File { offset, bytes, .. } => {
                     *offset += taken;

@@ -7,9 +7,11 @@
 use std::fs::File;
 use std::io::IoSlice;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use measure::{Ending, Phases, Stamp};
+use socket2::SockRef;
 use wire::{ReplyFacts, ReplyFraming, ReplyPlan, Version};
 
 use super::door::{Overflow, fits_memory};
@@ -308,6 +310,12 @@ impl<'a> Outlet<'a> {
 
     /// Ends a reply that cannot be completed: it must not look complete to the client.
     pub(crate) fn broken(self, cause: &'static str) -> Close {
+        if let Stage::Open { plan, .. } = self.stage
+            && plan.framing == ReplyFraming::UntilClose
+        {
+            // An ordinary end would be the sign of completeness here: the close must be a reset.
+            let _ = SockRef::from(&**self.door).set_linger(Some(Duration::ZERO));
+        }
         self.closed(Ending::Cut, cause, false)
     }
 
@@ -316,13 +324,10 @@ impl<'a> Outlet<'a> {
             Stage::Open { way, .. } => way,
             _ => Way::Nowhere,
         };
-        let now = measure::now();
         // For a reply given whole the handler was done when it gave it; a stream is done now.
         if self.replied == Stamp::ZERO {
-            self.replied = now;
-        }
-        if self.delivered == Stamp::ZERO || self.delivered < self.replied {
-            self.delivered = now;
+            self.replied = measure::now();
+            self.delivered = self.replied;
         }
         let gone = way == Way::Nowhere && ending == Ending::Complete;
         Close {

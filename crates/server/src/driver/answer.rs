@@ -181,8 +181,9 @@ impl Connection {
         })))
     }
 
-    fn end_now(&self, about: &About<'_>, mut tail: Tail) -> Option<Step> {
+    fn end_now(&mut self, about: &About<'_>, mut tail: Tail) -> Option<Step> {
         tail.phases.delivered = measure::now();
+        self.idle_since = tail.phases.delivered;
         self.end(about.view, about.line, &tail);
         tail.after.step()
     }

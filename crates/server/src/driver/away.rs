@@ -29,7 +29,8 @@ impl Connection {
         let Some(pool) = self.driver.shared.pool.clone() else {
             return Step::Close;
         };
-        if let Err(retry_after_secs) = self.admit(&pool) {
+        let queued = exchange.phases.queued;
+        if let Err(retry_after_secs) = self.admit(&pool, queued) {
             let (head, route) = (Arc::clone(&exchange.head), exchange.route);
             let refused = Refused::queue_full(retry_after_secs);
             return self.refuse(head.view(), route, exchange.request_bytes, refused);
@@ -49,7 +50,7 @@ impl Connection {
         } else {
             Wish::Woken
         };
-        self.deadline_in(Doing::Away, self.driver.config().timeouts.idle);
+        self.now_doing(Doing::Away, queued.plus(self.driver.config().timeouts.idle));
         let returned = poll_fn(|context| {
             if let Some(job) = job.take() {
                 self.door().turnstile.lend(wish, context);
@@ -64,9 +65,9 @@ impl Connection {
         }
     }
 
-    fn admit(&self, pool: &Pool) -> Result<(), u32> {
+    fn admit(&self, pool: &Pool, now: Stamp) -> Result<(), u32> {
         let mut watch = self.driver.drain_watch.borrow_mut();
-        pool.admit(watch.look(pool, measure::now()))
+        pool.admit(watch.look(pool, now))
     }
 
     /// Waits for the exchange to come back: by the client's next bytes when nobody needs to know earlier,

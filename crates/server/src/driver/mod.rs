@@ -127,7 +127,7 @@ pub(crate) fn run(
         .enable_io()
         .enable_time()
         .on_thread_park(|| {
-            CURRENT.with_borrow(|driver| driver.iter().for_each(|driver| driver.flush()))
+            CURRENT.with_borrow(|driver| driver.iter().for_each(|driver| driver.flush()));
         })
         .build_local(tokio::runtime::LocalOptions::default())?;
     let driver = Rc::new(Driver::new(index, shared, files));

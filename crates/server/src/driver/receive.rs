@@ -37,7 +37,9 @@ pub(super) struct Incoming {
 impl Connection {
     /// Receives until there is something to do that is not done on the spot.
     pub(super) async fn receive_head(&mut self) -> Step {
-        if let Some(step) = self.use_buffer(measure::now()) {
+        if !self.buffer.is_empty()
+            && let Some(step) = self.use_buffer(measure::now())
+        {
             return step;
         }
         self.wait_for_head(false);
@@ -399,6 +401,7 @@ impl Connection {
 }
 
 /// Why a body was not received.
+#[derive(Clone, Copy)]
 enum Stop {
     Refused(Refused),
     Woken(Woken),

@@ -15,7 +15,7 @@ pub trait Handler: Send + Sync + 'static {
     /// The life of one pool thread: take exchanges from the seat until it gives none.
     ///
     /// ```ignore
-    /// while let Some(exchange) = seat.next_now().or_else(|| seat.next()) {
+    /// while let Some(exchange) = seat.next_now().or_else(|| seat.next_wait()) {
     ///     seat.attend(exchange, |exchange, outlet| answer(exchange, outlet));
     /// }
     /// ```
@@ -28,7 +28,7 @@ where
     F: Fn(&mut Exchange, &mut Outlet<'_>) -> Result<(), Fault> + Send + Sync + 'static,
 {
     fn work(&self, seat: &mut Seat) {
-        while let Some(exchange) = seat.next() {
+        while let Some(exchange) = seat.next_wait() {
             seat.attend(exchange, self);
         }
     }

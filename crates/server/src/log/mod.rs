@@ -182,7 +182,7 @@ fn write_error_line(out: &mut Vec<u8>, level: Level, text: &str) {
             match c {
                 '\t' => out.push(b'\t'),
                 c if c.is_control() => {
-                    out.extend_from_slice(c.escape_default().to_string().as_bytes())
+                    out.extend_from_slice(c.escape_default().to_string().as_bytes());
                 }
                 c => out.extend_from_slice(c.encode_utf8(&mut [0; 4]).as_bytes()),
             }

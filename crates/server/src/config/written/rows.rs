@@ -326,7 +326,7 @@ pub static SETTINGS: &[Setting] = &[
         key: "body_bytes_max",
         group: Group::Limits,
         placeholder: "SIZE",
-        default: "16M",
+        default: "256M",
         help: "Largest request body; a larger one is refused with 413",
         kind: Kind::Size {
             min: 0,
