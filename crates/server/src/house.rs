@@ -5,6 +5,7 @@
 //! running, delivering, logging.
 
 use std::io;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::sync::mpsc;
@@ -105,11 +106,13 @@ impl House {
         }
         let names = Router::names(&config);
         let stats = Arc::new(Stats::new(config.listen.drivers, &names));
+        let addresses = listen::open(&config)?;
         let (log, log_thread) = Log::open(config.access_log.as_ref(), names)
-            .map_err(|error| start_fault("cannot open the access log", &error))?;
+            .map_err(|error| start_fault("cannot open the access log", &error))
+            .inspect_err(|_| remove_all(&unix_paths(&addresses)))?;
         let spoolers = Spoolers::start(config.spool.spoolers, &config.spool.dir)
-            .map_err(|error| start_fault("cannot start a spooler", &error))?;
-        let addresses = listen::open(&config).inspect_err(|_| log.stop())?;
+            .map_err(|error| start_fault("cannot start a spooler", &error))
+            .inspect_err(|_| remove_all(&unix_paths(&addresses)))?;
         let pool = handler.is_some().then(|| Pool::new(&config, &log, &stats));
         let shared = Arc::new(Shared {
             router: Router::new(&config, pool.is_some()),
@@ -180,10 +183,7 @@ impl House {
         watchman.serve(&shared);
         watchman.close_pool(&shared);
         signals.close();
-        for path in unix_paths {
-            // Somebody may have removed it already.
-            let _ = std::fs::remove_file(path);
-        }
+        remove_all(&unix_paths);
         let ended = watchman.ended(&shared.stats);
         log.stop();
         // The writer ends after its last tries, or it is stuck in a write that nobody can end.
@@ -350,7 +350,14 @@ fn pin(index: usize, config: &Config) {
     }
 }
 
-fn unix_paths(addresses: &[Address]) -> Vec<std::path::PathBuf> {
+/// Removes socket files; one that somebody has removed already is no fault.
+fn remove_all(paths: &[PathBuf]) {
+    for path in paths {
+        let _ = std::fs::remove_file(path);
+    }
+}
+
+fn unix_paths(addresses: &[Address]) -> Vec<PathBuf> {
     let path = |address: &Address| match &address.at {
         At::Unix(path) => Some(path.clone()),
         At::Tcp(_) => None,
