@@ -131,6 +131,7 @@ def _ratio_lines(results: Results) -> str:
         pairs = [(MILEPOST, row) for row in present if row != MILEPOST]
     elif present:
         pairs = [(row, present[0]) for row in present[1:]]
+    pairs += [pair for pair in results.scenario.also if pair not in pairs]
     lines = []
     for row, base in pairs:
         parts = [
@@ -183,12 +184,17 @@ def _note(results: Results, row: str) -> str:
     busy = results.values(row, "server_cpu")
     if busy and statistics.median(busy) < SATURATED_SHARE:
         notes.append("server not saturated")
+    generator = results.values(row, "wrk_cpu")
+    if generator and statistics.median(generator) > GENERATOR_LIMIT_SHARE:
+        notes.append("wrk at its limit")
     return ", ".join(notes)
 
 
 # Below this share of its core a server has idle wake-ups and small batches, which make each
 # request dearer than it would be under full load.
 SATURATED_SHARE = 0.93
+# Above this share of its core wrk sets the rate: requests per second are its own then.
+GENERATOR_LIMIT_SHARE = 0.95
 
 LOAD_COLUMNS: tuple[Column, ...] = (
     ("reply B", _middle_of("reply_bytes", ".0f")),
