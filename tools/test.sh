@@ -24,7 +24,7 @@ fmt() {
 
 clippy() { cargo clippy --workspace --all-targets --locked -- -D warnings; }
 
-rust() { cargo test --workspace --locked; }
+rust() { cargo test --workspace --locked --no-fail-fast; }
 
 tidy() { cargo run -q --locked -p xtask -- tidy; }
 

@@ -1,5 +1,7 @@
 """The extension module: the whole server. Only `milepost.__main__` calls it."""
 
+__all__ = ["__version__", "main"]
+
 __version__: str
 
 def main(argv: list[str]) -> int:
