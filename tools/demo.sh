@@ -28,7 +28,8 @@ cat <<TEXT
     run       in the application
     deliver   from the application's end until the kernel had the last byte
     total     all of it
-  Open the slow page in six tabs at once: four threads run, and \`queue\` of the others grows.
+  Six slow requests at once: four threads run, and the \`queue\` of the other two grows.
+    for i in 1 2 3 4 5 6; do curl -s "http://127.0.0.1:$port/slow?ms=300" & done; wait
   Ctrl-C stops it: what has been received is still answered.
 
 TEXT
