@@ -36,9 +36,6 @@ mod _milepost {
 
 /// Run the command `milepost` with `argv` (program name first) and give its exit code.
 #[pyfunction]
-fn main(py: Python<'_>, argv: Vec<OsString>) -> PyResult<i32> {
-    let code = cli::run(argv, Some(&host::Host));
-    // A signal that came during start-up belongs to Python.
-    py.check_signals()?;
-    Ok(code)
+fn main(argv: Vec<OsString>) -> i32 {
+    cli::run(argv, Some(&host::Host))
 }

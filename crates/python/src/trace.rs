@@ -8,6 +8,8 @@ use pyo3::prelude::*;
 use server::exchange::Exchange;
 use server::fault::Fault;
 
+use crate::raw;
+
 /// An application's exception as a fault.
 #[cold]
 pub(crate) fn fault(py: Python<'_>, error: &PyErr) -> Fault {
@@ -49,12 +51,12 @@ fn format(value: &Bound<'_, PyBaseException>, from: Option<&Bound<'_, PyAny>>) -
 
 /// Tells the error log about an exchange whose reply is good nevertheless.
 #[cold]
-pub(crate) fn report(exchange: &Exchange, text: &str) {
+pub(crate) fn report(py: Python<'_>, exchange: &Exchange, text: &str) {
     let head = exchange.head();
     let method = String::from_utf8_lossy(head.method());
     let target = String::from_utf8_lossy(head.target());
     let text = format!("{method} {target}: application: {text}").replace('\n', "\n    ");
-    eprintln!("milepost: {text}");
+    raw::detached(py, || eprintln!("milepost: {text}"));
 }
 
 #[cfg(test)]

@@ -76,6 +76,7 @@ impl<'py> Workbench<'py> {
         let end = bench.caller.call.borrow().end_state();
         if end == End::Overrun {
             trace::report(
+                py,
                 exchange,
                 "the body was longer than its Content-Length; the rest was dropped",
             );
@@ -83,7 +84,7 @@ impl<'py> Workbench<'py> {
         match answered {
             Ok(None) => Ok(()),
             Ok(Some(close_error)) => {
-                trace::report(exchange, &trace::text(py, &close_error));
+                trace::report(py, exchange, &trace::text(py, &close_error));
                 Ok(())
             }
             // write() raises when the client is gone; that is no fault of the application.
