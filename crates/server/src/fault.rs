@@ -60,3 +60,12 @@ impl fmt::Display for StartFault {
         write!(f, "{}: {}", self.what, self.cause)
     }
 }
+
+/// What the system said, without the number that Rust adds.
+pub(crate) fn plain(error: &std::io::Error) -> String {
+    let text = error.to_string();
+    match text.find(" (os error ") {
+        Some(end) => text[..end].to_owned(),
+        None => text,
+    }
+}

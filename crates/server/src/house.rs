@@ -18,7 +18,7 @@ use tokio::sync::watch;
 
 use crate::config::meant::Config;
 use crate::driver::{self, Ear, Mood, Shared};
-use crate::fault::StartFault;
+use crate::fault::{StartFault, plain};
 use crate::handler::Handler;
 use crate::handler::files::{Files, FolderFault};
 use crate::listen::{self, Address, At};
@@ -41,6 +41,7 @@ pub struct House {
     log_thread: JoinHandle<()>,
     events: mpsc::Sender<Event>,
     inbox: mpsc::Receiver<Event>,
+    signals: signal_hook::iterator::Handle,
 }
 
 /// One address that is listened on.
@@ -124,7 +125,12 @@ impl House {
             config,
         });
         let (events, inbox) = mpsc::channel();
+        // Before anybody is told that this house is open: a signal from then on is to be an orderly stop.
+        let signals = watch_signals(events.clone())
+            .map_err(|error| start_fault("cannot watch for signals", &error))
+            .inspect_err(|_| remove_all(&unix_paths(&addresses)))?;
         Ok(House {
+            signals,
             events,
             inbox,
             shared,
@@ -153,8 +159,6 @@ impl House {
     /// Serves until SIGTERM or SIGINT, then drains. Blocks the calling thread.
     pub fn run(self) -> Result<Ended, StartFault> {
         let events = self.events.clone();
-        let signals = watch_signals(events.clone())
-            .map_err(|error| start_fault("cannot watch for signals", &error))?;
         let pool_threads = self
             .start_pool(&events)
             .map_err(|error| start_fault("cannot start a pool thread", &error))?;
@@ -165,6 +169,7 @@ impl House {
             log,
             log_thread,
             inbox,
+            signals,
             ..
         } = self;
         let unix_paths = unix_paths(&addresses);
@@ -223,6 +228,9 @@ impl Watchman {
             match self.next() {
                 Some(Event::Signal) if self.deadline.is_none() => {
                     self.deadline = Some(Instant::now() + drain);
+                    if let Some(pool) = &shared.pool {
+                        pool.drain();
+                    }
                     self.moods.send_replace(Mood::Draining);
                 }
                 Some(Event::Signal) => self.cut_now(1),
@@ -375,7 +383,7 @@ fn join_within(thread: &JoinHandle<()>, time: Duration) {
 fn start_fault(what: &str, error: &io::Error) -> StartFault {
     StartFault {
         what: what.to_owned(),
-        cause: error.to_string(),
+        cause: plain(error),
         hint: None,
     }
 }
@@ -388,7 +396,7 @@ fn folder_fault(fault: &FolderFault) -> StartFault {
     };
     StartFault {
         what: format!("cannot serve `{url}` from `{}`", fault.dir.display()),
-        cause: fault.cause.to_string(),
+        cause: plain(&fault.cause),
         hint: Some("it must be a folder that this user may read and search".to_owned()),
     }
 }

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 
 use crate::config::meant::{Bind, Config, Listen};
-use crate::fault::StartFault;
+use crate::fault::{StartFault, plain};
 use crate::sys;
 
 /// One address with a listening socket for each driver.
@@ -176,18 +176,23 @@ fn tcp_fault(address: SocketAddr, error: &io::Error) -> StartFault {
     };
     StartFault {
         what: format!("cannot listen on `{address}`"),
-        cause: error.to_string(),
+        cause: plain(error),
         hint,
     }
 }
 
 fn unix_fault(path: &Path, error: &io::Error) -> StartFault {
-    let hint = (error.kind() == io::ErrorKind::AddrInUse)
-        .then(|| "another program listens there; choose another path".to_owned());
+    let hint = match error.kind() {
+        io::ErrorKind::AddrInUse => Some("another program listens there; choose another path"),
+        io::ErrorKind::AlreadyExists => Some("choose another path, or remove the file"),
+        io::ErrorKind::NotFound => Some("the folder must exist"),
+        io::ErrorKind::PermissionDenied => Some("this user must be allowed to write to the folder"),
+        _ => None,
+    };
     StartFault {
         what: format!("cannot listen on `unix:{}`", path.display()),
-        cause: error.to_string(),
-        hint,
+        cause: plain(error),
+        hint: hint.map(str::to_owned),
     }
 }
 

@@ -6,7 +6,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use measure::{Ending, Nanos, Stamp};
 use stage::{Admission, DrainRate, PoolShape};
@@ -37,6 +37,8 @@ pub(crate) struct Pool {
     running: AtomicUsize,
     completed: AtomicU64,
     refused: AtomicU64,
+    /// Connections end with their next reply.
+    draining: AtomicBool,
     config: Arc<Config>,
     log: Arc<Log>,
     stats: Arc<Stats>,
@@ -64,6 +66,7 @@ impl Pool {
             running: AtomicUsize::new(0),
             completed: AtomicU64::new(0),
             refused: AtomicU64::new(0),
+            draining: AtomicBool::new(false),
             config: Arc::clone(config),
             log: Arc::clone(log),
             stats: Arc::clone(stats),
@@ -110,6 +113,11 @@ impl Pool {
     /// Exchanges that threads have finished.
     pub(crate) fn completed(&self) -> u64 {
         self.completed.load(Ordering::Relaxed)
+    }
+
+    /// Replies end their connections from now on.
+    pub(crate) fn drain(&self) {
+        self.draining.store(true, Ordering::Relaxed);
     }
 
     /// Lets the threads end once the queue is empty.
@@ -192,6 +200,7 @@ impl Seat {
         };
         let config = &*self.pool.config;
         let bounds = Bounds {
+            draining: &self.pool.draining,
             delivery: &config.delivery,
             spool: &config.spool,
         };

@@ -380,6 +380,63 @@ fn a_stream_beyond_memory_continues_in_a_file_and_arrives_whole() {
 }
 
 #[test]
+fn a_stream_ends_when_its_client_goes_whether_it_was_slow_or_not() {
+    let running = serve(|exchange, outlet| {
+        let size = if exchange.head().path() == b"/slow" {
+            1 << 20
+        } else {
+            10
+        };
+        outlet.begin(200, b"OK");
+        let deadline = Instant::now() + PATIENCE;
+        while outlet.piece(&vec![b'x'; size]) == Taken::All {
+            assert!(
+                Instant::now() < deadline,
+                "the client's leaving went unnoticed"
+            );
+        }
+        Ok(())
+    });
+    for path in ["/slow", "/quick"] {
+        let mut stream = running.connect();
+        let request = format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n");
+        stream.write_all(request.as_bytes()).unwrap();
+        assert!(stream.read(&mut [0; 4096]).unwrap() > 0);
+    }
+    let (ended, lines) = running.stop();
+    assert_eq!((ended.exchanges, ended.cut), (2, 0), "{lines:?}");
+    let gone = lines
+        .iter()
+        .filter(|line| line.contains("end=peer-gone"))
+        .count();
+    assert_eq!(gone, 2, "{lines:?}");
+}
+
+#[test]
+fn a_reply_that_cannot_be_stored_for_a_slow_client_is_cut_and_logged() {
+    let running = serve_with(
+        |config| config.spool.dir = "/proc/nowhere".into(),
+        |_, outlet| {
+            outlet.begin(200, b"OK");
+            while outlet.piece(&vec![b'x'; 1 << 20]) == Taken::All {}
+            Ok(())
+        },
+    );
+    let mut stream = running.connect();
+    stream
+        .write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+        .unwrap();
+    let mut reply = Vec::new();
+    let _ = stream.read_to_end(&mut reply);
+    assert!(!reply.ends_with(b"0\r\n\r\n"), "it does not look complete");
+    let (_, lines) = running.stop();
+    assert!(
+        lines.len() == 1 && lines[0].contains("end=cut"),
+        "{lines:?}"
+    );
+}
+
+#[test]
 fn a_full_queue_is_refused_at_once_and_the_rest_is_served() {
     let gate = Arc::new(Barrier::new(2));
     let at_gate = Arc::clone(&gate);

@@ -122,9 +122,11 @@ impl Overflow {
         self.offset
     }
 
-    /// The driver has sent everything: begin at the front again.
-    pub(super) fn rewind(&mut self) {
-        self.offset = 0;
+    /// The driver has sent everything: begin anew, with a file of its own. The old one must not be written
+    /// to again: sendfile queues its pages in the socket without a copy, and the client may not have
+    /// them yet.
+    pub(super) fn renew(&mut self) {
+        *self = Self::default();
     }
 
     /// Appends `data`; gives the span to send.

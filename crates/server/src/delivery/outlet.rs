@@ -5,8 +5,9 @@
 //! soon as the handler is done, however slow the client.
 
 use std::fs::File;
-use std::io::IoSlice;
+use std::io::{self, IoSlice};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -52,15 +53,16 @@ pub enum Taken {
 pub(crate) struct Asked {
     pub(crate) version: Version,
     pub(crate) is_head: bool,
-    /// The connection may go on afterwards.
+    /// The connection may go on afterwards, unless `draining` has become true by then.
     pub(crate) keep_alive: bool,
     /// Stamps that have passed, for `Server-Timing`.
     pub(crate) phases: Phases,
 }
 
-/// Bounds that an outlet keeps.
+/// What an outlet has to keep to.
 #[derive(Clone, Copy)]
 pub(crate) struct Bounds<'a> {
+    pub(crate) draining: &'a AtomicBool,
     pub(crate) delivery: &'a Delivery,
     pub(crate) spool: &'a Spool,
 }
@@ -75,6 +77,10 @@ pub struct Outlet<'a> {
     status: u16,
     declared: Declared,
     overflow: Overflow,
+    /// The driver writes, or wrote until the client was gone: it ends the exchange.
+    flowing: bool,
+    /// The unnamed file failed, such as on a full disk.
+    unstored: bool,
     /// Bytes that the socket took from this thread.
     sent_bytes: u64,
     head_bytes: u64,
@@ -141,6 +147,8 @@ impl<'a> Outlet<'a> {
             status: 0,
             declared: Declared::default(),
             overflow: Overflow::default(),
+            flowing: false,
+            unstored: false,
             sent_bytes: 0,
             head_bytes: 0,
             replied: Stamp::ZERO,
@@ -320,10 +328,14 @@ impl<'a> Outlet<'a> {
     }
 
     fn closed(mut self, ending: Ending, cause: &'static str, keep_alive: bool) -> Close {
-        let way = match self.stage {
-            Stage::Open { way, .. } => way,
-            _ => Way::Nowhere,
+        let (ending, cause) = match self.unstored {
+            true => (
+                Ending::Cut,
+                "the reply could not be stored for its slow client",
+            ),
+            false => (ending, cause),
         };
+        let way = self.way();
         // For a reply given whole the handler was done when it gave it; a stream is done now.
         if self.replied == Stamp::ZERO {
             self.replied = measure::now();
@@ -339,7 +351,7 @@ impl<'a> Outlet<'a> {
             cause,
             replied: self.replied,
             delivered: self.delivered,
-            flowing: way == Way::Flow,
+            flowing: self.flowing,
         }
     }
 
@@ -351,7 +363,7 @@ impl<'a> Outlet<'a> {
             method_is_head: self.asked.is_head,
             status: self.status,
             content_length,
-            keep_alive: self.asked.keep_alive && !self.declared.close,
+            keep_alive: self.keep_alive(),
         });
         let left = match plan.framing {
             ReplyFraming::Length(bytes) => Some(bytes),
@@ -378,6 +390,11 @@ impl<'a> Outlet<'a> {
             way: Way::Direct,
         };
         plan
+    }
+
+    fn keep_alive(&self) -> bool {
+        let draining = self.bounds.draining.load(Ordering::Relaxed);
+        self.asked.keep_alive && !self.declared.close && !draining
     }
 
     fn end_head(&mut self, plan: &ReplyPlan, now: Stamp) {
@@ -500,9 +517,30 @@ impl<'a> Outlet<'a> {
             sent -= skipped;
             rest.extend_from_slice(&buffer[skipped..]);
         }
-        let mut chain = Chain::default();
-        chain.push(Part::Memory(Bytes::from(rest)));
-        self.hand_to_driver(chain)
+        let fits = rest.len() <= self.bounds.delivery.reply_buffer_bytes;
+        let part = if fits {
+            Ok(Part::Memory(Bytes::from(rest)))
+        } else {
+            self.spill(&rest)
+        };
+        self.pass_on(part)
+    }
+
+    /// Gives a part to the driver; one that could not be stored breaks the reply off.
+    fn pass_on(&mut self, part: io::Result<Part>) -> Way {
+        match part {
+            Ok(part) => {
+                let mut chain = Chain::default();
+                chain.push(part);
+                self.hand_to_driver(chain)
+            }
+            Err(_) => {
+                self.unstored = true;
+                self.door.flow().gone = true;
+                self.door.turnstile.wake();
+                self.set_way(Way::Nowhere)
+            }
+        }
     }
 
     /// Adds a chain to the flow, starting the flow if there is none yet.
@@ -521,7 +559,10 @@ impl<'a> Outlet<'a> {
         }
         match self.way() {
             Way::Direct => match self.door.turnstile.give_back(Returned::Flow) {
-                Ok(()) => self.set_way(Way::Flow),
+                Ok(()) => {
+                    self.flowing = true;
+                    self.set_way(Way::Flow)
+                }
                 Err(Seized) => self.set_way(Way::Nowhere),
             },
             way => {
@@ -540,7 +581,7 @@ impl<'a> Outlet<'a> {
                 return self.set_way(Way::Nowhere);
             }
             if flow.file_bytes == 0 {
-                self.overflow.rewind();
+                self.overflow.renew();
             }
             fits_memory(&flow, joined.len(), self.bounds.delivery) && flow.file_bytes == 0
         };
@@ -549,25 +590,14 @@ impl<'a> Outlet<'a> {
         } else {
             self.spill(&joined)
         };
-        match part {
-            Ok(part) => {
-                let mut chain = Chain::default();
-                chain.push(part);
-                self.hand_to_driver(chain)
-            }
-            Err(_) => {
-                self.door.flow().gone = true;
-                self.door.turnstile.wake();
-                self.set_way(Way::Nowhere)
-            }
-        }
+        self.pass_on(part)
     }
 
     /// Writes to the unnamed file; past its bound waits until the client has taken what is there.
-    fn spill(&mut self, data: &[u8]) -> std::io::Result<Part> {
+    fn spill(&mut self, data: &[u8]) -> io::Result<Part> {
         if self.overflow.offset() + data.len() as u64 > self.bounds.delivery.reply_spool_bytes_max {
             self.door.wait_for_room(|flow| flow.file_bytes == 0);
-            self.overflow.rewind();
+            self.overflow.renew();
         }
         self.overflow.write(data, self.bounds.spool)
     }

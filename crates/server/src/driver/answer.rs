@@ -206,6 +206,7 @@ impl Connection {
         };
         if let Some(ending) = stop {
             sending.tail.give_up(ending);
+            self.abandon();
         }
         sending.tail.phases.delivered = measure::now();
         let view = sending.head.as_ref().map(RequestHead::view);

@@ -183,8 +183,7 @@ impl Connection {
         if given_up.is_some() {
             self.door().flow().gone = true;
             self.door().made_room();
-            // The client sees at once that no more comes.
-            let _ = rustix::net::shutdown(self.door(), rustix::net::Shutdown::Both);
+            self.abandon();
         }
         self.now_doing(Doing::Sending, Stamp::NEVER);
         let Some(finished) = self.finished().await else {

@@ -22,10 +22,12 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use measure::{Nanos, Stamp};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, Shutdown};
+use socket2::SockRef;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
@@ -230,6 +232,11 @@ impl Connection {
     pub(super) fn is_full(&self) {
         let full = |_: &Arc<Door>| Err::<(), _>(io::ErrorKind::WouldBlock.into());
         let _ = self.io.try_io(Interest::WRITABLE, full);
+    }
+
+    /// Makes the close a reset: the client must not take a reply that was given up for a complete one.
+    pub(super) fn abandon(&self) {
+        let _ = SockRef::from(&**self.door()).set_linger(Some(Duration::ZERO));
     }
 
     /// Reads and throws away what still comes, for a bounded time, after the last reply.

@@ -21,6 +21,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
+use measure::{Nanos, Stamp};
 use tokio::sync::{Notify, watch};
 use wire::HeadIndex;
 
@@ -44,6 +45,9 @@ const TICK: Duration = Duration::from_millis(250);
 /// when the driver goes to sleep, with one lock and one wake-up per pool thread; the bound keeps the
 /// first of a long turn from waiting for the last.
 const OUTBOX_LEN_MAX: usize = 16;
+/// Longest time that an exchange waits in the outbox while the driver has so much else to do that it
+/// does not go to sleep.
+const OUTBOX_AGE_MAX: Nanos = Nanos(100_000);
 /// Bytes read in one call.
 const INPUT_BYTES: usize = 64 << 10;
 
@@ -89,6 +93,8 @@ struct Driver {
     files: RefCell<Files>,
     table: RefCell<Table>,
     outbox: RefCell<Vec<Job>>,
+    /// When the oldest exchange in the outbox was queued; NEVER when there is none.
+    outbox_since: Cell<Stamp>,
     drain_watch: RefCell<DrainWatch>,
     /// Exchanges cut by the drain deadline.
     cut: Cell<u64>,
@@ -152,6 +158,7 @@ impl Driver {
             files: RefCell::new(files),
             table: RefCell::default(),
             outbox: RefCell::default(),
+            outbox_since: Cell::new(Stamp::NEVER),
             drain_watch: RefCell::default(),
             cut: Cell::new(0),
             broken: Cell::new(false),
@@ -246,12 +253,23 @@ impl Driver {
         let mut outbox = self.outbox.borrow_mut();
         if !outbox.is_empty() {
             pool.push(&mut outbox);
+            self.outbox_since.set(Stamp::NEVER);
+        }
+    }
+
+    /// Hands over what has waited long enough, however busy this driver is.
+    fn flush_due(&self, now: Stamp) {
+        if self.outbox_since.get().plus(OUTBOX_AGE_MAX) <= now {
+            self.flush();
         }
     }
 
     fn hand_over(&self, job: Job) {
         let len = {
             let mut outbox = self.outbox.borrow_mut();
+            if outbox.is_empty() {
+                self.outbox_since.set(job.exchange.phases.queued);
+            }
             outbox.push(job);
             outbox.len()
         };

@@ -124,6 +124,7 @@ impl Connection {
     /// Uses `bytes` bytes in the scratch buffer; keeps what is left over.
     fn use_input(&mut self, bytes: usize, now: Stamp) -> Option<Step> {
         let driver = Rc::clone(&self.driver);
+        driver.flush_due(now);
         let mut scratch = driver.scratch.borrow_mut();
         let Scratch { input, head } = &mut *scratch;
         let input = &input[..bytes];
