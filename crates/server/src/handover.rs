@@ -264,7 +264,9 @@ impl Turnstile {
         Ok(())
     }
 
-    /// Wakes the driver once more, such as for a further piece of a flowing reply.
+    /// Wakes the driver once more, such as for a further piece of a flowing reply. Only after
+    /// `give_back`: a wake-up uses the waker up, and a driver that has not got the exchange back would
+    /// not renew it.
     pub(crate) fn wake(&self) {
         self.waker.wake();
     }

@@ -536,8 +536,10 @@ impl<'a> Outlet<'a> {
             }
             Err(_) => {
                 self.unstored = true;
-                self.door.flow().gone = true;
-                self.door.turnstile.wake();
+                if self.flowing {
+                    self.door.flow().gone = true;
+                    self.door.turnstile.wake();
+                }
                 self.set_way(Way::Nowhere)
             }
         }
