@@ -346,7 +346,7 @@ impl<'a> Outlet<'a> {
             status: self.status,
             head_bytes: self.head_bytes,
             sent_bytes: self.sent_bytes,
-            keep_alive: keep_alive && !gone,
+            keep_alive: keep_alive && !gone && ending == Ending::Complete,
             ending: if gone { Ending::PeerGone } else { ending },
             cause,
             replied: self.replied,
