@@ -14,6 +14,8 @@ pub(crate) enum Target {
     Pool,
     /// The counters as JSON.
     Status,
+    /// `OPTIONS *`: the server as a whole is meant (RFC 9110 section 9.3.7).
+    Server,
     /// Nothing is configured for it.
     Nothing,
 }
@@ -59,7 +61,7 @@ impl Router {
 
     pub(crate) fn index(target: Target) -> u16 {
         match target {
-            Target::Nothing => Self::NONE,
+            Target::Nothing | Target::Server => Self::NONE,
             Target::Status => Self::STATUS,
             Target::Pool => Self::APP,
             Target::Files { mount, .. } => {
@@ -69,6 +71,9 @@ impl Router {
     }
 
     pub(crate) fn find(&self, path: &[u8]) -> Target {
+        if path == b"*" {
+            return Target::Server;
+        }
         if self
             .status_path
             .as_ref()
@@ -146,7 +151,7 @@ mod tests {
         );
         check("/statics", Target::Pool);
         check("/", Target::Pool);
-        check("*", Target::Pool);
+        check("*", Target::Server);
         check("/-/status", Target::Status);
         check("/-/status/x", Target::Pool);
     }

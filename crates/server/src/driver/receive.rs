@@ -3,6 +3,7 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use measure::{Ending, Nanos, Phases, Stamp};
 use wire::{BodyDecoder, BodyFraming, HeadIndex, HeadStep, HeadView, RequestHead};
 
@@ -11,7 +12,7 @@ use super::answer::{About, After};
 use super::connection::{Connection, Step, Woken};
 use super::refused::Refused;
 use crate::exchange::{Body, Exchange};
-use crate::reply::Reply;
+use crate::reply::{Reply, ReplyBody};
 use crate::route::{Router, Target};
 use crate::spool::Spooled;
 use crate::stats::Doing;
@@ -232,6 +233,7 @@ impl Connection {
                     .answer(mount, view, &view.path()[rest_from..], now)
             }
             Target::Status => self.driver.status_page(),
+            Target::Server => server_options(),
             Target::Nothing | Target::Pool => Refused::because(404, "no route").reply(),
         }
     }
@@ -398,6 +400,15 @@ impl Connection {
             ending,
         );
         Step::Close
+    }
+}
+
+fn server_options() -> Reply {
+    let lines = b"Allow: GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS\r\nContent-Length: 0\r\n";
+    Reply {
+        status: 200,
+        lines: Bytes::from_static(lines),
+        body: ReplyBody::Empty,
     }
 }
 
