@@ -52,9 +52,10 @@ mod tests {
 
     use loom::future::block_on;
     use loom::sync::Arc;
+    use loom::sync::atomic::{AtomicUsize, Ordering};
     use loom::thread;
 
-    use super::handover::{Chair, Queue, Returned, Seized, Turnstile, Wish};
+    use super::handover::{Chair, Onward, Queue, Returned, Seized, Turnstile, Wish};
 
     /// All interleavings with at most three preemptions a run: bugs of this kind need two, and without
     /// a bound two sleepers and a producer take hours.
@@ -126,7 +127,7 @@ mod tests {
         });
     }
 
-    fn come_back(wish: Wish, returned: Returned) {
+    fn come_back(wish: Wish, given: Option<Onward>, expect: Returned) {
         check(move || {
             let turnstile = Arc::new(Turnstile::new());
             let pool = Arc::clone(&turnstile);
@@ -135,40 +136,79 @@ mod tests {
                 if thread.is_none() {
                     turnstile.lend(wish, context);
                     let pool = Arc::clone(&pool);
-                    thread = Some(thread::spawn(move || pool.give_back(returned)));
+                    thread = Some(thread::spawn(move || give(&pool, given)));
                 }
                 turnstile.poll_return(context)
             }));
-            assert_eq!(seen, returned);
-            assert_eq!(thread.expect("spawned").join().expect("pool"), Ok(()));
+            assert_eq!(seen, expect);
+            let given = thread.expect("spawned").join().expect("pool");
+            assert_eq!(given, Ok(()));
         });
+    }
+
+    /// What a pool thread does at the end; `None`: the socket was full.
+    fn give(turnstile: &Turnstile, given: Option<Onward>) -> Result<(), Seized> {
+        match given {
+            Some(onward) => turnstile.end().map(|()| turnstile.give_back(onward)),
+            None => turnstile.start_flow(),
+        }
     }
 
     #[test]
     fn driver_that_asks_late_is_woken() {
-        come_back(Wish::Silent, Returned::Keep);
+        come_back(Wish::Silent, Some(Onward::Keep), Returned::Keep);
     }
 
     #[test]
     fn driver_that_asked_beforehand_is_woken() {
-        come_back(Wish::Woken, Returned::Keep);
-        come_back(Wish::Silent, Returned::Close);
-        come_back(Wish::Silent, Returned::Flow);
+        come_back(Wish::Woken, Some(Onward::Keep), Returned::Keep);
+        come_back(Wish::Silent, Some(Onward::Close), Returned::Close);
+        come_back(Wish::Silent, None, Returned::Flow);
     }
 
     #[test]
     fn exactly_one_side_ends_an_exchange_that_is_seized() {
+        for given in [Some(Onward::Keep), Some(Onward::Close), None] {
+            check(move || {
+                let turnstile = Arc::new(Turnstile::new());
+                block_on(poll_fn(|context| {
+                    turnstile.lend(Wish::Silent, context);
+                    Poll::Ready(())
+                }));
+                let pool = Arc::clone(&turnstile);
+                let thread = thread::spawn(move || give(&pool, given));
+                let seized = turnstile.seize();
+                let given = thread.join().expect("pool");
+                assert_eq!(seized, given == Err(Seized));
+            });
+        }
+    }
+
+    #[test]
+    fn a_further_piece_of_a_flow_wakes_the_driver() {
         check(|| {
             let turnstile = Arc::new(Turnstile::new());
+            let pieces = Arc::new(AtomicUsize::new(0));
+            let (pool, sent) = (Arc::clone(&turnstile), Arc::clone(&pieces));
+            let mut thread = None;
             block_on(poll_fn(|context| {
-                turnstile.lend(Wish::Silent, context);
-                Poll::Ready(())
+                if thread.is_none() {
+                    turnstile.lend(Wish::Silent, context);
+                    let (pool, sent) = (Arc::clone(&pool), Arc::clone(&sent));
+                    thread = Some(thread::spawn(move || {
+                        sent.store(1, Ordering::Release);
+                        pool.start_flow().expect("nobody seizes");
+                        sent.store(2, Ordering::Release);
+                        pool.wake();
+                    }));
+                }
+                turnstile.watch(context);
+                match pieces.load(Ordering::Acquire) {
+                    2 => Poll::Ready(()),
+                    _ => Poll::Pending,
+                }
             }));
-            let pool = Arc::clone(&turnstile);
-            let thread = thread::spawn(move || pool.give_back(Returned::Keep));
-            let seized = turnstile.seize();
-            let given = thread.join().expect("pool");
-            assert_eq!(seized, given == Err(Seized));
+            thread.expect("spawned").join().expect("pool");
         });
     }
 }

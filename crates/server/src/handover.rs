@@ -139,23 +139,24 @@ impl Chair {
     }
 }
 
-/// Who may write to a connection.
+/// Who may write to a connection, and who ends its exchange.
 ///
 /// ```text
-///            lend                     give_back(Keep)
-///   MINE ───────────► AWAY ──────────────────────────────► KEPT ──┐
-///    ▲                 │ ▲ poll_return   give_back(Close)         │
-///    │                 ▼ │ (driver asks to be woken)              │
-///    │              WAITED ──────────────────────────────► CLOSED │ reclaim
-///    │                 │ start_flow: the driver writes on         │
-///    │                 ├─────────────────────────────────► FLOWING┤
-///    │                 │ seize: the drain deadline passed         │
-///    │                 └─────────────────────────────────► SEIZED │
-///    └────────────────────────────────────────────────────────────┘
+///          lend                  end                  give_back(Keep)
+///   MINE ───────► AWAY ─────────────────► ENDING ───────────────────► KEPT ────┐
+///    ▲             │ │ poll_return          │ poll_return                      │
+///    │             │ ▼                      ▼         give_back(Close)         │
+///    │             │ WAITED ────────► ENDING_WAITED ────────────────► CLOSED   │
+///    │             │ │    end                                                  │ reclaim
+///    │             ├─┴─ start_flow: the driver writes on ───────────► FLOWING ─┤
+///    │             └─── seize: the drain deadline passed ───────────► SEIZED   │
+///    └─────────────────────────────────────────────────────────────────────────┘
 /// ```
 ///
 /// A reply that the socket took whole is given back without waking the driver: the client's next request
-/// does that. Only when the driver has asked (`WAITED`), or has something to do, is it woken.
+/// does that. Only when the driver has asked (WAITED), or has something to do, is it woken. Between `end`
+/// and `give_back` the pool thread writes the record: the next exchange of the connection cannot overtake
+/// it on its way to the log.
 pub(crate) struct Turnstile {
     state: AtomicU8,
     waker: WakerCell,
@@ -164,10 +165,12 @@ pub(crate) struct Turnstile {
 const MINE: u8 = 0;
 const AWAY: u8 = 1;
 const WAITED: u8 = 2;
-const KEPT: u8 = 3;
-const CLOSED: u8 = 4;
-const FLOWING: u8 = 5;
-const SEIZED: u8 = 6;
+const ENDING: u8 = 3;
+const ENDING_WAITED: u8 = 4;
+const KEPT: u8 = 5;
+const CLOSED: u8 = 6;
+const FLOWING: u8 = 7;
+const SEIZED: u8 = 8;
 
 /// What the driver finds when an exchange that was away is its own again.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -178,6 +181,13 @@ pub(crate) enum Returned {
     Close,
     /// The socket did not take everything: the driver writes from here on.
     Flow,
+}
+
+/// What follows an exchange that a pool thread has ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Onward {
+    Keep,
+    Close,
 }
 
 /// The pool thread came too late: the driver has ended the exchange already.
@@ -201,9 +211,9 @@ impl Turnstile {
         }
     }
 
-    /// Driver: the pool may write. `context` is remembered when a wake-up is wished for.
+    /// Driver: the pool may write. `context` is remembered for a wake-up.
     pub(crate) fn lend(&self, wish: Wish, context: &Context<'_>) {
-        self.waker.register(context.waker());
+        self.watch(context);
         let state = match wish {
             Wish::Silent => AWAY,
             Wish::Woken => WAITED,
@@ -216,11 +226,13 @@ impl Turnstile {
         if let Some(returned) = self.returned() {
             return Poll::Ready(returned);
         }
-        self.waker.register(context.waker());
-        // Fails when the pool thread was faster, or when a wake-up is wished for already.
-        let _ = self
-            .state
-            .compare_exchange(AWAY, WAITED, Ordering::AcqRel, Ordering::Acquire);
+        self.watch(context);
+        // Refused when the pool thread was faster, or when a wake-up is wished for already.
+        let _ = self.step(|state| match state {
+            AWAY => Some(WAITED),
+            ENDING => Some(ENDING_WAITED),
+            _ => None,
+        });
         self.returned().map_or(Poll::Pending, Poll::Ready)
     }
 
@@ -245,37 +257,52 @@ impl Turnstile {
     }
 
     /// Driver: ends an exchange that is still away. True when the driver now has to log it, false when
-    /// it came back first.
+    /// the pool thread was first.
     pub(crate) fn seize(&self) -> bool {
-        self.leave(SEIZED).is_ok()
+        let away = |state| matches!(state, AWAY | WAITED);
+        self.step(|state| away(state).then_some(SEIZED)).is_ok()
     }
 
-    /// Pool thread: the reply is out (or given up).
-    pub(crate) fn give_back(&self, returned: Returned) -> Result<(), Seized> {
-        let (state, always) = match returned {
-            Returned::Keep => (KEPT, false),
-            Returned::Close => (CLOSED, true),
-            Returned::Flow => (FLOWING, true),
+    /// Pool thread: the reply is out (or given up), and the record is this thread's to write.
+    pub(crate) fn end(&self) -> Result<(), Seized> {
+        let ended = self.step(|state| match state {
+            AWAY => Some(ENDING),
+            WAITED => Some(ENDING_WAITED),
+            _ => None,
+        });
+        ended.map(drop).map_err(|_| Seized)
+    }
+
+    /// Pool thread, after `end`: the connection is the driver's again.
+    pub(crate) fn give_back(&self, onward: Onward) {
+        let state = match onward {
+            Onward::Keep => KEPT,
+            Onward::Close => CLOSED,
         };
-        let before = self.leave(state).map_err(|_| Seized)?;
-        if always || before == WAITED {
+        let before = self.state.swap(state, Ordering::AcqRel);
+        if before == ENDING_WAITED || onward == Onward::Close {
             self.waker.wake();
         }
+    }
+
+    /// Pool thread: the socket is full, the driver writes from here on.
+    pub(crate) fn start_flow(&self) -> Result<(), Seized> {
+        let away = |state| matches!(state, AWAY | WAITED);
+        let flowing = self.step(|state| away(state).then_some(FLOWING));
+        flowing.map_err(|_| Seized)?;
+        self.waker.wake();
         Ok(())
     }
 
-    /// Wakes the driver once more, such as for a further piece of a flowing reply. Only after
-    /// `give_back`: a wake-up uses the waker up, and a driver that has not got the exchange back would
-    /// not renew it.
+    /// Pool thread: wakes the driver once more, such as for a further piece of a flowing reply. Only
+    /// after `start_flow`: a wake-up uses the waker up, and a driver that has not got the exchange back
+    /// would not renew it.
     pub(crate) fn wake(&self) {
         self.waker.wake();
     }
 
-    /// Leaves AWAY or WAITED for `target`; gives the state before, or the state that forbids it.
-    fn leave(&self, target: u8) -> Result<u8, u8> {
+    fn step(&self, next: impl Fn(u8) -> Option<u8>) -> Result<u8, u8> {
         self.state
-            .fetch_update(Ordering::AcqRel, Ordering::Acquire, |state| {
-                matches!(state, AWAY | WAITED).then_some(target)
-            })
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, next)
     }
 }

@@ -16,7 +16,7 @@ use crate::delivery::{Asked, Bounds, Close, Declared, Desk, Door, Finished, Outl
 use crate::exchange::Exchange;
 use crate::fault::Fault;
 use crate::handler::Handler;
-use crate::handover::{Chair, Queue, Returned};
+use crate::handover::{Chair, Onward, Queue};
 use crate::ledger::{Closing, Ledger, Outcome};
 use crate::log::{Level, Log};
 use crate::stats::Stats;
@@ -261,14 +261,17 @@ impl Seat {
         }
         exchange.phases.delivered = close.delivered;
         door.set_delivered(close.delivered);
-        let returned = if close.keep_alive {
-            Returned::Keep
-        } else {
-            Returned::Close
-        };
-        if door.turnstile.give_back(returned).is_ok() {
-            self.log(&exchange, close);
+        if door.turnstile.end().is_err() {
+            // The drain deadline passed: the driver has ended this exchange.
+            return;
         }
+        self.log(&exchange, close);
+        let onward = if close.keep_alive {
+            Onward::Keep
+        } else {
+            Onward::Close
+        };
+        door.turnstile.give_back(onward);
     }
 
     fn log(&self, exchange: &Exchange, close: &Close) {

@@ -18,7 +18,7 @@ use wire::{ReplyFacts, ReplyFraming, ReplyPlan, Version};
 use super::door::{Overflow, fits_memory};
 use super::{Chain, Desk, Door, EndOfHead};
 use crate::config::meant::{Delivery, Spool};
-use crate::handover::{Returned, Seized};
+use crate::handover::Seized;
 use crate::reply::Part;
 
 /// Pieces up to this size are offered to the socket without further thought.
@@ -560,7 +560,7 @@ impl<'a> Outlet<'a> {
             flow.sent_before = self.sent_bytes;
         }
         match self.way() {
-            Way::Direct => match self.door.turnstile.give_back(Returned::Flow) {
+            Way::Direct => match self.door.turnstile.start_flow() {
                 Ok(()) => {
                     self.flowing = true;
                     self.set_way(Way::Flow)

@@ -14,7 +14,7 @@ use crate::pool::Seat;
 pub trait Handler: Send + Sync + 'static {
     /// The life of one pool thread: take exchanges from the seat until it gives none.
     ///
-    /// ```ignore
+    /// ```text
     /// while let Some(exchange) = seat.next_now().or_else(|| seat.next_wait()) {
     ///     seat.attend(exchange, |exchange, outlet| answer(exchange, outlet));
     /// }

@@ -12,7 +12,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use measure::{Form, Record, Stamp, Writer as Lines};
 
-use super::{Bell, Level, Log, lock};
+use super::{Bell, Level, Log, Page, lock};
 use crate::config::meant::{AccessLog, LogForm, LogTarget};
 
 /// Formatted bytes that are written in one call.
@@ -27,15 +27,46 @@ pub(super) struct Writer {
     log: Arc<Log>,
     access: Option<Access>,
     flush: Duration,
-    spare: Vec<u8>,
     errors: Vec<u8>,
 }
 
 struct Access {
     target: File,
     lines: Lines,
+    pages: Vec<Read>,
     out: Vec<u8>,
     failing: bool,
+}
+
+/// A page and what has been taken from it.
+struct Read {
+    page: Arc<Page>,
+    pending: Vec<u8>,
+}
+
+impl Read {
+    /// Takes what is in the page; gives the number of bytes.
+    fn take(&mut self) -> usize {
+        let mut records = lock(&self.page.records);
+        let bytes = records.len();
+        if self.pending.is_empty() {
+            std::mem::swap(&mut *records, &mut self.pending);
+        } else {
+            self.pending.append(&mut records);
+        }
+        bytes
+    }
+}
+
+/// Of the first unused record of each page the one that was delivered first, with the index of its page
+/// and its length.
+fn oldest<'a>(pages: &'a [Read], used: &[usize]) -> Option<(usize, Record<'a>, usize)> {
+    let first = |(index, read): (usize, &'a Read)| {
+        let (record, bytes) = Record::decode(&read.pending[used[index]..])?;
+        Some((index, record, bytes))
+    };
+    let firsts = pages.iter().enumerate().filter_map(first);
+    firsts.min_by_key(|(_, record, _)| record.phases.delivered)
 }
 
 impl Writer {
@@ -52,7 +83,6 @@ impl Writer {
             log,
             access,
             flush,
-            spare: Vec::new(),
             errors: Vec::new(),
         })
     }
@@ -117,24 +147,16 @@ impl Writer {
             return;
         };
         if access.out.len() < KEPT_BYTES_MAX {
-            let pages = lock(&self.log.pages).clone();
-            let offset = wall_offset();
-            for page in pages {
-                std::mem::swap(&mut *lock(&page.records), &mut self.spare);
-                self.log
-                    .bytes_waiting
-                    .fetch_sub(self.spare.len(), Ordering::Relaxed);
-                access.format(&self.spare, offset, &self.log);
-                self.spare.clear();
-            }
+            access.collect(&self.log);
         }
         access.write_all(&self.log);
+        if access.pages.iter().any(|page| !page.pending.is_empty()) {
+            self.log.ring(Bell::Waiting);
+        }
         let lost = self.log.lost.swap(0, Ordering::Relaxed);
         if lost > 0 {
-            self.log.error(
-                Level::Warning,
-                &format!("access log: {lost} lines were dropped: the log is full"),
-            );
+            let text = format!("access log: {lost} lines were dropped: the log is full");
+            self.log.error(Level::Warning, &text);
         }
     }
 
@@ -176,20 +198,46 @@ impl Access {
         Ok(Access {
             target,
             lines,
+            pages: Vec::new(),
             out: Vec::with_capacity(BATCH_BYTES),
             failing: false,
         })
     }
 
-    fn format(&mut self, mut records: &[u8], offset_ns: u64, log: &Log) {
-        while let Some((mut record, consumed)) = Record::decode(records) {
-            record.wall_arrived_ns = record.phases.arrived.0 + offset_ns;
+    /// Takes what the producers have written and formats it by the time of delivery.
+    ///
+    /// The next exchange of a connection is delivered after the last one was written to its page. So of
+    /// all that is delivered before the pages are looked at nothing is missing in them, and in order of
+    /// delivery it is in order for each connection; what is younger waits for the next round.
+    fn collect(&mut self, log: &Log) {
+        let before = measure::now();
+        for page in lock(&log.pages).iter().skip(self.pages.len()) {
+            self.pages.push(Read {
+                page: Arc::clone(page),
+                pending: Vec::new(),
+            });
+        }
+        for read in &mut self.pages {
+            log.bytes_waiting.fetch_sub(read.take(), Ordering::Relaxed);
+        }
+        let offset = wall_offset();
+        let mut used = vec![0; self.pages.len()];
+        let mut pages = std::mem::take(&mut self.pages);
+        while let Some((index, mut record, bytes)) = oldest(&pages, &used) {
+            if record.phases.delivered > before {
+                break;
+            }
+            used[index] += bytes;
+            record.wall_arrived_ns = record.phases.arrived.0 + offset;
             self.lines.write(&record, &mut self.out);
-            records = &records[consumed..];
             if self.out.len() >= BATCH_BYTES {
                 self.write_all(log);
             }
         }
+        for (read, used) in pages.iter_mut().zip(used) {
+            read.pending.drain(..used);
+        }
+        self.pages = pages;
     }
 
     /// Writes what is formatted; keeps what the target does not take.
