@@ -43,6 +43,7 @@ pub(crate) fn sources(matches: &ArgMatches) -> Result<Sources, Message> {
                 "`chdir`",
                 format!("cannot change to `{}`: {}", dir.display(), cause(&error)),
             )
+            .with_hint("it must be a folder that this user may enter")
         })?;
     }
     Ok(sources)

@@ -16,7 +16,7 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use tokio::sync::watch;
 
-use crate::config::meant::Config;
+use crate::config::meant::{Config, LogTarget};
 use crate::driver::{self, Ear, Mood, Shared};
 use crate::fault::{StartFault, plain};
 use crate::handler::Handler;
@@ -109,7 +109,7 @@ impl House {
         let stats = Arc::new(Stats::new(config.listen.drivers, &names));
         let addresses = listen::open(&config)?;
         let (log, log_thread) = Log::open(config.access_log.as_ref(), names)
-            .map_err(|error| start_fault("cannot open the access log", &error))
+            .map_err(|error| log_fault(&config, &error))
             .inspect_err(|_| remove_all(&unix_paths(&addresses)))?;
         let spoolers = Spoolers::start(config.spool.spoolers, &config.spool.dir)
             .map_err(|error| start_fault("cannot start a spooler", &error))
@@ -385,6 +385,20 @@ fn start_fault(what: &str, error: &io::Error) -> StartFault {
         what: what.to_owned(),
         cause: plain(error),
         hint: None,
+    }
+}
+
+fn log_fault(config: &Config, error: &io::Error) -> StartFault {
+    let file = config.access_log.as_ref().map(|access| &access.target);
+    let what = match file {
+        Some(LogTarget::File(path)) => format!("cannot open the access log `{}`", path.display()),
+        _ => "cannot start the log".to_owned(),
+    };
+    let hint = "it must be a file that this user may append to, in a folder that exists";
+    StartFault {
+        what,
+        cause: plain(error),
+        hint: Some(hint.to_owned()),
     }
 }
 
