@@ -189,7 +189,10 @@ fn changes_folder_before_it_looks_at_paths() {
     place.check(
         "check --static /=. --chdir missing",
         2,
-        &["milepost: `chdir`: cannot change to `missing`: no such file or directory"],
+        &[
+            "milepost: `chdir`: cannot change to `missing`: no such file or directory",
+            "hint: it must be a folder that this user may enter",
+        ],
     );
 }
 
