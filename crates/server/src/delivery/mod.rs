@@ -1,13 +1,14 @@
 //! Delivery: how bytes leave.
 //!
 //! `send` offers buffers to a socket without waiting; `chain` is a reply that the socket has not taken
-//! yet, an owned list of parts with a cursor; `flow` is such a reply on its way from a pool thread to
-//! the driver; `outlet` is what a handler answers through. Only these touch a client's socket for
-//! writing, and never with a lock held.
+//! yet, an owned list of parts with a cursor; `desk` writes heads; `outlet` is what a handler answers
+//! through, `exit` where its bytes go, and `door` what passes from a pool thread to the driver. Only
+//! these touch a client's socket for writing, and never with a lock held.
 
 mod chain;
 mod desk;
 mod door;
+mod exit;
 mod outlet;
 
 use std::io::{self, IoSlice};
@@ -19,7 +20,8 @@ use rustix::net::{SendAncillaryBuffer, SendFlags};
 pub(crate) use chain::{Chain, Progress};
 pub(crate) use desk::{Desk, EndOfHead};
 pub(crate) use door::{Door, Finished, Flow};
-pub(crate) use outlet::{Asked, Bounds, Close};
+pub(crate) use exit::Bounds;
+pub(crate) use outlet::{Asked, Close};
 pub use outlet::{Declared, Outlet, Taken};
 
 /// Whether more bytes follow at once, so that a short packet is better kept back.

@@ -1,13 +1,12 @@
 //! The outlet: what a handler on a pool thread answers through.
 //!
-//! Takes a head and body pieces, frames them, and offers them to the socket once without waiting. What
-//! the socket does not take goes to the connection's driver (`door`), so that the thread is free as
-//! soon as the handler is done, however slow the client.
+//! Takes a head and body pieces and frames them; `exit` offers them to the socket once without waiting
+//! and passes what it does not take to the connection's driver, so that the thread is free as soon as
+//! the handler is done, however slow the client.
 
 use std::fs::File;
-use std::io::{self, IoSlice};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -15,14 +14,9 @@ use measure::{Ending, Phases, Stamp};
 use socket2::SockRef;
 use wire::{ReplyFacts, ReplyFraming, ReplyPlan, Version};
 
-use super::door::{Overflow, fits_memory};
+use super::exit::{Bounds, Exit};
 use super::{Chain, Desk, Door, EndOfHead};
-use crate::config::meant::{Delivery, Spool};
-use crate::handover::Seized;
 use crate::reply::Part;
-
-/// Pieces up to this size are offered to the socket without further thought.
-const QUICK_BYTES: usize = 64 << 10;
 
 /// What the handler's header lines said, so that the outlet need not parse them.
 #[derive(Clone, Copy, Debug, Default)]
@@ -59,30 +53,14 @@ pub(crate) struct Asked {
     pub(crate) phases: Phases,
 }
 
-/// What an outlet has to keep to.
-#[derive(Clone, Copy)]
-pub(crate) struct Bounds<'a> {
-    pub(crate) draining: &'a AtomicBool,
-    pub(crate) delivery: &'a Delivery,
-    pub(crate) spool: &'a Spool,
-}
-
 /// A handler's way to answer one exchange.
 pub struct Outlet<'a> {
-    door: &'a Arc<Door>,
+    exit: Exit<'a>,
     desk: &'a mut Desk,
     asked: Asked,
-    bounds: Bounds<'a>,
     stage: Stage,
     status: u16,
     declared: Declared,
-    overflow: Overflow,
-    /// The driver writes, or wrote until the client was gone: it ends the exchange.
-    flowing: bool,
-    /// The unnamed file failed, such as on a full disk.
-    unstored: bool,
-    /// Bytes that the socket took from this thread.
-    sent_bytes: u64,
     head_bytes: u64,
     replied: Stamp,
     delivered: Stamp,
@@ -102,19 +80,7 @@ enum Stage {
     Open {
         plan: ReplyPlan,
         left: Option<u64>,
-        way: Way,
     },
-}
-
-/// Where bytes go.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Way {
-    /// To the socket, from this thread.
-    Direct,
-    /// To the driver.
-    Flow,
-    /// Nowhere: the client is gone.
-    Nowhere,
 }
 
 /// A reply's end, for the pool corridor.
@@ -139,17 +105,12 @@ impl<'a> Outlet<'a> {
         bounds: Bounds<'a>,
     ) -> Self {
         Self {
-            door,
+            exit: Exit::new(door, bounds),
             desk,
             asked,
-            bounds,
             stage: Stage::Silent,
             status: 0,
             declared: Declared::default(),
-            overflow: Overflow::default(),
-            flowing: false,
-            unstored: false,
-            sent_bytes: 0,
             head_bytes: 0,
             replied: Stamp::ZERO,
             delivered: Stamp::ZERO,
@@ -192,68 +153,30 @@ impl<'a> Outlet<'a> {
 
     /// True when `piece` would only do a short step that neither waits nor touches a disk.
     pub fn is_quick(&self, bytes: usize) -> bool {
-        match self.stage {
-            Stage::Open { way: Way::Flow, .. } => {
-                fits_memory(&self.door.flow(), bytes, self.bounds.delivery)
-            }
-            _ => bytes <= QUICK_BYTES,
-        }
+        self.exit.is_quick(bytes)
     }
 
     /// The head and the whole body at once. Adds `Content-Length` when none was declared. The body is
     /// copied only where the socket does not take it.
     pub fn whole(&mut self, body: &[u8]) -> Taken {
         self.replied = measure::now();
-        let plan = self.open(Some(body.len() as u64));
-        let (body, taken) = self.fit(body);
-        let now = self.replied;
-        self.end_head(&plan, now);
-        let head = std::mem::take(&mut self.desk.out);
-        let way = match plan.framing {
-            ReplyFraming::Chunked if !body.is_empty() => {
-                let prefix = wire::chunk_prefix(body.len());
-                self.offer(&[&head, prefix.as_bytes(), body, wire::CHUNK_SUFFIX])
-            }
-            ReplyFraming::NoBody => self.offer(&[&head]),
-            _ => self.offer(&[&head, body]),
-        };
-        self.desk.out = head;
+        let plan = self.open(Some(body.len() as u64), self.replied);
+        let taken = self.offer_body(plan.framing, Head::Unsent, body);
         self.delivered = measure::now();
-        if way == Way::Nowhere {
-            Taken::Gone
-        } else {
-            taken
-        }
+        taken
     }
 
     /// One piece of a stream; the head goes out with the first that is not empty.
     ///
     /// May wait, and may write to a disk, when the client is slow: see `is_quick`.
     pub fn piece(&mut self, data: &[u8]) -> Taken {
-        if data.is_empty() {
-            return self.state_of_client();
-        }
-        if self.head_is_sent() {
-            return self.further_piece(data);
-        }
-        let plan = self.open(None);
-        let (data, taken) = self.fit(data);
-        let now = measure::now();
-        self.end_head(&plan, now);
-        let head = std::mem::take(&mut self.desk.out);
-        let way = match plan.framing {
-            ReplyFraming::Chunked => {
-                let prefix = wire::chunk_prefix(data.len());
-                self.offer(&[&head, prefix.as_bytes(), data, wire::CHUNK_SUFFIX])
+        match self.stage {
+            _ if data.is_empty() => self.state_of_client(),
+            Stage::Open { plan, .. } => self.offer_body(plan.framing, Head::Sent, data),
+            Stage::Silent | Stage::Begun => {
+                let plan = self.open(None, measure::now());
+                self.offer_body(plan.framing, Head::Unsent, data)
             }
-            ReplyFraming::NoBody => self.offer(&[&head]),
-            _ => self.offer(&[&head, data]),
-        };
-        self.desk.out = head;
-        if way == Way::Nowhere {
-            Taken::Gone
-        } else {
-            taken
         }
     }
 
@@ -264,12 +187,10 @@ impl<'a> Outlet<'a> {
         }
         let mut chain = Chain::default();
         if !self.head_is_sent() {
-            let plan = self.open(Some(bytes));
-            let now = measure::now();
-            self.end_head(&plan, now);
+            self.open(Some(bytes), measure::now());
             chain.push_copy(&self.desk.out);
         }
-        let Stage::Open { plan, left, .. } = &mut self.stage else {
+        let Stage::Open { plan, left } = &mut self.stage else {
             return Taken::Gone;
         };
         let fitting = left.map_or(bytes, |left| left.min(bytes));
@@ -291,11 +212,11 @@ impl<'a> Outlet<'a> {
             }
             _ => chain.push(part),
         }
-        let cut = fitting < bytes;
-        match self.hand_to_driver(chain) {
-            Way::Nowhere => Taken::Gone,
-            _ if cut => Taken::Overrun,
-            _ => Taken::All,
+        self.exit.pass(chain);
+        match self.exit.was_refused() {
+            true => Taken::Gone,
+            false if fitting < bytes => Taken::Overrun,
+            false => Taken::All,
         }
     }
 
@@ -304,14 +225,14 @@ impl<'a> Outlet<'a> {
         if matches!(self.stage, Stage::Begun) {
             self.whole(b"");
         }
-        let Stage::Open { plan, left, .. } = self.stage else {
+        let Stage::Open { plan, left } = self.stage else {
             return self.closed(Ending::Lost, "no reply", false);
         };
         if left.is_some_and(|left| left > 0) {
             return self.broken("body shorter than its Content-Length");
         }
         if plan.framing == ReplyFraming::Chunked {
-            self.offer(&[wire::LAST_CHUNK]);
+            self.exit.offer(&[wire::LAST_CHUNK]);
         }
         self.closed(Ending::Complete, "", plan.keep_alive)
     }
@@ -322,99 +243,106 @@ impl<'a> Outlet<'a> {
             && plan.framing == ReplyFraming::UntilClose
         {
             // An ordinary end would be the sign of completeness here: the close must be a reset.
-            let _ = SockRef::from(&**self.door).set_linger(Some(Duration::ZERO));
+            let _ = SockRef::from(&**self.exit.door).set_linger(Some(Duration::ZERO));
         }
         self.closed(Ending::Cut, cause, false)
     }
 
     fn closed(mut self, ending: Ending, cause: &'static str, keep_alive: bool) -> Close {
-        let (ending, cause) = match self.unstored {
+        let (ending, cause) = match self.exit.unstored {
             true => (
                 Ending::Cut,
                 "the reply could not be stored for its slow client",
             ),
             false => (ending, cause),
         };
-        let way = self.way();
         // For a reply given whole the handler was done when it gave it; a stream is done now.
         if self.replied == Stamp::ZERO {
             self.replied = measure::now();
             self.delivered = self.replied;
         }
-        let gone = way == Way::Nowhere && ending == Ending::Complete;
+        let gone = self.exit.was_refused() && ending == Ending::Complete;
         Close {
             status: self.status,
             head_bytes: self.head_bytes,
-            sent_bytes: self.sent_bytes,
+            sent_bytes: self.exit.sent_bytes,
             keep_alive: keep_alive && !gone && ending == Ending::Complete,
             ending: if gone { Ending::PeerGone } else { ending },
             cause,
             replied: self.replied,
             delivered: self.delivered,
-            flowing: self.flowing,
+            flowing: self.exit.flowing,
         }
     }
 
-    /// Decides the framing. `known`: the body's length, when the handler gives the whole.
-    fn open(&mut self, known: Option<u64>) -> ReplyPlan {
-        let content_length = self.declared.content_length.or(known);
+    /// Decides the framing and ends the head. `known`: the body's length, when the handler gives the
+    /// whole.
+    fn open(&mut self, known: Option<u64>, now: Stamp) -> ReplyPlan {
         let plan = wire::plan_reply(&ReplyFacts {
             version: self.asked.version,
             method_is_head: self.asked.is_head,
             status: self.status,
-            content_length,
+            content_length: self.declared.content_length.or(known),
             keep_alive: self.keep_alive(),
         });
         let left = match plan.framing {
             ReplyFraming::Length(bytes) => Some(bytes),
             _ => None,
         };
-        // A HEAD reply to a handler that gave a body tells that body's length; one that gave none and
-        // declared none tells nothing.
-        let write_length = self.declared.content_length.is_none()
-            && match plan.framing {
-                ReplyFraming::Length(_) => true,
-                ReplyFraming::NoBody => {
-                    self.asked.is_head
-                        && known.is_some_and(|known| known > 0)
-                        && may_have_body(self.status)
-                }
-                _ => false,
-            };
-        if write_length && plan.framing == ReplyFraming::NoBody {
-            wire::write_content_length(&mut self.desk.out, known.unwrap_or(0));
-        }
-        self.stage = Stage::Open {
-            plan,
-            left,
-            way: Way::Direct,
-        };
+        self.stage = Stage::Open { plan, left };
+        self.end_head(&plan, known, now);
         plan
     }
 
     fn keep_alive(&self) -> bool {
-        let draining = self.bounds.draining.load(Ordering::Relaxed);
+        let draining = self.exit.bounds.draining.load(Ordering::Relaxed);
         self.asked.keep_alive && !self.declared.close && !draining
     }
 
-    fn end_head(&mut self, plan: &ReplyPlan, now: Stamp) {
-        let write_length = self.declared.content_length.is_none()
-            && matches!(plan.framing, ReplyFraming::Length(_));
+    fn end_head(&mut self, plan: &ReplyPlan, known: Option<u64>, now: Stamp) {
+        let undeclared = self.declared.content_length.is_none();
+        // A HEAD reply whose handler gave a body tells that body's length; one that gave none and declared
+        // none tells nothing.
+        let untold = self.asked.is_head && !matches!(self.status, 204 | 304);
+        if let Some(known) = known.filter(|known| undeclared && untold && *known > 0) {
+            wire::write_content_length(&mut self.desk.out, known);
+        }
         let end = EndOfHead {
             plan,
             version: self.asked.version,
             has_date: self.declared.date,
             has_server: self.declared.server,
-            write_length,
+            write_length: undeclared && matches!(plan.framing, ReplyFraming::Length(_)),
         };
-        self.desk.end_head(
-            &end,
-            &Phases {
-                replied: now,
-                ..self.asked.phases
-            },
-        );
+        let phases = Phases {
+            replied: now,
+            ..self.asked.phases
+        };
+        self.desk.end_head(&end, &phases);
         self.head_bytes = self.desk.out.len() as u64;
+    }
+
+    /// Frames a piece of the body and offers it, after the head where that has not been sent.
+    fn offer_body(&mut self, framing: ReplyFraming, head: Head, data: &[u8]) -> Taken {
+        let (data, taken) = self.fit(data);
+        let head = match head {
+            Head::Unsent => self.desk.out.as_slice(),
+            Head::Sent => &[],
+        };
+        match framing {
+            ReplyFraming::NoBody => self.exit.offer(&[head]),
+            ReplyFraming::Chunked if !data.is_empty() => {
+                let prefix = wire::chunk_prefix(data.len());
+                self.exit
+                    .offer(&[head, prefix.as_bytes(), data, wire::CHUNK_SUFFIX]);
+            }
+            _ => self.exit.offer(&[head, data]),
+        }
+        if self.exit.was_refused() {
+            Taken::Gone
+        } else {
+            taken
+        }
     }
 
     /// Cuts `data` to what the declared length leaves, and counts it.
@@ -427,184 +355,25 @@ impl<'a> Outlet<'a> {
         };
         let fitting = usize::try_from(*left).unwrap_or(usize::MAX).min(data.len());
         *left -= fitting as u64;
+        let cut = fitting < data.len();
         (
             &data[..fitting],
-            if fitting < data.len() {
-                Taken::Overrun
-            } else {
-                Taken::All
-            },
+            if cut { Taken::Overrun } else { Taken::All },
         )
     }
 
-    fn further_piece(&mut self, data: &[u8]) -> Taken {
-        let Stage::Open { plan, .. } = self.stage else {
-            return Taken::Gone;
-        };
-        let (data, taken) = self.fit(data);
-        let way = match plan.framing {
-            ReplyFraming::NoBody => return self.state_of_client(),
-            _ if data.is_empty() => return taken,
-            ReplyFraming::Chunked => {
-                let prefix = wire::chunk_prefix(data.len());
-                self.offer(&[prefix.as_bytes(), data, wire::CHUNK_SUFFIX])
-            }
-            _ => self.offer(&[data]),
-        };
-        if way == Way::Nowhere {
+    fn state_of_client(&self) -> Taken {
+        if self.head_is_sent() && self.exit.is_closed() {
             Taken::Gone
         } else {
-            taken
+            Taken::All
         }
-    }
-
-    fn state_of_client(&self) -> Taken {
-        match self.stage {
-            Stage::Open {
-                way: Way::Nowhere, ..
-            } => Taken::Gone,
-            Stage::Open { way: Way::Flow, .. } if self.door.flow().gone => Taken::Gone,
-            _ => Taken::All,
-        }
-    }
-
-    fn way(&self) -> Way {
-        match self.stage {
-            Stage::Open { way, .. } => way,
-            _ => Way::Nowhere,
-        }
-    }
-
-    fn set_way(&mut self, new: Way) -> Way {
-        if let Stage::Open { way, .. } = &mut self.stage {
-            *way = new;
-        }
-        new
-    }
-
-    /// Offers buffers (at most four) to the socket, or passes them to the driver.
-    fn offer(&mut self, buffers: &[&[u8]]) -> Way {
-        match self.way() {
-            Way::Direct => self.offer_to_socket(buffers),
-            Way::Flow => self.offer_to_flow(buffers),
-            Way::Nowhere => Way::Nowhere,
-        }
-    }
-
-    fn offer_to_socket(&mut self, buffers: &[&[u8]]) -> Way {
-        let mut slices = [IoSlice::new(&[]); 4];
-        let mut offered = 0;
-        for (slice, buffer) in slices.iter_mut().zip(buffers) {
-            *slice = IoSlice::new(buffer);
-            offered += buffer.len();
-        }
-        match super::send(self.door, &slices[..buffers.len()]) {
-            Ok(sent) => {
-                self.sent_bytes += sent as u64;
-                if sent == offered {
-                    return Way::Direct;
-                }
-                self.begin_flow(buffers, sent)
-            }
-            Err(_) => self.set_way(Way::Nowhere),
-        }
-    }
-
-    fn begin_flow(&mut self, buffers: &[&[u8]], mut sent: usize) -> Way {
-        let mut rest = Vec::new();
-        for buffer in buffers {
-            let skipped = sent.min(buffer.len());
-            sent -= skipped;
-            rest.extend_from_slice(&buffer[skipped..]);
-        }
-        let fits = rest.len() <= self.bounds.delivery.reply_buffer_bytes;
-        let part = if fits {
-            Ok(Part::Memory(Bytes::from(rest)))
-        } else {
-            self.spill(&rest)
-        };
-        self.pass_on(part)
-    }
-
-    /// Gives a part to the driver; one that could not be stored breaks the reply off.
-    fn pass_on(&mut self, part: io::Result<Part>) -> Way {
-        match part {
-            Ok(part) => {
-                let mut chain = Chain::default();
-                chain.push(part);
-                self.hand_to_driver(chain)
-            }
-            Err(_) => {
-                self.unstored = true;
-                if self.flowing {
-                    self.door.flow().gone = true;
-                    self.door.turnstile.wake();
-                }
-                self.set_way(Way::Nowhere)
-            }
-        }
-    }
-
-    /// Adds a chain to the flow, starting the flow if there is none yet.
-    fn hand_to_driver(&mut self, mut chain: Chain) -> Way {
-        let (memory, file) = chain.bytes();
-        {
-            let mut flow = self.door.flow();
-            if flow.gone {
-                drop(flow);
-                return self.set_way(Way::Nowhere);
-            }
-            flow.memory_bytes += memory;
-            flow.file_bytes += file;
-            flow.chain.append(&mut chain);
-            flow.sent_before = self.sent_bytes;
-        }
-        match self.way() {
-            Way::Direct => match self.door.turnstile.start_flow() {
-                Ok(()) => {
-                    self.flowing = true;
-                    self.set_way(Way::Flow)
-                }
-                Err(Seized) => self.set_way(Way::Nowhere),
-            },
-            way => {
-                self.door.turnstile.wake();
-                way
-            }
-        }
-    }
-
-    fn offer_to_flow(&mut self, buffers: &[&[u8]]) -> Way {
-        let joined = buffers.concat();
-        let fits = {
-            let flow = self.door.flow();
-            if flow.gone {
-                drop(flow);
-                return self.set_way(Way::Nowhere);
-            }
-            if flow.file_bytes == 0 {
-                self.overflow.renew();
-            }
-            fits_memory(&flow, joined.len(), self.bounds.delivery) && flow.file_bytes == 0
-        };
-        let part = if fits {
-            Ok(Part::Memory(Bytes::from(joined)))
-        } else {
-            self.spill(&joined)
-        };
-        self.pass_on(part)
-    }
-
-    /// Writes to the unnamed file; past its bound waits until the client has taken what is there.
-    fn spill(&mut self, data: &[u8]) -> io::Result<Part> {
-        if self.overflow.offset() + data.len() as u64 > self.bounds.delivery.reply_spool_bytes_max {
-            self.door.wait_for_room(|flow| flow.file_bytes == 0);
-            self.overflow.renew();
-        }
-        self.overflow.write(data, self.bounds.spool)
     }
 }
 
-fn may_have_body(status: u16) -> bool {
-    status != 204 && status != 304
+/// Whether the head goes out with a piece.
+#[derive(Clone, Copy)]
+enum Head {
+    Unsent,
+    Sent,
 }

@@ -1,0 +1,212 @@
+//! The exit: where the bytes of an outlet's reply go. To the socket from the pool thread, as long as it
+//! takes everything; then to the driver, through memory or an unnamed file; and nowhere once the client
+//! is gone.
+//!
+//! Takes framed buffers. Waits only when one reply has filled `reply_spool_bytes_max`.
+
+use std::io::{self, IoSlice};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use bytes::Bytes;
+
+use super::door::{Overflow, fits_memory};
+use super::{Chain, Door};
+use crate::config::meant::{Delivery, Spool};
+use crate::handover::Seized;
+use crate::reply::Part;
+
+/// Pieces up to this size are offered to the socket without further thought.
+const QUICK_BYTES: usize = 64 << 10;
+/// Buffers in one offer: head, chunk prefix, data, chunk suffix.
+const BUFFERS_MAX: usize = 4;
+
+/// What an outlet has to keep to.
+#[derive(Clone, Copy)]
+pub(crate) struct Bounds<'a> {
+    pub(crate) draining: &'a AtomicBool,
+    pub(crate) delivery: &'a Delivery,
+    pub(crate) spool: &'a Spool,
+}
+
+/// One reply's way out.
+pub(super) struct Exit<'a> {
+    pub(super) door: &'a Arc<Door>,
+    pub(super) bounds: Bounds<'a>,
+    way: Way,
+    /// Bytes that the socket took from this thread.
+    pub(super) sent_bytes: u64,
+    /// The driver writes, or wrote until the client was gone: it ends the exchange.
+    pub(super) flowing: bool,
+    /// The unnamed file failed, such as on a full disk.
+    pub(super) unstored: bool,
+    overflow: Overflow,
+}
+
+/// Where bytes go.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Way {
+    /// To the socket, from this thread.
+    Direct,
+    /// To the driver.
+    Flow,
+    /// Nowhere: the client is gone.
+    Nowhere,
+}
+
+impl<'a> Exit<'a> {
+    pub(super) fn new(door: &'a Arc<Door>, bounds: Bounds<'a>) -> Self {
+        Self {
+            door,
+            bounds,
+            way: Way::Direct,
+            sent_bytes: 0,
+            flowing: false,
+            unstored: false,
+            overflow: Overflow::default(),
+        }
+    }
+
+    /// Whether nothing that is offered will reach the client.
+    pub(super) fn is_closed(&self) -> bool {
+        match self.way {
+            Way::Direct => false,
+            Way::Flow => self.door.flow().gone,
+            Way::Nowhere => true,
+        }
+    }
+
+    /// Whether the client was found gone when something was offered.
+    pub(super) fn was_refused(&self) -> bool {
+        self.way == Way::Nowhere
+    }
+
+    /// True when offering so much neither waits nor touches a disk.
+    pub(super) fn is_quick(&self, bytes: usize) -> bool {
+        match self.way {
+            Way::Flow => fits_memory(&self.door.flow(), bytes, self.bounds.delivery),
+            Way::Direct | Way::Nowhere => bytes <= QUICK_BYTES,
+        }
+    }
+
+    /// Offers buffers (at most four) to the socket, or passes them to the driver.
+    pub(super) fn offer(&mut self, buffers: &[&[u8]]) {
+        if buffers.iter().all(|buffer| buffer.is_empty()) {
+            return;
+        }
+        match self.way {
+            Way::Direct => self.offer_to_socket(buffers),
+            Way::Flow => self.offer_to_flow(buffers),
+            Way::Nowhere => {}
+        }
+    }
+
+    /// Passes parts to the driver.
+    pub(super) fn pass(&mut self, mut chain: Chain) {
+        if self.way == Way::Nowhere {
+            return;
+        }
+        let (memory, file) = chain.bytes();
+        {
+            let mut flow = self.door.flow();
+            if flow.gone {
+                self.way = Way::Nowhere;
+                return;
+            }
+            flow.memory_bytes += memory;
+            flow.file_bytes += file;
+            flow.chain.append(&mut chain);
+            flow.sent_before = self.sent_bytes;
+        }
+        if self.way == Way::Flow {
+            self.door.turnstile.wake();
+            return;
+        }
+        match self.door.turnstile.start_flow() {
+            Ok(()) => {
+                self.flowing = true;
+                self.way = Way::Flow;
+            }
+            Err(Seized) => self.way = Way::Nowhere,
+        }
+    }
+
+    fn offer_to_socket(&mut self, buffers: &[&[u8]]) {
+        let mut slices = [IoSlice::new(&[]); BUFFERS_MAX];
+        let mut offered = 0;
+        for (slice, buffer) in slices.iter_mut().zip(buffers) {
+            *slice = IoSlice::new(buffer);
+            offered += buffer.len();
+        }
+        match super::send(self.door, &slices[..buffers.len()]) {
+            Ok(sent) => {
+                self.sent_bytes += sent as u64;
+                if sent < offered {
+                    self.begin_flow(buffers, sent);
+                }
+            }
+            Err(_) => self.way = Way::Nowhere,
+        }
+    }
+
+    fn begin_flow(&mut self, buffers: &[&[u8]], mut sent: usize) {
+        let mut rest = Vec::new();
+        for buffer in buffers {
+            let skipped = sent.min(buffer.len());
+            sent -= skipped;
+            rest.extend_from_slice(&buffer[skipped..]);
+        }
+        let fits = rest.len() <= self.bounds.delivery.reply_buffer_bytes;
+        self.keep(rest, fits);
+    }
+
+    fn offer_to_flow(&mut self, buffers: &[&[u8]]) {
+        let joined = buffers.concat();
+        let fits = {
+            let flow = self.door.flow();
+            if flow.gone {
+                self.way = Way::Nowhere;
+                return;
+            }
+            if flow.file_bytes == 0 {
+                self.overflow.renew();
+            }
+            fits_memory(&flow, joined.len(), self.bounds.delivery) && flow.file_bytes == 0
+        };
+        self.keep(joined, fits);
+    }
+
+    /// Keeps bytes for the driver, in memory where they fit; what cannot be stored breaks the reply off.
+    fn keep(&mut self, data: Vec<u8>, fits_memory: bool) {
+        let part = if fits_memory {
+            Ok(Part::Memory(Bytes::from(data)))
+        } else {
+            self.spill(&data)
+        };
+        let mut chain = Chain::default();
+        match part {
+            Ok(part) => chain.push(part),
+            Err(_) => return self.break_off(),
+        }
+        self.pass(chain);
+    }
+
+    fn break_off(&mut self) {
+        self.unstored = true;
+        self.way = Way::Nowhere;
+        if self.flowing {
+            self.door.flow().gone = true;
+            self.door.turnstile.wake();
+        }
+    }
+
+    /// Writes to the unnamed file; past its bound waits until the client has taken what is there.
+    fn spill(&mut self, data: &[u8]) -> io::Result<Part> {
+        let bytes = self.overflow.offset() + data.len() as u64;
+        if bytes > self.bounds.delivery.reply_spool_bytes_max {
+            self.door.wait_for_room(|flow| flow.file_bytes == 0);
+            self.overflow.renew();
+        }
+        self.overflow.write(data, self.bounds.spool)
+    }
+}
