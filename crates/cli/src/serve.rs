@@ -3,17 +3,22 @@
 //! Every fault before the run is one clear message and exit code 2, with nothing left behind.
 
 use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
 
 use clap::ArgMatches;
 use server::config::Loaded;
 use server::config::meant::{App, Config};
 use server::handler::Handler;
-use server::{House, StartFault};
+use server::{Ended, House, StartFault};
 
 use crate::host::{AppFacts, AppHost};
 use crate::message::{self, Message};
 use crate::start_block::{self, Facts};
 use crate::{COULD_NOT, surroundings};
+
+/// Time for the interpreter to end, even when draining has used up its own.
+const LEAVING_MIN: Duration = Duration::from_secs(1);
 
 /// Serves until it is told to stop.
 pub(crate) fn run(matches: &ArgMatches, host: Option<&dyn AppHost>) -> i32 {
@@ -94,12 +99,31 @@ fn to_the_end(house: House) -> i32 {
             // An orderly end would take the interpreter away under their feet.
             std::process::exit(ended.exit_code)
         }
-        Ok(ended) => ended.exit_code,
+        Ok(ended) => {
+            leave_within(ended);
+            ended.exit_code
+        }
         Err(fault) => {
             start_fault(&fault).say();
             COULD_NOT
         }
     }
+}
+
+/// What the interpreter does at its end, such as waiting for threads that the application started, must
+/// not take longer than what is left of the drain time.
+fn leave_within(ended: Ended) {
+    let time = ended.time_left.max(LEAVING_MIN);
+    let leave = move || {
+        thread::sleep(time);
+        let text = "still running at the end of `drain_timeout`: left without waiting";
+        Message::new("threads of the application", text).say();
+        std::process::exit(ended.exit_code);
+    };
+    // Without the thread the process ends whenever the interpreter does.
+    let _ = thread::Builder::new()
+        .name("mp-leaving".to_owned())
+        .spawn(leave);
 }
 
 fn start_fault(fault: &StartFault) -> Message {

@@ -17,4 +17,4 @@ pub use clock::{Clock, Nanos, RealClock, Stamp, VirtualClock, now};
 pub use histogram::{Histogram, PhaseHistograms, Snapshot};
 pub use phases::{Phases, Spans};
 pub use record::{Ending, Record};
-pub use text::{Form, Writer};
+pub use text::{Form, Writer, json_text};

@@ -26,6 +26,15 @@ mod sync {
         condvar.wait(guard).expect("no thread panics in the model")
     }
 
+    /// Time does not pass here: whoever rests must be called.
+    pub(crate) fn wait_timeout<'a, T>(
+        condvar: &Condvar,
+        guard: MutexGuard<'a, T>,
+        _longest: std::time::Duration,
+    ) -> MutexGuard<'a, T> {
+        wait(condvar, guard)
+    }
+
     /// The contract of `atomic_waker::AtomicWaker`: a wake after a register is never lost.
     pub(crate) struct WakerCell(Mutex<Option<Waker>>);
 
@@ -112,6 +121,19 @@ mod tests {
             let mut all = sleeper.join().expect("sleeper");
             all.sort_unstable();
             assert_eq!(all, [1, 2]);
+        });
+    }
+
+    #[test]
+    fn a_resting_producer_is_called_when_the_queue_is_short() {
+        check(|| {
+            let queue = Arc::new(Queue::new(8));
+            let sleeper = taker(&queue);
+            (0..4).for_each(|_| assert!(queue.admit()));
+            queue.push(&mut vec![1, 2, 3, 4]);
+            queue.rest(std::time::Duration::MAX);
+            queue.close();
+            assert_eq!(sleeper.join().expect("sleeper"), [1, 2, 3, 4]);
         });
     }
 

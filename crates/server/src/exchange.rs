@@ -29,6 +29,13 @@ pub struct Exchange {
 }
 
 impl Exchange {
+    /// Method and target, for people.
+    pub fn name(&self) -> String {
+        let head = self.head();
+        let method = String::from_utf8_lossy(head.method());
+        format!("{method} {}", String::from_utf8_lossy(head.target()))
+    }
+
     /// A borrowed look at the head.
     pub fn head(&self) -> HeadView<'_> {
         self.head.view()

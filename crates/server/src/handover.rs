@@ -6,8 +6,11 @@
 
 use std::collections::VecDeque;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
-use crate::sync::{Arc, AtomicU8, AtomicUsize, Condvar, Mutex, Ordering, WakerCell, lock, wait};
+use crate::sync::{
+    Arc, AtomicU8, AtomicUsize, Condvar, Mutex, Ordering, WakerCell, lock, wait, wait_timeout,
+};
 
 /// A bounded queue, first in first out, in front of threads that idle last in first out.
 ///
@@ -15,6 +18,8 @@ use crate::sync::{Arc, AtomicU8, AtomicUsize, Condvar, Mutex, Ordering, WakerCel
 /// is an item, so I wake somebody" cannot miss each other.
 pub(crate) struct Queue<T> {
     state: Mutex<QueueState<T>>,
+    /// Rung when the queue has become short while a producer rests.
+    short: Condvar,
     /// Items admitted and not yet taken, those that still wait in a driver's outbox included.
     admitted: AtomicUsize,
     len_max: usize,
@@ -24,8 +29,13 @@ struct QueueState<T> {
     waiting: VecDeque<T>,
     /// Sleeping threads; the one that went to sleep last has the warmest caches and is called first.
     idle: Vec<Arc<Chair>>,
+    /// Producers that rest until the queue is short.
+    resting: usize,
     closed: bool,
 }
+
+/// With so few items waiting, a resting producer is called: it needs a moment to come back with more.
+const SHORT_LEN: usize = 2;
 
 /// Where one pool thread sleeps.
 #[derive(Default)]
@@ -40,10 +50,12 @@ impl<T> Queue<T> {
         let state = QueueState {
             waiting: VecDeque::new(),
             idle: Vec::new(),
+            resting: 0,
             closed: false,
         };
         Self {
             state: Mutex::new(state),
+            short: Condvar::new(),
             admitted: AtomicUsize::new(0),
             len_max,
         }
@@ -82,9 +94,26 @@ impl<T> Queue<T> {
 
     /// Takes the oldest item without waiting.
     pub(crate) fn take_now(&self) -> Option<T> {
-        let item = lock(&self.state).waiting.pop_front()?;
-        self.admitted.fetch_sub(1, Ordering::Relaxed);
+        let (item, is_short) = lock(&self.state).take()?;
+        self.taken(is_short);
         Some(item)
+    }
+
+    fn taken(&self, is_short: bool) {
+        self.admitted.fetch_sub(1, Ordering::Relaxed);
+        if is_short {
+            self.short.notify_all();
+        }
+    }
+
+    /// Producer: rests until the queue is short, at most for `longest`.
+    pub(crate) fn rest(&self, longest: Duration) {
+        let mut state = lock(&self.state);
+        if state.waiting.len() > SHORT_LEN {
+            state.resting += 1;
+            // Called or not: whoever calls has reset the count; a count that is too high costs one call.
+            drop(wait_timeout(&self.short, state, longest));
+        }
     }
 
     /// Takes the oldest item, sleeping in `chair` until there is one. `None` once the queue is closed
@@ -93,8 +122,9 @@ impl<T> Queue<T> {
         loop {
             {
                 let mut state = lock(&self.state);
-                if let Some(item) = state.waiting.pop_front() {
-                    self.admitted.fetch_sub(1, Ordering::Relaxed);
+                if let Some((item, is_short)) = state.take() {
+                    drop(state);
+                    self.taken(is_short);
                     return Some(item);
                 }
                 if state.closed {
@@ -121,6 +151,18 @@ impl<T> Queue<T> {
         for chair in idle {
             chair.call();
         }
+    }
+}
+
+impl<T> QueueState<T> {
+    /// The oldest item, and whether resting producers are to be called.
+    fn take(&mut self) -> Option<(T, bool)> {
+        let item = self.waiting.pop_front()?;
+        let is_short = self.resting > 0 && self.waiting.len() <= SHORT_LEN;
+        if is_short {
+            self.resting = 0;
+        }
+        Some((item, is_short))
     }
 }
 
@@ -261,6 +303,11 @@ impl Turnstile {
     pub(crate) fn seize(&self) -> bool {
         let away = |state| matches!(state, AWAY | WAITED);
         self.step(|state| away(state).then_some(SEIZED)).is_ok()
+    }
+
+    /// Pool thread: whether the driver has ended the exchange.
+    pub(crate) fn is_seized(&self) -> bool {
+        self.state.load(Ordering::Acquire) == SEIZED
     }
 
     /// Pool thread: the reply is out (or given up), and the record is this thread's to write.

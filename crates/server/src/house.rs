@@ -4,8 +4,7 @@
 //! so that a fault leaves nothing behind. Closing follows the way of a request: accepting, receiving,
 //! running, delivering, logging.
 
-use std::io;
-use std::path::PathBuf;
+use std::io::{self, Write};
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::sync::mpsc;
@@ -21,7 +20,7 @@ use crate::driver::{self, Ear, Mood, Shared};
 use crate::fault::{StartFault, plain};
 use crate::handler::Handler;
 use crate::handler::files::{Files, FolderFault};
-use crate::listen::{self, Address, At};
+use crate::listen::{self, Address};
 use crate::log::Log;
 use crate::pool::Pool;
 use crate::route::Router;
@@ -60,6 +59,8 @@ pub struct Ended {
     pub cut: u64,
     /// Exchanges that ended in the log.
     pub exchanges: u64,
+    /// What is left of the drain time for whatever else the process has to end.
+    pub time_left: Duration,
     /// Pool threads are still in application code: the process cannot be left in an orderly way.
     pub stuck_threads: usize,
     /// For the shell: 0 for an orderly stop, 1 after a second signal, 2 when a driver failed.
@@ -110,10 +111,10 @@ impl House {
         let addresses = listen::open(&config)?;
         let (log, log_thread) = Log::open(config.access_log.as_ref(), names)
             .map_err(|error| log_fault(&config, &error))
-            .inspect_err(|_| remove_all(&unix_paths(&addresses)))?;
+            .inspect_err(|_| listen::remove_files(&listen::unix_paths(&addresses)))?;
         let spoolers = Spoolers::start(config.spool.spoolers, &config.spool.dir)
             .map_err(|error| start_fault("cannot start a spooler", &error))
-            .inspect_err(|_| remove_all(&unix_paths(&addresses)))?;
+            .inspect_err(|_| listen::remove_files(&listen::unix_paths(&addresses)))?;
         let pool = handler.is_some().then(|| Pool::new(&config, &log, &stats));
         let shared = Arc::new(Shared {
             router: Router::new(&config, pool.is_some()),
@@ -128,7 +129,7 @@ impl House {
         // Before anybody is told that this house is open: a signal from then on is to be an orderly stop.
         let signals = watch_signals(events.clone())
             .map_err(|error| start_fault("cannot watch for signals", &error))
-            .inspect_err(|_| remove_all(&unix_paths(&addresses)))?;
+            .inspect_err(|_| listen::remove_files(&listen::unix_paths(&addresses)))?;
         Ok(House {
             signals,
             events,
@@ -172,7 +173,7 @@ impl House {
             signals,
             ..
         } = self;
-        let unix_paths = unix_paths(&addresses);
+        let unix_paths = listen::unix_paths(&addresses);
         let (moods, mood) = watch::channel(Mood::Serving);
         let drivers = start_drivers(&shared, addresses, files, &mood, &events)
             .map_err(|error| start_fault("cannot start a driver", &error))?;
@@ -188,15 +189,17 @@ impl House {
         watchman.serve(&shared);
         watchman.close_pool(&shared);
         signals.close();
-        remove_all(&unix_paths);
+        // Whatever is left of the process, such as an interpreter, can still be ended.
+        crate::sys::restore_signals();
+        listen::remove_files(&unix_paths);
         let ended = watchman.ended(&shared.stats);
         log.stop();
         // The writer ends after its last tries, or it is stuck in a write that nobody can end.
         join_within(&log_thread, Duration::from_secs(5));
-        eprintln!(
-            "milepost: stopped: {} exchanges, {} cut",
+        say(&format!(
+            "stopped: {} exchanges, {} cut",
             ended.exchanges, ended.cut
-        );
+        ));
         Ok(ended)
     }
 
@@ -240,7 +243,7 @@ impl Watchman {
                 }
                 Some(Event::DriverEnded(Err(error))) => {
                     self.drivers -= 1;
-                    eprintln!("milepost: a driver failed: {error}");
+                    say(&format!("a driver failed: {error}"));
                     self.cut_now(2);
                 }
                 Some(Event::PoolThreadEnded) => self.pool_threads -= 1,
@@ -273,6 +276,13 @@ impl Watchman {
         self.inbox.recv_timeout(left).ok()
     }
 
+    fn time_left(&self) -> Duration {
+        let left = self
+            .deadline
+            .map(|deadline| deadline.saturating_duration_since(Instant::now()));
+        left.unwrap_or(Duration::ZERO)
+    }
+
     fn cut_now(&mut self, exit_code: i32) {
         self.exit_code = exit_code;
         self.deadline = Some(Instant::now() + LAST_MOMENT);
@@ -281,6 +291,7 @@ impl Watchman {
 
     fn ended(&self, stats: &Stats) -> Ended {
         Ended {
+            time_left: self.time_left(),
             cut: self.cut,
             exchanges: stats.exchanges(),
             stuck_threads: self.pool_threads,
@@ -354,23 +365,11 @@ fn pin(index: usize, config: &Config) {
     let mut set = rustix::thread::CpuSet::new();
     set.set(*cpu);
     if let Err(error) = rustix::thread::sched_setaffinity(None, &set) {
-        eprintln!("milepost: cannot pin driver {index} to processor {cpu}: {error}");
+        say(&format!(
+            "cannot pin driver {index} to processor {cpu}: {}",
+            plain(&error.into())
+        ));
     }
-}
-
-/// Removes socket files; one that somebody has removed already is no fault.
-fn remove_all(paths: &[PathBuf]) {
-    for path in paths {
-        let _ = std::fs::remove_file(path);
-    }
-}
-
-fn unix_paths(addresses: &[Address]) -> Vec<PathBuf> {
-    let path = |address: &Address| match &address.at {
-        At::Unix(path) => Some(path.clone()),
-        At::Tcp(_) => None,
-    };
-    addresses.iter().filter_map(path).collect()
 }
 
 fn join_within(thread: &JoinHandle<()>, time: Duration) {
@@ -378,6 +377,11 @@ fn join_within(thread: &JoinHandle<()>, time: Duration) {
     while !thread.is_finished() && Instant::now() < deadline {
         thread::sleep(Duration::from_millis(5));
     }
+}
+
+/// Tells whoever started the command; that nobody reads it any more is no reason to fail.
+fn say(text: &str) {
+    let _ = writeln!(io::stderr(), "milepost: {text}");
 }
 
 fn start_fault(what: &str, error: &io::Error) -> StartFault {

@@ -36,6 +36,27 @@ pub(crate) enum At {
 /// Opens every configured address for `listen.drivers` drivers.
 pub(crate) fn open(config: &Config) -> Result<Vec<Address>, StartFault> {
     let mut opened = Vec::new();
+    open_all(config, &mut opened).inspect_err(|_| remove_files(&unix_paths(&opened)))?;
+    Ok(opened)
+}
+
+/// The files of unix sockets.
+pub(crate) fn unix_paths(addresses: &[Address]) -> Vec<PathBuf> {
+    let path = |address: &Address| match &address.at {
+        At::Unix(path) => Some(path.clone()),
+        At::Tcp(_) => None,
+    };
+    addresses.iter().filter_map(path).collect()
+}
+
+/// Removes them; one that somebody has removed already is no fault.
+pub(crate) fn remove_files(paths: &[PathBuf]) {
+    for path in paths {
+        let _ = std::fs::remove_file(path);
+    }
+}
+
+fn open_all(config: &Config, opened: &mut Vec<Address>) -> Result<(), StartFault> {
     for bind in &config.binds {
         match bind {
             Bind::Tcp(addresses) => {
@@ -52,7 +73,7 @@ pub(crate) fn open(config: &Config) -> Result<Vec<Address>, StartFault> {
             }
         }
     }
-    Ok(opened)
+    Ok(())
 }
 
 fn open_tcp(wanted: SocketAddr, config: &Config) -> io::Result<Address> {

@@ -161,7 +161,8 @@ impl DriverStats {
 
 impl RouteStats {
     fn write_json(&self, out: &mut String) {
-        let _ = write!(out, "{{\"route\":\"{}\"", self.name.escape_default());
+        let name = measure::json_text(self.name.as_bytes());
+        let _ = write!(out, "{{\"route\":\"{}\"", String::from_utf8_lossy(&name));
         for (class, count) in self.statuses.iter().enumerate() {
             let name = if class == 0 {
                 "none".to_owned()

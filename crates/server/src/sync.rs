@@ -20,3 +20,13 @@ pub(crate) fn wait<'a, T>(condvar: &Condvar, guard: MutexGuard<'a, T>) -> MutexG
         .wait(guard)
         .unwrap_or_else(std::sync::PoisonError::into_inner)
 }
+
+/// As `wait`, but for `longest` at most.
+pub(crate) fn wait_timeout<'a, T>(
+    condvar: &Condvar,
+    guard: MutexGuard<'a, T>,
+    longest: std::time::Duration,
+) -> MutexGuard<'a, T> {
+    let waited = condvar.wait_timeout(guard, longest);
+    waited.unwrap_or_else(std::sync::PoisonError::into_inner).0
+}

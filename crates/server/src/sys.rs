@@ -30,6 +30,26 @@ pub(crate) fn set_defer_accept(listener: BorrowedFd<'_>, secs: u32) -> io::Resul
     }
 }
 
+/// Blocks SIGPIPE in the calling thread: sendfile has no flag against it, and an application may have
+/// set it back to its deadly default.
+pub(crate) fn block_sigpipe() {
+    let mut set = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
+    // SAFETY: the pointer is to a set of our own; sigemptyset initialises it.
+    unsafe { libc::sigemptyset(set.as_mut_ptr()) };
+    // SAFETY: the set is initialised, SIGPIPE is a signal.
+    unsafe { libc::sigaddset(set.as_mut_ptr(), libc::SIGPIPE) };
+    // SAFETY: the set is initialised; the old mask is not asked for.
+    unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, set.as_ptr(), std::ptr::null_mut()) };
+}
+
+/// Gives SIGTERM and SIGINT their default action back: they end the process.
+pub(crate) fn restore_signals() {
+    for signal in [libc::SIGTERM, libc::SIGINT] {
+        // SAFETY: a default action needs no handler that could be unsafe.
+        unsafe { libc::signal(signal, libc::SIG_DFL) };
+    }
+}
+
 /// Watches a listening socket with the current runtime.
 pub(crate) fn watch_listener(listener: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
     // SAFETY: an OwnedFd is open for as long as it lives, and it is always the same descriptor.

@@ -650,6 +650,114 @@ fn connections_beyond_the_bound_wait_their_turn() {
 }
 
 #[test]
+fn room_made_by_another_driver_is_noticed() {
+    let running = serve_with(
+        |config| {
+            config.listen.drivers = 2;
+            config.listen.connections_max = 8;
+        },
+        echo,
+    );
+    for _ in 0..5 {
+        drop((0..40).map(|_| running.connect()).collect::<Vec<_>>());
+    }
+    for _ in 0..20 {
+        assert!(text(&running.get("/after")).ends_with("[/after empty 0 0]"));
+    }
+    running.stop();
+}
+
+#[test]
+fn the_last_reply_arrives_whole_although_the_client_sent_more() {
+    let large = vec![b'x'; 3 << 20];
+    let running = serve(move |_, outlet| whole(outlet, &large));
+    let mut stream = running.connect();
+    // The empty line after the body and the request behind it are never read.
+    let sent =
+        b"POST / HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: 2\r\n\r\nab\r\nGET /";
+    stream.write_all(sent).unwrap();
+    let (_, body, _) = split_reply(&read_all(&mut stream));
+    assert_eq!(body.len(), 3 << 20);
+    running.stop();
+}
+
+#[test]
+fn what_was_logged_as_cut_does_not_run_afterwards() {
+    let runs = Arc::new(AtomicUsize::new(0));
+    let seen = Arc::clone(&runs);
+    let running = serve_with(
+        |config| {
+            config.pool = Pool {
+                threads_min: 1,
+                threads_max: 1,
+                queue_len_max: 100,
+            };
+            config.timeouts.drain = Nanos::from_ms(100);
+        },
+        move |_, outlet| {
+            seen.fetch_add(1, Ordering::Relaxed);
+            thread::sleep(Duration::from_millis(200));
+            whole(outlet, b"done")
+        },
+    );
+    let mut streams: Vec<TcpStream> = (0..10).map(|_| running.connect()).collect();
+    for stream in &mut streams {
+        stream
+            .write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+            .unwrap();
+    }
+    wait_until("the first request runs", || {
+        runs.load(Ordering::Relaxed) == 1
+    });
+    let (ended, lines) = running.stop();
+    let not_run = lines
+        .iter()
+        .filter(|line| line.contains(" run=0.000000 "))
+        .count();
+    assert_eq!(ended.exchanges, 10, "{lines:?}");
+    assert_eq!(runs.load(Ordering::Relaxed) + not_run, 10, "{lines:?}");
+}
+
+#[test]
+fn a_head_that_began_behind_a_long_upload_has_its_own_deadline() {
+    let running = serve_with(|config| config.timeouts.head = Nanos::from_ms(700), echo);
+    let mut stream = running.connect();
+    stream
+        .write_all(b"POST /up HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\n")
+        .unwrap();
+    let began = Instant::now();
+    for byte in b"abc" {
+        thread::sleep(Duration::from_millis(300));
+        stream.write_all(&[*byte]).unwrap();
+    }
+    assert!(began.elapsed() > Duration::from_millis(700));
+    stream.write_all(b"dGET /next HTTP/1.1\r\n").unwrap();
+    thread::sleep(Duration::from_millis(300));
+    stream
+        .write_all(b"Host: a\r\nConnection: close\r\n\r\n")
+        .unwrap();
+    let reply = text(&read_all(&mut stream));
+    assert!(
+        reply.contains("[/up memory 4 394]") && reply.ends_with("[/next empty 0 0]"),
+        "{reply}"
+    );
+    running.stop();
+}
+
+#[test]
+fn opening_leaves_no_socket_behind_when_a_later_address_is_taken() {
+    let (mut config, dir) = config();
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let path = dir.path().join("a.sock");
+    config.binds = vec![
+        Bind::Unix(path.clone()),
+        Bind::Tcp(vec![taken.local_addr().unwrap()]),
+    ];
+    assert!(House::open(config, None).is_err());
+    assert!(!path.exists());
+}
+
+#[test]
 fn serves_files_and_hides_what_is_outside() {
     let (mut config, dir) = config();
     std::fs::create_dir(dir.path().join("files")).unwrap();

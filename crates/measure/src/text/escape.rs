@@ -44,8 +44,8 @@ pub(super) fn push_json(out: &mut Vec<u8>, text: &[u8]) {
     }
 }
 
-/// `push_json` into a buffer of its own.
-pub(super) fn json(text: &[u8]) -> Vec<u8> {
+/// Text between the quotes of a JSON string, in a buffer of its own.
+pub fn json(text: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(text.len());
     push_json(&mut out, text);
     out

@@ -11,6 +11,7 @@ mod json;
 
 use date::DateText;
 use digits::{push_seconds, push_u64};
+pub use escape::json as json_text;
 use escape::{push_bare, push_quoted};
 
 use crate::phases::WholeMicros;

@@ -127,7 +127,8 @@ impl Chain {
         let sent = match rustix::fs::sendfile(socket, file.as_fd(), Some(&mut position), count) {
             Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
             Ok(sent) => sent as u64,
-            Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => 0,
+            Err(rustix::io::Errno::INTR) => return Ok((false, 0)),
+            Err(rustix::io::Errno::AGAIN) => 0,
             Err(error) => return Err(error.into()),
         };
         self.advance(sent);

@@ -28,6 +28,8 @@ pub(crate) struct Door {
     room: Condvar,
     /// When the last reply that a pool thread sent whole was out.
     delivered: AtomicU64,
+    /// When a pool thread took the last exchange.
+    started: AtomicU64,
 }
 
 /// A reply on its way from a pool thread to the driver.
@@ -67,6 +69,7 @@ impl Door {
             flow: Mutex::default(),
             room: Condvar::new(),
             delivered: AtomicU64::new(0),
+            started: AtomicU64::new(0),
         }
     }
 
@@ -77,6 +80,16 @@ impl Door {
     /// Driver: when the last reply that a pool thread sent whole was out.
     pub(crate) fn delivered(&self) -> Stamp {
         Stamp(self.delivered.load(Ordering::Relaxed))
+    }
+
+    /// Driver: when a pool thread took the last exchange that was taken.
+    pub(crate) fn started(&self) -> Stamp {
+        Stamp(self.started.load(Ordering::Relaxed))
+    }
+
+    /// Pool thread: the exchange is begun.
+    pub(crate) fn set_started(&self, started: Stamp) {
+        self.started.store(started.0, Ordering::Relaxed);
     }
 
     /// Pool thread: the reply is out. Call it before giving the connection back.

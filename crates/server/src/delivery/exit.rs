@@ -14,6 +14,7 @@ use super::door::{Overflow, fits_memory};
 use super::{Chain, Door};
 use crate::config::meant::{Delivery, Spool};
 use crate::handover::Seized;
+use crate::log::Log;
 use crate::reply::Part;
 
 /// Pieces up to this size are offered to the socket without further thought.
@@ -27,6 +28,7 @@ pub(crate) struct Bounds<'a> {
     pub(crate) draining: &'a AtomicBool,
     pub(crate) delivery: &'a Delivery,
     pub(crate) spool: &'a Spool,
+    pub(crate) log: &'a Log,
 }
 
 /// One reply's way out.
@@ -84,7 +86,11 @@ impl<'a> Exit<'a> {
     /// True when offering so much neither waits nor touches a disk.
     pub(super) fn is_quick(&self, bytes: usize) -> bool {
         match self.way {
-            Way::Flow => fits_memory(&self.door.flow(), bytes, self.bounds.delivery),
+            // Behind bytes in the unnamed file memory is no longer an option.
+            Way::Flow => {
+                let flow = self.door.flow();
+                flow.file_bytes == 0 && fits_memory(&flow, bytes, self.bounds.delivery)
+            }
             Way::Direct | Way::Nowhere => bytes <= QUICK_BYTES,
         }
     }

@@ -16,6 +16,8 @@ use wire::{ReplyFacts, ReplyFraming, ReplyPlan, Version};
 
 use super::exit::{Bounds, Exit};
 use super::{Chain, Desk, Door, EndOfHead};
+use crate::exchange::Exchange;
+use crate::log::Level;
 use crate::reply::Part;
 
 /// What the handler's header lines said, so that the outlet need not parse them.
@@ -146,6 +148,13 @@ impl<'a> Outlet<'a> {
         matches!(self.stage, Stage::Open { .. })
     }
 
+    /// Tells the error log about an exchange whose reply is good nevertheless, such as a body that was
+    /// longer than its `Content-Length`.
+    pub fn report(&self, exchange: &Exchange, text: &str) {
+        let text = format!("{}: {text}", exchange.name());
+        self.exit.bounds.log.error(Level::Warning, &text);
+    }
+
     /// Whether no head has been started.
     pub(crate) fn is_silent(&self) -> bool {
         matches!(self.stage, Stage::Silent)
@@ -239,12 +248,6 @@ impl<'a> Outlet<'a> {
 
     /// Ends a reply that cannot be completed: it must not look complete to the client.
     pub(crate) fn broken(self, cause: &'static str) -> Close {
-        if let Stage::Open { plan, .. } = self.stage
-            && plan.framing == ReplyFraming::UntilClose
-        {
-            // An ordinary end would be the sign of completeness here: the close must be a reset.
-            let _ = SockRef::from(&**self.exit.door).set_linger(Some(Duration::ZERO));
-        }
         self.closed(Ending::Cut, cause, false)
     }
 
@@ -256,6 +259,12 @@ impl<'a> Outlet<'a> {
             ),
             false => (ending, cause),
         };
+        if let Stage::Open { plan, .. } = self.stage
+            && (plan.framing, ending) == (ReplyFraming::UntilClose, Ending::Cut)
+        {
+            // An ordinary end would be the sign of completeness here: the close must be a reset.
+            let _ = SockRef::from(&**self.exit.door).set_linger(Some(Duration::ZERO));
+        }
         // For a reply given whole the handler was done when it gave it; a stream is done now.
         if self.replied == Stamp::ZERO {
             self.replied = measure::now();

@@ -31,6 +31,8 @@ use crate::sys;
 const NO_DESCRIPTORS: &[u8] =
     b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\nRetry-After: 1\r\nConnection: close\r\n\r\n";
 
+const NO_DESCRIPTORS_TEXT: &str = "out of file descriptors: accepting rests; raise the limit (`ulimit -n`) or lower `connections_max`";
+
 pub(super) struct Acceptor {
     driver: Rc<Driver>,
     listener: AsyncFd<OwnedFd>,
@@ -69,16 +71,18 @@ impl Acceptor {
     pub(super) async fn run(self) {
         while self.driver.serving() {
             if !self.has_room() {
-                self.driver.room.notified().await;
+                self.rest().await;
                 continue;
             }
             self.readable_or_told().await;
             let batch = self.driver.config().listen.accept_batch;
-            match self.turn(batch) {
+            let turn = self.turn(batch);
+            self.driver.flush_due(measure::now());
+            match turn {
                 // Whoever is ready by now is served before the next batch.
                 Turn::More => tokio::task::yield_now().await,
                 Turn::Empty => {}
-                Turn::Rest => self.driver.room.notified().await,
+                Turn::Rest => self.rest().await,
             }
         }
         self.last_round();
@@ -86,6 +90,12 @@ impl Acceptor {
         drop(self);
         driver.acceptors.set(driver.acceptors.get() - 1);
         driver.changed.notify_one();
+    }
+
+    /// Until there may be room: another driver's connections may have made it, so time passing is a sign
+    /// as well.
+    async fn rest(&self) {
+        let _ = tokio::time::timeout(super::TICK, self.driver.room.notified()).await;
     }
 
     /// Takes in what waits in the accept queue before the socket closes: closing it would reset them.
@@ -130,14 +140,8 @@ impl Acceptor {
             }
             match accept(&self.listener) {
                 Ok((socket, peer)) => self.welcome(socket, peer),
-                Err(Errno::AGAIN) => {
-                    self.clear_ready();
-                    return Turn::Empty;
-                }
-                Err(Errno::MFILE | Errno::NFILE) => {
-                    self.refuse_one();
-                    return Turn::Rest;
-                }
+                Err(Errno::AGAIN) => return self.none_left(),
+                Err(Errno::MFILE | Errno::NFILE) => return self.refuse_one(),
                 Err(Errno::NOBUFS | Errno::NOMEM) => return Turn::Rest,
                 // The client gave up before it was accepted (accept(2), "Error handling").
                 Err(_) => {}
@@ -196,16 +200,31 @@ impl Acceptor {
     }
 
     /// Takes one connection in with the reserve descriptor and refuses it, so that clients see that the
-    /// server is out of descriptors instead of waiting for their time-outs.
-    fn refuse_one(&self) {
-        let text = "out of file descriptors: accepting rests; raise the limit (`ulimit -n`) or lower `connections_max`";
-        self.driver.shared.log.error(Level::Error, text);
+    /// server is out of descriptors instead of waiting for their time-outs. The kernel says so before it looks whether anybody waits.
+    fn refuse_one(&self) -> Turn {
         self.reserve.take();
-        if let Ok((socket, _)) = accept(&self.listener) {
+        let accepted = accept(&self.listener);
+        if let Ok((socket, _)) = &accepted {
             // The client may be gone, and a full buffer of a fresh socket is not possible.
-            let _ = crate::delivery::send(&socket, &[io::IoSlice::new(NO_DESCRIPTORS)]);
+            let _ = crate::delivery::send(socket, &[io::IoSlice::new(NO_DESCRIPTORS)]);
+            self.driver
+                .shared
+                .log
+                .error(Level::Error, NO_DESCRIPTORS_TEXT);
         }
+        let refused = accepted.is_ok();
+        drop(accepted);
         self.reserve.replace(File::open("/dev/null").ok());
+        if refused {
+            Turn::Rest
+        } else {
+            self.none_left()
+        }
+    }
+
+    fn none_left(&self) -> Turn {
+        self.clear_ready();
+        Turn::Empty
     }
 }
 

@@ -37,8 +37,11 @@ pub(super) struct About<'a> {
 pub(super) enum After {
     /// The next request, if the client and the driver's mood allow it.
     Next,
-    /// The end, once the client has had time to read.
+    /// The end; the client gets time to read if it has sent more than was read.
+    Leave,
+    /// The end, once the client has had time to read: it is still sending.
     Linger,
+    /// The end at once.
     Close,
 }
 
@@ -141,7 +144,7 @@ impl Connection {
         let mut tail = Tail::new(about, reply.status);
         tail.phases.replied = measure::now();
         if tail.after == After::Next && !plan.keep_alive {
-            tail.after = After::Close;
+            tail.after = After::Leave;
         }
         let body = if plan.framing == ReplyFraming::NoBody {
             ReplyBody::Empty
@@ -234,8 +237,10 @@ impl Connection {
                 break;
             }
         }
+        let now = measure::now();
+        self.driver.flush_due(now);
         if sent_in_all > 0 {
-            self.deadline_in(Doing::Sending, self.driver.config().timeouts.send);
+            self.now_doing(Doing::Sending, now.plus(self.driver.config().timeouts.send));
         }
         if progress == Progress::Blocked {
             self.is_full();
@@ -304,6 +309,7 @@ impl After {
     fn step(self) -> Option<Step> {
         match self {
             After::Next => None,
+            After::Leave => Some(Step::Leave),
             After::Linger => Some(Step::Linger),
             After::Close => Some(Step::Close),
         }

@@ -98,7 +98,7 @@ impl Connection {
                 self.door().turnstile.reclaim();
                 Step::Receive
             }
-            Returned::Close => Step::Close,
+            Returned::Close => Step::Leave,
             Returned::Flow => self.flow(absent).await,
         }
     }
@@ -197,8 +197,11 @@ impl Connection {
         tail.cause = finished.cause;
         tail.phases.delivered = measure::now();
         self.end(Some(finished.exchange.head()), b"", &tail);
-        if given_up.is_some() || !finished.keep_alive {
+        if given_up.is_some() {
             return Step::Close;
+        }
+        if !finished.keep_alive {
+            return Step::Leave;
         }
         *self.door().flow() = crate::delivery::Flow::default();
         self.door().turnstile.reclaim();
@@ -208,7 +211,13 @@ impl Connection {
     /// Logs an exchange that has not come back by the drain deadline.
     fn end_absent(&self, absent: &Absent) -> Step {
         let mut tail = absent.tail;
-        tail.phases.delivered = measure::now();
+        let now = measure::now();
+        // Taken by a pool thread, it ran until now; else it waited until now.
+        let started = self.door().started();
+        let is_running = started >= tail.phases.queued;
+        tail.phases.started = if is_running { started } else { now };
+        tail.phases.replied = now;
+        tail.phases.delivered = now;
         self.end(Some(absent.head.view()), b"", &tail);
         Step::Close
     }

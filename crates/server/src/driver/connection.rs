@@ -69,6 +69,8 @@ pub(super) enum Step {
     Body(Box<Incoming>),
     Pool(Box<Exchange>),
     Send(Box<Sending>),
+    /// The last reply is complete.
+    Leave,
     Linger,
     Close,
 }
@@ -134,8 +136,9 @@ impl Connection {
                 Step::Body(incoming) => self.receive_body(incoming).await,
                 Step::Pool(exchange) => self.away(exchange).await,
                 Step::Send(sending) => self.send_rest(sending).await,
+                Step::Leave if self.has_unread() => self.linger().await,
                 Step::Linger => self.linger().await,
-                Step::Close => return,
+                Step::Leave | Step::Close => return,
             }
         }
     }
@@ -162,15 +165,17 @@ impl Connection {
     /// Whether the table woke this connection, and what for. A wake-up for a deadline that was moved
     /// since counts for nothing.
     pub(super) fn take_fired(&self) -> Option<Woken> {
+        if self.cutting() {
+            return Some(Woken::Cut);
+        }
         let mut table = self.driver.table.borrow_mut();
         if !table.take_fired(self.seat) {
             return None;
         }
         match self.driver.mood.get() {
-            Mood::Cutting => Some(Woken::Cut),
             _ if table.deadline(self.seat) <= measure::now() => Some(Woken::Deadline),
             Mood::Draining => Some(Woken::Draining),
-            Mood::Serving => None,
+            Mood::Serving | Mood::Cutting => None,
         }
     }
 
@@ -237,6 +242,14 @@ impl Connection {
     /// Makes the close a reset: the client must not take a reply that was given up for a complete one.
     pub(super) fn abandon(&self) {
         let _ = SockRef::from(&**self.door()).set_linger(Some(Duration::ZERO));
+    }
+
+    /// Whether the client has sent something that nobody will read: closing now would reset the connection
+    /// and take the end of the reply with it. A reply that is to end in a reset gets its reset.
+    fn has_unread(&mut self) -> bool {
+        let unread = !self.buffer.is_empty() || self.read_now().is_some();
+        let linger = || SockRef::from(&**self.door()).linger();
+        unread && !matches!(linger(), Ok(Some(Duration::ZERO)))
     }
 
     /// Reads and throws away what still comes, for a bounded time, after the last reply.

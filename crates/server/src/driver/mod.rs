@@ -48,6 +48,9 @@ const OUTBOX_LEN_MAX: usize = 16;
 /// Longest time that an exchange waits in the outbox while the driver has so much else to do that it
 /// does not go to sleep.
 const OUTBOX_AGE_MAX: Nanos = Nanos(100_000);
+/// Longest rest of a driver whose pool has enough to do: what comes in for the driver itself waits so
+/// long at most.
+const REST_MAX: Nanos = Nanos(300_000);
 /// Bytes read in one call.
 const INPUT_BYTES: usize = 64 << 10;
 
@@ -129,11 +132,12 @@ pub(crate) fn run(
     files: Files,
     moods: watch::Receiver<Mood>,
 ) -> io::Result<u64> {
+    crate::sys::block_sigpipe();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_io()
         .enable_time()
         .on_thread_park(|| {
-            CURRENT.with_borrow(|driver| driver.iter().for_each(|driver| driver.flush()));
+            CURRENT.with_borrow(|driver| driver.iter().for_each(|driver| driver.before_sleep()));
         })
         .build_local(tokio::runtime::LocalOptions::default())?;
     let driver = Rc::new(Driver::new(index, shared, files));
@@ -243,6 +247,14 @@ impl Driver {
 
     fn config(&self) -> &Config {
         &self.shared.config
+    }
+
+    /// Nothing is left to do but wait for the kernel.
+    fn before_sleep(&self) {
+        self.flush();
+        if let Some(pool) = &self.shared.pool {
+            pool.rest(self.drain_watch.borrow().rate(), REST_MAX);
+        }
     }
 
     /// Hands what is in the outbox to the pool.

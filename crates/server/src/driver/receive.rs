@@ -33,6 +33,8 @@ pub(super) struct Incoming {
     spooled: Option<Spooled>,
     route: u16,
     request_bytes: u64,
+    /// When the first byte of its head came.
+    arrived: Stamp,
 }
 
 impl Connection {
@@ -51,7 +53,7 @@ impl Connection {
             return step;
         }
         loop {
-            let was_partial = !self.buffer.is_empty();
+            let was_partial = self.has_begun();
             let step = match self.read().await {
                 Ok(bytes) => self.use_input(bytes, measure::now()),
                 Err(woken) => self.no_bytes(woken),
@@ -68,7 +70,7 @@ impl Connection {
     fn wait_for_head(&mut self, was_partial: bool) {
         let driver = Rc::clone(&self.driver);
         let timeouts = &driver.config().timeouts;
-        if self.buffer.is_empty() {
+        if !self.has_begun() {
             if self.received > 0 {
                 let since = std::mem::take(&mut self.idle_since);
                 let since = if since == Stamp::ZERO {
@@ -80,13 +82,27 @@ impl Connection {
             }
         } else if !was_partial {
             self.driver.stats().partial.add();
-            self.now_doing(Doing::Reading, self.arrived.plus(timeouts.head));
+            // What came with the last request may have waited for its reply.
+            let since = if self.received > 0 {
+                measure::now()
+            } else {
+                self.arrived
+            };
+            self.now_doing(Doing::Reading, since.plus(timeouts.head));
         }
+    }
+
+    /// Whether bytes of a head are there. An empty line before it is not its beginning (RFC 9112 section
+    /// 2.2).
+    fn has_begun(&self) -> bool {
+        self.buffer
+            .iter()
+            .any(|byte| !matches!(byte, b'\r' | b'\n'))
     }
 
     /// What to do when no bytes came. `None`: wait on.
     fn no_bytes(&mut self, woken: Woken) -> Option<Step> {
-        if self.buffer.is_empty() {
+        if !self.has_begun() {
             return self.no_first_byte(woken);
         }
         let ending = match woken {
@@ -183,10 +199,11 @@ impl Connection {
                 bytes: &rest[..head.bytes],
                 index: head,
             };
-            if let Some(step) = self.begin(view, now) {
-                return (used, Some(step));
-            }
+            let step = self.begin(view, now);
             self.arrived = now;
+            if step.is_some() {
+                return (used, step);
+            }
         }
         (used, Some(Step::Pause))
     }
@@ -202,12 +219,8 @@ impl Connection {
             }
             let head = Arc::new(RequestHead::take(view));
             let request_bytes = view.bytes.len() as u64;
-            return Some(Step::Pool(self.exchange(
-                head,
-                Body::Empty,
-                route,
-                request_bytes,
-            )));
+            let exchange = self.exchange(head, Body::Empty, self.arrived, (route, request_bytes));
+            return Some(Step::Pool(exchange));
         }
         let reply = self.inline_reply(view, target, now);
         let about = About {
@@ -252,6 +265,7 @@ impl Connection {
             spooled: None,
             route,
             request_bytes: view.bytes.len() as u64,
+            arrived: self.arrived,
         }))
     }
 
@@ -259,11 +273,11 @@ impl Connection {
         &self,
         head: Arc<RequestHead>,
         body: Body,
-        route: u16,
-        request_bytes: u64,
+        arrived: Stamp,
+        (route, request_bytes): (u16, u64),
     ) -> Box<Exchange> {
         let phases = Phases {
-            arrived: self.arrived,
+            arrived,
             queued: measure::now(),
             ..Phases::default()
         };
@@ -303,6 +317,7 @@ impl Connection {
             spooled,
             route,
             request_bytes,
+            arrived,
             ..
         } = *incoming;
         let body = match spooled {
@@ -313,7 +328,7 @@ impl Connection {
             None if memory.is_empty() => Body::Empty,
             None => Body::Memory(memory),
         };
-        Step::Pool(self.exchange(head, body, route, request_bytes))
+        Step::Pool(self.exchange(head, body, arrived, (route, request_bytes)))
     }
 
     async fn receive_some(&mut self, incoming: &mut Incoming) -> Result<(), Stop> {
@@ -322,7 +337,9 @@ impl Connection {
             let used = incoming.take(&input)?;
             // What is left over is the next request's: the decoder takes all that is the body's.
             input.drain(..used);
-            self.buffer = input;
+            if !input.is_empty() {
+                self.buffer = input;
+            }
             return Ok(());
         }
         let bytes = loop {
@@ -334,7 +351,10 @@ impl Connection {
         let scratch = self.driver.scratch.borrow();
         let input = &scratch.input[..bytes];
         let used = incoming.take(input)?;
-        self.buffer.extend_from_slice(&input[used..]);
+        if used < input.len() {
+            self.buffer.extend_from_slice(&input[used..]);
+            self.arrived = measure::now();
+        }
         Ok(())
     }
 

@@ -146,9 +146,11 @@ impl Pen {
             let mut records = lock(&self.page.records);
             let before = records.len();
             record.encode(&mut records);
-            (records.len() - before, records.len())
+            let added = records.len() - before;
+            // Within the lock, so that the writer cannot count it off first.
+            log.bytes_waiting.fetch_add(added, Ordering::Relaxed);
+            (added, records.len())
         };
-        log.bytes_waiting.fetch_add(added, Ordering::Relaxed);
         if waiting >= PAGE_BYTES_URGENT && waiting - added < PAGE_BYTES_URGENT {
             log.ring(Bell::Urgent);
         } else if !log.told.load(Ordering::Relaxed) && !log.told.swap(true, Ordering::AcqRel) {

@@ -14,6 +14,7 @@ use measure::{Form, Record, Stamp, Writer as Lines};
 
 use super::{Bell, Level, Log, Page, lock};
 use crate::config::meant::{AccessLog, LogForm, LogTarget};
+use crate::fault::plain;
 
 /// Formatted bytes that are written in one call.
 const BATCH_BYTES: usize = 256 << 10;
@@ -88,6 +89,7 @@ impl Writer {
     }
 
     pub(super) fn run(mut self) {
+        crate::sys::block_sigpipe();
         loop {
             let bell = self.wait();
             self.log.told.store(false, Ordering::Release);
@@ -256,7 +258,10 @@ impl Access {
                         self.failing = true;
                         log.error(
                             Level::Error,
-                            &format!("access log: {error}; the lines are kept and tried again"),
+                            &format!(
+                                "access log: {}; the lines are kept and tried again",
+                                plain(&error)
+                            ),
                         );
                     }
                     break;
