@@ -284,6 +284,7 @@ impl Call {
         let value = latin1_of(&value, "header value")?;
         let name_bytes = raw::latin1_bytes(name).ok_or_else(|| not_latin1(name))?;
         let value_bytes = raw::latin1_bytes(value).ok_or_else(|| not_latin1(value))?;
+        let before = self.lines.len();
         let meaning = lines::append(&mut self.lines, name_bytes, value_bytes)
             .map_err(|broken| refused(&broken, header))?;
         match meaning {
@@ -294,6 +295,8 @@ impl Call {
             Meaning::ContentLength(_) if self.declared.content_length.is_some() => {
                 return Err(PyValueError::new_err("Content-Length is given twice"));
             }
+            // RFC 9110 section 8.6: a 204 has none.
+            Meaning::ContentLength(_) if self.code == 204 => self.lines.truncate(before),
             Meaning::ContentLength(bytes) => self.declared.content_length = Some(bytes),
         }
         Ok(())
