@@ -212,6 +212,12 @@ impl<'py> Environs<'py> {
             let value = name.value(py, bytes);
             environ.set_item(&name.key, value)?;
         }
+        // RFC 9112 section 3.2.2: the authority of an absolute target stands above the Host field.
+        if !head.target().starts_with(b"/")
+            && let Some(authority) = head.authority()
+        {
+            environ.set_item(intern!(py, "HTTP_HOST"), raw::latin1(py, authority))?;
+        }
         Ok(())
     }
 
@@ -464,6 +470,25 @@ assert 'HTTP_HOST' not in all[0] and 'CONTENT_LENGTH' not in e
             c"
 assert e['HTTP_X_A'] == '1,2,4' and e['HTTP_COOKIE'] == 'a=1; b=2' and 'HTTP_PROXY' not in e, e
 assert e['HTTP_X_B'] == '\\xc3\\xa9', e
+",
+        );
+    }
+
+    #[test]
+    fn names_that_clients_choose_are_not_interned() {
+        // The last one is too long to be learned.
+        let head = format!(
+            "GET / HTTP/1.1\r\nHost: h\r\nX-Odd: 1\r\nX-Odd-{}: 1\r\n\r\n",
+            "x".repeat(100)
+        );
+        run(
+            "",
+            &[&head, &head],
+            c"
+import sys
+def is_interned(key): return sys.intern(bytes(key, 'ascii').decode()) is key
+headers = [key for key in e if key.startswith('HTTP_')]
+assert [is_interned(key) for key in headers] == [True, False, False], headers
 ",
         );
     }

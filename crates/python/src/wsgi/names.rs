@@ -1,6 +1,7 @@
 //! Names of request headers as keys of environ, and the last value of each as a ready `str`.
 //!
-//! Takes a field name as it was sent and gives the place where its interned key lies. One table for each
+//! Takes a field name as it was sent and gives the place where its key lies. Must not intern what a client
+//! sent: where interned strings are immortal, each name would stay until the process ends. One table for each
 //! pool thread: nothing here is shared, so that free-threaded interpreters have nothing to contend for.
 
 use pyo3::prelude::*;
@@ -36,7 +37,7 @@ pub(crate) struct Name<'py> {
     text: Box<[u8]>,
     /// As a client wrote it last: most write it as the one before did, and comparing is then one step.
     spelling: Box<[u8]>,
-    /// Key in environ, interned.
+    /// Key in environ; interned when the name is a common one.
     pub(crate) key: Bound<'py, PyString>,
     /// How it is shown.
     pub(crate) usage: Use,
@@ -80,7 +81,8 @@ impl<'py> Names<'py> {
             names: Vec::new(),
         };
         for text in COMMON {
-            names.learn(text.as_bytes());
+            let key = common_key(py, text.as_bytes());
+            names.learn(text.as_bytes(), key);
         }
         names
     }
@@ -98,7 +100,7 @@ impl<'py> Names<'py> {
             None if self.names.len() < COMMON.len() + LEARNED_LEN_MAX
                 && text.len() <= LEARNED_BYTES_MAX =>
             {
-                self.learn(text)?
+                self.learn(text, key(self.py, text))?
             }
             None => return None,
         };
@@ -117,16 +119,15 @@ impl<'py> Names<'py> {
     }
 
     /// `None` when all places that the name may take are taken.
-    fn learn(&mut self, text: &[u8]) -> Option<usize> {
+    fn learn(&mut self, text: &[u8], key: Bound<'py, PyString>) -> Option<usize> {
         let place = probes(text).find(|&place| self.places[place] == NOBODY)?;
         let index = self.names.len();
         self.places[place] = index as u16;
         let text: Box<[u8]> = text.to_ascii_lowercase().into();
         let usage = usage(&text);
-        let (key, spelling) = (key(self.py, &text), text.clone());
         self.names.push(Name {
+            spelling: text.clone(),
             text,
-            spelling,
             key,
             usage,
             seen: 0,
@@ -138,6 +139,15 @@ impl<'py> Names<'py> {
 
 /// The key of a header in environ: `HTTP_ACCEPT`, and `CONTENT_TYPE` and `CONTENT_LENGTH` as they are.
 pub(crate) fn key<'py>(py: Python<'py>, text: &[u8]) -> Bound<'py, PyString> {
+    raw::latin1(py, &key_bytes(text))
+}
+
+/// The same, interned: comparing it with a constant of the application is then one step.
+fn common_key<'py>(py: Python<'py>, text: &[u8]) -> Bound<'py, PyString> {
+    PyString::intern(py, &String::from_utf8_lossy(&key_bytes(text)))
+}
+
+fn key_bytes(text: &[u8]) -> Vec<u8> {
     let upper = text.iter().map(|byte| {
         if *byte == b'-' {
             b'_'
@@ -148,9 +158,7 @@ pub(crate) fn key<'py>(py: Python<'py>, text: &[u8]) -> Bound<'py, PyString> {
     let bare =
         text.eq_ignore_ascii_case(b"content-type") || text.eq_ignore_ascii_case(b"content-length");
     let prefix: &[u8] = if bare { b"" } else { b"HTTP_" };
-    let key: Vec<u8> = prefix.iter().copied().chain(upper).collect();
-    // Names are tokens and therefore ASCII.
-    PyString::intern(py, &String::from_utf8_lossy(&key))
+    prefix.iter().copied().chain(upper).collect()
 }
 
 fn usage(text: &[u8]) -> Use {
