@@ -257,11 +257,14 @@ def look(name, value):
         return None if inspect.isroutine(value) or inspect.ismodule(value) else name
     if value.__module__ != module.__name__:
         return None
-    needed = [p for p in inspect.signature(value).parameters.values()
+    parameters = inspect.signature(value, follow_wrapped=False).parameters.values()
+    needed = [p for p in parameters
               if p.default is p.empty and p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
-    if len(needed) == 2:
+    makes = 'create' in name or 'make' in name
+    takes_any = any(p.kind == p.VAR_POSITIONAL for p in parameters)
+    if len(needed) == 2 or takes_any and len(needed) < 2 and not makes:
         return name
-    return name + '()' if not needed and ('app' in name or 'create' in name or 'make' in name) else None
+    return name + '()' if not needed and ('app' in name or makes) else None
 found = [hit for name, value in vars(module).items() if (hit := look(name, value))]
 found.sort(key=lambda name: 'app' not in name)
 ";
@@ -360,7 +363,13 @@ fn is_asgi(application: &Bound<'_, PyAny>) -> PyResult<bool> {
 fn mismatch(callable: &Bound<'_, PyAny>, arguments: &[&str]) -> Option<String> {
     let py = callable.py();
     let inspect = py.import("inspect").ok()?;
-    let signature = inspect.call_method1("signature", (callable,)).ok()?;
+    // What is called is the outermost function, whatever `__wrapped__` says: a decorator may take the two
+    // and hand on something else, as werkzeug's `Request.application` does.
+    let options = PyDict::new(py);
+    options.set_item("follow_wrapped", false).ok()?;
+    let signature = inspect
+        .call_method("signature", (callable,), Some(&options))
+        .ok()?;
     let arguments = pyo3::types::PyTuple::new(py, arguments).ok()?;
     match signature.call_method1("bind", arguments) {
         Err(error) if !error.is_instance_of::<PyValueError>(py) => {
@@ -392,6 +401,10 @@ mod tests {
         write(
             "t_asgi.py",
             "async def app(scope, receive, send): pass\nclass A:\n    async def __call__(self, scope, receive, send): pass\na = A()\n",
+        );
+        write(
+            "t_wrapped.py",
+            "import functools\ndef adapt(f):\n    @functools.wraps(f)\n    def application(*args): return f(args[0])(*args[-2:])\n    return application\n@adapt\ndef app(request): pass\n@adapt\ndef odd(request): pass\n",
         );
         write("t_needs.py", "import t_absent_thing\n");
         write(
@@ -438,6 +451,9 @@ mod tests {
             "t_good:create_app()",
             "t_class:app",
             "t_class",
+            // What is called is the decorator's function, whatever the one within takes.
+            "t_wrapped:app",
+            "t_wrapped",
         ] {
             assert_eq!(wrong(name), None, "{name}");
         }
@@ -478,6 +494,11 @@ mod tests {
             "t_good:number",
             "type `int` is not callable",
             "did you mean `t_good:app`",
+        );
+        check(
+            "t_wrapped:ap",
+            "no attribute `ap`",
+            "did you mean `t_wrapped:app` or `t_wrapped:odd`?",
         );
         check("t_good:number()", "no factory", "leave out");
         check(
