@@ -5,6 +5,7 @@
 
 use std::fs::File;
 use std::os::fd::{BorrowedFd, RawFd};
+use std::os::unix::fs::MetadataExt;
 
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
@@ -71,6 +72,8 @@ impl FileWrapper {
 
 impl FileWrapper {
     /// The rest of the file from its position, when it is a regular file that is read as it lies on disk.
+    /// `None` when nothing of it does: an empty file, or one that the kernel makes up as it is read, whose
+    /// length is not what is read (`/proc` says 0, `/sys` a page).
     ///
     /// A file that refuses to tell is none: reading it raises the error that the application knows.
     pub(crate) fn span(&self, py: Python<'_>) -> Option<FileSpan> {
@@ -83,7 +86,8 @@ impl FileWrapper {
         let file = File::from(borrowed.try_clone_to_owned().ok()?);
         let about = file.metadata().ok()?;
         let bytes = about.len().saturating_sub(offset);
-        about.is_file().then_some(FileSpan {
+        let lies_on_disk = about.is_file() && about.blocks() > 0 && bytes > 0;
+        lies_on_disk.then_some(FileSpan {
             file,
             offset,
             bytes,
@@ -178,6 +182,17 @@ mod tests {
             None
         );
         assert_eq!(span(c"f = io.BytesIO(b'abc')"), None);
+    }
+
+    /// What the kernel makes up as it is read has no size before (`/proc`), or a wrong one (`/sys`).
+    #[test]
+    fn a_file_that_does_not_lie_on_disk_is_read() {
+        assert_eq!(span(c"f = open('/proc/self/status', 'rb')"), None);
+        assert_eq!(span(c"f = tempfile.TemporaryFile()"), None);
+        assert_eq!(
+            span(c"f = tempfile.TemporaryFile(); f.truncate(5000)"),
+            None
+        );
     }
 
     #[test]
