@@ -5,10 +5,8 @@
 
 use pyo3::exceptions::PyBaseException;
 use pyo3::prelude::*;
-use server::exchange::Exchange;
+use pyo3::types::PyString;
 use server::fault::Fault;
-
-use crate::raw;
 
 /// An application's exception as a fault.
 #[cold]
@@ -45,23 +43,32 @@ fn format(value: &Bound<'_, PyBaseException>, from: Option<&Bound<'_, PyAny>>) -
         .py()
         .import("traceback")?
         .call_method1("format_exception", arguments)?;
-    let lines: Vec<String> = lines.extract()?;
-    Ok(lines.concat())
-}
-
-/// Tells the error log about an exchange whose reply is good nevertheless.
-#[cold]
-pub(crate) fn report(py: Python<'_>, exchange: &Exchange, text: &str) {
-    let head = exchange.head();
-    let method = String::from_utf8_lossy(head.method());
-    let target = String::from_utf8_lossy(head.target());
-    let text = format!("{method} {target}: application: {text}").replace('\n', "\n    ");
-    raw::detached(py, || eprintln!("milepost: {text}"));
+    let mut text = String::new();
+    for line in lines.try_iter()? {
+        // Names of files and messages may hold lone surrogates, which are no UTF-8.
+        text.push_str(&line?.cast::<PyString>()?.to_string_lossy());
+    }
+    Ok(text)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn keeps_the_frames_of_an_error_that_is_no_utf8() {
+        Python::initialize();
+        Python::attach(|py| {
+            let script = c"
+def inner(): raise ValueError('before \\udcff after')
+inner()
+";
+            let text = text(py, &py.run(script, None, None).unwrap_err());
+            for part in ["in inner", "ValueError: before ", " after"] {
+                assert!(text.contains(part), "{text}");
+            }
+        });
+    }
 
     #[test]
     fn names_the_frames_and_what_came_before() {

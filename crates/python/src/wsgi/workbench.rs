@@ -34,7 +34,7 @@ pub(crate) struct Workbench<'py> {
 impl<'py> Workbench<'py> {
     pub(crate) fn new(py: Python<'py>, wsgi: &Wsgi) -> PyResult<Self> {
         let fixed = Fixed {
-            errors: py.import("sys")?.getattr("stderr")?,
+            errors: errors(py)?,
             file_wrapper: py.get_type::<FileWrapper>().into_any(),
             multithread: wsgi.concurrency.multithread,
             multiprocess: wsgi.concurrency.multiprocess,
@@ -74,23 +74,18 @@ impl<'py> Workbench<'py> {
             .call1((environ, &bench.caller.start_response))
             .and_then(|result| reply::send(given, &result));
         let end = bench.caller.call.borrow().end_state();
+        // Text before the bench is cleared: a traceback holds what the application was given, which would
+        // then count as kept.
+        let told = tell(py, answered, end);
+        drop(on_bench);
         if end == End::Overrun {
-            trace::report(
-                py,
-                exchange,
-                "the body was longer than its Content-Length; the rest was dropped",
-            );
+            let text = "the body was longer than its Content-Length; the rest was dropped";
+            outlet.report(exchange, text);
         }
-        match answered {
-            Ok(None) => Ok(()),
-            Ok(Some(close_error)) => {
-                trace::report(py, exchange, &trace::text(py, &close_error));
-                Ok(())
-            }
-            // write() raises when the client is gone; that is no fault of the application.
-            Err(_) if end == End::Gone => Ok(()),
-            Err(error) => Err(trace::fault(py, &error)),
+        if let Some(text) = told? {
+            outlet.report(exchange, &format!("application: {text}"));
         }
+        Ok(())
     }
 
     fn begin(
@@ -159,6 +154,32 @@ impl<'py> Workbench<'py> {
             };
             self.environs.replace_tools(&tools);
         }
+    }
+}
+
+/// `wsgi.errors`: Python has no `sys.stderr` when its descriptor was closed at the start.
+fn errors(py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
+    let stderr = py.import("sys")?.getattr_opt("stderr")?;
+    match stderr.filter(|stderr| !stderr.is_none()) {
+        Some(stderr) => Ok(stderr),
+        None => {
+            let arguments = ("/dev/null", "w", -1, "utf-8", "backslashreplace");
+            py.import("io")?.call_method1("open", arguments)
+        }
+    }
+}
+
+/// What the error log is to be told of an answer; keeps nothing of the exceptions.
+fn tell(
+    py: Python<'_>,
+    answered: PyResult<Option<PyErr>>,
+    end: End,
+) -> Result<Option<String>, Fault> {
+    match answered {
+        Ok(close_error) => Ok(close_error.map(|error| trace::text(py, &error))),
+        // write() raises when the client is gone; that is no fault of the application.
+        Err(_) if end == End::Gone => Ok(None),
+        Err(error) => Err(trace::fault(py, &error)),
     }
 }
 
