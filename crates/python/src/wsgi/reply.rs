@@ -3,7 +3,7 @@
 //! Takes the iterable of bytes, gives its parts to the call in the fastest way that keeps their order and
 //! holds nothing back (PEP 3333, "Buffering and Streaming"), and closes it once, whatever happened.
 
-use pyo3::exceptions::PyTypeError;
+use pyo3::exceptions::{PyAttributeError, PyNotImplementedError, PyTypeError};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList, PyString, PyTuple};
@@ -145,11 +145,7 @@ impl<'py> Given<'_, 'py> {
             let call = self.call.try_borrow_mut()?;
             !call.is_open() && call.content_length().is_none()
         };
-        Ok(length_is_open
-            && result
-                .getattr_opt(intern!(result.py(), "__len__"))?
-                .is_some()
-            && result.len()? == 1)
+        Ok(length_is_open && known_len(result)? == Some(1))
     }
 
     fn piece(&self, data: &[u8]) -> PyResult<Sent> {
@@ -170,6 +166,27 @@ impl<'py> Given<'_, 'py> {
             call.whole(self.call.py(), b"")?;
         }
         Ok(())
+    }
+}
+
+/// Number of parts; `None` when `result` has no length, or one that it cannot tell.
+fn known_len(result: &Bound<'_, PyAny>) -> PyResult<Option<usize>> {
+    let py = result.py();
+    // Most iterables have none, and looking costs less than an exception.
+    if !result.hasattr(intern!(py, "__len__"))? {
+        return Ok(None);
+    }
+    match result.len() {
+        Ok(parts_len) => Ok(Some(parts_len)),
+        // As wsgiref does it, which is what applications are tried with.
+        Err(error)
+            if error.is_instance_of::<PyTypeError>(py)
+                || error.is_instance_of::<PyAttributeError>(py)
+                || error.is_instance_of::<PyNotImplementedError>(py) =>
+        {
+            Ok(None)
+        }
+        Err(error) => Err(error),
     }
 }
 
