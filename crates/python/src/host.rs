@@ -2,6 +2,7 @@
 //!
 //! Implements `cli::AppHost`; prints only what concerns the interpreter itself.
 
+use std::io::Write;
 use std::sync::Arc;
 
 use cli::{AppFacts, AppFault, AppHost};
@@ -82,7 +83,9 @@ fn warn_of_gil(py: Python<'_>) {
     if !is_free_threaded_build(py).unwrap_or(false) || !gil_is_on(py).unwrap_or(false) {
         return;
     }
-    eprintln!(
+    // stderr may be gone or full; that must not stop the start.
+    let _ = writeln!(
+        std::io::stderr(),
         "milepost: free-threaded Python: the GIL has been switched on: {}",
         culprit(py)
     );
