@@ -37,6 +37,17 @@ def client(shop: Milepost) -> Iterator[Client]:
         yield connection
 
 
+def test_an_application_made_by_a_decorator_is_served(serve: Callable[..., Milepost], tmp_path: Path) -> None:
+    (tmp_path / "decorated.py").write_text(
+        "from werkzeug import Request, Response\n"
+        "@Request.application\n"
+        "def app(request):\n"
+        "    return Response('hello ' + request.args['name'])\n"
+    )
+    with serve("decorated:app").connect() as client:
+        assert client.ask("GET", "/?name=you").body == b"hello you"
+
+
 def test_the_shelf_is_shown_and_searched(client: Client) -> None:
     page = client.ask("GET", "/")
     assert page.status == 200

@@ -72,6 +72,43 @@ def test_tracebacks_go_to_the_error_log_only(serve) -> None:
     assert "UnprintableError" in server.errors
 
 
+def test_a_traceback_that_is_no_utf8_keeps_its_frames(serve) -> None:
+    server = serve("zoo:app")
+    with server.connect() as client:
+        assert client.ask("GET", "/raises-surrogates").status == 500
+    assert server.stop() == 0
+    assert f"OSError: {SECRET}" in server.errors
+    assert "in raises_surrogates" in server.errors
+
+
+@pytest.mark.parametrize("path", ["/raises", "/raises-in-first-next", "/raises-in-close?token=t"])
+def test_a_failure_keeps_nothing_that_the_application_was_given(serve, path: str) -> None:
+    server = serve("zoo:app", "--threads", "1:1")
+    with server.connect() as client:
+        before = client.ask("GET", "/tools").body
+    for _ in range(3):
+        with server.connect() as client:
+            client.ask("GET", path)
+    with server.connect() as client:
+        assert client.ask("GET", "/tools").body == before
+
+
+def test_there_is_something_to_write_errors_to_without_stderr(serve, tmp_path) -> None:
+    (tmp_path / "mute.py").write_text(
+        "import sys\n"
+        "sys.stderr = None\n"
+        "def app(environ, start_response):\n"
+        "    environ['wsgi.errors'].write('lost \\udcff \u20ac')\n"
+        "    environ['wsgi.errors'].flush()\n"
+        "    start_response('200 OK', [])\n"
+        "    return [b'well']\n",
+        encoding="utf-8",
+    )
+    server = serve("mute:app")
+    with server.connect() as client:
+        assert client.ask("GET", "/").body == b"well"
+
+
 def test_a_traceback_says_which_request_it_was(serve) -> None:
     server = serve("zoo:app")
     with server.connect() as client:

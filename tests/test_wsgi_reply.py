@@ -112,6 +112,16 @@ def test_a_malformed_status_is_500(client: Client, line: str) -> None:
     assert reply.header("x-evil") is None
 
 
+@pytest.mark.parametrize("error", ["TypeError", "AttributeError", "NotImplementedError"])
+def test_a_length_that_cannot_be_told_is_not_known(client: Client, error: str) -> None:
+    reply = client.ask("GET", f"/unmeasured?error={error}")
+    assert (reply.status, reply.body) == (200, b"abb")
+
+
+def test_any_other_error_of_a_length_is_500(client: Client) -> None:
+    assert client.ask("GET", "/unmeasured?error=RuntimeError").status == 500
+
+
 @pytest.mark.parametrize("how", ["list", "pair"])
 def test_headers_are_sent_as_given(client: Client, how: str) -> None:
     pair = urllib.parse.quote(json.dumps(["X-Good", "a  b"]))

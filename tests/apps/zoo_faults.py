@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from zoo_base import Closing, animal, query
+from zoo_base import Closing, animal, as_json, query
 
 
 @animal
@@ -68,6 +68,19 @@ def exits(environ, start_response):
 def interrupts(environ, start_response):
     """KeyboardInterrupt must not stop it either."""
     raise KeyboardInterrupt
+
+
+@animal
+def raises_surrogates(environ, start_response):
+    """Fails with a message that is no UTF-8, as names of files give."""
+    raise OSError("a secret of the zoo: \udcff")
+
+
+@animal
+def tools(environ, start_response):
+    """Which objects it was given: the server uses them again as long as nobody has kept them."""
+    given = (start_response, environ["wsgi.input"], environ["milepost.phases"])
+    return as_json(start_response, [id(tool) for tool in given])
 
 
 class UnprintableError(Exception):

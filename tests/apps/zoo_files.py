@@ -17,6 +17,13 @@ def file(environ, start_response):
     return environ["wsgi.file_wrapper"](Noted(handle, query(environ, "token")), 4096)
 
 
+@animal
+def file_itself(environ, start_response):
+    """A file that nothing wraps, read as it lies."""
+    start_response("200 OK", [])
+    return environ["wsgi.file_wrapper"](open(query(environ, "name"), "rb"))
+
+
 class Noted:
     """A file that notes its close(), and otherwise is the file."""
 

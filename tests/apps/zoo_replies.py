@@ -191,6 +191,29 @@ def get_item(environ, start_response):
     return OnlyGetItem(b"old ", b"protocol")
 
 
+class Unmeasured(Closing):
+    """An iterable whose length cannot be told."""
+
+    def __init__(self, environ, parts):
+        super().__init__(environ, parts)
+        self.error = query(environ, "error")
+
+    def __len__(self):
+        raise {
+            "TypeError": TypeError,
+            "AttributeError": AttributeError,
+            "NotImplementedError": NotImplementedError,
+            "RuntimeError": RuntimeError,
+        }[self.error]
+
+
+@animal
+def unmeasured(environ, start_response):
+    """Lazy sequences fail so; only those errors that mean "not known" may."""
+    start_response("200 OK", [])
+    return Unmeasured(environ, [b"a", b"bb"])
+
+
 class LyingList(list):
     """A list whose iteration says something else than its items."""
 

@@ -26,7 +26,7 @@ use crate::stats::Stats;
 /// what is used costs memory.
 const STACK_BYTES: usize = 8 << 20;
 /// Waiting exchanges from which on a driver rests.
-const REST_LEN_MIN: usize = 8;
+const REST_LEN_MIN: usize = 4;
 /// It only rests when what waits will be done in this time.
 const REST_DRAIN_SECS_MAX: f64 = 0.002;
 

@@ -50,7 +50,7 @@ const OUTBOX_LEN_MAX: usize = 16;
 const OUTBOX_AGE_MAX: Nanos = Nanos(100_000);
 /// Longest rest of a driver whose pool has enough to do: what comes in for the driver itself waits so
 /// long at most.
-const REST_MAX: Nanos = Nanos(300_000);
+const REST_MAX: Nanos = Nanos(500_000);
 /// Bytes read in one call.
 const INPUT_BYTES: usize = 64 << 10;
 
