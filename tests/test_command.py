@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from raw import request
-from serving import APPS, Milepost, run
+from serving import APPS, COMMAND, Milepost, environment, run
 
 HELLO = """
 def app(environ, start_response):
@@ -328,6 +328,19 @@ def test_check_imports_the_application(folder: Path) -> None:
     done = run(folder, "check", "broken:app")
     assert done.returncode == 1
     assert "no such luck" in done.stdout + done.stderr
+
+
+def test_a_closed_standard_stream_is_never_taken_by_another_file(folder: Path) -> None:
+    """Else what a library writes to descriptor 2 would go to the next socket, or into the log."""
+    (folder / "looks.py").write_text(
+        "import os\n"
+        "open('seen', 'w').write(' '.join(os.readlink(f'/proc/self/fd/{fd}') for fd in range(3)))\n"
+        "from app import app\n"
+    )
+    script = 'exec "$0" check looks:app <&- >&- 2>&-'
+    done = subprocess.run(["sh", "-c", script, COMMAND], cwd=folder, env=environment(), timeout=30)
+    assert done.returncode == 0
+    assert (folder / "seen").read_text() == "/dev/null /dev/null /dev/null"
 
 
 def test_the_bookshops_configuration_is_good(folder: Path) -> None:

@@ -2,7 +2,9 @@
 //!
 //! Implements `cli::AppHost`; prints only what concerns the interpreter itself.
 
+use std::fs::OpenOptions;
 use std::io::Write;
+use std::os::fd::{AsRawFd, IntoRawFd};
 use std::sync::Arc;
 
 use cli::{AppFacts, AppFault, AppHost};
@@ -38,6 +40,21 @@ impl AppHost for Host {
 
     fn detached(&self, body: &mut (dyn FnMut() -> i32 + Send)) -> i32 {
         Python::attach(|py| raw::detached(py, body))
+    }
+}
+
+/// Opens `/dev/null` as whatever is missing of stdin, stdout and stderr.
+///
+/// Else the next socket or log would become stderr and be given what the application's libraries write
+/// there. Rust does the same when it starts a program, but not when Python loads a module.
+pub(crate) fn fill_standard_streams() {
+    // The lowest free descriptor is taken.
+    let open = || OpenOptions::new().read(true).write(true).open("/dev/null");
+    while let Ok(null) = open()
+        && null.as_raw_fd() <= 2
+    {
+        // It stays open as long as the process.
+        let _ = null.into_raw_fd();
     }
 }
 

@@ -37,5 +37,6 @@ mod _milepost {
 /// Run the command `milepost` with `argv` (program name first) and give its exit code.
 #[pyfunction]
 fn main(argv: Vec<OsString>) -> i32 {
+    host::fill_standard_streams();
     cli::run(argv, Some(&host::Host))
 }
