@@ -13,7 +13,7 @@ pub(super) const CORRIDORS: [&str; 5] = ["lib", "house", "driver", "pool", "supe
 pub(super) const HALLS: [&str; 3] = ["handler::files", "handler::proxy", "handler::pages"];
 
 /// Further edges between rooms: from, to, why.
-pub(super) const EDGES: [(&str, &str, &str); 10] = [
+pub(super) const EDGES: [(&str, &str, &str); 12] = [
     ("handler", "delivery", "the seam hands a handler its outlet"),
     ("handler", "pool", "the seam gives a pool thread its seat"),
     (
@@ -40,6 +40,12 @@ pub(super) const EDGES: [(&str, &str, &str); 10] = [
     ),
     ("ledger", "log", "an exchange ends in exactly one record"),
     ("ledger", "stats", "and in exactly one count"),
+    (
+        "delivery",
+        "log",
+        "a handler reports what was odd about a good reply",
+    ),
+    ("log", "sys", "SIGPIPE must not end the process"),
 ];
 
 /// Files that may be long.
