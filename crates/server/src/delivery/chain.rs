@@ -72,6 +72,8 @@ impl Chain {
 
     /// Offers the front to the socket once; gives what happened and the bytes taken.
     ///
+    /// The socket must be non-blocking: sendfile has no flag for it.
+    ///
     /// A file that is shorter than its span is an `UnexpectedEof`: the reply cannot be completed.
     pub(crate) fn send(&mut self, socket: impl AsFd) -> io::Result<(Progress, u64)> {
         let socket = socket.as_fd();
@@ -199,6 +201,7 @@ mod tests {
             let mut received = Vec::new();
             let mut turn = 0;
             let mut sent_in_all = 0;
+            server.set_nonblocking(true).unwrap();
             client.set_nonblocking(true).unwrap();
             loop {
                 let (progress, sent) = chain.send(&server).unwrap();
