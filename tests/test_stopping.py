@@ -93,7 +93,9 @@ def test_a_burst_of_connections_during_the_signal_loses_nothing(serve: Callable[
     for n in range(300):
         try:
             client = server.connect()
-        except ConnectionRefusedError:
+        except (ConnectionRefusedError, ConnectionResetError):
+            # It was never connected: the listener is closed, or was while the handshake was under way.
+            assert n > 150, n
             break
         client.send(request("GET", "/hello", "Connection: close"))
         clients.append(client)

@@ -9,7 +9,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
-use socket2::{Domain, Protocol, SockAddr, Socket, Type};
+use socket2::{Domain, Protocol, SockAddr, SockFilter, SockRef, Socket, Type};
 
 use crate::config::meant::{Bind, Config, Listen};
 use crate::fault::{StartFault, plain};
@@ -54,6 +54,31 @@ pub(crate) fn remove_files(paths: &[PathBuf]) {
     for path in paths {
         let _ = std::fs::remove_file(path);
     }
+}
+
+/// Makes a listening TCP socket ignore those who want to begin a connection; everything else it gets
+/// goes on. A classic BPF program over the TCP header: drop what has SYN set and ACK not.
+pub(crate) fn turn_away(listener: &impl AsFd) -> io::Result<()> {
+    const FLAGS_OFFSET: u32 = 13;
+    const SYN: u32 = 0x02;
+    const ACK: u32 = 0x10;
+    let step = |code: u32, jt: u8, jf: u8, k: u32| {
+        let code = u16::try_from(code).expect("BPF codes are 16 bits");
+        SockFilter::new(code, jt, jf, k)
+    };
+    let program = [
+        step(
+            libc::BPF_LD | libc::BPF_B | libc::BPF_ABS,
+            0,
+            0,
+            FLAGS_OFFSET,
+        ),
+        step(libc::BPF_ALU | libc::BPF_AND | libc::BPF_K, 0, 0, SYN | ACK),
+        step(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 0, 1, SYN),
+        step(libc::BPF_RET | libc::BPF_K, 0, 0, 0),
+        step(libc::BPF_RET | libc::BPF_K, 0, 0, u32::MAX),
+    ];
+    SockRef::from(listener).attach_filter(&program)
 }
 
 fn open_all(config: &Config, opened: &mut Vec<Address>) -> Result<(), StartFault> {

@@ -13,6 +13,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::Poll;
+use std::time::Duration;
 
 use rustix::io::Errno;
 use rustix::net::SocketFlags;
@@ -23,7 +24,7 @@ use tokio::io::unix::AsyncFd;
 use super::connection::Connection;
 use super::{Driver, Ear, Mood};
 use crate::exchange::Ends;
-use crate::listen::At;
+use crate::listen::{self, At};
 use crate::log::Level;
 use crate::sys;
 
@@ -31,6 +32,8 @@ use crate::sys;
 const NO_DESCRIPTORS: &[u8] =
     b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\nRetry-After: 1\r\nConnection: close\r\n\r\n";
 
+/// How long a handshake that has begun may take to be taken in while the house closes.
+const HANDSHAKE_GRACE: Duration = Duration::from_millis(100);
 const NO_DESCRIPTORS_TEXT: &str = "out of file descriptors: accepting rests; raise the limit (`ulimit -n`) or lower `connections_max`";
 
 pub(super) struct Acceptor {
@@ -85,7 +88,7 @@ impl Acceptor {
                 Turn::Rest => self.rest().await,
             }
         }
-        self.last_round();
+        self.last_round().await;
         let driver = Rc::clone(&self.driver);
         drop(self);
         driver.acceptors.set(driver.acceptors.get() - 1);
@@ -98,11 +101,25 @@ impl Acceptor {
         let _ = tokio::time::timeout(super::TICK, self.driver.room.notified()).await;
     }
 
-    /// Takes in what waits in the accept queue before the socket closes: closing it would reset them.
-    fn last_round(&self) {
-        if self.driver.mood.get() == Mood::Draining {
-            self.turn(self.driver.config().listen.backlog as usize);
+    /// Takes in what waits in the accept queue before the socket closes: closing it would reset them. From
+    /// here on new clients are not answered (they ask again within a second), so that handshakes that are
+    /// under way can end and be taken in as well.
+    async fn last_round(&self) {
+        if self.driver.mood.get() != Mood::Draining {
+            return;
         }
+        let backlog = self.driver.config().listen.backlog as usize;
+        match &self.at {
+            At::Tcp(_) => {
+                // Without the filter a handshake that ends at the wrong moment is reset.
+                let _ = listen::turn_away(&self.listener);
+                self.turn(backlog);
+                tokio::time::sleep(HANDSHAKE_GRACE).await;
+            }
+            // The other drivers' acceptors share the path.
+            At::Unix(path) => listen::remove_files(std::slice::from_ref(path)),
+        }
+        self.turn(backlog);
     }
 
     /// At the bound, accepting rests until a sixteenth of the places is free again: re-arming for each
