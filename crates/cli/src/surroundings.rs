@@ -143,9 +143,5 @@ fn folder(dir: &Path) -> io::Result<()> {
 
 /// The system's words without Rust's "(os error 2)".
 fn cause(error: &io::Error) -> String {
-    let text = error.to_string();
-    text.split(" (os error")
-        .next()
-        .unwrap_or(&text)
-        .to_lowercase()
+    server::fault::plain(error).to_lowercase()
 }

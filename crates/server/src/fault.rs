@@ -62,7 +62,7 @@ impl fmt::Display for StartFault {
 }
 
 /// What the system said, without the number that Rust adds.
-pub(crate) fn plain(error: &std::io::Error) -> String {
+pub fn plain(error: &std::io::Error) -> String {
     let text = error.to_string();
     match text.find(" (os error ") {
         Some(end) => text[..end].to_owned(),

@@ -335,11 +335,7 @@ pub fn open_files_needed(config: &Config) -> u64 {
 
 /// The system's words without Rust's "(os error 2)".
 fn cause(error: &io::Error) -> String {
-    let text = error.to_string();
-    text.split(" (os error")
-        .next()
-        .unwrap_or(&text)
-        .to_lowercase()
+    crate::fault::plain(error).to_lowercase()
 }
 
 fn deduplicated(addresses: Vec<SocketAddr>) -> Vec<SocketAddr> {
