@@ -91,7 +91,10 @@ impl<'a> Exit<'a> {
                 let flow = self.door.flow();
                 flow.file_bytes == 0 && fits_memory(&flow, bytes, self.bounds.delivery)
             }
-            Way::Direct | Way::Nowhere => bytes <= QUICK_BYTES,
+            // What the socket leaves over must not go to a disk either.
+            Way::Direct | Way::Nowhere => {
+                bytes <= QUICK_BYTES.min(self.bounds.delivery.reply_buffer_bytes)
+            }
         }
     }
 
