@@ -387,6 +387,11 @@ mod tests {
 
     /// Message, hint and traceback for `module:attribute` in a folder with some modules; `None`: it loads.
     fn wrong(name: &str) -> Option<(String, String, String)> {
+        // sys.path is one for all tests: another one's half-written folder must not stand in front.
+        static ONE_AT_A_TIME: std::sync::Mutex<()> = std::sync::Mutex::new(());
+        let _turn = ONE_AT_A_TIME
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
         let folder = tempfile::tempdir().unwrap();
         let write =
             |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
