@@ -44,7 +44,21 @@ pub enum Part {
         offset: u64,
         /// Number of bytes.
         bytes: u64,
+        /// What the file was when its length was announced; `None` for a file of our own, which nobody
+        /// else can change.
+        edition: Option<Edition>,
     },
+}
+
+/// What tells that a file was changed in place: looked at again before each of its spans is sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Edition {
+    /// Length of the file.
+    pub bytes: u64,
+    /// Modification time, seconds since 1970.
+    pub modified_unix_secs: i64,
+    /// Modification time, nanoseconds behind the second.
+    pub modified_nanos: i64,
 }
 
 impl Part {

@@ -106,6 +106,7 @@ mod tests {
             url: url.to_owned(),
             dir: "/".into(),
             index: "index.html".to_owned(),
+            fallback: None,
         };
         let config = Config {
             statics: vec![mount("/static"), mount("/static/big")],

@@ -768,6 +768,7 @@ fn serves_files_and_hides_what_is_outside() {
         url: "/f".to_owned(),
         dir: dir.path().join("files"),
         index: "index.html".to_owned(),
+        fallback: None,
     }];
     config.status_path = Some("/-/status".to_owned());
     let running = run(config, dir, None);

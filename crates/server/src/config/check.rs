@@ -187,6 +187,7 @@ impl Check<'_> {
                 url: value.url.clone(),
                 dir: value.dir.clone(),
                 index,
+                fallback: None,
             });
         }
         mounts.sort_by_key(|mount| std::cmp::Reverse(mount.url.len()));

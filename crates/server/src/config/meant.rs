@@ -39,6 +39,16 @@ pub struct Config {
     pub headers: Headers,
     /// Path that answers with the server's counters as JSON; nothing by default.
     pub status_path: Option<String>,
+    /// How files are found, sent and described.
+    pub file_serving: FileServing,
+    /// Compression of the application's replies.
+    pub compression: Compression,
+    /// Bandwidth limits of replies.
+    pub rates: Rates,
+    /// Redirects, fixed replies and rewrites, looked at before the routes.
+    pub rules: Rules,
+    /// Pages that replace the plain ones of replies that the server gives by itself.
+    pub error_pages: Vec<ErrorPage>,
 }
 
 /// One address to listen on.
@@ -67,6 +77,12 @@ pub struct Listen {
     pub nodelay: bool,
     /// Open connections per process; at the bound accepting rests.
     pub connections_max: usize,
+    /// Open connections of one client; one more is refused with 429. `None`: no bound.
+    pub client_connections_max: Option<usize>,
+    /// Leading bits of an IPv4 address that tell clients apart.
+    pub client_prefix_v4: u8,
+    /// Leading bits of an IPv6 address that tell clients apart.
+    pub client_prefix_v6: u8,
 }
 
 /// A Python application: `module:attribute`.
@@ -93,6 +109,146 @@ pub struct StaticMount {
     pub dir: PathBuf,
     /// File served for a folder's URL.
     pub index: String,
+    /// File beneath `dir` (relative, without a leading slash) that answers with 200 where there is none:
+    /// the shell of a single-page application.
+    pub fallback: Option<String>,
+}
+
+/// How files are found, sent and described.
+#[derive(Clone, Debug)]
+pub struct FileServing {
+    /// Threads that send spans of files; 0: drivers do.
+    pub writers: usize,
+    /// Files from this size on are sent from their descriptor; smaller ones are read whole.
+    pub writer_bytes_min: usize,
+    /// Threads that look files up, open and read them; 0: drivers do.
+    pub openers: usize,
+    /// Compressed siblings (`a.css.br`) that are looked for, the preferred first; empty: none.
+    pub encodings: Vec<Coding>,
+    /// A folder without an index file answers with a list of its files.
+    pub listing: bool,
+    /// `Cache-Control` of files; the first rule whose glob matches counts.
+    pub cache_control: Vec<CacheRule>,
+}
+
+/// A content coding (RFC 9110 section 8.4.1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Coding {
+    /// `br`, RFC 7932
+    Brotli,
+    /// `zstd`, RFC 8878
+    Zstd,
+    /// `gzip`, RFC 1952
+    Gzip,
+}
+
+/// `GLOB=VALUE`
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CacheRule {
+    /// Glob over the decoded URL path, such as `/static/**/*.css`; checked.
+    pub glob: String,
+    /// Value of `Cache-Control`; a good header value.
+    pub value: String,
+}
+
+/// Compression of the application's replies, on the thread that makes them.
+#[derive(Clone, Debug)]
+pub struct Compression {
+    /// Codings offered, the preferred first; empty: off.
+    pub codings: Vec<Coding>,
+    /// Smallest body of known length that is compressed.
+    pub bytes_min: usize,
+    /// 1 to 9.
+    pub gzip_level: u32,
+    /// 0 to 11.
+    pub brotli_level: u32,
+    /// 1 to 19.
+    pub zstd_level: i32,
+    /// Media types without parameters, in lower case; `text/*` stands for all of a kind.
+    pub types: Vec<String>,
+}
+
+/// Bandwidth limits of replies. The first of connection, route and pool that is set counts alone.
+#[derive(Clone, Debug, Default)]
+pub struct Rates {
+    /// Of each connection by itself.
+    pub connection: Option<Rate>,
+    /// Of all replies of one route together, by the route's URL prefix (`""`: the root).
+    pub routes: Vec<(String, Rate)>,
+    /// Of all replies of the pool together.
+    pub pool: Option<Rate>,
+}
+
+/// A bandwidth limit that was set; `None` around it means that it was not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rate {
+    /// `off`: no limit here, whatever the wider scopes say.
+    Unlimited,
+    /// Bytes a second, at least 1.
+    BytesPerSec(u64),
+}
+
+/// Redirects, fixed replies and rewrites. Each list is tried in its order; redirects first, then fixed
+/// replies, then rewrites, and a request is rewritten at most once.
+#[derive(Clone, Debug, Default)]
+pub struct Rules {
+    /// `FROM=[STATUS:]TO`
+    pub redirects: Vec<Redirect>,
+    /// `FROM=STATUS[:TEXT]`
+    pub replies: Vec<FixedReply>,
+    /// `FROM=TO`
+    pub rewrites: Vec<Rewrite>,
+}
+
+/// Which paths a rule is about: one path, or all that begin alike.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PathPattern {
+    /// `/old`
+    Exactly(String),
+    /// `/old/*`: everything behind this text is the rest.
+    Beginning(String),
+}
+
+/// A redirect.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Redirect {
+    /// Paths that are redirected.
+    pub from: PathPattern,
+    /// 301, 302, 303, 307 or 308.
+    pub status: u16,
+    /// Path or absolute URL; one `*` in it stands for the rest.
+    pub to: String,
+}
+
+/// A fixed reply.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FixedReply {
+    /// Paths that it answers.
+    pub from: PathPattern,
+    /// 200 to 599.
+    pub status: u16,
+    /// The body, as plain text; may be empty.
+    pub text: String,
+}
+
+/// A rewrite: the request goes on as one for another path.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rewrite {
+    /// Paths that are rewritten.
+    pub from: PathPattern,
+    /// The other path, which may have a query; one `*` in it stands for the rest.
+    pub to: String,
+}
+
+/// A page for replies that the server gives by itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ErrorPage {
+    /// First status that it is for.
+    pub status_min: u16,
+    /// Last status that it is for.
+    pub status_max: u16,
+    /// The file; read at start-up.
+    pub file: PathBuf,
 }
 
 /// Pool of threads that run the application.
@@ -111,12 +267,16 @@ pub struct Pool {
 pub struct Timeouts {
     /// A head must be complete this long after its first byte (after the accept for the first one).
     pub head: Nanos,
-    /// Longest silence within a body.
+    /// How far a body may fall behind `body_rate_min`: its longest silence.
     pub body: Nanos,
+    /// Bytes a second that a body has to keep; 0: only silence counts.
+    pub body_rate_min: u64,
     /// An idle keep-alive connection lasts this long.
     pub idle: Nanos,
-    /// Longest time without progress of a reply.
+    /// How far a reply may fall behind `send_rate_min`: its longest time without progress.
     pub send: Nanos,
+    /// Bytes a second of a reply that a client has to take; 0: only progress counts.
+    pub send_rate_min: u64,
     /// How long the rest of a refused body is read and thrown away so that the client sees the refusal.
     pub linger: Nanos,
     /// From the first signal to the end.
@@ -141,6 +301,8 @@ pub struct Delivery {
     pub reply_buffer_bytes: usize,
     /// Bytes of one reply that wait in its unnamed file; past it the application waits.
     pub reply_spool_bytes_max: u64,
+    /// Bytes of all replies that wait in memory; past it they wait in their files.
+    pub replies_memory_bytes_max: usize,
 }
 
 /// Small files kept in memory, for each driver.
@@ -208,6 +370,9 @@ impl Default for Listen {
             defer_accept_secs: 0,
             nodelay: true,
             connections_max: 10_000,
+            client_connections_max: None,
+            client_prefix_v4: 32,
+            client_prefix_v6: 64,
         }
     }
 }
@@ -227,8 +392,10 @@ impl Default for Timeouts {
         Self {
             head: Nanos::from_secs(30),
             body: Nanos::from_secs(30),
+            body_rate_min: 256,
             idle: Nanos::from_secs(60),
             send: Nanos::from_secs(30),
+            send_rate_min: 256,
             linger: Nanos::from_secs(2),
             drain: Nanos::from_secs(30),
         }
@@ -250,6 +417,52 @@ impl Default for Delivery {
         Self {
             reply_buffer_bytes: 256 << 10,
             reply_spool_bytes_max: 1 << 30,
+            replies_memory_bytes_max: 256 << 20,
+        }
+    }
+}
+
+impl Default for FileServing {
+    fn default() -> Self {
+        Self {
+            writers: 1,
+            writer_bytes_min: 64 << 10,
+            openers: 2,
+            encodings: vec![Coding::Brotli, Coding::Zstd, Coding::Gzip],
+            listing: false,
+            cache_control: Vec::new(),
+        }
+    }
+}
+
+impl Default for Compression {
+    fn default() -> Self {
+        let types = [
+            "text/*",
+            "application/json",
+            "application/javascript",
+            "application/xml",
+            "application/wasm",
+            "image/svg+xml",
+        ];
+        Self {
+            codings: Vec::new(),
+            bytes_min: 1 << 10,
+            gzip_level: 6,
+            brotli_level: 4,
+            zstd_level: 3,
+            types: types.map(str::to_owned).to_vec(),
+        }
+    }
+}
+
+impl Coding {
+    /// Its name in `Content-Encoding`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Coding::Brotli => "br",
+            Coding::Zstd => "zstd",
+            Coding::Gzip => "gzip",
         }
     }
 }

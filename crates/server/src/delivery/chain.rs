@@ -119,6 +119,7 @@ impl Chain {
             file,
             offset,
             bytes,
+            ..
         }) = self.parts.front()
         else {
             return Ok((false, 0));
@@ -192,7 +193,7 @@ mod tests {
                 if *in_file {
                     let mut padded = vec![0xee; 13];
                     padded.extend_from_slice(&data);
-                    chain.push(Part::File { file: file_of(&padded), offset: 13, bytes: *size as u64 });
+                    chain.push(Part::File { file: file_of(&padded), offset: 13, bytes: *size as u64, edition: None });
                 } else {
                     chain.push_copy(&data);
                 }
@@ -231,6 +232,7 @@ mod tests {
             file: file_of(b"12345"),
             offset: 0,
             bytes: 10,
+            edition: None,
         });
         assert_eq!(chain.send(&server).unwrap(), (Progress::More, 5));
         let error = chain.send(&server).unwrap_err();

@@ -153,6 +153,7 @@ impl Overflow {
             file,
             offset: self.offset,
             bytes: data.len() as u64,
+            edition: None,
         };
         self.offset += data.len() as u64;
         Ok(part)

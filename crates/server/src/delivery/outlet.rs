@@ -210,6 +210,7 @@ impl<'a> Outlet<'a> {
             file: Arc::new(file),
             offset,
             bytes: fitting,
+            edition: None,
         };
         match plan.framing {
             ReplyFraming::NoBody => {}

@@ -181,6 +181,7 @@ impl Content {
                 file: Arc::clone(file),
                 offset: 0,
                 bytes: *bytes,
+                edition: None,
             }),
         }
     }
@@ -195,6 +196,7 @@ impl Content {
                 file: Arc::clone(file),
                 offset,
                 bytes,
+                edition: None,
             },
         }
     }

@@ -118,6 +118,7 @@ fn mount(dir: PathBuf) -> StaticMount {
         url: "/s".to_owned(),
         dir,
         index: "index.html".to_owned(),
+        fallback: None,
     }
 }
 
@@ -129,6 +130,7 @@ fn read_body(body: &ReplyBody) -> Vec<u8> {
             file,
             offset,
             bytes,
+            ..
         } => {
             let mut data = vec![0; *bytes as usize];
             file.read_exact_at(&mut data, *offset).unwrap();
