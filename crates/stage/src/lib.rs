@@ -1,4 +1,5 @@
-//! Queueing policy as arithmetic: whom to admit, and how many threads a pool should have.
+//! Queueing policy as arithmetic: whom to admit, how many threads a pool should have, how long to wait
+//! for whom, and who may send when.
 //!
 //! Takes the present and counts, gives decisions; a corridor performs them, in the server on its
 //! pools, in the simulator on virtual ones, so that both run the very same policy. It must not
@@ -12,9 +13,15 @@
 #![forbid(unsafe_code)]
 
 mod admission;
+mod bucket;
+mod crowd;
 mod drain;
+mod pace;
 mod sizing;
 
 pub use admission::{Admission, PoolShape, admit};
+pub use bucket::Bucket;
+pub use crowd::{evictions, idle_limit};
 pub use drain::DrainRate;
+pub use pace::Pace;
 pub use sizing::{PoolSeen, SizeStep, Sizer};
