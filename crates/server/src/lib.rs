@@ -14,6 +14,9 @@ pub mod reply;
 
 mod listen;
 
+#[cfg_attr(not(test), expect(dead_code, reason = "the driver does not ask it yet"))]
+mod clients;
+
 mod driver;
 
 mod spool;
@@ -26,6 +29,9 @@ pub mod pool;
 pub mod handler;
 
 pub mod delivery;
+
+#[cfg_attr(not(test), expect(dead_code, reason = "the driver does not ask it yet"))]
+mod rates;
 
 mod ledger;
 pub mod log;

@@ -32,8 +32,10 @@ impl Router {
     /// Index, in the log's names, of the route of a refused request.
     pub(crate) const NONE: u16 = 0;
     const STATUS: u16 = 1;
-    const APP: u16 = 2;
-    const FILES: u16 = 3;
+    /// Index of the application's route.
+    pub(crate) const APP: u16 = 2;
+    /// Index of the first mount's route; the others follow.
+    pub(crate) const FILES: u16 = 3;
 
     pub(crate) fn new(config: &Config, has_app: bool) -> Self {
         let urls = config.statics.iter().map(|mount| mount.url.clone());

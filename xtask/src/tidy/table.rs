@@ -13,7 +13,7 @@ pub(super) const CORRIDORS: [&str; 5] = ["lib", "house", "driver", "pool", "supe
 pub(super) const HALLS: [&str; 3] = ["handler::files", "handler::proxy", "handler::pages"];
 
 /// Further edges between rooms: from, to, why.
-pub(super) const EDGES: [(&str, &str, &str); 12] = [
+pub(super) const EDGES: [(&str, &str, &str); 15] = [
     ("handler", "delivery", "the seam hands a handler its outlet"),
     ("handler", "pool", "the seam gives a pool thread its seat"),
     (
@@ -25,6 +25,13 @@ pub(super) const EDGES: [(&str, &str, &str); 12] = [
         "handover",
         "sync",
         "primitives that loom can take the place of",
+    ),
+    ("clients", "sync", "one way to lock"),
+    ("rates", "sync", "one way to lock"),
+    (
+        "rates",
+        "route",
+        "rates of routes go by the routes' indices",
     ),
     (
         "delivery",
