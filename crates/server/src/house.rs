@@ -15,15 +15,21 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use tokio::sync::watch;
 
+use crate::clients::Clients;
 use crate::config::meant::{Config, LogTarget};
+use crate::crew::Crew;
+use crate::delivery::ReplyMemory;
 use crate::driver::{self, Ear, Mood, Shared};
 use crate::fault::{StartFault, plain};
 use crate::handler::Handler;
 use crate::handler::files::{Files, FolderFault};
 use crate::listen::{self, Address};
 use crate::log::Log;
+use crate::pages::Pages;
 use crate::pool::Pool;
+use crate::rates::Rates;
 use crate::route::Router;
+use crate::rules::Rules;
 use crate::spool::Spoolers;
 use crate::stats::Stats;
 
@@ -101,27 +107,40 @@ impl House {
         let config = Arc::new(config);
         let mut files = Vec::new();
         for _ in 0..config.listen.drivers {
-            files.push(
-                Files::open(&config.statics, &config.file_cache)
-                    .map_err(|fault| folder_fault(&fault))?,
-            );
+            files.push(Files::open(&config).map_err(|fault| folder_fault(&fault))?);
         }
         let names = Router::names(&config);
+        let pages = Arc::new(Pages::open(&config.error_pages)?);
+        let rates = Rates::new(&config.rates, &names);
         let stats = Arc::new(Stats::new(config.listen.drivers, &names));
         let addresses = listen::open(&config)?;
         let (log, log_thread) = Log::open(config.access_log.as_ref(), names)
             .map_err(|error| log_fault(&config, &error))
             .inspect_err(|_| listen::remove_files(&listen::unix_paths(&addresses)))?;
-        let spoolers = Spoolers::start(config.spool.spoolers, &config.spool.dir)
-            .map_err(|error| start_fault("cannot start a spooler", &error))
+        let crews = Crews::start(&config)
+            .map_err(|error| start_fault("cannot start a thread", &error))
             .inspect_err(|_| listen::remove_files(&listen::unix_paths(&addresses)))?;
-        let pool = handler.is_some().then(|| Pool::new(&config, &log, &stats));
+        let memory = Arc::new(ReplyMemory::new(config.delivery.replies_memory_bytes_max));
+        let pool = handler
+            .is_some()
+            .then(|| Pool::new(&config, &log, &stats, &memory, &pages));
         let shared = Arc::new(Shared {
             router: Router::new(&config, pool.is_some()),
             pool,
             stats,
             log: Arc::clone(&log),
-            spoolers,
+            rules: Rules::new(&config.rules),
+            pages,
+            rates,
+            clients: Clients::new(
+                config.listen.client_connections_max,
+                config.listen.client_prefix_v4,
+                config.listen.client_prefix_v6,
+            ),
+            replies_memory: memory,
+            spoolers: crews.spoolers,
+            openers: crews.openers,
+            writers: crews.writers,
             connections: AtomicUsize::new(0),
             config,
         });
@@ -208,6 +227,23 @@ impl House {
             return Ok(0);
         };
         pool.start(handler, || Farewell(events.clone()))
+    }
+}
+
+/// Threads that do for drivers what may wait for a disk.
+struct Crews {
+    spoolers: Spoolers,
+    openers: Crew,
+    writers: Crew,
+}
+
+impl Crews {
+    fn start(config: &Config) -> io::Result<Self> {
+        Ok(Self {
+            spoolers: Spoolers::start(config.spool.spoolers, &config.spool.dir)?,
+            openers: Crew::start("mp-open", config.file_serving.openers)?,
+            writers: Crew::start("mp-write", config.file_serving.writers)?,
+        })
     }
 }
 

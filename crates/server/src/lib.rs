@@ -14,11 +14,13 @@ pub mod reply;
 
 mod listen;
 
-#[cfg_attr(not(test), expect(dead_code, reason = "the driver does not ask it yet"))]
 mod clients;
+mod pages;
+mod rules;
 
 mod driver;
 
+mod crew;
 mod spool;
 
 mod route;
@@ -30,7 +32,6 @@ pub mod handler;
 
 pub mod delivery;
 
-#[cfg_attr(not(test), expect(dead_code, reason = "the driver does not ask it yet"))]
 mod rates;
 
 mod ledger;

@@ -9,17 +9,22 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use bytes::Bytes;
 use measure::{Ending, Nanos, Stamp};
 use stage::{Admission, DrainRate, PoolShape};
 
 use crate::config::meant::Config;
-use crate::delivery::{Asked, Bounds, Close, Declared, Desk, Door, Finished, Outlet};
+use crate::delivery::{
+    Asked, Bounds, Close, Declared, Desk, Door, Finished, FirstWay, Outlet, ReplyMemory,
+};
 use crate::exchange::Exchange;
 use crate::fault::Fault;
 use crate::handler::Handler;
 use crate::handover::{Chair, Onward, Queue};
 use crate::ledger::{Closing, Ledger, Outcome};
 use crate::log::{Level, Log};
+use crate::pages::Pages;
+use crate::reply::{Part, Reply, ReplyBody};
 use crate::stats::Stats;
 
 /// Stack of a pool thread: what interpreters expect of a main thread when they bound recursion. Only
@@ -36,6 +41,7 @@ pub(crate) struct Job {
     pub(crate) door: Arc<Door>,
     /// The connection may go on afterwards.
     pub(crate) keep_alive: bool,
+    pub(crate) first: FirstWay,
 }
 
 /// One pool: a queue and its threads.
@@ -51,6 +57,8 @@ pub(crate) struct Pool {
     config: Arc<Config>,
     log: Arc<Log>,
     stats: Arc<Stats>,
+    memory: Arc<ReplyMemory>,
+    pages: Arc<Pages>,
 }
 
 /// A pool thread's place: it gives exchanges to a handler and takes the replies.
@@ -59,11 +67,24 @@ pub struct Seat {
     chair: Arc<Chair>,
     desk: Desk,
     ledger: Ledger,
-    door: Option<(Arc<Door>, bool)>,
+    held: Option<Held>,
+}
+
+/// What a seat keeps of a job while its handler has the exchange.
+struct Held {
+    door: Arc<Door>,
+    keep_alive: bool,
+    first: FirstWay,
 }
 
 impl Pool {
-    pub(crate) fn new(config: &Arc<Config>, log: &Arc<Log>, stats: &Arc<Stats>) -> Arc<Self> {
+    pub(crate) fn new(
+        config: &Arc<Config>,
+        log: &Arc<Log>,
+        stats: &Arc<Stats>,
+        memory: &Arc<ReplyMemory>,
+        pages: &Arc<Pages>,
+    ) -> Arc<Self> {
         let shape = PoolShape {
             threads_min: config.pool.threads_min,
             threads_max: config.pool.threads_max,
@@ -79,6 +100,8 @@ impl Pool {
             config: Arc::clone(config),
             log: Arc::clone(log),
             stats: Arc::clone(stats),
+            memory: Arc::clone(memory),
+            pages: Arc::clone(pages),
         })
     }
 
@@ -174,7 +197,7 @@ impl Seat {
             chair: Arc::default(),
             desk,
             ledger,
-            door: None,
+            held: None,
         }
     }
 
@@ -210,6 +233,7 @@ impl Seat {
             mut exchange,
             door,
             keep_alive,
+            first,
         } = job;
         if door.turnstile.is_seized() {
             return None;
@@ -217,7 +241,11 @@ impl Seat {
         exchange.phases.started = measure::now();
         door.set_started(exchange.phases.started);
         self.pool.running.fetch_add(1, Ordering::Relaxed);
-        self.door = Some((door, keep_alive));
+        self.held = Some(Held {
+            door,
+            keep_alive,
+            first,
+        });
         Some(exchange)
     }
 
@@ -230,7 +258,11 @@ impl Seat {
     where
         F: FnOnce(&mut Exchange, &mut Outlet<'_>) -> Result<(), Fault>,
     {
-        let (door, keep_alive) = self.door.take().expect("the exchange came from this seat");
+        let Held {
+            door,
+            keep_alive,
+            first,
+        } = self.held.take().expect("the exchange came from this seat");
         let view = exchange.head();
         let asked = Asked {
             version: view.index.version,
@@ -242,6 +274,8 @@ impl Seat {
         let bounds = Bounds {
             draining: &self.pool.draining,
             delivery: &config.delivery,
+            memory: &self.pool.memory,
+            first,
             spool: &config.spool,
             log: &self.pool.log,
         };
@@ -257,7 +291,7 @@ impl Seat {
         };
         let close = match &fault {
             None => outlet.close(),
-            Some(fault) => give_up(outlet, fault),
+            Some(fault) => give_up(outlet, fault, &self.pool.pages),
         };
         self.report(&exchange, fault.as_ref(), &close);
         self.end(exchange, &door, &close);
@@ -332,16 +366,23 @@ impl Seat {
 }
 
 /// Ends the reply of an exchange that failed: a plain page when nothing has been sent, else a cut.
-fn give_up(mut outlet: Outlet<'_>, fault: &Fault) -> Close {
+fn give_up(mut outlet: Outlet<'_>, fault: &Fault, pages: &Pages) -> Close {
     if outlet.head_is_sent() {
         return outlet.broken("the application failed while its reply was being sent");
     }
     let status = fault.status();
-    let body = format!("{status} {}\n", wire::reason(status));
-    let lines = outlet.begin(status, wire::reason(status).as_bytes());
-    lines.extend_from_slice(b"Content-Type: text/plain; charset=utf-8\r\n");
-    outlet.declare(Declared::default());
-    outlet.whole(body.as_bytes());
+    let Reply { lines, body, .. } = pages.dress(Reply::plain(status));
+    let body = match body {
+        ReplyBody::One(Part::Memory(body)) => body,
+        _ => Bytes::new(),
+    };
+    let out = outlet.begin(status, wire::reason(status).as_bytes());
+    out.extend_from_slice(&lines);
+    outlet.declare(Declared {
+        content_length: Some(body.len() as u64),
+        ..Declared::default()
+    });
+    outlet.whole(&body);
     outlet.close()
 }
 

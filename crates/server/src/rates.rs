@@ -80,6 +80,17 @@ impl Rates {
         self.narrowest(route, own)
     }
 
+    /// Whether replies of `route` have a limit, their own apart.
+    #[inline]
+    pub(crate) fn is_limited(&self, route: u16) -> bool {
+        !self.is_empty && self.narrowest(route, None).is_some()
+    }
+
+    /// Whether a connection keeps its limit from one reply to the next.
+    pub(crate) fn is_by_connection(&self) -> bool {
+        matches!(self.connection, Some(Rate::BytesPerSec(_)))
+    }
+
     fn narrowest(&self, route: u16, own: Option<Rate>) -> Option<Limit> {
         if let Some(rate) = own.or(self.connection) {
             return Limit::own(rate);
@@ -118,15 +129,19 @@ impl Limit {
         })
     }
 
-    /// Reserves the next piece: from when on it may be sent (`now`: at once), and its bytes, at least 1.
-    pub(crate) fn reserve(&mut self, now: Stamp) -> (Stamp, u64) {
+    /// Reserves the next piece of a reply of which `want` bytes (at least 1) are to go: from when on it may
+    /// be sent (`now`: at once), and its bytes, at least 1.
+    pub(crate) fn reserve(&mut self, want: u64, now: Stamp) -> (Stamp, u64) {
         match &mut self.source {
             Source::Own {
                 chunk_bytes,
                 bucket,
-            } => (bucket.reserve(*chunk_bytes, now), *chunk_bytes),
+            } => {
+                let bytes = want.min(*chunk_bytes);
+                (bucket.reserve(bytes, now), bytes)
+            }
             Source::Shared(shared) => {
-                let bytes = shared.chunk_bytes;
+                let bytes = want.min(shared.chunk_bytes);
                 (lock(&shared.bucket).reserve(bytes, now), bytes)
             }
         }

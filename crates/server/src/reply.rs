@@ -61,6 +61,22 @@ pub struct Edition {
     pub modified_nanos: i64,
 }
 
+impl Reply {
+    /// A status and its reason, as text.
+    pub fn plain(status: u16) -> Reply {
+        let body = format!("{status} {}\n", wire::reason(status));
+        let lines = format!(
+            "Content-Type: text/plain; charset=utf-8\r\nContent-Length: {}\r\n",
+            body.len()
+        );
+        Reply {
+            status,
+            lines: Bytes::from(lines),
+            body: ReplyBody::One(Part::Memory(Bytes::from(body))),
+        }
+    }
+}
+
 impl Part {
     /// Length in bytes.
     pub fn bytes(&self) -> u64 {

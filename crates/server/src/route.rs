@@ -35,7 +35,9 @@ impl Router {
     /// Index of the application's route.
     pub(crate) const APP: u16 = 2;
     /// Index of the first mount's route; the others follow.
-    pub(crate) const FILES: u16 = 3;
+    /// Replies of rules.
+    pub(crate) const RULES: u16 = 3;
+    pub(crate) const FILES: u16 = 4;
 
     pub(crate) fn new(config: &Config, has_app: bool) -> Self {
         let urls = config.statics.iter().map(|mount| mount.url.clone());
@@ -54,7 +56,7 @@ impl Router {
             "" => "/".to_owned(),
             url => url.to_owned(),
         });
-        ["none", "status", "app"]
+        ["none", "status", "app", "rules"]
             .map(str::to_owned)
             .into_iter()
             .chain(mounts)

@@ -28,6 +28,10 @@ pub(crate) struct DriverStats {
     pub(crate) partial: Counter,
     /// Requests refused for breaking the protocol or a limit, and connections that failed.
     pub(crate) errors: Counter,
+    /// Connections that a deadline ended, by `Timeout`.
+    timeouts: [Counter; Timeout::COUNT],
+    /// Connections refused because their client had too many.
+    pub(crate) crowded_clients: Counter,
     /// What the connections are doing, by `Doing`; a few hundred milliseconds old.
     pub(crate) doing: [AtomicU32; Doing::COUNT],
 }
@@ -46,6 +50,26 @@ impl Counter {
     pub(crate) fn count(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
+}
+
+/// Which deadline ended a connection.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Timeout {
+    /// Its head was not complete in time.
+    Head,
+    /// Its body came too slowly.
+    Body,
+    /// It took its reply too slowly.
+    Send,
+    /// It was idle for too long.
+    Idle,
+    /// It was idle, and others needed its place before its time was up.
+    Crowded,
+}
+
+impl Timeout {
+    const COUNT: usize = 5;
+    const NAMES: [&'static str; Timeout::COUNT] = ["head", "body", "send", "idle", "crowded"];
 }
 
 /// What a connection is doing.
@@ -107,14 +131,14 @@ impl Stats {
         statuses.map(|count| count.load(Ordering::Relaxed)).sum()
     }
 
-    /// Everything as one JSON object; `pool` is its finished member text.
-    pub(crate) fn json(&self, pool: &str) -> String {
+    /// Everything as one JSON object; `pool` and `waiting` are finished members.
+    pub(crate) fn json(&self, pool: &str, waiting: &str) -> String {
         let mut out = String::from("{\"drivers\":[");
         for (index, driver) in self.drivers.iter().enumerate() {
             out.push_str(if index == 0 { "" } else { "," });
             driver.write_json(index, &mut out);
         }
-        let _ = write!(out, "],\"pool\":{pool},\"routes\":[");
+        let _ = write!(out, "],\"waiting\":{waiting},\"pool\":{pool},\"routes\":[");
         for (index, route) in self.routes.iter().enumerate() {
             out.push_str(if index == 0 { "" } else { "," });
             route.write_json(&mut out);
@@ -141,16 +165,26 @@ impl RouteRef<'_> {
 }
 
 impl DriverStats {
+    pub(crate) fn timed_out(&self, timeout: Timeout) {
+        self.timeouts[timeout as usize].add();
+    }
+
     fn write_json(&self, index: usize, out: &mut String) {
         let _ = write!(
             out,
-            "{{\"driver\":{index},\"accepted\":{},\"received\":{},\"spooled\":{},\"partial\":{},\"errors\":{},\"connections\":{{",
+            "{{\"driver\":{index},\"accepted\":{},\"received\":{},\"spooled\":{},\"partial\":{},\"errors\":{},\"crowded_clients\":{},\"timeouts\":{{",
             self.accepted.count(),
             self.received.count(),
             self.spooled.count(),
             self.partial.count(),
-            self.errors.count()
+            self.errors.count(),
+            self.crowded_clients.count()
         );
+        for (index, (name, count)) in Timeout::NAMES.iter().zip(&self.timeouts).enumerate() {
+            let comma = if index == 0 { "" } else { "," };
+            let _ = write!(out, "{comma}\"{name}\":{}", count.count());
+        }
+        out.push_str("},\"connections\":{");
         for (index, (name, count)) in Doing::NAMES.iter().zip(&self.doing).enumerate() {
             let comma = if index == 0 { "" } else { "," };
             let _ = write!(out, "{comma}\"{name}\":{}", count.load(Ordering::Relaxed));

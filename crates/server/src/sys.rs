@@ -50,6 +50,19 @@ pub(crate) fn restore_signals() {
     }
 }
 
+/// Bytes that a socket's client has not acknowledged (TCP), or not read (unix), with the kernel's overhead
+/// for the latter; 0 when the kernel does not say.
+pub(crate) fn unacknowledged(door: &Door) -> u64 {
+    let mut bytes: libc::c_int = 0;
+    // SAFETY: the door's descriptor is open for the borrow, and TIOCOUTQ writes one int to a live int.
+    let result = unsafe { libc::ioctl(door.as_raw_fd(), libc::TIOCOUTQ, &raw mut bytes) };
+    if result == 0 {
+        u64::try_from(bytes).unwrap_or(0)
+    } else {
+        0
+    }
+}
+
 /// Watches a listening socket with the current runtime.
 pub(crate) fn watch_listener(listener: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
     // SAFETY: an OwnedFd is open for as long as it lives, and it is always the same descriptor.

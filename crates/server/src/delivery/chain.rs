@@ -1,24 +1,25 @@
 //! A reply that the socket has not taken yet: an owned list of buffers and file spans with a cursor.
 
 use std::collections::VecDeque;
+use std::fs::File;
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::MetadataExt;
 
 use bytes::{Buf, Bytes};
 
 use super::Followed;
-use crate::reply::{Part, ReplyBody};
+use crate::reply::{Edition, Part, ReplyBody};
 
 /// Buffers offered in one call.
 const BUFFERS_MAX: usize = 16;
-/// Bytes of a file offered in one call, so that one fast client with a large file does not keep a
-/// driver to itself.
-const FILE_BYTES_A_CALL: u64 = 256 << 10;
 
 /// Parts in order; what has been sent is gone from the front.
 #[derive(Default, Debug)]
 pub(crate) struct Chain {
     parts: VecDeque<Part>,
+    memory_bytes: usize,
+    file_bytes: u64,
 }
 
 /// What one call achieved.
@@ -39,6 +40,10 @@ impl Chain {
 
     /// Appends a part; an empty one is dropped, because a file span of 0 bytes would look truncated.
     pub(crate) fn push(&mut self, part: Part) {
+        match &part {
+            Part::Memory(data) => self.memory_bytes += data.len(),
+            Part::File { bytes, .. } => self.file_bytes += bytes,
+        }
         if part.bytes() > 0 {
             self.parts.push_back(part);
         }
@@ -58,29 +63,28 @@ impl Chain {
 
     pub(crate) fn append(&mut self, other: &mut Chain) {
         self.parts.append(&mut other.parts);
+        self.memory_bytes += std::mem::take(&mut other.memory_bytes);
+        self.file_bytes += std::mem::take(&mut other.file_bytes);
     }
 
     /// Bytes in memory and bytes in files that are still to go.
     pub(crate) fn bytes(&self) -> (usize, u64) {
-        self.parts
-            .iter()
-            .fold((0, 0), |(memory, file), part| match part {
-                Part::Memory(data) => (memory + data.len(), file),
-                Part::File { bytes, .. } => (memory, file + bytes),
-            })
+        (self.memory_bytes, self.file_bytes)
     }
 
-    /// Offers the front to the socket once; gives what happened and the bytes taken.
+    /// Offers the front to the socket once, at most `most` bytes (not 0) of it; gives what happened and
+    /// the bytes taken.
     ///
     /// The socket must be non-blocking: sendfile has no flag for it.
     ///
-    /// A file that is shorter than its span is an `UnexpectedEof`: the reply cannot be completed.
-    pub(crate) fn send(&mut self, socket: impl AsFd) -> io::Result<(Progress, u64)> {
+    /// A file that is shorter than its span, or was changed since its length was announced, is an
+    /// `UnexpectedEof`: the reply cannot be completed.
+    pub(crate) fn send(&mut self, socket: impl AsFd, most: u64) -> io::Result<(Progress, u64)> {
         let socket = socket.as_fd();
         let (blocked, sent) = match self.parts.front() {
             None => return Ok((Progress::Done, 0)),
-            Some(Part::Memory(_)) => self.send_memory(socket)?,
-            Some(Part::File { .. }) => self.send_file(socket)?,
+            Some(Part::Memory(_)) => self.send_memory(socket, most)?,
+            Some(Part::File { .. }) => self.send_file(socket, most)?,
         };
         let progress = match blocked {
             _ if self.parts.is_empty() => Progress::Done,
@@ -91,18 +95,23 @@ impl Chain {
     }
 
     /// Whether the socket is full, and the bytes that it took.
-    fn send_memory(&mut self, socket: BorrowedFd<'_>) -> io::Result<(bool, u64)> {
+    fn send_memory(&mut self, socket: BorrowedFd<'_>, most: u64) -> io::Result<(bool, u64)> {
+        let most = usize::try_from(most).unwrap_or(usize::MAX);
         let mut slices = [IoSlice::new(&[]); BUFFERS_MAX];
         let mut len = 0;
         let mut offered = 0;
         for part in self.parts.iter().take(BUFFERS_MAX) {
             let Part::Memory(data) = part else { break };
-            slices[len] = IoSlice::new(data);
+            if offered == most {
+                break;
+            }
+            let fitting = data.len().min(most - offered);
+            slices[len] = IoSlice::new(&data[..fitting]);
             len += 1;
-            offered += data.len();
+            offered += fitting;
         }
         // A head leaves in one packet with the beginning of the file that follows it.
-        let followed = if self.parts.len() > len {
+        let followed = if self.parts.len() > len && offered < most {
             Followed::Yes
         } else {
             Followed::No
@@ -114,25 +123,26 @@ impl Chain {
 
     /// As `send_memory`. A short count may mean a full socket or a file that ends early; the next call
     /// tells.
-    fn send_file(&mut self, socket: BorrowedFd<'_>) -> io::Result<(bool, u64)> {
+    fn send_file(&mut self, socket: BorrowedFd<'_>, most: u64) -> io::Result<(bool, u64)> {
         let Some(Part::File {
             file,
             offset,
             bytes,
-            ..
+            edition,
         }) = self.parts.front()
         else {
             return Ok((false, 0));
         };
-        let offered = (*bytes).min(FILE_BYTES_A_CALL);
-        let mut position = *offset;
-        let count = usize::try_from(offered).expect("256 KiB fit");
-        let sent = match rustix::fs::sendfile(socket, file.as_fd(), Some(&mut position), count) {
-            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
-            Ok(sent) => sent as u64,
-            Err(rustix::io::Errno::INTR) => return Ok((false, 0)),
-            Err(rustix::io::Errno::AGAIN) => 0,
-            Err(error) => return Err(error.into()),
+        let ends_at = offset + bytes;
+        if edition.is_some_and(|edition| was_changed(file, &edition, ends_at)) {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        let offered = usize::try_from((*bytes).min(most)).unwrap_or(usize::MAX);
+        let sent = match super::send_span(socket, file, *offset, offered) {
+            Ok(Some(0)) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(sent) => sent.unwrap_or(0) as u64,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => return Ok((false, 0)),
+            Err(error) => return Err(error),
         };
         self.advance(sent);
         Ok((sent == 0, sent))
@@ -148,11 +158,14 @@ impl Chain {
             sent -= taken;
             match front {
                 Part::Memory(data) => {
-                    data.advance(usize::try_from(taken).expect("within a buffer"));
+                    let taken = usize::try_from(taken).expect("within a buffer");
+                    data.advance(taken);
+                    self.memory_bytes -= taken;
                 }
                 Part::File { offset, bytes, .. } => {
                     *offset += taken;
                     *bytes -= taken;
+                    self.file_bytes -= taken;
                 }
             }
             if front.bytes() == 0 {
@@ -160,6 +173,18 @@ impl Chain {
             }
         }
     }
+}
+
+/// Whether a file is no longer what was announced. One that has only grown at its end is: what was promised
+/// of it is still there.
+fn was_changed(file: &File, edition: &Edition, ends_at: u64) -> bool {
+    let Ok(now) = file.metadata() else {
+        return true;
+    };
+    let is_as_long = now.len() == edition.bytes;
+    let is_as_old =
+        (now.mtime(), now.mtime_nsec()) == (edition.modified_unix_secs, edition.modified_nanos);
+    now.len() < ends_at || (is_as_long && !is_as_old)
 }
 
 #[cfg(test)]
@@ -205,7 +230,7 @@ mod tests {
             server.set_nonblocking(true).unwrap();
             client.set_nonblocking(true).unwrap();
             loop {
-                let (progress, sent) = chain.send(&server).unwrap();
+                let (progress, sent) = chain.send(&server, 50_000).unwrap();
                 sent_in_all += sent;
                 let mut buffer = vec![0; reads[turn % reads.len()]];
                 turn += 1;
@@ -234,8 +259,8 @@ mod tests {
             bytes: 10,
             edition: None,
         });
-        assert_eq!(chain.send(&server).unwrap(), (Progress::More, 5));
-        let error = chain.send(&server).unwrap_err();
+        assert_eq!(chain.send(&server, 100).unwrap(), (Progress::More, 5));
+        let error = chain.send(&server, 100).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof);
     }
 }

@@ -13,7 +13,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use measure::{Ending, Stamp};
 
 use super::Chain;
-use crate::config::meant::{Delivery, Spool};
+use crate::config::meant::{Delivery, Rate, Spool};
 use crate::exchange::Exchange;
 use crate::handover::Turnstile;
 use crate::reply::Part;
@@ -42,6 +42,8 @@ pub(crate) struct Flow {
     pub(crate) file_bytes: u64,
     /// Bytes that the pool thread had sent itself before the flow began.
     pub(crate) sent_before: u64,
+    /// The bandwidth that the application gave this reply.
+    pub(crate) rate: Option<Rate>,
     /// The pool thread is done with the reply.
     pub(crate) finished: Option<Finished>,
     /// The client is gone, or was given up: nothing more will be sent.

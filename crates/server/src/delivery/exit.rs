@@ -6,7 +6,7 @@
 
 use std::io::{self, IoSlice};
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use bytes::Bytes;
 
@@ -27,8 +27,53 @@ const BUFFERS_MAX: usize = 4;
 pub(crate) struct Bounds<'a> {
     pub(crate) draining: &'a AtomicBool,
     pub(crate) delivery: &'a Delivery,
+    pub(crate) memory: &'a ReplyMemory,
+    pub(crate) first: FirstWay,
     pub(crate) spool: &'a Spool,
     pub(crate) log: &'a Log,
+}
+
+/// Who begins to send a reply.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum FirstWay {
+    /// The pool thread: what the socket takes at once needs no second thread.
+    Socket,
+    /// The driver: the reply has a limited bandwidth.
+    Driver,
+}
+
+/// Memory of all replies that wait for their clients.
+#[derive(Debug)]
+pub(crate) struct ReplyMemory {
+    bytes: AtomicUsize,
+    bytes_max: usize,
+}
+
+impl ReplyMemory {
+    pub(crate) fn new(bytes_max: usize) -> Self {
+        Self {
+            bytes: AtomicUsize::new(0),
+            bytes_max,
+        }
+    }
+
+    /// Bytes that wait.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    /// Driver: so much was sent, or will never be.
+    pub(crate) fn give_back(&self, bytes: usize) {
+        self.bytes.fetch_sub(bytes, Ordering::Relaxed);
+    }
+
+    fn take(&self, bytes: usize) {
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    fn has_room(&self, bytes: usize) -> bool {
+        self.bytes() + bytes <= self.bytes_max
+    }
 }
 
 /// One reply's way out.
@@ -89,11 +134,14 @@ impl<'a> Exit<'a> {
             // Behind bytes in the unnamed file memory is no longer an option.
             Way::Flow => {
                 let flow = self.door.flow();
-                flow.file_bytes == 0 && fits_memory(&flow, bytes, self.bounds.delivery)
+                flow.file_bytes == 0
+                    && fits_memory(&flow, bytes, self.bounds.delivery)
+                    && self.bounds.memory.has_room(bytes)
             }
             // What the socket leaves over must not go to a disk either.
             Way::Direct | Way::Nowhere => {
                 bytes <= QUICK_BYTES.min(self.bounds.delivery.reply_buffer_bytes)
+                    && self.bounds.memory.has_room(bytes)
             }
         }
     }
@@ -104,6 +152,7 @@ impl<'a> Exit<'a> {
             return;
         }
         match self.way {
+            Way::Direct if self.bounds.first == FirstWay::Driver => self.begin_flow(buffers, 0),
             Way::Direct => self.offer_to_socket(buffers),
             Way::Flow => self.offer_to_flow(buffers),
             Way::Nowhere => {}
@@ -122,6 +171,7 @@ impl<'a> Exit<'a> {
                 self.way = Way::Nowhere;
                 return;
             }
+            self.bounds.memory.take(memory);
             flow.memory_bytes += memory;
             flow.file_bytes += file;
             flow.chain.append(&mut chain);
@@ -165,7 +215,8 @@ impl<'a> Exit<'a> {
             sent -= skipped;
             rest.extend_from_slice(&buffer[skipped..]);
         }
-        let fits = rest.len() <= self.bounds.delivery.reply_buffer_bytes;
+        let fits = rest.len() <= self.bounds.delivery.reply_buffer_bytes
+            && self.bounds.memory.has_room(rest.len());
         self.keep(rest, fits);
     }
 
@@ -180,7 +231,9 @@ impl<'a> Exit<'a> {
             if flow.file_bytes == 0 {
                 self.overflow.renew();
             }
-            fits_memory(&flow, joined.len(), self.bounds.delivery) && flow.file_bytes == 0
+            flow.file_bytes == 0
+                && fits_memory(&flow, joined.len(), self.bounds.delivery)
+                && self.bounds.memory.has_room(joined.len())
         };
         self.keep(joined, fits);
     }

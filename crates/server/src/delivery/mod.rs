@@ -2,15 +2,17 @@
 //!
 //! `send` offers buffers to a socket without waiting; `chain` is a reply that the socket has not taken
 //! yet, an owned list of parts with a cursor; `desk` writes heads; `outlet` is what a handler answers
-//! through, `exit` where its bytes go, and `door` what passes from a pool thread to the driver. Only
-//! these touch a client's socket for writing, and never with a lock held.
+//! through, `exit` where its bytes go, `door` what passes from a pool thread to the driver, and `writer`
+//! what sends spans of files. Only these touch a client's socket for writing, and never with a lock held.
 
 mod chain;
 mod desk;
 mod door;
 mod exit;
 mod outlet;
+mod writer;
 
+use std::fs::File;
 use std::io::{self, IoSlice};
 use std::os::fd::AsFd;
 
@@ -20,9 +22,10 @@ use rustix::net::{SendAncillaryBuffer, SendFlags};
 pub(crate) use chain::{Chain, Progress};
 pub(crate) use desk::{Desk, EndOfHead};
 pub(crate) use door::{Door, Finished, Flow};
-pub(crate) use exit::Bounds;
+pub(crate) use exit::{Bounds, FirstWay, ReplyMemory};
 pub(crate) use outlet::{Asked, Close};
 pub use outlet::{Declared, Outlet, Taken};
+pub(crate) use writer::write;
 
 /// Whether more bytes follow at once, so that a short packet is better kept back.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -52,5 +55,21 @@ fn send_followed(
             Err(Errno::AGAIN) => return Ok(0),
             Err(error) => return Err(error.into()),
         }
+    }
+}
+
+/// Offers a span of a file to a socket, without a copy. `None`: the socket is full. `Some(0)`: the file ends
+/// before the span.
+fn send_span(
+    socket: impl AsFd,
+    file: &File,
+    offset: u64,
+    bytes: usize,
+) -> io::Result<Option<usize>> {
+    let mut position = offset;
+    match rustix::fs::sendfile(socket, file, Some(&mut position), bytes) {
+        Ok(sent) => Ok(Some(sent)),
+        Err(Errno::AGAIN) => Ok(None),
+        Err(error) => Err(error.into()),
     }
 }

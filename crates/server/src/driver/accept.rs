@@ -15,14 +15,16 @@ use std::sync::atomic::Ordering;
 use std::task::Poll;
 use std::time::Duration;
 
+use measure::{Nanos, Stamp};
 use rustix::io::Errno;
-use rustix::net::SocketFlags;
+use rustix::net::{RecvFlags, Shutdown, SocketFlags};
 use socket2::SockRef;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
 use super::connection::Connection;
 use super::{Driver, Ear, Mood};
+use crate::clients::{Crowded, Place};
 use crate::exchange::Ends;
 use crate::listen::{self, At};
 use crate::log::Level;
@@ -31,6 +33,12 @@ use crate::sys;
 /// What a client is told when the process has no descriptor for it.
 const NO_DESCRIPTORS: &[u8] =
     b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\nRetry-After: 1\r\nConnection: close\r\n\r\n";
+
+/// What a client is told that has too many connections.
+const TOO_MANY_CONNECTIONS: &[u8] = b"HTTP/1.1 429 Too Many Requests\r\nContent-Length: 0\r\nRetry-After: 1\r\nConnection: close\r\n\r\n";
+
+/// A client with too many connections may try often; the error log is told this often.
+const TELL_EVERY: Nanos = Nanos::from_secs(1);
 
 /// How long a handshake that has begun may take to be taken in while the house closes.
 const HANDSHAKE_GRACE: Duration = Duration::from_millis(100);
@@ -43,6 +51,8 @@ pub(super) struct Acceptor {
     address: u16,
     /// The bound of connections was reached, and room has not come back yet.
     full: Cell<bool>,
+    /// When the error log was last told of a client with too many connections.
+    told: Cell<Stamp>,
     /// A descriptor kept back, so that a connection can be taken in and refused when there are no others.
     reserve: RefCell<Option<File>>,
 }
@@ -67,6 +77,7 @@ impl Acceptor {
             at: ear.at,
             address: ear.address,
             full: Cell::new(false),
+            told: Cell::new(Stamp::ZERO),
             reserve,
         })
     }
@@ -176,12 +187,44 @@ impl Acceptor {
 
     fn welcome(&self, socket: OwnedFd, peer: Option<SocketAddr>) {
         let now = measure::now();
-        let ends = Arc::new(self.ends(&socket, peer));
         self.driver.stats().accepted.add();
-        match Connection::open(Rc::clone(&self.driver), socket, ends, now) {
+        let Ok(place) = self.place(peer) else {
+            return self.refuse_client(&socket);
+        };
+        let ends = Arc::new(self.ends(&socket, peer));
+        match Connection::open(Rc::clone(&self.driver), socket, ends, place, now) {
             Ok(connection) => drop(tokio::task::spawn_local(connection.serve())),
             Err(_) => self.driver.stats().errors.add(),
         }
+    }
+
+    /// The client's place among those of its address; none is needed on a unix socket.
+    fn place(&self, peer: Option<SocketAddr>) -> Result<Option<Place>, Crowded> {
+        let clients = &self.driver.shared.clients;
+        peer.map(|peer| clients.enter(peer.ip().to_canonical()))
+            .transpose()
+            .inspect_err(|crowded| {
+                let now = measure::now();
+                if now.since(self.told.get()) < TELL_EVERY {
+                    return;
+                }
+                self.told.set(now);
+                let text = format!(
+                    "client {} has {} connections: more are refused",
+                    crowded.key, crowded.count
+                );
+                self.driver.shared.log.error(Level::Warning, &text);
+            })
+    }
+
+    /// Tells a client that it has too many connections. What it has sent by now is read, because closing
+    /// with it unread would reset the connection and take the reply with it.
+    fn refuse_client(&self, socket: &OwnedFd) {
+        self.driver.stats().crowded_clients.add();
+        let _ = crate::delivery::send(socket, &[io::IoSlice::new(TOO_MANY_CONNECTIONS)]);
+        let _ = rustix::net::shutdown(socket, Shutdown::Write);
+        let mut scratch = self.driver.scratch.borrow_mut();
+        let _ = rustix::net::recv(socket, &mut scratch.input[..], RecvFlags::DONTWAIT);
     }
 
     fn ends(&self, socket: &OwnedFd, peer: Option<SocketAddr>) -> Ends {

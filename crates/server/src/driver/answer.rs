@@ -1,22 +1,19 @@
-//! Answering on the driver: files, refusals, the status page, and the rest of what a socket did not take
-//! at once.
+//! Answering on the driver: files, refusals, the status page.
 
 use std::io::{self, IoSlice};
 
 use measure::{Ending, Phases, Stamp};
 use wire::{HeadView, ReplyFacts, ReplyFraming, ReplyPlan, RequestHead, Version};
 
-use super::connection::{Connection, Step, Woken};
+use super::connection::{Connection, Step};
 use super::refused::Refused;
-use crate::delivery::{self, Chain, Door, EndOfHead, Progress};
+use super::sending::{Outflow, Stop};
+use crate::delivery::{self, Chain, Door, EndOfHead};
 use crate::exchange::Exchange;
 use crate::ledger::{Closing, Outcome};
+use crate::rates::Limit;
 use crate::reply::{Part, Reply, ReplyBody};
 use crate::route::Router;
-use crate::stats::Doing;
-
-/// Sends of one reply in a turn, before the other connections get theirs.
-const SENDS_A_TURN: usize = 8;
 
 /// What an answer has to know of its exchange.
 pub(super) struct About<'a> {
@@ -51,6 +48,7 @@ pub(super) struct Sending {
     pub(super) head: Option<RequestHead>,
     pub(super) line: Vec<u8>,
     pub(super) tail: Tail,
+    pub(super) limit: Option<Box<Limit>>,
 }
 
 /// The part of an ended exchange that is the same whether its head is borrowed or owned.
@@ -140,6 +138,8 @@ impl Connection {
     /// Answers with a complete reply, sent as far as the socket takes it. `None`: all is sent, and the
     /// next request may come.
     pub(super) fn answer(&mut self, about: &About<'_>, reply: Reply) -> Option<Step> {
+        let limit = self.limit(about.route, None);
+        let reply = self.driver.shared.pages.dress(reply);
         let plan = about.plan(&reply, self.driver.serving());
         let mut tail = Tail::new(about, reply.status);
         tail.phases.replied = measure::now();
@@ -157,10 +157,14 @@ impl Connection {
         desk.out.extend_from_slice(&reply.lines);
         desk.end_head(&about.end_of_head(&plan), &tail.phases);
         tail.head_bytes = desk.out.len() as u64;
-        let sent = match send_at_once(self.door(), &desk.out, &body) {
+        let at_once = match limit {
+            None => send_at_once(self.door(), &desk.out, &body),
+            Some(_) => Ok(0),
+        };
+        let sent = match at_once {
             Ok(sent) => sent,
             Err(_) => {
-                tail.give_up(Ending::PeerGone);
+                tail.give_up(Stop::peer_gone());
                 drop(desk);
                 return self.end_now(about, tail);
             }
@@ -181,6 +185,7 @@ impl Connection {
             head,
             line: about.line.to_vec(),
             tail,
+            limit,
         })))
     }
 
@@ -191,61 +196,29 @@ impl Connection {
         tail.after.step()
     }
 
-    /// Sends the rest of a reply as the socket takes it.
+    /// Sends the rest of a reply as the client takes it.
     pub(super) async fn send_rest(&mut self, mut sending: Box<Sending>) -> Step {
-        let timeout = self.driver.config().timeouts.send;
-        self.deadline_in(Doing::Sending, timeout);
+        let mut outflow = Outflow::new(self, sending.limit.take(), measure::now());
         let stop = loop {
-            match self.send_turn(&mut sending) {
-                Ok(Progress::Done) => break None,
-                Ok(Progress::More) => tokio::task::yield_now().await,
-                Ok(Progress::Blocked) => {
-                    if let Err(woken) = self.writable().await {
-                        break Some(woken.ending());
-                    }
-                }
-                Err(ending) => break Some(ending),
+            if sending.chain.is_empty() {
+                break None;
+            }
+            if let Err(stop) = self.send_some(&mut sending.chain, &mut outflow).await {
+                break Some(stop);
             }
         };
-        if let Some(ending) = stop {
-            sending.tail.give_up(ending);
+        sending.tail.sent_bytes += outflow.sent;
+        self.keep_limit(&mut outflow, None);
+        if let Some(stop) = stop {
+            self.count_stop(stop);
+            sending.tail.give_up(stop);
             self.abandon();
         }
         sending.tail.phases.delivered = measure::now();
+        self.idle_since = sending.tail.phases.delivered;
         let view = sending.head.as_ref().map(RequestHead::view);
         self.end(view, &sending.line, &sending.tail);
         sending.tail.after.step().unwrap_or(Step::Receive)
-    }
-
-    fn send_turn(&self, sending: &mut Sending) -> Result<Progress, Ending> {
-        let (progress, sent) = self.send_chain(&mut sending.chain)?;
-        sending.tail.sent_bytes += sent;
-        Ok(progress)
-    }
-
-    /// A turn's worth of sends; renews the deadline when the client took something.
-    pub(super) fn send_chain(&self, chain: &mut Chain) -> Result<(Progress, u64), Ending> {
-        let mut sent_in_all = 0;
-        let mut progress = Progress::More;
-        for _ in 0..SENDS_A_TURN {
-            let (now, sent) = chain
-                .send(self.door())
-                .map_err(|error| send_fault(&error))?;
-            progress = now;
-            sent_in_all += sent;
-            if progress != Progress::More {
-                break;
-            }
-        }
-        let now = measure::now();
-        self.driver.flush_due(now);
-        if sent_in_all > 0 {
-            self.now_doing(Doing::Sending, now.plus(self.driver.config().timeouts.send));
-        }
-        if progress == Progress::Blocked {
-            self.is_full();
-        }
-        Ok((progress, sent_in_all))
     }
 
     /// Ends an exchange: the one place on a driver that does.
@@ -354,20 +327,10 @@ impl Tail {
         }
     }
 
-    fn give_up(&mut self, ending: Ending) {
-        self.ending = ending;
+    fn give_up(&mut self, stop: Stop) {
+        self.ending = stop.ending;
+        self.cause = stop.cause;
         self.after = After::Close;
-    }
-}
-
-impl Woken {
-    /// How an exchange ends whose reply was being sent.
-    pub(super) fn ending(self) -> Ending {
-        match self {
-            Woken::Deadline => Ending::SendTimeout,
-            Woken::Cut => Ending::Drained,
-            Woken::Draining | Woken::End | Woken::Failed => Ending::PeerGone,
-        }
     }
 }
 
@@ -382,14 +345,6 @@ fn send_at_once(door: &Door, head: &[u8], body: &ReplyBody) -> io::Result<u64> {
         _ => Ok(0),
     };
     sent.map(|sent| sent as u64)
-}
-
-fn send_fault(error: &io::Error) -> Ending {
-    match error.kind() {
-        // The file became shorter while it was sent: what was announced cannot be kept.
-        io::ErrorKind::UnexpectedEof => Ending::Cut,
-        _ => Ending::PeerGone,
-    }
 }
 
 /// The first line of what was received, for the log: at most 256 bytes.

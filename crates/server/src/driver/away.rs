@@ -5,13 +5,14 @@ use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use measure::{Ending, Stamp};
+use measure::Stamp;
 use wire::RequestHead;
 
 use super::answer::Tail;
 use super::connection::{Connection, Step, Woken};
 use super::refused::Refused;
-use crate::delivery::{Chain, Finished, Progress};
+use super::sending::{LOOK, Outflow, Stop};
+use crate::delivery::{Chain, Finished, FirstWay};
 use crate::exchange::Exchange;
 use crate::handover::{Returned, Wish};
 use crate::pool::{Job, Pool};
@@ -44,13 +45,16 @@ impl Connection {
             exchange,
             door: Arc::clone(self.door()),
             keep_alive,
+            first: self.first_way(absent.tail.route),
         });
         let mut wish = if self.buffer.is_empty() {
             Wish::Silent
         } else {
             Wish::Woken
         };
-        self.now_doing(Doing::Away, queued.plus(self.driver.config().timeouts.idle));
+        // A look after a while: when the reply is out by then, the connection is idle and is to be watched
+        // as such.
+        self.now_doing(Doing::Away, queued.plus(LOOK).plus(LOOK));
         let returned = poll_fn(|context| {
             if let Some(job) = job.take() {
                 self.door().turnstile.lend(wish, context);
@@ -62,6 +66,13 @@ impl Connection {
         match returned {
             Ok(returned) => self.back(returned, &absent).await,
             Err(Cut) => self.end_absent(&absent),
+        }
+    }
+
+    fn first_way(&self, route: u16) -> FirstWay {
+        match self.driver.shared.rates.is_limited(route) {
+            true => FirstWay::Driver,
+            false => FirstWay::Socket,
         }
     }
 
@@ -106,81 +117,78 @@ impl Connection {
     /// Sends what a pool thread could not, until it has finished the reply and all is out.
     async fn flow(&mut self, absent: &Absent) -> Step {
         let mut chain = Chain::default();
-        let mut sent_bytes = self.door().flow().sent_before;
-        self.deadline_in(Doing::Sending, self.driver.config().timeouts.send);
-        let ending = loop {
+        let (sent_before, rate) = {
+            let flow = self.door().flow();
+            (flow.sent_before, flow.rate)
+        };
+        let limit = self.limit(absent.tail.route, rate);
+        let mut outflow = Outflow::new(self, limit, measure::now());
+        let stop = loop {
             if chain.is_empty() {
-                match self.next_of_flow(&mut chain).await {
+                match self.next_of_flow(&mut chain, &mut outflow).await {
                     Ok(Next::Parts) => {}
                     Ok(Next::Finished) => break None,
-                    Err(woken) => break Some(woken.ending()),
+                    Err(stop) => break Some(stop),
                 }
             }
-            match self.send_flow(&mut chain) {
-                Ok((progress, sent)) => {
-                    sent_bytes += sent;
-                    match progress {
-                        Progress::Done => {}
-                        Progress::More => tokio::task::yield_now().await,
-                        Progress::Blocked => {
-                            if let Err(woken) = self.writable().await {
-                                break Some(woken.ending());
-                            }
-                        }
-                    }
-                }
-                Err(ending) => break Some(ending),
+            let before = chain.bytes();
+            let sent = self.send_some(&mut chain, &mut outflow).await;
+            self.made_room(before, chain.bytes());
+            if let Err(stop) = sent {
+                break Some(stop);
             }
         };
-        self.end_flow(ending, sent_bytes, absent).await
+        self.keep_limit(&mut outflow, rate);
+        self.end_flow(stop, sent_before + outflow.sent, absent)
+            .await
     }
 
-    fn send_flow(&self, chain: &mut Chain) -> Result<(Progress, u64), Ending> {
-        let before = chain.bytes();
-        let (progress, sent) = self.send_chain(chain)?;
-        let after = chain.bytes();
+    fn made_room(&self, before: (usize, u64), after: (usize, u64)) {
         let mut flow = self.door().flow();
         flow.memory_bytes -= before.0 - after.0;
         flow.file_bytes -= before.1 - after.1;
         drop(flow);
+        self.driver
+            .shared
+            .replies_memory
+            .give_back(before.0 - after.0);
         self.door().made_room();
-        Ok((progress, sent))
     }
 
     /// Waits for parts, or for the end of the reply.
-    async fn next_of_flow(&self, chain: &mut Chain) -> Result<Next, Woken> {
-        poll_fn(|context| {
-            match self.take_fired() {
-                Some(Woken::Cut) => return Poll::Ready(Err(Woken::Cut)),
-                // Nothing waits to be sent: it is the application that is slow, not the client.
-                Some(Woken::Deadline) => self.now_doing(Doing::Sending, Stamp::NEVER),
-                _ => {}
+    async fn next_of_flow(&self, chain: &mut Chain, outflow: &mut Outflow) -> Result<Next, Stop> {
+        let mut is_held = false;
+        let next = poll_fn(|context| {
+            if self.take_fired() == Some(Woken::Cut) {
+                return Poll::Ready(Err(Woken::Cut.stop()));
             }
             self.door().turnstile.watch(context);
             let mut flow = self.door().flow();
             if !flow.chain.is_empty() {
                 chain.append(&mut flow.chain);
-                drop(flow);
-                self.deadline_in(Doing::Sending, self.driver.config().timeouts.send);
                 return Poll::Ready(Ok(Next::Parts));
             }
             if flow.finished.is_some() {
                 return Poll::Ready(Ok(Next::Finished));
             }
+            if !is_held {
+                is_held = true;
+                self.hold_outflow(outflow);
+            }
             Poll::Pending
         })
-        .await
+        .await;
+        if is_held {
+            self.resume_outflow(outflow);
+        }
+        next
     }
 
     /// Ends the exchange of a flow once the pool thread is done with it; `given_up` when the client did
     /// not get everything.
-    async fn end_flow(
-        &mut self,
-        given_up: Option<Ending>,
-        sent_bytes: u64,
-        absent: &Absent,
-    ) -> Step {
-        if given_up.is_some() {
+    async fn end_flow(&mut self, given_up: Option<Stop>, sent_bytes: u64, absent: &Absent) -> Step {
+        if let Some(stop) = given_up {
+            self.count_stop(stop);
             self.door().flow().gone = true;
             self.door().made_room();
             self.abandon();
@@ -193,9 +201,10 @@ impl Connection {
         tail.status = finished.status;
         tail.head_bytes = finished.head_bytes;
         tail.sent_bytes = sent_bytes;
-        tail.ending = given_up.unwrap_or(finished.ending);
-        tail.cause = finished.cause;
+        tail.ending = given_up.map_or(finished.ending, |stop| stop.ending);
+        tail.cause = given_up.map_or(finished.cause, |stop| stop.cause);
         tail.phases.delivered = measure::now();
+        self.idle_since = tail.phases.delivered;
         self.end(Some(finished.exchange.head()), b"", &tail);
         if given_up.is_some() {
             return Step::Close;

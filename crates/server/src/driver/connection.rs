@@ -5,6 +5,7 @@
 //!            ▼                                                                          │
 //! accept ─► Receive ── complete, answered here, taken by the socket ────────────────────┤
 //!            ├─ complete, answered here, socket full ─► Send ───────────────────────────┤
+//!            ├─ complete, for a file that must be looked up ─► Look ─► Send ────────────┤
 //!            ├─ head complete, body to come ─► Body ─┐                                  │
 //!            ├─ complete, for the pool ──────────────┴► Pool ── reply out ──────────────┤
 //!            │                                           └── socket full ─► Flow ───────┘
@@ -12,7 +13,7 @@
 //!            └─ idle too long, client gone, drained ─► end
 //! ```
 //!
-//! The steps are in `receive`, `answer` and `away`; here are what they share: the socket, the deadline,
+//! The steps are in `receive`, `answer`, `look`, `sending` and `away`; here are what they share: the socket, the deadline,
 //! and the way out.
 
 use std::future::poll_fn;
@@ -32,10 +33,15 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
 use super::answer::Sending;
-use super::receive::Incoming;
+use super::body::Incoming;
+use super::look::Looking;
+use super::sending::Outflow;
+use super::table::Fired;
 use super::{Driver, Mood};
+use crate::clients::Place;
 use crate::delivery::Door;
 use crate::exchange::{Ends, Exchange};
+use crate::rates::Limit;
 use crate::stats::Doing;
 use crate::sys;
 
@@ -59,6 +65,12 @@ pub(super) struct Connection {
     pub(super) idle_since: Stamp,
     /// Requests received so far.
     pub(super) received: u64,
+    /// The last reply, as long as the client has not taken all that the kernel has of it.
+    pub(super) stalled: Option<Box<Outflow>>,
+    /// What is left of its own share of the bandwidth, between two replies.
+    pub(super) limit: Option<Box<Limit>>,
+    /// Its client's place among those of one address, where these are counted.
+    _place: Option<Place>,
 }
 
 /// What comes next. Large ones are boxed: an idle connection is as small as this type.
@@ -68,6 +80,7 @@ pub(super) enum Step {
     Pause,
     Body(Box<Incoming>),
     Pool(Box<Exchange>),
+    Look(Box<Looking>),
     Send(Box<Sending>),
     /// The last reply is complete.
     Leave,
@@ -80,6 +93,8 @@ pub(super) enum Step {
 pub(super) enum Woken {
     /// The deadline passed.
     Deadline,
+    /// It is idle, and others need its place.
+    Crowded,
     /// The driver drains.
     Draining,
     /// The driver ends at once.
@@ -95,12 +110,13 @@ impl Connection {
         driver: Rc<Driver>,
         socket: OwnedFd,
         ends: Arc<Ends>,
+        place: Option<Place>,
         now: Stamp,
     ) -> io::Result<Self> {
         let door = Arc::new(Door::new(socket));
         let io = sys::watch_door(Arc::clone(&door))?;
         let deadline = now.plus(driver.config().timeouts.head);
-        let seat = driver.table.borrow_mut().enter(door, deadline);
+        let seat = driver.table.borrow_mut().enter(door, now, deadline);
         driver.shared.connections.fetch_add(1, Ordering::Relaxed);
         driver.arrival.notify_one();
         Ok(Self {
@@ -113,6 +129,9 @@ impl Connection {
             arrived: now,
             idle_since: Stamp::ZERO,
             received: 0,
+            stalled: None,
+            limit: None,
+            _place: place,
         })
     }
 
@@ -135,6 +154,7 @@ impl Connection {
                 }
                 Step::Body(incoming) => self.receive_body(incoming).await,
                 Step::Pool(exchange) => self.away(exchange).await,
+                Step::Look(looking) => self.look(looking).await,
                 Step::Send(sending) => self.send_rest(sending).await,
                 Step::Leave if self.has_unread() => self.linger().await,
                 Step::Linger => self.linger().await,
@@ -169,12 +189,14 @@ impl Connection {
             return Some(Woken::Cut);
         }
         let mut table = self.driver.table.borrow_mut();
-        if !table.take_fired(self.seat) {
+        let fired = table.take_fired(self.seat);
+        if fired == Fired::No {
             return None;
         }
         match self.driver.mood.get() {
             _ if table.deadline(self.seat) <= measure::now() => Some(Woken::Deadline),
             Mood::Draining => Some(Woken::Draining),
+            Mood::Serving if fired == Fired::Crowded => Some(Woken::Crowded),
             Mood::Serving | Mood::Cutting => None,
         }
     }
@@ -219,20 +241,6 @@ impl Connection {
             .filter(|bytes| *bytes > 0)
     }
 
-    /// Waits until the socket may take more.
-    pub(super) async fn writable(&mut self) -> Result<(), Woken> {
-        poll_fn(|context| {
-            if let Some(woken) = self.take_fired().filter(|woken| *woken != Woken::Draining) {
-                return Poll::Ready(Err(woken));
-            }
-            match ready!(self.io.poll_write_ready(context)) {
-                Ok(_) => Poll::Ready(Ok(())),
-                Err(_) => Poll::Ready(Err(Woken::Failed)),
-            }
-        })
-        .await
-    }
-
     /// The socket was full: wait for the edge that says it no longer is.
     pub(super) fn is_full(&self) {
         let full = |_: &Arc<Door>| Err::<(), _>(io::ErrorKind::WouldBlock.into());
@@ -262,7 +270,7 @@ impl Connection {
         while bytes < LINGER_BYTES_MAX {
             match self.read().await {
                 Ok(more) => bytes += more,
-                Err(Woken::Draining) => {}
+                Err(Woken::Draining | Woken::Crowded) => {}
                 Err(_) => break,
             }
         }
@@ -273,10 +281,10 @@ impl Connection {
 impl Drop for Connection {
     fn drop(&mut self) {
         self.driver.table.borrow_mut().leave(self.seat);
-        self.driver
-            .shared
-            .connections
-            .fetch_sub(1, Ordering::Relaxed);
+        let shared = &self.driver.shared;
+        shared.connections.fetch_sub(1, Ordering::Relaxed);
+        let unsent = std::mem::take(&mut self.door().flow().memory_bytes);
+        shared.replies_memory.give_back(unsent);
         // A panic in a task would otherwise cost this connection silently; it is to cost the process.
         if std::thread::panicking() {
             self.driver.broken.set(true);

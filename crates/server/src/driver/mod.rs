@@ -1,18 +1,24 @@
 //! The corridor of a driver thread: a current-thread tokio runtime that accepts, receives, answers what
 //! needs no pool, and sends what a pool thread could not.
 //!
-//! Never runs application code. `accept` takes connections in, `connection` is the life of one, split
-//! into `receive`, `answer` and `away`; `table` keeps their deadlines.
+//! Never runs application code, never waits for a disk. `accept` takes connections in, `connection` is the
+//! life of one, split into `receive`, `begin`, `body`, `look`, `answer`, `sending` and `away`; `table` keeps
+//! their deadlines.
 
 mod accept;
 mod answer;
 mod away;
+mod begin;
+mod body;
 mod connection;
+mod look;
 mod receive;
 mod refused;
+mod sending;
 mod table;
 
 use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
@@ -22,18 +28,23 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use measure::{Nanos, Stamp};
-use tokio::sync::{Notify, watch};
+use tokio::sync::{Notify, oneshot, watch};
 use wire::HeadIndex;
 
+use crate::clients::Clients;
 use crate::config::meant::Config;
-use crate::delivery::Desk;
-use crate::handler::files::Files;
+use crate::crew::Crew;
+use crate::delivery::{Desk, ReplyMemory};
+use crate::handler::files::{Files, LookKey, Looked};
 use crate::ledger::Ledger;
 use crate::listen::At;
 use crate::log::Log;
+use crate::pages::Pages;
 use crate::pool::{DrainWatch, Job, Pool};
+use crate::rates::Rates;
 use crate::reply::{Part, Reply, ReplyBody};
 use crate::route::Router;
+use crate::rules::Rules;
 use crate::spool::Spoolers;
 use crate::stats::{DriverStats, Stats};
 
@@ -61,7 +72,14 @@ pub(crate) struct Shared {
     pub(crate) pool: Option<Arc<Pool>>,
     pub(crate) stats: Arc<Stats>,
     pub(crate) log: Arc<Log>,
+    pub(crate) rules: Rules,
+    pub(crate) pages: Arc<Pages>,
+    pub(crate) rates: Rates,
+    pub(crate) clients: Clients,
+    pub(crate) replies_memory: Arc<ReplyMemory>,
     pub(crate) spoolers: Spoolers,
+    pub(crate) openers: Crew,
+    pub(crate) writers: Crew,
     /// Open connections of all drivers.
     pub(crate) connections: AtomicUsize,
 }
@@ -96,6 +114,8 @@ struct Driver {
     files: RefCell<Files>,
     table: RefCell<Table>,
     outbox: RefCell<Vec<Job>>,
+    /// Looks that are under way, with the connections that wait for the same.
+    looks: RefCell<HashMap<LookKey, Vec<oneshot::Sender<Looked>>>>,
     /// When the oldest exchange in the outbox was queued; NEVER when there is none.
     outbox_since: Cell<Stamp>,
     drain_watch: RefCell<DrainWatch>,
@@ -117,6 +137,20 @@ struct Driver {
 struct Scratch {
     input: Box<[u8]>,
     head: HeadIndex,
+}
+
+impl Shared {
+    /// What waits for storage or for clients.
+    fn waiting_json(&self) -> String {
+        format!(
+            "{{\"connections\":{},\"spoolers\":{},\"openers\":{},\"writers\":{},\"replies_memory_bytes\":{}}}",
+            self.connections.load(Ordering::Relaxed),
+            self.spoolers.waiting_len(),
+            self.openers.waiting_len(),
+            self.writers.waiting_len(),
+            self.replies_memory.bytes()
+        )
+    }
 }
 
 thread_local! {
@@ -162,6 +196,7 @@ impl Driver {
             files: RefCell::new(files),
             table: RefCell::default(),
             outbox: RefCell::default(),
+            looks: RefCell::default(),
             outbox_since: Cell::new(Stamp::NEVER),
             drain_watch: RefCell::default(),
             cut: Cell::new(0),
@@ -229,9 +264,26 @@ impl Driver {
                 self.arrival.notified().await;
             }
             tokio::time::sleep(TICK).await;
-            self.table.borrow_mut().fire_due(measure::now());
+            self.look_at_deadlines(measure::now());
             self.publish_gauges();
             self.room.notify_waiters();
+        }
+    }
+
+    /// Wakes the connections whose time is up. An idle one has the less time the fuller the house is; at the
+    /// bound those that have been idle for the longest time go at once.
+    fn look_at_deadlines(&self, now: Stamp) {
+        let open = self.shared.connections.load(Ordering::Relaxed);
+        let config = self.config();
+        let bound = config.listen.connections_max;
+        let idle_max = stage::idle_limit(open, bound, config.timeouts.idle);
+        let mut table = self.table.borrow_mut();
+        table.fire_due(now, idle_max);
+        let surplus = stage::evictions(open, bound);
+        if surplus > 0 {
+            // Each driver makes its share of the room.
+            let own = table.len();
+            table.evict((surplus * own).div_ceil(open.max(1)));
         }
     }
 
@@ -297,7 +349,8 @@ impl Driver {
             .pool
             .as_ref()
             .map_or_else(|| "null".to_owned(), |pool| pool.json());
-        let body = self.shared.stats.json(&pool);
+        let waiting = self.shared.waiting_json();
+        let body = self.shared.stats.json(&pool, &waiting);
         let lines = format!(
             "Content-Type: application/json\r\nCache-Control: no-store\r\nContent-Length: {}\r\n",
             body.len()

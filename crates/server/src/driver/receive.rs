@@ -1,41 +1,23 @@
-//! Receiving: heads and bodies, from the socket or from what a pipelining client sent ahead.
+//! Receiving: heads, from the socket or from what a pipelining client sent ahead; and the time between
+//! two requests.
 
 use std::rc::Rc;
-use std::sync::Arc;
 
-use bytes::Bytes;
-use measure::{Ending, Nanos, Phases, Stamp};
-use wire::{BodyDecoder, BodyFraming, HeadIndex, HeadStep, HeadView, RequestHead};
+use measure::{Ending, Nanos, Stamp};
+use wire::{HeadIndex, HeadStep, HeadView};
 
 use super::Scratch;
-use super::answer::{About, After};
 use super::connection::{Connection, Step, Woken};
 use super::refused::Refused;
-use crate::exchange::{Body, Exchange};
-use crate::reply::{Reply, ReplyBody};
-use crate::route::{Router, Target};
-use crate::spool::Spooled;
-use crate::stats::Doing;
+use super::sending::Outflow;
+use crate::stats::{Doing, Timeout};
 
 /// Requests of one client that are answered in one turn before the other connections get theirs.
 const REQUESTS_A_TURN: usize = 32;
 /// While draining, how long a connection that was accepted and has sent nothing is given.
 const FIRST_BYTE_GRACE: Nanos = Nanos(1_000_000_000);
-/// Bytes of a body that go to a spooler at once.
-const ERRAND_BYTES: usize = 64 << 10;
-
-/// A request whose head is complete and whose body is not.
-pub(super) struct Incoming {
-    head: Arc<RequestHead>,
-    decoder: BodyDecoder,
-    /// The body, or what of it has not gone to the file yet.
-    memory: Vec<u8>,
-    spooled: Option<Spooled>,
-    route: u16,
-    request_bytes: u64,
-    /// When the first byte of its head came.
-    arrived: Stamp,
-}
+/// After so long without a request the kernel is asked whether the client has taken the last reply.
+const IDLE_LOOK: Nanos = Nanos(1_000_000_000);
 
 impl Connection {
     /// Receives until there is something to do that is not done on the spot.
@@ -78,7 +60,9 @@ impl Connection {
                 } else {
                     since
                 };
-                self.now_doing(Doing::Idle, since.plus(timeouts.idle));
+                // After a while, a look whether the client has taken the last reply.
+                let deadline = timeouts.idle.min(IDLE_LOOK);
+                self.now_idle(since, since.plus(deadline));
             }
         } else if !was_partial {
             self.driver.stats().partial.add();
@@ -106,8 +90,9 @@ impl Connection {
             return self.no_first_byte(woken);
         }
         let ending = match woken {
-            Woken::Draining => return None,
+            Woken::Draining | Woken::Crowded => return None,
             Woken::Deadline => {
+                self.driver.stats().timed_out(Timeout::Head);
                 let line = std::mem::take(&mut self.buffer);
                 return Some(self.refuse_line(&line, Refused::HEAD_TIMEOUT));
             }
@@ -134,14 +119,65 @@ impl Connection {
                 self.driver.stats().errors.add();
                 Some(Step::Close)
             }
-            Woken::Deadline | Woken::Cut | Woken::End => Some(Step::Close),
+            Woken::Deadline | Woken::Crowded => match self.read_now() {
+                // It came at the last moment.
+                Some(bytes) => self.use_input(bytes, measure::now()),
+                None => self.idle_look(woken, measure::now()),
+            },
+            Woken::Cut | Woken::End => Some(Step::Close),
         }
+    }
+
+    /// A look at a connection on which nothing comes: whether its time is up, and whether its client still
+    /// takes the last reply. `None`: wait on.
+    fn idle_look(&mut self, woken: Woken, now: Stamp) -> Option<Step> {
+        let stats = self.driver.stats();
+        if woken == Woken::Crowded {
+            stats.timed_out(Timeout::Crowded);
+            return Some(Step::Close);
+        }
+        if self.received == 0 {
+            stats.timed_out(Timeout::Head);
+            return Some(Step::Close);
+        }
+        let (is_idle, since) = self.driver.table.borrow_mut().idle_since(self.seat);
+        let timeout = self.driver.config().timeouts.idle;
+        if is_idle && since.plus(timeout) <= now {
+            stats.timed_out(Timeout::Idle);
+            return Some(Step::Close);
+        }
+        let mut stalled = self
+            .stalled
+            .take()
+            .unwrap_or_else(|| Box::new(Outflow::new(self, None, since)));
+        match stalled.look(self.door(), now) {
+            Ok(_) if stalled.is_out() && is_idle => self.now_idle(since, since.plus(timeout)),
+            Ok(_) if stalled.is_out() => self.now_idle(now, now.plus(timeout)),
+            Ok(next) => {
+                self.now_doing(Doing::Sending, next);
+                self.stalled = Some(stalled);
+            }
+            Err(stop) => {
+                self.count_stop(stop);
+                self.abandon();
+                return Some(Step::Close);
+            }
+        }
+        None
+    }
+
+    fn now_idle(&self, since: Stamp, deadline: Stamp) {
+        self.driver
+            .table
+            .borrow_mut()
+            .set_idle(self.seat, since, deadline);
     }
 
     /// Uses `bytes` bytes in the scratch buffer; keeps what is left over.
     fn use_input(&mut self, bytes: usize, now: Stamp) -> Option<Step> {
         let driver = Rc::clone(&self.driver);
         driver.flush_due(now);
+        self.stalled = None;
         let mut scratch = driver.scratch.borrow_mut();
         let Scratch { input, head } = &mut *scratch;
         let input = &input[..bytes];
@@ -206,270 +242,5 @@ impl Connection {
             }
         }
         (used, Some(Step::Pause))
-    }
-
-    /// Begins an exchange whose head is complete. `None`: it is answered already.
-    fn begin(&mut self, view: HeadView<'_>, now: Stamp) -> Option<Step> {
-        let target = self.driver.shared.router.find(view.path());
-        let route = Router::index(target);
-        let has_body = !matches!(view.index.body, BodyFraming::None | BodyFraming::Length(0));
-        if target == Target::Pool {
-            if has_body {
-                return Some(self.expect_body(view, route));
-            }
-            let head = Arc::new(RequestHead::take(view));
-            let request_bytes = view.bytes.len() as u64;
-            let exchange = self.exchange(head, Body::Empty, self.arrived, (route, request_bytes));
-            return Some(Step::Pool(exchange));
-        }
-        let reply = self.inline_reply(view, target, now);
-        let about = About {
-            view: Some(view),
-            line: b"",
-            phases: self.inline_phases(now),
-            route,
-            request_bytes: view.bytes.len() as u64,
-            ending: Ending::Complete,
-            cause: "",
-            // Nobody will read that body: its bytes must not be taken for a request.
-            after: if has_body { After::Linger } else { After::Next },
-        };
-        self.answer(&about, reply)
-    }
-
-    fn inline_reply(&self, view: HeadView<'_>, target: Target, now: Stamp) -> Reply {
-        match target {
-            Target::Files { mount, rest_from } => {
-                self.driver
-                    .files
-                    .borrow_mut()
-                    .answer(mount, view, &view.path()[rest_from..], now)
-            }
-            Target::Status => self.driver.status_page(),
-            Target::Server => server_options(),
-            Target::Nothing | Target::Pool => Refused::because(404, "no route").reply(),
-        }
-    }
-
-    fn expect_body(&mut self, view: HeadView<'_>, route: u16) -> Step {
-        let decoder = match BodyDecoder::new(view.index.body, &self.driver.config().limits) {
-            Ok(decoder) => decoder,
-            Err(refusal) => {
-                return self.refuse(view, route, view.bytes.len() as u64, refusal.into());
-            }
-        };
-        Step::Body(Box::new(Incoming {
-            head: Arc::new(RequestHead::take(view)),
-            decoder,
-            memory: Vec::new(),
-            spooled: None,
-            route,
-            request_bytes: view.bytes.len() as u64,
-            arrived: self.arrived,
-        }))
-    }
-
-    fn exchange(
-        &self,
-        head: Arc<RequestHead>,
-        body: Body,
-        arrived: Stamp,
-        (route, request_bytes): (u16, u64),
-    ) -> Box<Exchange> {
-        let phases = Phases {
-            arrived,
-            queued: measure::now(),
-            ..Phases::default()
-        };
-        let ends = Arc::clone(&self.ends);
-        let driver = self.driver.index;
-        Box::new(Exchange {
-            head,
-            body,
-            phases,
-            ends,
-            request_bytes,
-            route,
-            driver,
-        })
-    }
-
-    /// Receives a body, into memory up to `readahead` and into a file beyond.
-    pub(super) async fn receive_body(&mut self, mut incoming: Box<Incoming>) -> Step {
-        if incoming.head.view().index.expect_continue && self.buffer.is_empty() {
-            // A socket too full for 25 bytes is one whose client reads nothing: it gets no invitation.
-            let _ =
-                crate::delivery::send(self.door(), &[std::io::IoSlice::new(wire::CONTINUE_100)]);
-        }
-        let timeout = self.driver.config().timeouts.body;
-        while !incoming.decoder.is_done() {
-            self.deadline_in(incoming.doing(), timeout);
-            if let Err(stop) = self.receive_some(&mut incoming).await {
-                return self.no_body(&incoming, stop);
-            }
-            if let Err(refused) = self.spool(&mut incoming).await {
-                return self.no_body(&incoming, Stop::Refused(refused));
-            }
-        }
-        let Incoming {
-            head,
-            memory,
-            spooled,
-            route,
-            request_bytes,
-            arrived,
-            ..
-        } = *incoming;
-        let body = match spooled {
-            Some(spooled) => Body::File {
-                file: spooled.file,
-                bytes: spooled.bytes,
-            },
-            None if memory.is_empty() => Body::Empty,
-            None => Body::Memory(memory),
-        };
-        Step::Pool(self.exchange(head, body, arrived, (route, request_bytes)))
-    }
-
-    async fn receive_some(&mut self, incoming: &mut Incoming) -> Result<(), Stop> {
-        if !self.buffer.is_empty() {
-            let mut input = std::mem::take(&mut self.buffer);
-            let used = incoming.take(&input)?;
-            // What is left over is the next request's: the decoder takes all that is the body's.
-            input.drain(..used);
-            if !input.is_empty() {
-                self.buffer = input;
-            }
-            return Ok(());
-        }
-        let bytes = loop {
-            match self.read().await {
-                Err(Woken::Draining) => {}
-                other => break other?,
-            }
-        };
-        let scratch = self.driver.scratch.borrow();
-        let input = &scratch.input[..bytes];
-        let used = incoming.take(input)?;
-        if used < input.len() {
-            self.buffer.extend_from_slice(&input[used..]);
-            self.arrived = measure::now();
-        }
-        Ok(())
-    }
-
-    /// Sends what is too much for memory to a spooler. Nothing is read from this client meanwhile.
-    async fn spool(&mut self, incoming: &mut Incoming) -> Result<(), Refused> {
-        let len = incoming.memory.len();
-        let due = match &incoming.spooled {
-            None => len > self.driver.config().spool.readahead_bytes,
-            Some(_) => len >= ERRAND_BYTES || (incoming.decoder.is_done() && len > 0),
-        };
-        if !due {
-            return Ok(());
-        }
-        if incoming.spooled.is_none() {
-            self.driver.stats().spooled.add();
-        }
-        // The disk has its own time: the deadline is about the client.
-        self.now_doing(Doing::Spooling, Stamp::NEVER);
-        let spoolers = self.driver.shared.spoolers.clone();
-        let data = std::mem::take(&mut incoming.memory);
-        match spoolers
-            .append(self.seat, incoming.spooled.take(), data)
-            .await
-        {
-            Ok((spooled, buffer)) => {
-                incoming.spooled = Some(spooled);
-                incoming.memory = buffer;
-                Ok(())
-            }
-            Err(error) => Err(self.spool_fault(&error)),
-        }
-    }
-
-    fn spool_fault(&self, error: &std::io::Error) -> Refused {
-        let text = format!("request body could not be stored: {error}");
-        self.driver
-            .shared
-            .log
-            .error(crate::log::Level::Error, &text);
-        match error.kind() {
-            std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded => {
-                Refused::SPOOL_FULL
-            }
-            _ => Refused::SPOOL_FAILED,
-        }
-    }
-
-    fn no_body(&mut self, incoming: &Incoming, stop: Stop) -> Step {
-        let ending = match stop {
-            Stop::Refused(refused) => {
-                let view = incoming.head.view();
-                return self.refuse(view, incoming.route, incoming.request_bytes, refused);
-            }
-            Stop::Woken(Woken::Deadline) => {
-                return self.no_body(incoming, Stop::Refused(Refused::BODY_TIMEOUT));
-            }
-            Stop::Woken(Woken::Cut) => Ending::Drained,
-            Stop::Woken(_) => Ending::PeerGone,
-        };
-        self.end_unanswered(
-            Some((incoming.head.view(), incoming.request_bytes)),
-            b"",
-            ending,
-        );
-        Step::Close
-    }
-}
-
-fn server_options() -> Reply {
-    let lines = b"Allow: GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS\r\nContent-Length: 0\r\n";
-    Reply {
-        status: 200,
-        lines: Bytes::from_static(lines),
-        body: ReplyBody::Empty,
-    }
-}
-
-/// Why a body was not received.
-#[derive(Clone, Copy)]
-enum Stop {
-    Refused(Refused),
-    Woken(Woken),
-}
-
-impl From<wire::Refusal> for Stop {
-    fn from(refusal: wire::Refusal) -> Self {
-        Stop::Refused(refusal.into())
-    }
-}
-
-impl From<Woken> for Stop {
-    fn from(woken: Woken) -> Self {
-        Stop::Woken(woken)
-    }
-}
-
-impl Incoming {
-    /// Decodes what it can of `input`; gives the bytes used.
-    fn take(&mut self, input: &[u8]) -> Result<usize, wire::Refusal> {
-        let mut used = 0;
-        while !self.decoder.is_done() && used < input.len() {
-            let decoded = self.decoder.decode(&input[used..])?;
-            let data = used + decoded.data.start..used + decoded.data.end;
-            self.memory.extend_from_slice(&input[data]);
-            used += decoded.consumed;
-        }
-        self.request_bytes += used as u64;
-        Ok(used)
-    }
-
-    fn doing(&self) -> Doing {
-        if self.spooled.is_some() {
-            Doing::Spooling
-        } else {
-            Doing::Reading
-        }
     }
 }

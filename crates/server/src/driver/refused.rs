@@ -4,7 +4,7 @@
 
 use bytes::Bytes;
 
-use crate::reply::{Part, Reply, ReplyBody};
+use crate::reply::Reply;
 
 /// Why a request is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,7 +18,8 @@ pub(super) struct Refused {
 
 impl Refused {
     pub(super) const HEAD_TIMEOUT: Refused = Refused::because(408, "head not complete in time");
-    pub(super) const BODY_TIMEOUT: Refused = Refused::because(408, "body stopped coming");
+    pub(super) const BODY_SILENT: Refused = Refused::because(408, "body stopped coming");
+    pub(super) const BODY_SLOW: Refused = Refused::because(408, "body came too slowly");
     pub(super) const SPOOL_FULL: Refused = Refused::because(507, "no space for the request body");
     pub(super) const SPOOL_FAILED: Refused =
         Refused::because(500, "request body could not be stored");
@@ -40,21 +41,13 @@ impl Refused {
     }
 
     pub(super) fn reply(&self) -> Reply {
-        let reason = wire::reason(self.status);
-        let body = format!("{} {reason}\n", self.status);
-        let mut lines = format!(
-            "Content-Type: text/plain; charset=utf-8\r\nContent-Length: {}\r\n",
-            body.len()
-        );
+        let mut reply = Reply::plain(self.status);
         if let Some(secs) = self.retry_after_secs {
-            lines.push_str(&format!("Retry-After: {secs}\r\n"));
+            let mut lines = reply.lines.to_vec();
+            lines.extend_from_slice(format!("Retry-After: {secs}\r\n").as_bytes());
+            reply.lines = Bytes::from(lines);
         }
-        let body = ReplyBody::One(Part::Memory(Bytes::from(body)));
-        Reply {
-            status: self.status,
-            lines: Bytes::from(lines),
-            body,
-        }
+        reply
     }
 }
 

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::task::Waker;
 
-use measure::Stamp;
+use measure::{Nanos, Stamp};
 
 use crate::delivery::Door;
 use crate::handover::Returned;
@@ -22,19 +22,32 @@ pub(super) struct Table {
 
 struct Slot {
     deadline: Stamp,
+    /// Since when it does what it does.
+    since: Stamp,
     doing: Doing,
     /// Woken by its deadline or by a change of the driver's mood; reset by the connection.
-    fired: bool,
+    fired: Fired,
     waker: Option<Waker>,
     door: Arc<Door>,
 }
 
+/// Whether the driver has woken a connection.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) enum Fired {
+    #[default]
+    No,
+    Yes,
+    /// It is idle, and others need its place.
+    Crowded,
+}
+
 impl Table {
-    pub(super) fn enter(&mut self, door: Arc<Door>, deadline: Stamp) -> usize {
+    pub(super) fn enter(&mut self, door: Arc<Door>, now: Stamp, deadline: Stamp) -> usize {
         let slot = Slot {
             deadline,
+            since: now,
             doing: Doing::Idle,
-            fired: false,
+            fired: Fired::No,
             waker: None,
             door,
         };
@@ -70,27 +83,59 @@ impl Table {
         slot.deadline = deadline;
     }
 
+    /// As `set` for a connection that has been idle since `since`.
+    pub(super) fn set_idle(&mut self, index: usize, since: Stamp, deadline: Stamp) {
+        let slot = self.slot(index);
+        slot.doing = Doing::Idle;
+        slot.since = since;
+        slot.deadline = deadline;
+    }
+
     /// Whether the connection was woken by its deadline or by the driver; resets it.
-    pub(super) fn take_fired(&mut self, index: usize) -> bool {
+    pub(super) fn take_fired(&mut self, index: usize) -> Fired {
         std::mem::take(&mut self.slot(index).fired)
+    }
+
+    /// Whether the connection is idle, and since when it does what it does.
+    pub(super) fn idle_since(&mut self, index: usize) -> (bool, Stamp) {
+        let slot = self.slot(index);
+        (slot.doing == Doing::Idle, slot.since)
     }
 
     pub(super) fn deadline(&mut self, index: usize) -> Stamp {
         self.slot(index).deadline
     }
 
-    /// Wakes every connection whose deadline has passed.
-    pub(super) fn fire_due(&mut self, now: Stamp) {
+    /// Wakes every connection whose deadline has passed, or that has been idle for longer than `idle_max`.
+    pub(super) fn fire_due(&mut self, now: Stamp, idle_max: Nanos) {
         for slot in self.slots.iter_mut().flatten() {
             if slot.deadline <= now {
-                slot.fire();
+                slot.fire(Fired::Yes);
+            } else if slot.doing == Doing::Idle && slot.since.plus(idle_max) <= now {
+                slot.fire(Fired::Crowded);
             }
+        }
+    }
+
+    /// Wakes the `len` connections that have been idle for the longest time: others need their places.
+    pub(super) fn evict(&mut self, len: usize) {
+        let idle = |(index, slot): (usize, &Option<Slot>)| {
+            let slot = slot.as_ref().filter(|slot| slot.doing == Doing::Idle)?;
+            Some((slot.since, index))
+        };
+        let mut idle: Vec<_> = self.slots.iter().enumerate().filter_map(idle).collect();
+        idle.sort_unstable();
+        for (_, index) in idle.into_iter().take(len) {
+            self.slot(index).fire(Fired::Crowded);
         }
     }
 
     /// Wakes every connection.
     pub(super) fn fire_all(&mut self) {
-        self.slots.iter_mut().flatten().for_each(Slot::fire);
+        self.slots
+            .iter_mut()
+            .flatten()
+            .for_each(|slot| slot.fire(Fired::Yes));
     }
 
     /// How many connections are doing what. One whose reply came back silently is idle.
@@ -113,8 +158,8 @@ impl Table {
 }
 
 impl Slot {
-    fn fire(&mut self) {
-        self.fired = true;
+    fn fire(&mut self, fired: Fired) {
+        self.fired = fired;
         if let Some(waker) = &self.waker {
             waker.wake_by_ref();
         }

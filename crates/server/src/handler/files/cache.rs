@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use measure::{Nanos, Stamp};
 
-use super::page::{Content, Facts, Page};
+use super::page::{Content, Page};
 
 /// Small files per driver. Bounds the table, which grows in one step, to a few MiB.
 const MEMORY_LEN_MAX: usize = 16_384;
@@ -66,17 +66,26 @@ struct Entry {
     key: Arc<[u8]>,
     page: Page,
     bytes: usize,
-    /// When the file was last looked at.
+    /// When the last look at the file was asked for.
     checked: Stamp,
     trust: Trust,
     /// Asked for since the hand last passed.
     is_asked: bool,
 }
 
+/// The span of a look.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Looking {
+    /// Before it began: what it saw is at most so old.
+    pub(super) asked: Stamp,
+    /// After it ended.
+    pub(super) done: Stamp,
+}
+
 /// Whether equal facts mean equal content.
 #[derive(Clone, Copy)]
 enum Trust {
-    /// The content was read at this time, maybe within the tick of its last change.
+    /// The content was read by this time, maybe within the tick of its last change.
     ReadAt(Stamp),
     /// It was read again, later, and the facts were still the same; or it is not held here.
     Settled,
@@ -107,28 +116,32 @@ impl Cache {
         Some(&entry.page)
     }
 
-    /// The page for `rest`, if a new look at the file gave `facts` and the page is still true to them.
-    pub(super) fn confirm(
-        &mut self,
-        mount: usize,
-        rest: &[u8],
-        facts: &Facts,
-        now: Stamp,
-    ) -> Option<&Page> {
+    /// The page for `rest`, if equal facts would confirm it: one that was read within the tick of its
+    /// file's last change has to be read again.
+    pub(super) fn doubted(&mut self, mount: usize, rest: &[u8], now: Stamp) -> Option<&Page> {
         let entry = self.entry(mount, rest)?;
-        let is_due = matches!(entry.trust, Trust::ReadAt(read) if now.since(read) >= SETTLE);
-        if entry.page.facts != *facts || is_due {
-            return None;
+        match entry.trust {
+            Trust::ReadAt(read) if now.since(read) >= SETTLE => None,
+            _ => Some(&entry.page),
         }
+    }
+
+    /// The page for `rest`, whose file still has the page's facts at `now`.
+    pub(super) fn confirm(&mut self, mount: usize, rest: &[u8], now: Stamp) -> Option<&Page> {
+        let entry = self.entry(mount, rest)?;
         entry.checked = now;
         entry.is_asked = true;
         Some(&entry.page)
     }
 
-    /// Remembers a page that was just loaded, in place of what was known for `rest`.
-    pub(super) fn keep(&mut self, mount: usize, rest: &[u8], page: Page, now: Stamp) {
-        let trust = self.trust(mount, rest, &page, now);
-        self.forget(mount, rest);
+    /// Remembers a page whose look was asked for at `asked` and is done at `now`, in place of what was
+    /// known for `rest`; a look that was overtaken by another is not remembered.
+    pub(super) fn keep(&mut self, mount: usize, rest: &[u8], page: Page, when: Looking) {
+        if self.is_overtaken(mount, rest, when) {
+            return;
+        }
+        let trust = self.trust(mount, rest, &page, when);
+        self.drop_entry(mount, rest);
         let name = ShelfName::of(&page);
         let bytes = page.memory_bytes() + rest.len() + ENTRY_OVERHEAD_BYTES;
         if bytes > self.shelf(name).bytes_max {
@@ -144,7 +157,7 @@ impl Cache {
             key: Arc::clone(&key),
             page,
             bytes,
-            checked: now,
+            checked: when.asked,
             trust,
             is_asked: false,
         };
@@ -152,8 +165,19 @@ impl Cache {
         self.places[mount].insert(key, Place { shelf: name, slot });
     }
 
-    /// Drops what is known for `rest`.
-    pub(super) fn forget(&mut self, mount: usize, rest: &[u8]) {
+    /// Drops what is known for `rest`, unless a later look knew better.
+    pub(super) fn forget(&mut self, mount: usize, rest: &[u8], when: Looking) {
+        if !self.is_overtaken(mount, rest, when) {
+            self.drop_entry(mount, rest);
+        }
+    }
+
+    fn is_overtaken(&mut self, mount: usize, rest: &[u8], when: Looking) -> bool {
+        self.entry(mount, rest)
+            .is_some_and(|entry| entry.checked > when.asked)
+    }
+
+    fn drop_entry(&mut self, mount: usize, rest: &[u8]) {
         if let Some(place) = self.places[mount].get(rest).copied() {
             self.remove(place.shelf, place.slot as usize);
         }
@@ -180,7 +204,7 @@ impl Cache {
         self.shelf(place.shelf).entries.get_mut(place.slot as usize)
     }
 
-    fn trust(&mut self, mount: usize, rest: &[u8], page: &Page, now: Stamp) -> Trust {
+    fn trust(&mut self, mount: usize, rest: &[u8], page: &Page, when: Looking) -> Trust {
         if let Content::Open { .. } = page.content {
             return Trust::Settled;
         }
@@ -189,8 +213,8 @@ impl Cache {
                 page: known,
                 trust: Trust::ReadAt(read),
                 ..
-            }) if known.facts == page.facts && now.since(*read) >= SETTLE => Trust::Settled,
-            _ => Trust::ReadAt(now),
+            }) if known.facts == page.facts && when.asked.since(*read) >= SETTLE => Trust::Settled,
+            _ => Trust::ReadAt(when.done),
         }
     }
 
@@ -282,7 +306,9 @@ mod tests {
     use std::fs::{self, File};
     use std::path::Path;
 
+    use super::super::facts::{Facts, Storage};
     use super::super::kind;
+    use super::super::page::Stay;
     use super::*;
 
     const ENTRY_BYTES: usize = 1000;
@@ -306,18 +332,23 @@ mod tests {
             }
         }
 
-        fn page(&self, name: &str, memory_bytes_max: u64) -> Page {
-            load(&self.dir.path().join(name), memory_bytes_max)
+        fn page(&self, name: &str, stay: Stay) -> Page {
+            load(&self.dir.path().join(name), stay)
         }
 
         fn keep(&mut self, name: &str, now: u64) {
-            let page = self.page(name, 1 << 20);
-            self.cache.keep(0, name.as_bytes(), page, Stamp(now));
+            let page = self.page(name, Stay::Memory);
+            self.cache.keep(0, name.as_bytes(), page, at(now));
         }
 
-        fn keep_open(&mut self, name: &str, now: Stamp) {
-            let page = self.page(name, 0);
-            self.cache.keep(0, name.as_bytes(), page, now);
+        fn keep_open(&mut self, name: &str, now: u64) {
+            let page = self.page(name, Stay::Open);
+            self.cache.keep(0, name.as_bytes(), page, at(now));
+        }
+
+        /// Whether equal facts would do at `now`.
+        fn trusts(&mut self, name: &str, now: u64) -> bool {
+            self.cache.doubted(0, name.as_bytes(), Stamp(now)).is_some()
         }
 
         fn has(&mut self, name: &str) -> bool {
@@ -349,13 +380,22 @@ mod tests {
         }
     }
 
-    fn load(path: &Path, memory_bytes_max: u64) -> Page {
+    /// A look that took no time.
+    fn at(now: u64) -> Looking {
+        let now = Stamp(now);
+        Looking {
+            asked: now,
+            done: now,
+        }
+    }
+
+    fn load(path: &Path, stay: Stay) -> Page {
         if !path.exists() {
             fs::write(path, [b'x'; ENTRY_BYTES]).unwrap();
         }
         let file = File::open(path).unwrap();
         let facts = Facts::of(&file.metadata().unwrap());
-        Page::load(file, facts, kind::of_path(b"a"), memory_bytes_max).unwrap()
+        Page::load(file, facts, Storage::Local, kind::of_path(b"a"), stay).unwrap()
     }
 
     #[test]
@@ -416,12 +456,12 @@ mod tests {
     fn bounds_its_open_files_and_closes_idle_ones() {
         let mut shop = Shop::new(10);
         for n in 0..OPEN_LEN_MAX + 20 {
-            shop.keep_open(&format!("{n}"), Stamp(1));
+            shop.keep_open(&format!("{n}"), 1);
         }
         shop.check();
         assert_eq!(shop.cache.open.entries.len(), OPEN_LEN_MAX);
         let later = Stamp(1).plus(OPEN_IDLE);
-        shop.keep_open("young", later);
+        shop.keep_open("young", later.0);
         for _ in 0..OPEN_LEN_MAX {
             shop.cache.close_idle(later);
             shop.check();
@@ -435,7 +475,7 @@ mod tests {
         let mut shop = Shop::new(10);
         shop.keep("a", 1);
         shop.keep("b", 1);
-        shop.keep_open("a", Stamp(1));
+        shop.keep_open("a", 1);
         shop.check();
         assert_eq!(
             (
@@ -444,9 +484,9 @@ mod tests {
             ),
             (1, 1)
         );
-        shop.cache.forget(0, b"a");
-        shop.cache.forget(0, b"nothing");
-        shop.cache.forget(1, b"b");
+        shop.cache.forget(0, b"a", at(1));
+        shop.cache.forget(0, b"nothing", at(1));
+        shop.cache.forget(1, b"b", at(1));
         shop.check();
         assert!(!shop.has("a") && shop.has("b"));
     }
@@ -454,24 +494,11 @@ mod tests {
     #[test]
     fn reads_a_young_file_twice_and_then_trusts_it() {
         let mut shop = Shop::new(10);
-        let facts = shop.page("a", 1 << 20).facts;
-        let after = |span: Nanos| Stamp(1).plus(span);
         shop.keep("a", 1);
-        assert!(
-            shop.cache
-                .confirm(0, b"a", &facts, after(Nanos(SETTLE.0 - 1)))
-                .is_some()
-        );
-        assert!(
-            shop.cache.confirm(0, b"a", &facts, after(SETTLE)).is_none(),
-            "due to be read again"
-        );
-        shop.keep("a", after(SETTLE).0);
-        assert!(
-            shop.cache
-                .confirm(0, b"a", &facts, after(Nanos::from_secs(9)))
-                .is_some()
-        );
+        assert!(shop.trusts("a", SETTLE.0));
+        assert!(!shop.trusts("a", 1 + SETTLE.0), "due to be read again");
+        shop.keep("a", 1 + SETTLE.0);
+        assert!(shop.trusts("a", 9 * SETTLE.0));
     }
 
     #[test]
@@ -480,13 +507,33 @@ mod tests {
         shop.keep("a", 1);
         shop.keep("a", 1 + SETTLE.0);
         fs::write(shop.dir.path().join("a"), "changed").unwrap();
-        let facts = shop.page("a", 1 << 20).facts;
-        assert!(shop.cache.confirm(0, b"a", &facts, Stamp(1)).is_none());
         shop.keep("a", 1 + SETTLE.0);
-        assert!(
-            shop.cache
-                .confirm(0, b"a", &facts, Stamp(1 + 3 * SETTLE.0))
-                .is_none()
-        );
+        assert!(!shop.trusts("a", 1 + 3 * SETTLE.0));
+    }
+
+    #[test]
+    fn a_slow_look_does_not_settle_what_it_may_have_read_too_early() {
+        let mut shop = Shop::new(10);
+        let page = shop.page("a", Stay::Memory);
+        let slow = Looking {
+            asked: Stamp(1),
+            done: Stamp(1 + 5 * SETTLE.0),
+        };
+        shop.cache.keep(0, b"a", page, slow);
+        // Asked for after the first was asked for, and before it was surely done.
+        shop.keep("a", 1 + 3 * SETTLE.0);
+        assert!(!shop.trusts("a", 1 + 9 * SETTLE.0));
+    }
+
+    #[test]
+    fn an_overtaken_look_changes_nothing() {
+        let mut shop = Shop::new(10);
+        shop.keep_open("a", 5);
+        shop.keep("a", 4);
+        shop.cache.forget(0, b"a", at(4));
+        shop.check();
+        assert_eq!(shop.cache.open.entries.len(), 1);
+        shop.keep("a", 6);
+        assert_eq!(shop.cache.memory.entries.len(), 1);
     }
 }

@@ -15,16 +15,16 @@ use std::path::Path;
 use rustix::fs::{Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 
-use super::page::Facts;
+use super::facts::Facts;
 
 /// RESOLVE_BENEATH cannot vouch for a `..` in a link while something is being renamed, and says EAGAIN.
 const RENAME_TRIES: usize = 8;
+const BENEATH: ResolveFlags = ResolveFlags::BENEATH.union(ResolveFlags::NO_MAGICLINKS);
 
 /// One folder, open for as long as the server runs.
 pub(super) struct Folder {
     root: OwnedFd,
     resolver: Resolver,
-    index: Vec<u8>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,6 +44,17 @@ pub(super) enum Found {
     Folder,
 }
 
+/// What is known of a path without asking any storage.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Glance {
+    /// It names something with these facts.
+    Seen(Facts),
+    /// It names nothing.
+    Absent,
+    /// Only a look can tell.
+    Unsure,
+}
+
 /// Why a path gives no file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Miss {
@@ -58,8 +69,8 @@ pub(super) enum Miss {
 }
 
 impl Folder {
-    /// Opens `dir`; `index` is the name of the file served for a folder.
-    pub(super) fn open(dir: &Path, index: &str) -> std::io::Result<Folder> {
+    /// Opens `dir` and keeps it open.
+    pub(super) fn open(dir: &Path) -> std::io::Result<Folder> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let root = rustix::fs::open(dir, flags, Mode::empty())?;
         // Resolving `.` needs permission to search, which O_PATH alone did not ask for.
@@ -71,16 +82,7 @@ impl Folder {
             }
             Err(errno) => return Err(errno.into()),
         };
-        Ok(Folder {
-            root,
-            resolver,
-            index: index.as_bytes().to_vec(),
-        })
-    }
-
-    /// Name of the file served for a folder.
-    pub(super) fn index(&self) -> &[u8] {
-        &self.index
+        Ok(Folder { root, resolver })
     }
 
     /// Opens what `path` (decoded, relative, not empty) names, if it is a regular file.
@@ -102,6 +104,21 @@ impl Folder {
             Err(Miss::Absent)
         }
     }
+
+    /// Looks at what `path` names as far as the kernel knows it by heart: nothing is waited for.
+    pub(super) fn glance(&self, path: &[u8]) -> Glance {
+        if self.resolver == Resolver::Walk {
+            return Glance::Unsure;
+        }
+        let flags = OFlags::PATH | OFlags::CLOEXEC;
+        // RESOLVE_CACHED is EINVAL before Linux 5.12, and EAGAIN where the kernel would have to ask.
+        let resolve = BENEATH | ResolveFlags::CACHED;
+        match rustix::fs::openat2(&self.root, path, flags, Mode::empty(), resolve) {
+            Ok(file) => Facts::known(file.as_fd()).map_or(Glance::Unsure, Glance::Seen),
+            Err(Errno::NOENT) => Glance::Absent,
+            Err(_) => Glance::Unsure,
+        }
+    }
 }
 
 impl From<Errno> for Miss {
@@ -120,11 +137,10 @@ impl From<Errno> for Miss {
 }
 
 fn open_beneath(root: BorrowedFd<'_>, path: &[u8], flags: OFlags) -> Result<OwnedFd, Errno> {
-    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
     let mut tries = RENAME_TRIES;
     loop {
         tries -= 1;
-        match rustix::fs::openat2(root, path, flags, Mode::empty(), resolve) {
+        match rustix::fs::openat2(root, path, flags, Mode::empty(), BENEATH) {
             Err(Errno::AGAIN | Errno::INTR) if tries > 0 => {}
             result => return result,
         }
@@ -236,7 +252,7 @@ mod tests {
     #[test]
     fn kernel_resolves_beneath_the_folder() {
         let dir = fixture();
-        let folder = Folder::open(&dir.path().join("inside"), "index.html").unwrap();
+        let folder = Folder::open(&dir.path().join("inside")).unwrap();
         assert_eq!(
             folder.resolver,
             Resolver::Kernel,
@@ -251,7 +267,7 @@ mod tests {
     #[test]
     fn walk_follows_no_link() {
         let dir = fixture();
-        let mut folder = Folder::open(&dir.path().join("inside"), "index.html").unwrap();
+        let mut folder = Folder::open(&dir.path().join("inside")).unwrap();
         folder.resolver = Resolver::Walk;
         check_common(&folder);
         for path in [
@@ -268,7 +284,7 @@ mod tests {
     #[test]
     fn stays_with_a_folder_that_was_renamed() {
         let dir = fixture();
-        let folder = Folder::open(&dir.path().join("inside"), "index.html").unwrap();
+        let folder = Folder::open(&dir.path().join("inside")).unwrap();
         fs::rename(dir.path().join("inside"), dir.path().join("elsewhere")).unwrap();
         check(&folder, "a.txt", Ok("inside/a.txt"));
     }
@@ -280,9 +296,7 @@ mod tests {
             ("missing", std::io::ErrorKind::NotFound),
             ("secret", std::io::ErrorKind::NotADirectory),
         ] {
-            let error = Folder::open(&dir.path().join(name), "index.html")
-                .err()
-                .unwrap();
+            let error = Folder::open(&dir.path().join(name)).err().unwrap();
             assert_eq!(error.kind(), kind, "{name}");
         }
     }

@@ -1,19 +1,23 @@
-//! Folders of files, answered on the driver that received the request.
+//! Folders of files: what is known is answered on the driver that received the request, and what is not
+//! is looked up on a thread that may wait for a disk.
 //!
 //! Takes a head, the part of its path behind a mount's URL prefix, and `now`; gives a complete [`Reply`]
-//! whose body is either bytes that are already in memory or a span of an open file. One [`Files`]
-//! belongs to one driver: it holds no lock and is never shared. It must not touch a socket, the clock,
-//! or anything outside its folders.
+//! whose body is either bytes that are already in memory or a span of an open file, or a [`Look`] to be
+//! done elsewhere. One [`Files`] belongs to one driver: it holds no lock and is never shared. It must not
+//! touch a socket, the clock, or anything outside its folders.
 //!
 //! ```text
-//! rest ─► cache ──fresh──────────────────────────────────────► answer ─► Reply
-//!           │ absent or not looked at for `revalidate`            ▲
-//!           └─► path (decode, hide) ─► folder (openat2) ─► page ──┘─► cache
+//! rest ─► cache ──fresh─────────────────────────────────────────────────► answer ─► Reply
+//!           │ absent or not looked at for `revalidate`                      ▲ ▲
+//!           └─► path (decode, hide) ─► glance (the kernel's memory) ──equal─┘ │
+//!                                        │ unknown or different               │
+//!                                        └─► Look ═[opener]═► Looked ─settle──┘─► cache
 //! ```
 //!
-//! A fresh hit costs one hash lookup and two reference counts; everything else opens the file anew,
-//! by its path, so that a file renamed into place is seen. Opening and reading block the driver: what
-//! is read is at most `entry_bytes_max`, larger files leave as spans of an open file.
+//! A fresh hit costs one hash lookup and two reference counts. Everything else resolves the path anew, so
+//! that a file renamed into place is seen: by a glance, which only asks what the kernel knows by heart
+//! and waits for nothing, or by a look, which opens and reads. A page that is due for revalidation is
+//! never served before one of the two has confirmed it.
 
 mod answer;
 mod plain;
@@ -21,6 +25,10 @@ mod plain;
 mod cache;
 mod path;
 
+mod look;
+mod site;
+
+mod facts;
 mod folder;
 mod page;
 
@@ -37,26 +45,40 @@ mod tests;
 use std::fmt;
 use std::io;
 use std::path::PathBuf;
+use std::sync::Arc;
 
-use measure::Stamp;
+use measure::{Nanos, Stamp};
 use wire::{HeadView, Method};
 
-use crate::config::meant::{FileCache, StaticMount};
+use crate::config::meant::Config;
 use crate::reply::Reply;
 
 use self::cache::Cache;
-use self::folder::{Folder, Found, Miss};
-use self::page::Page;
+use self::facts::Storage;
+use self::folder::Glance;
+use self::look::Sight;
+use self::page::Stay;
 use self::path::Place;
 use self::plain::Plain;
+use self::site::Site;
+
+pub use self::look::{Look, LookKey, Looked};
 
 /// The folders of one driver and what it remembers of their files.
 pub struct Files {
-    folders: Vec<Folder>,
+    site: Arc<Site>,
     cache: Cache,
-    entry_bytes_max: u64,
     /// The decoded path of the request at hand; kept for its allocation.
     path: Vec<u8>,
+    tickets: Tickets,
+}
+
+/// What a driver gets for a request at once.
+pub enum Given {
+    /// The reply.
+    Ready(Reply),
+    /// Only the storage knows: to be looked at on a thread that may wait, and settled then.
+    Look(Box<Look>),
 }
 
 /// A folder that cannot be served.
@@ -70,88 +92,114 @@ pub struct FolderFault {
     pub cause: io::Error,
 }
 
+/// Whether requests may share a look.
+#[derive(Clone, Copy, Debug)]
+enum Tickets {
+    /// They may: what is known may be somewhat old anyhow.
+    Shared,
+    /// Each gets a look that began after it: the number of the last one.
+    Own(u64),
+}
+
 impl Files {
     /// Opens every folder and keeps it open: a folder that is renamed later is still the one served.
     ///
     /// # Errors
     /// The first folder that is missing, is not a folder, or may not be searched.
-    pub fn open(mounts: &[StaticMount], cache: &FileCache) -> Result<Files, FolderFault> {
-        let open = |mount: &StaticMount| {
-            Folder::open(&mount.dir, &mount.index).map_err(|cause| FolderFault {
-                url: mount.url.clone(),
-                dir: mount.dir.clone(),
-                cause,
-            })
-        };
+    pub fn open(config: &Config) -> Result<Files, FolderFault> {
+        let cache = &config.file_cache;
         Ok(Files {
-            folders: mounts.iter().map(open).collect::<Result<_, _>>()?,
-            cache: Cache::new(mounts.len(), cache.bytes_max, cache.revalidate),
-            entry_bytes_max: cache.entry_bytes_max as u64,
+            site: Arc::new(Site::open(config)?),
+            cache: Cache::new(config.statics.len(), cache.bytes_max, cache.revalidate),
             path: Vec::new(),
+            tickets: match cache.revalidate {
+                Nanos::ZERO => Tickets::Own(0),
+                _ => Tickets::Shared,
+            },
         })
     }
 
-    /// Answers one request. `mount` is the index of its mount in the list given to [`Files::open`],
-    /// `rest` the raw (percent-encoded) path behind the mount's URL prefix: empty or `/css/a.css`.
+    /// Answers one request from what is known, or says what has to be looked at; never waits for
+    /// storage. `mount` is the index of its mount in `Config::statics`, `rest` the raw
+    /// (percent-encoded) path behind the mount's URL prefix: empty or `/css/a.css`.
     ///
     /// The reply to a HEAD has the lines of the GET and no body; a 304 has no `Content-Length`.
     ///
     /// # Panics
     /// When there is no such mount.
-    pub fn answer(&mut self, mount: usize, head: HeadView<'_>, rest: &[u8], now: Stamp) -> Reply {
+    pub fn ask(&mut self, mount: usize, head: HeadView<'_>, rest: &[u8], now: Stamp) -> Given {
         if !matches!(head.index.method, Method::Get | Method::Head) {
-            return Plain::MethodNotAllowed.reply(head);
+            return Given::Ready(Plain::MethodNotAllowed.reply(head));
         }
         if let Some(page) = self.cache.fresh(mount, rest, now) {
-            return answer::give(page, head);
+            return Given::Ready(answer::give(page, head));
         }
-        self.answer_from_folder(mount, head, rest, now)
+        self.ask_anew(mount, head, rest, now)
     }
 
-    fn answer_from_folder(
-        &mut self,
-        mount: usize,
-        head: HeadView<'_>,
-        rest: &[u8],
-        now: Stamp,
-    ) -> Reply {
-        self.cache.close_idle(now);
-        match self.find(mount, rest) {
-            Ok(Found::File(file, facts)) => {
-                if let Some(page) = self.cache.confirm(mount, rest, &facts, now) {
-                    return answer::give(page, head);
-                }
-                let kind = kind::of_path(&self.path);
-                let Ok(page) = Page::load(file, facts, kind, self.entry_bytes_max) else {
-                    self.cache.forget(mount, rest);
-                    return Plain::InternalServerError.reply(head);
-                };
+    /// The reply to a request that waited for a look. `looked` is what its look found, or one with an
+    /// equal key; `head` is the request's own. What was read is kept for the next requests.
+    pub fn settle(&mut self, looked: Looked, head: HeadView<'_>, now: Stamp) -> Reply {
+        let when = looked.span(now);
+        let (key, sight) = looked.take();
+        match sight {
+            Sight::Page(page, stay) => {
                 let reply = answer::give(&page, head);
-                self.cache.keep(mount, rest, page, now);
+                match stay {
+                    Stay::Passing => self.cache.forget(key.mount, &key.rest, when),
+                    _ => self.cache.keep(key.mount, &key.rest, page, when),
+                }
                 reply
             }
-            Ok(Found::Folder) => {
-                self.cache.forget(mount, rest);
+            Sight::Folder => {
+                self.cache.forget(key.mount, &key.rest, when);
                 plain::redirect_to_folder(head)
             }
-            Err(miss) => {
-                self.cache.forget(mount, rest);
+            Sight::Miss(miss) => {
+                self.cache.forget(key.mount, &key.rest, when);
                 Plain::from(miss).reply(head)
             }
         }
     }
 
-    /// Looks the file up by its path, whatever the cache knows.
-    fn find(&mut self, mount: usize, rest: &[u8]) -> Result<Found, Miss> {
-        let folder = &self.folders[mount];
-        match path::beneath(rest, folder.index(), &mut self.path) {
-            Place::Top => Ok(Found::Folder),
-            Place::Beneath => match folder.find(&self.path)? {
-                // A folder where the index file should be: another slash would lead nowhere.
-                Found::Folder if rest.ends_with(b"/") => Err(Miss::Absent),
-                found => Ok(found),
-            },
-            Place::Nowhere => Err(Miss::Absent),
+    fn ask_anew(&mut self, mount: usize, head: HeadView<'_>, rest: &[u8], now: Stamp) -> Given {
+        self.cache.close_idle(now);
+        match path::beneath(rest, &self.site.mounts[mount].index, &mut self.path) {
+            Place::Top => return Given::Ready(plain::redirect_to_folder(head)),
+            Place::Nowhere => return Given::Ready(Plain::NotFound.reply(head)),
+            Place::Beneath => {}
+        }
+        if self.is_unchanged(mount, rest, now)
+            && let Some(page) = self.cache.confirm(mount, rest, now)
+        {
+            return Given::Ready(answer::give(page, head));
+        }
+        let key = LookKey {
+            mount,
+            rest: rest.into(),
+            ticket: self.tickets.next(),
+        };
+        Given::Look(Box::new(Look::new(key, &self.site, &self.path, now)))
+    }
+
+    /// Whether a glance, which waits for nothing, is enough to see that what is known is still true.
+    fn is_unchanged(&mut self, mount: usize, rest: &[u8], now: Stamp) -> bool {
+        let Some(page) = self.cache.doubted(mount, rest, now) else {
+            return false;
+        };
+        page.storage == Storage::Local
+            && self.site.mounts[mount].folder.glance(&self.path) == Glance::Seen(page.facts)
+    }
+}
+
+impl Tickets {
+    fn next(&mut self) -> u64 {
+        match self {
+            Tickets::Shared => 0,
+            Tickets::Own(last) => {
+                *last += 1;
+                *last
+            }
         }
     }
 }

@@ -12,42 +12,35 @@
 //! every build, and a changed page of equal length is usual there. So a date before 1990 is not believed,
 //! and the change time, which nobody can set, takes its place.
 
-use std::fs::{File, Metadata};
+use std::fs::File;
 use std::io::{self, Read, Write};
-use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 
 use bytes::Bytes;
 
-use crate::reply::{Part, ReplyBody};
+use crate::reply::{Edition, Part, ReplyBody};
 
+use super::facts::{Facts, Moment, Storage};
 use super::kind::ContentType;
 
-const YEAR_1990_UNIX_SECS: i64 = 631_152_000;
-
-/// Identity and version of a file: two looks that give equal facts saw the same content, but for two
-/// changes within one tick of the kernel's clock.
+/// What becomes of a file's bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Facts {
-    device: u64,
-    inode: u64,
-    bytes: u64,
-    modified: Moment,
-    changed: Moment,
-}
-
-/// A time stamp of a file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Moment {
-    unix_secs: i64,
-    nanos: i64,
+pub(super) enum Stay {
+    /// Read, and kept for the next requests.
+    Memory,
+    /// Read for the requests at hand alone.
+    Passing,
+    /// Not read: the descriptor is kept, and spans of it are sent.
+    Open,
 }
 
 /// One file as it is served.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Page {
     /// Of the look that came before the read: a change after it shows in the next look.
     pub(super) facts: Facts,
+    /// Where the file is.
+    pub(super) storage: Storage,
     /// Media type.
     pub(super) kind: ContentType,
     /// What a condition is compared with.
@@ -59,7 +52,7 @@ pub(super) struct Page {
 }
 
 /// Validators of the current content: RFC 9110 section 8.8.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Validators {
     /// Strong entity tag with its quotes.
     pub(super) etag: String,
@@ -68,64 +61,37 @@ pub(super) struct Validators {
 }
 
 /// Where the bytes are.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) enum Content {
-    /// The whole of a small file.
+    /// The whole of a smaller file.
     Memory(Bytes),
     /// A file that is sent from its descriptor.
     Open {
         /// Open for reading.
         file: Arc<File>,
-        /// Length when it was looked at.
-        bytes: u64,
+        /// What it was when it was looked at.
+        edition: Edition,
     },
 }
 
-impl Facts {
-    /// The facts in `metadata`.
-    pub(super) fn of(metadata: &Metadata) -> Facts {
-        Facts {
-            device: metadata.dev(),
-            inode: metadata.ino(),
-            bytes: metadata.size(),
-            modified: Moment {
-                unix_secs: metadata.mtime(),
-                nanos: metadata.mtime_nsec(),
-            },
-            changed: Moment {
-                unix_secs: metadata.ctime(),
-                nanos: metadata.ctime_nsec(),
-            },
-        }
-    }
-
-    fn version(&self) -> Moment {
-        if self.modified.unix_secs < YEAR_1990_UNIX_SECS {
-            self.changed
-        } else {
-            self.modified
-        }
-    }
-}
-
 impl Page {
-    /// Makes a page of `file`; reads it when it has at most `memory_bytes_max` bytes.
+    /// Makes a page of `file`, which is read unless it is to stay open.
     ///
     /// # Errors
     /// The file cannot be read.
     pub(super) fn load(
         file: File,
         facts: Facts,
+        storage: Storage,
         kind: ContentType,
-        memory_bytes_max: u64,
+        stay: Stay,
     ) -> io::Result<Page> {
-        let content = if facts.bytes <= memory_bytes_max {
-            Content::Memory(read(file, facts.bytes)?)
-        } else {
-            Content::Open {
+        let content = match stay {
+            Stay::Memory | Stay::Passing => Content::Memory(read(file, facts.bytes)?),
+            Stay::Open => Content::Open {
                 file: Arc::new(file),
-                bytes: facts.bytes,
-            }
+                edition: facts.edition(),
+            },
         };
         let version = facts.version();
         let validators = Validators {
@@ -135,6 +101,7 @@ impl Page {
         let (lines, validator_lines) = render(kind, content.bytes(), &validators);
         Ok(Page {
             facts,
+            storage,
             kind,
             validators,
             content,
@@ -168,7 +135,7 @@ impl Content {
     pub(super) fn bytes(&self) -> u64 {
         match self {
             Content::Memory(data) => data.len() as u64,
-            Content::Open { bytes, .. } => *bytes,
+            Content::Open { edition, .. } => edition.bytes,
         }
     }
 
@@ -177,12 +144,7 @@ impl Content {
         match self {
             Content::Memory(data) if data.is_empty() => ReplyBody::Empty,
             Content::Memory(data) => ReplyBody::One(Part::Memory(data.clone())),
-            Content::Open { file, bytes } => ReplyBody::One(Part::File {
-                file: Arc::clone(file),
-                offset: 0,
-                bytes: *bytes,
-                edition: None,
-            }),
+            Content::Open { edition, .. } => ReplyBody::One(self.part(0, edition.bytes)),
         }
     }
 
@@ -192,11 +154,11 @@ impl Content {
             Content::Memory(data) => {
                 Part::Memory(data.slice(offset as usize..(offset + bytes) as usize))
             }
-            Content::Open { file, .. } => Part::File {
+            Content::Open { file, edition } => Part::File {
                 file: Arc::clone(file),
                 offset,
                 bytes,
-                edition: None,
+                edition: Some(*edition),
             },
         }
     }
@@ -244,7 +206,7 @@ mod tests {
     use super::super::kind;
     use super::*;
 
-    fn page_of(text: &str, modified_unix_secs: u64, nanos: u32, memory_bytes_max: u64) -> Page {
+    fn page_of(text: &str, modified_unix_secs: u64, nanos: u32, stay: Stay) -> Page {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("a.txt");
         fs::write(&path, text).unwrap();
@@ -252,12 +214,12 @@ mod tests {
         file.set_modified(SystemTime::UNIX_EPOCH + Duration::new(modified_unix_secs, nanos))
             .unwrap();
         let facts = Facts::of(&file.metadata().unwrap());
-        Page::load(file, facts, kind::of_path(b"a.txt"), memory_bytes_max).unwrap()
+        Page::load(file, facts, Storage::Local, kind::of_path(b"a.txt"), stay).unwrap()
     }
 
     #[test]
     fn renders_the_lines_of_a_whole_reply() {
-        let page = page_of("hello", 784_111_777, 5, 64);
+        let page = page_of("hello", 784_111_777, 5, Stay::Memory);
         let lines = "Content-Type: text/plain; charset=utf-8\r\nContent-Length: 5\r\nAccept-Ranges: bytes\r\n\
                      ETag: \"ae1b981bc490a05-5\"\r\nLast-Modified: Sun, 06 Nov 1994 08:49:37 GMT\r\n";
         assert_eq!(String::from_utf8_lossy(&page.lines()), lines);
@@ -270,7 +232,11 @@ mod tests {
 
     #[test]
     fn a_nanosecond_or_a_byte_makes_another_tag() {
-        let tag = |text, nanos| page_of(text, 784_111_777, nanos, 64).validators.etag;
+        let tag = |text, nanos| {
+            page_of(text, 784_111_777, nanos, Stay::Memory)
+                .validators
+                .etag
+        };
         assert_eq!(tag("hello", 5), tag("jello", 5));
         assert_ne!(tag("hello", 5), tag("hello", 6));
         assert_ne!(tag("hello", 5), tag("hello!", 5));
@@ -279,21 +245,28 @@ mod tests {
     #[test]
     fn does_not_believe_the_date_of_a_reproducible_package() {
         for secs in [0, 1, 315_532_800] {
-            let page = page_of("hello", secs, 0, 64);
+            let page = page_of("hello", secs, 0, Stay::Memory);
             assert!(page.validators.modified_unix_secs > 1_600_000_000, "{secs}");
         }
     }
 
     #[test]
-    fn keeps_the_descriptor_of_a_large_file() {
-        assert!(matches!(
-            page_of("12345678", 1, 0, 8).content,
-            Content::Memory(_)
-        ));
-        assert!(matches!(
-            page_of("123456789", 1, 0, 8).content,
-            Content::Open { bytes: 9, .. }
-        ));
+    fn keeps_the_descriptor_of_a_file_that_stays_open() {
+        let page = page_of("12345678", 784_111_777, 5, Stay::Open);
+        let ReplyBody::One(Part::File {
+            bytes: 8,
+            edition: Some(edition),
+            ..
+        }) = page.content.whole()
+        else {
+            panic!("{:?}", page.content);
+        };
+        assert_eq!((edition.bytes, edition.modified_nanos), (8, 5));
+        assert_eq!(edition.modified_unix_secs, 784_111_777);
+        assert_eq!(
+            page.memory_bytes() - page.lines().len(),
+            page.validators.etag.len()
+        );
     }
 
     #[test]
@@ -304,7 +277,14 @@ mod tests {
         let file = File::open(&path).unwrap();
         let facts = Facts::of(&file.metadata().unwrap());
         fs::write(&path, "he").unwrap();
-        let page = Page::load(file, facts, kind::of_path(b"a.txt"), 64).unwrap();
+        let page = Page::load(
+            file,
+            facts,
+            Storage::Local,
+            kind::of_path(b"a.txt"),
+            Stay::Memory,
+        )
+        .unwrap();
         assert_eq!(page.content.bytes(), 2);
         assert!(String::from_utf8_lossy(&page.lines()).contains("Content-Length: 2\r\n"));
         assert!(page.validators.etag.ends_with("-2\""));

@@ -8,6 +8,7 @@ use measure::{Nanos, Stamp};
 use wire::{HeadIndex, HeadStep, HeadView, Limits};
 
 use super::*;
+use crate::config::meant::{FileCache, FileServing, StaticMount};
 use crate::reply::{Part, ReplyBody};
 
 /// A folder served at `/s`, and the time.
@@ -39,17 +40,17 @@ impl Got {
 
 impl House {
     fn new() -> House {
-        House::with(&FileCache {
+        House::with(FileCache {
             bytes_max: 1 << 20,
             entry_bytes_max: 1024,
             revalidate: Nanos::from_secs(1),
         })
     }
 
-    fn with(cache: &FileCache) -> House {
+    fn with(cache: FileCache) -> House {
         let dir = tempfile::tempdir().unwrap();
         fs::create_dir(dir.path().join("web")).unwrap();
-        let files = Files::open(&[mount(dir.path().join("web"))], cache).unwrap();
+        let files = Files::open(&config(vec![mount(dir.path().join("web"))], cache)).unwrap();
         House {
             dir,
             files,
@@ -79,8 +80,8 @@ impl House {
             bytes: &bytes,
             index: &index,
         };
-        self.files
-            .answer(0, head, head.path().strip_prefix(b"/s").unwrap(), self.now)
+        let rest = head.path().strip_prefix(b"/s").unwrap();
+        answer(&mut self.files, 0, head, rest, self.now)
     }
 
     fn ask(&mut self, method: &str, target: &str, fields: &str) -> Got {
@@ -110,6 +111,27 @@ impl House {
         let got = self.ask("GET", target, "");
         assert_eq!(got.status, 200, "{target}");
         got.text().to_owned()
+    }
+}
+
+/// Asks, and looks on the spot where a look is needed.
+fn answer(files: &mut Files, mount: usize, head: HeadView<'_>, rest: &[u8], now: Stamp) -> Reply {
+    match files.ask(mount, head, rest, now) {
+        Given::Ready(reply) => reply,
+        Given::Look(look) => files.settle(look.look(), head, now),
+    }
+}
+
+/// `cache`, and files larger than its entries sent from their descriptors.
+fn config(statics: Vec<StaticMount>, cache: FileCache) -> Config {
+    Config {
+        statics,
+        file_serving: FileServing {
+            writer_bytes_min: 0,
+            ..FileServing::default()
+        },
+        file_cache: cache,
+        ..Config::default()
     }
 }
 
@@ -218,7 +240,8 @@ fn redirects_a_folder_to_its_slash() {
             let bytes = format!("GET {target} HTTP/1.1\r\nHost: a\r\n\r\n").into_bytes();
             let mut index = HeadIndex::new();
             index.parse(&bytes, &mut 0, &Limits::default()).unwrap();
-            let reply = house.files.answer(
+            let reply = answer(
+                &mut house.files,
                 0,
                 HeadView {
                     bytes: &bytes,
@@ -530,7 +553,7 @@ fn without_a_cache_every_request_looks_at_the_file() {
         revalidate: Nanos(0),
     };
     for cache in [off, eager] {
-        let mut house = House::with(&cache);
+        let mut house = House::with(cache);
         house.write("a.txt", "one");
         assert_eq!(house.body("/s/a.txt"), "one");
         replace(&house.path("a.txt"), "two");
@@ -555,12 +578,13 @@ fn mounts_do_not_see_each_other() {
         fs::write(dir.path().join(name).join("a.txt"), name).unwrap();
     }
     let mounts = [mount(dir.path().join("one")), mount(dir.path().join("two"))];
-    let mut files = Files::open(&mounts, &FileCache::default()).unwrap();
+    let mut files = Files::open(&config(mounts.to_vec(), FileCache::default())).unwrap();
     let bytes = b"GET /a.txt HTTP/1.1\r\nHost: a\r\n\r\n";
     let mut index = HeadIndex::new();
     index.parse(bytes, &mut 0, &Limits::default()).unwrap();
     for (mount, text) in [(0, "one"), (1, "two"), (0, "one"), (1, "two")] {
-        let reply = files.answer(
+        let reply = answer(
+            &mut files,
             mount,
             HeadView {
                 bytes,
@@ -576,7 +600,8 @@ fn mounts_do_not_see_each_other() {
 #[test]
 fn names_the_folder_that_cannot_be_opened() {
     let dir = tempfile::tempdir().unwrap();
-    let fault = Files::open(&[mount(dir.path().join("missing"))], &FileCache::default())
+    let mounts = vec![mount(dir.path().join("missing"))];
+    let fault = Files::open(&config(mounts, FileCache::default()))
         .err()
         .unwrap();
     let text = fault.to_string();
@@ -590,4 +615,6 @@ fn names_the_folder_that_cannot_be_opened() {
 fn moves_to_its_driver_thread() {
     fn is_send<T: Send>() {}
     is_send::<Files>();
+    is_send::<Look>();
+    is_send::<Looked>();
 }

@@ -1,0 +1,194 @@
+//! Facts: what tells one version of a file from another, and whether looking at it needs no network.
+//!
+//! Takes what the kernel says of an open file, gives values. It opens and reads nothing.
+
+use std::fs::{File, Metadata};
+use std::os::fd::BorrowedFd;
+use std::os::unix::fs::MetadataExt;
+use std::sync::Mutex;
+
+use rustix::fs::{AtFlags, StatxFlags, StatxTimestamp};
+
+use crate::reply::Edition;
+
+const YEAR_1990_UNIX_SECS: i64 = 631_152_000;
+/// Devices remembered; those beyond it are taken for remote, which only costs a look.
+const DEVICES_LEN_MAX: usize = 64;
+/// File systems whose attributes nobody but this kernel changes: the numbers of `statfs(2)` for ext, xfs,
+/// btrfs, tmpfs, ramfs, overlay, f2fs, zfs, bcachefs, squashfs, erofs, iso9660 and vfat.
+const LOCAL_MAGICS: [u32; 13] = [
+    0xef53,
+    0x5846_5342,
+    0x9123_683e,
+    0x0102_1994,
+    0x8584_58f6,
+    0x794c_7630,
+    0xf2f5_2010,
+    0x2fc1_2fc1,
+    0xca45_1a4e,
+    0x7371_7368,
+    0xe0f5_e1e2,
+    0x9660,
+    0x4d44,
+];
+
+/// Identity and version of a file: two looks that give equal facts saw the same content, but for two
+/// changes within one tick of the kernel's clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Facts {
+    device: u64,
+    inode: u64,
+    /// Length.
+    pub(super) bytes: u64,
+    modified: Moment,
+    changed: Moment,
+}
+
+/// A time stamp of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Moment {
+    /// Seconds since 1970.
+    pub(super) unix_secs: i64,
+    /// Nanoseconds behind the second.
+    pub(super) nanos: i64,
+}
+
+/// Who may change a file behind the kernel's back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Storage {
+    /// Nobody: what the kernel remembers of it is true.
+    Local,
+    /// Somebody may: only asking the storage tells.
+    Remote,
+}
+
+/// Which devices are local, learned one by one: asking a remote one takes a round trip.
+#[derive(Debug, Default)]
+pub(super) struct Devices(Mutex<Vec<(u64, Storage)>>);
+
+impl Facts {
+    /// The facts in `metadata`.
+    pub(super) fn of(metadata: &Metadata) -> Facts {
+        Facts {
+            device: metadata.dev(),
+            inode: metadata.ino(),
+            bytes: metadata.size(),
+            modified: Moment {
+                unix_secs: metadata.mtime(),
+                nanos: metadata.mtime_nsec(),
+            },
+            changed: Moment {
+                unix_secs: metadata.ctime(),
+                nanos: metadata.ctime_nsec(),
+            },
+        }
+    }
+
+    /// The facts of an open file as far as the kernel knows them without asking any storage.
+    pub(super) fn known(file: BorrowedFd<'_>) -> Option<Facts> {
+        let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+        let wanted = StatxFlags::SIZE | StatxFlags::MTIME | StatxFlags::CTIME | StatxFlags::INO;
+        let known = rustix::fs::statx(file, "", flags, wanted).ok()?;
+        if known.stx_mask & wanted.bits() != wanted.bits() {
+            return None;
+        }
+        Some(Facts {
+            device: rustix::fs::makedev(known.stx_dev_major, known.stx_dev_minor),
+            inode: known.stx_ino,
+            bytes: known.stx_size,
+            modified: Moment::from(known.stx_mtime),
+            changed: Moment::from(known.stx_ctime),
+        })
+    }
+
+    /// The time that tells versions apart, see `page`.
+    pub(super) fn version(&self) -> Moment {
+        if self.modified.unix_secs < YEAR_1990_UNIX_SECS {
+            self.changed
+        } else {
+            self.modified
+        }
+    }
+
+    /// What the sender compares the file with.
+    pub(super) fn edition(&self) -> Edition {
+        Edition {
+            bytes: self.bytes,
+            modified_unix_secs: self.modified.unix_secs,
+            modified_nanos: self.modified.nanos,
+        }
+    }
+}
+
+impl From<StatxTimestamp> for Moment {
+    fn from(stamp: StatxTimestamp) -> Moment {
+        Moment {
+            unix_secs: stamp.tv_sec,
+            nanos: i64::from(stamp.tv_nsec),
+        }
+    }
+}
+
+impl Devices {
+    /// Where `file` is, whose facts are given. May wait for the storage, once for each device.
+    pub(super) fn storage_of(&self, file: &File, facts: &Facts) -> Storage {
+        const HELD: &str = "nothing panics while it holds this lock";
+        let known = self.0.lock().expect(HELD);
+        let found = known.iter().find(|(device, _)| *device == facts.device);
+        if let Some((_, storage)) = found {
+            return *storage;
+        }
+        drop(known);
+        let storage = ask(file);
+        let mut known = self.0.lock().expect(HELD);
+        if known.len() >= DEVICES_LEN_MAX {
+            return Storage::Remote;
+        }
+        known.push((facts.device, storage));
+        storage
+    }
+}
+
+fn ask(file: &File) -> Storage {
+    match rustix::fs::fstatfs(file) {
+        // The field's type differs between architectures; the numbers have 32 bits on all.
+        Ok(system) if LOCAL_MAGICS.contains(&(system.f_type as u32)) => Storage::Local,
+        _ => Storage::Remote,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsFd;
+
+    use super::*;
+
+    #[test]
+    fn the_kernels_memory_agrees_with_the_storage() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a");
+        std::fs::write(&path, "hello").unwrap();
+        let file = File::open(&path).unwrap();
+        let asked = Facts::of(&file.metadata().unwrap());
+        assert_eq!(Facts::known(file.as_fd()), Some(asked));
+        std::fs::write(&path, "hello!").unwrap();
+        assert_ne!(Facts::known(file.as_fd()), Some(asked));
+    }
+
+    #[test]
+    fn takes_what_it_does_not_know_for_remote() {
+        let devices = Devices::default();
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a");
+        std::fs::write(&path, "hello").unwrap();
+        let local = File::open(&path).unwrap();
+        let kernels = File::open("/proc/version").unwrap();
+        for _ in 0..2 {
+            for (file, expect) in [(&local, Storage::Local), (&kernels, Storage::Remote)] {
+                let facts = Facts::of(&file.metadata().unwrap());
+                assert_eq!(devices.storage_of(file, &facts), expect);
+            }
+        }
+        assert_eq!(devices.0.lock().unwrap().len(), 2);
+    }
+}
