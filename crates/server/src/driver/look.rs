@@ -9,7 +9,7 @@ use wire::RequestHead;
 
 use super::answer::{About, After};
 use super::connection::{Connection, Step};
-use crate::handler::files::{Look, Looked};
+use crate::handler::files::{Look, LookKey, Looked};
 use crate::stats::Doing;
 
 /// A request for a file that nobody has looked at lately.
@@ -42,19 +42,14 @@ impl Connection {
     /// What an opener sees. Equal looks share one: a cold file that many ask for is read once.
     async fn looked(&self, look: Box<Look>) -> Option<io::Result<Looked>> {
         let key = look.key().clone();
-        let looks = &self.driver.looks;
-        if let Some(others) = looks.borrow_mut().get_mut(&key) {
-            let (sender, looked) = oneshot::channel();
-            others.push(sender);
+        if let Some(looked) = self.join_look(&key) {
             let failed = |_| io::Error::other("the look failed");
-            return self
-                .unless_cut(looked)
-                .await
-                .map(|looked| looked.map_err(failed));
+            let looked = self.unless_cut(looked).await;
+            return looked.map(|looked| looked.map_err(failed));
         }
-        looks.borrow_mut().insert(key.clone(), Vec::new());
         let openers = &self.driver.shared.openers;
         let looked = self.unless_cut(openers.run(move || look.look())).await;
+        let looks = &self.driver.looks;
         let others = looks.borrow_mut().remove(&key).unwrap_or_default();
         if let Some(Ok(looked)) = &looked {
             for other in others {
@@ -63,6 +58,18 @@ impl Connection {
             }
         }
         looked
+    }
+
+    /// Joins those who wait for the same look; `None` when there is none under way: there is now.
+    fn join_look(&self, key: &LookKey) -> Option<oneshot::Receiver<Looked>> {
+        let mut looks = self.driver.looks.borrow_mut();
+        let Some(others) = looks.get_mut(key) else {
+            looks.insert(key.clone(), Vec::new());
+            return None;
+        };
+        let (sender, looked) = oneshot::channel();
+        others.push(sender);
+        Some(looked)
     }
 
     /// Has a file looked up and answers.
