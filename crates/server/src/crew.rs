@@ -59,6 +59,19 @@ impl Crew {
         self.0.queue.len()
     }
 
+    /// Lets go of something whose end may wait for a disk: closing the last descriptor of a file that has no
+    /// name frees its space.
+    pub(crate) fn discard(&self, thing: impl Send + 'static) {
+        if self.is_empty() {
+            return;
+        }
+        let mut thing = Some(thing);
+        self.send(Box::new(move || {
+            drop(thing.take());
+            Going::Done
+        }));
+    }
+
     /// Has `errand` done; on the spot where there is no thread.
     ///
     /// # Errors

@@ -36,6 +36,11 @@ impl Spoolers {
         })
     }
 
+    /// Lets go of a body that nobody wants any more.
+    pub(crate) fn discard(&self, body: impl Send + 'static) {
+        self.crew.discard(body);
+    }
+
     /// Errands that wait for a spooler.
     pub(crate) fn waiting_len(&self) -> usize {
         self.crew.waiting_len()

@@ -213,6 +213,7 @@ impl Connection {
             self.count_stop(stop);
             sending.tail.give_up(stop);
             self.abandon();
+            self.discard(std::mem::take(&mut sending.chain));
         }
         sending.tail.phases.delivered = measure::now();
         self.idle_since = sending.tail.phases.delivered;

@@ -13,7 +13,7 @@ use super::connection::{Connection, Step, Woken};
 use super::refused::Refused;
 use super::sending::{LOOK, Outflow, Stop};
 use crate::delivery::{Chain, Finished, FirstWay};
-use crate::exchange::Exchange;
+use crate::exchange::{Body, Exchange};
 use crate::handover::{Returned, Wish};
 use crate::pool::{Job, Pool};
 use crate::stats::Doing;
@@ -139,6 +139,7 @@ impl Connection {
             }
         };
         self.keep_limit(&mut outflow, rate);
+        self.discard(chain);
         self.end_flow(stop, sent_before + outflow.sent, absent)
             .await
     }
@@ -189,7 +190,10 @@ impl Connection {
     async fn end_flow(&mut self, given_up: Option<Stop>, sent_bytes: u64, absent: &Absent) -> Step {
         if let Some(stop) = given_up {
             self.count_stop(stop);
-            self.door().flow().gone = true;
+            let mut flow = self.door().flow();
+            flow.gone = true;
+            self.discard(std::mem::take(&mut flow.chain));
+            drop(flow);
             self.door().made_room();
             self.abandon();
         }
@@ -197,6 +201,7 @@ impl Connection {
         let Some(finished) = self.finished().await else {
             return self.end_absent(absent);
         };
+        let keep_alive = finished.keep_alive;
         let mut tail = Tail::absent(&finished.exchange);
         tail.status = finished.status;
         tail.head_bytes = finished.head_bytes;
@@ -206,10 +211,13 @@ impl Connection {
         tail.phases.delivered = measure::now();
         self.idle_since = tail.phases.delivered;
         self.end(Some(finished.exchange.head()), b"", &tail);
+        if let Body::File { .. } = finished.exchange.body {
+            self.driver.shared.spoolers.discard(finished.exchange);
+        }
         if given_up.is_some() {
             return Step::Close;
         }
-        if !finished.keep_alive {
+        if !keep_alive {
             return Step::Leave;
         }
         *self.door().flow() = crate::delivery::Flow::default();

@@ -48,10 +48,14 @@ impl Connection {
         }
         while !incoming.decoder.is_done() {
             self.now_doing(incoming.doing(), incoming.pace.deadline());
-            if let Err(stop) = self.receive_some(&mut incoming).await {
-                return self.no_body(&incoming, stop);
-            }
-            if let Err(stop) = self.spool(&mut incoming).await {
+            let received = match self.receive_some(&mut incoming).await {
+                Ok(()) => self.spool(&mut incoming).await,
+                Err(stop) => Err(stop),
+            };
+            if let Err(stop) = received {
+                if let Some(spooled) = incoming.spooled.take() {
+                    self.driver.shared.spoolers.discard(spooled);
+                }
                 return self.no_body(&incoming, stop);
             }
         }

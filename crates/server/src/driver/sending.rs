@@ -277,6 +277,13 @@ impl Connection {
         .await
     }
 
+    /// Lets go of what will not be sent.
+    pub(super) fn discard(&self, chain: Chain) {
+        if chain.bytes().1 > 0 {
+            self.driver.shared.writers.discard(chain);
+        }
+    }
+
     /// Counts a reply that was given up because of its client's pace.
     pub(super) fn count_stop(&self, stop: Stop) {
         if stop.ending == Ending::SendTimeout {
