@@ -1,0 +1,152 @@
+//! Bounds: full queues, full tables.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::sync::{Arc, Barrier};
+use std::time::Duration;
+
+use server::config::meant::Pool;
+
+use super::support::*;
+
+#[test]
+fn a_full_queue_is_refused_at_once_and_the_rest_is_served() {
+    let gate = Arc::new(Barrier::new(2));
+    let at_gate = Arc::clone(&gate);
+    let running = serve_with(
+        |config| {
+            config.pool = Pool {
+                threads_min: 1,
+                threads_max: 1,
+                queue_len_max: 2,
+            }
+        },
+        move |exchange, outlet| {
+            if exchange.head().path() == b"/wait" {
+                at_gate.wait();
+            }
+            whole(outlet, b"served")
+        },
+    );
+    let mut first = running.connect();
+    first
+        .write_all(b"GET /wait HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
+        .unwrap();
+    let mut waiting = Vec::new();
+    let refused = loop {
+        let mut stream = running.connect();
+        stream
+            .write_all(b"GET /queued HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
+            .unwrap();
+        stream
+            .set_read_timeout(Some(Duration::from_millis(200)))
+            .unwrap();
+        let mut reply = [0; 1024];
+        match stream.read(&mut reply) {
+            Ok(bytes) => break text(&reply[..bytes]),
+            Err(_) => waiting.push(stream),
+        }
+        assert!(waiting.len() <= 3, "the bound is 2 waiting and 1 running");
+    };
+    assert!(
+        refused.starts_with("HTTP/1.1 503 ") && refused.contains("Retry-After: "),
+        "{refused}"
+    );
+    gate.wait();
+    for mut stream in waiting {
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        assert!(text(&read_all(&mut stream)).ends_with("served"));
+    }
+    assert!(text(&running.get("/later")).ends_with("served"));
+    running.stop();
+}
+
+#[test]
+fn connections_beyond_the_bound_wait_their_turn() {
+    let running = serve_with(|config| config.listen.connections_max = 4, echo);
+    let held: Vec<TcpStream> = (0..4)
+        .map(|_| {
+            let mut stream = running.connect();
+            stream
+                .write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+                .unwrap();
+            assert!(stream.read(&mut [0; 512]).unwrap() > 0);
+            stream
+        })
+        .collect();
+    let mut fifth = running.connect();
+    fifth
+        .write_all(b"GET /fifth HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
+        .unwrap();
+    fifth
+        .set_read_timeout(Some(Duration::from_millis(300)))
+        .unwrap();
+    assert!(fifth.read(&mut [0; 512]).is_err(), "it is not accepted yet");
+    drop(held);
+    fifth.set_read_timeout(Some(PATIENCE)).unwrap();
+    assert!(text(&read_all(&mut fifth)).ends_with("[/fifth empty 0 0]"));
+    running.stop();
+}
+
+#[test]
+fn room_made_by_another_driver_is_noticed() {
+    let running = serve_with(
+        |config| {
+            config.listen.drivers = 2;
+            config.listen.connections_max = 8;
+        },
+        echo,
+    );
+    for _ in 0..5 {
+        drop((0..40).map(|_| running.connect()).collect::<Vec<_>>());
+    }
+    for _ in 0..20 {
+        assert!(text(&running.get("/after")).ends_with("[/after empty 0 0]"));
+    }
+    running.stop();
+}
+
+#[test]
+fn a_client_has_no_more_connections_than_its_cap() {
+    let running = serve_with(
+        |config| {
+            config.listen.client_connections_max = Some(2);
+            config.status_path = Some("/-/status".to_owned());
+        },
+        echo,
+    );
+    let mut first = running.connect();
+    first
+        .write_all(b"GET /first HTTP/1.1\r\nHost: a\r\n\r\n")
+        .unwrap();
+    assert!(first.read(&mut [0; 512]).unwrap() > 0);
+    let second = running.connect();
+    let mut third = running.connect();
+    let reply = text(&read_all(&mut third));
+    assert!(reply.starts_with("HTTP/1.1 429 "), "{reply}");
+    drop(second);
+    let served = || text(&running.get("/again")).starts_with("HTTP/1.1 200 ");
+    wait_until("room for another one", served);
+    let status = text(&running.get("/-/status"));
+    assert!(status.contains("\"crowded_clients\":"), "{status}");
+    drop(first);
+    running.stop();
+}
+
+#[test]
+fn the_oldest_idle_connection_makes_room_at_the_bound() {
+    let running = serve_with(|config| config.listen.connections_max = 4, echo);
+    let ask = |stream: &mut TcpStream, path: &str| {
+        let request = format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n");
+        stream.write_all(request.as_bytes()).unwrap();
+        assert!(stream.read(&mut [0; 512]).unwrap() > 0);
+    };
+    let mut held: Vec<TcpStream> = (0..4).map(|_| running.connect()).collect();
+    for stream in &mut held {
+        ask(stream, "/");
+    }
+    // A fifth client is served although none of the four has left.
+    assert!(text(&running.get("/fifth")).ends_with("[/fifth empty 0 0]"));
+    drop(held);
+    running.stop();
+}

@@ -1,0 +1,12 @@
+//! The house as its clients see it: raw bytes over real sockets, with handlers in Rust.
+//!
+//! No parser of ours is used to read replies.
+
+#![allow(clippy::unwrap_used)] // All of this is tests.
+
+mod crowds;
+mod exchanges;
+mod files;
+mod slow;
+mod stopping;
+mod support;

@@ -1,0 +1,376 @@
+//! Slow clients: none holds anybody else up, and each meets its deadline.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::sync::{Mutex, mpsc};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use measure::Nanos;
+use server::config::meant::Rate;
+use server::delivery::Taken;
+
+use super::support::*;
+
+#[test]
+fn readers_that_never_read_hold_no_pool_thread() {
+    const CLIENTS: usize = 100;
+    let large = vec![b'x'; 8 << 20];
+    let running = serve(move |exchange, outlet| match exchange.head().path() {
+        b"/large" => whole(outlet, &large),
+        _ => whole(outlet, b"small"),
+    });
+    let mut stalled = Vec::new();
+    for _ in 0..CLIENTS {
+        let mut stream = running.connect();
+        stream
+            .write_all(b"GET /large HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
+            .unwrap();
+        stalled.push(stream);
+    }
+    for _ in 0..CLIENTS {
+        assert!(text(&running.get("/small")).ends_with("small"));
+    }
+    // One of them changes its mind: it gets every byte.
+    let (_, body, rest) = split_reply(&read_all(&mut stalled.pop().unwrap()));
+    assert!(body.len() == 8 << 20 && body.iter().all(|byte| *byte == b'x') && rest.is_empty());
+    drop(stalled);
+    let (ended, lines) = running.stop();
+    assert_eq!(ended.exchanges, 2 * CLIENTS as u64);
+    let gone = lines
+        .iter()
+        .filter(|line| line.contains("end=peer-gone"))
+        .count();
+    assert_eq!(gone, CLIENTS - 1);
+}
+
+#[test]
+fn a_stream_beyond_memory_continues_in_a_file_and_arrives_whole() {
+    const PIECE: usize = 50_000;
+    const PIECES: usize = 400;
+    let (done, handler_done) = mpsc::channel();
+    let done = Mutex::new(done);
+    let running = serve(move |_, outlet| {
+        outlet.begin(200, b"OK");
+        for piece in 0..PIECES {
+            assert_eq!(outlet.piece(&vec![piece as u8; PIECE]), Taken::All);
+        }
+        done.lock().unwrap().send(()).unwrap();
+        Ok(())
+    });
+    let mut stream = running.connect();
+    stream
+        .write_all(b"GET / HTTP/1.0\r\nHost: a\r\n\r\n")
+        .unwrap();
+    // The handler is done before the client has read a byte.
+    handler_done.recv_timeout(PATIENCE).unwrap();
+    let reply = read_all(&mut stream);
+    let start = reply
+        .windows(4)
+        .position(|four| four == b"\r\n\r\n")
+        .unwrap()
+        + 4;
+    let body = &reply[start..];
+    assert_eq!(body.len(), PIECE * PIECES);
+    assert!((0..body.len()).all(|at| body[at] == (at / PIECE) as u8));
+    let named = std::fs::read_dir(running.dir.path()).unwrap().count();
+    assert_eq!(named, 1, "only the log has a name");
+    running.stop();
+}
+
+#[test]
+fn a_stream_ends_when_its_client_goes_whether_it_was_slow_or_not() {
+    let running = serve(|exchange, outlet| {
+        let size = if exchange.head().path() == b"/slow" {
+            1 << 20
+        } else {
+            10
+        };
+        outlet.begin(200, b"OK");
+        let deadline = Instant::now() + PATIENCE;
+        while outlet.piece(&vec![b'x'; size]) == Taken::All {
+            assert!(
+                Instant::now() < deadline,
+                "the client's leaving went unnoticed"
+            );
+        }
+        Ok(())
+    });
+    for path in ["/slow", "/quick"] {
+        let mut stream = running.connect();
+        let request = format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n");
+        stream.write_all(request.as_bytes()).unwrap();
+        assert!(stream.read(&mut [0; 4096]).unwrap() > 0);
+    }
+    let (ended, lines) = running.stop();
+    assert_eq!((ended.exchanges, ended.cut), (2, 0), "{lines:?}");
+    let gone = lines
+        .iter()
+        .filter(|line| line.contains("end=peer-gone"))
+        .count();
+    assert_eq!(gone, 2, "{lines:?}");
+}
+
+#[test]
+fn a_reply_that_cannot_be_stored_for_a_slow_client_is_cut_and_logged() {
+    let running = serve_with(
+        |config| config.spool.dir = "/proc/nowhere".into(),
+        |_, outlet| {
+            outlet.begin(200, b"OK");
+            while outlet.piece(&vec![b'x'; 1 << 20]) == Taken::All {}
+            Ok(())
+        },
+    );
+    let mut stream = running.connect();
+    stream
+        .write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+        .unwrap();
+    let mut reply = Vec::new();
+    let _ = stream.read_to_end(&mut reply);
+    assert!(!reply.ends_with(b"0\r\n\r\n"), "it does not look complete");
+    let (_, lines) = running.stop();
+    assert!(
+        lines.len() == 1 && lines[0].contains("end=cut"),
+        "{lines:?}"
+    );
+}
+
+#[test]
+fn silent_and_trickling_clients_meet_their_deadlines() {
+    let running = serve_with(
+        |config| {
+            config.timeouts.head = Nanos::from_ms(300);
+            config.timeouts.idle = Nanos::from_ms(300);
+        },
+        echo,
+    );
+    let mut trickling = running.connect();
+    trickling
+        .set_read_timeout(Some(Duration::from_millis(20)))
+        .unwrap();
+    trickling.write_all(b"GET / HTTP/1.1\r\nX: ").unwrap();
+    let mut reply = [0; 512];
+    let deadline = Instant::now() + PATIENCE;
+    let received = loop {
+        assert!(Instant::now() < deadline);
+        // A byte now and then does not buy more time.
+        let _ = trickling.write_all(b"x");
+        if let Ok(bytes) = trickling.read(&mut reply) {
+            break text(&reply[..bytes]);
+        }
+    };
+    assert!(received.starts_with("HTTP/1.1 408 "), "{received}");
+    let mut silent = running.connect();
+    assert_eq!(silent.read(&mut reply).unwrap(), 0, "closed without a word");
+    let mut idle = running.connect();
+    idle.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+        .unwrap();
+    assert!(text(&read_all(&mut idle)).ends_with("[/ empty 0 0]"));
+    let (_, lines) = running.stop();
+    assert_eq!(lines.len(), 2, "{lines:?}");
+}
+
+#[test]
+fn a_head_that_began_behind_a_long_upload_has_its_own_deadline() {
+    let running = serve_with(|config| config.timeouts.head = Nanos::from_ms(700), echo);
+    let mut stream = running.connect();
+    stream
+        .write_all(b"POST /up HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\n")
+        .unwrap();
+    let began = Instant::now();
+    for byte in b"abc" {
+        thread::sleep(Duration::from_millis(300));
+        stream.write_all(&[*byte]).unwrap();
+    }
+    assert!(began.elapsed() > Duration::from_millis(700));
+    stream.write_all(b"dGET /next HTTP/1.1\r\n").unwrap();
+    thread::sleep(Duration::from_millis(300));
+    stream
+        .write_all(b"Host: a\r\nConnection: close\r\n\r\n")
+        .unwrap();
+    let reply = text(&read_all(&mut stream));
+    assert!(
+        reply.contains("[/up memory 4 394]") && reply.ends_with("[/next empty 0 0]"),
+        "{reply}"
+    );
+    running.stop();
+}
+
+/// Reads the head, and then nothing: the client's buffer is small and stays full.
+fn never_reading(running: &Running, request: &[u8]) -> TcpStream {
+    let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+    socket.set_recv_buffer_size(4096).unwrap();
+    socket.connect(&running.address.into()).unwrap();
+    let mut stream = TcpStream::from(socket);
+    stream.write_all(request).unwrap();
+    stream
+}
+
+/// Whether the server has closed the connection, or reset it.
+fn is_ended(stream: &TcpStream) -> bool {
+    use rustix::event::{PollFd, PollFlags, poll};
+    let mut fds = [PollFd::new(stream, PollFlags::RDHUP)];
+    let none = rustix::event::Timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    poll(&mut fds, Some(&none)).unwrap() > 0
+        && fds[0]
+            .revents()
+            .intersects(PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR)
+}
+
+/// How long it took until the server ended the connection.
+fn time_until_end(stream: &TcpStream, since: Instant) -> Duration {
+    wait_until("the end of a connection", || is_ended(stream));
+    since.elapsed()
+}
+
+#[test]
+fn clients_that_never_read_are_closed_at_the_send_timeout_whoever_holds_their_reply() {
+    const TIMEOUT: Duration = Duration::from_millis(1500);
+    let running = serve_with(
+        |config| {
+            config.timeouts.send = Nanos::from_ms(1500);
+            config.status_path = Some("/-/status".to_owned());
+        },
+        |exchange, outlet| match exchange.head().path() {
+            // Fits into the kernel's buffers, not into the client's.
+            b"/kernel" => whole(outlet, &vec![b'x'; 64 << 10]),
+            b"/memory" => whole(outlet, &vec![b'x'; 8 << 20]),
+            _ => whole(outlet, b"small"),
+        },
+    );
+    let began = Instant::now();
+    let mut stalled = Vec::new();
+    for path in ["/kernel", "/memory"] {
+        for _ in 0..5 {
+            let request = format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n");
+            stalled.push(never_reading(&running, request.as_bytes()));
+        }
+    }
+    assert!(text(&running.get("/small")).ends_with("small"));
+    for stream in &stalled {
+        let took = time_until_end(stream, began);
+        let late = Duration::from_secs(1) + TIMEOUT;
+        assert!(took >= TIMEOUT && took <= late, "closed after {took:?}");
+    }
+    let status = text(&running.get("/-/status"));
+    assert!(status.contains("\"send\":10"), "{status}");
+    let (_, lines) = running.stop();
+    let timed_out = lines
+        .iter()
+        .filter(|line| line.contains("end=send-timeout"));
+    assert_eq!(timed_out.count(), 5, "{lines:?}");
+}
+
+#[test]
+fn a_slow_reader_that_keeps_the_rate_gets_everything() {
+    const BYTES: usize = 16_000_000;
+    let running = serve_with(
+        |config| {
+            config.timeouts.send = Nanos::from_ms(1000);
+            config.timeouts.send_rate_min = 500_000;
+            config.timeouts.idle = Nanos::from_ms(1200);
+        },
+        |_, outlet| whole(outlet, &vec![b'x'; BYTES]),
+    );
+    let mut stream = running.connect();
+    stream
+        .write_all(b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
+        .unwrap();
+    let mut received = 0;
+    let mut buffer = [0; 50_000];
+    // 4 MB a second: far longer than the time-out in all.
+    let began = Instant::now();
+    loop {
+        match stream.read(&mut buffer).unwrap() {
+            0 => break,
+            bytes => received += bytes,
+        }
+        let due = Duration::from_nanos(received as u64 * 250);
+        thread::sleep(due.saturating_sub(began.elapsed()));
+    }
+    assert!(received > BYTES && began.elapsed() > Duration::from_secs(3));
+    let (_, lines) = running.stop();
+    assert!(!lines[0].contains("end="), "{lines:?}");
+}
+
+#[test]
+fn a_body_that_trickles_is_refused_when_its_grace_is_used_up() {
+    let running = serve_with(
+        |config| {
+            config.timeouts.body = Nanos::from_ms(800);
+            config.timeouts.body_rate_min = 1000;
+            config.status_path = Some("/-/status".to_owned());
+        },
+        echo,
+    );
+    let began = Instant::now();
+    let mut trickling = running.connect();
+    trickling
+        .write_all(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5000\r\n\r\n")
+        .unwrap();
+    trickling
+        .set_read_timeout(Some(Duration::from_millis(20)))
+        .unwrap();
+    let mut reply = [0; 512];
+    let received = loop {
+        assert!(began.elapsed() < PATIENCE);
+        let _ = trickling.write_all(b"x");
+        if let Ok(bytes) = trickling.read(&mut reply) {
+            break text(&reply[..bytes]);
+        }
+    };
+    assert!(received.starts_with("HTTP/1.1 408 "), "{received}");
+    assert!(began.elapsed() < Duration::from_millis(800 + 1000));
+    // One that keeps the rate takes longer than the grace and is served.
+    let mut steady = running.connect();
+    steady
+        .write_all(
+            b"POST / HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: 5000\r\n\r\n",
+        )
+        .unwrap();
+    let began = Instant::now();
+    for _ in 0..10 {
+        steady.write_all(&[b'x'; 500]).unwrap();
+        thread::sleep(Duration::from_millis(150));
+    }
+    assert!(began.elapsed() > Duration::from_millis(1400));
+    assert!(text(&read_all(&mut steady)).contains("[/ file 5000 "));
+    let status = text(&running.get("/-/status"));
+    assert!(status.contains("\"body\":1"), "{status}");
+    let (_, lines) = running.stop();
+    assert!(lines[0].contains("body came too slowly"), "{lines:?}");
+}
+
+#[test]
+fn a_limited_connection_gets_its_rate_and_no_more_and_is_not_blamed_for_it() {
+    let running = serve_with(
+        |config| {
+            config.rates.connection = Some(Rate::BytesPerSec(100_000));
+            config.timeouts.send = Nanos::from_ms(300);
+            config.timeouts.send_rate_min = 1 << 30;
+        },
+        |_, outlet| whole(outlet, &vec![b'x'; 100_000]),
+    );
+    let mut stream = running.connect();
+    let began = Instant::now();
+    for _ in 0..2 {
+        stream
+            .write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+            .unwrap();
+        let mut received = 0;
+        let mut buffer = vec![0; 1 << 16];
+        while received < 100_000 {
+            let bytes = stream.read(&mut buffer).unwrap();
+            assert!(bytes > 0, "cut after {received} bytes");
+            received += bytes;
+        }
+    }
+    // The bucket's burst comes once for the connection, not once for each reply.
+    let took = began.elapsed();
+    assert!(took > Duration::from_millis(1500), "{took:?}");
+    assert!(took < Duration::from_millis(4000), "{took:?}");
+    running.stop();
+}

@@ -1,0 +1,146 @@
+//! Stopping: what was received is served, what is cut is counted.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Barrier, Mutex, mpsc};
+use std::thread;
+use std::time::Duration;
+
+use measure::Nanos;
+use server::House;
+use server::config::meant::{Bind, Pool};
+
+use super::support::*;
+
+#[test]
+fn stopping_serves_what_was_received_and_what_waits_in_the_accept_queue() {
+    let entered = Arc::new(AtomicUsize::new(0));
+    let seen = Arc::clone(&entered);
+    let gate = Arc::new(Barrier::new(2));
+    let at_gate = Arc::clone(&gate);
+    let running = serve(move |exchange, outlet| {
+        seen.fetch_add(1, Ordering::Relaxed);
+        if exchange.head().path() == b"/wait" {
+            at_gate.wait();
+        }
+        whole(outlet, b"served")
+    });
+    let mut idle = running.connect();
+    idle.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+        .unwrap();
+    let mut reply = [0; 1024];
+    assert!(idle.read(&mut reply).unwrap() > 0);
+    let mut waiting = running.connect();
+    waiting
+        .write_all(b"GET /wait HTTP/1.1\r\nHost: a\r\n\r\n")
+        .unwrap();
+    wait_until("the slow request runs", || {
+        entered.load(Ordering::Relaxed) == 2
+    });
+    let mut late: Vec<TcpStream> = (0..50).map(|_| running.connect()).collect();
+    for stream in &mut late {
+        stream
+            .write_all(b"GET /late HTTP/1.1\r\nHost: a\r\n\r\n")
+            .unwrap();
+    }
+    running.stopper.stop();
+    for stream in &mut late {
+        let reply = text(&read_all(stream));
+        assert!(reply.ends_with("served"), "{reply}");
+    }
+    assert_eq!(
+        idle.read(&mut reply).unwrap(),
+        0,
+        "an idle connection is closed"
+    );
+    gate.wait();
+    assert!(text(&read_all(&mut waiting)).ends_with("served"));
+    let Running { thread, dir, .. } = running;
+    let ended = thread.join().unwrap();
+    assert_eq!((ended.cut, ended.exit_code, ended.exchanges), (0, 0, 52));
+    let log = std::fs::read_to_string(dir.path().join("access.log")).unwrap();
+    assert_eq!(log.lines().count(), 52);
+}
+
+#[test]
+fn the_drain_deadline_cuts_counts_and_logs_what_is_left() {
+    let (release, held) = mpsc::channel::<()>();
+    let held = Mutex::new(held);
+    let entered = Arc::new(AtomicUsize::new(0));
+    let seen = Arc::clone(&entered);
+    let running = serve_with(
+        |config| config.timeouts.drain = Nanos::from_ms(300),
+        move |_, outlet| {
+            seen.fetch_add(1, Ordering::Relaxed);
+            // Ends when the sender is dropped.
+            let _ = held.lock().unwrap().recv();
+            whole(outlet, b"too late")
+        },
+    );
+    let mut stream = running.connect();
+    stream
+        .write_all(b"GET /stuck HTTP/1.1\r\nHost: a\r\n\r\n")
+        .unwrap();
+    wait_until("the request runs", || entered.load(Ordering::Relaxed) == 1);
+    let mut half = running.connect();
+    half.write_all(b"GET /half HTTP/1.1\r\nHos").unwrap();
+    let (ended, lines) = running.stop();
+    assert_eq!((ended.cut, ended.stuck_threads), (2, 1), "{lines:?}");
+    let drained = lines
+        .iter()
+        .filter(|line| line.contains("end=drained"))
+        .count();
+    assert_eq!(drained, 2, "{lines:?}");
+    drop(release);
+}
+
+#[test]
+fn what_was_logged_as_cut_does_not_run_afterwards() {
+    let runs = Arc::new(AtomicUsize::new(0));
+    let seen = Arc::clone(&runs);
+    let running = serve_with(
+        |config| {
+            config.pool = Pool {
+                threads_min: 1,
+                threads_max: 1,
+                queue_len_max: 100,
+            };
+            config.timeouts.drain = Nanos::from_ms(100);
+        },
+        move |_, outlet| {
+            seen.fetch_add(1, Ordering::Relaxed);
+            thread::sleep(Duration::from_millis(200));
+            whole(outlet, b"done")
+        },
+    );
+    let mut streams: Vec<TcpStream> = (0..10).map(|_| running.connect()).collect();
+    for stream in &mut streams {
+        stream
+            .write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+            .unwrap();
+    }
+    wait_until("the first request runs", || {
+        runs.load(Ordering::Relaxed) == 1
+    });
+    let (ended, lines) = running.stop();
+    let not_run = lines
+        .iter()
+        .filter(|line| line.contains(" run=0.000000 "))
+        .count();
+    assert_eq!(ended.exchanges, 10, "{lines:?}");
+    assert_eq!(runs.load(Ordering::Relaxed) + not_run, 10, "{lines:?}");
+}
+
+#[test]
+fn opening_leaves_no_socket_behind_when_a_later_address_is_taken() {
+    let (mut config, dir) = config();
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let path = dir.path().join("a.sock");
+    config.binds = vec![
+        Bind::Unix(path.clone()),
+        Bind::Tcp(vec![taken.local_addr().unwrap()]),
+    ];
+    assert!(House::open(config, None).is_err());
+    assert!(!path.exists());
+}

@@ -1,0 +1,181 @@
+//! What the tests of the house have in common: a house on a free port, and clients that speak raw bytes.
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use server::config::meant::{AccessLog, Bind, Config, LogTarget, Spool};
+use server::delivery::Outlet;
+use server::exchange::{Body, Exchange};
+use server::fault::Fault;
+use server::handler::Handler;
+use server::{Ended, House, Stopper};
+
+/// Longest time that anything here may take; only a failing test waits for it.
+pub(super) const PATIENCE: Duration = Duration::from_secs(20);
+
+pub(super) type Answer = Result<(), Fault>;
+
+pub(super) struct Running {
+    pub(super) address: SocketAddr,
+    pub(super) stopper: Stopper,
+    pub(super) thread: JoinHandle<Ended>,
+    pub(super) dir: tempfile::TempDir,
+}
+
+pub(super) fn config() -> (Config, tempfile::TempDir) {
+    let dir = tempfile::tempdir().unwrap();
+    let access_log = AccessLog {
+        target: LogTarget::File(dir.path().join("access.log")),
+        ..AccessLog::default()
+    };
+    let config = Config {
+        binds: vec![Bind::Tcp(vec!["127.0.0.1:0".parse().unwrap()])],
+        access_log: Some(access_log),
+        spool: Spool {
+            dir: dir.path().to_owned(),
+            readahead_bytes: 1000,
+            ..Spool::default()
+        },
+        ..Config::default()
+    };
+    (config, dir)
+}
+
+pub(super) fn serve<F>(handler: F) -> Running
+where
+    F: Fn(&mut Exchange, &mut Outlet<'_>) -> Answer + Send + Sync + 'static,
+{
+    serve_with(|_| {}, handler)
+}
+
+pub(super) fn serve_with<F>(change: impl FnOnce(&mut Config), handler: F) -> Running
+where
+    F: Fn(&mut Exchange, &mut Outlet<'_>) -> Answer + Send + Sync + 'static,
+{
+    let (mut config, dir) = config();
+    change(&mut config);
+    run(config, dir, Some(Arc::new(handler)))
+}
+
+pub(super) fn run(
+    config: Config,
+    dir: tempfile::TempDir,
+    handler: Option<Arc<dyn Handler>>,
+) -> Running {
+    let house = House::open(config, handler).unwrap();
+    let url = house.listening()[0].url.clone();
+    let address = url.strip_prefix("http://").unwrap().parse().unwrap();
+    let stopper = house.stopper();
+    let thread = thread::spawn(move || house.run().unwrap());
+    Running {
+        address,
+        stopper,
+        thread,
+        dir,
+    }
+}
+
+impl Running {
+    pub(super) fn connect(&self) -> TcpStream {
+        let stream = TcpStream::connect(self.address).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_nodelay(true).unwrap();
+        stream
+    }
+
+    /// Sends `request`, closes the sending side, gives everything that came back.
+    pub(super) fn ask(&self, request: &[u8]) -> Vec<u8> {
+        let mut stream = self.connect();
+        stream.write_all(request).unwrap();
+        stream.shutdown(Shutdown::Write).unwrap();
+        read_all(&mut stream)
+    }
+
+    pub(super) fn get(&self, path: &str) -> Vec<u8> {
+        self.ask(format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n").as_bytes())
+    }
+
+    pub(super) fn stop(self) -> (Ended, Vec<String>) {
+        self.stopper.stop();
+        let ended = self.thread.join().unwrap();
+        let log = std::fs::read_to_string(self.dir.path().join("access.log")).unwrap();
+        (ended, log.lines().map(str::to_owned).collect())
+    }
+}
+
+pub(super) fn read_all(stream: &mut TcpStream) -> Vec<u8> {
+    let mut reply = Vec::new();
+    stream.read_to_end(&mut reply).unwrap();
+    reply
+}
+
+pub(super) fn whole(outlet: &mut Outlet<'_>, body: &[u8]) -> Answer {
+    outlet
+        .begin(200, b"OK")
+        .extend_from_slice(b"Content-Type: text/plain\r\n");
+    outlet.whole(body);
+    Ok(())
+}
+
+/// Answers with the path and what is known of the body.
+pub(super) fn echo(exchange: &mut Exchange, outlet: &mut Outlet<'_>) -> Answer {
+    let body = read_body(&exchange.body);
+    let sum: u64 = body.iter().map(|byte| u64::from(*byte)).sum();
+    let kind = match exchange.body {
+        Body::Empty => "empty",
+        Body::Memory(_) => "memory",
+        Body::File { .. } => "file",
+    };
+    let path = text(exchange.head().path());
+    whole(
+        outlet,
+        format!("[{path} {kind} {} {sum}]", body.len()).as_bytes(),
+    )
+}
+
+pub(super) fn read_body(body: &Body) -> Vec<u8> {
+    use std::os::unix::fs::FileExt;
+    match body {
+        Body::Empty => Vec::new(),
+        Body::Memory(data) => data.clone(),
+        Body::File { file, bytes } => {
+            let mut data = vec![0; usize::try_from(*bytes).unwrap()];
+            file.read_exact_at(&mut data, 0).unwrap();
+            data
+        }
+    }
+}
+
+pub(super) fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// Head and body of a reply with `Content-Length`, and what follows it.
+pub(super) fn split_reply(reply: &[u8]) -> (String, Vec<u8>, Vec<u8>) {
+    let end = reply
+        .windows(4)
+        .position(|four| four == b"\r\n\r\n")
+        .unwrap()
+        + 4;
+    let head = text(&reply[..end]);
+    let length = head
+        .lines()
+        .find_map(|line| line.strip_prefix("Content-Length: "));
+    let length: usize = length.unwrap().parse().unwrap();
+    (
+        head,
+        reply[end..end + length].to_vec(),
+        reply[end + length..].to_vec(),
+    )
+}
+
+pub(super) fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !holds() {
+        assert!(Instant::now() < deadline, "{what}: did not come true");
+        thread::yield_now();
+    }
+}
