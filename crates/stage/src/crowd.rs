@@ -26,7 +26,8 @@ const FLOOR: Nanos = Nanos::from_secs(1);
 /// `idle_timeout` up to half of `max`, then falling linearly to 1 s (`idle_timeout` if that is less) at
 /// 15/16 of it. Never longer for more connections.
 pub fn idle_limit(open: usize, max: usize, idle_timeout: Nanos) -> Nanos {
-    let (open, max) = (open as u128, max as u128);
+    // No process has more descriptors than these; with them the products fit.
+    let [open, max] = [open, max].map(|count| count.min(1 << 32) as u128);
     let floor = FLOOR.min(idle_timeout);
     if open * 2 <= max {
         return idle_timeout;
@@ -46,4 +47,70 @@ pub fn evictions(open: usize, max: usize) -> usize {
         return 0;
     }
     open - (max - max.div_ceil(16))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn patience_falls_from_half_to_fifteen_sixteenths() {
+        let check = |open, max, idle_ms, expect_ms| {
+            let found = idle_limit(open, max, Nanos::from_ms(idle_ms));
+            assert_eq!(found, Nanos::from_ms(expect_ms), "{open} of {max}");
+        };
+        check(0, 16_000, 60_000, 60_000);
+        check(8_000, 16_000, 60_000, 60_000);
+        check(11_500, 16_000, 60_000, 30_500);
+        check(14_999, 16_000, 8_000, 1_001);
+        check(15_000, 16_000, 60_000, 1_000);
+        check(16_000, 16_000, 60_000, 1_000);
+        check(99_999, 16_000, 60_000, 1_000);
+        check(16_000, 16_000, 300, 300);
+        check(8_001, 16_000, 0, 0);
+        check(0, 0, 60_000, 60_000);
+        check(1, 0, 60_000, 1_000);
+        check(usize::MAX, usize::MAX, 60_000, 1_000);
+        // Of one place a taken one is more than half.
+        check(1, 1, 60_000, 1_000);
+        check(1, 2, 60_000, 60_000);
+    }
+
+    #[test]
+    fn a_sixteenth_is_free_after_the_evictions() {
+        let check = |open, max, expect| assert_eq!(evictions(open, max), expect, "{open} of {max}");
+        check(0, 16, 0);
+        check(15, 16, 0);
+        check(16, 16, 1);
+        check(18, 16, 3);
+        check(1_600, 1_600, 100);
+        check(10_000, 10_000, 625);
+        check(1, 1, 1);
+        check(17, 17, 2);
+        check(3, 0, 3);
+        check(0, 0, 0);
+        check(usize::MAX, usize::MAX, 1 << 60);
+    }
+
+    proptest! {
+        #[test]
+        fn patience_has_its_bounds_and_never_grows_with_the_crowd(
+            open: usize,
+            max: usize,
+            idle: u64,
+        ) {
+            let idle = Nanos(idle);
+            let found = idle_limit(open, max, idle);
+            prop_assert!(found <= idle && found >= FLOOR.min(idle));
+            prop_assert!(idle_limit(open.saturating_add(1), max, idle) <= found);
+        }
+
+        #[test]
+        fn evictions_leave_fewer_than_the_bound(open: usize, max in 1usize..) {
+            let left = open - evictions(open, max);
+            prop_assert!(left < max);
+            prop_assert!(open < max || max - left == max.div_ceil(16));
+        }
+    }
 }
