@@ -126,3 +126,157 @@ impl Drop for Place {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use super::*;
+
+    fn ip(text: &str) -> IpAddr {
+        text.parse().expect("the test's own address")
+    }
+
+    fn open(clients: &Clients) -> Vec<usize> {
+        let table = clients.table.as_ref().expect("there is a cap");
+        lock(&table.counts).values().copied().collect()
+    }
+
+    /// Whether two addresses are one client, and how it is written.
+    fn check(prefix: (u8, u8), one: &str, other: &str, same: bool, key: &str) {
+        let clients = Clients::new(Some(1), prefix.0, prefix.1);
+        let _place = clients.enter(ip(one)).expect("it is the first");
+        let crowded = clients.enter(ip(one)).expect_err("the cap is 1");
+        assert_eq!(crowded.key, key);
+        assert_eq!(crowded.count, 1);
+        let found = clients.enter(ip(other)).is_err();
+        assert_eq!(found, same, "{one} and {other} of {prefix:?}");
+    }
+
+    #[test]
+    fn a_client_is_an_ipv4_network() {
+        let check = |prefix, one, other, same, key| check((prefix, 64), one, other, same, key);
+        check(0, "1.2.3.4", "250.6.7.8", true, "0.0.0.0/0");
+        check(1, "1.2.3.4", "127.255.0.1", true, "0.0.0.0/1");
+        check(1, "1.2.3.4", "128.0.0.1", false, "0.0.0.0/1");
+        check(24, "192.0.2.7", "192.0.2.200", true, "192.0.2.0/24");
+        check(24, "192.0.2.7", "192.0.3.7", false, "192.0.2.0/24");
+        check(31, "192.0.2.6", "192.0.2.7", true, "192.0.2.6/31");
+        check(31, "192.0.2.6", "192.0.2.5", false, "192.0.2.6/31");
+        check(32, "192.0.2.7", "192.0.2.7", true, "192.0.2.7/32");
+        check(32, "192.0.2.7", "192.0.2.6", false, "192.0.2.7/32");
+        check(255, "192.0.2.7", "192.0.2.6", false, "192.0.2.7/32");
+    }
+
+    #[test]
+    fn a_client_is_an_ipv6_network() {
+        let check = |prefix, one, other, same, key| check((32, prefix), one, other, same, key);
+        check(0, "2001:db8::1", "fe80::1", true, "::/0");
+        check(1, "2001:db8::1", "7fff::1", true, "::/1");
+        check(1, "2001:db8::1", "8000::1", false, "::/1");
+        check(31, "2001:db8::1", "2001:db9::1", true, "2001:db8::/31");
+        check(32, "2001:db8::1", "2001:db8:9::", true, "2001:db8::/32");
+        check(32, "2001:db8::1", "2001:db9::1", false, "2001:db8::/32");
+        check(
+            48,
+            "2001:db8:5::1",
+            "2001:db8:5:6::",
+            true,
+            "2001:db8:5::/48",
+        );
+        check(
+            48,
+            "2001:db8:5::1",
+            "2001:db8:6::1",
+            false,
+            "2001:db8:5::/48",
+        );
+        check(
+            64,
+            "2001:db8::1",
+            "2001:db8::9:9:9:9",
+            true,
+            "2001:db8::/64",
+        );
+        check(64, "2001:db8::1", "2001:db8:0:1::1", false, "2001:db8::/64");
+        check(127, "2001:db8::6", "2001:db8::7", true, "2001:db8::6/127");
+        check(127, "2001:db8::6", "2001:db8::5", false, "2001:db8::6/127");
+        check(128, "2001:db8::6", "2001:db8::6", true, "2001:db8::6/128");
+        check(128, "2001:db8::6", "2001:db8::7", false, "2001:db8::6/128");
+        check(255, "2001:db8::6", "2001:db8::7", false, "2001:db8::6/128");
+    }
+
+    #[test]
+    fn an_ipv4_mapped_address_is_the_ipv4_one() {
+        let same = (32, 64);
+        check(same, "192.0.2.7", "::ffff:192.0.2.7", true, "192.0.2.7/32");
+        check(same, "::ffff:192.0.2.7", "192.0.2.7", true, "192.0.2.7/32");
+        check(
+            same,
+            "::ffff:192.0.2.7",
+            "::ffff:192.0.2.8",
+            false,
+            "192.0.2.7/32",
+        );
+    }
+
+    #[test]
+    fn families_are_apart_whatever_their_prefixes() {
+        for prefix_v6 in 0..=128 {
+            for v6 in ["::", "::1", "::fffe:0:0", "::ffff:0:0:0", "ffff::"] {
+                let clients = Clients::new(Some(1), 0, prefix_v6);
+                let _place = clients.enter(ip("1.2.3.4")).expect("it is the first");
+                assert!(clients.enter(ip(v6)).is_ok(), "{v6} of {prefix_v6}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_place_is_free_again_when_it_is_left() {
+        let clients = Clients::new(Some(2), 32, 64);
+        let enter = || clients.enter(ip("192.0.2.7"));
+        let one = enter().expect("there are two");
+        let other = enter().expect("there are two");
+        assert_eq!(enter().expect_err("both are taken").count, 2);
+        assert_eq!(open(&clients), [2]);
+        drop(one);
+        let third = enter().expect("one is left");
+        assert!(enter().is_err());
+        drop((other, third));
+        assert!(open(&clients).is_empty());
+    }
+
+    #[test]
+    fn a_refused_client_leaves_nothing_behind() {
+        let clients = Clients::new(Some(0), 32, 64);
+        assert_eq!(clients.enter(ip("::1")).expect_err("none may").count, 0);
+        assert!(open(&clients).is_empty());
+    }
+
+    #[test]
+    fn without_a_cap_nothing_is_counted() {
+        let clients = Clients::new(None, 32, 64);
+        let enter = |_| clients.enter(ip("192.0.2.7")).expect("there is no cap");
+        let places: Vec<Place> = (0..1_000).map(enter).collect();
+        assert!(places.iter().all(|place| place.taken.is_none()));
+    }
+
+    #[test]
+    fn threads_come_and_go_and_the_table_is_empty() {
+        let clients = &Clients::new(Some(5), 24, 64);
+        let come_and_go = |thread: u8| {
+            for turn in 0..2_000u16 {
+                let ip = IpAddr::from([10, 0, turn as u8 % 4, thread]);
+                let _places: Vec<_> = (0..4).map(|_| clients.enter(ip)).collect();
+                let counts = open(clients);
+                assert!(counts.len() <= 4 && counts.iter().all(|&count| (1..=5).contains(&count)));
+            }
+        };
+        thread::scope(|scope| {
+            for thread in 0..8 {
+                scope.spawn(move || come_and_go(thread));
+            }
+        });
+        assert!(open(clients).is_empty());
+    }
+}

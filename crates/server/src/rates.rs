@@ -12,8 +12,7 @@ use std::sync::{Arc, Mutex};
 use measure::Stamp;
 use stage::Bucket;
 
-use crate::config::meant;
-use crate::config::meant::Rate;
+use crate::config::meant::{self, Rate};
 use crate::route::Router;
 use crate::sync::lock;
 
@@ -29,27 +28,27 @@ pub(crate) struct Rates {
 /// What was set for a scope that replies share.
 enum Scope {
     Unlimited,
-    Limited(Arc<Shared>),
+    Limited(Arc<Mutex<Bucket>>),
 }
 
-struct Shared {
-    chunk_bytes: u64,
-    bucket: Mutex<Bucket>,
-}
-
-/// The limit of one reply, or of a connection as long as it keeps it.
+/// A handle to the bucket that counts a reply's bytes.
 pub(crate) struct Limit {
     source: Source,
 }
 
 enum Source {
-    Own { chunk_bytes: u64, bucket: Bucket },
-    Shared(Arc<Shared>),
+    /// The reply's alone.
+    Reply(Bucket),
+    /// Its connection's.
+    Connection(Bucket),
+    /// Its route's or pool's.
+    Shared(Arc<Mutex<Bucket>>),
 }
 
 impl Rates {
-    /// `route_names`: the routes by their index, as `Router::names` gives them. A prefix that is no
-    /// mount's limits nothing, except that the root is the application where no mount has it.
+    /// `route_names`: the routes by their index, as `Router::names` gives them. A prefix is that of a
+    /// mount, or the root for the application where no mount has it; another one limits nothing. Of two
+    /// rates of one route the later counts.
     pub(crate) fn new(rates: &meant::Rates, route_names: &[String]) -> Self {
         let mut routes: Vec<Option<Scope>> = route_names.iter().map(|_| None).collect();
         for (prefix, rate) in &rates.routes {
@@ -57,7 +56,7 @@ impl Rates {
                 routes[index] = Some(Scope::new(*rate));
             }
         }
-        // Behind the application's route there is the pool, and behind nothing else.
+        // Behind the application's route there is the pool, and behind no other.
         if let Some(app) = routes.get_mut(usize::from(Router::APP)) {
             *app = app.take().or_else(|| rates.pool.map(Scope::new));
         }
@@ -68,83 +67,80 @@ impl Rates {
         }
     }
 
-    /// The limit of a reply of `route` (an index of `Router::index`); `None`: as fast as it goes.
-    ///
-    /// `own` is a rate that the reply has by itself, from the application. A limit of a reply's own or
-    /// of its connection comes with a full bucket.
+    /// Whether replies of `route` (an index of `Router::index`) are under a limit when they have no rate
+    /// of their own.
     #[inline]
-    pub(crate) fn limit(&self, route: u16, own: Option<Rate>) -> Option<Limit> {
+    pub(crate) fn is_limited(&self, route: u16) -> bool {
+        !self.is_empty
+            && match self.connection {
+                Some(rate) => rate != Rate::Unlimited,
+                None => matches!(self.scope(route), Some(Scope::Limited(_))),
+            }
+    }
+
+    /// The limit of a reply of `route`; `None`: as fast as it goes. `own` is a rate that the reply has by
+    /// itself, from the application. `last` is the limit of the connection's reply before: one of the
+    /// connection's own goes on where it was, or a client would get as many bursts as it asks for files.
+    #[inline]
+    pub(crate) fn limit(
+        &self,
+        last: Option<Limit>,
+        route: u16,
+        own: Option<Rate>,
+    ) -> Option<Limit> {
         if self.is_empty && own.is_none() {
             return None;
         }
-        self.narrowest(route, own)
+        self.narrowest(last, route, own)
     }
 
-    /// Whether replies of `route` have a limit, their own apart.
-    #[inline]
-    pub(crate) fn is_limited(&self, route: u16) -> bool {
-        !self.is_empty && self.narrowest(route, None).is_some()
+    fn narrowest(&self, last: Option<Limit>, route: u16, own: Option<Rate>) -> Option<Limit> {
+        let source = match (own, self.connection) {
+            (Some(rate), _) => Source::Reply(bucket(rate)?),
+            (None, Some(rate)) => match last {
+                Some(limit) if matches!(limit.source, Source::Connection(_)) => limit.source,
+                _ => Source::Connection(bucket(rate)?),
+            },
+            (None, None) => match self.scope(route)? {
+                Scope::Unlimited => return None,
+                Scope::Limited(shared) => Source::Shared(Arc::clone(shared)),
+            },
+        };
+        Some(Limit { source })
     }
 
-    /// Whether a connection keeps its limit from one reply to the next.
-    pub(crate) fn is_by_connection(&self) -> bool {
-        matches!(self.connection, Some(Rate::BytesPerSec(_)))
-    }
-
-    fn narrowest(&self, route: u16, own: Option<Rate>) -> Option<Limit> {
-        if let Some(rate) = own.or(self.connection) {
-            return Limit::own(rate);
-        }
-        match self.routes.get(usize::from(route))?.as_ref()? {
-            Scope::Unlimited => None,
-            Scope::Limited(shared) => Some(Limit {
-                source: Source::Shared(Arc::clone(shared)),
-            }),
-        }
+    fn scope(&self, route: u16) -> Option<&Scope> {
+        self.routes.get(usize::from(route))?.as_ref()
     }
 }
 
 impl Scope {
     fn new(rate: Rate) -> Self {
-        match rate {
-            Rate::Unlimited => Self::Unlimited,
-            Rate::BytesPerSec(rate) => Self::Limited(Arc::new(Shared {
-                chunk_bytes: Bucket::chunk_for(rate),
-                bucket: Mutex::new(Bucket::new(rate, Bucket::burst_for(rate))),
-            })),
+        match bucket(rate) {
+            None => Self::Unlimited,
+            Some(bucket) => Self::Limited(Arc::new(Mutex::new(bucket))),
         }
     }
 }
 
 impl Limit {
-    fn own(rate: Rate) -> Option<Self> {
-        let Rate::BytesPerSec(rate) = rate else {
-            return None;
-        };
-        Some(Self {
-            source: Source::Own {
-                chunk_bytes: Bucket::chunk_for(rate),
-                bucket: Bucket::new(rate, Bucket::burst_for(rate)),
-            },
-        })
-    }
-
-    /// Reserves the next piece of a reply of which `want` bytes (at least 1) are to go: from when on it may
-    /// be sent (`now`: at once), and its bytes, at least 1.
-    pub(crate) fn reserve(&mut self, want: u64, now: Stamp) -> (Stamp, u64) {
+    /// Reserves the next piece for somebody who has `bytes` (at least 1) to send: from when on it may be sent
+    /// (`now`: at once), and its bytes, at least 1.
+    ///
+    /// What is reserved counts, sent or not.
+    pub(crate) fn reserve(&mut self, bytes: u64, now: Stamp) -> (Stamp, u64) {
         match &mut self.source {
-            Source::Own {
-                chunk_bytes,
-                bucket,
-            } => {
-                let bytes = want.min(*chunk_bytes);
-                (bucket.reserve(bytes, now), bytes)
-            }
-            Source::Shared(shared) => {
-                let bytes = want.min(shared.chunk_bytes);
-                (lock(&shared.bucket).reserve(bytes, now), bytes)
-            }
+            Source::Reply(bucket) | Source::Connection(bucket) => bucket.turn(bytes, now),
+            Source::Shared(shared) => lock(shared).turn(bytes, now),
         }
+    }
+}
+
+/// A full bucket for a rate, if it is a limit.
+fn bucket(rate: Rate) -> Option<Bucket> {
+    match rate {
+        Rate::Unlimited => None,
+        Rate::BytesPerSec(rate) => Some(Bucket::new(rate, Bucket::burst_for(rate))),
     }
 }
 
@@ -154,13 +150,214 @@ fn route_of(prefix: &str, route_names: &[String]) -> Option<usize> {
         "" => "/",
         prefix => prefix,
     };
-    let mounts = route_names
-        .iter()
-        .enumerate()
-        .skip(usize::from(Router::FILES));
-    let found = mounts.into_iter().find(|(_, mount)| *mount == name);
-    match found {
-        Some((index, _)) => Some(index),
+    let first = usize::from(Router::FILES);
+    let mounts = route_names.get(first..).unwrap_or_default();
+    match mounts.iter().position(|mount| mount == name) {
+        Some(mount) => Some(first + mount),
         None => (name == "/").then_some(usize::from(Router::APP)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use measure::Nanos;
+
+    use super::*;
+
+    const NOW: Stamp = Stamp(1_000_000_000);
+    const STATUS: u16 = 1;
+    const APP: u16 = Router::APP;
+    const STATIC: u16 = Router::FILES;
+    const OTHER: u16 = Router::FILES + 1;
+
+    fn names(mounts: &[&str]) -> Vec<String> {
+        let fixed = ["none", "status", "app"];
+        fixed
+            .iter()
+            .chain(mounts)
+            .map(|&name| name.into())
+            .collect()
+    }
+
+    fn kb(kb: u64) -> Option<Rate> {
+        Some(Rate::BytesPerSec(kb << 10))
+    }
+
+    fn rates(connection: Option<Rate>, routes: &[(&str, Rate)], pool: Option<Rate>) -> Rates {
+        let routes = routes.iter().map(|&(prefix, rate)| (prefix.into(), rate));
+        let meant = meant::Rates {
+            connection,
+            routes: routes.collect(),
+            pool,
+        };
+        Rates::new(&meant, &names(&["/static", "/other"]))
+    }
+
+    /// KB a second of a limit, found by using it: what is granted within a second after the burst.
+    fn found_kb(limit: Option<Limit>) -> Option<u64> {
+        let mut limit = limit?;
+        let (mut from, mut bytes) = (NOW, 0);
+        while from == NOW {
+            (from, _) = limit.reserve(u64::MAX, NOW);
+        }
+        let end = from.plus(Nanos::from_secs(64));
+        while from < end {
+            let (next, piece) = limit.reserve(u64::MAX, from);
+            (from, bytes) = (next, bytes + piece);
+        }
+        Some((bytes >> 10) / 64)
+    }
+
+    const OFF: Option<Rate> = Some(Rate::Unlimited);
+
+    #[test]
+    fn the_narrowest_that_is_set_decides_alone() {
+        let check = |own, connection, route: Option<Rate>, pool, expect: Option<u64>| {
+            let routes = route.map(|rate| ("", rate));
+            let rates = rates(connection, routes.as_slice(), pool);
+            let found = found_kb(rates.limit(None, APP, own));
+            assert_eq!(found, expect, "{own:?} {connection:?} {route:?} {pool:?}");
+            if own.is_none() {
+                assert_eq!(rates.is_limited(APP), expect.is_some());
+            }
+        };
+        check(None, None, None, None, None);
+        check(None, None, None, kb(10), Some(10));
+        check(None, None, kb(20), kb(10), Some(20));
+        check(None, kb(40), kb(20), kb(10), Some(40));
+        check(kb(80), kb(40), kb(20), kb(10), Some(80));
+        check(kb(80), None, None, None, Some(80));
+        // `off` is set; it is not a limit of nothing, and what is wider does not come back.
+        check(None, None, None, OFF, None);
+        check(None, None, OFF, kb(10), None);
+        check(None, OFF, kb(20), kb(10), None);
+        check(OFF, kb(40), kb(20), kb(10), None);
+        check(None, kb(40), OFF, OFF, Some(40));
+        check(kb(80), OFF, OFF, OFF, Some(80));
+    }
+
+    #[test]
+    fn the_pool_is_behind_the_application_alone() {
+        let rates = rates(None, &[], kb(10));
+        for route in [Router::NONE, STATUS, STATIC, OTHER] {
+            assert!(rates.limit(None, route, None).is_none() && !rates.is_limited(route));
+        }
+        assert_eq!(found_kb(rates.limit(None, APP, None)), Some(10));
+    }
+
+    #[test]
+    fn a_connections_limit_is_about_every_reply() {
+        let rates = rates(kb(10), &[], None);
+        for route in [Router::NONE, STATUS, APP, STATIC, OTHER] {
+            assert_eq!(found_kb(rates.limit(None, route, None)), Some(10));
+            assert!(rates.is_limited(route));
+        }
+    }
+
+    #[test]
+    fn a_route_is_named_by_its_prefix() {
+        let check = |prefix: &str, mounts: &[&str], expect: Option<u16>| {
+            let meant = meant::Rates {
+                routes: vec![(prefix.into(), Rate::BytesPerSec(1))],
+                ..meant::Rates::default()
+            };
+            let names = names(mounts);
+            let rates = Rates::new(&meant, &names);
+            let limited = |route: &u16| rates.is_limited(*route);
+            let found: Vec<u16> = (0..names.len() as u16).filter(limited).collect();
+            assert_eq!(found, Vec::from_iter(expect), "{prefix} of {mounts:?}");
+        };
+        check("/static", &["/static", "/other"], Some(STATIC));
+        check("/static/", &["/static", "/other"], Some(STATIC));
+        check("/other", &["/static", "/other"], Some(OTHER));
+        check("", &["/static", "/other"], Some(APP));
+        check("/", &["/static", "/other"], Some(APP));
+        check("", &["/static", "/"], Some(OTHER));
+        check("/", &["/static", "/"], Some(OTHER));
+        check("/stat", &["/static"], None);
+        check("app", &["/static"], None);
+        check("none", &[], None);
+    }
+
+    #[test]
+    fn an_index_beyond_the_routes_has_no_limit() {
+        assert!(rates(None, &[], kb(10)).limit(None, 99, None).is_none());
+    }
+
+    #[test]
+    fn replies_of_a_route_share_its_bucket() {
+        let rates = rates(None, &[("/static", Rate::BytesPerSec(1 << 20))], None);
+        let mut one = rates.limit(None, STATIC, None).expect("it is set");
+        let mut other = rates.limit(None, STATIC, None).expect("it is set");
+        while one.reserve(u64::MAX, NOW).0 == NOW {}
+        let (from, bytes) = other.reserve(u64::MAX, NOW);
+        assert!(from > NOW);
+        let (next, _) = one.reserve(u64::MAX, NOW);
+        assert_eq!(next.since(from), Nanos((bytes * 1_000_000_000) >> 20));
+    }
+
+    #[test]
+    fn connections_share_nothing() {
+        let rates = rates(kb(10), &[], None);
+        let mut one = rates.limit(None, STATIC, None).expect("it is set");
+        while one.reserve(u64::MAX, NOW).0 == NOW {}
+        let mut other = rates.limit(None, STATIC, None).expect("it is set");
+        assert_eq!(other.reserve(u64::MAX, NOW).0, NOW);
+    }
+
+    #[test]
+    fn a_connections_bucket_goes_on_with_its_next_reply() {
+        let rates = rates(kb(10), &[], None);
+        let used = |own| {
+            let mut limit = rates.limit(None, STATIC, own).expect("it is set");
+            while limit.reserve(u64::MAX, NOW).0 == NOW {}
+            Some(limit)
+        };
+        let first = |limit: Option<Limit>| limit.expect("it is set").reserve(u64::MAX, NOW).0;
+        assert!(first(rates.limit(used(None), APP, None)) > NOW);
+        // A reply's own bucket is not its connection's.
+        assert_eq!(first(rates.limit(used(kb(5)), APP, None)), NOW);
+        assert_eq!(first(rates.limit(used(kb(5)), APP, kb(5))), NOW);
+        assert_eq!(first(rates.limit(used(None), APP, kb(5))), NOW);
+        assert!(rates.limit(used(None), APP, OFF).is_none());
+    }
+
+    #[test]
+    fn a_small_reply_takes_no_more_than_it_needs() {
+        let rates = rates(None, &[], Some(Rate::BytesPerSec(1_000)));
+        let mut limit = rates.limit(None, APP, None).expect("it is set");
+        for _ in 0..(16 << 10) / 100 {
+            assert_eq!(limit.reserve(100, NOW), (NOW, 100));
+        }
+        assert_eq!(limit.reserve(100, NOW), (NOW, 84));
+        // The burst is used up; a turn is the twentieth part of a second.
+        let later = NOW.plus(Nanos::from_ms(50));
+        assert_eq!(limit.reserve(100, NOW), (later, 50));
+    }
+
+    #[test]
+    fn threads_that_share_a_limit_get_no_more_than_it_gives() {
+        let rates = rates(None, &[], Some(Rate::BytesPerSec(1_000_000)));
+        let until = NOW.plus(Nanos::from_secs(10));
+        let granted = || {
+            let mut limit = rates.limit(None, APP, None).expect("it is set");
+            let (mut now, mut sum) = (NOW, 0);
+            while now < until {
+                let (from, bytes) = limit.reserve(u64::MAX, now);
+                sum += if from < until { bytes } else { 0 };
+                now = from;
+            }
+            sum
+        };
+        let sum: u64 = thread::scope(|scope| {
+            let threads: Vec<_> = (0..4).map(|_| scope.spawn(granted)).collect();
+            let sums = threads.into_iter().map(|thread| thread.join());
+            sums.map(|sum| sum.expect("it has no reason to panic"))
+                .sum()
+        });
+        assert!(sum <= 10_000_000 + Bucket::burst_for(1_000_000), "{sum}");
+        assert!(sum >= 9_900_000, "{sum}");
     }
 }

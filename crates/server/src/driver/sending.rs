@@ -250,16 +250,18 @@ impl Connection {
     /// taken out until `keep_limit`.
     pub(super) fn limit(&mut self, route: u16, own: Option<Rate>) -> Option<Box<Limit>> {
         let rates = &self.driver.shared.rates;
-        let kept = match own {
+        let last = match own {
             None => self.limit.take(),
             Some(_) => None,
         };
-        kept.or_else(|| rates.limit(route, own).map(Box::new))
+        rates
+            .limit(last.map(|last| *last), route, own)
+            .map(Box::new)
     }
 
     /// Keeps what is left of a connection's own share for its next reply.
     pub(super) fn keep_limit(&mut self, outflow: &mut Outflow, own: Option<Rate>) {
-        if own.is_none() && self.driver.shared.rates.is_by_connection() {
+        if own.is_none() {
             self.limit = outflow.limit.take();
         }
     }
