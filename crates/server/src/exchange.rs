@@ -14,6 +14,9 @@ pub struct Exchange {
     /// Method, target, headers. Shared with the connection, which logs the exchange when the drain
     /// deadline passes before its reply.
     pub head: Arc<RequestHead>,
+    /// What a rule put in the place of the head's target: in origin form, visible ASCII. The head stays as
+    /// it was sent, for the log.
+    pub rewritten: Option<Box<[u8]>>,
     /// The whole body: an application never sees an incomplete one.
     pub body: Body,
     /// Stamps that have passed.
@@ -30,17 +33,46 @@ pub struct Exchange {
 }
 
 impl Exchange {
-    /// Method and target, for people.
+    /// Method and target as sent, for people.
     pub fn name(&self) -> String {
         let head = self.head();
         let method = String::from_utf8_lossy(head.method());
         format!("{method} {}", String::from_utf8_lossy(head.target()))
     }
 
-    /// A borrowed look at the head.
+    /// A borrowed look at the head, with the target as sent: which resource is meant, `path` and `query`
+    /// tell.
     pub fn head(&self) -> HeadView<'_> {
         self.head.view()
     }
+
+    /// The target that a handler is to answer for, not decoded: as sent, unless it was rewritten.
+    pub fn target(&self) -> &[u8] {
+        match &self.rewritten {
+            Some(target) => target,
+            None => self.head.view().target(),
+        }
+    }
+
+    /// The path of that target, not decoded; `*` in `OPTIONS *`.
+    pub fn path(&self) -> &[u8] {
+        match &self.rewritten {
+            Some(target) => &target[..path_bytes(target)],
+            None => self.head.view().path(),
+        }
+    }
+
+    /// The query of that target without its `?`, not decoded.
+    pub fn query(&self) -> Option<&[u8]> {
+        match &self.rewritten {
+            Some(target) => target.get(path_bytes(target) + 1..),
+            None => self.head.view().query(),
+        }
+    }
+}
+
+fn path_bytes(target: &[u8]) -> usize {
+    memchr::memchr(b'?', target).unwrap_or(target.len())
 }
 
 /// A complete request body.
@@ -86,4 +118,57 @@ pub struct Ends {
     pub scheme: &'static str,
     /// Index of the listening address, stable for the life of the process.
     pub listener: u16,
+}
+
+#[cfg(test)]
+mod tests {
+    use wire::{HeadIndex, HeadStep, Limits};
+
+    use super::*;
+
+    fn exchange(target: &str, rewritten: Option<&str>) -> Exchange {
+        let head = format!("GET {target} HTTP/1.1\r\nHost: h\r\n\r\n");
+        let mut index = HeadIndex::new();
+        let step = index.parse(head.as_bytes(), &mut 0, &Limits::default());
+        assert!(matches!(step, Ok(HeadStep::Complete)), "{target}");
+        let ends = Ends {
+            peer_host: String::new(),
+            peer_port: String::new(),
+            local_host: String::new(),
+            local_port: String::new(),
+            scheme: "http",
+            listener: 0,
+        };
+        Exchange {
+            head: Arc::new(RequestHead::take(HeadView {
+                bytes: head.as_bytes(),
+                index: &index,
+            })),
+            rewritten: rewritten.map(|target| target.as_bytes().into()),
+            body: Body::Empty,
+            phases: Phases::default(),
+            ends: Arc::new(ends),
+            request_bytes: 0,
+            route: 0,
+            driver: 0,
+        }
+    }
+
+    #[test]
+    fn a_rewritten_target_takes_the_place_of_the_one_sent() {
+        let check = |rewritten, path: &str, query: Option<&str>| {
+            let exchange = exchange("http://h/sent?s", rewritten);
+            assert_eq!(exchange.path(), path.as_bytes());
+            assert_eq!(exchange.query(), query.map(str::as_bytes));
+            assert_eq!(
+                exchange.target(),
+                rewritten.unwrap_or("http://h/sent?s").as_bytes()
+            );
+            assert_eq!(exchange.name(), "GET http://h/sent?s");
+        };
+        check(None, "/sent", Some("s"));
+        check(Some("/new"), "/new", None);
+        check(Some("/new?"), "/new", Some(""));
+        check(Some("/new?a?b"), "/new", Some("a?b"));
+    }
 }

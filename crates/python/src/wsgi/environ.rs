@@ -111,7 +111,7 @@ impl<'py> Environs<'py> {
         let py = self.py;
         let head = exchange.head();
         let environ = self.template(&exchange.ends, tools)?.copy()?;
-        self.set_request_line(&environ, head)?;
+        self.set_request_line(&environ, exchange)?;
         let peer = self.peer(&exchange.ends);
         environ.set_item(intern!(py, "REMOTE_ADDR"), peer)?;
         environ.set_item(
@@ -152,13 +152,15 @@ impl<'py> Environs<'py> {
         Ok(&self.templates[index].dict)
     }
 
-    /// Method, target and version, where they differ from the template's.
+    /// Method, target and version, where they differ from the template's. A rewritten target is the
+    /// application's path and query; RAW_URI and REQUEST_URI tell what was sent.
     fn set_request_line(
         &mut self,
         environ: &Bound<'py, PyDict>,
-        head: HeadView<'_>,
+        exchange: &Exchange,
     ) -> PyResult<()> {
         let py = self.py;
+        let head = exchange.head();
         let method = head.method();
         if method != b"GET" {
             let known = METHODS.iter().position(|known| known.as_bytes() == method);
@@ -174,12 +176,12 @@ impl<'py> Environs<'py> {
         let target = raw::latin1(py, head.target());
         environ.set_item(intern!(py, "RAW_URI"), &target)?;
         environ.set_item(intern!(py, "REQUEST_URI"), &target)?;
-        if let Some(query) = head.query().filter(|query| !query.is_empty()) {
+        if let Some(query) = exchange.query().filter(|query| !query.is_empty()) {
             environ.set_item(intern!(py, "QUERY_STRING"), raw::latin1(py, query))?;
         }
-        let path = decode(head.path(), &mut self.decoded);
+        let path = decode(exchange.path(), &mut self.decoded);
         let path = below(path, &self.fixed.script_name);
-        // An origin-form target without query is its own path, unless it had to be decoded or cut.
+        // An origin-form target without query is its own path, unless it had to be decoded, cut or rewritten.
         let path = if path == head.target() {
             target
         } else {
@@ -367,7 +369,15 @@ mod tests {
 
     use super::*;
 
+    /// The first line of `head` may name a second target, which the first was rewritten to.
     fn exchange(head: &str, body: Body) -> Exchange {
+        let (head, rewritten) = match head.split_once(" -> ") {
+            Some((line, rest)) => {
+                let (target, rest) = rest.split_once(' ').unwrap();
+                (format!("{line} {rest}"), Some(target.as_bytes().into()))
+            }
+            None => (head.to_owned(), None),
+        };
         let mut index = HeadIndex::new();
         let step = index.parse(head.as_bytes(), &mut 0, &Limits::default());
         assert!(matches!(step, Ok(HeadStep::Complete)), "{head:?}");
@@ -384,6 +394,7 @@ mod tests {
                 bytes: head.as_bytes(),
                 index: &index,
             })),
+            rewritten,
             body,
             phases: Phases::default(),
             ends: Arc::new(ends),
@@ -501,6 +512,29 @@ assert [is_interned(key) for key in headers] == [True, False, False], headers
             c"
 assert [e['PATH_INFO'] for e in all] == ['/1', '/2'] and [e['QUERY_STRING'] for e in all] == ['q', '']
 assert 'HTTP_X_B' not in all[0] and 'HTTP_X_A' not in all[1]
+",
+        );
+    }
+
+    #[test]
+    fn a_rewritten_target_is_the_applications_and_the_one_sent_is_told() {
+        run(
+            "/app",
+            &[
+                "GET /old?a -> /app/n%20w?b=%201 HTTP/1.1\r\nHost: h\r\n\r\n",
+                "GET /app/new?a HTTP/1.1\r\nHost: h\r\n\r\n",
+                "GET /old?a -> /new HTTP/1.1\r\nHost: h\r\n\r\n",
+                "GET /old -> /old HTTP/1.1\r\nHost: h\r\n\r\n",
+                "GET /old HTTP/1.1\r\nHost: h\r\n\r\n",
+                "GET http://x/old -> /app HTTP/1.1\r\nHost: h\r\n\r\n",
+            ],
+            c"
+seen = [(e['PATH_INFO'], e['QUERY_STRING'], e['RAW_URI']) for e in all]
+assert seen == [
+    ('/n w', 'b=%201', '/old?a'), ('/new', 'a', '/app/new?a'), ('/new', '', '/old?a'),
+    ('/old', '', '/old'), ('/old', '', '/old'), ('', '', 'http://x/old')], seen
+assert [e['REQUEST_URI'] for e in all] == [e['RAW_URI'] for e in all]
+assert all[5]['HTTP_HOST'] == 'x'
 ",
         );
     }
