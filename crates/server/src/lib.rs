@@ -33,6 +33,9 @@ pub mod pool;
 
 pub mod handler;
 
+#[cfg_attr(not(test), expect(dead_code, reason = "no refusal is dressed yet"))]
+mod pages;
+
 pub mod delivery;
 
 mod rates;

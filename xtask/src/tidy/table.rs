@@ -13,7 +13,11 @@ pub(super) const CORRIDORS: [&str; 5] = ["lib", "house", "driver", "pool", "supe
 pub(super) const HALLS: [&str; 3] = ["handler::files", "handler::proxy", "handler::pages"];
 
 /// Further edges between rooms: from, to, why.
+<<<<<<< HEAD
 pub(super) const EDGES: [(&str, &str, &str); 15] = [
+=======
+pub(super) const EDGES: [(&str, &str, &str); 13] = [
+>>>>>>> 4d399cb (pages: put pages of one's own in the place of plain refusals)
     ("handler", "delivery", "the seam hands a handler its outlet"),
     ("handler", "pool", "the seam gives a pool thread its seat"),
     (
@@ -53,6 +57,11 @@ pub(super) const EDGES: [(&str, &str, &str); 15] = [
         "a handler reports what was odd about a good reply",
     ),
     ("log", "sys", "SIGPIPE must not end the process"),
+    (
+        "pages",
+        "handler::files",
+        "a page is of the same media type as the file would be",
+    ),
 ];
 
 /// Files that may be long.

@@ -5,7 +5,7 @@
 
 /// A media type and whether it is sent with `charset=utf-8`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct ContentType {
+pub(crate) struct ContentType {
     essence: &'static str,
     charset: Charset,
 }
@@ -31,7 +31,7 @@ const CORRECTIONS: [(&str, &str); 8] = [
 ];
 
 /// The media type of the file at `path`; `application/octet-stream` when its extension says nothing.
-pub(super) fn of_path(path: &[u8]) -> ContentType {
+pub(crate) fn of_path(path: &[u8]) -> ContentType {
     let essence = extension(path)
         .and_then(known)
         .unwrap_or("application/octet-stream");
@@ -43,7 +43,7 @@ pub(super) fn of_path(path: &[u8]) -> ContentType {
 
 impl ContentType {
     /// Appends the value of `Content-Type`.
-    pub(super) fn write(self, out: &mut Vec<u8>) {
+    pub(crate) fn write(self, out: &mut Vec<u8>) {
         out.extend_from_slice(self.essence.as_bytes());
         if self.charset == Charset::Utf8 {
             out.extend_from_slice(b"; charset=utf-8");

@@ -32,7 +32,7 @@ mod facts;
 mod folder;
 mod page;
 
-mod kind;
+pub(crate) mod kind;
 
 mod conditional;
 mod ranges;
