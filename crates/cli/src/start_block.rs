@@ -154,6 +154,7 @@ mod tests {
             url: url.into(),
             dir: dir.into(),
             index: "index.html".into(),
+            fallback: None,
         };
         Config {
             app: Some(app),

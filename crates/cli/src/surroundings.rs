@@ -66,6 +66,7 @@ pub(crate) fn understood(sources: &Sources) -> Result<Understood, Message> {
         current_dir,
         resolve: &resolve,
         folder: &folder,
+        file: &file,
     };
     Ok(understand(sources, &machine))
 }
@@ -139,6 +140,18 @@ fn folder(dir: &Path) -> io::Result<()> {
         return Err(io::Error::new(io::ErrorKind::NotADirectory, "not a folder"));
     }
     fs::read_dir(dir).map(drop)
+}
+
+/// Opened for reading for the same reason. Anything but a plain file could keep the reader waiting.
+fn file(path: &Path) -> io::Result<u64> {
+    let facts = fs::metadata(path)?;
+    if facts.is_dir() {
+        return Err(io::ErrorKind::IsADirectory.into());
+    }
+    if !facts.is_file() {
+        return Err(io::Error::other("not a plain file"));
+    }
+    fs::File::open(path).map(|_| facts.len())
 }
 
 /// The system's words without Rust's "(os error 2)".

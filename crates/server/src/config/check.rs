@@ -3,6 +3,10 @@
 //! Takes the draft and the machine's facts as values, gives the configuration with notes, or what is
 //! wrong with it. Asks the machine only through the two functions in `Machine`.
 
+mod pages;
+mod rules;
+mod shares;
+
 use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -27,11 +31,14 @@ pub struct Machine<'m> {
     pub resolve: &'m dyn Fn(&str, u16) -> io::Result<Vec<SocketAddr>>,
     /// Whether a folder is one and can be read.
     pub folder: &'m dyn Fn(&Path) -> io::Result<()>,
+    /// Bytes of a file that is one and can be read.
+    pub file: &'m dyn Fn(&Path) -> io::Result<u64>,
 }
 
 /// Descriptors that a process needs beside its connections: log, standard streams, libraries' own.
 const DESCRIPTORS_BASE: u64 = 128;
-/// Descriptors that a driver needs: sockets, epoll, wake-ups, and its table of open large files.
+/// Descriptors that a driver needs: sockets, epoll, wake-ups, and its table of open large files, which
+/// writers send from; writers and openers have none of their own.
 const DESCRIPTORS_PER_DRIVER: u64 = 300;
 const DRIVERS_AUTO_MAX: usize = 8;
 
@@ -47,6 +54,12 @@ pub(super) fn finish(draft: &Draft, machine: &Machine<'_>) -> (Loaded, Vec<Fault
     let mut config = draft.config.clone();
     config.app = check.app(draft);
     config.statics = check.statics(draft);
+    check.fallbacks(draft, &mut config.statics);
+    config.file_serving.cache_control = check.cache_rules(draft);
+    config.error_pages = check.error_pages(draft);
+    config.rules = check.rules(draft);
+    config.rates.routes = check.rate_routes(draft);
+    check.shares(draft);
     config.binds = check.binds(draft);
     config.listen.drivers = draft
         .drivers
@@ -330,7 +343,7 @@ impl Check<'_> {
 /// Descriptors that the process needs for this configuration.
 pub fn open_files_needed(config: &Config) -> u64 {
     let others = DESCRIPTORS_BASE + DESCRIPTORS_PER_DRIVER * config.listen.drivers as u64;
-    // Every connection may have a spooled body or reply beside its socket.
+    // Every connection may have a spooled body, a spooled reply or a large file beside its socket.
     others + 2 * config.listen.connections_max as u64
 }
 

@@ -8,7 +8,9 @@ use std::path::PathBuf;
 
 use super::bind::BindName;
 use super::fault::{Fault, Origin};
-use super::meant::{AccessLog, Config, LogTarget};
+use super::meant::{
+    AccessLog, CacheRule, Config, ErrorPage, FixedReply, LogTarget, Rate, Redirect, Rewrite,
+};
 use super::reading::{Reading, Text};
 use super::value;
 use super::written::{Kind, Setting};
@@ -27,6 +29,13 @@ pub(super) struct Draft {
     pub binds: Vec<Placed<BindName>>,
     pub statics: Vec<Placed<Mount>>,
     pub static_index: String,
+    pub fallbacks: Vec<Placed<Fallback>>,
+    pub cache_rules: Vec<Placed<CacheRule>>,
+    pub redirects: Vec<Placed<Redirect>>,
+    pub replies: Vec<Placed<FixedReply>>,
+    pub rewrites: Vec<Placed<Rewrite>>,
+    pub error_pages: Vec<Placed<ErrorPage>>,
+    pub rate_routes: Vec<Placed<RouteRate>>,
     pub log_target: Option<LogTarget>,
     pub log: AccessLog,
     origins: BTreeMap<&'static str, Origin>,
@@ -56,6 +65,23 @@ pub(super) struct Mount {
     pub dir: PathBuf,
 }
 
+/// `/url=file`
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Fallback {
+    /// As a mount's.
+    pub url: String,
+    /// Beneath the mount's folder.
+    pub file: String,
+}
+
+/// `/url=rate`
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct RouteRate {
+    /// As a mount's; empty for the application as well.
+    pub url: String,
+    pub rate: Rate,
+}
+
 /// Which processors drivers are pinned to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) enum Cpus {
@@ -64,6 +90,16 @@ pub(super) enum Cpus {
     /// All that the process may run on, in their order.
     All,
     These(Vec<usize>),
+}
+
+impl<T> Placed<T> {
+    pub(super) fn new(value: T, text: &Text) -> Self {
+        Self {
+            value,
+            text: text.text.clone(),
+            origin: text.origin.clone(),
+        }
+    }
 }
 
 impl Draft {
@@ -94,8 +130,12 @@ impl Draft {
         match setting.kind {
             Kind::Count { min, max, set } => set(self, within(value::count(written), min, max)?),
             Kind::Size { min, max, set } => {
-                let bytes = value::size(written).ok_or_else(|| size_hint(written))?;
+                let bytes = value::size(written).ok_or_else(|| value::size_hint(written))?;
                 set(self, within(Some(bytes), min, max)?);
+            }
+            Kind::PerSecond { max, set } => {
+                let bytes = value::per_second(written).ok_or_else(|| value::rate_hint(written))?;
+                set(self, within(Some(bytes), 0, max)?);
             }
             Kind::Duration { min, max, set } => {
                 let span = value::duration(written).ok_or(None)?;
@@ -119,7 +159,7 @@ impl Draft {
                 let index = names.iter().position(|name| *name == written);
                 set(self, index.ok_or_else(|| choice_hint(written, names))?);
             }
-            Kind::Text { set, .. } => set(self, written)?,
+            Kind::Text { set, .. } | Kind::Joined { set, .. } => set(self, written)?,
             Kind::List { add, .. } => add(self, text)?,
         }
         Ok(())
@@ -130,21 +170,6 @@ fn within<T: PartialOrd>(value: Option<T>, min: T, max: T) -> Result<T, Option<S
     value
         .filter(|value| (min..=max).contains(value))
         .ok_or(None)
-}
-
-fn size_hint(written: &str) -> Option<String> {
-    let unit_at = written.len().checked_sub(2)?;
-    let decimal = ["kb", "mb", "gb", "tb"].iter().any(|unit| {
-        written
-            .get(unit_at..)
-            .is_some_and(|end| end.eq_ignore_ascii_case(unit))
-    });
-    decimal.then(|| {
-        format!(
-            "units are powers of 1024: `{}`",
-            &written[..written.len() - 1]
-        )
-    })
 }
 
 fn range_hint(written: &str) -> Option<String> {

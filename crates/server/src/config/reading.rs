@@ -10,7 +10,7 @@ use toml_edit::{Array, Document, Item, Key, TableLike, Value};
 use super::fault::{Fault, Origin};
 use super::nearest;
 use super::sources::{Sources, TomlText};
-use super::written::{ENVIRONMENT_PREFIX, SETTINGS, Setting, Shape, setting};
+use super::written::{ENVIRONMENT_PREFIX, Entries, SETTINGS, Setting, Shape, setting};
 
 /// One setting as one source has it.
 #[derive(Clone, Debug)]
@@ -85,7 +85,7 @@ fn environment(sources: &Sources, readings: &mut Vec<Reading>, faults: &mut Vec<
             origin: origin.clone(),
         };
         let texts = match setting.shape() {
-            Shape::List => value.split(',').map(text).collect(),
+            Shape::List(entries) => entries.split(value).map(text).collect(),
             Shape::One | Shape::Joined => vec![text(value)],
         };
         if let Some(first) = first_place(readings, setting, &origin) {
@@ -197,11 +197,11 @@ impl TomlFile<'_> {
         }
         let place = item.span().filter(|_| item.is_value()).or(place);
         let texts = match (item, setting.shape()) {
-            (Item::Value(Value::Array(array)), Shape::List) => self.array(array, name),
+            (Item::Value(Value::Array(array)), Shape::List(_)) => self.array(array, name),
             (Item::Value(Value::Array(array)), Shape::Joined) => {
                 self.joined(array, name, place.clone())
             }
-            (_, Shape::List) if item.is_table_like() && setting.takes_table() => item
+            (_, Shape::List(Entries::Pairs | Entries::WordyPairs)) if item.is_table_like() => item
                 .as_table_like()
                 .and_then(|table| self.table(table, name)),
             (Item::Value(value), _) => self
@@ -246,9 +246,10 @@ impl TomlFile<'_> {
         let pair = |(key, item): (&str, &Item)| {
             let place = table.key(key).and_then(Key::span).or_else(|| item.span());
             let key_path = format!("{name}.\"{key}\"");
-            item.as_str().map(|value| Text {
-                text: format!("{key}={value}"),
-                origin: self.origin(place, &key_path),
+            let value = self.scalar(item.as_value()?, &key_path, place)?;
+            Some(Text {
+                text: format!("{key}={}", value.text),
+                ..value
             })
         };
         table.iter().map(pair).collect()

@@ -24,6 +24,12 @@ fn on_machine<T>(f: impl FnOnce(&Machine<'_>) -> T) -> T {
         true => Err(io::Error::from_raw_os_error(2)),
         false => Ok(()),
     };
+    let file = |file: &Path| match file.file_name().and_then(|name| name.to_str()) {
+        Some("missing") => Err(io::Error::from_raw_os_error(2)),
+        Some("folder") => Err(io::ErrorKind::IsADirectory.into()),
+        Some("huge") => Ok((1 << 20) + 1),
+        _ => Ok(1 << 20),
+    };
     f(&Machine {
         cores: 4,
         cpus: vec![0, 1, 2, 3],
@@ -31,6 +37,7 @@ fn on_machine<T>(f: impl FnOnce(&Machine<'_>) -> T) -> T {
         current_dir: PathBuf::from("/srv"),
         resolve: &resolve,
         folder: &folder,
+        file: &file,
     })
 }
 
@@ -97,7 +104,8 @@ mod table {
             for name in std::iter::once(&setting.key).chain(setting.aliases) {
                 assert!(names.insert(*name), "{name} twice");
                 assert!(
-                    name.bytes().all(|b| b.is_ascii_lowercase() || b == b'_'),
+                    name.bytes()
+                        .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_'),
                     "{name}"
                 );
             }
@@ -157,6 +165,17 @@ mod table {
             format!("{:?}", config.headers),
             format!("{:?}", meant.headers)
         );
+        assert_eq!(
+            format!("{:?}", config.file_serving),
+            format!("{:?}", meant.file_serving)
+        );
+        assert_eq!(
+            format!("{:?}", config.compression),
+            format!("{:?}", meant.compression)
+        );
+        assert_eq!(format!("{:?}", config.rates), format!("{:?}", meant.rates));
+        assert_eq!(format!("{:?}", config.rules), format!("{:?}", meant.rules));
+        assert_eq!(config.error_pages, meant.error_pages);
         let listen = super::super::meant::Listen {
             drivers: 2,
             ..meant.listen
@@ -182,9 +201,20 @@ mod table {
         ("root_path", "/shop/"),
         ("static", "/files=pub"),
         ("static_index", "home.html"),
+        ("static_fallback", "/files=shell.html"),
+        ("static_encodings", "gzip,br"),
+        ("static_listing", "true"),
+        ("cache_control", "*.css=no-cache"),
         ("file_cache_bytes_max", "1M"),
         ("file_cache_entry_bytes_max", "1K"),
         ("file_cache_revalidate", "5s"),
+        ("writers", "0"),
+        ("writer_size", "128K"),
+        ("openers", "3"),
+        ("redirect", "/old=/new"),
+        ("reply", "/ping=200:pong"),
+        ("rewrite", "/v1/*=/api/*"),
+        ("error_page", "404=404.html"),
         ("bind", "[::1]:9000"),
         ("processes", "2"),
         ("drivers", "3"),
@@ -205,15 +235,30 @@ mod table {
         ("trailer_bytes_max", "500"),
         ("head_timeout", "1s"),
         ("body_timeout", "2s"),
+        ("body_rate_min", "0"),
         ("idle_timeout", "3s"),
         ("send_timeout", "4s"),
+        ("send_rate_min", "1K/s"),
         ("linger_timeout", "5s"),
         ("drain_timeout", "6s"),
+        ("client_connections_max", "20"),
+        ("client_prefix_v4", "24"),
+        ("client_prefix_v6", "56"),
+        ("rate_connection", "1M"),
+        ("rate_route", "/files=10M"),
+        ("rate_pool", "off"),
         ("readahead", "8K"),
         ("spoolers", "2"),
         ("spool_dir", "/var/spool"),
         ("reply_buffer_bytes", "9K"),
         ("reply_spool_bytes_max", "10M"),
+        ("reply_memory_max", "20M"),
+        ("compress", "zstd,br"),
+        ("compress_size_min", "2K"),
+        ("compress_level_br", "5"),
+        ("compress_level_zstd", "6"),
+        ("compress_level_gzip", "7"),
+        ("compress_types", "text/html"),
         ("access_log", "access.log"),
         ("access_log_format", "json"),
         ("access_log_buffer_bytes_max", "1M"),
@@ -244,7 +289,7 @@ mod table {
         );
         let fields = |config: &Config| {
             let text = format!(
-                "{:?}, {:?}, {:?}, {:?}, {:?}, {:?}, {:?}, {:?}, {:?}",
+                "{:?}, {:?}, {:?}, {:?}, {:?}, {:?}, {:?}, {:?}, {:?}, {:?}, {:?}, {:?}, {:?}, {:?}",
                 config.pool,
                 config.limits,
                 config.timeouts,
@@ -254,6 +299,11 @@ mod table {
                 config.access_log,
                 config.headers,
                 config.listen,
+                config.file_serving,
+                config.compression,
+                config.rates,
+                config.rules,
+                config.error_pages,
             );
             let parts = text
                 .split([',', '{', '}'])
@@ -262,7 +312,7 @@ mod table {
             fields
         };
         let (before, after) = (fields(&before), fields(&after));
-        assert!(after.len() > 35, "{after:?}");
+        assert!(after.len() > 60, "{after:?}");
         for field in after {
             assert!(!before.contains(&field), "not reached: {field}");
         }
@@ -273,7 +323,7 @@ mod table {
         let config = good(
             "",
             &[],
-            &OTHERS[..14]
+            &OTHERS[..25]
                 .iter()
                 .filter(|(key, _)| *key != "processes")
                 .copied()
@@ -440,7 +490,7 @@ mod said {
             "m.toml:2: `backlog`: expected a count from 1 to 65535, found `a TOML array`"
         ));
         assert!(found("[backlog]\nx = 1").contains("m.toml:2: `backlog`: expected a count"));
-        assert!(found("[static]\n'/a' = 1").contains("m.toml:2: `static`: expected /URL=DIR"));
+        assert!(found("[static]\n'/a' = [1]").contains("m.toml:2: `static`: expected /URL=DIR"));
         assert!(found("config = 'x'").contains("belongs on the command line: `--config FILE`"));
         assert!(
             found("workers = 1\nprocesses = 1")

@@ -28,6 +28,40 @@ pub(super) fn size(text: &str) -> Option<u64> {
     scaled(number, 1 << shift)
 }
 
+/// Bytes a second: a size, with or without `/s`.
+pub(super) fn per_second(text: &str) -> Option<u64> {
+    let text = text.trim();
+    size(text.strip_suffix("/s").unwrap_or(text))
+}
+
+/// What was probably meant by a text that is no size.
+pub(super) fn size_hint(written: &str) -> Option<String> {
+    let unit_at = written.len().checked_sub(2)?;
+    let decimal = ["kb", "mb", "gb", "tb"].iter().any(|unit| {
+        written
+            .get(unit_at..)
+            .is_some_and(|end| end.eq_ignore_ascii_case(unit))
+    });
+    decimal.then(|| {
+        format!(
+            "units are powers of 1024: `{}`",
+            &written[..written.len() - 1]
+        )
+    })
+}
+
+/// What was probably meant by a text that is no number of bytes a second.
+pub(super) fn rate_hint(written: &str) -> Option<String> {
+    let lower = written.trim().to_ascii_lowercase();
+    let number: &str = lower.trim_end_matches(|c: char| !c.is_ascii_digit());
+    let unit = lower[number.len()..].trim();
+    let in_bits = unit.contains("bit") || unit.ends_with("bps");
+    if in_bits && !number.is_empty() {
+        return Some("rates are bytes, not bits: 8 Mbit/s are `1M`".to_owned());
+    }
+    size_hint(written.strip_suffix("/s").unwrap_or(written))
+}
+
 /// A duration: seconds, or a number followed by us, ms, s, m or h. Decimals are welcome (`1.5s`).
 pub(super) fn duration(text: &str) -> Option<Nanos> {
     let (number, unit) = number_and_unit(text);
@@ -160,6 +194,24 @@ mod tests {
         ];
         for (text, expect) in table {
             assert_eq!(size(text), expect, "{text}");
+        }
+    }
+
+    #[test]
+    fn reads_bytes_a_second() {
+        let table = [
+            ("0", Some(0)),
+            ("256", Some(256)),
+            ("1.5M", Some(3 << 19)),
+            ("10 MiB/s", Some(10 << 20)),
+            ("10M/m", None),
+            ("10Mbit", None),
+            ("10 mbps", None),
+            ("/s", None),
+            ("", None),
+        ];
+        for (text, expect) in table {
+            assert_eq!(per_second(text), expect, "{text}");
         }
     }
 

@@ -9,7 +9,7 @@ mod set;
 
 pub use rows::SETTINGS;
 
-pub(super) use kind::{Kind, Shape};
+pub(super) use kind::{Entries, Kind, Shape};
 
 /// What every environment variable of ours begins with.
 pub const ENVIRONMENT_PREFIX: &str = "MILEPOST_";
@@ -44,6 +44,8 @@ pub enum Group {
     Application,
     /// Folders of files.
     Files,
+    /// Redirects, fixed replies, rewrites, error pages.
+    Rules,
     /// Addresses, drivers, accepting.
     Listening,
     /// Pool threads and their queue.
@@ -52,8 +54,12 @@ pub enum Group {
     Limits,
     /// Deadlines.
     Timeouts,
+    /// What one client, one route or one connection may take from the others.
+    Sharing,
     /// Bodies and replies beyond memory.
     Bodies,
+    /// Compression of the application's replies.
+    Compression,
     /// Access log.
     Log,
     /// Headers and pages that the server adds.
@@ -133,28 +139,23 @@ impl Setting {
     }
 
     pub(super) fn shape(&self) -> Shape {
-        match self.kind {
-            Kind::List { .. } => Shape::List,
-            _ if self.key == "driver_cpus" => Shape::Joined,
-            _ => Shape::One,
-        }
-    }
-
-    pub(super) fn takes_table(&self) -> bool {
-        self.key == "static"
+        self.kind.shape()
     }
 }
 
 impl Group {
     /// All, in the order of help texts.
-    pub const ALL: [Group; 9] = [
+    pub const ALL: [Group; 12] = [
         Group::Application,
         Group::Files,
+        Group::Rules,
         Group::Listening,
         Group::Pool,
         Group::Limits,
         Group::Timeouts,
+        Group::Sharing,
         Group::Bodies,
+        Group::Compression,
         Group::Log,
         Group::Replies,
     ];
@@ -164,11 +165,14 @@ impl Group {
         match self {
             Group::Application => "Application",
             Group::Files => "Files",
+            Group::Rules => "Redirects and pages",
             Group::Listening => "Listening",
             Group::Pool => "Pool threads",
             Group::Limits => "Limits",
             Group::Timeouts => "Timeouts",
+            Group::Sharing => "Fair shares",
             Group::Bodies => "Bodies beyond memory",
+            Group::Compression => "Compression",
             Group::Log => "Access log",
             Group::Replies => "Replies",
         }

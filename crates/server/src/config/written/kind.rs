@@ -23,6 +23,8 @@ pub(in super::super) enum Kind {
         max: u64,
         set: fn(&mut Draft, u64),
     },
+    /// Bytes a second.
+    PerSecond { max: u64, set: fn(&mut Draft, u64) },
     /// A span of time.
     Duration {
         min: Nanos,
@@ -46,9 +48,15 @@ pub(in super::super) enum Kind {
         expected: &'static str,
         set: Setter<str>,
     },
+    /// One text that its setter takes apart at its commas.
+    Joined {
+        expected: &'static str,
+        set: Setter<str>,
+    },
     /// Any number of them; a source that names any replaces those before.
     List {
         expected: &'static str,
+        entries: Entries,
         clear: fn(&mut Draft),
         add: Setter<Text>,
     },
@@ -57,15 +65,41 @@ pub(in super::super) enum Kind {
 /// Puts a text into the draft; the error is a hint, where there is one.
 pub(in super::super) type Setter<T> = fn(&mut Draft, &T) -> Result<(), Option<String>>;
 
+/// What the entries of a list look like, and so how TOML and the environment write them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in super::super) enum Entries {
+    /// An array in TOML; in the environment separated by commas.
+    Plain,
+    /// `THIS=THAT`: in TOML also a table; in the environment separated by commas.
+    Pairs,
+    /// Pairs whose values may well hold commas: in the environment separated by line breaks where there is
+    /// one, and else by `;`.
+    WordyPairs,
+}
+
 /// How a setting stands in TOML and in the environment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in super::super) enum Shape {
     /// One value.
     One,
-    /// An array of values; in the environment separated by commas.
-    List,
+    /// An array of values.
+    List(Entries),
     /// One text with commas; TOML may write it as an array.
     Joined,
+}
+
+impl Entries {
+    /// The entries of one variable's text.
+    pub(in super::super) fn split(self, text: &str) -> impl Iterator<Item = &str> {
+        let separator = match self {
+            Entries::Plain | Entries::Pairs => ',',
+            Entries::WordyPairs if text.contains('\n') => '\n',
+            Entries::WordyPairs => ';',
+        };
+        let parts = text.split(separator).map(str::trim);
+        // A separator at the end is no entry more: how blocks of lines end.
+        parts.filter(move |part| self != Entries::WordyPairs || !part.is_empty())
+    }
 }
 
 impl Kind {
@@ -80,6 +114,12 @@ impl Kind {
                     size_text(max)
                 )
             }
+            Kind::PerSecond { max, .. } => {
+                format!(
+                    "bytes a second from 0 to {} (as `256`, `1K`)",
+                    size_text(max)
+                )
+            }
             Kind::Duration { min, max, .. } => {
                 let (min, max) = (duration_text(min), duration_text(max));
                 format!("a duration from {min} to {max} (as `30s`, `250ms`, `2m`, or seconds)")
@@ -90,19 +130,34 @@ impl Kind {
                 let names: Vec<String> = names.iter().map(|name| format!("`{name}`")).collect();
                 format!("one of {}", names.join(", "))
             }
-            Kind::Text { expected, .. } | Kind::List { expected, .. } => expected.to_owned(),
+            Kind::Text { expected, .. }
+            | Kind::Joined { expected, .. }
+            | Kind::List { expected, .. } => expected.to_owned(),
         }
     }
 
     pub(super) fn toml_form(&self) -> &'static str {
         match self {
             Kind::Count { .. } => "integer",
-            Kind::Size { .. } => "string with unit, or bytes",
+            Kind::Size { .. } | Kind::PerSecond { .. } => "string with unit, or bytes",
             Kind::Duration { .. } => "string with unit, or seconds",
             Kind::Range { .. } => "string, or one integer",
             Kind::Switch { .. } => "boolean",
             Kind::Choice { .. } | Kind::Text { .. } => "string",
-            Kind::List { .. } => "array of strings",
+            Kind::Joined { .. } => "array, or string with commas",
+            Kind::List {
+                entries: Entries::Plain,
+                ..
+            } => "array of strings",
+            Kind::List { .. } => "array of strings, or table",
+        }
+    }
+
+    pub(super) fn shape(&self) -> Shape {
+        match *self {
+            Kind::List { entries, .. } => Shape::List(entries),
+            Kind::Joined { .. } => Shape::Joined,
+            _ => Shape::One,
         }
     }
 }

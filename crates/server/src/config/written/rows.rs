@@ -5,7 +5,7 @@
 use measure::Nanos;
 
 use super::set;
-use super::{Group, Kind, Setting};
+use super::{Entries, Group, Kind, Setting};
 
 const NONE: Nanos = Nanos(0);
 const MS: Nanos = Nanos(1_000_000);
@@ -112,6 +112,7 @@ pub static SETTINGS: &[Setting] = &[
               In TOML also a table: `[static]` with `\"/url\" = \"dir\"`.",
         kind: Kind::List {
             expected: "/URL=DIR (as `/static=./static`)",
+            entries: Entries::Pairs,
             clear: |draft| draft.statics.clear(),
             add: set::add_static,
         },
@@ -126,6 +127,63 @@ pub static SETTINGS: &[Setting] = &[
         kind: Kind::Text {
             expected: "a file's name without a slash",
             set: set::static_index,
+        },
+        ..PLAIN
+    },
+    Setting {
+        key: "static_fallback",
+        group: Group::Files,
+        placeholder: "/URL=FILE",
+        help: "File of a folder that answers where there is none, with 200 (repeatable)",
+        doc: "The shell of a single-page application. /URL is that of a `static`; FILE is beneath its folder. \
+              In TOML also a table.",
+        kind: Kind::List {
+            expected: "/URL=FILE (as `/=index.html`)",
+            entries: Entries::Pairs,
+            clear: |draft| draft.fallbacks.clear(),
+            add: set::add_fallback,
+        },
+        ..PLAIN
+    },
+    Setting {
+        key: "static_encodings",
+        group: Group::Files,
+        placeholder: "LIST",
+        default: "br,zstd,gzip",
+        help: "Compressed siblings that are looked for, the preferred first, or off",
+        doc: "`app.css` is answered with `app.css.br`, `.zst` or `.gz` where there is one and the client takes it.",
+        kind: Kind::Joined {
+            expected: "some of `br`, `zstd`, `gzip`, the preferred first, or `off`",
+            set: set::static_encodings,
+        },
+        ..PLAIN
+    },
+    Setting {
+        key: "static_listing",
+        group: Group::Files,
+        placeholder: "BOOL",
+        default: "false",
+        help: "A folder without an index file answers with a list of its files",
+        kind: Kind::Switch {
+            set: |draft, yes| draft.config.file_serving.listing = yes,
+        },
+        ..PLAIN
+    },
+    Setting {
+        key: "cache_control",
+        group: Group::Files,
+        placeholder: "GLOB=VALUE",
+        help: "Cache-Control of files by path (repeatable); the first match counts",
+        doc: "The glob is about the decoded path: `*` stays within a folder, `**` does not, `{css,js}` is either. \
+              A glob that does not begin with a slash matches in every folder. \
+              In the environment entries are separated by `;`, \
+              or, where there is a line break, by line breaks alone. \
+              In TOML also a table.",
+        kind: Kind::List {
+            expected: "GLOB=VALUE (as `/static/**=max-age=3600` or `*.css=no-cache`)",
+            entries: Entries::WordyPairs,
+            clear: |draft| draft.cache_rules.clear(),
+            add: set::add_cache_rule,
         },
         ..PLAIN
     },
@@ -169,6 +227,116 @@ pub static SETTINGS: &[Setting] = &[
         ..PLAIN
     },
     Setting {
+        key: "writers",
+        group: Group::Files,
+        placeholder: "N",
+        default: "1",
+        help: "Threads that send large files; 0: drivers do",
+        doc: "They wait for slow storage in the place of drivers. They need no descriptors of their own.",
+        kind: Kind::Count {
+            min: 0,
+            max: 64,
+            set: |draft, count| draft.config.file_serving.writers = count as usize,
+        },
+        ..PLAIN
+    },
+    Setting {
+        key: "writer_size",
+        group: Group::Files,
+        placeholder: "SIZE",
+        default: "64K",
+        help: "Files from this size on are sent by writers, from their descriptor",
+        doc: "Smaller ones are read whole, and then sent like other replies.",
+        kind: Kind::Size {
+            min: 0,
+            max: 64 * M,
+            set: |draft, bytes| draft.config.file_serving.writer_bytes_min = bytes as usize,
+        },
+        ..PLAIN
+    },
+    Setting {
+        key: "openers",
+        group: Group::Files,
+        placeholder: "N",
+        default: "2",
+        help: "Threads that look files up, open and read them; 0: drivers do",
+        doc: "What is in memory already needs none of them.",
+        kind: Kind::Count {
+            min: 0,
+            max: 64,
+            set: |draft, count| draft.config.file_serving.openers = count as usize,
+        },
+        ..PLAIN
+    },
+    Setting {
+        key: "redirect",
+        group: Group::Rules,
+        placeholder: "FROM=TO",
+        help: "Send clients elsewhere, as FROM=[STATUS:]TO (repeatable)",
+        doc: "FROM is a path, or `/old/*` for all that begin with `/old/`; a `*` in TO stands for the rest then. TO is a path or \
+              an absolute URL. STATUS is 302 unless it is 301, 303, 307 or 308. The first match counts; a path ends at the first `=`. \
+              In the environment entries are separated by `;`, \
+              or, where there is a line break, by line breaks alone. \
+              In TOML also a table.",
+        kind: Kind::List {
+            expected: "FROM=TO or FROM=STATUS:TO (as `/old/*=301:/new/*`)",
+            entries: Entries::WordyPairs,
+            clear: |draft| draft.redirects.clear(),
+            add: set::add_redirect,
+        },
+        ..PLAIN
+    },
+    Setting {
+        key: "reply",
+        group: Group::Rules,
+        placeholder: "FROM=STATUS[:TEXT]",
+        help: "Fixed reply in plain text (repeatable)",
+        doc: "FROM is as in `redirect`; redirects are looked at first. \
+              In the environment entries are separated by `;`, \
+              or, where there is a line break, by line breaks alone. \
+              In TOML also a table.",
+        kind: Kind::List {
+            expected: "FROM=STATUS or FROM=STATUS:TEXT (as `/ping=200:pong`)",
+            entries: Entries::WordyPairs,
+            clear: |draft| draft.replies.clear(),
+            add: set::add_reply,
+        },
+        ..PLAIN
+    },
+    Setting {
+        key: "rewrite",
+        group: Group::Rules,
+        placeholder: "FROM=TO",
+        help: "Treat a request as one for another path (repeatable)",
+        doc: "FROM and TO are as in `redirect`, TO is a path that may have a query. Redirects and replies are looked at first; \
+              a request is rewritten at most once. \
+              In the environment entries are separated by `;`, \
+              or, where there is a line break, by line breaks alone. \
+              In TOML also a table.",
+        kind: Kind::List {
+            expected: "FROM=TO (as `/v1/*=/api/*`)",
+            entries: Entries::WordyPairs,
+            clear: |draft| draft.rewrites.clear(),
+            add: set::add_rewrite,
+        },
+        ..PLAIN
+    },
+    Setting {
+        key: "error_page",
+        group: Group::Rules,
+        placeholder: "STATUS=FILE",
+        help: "Page for refusals and errors of the server itself (repeatable)",
+        doc: "The status stays. Replies of the application are left alone. The narrowest range counts. The file is read at \
+              start-up and has at most 1 MiB. In TOML also a table.",
+        kind: Kind::List {
+            expected: "STATUS=FILE (as `404=404.html`, `5xx=oops.html` or `400-499=no.html`)",
+            entries: Entries::Pairs,
+            clear: |draft| draft.error_pages.clear(),
+            add: set::add_error_page,
+        },
+        ..PLAIN
+    },
+    Setting {
         key: "bind",
         short: Some('b'),
         group: Group::Listening,
@@ -179,6 +347,7 @@ pub static SETTINGS: &[Setting] = &[
               A name is resolved at start-up and may stand for several addresses.",
         kind: Kind::List {
             expected: "HOST:PORT, [V6]:PORT, :PORT, PORT or unix:PATH",
+            entries: Entries::Plain,
             clear: |draft| draft.binds.clear(),
             add: set::add_bind,
         },
@@ -219,7 +388,7 @@ pub static SETTINGS: &[Setting] = &[
         default: "off",
         help: "Processors that drivers are pinned to, by turns: 0,2-3, auto or off",
         doc: "`auto` takes the processors that the process may run on, in their order.",
-        kind: Kind::Text {
+        kind: Kind::Joined {
             expected: "a list of processors (as `0,2-3`), `auto` or `off`",
             set: set::driver_cpus,
         },
@@ -433,14 +602,31 @@ pub static SETTINGS: &[Setting] = &[
     },
     Setting {
         key: "body_timeout",
+        aliases: &["body_grace"],
         group: Group::Timeouts,
         placeholder: "DURATION",
         default: "30s",
-        help: "Longest silence within a request body",
+        help: "How far a request body may fall behind body_rate_min: its longest silence",
+        doc: "A body that keeps the rate never comes near it, one that sends nothing is refused after this \
+              long, one at half the rate after twice as long. A trickle of bytes does not renew it; \
+              408 at its end.",
         kind: Kind::Duration {
             min: MS,
             max: DAY,
             set: |draft, span| draft.config.timeouts.body = span,
+        },
+        ..PLAIN
+    },
+    Setting {
+        key: "body_rate_min",
+        group: Group::Timeouts,
+        placeholder: "SIZE",
+        default: "256",
+        help: "Bytes a second that a request body has to keep; 0: only silence counts",
+        doc: "See `body_timeout`.",
+        kind: Kind::PerSecond {
+            max: G,
+            set: |draft, bytes| draft.config.timeouts.body_rate_min = bytes,
         },
         ..PLAIN
     },
@@ -463,11 +649,26 @@ pub static SETTINGS: &[Setting] = &[
         group: Group::Timeouts,
         placeholder: "DURATION",
         default: "30s",
-        help: "Longest time without progress of a reply",
+        help: "How far a reply may fall behind send_rate_min: its longest standstill",
+        doc: "A client that takes nothing is cut off after this long, one that takes half the rate after twice \
+              as long. Only waiting for the client counts, not waiting for the application.",
         kind: Kind::Duration {
             min: MS,
             max: DAY,
             set: |draft, span| draft.config.timeouts.send = span,
+        },
+        ..PLAIN
+    },
+    Setting {
+        key: "send_rate_min",
+        group: Group::Timeouts,
+        placeholder: "SIZE",
+        default: "256",
+        help: "Bytes a second of a reply that a client has to take; 0: only standstill counts",
+        doc: "See `send_timeout`.",
+        kind: Kind::PerSecond {
+            max: G,
+            set: |draft, bytes| draft.config.timeouts.send_rate_min = bytes,
         },
         ..PLAIN
     },
@@ -497,6 +698,85 @@ pub static SETTINGS: &[Setting] = &[
             min: NONE,
             max: DAY,
             set: |draft, span| draft.config.timeouts.drain = span,
+        },
+        ..PLAIN
+    },
+    Setting {
+        key: "client_connections_max",
+        group: Group::Sharing,
+        placeholder: "N",
+        default: "off",
+        help: "Open connections of one client; one more is refused with 429, or off",
+        doc: "Clients are told apart by the leading bits of their addresses. Behind a proxy all are one client.",
+        kind: Kind::Text {
+            expected: "a count from 1 to 10000000, or `off`",
+            set: set::client_connections_max,
+        },
+        ..PLAIN
+    },
+    Setting {
+        key: "client_prefix_v4",
+        group: Group::Sharing,
+        placeholder: "BITS",
+        default: "32",
+        help: "Leading bits of an IPv4 address that tell clients apart",
+        kind: Kind::Count {
+            min: 0,
+            max: 32,
+            set: |draft, count| draft.config.listen.client_prefix_v4 = count as u8,
+        },
+        ..PLAIN
+    },
+    Setting {
+        key: "client_prefix_v6",
+        group: Group::Sharing,
+        placeholder: "BITS",
+        default: "64",
+        help: "Leading bits of an IPv6 address that tell clients apart",
+        doc: "One household or one server usually has a whole /64.",
+        kind: Kind::Count {
+            min: 0,
+            max: 128,
+            set: |draft, count| draft.config.listen.client_prefix_v6 = count as u8,
+        },
+        ..PLAIN
+    },
+    Setting {
+        key: "rate_connection",
+        group: Group::Sharing,
+        placeholder: "RATE",
+        help: "Bandwidth limit of the replies of each connection, a second, or off",
+        doc: "The first of `rate_connection`, `rate_route` and `rate_pool` that is set counts alone. `off` is set: it lifts the limits \
+              behind it.",
+        kind: Kind::Text {
+            expected: "bytes a second (as `500K`, `10M`), or `off`",
+            set: set::rate_connection,
+        },
+        ..PLAIN
+    },
+    Setting {
+        key: "rate_route",
+        group: Group::Sharing,
+        placeholder: "/URL=RATE",
+        help: "Bandwidth limit of all replies of a route together (repeatable)",
+        doc: "/URL is that of a `static`, or `/` for the application. It counts instead of `rate_pool`. In TOML also a table.",
+        kind: Kind::List {
+            expected: "/URL=RATE (as `/static=10M`), or /URL=off",
+            entries: Entries::Pairs,
+            clear: |draft| draft.rate_routes.clear(),
+            add: set::add_route_rate,
+        },
+        ..PLAIN
+    },
+    Setting {
+        key: "rate_pool",
+        group: Group::Sharing,
+        placeholder: "RATE",
+        help: "Bandwidth limit of all the application's replies together, a second, or off",
+        doc: "Counts for what neither `rate_connection` nor `rate_route` is set for.",
+        kind: Kind::Text {
+            expected: "bytes a second (as `500K`, `10M`), or `off`",
+            set: set::rate_pool,
         },
         ..PLAIN
     },
@@ -540,6 +820,7 @@ pub static SETTINGS: &[Setting] = &[
     },
     Setting {
         key: "reply_buffer_bytes",
+        aliases: &["reply_buffer"],
         group: Group::Bodies,
         placeholder: "SIZE",
         default: "256K",
@@ -553,6 +834,7 @@ pub static SETTINGS: &[Setting] = &[
     },
     Setting {
         key: "reply_spool_bytes_max",
+        aliases: &["reply_spool_max"],
         group: Group::Bodies,
         placeholder: "SIZE",
         default: "1G",
@@ -561,6 +843,100 @@ pub static SETTINGS: &[Setting] = &[
             min: 0,
             max: u64::MAX,
             set: |draft, bytes| draft.config.delivery.reply_spool_bytes_max = bytes,
+        },
+        ..PLAIN
+    },
+    Setting {
+        key: "reply_memory_max",
+        group: Group::Bodies,
+        placeholder: "SIZE",
+        default: "256M",
+        help: "Bytes of all replies that wait in memory; beyond, they wait in their files",
+        kind: Kind::Size {
+            min: M,
+            max: 1024 * G,
+            set: |draft, bytes| draft.config.delivery.replies_memory_bytes_max = bytes as usize,
+        },
+        ..PLAIN
+    },
+    Setting {
+        key: "compress",
+        group: Group::Compression,
+        placeholder: "LIST",
+        default: "off",
+        help: "Compress the application's replies: br, zstd, gzip, the preferred first, or off",
+        doc: "The client's preference comes first, this order second. A stream is compressed piece by piece, \
+              and nothing of it is held back. Left as they are: replies with a Content-Encoding or with \
+              `no-transform`, and parts (206).",
+        kind: Kind::Joined {
+            expected: "some of `br`, `zstd`, `gzip`, the preferred first, or `off`",
+            set: set::compress,
+        },
+        ..PLAIN
+    },
+    Setting {
+        key: "compress_size_min",
+        group: Group::Compression,
+        placeholder: "SIZE",
+        default: "1K",
+        help: "Smallest body that is compressed",
+        kind: Kind::Size {
+            min: 0,
+            max: G,
+            set: |draft, bytes| draft.config.compression.bytes_min = bytes as usize,
+        },
+        ..PLAIN
+    },
+    Setting {
+        key: "compress_level_br",
+        group: Group::Compression,
+        placeholder: "LEVEL",
+        default: "4",
+        help: "Effort of br: 0 is the fastest, 11 the smallest",
+        kind: Kind::Count {
+            min: 0,
+            max: 11,
+            set: |draft, count| draft.config.compression.brotli_level = count as u32,
+        },
+        ..PLAIN
+    },
+    Setting {
+        key: "compress_level_zstd",
+        group: Group::Compression,
+        placeholder: "LEVEL",
+        default: "3",
+        help: "Effort of zstd",
+        kind: Kind::Count {
+            min: 1,
+            max: 19,
+            set: |draft, count| draft.config.compression.zstd_level = count as i32,
+        },
+        ..PLAIN
+    },
+    Setting {
+        key: "compress_level_gzip",
+        group: Group::Compression,
+        placeholder: "LEVEL",
+        default: "6",
+        help: "Effort of gzip",
+        kind: Kind::Count {
+            min: 1,
+            max: 9,
+            set: |draft, count| draft.config.compression.gzip_level = count as u32,
+        },
+        ..PLAIN
+    },
+    Setting {
+        key: "compress_types",
+        group: Group::Compression,
+        placeholder: "LIST",
+        default: "text/*, application/json, application/javascript, application/xml, application/wasm, \
+                  image/svg+xml",
+        help: "Media types that are compressed",
+        doc: "`text/*` stands for all that begin with `text/`.",
+        kind: Kind::Joined {
+            expected: "media types (as `text/*,application/json`)",
+            set: set::compress_types,
         },
         ..PLAIN
     },

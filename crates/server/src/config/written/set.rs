@@ -2,6 +2,11 @@
 //!
 //! Each takes a text and puts its meaning into the draft, or gives a hint where there is one. Pure.
 
+mod codings;
+mod files;
+mod rules;
+mod shares;
+
 use std::path::PathBuf;
 
 use measure::Nanos;
@@ -12,6 +17,12 @@ use super::super::meant::{LogForm, LogTarget};
 use super::super::reading::Text;
 use super::super::value;
 
+pub(super) use codings::{compress, compress_types, static_encodings};
+pub(super) use files::{add_cache_rule, add_fallback};
+pub(super) use rules::{add_error_page, add_redirect, add_reply, add_rewrite};
+pub(super) use shares::{add_route_rate, client_connections_max, rate_connection, rate_pool};
+
+/// The error is a hint, where there is one.
 type Set = Result<(), Option<String>>;
 
 pub(super) fn app(draft: &mut Draft, text: &str) -> Set {
@@ -91,11 +102,7 @@ pub(super) fn add_static(draft: &mut Draft, text: &Text) -> Set {
         url: url.trim_end_matches('/').to_owned(),
         dir: folder(dir)?,
     };
-    draft.statics.push(Placed {
-        value: mount,
-        text: text.text.clone(),
-        origin: text.origin.clone(),
-    });
+    draft.statics.push(Placed::new(mount, text));
     Ok(())
 }
 
@@ -109,11 +116,7 @@ pub(super) fn static_index(draft: &mut Draft, text: &str) -> Set {
 
 pub(super) fn add_bind(draft: &mut Draft, text: &Text) -> Set {
     let value = bind::parse(&text.text)?;
-    draft.binds.push(Placed {
-        value,
-        text: text.text.clone(),
-        origin: text.origin.clone(),
-    });
+    draft.binds.push(Placed::new(value, text));
     Ok(())
 }
 
