@@ -25,7 +25,6 @@ pub struct Exchange {
     pub ends: Arc<Ends>,
     /// Bytes of head and body received.
     pub request_bytes: u64,
-    pub rewritten: Option<Box<[u8]>>,
     /// Index of the route that took it.
     pub route: u16,
     /// Index of the driver that received it.

@@ -4,6 +4,7 @@
 //! Python. In walking order: `listen` gives sockets to `driver`s, which receive exchanges (`exchange`),
 //! `spool` large bodies, `route` them, answer files themselves (`handler::files`) and hand the rest to
 //! the `pool`; replies leave by `delivery`; every exchange ends in the `ledger`, the `stats` and the `log`.
+//! What may wait for a disk is an errand for a `crew`.
 
 #![deny(unsafe_code)]
 
@@ -15,15 +16,12 @@ pub mod reply;
 mod listen;
 
 mod clients;
-mod pages;
-mod rules;
 
 mod driver;
 
 mod crew;
 mod spool;
 
-#[cfg_attr(not(test), expect(dead_code, reason = "no driver asks it yet"))]
 mod rules;
 
 mod route;
@@ -33,7 +31,6 @@ pub mod pool;
 
 pub mod handler;
 
-#[cfg_attr(not(test), expect(dead_code, reason = "no refusal is dressed yet"))]
 mod pages;
 
 pub mod delivery;

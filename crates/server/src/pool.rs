@@ -371,7 +371,7 @@ fn give_up(mut outlet: Outlet<'_>, fault: &Fault, pages: &Pages) -> Close {
         return outlet.broken("the application failed while its reply was being sent");
     }
     let status = fault.status();
-    let Reply { lines, body, .. } = pages.dress(Reply::plain(status));
+    let Reply { lines, body, .. } = pages.dress(Reply::plain(status), None);
     let body = match body {
         ReplyBody::One(Part::Memory(body)) => body,
         _ => Bytes::new(),

@@ -173,7 +173,7 @@ mod tests {
     const OTHER: u16 = Router::FILES + 1;
 
     fn names(mounts: &[&str]) -> Vec<String> {
-        let fixed = ["none", "status", "app"];
+        let fixed = ["none", "status", "app", "rules"];
         fixed
             .iter()
             .chain(mounts)

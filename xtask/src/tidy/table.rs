@@ -13,11 +13,7 @@ pub(super) const CORRIDORS: [&str; 5] = ["lib", "house", "driver", "pool", "supe
 pub(super) const HALLS: [&str; 3] = ["handler::files", "handler::proxy", "handler::pages"];
 
 /// Further edges between rooms: from, to, why.
-<<<<<<< HEAD
-pub(super) const EDGES: [(&str, &str, &str); 15] = [
-=======
-pub(super) const EDGES: [(&str, &str, &str); 13] = [
->>>>>>> 4d399cb (pages: put pages of one's own in the place of plain refusals)
+pub(super) const EDGES: [(&str, &str, &str); 19] = [
     ("handler", "delivery", "the seam hands a handler its outlet"),
     ("handler", "pool", "the seam gives a pool thread its seat"),
     (
@@ -43,6 +39,17 @@ pub(super) const EDGES: [(&str, &str, &str); 13] = [
         "replies that outgrow memory continue in an unnamed file",
     ),
     ("spool", "unnamed", "so do request bodies"),
+    ("spool", "crew", "spoolers are a crew"),
+    (
+        "crew",
+        "handover",
+        "errands wait in the queue that loom has checked",
+    ),
+    (
+        "crew",
+        "sys",
+        "sendfile to a client that is gone must not end the process",
+    ),
     ("listen", "sys", "what no crate wraps of a listening socket"),
     (
         "sys",

@@ -137,9 +137,16 @@ impl Connection {
 
     /// Answers with a complete reply, sent as far as the socket takes it. `None`: all is sent, and the
     /// next request may come.
+    ///
+    /// An error page takes the place of its body, where there is one for its status.
     pub(super) fn answer(&mut self, about: &About<'_>, reply: Reply) -> Option<Step> {
+        let reply = self.driver.shared.pages.dress(reply, about.view);
+        self.answer_as_is(about, reply)
+    }
+
+    /// As `answer`, with its own body whatever its status.
+    pub(super) fn answer_as_is(&mut self, about: &About<'_>, reply: Reply) -> Option<Step> {
         let limit = self.limit(about.route, None);
-        let reply = self.driver.shared.pages.dress(reply);
         let plan = about.plan(&reply, self.driver.serving());
         let mut tail = Tail::new(about, reply.status);
         tail.phases.replied = measure::now();

@@ -38,8 +38,9 @@ impl Connection {
             Ruled::Rewritten(target) => Some(target.into_boxed_slice()),
             Ruled::Reply(reply) => {
                 let about = self.about(view, Router::RULES, now);
-                return self.answer(&about, reply);
+                return self.answer_as_is(&about, reply);
             }
+            Ruled::Bare(reply) => return self.answer_with(view, Router::RULES, reply, now),
         };
         let path = rewritten.as_deref().map_or(view.path(), path_of);
         let target = shared.router.find(path);
