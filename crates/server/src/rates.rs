@@ -173,12 +173,16 @@ mod tests {
     const OTHER: u16 = Router::FILES + 1;
 
     fn names(mounts: &[&str]) -> Vec<String> {
-        let fixed = ["none", "status", "app", "rules"];
-        fixed
-            .iter()
-            .chain(mounts)
-            .map(|&name| name.into())
-            .collect()
+        let mount = |url: &&str| meant::StaticMount {
+            url: (*url).to_owned(),
+            dir: "/".into(),
+            index: "index.html".to_owned(),
+            fallback: None,
+        };
+        Router::names(&meant::Config {
+            statics: mounts.iter().map(mount).collect(),
+            ..meant::Config::default()
+        })
     }
 
     fn kb(kb: u64) -> Option<Rate> {
@@ -241,7 +245,7 @@ mod tests {
     #[test]
     fn the_pool_is_behind_the_application_alone() {
         let rates = rates(None, &[], kb(10));
-        for route in [Router::NONE, STATUS, STATIC, OTHER] {
+        for route in [Router::NONE, STATUS, Router::RULES, STATIC, OTHER] {
             assert!(rates.limit(None, route, None).is_none() && !rates.is_limited(route));
         }
         assert_eq!(found_kb(rates.limit(None, APP, None)), Some(10));
@@ -274,8 +278,8 @@ mod tests {
         check("/other", &["/static", "/other"], Some(OTHER));
         check("", &["/static", "/other"], Some(APP));
         check("/", &["/static", "/other"], Some(APP));
-        check("", &["/static", "/"], Some(OTHER));
-        check("/", &["/static", "/"], Some(OTHER));
+        check("", &["/static", ""], Some(OTHER));
+        check("/", &["/static", ""], Some(OTHER));
         check("/stat", &["/static"], None);
         check("app", &["/static"], None);
         check("none", &[], None);

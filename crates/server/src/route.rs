@@ -34,9 +34,9 @@ impl Router {
     const STATUS: u16 = 1;
     /// Index of the application's route.
     pub(crate) const APP: u16 = 2;
-    /// Index of the first mount's route; the others follow.
-    /// Replies of rules.
+    /// Index of the route of replies of rules.
     pub(crate) const RULES: u16 = 3;
+    /// Index of the first mount's route; the others follow.
     pub(crate) const FILES: u16 = 4;
 
     pub(crate) fn new(config: &Config, has_app: bool) -> Self {
