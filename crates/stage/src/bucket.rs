@@ -71,7 +71,8 @@ impl Bucket {
     /// Reserves `bytes`; they may be sent, all of them, from the stamp on that it gives, which is `now`
     /// when they may be sent at once, and [`Stamp::NEVER`] beyond the clock.
     ///
-    /// Over any span at most `rate * span + burst` bytes are granted. A single reservation of more than
+    /// Over any span at most `rate * span + burst` bytes are granted, where the span is known to the
+    /// nanosecond that stamps are rounded to. A single reservation of more than
     /// the burst waits for what is beyond it and then goes as a whole, so keep to [`Bucket::chunk_for`].
     pub fn reserve(&mut self, bytes: u64, now: Stamp) -> Stamp {
         if self.empty_at < now {
@@ -163,6 +164,13 @@ mod tests {
         check(&[(0, 500, 0), (100, 100, 100), (100, 1, 101)]);
         check(&[(0, 500, 0), (500, 500, 500), (500, 1, 501)]);
         check(&[(0, 500, 0), (9_000, 500, 9_000), (9_000, 1, 9_001)]);
+    }
+
+    #[test]
+    fn a_fraction_does_not_outlast_a_rest() {
+        let mut bucket = Bucket::new(3, 0);
+        assert_eq!(bucket.reserve(1, START), START.plus(Nanos(333_333_334)));
+        assert_eq!(bucket.reserve(3, at_ms(1_000)), at_ms(2_000));
     }
 
     #[test]
@@ -277,7 +285,8 @@ mod tests {
                 let mut sum = 0;
                 for &(at, bytes) in &grants[first..] {
                     sum += bytes;
-                    let most = u128::from(rate) * (at - grants[first].0)
+                    // The first stamp may be rounded up, and the last one not.
+                    let most = u128::from(rate) * (at + 1 - grants[first].0)
                         + u128::from(burst) * NANOS_PER_SEC;
                     prop_assert!(sum * NANOS_PER_SEC <= most, "{:?}", &grants[first..]);
                 }
