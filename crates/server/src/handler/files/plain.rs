@@ -87,7 +87,9 @@ pub(super) fn redirect_to_folder(head: HeadView<'_>) -> Reply {
     lines.extend_from_slice(
         b"Content-Type: text/plain; charset=utf-8\r\nContent-Length: 22\r\nLocation: ",
     );
-    for byte in path {
+    // A rewrite finds folders behind `//host/../` too, and that begins with a host for browsers.
+    let slashes = path.iter().take_while(|byte| **byte == b'/').count();
+    for byte in &path[slashes.max(1) - 1..] {
         match byte {
             // Browsers read `/\host/` as `//host/`: another site.
             b'\\' => lines.extend_from_slice(b"%5C"),
