@@ -4,7 +4,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use wire::{Cause, HeadIndex, HeadStep, HeadView, Limits, RequestHead};
+use wire::{AcceptEncoding, Cause, HeadIndex, HeadStep, HeadView, Limits, RequestHead};
 
 /// Bounds that short inputs reach.
 const TIGHT: Limits = Limits {
@@ -72,7 +72,21 @@ fn check_accepted(input: &[u8], index: &HeadIndex, limits: &Limits) {
     assert!(named(&framing[..1]) <= 1 && (named(&framing[..1]) == 0 || named(&framing[1..]) == 0));
     assert!(named(&[b"host"]) <= 1);
     assert_eq!(RequestHead::take(view).view().bytes, bytes);
+    check_codings(view);
     check_against_httparse(view);
+}
+
+/// What is chosen among codings is acceptable, and nothing on offer is wanted more.
+fn check_codings(view: HeadView<'_>) {
+    let accept = AcceptEncoding::read(view);
+    let weights = ["br", "zstd", "gzip"].map(|coding| accept.weight(coding));
+    let most = weights.into_iter().max().unwrap_or(0);
+    assert!(most <= 1000);
+    let identity = accept.weight("identity");
+    match accept.choose(["br", "zstd", "gzip"]) {
+        Some(place) => assert!(weights[place] == most && most > 0 && most >= identity),
+        None => assert!(most == 0 || most < identity),
+    }
 }
 
 /// A second opinion on names and values; httparse knows 1.0 and 1.1 only.

@@ -24,6 +24,8 @@ mod head;
 mod request_line;
 mod scan;
 
+mod coding;
+
 mod body;
 
 mod chunk;
@@ -38,6 +40,7 @@ mod host;
 
 pub use body::{BodyDecoder, Decoded};
 pub use chunk::{CHUNK_SUFFIX, ChunkPrefix, LAST_CHUNK, chunk_prefix};
+pub use coding::AcceptEncoding;
 pub use head::{
     BodyFraming, HeadIndex, HeadStep, HeadView, HeaderSpan, Marks, Method, RequestHead, Span,
     Version,
