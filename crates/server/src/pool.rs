@@ -190,7 +190,7 @@ impl Pool {
 
 impl Seat {
     fn new(pool: Arc<Pool>) -> Self {
-        let desk = Desk::new(&pool.config.headers);
+        let desk = Desk::new(&pool.config.headers).compressing(&pool.config.compression);
         let ledger = Ledger::new(&pool.log, Arc::clone(&pool.stats));
         Self {
             pool,
@@ -269,6 +269,7 @@ impl Seat {
             is_head: view.is_head(),
             keep_alive,
             phases: exchange.phases,
+            accepted: self.desk.accepted(view),
         };
         let config = &*self.pool.config;
         let bounds = Bounds {

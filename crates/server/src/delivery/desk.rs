@@ -1,11 +1,14 @@
-//! What a thread keeps at hand to write replies: a buffer for heads, the date, the server's name.
+//! What a thread keeps at hand to write replies: a buffer for heads, the date, the server's name,
+//! and on pool threads encoders.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use measure::{Nanos, Phases, Stamp};
-use wire::{HeadEnd, ReplyPlan, Version};
+use wire::{HeadEnd, HeadView, ReplyPlan, Version};
 
-use crate::config::meant::Headers;
+use super::coding::Accepted;
+use super::press::Press;
+use crate::config::meant::{Compression, Headers};
 
 /// Tools of one thread.
 pub(crate) struct Desk {
@@ -15,6 +18,16 @@ pub(crate) struct Desk {
     server_timing: bool,
     date: [u8; 29],
     date_until: Stamp,
+    /// `None` where nothing is compressed.
+    pub(super) bench: Option<Box<Bench>>,
+}
+
+/// What compressing takes.
+pub(super) struct Bench {
+    pub(super) config: Compression,
+    pub(super) press: Press,
+    /// Any bytes: a head on its way to another.
+    pub(super) scratch: Vec<u8>,
 }
 
 /// How a head ends.
@@ -36,7 +49,26 @@ impl Desk {
             server_timing: headers.server_timing,
             date: [0; 29],
             date_until: Stamp::ZERO,
+            bench: None,
         }
+    }
+
+    /// The same for a thread that compresses replies, if codings are configured.
+    pub(crate) fn compressing(mut self, config: &Compression) -> Self {
+        self.bench = (!config.codings.is_empty()).then(|| {
+            Box::new(Bench {
+                config: config.clone(),
+                press: Press::new(config),
+                scratch: Vec::new(),
+            })
+        });
+        self
+    }
+
+    /// What a request accepts; `None` when nothing is compressed anyway.
+    pub(crate) fn accepted(&self, head: HeadView<'_>) -> Option<Accepted> {
+        let bench = self.bench.as_ref()?;
+        Some(Accepted::read(head, &bench.config))
     }
 
     /// Ends the head in `out`; `phases.replied` is the present.

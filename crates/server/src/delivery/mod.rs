@@ -3,13 +3,16 @@
 //! `send` offers buffers to a socket without waiting; `chain` is a reply that the socket has not taken
 //! yet, an owned list of parts with a cursor; `desk` writes heads; `outlet` is what a handler answers
 //! through, `exit` where its bytes go, `door` what passes from a pool thread to the driver, and `writer`
-//! what sends spans of files. Only these touch a client's socket for writing, and never with a lock held.
+//! what sends spans of files; `coding` decides whether a body is compressed, and `press` does it. Only
+//! these touch a client's socket for writing, and never with a lock held.
 
 mod chain;
+mod coding;
 mod desk;
 mod door;
 mod exit;
 mod outlet;
+mod press;
 mod writer;
 
 use std::fs::File;

@@ -2,7 +2,10 @@
 //!
 //! Takes a head and body pieces and frames them; `exit` offers them to the socket once without waiting
 //! and passes what it does not take to the connection's driver, so that the thread is free as soon as
-//! the handler is done, however slow the client.
+//! the handler is done, however slow the client. Bodies that are compressed on the way go through
+//! `coded`.
+
+mod coded;
 
 use std::fs::File;
 use std::sync::Arc;
@@ -14,8 +17,10 @@ use measure::{Ending, Phases, Stamp};
 use socket2::SockRef;
 use wire::{ReplyFacts, ReplyFraming, ReplyPlan, Version};
 
+use super::coding::{self, Accepted, Treatment};
 use super::exit::{Bounds, Exit};
 use super::{Chain, Desk, Door, EndOfHead};
+use crate::config::meant::Coding;
 use crate::exchange::Exchange;
 use crate::log::Level;
 use crate::reply::Part;
@@ -53,6 +58,8 @@ pub(crate) struct Asked {
     pub(crate) keep_alive: bool,
     /// Stamps that have passed, for `Server-Timing`.
     pub(crate) phases: Phases,
+    /// Content codings of the client; `None` when nothing is compressed.
+    pub(crate) accepted: Option<Accepted>,
 }
 
 /// A handler's way to answer one exchange.
@@ -63,6 +70,9 @@ pub struct Outlet<'a> {
     stage: Stage,
     status: u16,
     declared: Declared,
+    treatment: Treatment,
+    /// An encoder failed in the middle of a body.
+    uncoded: bool,
     head_bytes: u64,
     replied: Stamp,
     delivered: Stamp,
@@ -78,10 +88,12 @@ enum Stage {
     Silent,
     /// The head's lines are in the desk's buffer.
     Begun,
-    /// The head is out. `left`: bytes of the declared length still to come.
+    /// The head is out. `left`: bytes of the declared length still to come from the handler; `coding`:
+    /// what they go through.
     Open {
         plan: ReplyPlan,
         left: Option<u64>,
+        coding: Option<Coding>,
     },
 }
 
@@ -113,6 +125,8 @@ impl<'a> Outlet<'a> {
             stage: Stage::Silent,
             status: 0,
             declared: Declared::default(),
+            treatment: Treatment::Untouched,
+            uncoded: false,
             head_bytes: 0,
             replied: Stamp::ZERO,
             delivered: Stamp::ZERO,
@@ -133,14 +147,19 @@ impl<'a> Outlet<'a> {
         self.stage = Stage::Begun;
         self.status = status;
         self.declared = Declared::default();
+        self.treatment = Treatment::Untouched;
         self.desk.out.clear();
         wire::write_status_line_with(&mut self.desk.out, status, reason);
         &mut self.desk.out
     }
 
-    /// Says what the lines written after `begin` contained.
+    /// Says what the lines written after `begin` contained; they are complete.
     pub fn declare(&mut self, declared: Declared) {
         self.declared = declared;
+        if let (Some(accepted), Some(bench)) = (self.asked.accepted, &self.desk.bench) {
+            let types = &bench.config.types;
+            self.treatment = coding::treatment(self.status, &self.desk.out, accepted, types);
+        }
     }
 
     /// Whether the head has left, so that neither status nor headers can be changed.
@@ -160,17 +179,31 @@ impl<'a> Outlet<'a> {
         matches!(self.stage, Stage::Silent)
     }
 
-    /// True when `piece` would only do a short step that neither waits nor touches a disk.
+    /// True when `piece` or `whole` would only do a short step that neither waits, nor touches a disk, nor
+    /// compresses much.
     pub fn is_quick(&self, bytes: usize) -> bool {
-        self.exit.is_quick(bytes)
+        self.is_coded_quickly(bytes) && self.exit.is_quick(bytes)
+    }
+
+    /// True when a file would only be handed on; false when it would be read, see `file`.
+    pub fn file_is_quick(&self) -> bool {
+        !matches!(
+            self.stage,
+            Stage::Open {
+                coding: Some(_),
+                ..
+            }
+        )
     }
 
     /// The head and the whole body at once. Adds `Content-Length` when none was declared. The body is
-    /// copied only where the socket does not take it.
+    /// copied only where the socket does not take it, unless it is compressed.
     pub fn whole(&mut self, body: &[u8]) -> Taken {
         self.replied = measure::now();
-        let plan = self.open(Some(body.len() as u64), self.replied);
-        let taken = self.offer_body(plan.framing, Head::Unsent, body);
+        let taken = match self.coding_for(Some(body.len() as u64)) {
+            Some(coding) => self.whole_coded(coding, body),
+            None => self.whole_plain(body),
+        };
         self.delivered = measure::now();
         taken
     }
@@ -181,25 +214,38 @@ impl<'a> Outlet<'a> {
     pub fn piece(&mut self, data: &[u8]) -> Taken {
         match self.stage {
             _ if data.is_empty() => self.state_of_client(),
+            Stage::Open {
+                coding: Some(_), ..
+            } => self.press(Head::Sent, data),
             Stage::Open { plan, .. } => self.offer_body(plan.framing, Head::Sent, data),
-            Stage::Silent | Stage::Begun => {
-                let plan = self.open(None, measure::now());
-                self.offer_body(plan.framing, Head::Unsent, data)
-            }
+            Stage::Silent | Stage::Begun => match self.coding_for(None) {
+                Some(coding) => self.first_coded(coding, data),
+                None => {
+                    let plan = self.open(None, measure::now());
+                    self.offer_body(plan.framing, Head::Unsent, data)
+                }
+            },
         }
     }
 
-    /// A span of a file as (the next part of) the body, sent by the driver without a copy.
+    /// A span of a file as (the next part of) the body, sent by the driver without a copy, unless what
+    /// came before it was compressed: then this reads the file, see `file_is_quick`.
     pub fn file(&mut self, file: File, offset: u64, bytes: u64) -> Taken {
-        if bytes == 0 {
-            return self.state_of_client();
+        match self.stage {
+            _ if bytes == 0 => return self.state_of_client(),
+            Stage::Open {
+                coding: Some(_), ..
+            } => return self.press_file(&file, offset, bytes),
+            Stage::Open { .. } => {}
+            // The reply is the file's.
+            Stage::Silent | Stage::Begun => self.treatment = Treatment::Untouched,
         }
         let mut chain = Chain::default();
         if !self.head_is_sent() {
             self.open(Some(bytes), measure::now());
             chain.push_copy(&self.desk.out);
         }
-        let Stage::Open { plan, left } = &mut self.stage else {
+        let Stage::Open { plan, left, .. } = &mut self.stage else {
             return Taken::Gone;
         };
         let fitting = left.map_or(bytes, |left| left.min(bytes));
@@ -235,13 +281,15 @@ impl<'a> Outlet<'a> {
         if matches!(self.stage, Stage::Begun) {
             self.whole(b"");
         }
-        let Stage::Open { plan, left } = self.stage else {
+        let Stage::Open { plan, left, coding } = self.stage else {
             return self.closed(Ending::Lost, "no reply", false);
         };
         if left.is_some_and(|left| left > 0) {
             return self.broken("body shorter than its Content-Length");
         }
-        if plan.framing == ReplyFraming::Chunked {
+        if coding.is_some() {
+            self.end_coded(plan.framing);
+        } else if plan.framing == ReplyFraming::Chunked {
             self.exit.offer(&[wire::LAST_CHUNK]);
         }
         self.closed(Ending::Complete, "", plan.keep_alive)
@@ -253,13 +301,17 @@ impl<'a> Outlet<'a> {
     }
 
     fn closed(mut self, ending: Ending, cause: &'static str, keep_alive: bool) -> Close {
-        let (ending, cause) = match self.exit.unstored {
-            true => (
+        let (ending, cause) = match (self.exit.unstored, self.uncoded) {
+            (true, _) => (
                 Ending::Cut,
                 "the reply could not be stored for its slow client",
             ),
-            false => (ending, cause),
+            (false, true) => (Ending::Cut, "the reply could not be compressed"),
+            (false, false) => (ending, cause),
         };
+        if let Some(bench) = &mut self.desk.bench {
+            bench.press.rest();
+        }
         if let Stage::Open { plan, .. } = self.stage
             && (plan.framing, ending) == (ReplyFraming::UntilClose, Ending::Cut)
         {
@@ -285,23 +337,48 @@ impl<'a> Outlet<'a> {
         }
     }
 
-    /// Decides the framing and ends the head. `known`: the body's length, when the handler gives the
-    /// whole.
+    fn whole_plain(&mut self, body: &[u8]) -> Taken {
+        let plan = self.open(Some(body.len() as u64), self.replied);
+        self.offer_body(plan.framing, Head::Unsent, body)
+    }
+
+    /// Decides the framing and ends the head of a body as the handler gives it. `known`: its length, when
+    /// the handler gives the whole.
     fn open(&mut self, known: Option<u64>, now: Stamp) -> ReplyPlan {
-        let plan = wire::plan_reply(&ReplyFacts {
-            version: self.asked.version,
-            method_is_head: self.asked.is_head,
-            status: self.status,
-            content_length: self.declared.content_length.or(known),
-            keep_alive: self.keep_alive(),
-        });
+        if self.treatment != Treatment::Untouched {
+            self.rewrite_head();
+        }
+        let length = match self.declared.content_length {
+            Some(_) => Length::Told,
+            None => Length::Untold,
+        };
+        // A HEAD reply whose handler gave a body tells that body's length; one that gave none and declared
+        // none tells nothing.
+        let may_tell = self.asked.is_head && !matches!(self.status, 204 | 304);
+        if let Some(known) =
+            known.filter(|bytes| may_tell && length == Length::Untold && *bytes > 0)
+        {
+            wire::write_content_length(&mut self.desk.out, known);
+        }
+        let plan = self.plan(self.declared.content_length.or(known));
         let left = match plan.framing {
             ReplyFraming::Length(bytes) => Some(bytes),
             _ => None,
         };
-        self.stage = Stage::Open { plan, left };
-        self.end_head(&plan, known, now);
+        let coding = None;
+        self.stage = Stage::Open { plan, left, coding };
+        self.end_head(&plan, length, now);
         plan
+    }
+
+    fn plan(&self, content_length: Option<u64>) -> ReplyPlan {
+        wire::plan_reply(&ReplyFacts {
+            version: self.asked.version,
+            method_is_head: self.asked.is_head,
+            status: self.status,
+            content_length,
+            keep_alive: self.keep_alive(),
+        })
     }
 
     fn keep_alive(&self) -> bool {
@@ -309,20 +386,14 @@ impl<'a> Outlet<'a> {
         self.asked.keep_alive && !self.declared.close && !draining
     }
 
-    fn end_head(&mut self, plan: &ReplyPlan, known: Option<u64>, now: Stamp) {
-        let undeclared = self.declared.content_length.is_none();
-        // A HEAD reply whose handler gave a body tells that body's length; one that gave none and declared
-        // none tells nothing.
-        let untold = self.asked.is_head && !matches!(self.status, 204 | 304);
-        if let Some(known) = known.filter(|known| undeclared && untold && *known > 0) {
-            wire::write_content_length(&mut self.desk.out, known);
-        }
+    fn end_head(&mut self, plan: &ReplyPlan, length: Length, now: Stamp) {
         let end = EndOfHead {
             plan,
             version: self.asked.version,
             has_date: self.declared.date,
             has_server: self.declared.server,
-            write_length: undeclared && matches!(plan.framing, ReplyFraming::Length(_)),
+            write_length: length == Length::Untold
+                && matches!(plan.framing, ReplyFraming::Length(_)),
         };
         let phases = Phases {
             replied: now,
@@ -332,9 +403,17 @@ impl<'a> Outlet<'a> {
         self.head_bytes = self.desk.out.len() as u64;
     }
 
-    /// Frames a piece of the body and offers it, after the head where that has not been sent.
+    /// Offers a piece of the body as far as the declared length goes, after the head where that has not
+    /// been sent.
     fn offer_body(&mut self, framing: ReplyFraming, head: Head, data: &[u8]) -> Taken {
         let (data, taken) = self.fit(data);
+        match self.offer_framed(framing, head, data) {
+            Taken::All => taken,
+            gone => gone,
+        }
+    }
+
+    fn offer_framed(&mut self, framing: ReplyFraming, head: Head, data: &[u8]) -> Taken {
         let head = match head {
             Head::Unsent => self.desk.out.as_slice(),
             Head::Sent => &[],
@@ -351,7 +430,7 @@ impl<'a> Outlet<'a> {
         if self.exit.was_refused() {
             Taken::Gone
         } else {
-            taken
+            Taken::All
         }
     }
 
@@ -386,4 +465,11 @@ impl<'a> Outlet<'a> {
 enum Head {
     Unsent,
     Sent,
+}
+
+/// Whether the handler's lines tell the length of the body as it leaves.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Length {
+    Told,
+    Untold,
 }

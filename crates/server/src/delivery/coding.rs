@@ -1,0 +1,374 @@
+//! What a content coding means for a reply's head: whether the body may be compressed, and how the lines
+//! change when it is. Pure.
+//!
+//! Takes what the request accepts and the finished lines of the handler; gives a treatment and applies it.
+//! It must not look at bodies, and where it is in doubt a reply stays as it is.
+
+use memchr::memmem;
+use wire::{AcceptEncoding, HeadView, Marks};
+
+use crate::config::meant::{Coding, Compression};
+
+/// What a request lets be done with its reply.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Accepted {
+    /// The coding to use; `None`: the client wants plain bytes.
+    coding: Option<Coding>,
+    /// The client holds a reply with a weak ETag, which may be one of ours.
+    holds_weak: bool,
+}
+
+/// What becomes of a reply's head and body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Treatment {
+    /// Nothing.
+    Untouched,
+    /// Another client might get it compressed.
+    Varies,
+    /// A 304 for a reply that was compressed: its ETag has to be that of what the client holds.
+    Revalidated,
+    /// The body is compressed.
+    Coded(Coding),
+}
+
+/// The lines of a reply that matter here.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Line {
+    AcceptRanges,
+    CacheControl,
+    ContentEncoding,
+    ContentLength,
+    ContentRange,
+    ContentType,
+    /// A checksum over the bytes as the handler gave them.
+    Digest,
+    Etag,
+    Vary,
+    Other,
+}
+
+impl Accepted {
+    /// Reads a request's head. `codings` that are empty would accept nothing: do not ask then.
+    pub(super) fn read(head: HeadView<'_>, config: &Compression) -> Self {
+        let offered = config.codings.iter();
+        let place = AcceptEncoding::read(head).choose(offered.map(|coding| coding.name()));
+        let coding = place.map(|place| config.codings[place]);
+        let marks = head.index.marks;
+        let holds = || head.header("If-None-Match").unwrap_or_default();
+        Self {
+            // RFC 9111 section 5.2.1.6.
+            coding: coding.filter(|_| !wants_no_transform(head)),
+            holds_weak: marks.contains(Marks::CONDITIONAL)
+                && memmem::find(holds(), b"W/").is_some(),
+        }
+    }
+}
+
+fn wants_no_transform(head: HeadView<'_>) -> bool {
+    let mut fields = head.headers();
+    fields.any(|(name, value)| line_of(name) == Line::CacheControl && forbids_transform(value))
+}
+
+/// What may be done with a reply whose status line and lines are `head`; its length is the caller's to
+/// judge.
+pub(super) fn treatment(
+    status: u16,
+    head: &[u8],
+    accepted: Accepted,
+    types: &[String],
+) -> Treatment {
+    match status {
+        304 if accepted.holds_weak => return Treatment::Revalidated,
+        // RFC 9110 sections 15.3.5, 15.3.6, 15.3.7 and 15.4.5: no content, or a part of what another
+        // reply holds.
+        204 | 205 | 206 | 304 => return Treatment::Untouched,
+        _ => {}
+    }
+    let mut fits = false;
+    for (name, value) in lines(head) {
+        match line_of(name) {
+            Line::ContentType => fits = is_of_types(value, types),
+            Line::ContentEncoding | Line::ContentRange | Line::Digest => {
+                return Treatment::Untouched;
+            }
+            // RFC 9111 section 5.2.2.6.
+            Line::CacheControl if forbids_transform(value) => return Treatment::Untouched,
+            _ => {}
+        }
+    }
+    match accepted.coding {
+        _ if !fits => Treatment::Untouched,
+        None => Treatment::Varies,
+        Some(coding) => Treatment::Coded(coding),
+    }
+}
+
+/// Changes the lines in `head` as the treatment demands; `scratch` is any buffer, and is one afterwards.
+pub(super) fn rewrite(head: &mut Vec<u8>, scratch: &mut Vec<u8>, treatment: Treatment) {
+    if treatment == Treatment::Untouched {
+        return;
+    }
+    let is_coded = matches!(treatment, Treatment::Coded(_));
+    let is_weaker = treatment != Treatment::Varies;
+    let mut varies = lines(head).any(|(name, value)| line_of(name) == Line::Vary && covers(value));
+    scratch.clear();
+    scratch.extend_from_slice(&head[..status_line_bytes(head)]);
+    for (name, value) in lines(head) {
+        match line_of(name) {
+            // Ranges of what is made anew each time do not fit together.
+            Line::ContentLength | Line::AcceptRanges if is_coded => {}
+            // RFC 9110 section 8.8.1: the same meaning, other bytes.
+            Line::Etag if is_weaker && value.starts_with(b"\"") => {
+                write(scratch, &[name, b": W/", value]);
+            }
+            Line::Vary if !varies => {
+                varies = true;
+                let comma: &[u8] = if value.is_empty() { b"" } else { b", " };
+                write(scratch, &[name, b": ", value, comma, b"Accept-Encoding"]);
+            }
+            _ => write(scratch, &[name, b": ", value]),
+        }
+    }
+    if !varies {
+        write(scratch, &[b"Vary: Accept-Encoding"]);
+    }
+    if let Treatment::Coded(coding) = treatment {
+        write(scratch, &[b"Content-Encoding: ", coding.name().as_bytes()]);
+    }
+    std::mem::swap(head, scratch);
+}
+
+fn write(out: &mut Vec<u8>, parts: &[&[u8]]) {
+    for part in parts {
+        out.extend_from_slice(part);
+    }
+    out.extend_from_slice(b"\r\n");
+}
+
+fn status_line_bytes(head: &[u8]) -> usize {
+    memchr::memchr(b'\n', head).map_or(head.len(), |end| end + 1)
+}
+
+/// Names and values of the lines behind the status line.
+fn lines(head: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
+    let lines = head[status_line_bytes(head)..].split_inclusive(|&b| b == b'\n');
+    lines.map(|line| {
+        let colon = memchr::memchr(b':', line).unwrap_or(line.len());
+        let value = line.get(colon + 1..).unwrap_or_default();
+        (&line[..colon], value.trim_ascii())
+    })
+}
+
+fn line_of(name: &[u8]) -> Line {
+    let is = |known: &str| name.eq_ignore_ascii_case(known.as_bytes());
+    match name.len() {
+        4 if is("etag") => Line::Etag,
+        4 if is("vary") => Line::Vary,
+        6 if is("digest") => Line::Digest,
+        11 if is("content-md5") || is("repr-digest") => Line::Digest,
+        12 if is("content-type") => Line::ContentType,
+        13 if is("accept-ranges") => Line::AcceptRanges,
+        13 if is("cache-control") => Line::CacheControl,
+        13 if is("content-range") => Line::ContentRange,
+        // RFC 9530 section 2: over the bytes with their coding.
+        14 if is("content-digest") => Line::Digest,
+        14 if is("content-length") => Line::ContentLength,
+        16 if is("content-encoding") => Line::ContentEncoding,
+        _ => Line::Other,
+    }
+}
+
+/// Whether a Content-Type is one of `types`; its parameters do not count.
+fn is_of_types(value: &[u8], types: &[String]) -> bool {
+    let end = memchr::memchr(b';', value).unwrap_or(value.len());
+    let media_type = value[..end].trim_ascii();
+    types.iter().any(|known| match known.strip_suffix('*') {
+        // The slash belongs to what has to be alike: `text/*` is not `textual/x`.
+        Some(kind) if kind.ends_with('/') => media_type
+            .get(..kind.len())
+            .is_some_and(|start| start.eq_ignore_ascii_case(kind.as_bytes())),
+        _ => media_type.eq_ignore_ascii_case(known.as_bytes()),
+    })
+}
+
+fn forbids_transform(value: &[u8]) -> bool {
+    members(value).any(|directive| directive.eq_ignore_ascii_case(b"no-transform"))
+}
+
+/// Whether a Vary says already that the reply depends on Accept-Encoding.
+fn covers(value: &[u8]) -> bool {
+    members(value).any(|name| name == b"*" || name.eq_ignore_ascii_case(b"accept-encoding"))
+}
+
+fn members(value: &[u8]) -> impl Iterator<Item = &[u8]> {
+    value.split(|&b| b == b',').map(<[u8]>::trim_ascii)
+}
+
+#[cfg(test)]
+mod tests {
+    use wire::{HeadIndex, HeadStep, Limits};
+
+    use super::*;
+
+    const GZIP: Accepted = Accepted {
+        coding: Some(Coding::Gzip),
+        holds_weak: false,
+    };
+    const PLAIN: Accepted = Accepted {
+        coding: None,
+        holds_weak: false,
+    };
+
+    fn head(lines: &[&str]) -> Vec<u8> {
+        let mut head = b"HTTP/1.1 200 Content-Type: text/html\r\n".to_vec();
+        for line in lines {
+            write(&mut head, &[line.as_bytes()]);
+        }
+        head
+    }
+
+    fn treated(status: u16, lines: &[&str], accepted: Accepted) -> Treatment {
+        treatment(
+            status,
+            &head(lines),
+            accepted,
+            &Compression::default().types,
+        )
+    }
+
+    #[test]
+    fn reads_what_a_request_lets_be_done() {
+        let config = Compression {
+            codings: vec![Coding::Zstd, Coding::Gzip],
+            ..Compression::default()
+        };
+        let check = |lines: &str, coding: Option<Coding>, holds_weak: bool| {
+            let text = format!("GET / HTTP/1.1\r\nHost: a\r\n{lines}\r\n");
+            let mut index = HeadIndex::new();
+            let step = index.parse(text.as_bytes(), &mut 0, &Limits::default());
+            assert_eq!(step, Ok(HeadStep::Complete), "{text}");
+            let bytes = text.as_bytes();
+            let index = &index;
+            let found = Accepted::read(HeadView { bytes, index }, &config);
+            assert_eq!(found, Accepted { coding, holds_weak }, "{text}");
+        };
+        let accepts = "Accept-Encoding: gzip, br\r\n";
+        check("", None, false);
+        check(accepts, Some(Coding::Gzip), false);
+        check("Accept-Encoding: br\r\n", None, false);
+        check("Accept-Encoding: gzip, zstd\r\n", Some(Coding::Zstd), false);
+        for value in ["no-transform", "max-age=0, No-Transform ,x"] {
+            check(&format!("{accepts}cache-control: {value}\r\n"), None, false);
+        }
+        let other = format!("{accepts}Cache-Control: no-transformation, max-age=\"1\"\r\n");
+        check(&other, Some(Coding::Gzip), false);
+        check("If-None-Match: \"a\", W/\"b\"\r\n", None, true);
+        check("If-None-Match: \"a\"\r\n", None, false);
+    }
+
+    #[test]
+    fn compresses_what_is_compressible_and_nothing_else() {
+        let check = |lines: &[&str], is_fit: bool| {
+            let expect = |fit| if is_fit { fit } else { Treatment::Untouched };
+            let coded = expect(Treatment::Coded(Coding::Gzip));
+            assert_eq!(treated(200, lines, GZIP), coded, "{lines:?}");
+            let varies = expect(Treatment::Varies);
+            assert_eq!(treated(200, lines, PLAIN), varies, "{lines:?}");
+        };
+        check(&["Content-Type: text/html"], true);
+        check(&["content-type:TEXT/Event-Stream ; charset=utf-8"], true);
+        check(&["Content-Type: application/json;x=y"], true);
+        check(&["X-A: b", "Content-Type: image/svg+xml"], true);
+        check(&["Content-Type: image/png"], false);
+        check(&["Content-Type: textual/html"], false);
+        check(&["Content-Type: text"], false);
+        check(&["Content-Type: application/json5"], false);
+        check(&["Content-Type:"], false);
+        check(&["X-Content-Type: text/html"], false);
+        check(&[], false);
+        let text = "Content-Type: text/plain";
+        check(&[text, "Cache-Control: public, max-age=60"], true);
+        check(&[text, "Cache-Control: public, NO-transform"], false);
+        check(&["Cache-Control: no-transform", text], false);
+        check(&[text, "Content-Encoding: gzip"], false);
+        check(&[text, "content-encoding: identity"], false);
+        check(&[text, "Content-Range: bytes 0-1/5"], false);
+        check(&[text, "Content-MD5: x"], false);
+        check(&[text, "Content-Digest: sha-256=:x:"], false);
+        check(&[text, "Repr-Digest: sha-256=:x:"], false);
+        check(&[text, "Digest: sha-256=x"], false);
+    }
+
+    #[test]
+    fn leaves_statuses_without_content_and_parts_alone() {
+        let lines = ["Content-Type: text/plain"];
+        for status in [204, 205, 206, 304] {
+            assert_eq!(
+                treated(status, &lines, GZIP),
+                Treatment::Untouched,
+                "{status}"
+            );
+        }
+        for status in [200, 201, 301, 404, 500] {
+            let coded = Treatment::Coded(Coding::Gzip);
+            assert_eq!(treated(status, &lines, GZIP), coded, "{status}");
+        }
+        let holder = Accepted {
+            holds_weak: true,
+            ..PLAIN
+        };
+        assert_eq!(treated(304, &[], holder), Treatment::Revalidated);
+    }
+
+    #[test]
+    fn rewrites_lines() {
+        let check = |treatment: Treatment, lines: &[&str], expect: &[&str]| {
+            let mut found = head(lines);
+            rewrite(&mut found, &mut b"rubbish".to_vec(), treatment);
+            let show = |head: &[u8]| String::from_utf8_lossy(head).into_owned();
+            assert_eq!(show(&found), show(&head(expect)), "{treatment:?}");
+        };
+        let coded = Treatment::Coded(Coding::Brotli);
+        let (vary, encoding) = ("Vary: Accept-Encoding", "Content-Encoding: br");
+        check(coded, &[], &[vary, encoding]);
+        check(
+            coded,
+            &["Content-Length: 7", "X-A: b", "accept-ranges: bytes"],
+            &["X-A: b", vary, encoding],
+        );
+        check(
+            coded,
+            &["ETag: \"a:b\"", "X-A:b"],
+            &["ETag: W/\"a:b\"", "X-A: b", vary, encoding],
+        );
+        check(
+            coded,
+            &["etag: W/\"a\"", "Vary: Cookie"],
+            &["etag: W/\"a\"", "Vary: Cookie, Accept-Encoding", encoding],
+        );
+        check(
+            coded,
+            &["Vary: Cookie", "vary: accept-encoding"],
+            &["Vary: Cookie", "vary: accept-encoding", encoding],
+        );
+        check(coded, &["Vary: *"], &["Vary: *", encoding]);
+        check(coded, &["Vary:"], &[vary, encoding]);
+        check(
+            coded,
+            &["Vary: a", "Vary: b"],
+            &["Vary: a, Accept-Encoding", "Vary: b", encoding],
+        );
+        let strong = ["ETag: \"a\"", "Content-Length: 7", "Accept-Ranges: bytes"];
+        check(
+            Treatment::Varies,
+            &strong,
+            &[strong[0], strong[1], strong[2], vary],
+        );
+        check(
+            Treatment::Revalidated,
+            &strong[..1],
+            &["ETag: W/\"a\"", vary],
+        );
+        check(Treatment::Untouched, &strong, &strong);
+    }
+}

@@ -1,0 +1,432 @@
+//! The press: the encoders of one pool thread, kept from reply to reply because their memory is large.
+//!
+//! Takes pieces of one body after the other, gives compressed bytes in a buffer of its own. Knows no
+//! replies and no sockets.
+
+use std::io::{self, Write};
+
+use brotli::CompressorWriter;
+use brotli::enc::BrotliEncoderParams;
+use flate2::{Compress, Crc, FlushCompress, Status};
+use zstd::zstd_safe::zstd_sys::ZSTD_EndDirective;
+use zstd::zstd_safe::{CCtx, CParameter, InBuffer, OutBuffer, ResetDirective, get_error_name};
+
+use crate::config::meant::{Coding, Compression};
+
+/// Longest distance that an encoder looks back, as a power of two: what a thread has to remember, and a
+/// client too. RFC 9659 section 3 allows at most 23 for zstd.
+const WINDOW_BITS_MAX: u32 = 20;
+/// Longest tables of zstd, as a power of two of entries of four bytes. Without a bound its upper levels
+/// take tens of megabytes.
+const ZSTD_TABLE_BITS_MAX: u32 = 20;
+/// From this level on zstd's own tables pass that bound.
+const ZSTD_LARGE_LEVEL: i32 = 9;
+/// What a thread's zstd context takes at most, at any level.
+#[cfg(test)]
+const ZSTD_BYTES_MAX: usize = 11 << 20;
+/// The shortest window of brotli, as a power of two.
+const BROTLI_WINDOW_BITS_MIN: u32 = 10;
+/// What an encoder is given to write to at least.
+const ROOM_BYTES: usize = 8 << 10;
+/// The buffer that a thread keeps; a larger one is given back after its reply.
+const KEPT_BYTES_MAX: usize = 256 << 10;
+
+/// RFC 1952 section 2.3: deflate, no flags, no time, an unknown system.
+const GZIP_HEAD: [u8; 10] = [0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 255];
+
+/// How far a step has to go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Step {
+    /// More follows at once.
+    More,
+    /// A client can decode everything up to here.
+    Flush,
+    /// The body ends here.
+    End,
+}
+
+/// Encoders of one thread. `begin`, then any number of `run`, the last of them with `Step::End` unless the
+/// body is cut; then `rest`.
+pub(super) struct Press {
+    gzip: Option<Gzip>,
+    zstd: Option<Zstd>,
+    brotli: Option<Brotli>,
+    running: Option<Coding>,
+    /// Compressed bytes; the caller empties it.
+    pub(super) out: Vec<u8>,
+    gzip_level: u32,
+    brotli_level: u32,
+    zstd_level: i32,
+}
+
+impl Press {
+    pub(super) fn new(config: &Compression) -> Self {
+        Self {
+            gzip: None,
+            zstd: None,
+            brotli: None,
+            running: None,
+            out: Vec::new(),
+            gzip_level: config.gzip_level,
+            brotli_level: config.brotli_level,
+            zstd_level: config.zstd_level,
+        }
+    }
+
+    /// Begins a body, of `bytes` bytes where that is known. What was left of another one is forgotten.
+    pub(super) fn begin(&mut self, coding: Coding, bytes: Option<u64>) -> io::Result<()> {
+        self.out.clear();
+        self.brotli = None;
+        self.running = Some(coding);
+        match coding {
+            Coding::Gzip => {
+                let gzip = self.gzip.get_or_insert_with(|| Gzip::new(self.gzip_level));
+                gzip.begin(&mut self.out);
+            }
+            Coding::Zstd => {
+                let zstd = match self.zstd.take() {
+                    Some(zstd) => zstd,
+                    None => Zstd::new(self.zstd_level)?,
+                };
+                self.zstd.insert(zstd).begin(bytes)?;
+            }
+            Coding::Brotli => self.brotli = Some(Brotli::new(self.brotli_level, bytes)),
+        }
+        Ok(())
+    }
+
+    /// Takes a piece of the body and appends what comes of it to `out`.
+    ///
+    /// # Errors
+    /// When an encoder finds no memory, or got another number of bytes than was announced: the body
+    /// cannot go on.
+    pub(super) fn run(&mut self, data: &[u8], step: Step) -> io::Result<()> {
+        let out = &mut self.out;
+        match (
+            self.running,
+            &mut self.gzip,
+            &mut self.zstd,
+            &mut self.brotli,
+        ) {
+            (Some(Coding::Gzip), Some(gzip), ..) => gzip.run(data, step, out),
+            (Some(Coding::Zstd), _, Some(zstd), _) => zstd.run(data, step, out),
+            (Some(Coding::Brotli), .., Some(brotli)) => brotli.run(data, step, out),
+            _ => Err(io::Error::other("no body was begun")),
+        }
+    }
+
+    /// Ends a reply: what is only of use to it is given back.
+    pub(super) fn rest(&mut self) {
+        self.running = None;
+        self.brotli = None;
+        self.out.clear();
+        self.out.shrink_to(KEPT_BYTES_MAX);
+    }
+}
+
+/// RFC 1952. flate2 writes its frame only where a C library is behind it.
+struct Gzip {
+    deflate: Compress,
+    crc: Crc,
+}
+
+impl Gzip {
+    fn new(level: u32) -> Self {
+        Self {
+            deflate: Compress::new(flate2::Compression::new(level), false),
+            crc: Crc::new(),
+        }
+    }
+
+    fn begin(&mut self, out: &mut Vec<u8>) {
+        self.deflate.reset();
+        self.crc.reset();
+        out.extend_from_slice(&GZIP_HEAD);
+    }
+
+    fn run(&mut self, data: &[u8], step: Step, out: &mut Vec<u8>) -> io::Result<()> {
+        self.crc.update(data);
+        let flush = match step {
+            Step::More => FlushCompress::None,
+            Step::Flush => FlushCompress::Sync,
+            Step::End => FlushCompress::Finish,
+        };
+        let mut rest = data;
+        loop {
+            out.reserve(ROOM_BYTES);
+            let before = self.deflate.total_in();
+            let status = self.deflate.compress_vec(rest, out, flush)?;
+            let taken = self.deflate.total_in() - before;
+            rest = &rest[usize::try_from(taken).expect("no more than `rest`")..];
+            let is_done = match step {
+                Step::End => status == Status::StreamEnd,
+                _ => rest.is_empty() && out.len() < out.capacity(),
+            };
+            if is_done {
+                break;
+            }
+        }
+        if step == Step::End {
+            out.extend_from_slice(&self.crc.sum().to_le_bytes());
+            out.extend_from_slice(&self.crc.amount().to_le_bytes());
+        }
+        Ok(())
+    }
+}
+
+/// RFC 8878.
+struct Zstd(CCtx<'static>);
+
+impl Zstd {
+    fn new(level: i32) -> io::Result<Self> {
+        let mut context = CCtx::try_create().ok_or(io::ErrorKind::OutOfMemory)?;
+        let mut set = |parameter| context.set_parameter(parameter).map_err(zstd_error);
+        set(CParameter::CompressionLevel(level))?;
+        set(CParameter::WindowLog(WINDOW_BITS_MAX))?;
+        if level >= ZSTD_LARGE_LEVEL {
+            set(CParameter::HashLog(ZSTD_TABLE_BITS_MAX))?;
+            set(CParameter::ChainLog(ZSTD_TABLE_BITS_MAX))?;
+        }
+        Ok(Self(context))
+    }
+
+    fn begin(&mut self, bytes: Option<u64>) -> io::Result<()> {
+        let reset = self.0.reset(ResetDirective::SessionOnly);
+        reset.map_err(zstd_error)?;
+        let pledged = self.0.set_pledged_src_size(bytes);
+        pledged.map_err(zstd_error)?;
+        Ok(())
+    }
+
+    fn run(&mut self, data: &[u8], step: Step, out: &mut Vec<u8>) -> io::Result<()> {
+        let mut input = InBuffer::around(data);
+        loop {
+            out.reserve(ROOM_BYTES);
+            let written = out.len();
+            let mut output = OutBuffer::around_pos(out, written);
+            let directive = match step {
+                Step::More => ZSTD_EndDirective::ZSTD_e_continue,
+                Step::Flush => ZSTD_EndDirective::ZSTD_e_flush,
+                Step::End => ZSTD_EndDirective::ZSTD_e_end,
+            };
+            let stepped = self.0.compress_stream2(&mut output, &mut input, directive);
+            let waiting_bytes = stepped.map_err(zstd_error)?;
+            let is_done = match step {
+                Step::More => input.pos() == data.len(),
+                Step::Flush | Step::End => waiting_bytes == 0,
+            };
+            if is_done {
+                return Ok(());
+            }
+        }
+    }
+}
+
+fn zstd_error(code: usize) -> io::Error {
+    io::Error::other(get_error_name(code))
+}
+
+/// RFC 7932. Its encoder cannot be used twice: it is made for each body.
+struct Brotli {
+    /// Until the body's end.
+    writer: Option<CompressorWriter<Vec<u8>>>,
+}
+
+impl Brotli {
+    fn new(level: u32, bytes: Option<u64>) -> Self {
+        // What lies further back than a body's beginning is never looked for.
+        let needed = bytes.map_or(WINDOW_BITS_MAX, |bytes| u64::BITS - bytes.leading_zeros());
+        let window_bits = needed.clamp(BROTLI_WINDOW_BITS_MIN, WINDOW_BITS_MAX);
+        let hint = bytes.and_then(|bytes| usize::try_from(bytes).ok());
+        let params = BrotliEncoderParams {
+            quality: i32::try_from(level).unwrap_or(i32::MAX),
+            lgwin: i32::try_from(window_bits).unwrap_or(i32::MAX),
+            size_hint: hint.unwrap_or(0),
+            ..BrotliEncoderParams::default()
+        };
+        let writer = CompressorWriter::with_params(Vec::new(), ROOM_BYTES, &params);
+        Self {
+            writer: Some(writer),
+        }
+    }
+
+    fn run(&mut self, data: &[u8], step: Step, out: &mut Vec<u8>) -> io::Result<()> {
+        let ended = || io::Error::other("the body has ended");
+        let writer = self.writer.as_mut().ok_or_else(ended)?;
+        writer.write_all(data)?;
+        match step {
+            Step::More => {}
+            Step::Flush => writer.flush()?,
+            Step::End => {
+                let writer = self.writer.take().ok_or_else(ended)?;
+                out.append(&mut writer.into_inner());
+                return Ok(());
+            }
+        }
+        out.append(writer.get_mut());
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const CODINGS: [Coding; 3] = [Coding::Gzip, Coding::Brotli, Coding::Zstd];
+
+    /// What a client makes of the bytes that have arrived, and whether they are a whole body to it.
+    fn decode(coding: Coding, bytes: &[u8]) -> (Vec<u8>, bool) {
+        let mut reader: Box<dyn Read + '_> = match coding {
+            Coding::Gzip => Box::new(flate2::read::GzDecoder::new(bytes)),
+            Coding::Zstd => Box::new(zstd::stream::read::Decoder::new(bytes).unwrap()),
+            Coding::Brotli => Box::new(brotli::Decompressor::new(bytes, 4096)),
+        };
+        let mut decoded = Vec::new();
+        let mut buffer = [0; 4096];
+        loop {
+            match reader.read(&mut buffer) {
+                Ok(0) => return (decoded, true),
+                Ok(count) => decoded.extend_from_slice(&buffer[..count]),
+                Err(_) => return (decoded, false),
+            }
+        }
+    }
+
+    /// Text that compresses about as well as text does.
+    fn prose(bytes: usize) -> Vec<u8> {
+        let mut text = Vec::with_capacity(bytes + 32);
+        let mut state = 1_u64;
+        while text.len() < bytes {
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1);
+            let word = [&b"queue"[..], b"of", b"the", b"driver"][(state >> 33) as usize % 4];
+            text.extend_from_slice(word);
+            text.extend_from_slice(format!(" {} ", (state >> 40) % 1000).as_bytes());
+        }
+        text.truncate(bytes);
+        text
+    }
+
+    #[test]
+    fn lets_a_client_decode_everything_up_to_each_flush() {
+        let mut press = Press::new(&Compression::default());
+        for coding in CODINGS {
+            press.begin(coding, None).unwrap();
+            let mut given = Vec::new();
+            for bytes in [1, 20, 3000, 7, 200_000, 1] {
+                let piece = prose(bytes);
+                press.run(&piece, Step::Flush).unwrap();
+                given.extend_from_slice(&piece);
+                assert_eq!(
+                    decode(coding, &press.out),
+                    (given.clone(), false),
+                    "{coding:?}"
+                );
+            }
+            press.run(&[], Step::End).unwrap();
+            assert_eq!(decode(coding, &press.out), (given, true), "{coding:?}");
+            press.rest();
+        }
+    }
+
+    #[test]
+    fn forgets_a_body_that_was_cut_when_the_next_begins() {
+        let mut press = Press::new(&Compression::default());
+        for coding in CODINGS {
+            press.begin(coding, Some(5000)).unwrap();
+            press.run(&prose(2000), Step::Flush).unwrap();
+            press.rest();
+            let body = b"the next body, the next body, the next body";
+            press.begin(coding, Some(body.len() as u64)).unwrap();
+            press.run(body, Step::End).unwrap();
+            assert_eq!(decode(coding, &press.out), (body.to_vec(), true));
+            press.rest();
+            assert!(press.run(b"x", Step::Flush).is_err(), "no body was begun");
+        }
+    }
+
+    #[test]
+    fn compresses_at_every_level() {
+        let body = prose(8000);
+        for level in [0, 1, 4, 6, 9, 10, 11, 15, 19] {
+            let mut press = Press::new(&Compression {
+                gzip_level: level.clamp(1, 9),
+                brotli_level: level.min(11),
+                zstd_level: i32::try_from(level).unwrap().max(1),
+                ..Compression::default()
+            });
+            for coding in CODINGS {
+                press.begin(coding, Some(body.len() as u64)).unwrap();
+                press.run(&body, Step::End).unwrap();
+                assert!(press.out.len() < body.len() / 2, "{coding:?} {level}");
+                assert_eq!(decode(coding, &press.out), (body.clone(), true));
+            }
+        }
+    }
+
+    #[test]
+    fn bounds_what_a_thread_keeps() {
+        for level in 1..=19 {
+            let mut zstd = Zstd::new(level).unwrap();
+            zstd.begin(None).unwrap();
+            // All of its memory is taken with the first bytes.
+            zstd.run(b"a", Step::Flush, &mut Vec::new()).unwrap();
+            let bytes = zstd.0.sizeof();
+            assert!(bytes <= ZSTD_BYTES_MAX, "level {level} takes {bytes} bytes");
+        }
+        let mut press = Press::new(&Compression::default());
+        press.begin(Coding::Gzip, None).unwrap();
+        press.out.reserve(4 << 20);
+        press.rest();
+        assert!(press.out.capacity() <= KEPT_BYTES_MAX);
+    }
+
+    #[test]
+    fn refuses_to_end_a_body_of_another_length() {
+        let mut press = Press::new(&Compression::default());
+        press.begin(Coding::Zstd, Some(10)).unwrap();
+        press.run(b"short", Step::Flush).unwrap();
+        assert!(press.run(&[], Step::End).is_err());
+        // And is not lost for the next one.
+        press.begin(Coding::Zstd, None).unwrap();
+        press.run(b"good", Step::End).unwrap();
+        assert_eq!(decode(Coding::Zstd, &press.out), (b"good".to_vec(), true));
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(32))]
+        #[test]
+        fn gives_back_any_bytes_in_any_pieces(
+            bodies in proptest::collection::vec(
+                (0..3_usize, proptest::collection::vec(
+                    (proptest::collection::vec(any::<u8>(), 0..300), 1..50_usize, any::<bool>()),
+                    0..6,
+                )),
+                1..4,
+            ),
+        ) {
+            let mut press = Press::new(&Compression::default());
+            for (coding, pieces) in bodies {
+                let coding = CODINGS[coding];
+                press.begin(coding, None).unwrap();
+                let mut given = Vec::new();
+                for (data, times, flush) in pieces {
+                    let data = data.repeat(times);
+                    let step = if flush { Step::Flush } else { Step::More };
+                    press.run(&data, step).unwrap();
+                    given.extend_from_slice(&data);
+                    let (decoded, _) = decode(coding, &press.out);
+                    prop_assert!(given.starts_with(&decoded));
+                    prop_assert!(!flush || decoded == given);
+                }
+                press.run(&[], Step::End).unwrap();
+                prop_assert_eq!(decode(coding, &press.out), (given, true));
+            }
+        }
+    }
+}
