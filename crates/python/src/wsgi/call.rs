@@ -239,11 +239,21 @@ impl Call {
     }
 
     /// Sends a span of a file.
-    pub(crate) fn file(&mut self, file: std::fs::File, offset: u64, bytes: u64) -> PyResult<Sent> {
+    pub(crate) fn file(
+        &mut self,
+        py: Python<'_>,
+        file: std::fs::File,
+        offset: u64,
+        bytes: u64,
+    ) -> PyResult<Sent> {
         if bytes == 0 {
             return Ok(Sent::On);
         }
-        let taken = self.name()?.file(file, offset, bytes);
+        let outlet = self.name()?;
+        let taken = match outlet.file_is_quick() {
+            true => outlet.file(file, offset, bytes),
+            false => raw::detached(py, || outlet.file(file, offset, bytes)),
+        };
         self.stage = Stage::Open;
         Ok(self.note(taken))
     }

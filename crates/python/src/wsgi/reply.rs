@@ -11,7 +11,7 @@ use pyo3::types::{PyBytes, PyList, PyString, PyTuple};
 use super::call::{Call, Sent};
 use super::wrapper::{FileSpan, FileWrapper, block};
 
-/// Parts of a list that together are no longer than this leave as one.
+/// Neighbours in a list that together are no longer than this leave as one.
 const JOIN_BYTES_MAX: usize = 64 << 10;
 
 /// What a reply goes through.
@@ -100,17 +100,22 @@ impl<'py> Given<'_, 'py> {
             .map(|part| part.as_bytes().len())
             .sum::<usize>();
         if bytes <= JOIN_BYTES_MAX {
-            self.scratch.clear();
-            parts
-                .iter()
-                .for_each(|part| self.scratch.extend_from_slice(part.as_bytes()));
+            join(self.scratch, &parts);
             return self.whole(self.scratch);
         }
         self.call.try_borrow_mut()?.add_content_length(bytes as u64);
-        for part in &parts {
-            if self.piece(part.as_bytes())? == Sent::Gone || self.is_head {
+        let mut rest = parts.as_slice();
+        while let [first, ..] = rest {
+            let run_len = run_len(rest);
+            let data = match run_len {
+                1 => first.as_bytes(),
+                _ => join(self.scratch, &rest[..run_len]),
+            };
+            let sent = self.call.try_borrow_mut()?.piece(self.call.py(), data)?;
+            if sent == Sent::Gone || self.is_head {
                 break;
             }
+            rest = &rest[run_len..];
         }
         Ok(())
     }
@@ -153,9 +158,9 @@ impl<'py> Given<'_, 'py> {
     }
 
     fn file(self, span: FileSpan) -> PyResult<()> {
-        self.call
-            .try_borrow_mut()?
-            .file(span.file, span.offset, span.bytes)?;
+        let mut call = self.call.try_borrow_mut()?;
+        call.file(self.call.py(), span.file, span.offset, span.bytes)?;
+        drop(call);
         self.end()
     }
 
@@ -167,6 +172,25 @@ impl<'py> Given<'_, 'py> {
         }
         Ok(())
     }
+}
+
+/// Number of parts, at least one, that leave together: each step of its own would cost a system call, or
+/// the end of a block in a compressed reply.
+fn run_len(parts: &[Bound<'_, PyBytes>]) -> usize {
+    let mut bytes = 0;
+    let fitting = parts.iter().take_while(|part| {
+        bytes += part.as_bytes().len();
+        bytes <= JOIN_BYTES_MAX
+    });
+    fitting.count().max(1)
+}
+
+fn join<'s>(scratch: &'s mut Vec<u8>, parts: &[Bound<'_, PyBytes>]) -> &'s [u8] {
+    scratch.clear();
+    for part in parts {
+        scratch.extend_from_slice(part.as_bytes());
+    }
+    scratch
 }
 
 /// Number of parts; `None` when `result` has no length, or one that it cannot tell.
