@@ -136,18 +136,19 @@ class Client:
         assert bare.closes, "a body without an end on a connection that stays open"
         return bare._replace(body=self.rest(), framing="close")
 
+    def chunk(self) -> bytes:
+        """One chunk of a chunked body; the last one is empty."""
+        data = self.exactly(int(self._until(b"\r\n")[:-2], 16))
+        assert self.exactly(2) == b"\r\n", "a chunk ends with its line, and no trailers are expected"
+        return data
+
     def _chunks(self) -> list[bytes]:
         chunks: list[bytes] = []
-        while True:
-            try:
-                size = int(self._until(b"\r\n")[:-2], 16)
-                if size == 0:
-                    break
-                chunks.append(self.exactly(size))
-                assert self.exactly(2) == b"\r\n"
-            except CutShort as cut:
-                raise CutShort(b"".join(chunks) + cut.so_far) from None
-        assert self.exactly(2) == b"\r\n", "no trailers are expected"
+        try:
+            while data := self.chunk():
+                chunks.append(data)
+        except CutShort as cut:
+            raise CutShort(b"".join(chunks) + cut.so_far) from None
         return chunks
 
     def _until(self, end: bytes) -> bytes:
