@@ -33,15 +33,18 @@ fn give_as_asked(page: &Page, head: HeadView<'_>) -> Reply {
         Verdict::Failed => Plain::PreconditionFailed.reply(head),
         Verdict::NotModified => Reply {
             status: 304,
-            lines: page.validator_lines(),
+            lines: page.lasting_lines(),
             body: ReplyBody::Empty,
         },
         Verdict::Proceed => match selection(page, head) {
             Selection::Whole => whole(page, head),
             Selection::Unsatisfiable => unsatisfiable(page),
-            Selection::Parts(extents) => match extents.as_slice() {
-                [extent] => one_part(page, *extent),
-                _ => multipart::reply(page, &extents),
+            Selection::Parts(extents) => match (extents.as_slice(), page.coding) {
+                ([extent], _) => one_part(page, *extent),
+                (_, None) => multipart::reply(page, &extents),
+                // `Content-Encoding` beside a multipart type would be that of the multipart. RFC 9110
+                // section 14.2 lets us ignore the field.
+                (_, Some(_)) => whole(page, head),
             },
         },
     }
@@ -86,7 +89,11 @@ fn one_part(page: &Page, extent: Extent) -> Reply {
         extent.within(page.content.bytes())
     )
     .expect("a vector takes every write");
-    lines.extend_from_slice(&page.validator_lines());
+    if let Some(coding) = page.coding {
+        write!(lines, "Content-Encoding: {}\r\n", coding.name())
+            .expect("a vector takes every write");
+    }
+    lines.extend_from_slice(&page.lasting_lines());
     let body = ReplyBody::One(page.content.part(extent.first, extent.bytes()));
     Reply {
         status: 206,

@@ -1,11 +1,11 @@
-//! What a driver remembers of its files: pages by the raw path that they were asked for with.
+//! What a driver remembers of its files: families of pages by the raw path that they were asked for with.
 //!
-//! Takes and gives pages; opens nothing. The key is the mount and the path as sent, so that a hit decodes
+//! Takes and gives families; opens nothing. The key is the mount and the path as sent, so that a hit decodes
 //! and allocates nothing; two spellings of one path are two entries, each inside the same bounds. Keys are
 //! hashed with the standard library's seeded SipHash, because clients choose them.
 //!
-//! There are two shelves: small files with their bytes, and large ones with their open descriptor. Each is
-//! bounded and evicts by second chance: a hand goes round, spares an entry that was asked for since it last
+//! There are two shelves: small files with their bytes, and those with an open descriptor. Both are bounded,
+//! what they hold in memory together, and evict by second chance: a hand goes round, spares an entry that was asked for since it last
 //! passed, and takes the next. A sweep is bounded, so that no request pays for the whole shelf.
 
 use std::collections::HashMap;
@@ -13,11 +13,11 @@ use std::sync::Arc;
 
 use measure::{Nanos, Stamp};
 
-use super::page::{Content, Page};
+use super::family::Family;
 
 /// Small files per driver. Bounds the table, which grows in one step, to a few MiB.
 const MEMORY_LEN_MAX: usize = 16_384;
-/// Open large files per driver: well below the descriptors that a process has for its connections.
+/// Open descriptors per driver: well below the descriptors that a process has for its connections.
 const OPEN_LEN_MAX: usize = 256;
 /// Steps of the hand for one eviction; then the entry under it goes even if it was asked for.
 const SWEEP_LEN_MAX: usize = 16;
@@ -37,6 +37,8 @@ pub(super) struct Cache {
     places: Vec<HashMap<Arc<[u8]>, Place>>,
     memory: Shelf,
     open: Shelf,
+    /// Of both shelves.
+    bytes_max: usize,
     revalidate: Nanos,
     idle_hand: usize,
 }
@@ -57,15 +59,17 @@ struct Shelf {
     entries: Vec<Entry>,
     hand: usize,
     bytes: usize,
-    bytes_max: usize,
+    /// On the shelf of small files each counts for one, on the other each descriptor does.
+    len: usize,
     len_max: usize,
 }
 
 struct Entry {
     mount: usize,
     key: Arc<[u8]>,
-    page: Page,
+    family: Arc<Family>,
     bytes: usize,
+    len: usize,
     /// When the last look at the file was asked for.
     checked: Stamp,
     trust: Trust,
@@ -96,67 +100,77 @@ impl Cache {
     pub(super) fn new(mounts_len: usize, bytes_max: usize, revalidate: Nanos) -> Cache {
         Cache {
             places: (0..mounts_len).map(|_| HashMap::new()).collect(),
-            memory: Shelf::new(bytes_max, MEMORY_LEN_MAX),
-            // The descriptors' count is their bound; lines and keys of 256 of them are bounded with it.
-            open: Shelf::new(usize::MAX, OPEN_LEN_MAX),
+            memory: Shelf::new(MEMORY_LEN_MAX),
+            open: Shelf::new(OPEN_LEN_MAX),
+            bytes_max,
             revalidate,
             idle_hand: 0,
         }
     }
 
-    /// The page for `rest`, if it was looked at within `revalidate`.
+    /// What is known for `rest`, if it was looked at within `revalidate`.
     #[inline]
-    pub(super) fn fresh(&mut self, mount: usize, rest: &[u8], now: Stamp) -> Option<&Page> {
+    pub(super) fn fresh(&mut self, mount: usize, rest: &[u8], now: Stamp) -> Option<&Arc<Family>> {
         let revalidate = self.revalidate;
         let entry = self.entry(mount, rest)?;
         if now.since(entry.checked) >= revalidate {
             return None;
         }
         entry.is_asked = true;
-        Some(&entry.page)
+        Some(&entry.family)
     }
 
-    /// The page for `rest`, if equal facts would confirm it: one that was read within the tick of its
+    /// What is known for `rest`, if equal facts would confirm it: what was read within the tick of its
     /// file's last change has to be read again.
-    pub(super) fn doubted(&mut self, mount: usize, rest: &[u8], now: Stamp) -> Option<&Page> {
+    pub(super) fn doubted(
+        &mut self,
+        mount: usize,
+        rest: &[u8],
+        now: Stamp,
+    ) -> Option<&Arc<Family>> {
         let entry = self.entry(mount, rest)?;
         match entry.trust {
             Trust::ReadAt(read) if now.since(read) >= SETTLE => None,
-            _ => Some(&entry.page),
+            _ => Some(&entry.family),
         }
     }
 
-    /// The page for `rest`, whose file still has the page's facts at `now`.
-    pub(super) fn confirm(&mut self, mount: usize, rest: &[u8], now: Stamp) -> Option<&Page> {
+    /// What is known for `rest`, whose files still had the same facts at `now`.
+    pub(super) fn confirm(
+        &mut self,
+        mount: usize,
+        rest: &[u8],
+        now: Stamp,
+    ) -> Option<&Arc<Family>> {
         let entry = self.entry(mount, rest)?;
         entry.checked = now;
         entry.is_asked = true;
-        Some(&entry.page)
+        Some(&entry.family)
     }
 
-    /// Remembers a page whose look was asked for at `asked` and is done at `now`, in place of what was
-    /// known for `rest`; a look that was overtaken by another is not remembered.
-    pub(super) fn keep(&mut self, mount: usize, rest: &[u8], page: Page, when: Looking) {
-        if self.is_overtaken(mount, rest, when) {
-            return;
-        }
-        let trust = self.trust(mount, rest, &page, when);
+    /// Remembers what a look found, in place of what was known for `rest`; a look that was overtaken by
+    /// another is not remembered.
+    pub(super) fn keep(&mut self, mount: usize, rest: &[u8], family: Arc<Family>, when: Looking) {
+        let trust = match self.entry(mount, rest) {
+            Some(known) if known.checked > when.asked => return,
+            // The look found what it had been told.
+            Some(known) if Arc::ptr_eq(&known.family, &family) => {
+                self.confirm(mount, rest, when.asked);
+                return;
+            }
+            known => Trust::of(&family, known.as_deref(), when),
+        };
         self.drop_entry(mount, rest);
-        let name = ShelfName::of(&page);
-        let bytes = page.memory_bytes() + rest.len() + ENTRY_OVERHEAD_BYTES;
-        if bytes > self.shelf(name).bytes_max {
+        let Some(name) = self.make_room(&family, rest) else {
             return;
-        }
-        while self.shelf(name).is_full_for(bytes) {
-            let slot = self.shelf(name).next_to_go();
-            self.remove(name, slot);
-        }
+        };
         let key: Arc<[u8]> = rest.into();
         let entry = Entry {
             mount,
             key: Arc::clone(&key),
-            page,
-            bytes,
+            bytes: name.bytes_of(&family, rest),
+            len: name.len_of(&family),
+            family,
             checked: when.asked,
             trust,
             is_asked: false,
@@ -165,16 +179,36 @@ impl Cache {
         self.places[mount].insert(key, Place { shelf: name, slot });
     }
 
-    /// Drops what is known for `rest`, unless a later look knew better.
-    pub(super) fn forget(&mut self, mount: usize, rest: &[u8], when: Looking) {
-        if !self.is_overtaken(mount, rest, when) {
-            self.drop_entry(mount, rest);
+    /// Lets others go until `family` fits; `None` when it never will.
+    fn make_room(&mut self, family: &Family, rest: &[u8]) -> Option<ShelfName> {
+        let name = ShelfName::of(family);
+        let (bytes, len) = (name.bytes_of(family, rest), name.len_of(family));
+        let rest_bytes_max = self.bytes_max.checked_sub(bytes)?;
+        while self.shelf(name).len + len > self.shelf(name).len_max {
+            self.evict(name);
         }
+        while self.memory.bytes + self.open.bytes > rest_bytes_max {
+            let name = if self.memory.entries.is_empty() {
+                ShelfName::Open
+            } else {
+                ShelfName::Memory
+            };
+            self.evict(name);
+        }
+        Some(name)
     }
 
-    fn is_overtaken(&mut self, mount: usize, rest: &[u8], when: Looking) -> bool {
-        self.entry(mount, rest)
-            .is_some_and(|entry| entry.checked > when.asked)
+    fn evict(&mut self, name: ShelfName) {
+        let slot = self.shelf(name).next_to_go();
+        self.remove(name, slot);
+    }
+
+    /// Drops what is known for `rest`, unless a later look knew better.
+    pub(super) fn forget(&mut self, mount: usize, rest: &[u8], when: Looking) {
+        let known = self.entry(mount, rest);
+        if known.is_some_and(|known| known.checked <= when.asked) {
+            self.drop_entry(mount, rest);
+        }
     }
 
     fn drop_entry(&mut self, mount: usize, rest: &[u8]) {
@@ -204,20 +238,6 @@ impl Cache {
         self.shelf(place.shelf).entries.get_mut(place.slot as usize)
     }
 
-    fn trust(&mut self, mount: usize, rest: &[u8], page: &Page, when: Looking) -> Trust {
-        if let Content::Open { .. } = page.content {
-            return Trust::Settled;
-        }
-        match self.entry(mount, rest) {
-            Some(Entry {
-                page: known,
-                trust: Trust::ReadAt(read),
-                ..
-            }) if known.facts == page.facts && when.asked.since(*read) >= SETTLE => Trust::Settled,
-            _ => Trust::ReadAt(when.done),
-        }
-    }
-
     #[inline]
     fn shelf(&mut self, name: ShelfName) -> &mut Shelf {
         match name {
@@ -231,6 +251,7 @@ impl Cache {
         let shelf = self.shelf(name);
         let gone = shelf.entries.swap_remove(slot);
         shelf.bytes -= gone.bytes;
+        shelf.len -= gone.len;
         let moved = shelf
             .entries
             .get(slot)
@@ -249,31 +270,62 @@ impl Cache {
 }
 
 impl ShelfName {
-    fn of(page: &Page) -> ShelfName {
-        match page.content {
-            Content::Memory(_) => ShelfName::Memory,
-            Content::Open { .. } => ShelfName::Open,
+    fn of(family: &Family) -> ShelfName {
+        match family.open_len() {
+            0 => ShelfName::Memory,
+            _ => ShelfName::Open,
+        }
+    }
+
+    /// Bytes that an entry counts for. The lines and keys of open files are bounded with their number.
+    fn bytes_of(self, family: &Family, rest: &[u8]) -> usize {
+        match self {
+            ShelfName::Memory => family.memory_bytes() + rest.len() + ENTRY_OVERHEAD_BYTES,
+            ShelfName::Open => family.content_bytes(),
+        }
+    }
+
+    fn len_of(self, family: &Family) -> usize {
+        match self {
+            ShelfName::Memory => 1,
+            ShelfName::Open => family.open_len(),
+        }
+    }
+}
+
+impl Trust {
+    /// Of a family that was just read, where `known` was known before.
+    fn of(family: &Family, known: Option<&Entry>, when: Looking) -> Trust {
+        if family.content_bytes() == 0 {
+            return Trust::Settled;
+        }
+        match known {
+            Some(Entry {
+                family: known,
+                trust: Trust::ReadAt(read),
+                ..
+            }) if known.facts() == family.facts() && when.asked.since(*read) >= SETTLE => {
+                Trust::Settled
+            }
+            _ => Trust::ReadAt(when.done),
         }
     }
 }
 
 impl Shelf {
-    fn new(bytes_max: usize, len_max: usize) -> Shelf {
+    fn new(len_max: usize) -> Shelf {
         Shelf {
             entries: Vec::new(),
             hand: 0,
             bytes: 0,
-            bytes_max,
+            len: 0,
             len_max,
         }
     }
 
-    fn is_full_for(&self, bytes: usize) -> bool {
-        self.entries.len() >= self.len_max || self.bytes > self.bytes_max - bytes
-    }
-
     fn push(&mut self, entry: Entry) -> u32 {
         self.bytes += entry.bytes;
+        self.len += entry.len;
         self.entries.push(entry);
         (self.entries.len() - 1) as u32
     }
@@ -302,238 +354,4 @@ impl Shelf {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::fs::{self, File};
-    use std::path::Path;
-
-    use super::super::facts::{Facts, Storage};
-    use super::super::kind;
-    use super::super::page::Stay;
-    use super::*;
-
-    const ENTRY_BYTES: usize = 1000;
-
-    struct Shop {
-        dir: tempfile::TempDir,
-        cache: Cache,
-    }
-
-    impl Shop {
-        /// A cache with room for `len` small pages.
-        fn new(len: usize) -> Shop {
-            let dir = tempfile::tempdir().unwrap();
-            Shop {
-                dir,
-                cache: Cache::new(
-                    2,
-                    len * (ENTRY_BYTES + ENTRY_OVERHEAD_BYTES + 400),
-                    Nanos::from_secs(1),
-                ),
-            }
-        }
-
-        fn page(&self, name: &str, stay: Stay) -> Page {
-            load(&self.dir.path().join(name), stay)
-        }
-
-        fn keep(&mut self, name: &str, now: u64) {
-            let page = self.page(name, Stay::Memory);
-            self.cache.keep(0, name.as_bytes(), page, at(now));
-        }
-
-        fn keep_open(&mut self, name: &str, now: u64) {
-            let page = self.page(name, Stay::Open);
-            self.cache.keep(0, name.as_bytes(), page, at(now));
-        }
-
-        /// Whether equal facts would do at `now`.
-        fn trusts(&mut self, name: &str, now: u64) -> bool {
-            self.cache.doubted(0, name.as_bytes(), Stamp(now)).is_some()
-        }
-
-        fn has(&mut self, name: &str) -> bool {
-            self.cache.fresh(0, name.as_bytes(), Stamp(1)).is_some()
-        }
-
-        fn check(&self) {
-            for shelf in [&self.cache.memory, &self.cache.open] {
-                assert!(shelf.bytes <= shelf.bytes_max && shelf.entries.len() <= shelf.len_max);
-                assert_eq!(
-                    shelf.bytes,
-                    shelf.entries.iter().map(|entry| entry.bytes).sum::<usize>()
-                );
-            }
-            let places: usize = self.cache.places.iter().map(HashMap::len).sum();
-            assert_eq!(
-                places,
-                self.cache.memory.entries.len() + self.cache.open.entries.len()
-            );
-            for (name, shelf) in [
-                (ShelfName::Memory, &self.cache.memory),
-                (ShelfName::Open, &self.cache.open),
-            ] {
-                for (slot, entry) in shelf.entries.iter().enumerate() {
-                    let place = self.cache.places[entry.mount][&entry.key];
-                    assert_eq!((place.shelf, place.slot as usize), (name, slot));
-                }
-            }
-        }
-    }
-
-    /// A look that took no time.
-    fn at(now: u64) -> Looking {
-        let now = Stamp(now);
-        Looking {
-            asked: now,
-            done: now,
-        }
-    }
-
-    fn load(path: &Path, stay: Stay) -> Page {
-        if !path.exists() {
-            fs::write(path, [b'x'; ENTRY_BYTES]).unwrap();
-        }
-        let file = File::open(path).unwrap();
-        let facts = Facts::of(&file.metadata().unwrap());
-        Page::load(file, facts, Storage::Local, kind::of_path(b"a"), stay).unwrap()
-    }
-
-    #[test]
-    fn stays_within_its_bytes() {
-        let mut shop = Shop::new(10);
-        for n in 0..100 {
-            shop.keep(&format!("{n}"), 1);
-            shop.check();
-        }
-        assert!(shop.cache.memory.entries.len() >= 10);
-        assert!(shop.has("99"));
-    }
-
-    #[test]
-    fn spares_what_is_asked_for() {
-        let mut shop = Shop::new(10);
-        shop.keep("hot", 1);
-        for n in 0..200 {
-            assert!(shop.has("hot"), "{n}");
-            shop.keep(&format!("{n}"), 1);
-        }
-        shop.check();
-    }
-
-    #[test]
-    fn lets_the_young_have_their_turn() {
-        let mut shop = Shop::new(10);
-        for n in 0..50 {
-            shop.keep(&format!("{n}"), 1);
-        }
-        // Every one of the last few is there: the hand does not take the youngest first.
-        for n in 45..50 {
-            assert!(shop.has(&format!("{n}")), "{n}");
-        }
-    }
-
-    #[test]
-    fn evicts_even_when_all_are_asked_for() {
-        let mut shop = Shop::new(40);
-        for n in 0..200 {
-            for earlier in 0..n {
-                shop.has(&format!("{earlier}"));
-            }
-            shop.keep(&format!("{n}"), 1);
-        }
-        shop.check();
-    }
-
-    #[test]
-    fn keeps_nothing_larger_than_itself() {
-        let mut shop = Shop::new(0);
-        shop.keep("a", 1);
-        assert!(!shop.has("a"));
-        shop.check();
-    }
-
-    #[test]
-    fn bounds_its_open_files_and_closes_idle_ones() {
-        let mut shop = Shop::new(10);
-        for n in 0..OPEN_LEN_MAX + 20 {
-            shop.keep_open(&format!("{n}"), 1);
-        }
-        shop.check();
-        assert_eq!(shop.cache.open.entries.len(), OPEN_LEN_MAX);
-        let later = Stamp(1).plus(OPEN_IDLE);
-        shop.keep_open("young", later.0);
-        for _ in 0..OPEN_LEN_MAX {
-            shop.cache.close_idle(later);
-            shop.check();
-        }
-        assert_eq!(shop.cache.open.entries.len(), 1);
-        assert_eq!(*shop.cache.open.entries[0].key, *b"young");
-    }
-
-    #[test]
-    fn replaces_and_forgets() {
-        let mut shop = Shop::new(10);
-        shop.keep("a", 1);
-        shop.keep("b", 1);
-        shop.keep_open("a", 1);
-        shop.check();
-        assert_eq!(
-            (
-                shop.cache.memory.entries.len(),
-                shop.cache.open.entries.len()
-            ),
-            (1, 1)
-        );
-        shop.cache.forget(0, b"a", at(1));
-        shop.cache.forget(0, b"nothing", at(1));
-        shop.cache.forget(1, b"b", at(1));
-        shop.check();
-        assert!(!shop.has("a") && shop.has("b"));
-    }
-
-    #[test]
-    fn reads_a_young_file_twice_and_then_trusts_it() {
-        let mut shop = Shop::new(10);
-        shop.keep("a", 1);
-        assert!(shop.trusts("a", SETTLE.0));
-        assert!(!shop.trusts("a", 1 + SETTLE.0), "due to be read again");
-        shop.keep("a", 1 + SETTLE.0);
-        assert!(shop.trusts("a", 9 * SETTLE.0));
-    }
-
-    #[test]
-    fn a_changed_file_is_on_trial_anew() {
-        let mut shop = Shop::new(10);
-        shop.keep("a", 1);
-        shop.keep("a", 1 + SETTLE.0);
-        fs::write(shop.dir.path().join("a"), "changed").unwrap();
-        shop.keep("a", 1 + SETTLE.0);
-        assert!(!shop.trusts("a", 1 + 3 * SETTLE.0));
-    }
-
-    #[test]
-    fn a_slow_look_does_not_settle_what_it_may_have_read_too_early() {
-        let mut shop = Shop::new(10);
-        let page = shop.page("a", Stay::Memory);
-        let slow = Looking {
-            asked: Stamp(1),
-            done: Stamp(1 + 5 * SETTLE.0),
-        };
-        shop.cache.keep(0, b"a", page, slow);
-        // Asked for after the first was asked for, and before it was surely done.
-        shop.keep("a", 1 + 3 * SETTLE.0);
-        assert!(!shop.trusts("a", 1 + 9 * SETTLE.0));
-    }
-
-    #[test]
-    fn an_overtaken_look_changes_nothing() {
-        let mut shop = Shop::new(10);
-        shop.keep_open("a", 5);
-        shop.keep("a", 4);
-        shop.cache.forget(0, b"a", at(4));
-        shop.check();
-        assert_eq!(shop.cache.open.entries.len(), 1);
-        shop.keep("a", 6);
-        assert_eq!(shop.cache.memory.entries.len(), 1);
-    }
-}
+mod tests;

@@ -110,12 +110,32 @@ impl Facts {
         }
     }
 
+    /// Whether it was modified before `other`. A time without a fraction is taken for one that was cut to
+    /// its second, as some archives and packers do.
+    pub(super) fn is_older_than(&self, other: &Facts) -> bool {
+        let (ours, theirs) = (self.modified, other.modified);
+        if ours.nanos == 0 {
+            return ours.unix_secs < theirs.unix_secs;
+        }
+        ours < theirs
+    }
+
     /// What the sender compares the file with.
     pub(super) fn edition(&self) -> Edition {
         Edition {
             bytes: self.bytes,
             modified_unix_secs: self.modified.unix_secs,
             modified_nanos: self.modified.nanos,
+        }
+    }
+}
+
+impl Storage {
+    /// Where two things are, taken together.
+    pub(super) fn worse(self, other: Storage) -> Storage {
+        match (self, other) {
+            (Storage::Local, Storage::Local) => Storage::Local,
+            _ => Storage::Remote,
         }
     }
 }
@@ -160,6 +180,7 @@ fn ask(file: &File) -> Storage {
 #[cfg(test)]
 mod tests {
     use std::os::fd::AsFd;
+    use std::time::{Duration, SystemTime};
 
     use super::*;
 
@@ -173,6 +194,30 @@ mod tests {
         assert_eq!(Facts::known(file.as_fd()), Some(asked));
         std::fs::write(&path, "hello!").unwrap();
         assert_ne!(Facts::known(file.as_fd()), Some(asked));
+    }
+
+    #[test]
+    fn a_time_that_was_cut_to_its_second_is_not_older() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = File::create(dir.path().join("a")).unwrap();
+        let modified_at = |secs, nanos| {
+            file.set_modified(SystemTime::UNIX_EPOCH + Duration::new(secs, nanos))
+                .unwrap();
+            Facts::of(&file.metadata().unwrap())
+        };
+        let original = modified_at(1000, 500);
+        for (secs, nanos, expect) in [
+            (1000, 499, true),
+            (1000, 500, false),
+            (1000, 501, false),
+            (1000, 0, false),
+            (999, 0, true),
+            (999, 999, true),
+            (1001, 0, false),
+        ] {
+            let sibling = modified_at(secs, nanos);
+            assert_eq!(sibling.is_older_than(&original), expect, "{secs}.{nanos}");
+        }
     }
 
     #[test]

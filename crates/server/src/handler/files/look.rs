@@ -4,22 +4,26 @@
 //! the driver, which settles it. It must not touch a request's head or the cache: what it depends on is
 //! in its key, so that equal looks can share one.
 
+use std::fmt;
+use std::io;
 use std::sync::Arc;
 
 use measure::Stamp;
 
 use super::cache::Looking;
+use super::family::{Family, Kin};
 use super::folder::{Found, Miss};
-use super::kind;
-use super::page::{Page, Stay};
-use super::site::Site;
+use super::page::Page;
+use super::ranking::Ranking;
+use super::site::{Asked, Site};
 
 /// A look that has not been done. `Send`, and independent of the driver that made it.
 pub struct Look {
     key: LookKey,
     site: Arc<Site>,
-    /// Decoded and beneath the folder, with the name of the index file.
-    path: Vec<u8>,
+    path: Asked,
+    /// What is true if the files still have its facts.
+    known: Option<Arc<Family>>,
     asked: Stamp,
 }
 
@@ -30,6 +34,7 @@ pub struct LookKey {
     pub(super) mount: usize,
     /// As in [`super::Files::ask`].
     pub(super) rest: Arc<[u8]>,
+    pub(super) ranking: Ranking,
     /// Different for each look where requests want a look of their own, else 0.
     pub(super) ticket: u64,
 }
@@ -45,8 +50,10 @@ pub struct Looked {
 /// What there is for a path.
 #[derive(Clone, Debug)]
 pub(super) enum Sight {
-    /// A file, and whether it is to be remembered.
-    Page(Page, Stay),
+    /// A file, to be remembered with its siblings.
+    Family(Arc<Family>),
+    /// The one page that was wanted, not to be remembered.
+    Page(Arc<Page>),
     /// A folder that was asked for without its slash.
     Folder,
     /// Nothing to be served.
@@ -54,11 +61,18 @@ pub(super) enum Sight {
 }
 
 impl Look {
-    pub(super) fn new(key: LookKey, site: &Arc<Site>, path: &[u8], asked: Stamp) -> Look {
+    pub(super) fn new(
+        key: LookKey,
+        site: &Arc<Site>,
+        path: Asked,
+        known: Option<Arc<Family>>,
+        asked: Stamp,
+    ) -> Look {
         Look {
             key,
             site: Arc::clone(site),
-            path: path.to_vec(),
+            path,
+            known,
             asked,
         }
     }
@@ -85,19 +99,40 @@ impl Look {
     }
 
     fn see(&self) -> Result<Sight, Miss> {
-        match self.site.mounts[self.key.mount].folder.find(&self.path)? {
+        let mount = &self.site.mounts[self.key.mount];
+        let path = self.path.file();
+        match mount.folder.find(path)? {
             // A folder where the index file should be: another slash would lead nowhere.
-            Found::Folder if self.key.rest.ends_with(b"/") => Err(Miss::Absent),
+            Found::Folder if self.path.folder().is_some() => Err(Miss::Absent),
             Found::Folder => Ok(Sight::Folder),
             Found::File(file, facts) => {
-                let stay = self.site.stay(facts.bytes);
-                let storage = self.site.devices.storage_of(&file, &facts);
-                let kind = kind::of_path(&self.path);
-                let page =
-                    Page::load(file, facts, storage, kind, stay).map_err(|_| Miss::Broken)?;
-                Ok(Sight::Page(page, stay))
+                let kin = Kin::find(&mount.folder, path, (file, facts), &self.site.codings);
+                match &self.known {
+                    Some(known) if known.facts() == kin.facts() => {
+                        Ok(Sight::Family(Arc::clone(known)))
+                    }
+                    _ => self.read(kin).map_err(|_| Miss::Broken),
+                }
             }
         }
+    }
+
+    fn read(&self, kin: Kin) -> io::Result<Sight> {
+        let site = &*self.site;
+        let stay = |bytes| site.stay(bytes);
+        let label = site.label(&self.path, self.key.mount, kin.vary());
+        if kin.is_passing(stay) {
+            let page = kin.load_chosen(&label, &self.key.ranking, stay)?;
+            return Ok(Sight::Page(Arc::new(page)));
+        }
+        let family = kin.load(&label, &site.devices, stay)?;
+        Ok(Sight::Family(Arc::new(family)))
+    }
+}
+
+impl fmt::Debug for Look {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Look").field(&self.key).finish()
     }
 }
 

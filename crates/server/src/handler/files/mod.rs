@@ -32,6 +32,10 @@ mod facts;
 mod folder;
 mod page;
 
+mod family;
+mod ranking;
+
+mod cache_control;
 pub(crate) mod kind;
 
 mod conditional;
@@ -54,13 +58,12 @@ use crate::config::meant::Config;
 use crate::reply::Reply;
 
 use self::cache::Cache;
-use self::facts::Storage;
-use self::folder::Glance;
+use self::family::Family;
 use self::look::Sight;
-use self::page::Stay;
 use self::path::Place;
 use self::plain::Plain;
-use self::site::Site;
+use self::ranking::Ranking;
+use self::site::{Asked, Site};
 
 pub use self::look::{Look, LookKey, Looked};
 
@@ -131,8 +134,8 @@ impl Files {
         if !matches!(head.index.method, Method::Get | Method::Head) {
             return Given::Ready(Plain::MethodNotAllowed.reply(head));
         }
-        if let Some(page) = self.cache.fresh(mount, rest, now) {
-            return Given::Ready(answer::give(page, head));
+        if let Some(family) = self.cache.fresh(mount, rest, now) {
+            return Given::Ready(give(&self.site, family, head));
         }
         self.ask_anew(mount, head, rest, now)
     }
@@ -143,13 +146,14 @@ impl Files {
         let when = looked.span(now);
         let (key, sight) = looked.take();
         match sight {
-            Sight::Page(page, stay) => {
-                let reply = answer::give(&page, head);
-                match stay {
-                    Stay::Passing => self.cache.forget(key.mount, &key.rest, when),
-                    _ => self.cache.keep(key.mount, &key.rest, page, when),
-                }
+            Sight::Family(family) => {
+                let reply = give(&self.site, &family, head);
+                self.cache.keep(key.mount, &key.rest, family, when);
                 reply
+            }
+            Sight::Page(page) => {
+                self.cache.forget(key.mount, &key.rest, when);
+                answer::give(&page, head)
             }
             Sight::Folder => {
                 self.cache.forget(key.mount, &key.rest, when);
@@ -164,31 +168,45 @@ impl Files {
 
     fn ask_anew(&mut self, mount: usize, head: HeadView<'_>, rest: &[u8], now: Stamp) -> Given {
         self.cache.close_idle(now);
-        match path::beneath(rest, &self.site.mounts[mount].index, &mut self.path) {
+        let mut folder_bytes = None;
+        match path::beneath(rest, &mut self.path) {
             Place::Top => return Given::Ready(plain::redirect_to_folder(head)),
             Place::Nowhere => return Given::Ready(Plain::NotFound.reply(head)),
-            Place::Beneath => {}
+            Place::File => {}
+            Place::Folder => {
+                folder_bytes = Some(self.path.len());
+                self.site.mounts[mount].push_index(&mut self.path);
+            }
         }
-        if self.is_unchanged(mount, rest, now)
-            && let Some(page) = self.cache.confirm(mount, rest, now)
+        let known = self.cache.doubted(mount, rest, now).map(Arc::clone);
+        if self.glance(mount, known.as_deref())
+            && let Some(family) = self.cache.confirm(mount, rest, now)
         {
-            return Given::Ready(answer::give(page, head));
+            return Given::Ready(give(&self.site, family, head));
         }
         let key = LookKey {
             mount,
             rest: rest.into(),
+            ranking: Ranking::read(head, &self.site.codings),
             ticket: self.tickets.next(),
         };
-        Given::Look(Box::new(Look::new(key, &self.site, &self.path, now)))
+        let path = Asked::new(&self.path, folder_bytes);
+        Given::Look(Box::new(Look::new(key, &self.site, path, known, now)))
     }
 
-    /// Whether a glance, which waits for nothing, is enough to see that what is known is still true.
-    fn is_unchanged(&mut self, mount: usize, rest: &[u8], now: Stamp) -> bool {
-        let Some(page) = self.cache.doubted(mount, rest, now) else {
-            return false;
-        };
-        page.storage == Storage::Local
-            && self.site.mounts[mount].folder.glance(&self.path) == Glance::Seen(page.facts)
+    /// Whether what is known is seen to be still true without waiting for anything.
+    fn glance(&mut self, mount: usize, known: Option<&Family>) -> bool {
+        let folder = &self.site.mounts[mount].folder;
+        known.is_some_and(|family| family.is_unchanged(folder, &mut self.path, &self.site.codings))
+    }
+}
+
+/// The reply from what is known: without siblings the field is not even looked for.
+#[inline]
+fn give(site: &Site, family: &Family, head: HeadView<'_>) -> Reply {
+    match family.only() {
+        Some(page) => answer::give(page, head),
+        None => answer::give(family.chosen(&Ranking::read(head, &site.codings)), head),
     }
 }
 

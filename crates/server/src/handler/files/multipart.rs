@@ -1,6 +1,6 @@
 //! A 206 of several parts: `multipart/byteranges`, RFC 9110 section 14.6.
 //!
-//! Takes a page and at least two extents; gives parts of the page between small heads of their own. No
+//! Takes a page without a content coding and at least two extents; gives parts of the page between small heads of their own. No
 //! content is copied.
 
 use std::hash::{BuildHasher, RandomState};
@@ -57,6 +57,6 @@ fn lines(page: &Page, body_bytes: u64, boundary: &str) -> Bytes {
          Accept-Ranges: bytes\r\n"
     )
     .expect("a vector takes every write");
-    lines.extend_from_slice(&page.validator_lines());
+    lines.extend_from_slice(&page.lasting_lines());
     Bytes::from(lines)
 }

@@ -12,15 +12,17 @@
 //! every build, and a changed page of equal length is usual there. So a date before 1990 is not believed,
 //! and the change time, which nobody can set, takes its place.
 
+use std::fmt;
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::sync::Arc;
 
 use bytes::Bytes;
 
+use crate::config::meant::Coding;
 use crate::reply::{Edition, Part, ReplyBody};
 
-use super::facts::{Facts, Moment, Storage};
+use super::facts::{Facts, Moment};
 use super::kind::ContentType;
 
 /// What becomes of a file's bytes.
@@ -39,16 +41,29 @@ pub(super) enum Stay {
 pub(super) struct Page {
     /// Of the look that came before the read: a change after it shows in the next look.
     pub(super) facts: Facts,
-    /// Where the file is.
-    pub(super) storage: Storage,
     /// Media type.
     pub(super) kind: ContentType,
+    /// Content coding of the bytes.
+    pub(super) coding: Option<Coding>,
     /// What a condition is compared with.
     pub(super) validators: Validators,
     /// What is sent.
     pub(super) content: Content,
     lines: Bytes,
-    validator_lines: Bytes,
+    lasting_lines: Bytes,
+}
+
+/// What is said of a page beyond what its file says.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Label<'a> {
+    /// Media type.
+    pub(super) kind: ContentType,
+    /// Content coding.
+    pub(super) coding: Option<Coding>,
+    /// Value of `Cache-Control`.
+    pub(super) cache_control: Option<&'a str>,
+    /// Value of `Vary`.
+    pub(super) vary: Option<&'static str>,
 }
 
 /// Validators of the current content: RFC 9110 section 8.8.
@@ -82,9 +97,8 @@ impl Page {
     pub(super) fn load(
         file: File,
         facts: Facts,
-        storage: Storage,
-        kind: ContentType,
         stay: Stay,
+        label: &Label<'_>,
     ) -> io::Result<Page> {
         let content = match stay {
             Stay::Memory | Stay::Passing => Content::Memory(read(file, facts.bytes)?),
@@ -95,18 +109,18 @@ impl Page {
         };
         let version = facts.version();
         let validators = Validators {
-            etag: etag(version, content.bytes()),
+            etag: etag(version, content.bytes(), label.coding),
             modified_unix_secs: u64::try_from(version.unix_secs).unwrap_or(0),
         };
-        let (lines, validator_lines) = render(kind, content.bytes(), &validators);
+        let (lines, lasting_lines) = render(label, content.bytes(), &validators);
         Ok(Page {
             facts,
-            storage,
-            kind,
+            kind: label.kind,
+            coding: label.coding,
             validators,
             content,
             lines,
-            validator_lines,
+            lasting_lines,
         })
     }
 
@@ -115,9 +129,9 @@ impl Page {
         self.lines.clone()
     }
 
-    /// The lines among them that a 304 repeats.
-    pub(super) fn validator_lines(&self) -> Bytes {
-        self.validator_lines.clone()
+    /// The lines among them that a 304 and a 206 repeat: validators, `Cache-Control`, `Vary`.
+    pub(super) fn lasting_lines(&self) -> Bytes {
+        self.lasting_lines.clone()
     }
 
     /// Bytes that it keeps in memory.
@@ -127,6 +141,16 @@ impl Page {
             Content::Open { .. } => 0,
         };
         content_bytes + self.lines.len() + self.validators.etag.len()
+    }
+}
+
+impl Label<'_> {
+    /// The same of a page with a coding.
+    pub(super) fn with(&self, coding: Coding) -> Self {
+        Label {
+            coding: Some(coding),
+            ..*self
+        }
     }
 }
 
@@ -172,30 +196,52 @@ fn read(file: File, bytes: u64) -> io::Result<Bytes> {
     Ok(Bytes::from(data))
 }
 
-fn etag(version: Moment, bytes: u64) -> String {
+/// Each coding has its own tag, even where a sibling has its file's time and length by chance: RFC 9110
+/// section 8.8.3.3.
+fn etag(version: Moment, bytes: u64, coding: Option<Coding>) -> String {
     let nanos = i128::from(version.unix_secs) * 1_000_000_000 + i128::from(version.nanos);
-    format!("\"{nanos:x}-{bytes:x}\"")
+    match coding {
+        Some(coding) => format!("\"{nanos:x}-{bytes:x}-{}\"", coding.name()),
+        None => format!("\"{nanos:x}-{bytes:x}\""),
+    }
 }
 
 /// The lines of a whole reply, and those among them that a 304 repeats. RFC 9110 section 15.4.5.
-fn render(kind: ContentType, bytes: u64, validators: &Validators) -> (Bytes, Bytes) {
-    let mut lines = Vec::with_capacity(192);
+fn render(label: &Label<'_>, bytes: u64, validators: &Validators) -> (Bytes, Bytes) {
+    let mut lines = Vec::with_capacity(256);
     lines.extend_from_slice(b"Content-Type: ");
-    kind.write(&mut lines);
-    write!(
-        lines,
-        "\r\nContent-Length: {bytes}\r\nAccept-Ranges: bytes\r\n"
-    )
-    .expect("a vector takes every write");
-    let validators_start = lines.len();
-    write!(lines, "ETag: {}\r\nLast-Modified: ", validators.etag)
-        .expect("a vector takes every write");
+    label.kind.write(&mut lines);
+    put(
+        &mut lines,
+        format_args!("\r\nContent-Length: {bytes}\r\nAccept-Ranges: bytes\r\n"),
+    );
+    if let Some(coding) = label.coding {
+        put(
+            &mut lines,
+            format_args!("Content-Encoding: {}\r\n", coding.name()),
+        );
+    }
+    let lasting_start = lines.len();
+    put(
+        &mut lines,
+        format_args!("ETag: {}\r\nLast-Modified: ", validators.etag),
+    );
     lines.extend_from_slice(&wire::date::format(validators.modified_unix_secs));
     lines.extend_from_slice(b"\r\n");
+    if let Some(value) = label.cache_control {
+        put(&mut lines, format_args!("Cache-Control: {value}\r\n"));
+    }
+    if let Some(names) = label.vary {
+        put(&mut lines, format_args!("Vary: {names}\r\n"));
+    }
     lines.shrink_to_fit();
     let lines = Bytes::from(lines);
-    let validator_lines = lines.slice(validators_start..);
-    (lines, validator_lines)
+    let lasting_lines = lines.slice(lasting_start..);
+    (lines, lasting_lines)
+}
+
+fn put(lines: &mut Vec<u8>, text: fmt::Arguments<'_>) {
+    lines.write_fmt(text).expect("a vector takes every write");
 }
 
 #[cfg(test)]
@@ -206,6 +252,15 @@ mod tests {
     use super::super::kind;
     use super::*;
 
+    fn plain() -> Label<'static> {
+        Label {
+            kind: kind::of_path(b"a.txt"),
+            coding: None,
+            cache_control: None,
+            vary: None,
+        }
+    }
+
     fn page_of(text: &str, modified_unix_secs: u64, nanos: u32, stay: Stay) -> Page {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("a.txt");
@@ -214,7 +269,7 @@ mod tests {
         file.set_modified(SystemTime::UNIX_EPOCH + Duration::new(modified_unix_secs, nanos))
             .unwrap();
         let facts = Facts::of(&file.metadata().unwrap());
-        Page::load(file, facts, Storage::Local, kind::of_path(b"a.txt"), stay).unwrap()
+        Page::load(file, facts, stay, &plain()).unwrap()
     }
 
     #[test]
@@ -225,7 +280,7 @@ mod tests {
         assert_eq!(String::from_utf8_lossy(&page.lines()), lines);
         let from = lines.find("ETag").unwrap();
         assert_eq!(
-            String::from_utf8_lossy(&page.validator_lines()),
+            String::from_utf8_lossy(&page.lasting_lines()),
             &lines[from..]
         );
     }
@@ -277,14 +332,7 @@ mod tests {
         let file = File::open(&path).unwrap();
         let facts = Facts::of(&file.metadata().unwrap());
         fs::write(&path, "he").unwrap();
-        let page = Page::load(
-            file,
-            facts,
-            Storage::Local,
-            kind::of_path(b"a.txt"),
-            Stay::Memory,
-        )
-        .unwrap();
+        let page = Page::load(file, facts, Stay::Memory, &plain()).unwrap();
         assert_eq!(page.content.bytes(), 2);
         assert!(String::from_utf8_lossy(&page.lines()).contains("Content-Length: 2\r\n"));
         assert!(page.validators.etag.ends_with("-2\""));

@@ -12,15 +12,16 @@ const WELL_KNOWN: &[u8] = b".well-known";
 pub(super) enum Place {
     /// The mount itself, asked for without its slash.
     Top,
-    /// A path beneath the folder, now in `out`.
-    Beneath,
+    /// A file's path beneath the folder, now in `out`.
+    File,
+    /// A folder's, without its slash; empty for the mount's own.
+    Folder,
     /// Nothing that could be served.
     Nowhere,
 }
 
-/// Decodes `rest` (empty, or starting with a slash) into `out`, without the leading slash. A folder's
-/// path gets the name of its `index` file; an empty `index` means that folders have none.
-pub(super) fn beneath(rest: &[u8], index: &[u8], out: &mut Vec<u8>) -> Place {
+/// Decodes `rest` (empty, or starting with a slash) into `out`, without the leading slash.
+pub(super) fn beneath(rest: &[u8], out: &mut Vec<u8>) -> Place {
     out.clear();
     let Some((slash, path)) = rest.split_first() else {
         return Place::Top;
@@ -30,24 +31,23 @@ pub(super) fn beneath(rest: &[u8], index: &[u8], out: &mut Vec<u8>) -> Place {
     }
     let mut segments = path.split(|byte| *byte == b'/').peekable();
     while let Some(segment) = segments.next() {
-        if segment.is_empty() && segments.peek().is_none() && !index.is_empty() {
-            out.extend_from_slice(index);
-            return Place::Beneath;
+        if segment.is_empty() && segments.peek().is_none() {
+            return Place::Folder;
+        }
+        if !out.is_empty() {
+            out.push(b'/');
         }
         let start = out.len();
         if !wire::target::decode(segment, out) || is_hidden(&out[start..], start == 0) {
             return Place::Nowhere;
         }
-        if segments.peek().is_some() {
-            out.push(b'/');
-        }
     }
-    Place::Beneath
+    Place::File
 }
 
 /// Empty and dotted names are hidden, the latter with `.` and `..` among them; a decoded slash would
 /// start a segment that nobody looked at, and NUL would end the path early in the kernel.
-fn is_hidden(segment: &[u8], is_top: bool) -> bool {
+pub(super) fn is_hidden(segment: &[u8], is_top: bool) -> bool {
     match segment.first() {
         None => true,
         Some(b'.') => !(is_top && segment == WELL_KNOWN),
@@ -61,24 +61,27 @@ mod tests {
 
     use super::*;
 
+    /// A folder's path is expected with its slash.
     fn check(rest: &str, expect: Option<&str>) {
         let mut out = b"left over".to_vec();
-        let place = beneath(rest.as_bytes(), b"index.html", &mut out);
-        match expect {
-            Some(path) => {
-                assert_eq!(place, Place::Beneath, "{rest}");
-                assert_eq!(String::from_utf8_lossy(&out), path, "{rest}");
-            }
-            None => assert_eq!(place, Place::Nowhere, "{rest}"),
-        }
+        let place = beneath(rest.as_bytes(), &mut out);
+        let path = String::from_utf8_lossy(&out);
+        let found = match place {
+            Place::File => Some(path.into_owned()),
+            Place::Folder => Some(format!("{path}/")),
+            Place::Top | Place::Nowhere => None,
+        };
+        assert_eq!(found.as_deref(), expect, "{rest}");
+        assert!(place != Place::Top || rest.is_empty());
     }
 
     #[test]
     fn decodes_plain_paths() {
         check("/a.css", Some("a.css"));
         check("/css/a.css", Some("css/a.css"));
-        check("/", Some("index.html"));
-        check("/css/", Some("css/index.html"));
+        check("/", Some("/"));
+        check("/css/", Some("css/"));
+        check("/a%20b/c/", Some("a b/c/"));
         check("/a%20b/%C3%BC.txt", Some("a b/ü.txt"));
         check("/a+b", Some("a+b"));
         check("/%2525", Some("%25"));
@@ -92,7 +95,7 @@ mod tests {
 
     #[test]
     fn a_mount_without_its_slash_is_the_top() {
-        assert_eq!(beneath(b"", b"index.html", &mut Vec::new()), Place::Top);
+        assert_eq!(beneath(b"", &mut Vec::new()), Place::Top);
     }
 
     #[test]
@@ -139,30 +142,26 @@ mod tests {
         }
     }
 
-    #[test]
-    fn without_an_index_a_folder_is_nothing() {
-        assert_eq!(beneath(b"/", b"", &mut Vec::new()), Place::Nowhere);
-        assert_eq!(beneath(b"/css/", b"", &mut Vec::new()), Place::Nowhere);
-    }
-
     proptest! {
         #[test]
         fn never_gives_a_path_that_could_climb(rest in "(/|%2[fFeE]|\\.|%00|%|[a-z]|\\\\|[0-9A-F]){0,24}") {
             let mut out = Vec::new();
-            if beneath(rest.as_bytes(), b"index", &mut out) == Place::Beneath {
+            let place = beneath(rest.as_bytes(), &mut out);
+            if place == Place::File || (place == Place::Folder && !out.is_empty()) {
                 for (place, segment) in out.split(|byte| *byte == b'/').enumerate() {
                     prop_assert!(!is_hidden(segment, place == 0), "{out:?}");
                 }
                 let slashes = |bytes: &[u8]| bytes.iter().filter(|byte| **byte == b'/').count();
-                prop_assert_eq!(slashes(&out) + 1, slashes(rest.as_bytes()));
+                let last = usize::from(place == Place::Folder);
+                prop_assert_eq!(slashes(&out) + 1 + last, slashes(rest.as_bytes()));
             }
         }
 
         #[test]
         fn survives_any_bytes(rest in proptest::collection::vec(any::<u8>(), 0..40)) {
             let mut out = Vec::new();
-            beneath(&rest, b"index", &mut out);
-            prop_assert!(out.len() <= rest.len() + 5);
+            beneath(&rest, &mut out);
+            prop_assert!(out.len() <= rest.len());
         }
     }
 }

@@ -2,25 +2,42 @@
 //!
 //! Shared by a driver with the threads that look for it; nothing in it changes but what `Devices` learns.
 
-use crate::config::meant::{Config, StaticMount};
+use std::io;
+
+use crate::config::meant::{Coding, Config, StaticMount};
 
 use super::FolderFault;
+use super::cache_control::CacheControl;
 use super::facts::Devices;
 use super::folder::Folder;
-use super::page::Stay;
+use super::kind;
+use super::page::{Label, Stay};
 
-/// All folders of one driver, by mount, and how their files are kept.
+/// All folders of one driver, by mount, and how their files are kept and described.
 pub(super) struct Site {
     pub(super) mounts: Vec<Mount>,
     pub(super) devices: Devices,
+    /// Siblings that are looked for: different ones, the preferred first.
+    pub(super) codings: Vec<Coding>,
+    cache_control: CacheControl,
     sizes: Sizes,
 }
 
 /// One mount.
 pub(super) struct Mount {
     pub(super) folder: Folder,
+    url: String,
     /// Name of the file served for a folder; empty: none is.
-    pub(super) index: Vec<u8>,
+    index: Vec<u8>,
+}
+
+/// A decoded path beneath a mount's folder, as it was asked for.
+#[derive(Debug)]
+pub(super) struct Asked {
+    /// With the name of the index file behind a folder's path.
+    file: Vec<u8>,
+    /// Length of the folder's path, when it was a folder that was asked for.
+    folder_bytes: Option<usize>,
 }
 
 /// Which files are read, and which of those are kept.
@@ -33,6 +50,12 @@ struct Sizes {
 impl Site {
     /// Opens every folder and keeps it open.
     pub(super) fn open(config: &Config) -> Result<Site, FolderFault> {
+        let serving = &config.file_serving;
+        let cache_control = CacheControl::new(&serving.cache_control)
+            .map_err(|fault| glob_fault(config, &fault))?;
+        let mut codings = serving.encodings.clone();
+        codings.sort_by_key(|coding| serving.encodings.iter().position(|one| one == coding));
+        codings.dedup();
         Ok(Site {
             mounts: config
                 .statics
@@ -40,9 +63,11 @@ impl Site {
                 .map(Mount::open)
                 .collect::<Result<_, _>>()?,
             devices: Devices::default(),
+            codings,
+            cache_control,
             sizes: Sizes {
                 entry_bytes_max: config.file_cache.entry_bytes_max as u64,
-                writer_bytes_min: config.file_serving.writer_bytes_min as u64,
+                writer_bytes_min: serving.writer_bytes_min as u64,
             },
         })
     }
@@ -50,6 +75,30 @@ impl Site {
     /// What becomes of a file of `bytes` bytes.
     pub(super) fn stay(&self, bytes: u64) -> Stay {
         self.sizes.stay(bytes)
+    }
+
+    /// What is said of the file that `asked` of `mount` names.
+    pub(super) fn label(
+        &self,
+        asked: &Asked,
+        mount: usize,
+        vary: Option<&'static str>,
+    ) -> Label<'_> {
+        let url = |path: &[u8]| [self.mounts[mount].url.as_bytes(), b"/", path].concat();
+        let file = url(&asked.file);
+        let cache_control = match asked.folder() {
+            Some(b"") => self.cache_control.of(&[&url(b""), &file]),
+            Some(folder) => self
+                .cache_control
+                .of(&[&url(&[folder, b"/"].concat()), &file]),
+            None => self.cache_control.of(&[&file]),
+        };
+        Label {
+            kind: kind::of_path(&asked.file),
+            coding: None,
+            cache_control,
+            vary,
+        }
     }
 }
 
@@ -62,8 +111,50 @@ impl Mount {
         })?;
         Ok(Mount {
             folder,
+            url: mount.url.clone(),
             index: mount.index.clone().into_bytes(),
         })
+    }
+
+    /// Makes the path of a folder that of its index file.
+    pub(super) fn push_index(&self, path: &mut Vec<u8>) {
+        if !path.is_empty() {
+            path.push(b'/');
+        }
+        path.extend_from_slice(&self.index);
+    }
+}
+
+impl Asked {
+    /// `file` is the path with the index file's name, `folder_bytes` the length of the path without it.
+    pub(super) fn new(file: &[u8], folder_bytes: Option<usize>) -> Asked {
+        Asked {
+            file: file.to_vec(),
+            folder_bytes,
+        }
+    }
+
+    /// Path of the file to be served.
+    pub(super) fn file(&self) -> &[u8] {
+        &self.file
+    }
+
+    /// Path of the folder that was asked for, without its slash.
+    pub(super) fn folder(&self) -> Option<&[u8]> {
+        self.folder_bytes.map(|bytes| &self.file[..bytes])
+    }
+}
+
+/// The configuration checks each glob; all of them together can still be too large.
+fn glob_fault(config: &Config, fault: &globset::Error) -> FolderFault {
+    let mount = config.statics.first();
+    FolderFault {
+        url: mount.map_or(String::new(), |mount| mount.url.clone()),
+        dir: mount.map_or(Default::default(), |mount| mount.dir.clone()),
+        cause: io::Error::new(
+            io::ErrorKind::InvalidInput,
+            format!("`Cache-Control` rules: {fault}"),
+        ),
     }
 }
 

@@ -1,0 +1,249 @@
+//! The cache by itself: bounds, eviction, trust.
+
+use std::fs::{self, File};
+use std::path::Path;
+
+use super::*;
+use crate::config::meant::Coding;
+use crate::handler::files::facts::{Devices, Facts};
+use crate::handler::files::family::Kin;
+use crate::handler::files::folder::Folder;
+use crate::handler::files::kind;
+use crate::handler::files::page::{Label, Stay};
+
+const ENTRY_BYTES: usize = 1000;
+
+struct Shop {
+    dir: tempfile::TempDir,
+    cache: Cache,
+}
+
+impl Shop {
+    /// A cache with room for `len` small pages.
+    fn new(len: usize) -> Shop {
+        let dir = tempfile::tempdir().unwrap();
+        Shop {
+            dir,
+            cache: Cache::new(
+                2,
+                len * (ENTRY_BYTES + ENTRY_OVERHEAD_BYTES + 400),
+                Nanos::from_secs(1),
+            ),
+        }
+    }
+
+    fn page(&self, name: &str, stay: Stay) -> Arc<Family> {
+        load(&self.dir.path().join(name), stay)
+    }
+
+    fn keep(&mut self, name: &str, now: u64) {
+        let page = self.page(name, Stay::Memory);
+        self.cache.keep(0, name.as_bytes(), page, at(now));
+    }
+
+    fn keep_open(&mut self, name: &str, now: u64) {
+        let page = self.page(name, Stay::Open);
+        self.cache.keep(0, name.as_bytes(), page, at(now));
+    }
+
+    /// Whether equal facts would do at `now`.
+    fn trusts(&mut self, name: &str, now: u64) -> bool {
+        self.cache.doubted(0, name.as_bytes(), Stamp(now)).is_some()
+    }
+
+    fn has(&mut self, name: &str) -> bool {
+        self.cache.fresh(0, name.as_bytes(), Stamp(1)).is_some()
+    }
+
+    fn check(&self) {
+        assert!(self.cache.memory.bytes + self.cache.open.bytes <= self.cache.bytes_max);
+        for shelf in [&self.cache.memory, &self.cache.open] {
+            assert!(shelf.len <= shelf.len_max);
+            assert_eq!(shelf.len, shelf.entries.iter().map(|entry| entry.len).sum());
+            assert_eq!(
+                shelf.bytes,
+                shelf.entries.iter().map(|entry| entry.bytes).sum::<usize>()
+            );
+        }
+        let places: usize = self.cache.places.iter().map(HashMap::len).sum();
+        assert_eq!(
+            places,
+            self.cache.memory.entries.len() + self.cache.open.entries.len()
+        );
+        for (name, shelf) in [
+            (ShelfName::Memory, &self.cache.memory),
+            (ShelfName::Open, &self.cache.open),
+        ] {
+            for (slot, entry) in shelf.entries.iter().enumerate() {
+                let place = self.cache.places[entry.mount][&entry.key];
+                assert_eq!((place.shelf, place.slot as usize), (name, slot));
+            }
+        }
+    }
+}
+
+/// A look that took no time.
+fn at(now: u64) -> Looking {
+    let now = Stamp(now);
+    Looking {
+        asked: now,
+        done: now,
+    }
+}
+
+fn load(path: &Path, stay: Stay) -> Arc<Family> {
+    if !path.exists() {
+        fs::write(path, [b'x'; ENTRY_BYTES]).unwrap();
+    }
+    let file = File::open(path).unwrap();
+    let facts = Facts::of(&file.metadata().unwrap());
+    let label = Label {
+        kind: kind::of_path(b"a"),
+        coding: None,
+        cache_control: None,
+        vary: None,
+    };
+    let folder = Folder::open(path.parent().unwrap()).unwrap();
+    let name = path.file_name().unwrap().as_encoded_bytes();
+    let kin = Kin::find(&folder, name, (file, facts), &[Coding::Gzip]);
+    Arc::new(kin.load(&label, &Devices::default(), |_| stay).unwrap())
+}
+
+#[test]
+fn stays_within_its_bytes() {
+    let mut shop = Shop::new(10);
+    for n in 0..100 {
+        shop.keep(&format!("{n}"), 1);
+        shop.check();
+    }
+    assert!(shop.cache.memory.entries.len() >= 10);
+    assert!(shop.has("99"));
+}
+
+#[test]
+fn spares_what_is_asked_for() {
+    let mut shop = Shop::new(10);
+    shop.keep("hot", 1);
+    for n in 0..200 {
+        assert!(shop.has("hot"), "{n}");
+        shop.keep(&format!("{n}"), 1);
+    }
+    shop.check();
+}
+
+#[test]
+fn lets_the_young_have_their_turn() {
+    let mut shop = Shop::new(10);
+    for n in 0..50 {
+        shop.keep(&format!("{n}"), 1);
+    }
+    // Every one of the last few is there: the hand does not take the youngest first.
+    for n in 45..50 {
+        assert!(shop.has(&format!("{n}")), "{n}");
+    }
+}
+
+#[test]
+fn evicts_even_when_all_are_asked_for() {
+    let mut shop = Shop::new(40);
+    for n in 0..200 {
+        for earlier in 0..n {
+            shop.has(&format!("{earlier}"));
+        }
+        shop.keep(&format!("{n}"), 1);
+    }
+    shop.check();
+}
+
+#[test]
+fn keeps_nothing_larger_than_itself() {
+    let mut shop = Shop::new(0);
+    shop.keep("a", 1);
+    assert!(!shop.has("a"));
+    shop.check();
+}
+
+#[test]
+fn bounds_its_open_files_and_closes_idle_ones() {
+    let mut shop = Shop::new(10);
+    for n in 0..OPEN_LEN_MAX + 20 {
+        shop.keep_open(&format!("{n}"), 1);
+    }
+    shop.check();
+    assert_eq!(shop.cache.open.entries.len(), OPEN_LEN_MAX);
+    let later = Stamp(1).plus(OPEN_IDLE);
+    shop.keep_open("young", later.0);
+    for _ in 0..OPEN_LEN_MAX {
+        shop.cache.close_idle(later);
+        shop.check();
+    }
+    assert_eq!(shop.cache.open.entries.len(), 1);
+    assert_eq!(*shop.cache.open.entries[0].key, *b"young");
+}
+
+#[test]
+fn replaces_and_forgets() {
+    let mut shop = Shop::new(10);
+    shop.keep("a", 1);
+    shop.keep("b", 1);
+    shop.keep_open("a", 1);
+    shop.check();
+    assert_eq!(
+        (
+            shop.cache.memory.entries.len(),
+            shop.cache.open.entries.len()
+        ),
+        (1, 1)
+    );
+    shop.cache.forget(0, b"a", at(1));
+    shop.cache.forget(0, b"nothing", at(1));
+    shop.cache.forget(1, b"b", at(1));
+    shop.check();
+    assert!(!shop.has("a") && shop.has("b"));
+}
+
+#[test]
+fn reads_a_young_file_twice_and_then_trusts_it() {
+    let mut shop = Shop::new(10);
+    shop.keep("a", 1);
+    assert!(shop.trusts("a", SETTLE.0));
+    assert!(!shop.trusts("a", 1 + SETTLE.0), "due to be read again");
+    shop.keep("a", 1 + SETTLE.0);
+    assert!(shop.trusts("a", 9 * SETTLE.0));
+}
+
+#[test]
+fn a_changed_file_is_on_trial_anew() {
+    let mut shop = Shop::new(10);
+    shop.keep("a", 1);
+    shop.keep("a", 1 + SETTLE.0);
+    fs::write(shop.dir.path().join("a"), "changed").unwrap();
+    shop.keep("a", 1 + SETTLE.0);
+    assert!(!shop.trusts("a", 1 + 3 * SETTLE.0));
+}
+
+#[test]
+fn a_slow_look_does_not_settle_what_it_may_have_read_too_early() {
+    let mut shop = Shop::new(10);
+    let page = shop.page("a", Stay::Memory);
+    let slow = Looking {
+        asked: Stamp(1),
+        done: Stamp(1 + 5 * SETTLE.0),
+    };
+    shop.cache.keep(0, b"a", page, slow);
+    // Asked for after the first was asked for, and before it was surely done.
+    shop.keep("a", 1 + 3 * SETTLE.0);
+    assert!(!shop.trusts("a", 1 + 9 * SETTLE.0));
+}
+
+#[test]
+fn an_overtaken_look_changes_nothing() {
+    let mut shop = Shop::new(10);
+    shop.keep_open("a", 5);
+    shop.keep("a", 4);
+    shop.cache.forget(0, b"a", at(4));
+    shop.check();
+    assert_eq!(shop.cache.open.entries.len(), 1);
+    shop.keep("a", 6);
+    assert_eq!(shop.cache.memory.entries.len(), 1);
+}

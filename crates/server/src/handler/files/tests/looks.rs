@@ -1,0 +1,211 @@
+//! What is answered at once and what needs a look.
+
+use std::sync::Arc;
+
+use super::*;
+
+/// What `files` gives for a GET of `rest`: a reply's status, or a look.
+fn ask(house: &mut House, rest: &str) -> Result<u16, Box<Look>> {
+    with_head(
+        &format!("GET /s{rest} HTTP/1.1\r\nHost: a\r\n\r\n"),
+        |head| match house.files.ask(0, head, rest.as_bytes(), house.now) {
+            Given::Ready(reply) => Ok(reply.status),
+            Given::Look(look) => Err(look),
+        },
+    )
+}
+
+fn settle(house: &mut House, looked: Looked) -> Reply {
+    with_head("GET / HTTP/1.1\r\nHost: a\r\n\r\n", |head| {
+        house.files.settle(looked, head, house.now)
+    })
+}
+
+#[test]
+fn needs_no_look_for_what_is_fresh() {
+    let mut house = House::new();
+    house.write("a.txt", "hello");
+    assert_eq!(house.looks(|house| drop(house.body("/s/a.txt"))), 1);
+    house.wait_ms(999);
+    assert_eq!(house.looks(|house| drop(house.body("/s/a.txt"))), 0);
+}
+
+#[test]
+fn needs_no_look_for_what_names_nothing() {
+    let mut house = House::new();
+    for rest in ["/..", "/.env", "/a%2fb", "/a%00", "//"] {
+        assert_eq!(ask(&mut house, rest).unwrap(), 404, "{rest}");
+    }
+    assert_eq!(ask(&mut house, "").unwrap(), 301);
+}
+
+/// The folder for temporary files is on a local file system that remembers missing names, or this says
+/// which looks a glance cannot spare.
+#[test]
+fn a_glance_confirms_what_is_unchanged() {
+    for encodings in [Vec::new(), vec![Coding::Gzip]] {
+        let mut house = House::configured(|config| config.file_serving.encodings = encodings);
+        house.write("a.txt", "hello");
+        house.write("a.txt.gz", "gzip");
+        house.write("large.txt.gz", "gzip");
+        house.write("large.txt", "1".repeat(2000));
+        let ask = |house: &mut House| {
+            assert_eq!(house.body("/s/a.txt"), "hello");
+            assert_eq!(house.body("/s/large.txt").len(), 2000);
+        };
+        assert_eq!(house.looks(ask), 2);
+        house.wait_ms(1000);
+        house.looks(ask);
+        for _ in 0..10 {
+            house.wait_ms(1000);
+            assert_eq!(house.looks(ask), 0);
+        }
+        replace(&house.path("a.txt"), "other");
+        house.wait_ms(999);
+        assert_eq!(house.body("/s/a.txt"), "hello");
+        house.wait_ms(1);
+        assert_eq!(
+            house.looks(|house| assert_eq!(house.body("/s/a.txt"), "other")),
+            1
+        );
+    }
+}
+
+#[test]
+fn a_look_at_an_unchanged_file_reads_nothing() {
+    let mut house = House::new();
+    house.write("a.txt", "hello");
+    let kept = |house: &mut House| match house.reply("GET", "/s/a.txt", "").body {
+        ReplyBody::One(Part::Memory(data)) => data,
+        body => panic!("{body:?}"),
+    };
+    kept(&mut house);
+    house.wait_ms(1000);
+    let second = kept(&mut house);
+    let Some(known) = house
+        .files
+        .cache
+        .doubted(0, b"/a.txt", house.now)
+        .map(Arc::clone)
+    else {
+        panic!("it was read twice");
+    };
+    let look = {
+        let key = LookKey {
+            mount: 0,
+            rest: b"/a.txt"[..].into(),
+            ranking: Ranking::default(),
+            ticket: 0,
+        };
+        let path = Asked::new(b"a.txt", None);
+        Look::new(key, &house.files.site, path, Some(known), house.now)
+    };
+    settle(&mut house, look.look());
+    let third = kept(&mut house);
+    assert_eq!(
+        second.as_ptr(),
+        third.as_ptr(),
+        "the same bytes, not read again"
+    );
+}
+
+#[test]
+fn requests_for_the_same_can_share_a_look() {
+    let mut house = House::new();
+    house.write("a.txt", "hello");
+    let first = ask(&mut house, "/a.txt").unwrap_err();
+    let second = ask(&mut house, "/a.txt").unwrap_err();
+    let other = ask(&mut house, "/b.txt").unwrap_err();
+    assert!(first.same_as(&second) && !first.same_as(&other));
+    let looked = first.look();
+    assert_eq!(looked.key(), second.key());
+    for _ in 0..2 {
+        let reply = settle(&mut house, looked.clone());
+        assert_eq!(read_body(&reply.body), b"hello");
+    }
+    assert_eq!(ask(&mut house, "/a.txt").unwrap(), 200);
+}
+
+#[test]
+fn each_request_has_its_own_look_where_nothing_may_be_old() {
+    let mut house = House::configured(|config| config.file_cache.revalidate = Nanos(0));
+    let first = ask(&mut house, "/a.txt").unwrap_err();
+    let second = ask(&mut house, "/a.txt").unwrap_err();
+    assert!(!first.same_as(&second));
+}
+
+#[test]
+fn what_a_look_saw_is_as_old_as_its_beginning() {
+    let mut house = House::new();
+    house.write("a.txt", "hello");
+    let look = ask(&mut house, "/a.txt").unwrap_err();
+    house.wait_ms(600);
+    settle(&mut house, look.look());
+    house.wait_ms(399);
+    assert_eq!(ask(&mut house, "/a.txt").unwrap(), 200);
+    house.wait_ms(1);
+    assert!(house.files.cache.fresh(0, b"/a.txt", house.now).is_none());
+}
+
+#[test]
+fn a_look_that_comes_late_does_not_bring_the_old_back() {
+    let mut house = House::new();
+    house.write("a.txt", "old");
+    let late = ask(&mut house, "/a.txt").unwrap_err().look();
+    house.wait_ms(10);
+    replace(&house.path("a.txt"), "new");
+    let early = ask(&mut house, "/a.txt").unwrap_err().look();
+    settle(&mut house, early);
+    let reply = settle(&mut house, late);
+    assert_eq!(read_body(&reply.body), b"old", "it began before the change");
+    assert_eq!(house.body("/s/a.txt"), "new");
+}
+
+#[test]
+fn a_file_between_the_sizes_is_read_and_not_kept() {
+    let mut house = House::configured(|config| config.file_serving.writer_bytes_min = 3000);
+    for (bytes, is_kept, is_open) in [
+        (1024, true, false),
+        (1025, false, false),
+        (2999, false, false),
+        (3000, true, true),
+    ] {
+        let name = format!("{bytes}.bin");
+        house.write(&name, vec![7; bytes]);
+        let target = format!("/s/{name}");
+        let reply = house.reply("GET", &target, "");
+        assert_eq!(is_file(&reply.body), is_open, "{bytes}");
+        assert_eq!(read_body(&reply.body), vec![7; bytes]);
+        let looks = house.looks(|house| drop(house.reply("GET", &target, "")));
+        assert_eq!(looks == 0, is_kept, "{bytes}");
+    }
+}
+
+#[test]
+fn a_span_says_which_edition_of_the_file_it_is_of() {
+    use std::os::unix::fs::MetadataExt;
+    let mut house = House::new();
+    house.write("large.bin", [7; 2000]);
+    let metadata = fs::metadata(house.path("large.bin")).unwrap();
+    let expect = Edition {
+        bytes: 2000,
+        modified_unix_secs: metadata.mtime(),
+        modified_nanos: metadata.mtime_nsec(),
+    };
+    for fields in ["", "Range: bytes=5-9\r\n", "Range: bytes=5-9,20-29\r\n"] {
+        let body = house.reply("GET", "/s/large.bin", fields).body;
+        let parts = match body {
+            ReplyBody::One(part) => vec![part],
+            ReplyBody::Many(parts) => parts,
+            ReplyBody::Empty => panic!("{fields}"),
+        };
+        let mut files_len = 0;
+        for part in parts {
+            if let Part::File { edition, .. } = part {
+                assert_eq!(edition, Some(expect));
+                files_len += 1;
+            }
+        }
+        assert!(files_len > 0);
+    }
+}
