@@ -449,9 +449,9 @@ fn sends_files_plain_unless_their_reply_is_compressed_already() {
     let house = serve(move |exchange, outlet| {
         begin(outlet, "", None);
         if exchange.head().header("X-First").is_some() {
-            assert!(outlet.file_is_quick());
+            assert!(outlet.file_is_quick(200_000));
             outlet.piece(b"first ");
-            assert!(!outlet.file_is_quick());
+            assert!(!outlet.file_is_quick(200_000));
         }
         let file = std::fs::File::open(&path).unwrap();
         assert_eq!(outlet.file(file, 0, 200_000), Taken::All);

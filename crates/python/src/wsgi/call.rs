@@ -250,7 +250,7 @@ impl Call {
             return Ok(Sent::On);
         }
         let outlet = self.name()?;
-        let taken = match outlet.file_is_quick() {
+        let taken = match outlet.file_is_quick(bytes) {
             true => outlet.file(file, offset, bytes),
             false => raw::detached(py, || outlet.file(file, offset, bytes)),
         };

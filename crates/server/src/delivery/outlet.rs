@@ -8,6 +8,8 @@
 mod coded;
 
 use std::fs::File;
+use std::io::{self, Read};
+use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -24,6 +26,9 @@ use crate::config::meant::Coding;
 use crate::exchange::Exchange;
 use crate::log::Level;
 use crate::reply::Part;
+
+/// Spans of files up to this size are read.
+const READ_BYTES_MAX: u64 = 64 << 10;
 
 /// What the handler's header lines said, so that the outlet need not parse them.
 #[derive(Clone, Copy, Debug, Default)]
@@ -71,8 +76,8 @@ pub struct Outlet<'a> {
     status: u16,
     declared: Declared,
     treatment: Treatment,
-    /// An encoder failed in the middle of a body.
-    uncoded: bool,
+    /// Why the body cannot go on.
+    failed: Option<&'static str>,
     head_bytes: u64,
     replied: Stamp,
     delivered: Stamp,
@@ -126,7 +131,7 @@ impl<'a> Outlet<'a> {
             status: 0,
             declared: Declared::default(),
             treatment: Treatment::Untouched,
-            uncoded: false,
+            failed: None,
             head_bytes: 0,
             replied: Stamp::ZERO,
             delivered: Stamp::ZERO,
@@ -185,15 +190,16 @@ impl<'a> Outlet<'a> {
         self.is_coded_quickly(bytes) && self.exit.is_quick(bytes)
     }
 
-    /// True when a file would only be handed on; false when it would be read, see `file`.
-    pub fn file_is_quick(&self) -> bool {
-        !matches!(
-            self.stage,
-            Stage::Open {
-                coding: Some(_),
-                ..
-            }
-        )
+    /// True when a span of `bytes` bytes would only be handed on; false when it would be read, see `file`.
+    pub fn file_is_quick(&self, bytes: u64) -> bool {
+        bytes > READ_BYTES_MAX
+            && !matches!(
+                self.stage,
+                Stage::Open {
+                    coding: Some(_),
+                    ..
+                }
+            )
     }
 
     /// The head and the whole body at once. Adds `Content-Length` when none was declared. The body is
@@ -228,8 +234,9 @@ impl<'a> Outlet<'a> {
         }
     }
 
-    /// A span of a file as (the next part of) the body, sent by the driver without a copy, unless what
-    /// came before it was compressed: then this reads the file, see `file_is_quick`.
+    /// A span of a file as (the next part of) the body, sent by a writer without a copy; a short one is read
+    /// here, because three threads would have to take turns for it, and so is one behind a piece that was
+    /// compressed: see `file_is_quick`.
     pub fn file(&mut self, file: File, offset: u64, bytes: u64) -> Taken {
         match self.stage {
             _ if bytes == 0 => return self.state_of_client(),
@@ -239,6 +246,9 @@ impl<'a> Outlet<'a> {
             Stage::Open { .. } => {}
             // The reply is the file's.
             Stage::Silent | Stage::Begun => self.treatment = Treatment::Untouched,
+        }
+        if bytes <= READ_BYTES_MAX {
+            return self.short_file(&file, offset, bytes);
         }
         let mut chain = Chain::default();
         if !self.head_is_sent() {
@@ -276,6 +286,22 @@ impl<'a> Outlet<'a> {
         }
     }
 
+    /// A span that is read. When the file ends before it, the reply stays short of what was announced.
+    fn short_file(&mut self, file: &File, offset: u64, bytes: u64) -> Taken {
+        let mut data = Vec::with_capacity(usize::try_from(bytes).expect("at most 64 KiB"));
+        // What cannot be read is missing at the end, and the reply is cut there.
+        let _ = SpanReader { file, offset }
+            .take(bytes)
+            .read_to_end(&mut data);
+        match self.stage {
+            Stage::Open { plan, .. } => self.offer_body(plan.framing, Head::Sent, &data),
+            Stage::Silent | Stage::Begun => {
+                let plan = self.open(Some(bytes), measure::now());
+                self.offer_body(plan.framing, Head::Unsent, &data)
+            }
+        }
+    }
+
     /// Ends the reply as far as the handler is concerned.
     pub(crate) fn close(mut self) -> Close {
         if matches!(self.stage, Stage::Begun) {
@@ -284,6 +310,9 @@ impl<'a> Outlet<'a> {
         let Stage::Open { plan, left, coding } = self.stage else {
             return self.closed(Ending::Lost, "no reply", false);
         };
+        if let Some(cause) = self.failed {
+            return self.broken(cause);
+        }
         if left.is_some_and(|left| left > 0) {
             return self.broken("body shorter than its Content-Length");
         }
@@ -301,14 +330,12 @@ impl<'a> Outlet<'a> {
     }
 
     fn closed(mut self, ending: Ending, cause: &'static str, keep_alive: bool) -> Close {
-        let (ending, cause) = match (self.exit.unstored, self.uncoded) {
-            (true, _) => (
-                Ending::Cut,
-                "the reply could not be stored for its slow client",
-            ),
-            (false, true) => (Ending::Cut, "the reply could not be compressed"),
-            (false, false) => (ending, cause),
+        let unstored = "the reply could not be stored for its slow client";
+        let failed = match self.exit.unstored {
+            true => Some(unstored),
+            false => self.failed,
         };
+        let (ending, cause) = failed.map_or((ending, cause), |cause| (Ending::Cut, cause));
         if let Some(bench) = &mut self.desk.bench {
             bench.press.rest();
         }
@@ -472,4 +499,18 @@ enum Head {
 enum Length {
     Told,
     Untold,
+}
+
+/// Reads a file from an offset and leaves its cursor alone.
+struct SpanReader<'f> {
+    file: &'f File,
+    offset: u64,
+}
+
+impl Read for SpanReader<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let bytes = self.file.read_at(buffer, self.offset)?;
+        self.offset += bytes as u64;
+        Ok(bytes)
+    }
 }

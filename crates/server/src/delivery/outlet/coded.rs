@@ -24,6 +24,8 @@ const SLICE_BYTES: usize = 64 << 10;
 /// Pieces up to this size are compressed in passing.
 const QUICK_BYTES: usize = 4 << 10;
 
+const UNCODED: &str = "the reply could not be compressed";
+
 impl Outlet<'_> {
     /// Whether compressing `bytes` bytes, if it comes to that, is a short step.
     pub(super) fn is_coded_quickly(&self, bytes: usize) -> bool {
@@ -143,7 +145,7 @@ impl Outlet<'_> {
             let count = usize::try_from(bytes - at).unwrap_or(usize::MAX);
             let slice = &mut buffer[..count.min(SLICE_BYTES)];
             if file.read_exact_at(slice, offset + at).is_err() {
-                self.uncoded = true;
+                self.failed = Some(UNCODED);
                 return Taken::Gone;
             }
             at += slice.len() as u64;
@@ -157,11 +159,11 @@ impl Outlet<'_> {
 
     /// Ends the encoder's frame, and the framing of the reply with it; not for a body that is cut.
     pub(super) fn end_coded(&mut self, framing: ReplyFraming) {
-        if self.exit.was_refused() || self.uncoded {
+        if self.exit.was_refused() || self.failed.is_some() {
             return;
         }
         let Ok(out) = self.run(&[], Step::End) else {
-            self.uncoded = true;
+            self.failed = Some(UNCODED);
             return;
         };
         if framing == ReplyFraming::Chunked {
@@ -211,11 +213,11 @@ impl Outlet<'_> {
             return Taken::Gone;
         };
         // An encoder would be busy for nobody.
-        if self.exit.was_refused() || self.uncoded {
+        if self.exit.was_refused() || self.failed.is_some() {
             return Taken::Gone;
         }
         let Ok(out) = self.run(slice, step) else {
-            self.uncoded = true;
+            self.failed = Some(UNCODED);
             return Taken::Gone;
         };
         let taken = self.offer_framed(plan.framing, head, &out);
