@@ -12,13 +12,17 @@ use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
-use rustix::fs::{Mode, OFlags, ResolveFlags};
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 
 use super::facts::Facts;
+use super::listing::{Entries, Entry, EntryKind, Extent};
+use super::path;
 
 /// RESOLVE_BENEATH cannot vouch for a `..` in a link while something is being renamed, and says EAGAIN.
 const RENAME_TRIES: usize = 8;
+/// Names that are read of one folder, those that are not listed among them.
+const NAMES_LEN_MAX: usize = 100_000;
 const BENEATH: ResolveFlags = ResolveFlags::BENEATH.union(ResolveFlags::NO_MAGICLINKS);
 
 /// One folder, open for as long as the server runs.
@@ -103,6 +107,67 @@ impl Folder {
         } else {
             Err(Miss::Absent)
         }
+    }
+
+    /// Reads the names beneath the folder at `path` (empty: this one), with what they name: regular files
+    /// and folders that could be served by their own paths, at most `len_max` of them.
+    pub(super) fn list(&self, path: &[u8], len_max: usize) -> Result<Entries, Miss> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let here = if path.is_empty() { b"." } else { path };
+        let opened = match self.resolver {
+            Resolver::Kernel => open_beneath(self.root.as_fd(), here, flags),
+            Resolver::Walk => walk(self.root.as_fd(), here, flags),
+        };
+        let mut names = Dir::new(opened.map_err(Miss::from)?).map_err(Miss::from)?;
+        let mut list = Vec::new();
+        for _ in 0..NAMES_LEN_MAX {
+            let Some(name) = names.read() else {
+                let extent = Extent::Whole;
+                return Ok(Entries { list, extent });
+            };
+            let name = name.map_err(Miss::from)?.file_name().to_bytes().to_vec();
+            if path::is_hidden(&name, path.is_empty()) {
+                continue;
+            }
+            let Some(entry) = self.entry(&names, path, name) else {
+                continue;
+            };
+            if list.len() == len_max {
+                break;
+            }
+            list.push(entry);
+        }
+        let extent = Extent::Cut;
+        Ok(Entries { list, extent })
+    }
+
+    /// `None` for what cannot be served: a link that leads outside, a socket, what has just been removed.
+    fn entry(&self, names: &Dir, path: &[u8], name: Vec<u8>) -> Option<Entry> {
+        let here = names.fd().ok()?;
+        let mut stat = rustix::fs::statat(here, &*name, AtFlags::SYMLINK_NOFOLLOW).ok()?;
+        if FileType::from_raw_mode(stat.st_mode) == FileType::Symlink {
+            if self.resolver == Resolver::Walk {
+                return None;
+            }
+            let whole = match path {
+                b"" => name.clone(),
+                _ => [path, b"/", &name].concat(),
+            };
+            let target = open_beneath(self.root.as_fd(), &whole, OFlags::PATH | OFlags::CLOEXEC);
+            stat = rustix::fs::fstat(target.ok()?).ok()?;
+        }
+        let kind = match FileType::from_raw_mode(stat.st_mode) {
+            FileType::RegularFile => EntryKind::File {
+                bytes: u64::try_from(stat.st_size).unwrap_or(0),
+            },
+            FileType::Directory => EntryKind::Folder,
+            _ => return None,
+        };
+        Some(Entry {
+            name,
+            kind,
+            modified_unix_secs: u64::try_from(stat.st_mtime).unwrap_or(0),
+        })
     }
 
     /// Looks at what `path` names as far as the kernel knows it by heart: nothing is waited for.
@@ -279,6 +344,69 @@ mod tests {
         ] {
             check(&folder, path, Err(Miss::Absent));
         }
+    }
+
+    fn names(folder: &Folder, path: &str, len_max: usize) -> Result<(String, Extent), Miss> {
+        let Entries { list, extent } = folder.list(path.as_bytes(), len_max)?;
+        let mut names: Vec<_> = list.into_iter().map(|entry| entry.name).collect();
+        names.sort();
+        Ok((String::from_utf8(names.join(&b' ')).unwrap(), extent))
+    }
+
+    #[test]
+    fn lists_what_its_own_paths_would_find() {
+        let dir = fixture();
+        let mut folder = Folder::open(&dir.path().join("inside")).unwrap();
+        for (resolver, links, up) in [
+            (Resolver::Kernel, "link-folder link-in ", "link-up"),
+            (Resolver::Walk, "", ""),
+        ] {
+            folder.resolver = resolver;
+            let (list, extent) = names(&folder, "", 100).unwrap();
+            assert_eq!((list, extent), (format!("a.txt {links}sub"), Extent::Whole));
+            let (list, _) = names(&folder, "sub", 100).unwrap();
+            assert_eq!(list, format!("b.txt deep {up}").trim());
+            for path in ["nothing", "a.txt", "link-folder-out", "..", "link-magic"] {
+                assert_eq!(names(&folder, path, 100), Err(Miss::Absent), "{path}");
+            }
+        }
+    }
+
+    #[test]
+    fn lists_no_more_than_was_asked_for() {
+        let dir = fixture();
+        let folder = Folder::open(&dir.path().join("inside/sub")).unwrap();
+        for (len_max, len, extent) in [
+            (1, 1, Extent::Cut),
+            (2, 2, Extent::Whole),
+            (0, 0, Extent::Cut),
+        ] {
+            let entries = folder.list(b"", len_max).unwrap();
+            assert_eq!(
+                (entries.list.len(), entries.extent),
+                (len, extent),
+                "{len_max}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_glance_waits_for_nothing_and_leads_nowhere_else() {
+        let dir = fixture();
+        let mut folder = Folder::open(&dir.path().join("inside")).unwrap();
+        let Ok(Found::File(_, facts)) = folder.find(b"sub/b.txt") else {
+            panic!("it is there");
+        };
+        assert_eq!(folder.glance(b"sub/b.txt"), Glance::Seen(facts));
+        // File systems differ in whether they remember that there is nothing.
+        assert_eq!(folder.find(b"sub/nothing").err(), Some(Miss::Absent));
+        let nothing = folder.glance(b"sub/nothing");
+        assert!(matches!(nothing, Glance::Absent | Glance::Unsure));
+        for path in [&b"../secret"[..], b"link-out", b"link-passwd", b"a.txt/b"] {
+            assert_eq!(folder.glance(path), Glance::Unsure);
+        }
+        folder.resolver = Resolver::Walk;
+        assert_eq!(folder.glance(b"sub/b.txt"), Glance::Unsure);
     }
 
     #[test]

@@ -13,9 +13,11 @@ use measure::Stamp;
 use super::cache::Looking;
 use super::family::{Family, Kin};
 use super::folder::{Found, Miss};
+use super::instead::{Fallback, Instead};
+use super::listing::{ENTRIES_LEN_MAX, Listing};
 use super::page::Page;
 use super::ranking::Ranking;
-use super::site::{Asked, Site};
+use super::site::{Asked, Mount, Site};
 
 /// A look that has not been done. `Send`, and independent of the driver that made it.
 pub struct Look {
@@ -35,6 +37,7 @@ pub struct LookKey {
     /// As in [`super::Files::ask`].
     pub(super) rest: Arc<[u8]>,
     pub(super) ranking: Ranking,
+    pub(super) instead: Instead,
     /// Different for each look where requests want a look of their own, else 0.
     pub(super) ticket: u64,
 }
@@ -54,6 +57,8 @@ pub(super) enum Sight {
     Family(Arc<Family>),
     /// The one page that was wanted, not to be remembered.
     Page(Arc<Page>),
+    /// The files of a folder.
+    Listing(Listing),
     /// A folder that was asked for without its slash.
     Folder,
     /// Nothing to be served.
@@ -99,13 +104,10 @@ impl Look {
     }
 
     fn see(&self) -> Result<Sight, Miss> {
-        let mount = &self.site.mounts[self.key.mount];
+        let mount = self.mount();
         let path = self.path.file();
-        match mount.folder.find(path)? {
-            // A folder where the index file should be: another slash would lead nowhere.
-            Found::Folder if self.path.folder().is_some() => Err(Miss::Absent),
-            Found::Folder => Ok(Sight::Folder),
-            Found::File(file, facts) => {
+        match mount.folder.find(path) {
+            Ok(Found::File(file, facts)) => {
                 let kin = Kin::find(&mount.folder, path, (file, facts), &self.site.codings);
                 match &self.known {
                     Some(known) if known.facts() == kin.facts() => {
@@ -114,6 +116,10 @@ impl Look {
                     _ => self.read(kin).map_err(|_| Miss::Broken),
                 }
             }
+            Ok(Found::Folder) if self.path.folder().is_none() => Ok(Sight::Folder),
+            // A folder where the index file should be: another slash would lead nowhere.
+            Ok(Found::Folder) | Err(Miss::Absent) => self.see_instead(),
+            Err(miss) => Err(miss),
         }
     }
 
@@ -127,6 +133,45 @@ impl Look {
         }
         let family = kin.load(&label, &site.devices, stay)?;
         Ok(Sight::Family(Arc::new(family)))
+    }
+
+    /// There is no file: what the request gets instead.
+    fn see_instead(&self) -> Result<Sight, Miss> {
+        let Instead { listing, fallback } = self.key.instead;
+        if let (Some(form), Some(path)) = (listing, self.path.folder()) {
+            let mount = self.mount();
+            match mount.folder.list(path, ENTRIES_LEN_MAX) {
+                Ok(entries) => {
+                    let listing = Listing::render(entries, mount.url(), path, form);
+                    return Ok(Sight::Listing(listing));
+                }
+                Err(Miss::Absent) => {}
+                Err(miss) => return Err(miss),
+            }
+        }
+        match fallback {
+            Fallback::Unfit => Err(Miss::Absent),
+            Fallback::ByPath | Fallback::ByAccept => self.see_fallback(),
+        }
+    }
+
+    /// Not remembered: under each path it would be another entry.
+    fn see_fallback(&self) -> Result<Sight, Miss> {
+        let mount = self.mount();
+        let path = mount.fallback().ok_or(Miss::Absent)?;
+        let Found::File(file, facts) = mount.folder.find(path)? else {
+            return Err(Miss::Absent);
+        };
+        let kin = Kin::find(&mount.folder, path, (file, facts), &self.site.codings);
+        let vary = self.key.instead.fallback.vary(kin.vary());
+        let asked = Asked::new(path, None);
+        let label = self.site.label(&asked, self.key.mount, vary);
+        let page = kin.load_chosen(&label, &self.key.ranking, |bytes| self.site.stay(bytes));
+        Ok(Sight::Page(Arc::new(page.map_err(|_| Miss::Broken)?)))
+    }
+
+    fn mount(&self) -> &Mount {
+        &self.site.mounts[self.key.mount]
     }
 }
 

@@ -35,6 +35,10 @@ mod page;
 mod family;
 mod ranking;
 
+mod accept;
+mod instead;
+mod listing;
+
 mod cache_control;
 pub(crate) mod kind;
 
@@ -59,6 +63,7 @@ use crate::reply::Reply;
 
 use self::cache::Cache;
 use self::family::Family;
+use self::instead::Instead;
 use self::look::Sight;
 use self::path::Place;
 use self::plain::Plain;
@@ -155,6 +160,10 @@ impl Files {
                 self.cache.forget(key.mount, &key.rest, when);
                 answer::give(&page, head)
             }
+            Sight::Listing(listing) => {
+                self.cache.forget(key.mount, &key.rest, when);
+                listing.reply(head)
+            }
             Sight::Folder => {
                 self.cache.forget(key.mount, &key.rest, when);
                 plain::redirect_to_folder(head)
@@ -184,13 +193,14 @@ impl Files {
         {
             return Given::Ready(give(&self.site, family, head));
         }
+        let path = Asked::new(&self.path, folder_bytes);
         let key = LookKey {
             mount,
             rest: rest.into(),
             ranking: Ranking::read(head, &self.site.codings),
+            instead: Instead::of(head, &self.site, mount, &path),
             ticket: self.tickets.next(),
         };
-        let path = Asked::new(&self.path, folder_bytes);
         Given::Look(Box::new(Look::new(key, &self.site, path, known, now)))
     }
 

@@ -20,6 +20,7 @@ pub(super) struct Site {
     /// Siblings that are looked for: different ones, the preferred first.
     pub(super) codings: Vec<Coding>,
     cache_control: CacheControl,
+    has_listing: bool,
     sizes: Sizes,
 }
 
@@ -29,6 +30,8 @@ pub(super) struct Mount {
     url: String,
     /// Name of the file served for a folder; empty: none is.
     index: Vec<u8>,
+    /// Path beneath the folder.
+    fallback: Option<Vec<u8>>,
 }
 
 /// A decoded path beneath a mount's folder, as it was asked for.
@@ -65,6 +68,7 @@ impl Site {
             devices: Devices::default(),
             codings,
             cache_control,
+            has_listing: serving.listing,
             sizes: Sizes {
                 entry_bytes_max: config.file_cache.entry_bytes_max as u64,
                 writer_bytes_min: serving.writer_bytes_min as u64,
@@ -75,6 +79,11 @@ impl Site {
     /// What becomes of a file of `bytes` bytes.
     pub(super) fn stay(&self, bytes: u64) -> Stay {
         self.sizes.stay(bytes)
+    }
+
+    /// Whether a folder without an index file is listed.
+    pub(super) fn has_listing(&self) -> bool {
+        self.has_listing
     }
 
     /// What is said of the file that `asked` of `mount` names.
@@ -113,7 +122,18 @@ impl Mount {
             folder,
             url: mount.url.clone(),
             index: mount.index.clone().into_bytes(),
+            fallback: mount.fallback.clone().map(String::into_bytes),
         })
+    }
+
+    /// URL prefix, without a slash at its end.
+    pub(super) fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// Path of the file that is sent where there is none.
+    pub(super) fn fallback(&self) -> Option<&[u8]> {
+        self.fallback.as_deref()
     }
 
     /// Makes the path of a folder that of its index file.

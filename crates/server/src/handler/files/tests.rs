@@ -1,6 +1,9 @@
 //! The room as a driver sees it: requests in, replies out, over real folders and a clock of our own.
 
+mod bad_input;
 mod conditions;
+mod fallback;
+mod listing;
 mod looks;
 mod rules;
 mod siblings;
@@ -143,7 +146,7 @@ impl House {
     }
 }
 
-fn with_head<T>(text: &str, step: impl FnOnce(HeadView<'_>) -> T) -> T {
+pub(super) fn with_head<T>(text: &str, step: impl FnOnce(HeadView<'_>) -> T) -> T {
     let mut index = HeadIndex::new();
     let parsed = index.parse(text.as_bytes(), &mut 0, &Limits::default());
     assert_eq!(parsed, Ok(HeadStep::Complete));

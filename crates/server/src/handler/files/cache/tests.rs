@@ -36,6 +36,13 @@ impl Shop {
         load(&self.dir.path().join(name), stay)
     }
 
+    /// A file with a compressed sibling, which must not be the older one.
+    fn dress(&self, name: &str, bytes: usize) {
+        let path = self.dir.path().join(name);
+        fs::write(&path, [b'x'; ENTRY_BYTES]).unwrap();
+        fs::write(path.with_extension("gz"), vec![b'z'; bytes]).unwrap();
+    }
+
     fn keep(&mut self, name: &str, now: u64) {
         let page = self.page(name, Stay::Memory);
         self.cache.keep(0, name.as_bytes(), page, at(now));
@@ -92,6 +99,10 @@ fn at(now: u64) -> Looking {
 }
 
 fn load(path: &Path, stay: Stay) -> Arc<Family> {
+    load_by(path, |_| stay)
+}
+
+fn load_by(path: &Path, stay: impl Fn(u64) -> Stay) -> Arc<Family> {
     if !path.exists() {
         fs::write(path, [b'x'; ENTRY_BYTES]).unwrap();
     }
@@ -106,7 +117,7 @@ fn load(path: &Path, stay: Stay) -> Arc<Family> {
     let folder = Folder::open(path.parent().unwrap()).unwrap();
     let name = path.file_name().unwrap().as_encoded_bytes();
     let kin = Kin::find(&folder, name, (file, facts), &[Coding::Gzip]);
-    Arc::new(kin.load(&label, &Devices::default(), |_| stay).unwrap())
+    Arc::new(kin.load(&label, &Devices::default(), stay).unwrap())
 }
 
 #[test]
@@ -246,4 +257,52 @@ fn an_overtaken_look_changes_nothing() {
     assert_eq!(shop.cache.open.entries.len(), 1);
     shop.keep("a", 6);
     assert_eq!(shop.cache.memory.entries.len(), 1);
+}
+
+#[test]
+fn siblings_count_and_share_the_bound_of_memory() {
+    let mut shop = Shop::new(4);
+    for name in ["a", "b", "c"] {
+        shop.dress(name, 800);
+        shop.keep(name, 1);
+        shop.check();
+    }
+    // Two of them with their siblings are as much as four without.
+    assert_eq!(shop.cache.memory.entries.len(), 2);
+    assert!(shop.cache.memory.bytes > 2 * 1800);
+}
+
+#[test]
+fn open_files_with_content_beside_push_small_ones_out() {
+    let mut shop = Shop::new(10);
+    for n in 0..10 {
+        shop.keep(&format!("{n}"), 1);
+    }
+    let before = shop.cache.memory.entries.len();
+    shop.dress("large", 5000);
+    let stay = |bytes| {
+        if bytes == 5000 {
+            Stay::Memory
+        } else {
+            Stay::Open
+        }
+    };
+    let family = load_by(&shop.dir.path().join("large"), stay);
+    assert_eq!((family.content_bytes(), family.open_len()), (5000, 1));
+    shop.cache.keep(0, b"large", family, at(1));
+    shop.check();
+    assert_eq!(shop.cache.open.entries.len(), 1);
+    assert!(shop.cache.memory.entries.len() < before);
+}
+
+#[test]
+fn each_descriptor_of_a_family_counts() {
+    let mut shop = Shop::new(10);
+    for n in 0..OPEN_LEN_MAX {
+        let name = format!("{n}");
+        shop.dress(&name, 10);
+        shop.keep_open(&name, 1);
+        shop.check();
+    }
+    assert_eq!(shop.cache.open.entries.len(), OPEN_LEN_MAX / 2);
 }

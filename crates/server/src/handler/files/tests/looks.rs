@@ -95,6 +95,7 @@ fn a_look_at_an_unchanged_file_reads_nothing() {
             mount: 0,
             rest: b"/a.txt"[..].into(),
             ranking: Ranking::default(),
+            instead: Instead::default(),
             ticket: 0,
         };
         let path = Asked::new(b"a.txt", None);

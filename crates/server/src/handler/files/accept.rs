@@ -1,0 +1,135 @@
+//! What a client says of media types: Accept, RFC 9110 section 12.5.1.
+//!
+//! Takes a head, answers the two questions that this room has; pure. Members that are malformed are
+//! ignored, each by itself, and parameters other than the weight are not looked at.
+
+use wire::HeadView;
+
+/// Weight in thousandths, and how exactly the client named the type: what it named more exactly comes
+/// first among equals.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+struct Wish {
+    weight: u16,
+    exactness: u8,
+}
+
+/// Whether the client names HTML, as browsers do when they go to a page and not when they load a part of
+/// one. `*/*` names nothing.
+pub(super) fn names_html(head: HeadView<'_>) -> bool {
+    members(head).any(|(range, weight)| weight > 0 && range.eq_ignore_ascii_case(b"text/html"))
+}
+
+/// Whether the client would rather have JSON than HTML.
+pub(super) fn prefers_json(head: HeadView<'_>) -> bool {
+    let json = wish(head, "application", "json");
+    json.weight > 0 && json > wish(head, "text", "html")
+}
+
+/// Of the ranges that a type is in, the most exact one counts.
+fn wish(head: HeadView<'_>, kind: &str, subtype: &str) -> Wish {
+    members(head)
+        .filter_map(|(range, weight)| {
+            let slash = memchr::memchr(b'/', range)?;
+            let exactness = match (&range[..slash], &range[slash + 1..]) {
+                (b"*", b"*") => 1,
+                (major, b"*") if major.eq_ignore_ascii_case(kind.as_bytes()) => 2,
+                (major, minor)
+                    if major.eq_ignore_ascii_case(kind.as_bytes())
+                        && minor.eq_ignore_ascii_case(subtype.as_bytes()) =>
+                {
+                    3
+                }
+                _ => return None,
+            };
+            Some(Wish { weight, exactness })
+        })
+        .max_by_key(|wish| wish.exactness)
+        .unwrap_or_default()
+}
+
+/// Media ranges and their weights.
+fn members(head: HeadView<'_>) -> impl Iterator<Item = (&[u8], u16)> {
+    head.headers()
+        .filter(|(name, _)| name.eq_ignore_ascii_case(b"accept"))
+        .flat_map(|(_, value)| value.split(|byte| *byte == b','))
+        .filter_map(member)
+}
+
+fn member(text: &[u8]) -> Option<(&[u8], u16)> {
+    let mut parts = text.split(|byte| *byte == b';').map(<[u8]>::trim_ascii);
+    let range = parts.next()?;
+    let mut weight = 1000;
+    for part in parts {
+        if let [b'q' | b'Q', b'=', value @ ..] = part {
+            weight = thousandths(value)?;
+        }
+    }
+    Some((range, weight))
+}
+
+/// RFC 9110 section 12.4.2.
+fn thousandths(value: &[u8]) -> Option<u16> {
+    let (whole, decimals) = match value {
+        [whole @ (b'0' | b'1')] => (whole, &[][..]),
+        [whole @ (b'0' | b'1'), b'.', decimals @ ..] => (whole, decimals),
+        _ => return None,
+    };
+    if decimals.len() > 3 || !decimals.iter().all(u8::is_ascii_digit) {
+        return None;
+    }
+    let padded = decimals.iter().chain(b"000").take(3);
+    let fraction = padded.fold(0, |sum, digit| sum * 10 + u16::from(digit - b'0'));
+    Some(u16::from(whole - b'0') * 1000 + fraction).filter(|weight| *weight <= 1000)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::with_head;
+    use super::*;
+
+    fn check(value: &str, is_html_named: bool, is_json_preferred: bool) {
+        let text = format!("GET / HTTP/1.1\r\nHost: a\r\nAccept: {value}\r\n\r\n");
+        with_head(&text, |head| {
+            assert_eq!(names_html(head), is_html_named, "{value}");
+            assert_eq!(prefers_json(head), is_json_preferred, "{value}");
+        });
+    }
+
+    #[test]
+    fn tells_pages_from_parts_and_people_from_programs() {
+        check(
+            "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8",
+            true,
+            false,
+        );
+        check("*/*", false, false);
+        check("", false, false);
+        check("image/avif,image/webp,*/*;q=0.8", false, false);
+        check("application/json", false, true);
+        check("APPLICATION/JSON", false, true);
+        check("application/json, text/plain, */*", false, true);
+        check("application/json;q=0.5, text/html", true, false);
+        check("application/json, text/html", true, false);
+        check("application/json, text/html;q=0.9", true, true);
+        check("application/*, text/*;q=0.9", false, true);
+        check("text/html;q=0, */*", false, true);
+        check(
+            "text/html;level=1;q=0.4, application/json;q=0.5",
+            true,
+            true,
+        );
+        check("application/json;q=0", false, false);
+        check("application/json;q=2, */*;q=0.1", false, false);
+        check("text/html;q=x", false, false);
+        check("text", false, false);
+        check("text/htmlx, json", false, false);
+    }
+
+    #[test]
+    fn reads_all_lines_and_does_without() {
+        let text = "GET / HTTP/1.1\r\nHost: a\r\nAccept: */*\r\nACCEPT: application/json\r\n\r\n";
+        assert!(with_head(text, prefers_json));
+        let text = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
+        assert!(!with_head(text, prefers_json) && !with_head(text, names_html));
+    }
+}
