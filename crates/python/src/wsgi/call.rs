@@ -19,6 +19,7 @@ use pyo3::exceptions::{
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList, PyString, PyTuple};
+use server::config::meant::Rate;
 use server::delivery::{Declared, Outlet, Taken};
 
 use super::lines::{self, Meaning};
@@ -301,6 +302,8 @@ impl Call {
             Meaning::Nothing => {}
             Meaning::Date => self.declared.date = true,
             Meaning::Server => self.declared.server = true,
+            Meaning::LimitRate(0) => self.declared.rate = Some(Rate::Unlimited),
+            Meaning::LimitRate(rate) => self.declared.rate = Some(Rate::BytesPerSec(rate)),
             // RFC 9110 section 8.6: two lengths leave the client to guess.
             Meaning::ContentLength(_) if self.declared.content_length.is_some() => {
                 return Err(PyValueError::new_err("Content-Length is given twice"));

@@ -22,6 +22,8 @@ pub(crate) enum Meaning {
     ContentLength(u64),
     Date,
     Server,
+    /// Bytes a second that this reply may have, 0 for no limit: meant for the server, not for the client.
+    LimitRate(u64),
 }
 
 /// A rule that the application broke.
@@ -34,6 +36,7 @@ pub(crate) enum Broken {
     Value,
     HopByHop,
     Length,
+    Rate,
 }
 
 impl fmt::Display for Broken {
@@ -48,6 +51,7 @@ impl fmt::Display for Broken {
             Broken::Value => "header value must not contain control characters",
             Broken::HopByHop => "hop-by-hop headers belong to the server (PEP 3333)",
             Broken::Length => "Content-Length must be a decimal number",
+            Broken::Rate => "X-Accel-Limit-Rate must be a decimal number of bytes a second",
         })
     }
 }
@@ -75,7 +79,7 @@ pub(crate) fn status(text: &[u8]) -> Result<Status, Broken> {
     }
 }
 
-/// Appends one header line, after checking it.
+/// Appends one header line, after checking it; one that is meant for the server alone leaves no line.
 pub(crate) fn append(out: &mut Vec<u8>, name: &[u8], value: &[u8]) -> Result<Meaning, Broken> {
     if !is_token(name) {
         return Err(Broken::Name);
@@ -84,6 +88,9 @@ pub(crate) fn append(out: &mut Vec<u8>, name: &[u8], value: &[u8]) -> Result<Mea
         return Err(Broken::Value);
     }
     let meaning = meaning(name, value)?;
+    if let Meaning::LimitRate(_) = meaning {
+        return Ok(meaning);
+    }
     out.reserve(name.len() + value.len() + 4);
     out.extend_from_slice(name);
     out.extend_from_slice(b": ");
@@ -104,6 +111,7 @@ fn meaning(name: &[u8], value: &[u8]) -> Result<Meaning, Broken> {
         14 if is(b"content-length") => return length(value).map(Meaning::ContentLength),
         16 => is(b"proxy-connection"),
         17 => is(b"transfer-encoding"),
+        18 if is(b"x-accel-limit-rate") => return rate(value),
         18 => is(b"proxy-authenticate"),
         19 => is(b"proxy-authorization"),
         _ => false,
@@ -113,6 +121,12 @@ fn meaning(name: &[u8], value: &[u8]) -> Result<Meaning, Broken> {
     } else {
         Ok(Meaning::Nothing)
     }
+}
+
+fn rate(value: &[u8]) -> Result<Meaning, Broken> {
+    length(value)
+        .map(Meaning::LimitRate)
+        .map_err(|_| Broken::Rate)
 }
 
 fn length(value: &[u8]) -> Result<u64, Broken> {
@@ -204,6 +218,7 @@ mod tests {
             "99999999999999999999",
             Err(Broken::Length),
         );
+        check("X-Accel-Limit-Rate", "1k", Err(Broken::Rate));
         check("", "x", Err(Broken::Name));
         check("X Y", "x", Err(Broken::Name));
         check("X:", "x", Err(Broken::Name));
@@ -212,6 +227,9 @@ mod tests {
         check("X-A", "a\nb", Err(Broken::Value));
         check("X-A", "a\0b", Err(Broken::Value));
         check("X-A", "a\x7fb", Err(Broken::Value));
+        let mut out = Vec::new();
+        let limit = append(&mut out, b"x-accel-limit-rate", b"1000");
+        assert_eq!((limit, out.len()), (Ok(Meaning::LimitRate(1000)), 0));
         for name in [
             "Connection",
             "keep-alive",

@@ -12,7 +12,7 @@ use bytes::Bytes;
 
 use super::door::{Overflow, fits_memory};
 use super::{Chain, Door};
-use crate::config::meant::{Delivery, Spool};
+use crate::config::meant::{Delivery, Rate, Spool};
 use crate::handover::Seized;
 use crate::log::Log;
 use crate::reply::Part;
@@ -88,6 +88,7 @@ pub(super) struct Exit<'a> {
     /// The unnamed file failed, such as on a full disk.
     pub(super) unstored: bool,
     overflow: Overflow,
+    rate: Option<Rate>,
 }
 
 /// Where bytes go.
@@ -111,6 +112,17 @@ impl<'a> Exit<'a> {
             flowing: false,
             unstored: false,
             overflow: Overflow::default(),
+            rate: None,
+        }
+    }
+
+    /// The bandwidth that the application gives this reply, before any of it was offered.
+    pub(super) fn set_rate(&mut self, rate: Option<Rate>) {
+        self.rate = rate;
+        match rate {
+            None => {}
+            Some(Rate::Unlimited) => self.bounds.first = FirstWay::Socket,
+            Some(Rate::BytesPerSec(_)) => self.bounds.first = FirstWay::Driver,
         }
     }
 
@@ -176,6 +188,7 @@ impl<'a> Exit<'a> {
             flow.file_bytes += file;
             flow.chain.append(&mut chain);
             flow.sent_before = self.sent_bytes;
+            flow.rate = self.rate;
         }
         if self.way == Way::Flow {
             self.door.turnstile.wake();

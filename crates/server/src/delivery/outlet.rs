@@ -22,7 +22,7 @@ use wire::{ReplyFacts, ReplyFraming, ReplyPlan, Version};
 use super::coding::{self, Accepted, Treatment};
 use super::exit::{Bounds, Exit};
 use super::{Chain, Desk, Door, EndOfHead};
-use crate::config::meant::Coding;
+use crate::config::meant::{Coding, Rate};
 use crate::exchange::Exchange;
 use crate::log::Level;
 use crate::reply::Part;
@@ -41,6 +41,8 @@ pub struct Declared {
     pub server: bool,
     /// The connection is to end after this reply.
     pub close: bool,
+    /// The bandwidth that this reply may have, whatever is configured.
+    pub rate: Option<Rate>,
 }
 
 /// What became of a piece.
@@ -161,6 +163,7 @@ impl<'a> Outlet<'a> {
     /// Says what the lines written after `begin` contained; they are complete.
     pub fn declare(&mut self, declared: Declared) {
         self.declared = declared;
+        self.exit.set_rate(declared.rate);
         if let (Some(accepted), Some(bench)) = (self.asked.accepted, &self.desk.bench) {
             let types = &bench.config.types;
             self.treatment = coding::treatment(self.status, &self.desk.out, accepted, types);

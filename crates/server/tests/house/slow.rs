@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use measure::Nanos;
 use server::config::meant::Rate;
-use server::delivery::Taken;
+use server::delivery::{Declared, Taken};
 
 use super::support::*;
 
@@ -342,6 +342,38 @@ fn a_body_that_trickles_is_refused_when_its_grace_is_used_up() {
     assert!(status.contains("\"body\":1"), "{status}");
     let (_, lines) = running.stop();
     assert!(lines[0].contains("body came too slowly"), "{lines:?}");
+}
+
+#[test]
+fn an_application_limits_its_reply_or_lifts_the_limit() {
+    let running = serve_with(
+        |config| config.rates.pool = Some(Rate::BytesPerSec(100_000)),
+        |exchange, outlet| {
+            outlet.begin(200, b"OK");
+            let rate = match exchange.head().path() {
+                b"/slow" => Rate::BytesPerSec(50_000),
+                _ => Rate::Unlimited,
+            };
+            outlet.declare(Declared {
+                rate: Some(rate),
+                ..Declared::default()
+            });
+            outlet.whole(&vec![b'x'; 100_000]);
+            Ok(())
+        },
+    );
+    let took = |path: &str| {
+        let began = Instant::now();
+        let (_, body, _) = split_reply(&running.get(path));
+        assert_eq!(body.len(), 100_000);
+        began.elapsed()
+    };
+    // Behind the burst of 16 KB there are 84 KB at 50 KB a second.
+    let slow = took("/slow");
+    assert!(slow > Duration::from_millis(1400), "{slow:?}");
+    let quick = took("/quick");
+    assert!(quick < Duration::from_millis(700), "{quick:?}");
+    running.stop();
 }
 
 #[test]
