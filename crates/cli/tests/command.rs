@@ -220,6 +220,24 @@ fn says_what_is_wrong_with_the_file_itself() {
 }
 
 #[test]
+fn looks_at_the_files_of_error_pages() {
+    let place = Place::new().file("404.html", "<h1>gone</h1>");
+    let here = place.folder.path().canonicalize().unwrap();
+    let here = here.display();
+    place.check(
+        "check --static /=pub --error-page 404=404.html --error-page 403=pub --error-page 5xx=no.html",
+        1,
+        &[
+            "milepost: `--error-page`: file `pub` cannot be read: is a directory",
+            "hint: name the file, not its folder",
+            "milepost: `--error-page`: file `no.html` cannot be read: no such file or directory",
+            &format!("hint: relative paths start at `{here}`"),
+            "milepost: check: 2 faults",
+        ],
+    );
+}
+
+#[test]
 fn says_what_it_needs_when_nothing_is_named() {
     Place::new().check(
         "serve",

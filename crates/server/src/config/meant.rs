@@ -47,7 +47,8 @@ pub struct Config {
     pub rates: Rates,
     /// Redirects, fixed replies and rewrites, looked at before the routes.
     pub rules: Rules,
-    /// Pages that replace the plain ones of replies that the server gives by itself.
+    /// Pages that replace the plain ones of replies that the server gives by itself. The first that has
+    /// the status counts; after checking the narrowest range comes first.
     pub error_pages: Vec<ErrorPage>,
 }
 
@@ -109,8 +110,8 @@ pub struct StaticMount {
     pub dir: PathBuf,
     /// File served for a folder's URL.
     pub index: String,
-    /// File beneath `dir` (relative, without a leading slash) that answers with 200 where there is none:
-    /// the shell of a single-page application.
+    /// File beneath `dir` that answers with 200 where there is none: the shell of a single-page
+    /// application. Relative, with plain names only, none of them dotted.
     pub fallback: Option<String>,
 }
 
@@ -145,9 +146,10 @@ pub enum Coding {
 /// `GLOB=VALUE`
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CacheRule {
-    /// Glob over the decoded URL path, such as `/static/**/*.css`; checked.
+    /// Glob over the decoded URL path, such as `/static/**/*.css`: it begins with a slash, `*` stays
+    /// within a folder (globset's `literal_separator`). Checked.
     pub glob: String,
-    /// Value of `Cache-Control`; a good header value.
+    /// Value of `Cache-Control`: visible ASCII and spaces.
     pub value: String,
 }
 
@@ -173,7 +175,8 @@ pub struct Compression {
 pub struct Rates {
     /// Of each connection by itself.
     pub connection: Option<Rate>,
-    /// Of all replies of one route together, by the route's URL prefix (`""`: the root).
+    /// Of all replies of one route together, by the route's URL prefix, each once: that of a mount, or `""`
+    /// for the application where no folder is mounted at the root.
     pub routes: Vec<(String, Rate)>,
     /// Of all replies of the pool together.
     pub pool: Option<Rate>,
@@ -205,7 +208,7 @@ pub struct Rules {
 pub enum PathPattern {
     /// `/old`
     Exactly(String),
-    /// `/old/*`: everything behind this text is the rest.
+    /// `/old/*`, without its star: everything behind this text is the rest. It ends with a slash.
     Beginning(String),
 }
 
@@ -216,7 +219,8 @@ pub struct Redirect {
     pub from: PathPattern,
     /// 301, 302, 303, 307 or 308.
     pub status: u16,
-    /// Path or absolute URL; one `*` in it stands for the rest.
+    /// Path (with one slash in front) or absolute `http` URL, in visible ASCII, perhaps with query and
+    /// fragment. Behind a `Beginning` one `*` in it stands for the rest.
     pub to: String,
 }
 
@@ -225,9 +229,9 @@ pub struct Redirect {
 pub struct FixedReply {
     /// Paths that it answers.
     pub from: PathPattern,
-    /// 200 to 599.
+    /// 200 to 599 without the redirects.
     pub status: u16,
-    /// The body, as plain text; may be empty.
+    /// The body, as plain text; may be empty, and is for 204, 205 and 304.
     pub text: String,
 }
 
@@ -236,18 +240,19 @@ pub struct FixedReply {
 pub struct Rewrite {
     /// Paths that are rewritten.
     pub from: PathPattern,
-    /// The other path, which may have a query; one `*` in it stands for the rest.
+    /// The other path, in visible ASCII, which may have a query. Behind a `Beginning` one `*` in it stands
+    /// for the rest.
     pub to: String,
 }
 
 /// A page for replies that the server gives by itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ErrorPage {
-    /// First status that it is for.
+    /// First status that it is for, from 400 on.
     pub status_min: u16,
-    /// Last status that it is for.
+    /// Last status that it is for, up to 599.
     pub status_max: u16,
-    /// The file; read at start-up.
+    /// The file, of at most 1 MiB; read at start-up.
     pub file: PathBuf,
 }
 

@@ -34,7 +34,8 @@ use draft::Draft;
 pub struct Loaded {
     /// Ready for use.
     pub config: meant::Config,
-    /// What was changed to fit this machine, one sentence each; not faults.
+    /// What was changed to fit this machine, has no effect or looks like a slip, one sentence each; not
+    /// faults.
     pub notes: Vec<String>,
 }
 

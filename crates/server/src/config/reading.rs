@@ -10,7 +10,7 @@ use toml_edit::{Array, Document, Item, Key, TableLike, Value};
 use super::fault::{Fault, Origin};
 use super::nearest;
 use super::sources::{Sources, TomlText};
-use super::written::{ENVIRONMENT_PREFIX, Entries, SETTINGS, Setting, Shape, setting};
+use super::written::{self, ENVIRONMENT_PREFIX, Entries, SETTINGS, Setting, Shape, setting};
 
 /// One setting as one source has it.
 #[derive(Clone, Debug)]
@@ -203,7 +203,7 @@ impl TomlFile<'_> {
             }
             (_, Shape::List(Entries::Pairs | Entries::WordyPairs)) if item.is_table_like() => item
                 .as_table_like()
-                .and_then(|table| self.table(table, name)),
+                .map(|table| self.table(setting, table, name)),
             (Item::Value(value), _) => self
                 .scalar(value, name, place.clone())
                 .map(|text| vec![text]),
@@ -242,17 +242,33 @@ impl TomlFile<'_> {
     }
 
     /// `"/url" = "dir"` is the same as `"/url=dir"` in a list.
-    fn table(&self, table: &dyn TableLike, name: &str) -> Option<Vec<Text>> {
-        let pair = |(key, item): (&str, &Item)| {
+    fn table(&mut self, setting: &Setting, table: &dyn TableLike, name: &str) -> Vec<Text> {
+        let mut texts = Vec::new();
+        for (key, item) in table.iter() {
             let place = table.key(key).and_then(Key::span).or_else(|| item.span());
             let key_path = format!("{name}.\"{key}\"");
-            let value = self.scalar(item.as_value()?, &key_path, place)?;
-            Some(Text {
-                text: format!("{key}={}", value.text),
-                ..value
-            })
-        };
-        table.iter().map(pair).collect()
+            let origin = self.origin(place.clone(), &key_path);
+            if let Some(stray) = written::setting(key) {
+                let text = format!("not a setting within `[{name}]`");
+                let hint = format!("settings stand above all tables: `{} = ...`", stray.key);
+                self.faults
+                    .push(Fault::statement(origin, text).with_hint(hint));
+                continue;
+            }
+            let value = item.as_value();
+            match value.and_then(|value| self.scalar(value, &key_path, place)) {
+                Some(value) => texts.push(Text {
+                    text: format!("{key}={}", value.text),
+                    ..value
+                }),
+                None => {
+                    let found = format!("a TOML {}", item.type_name());
+                    self.faults
+                        .push(Fault::value(origin, &found, setting.expected()));
+                }
+            }
+        }
+        texts
     }
 
     fn scalar(&self, value: &Value, name: &str, place: Option<Range<usize>>) -> Option<Text> {

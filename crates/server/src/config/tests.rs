@@ -1,5 +1,9 @@
 //! The configuration as a whole: every setting, precedence, faults with their places.
 
+mod pages;
+mod rules;
+mod shares;
+
 use std::collections::BTreeSet;
 use std::io;
 use std::net::SocketAddr;
@@ -490,7 +494,13 @@ mod said {
             "m.toml:2: `backlog`: expected a count from 1 to 65535, found `a TOML array`"
         ));
         assert!(found("[backlog]\nx = 1").contains("m.toml:2: `backlog`: expected a count"));
-        assert!(found("[static]\n'/a' = [1]").contains("m.toml:2: `static`: expected /URL=DIR"));
+        assert!(
+            found("[static]\n'/a' = [1]")
+                .contains("m.toml:3: `static.\"/a\"`: expected /URL=DIR (as `/static=./static`), found `a TOML array`")
+        );
+        assert!(found("[static]\n'/a' = 'x'\nbacklog = 5").contains(
+            "m.toml:4: `static.\"backlog\"`: not a setting within `[static]` > settings stand above all tables: `backlog = ...`"
+        ));
         assert!(found("config = 'x'").contains("belongs on the command line: `--config FILE`"));
         assert!(
             found("workers = 1\nprocesses = 1")

@@ -84,6 +84,14 @@ impl Check<'_> {
                 let hint = format!("a page has at most {ERROR_PAGE_BYTES_MAX}");
                 self.statement(origin.clone(), text, &hint);
             }
+            Ok(_) if !tells_its_type(file) => {
+                let text = format!(
+                    "the name of `{}` does not tell its media type",
+                    file.display()
+                );
+                let hint = "give it an ending that browsers show, as `.html`";
+                self.statement(origin.clone(), text, hint);
+            }
             Ok(_) => {}
             Err(error) => self.no_file(origin.clone(), file, &error),
         }
@@ -101,4 +109,10 @@ impl Check<'_> {
         };
         self.statement(origin, text, &hint);
     }
+}
+
+/// A page without a media type would be saved instead of shown.
+fn tells_its_type(file: &Path) -> bool {
+    let guess = mime_guess::from_path(file).first_raw();
+    guess.is_some_and(|media_type| media_type != "application/octet-stream")
 }

@@ -21,35 +21,40 @@ impl Check<'_> {
 
     /// A rule whose paths an earlier one takes: probably the wrong order, surely not what was wished.
     fn never_reached(&mut self, draft: &Draft) {
-        let redirects = draft
-            .redirects
-            .iter()
-            .map(|one| (&one.value.from, one.origin.clone()));
-        let replies = draft
-            .replies
-            .iter()
-            .map(|one| (&one.value.from, one.origin.clone()));
-        let rewrites = draft
-            .rewrites
-            .iter()
-            .map(|one| (&one.value.from, one.origin.clone()));
-        let mut earlier: Vec<&PathPattern> = Vec::new();
-        for (from, origin) in redirects.chain(replies).chain(rewrites) {
-            if let Some(taker) = earlier.iter().find(|one| covers(one, from)) {
-                let (from, taker) = (said(from), said(taker));
-                let (text, hint) = if from == taker {
-                    (format!("`{from}` has a rule already"), "leave one out")
+        let mut earlier = self.among(&[], &draft.redirects, |one| &one.from);
+        // What a rewrite makes is looked up among the replies without the redirects before.
+        let replies = match draft.rewrites.is_empty() {
+            true => self.among(&earlier, &draft.replies, |one| &one.from),
+            false => self.among(&[], &draft.replies, |one| &one.from),
+        };
+        earlier.extend(replies);
+        self.among(&earlier, &draft.rewrites, |one| &one.from);
+    }
+
+    /// Looks for such rules in one list behind others; gives the list's patterns.
+    fn among<'d, T>(
+        &mut self,
+        others: &[&'d PathPattern],
+        list: &'d [Placed<T>],
+        from: fn(&T) -> &PathPattern,
+    ) -> Vec<&'d PathPattern> {
+        let mut own: Vec<&PathPattern> = Vec::new();
+        for rule in list {
+            let pattern = from(&rule.value);
+            if let Some(taker) = others.iter().chain(&own).find(|one| covers(one, pattern)) {
+                let (pattern, taker) = (said(pattern), said(taker));
+                let (text, hint) = if pattern == taker {
+                    (format!("`{pattern}` has a rule already"), "leave one out")
                 } else {
-                    let text = format!("`{from}` is never reached: `{taker}` stands before it");
-                    (
-                        text,
-                        "the first match counts, redirects before replies before rewrites",
-                    )
+                    let text = format!("`{pattern}` is never reached: `{taker}` stands before it");
+                    let hint = "the first match counts, redirects before replies before rewrites";
+                    (text, hint)
                 };
-                self.statement(origin, text, hint);
+                self.statement(rule.origin.clone(), text, hint);
             }
-            earlier.push(from);
+            own.push(pattern);
         }
+        own
     }
 
     /// Redirects that lead back to themselves: no browser follows them to an end.

@@ -6,6 +6,9 @@ use super::super::meant::Rate;
 use super::super::nearest;
 use super::Check;
 
+/// Fewer bytes a second are rather a unit that was left out.
+const RATE_USUAL_MIN: u64 = 1 << 10;
+
 impl Check<'_> {
     /// Limits of routes, each of one that there is.
     pub(super) fn rate_routes(&mut self, draft: &Draft) -> Vec<(String, Rate)> {
@@ -26,8 +29,23 @@ impl Check<'_> {
         routes
     }
 
-    /// What is set in vain is worth a word.
+    /// What is set in vain, or probably without its unit, is worth a word.
     pub(super) fn shares(&mut self, draft: &Draft) {
+        let rates = &draft.config.rates;
+        let of_routes = draft.rate_routes.iter().map(|route| Some(route.value.rate));
+        for (key, rate) in [
+            ("rate_connection", rates.connection),
+            ("rate_pool", rates.pool),
+        ]
+        .into_iter()
+        .chain(of_routes.map(|rate| ("rate_route", rate)))
+        {
+            if let Some(Rate::BytesPerSec(bytes @ ..RATE_USUAL_MIN)) = rate {
+                self.notes.push(format!(
+                    "{key} is {bytes} bytes a second: `{bytes}K` and `{bytes}M` would be more"
+                ));
+            }
+        }
         let is_written = |key: &str| draft.origin(key) != Origin::Whole;
         if draft.config.rates.connection.is_some() {
             for key in ["rate_route", "rate_pool"] {
@@ -62,7 +80,8 @@ pub(super) fn is_mounted(draft: &Draft, url: &str) -> bool {
 /// What to write instead of a URL that no folder is mounted under.
 pub(super) fn mount_hint(draft: &Draft, url: &str) -> String {
     let urls = || draft.statics.iter().map(|mount| said(&mount.value.url));
-    if let Some(near) = nearest(said(url), urls()) {
+    // Everything short is near to the root.
+    if let Some(near) = nearest(url, urls().filter(|known| *known != "/")) {
         return format!("did you mean `{near}`?");
     }
     let urls: Vec<String> = urls().map(|url| format!("`{url}`")).collect();

@@ -134,9 +134,9 @@ pub static SETTINGS: &[Setting] = &[
         key: "static_fallback",
         group: Group::Files,
         placeholder: "/URL=FILE",
-        help: "File of a folder that answers where there is none, with 200 (repeatable)",
-        doc: "The shell of a single-page application. /URL is that of a `static`; FILE is beneath its folder. \
-              In TOML also a table.",
+        help: "File that answers, with 200, where a folder has none (repeatable)",
+        doc: "The shell of a single-page application: `--static-fallback /=index.html`. /URL is that \
+              of a `static`; FILE is a path beneath its folder. In TOML it may be a table.",
         kind: Kind::List {
             expected: "/URL=FILE (as `/=index.html`)",
             entries: Entries::Pairs,
@@ -150,8 +150,9 @@ pub static SETTINGS: &[Setting] = &[
         group: Group::Files,
         placeholder: "LIST",
         default: "br,zstd,gzip",
-        help: "Compressed siblings that are looked for, the preferred first, or off",
-        doc: "`app.css` is answered with `app.css.br`, `.zst` or `.gz` where there is one and the client takes it.",
+        help: "Compressed siblings of files that are looked for, the preferred first, or off",
+        doc: "`app.css` is answered with `app.css.br`, `.zst` or `.gz` where there is one and the \
+              client takes it.",
         kind: Kind::Joined {
             expected: "some of `br`, `zstd`, `gzip`, the preferred first, or `off`",
             set: set::static_encodings,
@@ -173,12 +174,11 @@ pub static SETTINGS: &[Setting] = &[
         key: "cache_control",
         group: Group::Files,
         placeholder: "GLOB=VALUE",
-        help: "Cache-Control of files by path (repeatable); the first match counts",
-        doc: "The glob is about the decoded path: `*` stays within a folder, `**` does not, `{css,js}` is either. \
-              A glob that does not begin with a slash matches in every folder. \
-              In the environment entries are separated by `;`, \
-              or, where there is a line break, by line breaks alone. \
-              In TOML also a table.",
+        help: "Cache-Control of files by their path (repeatable); the first match counts",
+        doc: "The glob is about the decoded path: `*` stays within a folder, `**` does not, `{css,js}` \
+              is either. One that does not begin with a slash matches in every folder. In the \
+              environment entries are separated by `;` or, where there is a line break, by line breaks \
+              alone; in TOML it may be a table.",
         kind: Kind::List {
             expected: "GLOB=VALUE (as `/static/**=max-age=3600` or `*.css=no-cache`)",
             entries: Entries::WordyPairs,
@@ -205,7 +205,7 @@ pub static SETTINGS: &[Setting] = &[
         group: Group::Files,
         placeholder: "SIZE",
         default: "64K",
-        help: "Largest file kept in memory; larger ones go out by sendfile",
+        help: "Largest file kept in memory",
         kind: Kind::Size {
             min: 0,
             max: G,
@@ -232,7 +232,7 @@ pub static SETTINGS: &[Setting] = &[
         placeholder: "N",
         default: "1",
         help: "Threads that send large files; 0: drivers do",
-        doc: "They wait for slow storage in the place of drivers. They need no descriptors of their own.",
+        doc: "They wait for slow storage in the drivers' place, and need no descriptors of their own.",
         kind: Kind::Count {
             min: 0,
             max: 64,
@@ -245,8 +245,8 @@ pub static SETTINGS: &[Setting] = &[
         group: Group::Files,
         placeholder: "SIZE",
         default: "64K",
-        help: "Files from this size on are sent by writers, from their descriptor",
-        doc: "Smaller ones are read whole, and then sent like other replies.",
+        help: "Files from this size on are sent by writers; smaller ones are read whole",
+        doc: "Files that the cache keeps (`file_cache_entry_bytes_max`) are never sent by writers.",
         kind: Kind::Size {
             min: 0,
             max: 64 * M,
@@ -260,7 +260,7 @@ pub static SETTINGS: &[Setting] = &[
         placeholder: "N",
         default: "2",
         help: "Threads that look files up, open and read them; 0: drivers do",
-        doc: "What is in memory already needs none of them.",
+        doc: "What the cache has and has looked at lately needs none of them.",
         kind: Kind::Count {
             min: 0,
             max: 64,
@@ -273,11 +273,11 @@ pub static SETTINGS: &[Setting] = &[
         group: Group::Rules,
         placeholder: "FROM=TO",
         help: "Send clients elsewhere, as FROM=[STATUS:]TO (repeatable)",
-        doc: "FROM is a path, or `/old/*` for all that begin with `/old/`; a `*` in TO stands for the rest then. TO is a path or \
-              an absolute URL. STATUS is 302 unless it is 301, 303, 307 or 308. The first match counts; a path ends at the first `=`. \
-              In the environment entries are separated by `;`, \
-              or, where there is a line break, by line breaks alone. \
-              In TOML also a table.",
+        doc: "FROM is a path, or `/old/*` for all that begin with `/old/`; a `*` in TO stands for the \
+              rest of those. TO is a path or an absolute URL; where it has no query, that of the \
+              request stays. STATUS is 302, or 301, 303, 307 or 308. FROM ends at the first `=`; the \
+              first match counts. In the environment entries are separated by `;` or, where there is a \
+              line break, by line breaks alone; in TOML it may be a table.",
         kind: Kind::List {
             expected: "FROM=TO or FROM=STATUS:TO (as `/old/*=301:/new/*`)",
             entries: Entries::WordyPairs,
@@ -290,11 +290,10 @@ pub static SETTINGS: &[Setting] = &[
         key: "reply",
         group: Group::Rules,
         placeholder: "FROM=STATUS[:TEXT]",
-        help: "Fixed reply in plain text (repeatable)",
-        doc: "FROM is as in `redirect`; redirects are looked at first. \
-              In the environment entries are separated by `;`, \
-              or, where there is a line break, by line breaks alone. \
-              In TOML also a table.",
+        help: "Answer with a fixed status and text, as FROM=STATUS[:TEXT] (repeatable)",
+        doc: "FROM is as in `redirect`; redirects are looked at first. A status from 400 on without \
+              TEXT has its error page. In the environment entries are separated by `;` or, where there \
+              is a line break, by line breaks alone; in TOML it may be a table.",
         kind: Kind::List {
             expected: "FROM=STATUS or FROM=STATUS:TEXT (as `/ping=200:pong`)",
             entries: Entries::WordyPairs,
@@ -307,12 +306,11 @@ pub static SETTINGS: &[Setting] = &[
         key: "rewrite",
         group: Group::Rules,
         placeholder: "FROM=TO",
-        help: "Treat a request as one for another path (repeatable)",
-        doc: "FROM and TO are as in `redirect`, TO is a path that may have a query. Redirects and replies are looked at first; \
-              a request is rewritten at most once. \
-              In the environment entries are separated by `;`, \
-              or, where there is a line break, by line breaks alone. \
-              In TOML also a table.",
+        help: "Treat requests as such for another path (repeatable)",
+        doc: "FROM and TO are as in `redirect`, but TO is a path. Redirects and replies are looked at \
+              first; what comes of a rewrite is neither redirected nor rewritten. In the environment \
+              entries are separated by `;` or, where there is a line break, by line breaks alone; in \
+              TOML it may be a table.",
         kind: Kind::List {
             expected: "FROM=TO (as `/v1/*=/api/*`)",
             entries: Entries::WordyPairs,
@@ -325,9 +323,11 @@ pub static SETTINGS: &[Setting] = &[
         key: "error_page",
         group: Group::Rules,
         placeholder: "STATUS=FILE",
-        help: "Page for refusals and errors of the server itself (repeatable)",
-        doc: "The status stays. Replies of the application are left alone. The narrowest range counts. The file is read at \
-              start-up and has at most 1 MiB. In TOML also a table.",
+        help: "Page for errors that the server answers by itself (repeatable)",
+        doc: "STATUS is one (`404`), a class (`5xx`) or a range (`400-499`); the narrowest counts. The \
+              status stays, and replies of the application are left alone. `{status}` and `{reason}` \
+              in the page are filled in. The file is read when the server starts; it has at most 1M, \
+              and an ending that tells its type. In TOML it may be a table.",
         kind: Kind::List {
             expected: "STATUS=FILE (as `404=404.html`, `5xx=oops.html` or `400-499=no.html`)",
             entries: Entries::Pairs,
@@ -607,9 +607,9 @@ pub static SETTINGS: &[Setting] = &[
         placeholder: "DURATION",
         default: "30s",
         help: "How far a request body may fall behind body_rate_min: its longest silence",
-        doc: "A body that keeps the rate never comes near it, one that sends nothing is refused after this \
-              long, one at half the rate after twice as long. A trickle of bytes does not renew it; \
-              408 at its end.",
+        doc: "A body that keeps the rate has all the time it needs. One that stops is refused with 408 \
+              after this long, one at half the rate after twice as long: a trickle of bytes does not \
+              renew it.",
         kind: Kind::Duration {
             min: MS,
             max: DAY,
@@ -620,10 +620,10 @@ pub static SETTINGS: &[Setting] = &[
     Setting {
         key: "body_rate_min",
         group: Group::Timeouts,
-        placeholder: "SIZE",
+        placeholder: "RATE",
         default: "256",
         help: "Bytes a second that a request body has to keep; 0: only silence counts",
-        doc: "See `body_timeout`.",
+        doc: "With 0 every byte renews `body_timeout`.",
         kind: Kind::PerSecond {
             max: G,
             set: |draft, bytes| draft.config.timeouts.body_rate_min = bytes,
@@ -637,6 +637,8 @@ pub static SETTINGS: &[Setting] = &[
         placeholder: "DURATION",
         default: "60s",
         help: "An idle keep-alive connection is closed after this long",
+        doc: "Sooner when more than half of `connections_max` are open, down to a second at 15/16 of \
+              it; at the bound those that have been idle for the longest time are closed at once.",
         kind: Kind::Duration {
             min: MS,
             max: DAY,
@@ -650,8 +652,9 @@ pub static SETTINGS: &[Setting] = &[
         placeholder: "DURATION",
         default: "30s",
         help: "How far a reply may fall behind send_rate_min: its longest standstill",
-        doc: "A client that takes nothing is cut off after this long, one that takes half the rate after twice \
-              as long. Only waiting for the client counts, not waiting for the application.",
+        doc: "Counted in what the client's side acknowledges. One that stops is cut off after this \
+              long, one at half the rate after twice as long. Time in which the server waits for the \
+              application or for a bandwidth limit does not count.",
         kind: Kind::Duration {
             min: MS,
             max: DAY,
@@ -662,10 +665,10 @@ pub static SETTINGS: &[Setting] = &[
     Setting {
         key: "send_rate_min",
         group: Group::Timeouts,
-        placeholder: "SIZE",
+        placeholder: "RATE",
         default: "256",
-        help: "Bytes a second of a reply that a client has to take; 0: only standstill counts",
-        doc: "See `send_timeout`.",
+        help: "Bytes a second that a client has to take of a reply; 0: only standstill counts",
+        doc: "With 0 every byte taken renews `send_timeout`.",
         kind: Kind::PerSecond {
             max: G,
             set: |draft, bytes| draft.config.timeouts.send_rate_min = bytes,
@@ -706,8 +709,9 @@ pub static SETTINGS: &[Setting] = &[
         group: Group::Sharing,
         placeholder: "N",
         default: "off",
-        help: "Open connections of one client; one more is refused with 429, or off",
-        doc: "Clients are told apart by the leading bits of their addresses. Behind a proxy all are one client.",
+        help: "Open connections of one client, or off; one more is refused with 429",
+        doc: "Clients are told apart by their addresses (`client_prefix_v4`, `client_prefix_v6`): \
+              behind a proxy all are one. Connections on unix sockets are not counted.",
         kind: Kind::Text {
             expected: "a count from 1 to 10000000, or `off`",
             set: set::client_connections_max,
@@ -733,7 +737,7 @@ pub static SETTINGS: &[Setting] = &[
         placeholder: "BITS",
         default: "64",
         help: "Leading bits of an IPv6 address that tell clients apart",
-        doc: "One household or one server usually has a whole /64.",
+        doc: "Whoever has one IPv6 address usually has all of its /64.",
         kind: Kind::Count {
             min: 0,
             max: 128,
@@ -745,9 +749,9 @@ pub static SETTINGS: &[Setting] = &[
         key: "rate_connection",
         group: Group::Sharing,
         placeholder: "RATE",
-        help: "Bandwidth limit of the replies of each connection, a second, or off",
-        doc: "The first of `rate_connection`, `rate_route` and `rate_pool` that is set counts alone. `off` is set: it lifts the limits \
-              behind it.",
+        help: "Bytes a second that the replies of each connection may take, or off",
+        doc: "Not set by default. The first that is set of `rate_connection`, `rate_route` and \
+              `rate_pool` counts alone; `off` is set too, and lifts what comes behind it.",
         kind: Kind::Text {
             expected: "bytes a second (as `500K`, `10M`), or `off`",
             set: set::rate_connection,
@@ -758,8 +762,8 @@ pub static SETTINGS: &[Setting] = &[
         key: "rate_route",
         group: Group::Sharing,
         placeholder: "/URL=RATE",
-        help: "Bandwidth limit of all replies of a route together (repeatable)",
-        doc: "/URL is that of a `static`, or `/` for the application. It counts instead of `rate_pool`. In TOML also a table.",
+        help: "Bytes a second that all replies of a route may take, or off (repeatable)",
+        doc: "/URL is that of a `static`, or `/` for the application. In TOML it may be a table.",
         kind: Kind::List {
             expected: "/URL=RATE (as `/static=10M`), or /URL=off",
             entries: Entries::Pairs,
@@ -772,8 +776,8 @@ pub static SETTINGS: &[Setting] = &[
         key: "rate_pool",
         group: Group::Sharing,
         placeholder: "RATE",
-        help: "Bandwidth limit of all the application's replies together, a second, or off",
-        doc: "Counts for what neither `rate_connection` nor `rate_route` is set for.",
+        help: "Bytes a second that all replies of the application may take, or off",
+        doc: "Not set by default. Files are not the pool's: see `rate_route`.",
         kind: Kind::Text {
             expected: "bytes a second (as `500K`, `10M`), or `off`",
             set: set::rate_pool,
@@ -865,9 +869,9 @@ pub static SETTINGS: &[Setting] = &[
         placeholder: "LIST",
         default: "off",
         help: "Compress the application's replies: br, zstd, gzip, the preferred first, or off",
-        doc: "The client's preference comes first, this order second. A stream is compressed piece by piece, \
-              and nothing of it is held back. Left as they are: replies with a Content-Encoding or with \
-              `no-transform`, and parts (206).",
+        doc: "Where a client likes several alike, this order decides. A stream is compressed piece by \
+              piece, and nothing of it is held back. Left as they are: replies with a \
+              Content-Encoding, with `no-transform`, and parts (206).",
         kind: Kind::Joined {
             expected: "some of `br`, `zstd`, `gzip`, the preferred first, or `off`",
             set: set::compress,
@@ -879,7 +883,7 @@ pub static SETTINGS: &[Setting] = &[
         group: Group::Compression,
         placeholder: "SIZE",
         default: "1K",
-        help: "Smallest body that is compressed",
+        help: "Smallest body of known length that is compressed",
         kind: Kind::Size {
             min: 0,
             max: G,

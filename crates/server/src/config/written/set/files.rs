@@ -13,8 +13,14 @@ use super::{Set, is_url_path};
 
 pub(in super::super) fn add_fallback(draft: &mut Draft, text: &Text) -> Set {
     let (url, file) = text.text.split_once('=').ok_or_else(|| {
-        let url = text.text.trim_end_matches('/');
-        Some(format!("write `{url}=index.html`"))
+        let url = match text.text.trim_end_matches('/') {
+            "" => "/",
+            url => url,
+        };
+        Some(match url.starts_with('/') {
+            true => format!("write `{url}=index.html`"),
+            false => format!("of which folder? `/={url}` is that of the root"),
+        })
     })?;
     if !is_url_path(url) {
         return Err((!url.starts_with('/'))

@@ -13,20 +13,30 @@ use super::{Set, is_url_path};
 const REDIRECT_STATUS: u16 = 302;
 /// The statuses that move a client elsewhere (RFC 9110 section 15.4).
 const REDIRECT_STATUSES: [u16; 5] = [301, 302, 303, 307, 308];
+const ESCAPES: &str = "visible ASCII; other characters are written as `%20`";
 
 pub(in super::super) fn add_redirect(draft: &mut Draft, text: &Text) -> Set {
     let (from, rest) = parts(&text.text, "/new")?;
     let pattern = pattern(from)?;
     let (status, to) = match rest.split_once(':') {
-        Some((number, to)) if is_number(number) => (redirect_status(from, number, to)?, to),
+        Some((number, to)) if is_number(number.trim()) => {
+            let (number, to) = (number.trim(), to.trim());
+            (redirect_status(from, number, to)?, to)
+        }
         None if is_number(rest) => return Err(Some(format!("where to? `{from}={rest}:/new`"))),
         _ => (REDIRECT_STATUS, rest),
     };
-    let is_whole = ["http://", "https://"]
+    let site = ["http://", "https://"]
         .iter()
-        .any(|scheme| to.strip_prefix(scheme).is_some_and(|host| !host.is_empty()));
-    if !is_whole {
-        begins_as_path(from, to)?;
+        .find_map(|scheme| to.strip_prefix(scheme));
+    match site.map(|site| site.split(['/', '?', '#']).next().unwrap_or_default()) {
+        None => begins_as_path(from, to)?,
+        Some("") => return Err(Some("name the site: `https://www.example.org/`".to_owned())),
+        Some(host) if host.contains('*') => {
+            let hint = "clients would choose the host: `*` stands behind it, as `https://host/*`";
+            return Err(Some(hint.to_owned()));
+        }
+        Some(_) => {}
     }
     let value = Redirect {
         to: target(from, to)?,
@@ -145,7 +155,7 @@ fn pattern(from: &str) -> Result<PathPattern, Option<String>> {
         )));
     }
     match (is_url_path(beginning), is_beginning) {
-        (false, _) => Err(None),
+        (false, _) => Err(Some(ESCAPES.to_owned())),
         (true, true) => Ok(PathPattern::Beginning(beginning.to_owned())),
         (true, false) => Ok(PathPattern::Exactly(beginning.to_owned())),
     }
@@ -176,9 +186,7 @@ fn target(from: &str, to: &str) -> Result<String, Option<String>> {
         )));
     }
     if !to.bytes().all(|b| b.is_ascii_graphic()) {
-        return Err(Some(
-            "visible ASCII; other characters are written as `%20`".to_owned(),
-        ));
+        return Err(Some(ESCAPES.to_owned()));
     }
     Ok(to.to_owned())
 }
