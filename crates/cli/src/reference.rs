@@ -14,12 +14,12 @@ Every setting can be written in four places. Each overrides those before it:
 
 1. the defaults below,
 2. the configuration file named by `--config` (TOML; the keys below, at the top of the file),
-3. environment variables (`MILEPOST_` and the key in capitals; lists separated by commas; an empty variable is not set),
+3. environment variables (`MILEPOST_` and the key in capitals; lists separated by commas unless their entry says otherwise; an empty variable is not set),
 4. flags.
 
 A source that names a list replaces it. Unknown keys, variables and flags are faults, and `milepost check` says all of them at once.
 
-Sizes are bytes, or take `K`, `M`, `G`, `T` (powers of 1024; also `KiB` and so on). Durations are seconds, or take `us`, `ms`, `s`, `m`, `h`.
+Sizes are bytes, or take `K`, `M`, `G`, `T` (powers of 1024; also `KiB` and so on). Rates are sizes a second, with or without `/s`. Durations are seconds, or take `us`, `ms`, `s`, `m`, `h`.
 Relative paths start at the working folder, after `chdir`; that of the configuration file before it.
 ";
 
