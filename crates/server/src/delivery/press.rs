@@ -26,6 +26,11 @@ const ZSTD_LARGE_LEVEL: i32 = 9;
 const ZSTD_BYTES_MAX: usize = 11 << 20;
 /// The shortest window of brotli, as a power of two.
 const BROTLI_WINDOW_BITS_MIN: u32 = 10;
+/// So much is compressed in 0.03 to 0.11 ms at the levels that come by default.
+const QUICK_BYTES: usize = 4 << 10;
+/// Above these levels it can take milliseconds: measured 6 ms for brotli's highest, 0.6 ms for zstd's.
+const QUICK_BROTLI_LEVEL_MAX: u32 = 5;
+const QUICK_ZSTD_LEVEL_MAX: i32 = 9;
 /// What an encoder is given to write to at least.
 const ROOM_BYTES: usize = 8 << 10;
 /// The buffer that a thread keeps; a larger one is given back after its reply.
@@ -71,6 +76,16 @@ impl Press {
             brotli_level: config.brotli_level,
             zstd_level: config.zstd_level,
         }
+    }
+
+    /// Whether a piece of `bytes` bytes is compressed in passing, so that nobody need make way for it.
+    pub(super) fn is_quick(&self, coding: Coding, bytes: usize) -> bool {
+        let is_quick = match coding {
+            Coding::Gzip => true,
+            Coding::Brotli => self.brotli_level <= QUICK_BROTLI_LEVEL_MAX,
+            Coding::Zstd => self.zstd_level <= QUICK_ZSTD_LEVEL_MAX,
+        };
+        is_quick && bytes <= QUICK_BYTES
     }
 
     /// Begins a body, of `bytes` bytes where that is known. What was left of another one is forgotten.
@@ -367,6 +382,24 @@ mod tests {
                 assert_eq!(decode(coding, &press.out), (body.clone(), true));
             }
         }
+    }
+
+    #[test]
+    fn calls_only_small_pieces_at_low_levels_quick() {
+        let check = |gzip_level, brotli_level, zstd_level, expect: [bool; 3]| {
+            let press = Press::new(&Compression {
+                gzip_level,
+                brotli_level,
+                zstd_level,
+                ..Compression::default()
+            });
+            let quick = |bytes| CODINGS.map(|coding| press.is_quick(coding, bytes));
+            assert_eq!(quick(QUICK_BYTES), expect);
+            assert_eq!(quick(QUICK_BYTES + 1), [false; 3]);
+        };
+        check(6, 4, 3, [true; 3]);
+        check(9, 11, 19, [true, false, false]);
+        check(1, 0, 1, [true; 3]);
     }
 
     #[test]

@@ -21,19 +21,21 @@ use crate::delivery::press::{Press, Step};
 const WHOLE_BYTES_MAX: usize = 1 << 20;
 /// Largest input of one step, so that what comes of it is bounded too.
 const SLICE_BYTES: usize = 64 << 10;
-/// Pieces up to this size are compressed in passing.
-const QUICK_BYTES: usize = 4 << 10;
 
 const UNCODED: &str = "the reply could not be compressed";
 
 impl Outlet<'_> {
     /// Whether compressing `bytes` bytes, if it comes to that, is a short step.
     pub(super) fn is_coded_quickly(&self, bytes: usize) -> bool {
-        let is_coded = match self.stage {
-            Stage::Open { coding, .. } => coding.is_some(),
-            Stage::Silent | Stage::Begun => matches!(self.treatment, Treatment::Coded(_)),
+        let coding = match (self.stage, self.treatment) {
+            (Stage::Open { coding, .. }, _) => coding,
+            (Stage::Silent | Stage::Begun, Treatment::Coded(coding)) => Some(coding),
+            (Stage::Silent | Stage::Begun, _) => None,
         };
-        !is_coded || bytes <= QUICK_BYTES
+        match (coding, &self.desk.bench) {
+            (Some(coding), Some(bench)) => bench.press.is_quick(coding, bytes),
+            _ => true,
+        }
     }
 
     /// The coding of a reply that is about to be opened. `known`: the body's length, when the handler
