@@ -4,9 +4,11 @@
 
 #![allow(clippy::unwrap_used)] // All of this is tests.
 
+mod compression;
 mod crowds;
 mod exchanges;
 mod files;
+mod framed;
 mod slow;
 mod stopping;
 mod support;

@@ -1,41 +1,17 @@
-//! Compressed replies as clients see them: raw bytes over real sockets, decoded by the readers of the
-//! coding crates, with handlers in Rust.
-//!
-//! No parser of ours is used to read replies.
+//! Replies that are compressed on their way.
 
-#![allow(clippy::unwrap_used)] // All of this file is tests.
+use std::io::Write;
+use std::sync::{Mutex, mpsc};
 
-use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
-use std::sync::{Arc, Mutex, mpsc};
-use std::thread::{self, JoinHandle};
-use std::time::Duration;
-
-use server::config::meant::{Bind, Coding, Compression, Config};
+use server::config::meant::{Coding, Compression};
 use server::delivery::{Declared, Outlet, Taken};
 use server::exchange::Exchange;
 use server::fault::Fault;
-use server::{Ended, House, Stopper};
 
-/// Longest time that anything here may take; only a failing test waits for it.
-const PATIENCE: Duration = Duration::from_secs(20);
+use super::framed::{Client, Reply, decode};
+use super::support::{Answer, PATIENCE, Running};
+
 const CODINGS: [&str; 3] = ["gzip", "br", "zstd"];
-
-type Answer = Result<(), Fault>;
-
-struct Running {
-    address: SocketAddr,
-    stopper: Stopper,
-    thread: Option<JoinHandle<Ended>>,
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        self.stopper.stop();
-        let ended = self.thread.take().map(JoinHandle::join);
-        assert!(thread::panicking() || ended.is_some_and(|ended| ended.is_ok()));
-    }
-}
 
 fn compression() -> Compression {
     Compression {
@@ -56,173 +32,15 @@ fn serve_with<F>(compression: Compression, handler: F) -> Running
 where
     F: Fn(&mut Exchange, &mut Outlet<'_>) -> Answer + Send + Sync + 'static,
 {
-    let config = Config {
-        binds: vec![Bind::Tcp(vec!["127.0.0.1:0".parse().unwrap()])],
-        compression,
-        ..Config::default()
-    };
-    let house = House::open(config, Some(Arc::new(handler))).unwrap();
-    let url = house.listening()[0].url.clone();
-    Running {
-        address: url.strip_prefix("http://").unwrap().parse().unwrap(),
-        stopper: house.stopper(),
-        thread: Some(thread::spawn(move || house.run().unwrap())),
-    }
+    super::support::serve_with(|config| config.compression = compression, handler)
 }
 
-/// A connection, and the bytes of it that were read but not used.
-struct Client {
-    stream: TcpStream,
-    buffer: Vec<u8>,
+fn connect(house: &Running) -> Client {
+    Client::new(house.connect())
 }
 
-/// A reply as it was framed.
-#[derive(Debug)]
-struct Reply {
-    head: String,
-    body: Vec<u8>,
-    /// Its end came, and was no reset.
-    is_complete: bool,
-}
-
-impl Running {
-    fn connect(&self) -> Client {
-        let stream = TcpStream::connect(self.address).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        Client {
-            stream,
-            buffer: Vec::new(),
-        }
-    }
-
-    fn get(&self, lines: &str) -> Reply {
-        self.connect().ask("GET", lines)
-    }
-}
-
-impl Client {
-    fn send(&mut self, method: &str, lines: &str) {
-        let text = format!("{method} / HTTP/1.1\r\nHost: a\r\n{lines}\r\n");
-        self.stream.write_all(text.as_bytes()).unwrap();
-    }
-
-    fn ask(&mut self, method: &str, lines: &str) -> Reply {
-        self.send(method, lines);
-        self.reply(method)
-    }
-
-    /// False at the end of the connection, a reset or not.
-    fn more(&mut self) -> bool {
-        let mut buffer = [0; 64 << 10];
-        let count = self.stream.read(&mut buffer).unwrap_or(0);
-        self.buffer.extend_from_slice(&buffer[..count]);
-        count > 0
-    }
-
-    fn take(&mut self, bytes: usize) -> Option<Vec<u8>> {
-        while self.buffer.len() < bytes {
-            if !self.more() {
-                return None;
-            }
-        }
-        let rest = self.buffer.split_off(bytes);
-        Some(std::mem::replace(&mut self.buffer, rest))
-    }
-
-    fn until(&mut self, end: &[u8]) -> Option<String> {
-        let find = |buffer: &[u8]| buffer.windows(end.len()).position(|found| found == end);
-        loop {
-            if let Some(at) = find(&self.buffer) {
-                let taken = self.take(at + end.len()).unwrap();
-                return Some(String::from_utf8(taken).unwrap());
-            }
-            if !self.more() {
-                return None;
-            }
-        }
-    }
-
-    fn head(&mut self) -> String {
-        self.until(b"\r\n\r\n").unwrap()
-    }
-
-    /// One chunk of a chunked body; the last one is empty.
-    fn chunk(&mut self) -> Option<Vec<u8>> {
-        let line = self.until(b"\r\n")?;
-        let bytes = usize::from_str_radix(line.trim(), 16).unwrap();
-        let data = self.take(bytes)?;
-        assert_eq!(self.take(2)?, b"\r\n");
-        Some(data)
-    }
-
-    fn reply(&mut self, method: &str) -> Reply {
-        let head = self.head();
-        let mut reply = Reply {
-            head,
-            body: Vec::new(),
-            is_complete: true,
-        };
-        if method == "HEAD" || reply.head.contains(" 304 ") {
-            return reply;
-        }
-        if let Some(bytes) = reply.line("Content-Length") {
-            match self.take(bytes.parse().unwrap()) {
-                Some(body) => reply.body = body,
-                None => reply.is_complete = false,
-            }
-            return reply;
-        }
-        assert_eq!(reply.line("Transfer-Encoding").as_deref(), Some("chunked"));
-        loop {
-            match self.chunk() {
-                Some(data) if data.is_empty() => return reply,
-                Some(data) => reply.body.extend(data),
-                None => {
-                    reply.is_complete = false;
-                    return reply;
-                }
-            }
-        }
-    }
-}
-
-impl Reply {
-    fn line(&self, name: &str) -> Option<String> {
-        let start = format!("{name}: ");
-        let mut found = self
-            .head
-            .lines()
-            .filter_map(|line| line.strip_prefix(&start));
-        let value = found.next().map(str::to_owned);
-        assert_eq!(found.next(), None, "{name} is there twice");
-        value
-    }
-
-    /// The body behind its coding, and whether that was whole.
-    fn decoded(&self) -> (Vec<u8>, bool) {
-        decode(
-            &self.line("Content-Encoding").unwrap_or_default(),
-            &self.body,
-        )
-    }
-}
-
-fn decode(coding: &str, bytes: &[u8]) -> (Vec<u8>, bool) {
-    let mut reader: Box<dyn Read + '_> = match coding {
-        "gzip" => Box::new(flate2::read::GzDecoder::new(bytes)),
-        "zstd" => Box::new(zstd::stream::read::Decoder::new(bytes).unwrap()),
-        "br" => Box::new(brotli::Decompressor::new(bytes, 4096)),
-        other => panic!("no coding `{other}`"),
-    };
-    let mut decoded = Vec::new();
-    let mut buffer = [0; 4096];
-    loop {
-        match reader.read(&mut buffer) {
-            Ok(0) => return (decoded, true),
-            Ok(count) => decoded.extend_from_slice(&buffer[..count]),
-            Err(_) => return (decoded, false),
-        }
-    }
+fn get(house: &Running, lines: &str) -> Reply {
+    connect(house).ask("GET", lines)
 }
 
 fn accept(coding: &str) -> String {
@@ -270,7 +88,7 @@ fn compresses_whole_replies_and_tells_their_length() {
         Ok(())
     });
     // One thread's encoders serve one reply after the other.
-    let mut client = house.connect();
+    let mut client = connect(&house);
     for coding in CODINGS.repeat(3) {
         let reply = client.ask("GET", &accept(coding));
         assert_eq!(reply.line("Content-Encoding").as_deref(), Some(coding));
@@ -294,6 +112,7 @@ fn compresses_whole_replies_and_tells_their_length() {
         Some("Cookie, Accept-Encoding")
     );
     assert_eq!(plain.body, prose(5000));
+    house.stop();
 }
 
 #[test]
@@ -306,7 +125,7 @@ fn answers_head_with_the_lines_of_get_and_no_length() {
         };
         Ok(())
     });
-    let mut client = house.connect();
+    let mut client = connect(&house);
     let head = client.ask("HEAD", &accept("br"));
     let get = client.ask("GET", &accept("br"));
     let lines = |reply: &Reply| -> Vec<String> {
@@ -319,6 +138,7 @@ fn answers_head_with_the_lines_of_get_and_no_length() {
     assert_eq!(lines(&head), expect);
     assert_eq!(head.line("Content-Encoding").as_deref(), Some("br"));
     assert!(get.line("Content-Length").is_some());
+    house.stop();
 }
 
 #[test]
@@ -335,7 +155,7 @@ fn lets_a_client_decode_each_piece_before_the_next_is_made() {
             }
             Ok(())
         });
-        let mut client = house.connect();
+        let mut client = connect(&house);
         client.send("GET", &accept(coding));
         let head = client.head();
         assert!(
@@ -357,6 +177,7 @@ fn lets_a_client_decode_each_piece_before_the_next_is_made() {
             }
         }
         assert_eq!(decode(coding, &body), (expect.into_bytes(), true));
+        house.stop();
     }
 }
 
@@ -383,13 +204,14 @@ fn counts_the_declared_length_before_compression() {
         for how in ["whole", "pieces"] {
             for (given, is_complete) in [(5000, true), (4999, false), (6000, true)] {
                 let lines = format!("{}X-How: {how}\r\nX-Give: {given}\r\n", accept(coding));
-                let reply = house.get(&lines);
+                let reply = get(&house, &lines);
                 assert_eq!(reply.is_complete, is_complete, "{lines}{}", reply.head);
                 let expect = (prose(given.min(5000)), is_complete);
                 assert_eq!(reply.decoded(), expect, "{lines}");
             }
         }
     }
+    house.stop();
 }
 
 #[test]
@@ -403,12 +225,13 @@ fn sends_plain_what_would_not_become_smaller() {
             Ok(())
         });
         for coding in CODINGS {
-            let reply = house.get(&accept(coding));
+            let reply = get(&house, &accept(coding));
             assert_eq!(reply.line("Content-Encoding"), None, "{coding}");
             assert_eq!(reply.line("Vary").as_deref(), Some("Accept-Encoding"));
             assert_eq!(reply.line("ETag").as_deref(), Some("\"a\""));
             assert!(reply.body == body, "{coding}");
         }
+        house.stop();
     }
 }
 
@@ -420,11 +243,12 @@ fn compresses_large_whole_replies_as_they_leave() {
         Ok(())
     });
     for coding in ["gzip", "zstd"] {
-        let reply = house.get(&accept(coding));
+        let reply = get(&house, &accept(coding));
         assert_eq!(reply.line("Content-Length"), None);
         assert!(reply.is_complete && reply.body.len() < 1_000_000);
         assert!(reply.decoded() == (prose(3_000_001), true), "{coding}");
     }
+    house.stop();
 }
 
 #[test]
@@ -435,10 +259,11 @@ fn cuts_a_stream_that_fails_without_an_end_of_its_frame() {
         Err(Fault::App("broken".to_owned()))
     });
     for coding in CODINGS {
-        let reply = house.get(&accept(coding));
+        let reply = get(&house, &accept(coding));
         assert!(!reply.is_complete);
         assert_eq!(reply.decoded(), (prose(500), false), "{coding}");
     }
+    house.stop();
 }
 
 #[test]
@@ -458,14 +283,15 @@ fn sends_files_plain_unless_their_reply_is_compressed_already() {
         Ok(())
     });
     for coding in CODINGS {
-        let plain = house.get(&accept(coding));
+        let plain = get(&house, &accept(coding));
         assert_eq!(plain.line("Content-Encoding"), None);
         assert_eq!(plain.line("Vary"), None);
         assert!(plain.body == prose(200_000));
-        let reply = house.get(&format!("{}X-First: y\r\n", accept(coding)));
+        let reply = get(&house, &format!("{}X-First: y\r\n", accept(coding)));
         let expect = [b"first ".to_vec(), prose(200_000)].concat();
         assert!(reply.decoded() == (expect, true), "{coding}");
     }
+    house.stop();
 }
 
 #[test]
@@ -480,9 +306,10 @@ fn cuts_a_compressed_reply_whose_file_is_too_short() {
         assert_eq!(outlet.file(file, 0, 200_000), Taken::Gone);
         Ok(())
     });
-    let reply = house.get(&accept("gzip"));
+    let reply = get(&house, &accept("gzip"));
     assert!(!reply.is_complete);
     assert_eq!(reply.decoded(), (b"first ".to_vec(), false));
+    house.stop();
 }
 
 #[test]
@@ -500,7 +327,7 @@ fn ends_compressed_streams_for_old_clients_with_the_connection() {
         ("piece", "Connection: close"),
     ] {
         for coding in CODINGS {
-            let mut client = house.connect();
+            let mut client = connect(&house);
             let text = format!("GET / HTTP/1.0\r\n{}X-How: {how}\r\n\r\n", accept(coding));
             client.stream.write_all(text.as_bytes()).unwrap();
             let head = client.head();
@@ -512,6 +339,7 @@ fn ends_compressed_streams_for_old_clients_with_the_connection() {
             assert_eq!(decode(coding, &client.buffer), (prose(5000), true));
         }
     }
+    house.stop();
 }
 
 #[test]
@@ -525,7 +353,7 @@ fn keeps_small_and_foreign_replies_as_they_are() {
         Ok(())
     });
     let check = |lines: &str, is_coded: bool| {
-        let reply = house.get(&format!("{}{lines}", accept("gzip")));
+        let reply = get(&house, &format!("{}{lines}", accept("gzip")));
         let coding = reply
             .line("Content-Encoding")
             .filter(|coding| coding == "gzip");
@@ -538,12 +366,13 @@ fn keeps_small_and_foreign_replies_as_they_are() {
     check("X-Lines: Content-Encoding: x|\r\n", false);
     check("X-Lines: Cache-Control: no-transform|\r\n", false);
     // The client's own wish leaves the reply one that varies for others.
-    let reply = house.get(&format!(
-        "{}Cache-Control: no-transform\r\n",
-        accept("gzip")
-    ));
+    let reply = get(
+        &house,
+        &format!("{}Cache-Control: no-transform\r\n", accept("gzip")),
+    );
     assert_eq!(reply.line("Content-Encoding"), None);
     assert_eq!(reply.line("Vary").as_deref(), Some("Accept-Encoding"));
+    house.stop();
 }
 
 #[test]
@@ -556,10 +385,11 @@ fn calls_large_pieces_slow_only_where_they_are_compressed() {
         outlet.piece(format!("{quick:?}").as_bytes());
         Ok(())
     });
-    let coded = house.get(&accept("gzip"));
+    let coded = get(&house, &accept("gzip"));
     assert_eq!(coded.decoded().0, b"[true, false][true, false]");
-    let plain = house.get("");
+    let plain = get(&house, "");
     assert_eq!(plain.body, b"[true, true][true, true]");
+    house.stop();
 }
 
 #[test]
@@ -571,12 +401,13 @@ fn weakens_the_etag_of_a_304_for_a_reply_that_was_compressed() {
         outlet.whole(b"");
         Ok(())
     });
-    let reply = house.get("If-None-Match: W/\"a\"\r\n");
+    let reply = get(&house, "If-None-Match: W/\"a\"\r\n");
     assert_eq!(reply.line("ETag").as_deref(), Some("W/\"a\""));
     assert_eq!(reply.line("Vary").as_deref(), Some("Accept-Encoding"));
-    let reply = house.get("If-None-Match: \"a\"\r\n");
+    let reply = get(&house, "If-None-Match: \"a\"\r\n");
     assert_eq!(reply.line("ETag").as_deref(), Some("\"a\""));
     assert_eq!(reply.line("Vary"), None);
+    house.stop();
 }
 
 #[test]
@@ -600,7 +431,7 @@ fn reaches_slow_clients_through_the_driver() {
             Ok(())
         },
     );
-    let mut client = house.connect();
+    let mut client = connect(&house);
     client.send("GET", &accept("zstd"));
     // Not a byte is read before the handler is through.
     is_done.recv_timeout(PATIENCE).unwrap();
@@ -609,6 +440,7 @@ fn reaches_slow_clients_through_the_driver() {
     let (decoded, is_whole) = reply.decoded();
     assert!(is_whole);
     assert_eq!(decoded.len(), 60 * ((1 << 20) + 100_000));
+    house.stop();
 }
 
 #[test]
@@ -618,8 +450,9 @@ fn touches_nothing_when_no_coding_is_configured() {
         outlet.whole(&prose(5000));
         Ok(())
     });
-    let reply = house.get(&accept("gzip"));
+    let reply = get(&house, &accept("gzip"));
     assert_eq!(reply.line("Content-Encoding"), None);
     assert_eq!(reply.line("Vary"), None);
     assert_eq!(reply.line("ETag").as_deref(), Some("\"a\""));
+    house.stop();
 }
