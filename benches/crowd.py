@@ -32,10 +32,14 @@ class Crowd:
 
     def open_count(self) -> int:
         """How many connections the server has not closed."""
+        return int(self.ask("?", ANSWER_TIMEOUT_S).split()[1])
+
+    def ask(self, question: str, timeout_s: float) -> str:
+        """The line that answers `question`. Raises CrowdFailed."""
         assert self.child.stdin is not None, "started with a pipe"
-        self.child.stdin.write(b"?\n")
+        self.child.stdin.write(question.encode() + b"\n")
         self.child.stdin.flush()
-        return int(self.next_line(ANSWER_TIMEOUT_S).split()[1])
+        return self.next_line(timeout_s)
 
     def next_line(self, timeout_s: float) -> str:
         """The next whole line that the client printed. Raises CrowdFailed."""
@@ -56,13 +60,21 @@ def held(
     mode: str, port: int, path: str, count: int, output: Path, core: int, segment_bytes: int = 0
 ) -> Iterator[Crowd]:
     """`count` connections of the given mode (see client.py), closed when the block ends."""
-    output.write_bytes(b"")
     argv = [sys.executable, str(PROGRAM), mode, str(port), path, str(count), str(segment_bytes)]
-    with process.started(process.Command(argv, output, output.parent), core) as child:
-        crowd = Crowd(child, output)
+    with gathered(process.Command(argv, output, output.parent), core) as crowd:
+        yield crowd
+
+
+@contextlib.contextmanager
+def gathered(command: process.Command, core: int) -> Iterator[Crowd]:
+    """Any program that prints a line beginning with `ready` when it is there and then answers
+    lines; its output file is emptied first, and it is ended with the block."""
+    command.output.write_bytes(b"")
+    with process.started(command, core) as child:
+        crowd = Crowd(child, command.output)
         line = crowd.next_line(READY_TIMEOUT_S)
-        if not line.startswith("ready "):
-            raise CrowdFailed(output.read_text().strip().split("\n")[-1])
+        if not line.startswith("ready"):
+            raise CrowdFailed(command.output.read_text().strip().split("\n")[-1])
         yield crowd
 
 

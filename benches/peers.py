@@ -61,8 +61,16 @@ def floor(box: Toolbox, place: Place, reply: bytes) -> Command:
     return Command([str(box.floor), str(place.port), str(canned)], place.output, place.directory)
 
 
-def nginx(box: Toolbox, place: Place, sendfile: str, access_log: str = "off") -> Command:
-    """One worker with its file cache on; `sendfile` is on or off, `access_log` as in its manual."""
+def nginx(
+    box: Toolbox,
+    place: Place,
+    sendfile: str,
+    access_log: str = "off",
+    open_file_cache: str = "max=1000 inactive=600s",
+    locations: str = "",
+) -> Command:
+    """One worker; `sendfile` is on or off, the others are as in its manual. Its file cache is on
+    unless told otherwise."""
     config = place.directory / "nginx.conf"
     # The worker must read a private directory of ours when it is started by root.
     user = "user root;" if os.geteuid() == 0 else ""
@@ -81,13 +89,14 @@ http {{
 {temporary}    types {{ text/plain txt; }}
     access_log {access_log};
     sendfile {sendfile};
-    open_file_cache max=1000 inactive=600s;
+    open_file_cache {open_file_cache};
     keepalive_timeout 600s;
     # The default of 1,000 would close and open connections inside the measurement.
     keepalive_requests 1000000000;
     server {{
         listen 127.0.0.1:{place.port} backlog=4096;
         root {place.www};
+        {locations}
     }}
 }}
 """)

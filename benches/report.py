@@ -17,6 +17,16 @@ from measure import Sample
 from scenarios import MILEPOST, Bar, Kind, Scenario
 
 RATIOS = {"cpu_us": "cpu/req", "rps": "req/s", "p99_us": "p99", "bytes_per_connection": "bytes"}
+# Measures of the slow scenarios, which have bars and columns of their own.
+SLOW_RATIOS = {
+    "p99_app_us": "p99 of the application",
+    "p99_file_us": "p99 of a cached file",
+    "p99_kept_us": "p99 of a cached file of the slow disk",
+    "cpu_ms": "processor time",
+    "client_bytes": "memory bytes of each client",
+    "outside": "clients closed outside their deadline",
+    "lost": "connections lost",
+}
 
 
 @dataclass
@@ -53,6 +63,8 @@ class Verdict:
     text: str
     measured: float | None
     passed: bool | None
+    least: float | None = None
+    greatest: float | None = None
 
 
 Column = tuple[str, Callable[[Results, str], str]]
@@ -108,7 +120,7 @@ def write_json(
 def _judge(results: Results, bar: Bar) -> Verdict:
     limit, word = (bar.at_most, "at most") if bar.at_most is not None else (bar.at_least, "at least")
     assert limit is not None, "a bar has one of the two limits"
-    subject = f"{RATIOS[bar.metric]} of {bar.row}" + (f" / {bar.base}" if bar.base else "")
+    subject = f"{(RATIOS | SLOW_RATIOS)[bar.metric]} of {bar.row}" + (f" / {bar.base}" if bar.base else "")
     text = f"{subject}: {word} {limit:g}"
     values = (
         results.ratios(bar.metric, bar.row, bar.base) if bar.base else results.values(bar.row, bar.metric)
@@ -117,9 +129,8 @@ def _judge(results: Results, bar: Bar) -> Verdict:
     if not values:
         return Verdict(results.scenario.name, text, None, None)
     middle = statistics.median(values)
-    return Verdict(
-        results.scenario.name, text, middle, middle <= limit if bar.at_most is not None else middle >= limit
-    )
+    passed = middle <= limit if bar.at_most is not None else middle >= limit
+    return Verdict(results.scenario.name, text, middle, passed, min(values), max(values))
 
 
 def _ratio_lines(results: Results) -> str:
@@ -135,7 +146,7 @@ def _ratio_lines(results: Results) -> str:
     lines = []
     for row, base in pairs:
         parts = [
-            f"{title} {_spread(values, '.2f')}"
+            f"{title} {spread(values, '.2f')}"
             for metric, title in RATIOS.items()
             if (values := results.ratios(metric, row, base))
         ]
@@ -144,7 +155,7 @@ def _ratio_lines(results: Results) -> str:
     return ("ratios\n" + _aligned(lines, left=len(RATIOS) + 1)) if lines else ""
 
 
-def _spread(values: Sequence[float], form: str, scale: float = 1.0) -> str:
+def spread(values: Sequence[float], form: str, scale: float = 1.0) -> str:
     """Median and range, as `12.3 (11.9-12.8)`."""
     numbers = sorted(value * scale for value in values)
     if not numbers:
@@ -156,7 +167,7 @@ def _spread(values: Sequence[float], form: str, scale: float = 1.0) -> str:
 
 
 def _spread_of(metric: str, form: str, scale: float = 1.0) -> Callable[[Results, str], str]:
-    return lambda results, row: _spread(results.values(row, metric), form, scale)
+    return lambda results, row: spread(results.values(row, metric), form, scale)
 
 
 def _middle_of(metric: str, form: str, scale: float = 1.0) -> Callable[[Results, str], str]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import datetime
+import functools
 import os
 import signal
 import sys
@@ -22,38 +23,47 @@ import measure
 import report
 import scenarios
 import toolbox
-from measure import Ground
-from scenarios import Scenario
+from measure import Ground, Sample
+from scenarios import Row, Scenario
 from toolbox import Toolbox
 
 NAMES = ("static", "static-log", "wsgi", "wsgi-log", "idle", "slow-readers")
 
 
 def main() -> int:
-    """Prepares, measures, and answers with the exit status."""
-    options = read_arguments()
-    signal.signal(signal.SIGTERM, _interrupt)
+    """The exit status."""
+    return guarded("bench", read_arguments(), prepare_and_measure)
+
+
+def guarded(name: str, options: argparse.Namespace, work: Callable[[argparse.Namespace], int]) -> int:
+    """The exit status of `work`; 2, and why, when it cannot be done or a signal ends it."""
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _interrupt)
     try:
-        cores = two_cores()
-        box = toolbox.prepare(options.peers, options.milepost, options.build)
-        with tempfile.TemporaryDirectory(prefix="milepost-bench-") as directory:
-            ground = Ground(Path(directory), *cores, options.seconds, options.warm_up, options.patience)
-            return compare(options, box, ground)
+        return work(options)
     except toolbox.Unusable as cause:
-        print(f"bench: {cause}", file=sys.stderr)
-        return 2
+        print(f"{name}: {cause}", file=sys.stderr)
     except KeyboardInterrupt:
-        print("bench: interrupted; everything that was started has been ended", file=sys.stderr)
-        return 2
+        print(f"{name}: interrupted; everything that was started has been ended", file=sys.stderr)
+    return 2
+
+
+def prepare_and_measure(options: argparse.Namespace) -> int:
+    """Everything between the arguments and the exit status. Raises Unusable."""
+    cores = two_cores()
+    box = toolbox.prepare(options.peers, options.milepost, options.build)
+    with tempfile.TemporaryDirectory(prefix="milepost-bench-") as directory:
+        ground = Ground(Path(directory), *cores, options.seconds, options.warm_up, options.patience)
+        return compare(options, box, ground)
 
 
 def read_arguments() -> argparse.Namespace:
     """The command line; `--help` is its reference."""
     parser = argparse.ArgumentParser(description="Measure Milepost against its peers.")
-    parser.add_argument("--only", type=_names(NAMES), default=list(NAMES), help="scenarios, by comma")
+    parser.add_argument("--only", type=names(NAMES), default=list(NAMES), help="scenarios, by comma")
     parser.add_argument(
         "--peers",
-        type=_names(("none", *toolbox.PEERS)),
+        type=names(("none", *toolbox.PEERS)),
         default=list(toolbox.PEERS),
         help="peers, by comma; the default is all",
     )
@@ -62,6 +72,12 @@ def read_arguments() -> argparse.Namespace:
     parser.add_argument("--warm-up", type=int, default=1, help="seconds of load before it (1)")
     parser.add_argument("--patience", type=float, default=20, help="seconds to wait for a quiet machine (20)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every sample there")
+    add_common(parser)
+    return parser.parse_args()
+
+
+def add_common(parser: argparse.ArgumentParser) -> None:
+    """What to measure, and what a missed bar means: the same for every collection of scenarios."""
     parser.add_argument(
         "--milepost", type=Path, metavar="FILE", help="measure this command; nothing is built"
     )
@@ -69,7 +85,6 @@ def read_arguments() -> argparse.Namespace:
         "--build", choices=("wheel", "none"), default="wheel", help="install the checkout first (wheel)"
     )
     parser.add_argument("--strict", action="store_true", help="exit 1 when a bar is missed")
-    return parser.parse_args()
 
 
 def compare(options: argparse.Namespace, box: Toolbox, ground: Ground) -> int:
@@ -81,7 +96,8 @@ def compare(options: argparse.Namespace, box: Toolbox, ground: Ground) -> int:
     done: list[report.Results] = []
     for scenario in scenarios.every(box, canned_reply(box, ground)):
         if scenario.name in options.only:
-            done.append(run_scenario(scenario, options, box, ground))
+            take = functools.partial(measure.sample, kind=scenario.kind, box=box, ground=ground)
+            done.append(run_scenario(scenario, take, options, box))
             print(report.table(done[-1]), flush=True)
             found += report.verdicts(done[-1])
     print(report.verdict_table(found))
@@ -91,7 +107,7 @@ def compare(options: argparse.Namespace, box: Toolbox, ground: Ground) -> int:
 
 
 def run_scenario(
-    scenario: Scenario, options: argparse.Namespace, box: Toolbox, ground: Ground
+    scenario: Scenario, take: Callable[[Row], Sample], options: argparse.Namespace, box: Toolbox
 ) -> report.Results:
     """All repetitions of one scenario; a row that fails is left out of the rest."""
     results = report.Results(scenario)
@@ -106,7 +122,7 @@ def run_scenario(
                 continue
             print(f"bench: {scenario.name}: {row.name} {turn}/{options.repeat}", file=sys.stderr)
             try:
-                results.samples[row.name].append(measure.sample(row, scenario.kind, box, ground))
+                results.samples[row.name].append(take(row))
             except measure.FAULTS as cause:
                 # Not tried again: a fault that comes and goes is a result to look at.
                 results.failures[row.name] = str(cause)
@@ -147,13 +163,15 @@ def two_cores() -> tuple[int, int]:
     return cores[0], cores[1]
 
 
-def _names(known: tuple[str, ...]) -> Callable[[str], list[str]]:
+def names(known: tuple[str, ...]) -> Callable[[str], list[str]]:
+    """The type of an argument: some of the `known`, by comma."""
+
     def split(text: str) -> list[str]:
-        names = [name for name in text.split(",") if name]
-        for name in names:
+        chosen = [name for name in text.split(",") if name]
+        for name in chosen:
             if name not in known:
                 raise argparse.ArgumentTypeError(f"`{name}` is none of {', '.join(known)}")
-        return names
+        return chosen
 
     return split
 

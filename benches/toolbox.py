@@ -37,6 +37,8 @@ class Toolbox:
     milepost: Path
     missing: dict[str, str] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=dict)
+    # Further programs that were built from benches/, by their names.
+    programs: dict[str, str] = field(default_factory=dict)
 
     def command(self, name: str) -> str:
         """A program of the virtual environment."""
@@ -45,8 +47,7 @@ class Toolbox:
 
 def prepare(peers: list[str], milepost: Path | None, build: str) -> Toolbox:
     """Installs what is missing. `build` is `wheel` (pip install the checkout) or `none`."""
-    cache = Path(os.environ.get("MILEPOST_CACHE") or Path.home() / ".cache" / "milepost")
-    cache.mkdir(parents=True, exist_ok=True)
+    cache = cache_folder()
     venv = cache / f"bench-venv-{sys.version_info.major}.{sys.version_info.minor}"
     box = Toolbox(venv, cache / "bench-floor/release/milepost-floor", milepost or venv / "bin/milepost")
     _install_system(box, peers)
@@ -58,7 +59,7 @@ def prepare(peers: list[str], milepost: Path | None, build: str) -> Toolbox:
         if peer in peers and peer not in box.missing:
             _install_peer(box, peer, version)
     if "floor" in peers:
-        _build_floor(box)
+        box.floor = cargo_build(box, "floor", BENCHES / "floor")
     _install_milepost(box, build if milepost is None else "none")
     return box
 
@@ -110,17 +111,22 @@ def _install_peer(box: Toolbox, peer: str, version: str) -> None:
         box.versions[peer] = version
 
 
-def _build_floor(box: Toolbox) -> None:
+def cargo_build(box: Toolbox, name: str, folder: Path) -> Path:
+    """Builds the crate `milepost-NAME` in `folder`; where its program is, or why it is missing."""
+    target = cache_folder() / f"bench-{name}"
     if shutil.which("cargo") is None:
-        box.missing["floor"] = "cargo is not on PATH; install a Rust toolchain"
-        return
-    target = box.floor.parent.parent
-    build = ["cargo", "build", "-q", "--release", "--locked"]
-    _run(
-        box,
-        "floor",
-        [*build, "--manifest-path", str(BENCHES / "floor/Cargo.toml"), "--target-dir", str(target)],
-    )
+        box.missing[name] = "cargo is not on PATH; install a Rust toolchain"
+    else:
+        build = ["cargo", "build", "-q", "--release", "--locked"]
+        _run(box, name, [*build, "--manifest-path", str(folder / "Cargo.toml"), "--target-dir", str(target)])
+    return target / "release" / f"milepost-{name}"
+
+
+def cache_folder() -> Path:
+    """Where everything is kept that is built or installed for the benches."""
+    folder = Path(os.environ.get("MILEPOST_CACHE") or Path.home() / ".cache" / "milepost")
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
 
 
 def _install_milepost(box: Toolbox, build: str) -> None:
