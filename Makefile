@@ -1,10 +1,11 @@
 # The two commands are `make demo` and `make test`; tools/ holds what they do.
-.PHONY: help demo test bench docs freethreaded
+.PHONY: help demo test bench bench-slow docs freethreaded
 
 help:
 	@echo 'make demo          build and serve examples/bookshop (PORT=8000)'
 	@echo 'make test          everything: Rust, loom, fuzz smoke, the wheel under pytest'
 	@echo 'make bench         against nginx, granian, gunicorn and bjoern (ARGS="--only wsgi")'
+	@echo 'make bench-slow    slow clients and slow disks (ARGS="--only 3")'
 	@echo 'make docs          write the generated reference pages'
 	@echo 'make freethreaded  build a free-threaded CPython for the tests, once'
 
@@ -16,6 +17,9 @@ test:
 
 bench:
 	@tools/bench.sh $(ARGS)
+
+bench-slow:
+	@tools/bench-slow.sh $(ARGS)
 
 docs:
 	cargo run -q -p xtask -- docs

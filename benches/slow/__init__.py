@@ -1,0 +1,1 @@
+"""Slow clients and slow disks beside ordinary ones: see README.md."""
