@@ -35,16 +35,24 @@ impl Connection {
             return step;
         }
         loop {
-            let was_partial = self.has_begun();
             let step = match self.read().await {
-                Ok(bytes) => self.use_input(bytes, measure::now()),
+                Ok(bytes) => self.receive_bytes(bytes),
                 Err(woken) => self.no_bytes(woken),
             };
             if let Some(step) = step {
                 return step;
             }
+        }
+    }
+
+    /// Uses `bytes` bytes in the scratch buffer; sets the deadline for what is missing.
+    fn receive_bytes(&mut self, bytes: usize) -> Option<Step> {
+        let was_partial = self.has_begun();
+        let step = self.use_input(bytes, measure::now());
+        if step.is_none() {
             self.wait_for_head(was_partial);
         }
+        step
     }
 
     /// Sets the deadline for the next head: from its first byte if there is one, else the idle time. The
@@ -108,7 +116,7 @@ impl Connection {
         match woken {
             // What is on its way already is served; a connection that never sent anything gets a moment.
             Woken::Draining => match self.read_now() {
-                Some(bytes) => self.use_input(bytes, measure::now()),
+                Some(bytes) => self.receive_bytes(bytes),
                 None if self.received > 0 => Some(Step::Close),
                 None => {
                     self.deadline_in(Doing::Idle, FIRST_BYTE_GRACE);
@@ -121,7 +129,7 @@ impl Connection {
             }
             Woken::Deadline | Woken::Crowded => match self.read_now() {
                 // It came at the last moment.
-                Some(bytes) => self.use_input(bytes, measure::now()),
+                Some(bytes) => self.receive_bytes(bytes),
                 None => self.idle_look(woken, measure::now()),
             },
             Woken::Cut | Woken::End => Some(Step::Close),

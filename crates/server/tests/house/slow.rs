@@ -345,6 +345,27 @@ fn a_body_that_trickles_is_refused_when_its_grace_is_used_up() {
 }
 
 #[test]
+fn an_idle_connection_is_looked_at_and_closed_when_its_time_is_up() {
+    let running = serve_with(
+        |config| {
+            config.timeouts.idle = Nanos::from_ms(2500);
+            config.status_path = Some("/-/status".to_owned());
+        },
+        echo,
+    );
+    let mut idle = running.connect();
+    idle.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+        .unwrap();
+    let began = Instant::now();
+    assert!(text(&read_all(&mut idle)).ends_with("[/ empty 0 0]"));
+    let took = began.elapsed();
+    assert!(took >= Duration::from_millis(2500) && took < Duration::from_millis(4000));
+    let status = text(&running.get("/-/status"));
+    assert!(status.contains("\"idle\":1,\"crowded\":0"), "{status}");
+    running.stop();
+}
+
+#[test]
 fn an_application_limits_its_reply_or_lifts_the_limit() {
     let running = serve_with(
         |config| config.rates.pool = Some(Rate::BytesPerSec(100_000)),
