@@ -43,6 +43,8 @@ impl Connection {
     async fn looked(&self, look: Box<Look>) -> Option<io::Result<Looked>> {
         let key = look.key().clone();
         if let Some(looked) = self.join_look(&key) {
+            // It may hold the last descriptor of a file, which is not to be closed here later.
+            drop(look);
             let failed = |_| io::Error::other("the look failed");
             let looked = self.unless_cut(looked).await;
             return looked.map(|looked| looked.map_err(failed));
@@ -89,7 +91,11 @@ impl Connection {
         let reply = match looked {
             Some(Ok(looked)) => {
                 let mut files = self.driver.files.borrow_mut();
-                files.settle(looked, view, measure::now())
+                let reply = files.settle(looked, view, measure::now());
+                if let Some(gone) = files.take_gone() {
+                    self.driver.shared.openers.discard(gone);
+                }
+                reply
             }
             Some(Err(_)) => super::refused::Refused::because(500, "the look panicked").reply(),
             None => {

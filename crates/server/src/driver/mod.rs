@@ -264,9 +264,20 @@ impl Driver {
                 self.arrival.notified().await;
             }
             tokio::time::sleep(TICK).await;
-            self.look_at_deadlines(measure::now());
+            let now = measure::now();
+            self.look_at_deadlines(now);
+            self.let_files_go(now);
             self.publish_gauges();
             self.room.notify_waiters();
+        }
+    }
+
+    /// Closing a file may wait for its disk.
+    fn let_files_go(&self, now: Stamp) {
+        let mut files = self.files.borrow_mut();
+        files.close_idle(now);
+        if let Some(gone) = files.take_gone() {
+            self.shared.openers.discard(gone);
         }
     }
 

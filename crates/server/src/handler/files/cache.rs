@@ -23,7 +23,7 @@ const OPEN_LEN_MAX: usize = 256;
 const SWEEP_LEN_MAX: usize = 16;
 /// A large file that nobody asks for is closed after this long, so that a deleted one gives its space back.
 const OPEN_IDLE: Nanos = Nanos::from_secs(60);
-/// Open files looked at for that with each request that misses.
+/// Open files looked at for that in one go.
 const IDLE_SWEEP_LEN: usize = 2;
 /// Size of an entry apart from its bytes, lines and key: its structs, its place in the table, allocations.
 const ENTRY_OVERHEAD_BYTES: usize = 512;
@@ -41,6 +41,8 @@ pub(super) struct Cache {
     bytes_max: usize,
     revalidate: Nanos,
     idle_hand: usize,
+    /// Families with descriptors that left the shelf of open files.
+    gone: Vec<Arc<Family>>,
 }
 
 #[derive(Clone, Copy)]
@@ -105,6 +107,7 @@ impl Cache {
             bytes_max,
             revalidate,
             idle_hand: 0,
+            gone: Vec::new(),
         }
     }
 
@@ -217,7 +220,7 @@ impl Cache {
         }
     }
 
-    /// Closes large files that nobody asked for in a while, a few at a time.
+    /// Lets large files go that nobody asked for in a while, a few at a time.
     pub(super) fn close_idle(&mut self, now: Stamp) {
         for _ in 0..IDLE_SWEEP_LEN.min(self.open.entries.len()) {
             if self.idle_hand >= self.open.entries.len() {
@@ -230,6 +233,11 @@ impl Cache {
                 _ => self.idle_hand += 1,
             }
         }
+    }
+
+    /// What left the shelf of open files since the last call: closing them is not for a driver.
+    pub(super) fn take_gone(&mut self) -> Vec<Arc<Family>> {
+        std::mem::take(&mut self.gone)
     }
 
     #[inline]
@@ -257,6 +265,9 @@ impl Cache {
             .get(slot)
             .map(|entry| (entry.mount, Arc::clone(&entry.key)));
         self.places[gone.mount].remove(&gone.key);
+        if name == ShelfName::Open {
+            self.gone.push(gone.family);
+        }
         if let Some((mount, key)) = moved {
             self.places[mount].insert(
                 key,

@@ -7,6 +7,7 @@
 
 use std::fs::File;
 use std::io;
+use std::os::fd::AsFd;
 
 use crate::config::meant::Coding;
 
@@ -155,6 +156,18 @@ impl Kin {
 }
 
 impl Family {
+    /// Whether a file that is sent from its descriptor was changed in place since it was looked at: what
+    /// would be announced could not be sent. Costs a system call for each descriptor, and waits for nothing.
+    #[inline]
+    pub(super) fn has_moved_on(&self) -> bool {
+        self.pages().any(|page| match &page.content {
+            Content::Memory(_) => false,
+            Content::Open { file, edition } => {
+                Facts::known(file.as_fd()).is_some_and(|now| now.edition() != *edition)
+            }
+        })
+    }
+
     /// The page to send if there is nothing to choose from.
     #[inline]
     pub(super) fn only(&self) -> Option<&Page> {

@@ -100,6 +100,11 @@ pub struct FolderFault {
     pub cause: io::Error,
 }
 
+/// Open files that are not remembered any more. Dropping it closes them, which may wait: the last descriptor
+/// of a deleted file frees its space, and a remote file system asks its server.
+#[must_use = "to be dropped where a disk may be waited for"]
+pub struct Gone(Vec<Arc<Family>>);
+
 /// Whether requests may share a look.
 #[derive(Clone, Copy, Debug)]
 enum Tickets {
@@ -139,7 +144,9 @@ impl Files {
         if !matches!(head.index.method, Method::Get | Method::Head) {
             return Given::Ready(Plain::MethodNotAllowed.reply(head));
         }
-        if let Some(family) = self.cache.fresh(mount, rest, now) {
+        if let Some(family) = self.cache.fresh(mount, rest, now)
+            && !family.has_moved_on()
+        {
             return Given::Ready(give(&self.site, family, head));
         }
         self.ask_anew(mount, head, rest, now)
@@ -175,8 +182,19 @@ impl Files {
         }
     }
 
-    fn ask_anew(&mut self, mount: usize, head: HeadView<'_>, rest: &[u8], now: Stamp) -> Given {
+    /// What is to be dropped on a thread that may wait for a disk; to be asked for after each `settle`, and
+    /// now and then.
+    pub fn take_gone(&mut self) -> Option<Gone> {
+        let gone = self.cache.take_gone();
+        (!gone.is_empty()).then_some(Gone(gone))
+    }
+
+    /// Lets large files go that nobody asked for in a while; to be called now and then.
+    pub fn close_idle(&mut self, now: Stamp) {
         self.cache.close_idle(now);
+    }
+
+    fn ask_anew(&mut self, mount: usize, head: HeadView<'_>, rest: &[u8], now: Stamp) -> Given {
         let mut folder_bytes = None;
         match path::beneath(rest, &mut self.path) {
             Place::Top => return Given::Ready(plain::redirect_to_folder(head)),
@@ -217,6 +235,13 @@ fn give(site: &Site, family: &Family, head: HeadView<'_>) -> Reply {
     match family.only() {
         Some(page) => answer::give(page, head),
         None => answer::give(family.chosen(&Ranking::read(head, &site.codings)), head),
+    }
+}
+
+impl Gone {
+    /// Descriptors that dropping it closes.
+    pub fn open_len(&self) -> usize {
+        self.0.iter().map(|family| family.open_len()).sum()
     }
 }
 

@@ -165,3 +165,17 @@ fn a_folder_that_exists_is_listed_before_the_shell_is_sent() {
     assert!(house.body("/s/sub/").contains("a.txt"));
     assert_eq!(house.body("/s/none/"), "<shell>");
 }
+
+#[test]
+fn without_an_index_every_folder_is_listed() {
+    let mut house = House::configured(|config| {
+        config.file_serving.listing = true;
+        config.statics[0].index = String::new();
+    });
+    house.write("index.html", "<p>");
+    house.write("sub/a.txt", "a");
+    assert!(house.body("/s/").contains("<bdi>index.html</bdi>"));
+    assert!(house.body("/s/sub/").contains("<bdi>a.txt</bdi>"));
+    assert_eq!(house.status("/s/sub/a.txt/"), 404);
+    assert_eq!(house.status("/s/none/"), 404);
+}

@@ -210,3 +210,41 @@ fn a_span_says_which_edition_of_the_file_it_is_of() {
         assert!(files_len > 0);
     }
 }
+
+#[test]
+fn a_large_file_that_is_written_in_place_is_announced_as_it_is() {
+    let mut house = House::new();
+    house.write("log.txt", "1".repeat(2000));
+    assert_eq!(house.body("/s/log.txt").len(), 2000);
+    for bytes in [2500, 3000, 1500] {
+        fs::File::options()
+            .write(true)
+            .open(house.path("log.txt"))
+            .unwrap()
+            .set_len(bytes)
+            .unwrap();
+        assert_eq!(house.body("/s/log.txt").len() as u64, bytes, "at once");
+    }
+    assert_eq!(house.looks(|house| drop(house.body("/s/log.txt"))), 0);
+}
+
+#[test]
+fn what_is_forgotten_is_handed_out_to_be_closed() {
+    let mut house = House::new();
+    house.write("a.txt", "hello");
+    house.write("large.txt", "1".repeat(2000));
+    house.body("/s/a.txt");
+    house.body("/s/large.txt");
+    assert!(house.files.take_gone().is_none());
+    replace(&house.path("a.txt"), "other");
+    replace(&house.path("large.txt"), &"2".repeat(2000));
+    house.wait_ms(1000);
+    house.body("/s/a.txt");
+    house.body("/s/large.txt");
+    let gone = house.files.take_gone().unwrap();
+    assert_eq!(gone.open_len(), 1, "small files have no descriptor");
+    assert!(house.files.take_gone().is_none());
+    house.wait_ms(60_000);
+    house.files.close_idle(house.now);
+    assert_eq!(house.files.take_gone().unwrap().open_len(), 1);
+}
