@@ -16,8 +16,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use fuser::{
     BsdFileFlags, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation,
-    INodeNo, KernelConfig, LockOwner, OpenFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory,
-    ReplyEmpty, ReplyEntry, ReplyOpen, ReplyWrite, Request, TimeOrNow, WriteFlags,
+    INodeNo, InitFlags, KernelConfig, LockOwner, OpenFlags, ReplyAttr, ReplyCreate, ReplyData,
+    ReplyDirectory, ReplyEmpty, ReplyEntry, ReplyOpen, ReplyWrite, Request, TimeOrNow, WriteFlags,
 };
 
 use crate::later::Later;
@@ -128,6 +128,9 @@ impl Filesystem for Folder {
     fn init(&mut self, _req: &Request, config: &mut KernelConfig) -> io::Result<()> {
         let refused = |nearest| io::Error::other(format!("the kernel takes {nearest} at most"));
         config.set_max_write(REQUEST_BYTES_MAX).map_err(refused)?;
+        // Or lookups in one folder would wait for each other in the kernel, as on no disk.
+        let parallel = config.add_capabilities(InitFlags::FUSE_PARALLEL_DIROPS);
+        parallel.map_err(|_| io::Error::other("the kernel cannot look up in parallel"))?;
         let background = config.set_max_background(BACKGROUND_MAX);
         background
             .map(|_| ())
