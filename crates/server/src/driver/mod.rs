@@ -52,6 +52,12 @@ use table::Table;
 
 /// How often deadlines are looked at: they hold to within this.
 const TICK: Duration = Duration::from_millis(250);
+/// Connections woken by their deadlines at once, before those that have something to do get their turn.
+const DUE_BATCH: usize = 16;
+/// When very many are due they are woken in this number of batches.
+const DUE_BATCHES_MAX: usize = 128;
+/// Between two batches.
+const DUE_PAUSE: Duration = Duration::from_millis(1);
 /// Exchanges that are handed to the pool at once at the latest. A turn's exchanges go over together
 /// when the driver goes to sleep, with one lock and one wake-up per pool thread; the bound keeps the
 /// first of a long turn from waiting for the last.
@@ -265,7 +271,7 @@ impl Driver {
             }
             tokio::time::sleep(TICK).await;
             let now = measure::now();
-            self.look_at_deadlines(now);
+            self.look_at_deadlines(now).await;
             self.let_files_go(now);
             self.publish_gauges();
             self.room.notify_waiters();
@@ -281,21 +287,30 @@ impl Driver {
         }
     }
 
-    /// Wakes the connections whose time is up. An idle one has the less time the fuller the house is; at the
-    /// bound those that have been idle for the longest time go at once.
-    fn look_at_deadlines(&self, now: Stamp) {
+    /// Wakes the connections whose time is up, a few at a time: that thousands are closed in one moment is not
+    /// to hold up those that are served.
+    async fn look_at_deadlines(&self, now: Stamp) {
+        let due = self.due(now);
+        let batch = DUE_BATCH.max(due.len() / DUE_BATCHES_MAX);
+        for (index, batch) in due.chunks(batch).enumerate() {
+            if index > 0 {
+                tokio::time::sleep(DUE_PAUSE).await;
+            }
+            let mut table = self.table.borrow_mut();
+            batch.iter().for_each(|seat| table.fire(*seat, now));
+        }
+    }
+
+    /// The connections whose time is up. An idle one has the less time the fuller the house is; at the bound
+    /// those that have been idle for the longest time go at once, from each driver its share.
+    fn due(&self, now: Stamp) -> Vec<usize> {
         let open = self.shared.connections.load(Ordering::Relaxed);
         let config = self.config();
         let bound = config.listen.connections_max;
         let idle_max = stage::idle_limit(open, bound, config.timeouts.idle);
-        let mut table = self.table.borrow_mut();
-        table.fire_due(now, idle_max);
-        let surplus = stage::evictions(open, bound);
-        if surplus > 0 {
-            // Each driver makes its share of the room.
-            let own = table.len();
-            table.evict((surplus * own).div_ceil(open.max(1)));
-        }
+        let table = self.table.borrow();
+        let surplus = stage::evictions(open, bound) * table.len();
+        table.due(now, idle_max, surplus.div_ceil(open.max(1)))
     }
 
     fn publish_gauges(&self) {

@@ -106,27 +106,34 @@ impl Table {
         self.slot(index).deadline
     }
 
-    /// Wakes every connection whose deadline has passed, or that has been idle for longer than `idle_max`.
-    pub(super) fn fire_due(&mut self, now: Stamp, idle_max: Nanos) {
-        for slot in self.slots.iter_mut().flatten() {
-            if slot.deadline <= now {
-                slot.fire(Fired::Yes);
-            } else if slot.doing == Doing::Idle && slot.since.plus(idle_max) <= now {
-                slot.fire(Fired::Crowded);
+    /// Connections that are to be woken at `now`: those whose deadline has passed, those that have been idle
+    /// for longer than `idle_max`, and the `surplus` that have been idle for the longest time.
+    pub(super) fn due(&self, now: Stamp, idle_max: Nanos, surplus: usize) -> Vec<usize> {
+        let mut due = Vec::new();
+        let mut idle = Vec::new();
+        for (index, slot) in self.slots.iter().enumerate() {
+            let Some(slot) = slot else { continue };
+            if slot.deadline <= now || slot.is_idle_since(now, idle_max) {
+                due.push(index);
+            } else if surplus > 0 && slot.doing == Doing::Idle {
+                idle.push((slot.since, index));
             }
         }
+        idle.sort_unstable();
+        let oldest = idle.into_iter().take(surplus.saturating_sub(due.len()));
+        due.extend(oldest.map(|(_, index)| index));
+        due
     }
 
-    /// Wakes the `len` connections that have been idle for the longest time: others need their places.
-    pub(super) fn evict(&mut self, len: usize) {
-        let idle = |(index, slot): (usize, &Option<Slot>)| {
-            let slot = slot.as_ref().filter(|slot| slot.doing == Doing::Idle)?;
-            Some((slot.since, index))
+    /// Wakes one of those that were due at `now`, unless it has done something since.
+    pub(super) fn fire(&mut self, index: usize, now: Stamp) {
+        let Some(slot) = &mut self.slots[index] else {
+            return;
         };
-        let mut idle: Vec<_> = self.slots.iter().enumerate().filter_map(idle).collect();
-        idle.sort_unstable();
-        for (_, index) in idle.into_iter().take(len) {
-            self.slot(index).fire(Fired::Crowded);
+        if slot.deadline <= now {
+            slot.fire(Fired::Yes);
+        } else if slot.doing == Doing::Idle && slot.since <= now {
+            slot.fire(Fired::Crowded);
         }
     }
 
@@ -158,6 +165,10 @@ impl Table {
 }
 
 impl Slot {
+    fn is_idle_since(&self, now: Stamp, idle_max: Nanos) -> bool {
+        self.doing == Doing::Idle && self.since.plus(idle_max) <= now
+    }
+
     fn fire(&mut self, fired: Fired) {
         self.fired = fired;
         if let Some(waker) = &self.waker {
