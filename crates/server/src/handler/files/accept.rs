@@ -84,6 +84,8 @@ fn thousandths(value: &[u8]) -> Option<u16> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::super::tests::with_head;
     use super::*;
 
@@ -131,5 +133,20 @@ mod tests {
         assert!(with_head(text, prefers_json));
         let text = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
         assert!(!with_head(text, prefers_json) && !with_head(text, names_html));
+    }
+
+    proptest! {
+        #[test]
+        fn no_weight_is_above_one(text in proptest::collection::vec(any::<u8>(), 0..40)) {
+            prop_assert!(member(&text).is_none_or(|(_, weight)| weight <= 1000));
+        }
+
+        #[test]
+        fn weighs_what_looks_like_a_weight(whole in "[01]", decimals in "[0-9]{0,4}") {
+            let weight = thousandths(format!("{whole}.{decimals}").as_bytes());
+            let value: f64 = format!("{whole}.{decimals}0").parse().unwrap();
+            let expect = (decimals.len() <= 3 && value <= 1.0).then(|| (value * 1000.0).round() as u16);
+            prop_assert_eq!(weight, expect);
+        }
     }
 }

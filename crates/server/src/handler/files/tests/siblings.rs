@@ -308,3 +308,21 @@ fn large_and_small_siblings_go_together() {
         0
     );
 }
+
+#[test]
+fn the_configured_order_decides_among_equals_and_a_coding_counts_once() {
+    let mut house = House::configured(|config| {
+        config.file_serving.encodings = vec![Coding::Gzip, Coding::Brotli, Coding::Gzip];
+    });
+    for name in ["a.css", "a.css.gz", "a.css.br", "a.css.zst"] {
+        house.write(name, name);
+    }
+    for (accept, expect) in [
+        ("gzip, br, zstd", "a.css.gz"),
+        ("gzip;q=0.5, br", "a.css.br"),
+        ("zstd", "a.css"),
+    ] {
+        let got = house.ask("GET", "/s/a.css", &format!("Accept-Encoding: {accept}\r\n"));
+        assert_eq!(got.text(), expect, "{accept}");
+    }
+}
