@@ -2,7 +2,8 @@
 //!
 //! Takes what the handler gives, gives compressed bytes to the exit, framed. Nothing is held back: every
 //! piece is flushed through the encoder, and what a slow client does not take waits compressed, as any
-//! other reply. Lengths that the handler declares are counted before compression.
+//! other reply. Lengths that the handler declares are counted before compression, and its time counts as
+//! the handler's: a reply is replied when it is compressed.
 
 use std::fs::File;
 use std::io;
@@ -87,9 +88,12 @@ impl Outlet<'_> {
             Ok(out) if out.len() < first.len() => out,
             _ => {
                 self.treatment = Treatment::Varies;
+                self.replied = measure::now();
                 return self.whole_plain(body);
             }
         };
+        // The thread was busy with the reply until now.
+        self.replied = measure::now();
         let left = declared - first.len() as u64;
         let wire_bytes = (step == Step::End).then_some(out.len() as u64);
         let plan = self.open_coded(wire_bytes, Some(left), self.replied);
@@ -101,7 +105,11 @@ impl Outlet<'_> {
         match (taken, &body[first.len()..]) {
             (Taken::Gone, _) => Taken::Gone,
             (taken, []) => taken,
-            (_, rest) => self.press(Head::Sent, rest),
+            (_, rest) => {
+                let taken = self.press(Head::Sent, rest);
+                self.replied = measure::now();
+                taken
+            }
         }
     }
 
