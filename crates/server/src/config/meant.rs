@@ -319,6 +319,8 @@ pub struct FileCache {
     pub entry_bytes_max: usize,
     /// A cached file is looked at again (stat) when its last look is older than this.
     pub revalidate: Nanos,
+    /// While its storage is asked, a cached file is still given when its last look is not older than this.
+    pub stale_max: Nanos,
 }
 
 /// Access log.
@@ -432,7 +434,7 @@ impl Default for FileServing {
         Self {
             writers: 1,
             writer_bytes_min: 64 << 10,
-            openers: 2,
+            openers: 4,
             encodings: vec![Coding::Brotli, Coding::Zstd, Coding::Gzip],
             listing: false,
             cache_control: Vec::new(),
@@ -478,6 +480,7 @@ impl Default for FileCache {
             bytes_max: 64 << 20,
             entry_bytes_max: 64 << 10,
             revalidate: Nanos::from_secs(1),
+            stale_max: Nanos::from_secs(10),
         }
     }
 }

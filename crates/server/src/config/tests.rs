@@ -212,6 +212,7 @@ mod table {
         ("file_cache_bytes_max", "1M"),
         ("file_cache_entry_bytes_max", "1K"),
         ("file_cache_revalidate", "5s"),
+        ("file_cache_stale_max", "7s"),
         ("writers", "0"),
         ("writer_size", "128K"),
         ("openers", "3"),

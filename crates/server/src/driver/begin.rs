@@ -53,6 +53,10 @@ impl Connection {
                 let given = driver.files.borrow_mut().ask(mount, view, rest, now);
                 match given {
                     Given::Ready(reply) => self.answer(&about, reply),
+                    Given::Stale(reply, look) => {
+                        driver.look_behind(look);
+                        self.answer(&about, reply)
+                    }
                     Given::Look(look) => Some(Step::Look(Box::new(Looking::new(look, &about)))),
                 }
             }

@@ -1,15 +1,17 @@
 //! Looking a file up: an opener opens and reads it, because its storage may be slow; the connection waits,
 //! the driver does not.
 
-use std::io;
+use std::rc::Rc;
 
-use measure::{Phases, Stamp};
+use measure::{Ending, Phases, Stamp};
 use tokio::sync::oneshot;
 use wire::RequestHead;
 
+use super::Driver;
 use super::answer::{About, After};
 use super::connection::{Connection, Step};
-use crate::handler::files::{Look, LookKey, Looked};
+use super::refused::Refused;
+use crate::handler::files::{Look, Looked};
 use crate::stats::Doing;
 
 /// A request for a file that nobody has looked at lately.
@@ -38,42 +40,50 @@ impl Looking {
     }
 }
 
-impl Connection {
-    /// What an opener sees. Equal looks share one: a cold file that many ask for is read once.
-    async fn looked(&self, look: Box<Look>) -> Option<io::Result<Looked>> {
-        let key = look.key().clone();
-        if let Some(looked) = self.join_look(&key) {
-            // It may hold the last descriptor of a file, which is not to be closed here later.
-            drop(look);
-            let failed = |_| io::Error::other("the look failed");
-            let looked = self.unless_cut(looked).await;
-            return looked.map(|looked| looked.map_err(failed));
-        }
-        let openers = &self.driver.shared.openers;
-        let looked = self.unless_cut(openers.run(move || look.look())).await;
-        let looks = &self.driver.looks;
-        let others = looks.borrow_mut().remove(&key).unwrap_or_default();
-        if let Some(Ok(looked)) = &looked {
-            for other in others {
-                // Its connection may be gone.
-                let _ = other.send(looked.clone());
-            }
-        }
+impl Driver {
+    /// Has a look done for the next requests; nobody waits for it.
+    pub(super) fn look_behind(self: &Rc<Self>, look: Box<Look>) {
+        self.join_look(look, None);
+    }
+
+    /// Has a look done. Equal looks share one: a cold file that many ask for is read once.
+    fn wait_for_look(self: &Rc<Self>, look: Box<Look>) -> oneshot::Receiver<Looked> {
+        let (sender, looked) = oneshot::channel();
+        self.join_look(look, Some(sender));
         looked
     }
 
-    /// Joins those who wait for the same look; `None` when there is none under way: there is now.
-    fn join_look(&self, key: &LookKey) -> Option<oneshot::Receiver<Looked>> {
-        let mut looks = self.driver.looks.borrow_mut();
-        let Some(others) = looks.get_mut(key) else {
-            looks.insert(key.clone(), Vec::new());
-            return None;
-        };
-        let (sender, looked) = oneshot::channel();
-        others.push(sender);
-        Some(looked)
+    fn join_look(self: &Rc<Self>, look: Box<Look>, waiting: Option<oneshot::Sender<Looked>>) {
+        let mut looks = self.looks.borrow_mut();
+        if let Some(others) = looks.get_mut(look.key()) {
+            others.extend(waiting);
+            // It may hold the last descriptor of a file.
+            return self.shared.openers.discard(look);
+        }
+        looks.insert(look.key().clone(), Vec::from_iter(waiting));
+        tokio::task::spawn_local(Rc::clone(self).lead_look(look));
     }
 
+    async fn lead_look(self: Rc<Self>, look: Box<Look>) {
+        let key = look.key().clone();
+        let openers = &self.shared.openers;
+        let looked = openers.run(move || look.look()).await;
+        let waiting = self.looks.borrow_mut().remove(&key).unwrap_or_default();
+        // After a panic, those who wait see their senders dropped.
+        let Ok(looked) = looked else { return };
+        for sender in waiting {
+            // Its connection may be gone.
+            let _ = sender.send(looked.clone());
+        }
+        let mut files = self.files.borrow_mut();
+        files.learn(looked, measure::now());
+        if let Some(gone) = files.take_gone() {
+            openers.discard(gone);
+        }
+    }
+}
+
+impl Connection {
     /// Has a file looked up and answers.
     pub(super) async fn look(&mut self, looking: Box<Looking>) -> Step {
         let Looking {
@@ -86,21 +96,15 @@ impl Connection {
         } = *looking;
         // Storage has its own time: no deadline of the client's is running.
         self.now_doing(Doing::Sending, Stamp::NEVER);
-        let looked = self.looked(look).await;
+        let looked = self.driver.wait_for_look(look);
+        let looked = self.unless_cut(looked).await;
         let view = head.view();
         let reply = match looked {
-            Some(Ok(looked)) => {
-                let mut files = self.driver.files.borrow_mut();
-                let reply = files.settle(looked, view, measure::now());
-                if let Some(gone) = files.take_gone() {
-                    self.driver.shared.openers.discard(gone);
-                }
-                reply
-            }
-            Some(Err(_)) => super::refused::Refused::because(500, "the look panicked").reply(),
+            Some(Ok(looked)) => self.driver.files.borrow().reply(&looked, view),
+            Some(Err(_)) => Refused::because(500, "looking the file up failed").reply(),
             None => {
                 let about = Some((view, request_bytes));
-                self.end_unanswered(about, b"", measure::Ending::Drained);
+                self.end_unanswered(about, b"", Ending::Drained);
                 return Step::Close;
             }
         };
@@ -110,7 +114,7 @@ impl Connection {
             phases,
             route,
             request_bytes,
-            ending: measure::Ending::Complete,
+            ending: Ending::Complete,
             cause: "",
             after,
         };

@@ -227,6 +227,21 @@ pub static SETTINGS: &[Setting] = &[
         ..PLAIN
     },
     Setting {
+        key: "file_cache_stale_max",
+        group: Group::Files,
+        placeholder: "DURATION",
+        default: "10s",
+        help: "While its storage is asked again, a cached file is given for this long",
+        doc: "Since the last look at it, and only where asking may take time, as on network file systems: on local ones the kernel knows at once \
+              whether a file has changed. 0 lets every request wait for the answer.",
+        kind: Kind::Duration {
+            min: NONE,
+            max: DAY,
+            set: |draft, span| draft.config.file_cache.stale_max = span,
+        },
+        ..PLAIN
+    },
+    Setting {
         key: "writers",
         group: Group::Files,
         placeholder: "N",
@@ -258,7 +273,7 @@ pub static SETTINGS: &[Setting] = &[
         key: "openers",
         group: Group::Files,
         placeholder: "N",
-        default: "2",
+        default: "4",
         help: "Threads that look files up, open and read them; 0: drivers do",
         doc: "What the cache has and has looked at lately needs none of them.",
         kind: Kind::Count {

@@ -13,6 +13,8 @@ use std::sync::Arc;
 
 use measure::{Nanos, Stamp};
 
+use crate::config::meant::FileCache;
+
 use super::family::Family;
 
 /// Small files per driver. Bounds the table, which grows in one step, to a few MiB.
@@ -40,6 +42,7 @@ pub(super) struct Cache {
     /// Of both shelves.
     bytes_max: usize,
     revalidate: Nanos,
+    stale_max: Nanos,
     idle_hand: usize,
     /// Families with descriptors that left the shelf of open files.
     gone: Vec<Arc<Family>>,
@@ -99,13 +102,18 @@ enum Trust {
 
 impl Cache {
     /// An empty cache for `mounts_len` mounts. Zero `bytes_max` keeps no content.
-    pub(super) fn new(mounts_len: usize, bytes_max: usize, revalidate: Nanos) -> Cache {
+    pub(super) fn new(mounts_len: usize, config: &FileCache) -> Cache {
         Cache {
             places: (0..mounts_len).map(|_| HashMap::new()).collect(),
             memory: Shelf::new(MEMORY_LEN_MAX),
             open: Shelf::new(OPEN_LEN_MAX),
-            bytes_max,
-            revalidate,
+            bytes_max: config.bytes_max,
+            revalidate: config.revalidate,
+            // Who wants every request to be checked wants no old ones in between.
+            stale_max: match config.revalidate {
+                Nanos::ZERO => Nanos::ZERO,
+                _ => config.stale_max,
+            },
             idle_hand: 0,
             gone: Vec::new(),
         }
@@ -136,6 +144,18 @@ impl Cache {
             Trust::ReadAt(read) if now.since(read) >= SETTLE => None,
             _ => Some(&entry.family),
         }
+    }
+
+    /// What is known for `rest`, however old.
+    pub(super) fn held(&mut self, mount: usize, rest: &[u8]) -> Option<&Arc<Family>> {
+        Some(&self.entry(mount, rest)?.family)
+    }
+
+    /// What is known for `rest` and may be given while its storage is asked again.
+    pub(super) fn stale(&mut self, mount: usize, rest: &[u8], now: Stamp) -> Option<&Arc<Family>> {
+        let stale_max = self.stale_max;
+        let entry = self.entry(mount, rest)?;
+        (now.since(entry.checked) < stale_max).then_some(&entry.family)
     }
 
     /// What is known for `rest`, whose files still had the same facts at `now`.

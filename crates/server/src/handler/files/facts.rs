@@ -169,6 +169,18 @@ impl Devices {
     }
 }
 
+#[cfg(test)]
+impl Devices {
+    /// As if the device that has this were on a network.
+    pub(super) fn take_for_remote(&self, metadata: &Metadata) {
+        let mut known = self
+            .0
+            .lock()
+            .expect("nothing panics while it holds this lock");
+        known.push((Facts::of(metadata).device, Storage::Remote));
+    }
+}
+
 fn ask(file: &File) -> Storage {
     match rustix::fs::fstatfs(file) {
         // The field's type differs between architectures; the numbers have 32 bits on all.

@@ -46,6 +46,27 @@ pub(super) struct FamilyFacts {
     siblings: Vec<(Coding, Facts)>,
 }
 
+/// What a glance at a family's files tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Glimpse {
+    /// All is as it was.
+    Unchanged,
+    /// Something is not.
+    Changed,
+    /// Only a look can tell.
+    Unsure,
+}
+
+impl Glimpse {
+    fn of(seen: Glance, known: Glance) -> Glimpse {
+        match seen {
+            Glance::Unsure => Glimpse::Unsure,
+            _ if seen == known => Glimpse::Unchanged,
+            _ => Glimpse::Changed,
+        }
+    }
+}
+
 impl Kin {
     /// Looks for the siblings of `plain`, which was found at `path`. One that cannot be opened is as good
     /// as none.
@@ -187,23 +208,29 @@ impl Family {
 
     /// Whether a glance, which waits for nothing, is enough to see that all of it is still as it was at
     /// `path`: the file, its siblings, and that there are no others. `path` is given back as it was.
-    pub(super) fn is_unchanged(
+    pub(super) fn glance(
         &self,
         folder: &Folder,
         path: &mut Vec<u8>,
         codings: &[Coding],
-    ) -> bool {
-        if self.storage == Storage::Remote || folder.glance(path) != Glance::Seen(self.plain.facts)
-        {
-            return false;
+    ) -> Glimpse {
+        if self.storage == Storage::Remote {
+            return Glimpse::Unsure;
         }
+        let plain = Glimpse::of(folder.glance(path), Glance::Seen(self.plain.facts));
         let bytes = path.len();
-        sought(path, codings).iter().all(|coding| {
+        sought(path, codings).iter().fold(plain, |glimpse, coding| {
+            if glimpse != Glimpse::Unchanged {
+                return glimpse;
+            }
             path.extend_from_slice(suffix(*coding));
             let seen = folder.glance(path);
             path.truncate(bytes);
             let known = self.siblings.iter().find(|one| one.coding == *coding);
-            seen == known.map_or(Glance::Absent, |one| Glance::Seen(one.facts))
+            Glimpse::of(
+                seen,
+                known.map_or(Glance::Absent, |one| Glance::Seen(one.facts)),
+            )
         })
     }
 

@@ -187,6 +187,10 @@ impl Looked {
         &self.key
     }
 
+    pub(super) fn sight(&self) -> &Sight {
+        &self.sight
+    }
+
     pub(super) fn take(self) -> (LookKey, Sight) {
         (self.key, self.sight)
     }

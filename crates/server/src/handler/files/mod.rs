@@ -62,7 +62,7 @@ use crate::config::meant::Config;
 use crate::reply::Reply;
 
 use self::cache::Cache;
-use self::family::Family;
+use self::family::{Family, Glimpse};
 use self::instead::Instead;
 use self::look::Sight;
 use self::path::Place;
@@ -85,6 +85,9 @@ pub struct Files {
 pub enum Given {
     /// The reply.
     Ready(Reply),
+    /// The reply, from what was known a moment ago: the storage is to be looked at for the next requests, and
+    /// this one does not wait for it.
+    Stale(Reply, Box<Look>),
     /// Only the storage knows: to be looked at on a thread that may wait, and settled then.
     Look(Box<Look>),
 }
@@ -123,7 +126,7 @@ impl Files {
         let cache = &config.file_cache;
         Ok(Files {
             site: Arc::new(Site::open(config)?),
-            cache: Cache::new(config.statics.len(), cache.bytes_max, cache.revalidate),
+            cache: Cache::new(config.statics.len(), cache),
             path: Vec::new(),
             tickets: match cache.revalidate {
                 Nanos::ZERO => Tickets::Own(0),
@@ -153,37 +156,29 @@ impl Files {
     }
 
     /// The reply to a request that waited for a look. `looked` is what its look found, or one with an
-    /// equal key; `head` is the request's own. What was read is kept for the next requests.
-    pub fn settle(&mut self, looked: Looked, head: HeadView<'_>, now: Stamp) -> Reply {
-        let when = looked.span(now);
-        let (key, sight) = looked.take();
-        match sight {
-            Sight::Family(family) => {
-                let reply = give(&self.site, &family, head);
-                self.cache.keep(key.mount, &key.rest, family, when);
-                reply
-            }
-            Sight::Page(page) => {
-                self.cache.forget(key.mount, &key.rest, when);
-                answer::give(&page, head)
-            }
-            Sight::Listing(listing) => {
-                self.cache.forget(key.mount, &key.rest, when);
-                listing.reply(head)
-            }
-            Sight::Folder => {
-                self.cache.forget(key.mount, &key.rest, when);
-                plain::redirect_to_folder(head)
-            }
-            Sight::Miss(miss) => {
-                self.cache.forget(key.mount, &key.rest, when);
-                Plain::from(miss).reply(head)
-            }
+    /// equal key; `head` is the request's own.
+    pub fn reply(&self, looked: &Looked, head: HeadView<'_>) -> Reply {
+        match looked.sight() {
+            Sight::Family(family) => give(&self.site, family, head),
+            Sight::Page(page) => answer::give(page, head),
+            Sight::Listing(listing) => listing.clone().reply(head),
+            Sight::Folder => plain::redirect_to_folder(head),
+            Sight::Miss(miss) => Plain::from(*miss).reply(head),
         }
     }
 
-    /// What is to be dropped on a thread that may wait for a disk; to be asked for after each `settle`, and
-    /// now and then.
+    /// Keeps what a look found, for the next requests; once for each look.
+    pub fn learn(&mut self, looked: Looked, now: Stamp) {
+        let when = looked.span(now);
+        let (key, sight) = looked.take();
+        match sight {
+            Sight::Family(family) => self.cache.keep(key.mount, &key.rest, family, when),
+            _ => self.cache.forget(key.mount, &key.rest, when),
+        }
+    }
+
+    /// What is to be dropped on a thread that may wait for a disk; to be asked for after each look, and now
+    /// and then.
     pub fn take_gone(&mut self) -> Option<Gone> {
         let gone = self.cache.take_gone();
         (!gone.is_empty()).then_some(Gone(gone))
@@ -206,7 +201,9 @@ impl Files {
             }
         }
         let known = self.cache.doubted(mount, rest, now).map(Arc::clone);
-        if self.glance(mount, known.as_deref())
+        let glimpse = self.glance(mount, rest);
+        if known.is_some()
+            && glimpse == Some(Glimpse::Unchanged)
             && let Some(family) = self.cache.confirm(mount, rest, now)
         {
             return Given::Ready(give(&self.site, family, head));
@@ -219,13 +216,20 @@ impl Files {
             instead: Instead::of(head, &self.site, mount, &path),
             ticket: self.tickets.next(),
         };
-        Given::Look(Box::new(Look::new(key, &self.site, path, known, now)))
+        let look = Box::new(Look::new(key, &self.site, path, known, now));
+        match self.cache.stale(mount, rest, now) {
+            Some(family) if glimpse == Some(Glimpse::Unsure) && !family.has_moved_on() => {
+                Given::Stale(give(&self.site, family, head), look)
+            }
+            _ => Given::Look(look),
+        }
     }
 
-    /// Whether what is known is seen to be still true without waiting for anything.
-    fn glance(&mut self, mount: usize, known: Option<&Family>) -> bool {
+    /// What can be seen of what is known without waiting for anything.
+    fn glance(&mut self, mount: usize, rest: &[u8]) -> Option<Glimpse> {
         let folder = &self.site.mounts[mount].folder;
-        known.is_some_and(|family| family.is_unchanged(folder, &mut self.path, &self.site.codings))
+        let known = self.cache.held(mount, rest)?;
+        Some(known.glance(folder, &mut self.path, &self.site.codings))
     }
 }
 

@@ -65,6 +65,7 @@ impl House {
             bytes_max: 1 << 20,
             entry_bytes_max: 1024,
             revalidate: Nanos::from_secs(1),
+            stale_max: Nanos::from_secs(10),
         };
         let mut config = config(vec![mount(dir.path().join("web"))], cache);
         change(&mut config);
@@ -102,9 +103,14 @@ impl House {
         let rest = head.path().strip_prefix(b"/s").unwrap();
         match self.files.ask(0, head, rest, self.now) {
             Given::Ready(reply) => reply,
+            Given::Stale(reply, look) => {
+                self.looks += 1;
+                self.files.learn(look.look(), self.now);
+                reply
+            }
             Given::Look(look) => {
                 self.looks += 1;
-                self.files.settle(look.look(), head, self.now)
+                settle(&mut self.files, look.look(), head, self.now)
             }
         }
     }
@@ -160,7 +166,8 @@ pub(super) fn with_head<T>(text: &str, step: impl FnOnce(HeadView<'_>) -> T) -> 
 fn answer(files: &mut Files, mount: usize, head: HeadView<'_>, rest: &[u8], now: Stamp) -> Reply {
     match files.ask(mount, head, rest, now) {
         Given::Ready(reply) => reply,
-        Given::Look(look) => files.settle(look.look(), head, now),
+        Given::Look(look) => settle(files, look.look(), head, now),
+        Given::Stale(..) => panic!("the folder for temporary files is local"),
     }
 }
 
@@ -428,11 +435,13 @@ fn without_a_cache_every_request_looks_at_the_file() {
         bytes_max: 0,
         entry_bytes_max: 1024,
         revalidate: Nanos::from_secs(1),
+        stale_max: Nanos::ZERO,
     };
     let eager = FileCache {
         bytes_max: 1 << 20,
         entry_bytes_max: 1024,
         revalidate: Nanos(0),
+        stale_max: Nanos::ZERO,
     };
     for cache in [off, eager] {
         let mut house = House::with(cache);
@@ -499,4 +508,11 @@ fn moves_to_its_driver_thread() {
     is_send::<Files>();
     is_send::<Look>();
     is_send::<Looked>();
+}
+
+/// As a driver does for one request that waited.
+fn settle(files: &mut Files, looked: Looked, head: HeadView<'_>, now: Stamp) -> Reply {
+    let reply = files.reply(&looked, head);
+    files.learn(looked, now);
+    reply
 }

@@ -3,6 +3,8 @@
 use std::fs::{self, File};
 use std::path::Path;
 
+use crate::config::meant::FileCache;
+
 use super::*;
 use crate::config::meant::Coding;
 use crate::handler::files::facts::{Devices, Facts};
@@ -26,8 +28,10 @@ impl Shop {
             dir,
             cache: Cache::new(
                 2,
-                len * (ENTRY_BYTES + ENTRY_OVERHEAD_BYTES + 400),
-                Nanos::from_secs(1),
+                &FileCache {
+                    bytes_max: len * (ENTRY_BYTES + ENTRY_OVERHEAD_BYTES + 400),
+                    ..FileCache::default()
+                },
             ),
         }
     }

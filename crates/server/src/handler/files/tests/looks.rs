@@ -10,6 +10,10 @@ fn ask(house: &mut House, rest: &str) -> Result<u16, Box<Look>> {
         &format!("GET /s{rest} HTTP/1.1\r\nHost: a\r\n\r\n"),
         |head| match house.files.ask(0, head, rest.as_bytes(), house.now) {
             Given::Ready(reply) => Ok(reply.status),
+            Given::Stale(reply, look) => {
+                house.files.learn(look.look(), house.now);
+                Ok(reply.status)
+            }
             Given::Look(look) => Err(look),
         },
     )
@@ -17,7 +21,7 @@ fn ask(house: &mut House, rest: &str) -> Result<u16, Box<Look>> {
 
 fn settle(house: &mut House, looked: Looked) -> Reply {
     with_head("GET / HTTP/1.1\r\nHost: a\r\n\r\n", |head| {
-        house.files.settle(looked, head, house.now)
+        super::settle(&mut house.files, looked, head, house.now)
     })
 }
 
@@ -247,4 +251,29 @@ fn what_is_forgotten_is_handed_out_to_be_closed() {
     house.wait_ms(60_000);
     house.files.close_idle(house.now);
     assert_eq!(house.files.take_gone().unwrap().open_len(), 1);
+}
+
+#[test]
+fn slow_storage_is_asked_behind_a_reply_from_what_was_known_a_moment_ago() {
+    let mut house = House::new();
+    house.write("a.txt", "hello");
+    let device = fs::metadata(house.path("a.txt")).unwrap();
+    house.files.site.devices.take_for_remote(&device);
+    assert_eq!(house.body("/s/a.txt"), "hello");
+    replace(&house.path("a.txt"), "other");
+    house.wait_ms(1000);
+    // The first request learns it for the second.
+    assert_eq!(house.body("/s/a.txt"), "hello");
+    assert_eq!(house.body("/s/a.txt"), "other");
+    // What nobody asked for in a while is not given before it was looked at.
+    replace(&house.path("a.txt"), "third");
+    house.wait_ms(10_000);
+    assert_eq!(house.body("/s/a.txt"), "third");
+    fs::remove_file(house.path("a.txt")).unwrap();
+    house.wait_ms(1000);
+    assert_eq!(ask(&mut house, "/a.txt").unwrap(), 200);
+    assert!(
+        ask(&mut house, "/a.txt").is_err(),
+        "the look said that it is gone"
+    );
 }
