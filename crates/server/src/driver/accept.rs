@@ -18,6 +18,7 @@ use std::time::Duration;
 use measure::{Nanos, Stamp};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, Shutdown, SocketFlags};
+use smol_str::{SmolStr, ToSmolStr};
 use socket2::SockRef;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
@@ -230,10 +231,10 @@ impl Acceptor {
     fn ends(&self, socket: &OwnedFd, peer: Option<SocketAddr>) -> Ends {
         let (peer_host, peer_port) = match peer {
             Some(peer) => (
-                peer.ip().to_canonical().to_string(),
-                peer.port().to_string(),
+                peer.ip().to_canonical().to_smolstr(),
+                peer.port().to_smolstr(),
             ),
-            None => ("unix:".to_owned(), String::new()),
+            None => (SmolStr::new_static("unix:"), SmolStr::default()),
         };
         let (local_host, local_port) = match &self.at {
             // Only a wildcard leaves open which address the client took.
@@ -243,10 +244,10 @@ impl Acceptor {
                     .ok()
                     .and_then(|local| local.as_socket());
                 let ip = local.map_or(at.ip(), |local| local.ip());
-                (ip.to_canonical().to_string(), at.port().to_string())
+                (ip.to_canonical().to_smolstr(), at.port().to_smolstr())
             }
-            At::Tcp(at) => (at.ip().to_string(), at.port().to_string()),
-            At::Unix(path) => (path.display().to_string(), String::new()),
+            At::Tcp(at) => (at.ip().to_smolstr(), at.port().to_smolstr()),
+            At::Unix(path) => (path.display().to_smolstr(), SmolStr::default()),
         };
         let listener = self.address;
         Ends {
