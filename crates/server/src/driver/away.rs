@@ -110,7 +110,7 @@ impl Connection {
                 Step::Receive
             }
             Returned::Close => Step::Leave,
-            Returned::Flow => self.flow(absent).await,
+            Returned::Flow => Box::pin(self.flow(absent)).await,
         }
     }
 

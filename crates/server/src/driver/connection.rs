@@ -152,12 +152,14 @@ impl Connection {
                     tokio::task::yield_now().await;
                     Step::Receive
                 }
-                Step::Body(incoming) => self.receive_body(incoming).await,
+                // A task is as large as its largest step, however long it idles: the rare ones live
+                // outside of it.
+                Step::Body(incoming) => Box::pin(self.receive_body(incoming)).await,
                 Step::Pool(exchange) => self.away(exchange).await,
-                Step::Look(looking) => self.look(looking).await,
-                Step::Send(sending) => self.send_rest(sending).await,
-                Step::Leave if self.has_unread() => self.linger().await,
-                Step::Linger => self.linger().await,
+                Step::Look(looking) => Box::pin(self.look(looking)).await,
+                Step::Send(sending) => Box::pin(self.send_rest(sending)).await,
+                Step::Leave if self.has_unread() => Box::pin(self.linger()).await,
+                Step::Linger => Box::pin(self.linger()).await,
                 Step::Leave | Step::Close => return,
             }
         }
