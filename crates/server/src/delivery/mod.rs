@@ -11,6 +11,9 @@ mod coding;
 mod desk;
 mod door;
 mod exit;
+#[cfg(feature = "faults")]
+#[doc(hidden)]
+pub mod faults;
 mod outlet;
 mod press;
 mod writer;
@@ -47,12 +50,24 @@ fn send_followed(
     buffers: &[IoSlice<'_>],
     followed: Followed,
 ) -> io::Result<usize> {
+    #[cfg(feature = "faults")]
+    return faults::meet(
+        socket.as_fd(),
+        buffers.iter().map(|buffer| buffer.len()).sum(),
+        0,
+        |most| send_now(&socket, &faults::first(buffers, most), followed),
+    );
+    #[cfg(not(feature = "faults"))]
+    send_now(&socket, buffers, followed)
+}
+
+fn send_now(socket: &impl AsFd, buffers: &[IoSlice<'_>], followed: Followed) -> io::Result<usize> {
     let mut flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
     if followed == Followed::Yes {
         flags |= SendFlags::MORE;
     }
     loop {
-        match rustix::net::sendmsg(&socket, buffers, &mut SendAncillaryBuffer::default(), flags) {
+        match rustix::net::sendmsg(socket, buffers, &mut SendAncillaryBuffer::default(), flags) {
             Ok(sent) => return Ok(sent),
             Err(Errno::INTR) => {}
             Err(Errno::AGAIN) => return Ok(0),
@@ -65,6 +80,20 @@ fn send_followed(
 /// before the span.
 fn send_span(
     socket: impl AsFd,
+    file: &File,
+    offset: u64,
+    bytes: usize,
+) -> io::Result<Option<usize>> {
+    #[cfg(feature = "faults")]
+    return faults::meet(socket.as_fd(), bytes, None, |most| {
+        send_span_now(&socket, file, offset, most)
+    });
+    #[cfg(not(feature = "faults"))]
+    send_span_now(&socket, file, offset, bytes)
+}
+
+fn send_span_now(
+    socket: &impl AsFd,
     file: &File,
     offset: u64,
     bytes: usize,
