@@ -22,9 +22,16 @@ fmt() {
         "$checks/bin/ruff" check --no-cache $python_sources
 }
 
-clippy() { cargo clippy --workspace --all-targets --locked -- -D warnings; }
+clippy() {
+    cargo clippy --workspace --all-targets --locked -- -D warnings &&
+        cargo clippy -p milepost-server --all-targets --features faults --locked -- -D warnings
+}
 
-rust() { cargo test --workspace --locked --no-fail-fast; }
+# The feature `faults` is for its own tests alone: the others run what is released.
+rust() {
+    cargo test --workspace --locked --no-fail-fast &&
+        cargo test -p milepost-server --locked --no-fail-fast --features faults --lib --test faults
+}
 
 tidy() { cargo run -q --locked -p xtask -- tidy; }
 

@@ -1,0 +1,323 @@
+//! The replies: one of each way that bytes leave by.
+
+use std::io::Write;
+use std::sync::LazyLock;
+
+use server::delivery::{Declared, Outlet};
+use server::exchange::Exchange;
+use server::fault::Fault;
+
+use super::support::{Answer, read_body, whole};
+
+/// A request and what is known of its reply.
+#[derive(Clone, Copy)]
+pub(super) struct Case {
+    pub(super) name: &'static str,
+    /// Method and path.
+    line: &'static str,
+    version: &'static str,
+    /// A further header line.
+    more: &'static str,
+    body: &'static str,
+    pub(super) after: After,
+    pub(super) carries: Carries,
+    /// How it ends in the log.
+    pub(super) ending: &'static str,
+}
+
+/// What follows the reply.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum After {
+    /// The next request.
+    Next,
+    /// The end of the connection.
+    End,
+    /// The end of the connection, which is the only sign that the reply is complete.
+    EndAsSign,
+    /// The reply is broken off, and its framing shows it.
+    Cut,
+    /// The reply is broken off, and only a reset can show it.
+    Reset,
+}
+
+/// What the reply is to carry.
+#[derive(Clone, Copy)]
+pub(super) enum Carries {
+    /// This body.
+    Body(fn() -> Vec<u8>),
+    /// This body, compressed with gzip.
+    Gzip(fn() -> Vec<u8>),
+    /// These parts of this body: first byte and the one after the last.
+    Ranges(&'static [(usize, usize)], fn() -> Vec<u8>),
+    /// Some text of the server's.
+    Text(&'static str),
+}
+
+const SMALL_FILE_BYTES: usize = 2_000;
+const LARGE_FILE_BYTES: usize = 500_000;
+const PATTERN_BYTES: usize = 500_000;
+
+/// The first bytes of a sequence that does not repeat itself at powers of two.
+fn pattern(bytes: usize) -> Vec<u8> {
+    static PATTERN: LazyLock<Vec<u8>> = LazyLock::new(|| {
+        let byte = |at: usize| (at * 31 + at / 251 + at / 65_521) as u8;
+        (0..PATTERN_BYTES).map(byte).collect()
+    });
+    PATTERN[..bytes].to_vec()
+}
+
+pub(super) fn small_file() -> Vec<u8> {
+    pattern(SMALL_FILE_BYTES)
+}
+
+pub(super) fn large_file() -> Vec<u8> {
+    pattern(LARGE_FILE_BYTES)
+}
+
+fn nothing() -> Vec<u8> {
+    Vec::new()
+}
+
+fn small() -> Vec<u8> {
+    b"a small reply".to_vec()
+}
+
+/// Fits into the memory that a reply has.
+fn in_memory() -> Vec<u8> {
+    pattern(90_000)
+}
+
+/// Continues in an unnamed file.
+fn in_file() -> Vec<u8> {
+    pattern(500_000)
+}
+
+/// Pieces of a stream that stays in memory.
+fn short_pieces() -> Vec<Vec<u8>> {
+    (0..60).map(|index| pattern(1 + index * 7 % 300)).collect()
+}
+
+/// Pieces of a stream that goes through an unnamed file.
+fn long_pieces() -> Vec<Vec<u8>> {
+    (0..20).map(|index| pattern(1 + index * 2_003)).collect()
+}
+
+fn short_stream() -> Vec<u8> {
+    short_pieces().concat()
+}
+
+fn long_stream() -> Vec<u8> {
+    long_pieces().concat()
+}
+
+fn uploaded() -> Vec<u8> {
+    b"HELLO".to_vec()
+}
+
+fn between() -> Vec<u8> {
+    [&b"first"[..], &pattern(150_000)[1_000..], b"last"].concat()
+}
+
+const fn case(name: &'static str, line: &'static str, carries: Carries) -> Case {
+    Case {
+        name,
+        line,
+        version: "HTTP/1.1",
+        more: "",
+        body: "",
+        after: After::Next,
+        carries,
+        ending: "complete",
+    }
+}
+
+/// Those that leave their connection open.
+fn lasting() -> Vec<Case> {
+    use Carries::{Body, Gzip, Ranges, Text};
+    vec![
+        case("small", "GET /small", Body(small)),
+        case("in memory", "GET /memory", Body(in_memory)),
+        case("in a file", "GET /file", Body(in_file)),
+        case("stream", "GET /short-pieces", Body(short_stream)),
+        case("long stream", "GET /long-pieces", Body(long_stream)),
+        case("file between pieces", "GET /between", Body(between)),
+        case("compressed stream", "GET /short-pieces", Gzip(short_stream))
+            .with("Accept-Encoding: gzip\r\n"),
+        case("head of an answer", "HEAD /small", Body(nothing)),
+        case("head of a stream", "HEAD /long-pieces", Body(nothing)),
+        case("head of a file", "HEAD /f/large.txt", Body(nothing)),
+        case("not modified", "GET /f/small.txt", Body(nothing))
+            .with("If-Modified-Since: Fri, 31 Dec 9999 23:59:59 GMT\r\n"),
+        case("cached file", "GET /f/small.txt", Body(small_file)),
+        case("large file", "GET /f/large.txt", Body(large_file)),
+        case(
+            "range",
+            "GET /f/small.txt",
+            Ranges(&[(5, 1005)], small_file),
+        )
+        .with("Range: bytes=5-1004\r\n"),
+        case(
+            "large range",
+            "GET /f/large.txt",
+            Ranges(&[(7, 400_007)], large_file),
+        )
+        .with("Range: bytes=7-400006\r\n"),
+        case(
+            "ranges",
+            "GET /f/small.txt",
+            Ranges(&[(0, 10), (100, 500), (1980, 2000)], small_file),
+        )
+        .with("Range: bytes=0-9, 100-499, -20\r\n"),
+        case(
+            "large ranges",
+            "GET /f/large.txt",
+            Ranges(
+                &[
+                    (1, 4),
+                    (70_000, 170_000),
+                    (300_000, 300_001),
+                    (400_000, 499_999),
+                ],
+                large_file,
+            ),
+        )
+        .with("Range: bytes=1-3, 70000-169999, 300000-300000, 400000-499998\r\n"),
+        case("no such range", "GET /f/small.txt", Text("HTTP/1.1 416 "))
+            .with("Range: bytes=3000-\r\n"),
+        case("no such file", "GET /f/nothing", Text("HTTP/1.1 404 ")),
+        case("upload", "POST /echo", Body(uploaded)).carrying("HELLO"),
+    ]
+}
+
+/// Those after which it ends.
+fn ending() -> Vec<Case> {
+    use After::{Cut, End, EndAsSign, Reset};
+    use Carries::{Body, Text};
+    vec![
+        case("last", "GET /file", Body(in_file))
+            .with("Connection: close\r\n")
+            .then(End),
+        case("bad head", "GET /small", Text("HTTP/1.1 400 "))
+            .with("bad line\r\n")
+            .then(End)
+            .logged("refused"),
+        case("unread body", "POST /f/small.txt", Text("HTTP/1.1 405 "))
+            .carrying("HELLO")
+            .then(End),
+        case("old and small", "GET /small", Body(small))
+            .old()
+            .then(End),
+        case("old stream", "GET /short-pieces", Body(short_stream))
+            .old()
+            .then(EndAsSign),
+        case("old long stream", "GET /long-pieces", Body(long_stream))
+            .old()
+            .then(EndAsSign),
+        case("short of its length", "GET /short", Text("HTTP/1.1 200 "))
+            .then(Cut)
+            .logged("cut"),
+        case("broken stream", "GET /broken", Text("HTTP/1.1 200 "))
+            .then(Cut)
+            .logged("cut"),
+        case("old broken stream", "GET /broken", Text("HTTP/1.1 200 "))
+            .old()
+            .then(Reset)
+            .logged("cut"),
+    ]
+}
+
+pub(super) fn cases() -> Vec<Case> {
+    [lasting(), ending()].concat()
+}
+
+impl Case {
+    fn with(self, more: &'static str) -> Self {
+        Self { more, ..self }
+    }
+
+    /// With a body.
+    fn carrying(self, body: &'static str) -> Self {
+        Self { body, ..self }
+    }
+
+    fn then(self, after: After) -> Self {
+        Self { after, ..self }
+    }
+
+    fn logged(self, ending: &'static str) -> Self {
+        Self { ending, ..self }
+    }
+
+    /// As an old client asks.
+    fn old(self) -> Self {
+        let version = "HTTP/1.0";
+        Self { version, ..self }
+    }
+
+    /// The request; `run` finds it in the log.
+    pub(super) fn request(&self, run: usize) -> Vec<u8> {
+        let Case {
+            line,
+            version,
+            more,
+            body,
+            ..
+        } = self;
+        let length = body.len();
+        format!(
+            "{line}?run={run}. {version}\r\nHost: a\r\nContent-Length: {length}\r\n{more}\r\n{body}"
+        )
+        .into_bytes()
+    }
+}
+
+/// The application.
+pub(super) fn answer(exchange: &mut Exchange, outlet: &mut Outlet<'_>) -> Answer {
+    match exchange.head().path() {
+        b"/small" => whole(outlet, &small()),
+        b"/memory" => whole(outlet, &in_memory()),
+        b"/file" => whole(outlet, &in_file()),
+        b"/short-pieces" => pieces(outlet, short_pieces()),
+        b"/long-pieces" => pieces(outlet, long_pieces()),
+        b"/between" => file_between(outlet),
+        b"/echo" => whole(outlet, &read_body(&exchange.body)),
+        b"/short" => {
+            outlet
+                .begin(200, b"OK")
+                .extend_from_slice(b"Content-Length: 200000\r\n");
+            outlet.declare(Declared {
+                content_length: Some(200_000),
+                ..Declared::default()
+            });
+            outlet.piece(&pattern(199_999));
+            Ok(())
+        }
+        b"/broken" => {
+            pieces(outlet, long_pieces())?;
+            // The client's own fault is no line in the error log.
+            Err(Fault::Peer("in mid-reply".to_owned()))
+        }
+        _ => Err(Fault::App("no such path".to_owned())),
+    }
+}
+
+fn pieces(outlet: &mut Outlet<'_>, pieces: Vec<Vec<u8>>) -> Answer {
+    outlet
+        .begin(200, b"OK")
+        .extend_from_slice(b"Content-Type: text/plain\r\n");
+    outlet.declare(Declared::default());
+    for piece in pieces {
+        outlet.piece(&piece);
+    }
+    Ok(())
+}
+
+fn file_between(outlet: &mut Outlet<'_>) -> Answer {
+    let mut file = tempfile::tempfile().unwrap();
+    file.write_all(&pattern(150_000)).unwrap();
+    outlet.begin(200, b"OK");
+    outlet.piece(b"first");
+    outlet.file(file, 1_000, 149_000);
+    outlet.piece(b"last");
+    Ok(())
+}

@@ -1,0 +1,17 @@
+//! Replies under faults: every call that sends some of a reply takes as much of it as a seeded plan says, finds
+//! a full socket or a reset connection; the client must see the same bytes as ever, or the beginning of them.
+//!
+//! A failing seed is printed; `MILEPOST_FAULTS_SEED=seed` runs it alone.
+
+#![allow(clippy::unwrap_used)] // All of this is tests.
+
+mod cases;
+mod dice;
+mod expected;
+mod house;
+mod resets;
+#[path = "../house/support.rs"]
+#[allow(dead_code)] // Not everything is of use here.
+mod support;
+mod visit;
+mod whole;
