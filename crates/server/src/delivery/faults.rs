@@ -37,6 +37,8 @@ pub enum Fate {
 pub enum Temper {
     /// Not at all.
     Plain,
+    /// The first call takes at most so many bytes (not 0).
+    First(usize),
     /// A single byte a call, for so many calls.
     Bytewise(u64),
     /// For so many calls a mixture of everything but resets; its proportions go by the seed.
@@ -76,9 +78,12 @@ impl Plan {
     pub fn fate(&self, step: u64) -> Fate {
         match self.temper {
             _ if step == self.reset_at => Fate::Reset,
+            Temper::First(bytes) if step == 0 => Fate::Bytes(bytes),
             Temper::Bytewise(calls) if step < calls => Fate::Bytes(1),
             Temper::Mixed(calls) if step < calls => self.mixed(step),
-            Temper::Plain | Temper::Bytewise(_) | Temper::Mixed(_) => Fate::Whole,
+            Temper::Plain | Temper::First(_) | Temper::Bytewise(_) | Temper::Mixed(_) => {
+                Fate::Whole
+            }
         }
     }
 
@@ -98,9 +103,10 @@ impl Plan {
         if kind >= full + cut {
             return Fate::Whole;
         }
-        let most = match size % 3 {
+        let most = match size % 4 {
             0 if step < SMALL_BITES => 1,
             1 if step < SMALL_BITES => 40,
+            2 if step < SMALL_BITES => 2_000,
             _ => 100_000,
         };
         let bytes = 1 + (size >> 8) % most;

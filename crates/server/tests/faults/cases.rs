@@ -36,7 +36,7 @@ pub(super) enum After {
     EndAsSign,
     /// The reply is broken off, and its framing shows it.
     Cut,
-    /// The reply is broken off, and only a reset can show it.
+    /// The reply is broken off by a reset, which may be the only sign of it.
     Reset,
 }
 
@@ -53,8 +53,9 @@ pub(super) enum Carries {
     Text(&'static str),
 }
 
-const SMALL_FILE_BYTES: usize = 2_000;
+const SMALL_FILE_BYTES: usize = 1_000;
 const LARGE_FILE_BYTES: usize = 500_000;
+const BETWEEN_BYTES: usize = 150_000;
 const PATTERN_BYTES: usize = 500_000;
 
 /// The first bytes of a sequence that does not repeat itself at powers of two.
@@ -115,7 +116,7 @@ fn uploaded() -> Vec<u8> {
 }
 
 fn between() -> Vec<u8> {
-    [&b"first"[..], &pattern(150_000)[1_000..], b"last"].concat()
+    [&b"first"[..], &pattern(BETWEEN_BYTES)[1_000..], b"last"].concat()
 }
 
 const fn case(name: &'static str, line: &'static str, carries: Carries) -> Case {
@@ -150,12 +151,8 @@ fn lasting() -> Vec<Case> {
             .with("If-Modified-Since: Fri, 31 Dec 9999 23:59:59 GMT\r\n"),
         case("cached file", "GET /f/small.txt", Body(small_file)),
         case("large file", "GET /f/large.txt", Body(large_file)),
-        case(
-            "range",
-            "GET /f/small.txt",
-            Ranges(&[(5, 1005)], small_file),
-        )
-        .with("Range: bytes=5-1004\r\n"),
+        case("range", "GET /f/small.txt", Ranges(&[(5, 905)], small_file))
+            .with("Range: bytes=5-904\r\n"),
         case(
             "large range",
             "GET /f/large.txt",
@@ -165,7 +162,7 @@ fn lasting() -> Vec<Case> {
         case(
             "ranges",
             "GET /f/small.txt",
-            Ranges(&[(0, 10), (100, 500), (1980, 2000)], small_file),
+            Ranges(&[(0, 10), (100, 500), (980, 1000)], small_file),
         )
         .with("Range: bytes=0-9, 100-499, -20\r\n"),
         case(
@@ -223,6 +220,13 @@ fn ending() -> Vec<Case> {
             .old()
             .then(Reset)
             .logged("cut"),
+        case("torn file", "GET /torn", Body(between))
+            .then(Reset)
+            .logged("cut"),
+        case("old torn file", "GET /torn", Body(between))
+            .old()
+            .then(Reset)
+            .logged("cut"),
     ]
 }
 
@@ -254,6 +258,16 @@ impl Case {
         Self { version, ..self }
     }
 
+    /// A request for the same reply that is not broken off.
+    pub(super) fn request_in_order(&self) -> Vec<u8> {
+        let line = match self.line {
+            "GET /broken" => "GET /long-pieces",
+            "GET /torn" => "GET /between",
+            line => line,
+        };
+        Self { line, ..*self }.request(0)
+    }
+
     /// The request; `run` finds it in the log.
     pub(super) fn request(&self, run: usize) -> Vec<u8> {
         let Case {
@@ -280,6 +294,7 @@ pub(super) fn answer(exchange: &mut Exchange, outlet: &mut Outlet<'_>) -> Answer
         b"/short-pieces" => pieces(outlet, short_pieces()),
         b"/long-pieces" => pieces(outlet, long_pieces()),
         b"/between" => file_between(outlet),
+        b"/torn" => torn_file(outlet),
         b"/echo" => whole(outlet, &read_body(&exchange.body)),
         b"/short" => {
             outlet
@@ -313,11 +328,20 @@ fn pieces(outlet: &mut Outlet<'_>, pieces: Vec<Vec<u8>>) -> Answer {
 }
 
 fn file_between(outlet: &mut Outlet<'_>) -> Answer {
+    around_file(outlet, &pattern(BETWEEN_BYTES))
+}
+
+/// The file is shorter than its span.
+fn torn_file(outlet: &mut Outlet<'_>) -> Answer {
+    around_file(outlet, &pattern(BETWEEN_BYTES / 2))
+}
+
+fn around_file(outlet: &mut Outlet<'_>, content: &[u8]) -> Answer {
     let mut file = tempfile::tempfile().unwrap();
-    file.write_all(&pattern(150_000)).unwrap();
+    file.write_all(content).unwrap();
     outlet.begin(200, b"OK");
     outlet.piece(b"first");
-    outlet.file(file, 1_000, 149_000);
+    outlet.file(file, 1_000, BETWEEN_BYTES as u64 - 1_000);
     outlet.piece(b"last");
     Ok(())
 }

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::fs;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use server::config::meant::{Coding, StaticMount};
+use server::config::meant::{Coding, Config, StaticMount};
 
 use super::cases::{self, After, Case};
 use super::expected::{self, Expected};
@@ -50,6 +50,11 @@ pub(super) struct Holding {
 impl Tested {
     /// Opens a house and takes every reply from it once, undisturbed.
     pub(super) fn open(writers: usize) -> Self {
+        Self::open_with(|config| config.file_serving.writers = writers)
+    }
+
+    /// As `open`, with another configuration.
+    pub(super) fn open_with(change: impl FnOnce(&mut Config)) -> Self {
         let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
         let (mut config, dir) = config();
         let files = dir.path().join("files");
@@ -62,12 +67,12 @@ impl Tested {
             index: "index.html".to_owned(),
             fallback: None,
         }];
-        config.file_serving.writers = writers;
         config.compression.codings = vec![Coding::Gzip];
         config.delivery.reply_buffer_bytes = 100_000;
         config.status_path = Some("/-/status".to_owned());
         config.pool.threads_min = 2;
         config.pool.threads_max = 2;
+        change(&mut config);
         let running = run(config, dir, Some(Arc::new(cases::answer)));
         let cases = cases::cases();
         let expected = cases.iter().map(|case| expect(&running, case)).collect();
@@ -124,12 +129,20 @@ impl Tested {
 
     /// Stops the house and checks its log.
     pub(super) fn stop(self) {
-        let (ended, lines) = self.running.stop();
+        self.stop_while(|_| ());
+    }
+
+    /// As `stop`, with something to do once the house has been told.
+    pub(super) fn stop_while(self, act: impl FnOnce(&Self)) {
+        self.running.stopper.stop();
+        act(&self);
+        let ended = self.running.thread.join().unwrap();
         assert_eq!(ended.cut, 0);
         // Crews end by themselves, once nobody can have an errand for them.
         wait_until("the end of all threads", || threads().is_empty());
+        let log = fs::read_to_string(self.running.dir.path().join("access.log")).unwrap();
         let mut endings: HashMap<usize, Vec<&str>> = HashMap::new();
-        for line in &lines {
+        for line in log.lines() {
             if let Some(run) = between(line, "run=", ".") {
                 let ending = between(line, " end=", " ").unwrap_or("complete");
                 endings
@@ -152,15 +165,19 @@ pub(super) struct Requests {
     exchanges: Vec<(usize, usize)>,
 }
 
-fn expect(running: &Running, case: &Case) -> Expected {
-    let mut request = case.request(0);
-    if case.after == After::Reset {
-        // A reset may take what the client has not read yet with it: ask for the same in good order.
-        request = text(&request)
-            .replace("/broken", "/long-pieces")
-            .into_bytes();
+impl Requests {
+    /// For messages.
+    pub(super) fn name(&self) -> String {
+        text(&self.bytes)
     }
-    let reply = running.ask(&request);
+}
+
+fn expect(running: &Running, case: &Case) -> Expected {
+    // A reset may take what the client has not read yet with it: it is compared with the same in order.
+    let reply = match case.after {
+        After::Reset => running.ask(&case.request_in_order()),
+        After::Next | After::End | After::EndAsSign | After::Cut => running.ask(&case.request(0)),
+    };
     expected::check(case, &reply);
     Expected::like(&reply)
 }

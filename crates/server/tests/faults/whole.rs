@@ -1,5 +1,6 @@
 //! Without resets a client gets every byte, whatever each call takes.
 
+use server::config::meant::Rate;
 use server::delivery::faults::{Plan, Temper};
 
 use super::cases::After;
@@ -10,7 +11,7 @@ use super::visit::{End, Visit};
 /// Replies in a row on one connection.
 const ROW_LEN_MAX: usize = 6;
 /// A reply of so few bytes may leave byte by byte.
-const SMALL_BYTES: usize = 10_000;
+const SMALL_BYTES: usize = 1_500;
 
 #[test]
 fn every_reply_arrives_whole_by_the_driver_alone() {
@@ -25,7 +26,7 @@ fn every_reply_arrives_whole_by_a_writer() {
 fn every_reply_arrives_whole(writers: usize) {
     let tested = Tested::open(writers);
     let before = tested.holding();
-    with_seeds(4, |seed| {
+    with_seeds(3, |seed| {
         for (index, expected) in tested.expected.iter().enumerate() {
             let bytewise = if expected.len() < SMALL_BYTES {
                 u64::MAX
@@ -47,20 +48,77 @@ fn every_reply_arrives_whole(writers: usize) {
 #[test]
 fn pipelined_replies_arrive_whole_and_in_order() {
     for writers in [0, 1] {
-        let tested = Tested::open(writers);
-        let before = tested.holding();
-        with_seeds(50, |seed| {
-            let mut dice = Dice::new(seed);
-            let row = random_row(&tested, &mut dice);
-            let temper = match dice.below(4) {
-                0 => Temper::Bytewise(500),
-                _ => Temper::Mixed(u64::MAX),
-            };
-            check_whole(&tested, &row, Plan::new(temper, seed), seed);
-        });
-        tested.assert_holds(&before);
-        tested.stop();
+        rows_arrive_whole(Tested::open(writers));
     }
+}
+
+#[test]
+fn replies_of_limited_bandwidth_arrive_whole_and_in_order() {
+    rows_arrive_whole(Tested::open_with(|config| {
+        config.rates.connection = Some(Rate::BytesPerSec(100 << 20));
+    }));
+}
+
+fn rows_arrive_whole(tested: Tested) {
+    let before = tested.holding();
+    with_seeds(50, |seed| {
+        let mut dice = Dice::new(seed);
+        let row = random_row(&tested, &mut dice);
+        let temper = match dice.below(4) {
+            0 => Temper::Bytewise(500),
+            _ => Temper::Mixed(u64::MAX),
+        };
+        check_whole(&tested, &row, Plan::new(temper, seed), seed);
+    });
+    tested.assert_holds(&before);
+    tested.stop();
+}
+
+#[test]
+fn replies_that_have_begun_arrive_whole_while_the_house_stops() {
+    for writers in [0, 1] {
+        with_seeds(2, |seed| {
+            let tested = Tested::open(writers);
+            let mut visits = Vec::new();
+            for index in
+                (0..tested.cases.len()).filter(|index| tested.cases[*index].after == After::Next)
+            {
+                let requests = tested.requests(&[index]);
+                let plan = Plan::new(Temper::Mixed(u64::MAX), seed);
+                let mut visit = Visit::begin(&tested.running, plan, seed);
+                visit.ask(&requests.bytes);
+                // Its head is made by now.
+                let (first, _) = visit.read(1);
+                visits.push((requests, visit, first));
+            }
+            tested.stop_while(|tested| {
+                for (requests, mut visit, mut received) in visits {
+                    let (rest, end) = visit.read_to_end();
+                    received.extend(rest);
+                    let what = requests.name();
+                    requests.expected.assert_is(&received, &what);
+                    assert_eq!(end, End::Closed, "{what}");
+                    tested.note(requests, Fortune::Undisturbed);
+                }
+            });
+        });
+    }
+}
+
+#[test]
+fn small_replies_arrive_whole_wherever_the_first_call_ends() {
+    let tested = Tested::open(1);
+    let before = tested.holding();
+    for (index, expected) in tested.expected.iter().enumerate() {
+        if expected.len() > SMALL_BYTES {
+            continue;
+        }
+        for bytes in 1..expected.len() {
+            check_whole(&tested, &[index], Plan::new(Temper::First(bytes), 0), 2);
+        }
+    }
+    tested.assert_holds(&before);
+    tested.stop();
 }
 
 /// Cases up to one that ends the connection.
