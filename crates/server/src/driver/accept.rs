@@ -134,13 +134,13 @@ impl Acceptor {
         self.turn(backlog);
     }
 
-    /// At the bound, accepting rests until a sixteenth of the places is free again: re-arming for each
-    /// single place would make every close wake the acceptor.
+    /// At the bound, accepting rests until a sixteenth of the places is free again, which is what evictions
+    /// leave: re-arming for each single place would make every close wake the acceptor.
     fn has_room(&self) -> bool {
         let bound = self.driver.config().listen.connections_max;
         let open = self.driver.shared.connections.load(Ordering::Relaxed);
         let limit = if self.full.get() {
-            bound - bound / 16
+            bound - bound.div_ceil(16) + 1
         } else {
             bound
         };

@@ -150,3 +150,41 @@ fn the_oldest_idle_connection_makes_room_at_the_bound() {
     drop(held);
     running.stop();
 }
+
+#[test]
+fn one_idle_connection_makes_room_for_another_where_all_others_are_busy() {
+    let gate = Arc::new(Barrier::new(16));
+    let at_gate = Arc::clone(&gate);
+    let running = serve_with(
+        |config| {
+            config.listen.connections_max = 16;
+            config.pool = Pool {
+                threads_min: 15,
+                threads_max: 15,
+                queue_len_max: 100,
+            };
+        },
+        move |exchange, outlet| {
+            if exchange.head().path() == b"/busy" {
+                at_gate.wait();
+            }
+            whole(outlet, b"served")
+        },
+    );
+    let mut idle = running.connect();
+    idle.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+        .unwrap();
+    assert!(idle.read(&mut [0; 512]).unwrap() > 0);
+    let mut busy: Vec<TcpStream> = (0..15).map(|_| running.connect()).collect();
+    for stream in &mut busy {
+        stream
+            .write_all(b"GET /busy HTTP/1.1\r\nHost: a\r\n\r\n")
+            .unwrap();
+    }
+    assert_eq!(idle.read(&mut [0; 512]).unwrap(), 0, "it makes room");
+    // All threads are busy: the server itself refuses this one, which is an answer.
+    let reply = text(&running.get("*"));
+    gate.wait();
+    assert!(reply.starts_with("HTTP/1.1 4"), "{reply}");
+    running.stop();
+}
