@@ -319,10 +319,12 @@ impl Watchman {
         left.unwrap_or(Duration::ZERO)
     }
 
+    /// What is left gets a last moment, which nothing prolongs; the worst reason is the exit code.
     fn cut_now(&mut self, exit_code: i32) {
-        self.exit_code = exit_code;
-        self.deadline = Some(Instant::now() + LAST_MOMENT);
-        self.moods.send_replace(Mood::Cutting);
+        self.exit_code = self.exit_code.max(exit_code);
+        if self.moods.send_replace(Mood::Cutting) != Mood::Cutting {
+            self.deadline = Some(Instant::now() + LAST_MOMENT);
+        }
     }
 
     fn ended(&self, stats: &Stats) -> Ended {

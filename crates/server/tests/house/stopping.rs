@@ -5,7 +5,7 @@ use std::net::TcpStream;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier, Mutex, mpsc};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use measure::Nanos;
 use server::House;
@@ -143,4 +143,33 @@ fn opening_leaves_no_socket_behind_when_a_later_address_is_taken() {
     ];
     assert!(House::open(config, None).is_err());
     assert!(!path.exists());
+}
+
+#[test]
+fn signals_beyond_the_second_do_not_put_the_end_off() {
+    let (release, held) = mpsc::channel::<()>();
+    let held = Mutex::new(held);
+    let entered = Arc::new(AtomicUsize::new(0));
+    let seen = Arc::clone(&entered);
+    let running = serve(move |_, outlet| {
+        seen.fetch_add(1, Ordering::Relaxed);
+        // Ends when the sender is dropped.
+        let _ = held.lock().unwrap().recv();
+        whole(outlet, b"too late")
+    });
+    let mut stream = running.connect();
+    stream
+        .write_all(b"GET /stuck HTTP/1.1\r\nHost: a\r\n\r\n")
+        .unwrap();
+    wait_until("the request runs", || entered.load(Ordering::Relaxed) == 1);
+    let began = Instant::now();
+    running.stopper.stop();
+    while !running.thread.is_finished() {
+        assert!(began.elapsed() < Duration::from_secs(5), "it does not end");
+        running.stopper.stop();
+        thread::sleep(Duration::from_millis(100));
+    }
+    let ended = running.thread.join().unwrap();
+    assert_eq!((ended.cut, ended.exit_code, ended.stuck_threads), (1, 1, 1));
+    drop(release);
 }
