@@ -27,7 +27,7 @@ impl Connection {
         {
             return step;
         }
-        self.wait_for_head(false);
+        self.wait_for_head();
         // The mood may have changed while the last exchange was under way.
         if !self.driver.serving()
             && let Some(step) = self.no_bytes(Woken::Draining)
@@ -45,19 +45,21 @@ impl Connection {
         }
     }
 
-    /// Uses `bytes` bytes in the scratch buffer; sets the deadline for what is missing.
+    /// Uses `bytes` bytes in the scratch buffer; sets the deadline for what is missing, unless it has one: more
+    /// of the same head does not renew it, nor does an empty line before a head.
     fn receive_bytes(&mut self, bytes: usize) -> Option<Step> {
-        let was_partial = self.has_begun();
+        let before = self.progress();
         let step = self.use_input(bytes, measure::now());
-        if step.is_none() {
-            self.wait_for_head(was_partial);
+        if step.is_none() && self.progress() != before {
+            self.wait_for_head();
         }
         step
     }
 
     /// Sets the deadline for the next head: from its first byte if there is one, else the idle time. The
     /// first head's runs from the accept on.
-    fn wait_for_head(&mut self, was_partial: bool) {
+    fn wait_for_head(&mut self) {
+        self.stalled = None;
         let driver = Rc::clone(&self.driver);
         let timeouts = &driver.config().timeouts;
         if !self.has_begun() {
@@ -72,7 +74,7 @@ impl Connection {
                 let deadline = timeouts.idle.min(IDLE_LOOK);
                 self.now_idle(since, since.plus(deadline));
             }
-        } else if !was_partial {
+        } else {
             self.driver.stats().partial.add();
             // What came with the last request may have waited for its reply.
             let since = if self.received > 0 {
@@ -82,6 +84,11 @@ impl Connection {
             };
             self.now_doing(Doing::Reading, since.plus(timeouts.head));
         }
+    }
+
+    /// Heads received, and whether another one has begun.
+    fn progress(&self) -> (u64, bool) {
+        (self.received, self.has_begun())
     }
 
     /// Whether bytes of a head are there. An empty line before it is not its beginning (RFC 9112 section
@@ -114,25 +121,27 @@ impl Connection {
 
     fn no_first_byte(&mut self, woken: Woken) -> Option<Step> {
         match woken {
-            // What is on its way already is served; a connection that never sent anything gets a moment.
-            Woken::Draining => match self.read_now() {
-                Some(bytes) => self.receive_bytes(bytes),
-                None if self.received > 0 => Some(Step::Close),
-                None => {
-                    self.deadline_in(Doing::Idle, FIRST_BYTE_GRACE);
-                    None
-                }
-            },
+            Woken::Draining | Woken::Deadline | Woken::Crowded => {}
+            Woken::Cut | Woken::End => return Some(Step::Close),
             Woken::Failed => {
                 self.driver.stats().errors.add();
-                Some(Step::Close)
+                return Some(Step::Close);
             }
-            Woken::Deadline | Woken::Crowded => match self.read_now() {
-                // It came at the last moment.
-                Some(bytes) => self.receive_bytes(bytes),
-                None => self.idle_look(woken, measure::now()),
-            },
-            Woken::Cut | Woken::End => Some(Step::Close),
+        }
+        // What came at the last moment is served.
+        let before = self.progress();
+        let step = self.read_now().and_then(|bytes| self.receive_bytes(bytes));
+        if step.is_some() || self.progress() != before {
+            return step;
+        }
+        match woken {
+            Woken::Draining if self.received > 0 => Some(Step::Close),
+            // A connection that never sent anything gets a moment.
+            Woken::Draining => {
+                self.deadline_in(Doing::Idle, FIRST_BYTE_GRACE);
+                None
+            }
+            _ => self.idle_look(woken, measure::now()),
         }
     }
 
@@ -185,7 +194,6 @@ impl Connection {
     fn use_input(&mut self, bytes: usize, now: Stamp) -> Option<Step> {
         let driver = Rc::clone(&self.driver);
         driver.flush_due(now);
-        self.stalled = None;
         let mut scratch = driver.scratch.borrow_mut();
         let Scratch { input, head } = &mut *scratch;
         let input = &input[..bytes];

@@ -6,6 +6,7 @@
 
 mod compression;
 mod crowds;
+mod deadlines;
 mod exchanges;
 mod files;
 mod framed;

@@ -1,0 +1,56 @@
+//! Deadlines at their edges: what must not renew them, and what must.
+
+use std::io::{Read, Write};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use measure::Nanos;
+
+use super::support::*;
+
+fn ms(ms: u64) -> Duration {
+    Duration::from_millis(ms)
+}
+
+#[test]
+fn an_empty_line_does_not_renew_the_idle_time() {
+    let running = serve_with(|config| config.timeouts.idle = Nanos::from_ms(1500), echo);
+    let mut stream = running.connect();
+    stream
+        .write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+        .unwrap();
+    assert!(stream.read(&mut [0; 512]).unwrap() > 0);
+    let began = Instant::now();
+    for byte in b"\r\n" {
+        thread::sleep(ms(600));
+        stream.write_all(&[*byte]).unwrap();
+    }
+    assert_eq!(stream.read(&mut [0; 512]).unwrap(), 0);
+    let took = began.elapsed();
+    assert!(took >= ms(1500) && took < ms(2300), "closed after {took:?}");
+    running.stop();
+}
+
+#[test]
+fn a_head_behind_one_that_was_answered_at_once_has_its_own_time() {
+    let running = serve_with(
+        |config| {
+            config.timeouts.head = Nanos::from_ms(1000);
+            config.status_path = Some("/-/status".to_owned());
+        },
+        echo,
+    );
+    let mut stream = running.connect();
+    stream.write_all(b"GET /-/status HTTP/1.1\r\n").unwrap();
+    thread::sleep(ms(700));
+    stream
+        .write_all(b"Host: a\r\n\r\nGET /next HTTP/1.1\r\n")
+        .unwrap();
+    thread::sleep(ms(700));
+    stream
+        .write_all(b"Host: a\r\nConnection: close\r\n\r\n")
+        .unwrap();
+    let reply = text(&read_all(&mut stream));
+    assert!(reply.ends_with("[/next empty 0 0]"), "{reply}");
+    running.stop();
+}
