@@ -2,8 +2,9 @@
 //! bodies, openers look files up, writers send spans of files.
 //!
 //! A driver hands over an errand and goes on with other connections until the answer comes. A connection
-//! has at most one errand out, so the queue is bounded by the connections. Errands are taken in their
-//! order; one that says that it is not finished goes behind those that wait.
+//! has at most one errand out and something to discard, and a cached file one look that nobody waits for
+//! in each `file_cache_revalidate`: they bound the queue. Errands are taken in their order; one that says
+//! that it is not finished goes behind those that wait.
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};

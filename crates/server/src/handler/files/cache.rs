@@ -75,8 +75,10 @@ struct Entry {
     family: Arc<Family>,
     bytes: usize,
     len: usize,
-    /// When the last look at the file was asked for.
+    /// When the last look at the file was asked for, of those that have been done.
     checked: Stamp,
+    /// When one was asked for that nobody waits for, done or not; at first as `checked`.
+    pursued: Stamp,
     trust: Trust,
     /// Asked for since the hand last passed.
     is_asked: bool,
@@ -119,12 +121,15 @@ impl Cache {
         }
     }
 
-    /// What is known for `rest`, if it was looked at within `revalidate`.
+    /// What is known for `rest`, if it was looked at within `revalidate`, or is `stale` and a look was asked
+    /// for in that time: one for each request would be a queue without a bound before storage that hangs.
     #[inline]
     pub(super) fn fresh(&mut self, mount: usize, rest: &[u8], now: Stamp) -> Option<&Arc<Family>> {
-        let revalidate = self.revalidate;
+        let (revalidate, stale_max) = (self.revalidate, self.stale_max);
         let entry = self.entry(mount, rest)?;
-        if now.since(entry.checked) >= revalidate {
+        let age = now.since(entry.checked);
+        let is_pursued = || age < stale_max && now.since(entry.pursued) < revalidate;
+        if age >= revalidate && !is_pursued() {
             return None;
         }
         entry.is_asked = true;
@@ -151,11 +156,15 @@ impl Cache {
         Some(&self.entry(mount, rest)?.family)
     }
 
-    /// What is known for `rest` and may be given while its storage is asked again.
+    /// What is known for `rest` and may be given while its storage is asked again, which the caller sees to.
     pub(super) fn stale(&mut self, mount: usize, rest: &[u8], now: Stamp) -> Option<&Arc<Family>> {
         let stale_max = self.stale_max;
         let entry = self.entry(mount, rest)?;
-        (now.since(entry.checked) < stale_max).then_some(&entry.family)
+        if now.since(entry.checked) >= stale_max {
+            return None;
+        }
+        entry.pursued = now;
+        Some(&entry.family)
     }
 
     /// What is known for `rest`, whose files still had the same facts at `now`.
@@ -195,6 +204,7 @@ impl Cache {
             len: name.len_of(&family),
             family,
             checked: when.asked,
+            pursued: when.asked,
             trust,
             is_asked: false,
         };

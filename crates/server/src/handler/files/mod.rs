@@ -8,7 +8,7 @@
 //!
 //! ```text
 //! rest ─► cache ──fresh─────────────────────────────────────────────────► answer ─► Reply
-//!           │ absent or not looked at for `revalidate`                      ▲ ▲
+//!           │ absent, or no look asked for within `revalidate`              ▲ ▲
 //!           └─► path (decode, hide) ─► glance (the kernel's memory) ──equal─┘ │
 //!                                        │ unknown or different               │
 //!                                        └─► Look ═[opener]═► Looked ─settle──┘─► cache
@@ -17,7 +17,8 @@
 //! A fresh hit costs one hash lookup and two reference counts. Everything else resolves the path anew, so
 //! that a file renamed into place is seen: by a glance, which only asks what the kernel knows by heart
 //! and waits for nothing, or by a look, which opens and reads. A page that is due for revalidation is
-//! never served before one of the two has confirmed it.
+//! served before one of the two has confirmed it only where a glance cannot tell, for `stale_max`, and
+//! with a look on its way.
 
 mod answer;
 mod plain;
@@ -217,12 +218,13 @@ impl Files {
             ticket: self.tickets.next(),
         };
         let look = Box::new(Look::new(key, &self.site, path, known, now));
-        match self.cache.stale(mount, rest, now) {
-            Some(family) if glimpse == Some(Glimpse::Unsure) && !family.has_moved_on() => {
-                Given::Stale(give(&self.site, family, head), look)
-            }
-            _ => Given::Look(look),
+        if glimpse == Some(Glimpse::Unsure)
+            && let Some(family) = self.cache.stale(mount, rest, now)
+            && !family.has_moved_on()
+        {
+            return Given::Stale(give(&self.site, family, head), look);
         }
+        Given::Look(look)
     }
 
     /// What can be seen of what is known without waiting for anything.

@@ -277,3 +277,35 @@ fn slow_storage_is_asked_behind_a_reply_from_what_was_known_a_moment_ago() {
         "the look said that it is gone"
     );
 }
+
+#[test]
+fn one_look_at_slow_storage_is_enough_for_all_that_are_answered_without_it() {
+    let mut house = House::new();
+    house.write("a.txt", "hello");
+    house.write("a.txt.gz", "gzip");
+    let device = fs::metadata(house.path("a.txt")).unwrap();
+    house.files.site.devices.take_for_remote(&device);
+    house.body("/s/a.txt");
+    house.wait_ms(1000);
+    let looks = |house: &mut House, accept: &str| {
+        let head = format!("GET / HTTP/1.1\r\nHost: a\r\nAccept-Encoding: {accept}\r\n\r\n");
+        with_head(&head, |head| {
+            match house.files.ask(0, head, b"/a.txt", house.now) {
+                Given::Ready(_) => 0,
+                Given::Stale(..) => 1,
+                Given::Look(_) => panic!("it is not so old"),
+            }
+        })
+    };
+    assert_eq!(looks(&mut house, "gzip"), 1);
+    for accept in ["gzip", "", "gzip;q=0"] {
+        assert_eq!(looks(&mut house, accept), 0, "{accept}");
+    }
+    // The storage does not answer: it is asked again as often as it would be anyhow.
+    house.wait_ms(999);
+    assert_eq!(looks(&mut house, ""), 0);
+    house.wait_ms(1);
+    assert_eq!(looks(&mut house, ""), 1);
+    house.wait_ms(8000);
+    assert!(ask(&mut house, "/a.txt").is_err(), "now everybody waits");
+}
