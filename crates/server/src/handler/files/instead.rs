@@ -22,8 +22,10 @@ pub(super) struct Instead {
 /// Whether a fallback does for a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) enum Fallback {
-    /// It does not: a script that is missing must not come as a page.
+    /// There is none.
     #[default]
+    None,
+    /// It does not: a script that is missing must not come as a page.
     Unfit,
     /// It does, by the path: its last segment has no extension.
     ByPath,

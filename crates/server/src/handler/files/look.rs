@@ -150,7 +150,7 @@ impl Look {
             }
         }
         match fallback {
-            Fallback::Unfit => Err(Miss::Absent),
+            Fallback::None | Fallback::Unfit => Err(Miss::Absent),
             Fallback::ByPath | Fallback::ByAccept => self.see_fallback(),
         }
     }
@@ -185,6 +185,11 @@ impl Looked {
     /// The key of its look.
     pub fn key(&self) -> &LookKey {
         &self.key
+    }
+
+    /// Whether another client would get the fallback where this one gets nothing.
+    pub(super) fn depends_on_accept(&self) -> bool {
+        self.key.instead.fallback == Fallback::Unfit
     }
 
     pub(super) fn sight(&self) -> &Sight {

@@ -64,6 +64,7 @@ use crate::reply::Reply;
 
 use self::cache::Cache;
 use self::family::{Family, Glimpse};
+use self::folder::Miss;
 use self::instead::Instead;
 use self::look::Sight;
 use self::path::Place;
@@ -164,6 +165,9 @@ impl Files {
             Sight::Page(page) => answer::give(page, head),
             Sight::Listing(listing) => listing.clone().reply(head),
             Sight::Folder => plain::redirect_to_folder(head),
+            Sight::Miss(Miss::Absent) if looked.depends_on_accept() => {
+                Plain::NotFoundByAccept.reply(head)
+            }
             Sight::Miss(miss) => Plain::from(*miss).reply(head),
         }
     }

@@ -14,6 +14,8 @@ use super::folder::Miss;
 pub(super) enum Plain {
     Forbidden,
     NotFound,
+    /// Nothing for this client; one that names HTML gets a page.
+    NotFoundByAccept,
     MethodNotAllowed,
     PreconditionFailed,
     InternalServerError,
@@ -41,6 +43,12 @@ impl Plain {
             Plain::NotFound => (
                 404,
                 "Content-Type: text/plain; charset=utf-8\r\nContent-Length: 14\r\n",
+                "404 Not Found\n",
+            ),
+            // RFC 9110 section 15.5.5: a 404 may be stored as well.
+            Plain::NotFoundByAccept => (
+                404,
+                "Content-Type: text/plain; charset=utf-8\r\nContent-Length: 14\r\nVary: Accept\r\n",
                 "404 Not Found\n",
             ),
             // RFC 9110 section 15.5.6: with the methods that are allowed.
@@ -125,6 +133,7 @@ mod tests {
         for plain in [
             Plain::Forbidden,
             Plain::NotFound,
+            Plain::NotFoundByAccept,
             Plain::MethodNotAllowed,
             Plain::PreconditionFailed,
             Plain::InternalServerError,

@@ -61,6 +61,22 @@ fn sends_the_shell_where_there_is_no_file() {
     assert_eq!(house.ask("POST", "/s/users/17", "").status, 405);
 }
 
+/// RFC 9111 section 4.1: else a shared cache gives a browser the 404 that a script got.
+#[test]
+fn what_depends_on_accept_says_so_even_if_it_is_nothing() {
+    let mut house = app();
+    for (target, fields, expect) in [
+        ("/s/users/jane.doe", "", Some("Accept")),
+        ("/s/users/jane.doe", BROWSER, Some("Accept")),
+        ("/s/users/jane", "", None),
+        ("/s/.env", "", None),
+    ] {
+        let got = house.ask("GET", target, fields);
+        assert_eq!(got.line("Vary"), expect, "{target} {fields}");
+    }
+    assert_eq!(House::new().ask("GET", "/s/a.js", "").line("Vary"), None);
+}
+
 #[test]
 fn the_shell_is_a_file_like_others() {
     let mut house = app();
