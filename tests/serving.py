@@ -14,6 +14,8 @@ import socket
 import subprocess
 import sys
 import threading
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 from raw import Client
@@ -48,6 +50,7 @@ class Milepost:
         self.stderr: list[str] = []
         self.url = ""
         self._listening = threading.Event()
+        self._counting = threading.Lock()
         command = [str(COMMAND), "serve", *arguments, "--bind", bind]
         if self.log:
             command += ["--access-log", str(self.log)]
@@ -105,10 +108,12 @@ class Milepost:
         sock.connect(address)
         if family != socket.AF_UNIX:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        return Client(sock, self._count)
+        return Client(sock, self.count)
 
-    def _count(self) -> None:
-        self.exchanges += 1
+    def count(self, exchanges: int = 1) -> None:
+        """Exchanges have ended; from any thread. Replies that are read are counted by themselves."""
+        with self._counting:
+            self.exchanges += exchanges
 
     def signal(self, number: signal.Signals = signal.SIGTERM) -> None:
         """Send it a signal."""
@@ -161,6 +166,16 @@ class Milepost:
         if self.log:
             lines = self.lines
             assert len(lines) == self.exchanges, (self.exchanges, lines[-20:])
+
+
+def until(condition: Callable[[], object], within_s: float = DEADLINE_S) -> bool:
+    """Whether `condition` comes true in time: for what nobody tells us about, such as counters."""
+    end = time.monotonic() + within_s
+    while not condition():
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.02)
+    return True
 
 
 def run(folder: Path, *arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
