@@ -46,8 +46,8 @@ pub(super) struct Outflow {
     pub(super) sent: u64,
     /// Bytes in the kernel before them.
     before: u64,
-    /// Of both, what the client had acknowledged at the last look.
-    acknowledged: i64,
+    /// Of both, what the client had acknowledged at the last look; `None` before the first.
+    acknowledged: Option<i64>,
     /// When the kernel is asked next.
     due: Stamp,
     /// Whether the client took anything between two looks.
@@ -65,7 +65,7 @@ impl Outflow {
             granted: 0,
             sent: 0,
             before,
-            acknowledged: 0,
+            acknowledged: None,
             due: since.plus(LOOK),
             is_moving: false,
         }
@@ -79,11 +79,12 @@ impl Outflow {
         let waiting = sys::unacknowledged(door);
         // Unix sockets count their own overhead, so the difference may be negative at first.
         let acknowledged = (self.before + self.sent) as i64 - waiting as i64;
-        if let Ok(more @ 1..) = u64::try_from(acknowledged - self.acknowledged) {
+        if let Ok(more @ 1..) = u64::try_from(acknowledged - self.acknowledged.unwrap_or(0)) {
             self.pace.advance(more, now);
-            self.is_moving = true;
+            // What came before the first look, the kernel of a client takes that reads nothing.
+            self.is_moving |= self.acknowledged.is_some();
         }
-        self.acknowledged = acknowledged;
+        self.acknowledged = Some(acknowledged);
         if self.pace.deadline() > now {
             self.due = self.pace.deadline().min(now.plus(LOOK));
             return Ok(self.due);
@@ -101,7 +102,7 @@ impl Outflow {
 
     /// Whether everything that the socket took has reached the client.
     pub(super) fn is_out(&self) -> bool {
-        self.acknowledged >= (self.before + self.sent) as i64
+        self.acknowledged.unwrap_or(0) >= (self.before + self.sent) as i64
     }
 
     fn hold(&mut self, now: Stamp) {
