@@ -11,10 +11,11 @@ import zoo_faults
 import zoo_files
 import zoo_input
 import zoo_replies
+import zoo_streams
 
 from zoo_base import ANIMALS
 
-__all__ = ["app", "zoo_environ", "zoo_faults", "zoo_files", "zoo_input", "zoo_replies"]
+__all__ = ["app", "zoo_environ", "zoo_faults", "zoo_files", "zoo_input", "zoo_replies", "zoo_streams"]
 
 
 def app(environ, start_response):
