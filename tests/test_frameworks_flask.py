@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -143,3 +144,83 @@ def test_a_monitoring_agent_sees_every_request(serve: Callable[..., Milepost], t
         "/absent": 404,
     }
     assert all(span["end"] >= span["start"] > 0 for span in spans)
+
+
+EVENTS = """
+import threading
+import time
+
+from flask import Flask, Response, request, stream_with_context
+
+app = Flask(__name__)
+asked, closed, moments = threading.Semaphore(0), threading.Event(), []
+
+
+@app.get("/events")
+def events():
+    def stream():
+        try:
+            number = 0
+            while True:
+                number += 1
+                # The context of the request is there as long as the stream is.
+                yield f"data: {number} {request.args['name']}\\n\\n"
+                if "paced" in request.args:
+                    time.sleep(0.1)
+                elif "flood" not in request.args:
+                    asked.acquire(timeout=20)
+        finally:
+            moments.append(time.monotonic())
+            closed.set()
+
+    return Response(stream_with_context(stream()), mimetype="text/event-stream")
+
+
+@app.get("/next")
+def next_one():
+    asked.release()
+    return "asked"
+
+
+@app.get("/closed")
+def was_closed():
+    return {"closed": closed.wait(20), "moments": moments}
+"""
+
+
+@pytest.fixture
+def events(serve: Callable[..., Milepost], tmp_path: Path) -> Milepost:
+    (tmp_path / "streams.py").write_text(EVENTS)
+    return serve("streams:app", "--threads", "2:2", "--reply-spool-bytes-max", "1M")
+
+
+def test_each_event_of_a_stream_with_context_arrives_before_the_next_is_made(events: Milepost) -> None:
+    with events.connect() as client, events.connect() as other:
+        client.send(request("GET", "/events?name=me"))
+        client.head()
+        for number in range(1, 20):
+            assert client.chunk() == b"data: %d me\n\n" % number
+            assert other.ask("GET", "/next").body == b"asked"
+        events.count()
+        client.sock.close()
+        for _ in range(3):
+            other.ask("GET", "/next")
+        assert json.loads(other.ask("GET", "/closed").body)["closed"]
+
+
+@pytest.mark.parametrize("how", ["paced", "flood"])
+@pytest.mark.parametrize("reads", [0, 5])
+def test_a_stream_with_context_is_closed_within_a_second_of_its_clients_leaving(
+    events: Milepost, how: str, reads: int
+) -> None:
+    with events.connect(receive_buffer_bytes=4096) as client:
+        client.send(request("GET", f"/events?name=me&{how}"))
+        client.head()
+        for _ in range(reads):
+            assert client.chunk().endswith(b" me\n\n")
+        events.count()
+    left = time.monotonic()
+    with events.connect() as other:
+        seen = json.loads(other.ask("GET", "/closed").body)
+    assert seen["closed"]
+    assert seen["moments"][0] - left < 1
