@@ -195,7 +195,7 @@ impl Connection {
             self.discard(std::mem::take(&mut flow.chain));
             drop(flow);
             self.door().made_room();
-            self.abandon();
+            self.cut_off();
         }
         self.now_doing(Doing::Sending, Stamp::NEVER);
         let Some(finished) = self.finished().await else {

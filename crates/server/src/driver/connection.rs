@@ -254,6 +254,16 @@ impl Connection {
         let _ = SockRef::from(&**self.door()).set_linger(Some(Duration::ZERO));
     }
 
+    /// Resets the connection now, although a pool thread still has its door: the application may be silent for
+    /// as long as it wants, and the client's time is up.
+    pub(super) fn cut_off(&self) {
+        self.abandon();
+        // connect(2): TCP answers a dissolved association with a reset. Unix sockets know neither.
+        if rustix::net::connect_unspec(self.door()).is_err() {
+            let _ = rustix::net::shutdown(self.door(), Shutdown::Both);
+        }
+    }
+
     /// Whether the client has sent something that nobody will read: closing now would reset the connection
     /// and take the end of the reply with it. A reply that is to end in a reset gets its reset.
     fn has_unread(&mut self) -> bool {
