@@ -249,6 +249,149 @@ mod tests {
         }
     }
 
+    /// A chain of parts in memory and in files, and its bytes.
+    fn chain_of(sizes: &[(usize, bool)]) -> (Chain, Vec<u8>) {
+        let mut chain = Chain::default();
+        let mut bytes = Vec::new();
+        for (index, (size, in_file)) in sizes.iter().enumerate() {
+            let data: Vec<u8> = (0..*size).map(|at| (at * 7 + index * 29) as u8).collect();
+            bytes.extend_from_slice(&data);
+            if *in_file {
+                chain.push(Part::File {
+                    file: file_of(&[b"xx", &data[..], b"yy"].concat()),
+                    offset: 2,
+                    bytes: *size as u64,
+                    edition: None,
+                });
+            } else {
+                chain.push_copy(&data);
+            }
+        }
+        (chain, bytes)
+    }
+
+    /// Sends once; the client takes it at once, so that the socket is never full.
+    fn send_to(client: &mut Client, chain: &mut Chain, most: u64) -> io::Result<(Progress, u64)> {
+        let sent = chain.send(&client.server, most)?;
+        let bytes = usize::try_from(sent.1).unwrap();
+        let start = client.received.len();
+        client.received.resize(start + bytes, 0);
+        client.stream.read_exact(&mut client.received[start..])?;
+        Ok(sent)
+    }
+
+    struct Client {
+        server: UnixStream,
+        stream: UnixStream,
+        received: Vec<u8>,
+    }
+
+    fn client() -> Client {
+        let (server, stream) = UnixStream::pair().unwrap();
+        server.set_nonblocking(true).unwrap();
+        stream.set_nonblocking(true).unwrap();
+        let received = Vec::new();
+        Client {
+            server,
+            stream,
+            received,
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(128))]
+        #[test]
+        fn sends_no_more_than_it_may_and_says_what_is_left(
+            sizes in proptest::collection::vec((0_usize..60, any::<bool>()), 1..40),
+            mosts in proptest::collection::vec(prop_oneof![Just(1_u64), 2_u64..9, 9_u64..500], 1..6),
+        ) {
+            let mut client = client();
+            let (mut chain, expected) = chain_of(&sizes);
+            let mut left = expected.len() as u64;
+            for most in mosts.iter().cycle() {
+                let (progress, sent) = send_to(&mut client, &mut chain, *most).unwrap();
+                prop_assert!(sent <= *most);
+                left -= sent;
+                let (memory_bytes, file_bytes) = chain.bytes();
+                prop_assert_eq!(memory_bytes as u64 + file_bytes, left);
+                prop_assert_eq!(chain.is_empty(), left == 0);
+                // This socket takes everything: what it was offered is what is gone.
+                let wanted = if left == 0 { Progress::Done } else { Progress::More };
+                prop_assert_eq!(&progress, &wanted);
+                prop_assert!(sent > 0 || left == 0);
+                if progress == Progress::Done {
+                    break;
+                }
+            }
+            prop_assert!(client.received == expected);
+        }
+
+        #[test]
+        fn goes_on_behind_what_was_sent_before(
+            sizes in proptest::collection::vec((0_usize..60, any::<bool>()), 1..40),
+            before in 0.0..=1.0_f64,
+        ) {
+            let mut client = client();
+            let (mut chain, expected) = chain_of(&sizes);
+            let before = (expected.len() as f64 * before) as usize;
+            chain.advance(before as u64);
+            let (memory_bytes, file_bytes) = chain.bytes();
+            prop_assert_eq!(memory_bytes + file_bytes as usize, expected.len() - before);
+            while send_to(&mut client, &mut chain, u64::MAX).unwrap().0 != Progress::Done {}
+            prop_assert!(client.received == expected[before..]);
+        }
+
+        #[test]
+        fn sends_nothing_behind_the_end_of_a_file_that_became_shorter(
+            before in 0_usize..60,
+            promised in 1_u64..60,
+            kept in 0.0..1.0_f64,
+            most in prop_oneof![Just(1_u64), 2_u64..80],
+        ) {
+            let kept = (promised as f64 * kept) as u64;
+            let mut client = client();
+            let (mut chain, mut expected) = chain_of(&[(before, false)]);
+            let file = file_of(&vec![b'f'; usize::try_from(promised).unwrap()]);
+            file.set_len(kept).unwrap();
+            expected.resize(before + usize::try_from(kept).unwrap(), b'f');
+            chain.push(Part::File { file, offset: 0, bytes: promised, edition: None });
+            chain.push_copy(b"behind it");
+            let error = loop {
+                match send_to(&mut client, &mut chain, most) {
+                    Ok((progress, _)) => prop_assert_eq!(progress, Progress::More),
+                    Err(error) => break error,
+                }
+            };
+            prop_assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof);
+            prop_assert!(client.received == expected);
+        }
+    }
+
+    #[test]
+    fn a_full_socket_blocks_it_and_a_reset_ends_it() {
+        for in_file in [false, true] {
+            let (server, client) = UnixStream::pair().unwrap();
+            server.set_nonblocking(true).unwrap();
+            let (mut chain, expected) = chain_of(&[(3 << 20, in_file)]);
+            let mut sent_in_all = 0;
+            let full = loop {
+                let (progress, sent) = chain.send(&server, 64 << 10).unwrap();
+                sent_in_all += sent;
+                if progress != Progress::More {
+                    break progress;
+                }
+            };
+            assert_eq!(full, Progress::Blocked);
+            assert_eq!(chain.send(&server, 1).unwrap(), (Progress::Blocked, 0));
+            let (memory_bytes, file_bytes) = chain.bytes();
+            let left = memory_bytes as u64 + file_bytes;
+            assert_eq!(left, expected.len() as u64 - sent_in_all);
+            drop(client);
+            let error = chain.send(&server, 1).unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::BrokenPipe);
+        }
+    }
+
     #[test]
     fn refuses_a_file_that_became_shorter() {
         let (server, _client) = UnixStream::pair().unwrap();

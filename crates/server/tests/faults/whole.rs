@@ -61,7 +61,7 @@ fn replies_of_limited_bandwidth_arrive_whole_and_in_order() {
 
 fn rows_arrive_whole(tested: Tested) {
     let before = tested.holding();
-    with_seeds(50, |seed| {
+    with_seeds(40, |seed| {
         let mut dice = Dice::new(seed);
         let row = random_row(&tested, &mut dice);
         let temper = match dice.below(4) {
