@@ -32,6 +32,7 @@ impl Connection {
         };
         let queued = exchange.phases.queued;
         if let Err(retry_after_secs) = self.admit(&pool, queued) {
+            self.arrived = exchange.phases.arrived;
             let (head, route) = (Arc::clone(&exchange.head), exchange.route);
             let refused = Refused::queue_full(retry_after_secs);
             return self.refuse(head.view(), route, exchange.request_bytes, refused);

@@ -149,6 +149,7 @@ impl Connection {
 
     fn no_body(&mut self, incoming: &Incoming, stop: Stop) -> Step {
         let request = &incoming.request;
+        self.arrived = request.arrived;
         let ending = match stop {
             Stop::Refused(refused) => {
                 let view = incoming.head.view();

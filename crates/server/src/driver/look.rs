@@ -103,6 +103,7 @@ impl Connection {
             Some(Ok(looked)) => self.driver.files.borrow().reply(&looked, view),
             Some(Err(_)) => Refused::because(500, "looking the file up failed").reply(),
             None => {
+                self.arrived = phases.arrived;
                 let about = Some((view, request_bytes));
                 self.end_unanswered(about, b"", Ending::Drained);
                 return Step::Close;

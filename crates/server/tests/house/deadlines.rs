@@ -54,3 +54,19 @@ fn a_head_behind_one_that_was_answered_at_once_has_its_own_time() {
     assert!(reply.ends_with("[/next empty 0 0]"), "{reply}");
     running.stop();
 }
+
+#[test]
+fn the_time_of_a_slow_head_is_in_the_record_of_its_refused_body() {
+    let running = serve_with(|config| config.timeouts.body = Nanos::from_ms(300), echo);
+    let mut stream = running.connect();
+    stream.write_all(b"POST / HTTP/1.1\r\n").unwrap();
+    thread::sleep(ms(1100));
+    stream
+        .write_all(b"Host: a\r\nContent-Length: 5\r\n\r\n")
+        .unwrap();
+    assert!(text(&read_all(&mut stream)).starts_with("HTTP/1.1 408 "));
+    let (_, lines) = running.stop();
+    let accept = lines[0].split(" accept=").nth(1).unwrap();
+    let secs: f64 = accept.split(' ').next().unwrap().parse().unwrap();
+    assert!(secs >= 1.4, "{lines:?}");
+}
