@@ -315,20 +315,19 @@ impl Seat {
         self.pool.running.fetch_sub(1, Ordering::Relaxed);
         self.pool.completed.fetch_add(1, Ordering::Relaxed);
         if close.flowing {
-            let mut flow = door.flow();
-            if flow.seized {
-                return;
-            }
-            flow.finished = Some(Finished {
+            let finished = Finished {
                 exchange,
                 status: close.status,
                 head_bytes: close.head_bytes,
                 keep_alive: close.keep_alive,
                 ending: close.ending,
                 cause: close.cause,
-            });
-            drop(flow);
-            door.turnstile.wake();
+            };
+            // What is given back unused is dropped behind the lock: it may hold the file of a body.
+            let seized = door.finish(finished);
+            if seized.is_none() {
+                door.turnstile.wake();
+            }
             return;
         }
         exchange.phases.delivered = close.delivered;

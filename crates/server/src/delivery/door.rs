@@ -104,6 +104,16 @@ impl Door {
         self.room.notify_one();
     }
 
+    /// Pool thread: the reply is complete. Gives it back when the driver has logged the exchange already.
+    pub(crate) fn finish(&self, finished: Finished) -> Option<Finished> {
+        let mut flow = self.flow();
+        if flow.seized {
+            return Some(finished);
+        }
+        flow.finished = Some(finished);
+        None
+    }
+
     /// Pool thread: waits until `enough` or until the client is gone.
     pub(crate) fn wait_for_room(&self, enough: impl Fn(&Flow) -> bool) {
         let waiting = |flow: &mut Flow| !flow.gone && !enough(flow);

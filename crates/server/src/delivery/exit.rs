@@ -235,19 +235,22 @@ impl<'a> Exit<'a> {
 
     fn offer_to_flow(&mut self, buffers: &[&[u8]]) {
         let joined = buffers.concat();
-        let fits = {
+        let (is_drained, fits) = {
             let flow = self.door.flow();
             if flow.gone {
                 self.way = Way::Nowhere;
                 return;
             }
-            if flow.file_bytes == 0 {
-                self.overflow.renew();
-            }
-            flow.file_bytes == 0
+            let is_drained = flow.file_bytes == 0;
+            let fits = is_drained
                 && fits_memory(&flow, joined.len(), self.bounds.delivery)
-                && self.bounds.memory.has_room(joined.len())
+                && self.bounds.memory.has_room(joined.len());
+            (is_drained, fits)
         };
+        // Behind the lock: closing the old file may wait for its disk, and the driver must not.
+        if is_drained {
+            self.overflow.renew();
+        }
         self.keep(joined, fits);
     }
 

@@ -35,7 +35,9 @@ impl Connection {
             self.arrived = exchange.phases.arrived;
             let (head, route) = (Arc::clone(&exchange.head), exchange.route);
             let refused = Refused::queue_full(retry_after_secs);
-            return self.refuse(head.view(), route, exchange.request_bytes, refused);
+            let step = self.refuse(head.view(), route, exchange.request_bytes, refused);
+            self.let_go(exchange);
+            return step;
         }
         let absent = Absent {
             head: Arc::clone(&exchange.head),
@@ -191,10 +193,12 @@ impl Connection {
     async fn end_flow(&mut self, given_up: Option<Stop>, sent_bytes: u64, absent: &Absent) -> Step {
         if let Some(stop) = given_up {
             self.count_stop(stop);
-            let mut flow = self.door().flow();
-            flow.gone = true;
-            self.discard(std::mem::take(&mut flow.chain));
-            drop(flow);
+            let unsent = {
+                let mut flow = self.door().flow();
+                flow.gone = true;
+                std::mem::take(&mut flow.chain)
+            };
+            self.discard(unsent);
             self.door().made_room();
             self.cut_off();
         }
@@ -212,9 +216,7 @@ impl Connection {
         tail.phases.delivered = measure::now();
         self.idle_since = tail.phases.delivered;
         self.end(Some(finished.exchange.head()), b"", &tail);
-        if let Body::File { .. } = finished.exchange.body {
-            self.driver.shared.spoolers.discard(finished.exchange);
-        }
+        self.let_go(finished.exchange);
         if given_up.is_some() {
             return Step::Close;
         }
@@ -224,6 +226,13 @@ impl Connection {
         *self.door().flow() = crate::delivery::Flow::default();
         self.door().turnstile.reclaim();
         Step::Receive
+    }
+
+    /// Lets go of an exchange; closing the file of its body may wait for a disk.
+    fn let_go(&self, exchange: Box<Exchange>) {
+        if let Body::File { .. } = exchange.body {
+            self.driver.shared.spoolers.discard(exchange);
+        }
     }
 
     /// Logs an exchange that has not come back by the drain deadline.
