@@ -19,6 +19,8 @@ use crate::reply::Part;
 
 /// Pieces up to this size are offered to the socket without further thought.
 const QUICK_BYTES: usize = 64 << 10;
+/// Bytes that go to the unnamed file at once, however little it may hold.
+const SPILL_BYTES_MIN: usize = 64 << 10;
 /// Buffers in one offer: head, chunk prefix, data, chunk suffix.
 const BUFFERS_MAX: usize = 4;
 
@@ -256,16 +258,26 @@ impl<'a> Exit<'a> {
 
     /// Keeps bytes for the driver, in memory where they fit; what cannot be stored breaks the reply off.
     fn keep(&mut self, data: Vec<u8>, fits_memory: bool) {
-        let part = if fits_memory {
-            Ok(Part::Memory(Bytes::from(data)))
-        } else {
-            self.spill(&data)
-        };
-        let mut chain = Chain::default();
-        match part {
-            Ok(part) => chain.push(part),
-            Err(_) => return self.break_off(),
+        if fits_memory {
+            return self.pass_part(Part::Memory(Bytes::from(data)));
         }
+        let spool_bytes_max = self.bounds.delivery.reply_spool_bytes_max;
+        let most = usize::try_from(spool_bytes_max).unwrap_or(usize::MAX);
+        // The client may be gone, and what is left unstored, by the time that a piece has its place.
+        for piece in data.chunks(most.max(SPILL_BYTES_MIN)) {
+            match self.spill(piece) {
+                Ok(part) => self.pass_part(part),
+                Err(_) => return self.break_off(),
+            }
+            if self.way == Way::Nowhere {
+                return;
+            }
+        }
+    }
+
+    fn pass_part(&mut self, part: Part) {
+        let mut chain = Chain::default();
+        chain.push(part);
         self.pass(chain);
     }
 

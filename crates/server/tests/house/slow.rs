@@ -427,3 +427,31 @@ fn a_limited_connection_gets_its_rate_and_no_more_and_is_not_blamed_for_it() {
     assert!(took < Duration::from_millis(4000), "{took:?}");
     running.stop();
 }
+
+#[test]
+fn a_whole_reply_larger_than_its_file_may_be_makes_the_application_wait() {
+    const BYTES: usize = 32 << 20;
+    let (done, handler_done) = mpsc::channel();
+    let done = Mutex::new(done);
+    let sent: Vec<u8> = (0..BYTES).map(|at| (at / 1000) as u8).collect();
+    let expected = sent.clone();
+    let running = serve_with(
+        |config| config.delivery.reply_spool_bytes_max = 1 << 20,
+        move |_, outlet| {
+            outlet.begin(200, b"OK");
+            let taken = outlet.whole(&sent);
+            done.lock().unwrap().send(taken).unwrap();
+            Ok(())
+        },
+    );
+    let mut stream = running.connect();
+    stream
+        .write_all(b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
+        .unwrap();
+    let early = handler_done.recv_timeout(Duration::from_millis(1000));
+    assert!(early.is_err(), "more is kept than may be");
+    let (_, body, rest) = split_reply(&read_all(&mut stream));
+    assert!(rest.is_empty() && body == expected);
+    assert_eq!(handler_done.recv_timeout(PATIENCE), Ok(Taken::All));
+    running.stop();
+}
