@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use measure::{Ending, Nanos, Stamp};
 use stage::Pace;
+use tokio::io::Interest;
 use tokio::io::unix::AsyncFdReadyGuard;
 
 use super::connection::{Connection, Woken};
@@ -239,9 +240,9 @@ impl Connection {
                 outflow.hold(now);
                 self.now_doing(Doing::Sending, Stamp::NEVER);
                 let pause = tokio::time::sleep(Duration::from_nanos(from.since(now).0));
-                let rested = self.unless_cut(pause).await;
+                let rested = self.unless_cut(self.unless_reset(pause)).await;
                 outflow.resume(measure::now());
-                rested.ok_or(Woken::Cut.stop())?;
+                rested.ok_or(Woken::Cut.stop())??;
             }
         }
         Ok(outflow.granted)
@@ -276,6 +277,20 @@ impl Connection {
                 return Poll::Ready(None);
             }
             work.as_mut().poll(context).map(Some)
+        })
+        .await
+    }
+
+    /// Waits for work as long as the connection holds: one that was reset is not to keep its place until we
+    /// would have sent something.
+    async fn unless_reset<T>(&self, work: impl Future<Output = T>) -> Result<T, Stop> {
+        let mut work = pin!(work);
+        let mut reset = pin!(self.io.ready(Interest::ERROR));
+        poll_fn(|context| {
+            if reset.as_mut().poll(context).is_ready() {
+                return Poll::Ready(Err(Stop::peer_gone()));
+            }
+            work.as_mut().poll(context).map(Ok)
         })
         .await
     }

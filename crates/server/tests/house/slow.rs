@@ -455,3 +455,34 @@ fn a_whole_reply_larger_than_its_file_may_be_makes_the_application_wait() {
     assert_eq!(handler_done.recv_timeout(PATIENCE), Ok(Taken::All));
     running.stop();
 }
+
+#[test]
+fn clients_that_leave_while_they_wait_for_their_bandwidth_are_noticed() {
+    let running = serve_with(
+        |config| {
+            config.rates.pool = Some(Rate::BytesPerSec(100));
+            config.status_path = Some("/-/status".to_owned());
+        },
+        |_, outlet| whole(outlet, &[b'x'; 64 << 10]),
+    );
+    // The bucket's burst is for the first.
+    let mut clients = Vec::new();
+    for _ in 0..100 {
+        let mut stream = running.connect();
+        stream
+            .write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+            .unwrap();
+        socket2::SockRef::from(&stream)
+            .set_linger(Some(Duration::ZERO))
+            .unwrap();
+        clients.push(stream);
+    }
+    let sending = |count| move |status: &str| status.contains(&format!("\"sending\":{count},"));
+    let status = || text(&running.get("/-/status"));
+    wait_until("all of them wait", || sending(100)(&status()));
+    drop(clients);
+    let began = Instant::now();
+    wait_until("all of them are gone", || sending(0)(&status()));
+    assert!(began.elapsed() < Duration::from_secs(2));
+    running.stop();
+}
