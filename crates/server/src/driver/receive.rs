@@ -163,10 +163,12 @@ impl Connection {
             stats.timed_out(Timeout::Idle);
             return Some(Step::Close);
         }
-        let mut stalled = self
-            .stalled
-            .take()
-            .unwrap_or_else(|| Box::new(Outflow::new(self, None, since)));
+        let mut stalled = self.stalled.take().unwrap_or_else(|| {
+            // What the client took before this first look is not known: it has half of the time to show.
+            let patience = Nanos(self.driver.config().timeouts.send.0 / 2);
+            let latest = Stamp(now.0.saturating_sub(patience.0));
+            Box::new(Outflow::new(self, None, since.max(latest)))
+        });
         match stalled.look(self.door(), now) {
             Ok(_) if stalled.is_out() && is_idle => self.now_idle(since, since.plus(timeout)),
             Ok(_) if stalled.is_out() => self.now_idle(now, now.plus(timeout)),

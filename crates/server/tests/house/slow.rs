@@ -486,3 +486,30 @@ fn clients_that_leave_while_they_wait_for_their_bandwidth_are_noticed() {
     assert!(began.elapsed() < Duration::from_secs(2));
     running.stop();
 }
+
+#[test]
+fn a_client_that_takes_the_last_reply_slowly_is_not_cut_by_a_short_send_timeout() {
+    const BYTES: usize = 1 << 20;
+    let running = serve_with(
+        |config| {
+            config.timeouts.send = Nanos::from_ms(800);
+            config.timeouts.send_rate_min = 100_000;
+        },
+        |_, outlet| whole(outlet, &vec![b'x'; BYTES]),
+    );
+    let mut stream = never_reading(&running, b"GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    let mut received = 0;
+    let mut buffer = [0; 20_000];
+    // 400 KB a second.
+    let began = Instant::now();
+    while received < BYTES {
+        match stream.read(&mut buffer) {
+            Ok(bytes @ 1..) => received += bytes,
+            ended => panic!("cut after {received} bytes: {ended:?}"),
+        }
+        let due = Duration::from_nanos(received as u64 * 2500);
+        thread::sleep(due.saturating_sub(began.elapsed()));
+    }
+    running.stop();
+}
