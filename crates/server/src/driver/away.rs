@@ -90,8 +90,11 @@ impl Connection {
         let turnstile = &self.door().turnstile;
         match self.take_fired() {
             Some(Woken::Cut) if turnstile.seize() => return Poll::Ready(Err(Cut)),
-            // The reply may be long out. If it is not, it is to wake us from now on.
-            Some(_) => *wish = Wish::Woken,
+            // The reply may be long out. If it is not, it is to wake us from now on, and no look is needed.
+            Some(_) => {
+                *wish = Wish::Woken;
+                self.now_doing(Doing::Away, Stamp::NEVER);
+            }
             None => {}
         }
         if let Some(returned) = turnstile.returned() {

@@ -3,7 +3,7 @@
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::sync::{Arc, Barrier};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use server::config::meant::Pool;
 
@@ -186,5 +186,47 @@ fn one_idle_connection_makes_room_for_another_where_all_others_are_busy() {
     let reply = text(&running.get("*"));
     gate.wait();
     assert!(reply.starts_with("HTTP/1.1 4"), "{reply}");
+    running.stop();
+}
+
+#[test]
+fn connections_that_are_away_are_not_taken_for_some_that_leave() {
+    let gate = Arc::new(Barrier::new(16));
+    let at_gate = Arc::clone(&gate);
+    let running = serve_with(
+        |config| {
+            config.listen.connections_max = 16;
+            config.status_path = Some("/-/status".to_owned());
+            config.pool = Pool {
+                threads_min: 15,
+                threads_max: 15,
+                queue_len_max: 100,
+            };
+        },
+        move |_, outlet| {
+            at_gate.wait();
+            whole(outlet, b"served")
+        },
+    );
+    let mut busy: Vec<TcpStream> = (0..15).map(|_| running.connect()).collect();
+    for stream in &mut busy {
+        stream
+            .write_all(b"GET /busy HTTP/1.1\r\nHost: a\r\n\r\n")
+            .unwrap();
+    }
+    // By then the server has looked whether their replies are out.
+    std::thread::sleep(Duration::from_millis(1500));
+    let mut idle = running.connect();
+    let began = Instant::now();
+    idle.write_all(b"GET /-/status HTTP/1.1\r\nHost: a\r\n\r\n")
+        .unwrap();
+    let status = text(&read_all(&mut idle));
+    let took = began.elapsed();
+    gate.wait();
+    assert!(status.starts_with("HTTP/1.1 200 "), "{status}");
+    assert!(
+        took < Duration::from_millis(900),
+        "its place was free after {took:?}"
+    );
     running.stop();
 }
