@@ -6,6 +6,7 @@
 //! kernel is asked twice a second while a client makes us wait, never on the way of a quick one.
 
 use std::future::{Future, poll_fn};
+use std::io::{self, ErrorKind};
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
@@ -342,19 +343,46 @@ impl Woken {
     }
 }
 
-fn fault(error: &std::io::Error) -> Stop {
+fn fault(error: &io::Error) -> Stop {
     match error.kind() {
         // What was announced cannot be kept.
-        std::io::ErrorKind::UnexpectedEof => Stop {
+        ErrorKind::UnexpectedEof => Stop {
             ending: Ending::Cut,
             cause: "the file was changed while it was sent",
         },
-        std::io::ErrorKind::BrokenPipe
-        | std::io::ErrorKind::ConnectionReset
-        | std::io::ErrorKind::TimedOut => Stop::peer_gone(),
+        // A network that lost its client says why it could not be reached (tcp(7), "Error handling").
+        ErrorKind::BrokenPipe
+        | ErrorKind::ConnectionReset
+        | ErrorKind::ConnectionAborted
+        | ErrorKind::NotConnected
+        | ErrorKind::HostUnreachable
+        | ErrorKind::NetworkUnreachable
+        | ErrorKind::NetworkDown
+        | ErrorKind::TimedOut => Stop::peer_gone(),
         _ => Stop {
             ending: Ending::Cut,
             cause: "the file could not be read",
         },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::io::Errno;
+
+    use super::*;
+
+    #[test]
+    fn a_client_that_cannot_be_reached_is_gone_and_no_file_is_blamed() {
+        let check = |errno: Errno, expect| {
+            assert_eq!(fault(&errno.into()).ending, expect, "{errno:?}");
+        };
+        check(Errno::PIPE, Ending::PeerGone);
+        check(Errno::CONNRESET, Ending::PeerGone);
+        check(Errno::TIMEDOUT, Ending::PeerGone);
+        check(Errno::HOSTUNREACH, Ending::PeerGone);
+        check(Errno::NETUNREACH, Ending::PeerGone);
+        check(Errno::IO, Ending::Cut);
+        check(Errno::STALE, Ending::Cut);
     }
 }
