@@ -14,6 +14,7 @@ use crate::ledger::{Closing, Outcome};
 use crate::rates::Limit;
 use crate::reply::{Part, Reply, ReplyBody};
 use crate::route::Router;
+use crate::stats::Doing;
 
 /// What an answer has to know of its exchange.
 pub(super) struct About<'a> {
@@ -206,6 +207,7 @@ impl Connection {
     /// Sends the rest of a reply as the client takes it.
     pub(super) async fn send_rest(&mut self, mut sending: Box<Sending>) -> Step {
         let mut outflow = Outflow::new(self, sending.limit.take(), measure::now());
+        self.now_doing(Doing::Sending, Stamp::NEVER);
         let stop = loop {
             if sending.chain.is_empty() {
                 break None;

@@ -52,8 +52,8 @@ pub(super) struct Outflow {
     acknowledged: Option<i64>,
     /// When the kernel is asked next.
     due: Stamp,
-    /// Whether the client took anything between two looks.
-    is_moving: bool,
+    /// Whether the client has taken anything since the first look.
+    has_moved: bool,
 }
 
 impl Outflow {
@@ -69,7 +69,7 @@ impl Outflow {
             before,
             acknowledged: None,
             due: since.plus(LOOK),
-            is_moving: false,
+            has_moved: false,
         }
     }
 
@@ -84,14 +84,14 @@ impl Outflow {
         if let Ok(more @ 1..) = u64::try_from(acknowledged - self.acknowledged.unwrap_or(0)) {
             self.pace.advance(more, now);
             // What came before the first look, the kernel of a client takes that reads nothing.
-            self.is_moving |= self.acknowledged.is_some();
+            self.has_moved |= self.acknowledged.is_some();
         }
         self.acknowledged = Some(acknowledged);
         if self.pace.deadline() > now {
             self.due = self.pace.deadline().min(now.plus(LOOK));
             return Ok(self.due);
         }
-        let cause = if self.is_moving {
+        let cause = if self.has_moved {
             "the client took the reply too slowly"
         } else {
             "the client took nothing of the reply"
