@@ -273,13 +273,14 @@ impl Acceptor {
                 .log
                 .error(Level::Error, NO_DESCRIPTORS_TEXT);
         }
-        let refused = accepted.is_ok();
+        let is_empty = matches!(accepted, Err(Errno::AGAIN));
         drop(accepted);
         self.reserve.replace(File::open("/dev/null").ok());
-        if refused {
-            Turn::Rest
-        } else {
+        // Another thread may have taken the descriptor: that nobody waits is known only when the kernel says so.
+        if is_empty {
             self.none_left()
+        } else {
+            Turn::Rest
         }
     }
 
