@@ -316,7 +316,8 @@ impl<'a> Outlet<'a> {
         if let Some(cause) = self.failed {
             return self.broken(cause);
         }
-        if left.is_some_and(|left| left > 0) {
+        // A handler may stop once its client is gone.
+        if left.is_some_and(|left| left > 0) && !self.exit.is_closed() {
             return self.broken("body shorter than its Content-Length");
         }
         if coding.is_some() {

@@ -513,3 +513,30 @@ fn a_client_that_takes_the_last_reply_slowly_is_not_cut_by_a_short_send_timeout(
     }
     running.stop();
 }
+
+#[test]
+fn a_client_that_leaves_is_not_taken_for_an_application_that_gives_too_little() {
+    let running = serve(|_, outlet| {
+        outlet
+            .begin(200, b"OK")
+            .extend_from_slice(b"Content-Length: 1000000000\r\n");
+        outlet.declare(Declared {
+            content_length: Some(1_000_000_000),
+            ..Declared::default()
+        });
+        let deadline = Instant::now() + PATIENCE;
+        while outlet.piece(b"x") == Taken::All && Instant::now() < deadline {}
+        Ok(())
+    });
+    let mut stream = running.connect();
+    stream
+        .write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+        .unwrap();
+    assert!(stream.read(&mut [0; 4096]).unwrap() > 0);
+    drop(stream);
+    let (_, lines) = running.stop();
+    assert!(
+        lines.len() == 1 && lines[0].contains("end=peer-gone"),
+        "{lines:?}"
+    );
+}
