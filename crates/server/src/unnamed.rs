@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use rustix::fs::{Mode, OFlags};
@@ -33,6 +34,8 @@ fn unlinked_file(dir: &Path) -> io::Result<File> {
             .read(true)
             .write(true)
             .create_new(true)
+            // Its name is there for a moment, in a folder that may be everybody's.
+            .mode(0o600)
             .open(&path);
         match opened {
             Ok(file) => {
@@ -50,6 +53,16 @@ mod tests {
     use std::io::{Read, Seek, Write};
 
     use super::*;
+
+    #[test]
+    fn belongs_to_its_user_alone() {
+        use std::os::unix::fs::PermissionsExt;
+        let dir = tempfile::tempdir().unwrap();
+        for open in [unnamed_file, unlinked_file] {
+            let mode = open(dir.path()).unwrap().metadata().unwrap().permissions();
+            assert_eq!(mode.mode() & 0o777, 0o600);
+        }
+    }
 
     #[test]
     fn leaves_no_name_behind() {
