@@ -59,6 +59,14 @@ fn rules() -> Rules {
                 from: pattern("/folder/*"),
                 to: "/static/*".to_owned(),
             },
+            Rewrite {
+                from: pattern("/"),
+                to: "/static".to_owned(),
+            },
+            Rewrite {
+                from: pattern("/sub/*"),
+                to: "/static/sub".to_owned(),
+            },
         ],
     }
 }
@@ -252,4 +260,14 @@ fn a_folder_behind_a_rewrite_is_not_redirected_to_another_site() {
         let line = format!("Location: {location}\r\n");
         assert!(replies.contains(&line), "{target}: {replies}");
     }
+}
+
+#[test]
+fn a_folder_whose_slash_is_there_already_is_not_redirected_in_a_circle() {
+    for target in ["/", "//", "/sub/", "/sub/x/", "/sub//?q"] {
+        let (replies, _) = ask(&[&format!("GET {target}")]);
+        assert!(replies.starts_with("HTTP/1.1 404 "), "{target}: {replies}");
+    }
+    let (replies, _) = ask(&["GET /sub/x"]);
+    assert!(replies.contains("Location: /sub/x/\r\n"), "{replies}");
 }

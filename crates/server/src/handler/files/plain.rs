@@ -87,10 +87,14 @@ impl From<Miss> for Plain {
     }
 }
 
-/// Sends a folder's URL to the one with its slash, so that the page's relative links work.
+/// Sends a folder's URL to the one with its slash, so that the page's relative links work. Where the client
+/// has written that slash and a rewrite took it away, another one would lead in a circle.
 pub(super) fn redirect_to_folder(head: HeadView<'_>) -> Reply {
     const TEXT: &str = "301 Moved Permanently\n";
     let path = head.path();
+    if path.ends_with(b"/") {
+        return Plain::NotFound.reply(head);
+    }
     let mut lines = Vec::with_capacity(path.len() + 128);
     lines.extend_from_slice(
         b"Content-Type: text/plain; charset=utf-8\r\nContent-Length: 22\r\nLocation: ",
