@@ -53,15 +53,19 @@ impl Accepted {
         let offered = config.codings.iter();
         let place = AcceptEncoding::read(head).choose(offered.map(|coding| coding.name()));
         let coding = place.map(|place| config.codings[place]);
-        let marks = head.index.marks;
-        let holds = || head.header("If-None-Match").unwrap_or_default();
         Self {
             // RFC 9111 section 5.2.1.6.
             coding: coding.filter(|_| !wants_no_transform(head)),
-            holds_weak: marks.contains(Marks::CONDITIONAL)
-                && memmem::find(holds(), b"W/").is_some(),
+            holds_weak: head.index.marks.contains(Marks::CONDITIONAL) && holds_weak(head),
         }
     }
+}
+
+fn holds_weak(head: HeadView<'_>) -> bool {
+    let mut fields = head.headers();
+    fields.any(|(name, value)| {
+        name.eq_ignore_ascii_case(b"if-none-match") && memmem::find(value, b"W/").is_some()
+    })
 }
 
 fn wants_no_transform(head: HeadView<'_>) -> bool {
@@ -264,6 +268,9 @@ mod tests {
         check(&other, Some(Coding::Gzip), false);
         check("If-None-Match: \"a\", W/\"b\"\r\n", None, true);
         check("If-None-Match: \"a\"\r\n", None, false);
+        // RFC 9110 section 5.3: several lines are one list.
+        let lines = "If-None-Match: \"a\"\r\nIf-None-Match: W/\"b\"\r\n";
+        check(lines, None, true);
     }
 
     #[test]
