@@ -5,7 +5,7 @@ use super::super::meant::{PathPattern, Redirect, Rules};
 use super::Check;
 
 /// Stands for any rest of a path when redirects are followed.
-const SOME_REST: &str = "some-rest";
+const SOME_REST: &[u8] = b"some-rest";
 
 impl Check<'_> {
     /// The rules, each list in its order.
@@ -65,7 +65,7 @@ impl Check<'_> {
             let steps = redirects.iter().take_while(|_| {
                 let next = redirects
                     .iter()
-                    .find_map(|one| Some(leads_to(&one.value, rest(&one.value.from, &path)?)));
+                    .find_map(|one| Some(leads_to(&one.value, &rest(&one.value.from, &path)?)));
                 let goes_on = next.is_some();
                 path = next.unwrap_or_default();
                 goes_on
@@ -89,28 +89,43 @@ fn values<T: Clone>(placed: &[Placed<T>]) -> Vec<T> {
 /// Whether every path of `inner` is one of `outer`.
 fn covers(outer: &PathPattern, inner: &PathPattern) -> bool {
     match (outer, inner) {
-        (PathPattern::Exactly(outer), PathPattern::Exactly(inner)) => outer == inner,
+        (PathPattern::Exactly(outer), PathPattern::Exactly(inner)) => {
+            decoded(outer) == decoded(inner)
+        }
         (PathPattern::Exactly(_), PathPattern::Beginning(_)) => false,
         (
             PathPattern::Beginning(outer),
             PathPattern::Exactly(inner) | PathPattern::Beginning(inner),
-        ) => inner.starts_with(outer.as_str()),
+        ) => decoded(inner).starts_with(&decoded(outer)),
     }
 }
 
-/// What a path has behind a pattern; nothing when it is none of its paths.
-fn rest<'p>(pattern: &PathPattern, path: &'p str) -> Option<&'p str> {
-    match pattern {
-        PathPattern::Exactly(whole) => (path == whole).then_some(""),
-        PathPattern::Beginning(beginning) => path.strip_prefix(beginning.as_str()),
+/// What a decoded path has behind a pattern; nothing when it is none of its paths.
+fn rest(pattern: &PathPattern, path: &[u8]) -> Option<Vec<u8>> {
+    let rest = match pattern {
+        PathPattern::Exactly(whole) => (path == decoded(whole)).then_some(&[][..]),
+        PathPattern::Beginning(beginning) => path.strip_prefix(&*decoded(beginning)),
+    };
+    rest.map(<[u8]>::to_vec)
+}
+
+/// The path that a redirect sends to, decoded; for another site its whole URL, which no pattern matches.
+fn leads_to(redirect: &Redirect, rest: &[u8]) -> Vec<u8> {
+    let to = &redirect.to;
+    let path = &to[..to.find(['?', '#']).unwrap_or(to.len())];
+    match path.split_once('*') {
+        Some((before, after)) => [&decoded(before), rest, &decoded(after)].concat(),
+        None => decoded(path),
     }
 }
 
-/// The path that a redirect sends to; for another site its whole URL, which no pattern matches.
-fn leads_to(redirect: &Redirect, rest: &str) -> String {
-    let to = redirect.to.replacen('*', rest, 1);
-    let end = to.find(['?', '#']).unwrap_or(to.len());
-    to[..end].to_owned()
+/// Paths are compared decoded, here as for requests: `/a%2Fb` is `/a/b`.
+fn decoded(text: &str) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    match wire::target::decode(text.as_bytes(), &mut bytes) {
+        true => bytes,
+        false => text.into(),
+    }
 }
 
 fn said(pattern: &PathPattern) -> String {

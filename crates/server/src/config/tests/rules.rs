@@ -290,6 +290,9 @@ fn finds_redirects_that_never_end() {
     assert!(!ends(&["/a/*=/a/b/*"]));
     assert!(!ends(&["/a/*=/a/index.html"]));
     assert!(!ends(&["/*=/www/*"]));
+    assert!(!ends(&["/a%2Fb=/a/b"]), "paths are compared decoded");
+    assert!(!ends(&["/%61/*=/a/x%2f*"]));
+    assert!(ends(&["/a%2525=/a%25", "/b%3Fc=/b?c"]));
     assert!(ends(&["/a=/b", "/b=/c", "/c=/d"]));
     assert!(ends(&["/a/*=/a"]));
     assert!(ends(&["/a/index.html=/b", "/a/*=/a/index.html"]));
