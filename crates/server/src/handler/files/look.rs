@@ -87,11 +87,6 @@ impl Look {
         &self.key
     }
 
-    /// Whether one of the two is enough for the requests of both.
-    pub fn same_as(&self, other: &Look) -> bool {
-        self.key == other.key
-    }
-
     /// Opens, looks and reads; waits for the storage as long as that takes.
     #[must_use]
     pub fn look(self) -> Looked {
