@@ -53,7 +53,9 @@ pub(super) enum Glimpse {
     Unchanged,
     /// Something is not.
     Changed,
-    /// Only a look can tell.
+    /// Not even whether the file is still there. Only a look can tell, and local storage answers one soon.
+    Blind,
+    /// Only a look can tell, which may take its time or is about siblings alone.
     Unsure,
 }
 
@@ -217,7 +219,10 @@ impl Family {
         if self.storage == Storage::Remote {
             return Glimpse::Unsure;
         }
-        let plain = Glimpse::of(folder.glance(path), Glance::Seen(self.plain.facts));
+        let plain = match Glimpse::of(folder.glance(path), Glance::Seen(self.plain.facts)) {
+            Glimpse::Unsure => Glimpse::Blind,
+            plain => plain,
+        };
         let bytes = path.len();
         sought(path, codings).iter().fold(plain, |glimpse, coding| {
             if glimpse != Glimpse::Unchanged {

@@ -309,3 +309,19 @@ fn one_look_at_slow_storage_is_enough_for_all_that_are_answered_without_it() {
     house.wait_ms(8000);
     assert!(ask(&mut house, "/a.txt").is_err(), "now everybody waits");
 }
+
+/// As on a kernel without `openat2`, and on file systems that forget what was removed, tmpfs for one.
+#[test]
+fn local_storage_is_waited_for_where_a_glance_sees_nothing() {
+    let mut house = House::new();
+    let site = Arc::get_mut(&mut house.files.site).unwrap();
+    site.mounts[0].folder.see_nothing();
+    house.write("a.txt", "hello");
+    assert_eq!(house.body("/s/a.txt"), "hello");
+    replace(&house.path("a.txt"), "other");
+    house.wait_ms(1000);
+    assert_eq!(house.body("/s/a.txt"), "other");
+    fs::remove_file(house.path("a.txt")).unwrap();
+    house.wait_ms(1000);
+    assert_eq!(house.status("/s/a.txt"), 404);
+}
