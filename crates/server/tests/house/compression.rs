@@ -235,6 +235,37 @@ fn sends_plain_what_would_not_become_smaller() {
     }
 }
 
+/// As most frameworks give them: an iterable of one part, with its length.
+#[test]
+fn takes_a_first_piece_of_the_declared_length_for_the_whole() {
+    let house = serve(|exchange, outlet| {
+        let body = match exchange.head().header("X-Noise") {
+            Some(_) => noise(5000),
+            None => prose(5000),
+        };
+        begin(outlet, "", Some(5000));
+        assert_eq!(outlet.piece(&body), Taken::All);
+        if !exchange.head().is_head() {
+            assert_eq!(outlet.piece(b"more"), Taken::Overrun);
+        }
+        Ok(())
+    });
+    let mut client = connect(&house);
+    for coding in CODINGS {
+        let reply = client.ask("GET", &accept(coding));
+        assert_eq!(reply.line("Content-Encoding").as_deref(), Some(coding));
+        let bytes = reply.body.len().to_string();
+        assert_eq!(reply.line("Content-Length"), Some(bytes));
+        assert_eq!(reply.decoded(), (prose(5000), true));
+        let plain = client.ask("GET", &format!("X-Noise: y\r\n{}", accept(coding)));
+        assert_eq!(plain.line("Content-Encoding"), None);
+        assert_eq!(plain.body, noise(5000));
+        let head = client.ask("HEAD", &accept(coding));
+        assert_eq!(head.line("Content-Encoding").as_deref(), Some(coding));
+    }
+    house.stop();
+}
+
 #[test]
 fn compresses_large_whole_replies_as_they_leave() {
     let house = serve(|_, outlet| {
