@@ -51,7 +51,7 @@ impl fmt::Display for Broken {
             Broken::Value => "header value must not contain control characters",
             Broken::HopByHop => "hop-by-hop headers belong to the server (PEP 3333)",
             Broken::Length => "Content-Length must be a decimal number",
-            Broken::Rate => "X-Accel-Limit-Rate must be a decimal number of bytes a second",
+            Broken::Rate => "X-Accel-Limit-Rate must be a decimal number of bytes a second, or off",
         })
     }
 }
@@ -124,6 +124,9 @@ fn meaning(name: &[u8], value: &[u8]) -> Result<Meaning, Broken> {
 }
 
 fn rate(value: &[u8]) -> Result<Meaning, Broken> {
+    if value.trim_ascii().eq_ignore_ascii_case(b"off") {
+        return Ok(Meaning::LimitRate(0));
+    }
     length(value)
         .map(Meaning::LimitRate)
         .map_err(|_| Broken::Rate)
@@ -230,6 +233,9 @@ mod tests {
         let mut out = Vec::new();
         let limit = append(&mut out, b"x-accel-limit-rate", b"1000");
         assert_eq!((limit, out.len()), (Ok(Meaning::LimitRate(1000)), 0));
+        // As nginx has it.
+        let limit = append(&mut out, b"X-Accel-Limit-Rate", b"off");
+        assert_eq!((limit, out.len()), (Ok(Meaning::LimitRate(0)), 0));
         for name in [
             "Connection",
             "keep-alive",
