@@ -1,8 +1,10 @@
 //! Request bodies: into memory up to `readahead`, through a spooler into a file beyond, at the pace that the
 //! client has to keep.
 
+use std::io::IoSlice;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use measure::{Ending, Stamp};
 use stage::Pace;
 use wire::{BodyDecoder, HeadView, RequestHead};
@@ -10,8 +12,11 @@ use wire::{BodyDecoder, HeadView, RequestHead};
 use super::begin::Request;
 use super::connection::{Connection, Step, Woken};
 use super::refused::Refused;
+use super::sending::Outflow;
 use crate::config::meant::Config;
+use crate::delivery::{self, Chain};
 use crate::exchange::Body;
+use crate::reply::Part;
 use crate::spool::Spooled;
 use crate::stats::{Doing, Timeout};
 
@@ -42,9 +47,16 @@ impl Connection {
     /// Receives a body, into memory up to `readahead` and into a file beyond.
     pub(super) async fn receive_body(&mut self, mut incoming: Box<Incoming>) -> Step {
         if incoming.head.view().index.expect_continue && self.buffer.is_empty() {
-            // A socket too full for 25 bytes is one whose client reads nothing: it gets no invitation.
-            let _ =
-                crate::delivery::send(self.door(), &[std::io::IoSlice::new(wire::CONTINUE_100)]);
+            incoming.pace.hold(measure::now());
+            let invited = self.invite().await;
+            incoming.pace.resume(measure::now());
+            if let Err(stop) = invited {
+                self.count_stop(stop);
+                self.abandon();
+                let about = Some((incoming.head.view(), incoming.request.request_bytes));
+                self.end_unanswered(about, b"", stop.ending);
+                return Step::Close;
+            }
         }
         while !incoming.decoder.is_done() {
             self.now_doing(incoming.doing(), incoming.pace.deadline());
@@ -75,6 +87,25 @@ impl Connection {
             None => Body::Memory(memory),
         };
         Step::Pool(self.exchange(head, body, request))
+    }
+
+    /// Invites the client to send its body (RFC 9110 section 15.2.1). A socket too full for it is one whose
+    /// client reads nothing: it gets no invitation; but one that has begun is sent to its end, or what is
+    /// missing of it would be taken from the reply.
+    async fn invite(&mut self) -> Result<(), super::sending::Stop> {
+        let whole = [IoSlice::new(wire::CONTINUE_100)];
+        // Reading will tell of a client that is gone.
+        let sent = delivery::send(self.door(), &whole).unwrap_or(0);
+        let mut chain = Chain::default();
+        if sent > 0 {
+            let rest = Bytes::from_static(&wire::CONTINUE_100[sent..]);
+            chain.push(Part::Memory(rest));
+        }
+        let mut outflow = Outflow::new(self, None, measure::now());
+        while !chain.is_empty() {
+            self.send_some(&mut chain, &mut outflow).await?;
+        }
+        Ok(())
     }
 
     async fn receive_some(&mut self, incoming: &mut Incoming) -> Result<(), Stop> {

@@ -9,6 +9,7 @@ mod cases;
 mod dice;
 mod expected;
 mod house;
+mod invitation;
 mod resets;
 #[path = "../house/support.rs"]
 #[allow(dead_code)] // Not everything is of use here.
