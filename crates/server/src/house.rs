@@ -6,7 +6,7 @@
 
 use std::io::{self, Write};
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::sync::mpsc;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -142,6 +142,7 @@ impl House {
             openers: crews.openers,
             writers: crews.writers,
             connections: AtomicUsize::new(0),
+            full: AtomicBool::new(false),
             config,
         });
         let (events, inbox) = mpsc::channel();

@@ -40,13 +40,15 @@ pub fn idle_limit(open: usize, max: usize, idle_timeout: Nanos) -> Nanos {
     Nanos(idle_timeout.0 - u64::try_from(fallen).expect("a part of a span is no longer than it"))
 }
 
-/// How many of the oldest idle connections have to go at once: none below the bound; at it so many that
-/// a sixteenth of `max`, at least one place, is free again.
+/// How many of the oldest idle connections have to go at once while new ones find the door shut: so many
+/// that it opens again.
 pub fn evictions(open: usize, max: usize) -> usize {
-    if open < max {
-        return 0;
-    }
-    open - (max - max.div_ceil(16))
+    open.saturating_sub(reopening_len(max))
+}
+
+/// With how many connections the door opens that was shut at `max`: a sixteenth, at least one place, is free.
+pub fn reopening_len(max: usize) -> usize {
+    max - max.div_ceil(16)
 }
 
 #[cfg(test)]
@@ -83,6 +85,8 @@ mod tests {
         check(0, 16, 0);
         check(15, 16, 0);
         check(16, 16, 1);
+        check(1_599, 1_600, 99);
+        check(1_500, 1_600, 0);
         check(18, 16, 3);
         check(1_600, 1_600, 100);
         check(10_000, 10_000, 625);
@@ -110,7 +114,7 @@ mod tests {
         fn evictions_leave_fewer_than_the_bound(open: usize, max in 1usize..) {
             let left = open - evictions(open, max);
             prop_assert!(left < max);
-            prop_assert!(open < max || max - left == max.div_ceil(16));
+            prop_assert!(left == open || max - left == max.div_ceil(16));
         }
     }
 }

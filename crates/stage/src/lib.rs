@@ -21,7 +21,7 @@ mod sizing;
 
 pub use admission::{Admission, PoolShape, admit};
 pub use bucket::Bucket;
-pub use crowd::{evictions, idle_limit};
+pub use crowd::{evictions, idle_limit, reopening_len};
 pub use drain::DrainRate;
 pub use pace::Pace;
 pub use sizing::{PoolSeen, SizeStep, Sizer};

@@ -50,8 +50,6 @@ pub(super) struct Acceptor {
     listener: AsyncFd<OwnedFd>,
     at: At,
     address: u16,
-    /// The bound of connections was reached, and room has not come back yet.
-    full: Cell<bool>,
     /// When the error log was last told of a client with too many connections.
     told: Cell<Stamp>,
     /// A descriptor kept back, so that a connection can be taken in and refused when there are no others.
@@ -77,7 +75,6 @@ impl Acceptor {
             listener,
             at: ear.at,
             address: ear.address,
-            full: Cell::new(false),
             told: Cell::new(Stamp::ZERO),
             reserve,
         })
@@ -138,14 +135,17 @@ impl Acceptor {
     /// leave: re-arming for each single place would make every close wake the acceptor.
     fn has_room(&self) -> bool {
         let bound = self.driver.config().listen.connections_max;
-        let open = self.driver.shared.connections.load(Ordering::Relaxed);
-        let limit = if self.full.get() {
-            bound - bound.div_ceil(16) + 1
-        } else {
-            bound
+        let shared = &self.driver.shared;
+        let open = shared.connections.load(Ordering::Relaxed);
+        let was_full = shared.full.load(Ordering::Relaxed);
+        let is_full = match was_full {
+            true => open > stage::reopening_len(bound),
+            false => open >= bound,
         };
-        self.full.set(open >= limit);
-        !self.full.get()
+        if is_full != was_full {
+            shared.full.store(is_full, Ordering::Relaxed);
+        }
+        !is_full
     }
 
     async fn readable_or_told(&self) {

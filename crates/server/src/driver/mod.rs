@@ -23,7 +23,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -89,6 +89,8 @@ pub(crate) struct Shared {
     pub(crate) writers: Crew,
     /// Open connections of all drivers.
     pub(crate) connections: AtomicUsize,
+    /// Their bound was reached, and room has not come back yet.
+    pub(crate) full: AtomicBool,
 }
 
 /// What a driver is asked to do.
@@ -306,15 +308,19 @@ impl Driver {
         }
     }
 
-    /// The connections whose time is up. An idle one has the less time the fuller the house is; at the bound
-    /// those that have been idle for the longest time go at once, from each driver its share.
+    /// The connections whose time is up. An idle one has the less time the fuller the house is; once the
+    /// bound was reached those that have been idle for the longest time go at once, from each driver its share,
+    /// until there is room again.
     fn due(&self, now: Stamp) -> Vec<usize> {
         let open = self.shared.connections.load(Ordering::Relaxed);
         let config = self.config();
         let bound = config.listen.connections_max;
         let idle_max = stage::idle_limit(open, bound, config.timeouts.idle);
         let table = self.table.borrow();
-        let surplus = stage::evictions(open, bound) * table.len();
+        let surplus = match self.shared.full.load(Ordering::Relaxed) {
+            true => stage::evictions(open, bound) * table.len(),
+            false => 0,
+        };
         table.due(now, idle_max, surplus.div_ceil(open.max(1)))
     }
 

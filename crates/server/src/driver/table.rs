@@ -113,10 +113,13 @@ impl Table {
         let mut idle = Vec::new();
         for (index, slot) in self.slots.iter().enumerate() {
             let Some(slot) = slot else { continue };
-            if slot.deadline <= now || slot.is_idle_since(now, idle_max) {
+            let idle_since = slot.idle_since();
+            if slot.deadline <= now || idle_since.is_some_and(|since| since.plus(idle_max) <= now) {
                 due.push(index);
-            } else if surplus > 0 && slot.doing == Doing::Idle {
-                idle.push((slot.since, index));
+            } else if surplus > 0
+                && let Some(since) = idle_since
+            {
+                idle.push((since, index));
             }
         }
         idle.sort_unstable();
@@ -132,7 +135,7 @@ impl Table {
         };
         if slot.deadline <= now {
             slot.fire(Fired::Yes);
-        } else if slot.doing == Doing::Idle && slot.since <= now {
+        } else if slot.idle_since().is_some_and(|since| since <= now) {
             slot.fire(Fired::Crowded);
         }
     }
@@ -145,13 +148,11 @@ impl Table {
             .for_each(|slot| slot.fire(Fired::Yes));
     }
 
-    /// How many connections are doing what. One whose reply came back silently is idle.
+    /// How many connections are doing what.
     pub(super) fn count(&self) -> [u32; Doing::COUNT] {
         let mut counts = [0; Doing::COUNT];
         for slot in self.slots.iter().flatten() {
-            let back =
-                slot.doing == Doing::Away && slot.door.turnstile.returned() == Some(Returned::Keep);
-            let doing = if back { Doing::Idle } else { slot.doing };
+            let doing = slot.idle_since().map_or(slot.doing, |_| Doing::Idle);
             counts[doing as usize] += 1;
         }
         counts
@@ -165,8 +166,16 @@ impl Table {
 }
 
 impl Slot {
-    fn is_idle_since(&self, now: Stamp, idle_max: Nanos) -> bool {
-        self.doing == Doing::Idle && self.since.plus(idle_max) <= now
+    /// Since when it has been idle, if it is: one whose reply came back silently is, though its task has not
+    /// seen it.
+    fn idle_since(&self) -> Option<Stamp> {
+        match self.doing {
+            Doing::Idle => Some(self.since),
+            Doing::Away if self.door.turnstile.returned() == Some(Returned::Keep) => {
+                Some(self.door.delivered())
+            }
+            _ => None,
+        }
     }
 
     fn fire(&mut self, fired: Fired) {

@@ -230,3 +230,47 @@ fn connections_that_are_away_are_not_taken_for_some_that_leave() {
     );
     running.stop();
 }
+
+#[test]
+fn clients_that_are_never_idle_for_long_make_room_whichever_driver_has_them() {
+    for path in ["/-/status", "/app"] {
+        let running = Arc::new(serve_with(
+            |config| {
+                config.listen.drivers = 2;
+                config.listen.connections_max = 32;
+                config.status_path = Some("/-/status".to_owned());
+            },
+            echo,
+        ));
+        let request = format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n");
+        let entered = Arc::new(Barrier::new(33));
+        let clients: Vec<_> = (0..32)
+            .map(|_| {
+                let (running, request) = (Arc::clone(&running), request.clone());
+                let entered = Arc::clone(&entered);
+                std::thread::spawn(move || {
+                    let mut stream = running.connect();
+                    let mut ask = || {
+                        stream.write_all(request.as_bytes()).is_ok()
+                            && stream.read(&mut [0; 8192]).is_ok_and(|bytes| bytes > 0)
+                    };
+                    assert!(ask());
+                    entered.wait();
+                    let began = Instant::now();
+                    while ask() && began.elapsed() < Duration::from_secs(6) {
+                        std::thread::sleep(Duration::from_millis(400));
+                    }
+                })
+            })
+            .collect();
+        entered.wait();
+        let began = Instant::now();
+        assert!(text(&running.get("/new")).ends_with("[/new empty 0 0]"));
+        let took = began.elapsed();
+        assert!(took < Duration::from_secs(4), "{path}: after {took:?}");
+        clients
+            .into_iter()
+            .for_each(|client| client.join().unwrap());
+        Arc::into_inner(running).unwrap().stop();
+    }
+}
