@@ -261,7 +261,8 @@ impl Acceptor {
     }
 
     /// Takes one connection in with the reserve descriptor and refuses it, so that clients see that the
-    /// server is out of descriptors instead of waiting for their time-outs. The kernel says so before it looks whether anybody waits.
+    /// server is out of descriptors instead of waiting for their time-outs. The kernel says so before it looks
+    /// whether anybody waits.
     fn refuse_one(&self) -> Turn {
         self.reserve.take();
         let accepted = accept(&self.listener);

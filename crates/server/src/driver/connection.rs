@@ -13,8 +13,8 @@
 //!            └─ idle too long, client gone, drained ─► end
 //! ```
 //!
-//! The steps are in `receive`, `answer`, `look`, `sending` and `away`; here are what they share: the socket, the deadline,
-//! and the way out.
+//! The steps are in `receive`, `begin`, `body`, `look`, `answer`, `sending` and `away`; here is what they share:
+//! the socket, the deadline, and the way out.
 
 use std::future::poll_fn;
 use std::io;
