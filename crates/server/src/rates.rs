@@ -127,11 +127,19 @@ impl Limit {
     /// Reserves the next piece for somebody who has `bytes` (at least 1) to send: from when on it may be sent
     /// (`now`: at once), and its bytes, at least 1.
     ///
-    /// What is reserved counts, sent or not.
+    /// What is reserved counts, sent or not, unless it is given back.
     pub(crate) fn reserve(&mut self, bytes: u64, now: Stamp) -> (Stamp, u64) {
         match &mut self.source {
             Source::Reply(bucket) | Source::Connection(bucket) => bucket.turn(bytes, now),
             Source::Shared(shared) => lock(shared).turn(bytes, now),
+        }
+    }
+
+    /// Gives back a reservation of `bytes` of somebody who left while he waited for it.
+    pub(crate) fn give_back(&mut self, bytes: u64) {
+        match &mut self.source {
+            Source::Reply(bucket) | Source::Connection(bucket) => bucket.give_back(bytes),
+            Source::Shared(shared) => lock(shared).give_back(bytes),
         }
     }
 }

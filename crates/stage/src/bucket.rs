@@ -5,8 +5,8 @@
 //!
 //! This is virtual scheduling (the generic cell rate algorithm, ITU-T I.371 annex A): the bucket knows
 //! only when all that was reserved will have gone at the rate, and that time may be ahead of the
-//! present by as much as the burst is worth. A reservation is never taken back, so several senders that
-//! share a bucket are served in the order of their reservations, and none starves.
+//! present by as much as the burst is worth. What somebody has reserved nobody takes from him, so several
+//! senders that share a bucket are served in the order of their reservations, and none starves.
 
 use measure::{Nanos, Stamp};
 
@@ -99,6 +99,15 @@ impl Bucket {
         (self.reserve(bytes, now), bytes)
     }
 
+    /// Gives back a reservation of `bytes` that will not be used: whoever reserves from now on waits so much
+    /// less. It is for those who leave while they wait, or whoever comes and leaves would make the others wait
+    /// ever longer. Over a span in which that happens the others may get so much more than the rate.
+    pub fn give_back(&mut self, bytes: u64) {
+        let worth = u128::from(bytes) * NANOS_PER_SEC / u128::from(self.bytes_per_sec);
+        let nanos = u64::try_from(worth).unwrap_or(u64::MAX);
+        self.empty_at = Stamp(self.empty_at.0.saturating_sub(nanos));
+    }
+
     /// Bytes that may be sent at `now` and are nobody's yet.
     pub fn at_once(&self, now: Stamp) -> u64 {
         let burst = u128::from(self.burst_bytes) * NANOS_PER_SEC;
@@ -177,6 +186,20 @@ mod tests {
     fn serves_in_the_order_of_reservations() {
         check(&[(0, 500, 0), (0, 300, 300), (10, 300, 600), (20, 1, 601)]);
         check(&[(0, 500, 0), (0, 300, 300), (299, 1, 301)]);
+    }
+
+    #[test]
+    fn what_is_given_back_is_not_waited_for() {
+        let mut bucket = Bucket::new(1_000, 500);
+        assert_eq!(bucket.reserve(500, START), START);
+        assert_eq!(bucket.reserve(300, START), at_ms(300));
+        assert_eq!(bucket.reserve(100, START), at_ms(400));
+        bucket.give_back(300);
+        assert_eq!(bucket.reserve(100, START), at_ms(200));
+        // No more comes of it than a full bucket.
+        bucket.give_back(u64::MAX);
+        assert_eq!(bucket.reserve(500, START), START);
+        assert_eq!(bucket.reserve(1, START), at_ms(1));
     }
 
     #[test]

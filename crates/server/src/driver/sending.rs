@@ -115,6 +115,14 @@ impl Outflow {
         self.pace.resume(now);
     }
 
+    /// What the limit has granted will not be sent.
+    fn give_back(&mut self) {
+        let unused = std::mem::take(&mut self.granted);
+        if let Some(limit) = &mut self.limit {
+            limit.give_back(unused);
+        }
+    }
+
     fn took(&mut self, sent: u64) {
         self.sent += sent;
         self.granted = self.granted.saturating_sub(sent);
@@ -243,7 +251,9 @@ impl Connection {
                 let pause = tokio::time::sleep(Duration::from_nanos(from.since(now).0));
                 let rested = self.unless_cut(self.unless_reset(pause)).await;
                 outflow.resume(measure::now());
-                rested.ok_or(Woken::Cut.stop())??;
+                rested.ok_or(Woken::Cut.stop())?.inspect_err(|_| {
+                    outflow.give_back();
+                })?;
             }
         }
         Ok(outflow.granted)

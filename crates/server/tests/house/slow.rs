@@ -460,14 +460,17 @@ fn a_whole_reply_larger_than_its_file_may_be_makes_the_application_wait() {
 fn clients_that_leave_while_they_wait_for_their_bandwidth_are_noticed() {
     let running = serve_with(
         |config| {
-            config.rates.pool = Some(Rate::BytesPerSec(100));
+            config.rates.pool = Some(Rate::BytesPerSec(1000));
             config.status_path = Some("/-/status".to_owned());
         },
-        |_, outlet| whole(outlet, &[b'x'; 64 << 10]),
+        |exchange, outlet| match exchange.head().path() {
+            b"/small" => whole(outlet, b"small"),
+            _ => whole(outlet, &[b'x'; 64 << 10]),
+        },
     );
-    // The bucket's burst is for the first.
+    // The bucket's burst is for the first, and each of the others waits 50 ms longer.
     let mut clients = Vec::new();
-    for _ in 0..100 {
+    for _ in 0..200 {
         let mut stream = running.connect();
         stream
             .write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
@@ -479,11 +482,14 @@ fn clients_that_leave_while_they_wait_for_their_bandwidth_are_noticed() {
     }
     let sending = |count| move |status: &str| status.contains(&format!("\"sending\":{count},"));
     let status = || text(&running.get("/-/status"));
-    wait_until("all of them wait", || sending(100)(&status()));
+    wait_until("all of them wait", || sending(200)(&status()));
     drop(clients);
     let began = Instant::now();
     wait_until("all of them are gone", || sending(0)(&status()));
-    assert!(began.elapsed() < Duration::from_secs(2));
+    // Nor is their share of the bandwidth waited for.
+    assert!(text(&running.get("/small")).ends_with("small"));
+    let took = began.elapsed();
+    assert!(took < Duration::from_secs(3), "{took:?}");
     running.stop();
 }
 
