@@ -35,18 +35,18 @@ fn an_empty_line_does_not_renew_the_idle_time() {
 fn a_head_behind_one_that_was_answered_at_once_has_its_own_time() {
     let running = serve_with(
         |config| {
-            config.timeouts.head = Nanos::from_ms(1000);
+            config.timeouts.head = Nanos::from_ms(1500);
             config.status_path = Some("/-/status".to_owned());
         },
         echo,
     );
     let mut stream = running.connect();
     stream.write_all(b"GET /-/status HTTP/1.1\r\n").unwrap();
-    thread::sleep(ms(700));
+    thread::sleep(ms(1000));
     stream
         .write_all(b"Host: a\r\n\r\nGET /next HTTP/1.1\r\n")
         .unwrap();
-    thread::sleep(ms(700));
+    thread::sleep(ms(1000));
     stream
         .write_all(b"Host: a\r\nConnection: close\r\n\r\n")
         .unwrap();
