@@ -165,7 +165,7 @@ impl Connection {
     /// Waits for parts, or for the end of the reply.
     async fn next_of_flow(&self, chain: &mut Chain, outflow: &mut Outflow) -> Result<Next, Stop> {
         let mut is_held = false;
-        let next = poll_fn(|context| {
+        let part = poll_fn(|context| {
             if self.take_fired() == Some(Woken::Cut) {
                 return Poll::Ready(Err(Woken::Cut.stop()));
             }
@@ -183,8 +183,8 @@ impl Connection {
                 self.hold_outflow(outflow);
             }
             Poll::Pending
-        })
-        .await;
+        });
+        let next = self.unless_reset(part).await?;
         if is_held {
             self.resume_outflow(outflow);
         }

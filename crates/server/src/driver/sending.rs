@@ -292,16 +292,17 @@ impl Connection {
         .await
     }
 
-    /// Waits for work as long as the connection holds: one that was reset is not to keep its place until we
-    /// would have sent something.
-    async fn unless_reset<T>(&self, work: impl Future<Output = T>) -> Result<T, Stop> {
+    /// Waits for work as long as the connection holds: one that was reset is not to keep its place, nor its
+    /// application at work, until we would have sent something.
+    pub(super) async fn unless_reset<T>(&self, work: impl Future<Output = T>) -> Result<T, Stop> {
         let mut work = pin!(work);
         let mut reset = pin!(self.io.ready(Interest::ERROR));
         poll_fn(|context| {
-            if reset.as_mut().poll(context).is_ready() {
-                return Poll::Ready(Err(Stop::peer_gone()));
+            if let Poll::Ready(done) = work.as_mut().poll(context) {
+                return Poll::Ready(Ok(done));
             }
-            work.as_mut().poll(context).map(Ok)
+            let reset = reset.as_mut().poll(context);
+            reset.map(|_| Err(Stop::peer_gone()))
         })
         .await
     }

@@ -2,7 +2,8 @@
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::sync::{Mutex, mpsc};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -545,4 +546,44 @@ fn a_client_that_leaves_is_not_taken_for_an_application_that_gives_too_little() 
         lines.len() == 1 && lines[0].contains("end=peer-gone"),
         "{lines:?}"
     );
+}
+
+#[test]
+fn a_stream_hears_of_its_clients_leaving_at_the_second_piece_whoever_sends_it() {
+    for limit in [None, Some(Rate::BytesPerSec(100_000))] {
+        let left = Arc::new(AtomicBool::new(false));
+        let has_left = Arc::clone(&left);
+        let (done, handler_done) = mpsc::channel();
+        let done = Mutex::new(done);
+        let running = serve_with(
+            |config| config.rates.pool = limit,
+            move |_, outlet| {
+                outlet.begin(200, b"OK");
+                let mut pieces_taken = 0;
+                loop {
+                    let is_alone = has_left.load(Ordering::Relaxed);
+                    if outlet.piece(b"data: 1\n\n") == Taken::Gone {
+                        break;
+                    }
+                    pieces_taken += usize::from(is_alone);
+                    thread::sleep(Duration::from_millis(300));
+                }
+                done.lock().unwrap().send(pieces_taken).unwrap();
+                Ok(())
+            },
+        );
+        let mut stream = running.connect();
+        stream
+            .write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+            .unwrap();
+        for _ in 0..2 {
+            assert!(stream.read(&mut [0; 4096]).unwrap() > 0);
+        }
+        drop(stream);
+        left.store(true, Ordering::Relaxed);
+        // The first makes the client's side say that nobody is there.
+        let pieces_taken = handler_done.recv_timeout(PATIENCE).unwrap();
+        assert!(pieces_taken <= 1, "{limit:?}: {pieces_taken}");
+        running.stop();
+    }
 }
