@@ -53,6 +53,7 @@ impl Connection {
             if let Err(stop) = invited {
                 self.count_stop(stop);
                 self.abandon();
+                self.arrived = incoming.request.arrived;
                 let about = Some((incoming.head.view(), incoming.request.request_bytes));
                 self.end_unanswered(about, b"", stop.ending);
                 return Step::Close;
