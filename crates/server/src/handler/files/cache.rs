@@ -4,9 +4,10 @@
 //! and allocates nothing; two spellings of one path are two entries, each inside the same bounds. Keys are
 //! hashed with the standard library's seeded SipHash, because clients choose them.
 //!
-//! There are two shelves: small files with their bytes, and those with an open descriptor. Both are bounded,
-//! what they hold in memory together, and evict by second chance: a hand goes round, spares an entry that was asked for since it last
-//! passed, and takes the next. A sweep is bounded, so that no request pays for the whole shelf.
+//! There are two shelves: small families with their bytes, and those with an open descriptor. Each is bounded
+//! in number, and both together in memory. They evict by second chance: a hand goes round, spares an entry
+//! that was asked for since it last passed, and takes the next. A sweep is bounded, so that no request pays
+//! for the whole shelf.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -75,7 +76,7 @@ struct Entry {
     family: Arc<Family>,
     bytes: usize,
     len: usize,
-    /// When the last look at the file was asked for, of those that have been done.
+    /// When the last look that has been done was asked for.
     checked: Stamp,
     /// When one was asked for that nobody waits for, done or not; at first as `checked`.
     pursued: Stamp,

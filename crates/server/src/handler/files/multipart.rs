@@ -1,7 +1,7 @@
 //! A 206 of several parts: `multipart/byteranges`, RFC 9110 section 14.6.
 //!
-//! Takes a page without a content coding and at least two extents; gives parts of the page between small heads of their own. No
-//! content is copied.
+//! Takes a page without a content coding and at least two extents; gives parts of the page between small
+//! heads of their own. No content is copied.
 
 use std::hash::{BuildHasher, RandomState};
 use std::io::Write;
