@@ -7,8 +7,10 @@
 use std::io::{self, IoSlice};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
 
 use bytes::Bytes;
+use rustix::event::{PollFd, PollFlags, Timespec};
 
 use super::door::{Overflow, fits_memory};
 use super::{Chain, Door};
@@ -21,6 +23,9 @@ use crate::reply::Part;
 const QUICK_BYTES: usize = 64 << 10;
 /// Bytes that go to the unnamed file at once, however little it may hold.
 const SPILL_BYTES_MIN: usize = 64 << 10;
+/// How long a client that is gone may take to say so; network round trips are shorter, and one that is not
+/// gone makes its stream wait so long once.
+const RESET_TIME: Duration = Duration::from_millis(50);
 /// Buffers in one offer: head, chunk prefix, data, chunk suffix.
 const BUFFERS_MAX: usize = 4;
 
@@ -91,6 +96,8 @@ pub(super) struct Exit<'a> {
     pub(super) unstored: bool,
     overflow: Overflow,
     rate: Option<Rate>,
+    /// The client has closed its side and was seen to read on.
+    is_half_closed: bool,
 }
 
 /// Where bytes go.
@@ -115,6 +122,7 @@ impl<'a> Exit<'a> {
             unstored: false,
             overflow: Overflow::default(),
             rate: None,
+            is_half_closed: false,
         }
     }
 
@@ -156,8 +164,37 @@ impl<'a> Exit<'a> {
             Way::Direct | Way::Nowhere => {
                 bytes <= QUICK_BYTES.min(self.bounds.delivery.reply_buffer_bytes)
                     && self.bounds.memory.has_room(bytes)
+                    && !self.may_have_left()
             }
         }
+    }
+
+    /// Whether the client of a stream has closed its side, and it is not known yet whether it still reads.
+    fn may_have_left(&self) -> bool {
+        self.sent_bytes > 0 && !self.is_half_closed && self.poll(PollFlags::RDHUP, Duration::ZERO)
+    }
+
+    /// A client that is gone answers what is sent to it with a reset; one that has only closed its side takes
+    /// it. Waits a moment for the one or the other, once in a reply: without that, a stream would hear of
+    /// its client's leaving one piece later.
+    fn hear_of_leaving(&mut self) {
+        self.is_half_closed = true;
+        if self.poll(PollFlags::empty(), RESET_TIME) {
+            self.way = Way::Nowhere;
+        }
+    }
+
+    /// Whether the socket shows `flags`, an error or the end of both its sides within `time`.
+    fn poll(&self, flags: PollFlags, time: Duration) -> bool {
+        let time = Timespec {
+            tv_sec: 0,
+            tv_nsec: i64::from(time.subsec_nanos()),
+        };
+        let mut fds = [PollFd::new(&**self.door, flags)];
+        let seen = rustix::event::poll(&mut fds, Some(&time)).is_ok_and(|ready| ready > 0);
+        seen && fds[0]
+            .revents()
+            .intersects(flags | PollFlags::HUP | PollFlags::ERR)
     }
 
     /// Offers buffers (at most four) to the socket, or passes them to the driver.
@@ -212,11 +249,14 @@ impl<'a> Exit<'a> {
             *slice = IoSlice::new(buffer);
             offered += buffer.len();
         }
+        let may_have_left = self.may_have_left();
         match super::send(self.door, &slices[..buffers.len()]) {
             Ok(sent) => {
                 self.sent_bytes += sent as u64;
                 if sent < offered {
                     self.begin_flow(buffers, sent);
+                } else if may_have_left {
+                    self.hear_of_leaving();
                 }
             }
             Err(_) => self.way = Way::Nowhere,

@@ -587,3 +587,33 @@ fn a_stream_hears_of_its_clients_leaving_at_the_second_piece_whoever_sends_it() 
         running.stop();
     }
 }
+
+#[test]
+fn a_stream_hears_of_its_clients_leaving_with_the_next_piece() {
+    let (left, has_left) = mpsc::channel::<()>();
+    let has_left = Mutex::new(has_left);
+    let (heard, hears) = mpsc::channel();
+    let heard = Mutex::new(heard);
+    let running = serve(move |_, outlet| {
+        outlet.begin(200, b"OK");
+        assert_eq!(outlet.piece(b"first"), Taken::All);
+        has_left.lock().unwrap().recv_timeout(PATIENCE).unwrap();
+        heard.lock().unwrap().send(outlet.piece(b"next")).unwrap();
+        Ok(())
+    });
+    let request = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n";
+    let mut leaving = running.connect();
+    leaving.write_all(request).unwrap();
+    assert!(leaving.read(&mut [0; 4096]).unwrap() > 0);
+    drop(leaving);
+    left.send(()).unwrap();
+    assert_eq!(hears.recv_timeout(PATIENCE).unwrap(), Taken::Gone);
+    // One that has only closed its side gets the rest.
+    let mut reading = running.connect();
+    reading.write_all(request).unwrap();
+    reading.shutdown(std::net::Shutdown::Write).unwrap();
+    left.send(()).unwrap();
+    assert!(text(&read_all(&mut reading)).ends_with("4\r\nnext\r\n0\r\n\r\n"));
+    assert_eq!(hears.recv_timeout(PATIENCE).unwrap(), Taken::All);
+    running.stop();
+}
