@@ -447,8 +447,14 @@ impl Default for Compression {
         let types = [
             "text/*",
             "application/json",
+            "application/ld+json",
+            "application/manifest+json",
+            "application/problem+json",
             "application/javascript",
             "application/xml",
+            "application/xhtml+xml",
+            "application/rss+xml",
+            "application/atom+xml",
             "application/wasm",
             "image/svg+xml",
         ];

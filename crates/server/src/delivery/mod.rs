@@ -29,7 +29,7 @@ pub(crate) use chain::{Chain, Progress};
 pub(crate) use desk::{Desk, EndOfHead};
 pub(crate) use door::{Door, Finished, Flow};
 pub(crate) use exit::{Bounds, FirstWay, ReplyMemory};
-pub(crate) use outlet::{Asked, Close};
+pub(crate) use outlet::{Asked, Close, UNSTORED};
 pub use outlet::{Declared, Outlet, Taken};
 pub(crate) use writer::write;
 

@@ -27,6 +27,8 @@ use crate::exchange::Exchange;
 use crate::log::Level;
 use crate::reply::Part;
 
+/// Why a reply is cut whose unnamed file failed.
+pub(crate) const UNSTORED: &str = "the reply could not be stored for its slow client";
 /// Spans of files up to this size are read.
 const READ_BYTES_MAX: u64 = 64 << 10;
 
@@ -334,9 +336,8 @@ impl<'a> Outlet<'a> {
     }
 
     fn closed(mut self, ending: Ending, cause: &'static str, keep_alive: bool) -> Close {
-        let unstored = "the reply could not be stored for its slow client";
         let failed = match self.exit.unstored {
-            true => Some(unstored),
+            true => Some(UNSTORED),
             false => self.failed,
         };
         let (ending, cause) = failed.map_or((ending, cause), |cause| (Ending::Cut, cause));

@@ -19,7 +19,7 @@ use tokio::io::unix::AsyncFdReadyGuard;
 
 use super::connection::{Connection, Woken};
 use crate::config::meant::Rate;
-use crate::delivery::{self, Chain, Door, Progress};
+use crate::delivery::{self, Chain, Door, Progress, UNSTORED};
 use crate::rates::Limit;
 use crate::stats::{Doing, Timeout};
 use crate::sys;
@@ -228,6 +228,13 @@ impl Connection {
             match woken {
                 None | Some(Woken::Deadline | Woken::Crowded | Woken::Draining) => {}
                 Some(woken) => return Poll::Ready(Err(woken.stop())),
+            }
+            // The rest of the reply could not be stored: what there is of it keeps its space no longer.
+            if self.door().flow().gone {
+                return Poll::Ready(Err(Stop {
+                    ending: Ending::Cut,
+                    cause: UNSTORED,
+                }));
             }
             let ready = std::task::ready!(self.io.poll_write_ready(context));
             Poll::Ready(ready.map_err(|_| Woken::Failed.stop()))

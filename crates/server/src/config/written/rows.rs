@@ -949,8 +949,9 @@ pub static SETTINGS: &[Setting] = &[
         key: "compress_types",
         group: Group::Compression,
         placeholder: "LIST",
-        default: "text/*, application/json, application/javascript, application/xml, application/wasm, \
-                  image/svg+xml",
+        default: "text/*, application/json, application/ld+json, application/manifest+json, \
+                  application/problem+json, application/javascript, application/xml, application/xhtml+xml, \
+                  application/rss+xml, application/atom+xml, application/wasm, image/svg+xml",
         help: "Media types that are compressed",
         doc: "`text/*` stands for all that begin with `text/`.",
         kind: Kind::Joined {
