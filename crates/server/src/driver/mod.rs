@@ -54,10 +54,13 @@ use table::Table;
 /// How often deadlines are looked at: they hold to within this.
 const TICK: Duration = Duration::from_millis(250);
 /// Connections woken by their deadlines at once, before those that have something to do get their turn.
-const DUE_BATCH: usize = 16;
-/// When very many are due they are woken in this number of batches.
-const DUE_BATCHES_MAX: usize = 32;
-/// Between two batches.
+const DUE_BATCH: usize = 8;
+/// When very many are due they are woken in about this number of batches.
+const DUE_BATCHES_MAX: usize = 100;
+/// A batch that took longer did more than look: it closed connections, and others have their time before the
+/// next.
+const DUE_QUICK: Nanos = Nanos(50_000);
+/// That time.
 const DUE_PAUSE: Duration = Duration::from_millis(1);
 /// Exchanges that are handed to the pool at once at the latest. A turn's exchanges go over together
 /// when the driver goes to sleep, with one lock and one wake-up per pool thread; the bound keeps the
@@ -299,12 +302,16 @@ impl Driver {
     async fn look_at_deadlines(&self, now: Stamp) {
         let due = self.due(now);
         let batch = DUE_BATCH.max(due.len() / DUE_BATCHES_MAX);
-        for (index, batch) in due.chunks(batch).enumerate() {
-            if index > 0 {
+        for batch in due.chunks(batch) {
+            let began = measure::now();
+            {
+                let mut table = self.table.borrow_mut();
+                batch.iter().for_each(|seat| table.fire(*seat, now));
+            }
+            tokio::task::yield_now().await;
+            if measure::now().since(began) > DUE_QUICK {
                 tokio::time::sleep(DUE_PAUSE).await;
             }
-            let mut table = self.table.borrow_mut();
-            batch.iter().for_each(|seat| table.fire(*seat, now));
         }
     }
 

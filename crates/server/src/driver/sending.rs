@@ -26,6 +26,9 @@ use crate::sys;
 
 /// How often the kernel is asked what a client has taken while we wait for it.
 pub(super) const LOOK: Nanos = Nanos(500_000_000);
+/// When it is asked first. What a client's kernel takes of itself comes at once; asked for later, it would
+/// count as progress of that moment.
+const FIRST_LOOK: Nanos = Nanos(100_000_000);
 /// Sends of one reply in a turn, before the other connections get theirs.
 const SENDS_A_TURN: usize = 8;
 /// Bytes of a file that a driver offers in one call where there are no writers.
@@ -68,7 +71,7 @@ impl Outflow {
             sent: 0,
             before,
             acknowledged: None,
-            due: since.plus(LOOK),
+            due: since.plus(FIRST_LOOK),
             has_moved: false,
         }
     }
