@@ -4,6 +4,7 @@
 //!
 //! Takes framed buffers. Waits only when one reply has filled `reply_spool_bytes_max`.
 
+use std::cell::Cell;
 use std::io::{self, IoSlice};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -98,6 +99,8 @@ pub(super) struct Exit<'a> {
     rate: Option<Rate>,
     /// The client has closed its side and was seen to read on.
     is_half_closed: bool,
+    /// Whoever offers next was told by `is_quick` that it may take a moment.
+    may_wait: Cell<bool>,
 }
 
 /// Where bytes go.
@@ -123,6 +126,7 @@ impl<'a> Exit<'a> {
             overflow: Overflow::default(),
             rate: None,
             is_half_closed: false,
+            may_wait: Cell::new(false),
         }
     }
 
@@ -164,7 +168,7 @@ impl<'a> Exit<'a> {
             Way::Direct | Way::Nowhere => {
                 bytes <= QUICK_BYTES.min(self.bounds.delivery.reply_buffer_bytes)
                     && self.bounds.memory.has_room(bytes)
-                    && !self.may_have_left()
+                    && !self.is_to_wait()
             }
         }
     }
@@ -172,6 +176,12 @@ impl<'a> Exit<'a> {
     /// Whether the client of a stream has closed its side, and it is not known yet whether it still reads.
     fn may_have_left(&self) -> bool {
         self.sent_bytes > 0 && !self.is_half_closed && self.poll(PollFlags::RDHUP, Duration::ZERO)
+    }
+
+    /// Only who asked beforehand waits: an interpreter must not be held meanwhile.
+    fn is_to_wait(&self) -> bool {
+        self.may_wait.set(self.may_have_left());
+        self.may_wait.get()
     }
 
     /// A client that is gone answers what is sent to it with a reset; one that has only closed its side takes
@@ -249,13 +259,13 @@ impl<'a> Exit<'a> {
             *slice = IoSlice::new(buffer);
             offered += buffer.len();
         }
-        let may_have_left = self.may_have_left();
+        let may_wait = self.may_wait.take();
         match super::send(self.door, &slices[..buffers.len()]) {
             Ok(sent) => {
                 self.sent_bytes += sent as u64;
                 if sent < offered {
                     self.begin_flow(buffers, sent);
-                } else if may_have_left {
+                } else if may_wait {
                     self.hear_of_leaving();
                 }
             }

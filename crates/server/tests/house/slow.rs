@@ -598,6 +598,7 @@ fn a_stream_hears_of_its_clients_leaving_with_the_next_piece() {
         outlet.begin(200, b"OK");
         assert_eq!(outlet.piece(b"first"), Taken::All);
         has_left.lock().unwrap().recv_timeout(PATIENCE).unwrap();
+        assert!(!outlet.is_quick(4), "it is to be asked for a moment");
         heard.lock().unwrap().send(outlet.piece(b"next")).unwrap();
         Ok(())
     });
