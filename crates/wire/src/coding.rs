@@ -125,14 +125,15 @@ fn member(text: &[u8]) -> Option<(&[u8], u16)> {
     }
     let weight = match halves.next().map(trim) {
         None => FULL,
-        Some([b'q' | b'Q', b'=', value @ ..]) => thousandths(value)?,
+        Some([b'q' | b'Q', b'=', value @ ..]) => quality(value)?,
         Some(_) => return None,
     };
     Some((name, weight))
 }
 
-/// `qvalue`: 0 to 1 with at most three decimals.
-fn thousandths(value: &[u8]) -> Option<u16> {
+/// A `qvalue` in thousandths: 0 to 1 with at most three decimals (RFC 9110 section 12.4.2); `None` for anything
+/// else.
+pub fn quality(value: &[u8]) -> Option<u16> {
     let (whole, decimals) = match value {
         [whole @ (b'0' | b'1')] => (whole, &[][..]),
         [whole @ (b'0' | b'1'), b'.', decimals @ ..] => (whole, decimals),

@@ -40,7 +40,7 @@ mod host;
 
 pub use body::{BodyDecoder, Decoded};
 pub use chunk::{CHUNK_SUFFIX, ChunkPrefix, LAST_CHUNK, chunk_prefix};
-pub use coding::AcceptEncoding;
+pub use coding::{AcceptEncoding, quality};
 pub use head::{
     BodyFraming, HeadIndex, HeadStep, HeadView, HeaderSpan, Marks, Method, RequestHead, Span,
     Version,

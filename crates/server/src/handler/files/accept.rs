@@ -61,25 +61,10 @@ fn member(text: &[u8]) -> Option<(&[u8], u16)> {
     let mut weight = 1000;
     for part in parts {
         if let [b'q' | b'Q', b'=', value @ ..] = part {
-            weight = thousandths(value)?;
+            weight = wire::quality(value)?;
         }
     }
     Some((range, weight))
-}
-
-/// RFC 9110 section 12.4.2.
-fn thousandths(value: &[u8]) -> Option<u16> {
-    let (whole, decimals) = match value {
-        [whole @ (b'0' | b'1')] => (whole, &[][..]),
-        [whole @ (b'0' | b'1'), b'.', decimals @ ..] => (whole, decimals),
-        _ => return None,
-    };
-    if decimals.len() > 3 || !decimals.iter().all(u8::is_ascii_digit) {
-        return None;
-    }
-    let padded = decimals.iter().chain(b"000").take(3);
-    let fraction = padded.fold(0, |sum, digit| sum * 10 + u16::from(digit - b'0'));
-    Some(u16::from(whole - b'0') * 1000 + fraction).filter(|weight| *weight <= 1000)
 }
 
 #[cfg(test)]
@@ -143,7 +128,7 @@ mod tests {
 
         #[test]
         fn weighs_what_looks_like_a_weight(whole in "[01]", decimals in "[0-9]{0,4}") {
-            let weight = thousandths(format!("{whole}.{decimals}").as_bytes());
+            let weight = wire::quality(format!("{whole}.{decimals}").as_bytes());
             let value: f64 = format!("{whole}.{decimals}0").parse().unwrap();
             let expect = (decimals.len() <= 3 && value <= 1.0).then(|| (value * 1000.0).round() as u16);
             prop_assert_eq!(weight, expect);
