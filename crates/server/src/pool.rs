@@ -159,6 +159,11 @@ impl Pool {
         }
     }
 
+    /// Whether anything waits or is run.
+    pub(crate) fn is_at_work(&self) -> bool {
+        self.running.load(Ordering::Relaxed) > 0 || self.queue.len() > 0
+    }
+
     /// Exchanges that threads have finished.
     pub(crate) fn completed(&self) -> u64 {
         self.completed.load(Ordering::Relaxed)
