@@ -43,9 +43,9 @@ def prepare_and_measure(options: argparse.Namespace) -> int:
     check(box, options.only)
     # Before the threads and children: none of them may disturb the server.
     os.sched_setaffinity(0, {client_core})
-    with tempfile.TemporaryDirectory(prefix="milepost-slow-") as directory:
+    with tempfile.TemporaryDirectory(prefix="milepost-slow-") as directory, company.in_one_group() as awake:
         ground = Ground(Path(directory), server_core, client_core, options.seconds, 1, options.patience)
-        return compare(options, box, ground)
+        return compare(options, box, ground, awake)
 
 
 def read_arguments() -> argparse.Namespace:
@@ -68,11 +68,11 @@ def read_arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def compare(options: argparse.Namespace, box: Toolbox, ground: Ground) -> int:
+def compare(options: argparse.Namespace, box: Toolbox, ground: Ground, awake: bool) -> int:
     """Runs the chosen scenarios, writing the report anew after each."""
     began_s = time.monotonic()
     take.lay_out(ground, options.only)
-    head = describe(options, box, ground)
+    head = describe(options, box, ground, awake)
     folder: Path = options.out or toolbox.cache_folder() / "bench-slow-report"
     folder.mkdir(parents=True, exist_ok=True)
     done: list[report.Results] = []
@@ -93,7 +93,7 @@ def compare(options: argparse.Namespace, box: Toolbox, ground: Ground) -> int:
     return 1 if options.strict and any(not verdict.passed for verdict in found) else 0
 
 
-def describe(options: argparse.Namespace, box: Toolbox, ground: Ground) -> list[str]:
+def describe(options: argparse.Namespace, box: Toolbox, ground: Ground, awake: bool) -> list[str]:
     """The head of the report: machine, versions, method."""
     private = company.keep_mounts_private()
     realtime = company.may_be_realtime()
@@ -103,6 +103,7 @@ def describe(options: argparse.Namespace, box: Toolbox, ground: Ground) -> list[
         *(f"{name}: {version}" for name, version in box.versions.items()),
         *(f"{name}: missing: {why}" for name, why in box.missing.items()),
         f"mounts: {'in a namespace of their own' if private else 'in that of the machine'}",
+        f"processors: {'kept awake by the idle class' if awake else 'may fall asleep between requests'}",
         f"method: server on processor {ground.server_core}, everything else on {ground.client_core}; "
         f"{options.repeat} interleaved repetitions; latencies at a constant rate from the intended start "
         f"({'real-time' if realtime else 'ordinary'} priority); ratios within a repetition, their median "
