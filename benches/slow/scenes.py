@@ -47,7 +47,8 @@ def known_flags(box: Toolbox) -> str:
 
 
 def stalled(flags: str) -> Scenario:
-    """Half of them ask the application, half a file; so do those who are measured."""
+    """Half of them ask the application, half a file; so do those who are measured. nginx beside it
+    shows what of it is the kernel's, which probes every one of them again and again."""
 
     def start(box: Toolbox, place: Place) -> Command:
         deadline = ("--send-timeout", f"{DEADLINE_S}s", *_rate(flags, "--send-rate-min"))
@@ -60,7 +61,9 @@ def stalled(flags: str) -> Scenario:
         Bar("client_bytes", rows[1].name, None, at_most=STALLED_BYTES_MAX),
     )
     title = f"{STALLED} clients that ask for 64 KB and never read, 4 pool threads"
-    return Scenario("1", title, Kind.LOAD, rows, bars)
+    beside = tuple(replace(row, name=f"nginx, {row.name}", tool="nginx", start=_patient_nginx) for row in rows)
+    also = ((beside[1].name, beside[0].name), (rows[1].name, beside[1].name))
+    return Scenario("1", title, Kind.LOAD, (*rows, *beside), bars, also=also)
 
 
 def trickle(flags: str) -> Scenario:
@@ -174,6 +177,13 @@ def _app_and_files(box: Toolbox, place: Place, *options: str) -> Command:
     files = ("--static", f"/files={place.www}")
     room = ("--connections-max", str(peers.CONNECTIONS_MAX))
     return peers.milepost_wsgi(box, place, "sizes", 4, *files, *room, *options)
+
+
+def _patient_nginx(box: Toolbox, place: Place) -> Command:
+    """The same files at the same paths, and the same patience."""
+    files = f"location /files/ {{ alias {place.www}/; }}"
+    patience = f"send_timeout {DEADLINE_S}s; reset_timedout_connection on;"
+    return peers.nginx(box, place, "on", locations=f"{files} {patience}")
 
 
 def _slow(place: Place) -> Path:

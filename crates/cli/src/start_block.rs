@@ -34,7 +34,7 @@ pub(crate) fn text(facts: &Facts<'_>) -> String {
         "process",
         &format!("{}, {}", facts.pid, drivers(facts)),
     ));
-    lines.push(row("log", &log(facts.config.access_log.as_ref())));
+    lines.push(row("log", &logs(&facts.config.logs.access)));
     lines.extend(facts.notes.iter().map(|note| row("note", note)));
     lines.join("\n") + "\n"
 }
@@ -43,7 +43,7 @@ pub(crate) fn text(facts: &Facts<'_>) -> String {
 pub(crate) fn summary(config: &Config, python: Option<&str>, notes: &[String]) -> String {
     let mut lines = vec!["configuration is good".to_owned()];
     lines.extend(served(config, python));
-    lines.push(row("log", &log(config.access_log.as_ref())));
+    lines.push(row("log", &logs(&config.logs.access)));
     lines.extend(notes.iter().map(|note| row("note", note)));
     lines.join("\n") + "\n"
 }
@@ -112,21 +112,33 @@ fn drivers(facts: &Facts<'_>) -> String {
     )
 }
 
-fn log(log: Option<&AccessLog>) -> String {
-    let Some(log) = log else {
+fn logs(logs: &[AccessLog]) -> String {
+    if logs.is_empty() {
         return "off".to_owned();
-    };
-    let target = match &log.target {
+    }
+    let one = |log: &AccessLog| format!("{} ({})", target(&log.target), form(&log.form));
+    logs.iter().map(one).collect::<Vec<_>>().join(", ")
+}
+
+fn target(target: &LogTarget) -> String {
+    match target {
         LogTarget::Stdout => "-".to_owned(),
+        LogTarget::Stderr => "stderr".to_owned(),
         LogTarget::File(path) => path.display().to_string(),
-    };
-    let form = match log.form {
+        LogTarget::Syslog(_) => "syslog".to_owned(),
+        LogTarget::Journald => "journald".to_owned(),
+    }
+}
+
+fn form(form: &LogForm) -> &'static str {
+    match form {
         LogForm::Phases => "phases",
         LogForm::Combined => "combined",
         LogForm::Common => "common",
         LogForm::Json => "json",
-    };
-    format!("{target} ({form})")
+        LogForm::NaviServer => "naviserver",
+        LogForm::Template(_) => "template",
+    }
 }
 
 fn counted(count: usize, noun: &str) -> String {
@@ -140,7 +152,7 @@ fn counted(count: usize, noun: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use server::config::meant::{Listen, StaticMount};
+    use server::config::meant::{Listen, Logs, StaticMount};
 
     fn config() -> Config {
         let app = App {
@@ -159,7 +171,10 @@ mod tests {
         Config {
             app: Some(app),
             statics: vec![mount("/static", "./static"), mount("", "pub")],
-            access_log: Some(AccessLog::default()),
+            logs: Logs {
+                access: vec![AccessLog::new(LogTarget::Stdout)],
+                ..Logs::default()
+            },
             ..Config::default()
         }
     }

@@ -114,7 +114,7 @@ impl House {
         let rates = Rates::new(&config.rates, &names);
         let stats = Arc::new(Stats::new(config.listen.drivers, &names));
         let addresses = listen::open(&config)?;
-        let (log, log_thread) = Log::open(config.access_log.as_ref(), names)
+        let (log, log_thread) = Log::open(&config.logs, names)
             .map_err(|error| log_fault(&config, &error))
             .inspect_err(|_| listen::remove_files(&listen::unix_paths(&addresses)))?;
         let crews = Crews::start(&config)
@@ -432,8 +432,8 @@ fn start_fault(what: &str, error: &io::Error) -> StartFault {
 }
 
 fn log_fault(config: &Config, error: &io::Error) -> StartFault {
-    let file = config.access_log.as_ref().map(|access| &access.target);
-    let what = match file {
+    let first = config.logs.access.first().map(|access| &access.target);
+    let what = match first {
         Some(LogTarget::File(path)) => format!("cannot open the access log `{}`", path.display()),
         _ => "cannot start the log".to_owned(),
     };

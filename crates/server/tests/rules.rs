@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use server::House;
 use server::config::meant::{
-    AccessLog, Bind, Config, ErrorPage, FixedReply, LogTarget, PathPattern, Redirect, Rewrite,
-    Rules, StaticMount,
+    AccessLog, Bind, Config, ErrorPage, FixedReply, LogTarget, Logs, PathPattern, Redirect,
+    Rewrite, Rules, StaticMount,
 };
 use server::delivery::Outlet;
 use server::exchange::Exchange;
@@ -101,10 +101,12 @@ fn ask(requests: &[&str]) -> (String, String) {
     };
     let config = Config {
         binds: vec![Bind::Tcp(vec!["127.0.0.1:0".parse().unwrap()])],
-        access_log: Some(AccessLog {
-            target: LogTarget::File(dir.path().join("access.log")),
-            ..AccessLog::default()
-        }),
+        logs: Logs {
+            access: vec![AccessLog::new(LogTarget::File(
+                dir.path().join("access.log"),
+            ))],
+            ..Logs::default()
+        },
         statics: vec![StaticMount {
             url: "/static".to_owned(),
             dir: dir.path().to_owned(),

@@ -65,7 +65,7 @@ pub(super) fn finish(draft: &Draft, machine: &Machine<'_>) -> (Loaded, Vec<Fault
         .drivers
         .unwrap_or((machine.cores / 2).clamp(1, DRIVERS_AUTO_MAX));
     config.listen.driver_cpus = check.cpus(draft);
-    config.access_log = check.access_log(draft);
+    config.logs.access = check.access_log(draft);
     check.spool_dir(draft);
     check.connections(&mut config);
     (
@@ -299,8 +299,10 @@ impl Check<'_> {
         }
     }
 
-    fn access_log(&mut self, draft: &Draft) -> Option<AccessLog> {
-        let target = draft.log_target.clone()?;
+    fn access_log(&mut self, draft: &Draft) -> Vec<AccessLog> {
+        let Some(target) = draft.log_target.clone() else {
+            return Vec::new();
+        };
         if let LogTarget::File(path) = &target {
             let parent = path
                 .parent()
@@ -309,10 +311,11 @@ impl Check<'_> {
                 self.no_folder(draft.origin("access_log"), dir, &error);
             }
         }
-        Some(AccessLog {
-            target,
-            ..draft.log.clone()
-        })
+        let log = AccessLog::new(target);
+        vec![AccessLog {
+            form: draft.log_form.clone().unwrap_or(log.form),
+            ..log
+        }]
     }
 
     fn spool_dir(&mut self, draft: &Draft) {

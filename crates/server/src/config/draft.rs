@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use super::bind::BindName;
 use super::fault::{Fault, Origin};
 use super::meant::{
-    AccessLog, CacheRule, Config, ErrorPage, FixedReply, LogTarget, Rate, Redirect, Rewrite,
+    CacheRule, Config, ErrorPage, FixedReply, LogForm, LogTarget, Rate, Redirect, Rewrite,
 };
 use super::reading::{Reading, Text};
 use super::value;
@@ -37,7 +37,7 @@ pub(super) struct Draft {
     pub error_pages: Vec<Placed<ErrorPage>>,
     pub rate_routes: Vec<Placed<RouteRate>>,
     pub log_target: Option<LogTarget>,
-    pub log: AccessLog,
+    pub log_form: Option<LogForm>,
     origins: BTreeMap<&'static str, Origin>,
 }
 

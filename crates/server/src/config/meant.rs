@@ -3,10 +3,17 @@
 //! Taken from `written` (what people wrote, from flags, environment and TOML) and read by every room;
 //! holds no text form, no file positions and no I/O.
 
+mod logs;
+
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use measure::Nanos;
+
+pub use logs::{
+    AccessLog, ErrorLog, Level, Levels, LogCompression, LogFilter, LogForm, LogOverflow,
+    LogPrivacy, LogTarget, Logs, RequestIds, Rotation,
+};
 
 /// The whole configuration of one serving process.
 #[derive(Clone, Debug, Default)]
@@ -33,8 +40,12 @@ pub struct Config {
     pub delivery: Delivery,
     /// Small files kept in memory, for each driver.
     pub file_cache: FileCache,
-    /// Access log.
-    pub access_log: Option<AccessLog>,
+    /// Access and error logs.
+    pub logs: Logs,
+    /// Where request ids come from.
+    pub request_ids: RequestIds,
+    /// File that holds the process id while the server runs.
+    pub pid_file: Option<PathBuf>,
     /// Reply headers that the server adds.
     pub headers: Headers,
     /// Path that answers with the server's counters as JSON; nothing by default.
@@ -323,41 +334,6 @@ pub struct FileCache {
     pub stale_max: Nanos,
 }
 
-/// Access log.
-#[derive(Clone, Debug)]
-pub struct AccessLog {
-    /// Where the lines go.
-    pub target: LogTarget,
-    /// Form of a line.
-    pub form: LogForm,
-    /// Bytes of finished records that may wait for the log thread, per process.
-    pub buffer_bytes_max: usize,
-    /// Longest time that a record waits for its write.
-    pub flush: Nanos,
-}
-
-/// Where access lines go.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum LogTarget {
-    /// Standard output (`-`).
-    Stdout,
-    /// A file, appended to.
-    File(PathBuf),
-}
-
-/// Form of an access line.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LogForm {
-    /// Combined followed by the phases.
-    Phases,
-    /// Combined.
-    Combined,
-    /// Common.
-    Common,
-    /// One JSON object a line.
-    Json,
-}
-
 /// Reply headers that the server adds.
 #[derive(Clone, Debug)]
 pub struct Headers {
@@ -487,17 +463,6 @@ impl Default for FileCache {
             entry_bytes_max: 64 << 10,
             revalidate: Nanos::from_secs(1),
             stale_max: Nanos::from_secs(10),
-        }
-    }
-}
-
-impl Default for AccessLog {
-    fn default() -> Self {
-        Self {
-            target: LogTarget::Stdout,
-            form: LogForm::Phases,
-            buffer_bytes_max: 64 << 20,
-            flush: Nanos::from_ms(250),
         }
     }
 }

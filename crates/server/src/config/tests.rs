@@ -185,10 +185,11 @@ mod table {
             ..meant.listen
         };
         assert_eq!(format!("{:?}", config.listen), format!("{listen:?}"));
-        let log = good("", &[], &[("access_log", "-")]).config.access_log;
-        let log_meant = Some(super::super::meant::AccessLog::default());
-        assert_eq!(format!("{log:?}"), format!("{log_meant:?}"));
-        assert!(config.access_log.is_none() && config.status_path.is_none());
+        let logs = good("", &[], &[("access_log", "-")]).config.logs;
+        let stdout = super::super::meant::AccessLog::new(LogTarget::Stdout);
+        assert_eq!(logs.access, [stdout]);
+        assert_eq!(config.logs, meant.logs);
+        assert_eq!(config.status_path, None);
         assert_eq!(
             config.binds,
             [Bind::Tcp(vec![([127, 0, 0, 1], 8000).into()])]
@@ -267,7 +268,7 @@ mod table {
         ("access_log", "access.log"),
         ("access_log_format", "json"),
         ("access_log_buffer_bytes_max", "1M"),
-        ("access_log_flush", "1s"),
+        ("access_log_flush", "2s"),
         ("server_header", "off"),
         ("server_timing", "on"),
         ("status_path", "/status"),
@@ -301,7 +302,7 @@ mod table {
                 config.spool,
                 config.delivery,
                 config.file_cache,
-                config.access_log,
+                config.logs,
                 config.headers,
                 config.listen,
                 config.file_serving,
@@ -371,11 +372,14 @@ mod table {
             &[("access_log", "a.log"), ("access_log_format", "common")],
         )
         .config
-        .access_log;
-        let log = log.expect("a log");
+        .logs
+        .access;
+        let [log] = &log[..] else {
+            panic!("{log:?}");
+        };
         assert_eq!(
-            (log.target, log.form),
-            (LogTarget::File("a.log".into()), LogForm::Common)
+            (&log.target, &log.form),
+            (&LogTarget::File("a.log".into()), &LogForm::Common)
         );
     }
 }

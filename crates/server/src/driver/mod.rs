@@ -315,7 +315,11 @@ impl Driver {
             tokio::task::yield_now().await;
             self.flush();
             if measure::now().since(began) > DUE_QUICK {
-                let is_busy = self.shared.pool.as_ref().is_some_and(|pool| pool.is_at_work());
+                let is_busy = self
+                    .shared
+                    .pool
+                    .as_ref()
+                    .is_some_and(|pool| pool.is_at_work());
                 batch = if is_busy { batch_of_busy } else { DUE_BATCH };
                 if is_busy {
                     tokio::time::sleep(DUE_PAUSE).await;

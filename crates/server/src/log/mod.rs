@@ -13,7 +13,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use measure::Record;
 
-use crate::config::meant::AccessLog;
+pub use crate::config::meant::Level;
+use crate::config::meant::Logs;
 
 /// Bytes in a page that make the writer come before its time.
 const PAGE_BYTES_URGENT: usize = 256 << 10;
@@ -52,17 +53,6 @@ struct Page {
     records: Mutex<Vec<u8>>,
 }
 
-/// Severity of an error line.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Level {
-    /// Something failed.
-    Error,
-    /// Something is not as it should be, and the server goes on.
-    Warning,
-    /// Worth knowing.
-    Info,
-}
-
 /// One producing thread's end of the access log.
 pub(crate) struct Pen {
     page: Arc<Page>,
@@ -72,14 +62,14 @@ pub(crate) struct Pen {
 impl Log {
     /// Opens the target and starts the writer thread. `route_names` are indexed by a record's route.
     pub(crate) fn open(
-        access: Option<&AccessLog>,
+        logs: &Logs,
         route_names: Vec<String>,
     ) -> std::io::Result<(Arc<Log>, JoinHandle<()>)> {
         let log = Arc::new(Log {
             pages: Mutex::default(),
             errors: Mutex::default(),
-            access: access.is_some(),
-            bytes_max: access.map_or(0, |access| access.buffer_bytes_max),
+            access: !logs.access.is_empty(),
+            bytes_max: logs.buffer_bytes_max,
             bytes_waiting: AtomicUsize::new(0),
             lost: AtomicU64::new(0),
             errors_lost: AtomicU64::new(0),
@@ -87,7 +77,7 @@ impl Log {
             bell: Mutex::new(Bell::Quiet),
             rung: Condvar::new(),
         });
-        let writer = writer::Writer::open(Arc::clone(&log), access, route_names)?;
+        let writer = writer::Writer::open(Arc::clone(&log), logs, route_names)?;
         let thread = std::thread::Builder::new()
             .name("mp-log".to_owned())
             .spawn(|| writer.run())?;

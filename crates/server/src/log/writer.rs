@@ -13,7 +13,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use measure::{Form, Record, Stamp, Writer as Lines};
 
 use super::{Bell, Level, Log, Page, lock};
-use crate::config::meant::{AccessLog, LogForm, LogTarget};
+use crate::config::meant::{AccessLog, LogForm, LogTarget, Logs};
 use crate::fault::plain;
 
 /// Formatted bytes that are written in one call.
@@ -71,13 +71,11 @@ fn oldest<'a>(pages: &'a [Read], used: &[usize]) -> Option<(usize, Record<'a>, u
 }
 
 impl Writer {
-    pub(super) fn open(
-        log: Arc<Log>,
-        access: Option<&AccessLog>,
-        route_names: Vec<String>,
-    ) -> io::Result<Writer> {
-        let flush = access.map_or(RETRY, |access| Duration::from_nanos(access.flush.0));
-        let access = access
+    pub(super) fn open(log: Arc<Log>, logs: &Logs, route_names: Vec<String>) -> io::Result<Writer> {
+        let flush = Duration::from_nanos(logs.flush.0);
+        let access = logs
+            .access
+            .first()
             .map(|access| Access::open(access, route_names))
             .transpose()?;
         Ok(Writer {
@@ -187,14 +185,16 @@ impl Writer {
 impl Access {
     fn open(access: &AccessLog, route_names: Vec<String>) -> io::Result<Access> {
         let target = match &access.target {
-            LogTarget::Stdout => File::from(io::stdout().as_fd().try_clone_to_owned()?),
+            LogTarget::Stdout | LogTarget::Stderr | LogTarget::Syslog(_) | LogTarget::Journald => {
+                File::from(io::stdout().as_fd().try_clone_to_owned()?)
+            }
             LogTarget::File(path) => OpenOptions::new().append(true).create(true).open(path)?,
         };
-        let form = match access.form {
+        let form = match &access.form {
             LogForm::Phases => Form::CombinedPhases,
             LogForm::Combined => Form::Combined,
             LogForm::Common => Form::Common,
-            LogForm::Json => Form::Json,
+            LogForm::Json | LogForm::NaviServer | LogForm::Template(_) => Form::Json,
         };
         let lines = Lines::new(form, 0, route_names);
         Ok(Access {

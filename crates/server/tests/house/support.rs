@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use server::config::meant::{AccessLog, Bind, Config, LogTarget, Spool};
+use measure::Nanos;
+use server::config::meant::{AccessLog, Bind, Config, LogTarget, Logs, Spool};
 use server::delivery::Outlet;
 use server::exchange::{Body, Exchange};
 use server::fault::Fault;
@@ -27,13 +28,14 @@ pub(super) struct Running {
 
 pub(super) fn config() -> (Config, tempfile::TempDir) {
     let dir = tempfile::tempdir().unwrap();
-    let access_log = AccessLog {
-        target: LogTarget::File(dir.path().join("access.log")),
-        ..AccessLog::default()
-    };
+    let access_log = AccessLog::new(LogTarget::File(dir.path().join("access.log")));
     let config = Config {
         binds: vec![Bind::Tcp(vec!["127.0.0.1:0".parse().unwrap()])],
-        access_log: Some(access_log),
+        logs: Logs {
+            access: vec![access_log],
+            flush: Nanos(50_000_000),
+            ..Logs::default()
+        },
         spool: Spool {
             dir: dir.path().to_owned(),
             readahead_bytes: 1000,

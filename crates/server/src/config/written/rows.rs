@@ -994,7 +994,7 @@ pub static SETTINGS: &[Setting] = &[
         kind: Kind::Size {
             min: 64 * K,
             max: 64 * G,
-            set: |draft, bytes| draft.log.buffer_bytes_max = bytes as usize,
+            set: |draft, bytes| draft.config.logs.buffer_bytes_max = bytes as usize,
         },
         ..PLAIN
     },
@@ -1002,12 +1002,12 @@ pub static SETTINGS: &[Setting] = &[
         key: "access_log_flush",
         group: Group::Log,
         placeholder: "DURATION",
-        default: "250ms",
+        default: "1s",
         help: "Longest time that a record waits to be written",
         kind: Kind::Duration {
             min: MS,
             max: HOUR,
-            set: |draft, span| draft.log.flush = span,
+            set: |draft, span| draft.config.logs.flush = span,
         },
         ..PLAIN
     },

@@ -155,12 +155,15 @@ pub(super) fn access_log(draft: &mut Draft, text: &str) -> Set {
 }
 
 pub(super) fn log_form(draft: &mut Draft, index: usize) {
-    draft.log.form = [
-        LogForm::Phases,
-        LogForm::Combined,
-        LogForm::Common,
-        LogForm::Json,
-    ][index];
+    draft.log_form = Some(
+        [
+            LogForm::Phases,
+            LogForm::Combined,
+            LogForm::Common,
+            LogForm::Json,
+        ][index]
+            .clone(),
+    );
 }
 
 pub(super) fn server_header(draft: &mut Draft, text: &str) -> Set {
