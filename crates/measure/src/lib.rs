@@ -8,6 +8,7 @@
 
 mod clock;
 mod histogram;
+mod nearest;
 mod phases;
 mod record;
 mod text;
@@ -15,6 +16,7 @@ pub mod timing;
 
 pub use clock::{Clock, Nanos, RealClock, Stamp, VirtualClock, now};
 pub use histogram::{Histogram, PhaseHistograms, Snapshot};
+pub use nearest::nearest;
 pub use phases::{Phases, Spans};
 pub use record::{Ending, Record};
 pub use text::{Form, Writer, json_text};

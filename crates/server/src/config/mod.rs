@@ -16,7 +16,6 @@ pub mod written;
 mod bind;
 mod check;
 mod draft;
-mod nearest;
 mod reading;
 mod value;
 
@@ -24,7 +23,7 @@ use std::path::PathBuf;
 
 pub use check::{Machine, open_files_needed};
 pub use fault::{Cause, Fault, Origin};
-pub use nearest::nearest;
+pub use measure::nearest;
 pub use sources::{FlagText, Sources, TomlText};
 
 use draft::Draft;

@@ -7,8 +7,8 @@
 ///
 /// ```
 /// let known = ["bind", "threads", "drivers"];
-/// assert_eq!(server::config::nearest("thraeds", known), Some("threads"));
-/// assert_eq!(server::config::nearest("colour", known), None);
+/// assert_eq!(measure::nearest("thraeds", known), Some("threads"));
+/// assert_eq!(measure::nearest("colour", known), None);
 /// ```
 pub fn nearest<'n>(word: &str, known: impl IntoIterator<Item = &'n str>) -> Option<&'n str> {
     let word = word.to_ascii_lowercase().replace('-', "_");
