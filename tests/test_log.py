@@ -18,7 +18,8 @@ LINE = re.compile(
     r'(?P<peer>\S+) - (?P<user>\S+) \[(?P<time>[^]]+)\] "(?P<request>[^"]*)" (?P<status>\d{3}|-) '
     r'(?P<bytes>\d+|-) "(?P<referer>[^"]*)" "(?P<agent>[^"]*)" '
     r"accept=(?P<accept>\d+\.\d{6}) queue=(?P<queue>\d+\.\d{6}) run=(?P<run>\d+\.\d{6}) "
-    r"deliver=(?P<deliver>\d+\.\d{6}) total=(?P<total>\d+\.\d{6})"
+    r"deliver=(?P<deliver>\d+\.\d{6}) total=(?P<total>\d+\.\d{6}) "
+    r"id=(?P<id>\S+) route=(?P<route>\S+)(?: pool=(?P<pool>\S+))?"
     r'(?: end=(?P<end>[a-z-]+))?(?: cause="(?P<cause>[^"]*)")?'
 )
 PHASES = ("accept", "queue", "run", "deliver")

@@ -6,7 +6,8 @@
 use std::hint::black_box;
 
 use measure::{
-    Ending, Form, Histogram, Nanos, PhaseHistograms, Phases, Record, Stamp, Writer, now, timing,
+    Ending, Form, Histogram, Names, Nanos, PhaseHistograms, Phases, Record, Stamp, Style, Template,
+    Writer, now, timing,
 };
 
 const ROUNDS: u32 = 9;
@@ -21,9 +22,23 @@ fn main() {
         ("write combined", Form::Combined),
         ("write combined+phases", Form::CombinedPhases),
         ("write json", Form::Json),
+        ("write naviserver", Form::NaviServer),
+        ("write template like combined+phases", template()),
     ] {
-        text(name, form, &record);
+        text(name, form, Style::default(), &record);
     }
+    let discreet = Style {
+        prefix_v4: 24,
+        prefix_v6: 48,
+        query: false,
+        ..Style::default()
+    };
+    text(
+        "write combined+phases, masked",
+        Form::CombinedPhases,
+        discreet,
+        &record,
+    );
     let dirty = Record {
         target: b"/caf\xc3\xa9/\"quoted\"?q=1",
         ..record
@@ -31,6 +46,7 @@ fn main() {
     text(
         "write combined+phases, dirty target",
         Form::CombinedPhases,
+        Style::default(),
         &dirty,
     );
     distributions(&record.phases);
@@ -61,8 +77,8 @@ fn transport(record: &Record<'_>) {
     println!("{:40} {:7} bytes", "record", bytes.len());
 }
 
-fn text(name: &str, form: Form, record: &Record<'_>) {
-    let mut writer = Writer::new(form, 3_600, vec!["/".to_owned()]);
+fn text(name: &str, form: Form, style: Style, record: &Record<'_>) {
+    let mut writer = Writer::new(form, style, names());
     let mut out = Vec::with_capacity(64 << 10);
     let mut record = *record;
     report(name, |step| {
@@ -117,9 +133,27 @@ fn report(name: &str, mut step: impl FnMut(u64)) {
     println!("{name:40} {best_ns:7.1} ns");
 }
 
+fn names() -> Names {
+    Names {
+        routes: vec!["/".to_owned()],
+        pools: vec!["default".to_owned()],
+        process: "4711".to_owned(),
+        id_seed: 0x1234_5678_9abc_def0,
+    }
+}
+
+fn template() -> Form {
+    let text = "{peer} - {user} {time} \"{request}\" {status} {bytes} \"{referer}\" \"{agent}\" \
+                accept={accept} queue={queue} run={run} deliver={deliver} total={total} id={id} \
+                route={route} pool={pool}";
+    Form::Template(Template::parse(text).expect("all of these are fields"))
+}
+
 /// A page of a small shop, asked for by a browser.
 fn ordinary() -> Record<'static> {
     Record {
+        id: 1_234_567,
+        request_id: b"",
         phases: Phases {
             arrived: Stamp(5_000_000_000),
             queued: Stamp(5_000_123_000),
@@ -144,6 +178,7 @@ fn ordinary() -> Record<'static> {
         request_bytes: 512,
         ending: Ending::Complete,
         route: 0,
+        pool: 0,
         driver: 1,
         cause: b"",
     }

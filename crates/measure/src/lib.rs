@@ -18,5 +18,7 @@ pub use clock::{Clock, Nanos, RealClock, Stamp, VirtualClock, now};
 pub use histogram::{Histogram, PhaseHistograms, Snapshot};
 pub use nearest::nearest;
 pub use phases::{Phases, Spans};
-pub use record::{Ending, Record};
-pub use text::{Form, Writer, json_text};
+pub use record::{Ending, NO_POOL, Record};
+pub use text::{
+    Field, Form, Names, Part, Place, Style, Template, TemplateFault, Writer, json_text, made_id,
+};

@@ -5,7 +5,7 @@
 //! the bytes go.
 //!
 //! ```text
-//! ┌ bytes of the whole record, u32 ┐┌ numbers, fixed ┐┌ 10 lengths, u16 ┐┌ the strings, one after another ┐
+//! ┌ bytes of the whole record, u32 ┐┌ numbers, fixed ┐┌ 11 lengths, u16 ┐┌ the strings, one after another ┐
 //! ```
 //! All numbers are little-endian. The layout lives only inside one process and may change freely.
 
@@ -56,9 +56,16 @@ impl Ending {
     }
 }
 
+/// A record's pool when the exchange went through none.
+pub const NO_POOL: u16 = u16::MAX;
+
 /// What the access log knows about an exchange. Strings are borrowed; an empty one means "not known".
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Record<'a> {
+    /// Number of the exchange, unique in its process; the text form is made of it.
+    pub id: u64,
+    /// The id that a trusted client gave; empty: the id is made of `id`.
+    pub request_id: &'a [u8],
     /// When it passed each point of its way.
     pub phases: Phases,
     /// Wall time of `phases.arrived`, nanoseconds since 1970 UTC. The log thread fills it before
@@ -94,15 +101,48 @@ pub struct Record<'a> {
     pub ending: Ending,
     /// Index of the route; its name is given to the writer of the log.
     pub route: u16,
+    /// Index of the pool that it went through; [`NO_POOL`] for an inline reply.
+    pub pool: u16,
     /// Index of the driver.
     pub driver: u16,
-    /// Why it was refused; else empty.
+    /// Why it was refused or cut; else empty.
     pub cause: &'a [u8],
 }
 
+impl Default for Record<'_> {
+    fn default() -> Self {
+        Record {
+            id: 0,
+            request_id: b"",
+            phases: Phases::default(),
+            wall_arrived_ns: 0,
+            peer: b"",
+            method: b"",
+            target: b"",
+            version: b"",
+            request_line: b"",
+            host: b"",
+            referer: b"",
+            user_agent: b"",
+            user: b"",
+            status: 0,
+            body_bytes: 0,
+            sent_bytes: 0,
+            request_bytes: 0,
+            ending: Ending::Lost,
+            route: 0,
+            pool: NO_POOL,
+            driver: 0,
+            cause: b"",
+        }
+    }
+}
+
 /// Bytes of everything before the strings.
-const FIXED_BYTES: usize = 4 + 6 * 8 + 4 * 8 + 3 * 2 + 1 + STRINGS_LEN * 2;
-const STRINGS_LEN: usize = 10;
+const FIXED_BYTES: usize = 4 + 6 * 8 + 5 * 8 + 4 * 2 + 1 + STRINGS_LEN * 2;
+const STRINGS_LEN: usize = 11;
+/// Where `phases.delivered` is: behind the length and four stamps.
+const DELIVERED_AT: usize = 4 + 4 * 8;
 /// Longer strings are cut: the length field is a `u16`.
 const STRING_BYTES_MAX: usize = u16::MAX as usize;
 /// A line that is no HTTP may be anything; its beginning tells enough.
@@ -138,6 +178,21 @@ impl<'a> Record<'a> {
         Some((record, record_bytes))
     }
 
+    /// When the record at the start of `input` was delivered, and the number of bytes that it takes.
+    ///
+    /// Looks at nothing else, for whoever merges buffers by that time: [`Record::decode`] may still give
+    /// `None` for what `encode` did not write. `None` when the record is not whole.
+    pub fn peek(input: &[u8]) -> Option<(Stamp, usize)> {
+        let mut fixed = Fixed {
+            bytes: input.first_chunk::<FIXED_BYTES>()?,
+            at: 0,
+        };
+        let record_bytes = usize::try_from(u32::from_le_bytes(fixed.take())).ok()?;
+        fixed.at = DELIVERED_AT;
+        let whole = (FIXED_BYTES..=input.len()).contains(&record_bytes);
+        whole.then(|| (Stamp(fixed.u64()), record_bytes))
+    }
+
     fn strings(&self) -> [&'a [u8]; STRINGS_LEN] {
         let cut = |string: &'a [u8]| &string[..string.len().min(STRING_BYTES_MAX)];
         let line = &self.request_line[..self.request_line.len().min(REQUEST_LINE_BYTES_MAX)];
@@ -152,6 +207,7 @@ impl<'a> Record<'a> {
             cut(self.user_agent),
             cut(self.user),
             cut(self.cause),
+            cut(self.request_id),
         ]
     }
 
@@ -167,6 +223,7 @@ impl<'a> Record<'a> {
             &mut self.user_agent,
             &mut self.user,
             &mut self.cause,
+            &mut self.request_id,
         ] {
             (*string, text) = text.split_at_checked(usize::from(fixed.u16()))?;
         }
@@ -177,7 +234,7 @@ impl<'a> Record<'a> {
         let mut fixed = [0; FIXED_BYTES];
         let mut at = 0;
         let phases = &self.phases;
-        // At most 10 strings of 64 KiB, so the sum fits.
+        // At most 11 strings of 64 KiB, so the sum fits.
         put(&mut fixed, &mut at, (record_bytes as u32).to_le_bytes());
         for number in [
             phases.arrived.0,
@@ -190,10 +247,11 @@ impl<'a> Record<'a> {
             self.body_bytes,
             self.sent_bytes,
             self.request_bytes,
+            self.id,
         ] {
             put(&mut fixed, &mut at, number.to_le_bytes());
         }
-        for number in [self.status, self.route, self.driver] {
+        for number in [self.status, self.route, self.driver, self.pool] {
             put(&mut fixed, &mut at, number.to_le_bytes());
         }
         put(&mut fixed, &mut at, [self.ending as u8]);
@@ -233,9 +291,11 @@ impl Fixed<'_> {
             body_bytes: self.u64(),
             sent_bytes: self.u64(),
             request_bytes: self.u64(),
+            id: self.u64(),
             status: self.u16(),
             route: self.u16(),
             driver: self.u16(),
+            pool: self.u16(),
             ending: *Ending::ALL.get(usize::from(self.take::<1>()[0]))?,
             ..Record::default()
         })
@@ -265,6 +325,8 @@ mod tests {
 
     fn sample() -> Record<'static> {
         Record {
+            id: 13,
+            request_id: b"r-1",
             phases: Phases {
                 arrived: Stamp(1),
                 queued: Stamp(2),
@@ -290,6 +352,7 @@ mod tests {
             ending: Ending::PeerGone,
             route: 11,
             driver: 12,
+            pool: 14,
             cause: b"why",
         }
     }
@@ -300,6 +363,7 @@ mod tests {
         let whole = bytes.len();
         bytes.extend_from_slice(b"the next record");
         assert_eq!(Record::decode(&bytes), Some((*record, whole)));
+        assert_eq!(Record::peek(&bytes), Some((record.phases.delivered, whole)));
     }
 
     #[test]
@@ -317,6 +381,7 @@ mod tests {
         sample().encode(&mut bytes);
         for end in 0..bytes.len() {
             assert_eq!(Record::decode(&bytes[..end]), None, "cut at {end}");
+            assert_eq!(Record::peek(&bytes[..end]), None, "cut at {end}");
         }
     }
 
@@ -354,7 +419,7 @@ mod tests {
     proptest! {
         #[test]
         fn garbage_never_panics(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
-            let _ = Record::decode(&bytes);
+            let _ = (Record::decode(&bytes), Record::peek(&bytes));
         }
 
         #[test]
@@ -364,6 +429,7 @@ mod tests {
             bytes[at] = value;
             if let Some((_, taken)) = Record::decode(&bytes) {
                 prop_assert!(taken <= bytes.len());
+                prop_assert_eq!(Record::peek(&bytes).map(|(_, peeked)| peeked), Some(taken));
             }
         }
     }

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use measure::{Ending, Phases, Record};
+use measure::{Ending, NO_POOL, Phases, Record};
 use wire::HeadView;
 
 use crate::exchange::Ends;
@@ -61,6 +61,8 @@ impl Ledger {
         route.record(&spans, outcome.status, outcome.ending, outcome.sent_bytes);
         let Some(pen) = &self.pen else { return };
         let mut record = Record {
+            id: 0,
+            request_id: b"",
             phases: *closing.phases,
             wall_arrived_ns: 0,
             peer: closing.ends.peer_host.as_bytes(),
@@ -78,6 +80,7 @@ impl Ledger {
             request_bytes: closing.request_bytes,
             ending: outcome.ending,
             route: closing.route,
+            pool: NO_POOL,
             driver: closing.driver,
             cause: outcome.cause.as_bytes(),
         };

@@ -5,7 +5,7 @@
 //! every string is clean, so each goes out by one copy after one scan. It must not cut or drop bytes.
 
 /// What a byte needs: nothing, or an escape in unquoted text only, or everywhere.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 enum Class {
     Clean,
     /// Would shift the fields of a line when it stands outside quotes.
@@ -22,14 +22,38 @@ pub(super) fn push_quoted(out: &mut Vec<u8>, text: &[u8]) {
     if is_clean(text) {
         out.extend_from_slice(text);
     } else {
-        push_escaped(out, text, Class::Dirty);
+        push_escaped(out, text, |byte| CLASSES[usize::from(byte)] == Class::Dirty);
     }
 }
 
 /// Appends text that stands between spaces.
 #[inline]
 pub(super) fn push_bare(out: &mut Vec<u8>, text: &[u8]) {
-    push_escaped(out, text, Class::Shifts);
+    push_escaped(out, text, |byte| CLASSES[usize::from(byte)] != Class::Clean);
+}
+
+/// Text that stands between spaces, in a buffer of its own.
+pub(super) fn bare(text: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(text.len());
+    push_bare(&mut out, text);
+    out
+}
+
+/// Appends text whose `listed` bytes are escaped; the list has at least those of [`bare_bytes`].
+#[inline]
+pub(super) fn push_listed(out: &mut Vec<u8>, text: &[u8], listed: &[bool; 256]) {
+    push_escaped(out, text, |byte| listed[usize::from(byte)]);
+}
+
+/// Whether each byte is escaped in text that stands between spaces.
+pub(super) fn bare_bytes() -> [bool; 256] {
+    CLASSES.map(|class| class != Class::Clean)
+}
+
+/// What stands for a text that is not known.
+#[inline]
+pub(super) fn or_dash(text: &[u8]) -> &[u8] {
+    if text.is_empty() { b"-" } else { text }
 }
 
 /// Appends text that stands between the quotes of a JSON string (RFC 8259 section 7).
@@ -66,12 +90,10 @@ const fn is_dirty(byte: u8) -> bool {
     (byte.wrapping_sub(0x20) > 0x5e) | (byte == b'"') | (byte == b'\\')
 }
 
-fn push_escaped(out: &mut Vec<u8>, text: &[u8], from: Class) {
+#[inline]
+fn push_escaped(out: &mut Vec<u8>, text: &[u8], is_escaped: impl Fn(u8) -> bool) {
     let mut rest = text;
-    while let Some(at) = rest
-        .iter()
-        .position(|&byte| CLASSES[usize::from(byte)] >= from)
-    {
+    while let Some(at) = rest.iter().position(|&byte| is_escaped(byte)) {
         out.extend_from_slice(&rest[..at]);
         let [high, low] = hex(rest[at]);
         out.extend_from_slice(&[b'\\', b'x', high, low]);

@@ -6,11 +6,12 @@
 use super::date::DateText;
 use super::digits::{push_seconds, push_u64};
 use super::escape::push_json;
+use super::names::Known;
 use crate::Record;
 use crate::phases::WholeMicros;
 
-/// Appends the object of `record`; `route` is the name of its route, escaped already.
-pub(super) fn object(record: &Record<'_>, date: &mut DateText, route: &[u8], out: &mut Vec<u8>) {
+/// Appends the object of `record`; the names are escaped already.
+pub(super) fn object(record: &Record<'_>, date: &mut DateText, names: &Known, out: &mut Vec<u8>) {
     out.extend_from_slice(b"{\"time\":\"");
     date.push_rfc3339(record.wall_arrived_ns, out);
     out.push(b'"');
@@ -26,10 +27,11 @@ pub(super) fn object(record: &Record<'_>, date: &mut DateText, route: &[u8], out
     text(out, b",\"host\":\"", record.host);
     text(out, b",\"referer\":\"", record.referer);
     text(out, b",\"agent\":\"", record.user_agent);
-    out.extend_from_slice(b",\"route\":\"");
-    out.extend_from_slice(route);
-    out.push(b'"');
+    name(out, b",\"route\":\"", names.route(record));
+    name(out, b",\"pool\":\"", names.pool(record));
     number(out, b",\"driver\":", u64::from(record.driver));
+    name(out, b",\"process\":\"", &names.process);
+    text(out, b",\"id\":\"", names.id(record, &mut [0; 16]));
     phases(record, out);
     text(out, b",\"end\":\"", record.ending.text().as_bytes());
     if !record.request_line.is_empty() {
@@ -55,6 +57,12 @@ fn phases(record: &Record<'_>, out: &mut Vec<u8>) {
 fn text(out: &mut Vec<u8>, key: &[u8], value: &[u8]) {
     out.extend_from_slice(key);
     push_json(out, value);
+    out.push(b'"');
+}
+
+fn name(out: &mut Vec<u8>, key: &[u8], escaped: &[u8]) {
+    out.extend_from_slice(key);
+    out.extend_from_slice(escaped);
     out.push(b'"');
 }
 

@@ -10,10 +10,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use measure::{Form, Record, Stamp, Writer as Lines};
+use measure::{Form, Names, Record, Stamp, Style, Template, Writer as Lines};
 
 use super::{Bell, Level, Log, Page, lock};
-use crate::config::meant::{AccessLog, LogForm, LogTarget, Logs};
+use crate::config::meant::{AccessLog, LogForm, LogPrivacy, LogTarget, Logs};
 use crate::fault::plain;
 
 /// Formatted bytes that are written in one call.
@@ -76,7 +76,7 @@ impl Writer {
         let access = logs
             .access
             .first()
-            .map(|access| Access::open(access, route_names))
+            .map(|access| Access::open(access, &logs.privacy, route_names))
             .transpose()?;
         Ok(Writer {
             log,
@@ -183,20 +183,28 @@ impl Writer {
 }
 
 impl Access {
-    fn open(access: &AccessLog, route_names: Vec<String>) -> io::Result<Access> {
+    fn open(
+        access: &AccessLog,
+        privacy: &LogPrivacy,
+        route_names: Vec<String>,
+    ) -> io::Result<Access> {
         let target = match &access.target {
             LogTarget::Stdout | LogTarget::Stderr | LogTarget::Syslog(_) | LogTarget::Journald => {
                 File::from(io::stdout().as_fd().try_clone_to_owned()?)
             }
             LogTarget::File(path) => OpenOptions::new().append(true).create(true).open(path)?,
         };
-        let form = match &access.form {
-            LogForm::Phases => Form::CombinedPhases,
-            LogForm::Combined => Form::Combined,
-            LogForm::Common => Form::Common,
-            LogForm::Json | LogForm::NaviServer | LogForm::Template(_) => Form::Json,
+        let style = Style {
+            utc_offset_secs: 0,
+            prefix_v4: privacy.prefix_v4,
+            prefix_v6: privacy.prefix_v6,
+            query: privacy.query,
         };
-        let lines = Lines::new(form, 0, route_names);
+        let names = Names {
+            routes: route_names,
+            ..Names::default()
+        };
+        let lines = Lines::new(form_of(&access.form)?, style, names);
         Ok(Access {
             target,
             lines,
@@ -270,6 +278,20 @@ impl Access {
         }
         self.out.drain(..written);
     }
+}
+
+fn form_of(form: &LogForm) -> io::Result<Form> {
+    Ok(match form {
+        LogForm::Phases => Form::CombinedPhases,
+        LogForm::Combined => Form::Combined,
+        LogForm::Common => Form::Common,
+        LogForm::Json => Form::Json,
+        LogForm::NaviServer => Form::NaviServer,
+        LogForm::Template(text) => {
+            let invalid = |fault| io::Error::new(io::ErrorKind::InvalidInput, fault);
+            Form::Template(Template::parse(text).map_err(invalid)?)
+        }
+    })
 }
 
 /// Wall clock minus our monotonic clock, in nanoseconds.

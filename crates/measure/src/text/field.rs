@@ -1,0 +1,168 @@
+//! The fields that a template can name.
+//!
+//! One table: the order here is that of the documentation and of [`Field::ALL`].
+
+/// A field of a line. Where there is nothing to show, a line has `-`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Field {
+    /// The client's address without port, or `unix:`; masked when the style says so.
+    Peer,
+    /// The authenticated user.
+    User,
+    /// Arrival as the common log format has it, with brackets.
+    Time,
+    /// Arrival as RFC 3339, with microseconds.
+    TimeIso,
+    /// Arrival in seconds since 1970 UTC, with microseconds.
+    Unix,
+    /// Method, target and version; the raw first line of a head that could not be parsed.
+    Request,
+    /// The method.
+    Method,
+    /// The target as it was received.
+    Target,
+    /// The target before its first `?`.
+    Path,
+    /// The target behind its first `?`.
+    Query,
+    /// The version, for example `HTTP/1.1`.
+    Protocol,
+    /// The status code.
+    Status,
+    /// Bytes of the reply's body that the kernel took.
+    Bytes,
+    /// All bytes that the kernel took, heads and framing included.
+    Sent,
+    /// Bytes of the request, head included.
+    RequestBytes,
+    /// The Host header.
+    Host,
+    /// The Referer header.
+    Referer,
+    /// The User-Agent header.
+    Agent,
+    /// The name of the route.
+    Route,
+    /// The name of the pool; nothing for an inline reply.
+    Pool,
+    /// The number of the driver.
+    Driver,
+    /// The name of the process.
+    Process,
+    /// The request id.
+    Id,
+    /// Seconds from arrived to queued.
+    Accept,
+    /// Seconds from queued to started.
+    Queue,
+    /// Seconds from started to replied.
+    Run,
+    /// Seconds from replied to delivered.
+    Deliver,
+    /// Seconds from arrived to delivered.
+    Total,
+    /// Seconds of `Run` that were a wait for the interpreter.
+    Gil,
+    /// How it ended, in one word.
+    End,
+    /// Why it was refused or cut.
+    Cause,
+}
+
+impl Field {
+    /// All of them.
+    pub const ALL: [Field; 31] = [
+        Field::Peer,
+        Field::User,
+        Field::Time,
+        Field::TimeIso,
+        Field::Unix,
+        Field::Request,
+        Field::Method,
+        Field::Target,
+        Field::Path,
+        Field::Query,
+        Field::Protocol,
+        Field::Status,
+        Field::Bytes,
+        Field::Sent,
+        Field::RequestBytes,
+        Field::Host,
+        Field::Referer,
+        Field::Agent,
+        Field::Route,
+        Field::Pool,
+        Field::Driver,
+        Field::Process,
+        Field::Id,
+        Field::Accept,
+        Field::Queue,
+        Field::Run,
+        Field::Deliver,
+        Field::Total,
+        Field::Gil,
+        Field::End,
+        Field::Cause,
+    ];
+
+    /// Its name, as it stands between braces.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Field::Peer => "peer",
+            Field::User => "user",
+            Field::Time => "time",
+            Field::TimeIso => "time_iso",
+            Field::Unix => "unix",
+            Field::Request => "request",
+            Field::Method => "method",
+            Field::Target => "target",
+            Field::Path => "path",
+            Field::Query => "query",
+            Field::Protocol => "protocol",
+            Field::Status => "status",
+            Field::Bytes => "bytes",
+            Field::Sent => "sent",
+            Field::RequestBytes => "request_bytes",
+            Field::Host => "host",
+            Field::Referer => "referer",
+            Field::Agent => "agent",
+            Field::Route => "route",
+            Field::Pool => "pool",
+            Field::Driver => "driver",
+            Field::Process => "process",
+            Field::Id => "id",
+            Field::Accept => "accept",
+            Field::Queue => "queue",
+            Field::Run => "run",
+            Field::Deliver => "deliver",
+            Field::Total => "total",
+            Field::Gil => "gil",
+            Field::End => "end",
+            Field::Cause => "cause",
+        }
+    }
+
+    pub(super) fn named(name: &str) -> Option<Field> {
+        Field::ALL.into_iter().find(|field| field.name() == name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_field_is_found_by_its_name_alone() {
+        for (index, field) in Field::ALL.into_iter().enumerate() {
+            assert_eq!(Field::named(field.name()), Some(field));
+            assert_eq!(
+                field as usize,
+                index,
+                "{}: twice or out of order",
+                field.name()
+            );
+        }
+        assert_eq!(Field::named("Peer"), None);
+        assert_eq!(Field::named(""), None);
+    }
+}

@@ -1,0 +1,137 @@
+//! A record in the fields of a template.
+
+use super::date::DateText;
+use super::digits::{push_seconds, push_u64};
+use super::escape::{push_listed, push_quoted};
+use super::field::Field;
+use super::names::Known;
+use super::template::{Part, Place, Template};
+use crate::phases::WholeMicros;
+use crate::{Nanos, Record};
+
+/// The texts of a second, in both forms.
+#[derive(Debug)]
+pub(super) struct Dates {
+    pub(super) clf: DateText,
+    pub(super) iso: DateText,
+}
+
+/// All that fields are made of.
+struct Facts<'f> {
+    record: &'f Record<'f>,
+    names: &'f Known,
+    us: WholeMicros,
+    gil: Nanos,
+}
+
+/// A place in the line, and the bytes that are escaped where it is bare.
+struct Slot<'s> {
+    out: &'s mut Vec<u8>,
+    place: Place,
+    bare: &'s [bool; 256],
+}
+
+/// Appends the line of `record`, without its newline.
+pub(super) fn line(
+    record: &Record<'_>,
+    template: &Template,
+    names: &Known,
+    dates: &mut Dates,
+    out: &mut Vec<u8>,
+) {
+    let spans = record.phases.spans();
+    let facts = Facts {
+        record,
+        names,
+        us: WholeMicros::of(&spans),
+        gil: spans.gil,
+    };
+    for part in template.parts() {
+        match part {
+            Part::Text(text) => out.extend_from_slice(text.as_bytes()),
+            Part::Field(field, place) => {
+                let (place, bare) = (*place, template.bare());
+                fill(*field, &facts, dates, &mut Slot { out, place, bare });
+            }
+        }
+    }
+}
+
+fn fill(field: Field, facts: &Facts<'_>, dates: &mut Dates, slot: &mut Slot<'_>) {
+    let Facts {
+        record, names, us, ..
+    } = facts;
+    let wall_ns = record.wall_arrived_ns;
+    match field {
+        Field::Peer => slot.text(record.peer),
+        Field::User => slot.text(record.user),
+        Field::Time => slot.out.extend_from_slice(dates.clf.clf_at(wall_ns)),
+        Field::TimeIso => dates.iso.push_rfc3339(wall_ns, slot.out),
+        Field::Unix => push_seconds(slot.out, wall_ns / 1_000),
+        Field::Request => slot.request(record),
+        Field::Method => slot.text(record.method),
+        Field::Target => slot.text(record.target),
+        Field::Path => slot.text(path_and_query(record.target).0),
+        Field::Query => slot.text(path_and_query(record.target).1),
+        Field::Protocol => slot.text(record.version),
+        Field::Status if record.status == 0 => slot.text(b""),
+        Field::Status => push_u64(slot.out, u64::from(record.status)),
+        Field::Bytes => push_u64(slot.out, record.body_bytes),
+        Field::Sent => push_u64(slot.out, record.sent_bytes),
+        Field::RequestBytes => push_u64(slot.out, record.request_bytes),
+        Field::Host => slot.text(record.host),
+        Field::Referer => slot.text(record.referer),
+        Field::Agent => slot.text(record.user_agent),
+        Field::Route => slot.text(names.route(record)),
+        Field::Pool => slot.text(names.pool(record)),
+        Field::Driver => push_u64(slot.out, u64::from(record.driver)),
+        Field::Process => slot.text(&names.process),
+        Field::Id => slot.text(names.id(record, &mut [0; 16])),
+        Field::Accept => push_seconds(slot.out, us.accept),
+        Field::Queue => push_seconds(slot.out, us.queue),
+        Field::Run => push_seconds(slot.out, us.run),
+        Field::Deliver => push_seconds(slot.out, us.deliver),
+        Field::Total => push_seconds(slot.out, us.total),
+        Field::Gil => push_seconds(slot.out, facts.gil.0 / 1_000),
+        Field::End => slot.text(record.ending.text().as_bytes()),
+        Field::Cause => slot.text(record.cause),
+    }
+}
+
+impl Slot<'_> {
+    fn text(&mut self, text: &[u8]) {
+        match self.place {
+            _ if text.is_empty() => self.out.push(b'-'),
+            Place::Quoted => push_quoted(self.out, text),
+            Place::Bare => push_listed(self.out, text, self.bare),
+        }
+    }
+
+    fn request(&mut self, record: &Record<'_>) {
+        if record.method.is_empty() {
+            return self.text(record.request_line);
+        }
+        self.text(record.method);
+        self.space();
+        self.text(record.target);
+        if !record.version.is_empty() {
+            self.space();
+            self.text(record.version);
+        }
+    }
+
+    fn space(&mut self) {
+        self.out.extend_from_slice(match self.place {
+            Place::Quoted => b" ",
+            Place::Bare => b"\\x20",
+        });
+    }
+}
+
+/// What is before the first `?`, and what is behind it.
+fn path_and_query(target: &[u8]) -> (&[u8], &[u8]) {
+    match target.iter().position(|&byte| byte == b'?') {
+        Some(at) => (&target[..at], &target[at + 1..]),
+        None => (target, b""),
+    }
+}

@@ -1,0 +1,61 @@
+//! Names behind the numbers of a record, made ready for one form.
+
+use super::id::made_id;
+use crate::Record;
+
+/// Names behind a record's numbers.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Names {
+    /// Names of the routes, by their index.
+    pub routes: Vec<String>,
+    /// Names of the pools, by their index.
+    pub pools: Vec<String>,
+    /// Name of the process.
+    pub process: String,
+    /// What the ids of this process are mixed with: see [`made_id`].
+    pub id_seed: u64,
+}
+
+/// The names as they stand in lines of one form. What has no name is empty.
+#[derive(Debug)]
+pub(super) struct Known {
+    routes: Vec<Vec<u8>>,
+    pools: Vec<Vec<u8>>,
+    pub(super) process: Vec<u8>,
+    id_seed: u64,
+}
+
+impl Known {
+    /// Each name goes through `escape` once, here.
+    pub(super) fn of(names: Names, escape: fn(&[u8]) -> Vec<u8>) -> Known {
+        let all = |names: Vec<String>| names.iter().map(|name| escape(name.as_bytes())).collect();
+        Known {
+            routes: all(names.routes),
+            pools: all(names.pools),
+            process: escape(names.process.as_bytes()),
+            id_seed: names.id_seed,
+        }
+    }
+
+    pub(super) fn route(&self, record: &Record<'_>) -> &[u8] {
+        by_index(&self.routes, record.route)
+    }
+
+    pub(super) fn pool(&self, record: &Record<'_>) -> &[u8] {
+        by_index(&self.pools, record.pool)
+    }
+
+    /// The record's id, not escaped; `made` has room for one that is made here.
+    pub(super) fn id<'r>(&self, record: &Record<'r>, made: &'r mut [u8; 16]) -> &'r [u8] {
+        if record.request_id.is_empty() {
+            *made = made_id(self.id_seed, record.id);
+            made
+        } else {
+            record.request_id
+        }
+    }
+}
+
+fn by_index(names: &[Vec<u8>], index: u16) -> &[u8] {
+    names.get(usize::from(index)).map_or(b"", |name| name)
+}

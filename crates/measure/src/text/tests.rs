@@ -1,0 +1,646 @@
+//! Lines of every form, and that no record can forge one.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::{Ending, NO_POOL, Nanos, Phases, Stamp};
+
+const SAMPLE: Record<'static> = Record {
+    id: 0x9e37_79b9_7f4a_7c15,
+    request_id: b"",
+    phases: Phases {
+        arrived: Stamp(1_000_000_999),
+        queued: Stamp(1_000_124_100),
+        started: Stamp(1_000_134_050),
+        replied: Stamp(1_004_134_998),
+        delivered: Stamp(1_004_154_999),
+        gil: Nanos(1_500),
+    },
+    wall_arrived_ns: 971_186_136_000_123_000,
+    peer: b"192.0.2.7",
+    method: b"GET",
+    target: b"/x",
+    version: b"HTTP/1.1",
+    request_line: b"",
+    host: b"example.org",
+    referer: b"http://a/",
+    user_agent: b"agent",
+    user: b"",
+    status: 200,
+    body_bytes: 2326,
+    sent_bytes: 2500,
+    request_bytes: 90,
+    ending: Ending::Complete,
+    route: 1,
+    pool: NO_POOL,
+    driver: 3,
+    cause: b"",
+};
+
+const DATED: &str = "192.0.2.7 - - [10/Oct/2000:13:55:36 +0000]";
+const PHASES: &str = "accept=0.000123 queue=0.000010 run=0.004000 deliver=0.000021 total=0.004154";
+const ID: &str = "e220a8397b1dcdaf";
+
+fn names() -> Names {
+    Names {
+        routes: vec!["/".into(), "/a\"pi".into(), "two words".into()],
+        pools: vec!["default".into(), "slow [x]".into()],
+        process: "shop 1".into(),
+        id_seed: 0,
+    }
+}
+
+fn template(text: &str) -> Form {
+    Form::Template(Template::parse(text).unwrap())
+}
+
+fn styled(form: Form, style: Style, record: &Record<'_>) -> String {
+    let mut out = Vec::new();
+    Writer::new(form, style, names()).write(record, &mut out);
+    String::from_utf8(out).expect("every form is valid UTF-8")
+}
+
+fn line(form: Form, record: &Record<'_>) -> String {
+    styled(form, Style::default(), record)
+}
+
+#[track_caller]
+fn check(form: Form, record: &Record<'_>, expect: &str) {
+    assert_eq!(line(form, record), format!("{expect}\n"));
+}
+
+#[track_caller]
+fn check_filled(text: &str, record: &Record<'_>, expect: &str) {
+    check(template(text), record, expect);
+}
+
+#[test]
+fn writes_the_text_forms() {
+    let common = format!("{DATED} \"GET /x HTTP/1.1\" 200 2326");
+    let combined = format!("{common} \"http://a/\" \"agent\"");
+    check(Form::Common, &SAMPLE, &common);
+    check(Form::Combined, &SAMPLE, &combined);
+    check(
+        Form::CombinedPhases,
+        &SAMPLE,
+        &format!("{combined} {PHASES} id={ID} route=/a\\x22pi"),
+    );
+    check(
+        Form::NaviServer,
+        &SAMPLE,
+        &format!("{combined} \"971186136.000123 0.000123 0.000010 0.000000 0.004021\""),
+    );
+}
+
+#[test]
+fn says_only_what_is_not_as_it_always_is() {
+    let end = |record: &Record<'_>| {
+        let text = line(Form::CombinedPhases, record);
+        let (_, end) = text.split_once("total=0.004154").unwrap();
+        end.trim_end().to_owned()
+    };
+    let with = |ending, cause: &'static [u8]| Record {
+        ending,
+        cause,
+        route: 0,
+        ..SAMPLE
+    };
+    let usual = format!(" id={ID} route=/");
+    assert_eq!(end(&with(Ending::Complete, b"")), usual);
+    assert_eq!(
+        end(&with(Ending::PeerGone, b"")),
+        format!("{usual} end=peer-gone")
+    );
+    assert_eq!(
+        end(&with(Ending::Refused, b"two \"Hosts\"")),
+        format!("{usual} end=refused cause=\"two \\x22Hosts\\x22\"")
+    );
+    let pooled = Record {
+        pool: 0,
+        ..with(Ending::Cut, b"")
+    };
+    assert_eq!(end(&pooled), format!("{usual} pool=default end=cut"));
+}
+
+#[test]
+fn names_cannot_shift_fields() {
+    let record = Record {
+        route: 2,
+        pool: 1,
+        request_id: b"a b\"c",
+        ..SAMPLE
+    };
+    let text = line(Form::CombinedPhases, &record);
+    assert!(
+        text.ends_with(" id=a\\x20b\\x22c route=two\\x20words pool=slow\\x20\\x5bx\\x5d\n"),
+        "{text}"
+    );
+    check_filled(
+        "{route} {pool} {process} \"{route} {process}\"",
+        &record,
+        "two\\x20words slow\\x20\\x5bx\\x5d shop\\x201 \"two words shop 1\"",
+    );
+    let nameless = Record {
+        route: 9,
+        pool: 9,
+        ..SAMPLE
+    };
+    let text = line(Form::CombinedPhases, &nameless);
+    assert!(text.ends_with(" route=- pool=-\n"), "{text}");
+}
+
+#[test]
+fn ids_are_mixed_with_the_seed_of_the_process() {
+    let mut out = Vec::new();
+    let names = Names {
+        id_seed: SAMPLE.id,
+        ..names()
+    };
+    Writer::new(template("{id}"), Style::default(), names).write(&SAMPLE, &mut out);
+    assert_eq!(out, b"0000000000000000\n");
+}
+
+#[test]
+fn marks_missing_fields_with_a_dash() {
+    let bare = Record {
+        wall_arrived_ns: SAMPLE.wall_arrived_ns,
+        ..Record::default()
+    };
+    let combined = "- - - [10/Oct/2000:13:55:36 +0000] \"-\" - 0 \"-\" \"-\"";
+    check(Form::Combined, &bare, combined);
+    for field in [
+        "peer", "user", "method", "path", "query", "status", "host", "pool", "cause",
+    ] {
+        check_filled(&format!("{{{field}}}|\"{{{field}}}\""), &bare, "-|\"-\"");
+    }
+    check_filled("{request} \"{request}\"", &bare, "- \"-\"");
+}
+
+#[test]
+fn shows_the_raw_line_of_an_unparsable_head() {
+    let refused = Record {
+        method: b"",
+        request_line: b"\x16\x03\x01 \"",
+        status: 400,
+        ..SAMPLE
+    };
+    let shown = "\\x16\\x03\\x01 \\x22";
+    check(
+        Form::Common,
+        &refused,
+        &format!("{DATED} \"{shown}\" 400 2326"),
+    );
+    check_filled("\"{request}\"", &refused, &format!("\"{shown}\""));
+    check_filled("{request}", &refused, "\\x16\\x03\\x01\\x20\\x22");
+    assert!(line(Form::Json, &refused).contains(r#""request_line":"\u0016\u0003\u0001 \"""#));
+}
+
+#[test]
+fn writes_json_with_fixed_keys() {
+    check(
+        Form::Json,
+        &Record {
+            user_agent: "caf\u{e9} \"1\"".as_bytes(),
+            referer: b"\xff\n",
+            ..SAMPLE
+        },
+        concat!(
+            r#"{"time":"2000-10-10T13:55:36.000123+00:00","peer":"192.0.2.7","user":"","#,
+            r#""method":"GET","target":"/x","protocol":"HTTP/1.1","status":200,"bytes":2326,"#,
+            r#""sent":2500,"request_bytes":90,"host":"example.org","referer":"\u00ff\u000a","#,
+            "\"agent\":\"caf\u{e9} \\\"1\\\"\",",
+            r#""route":"/a\"pi","pool":"","driver":3,"process":"shop 1","id":"e220a8397b1dcdaf","#,
+            r#""accept":0.000123,"queue":0.000010,"run":0.004000,"deliver":0.000021,"#,
+            r#""total":0.004154,"gil":0.000001,"end":"complete"}"#,
+        ),
+    );
+    let refused = Record {
+        ending: Ending::Refused,
+        cause: b"no",
+        route: 9,
+        pool: 1,
+        request_id: b"\"\n",
+        ..SAMPLE
+    };
+    let text = line(Form::Json, &refused);
+    assert!(text.contains(r#""route":"","pool":"slow [x]","#), "{text}");
+    assert!(text.contains(r#""id":"\"\u000a","#), "{text}");
+    assert!(
+        text.ends_with("\"end\":\"refused\",\"cause\":\"no\"}\n"),
+        "{text}"
+    );
+}
+
+#[test]
+fn fills_every_field() {
+    let record = Record {
+        target: b"/a?b?c",
+        user: b"bob",
+        pool: 0,
+        cause: b"why not",
+        ..SAMPLE
+    };
+    for (field, expect) in [
+        ("peer", "192.0.2.7"),
+        ("user", "bob"),
+        ("time", "[10/Oct/2000:13:55:36 +0000]"),
+        ("time_iso", "2000-10-10T13:55:36.000123+00:00"),
+        ("unix", "971186136.000123"),
+        ("request", "GET\\x20/a?b?c\\x20HTTP/1.1"),
+        ("method", "GET"),
+        ("target", "/a?b?c"),
+        ("path", "/a"),
+        ("query", "b?c"),
+        ("protocol", "HTTP/1.1"),
+        ("status", "200"),
+        ("bytes", "2326"),
+        ("sent", "2500"),
+        ("request_bytes", "90"),
+        ("host", "example.org"),
+        ("referer", "http://a/"),
+        ("agent", "agent"),
+        ("route", "/a\\x22pi"),
+        ("pool", "default"),
+        ("driver", "3"),
+        ("process", "shop\\x201"),
+        ("id", ID),
+        ("accept", "0.000123"),
+        ("queue", "0.000010"),
+        ("run", "0.004000"),
+        ("deliver", "0.000021"),
+        ("total", "0.004154"),
+        ("gil", "0.000001"),
+        ("end", "complete"),
+        ("cause", "why\\x20not"),
+    ] {
+        check_filled(&format!("<<{{{field}}}"), &record, &format!("<<{expect}"));
+    }
+    check_filled(
+        "{{{peer}}} \"{request}\" {cause} \"{cause}\"",
+        &record,
+        "{192.0.2.7} \"GET /a?b?c HTTP/1.1\" why\\x20not \"why not\"",
+    );
+}
+
+#[test]
+fn a_template_can_be_any_text_form() {
+    let combined =
+        "{peer} - {user} {time} \"{request}\" {status} {bytes} \"{referer}\" \"{agent}\"";
+    let phases = "accept={accept} queue={queue} run={run} deliver={deliver} total={total} id={id} \
+                  route={route}";
+    let forged = Record {
+        user: b"a b [c]",
+        target: b"/\"\n",
+        status: 0,
+        version: b"",
+        ..SAMPLE
+    };
+    for record in [SAMPLE, forged] {
+        check_filled(combined, &record, line(Form::Combined, &record).trim_end());
+        check_filled(
+            &format!("{combined} {phases}"),
+            &record,
+            line(Form::CombinedPhases, &record).trim_end(),
+        );
+    }
+}
+
+#[test]
+fn separators_of_a_template_cannot_come_from_a_record() {
+    let record = Record {
+        target: b"/a;b|c,d",
+        user_agent: b"x;y \"|\"",
+        ..SAMPLE
+    };
+    check_filled(
+        "{target};{agent}|{status} \"{target}\"",
+        &record,
+        "/a\\x3bb\\x7cc,d;x\\x3by\\x20\\x22\\x7c\\x22|200 \"/a;b|c,d\"",
+    );
+}
+
+#[test]
+fn unquoted_fields_cannot_shift_the_others() {
+    let forged = Record {
+        user: b"bob [x] \"GET",
+        ..SAMPLE
+    };
+    let text = line(Form::Common, &forged);
+    assert!(
+        text.starts_with("192.0.2.7 - bob\\x20\\x5bx\\x5d\\x20\\x22GET [10/"),
+        "{text}"
+    );
+}
+
+#[test]
+fn one_writer_follows_the_clock_back_and_forth() {
+    let style = Style {
+        utc_offset_secs: 19_800,
+        ..Style::default()
+    };
+    let mut writer = Writer::new(template("{time} {time_iso}"), style, Names::default());
+    let mut out = Vec::new();
+    for secs in [971_186_136u64, 971_186_137, 971_186_136] {
+        let record = Record {
+            wall_arrived_ns: secs * 1_000_000_000,
+            ..SAMPLE
+        };
+        writer.write(&record, &mut out);
+    }
+    let text = String::from_utf8(out).unwrap();
+    let lines: Vec<_> = text.lines().collect();
+    let first = "[10/Oct/2000:19:25:36 +0530] 2000-10-10T19:25:36.000000+05:30";
+    assert_eq!(lines, [first, &first.replace(":36", ":37"), first]);
+}
+
+/// Everything that hides something, in every form.
+#[test]
+fn hides_addresses_and_queries_in_every_form() {
+    let discreet = Style {
+        prefix_v4: 24,
+        prefix_v6: 48,
+        query: false,
+        ..Style::default()
+    };
+    let open = Record {
+        target: b"/x?secret",
+        referer: b"http://a/?secret",
+        ..SAMPLE
+    };
+    let refused = Record {
+        method: b"",
+        target: b"",
+        version: b"",
+        request_line: b"GET /x?secret HTTP/1.1",
+        ..open
+    };
+    let everything = all_fields("\"{", "}\" ");
+    for form in all_forms(&everything) {
+        for (record, request) in [(open, "/x"), (refused, "GET /x HTTP/1.1")] {
+            let text = styled(form.clone(), discreet, &record);
+            assert!(text.contains("192.0.2.0"), "{text}");
+            assert!(text.contains(request), "{text}");
+            assert!(text.contains("HTTP/1.1"), "{text}");
+            for hidden in ["192.0.2.7", "secret", "?"] {
+                assert!(!text.contains(hidden), "{text}");
+            }
+        }
+    }
+}
+
+#[test]
+fn the_writer_forgets_what_it_hid_before() {
+    let discreet = Style {
+        prefix_v4: 8,
+        query: false,
+        ..Style::default()
+    };
+    let mut writer = Writer::new(template("{peer} {request}"), discreet, names());
+    let mut out = Vec::new();
+    for peer in [&b"192.0.2.7"[..], b"unix:", b"10.1.2.3", b""] {
+        let (method, request_line) = (&b""[..], peer);
+        let record = Record {
+            peer,
+            method,
+            request_line,
+            ..SAMPLE
+        };
+        writer.write(&record, &mut out);
+    }
+    let text = String::from_utf8(out).unwrap();
+    assert_eq!(
+        text,
+        "192.0.0.0 192.0.2.7\nunix: unix:\n10.0.0.0 10.1.2.3\n- -\n"
+    );
+}
+
+fn all_fields(before: &str, after: &str) -> String {
+    Template::field_names()
+        .map(|name| format!("{before}{name}{after}"))
+        .collect()
+}
+
+fn all_forms(template_text: &str) -> [Form; 6] {
+    [
+        Form::CombinedPhases,
+        Form::Combined,
+        Form::Common,
+        Form::Json,
+        Form::NaviServer,
+        template(template_text),
+    ]
+}
+
+/// A record with `text` in all of its strings.
+fn filled_with<'a>(text: &'a [u8], request: Request) -> Record<'a> {
+    let (parsed, raw) = match request {
+        Request::Parsed => (text, &b""[..]),
+        Request::Raw => (&b""[..], text),
+    };
+    Record {
+        request_id: text,
+        peer: text,
+        method: parsed,
+        target: parsed,
+        version: parsed,
+        request_line: raw,
+        host: text,
+        referer: text,
+        user_agent: text,
+        user: text,
+        cause: text,
+        ..SAMPLE
+    }
+}
+
+#[derive(Clone, Copy)]
+enum Request {
+    Parsed,
+    Raw,
+}
+
+/// The fields of a line as a reader splits it, at spaces but not in quotes or brackets; without
+/// quotes and escapes.
+fn split_fields(line: &str) -> Vec<Vec<u8>> {
+    let (mut fields, mut from, mut until) = (Vec::new(), 0, None);
+    for (at, byte) in line.bytes().enumerate() {
+        match (until, byte) {
+            (None, b'"') => until = Some(b'"'),
+            (None, b'[') => until = Some(b']'),
+            (None, b' ') => {
+                fields.push(unescaped(&line[from..at]));
+                from = at + 1;
+            }
+            (Some(end), _) if end == byte => until = None,
+            _ => {}
+        }
+    }
+    assert_eq!(until, None, "a field is left open: {line}");
+    fields.push(unescaped(&line[from..]));
+    fields
+}
+
+/// Takes quotes away and undoes `\xHH`.
+fn unescaped(field: &str) -> Vec<u8> {
+    let plain = field.replace('"', "");
+    let mut parts = plain.split("\\x");
+    let mut out = parts.next().unwrap().as_bytes().to_vec();
+    for part in parts {
+        out.push(u8::from_str_radix(&part[..2], 16).unwrap());
+        out.extend_from_slice(&part.as_bytes()[2..]);
+    }
+    out
+}
+
+/// The strings of a JSON object of numbers and strings, in order, keys included.
+fn json_strings(object: &str) -> Vec<Vec<u8>> {
+    let (mut strings, mut open): (Vec<Vec<u8>>, Option<Vec<u8>>) = (Vec::new(), None);
+    let mut rest = object.chars();
+    while let Some(c) = rest.next() {
+        match (&mut open, c) {
+            (None, '"') => open = Some(Vec::new()),
+            (None, c) => assert!("{}:,.".contains(c) || c.is_ascii_digit(), "{c:?}: {object}"),
+            (Some(_), '"') => strings.extend(open.take()),
+            (Some(text), '\\') => match rest.next().unwrap() {
+                'u' => {
+                    let code: String = rest.by_ref().take(4).collect();
+                    text.push(u8::from_str_radix(&code, 16).unwrap());
+                }
+                c => text.push(c as u8),
+            },
+            (Some(text), c) => text.extend_from_slice(c.encode_utf8(&mut [0; 4]).as_bytes()),
+        }
+    }
+    assert_eq!(open, None, "a string is left open: {object}");
+    strings
+}
+
+/// What a bare or quoted field of a template shows of `record`; `None` for what is no text of a client.
+fn shown_text(field: Field, record: &Record<'_>) -> Option<Vec<u8>> {
+    let target = record.target;
+    let query = target.iter().position(|&byte| byte == b'?');
+    let text = match field {
+        Field::Peer => record.peer,
+        Field::User => record.user,
+        Field::Request if record.method.is_empty() => record.request_line,
+        Field::Request => {
+            return Some([record.method, target, record.version].join(&b' '));
+        }
+        Field::Method => record.method,
+        Field::Target => target,
+        Field::Path => &target[..query.unwrap_or(target.len())],
+        Field::Query => query.map_or(&b""[..], |at| &target[at + 1..]),
+        Field::Protocol => record.version,
+        Field::Host => record.host,
+        Field::Referer => record.referer,
+        Field::Agent => record.user_agent,
+        Field::Id => record.request_id,
+        Field::Cause => record.cause,
+        _ => return None,
+    };
+    Some(escape::or_dash(text).to_vec())
+}
+
+/// Compares the line of a record that has `text` in all of its strings with that of one that has `~?~`.
+#[track_caller]
+fn check_unforgeable(text: &[u8], request: Request) {
+    let (forged, honest) = (filled_with(text, request), filled_with(b"~?~", request));
+    let quoted = all_fields("\"{", "}\" ") + "{end}";
+    let bare = all_fields("{", "} ") + "{end}";
+    for form in all_forms(&quoted).into_iter().chain([template(&bare)]) {
+        let (shown, expect) = (line(form.clone(), &forged), line(form.clone(), &honest));
+        let (shown, newline) = shown.split_at(shown.len() - 1);
+        assert_eq!(newline, "\n");
+        assert!(!shown.chars().any(char::is_control), "{shown:?}");
+        let (found, expect) = match form {
+            Form::Json => (json_strings(shown), json_strings(expect.trim_end())),
+            _ => (split_fields(shown), split_fields(expect.trim_end())),
+        };
+        assert_eq!(found.len(), expect.len(), "{shown}");
+        for (found, expect) in found.iter().zip(&expect) {
+            assert!(expect.contains(&b'~') || found == expect, "{shown}");
+        }
+        if let Form::Template(_) = form {
+            for (field, found) in Field::ALL.into_iter().zip(found) {
+                let expect = shown_text(field, &forged).unwrap_or_else(|| found.clone());
+                assert_eq!(found, expect, "{}: {shown}", field.name());
+            }
+        }
+    }
+}
+
+/// As `check_unforgeable`, for lines whose fields are separated by punctuation, and for lines from which
+/// something is hidden.
+#[track_caller]
+fn check_unforgeable_otherwise(text: &[u8], request: Request, separator: char) {
+    let (forged, honest) = (filled_with(text, request), filled_with(b"~?~", request));
+    let form = template(&all_fields("{", &format!("}}{separator}")));
+    let separators = |record| line(form.clone(), record).matches(separator).count();
+    assert_eq!(
+        separators(&forged),
+        separators(&honest),
+        "{separator} {text:?}"
+    );
+    let style = Style {
+        prefix_v4: 8,
+        prefix_v6: 8,
+        query: false,
+        ..Style::default()
+    };
+    for form in all_forms(&all_fields("{", "} ")) {
+        let shown = styled(form.clone(), style, &forged);
+        assert!(!shown.trim_end_matches('\n').chars().any(char::is_control));
+        let expect = styled(form.clone(), style, &honest);
+        match form {
+            Form::Json => drop(json_strings(shown.trim_end())),
+            _ => assert_eq!(
+                split_fields(&shown).len(),
+                split_fields(&expect).len(),
+                "{shown}"
+            ),
+        }
+    }
+}
+
+/// Punctuation that can stand between fields: not what a template takes for its own, and not the dash,
+/// which stands for what is not there.
+fn separators() -> Vec<char> {
+    let all = (0..128u8).map(char::from);
+    all.filter(|c| c.is_ascii_punctuation() && !"{}\"\\-".contains(*c))
+        .collect()
+}
+
+#[test]
+fn no_byte_ends_a_line_or_a_field() {
+    let separators = separators();
+    for byte in 0..=255u8 {
+        let separator = separators[usize::from(byte) % separators.len()];
+        for text in [
+            &[byte][..],
+            &[b'a', byte, b'a'],
+            &[b'\\', byte],
+            &[byte, byte],
+        ] {
+            for request in [Request::Parsed, Request::Raw] {
+                check_unforgeable(text, request);
+                check_unforgeable_otherwise(text, request, separator);
+            }
+        }
+    }
+    for separator in separators {
+        check_unforgeable_otherwise(&[b'a', separator as u8], Request::Parsed, separator);
+    }
+}
+
+proptest! {
+    #[test]
+    fn no_text_ends_a_line_or_a_field(
+        text in prop::collection::vec(any::<u8>(), 1..40),
+        separator in prop::sample::select(separators()),
+    ) {
+        for request in [Request::Parsed, Request::Raw] {
+            check_unforgeable(&text, request);
+            check_unforgeable_otherwise(&text, request, separator);
+        }
+    }
+}
