@@ -23,9 +23,8 @@ const LAST_SECS: u64 = 253_402_300_799;
 /// Formats as IMF-fixdate: `Sun, 06 Nov 1994 08:49:37 GMT`. Times after the year 9999 are written as its
 /// last second.
 pub fn format(unix_secs: u64) -> [u8; 29] {
-    let secs = unix_secs.min(LAST_SECS);
-    let (days, second) = (secs / DAY_SECS, secs % DAY_SECS);
-    let (year, month, day) = civil(days);
+    let [year, month, day, hour, minute, second] = parts(unix_secs);
+    let days = unix_secs.min(LAST_SECS) / DAY_SECS;
     let mut out = *b"Thu, 01 Jan 1970 00:00:00 GMT";
     // 1970-01-01 was a Thursday.
     out[0..3].copy_from_slice(DAY_NAMES[((days + 4) % 7) as usize]);
@@ -33,10 +32,34 @@ pub fn format(unix_secs: u64) -> [u8; 29] {
     out[8..11].copy_from_slice(MONTH_NAMES[month as usize - 1]);
     put_two(&mut out, 12, year / 100);
     put_two(&mut out, 14, year % 100);
-    put_two(&mut out, 17, second / 3600);
-    put_two(&mut out, 20, second / 60 % 60);
-    put_two(&mut out, 23, second % 60);
+    put_two(&mut out, 17, hour);
+    put_two(&mut out, 20, minute);
+    put_two(&mut out, 23, second);
     out
+}
+
+/// Year, month (1 to 12), day, hour, minute and second of a moment, in UTC. Times after the year 9999 are
+/// its last second.
+pub fn parts(unix_secs: u64) -> [u64; 6] {
+    let secs = unix_secs.min(LAST_SECS);
+    let (days, second) = (secs / DAY_SECS, secs % DAY_SECS);
+    let (year, month, day) = civil(days);
+    [
+        year,
+        month,
+        day,
+        second / 3600,
+        second / 60 % 60,
+        second % 60,
+    ]
+}
+
+/// The inverse of [`parts`]; `None` for what no calendar or clock shows, and outside the years 1970 to 9999.
+pub fn from_parts([year, month, day, hour, minute, second]: [u64; 6]) -> Option<u64> {
+    let valid = year <= 9999 && (1..=12).contains(&month) && day <= 31;
+    let valid = valid && hour < 24 && minute < 60 && second < 60;
+    valid.then_some(())?;
+    unix_secs((year, month, day), hour * 3600 + minute * 60 + second)
 }
 
 /// Reads a date in any of the three formats that a recipient must accept: IMF-fixdate, RFC 850 and
@@ -235,6 +258,18 @@ mod tests {
         #[test]
         fn parses_what_it_formats(secs in 0..=LAST_SECS) {
             prop_assert_eq!(parse(&format(secs)), Some(secs));
+        }
+
+        #[test]
+        fn finds_a_moment_by_its_parts(secs in 0..=LAST_SECS) {
+            prop_assert_eq!(from_parts(parts(secs)), Some(secs));
+        }
+
+        #[test]
+        fn finds_only_moments_that_exist(parts_given in [0..10_100u64, 0..14, 0..33, 0..26, 0..62, 0..62]) {
+            if let Some(secs) = from_parts(parts_given) {
+                prop_assert_eq!(parts(secs), parts_given);
+            }
         }
 
         #[test]
