@@ -4,6 +4,12 @@
 //! writer swaps full pages for empty ones, formats and writes (`writer`). What does not fit is counted
 //! and reported, so that no log can slow a request.
 
+#[allow(dead_code, unused_imports)]
+mod rotation;
+#[allow(dead_code, unused_imports)]
+mod shelf;
+#[allow(dead_code, unused_imports)]
+mod target;
 mod writer;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
