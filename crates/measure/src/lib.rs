@@ -21,4 +21,5 @@ pub use phases::{Phases, Spans};
 pub use record::{Ending, NO_POOL, Record};
 pub use text::{
     Field, Form, Names, Part, Place, Style, Template, TemplateFault, Writer, json_text, made_id,
+    push_time,
 };

@@ -8,10 +8,11 @@ use std::io::{self, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::sync::mpsc;
-use std::thread::{self, JoinHandle};
+use std::thread;
 use std::time::{Duration, Instant};
 
-use signal_hook::consts::{SIGINT, SIGTERM};
+use measure::Names;
+use signal_hook::consts::{SIGINT, SIGTERM, SIGUSR1};
 use signal_hook::iterator::Signals;
 use tokio::sync::watch;
 
@@ -24,7 +25,7 @@ use crate::fault::{StartFault, plain};
 use crate::handler::Handler;
 use crate::handler::files::{Files, FolderFault};
 use crate::listen::{self, Address};
-use crate::log::Log;
+use crate::log::{self, Log};
 use crate::pages::Pages;
 use crate::pool::Pool;
 use crate::rates::Rates;
@@ -43,7 +44,7 @@ pub struct House {
     files: Vec<Files>,
     handler: Option<Arc<dyn Handler>>,
     log: Arc<Log>,
-    log_thread: JoinHandle<()>,
+    log_threads: log::Threads,
     events: mpsc::Sender<Event>,
     inbox: mpsc::Receiver<Event>,
     signals: signal_hook::iterator::Handle,
@@ -87,6 +88,7 @@ impl Stopper {
 
 enum Event {
     Signal,
+    Reopen,
     DriverEnded(io::Result<u64>),
     PoolThreadEnded,
 }
@@ -114,8 +116,8 @@ impl House {
         let rates = Rates::new(&config.rates, &names);
         let stats = Arc::new(Stats::new(config.listen.drivers, &names));
         let addresses = listen::open(&config)?;
-        let (log, log_thread) = Log::open(&config.logs, names)
-            .map_err(|error| log_fault(&config, &error))
+        let (log, log_threads) = Log::open(&config.logs, &log_names(names))
+            .map_err(|fault| log_fault(&fault))
             .inspect_err(|_| listen::remove_files(&listen::unix_paths(&addresses)))?;
         let crews = Crews::start(&config)
             .map_err(|error| start_fault("cannot start a thread", &error))
@@ -159,7 +161,7 @@ impl House {
             files,
             handler,
             log,
-            log_thread,
+            log_threads,
         })
     }
 
@@ -188,7 +190,7 @@ impl House {
             addresses,
             files,
             log,
-            log_thread,
+            log_threads,
             inbox,
             signals,
             ..
@@ -213,9 +215,7 @@ impl House {
         crate::sys::restore_signals();
         listen::remove_files(&unix_paths);
         let ended = watchman.ended(&shared.stats);
-        log.stop();
-        // The writer ends after its last tries, or it is stuck in a write that nobody can end.
-        join_within(&log_thread, Duration::from_secs(5));
+        log.end(&log_threads);
         say(&format!(
             "stopped: {} exchanges, {} cut",
             ended.exchanges, ended.cut
@@ -274,6 +274,7 @@ impl Watchman {
                     self.moods.send_replace(Mood::Draining);
                 }
                 Some(Event::Signal) => self.cut_now(1),
+                Some(Event::Reopen) => shared.log.reopen(),
                 Some(Event::DriverEnded(Ok(cut))) => {
                     self.drivers -= 1;
                     self.cut += cut;
@@ -298,6 +299,7 @@ impl Watchman {
             match self.next() {
                 Some(Event::PoolThreadEnded) => self.pool_threads -= 1,
                 Some(Event::Signal) => self.cut_now(1),
+                Some(Event::Reopen) => shared.log.reopen(),
                 Some(Event::DriverEnded(_)) => {}
                 None => return,
             }
@@ -340,11 +342,15 @@ impl Watchman {
 }
 
 fn watch_signals(events: mpsc::Sender<Event>) -> io::Result<signal_hook::iterator::Handle> {
-    let mut signals = Signals::new([SIGTERM, SIGINT])?;
+    let mut signals = Signals::new([SIGTERM, SIGINT, SIGUSR1])?;
     let handle = signals.handle();
     let watch = move || {
-        for _ in signals.forever() {
-            if events.send(Event::Signal).is_err() {
+        for signal in signals.forever() {
+            let event = match signal {
+                SIGUSR1 => Event::Reopen,
+                _ => Event::Signal,
+            };
+            if events.send(event).is_err() {
                 return;
             }
         }
@@ -411,13 +417,6 @@ fn pin(index: usize, config: &Config) {
     }
 }
 
-fn join_within(thread: &JoinHandle<()>, time: Duration) {
-    let deadline = Instant::now() + time;
-    while !thread.is_finished() && Instant::now() < deadline {
-        thread::sleep(Duration::from_millis(5));
-    }
-}
-
 /// Tells whoever started the command; that nobody reads it any more is no reason to fail.
 fn say(text: &str) {
     let _ = writeln!(io::stderr(), "milepost: {text}");
@@ -431,17 +430,28 @@ fn start_fault(what: &str, error: &io::Error) -> StartFault {
     }
 }
 
-fn log_fault(config: &Config, error: &io::Error) -> StartFault {
-    let first = config.logs.access.first().map(|access| &access.target);
-    let what = match first {
-        Some(LogTarget::File(path)) => format!("cannot open the access log `{}`", path.display()),
-        _ => "cannot start the log".to_owned(),
+/// The names behind the numbers of records.
+fn log_names(routes: Vec<String>) -> Names {
+    Names {
+        routes,
+        pools: vec!["default".to_owned()],
+        process: std::process::id().to_string(),
+        id_seed: 0,
+    }
+}
+
+fn log_fault(fault: &log::OpenFault) -> StartFault {
+    let hint = match fault.target {
+        Some(LogTarget::File(_)) => {
+            "it must be a file that this user may append to, in a folder that exists"
+        }
+        Some(LogTarget::Syslog(_) | LogTarget::Journald) => "is its daemon running here?",
+        Some(LogTarget::Stdout | LogTarget::Stderr) | None => "",
     };
-    let hint = "it must be a file that this user may append to, in a folder that exists";
     StartFault {
-        what,
-        cause: plain(error),
-        hint: Some(hint.to_owned()),
+        what: format!("cannot open the {}", fault.name),
+        cause: plain(&fault.cause),
+        hint: (!hint.is_empty()).then(|| hint.to_owned()),
     }
 }
 

@@ -131,14 +131,17 @@ impl Stats {
         statuses.map(|count| count.load(Ordering::Relaxed)).sum()
     }
 
-    /// Everything as one JSON object; `pool` and `waiting` are finished members.
-    pub(crate) fn json(&self, pool: &str, waiting: &str) -> String {
+    /// Everything as one JSON object; `pool`, `waiting` and `log` are finished members.
+    pub(crate) fn json(&self, pool: &str, waiting: &str, log: &str) -> String {
         let mut out = String::from("{\"drivers\":[");
         for (index, driver) in self.drivers.iter().enumerate() {
             out.push_str(if index == 0 { "" } else { "," });
             driver.write_json(index, &mut out);
         }
-        let _ = write!(out, "],\"waiting\":{waiting},\"pool\":{pool},\"routes\":[");
+        let _ = write!(
+            out,
+            "],\"waiting\":{waiting},\"log\":{log},\"pool\":{pool},\"routes\":["
+        );
         for (index, route) in self.routes.iter().enumerate() {
             out.push_str(if index == 0 { "" } else { "," });
             route.write_json(&mut out);

@@ -72,6 +72,12 @@ impl Default for Style {
     }
 }
 
+/// Appends a time, nanoseconds since 1970 UTC, in the form of RFC 3339:
+/// `2000-10-10T13:55:36.000123+00:00`.
+pub fn push_time(wall_ns: u64, out: &mut Vec<u8>) {
+    DateText::rfc3339(0).push_rfc3339(wall_ns, out);
+}
+
 /// Writes records as lines of one form.
 #[derive(Debug)]
 pub struct Writer {

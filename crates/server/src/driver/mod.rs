@@ -408,7 +408,10 @@ impl Driver {
             .as_ref()
             .map_or_else(|| "null".to_owned(), |pool| pool.json());
         let waiting = self.shared.waiting_json();
-        let body = self.shared.stats.json(&pool, &waiting);
+        let body = self
+            .shared
+            .stats
+            .json(&pool, &waiting, &self.shared.log.json());
         let lines = format!(
             "Content-Type: application/json\r\nCache-Control: no-store\r\nContent-Length: {}\r\n",
             body.len()

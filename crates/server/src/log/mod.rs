@@ -1,208 +1,249 @@
-//! The log: finished records and error lines on their way to one writer thread.
+//! The log: finished records and error lines on their way to two threads, one for the access logs and one
+//! for the error logs.
 //!
-//! Each producing thread has a `Pen` of its own; it appends to a page in memory and never waits. The
-//! writer swaps full pages for empty ones, formats and writes (`writer`). What does not fit is counted
-//! and reported, so that no log can slow a request.
+//! Each producing thread has a `Pen` of its own; it appends to a page in memory (`pages`) within the bound of
+//! a `Room`. The access thread takes the pages, formats and writes (`access`), the error thread takes lines
+//! (`errors`); what a target does not take waits in its `out`. So no log slows a request, but by the choice
+//! to wait rather than to drop.
 
-#[allow(dead_code, unused_imports)]
+mod access;
+mod bell;
+mod errors;
+mod flood;
+mod lines;
+mod out;
+mod pages;
+mod room;
 mod rotation;
-#[allow(dead_code, unused_imports)]
 mod shelf;
-#[allow(dead_code, unused_imports)]
 mod target;
-mod writer;
 
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
-use std::thread::JoinHandle;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::io;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use measure::Record;
+use measure::Names;
+
+use access::{AccessLog, Counts, Filter};
+use bell::Ring;
+use errors::{Inbox, Patience};
+use out::Out;
+use pages::Pages;
+use room::Room;
+use shelf::{Keeper, Shelf, Tools};
 
 pub use crate::config::meant::Level;
-use crate::config::meant::Logs;
+use crate::config::meant::{LogOverflow, LogTarget, Logs};
+use target::Voice;
 
-/// Bytes in a page that make the writer come before its time.
-const PAGE_BYTES_URGENT: usize = 256 << 10;
-/// Bytes of error lines that may wait.
-const ERROR_BYTES_MAX: usize = 4 << 20;
+pub(crate) use pages::Pen;
 
-/// What all producers and the writer share.
+/// Pause between tries while a target takes nothing, and how often it is tried at the very end.
+const RETRY: Duration = Duration::from_millis(200);
+const LAST_TRIES: u32 = 10;
+/// The same where no line may be lost.
+const LAST_TRIES_OF_WAITING: u32 = 150;
+/// What the threads get beyond their last tries.
+const END_GRACE: Duration = Duration::from_secs(3);
+
+/// What all producers and the threads share.
 pub struct Log {
-    pages: Mutex<Vec<Arc<Page>>>,
-    errors: Mutex<Vec<u8>>,
-    access: bool,
-    /// Bytes that may wait in all pages together.
-    bytes_max: usize,
-    bytes_waiting: AtomicUsize,
-    lost: AtomicU64,
-    errors_lost: AtomicU64,
-    /// The writer has been told that there is something.
-    told: AtomicBool,
-    bell: Mutex<Bell>,
-    rung: Condvar,
+    pages: Arc<Pages>,
+    errors: Arc<Inbox>,
+    has_access: bool,
+    overflow: LogOverflow,
+    counts: Arc<Counts>,
+    /// How often files were to be opened anew.
+    reopens: Arc<AtomicU64>,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Bell {
-    Quiet,
-    /// Something waits: come when it is as old as the flush interval.
-    Waiting,
-    /// A lot waits: come now.
-    Urgent,
-    /// Write everything and end.
-    Stop,
+/// Why a log could not be opened.
+#[derive(Debug)]
+pub(crate) struct OpenFault {
+    /// Which one.
+    pub(crate) name: String,
+    /// Where it was to go; `None`: it was no target's fault.
+    pub(crate) target: Option<LogTarget>,
+    pub(crate) cause: io::Error,
 }
 
-#[derive(Default)]
-struct Page {
-    records: Mutex<Vec<u8>>,
-}
-
-/// One producing thread's end of the access log.
-pub(crate) struct Pen {
-    page: Arc<Page>,
-    log: Arc<Log>,
+/// The threads that write.
+pub(crate) struct Threads {
+    access: JoinHandle<()>,
+    errors: JoinHandle<()>,
+    keeper: Option<Arc<Keeper>>,
 }
 
 impl Log {
-    /// Opens the target and starts the writer thread. `route_names` are indexed by a record's route.
-    pub(crate) fn open(
-        logs: &Logs,
-        route_names: Vec<String>,
-    ) -> std::io::Result<(Arc<Log>, JoinHandle<()>)> {
+    /// Opens the targets and starts the threads. `names` are behind the numbers of records.
+    pub(crate) fn open(logs: &Logs, names: &Names) -> Result<(Arc<Log>, Threads), OpenFault> {
         let log = Arc::new(Log {
-            pages: Mutex::default(),
-            errors: Mutex::default(),
-            access: !logs.access.is_empty(),
-            bytes_max: logs.buffer_bytes_max,
-            bytes_waiting: AtomicUsize::new(0),
-            lost: AtomicU64::new(0),
-            errors_lost: AtomicU64::new(0),
-            told: AtomicBool::new(false),
-            bell: Mutex::new(Bell::Quiet),
-            rung: Condvar::new(),
+            pages: Arc::new(Pages::new(Room::new(logs.buffer_bytes_max, logs.overflow))),
+            errors: Arc::new(Inbox::new(logs.overflow)),
+            has_access: !logs.access.is_empty(),
+            overflow: logs.overflow,
+            counts: Arc::default(),
+            reopens: Arc::default(),
         });
-        let writer = writer::Writer::open(Arc::clone(&log), logs, route_names)?;
-        let thread = std::thread::Builder::new()
-            .name("mp-log".to_owned())
-            .spawn(|| writer.run())?;
-        Ok((log, thread))
+        let mut access = log.access_writer(logs, names)?;
+        let mut errors = log.error_writer(logs)?;
+        let keeper = log.keeper(logs).map_err(OpenFault::of_thread)?;
+        if let Some(keeper) = &keeper {
+            access.outs().for_each(|out| out.set_keeper(keeper));
+            errors.outs().for_each(|out| out.set_keeper(keeper));
+        }
+        let start = |name: &str| thread::Builder::new().name(name.to_owned());
+        let threads = Threads {
+            access: (start("mp-log").spawn(|| access.run())).map_err(OpenFault::of_thread)?,
+            errors: (start("mp-errors").spawn(|| errors.run())).map_err(OpenFault::of_thread)?,
+            keeper,
+        };
+        Ok((log, threads))
+    }
+
+    fn keeper(&self, logs: &Logs) -> io::Result<Option<Arc<Keeper>>> {
+        let access = logs.access.iter().map(|log| &log.target);
+        let errors = logs.errors.iter().map(|log| &log.target);
+        let file = |target: &LogTarget| match target {
+            LogTarget::File(path) => Some(path.clone()),
+            _ => None,
+        };
+        let files: Vec<PathBuf> = access.chain(errors).filter_map(file).collect();
+        let inbox = Arc::clone(&self.errors);
+        let tools = Tools {
+            wall_ns: Box::new(wall_ns),
+            tell: Box::new(move |level, text| inbox.put(level, text, Patience::None)),
+        };
+        let keeper = Keeper::start(Shelf::all(&files, &logs.rotation), tools)?;
+        Ok(keeper.map(Arc::new))
+    }
+
+    fn access_writer(&self, logs: &Logs, names: &Names) -> Result<access::Writer, OpenFault> {
+        let bytes_max = logs.buffer_bytes_max / logs.access.len().max(1);
+        let mut opened = Vec::new();
+        for meant in &logs.access {
+            opened.push(AccessLog {
+                filter: Filter::new(&meant.filter, names),
+                lines: lines::of_access(&meant.form, &logs.privacy, names)
+                    .map_err(|cause| OpenFault::new("access log", &meant.target, cause))?,
+                out: Out::open(Voice::Access, &meant.target, &logs.rotation, bytes_max)
+                    .map_err(|cause| OpenFault::new("access log", &meant.target, cause))?,
+            });
+        }
+        Ok(access::Writer::new(
+            (Arc::clone(&self.pages), Arc::clone(&self.errors)),
+            opened,
+            Duration::from_nanos(logs.flush.0),
+            logs.overflow,
+            Arc::clone(&self.counts),
+            Arc::clone(&self.reopens),
+        ))
+    }
+
+    fn error_writer(&self, logs: &Logs) -> Result<errors::Writer, OpenFault> {
+        let mut outs = Vec::new();
+        for meant in &logs.errors {
+            let bytes_max = errors::BYTES_MAX;
+            let out = Out::open(Voice::Errors, &meant.target, &logs.rotation, bytes_max)
+                .map_err(|cause| OpenFault::new("error log", &meant.target, cause))?;
+            outs.push((meant.levels, out));
+        }
+        let (inbox, reopens) = (Arc::clone(&self.errors), Arc::clone(&self.reopens));
+        Ok(errors::Writer::new(inbox, outs, reopens))
     }
 
     /// A pen for the calling thread; `None` when there is no access log.
-    pub(crate) fn pen(self: &Arc<Self>) -> Option<Pen> {
-        self.access.then(|| {
-            let page = Arc::new(Page::default());
-            lock(&self.pages).push(Arc::clone(&page));
-            Pen {
-                page,
-                log: Arc::clone(self),
-            }
-        })
+    pub(crate) fn pen(&self) -> Option<Pen> {
+        self.has_access.then(|| self.pages.pen())
     }
 
-    /// Appends a line to the error log. Further lines of `text` are indented, control characters made
+    /// Appends a line to the error logs. Further lines of `text` are indented, control characters made
     /// visible, so that nothing from outside can look like a line of its own.
     pub fn error(&self, level: Level, text: &str) {
-        {
-            let mut errors = lock(&self.errors);
-            if errors.len() + text.len() > ERROR_BYTES_MAX {
-                self.errors_lost.fetch_add(1, Ordering::Relaxed);
-                return;
-            }
-            write_error_line(&mut errors, level, text);
+        self.errors.put(level, text, Patience::AsSet);
+    }
+
+    /// Has all files opened anew: they may have been renamed.
+    pub(crate) fn reopen(&self) {
+        self.reopens.fetch_add(1, Ordering::Release);
+        self.pages.bell.ring(Ring::Urgent);
+        self.errors.bell.ring(Ring::Urgent);
+    }
+
+    /// Has everything written, the error log last, and the threads end. A thread that is stuck in a write is
+    /// left behind, when its time is over.
+    pub(crate) fn end(&self, threads: &Threads) {
+        let tries = match self.overflow {
+            LogOverflow::Drop => LAST_TRIES,
+            LogOverflow::Wait => LAST_TRIES_OF_WAITING,
+        };
+        self.pages.bell.ring(Ring::Stop);
+        let time = RETRY * tries + END_GRACE;
+        if let Some(keeper) = &threads.keeper {
+            keeper.stop();
         }
-        self.ring(Bell::Urgent);
+        if !join_within(&threads.access, time) {
+            let text = "access log: lines that its disk did not take in time are lost";
+            self.errors.put(Level::Error, text, Patience::None);
+        }
+        self.errors.close();
+        join_within(&threads.errors, RETRY * LAST_TRIES + END_GRACE);
+        if let Some(keeper) = threads.keeper.as_ref().filter(|keeper| !keeper.is_over()) {
+            // Its drop would wait for its thread, whose disk may be stuck.
+            std::mem::forget(Arc::clone(keeper));
+        }
     }
 
-    /// Makes the writer write everything and end.
-    pub(crate) fn stop(&self) {
-        self.ring(Bell::Stop);
+    /// What became of records, as a JSON object.
+    pub(crate) fn json(&self) -> String {
+        format!(
+            "{{\"formatted\":{},\"dropped\":{},\"waiting_bytes\":{}}}",
+            self.counts.formatted.load(Ordering::Relaxed),
+            self.counts.dropped.load(Ordering::Relaxed),
+            self.pages.room.waiting_bytes()
+        )
+    }
+}
+
+impl OpenFault {
+    fn new(name: &str, target: &LogTarget, cause: io::Error) -> Self {
+        let name = match target {
+            LogTarget::File(path) => format!("{name} `{}`", path.display()),
+            _ => name.to_owned(),
+        };
+        Self {
+            name,
+            target: Some(target.clone()),
+            cause,
+        }
     }
 
-    fn ring(&self, bell: Bell) {
-        let mut current = lock(&self.bell);
-        if *current < bell {
-            *current = bell;
-            self.rung.notify_one();
+    fn of_thread(cause: io::Error) -> Self {
+        Self {
+            name: "log's thread".to_owned(),
+            target: None,
+            cause,
         }
     }
 }
 
-impl Pen {
-    /// Appends a record; counts it as lost when the log's bound is reached.
-    pub(crate) fn write(&self, record: &Record<'_>) {
-        let log = &self.log;
-        if log.bytes_waiting.load(Ordering::Relaxed) >= log.bytes_max {
-            log.lost.fetch_add(1, Ordering::Relaxed);
-            return;
-        }
-        let (added, waiting) = {
-            let mut records = lock(&self.page.records);
-            let before = records.len();
-            record.encode(&mut records);
-            let added = records.len() - before;
-            // Within the lock, so that the writer cannot count it off first.
-            log.bytes_waiting.fetch_add(added, Ordering::Relaxed);
-            (added, records.len())
-        };
-        if waiting >= PAGE_BYTES_URGENT && waiting - added < PAGE_BYTES_URGENT {
-            log.ring(Bell::Urgent);
-        } else if !log.told.load(Ordering::Relaxed) && !log.told.swap(true, Ordering::AcqRel) {
-            log.ring(Bell::Waiting);
-        }
+/// Wall time in nanoseconds since 1970 UTC.
+fn wall_ns() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    u64::try_from(since.unwrap_or_default().as_nanos()).unwrap_or(u64::MAX)
+}
+
+fn join_within(thread: &JoinHandle<()>, time: Duration) -> bool {
+    let deadline = Instant::now() + time;
+    while !thread.is_finished() && Instant::now() < deadline {
+        thread::sleep(Duration::from_millis(5));
     }
+    thread.is_finished()
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn write_error_line(out: &mut Vec<u8>, level: Level, text: &str) {
-    let name = match level {
-        Level::Error => "error",
-        Level::Warning => "warning",
-        Level::Info => "info",
-    };
-    let now = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .unwrap_or(Duration::ZERO);
-    out.extend_from_slice(&wire::date::format(now.as_secs()));
-    out.push(b' ');
-    out.extend_from_slice(name.as_bytes());
-    out.extend_from_slice(b": ");
-    for (index, line) in text.trim_end().split('\n').enumerate() {
-        if index > 0 {
-            out.extend_from_slice(b"    ");
-        }
-        for c in line.chars() {
-            match c {
-                '\t' => out.push(b'\t'),
-                c if c.is_control() => {
-                    out.extend_from_slice(c.escape_default().to_string().as_bytes());
-                }
-                c => out.extend_from_slice(c.encode_utf8(&mut [0; 4]).as_bytes()),
-            }
-        }
-        out.push(b'\n');
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn indents_further_lines_and_shows_control_characters() {
-        let mut out = Vec::new();
-        write_error_line(&mut out, Level::Error, "one\ntwo\x1b[31m\r\n");
-        let text = String::from_utf8(out).unwrap();
-        assert!(
-            text.contains(" error: one\n    two\\u{1b}[31m\\r\n")
-                || text.ends_with("    two\\u{1b}[31m\n"),
-            "{text}"
-        );
-        assert_eq!(text.lines().count(), 2);
-    }
 }

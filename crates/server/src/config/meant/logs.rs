@@ -89,7 +89,7 @@ pub struct ErrorLog {
 }
 
 /// Severity of an error line, the worst first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Level {
     /// Something failed.
     Error,

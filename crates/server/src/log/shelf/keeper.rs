@@ -88,13 +88,23 @@ impl Keeper {
         *self.desk.asked() = true;
         self.desk.bell.notify_one();
     }
+
+    /// Asks it to end. Never waits: its disk may be stuck.
+    pub(in crate::log) fn stop(&self) {
+        self.desk.stop.store(true, Ordering::Relaxed);
+        self.tend();
+    }
+
+    /// Whether its thread has ended.
+    pub(in crate::log) fn is_over(&self) -> bool {
+        self.thread.as_ref().is_none_or(JoinHandle::is_finished)
+    }
 }
 
 impl Drop for Keeper {
     /// Ends the thread; a file that is being compressed stays as it was.
     fn drop(&mut self) {
-        self.desk.stop.store(true, Ordering::Relaxed);
-        self.tend();
+        self.stop();
         if let Some(thread) = self.thread.take() {
             // Its panic has been reported where it happened.
             let _ = thread.join();

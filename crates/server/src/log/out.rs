@@ -1,0 +1,357 @@
+//! What is formatted and not yet written of one log: whole lines on their way to its target.
+//!
+//! What a target does not take (a full disk, a short write, a daemon that is gone) is kept and tried again;
+//! beyond a bound further lines are dropped and counted. A line is never torn between two files, and with
+//! rotation by time each line is in the file of its time.
+
+use std::collections::VecDeque;
+use std::io::{self, IoSlice};
+use std::sync::Arc;
+
+use super::rotation::Schedule;
+use super::shelf::Keeper;
+use super::target::{Cut, Places, Seam, Target, Voice};
+use super::wall_ns;
+use crate::config::meant::{Level, LogTarget, Rotation};
+use crate::fault::plain;
+
+/// Bytes of lines that are gathered before they are written.
+const BATCH_BYTES: usize = 256 << 10;
+/// Batches that one call writes at most.
+const BATCHES_A_CALL: usize = 16;
+
+/// The way to one target.
+pub(super) struct Out {
+    name: String,
+    target: Target,
+    schedule: Schedule,
+    queue: VecDeque<Item>,
+    /// Bytes of the first batch that were written.
+    written: usize,
+    /// Bytes of all batches that were not.
+    bytes: usize,
+    bytes_max: usize,
+    /// Lines that found no room.
+    dropped: u64,
+    /// The target did not take what it was given, and something of that still waits.
+    failing: bool,
+    /// An empty batch's memory.
+    spare: Vec<u8>,
+    /// Looks after old files.
+    keeper: Option<Arc<Keeper>>,
+}
+
+enum Item {
+    Lines {
+        level: Level,
+        bytes: Vec<u8>,
+    },
+    /// What follows belongs into a new file.
+    NewFile,
+}
+
+/// Something to tell in the error log.
+pub(super) type Notice = (Level, String);
+
+impl Out {
+    /// # Errors
+    /// When the target cannot be opened.
+    pub(super) fn open(
+        voice: Voice,
+        meant: &LogTarget,
+        rotation: &Rotation,
+        bytes_max: usize,
+    ) -> io::Result<Out> {
+        let target = Target::open(meant, voice, Places::usual())?;
+        // A file of yesterday is renewed by the first line of today.
+        let since_ns = target.written_ns().unwrap_or_else(wall_ns);
+        Ok(Out {
+            name: name_of(voice, meant),
+            schedule: Schedule::new(rotation, since_ns),
+            target,
+            queue: VecDeque::new(),
+            written: 0,
+            bytes: 0,
+            bytes_max,
+            dropped: 0,
+            failing: false,
+            spare: Vec::new(),
+            keeper: None,
+        })
+    }
+
+    /// Appends a line that belongs to `at_ns`, wall time, and that `write` writes with its newline; whether
+    /// there was room for it.
+    pub(super) fn add(
+        &mut self,
+        level: Level,
+        at_ns: u64,
+        write: impl FnOnce(&mut Vec<u8>),
+    ) -> bool {
+        if self.is_full() {
+            self.dropped += 1;
+            return false;
+        }
+        if self.schedule.crossed(at_ns).is_some() && self.target.is_file() {
+            self.queue.push_back(Item::NewFile);
+        }
+        let batch = self.batch(level);
+        let before = batch.len();
+        write(batch);
+        let added = batch.len() - before;
+        self.bytes += added;
+        true
+    }
+
+    /// The batch that a line of `level` is appended to.
+    fn batch(&mut self, level: Level) -> &mut Vec<u8> {
+        let fits = matches!(
+            self.queue.back(),
+            Some(Item::Lines { level: last, bytes }) if *last == level && bytes.len() < BATCH_BYTES
+        );
+        if !fits {
+            let bytes = std::mem::take(&mut self.spare);
+            self.queue.push_back(Item::Lines { level, bytes });
+        }
+        match self.queue.back_mut() {
+            Some(Item::Lines { bytes, .. }) => bytes,
+            Some(Item::NewFile) | None => unreachable!("it has just been put there"),
+        }
+    }
+
+    /// Has its old files looked after from now on.
+    pub(super) fn set_keeper(&mut self, keeper: &Arc<Keeper>) {
+        self.keeper = Some(Arc::clone(keeper));
+    }
+
+    /// Bytes that wait.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    pub(super) fn has_lines(&self) -> bool {
+        self.bytes > 0
+    }
+
+    pub(super) fn has_batch(&self) -> bool {
+        self.bytes >= BATCH_BYTES
+    }
+
+    pub(super) fn is_full(&self) -> bool {
+        self.bytes >= self.bytes_max
+    }
+
+    /// Whether a daemon reads the lines, which has its own times and levels.
+    pub(super) fn is_daemon(&self) -> bool {
+        self.target.is_daemon()
+    }
+
+    /// What the end of the process found unwritten.
+    pub(super) fn left(&self) -> Option<String> {
+        let lines: usize = self.queue.iter().map(Item::lines_len).sum();
+        let lines = lines as u64 + self.dropped;
+        (lines > 0).then(|| format!("{}: {lines} lines could not be written", self.name))
+    }
+
+    /// Writes until the target takes no more; gives what is to be told of it.
+    pub(super) fn write(&mut self) -> Vec<Notice> {
+        let mut notices = Vec::new();
+        while let Some(first) = self.queue.front() {
+            if matches!(first, Item::NewFile) {
+                self.queue.pop_front();
+                self.rotate(&mut notices);
+                continue;
+            }
+            let offered = match self.write_batches() {
+                Ok((taken, offered)) => {
+                    self.took(taken);
+                    taken == offered
+                }
+                Err(fault) => {
+                    self.failed(&fault, &mut notices);
+                    false
+                }
+            };
+            let is_between_lines = self.cut().is_none();
+            if is_between_lines && self.schedule.is_large(self.target.bytes(), wall_ns()) {
+                self.rotate(&mut notices);
+            }
+            if !offered {
+                break;
+            }
+        }
+        if self.queue.is_empty() {
+            self.recovered(&mut notices);
+        }
+        notices
+    }
+
+    /// Offers the first batches; gives how many bytes were taken of how many.
+    fn write_batches(&mut self) -> io::Result<(usize, usize)> {
+        if self.cut().is_some() && !self.target.resumes() {
+            self.begin_line_again();
+        }
+        let mut slices = Vec::with_capacity(BATCHES_A_CALL);
+        let mut of = None;
+        for item in self.queue.iter().take(BATCHES_A_CALL) {
+            match item {
+                Item::Lines { level, bytes } if of.is_none_or(|of| of == *level) => {
+                    let skipped = if of.is_none() { self.written } else { 0 };
+                    slices.push(IoSlice::new(&bytes[skipped..]));
+                    of = Some(*level);
+                }
+                Item::Lines { .. } | Item::NewFile => break,
+            }
+        }
+        let offered = slices.iter().map(|slice| slice.len()).sum();
+        let level = of.unwrap_or(Level::Info);
+        let taken = self.target.write(level, &slices, wall_ns())?;
+        Ok((taken, offered))
+    }
+
+    fn took(&mut self, mut taken: usize) {
+        self.bytes -= taken;
+        while let Some(Item::Lines { bytes, .. }) = self.queue.front_mut() {
+            let left = bytes.len() - self.written;
+            if taken < left {
+                self.written += taken;
+                return;
+            }
+            taken -= left;
+            self.written = 0;
+            let mut spare = std::mem::take(bytes);
+            spare.clear();
+            self.spare = spare;
+            self.queue.pop_front();
+        }
+    }
+
+    fn failed(&mut self, fault: &io::Error, notices: &mut Vec<Notice>) {
+        if !std::mem::replace(&mut self.failing, true) {
+            let what = plain(fault);
+            let text = format!("{}: {what}; the lines are kept and tried again", self.name);
+            notices.push((Level::Error, text));
+        }
+    }
+
+    /// Everything is written.
+    fn recovered(&mut self, notices: &mut Vec<Notice>) {
+        let dropped = std::mem::take(&mut self.dropped);
+        if !std::mem::replace(&mut self.failing, false) && dropped == 0 {
+            return;
+        }
+        let lost = match dropped {
+            0 => "no line was lost".to_owned(),
+            1 => "1 line was dropped".to_owned(),
+            lines => format!("{lines} lines were dropped"),
+        };
+        let text = format!("{}: everything that waited is written; {lost}", self.name);
+        notices.push((Level::Warning, text));
+    }
+
+    /// Opens the file anew: it may have been renamed.
+    pub(super) fn renew(&mut self) -> Vec<Notice> {
+        let mut notices = Vec::new();
+        let cut = cut_of(&self.queue, self.written);
+        match self.target.reopen(cut) {
+            Ok(seam) => self.sew(seam, &mut notices),
+            Err(fault) => {
+                let what = plain(&fault);
+                let text = format!(
+                    "{}: cannot be opened anew: {what}; it goes on as it was",
+                    self.name
+                );
+                notices.push((Level::Error, text));
+            }
+        }
+        notices
+    }
+
+    fn rotate(&mut self, notices: &mut Vec<Notice>) {
+        let now_ns = wall_ns();
+        let cut = cut_of(&self.queue, self.written);
+        match self.target.rotate(cut, now_ns) {
+            Ok(rotated) => {
+                self.sew(rotated.seam, notices);
+                if let (Some(_), Some(keeper)) = (rotated.old, &self.keeper) {
+                    keeper.tend();
+                }
+            }
+            Err(fault) => {
+                self.schedule.postpone(now_ns);
+                let what = plain(&fault);
+                let text = format!(
+                    "{}: cannot be renewed: {what}; it goes on as it was",
+                    self.name
+                );
+                notices.push((Level::Error, text));
+            }
+        }
+    }
+
+    /// Goes on where the change to another file left a line that was cut.
+    fn sew(&mut self, seam: Seam, notices: &mut Vec<Notice>) {
+        match seam {
+            Seam::Continues => {}
+            Seam::Completed => {
+                let rest = self
+                    .cut()
+                    .map_or(0, |cut| cut.line.len() - cut.written_bytes);
+                self.took(rest);
+            }
+            Seam::TakenBack => self.begin_line_again(),
+            Seam::Torn => {
+                self.begin_line_again();
+                let text = format!("{}: a part of a line stays in the old file", self.name);
+                notices.push((Level::Warning, text));
+            }
+        }
+    }
+
+    /// The line that was written in part is written from its beginning.
+    fn begin_line_again(&mut self) {
+        let again = self.cut().map_or(0, |cut| cut.written_bytes);
+        self.written -= again;
+        self.bytes += again;
+    }
+
+    fn cut(&self) -> Option<Cut<'_>> {
+        cut_of(&self.queue, self.written)
+    }
+}
+
+impl Item {
+    fn lines_len(&self) -> usize {
+        match self {
+            Item::Lines { bytes, .. } => memchr::memchr_iter(b'\n', bytes).count(),
+            Item::NewFile => 0,
+        }
+    }
+}
+
+/// The line of the first batch whose beginning is among the `written` bytes and whose end is not.
+fn cut_of(queue: &VecDeque<Item>, written: usize) -> Option<Cut<'_>> {
+    let Some(Item::Lines { bytes, .. }) = queue.front() else {
+        return None;
+    };
+    let start = memchr::memrchr(b'\n', &bytes[..written]).map_or(0, |newline| newline + 1);
+    let end = memchr::memchr(b'\n', &bytes[written..])? + written + 1;
+    (start < written).then(|| Cut {
+        line: &bytes[start..end],
+        written_bytes: written - start,
+    })
+}
+
+fn name_of(voice: Voice, target: &LogTarget) -> String {
+    let target = match target {
+        LogTarget::Stdout => "on standard output".to_owned(),
+        LogTarget::Stderr => "on standard error".to_owned(),
+        LogTarget::File(path) => format!("`{}`", path.display()),
+        LogTarget::Syslog(_) => "to syslog".to_owned(),
+        LogTarget::Journald => "to journald".to_owned(),
+    };
+    match voice {
+        Voice::Access => format!("access log {target}"),
+        Voice::Errors => format!("error log {target}"),
+    }
+}

@@ -1,0 +1,150 @@
+//! The bytes that a log may hold in memory, and what happens to whoever finds none left.
+//!
+//! Counted are records that wait to be formatted and lines that wait to be written. Full is a question of
+//! two loads, so that asking costs a request nothing.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Condvar, Mutex, PoisonError};
+use std::time::Duration;
+
+use crate::config::meant::LogOverflow;
+
+/// Longest time between two looks of one who waits, should a call go unheard.
+const LOOK: Duration = Duration::from_millis(50);
+
+#[derive(Debug)]
+pub(super) struct Room {
+    bytes_max: usize,
+    overflow: LogOverflow,
+    records_bytes: AtomicUsize,
+    lines_bytes: AtomicUsize,
+    /// What found no room.
+    dropped: AtomicU64,
+    /// Those who wait for room.
+    waiting: Mutex<usize>,
+    freed: Condvar,
+    /// Nothing is waited for any more.
+    closed: AtomicBool,
+}
+
+impl Room {
+    pub(super) fn new(bytes_max: usize, overflow: LogOverflow) -> Self {
+        Self {
+            bytes_max,
+            overflow,
+            records_bytes: AtomicUsize::new(0),
+            lines_bytes: AtomicUsize::new(0),
+            dropped: AtomicU64::new(0),
+            waiting: Mutex::new(0),
+            freed: Condvar::new(),
+            closed: AtomicBool::new(false),
+        }
+    }
+
+    /// Whether there is room for one more; else it is counted as dropped, or its thread waits first.
+    pub(super) fn enter(&self) -> bool {
+        if !self.is_full() {
+            return true;
+        }
+        if self.overflow == LogOverflow::Wait && self.wait() {
+            return true;
+        }
+        self.dropped.fetch_add(1, Ordering::Relaxed);
+        false
+    }
+
+    #[cold]
+    fn wait(&self) -> bool {
+        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        *waiting += 1;
+        while self.is_full() && !self.closed.load(Ordering::Acquire) {
+            let waited = self.freed.wait_timeout(waiting, LOOK);
+            waiting = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        *waiting -= 1;
+        !self.is_full()
+    }
+
+    pub(super) fn is_full(&self) -> bool {
+        self.waiting_bytes() >= self.bytes_max
+    }
+
+    /// Bytes that wait now.
+    pub(super) fn waiting_bytes(&self) -> usize {
+        self.records_bytes.load(Ordering::Relaxed) + self.lines_bytes.load(Ordering::Relaxed)
+    }
+
+    /// A record was added.
+    pub(super) fn add_record(&self, bytes: usize) {
+        self.records_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Records became lines, and this is what lines there are now.
+    pub(super) fn settle(&self, records_bytes: usize, lines_bytes: usize) {
+        // In this order a thread may see too much, never too little.
+        self.lines_bytes.store(lines_bytes, Ordering::Relaxed);
+        self.records_bytes
+            .fetch_sub(records_bytes, Ordering::Relaxed);
+        if self.overflow == LogOverflow::Wait && !self.is_full() {
+            let waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+            if *waiting > 0 {
+                self.freed.notify_all();
+            }
+        }
+    }
+
+    /// How many found no room since the last time.
+    pub(super) fn take_dropped(&self) -> u64 {
+        self.dropped.swap(0, Ordering::Relaxed)
+    }
+
+    /// From now on nobody waits.
+    pub(super) fn close(&self) {
+        self.closed.store(true, Ordering::Release);
+        self.freed.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+    use std::thread;
+
+    #[test]
+    fn counts_what_finds_no_room() {
+        let room = Room::new(100, LogOverflow::Drop);
+        room.add_record(100);
+        assert!(!room.enter() && !room.enter());
+        room.settle(100, 99);
+        assert!(room.enter());
+        room.settle(0, 100);
+        assert!(!room.enter());
+        assert_eq!((room.take_dropped(), room.take_dropped()), (3, 0));
+    }
+
+    #[test]
+    fn whoever_waits_goes_on_when_there_is_room() {
+        let room = Arc::new(Room::new(100, LogOverflow::Wait));
+        room.add_record(100);
+        let entering = {
+            let room = Arc::clone(&room);
+            thread::spawn(move || room.enter())
+        };
+        while *room.waiting.lock().unwrap() == 0 {
+            thread::yield_now();
+        }
+        room.settle(100, 0);
+        assert!(entering.join().unwrap());
+        assert_eq!(room.take_dropped(), 0);
+    }
+
+    #[test]
+    fn nobody_waits_for_a_closed_room() {
+        let room = Room::new(100, LogOverflow::Wait);
+        room.add_record(100);
+        room.close();
+        assert!(!room.enter());
+        assert_eq!(room.take_dropped(), 1);
+    }
+}
