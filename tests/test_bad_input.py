@@ -56,7 +56,7 @@ def server(folder: Path) -> Iterator[Milepost]:
         folder,
         *("zoo:app", "--app-dir", str(APPS), "--threads", "2:2", "--static", "/files=www"),
         *("--readahead", "4K", "--spool-dir", "spool", "--status-path", "/-/status"),
-        *("--access-log-flush", "10ms"),
+        *("--log-flush", "10ms"),
     ) as server:
         yield server
 

@@ -29,7 +29,7 @@ SETTINGS = [
     *("--send-timeout", f"{SEND_S}s", "--send-rate-min", str(SEND_RATE), "--idle-timeout", f"{IDLE_S}s"),
     *("--readahead", "16K", "--reply-buffer-bytes", "8M", "--reply-spool-bytes-max", "24M"),
     *("--drivers", "1", "--threads", "8:8", "--static", "/files=www", "--status-path", "/-/status"),
-    *("--access-log-format", "json", "--access-log-flush", "10ms"),
+    *("--access-log-format", "json", "--log-flush", "10ms"),
 ]
 
 

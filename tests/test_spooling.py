@@ -49,7 +49,7 @@ def small(serve: Callable[..., Milepost], disk: Path) -> Iterator[Milepost]:
     whole = free_bytes(disk)
     server = serve(
         *("zoo:app", "--threads", "2:2", "--drivers", "1", "--spool-dir", str(disk)),
-        *("--readahead", "16K", "--reply-buffer-bytes", "64K", "--access-log-flush", "10ms"),
+        *("--readahead", "16K", "--reply-buffer-bytes", "64K", "--log-flush", "10ms"),
     )
     yield server
     assert until(lambda: free_bytes(disk) == whole), f"{whole - free_bytes(disk)} bytes are lost"

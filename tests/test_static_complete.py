@@ -532,7 +532,7 @@ def test_a_file_that_changes_while_it_is_sent_costs_its_connection_at_most(
     content = BIG * 50
     path.write_bytes(content)
     (tmp_path / "www" / "other").write_bytes(b"other")
-    server = serve("--static", "/=www", "--drivers", "1", "--access-log-flush", "10ms")
+    server = serve("--static", "/=www", "--drivers", "1", "--log-flush", "10ms")
     slow = [server.connect(receive_buffer_bytes=4096) for _ in range(3)]
     for client in slow:
         client.send(request("GET", "/large"))

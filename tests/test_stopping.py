@@ -198,7 +198,7 @@ def test_a_second_signal_ends_at_once(serve: Callable[..., Milepost], tmp_path: 
 
 
 def test_the_log_is_complete_after_a_stop_under_load(serve: Callable[..., Milepost]) -> None:
-    server = serve("zoo:app", "--access-log-flush", "1h")
+    server = serve("zoo:app", "--log-flush", "1h")
     clients = [server.connect() for _ in range(50)]
     for client in clients:
         client.send(request("GET", "/hello") * 20)

@@ -28,7 +28,7 @@ Examples:
 const PRECEDENCE: &str = "\
 Every flag is also a key of the configuration file (`accept_batch = 32`) and an environment
 variable (`MILEPOST_ACCEPT_BATCH=32`). Flags override the environment, which overrides the file.
-Sizes take K, M, G (powers of 1024); durations take ms, s, m, h, and are seconds without.
+Sizes take K, M, G (powers of 1024); durations take ms, s, m, h, d, and are seconds without.
 `--help` says more about each, `-h` less.";
 
 /// What the command is built for.
@@ -193,7 +193,7 @@ fn long_help(setting: &Setting) -> String {
 fn value_hint(setting: &Setting) -> ValueHint {
     match setting.placeholder {
         "DIR" => ValueHint::DirPath,
-        "FILE" => ValueHint::FilePath,
+        "FILE" | "LOG" => ValueHint::FilePath,
         _ => ValueHint::Unknown,
     }
 }
@@ -276,6 +276,6 @@ mod tests {
                 "{shell}"
             );
         }
-        assert!(completions(Shell::Bash).contains("phases combined common json"));
+        assert!(completions(Shell::Bash).contains("phases combined common json naviserver"));
     }
 }

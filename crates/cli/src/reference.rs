@@ -19,7 +19,7 @@ Every setting can be written in four places. Each overrides those before it:
 
 A source that names a list replaces it. Unknown keys, variables and flags are faults, and `milepost check` says all of them at once.
 
-Sizes are bytes, or take `K`, `M`, `G`, `T` (powers of 1024; also `KiB` and so on). Rates are sizes a second, with or without `/s`. Durations are seconds, or take `us`, `ms`, `s`, `m`, `h`.
+Sizes are bytes, or take `K`, `M`, `G`, `T` (powers of 1024; also `KiB` and so on). Rates are sizes a second, with or without `/s`. Durations are seconds, or take `us`, `ms`, `s`, `m`, `h`, `d`.
 Relative paths start at the working folder, after `chdir`; that of the configuration file before it.
 ";
 

@@ -52,15 +52,7 @@ impl Router {
 
     /// Names of all routes, by the index that `index` gives.
     pub(crate) fn names(config: &Config) -> Vec<String> {
-        let mounts = config.statics.iter().map(|mount| match mount.url.as_str() {
-            "" => "/".to_owned(),
-            url => url.to_owned(),
-        });
-        ["none", "status", "app", "rules"]
-            .map(str::to_owned)
-            .into_iter()
-            .chain(mounts)
-            .collect()
+        config.route_names()
     }
 
     pub(crate) fn index(target: Target) -> u16 {

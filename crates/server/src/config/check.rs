@@ -3,6 +3,7 @@
 //! Takes the draft and the machine's facts as values, gives the configuration with notes, or what is
 //! wrong with it. Asks the machine only through the two functions in `Machine`.
 
+mod logs;
 mod pages;
 mod rules;
 mod shares;
@@ -15,7 +16,7 @@ use super::Loaded;
 use super::bind::BindName;
 use super::draft::{Cpus, Draft, Placed};
 use super::fault::{Fault, Origin};
-use super::meant::{AccessLog, App, Bind, Config, LogTarget, StaticMount};
+use super::meant::{App, Bind, Config, StaticMount};
 
 /// What a configuration must fit.
 pub struct Machine<'m> {
@@ -65,7 +66,11 @@ pub(super) fn finish(draft: &Draft, machine: &Machine<'_>) -> (Loaded, Vec<Fault
         .drivers
         .unwrap_or((machine.cores / 2).clamp(1, DRIVERS_AUTO_MAX));
     config.listen.driver_cpus = check.cpus(draft);
-    config.logs.access = check.access_log(draft);
+    config.logs.access = check.access_logs(draft, &config.route_names());
+    config.logs.errors = check.error_logs(draft);
+    check.log_files(draft);
+    check.rotation(draft, &config.logs);
+    check.request_ids(&config);
     check.spool_dir(draft);
     check.connections(&mut config);
     (
@@ -297,25 +302,6 @@ impl Check<'_> {
                 cpus.clone()
             }
         }
-    }
-
-    fn access_log(&mut self, draft: &Draft) -> Vec<AccessLog> {
-        let Some(target) = draft.log_target.clone() else {
-            return Vec::new();
-        };
-        if let LogTarget::File(path) = &target {
-            let parent = path
-                .parent()
-                .filter(|parent| !parent.as_os_str().is_empty());
-            if let Some((dir, Err(error))) = parent.map(|dir| (dir, (self.machine.folder)(dir))) {
-                self.no_folder(draft.origin("access_log"), dir, &error);
-            }
-        }
-        let log = AccessLog::new(target);
-        vec![AccessLog {
-            form: draft.log_form.clone().unwrap_or(log.form),
-            ..log
-        }]
     }
 
     fn spool_dir(&mut self, draft: &Draft) {

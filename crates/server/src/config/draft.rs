@@ -9,7 +9,8 @@ use std::path::PathBuf;
 use super::bind::BindName;
 use super::fault::{Fault, Origin};
 use super::meant::{
-    CacheRule, Config, ErrorPage, FixedReply, LogForm, LogTarget, Rate, Redirect, Rewrite,
+    CacheRule, Config, ErrorLog, ErrorPage, FixedReply, LogFilter, LogForm, LogTarget, Rate,
+    Redirect, Rewrite,
 };
 use super::reading::{Reading, Text};
 use super::value;
@@ -36,8 +37,9 @@ pub(super) struct Draft {
     pub rewrites: Vec<Placed<Rewrite>>,
     pub error_pages: Vec<Placed<ErrorPage>>,
     pub rate_routes: Vec<Placed<RouteRate>>,
-    pub log_target: Option<LogTarget>,
+    pub access_logs: Vec<Placed<Wished<AccessEntry>>>,
     pub log_form: Option<LogForm>,
+    pub error_logs: Vec<Placed<Wished<ErrorLog>>>,
     origins: BTreeMap<&'static str, Origin>,
 }
 
@@ -80,6 +82,22 @@ pub(super) struct RouteRate {
     /// As a mount's; empty for the application as well.
     pub url: String,
     pub rate: Rate,
+}
+
+/// One entry of a list that `off` can stand in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Wished<T> {
+    Off,
+    This(T),
+}
+
+/// An access log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct AccessEntry {
+    pub target: LogTarget,
+    /// `None`: that of all which name none.
+    pub form: Option<LogForm>,
+    pub filter: LogFilter,
 }
 
 /// Which processors drivers are pinned to.
@@ -159,7 +177,9 @@ impl Draft {
                 let index = names.iter().position(|name| *name == written);
                 set(self, index.ok_or_else(|| choice_hint(written, names))?);
             }
-            Kind::Text { set, .. } | Kind::Joined { set, .. } => set(self, written)?,
+            Kind::Named { set, .. } | Kind::Text { set, .. } | Kind::Joined { set, .. } => {
+                set(self, written)?;
+            }
             Kind::List { add, .. } => add(self, text)?,
         }
         Ok(())

@@ -63,6 +63,22 @@ pub struct Config {
     pub error_pages: Vec<ErrorPage>,
 }
 
+impl Config {
+    /// Names of all routes, as logs, filters and counters have them: four that are always there, and the
+    /// mounts' URLs in the mounts' order.
+    pub fn route_names(&self) -> Vec<String> {
+        let mounts = self.statics.iter().map(|mount| match mount.url.as_str() {
+            "" => "/".to_owned(),
+            url => url.to_owned(),
+        });
+        ["none", "status", "app", "rules"]
+            .map(str::to_owned)
+            .into_iter()
+            .chain(mounts)
+            .collect()
+    }
+}
+
 /// One address to listen on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Bind {

@@ -16,6 +16,7 @@ pub mod written;
 mod bind;
 mod check;
 mod draft;
+mod entry;
 mod reading;
 mod value;
 
@@ -77,6 +78,18 @@ pub fn understand(sources: &Sources, machine: &Machine<'_>) -> Understood {
 /// The folder to change to before anything else is looked at (`chdir`); faults wait for [`load`].
 pub fn chdir(sources: &Sources) -> Option<PathBuf> {
     draft_of(sources).0.chdir
+}
+
+/// The file that names the process (`pid_file`), where one is set.
+///
+/// # Errors
+/// What is wrong with the sources, when that may be why none is.
+pub fn pid_file(sources: &Sources) -> Result<Option<PathBuf>, Vec<Fault>> {
+    let (draft, faults) = draft_of(sources);
+    match draft.config.pid_file {
+        None if !faults.is_empty() => Err(faults),
+        file => Ok(file),
+    }
 }
 
 fn draft_of(sources: &Sources) -> (Draft, Vec<Fault>) {

@@ -3,6 +3,8 @@
 //! Takes `Sources`, gives readings in rising precedence; unknown names are faults with the nearest known
 //! name. Does not look into the texts. Pure.
 
+mod options;
+
 use std::ops::Range;
 
 use toml_edit::{Array, Document, Item, Key, TableLike, Value};
@@ -85,7 +87,7 @@ fn environment(sources: &Sources, readings: &mut Vec<Reading>, faults: &mut Vec<
             origin: origin.clone(),
         };
         let texts = match setting.shape() {
-            Shape::List(entries) => entries.split(value).map(text).collect(),
+            Shape::List(entries) => entries.split(value).into_iter().map(text).collect(),
             Shape::One | Shape::Joined => vec![text(value)],
         };
         if let Some(first) = first_place(readings, setting, &origin) {
@@ -197,6 +199,9 @@ impl TomlFile<'_> {
         }
         let place = item.span().filter(|_| item.is_value()).or(place);
         let texts = match (item, setting.shape()) {
+            (item, Shape::List(Entries::WithOptions { lead, keys })) => {
+                self.entries(item, name, (lead, keys))
+            }
             (Item::Value(Value::Array(array)), Shape::List(_)) => self.array(array, name),
             (Item::Value(Value::Array(array)), Shape::Joined) => {
                 self.joined(array, name, place.clone())
@@ -272,16 +277,8 @@ impl TomlFile<'_> {
     }
 
     fn scalar(&self, value: &Value, name: &str, place: Option<Range<usize>>) -> Option<Text> {
-        let text = match value {
-            Value::String(text) => text.value().clone(),
-            Value::Integer(number) => number.value().to_string(),
-            Value::Float(number) => number.value().to_string(),
-            Value::Boolean(yes) => yes.value().to_string(),
-            Value::Datetime(time) => time.value().to_string(),
-            Value::Array(_) | Value::InlineTable(_) => return None,
-        };
         Some(Text {
-            text,
+            text: plain(value)?,
             origin: self.origin(place, name),
         })
     }
@@ -311,5 +308,17 @@ impl TomlFile<'_> {
             line: newlines + 1,
             key: key.to_owned(),
         }
+    }
+}
+
+/// The text of a value that has no parts.
+fn plain(value: &Value) -> Option<String> {
+    match value {
+        Value::String(text) => Some(text.value().clone()),
+        Value::Integer(number) => Some(number.value().to_string()),
+        Value::Float(number) => Some(number.value().to_string()),
+        Value::Boolean(yes) => Some(yes.value().to_string()),
+        Value::Datetime(time) => Some(time.value().to_string()),
+        Value::Array(_) | Value::InlineTable(_) => None,
     }
 }

@@ -1,5 +1,7 @@
 //! The configuration as a whole: every setting, precedence, faults with their places.
 
+mod logs;
+mod others;
 mod pages;
 mod rules;
 mod shares;
@@ -98,6 +100,7 @@ fn check_fault(key: &str, text: &str, expect: &str) {
 }
 
 mod table {
+    use super::others::OTHERS;
     use super::*;
 
     #[test]
@@ -189,90 +192,14 @@ mod table {
         let stdout = super::super::meant::AccessLog::new(LogTarget::Stdout);
         assert_eq!(logs.access, [stdout]);
         assert_eq!(config.logs, meant.logs);
+        assert_eq!(config.request_ids, meant.request_ids);
+        assert_eq!(config.pid_file, meant.pid_file);
         assert_eq!(config.status_path, None);
         assert_eq!(
             config.binds,
             [Bind::Tcp(vec![([127, 0, 0, 1], 8000).into()])]
         );
     }
-
-    /// A value for each setting that differs from its default.
-    const OTHERS: &[(&str, &str)] = &[
-        ("app", "shop.wsgi:make.app"),
-        ("config", "other.toml"),
-        ("chdir", "/elsewhere"),
-        ("app_dir", "src"),
-        ("factory", "true"),
-        ("root_path", "/shop/"),
-        ("static", "/files=pub"),
-        ("static_index", "home.html"),
-        ("static_fallback", "/files=shell.html"),
-        ("static_encodings", "gzip,br"),
-        ("static_listing", "true"),
-        ("cache_control", "*.css=no-cache"),
-        ("file_cache_bytes_max", "1M"),
-        ("file_cache_entry_bytes_max", "1K"),
-        ("file_cache_revalidate", "5s"),
-        ("file_cache_stale_max", "7s"),
-        ("writers", "0"),
-        ("writer_size", "128K"),
-        ("openers", "3"),
-        ("redirect", "/old=/new"),
-        ("reply", "/ping=200:pong"),
-        ("rewrite", "/v1/*=/api/*"),
-        ("error_page", "404=404.html"),
-        ("bind", "[::1]:9000"),
-        ("processes", "2"),
-        ("drivers", "3"),
-        ("driver_cpus", "1-2"),
-        ("accept_batch", "7"),
-        ("backlog", "100"),
-        ("defer_accept", "1500ms"),
-        ("nodelay", "no"),
-        ("connections_max", "500"),
-        ("threads", "2:8"),
-        ("queue_len_max", "9"),
-        ("body_bytes_max", "3M"),
-        ("head_bytes_max", "20K"),
-        ("target_bytes_max", "1000"),
-        ("header_bytes_max", "2000"),
-        ("headers_len_max", "50"),
-        ("chunk_line_bytes_max", "99"),
-        ("trailer_bytes_max", "500"),
-        ("head_timeout", "1s"),
-        ("body_timeout", "2s"),
-        ("body_rate_min", "0"),
-        ("idle_timeout", "3s"),
-        ("send_timeout", "4s"),
-        ("send_rate_min", "1K/s"),
-        ("linger_timeout", "5s"),
-        ("drain_timeout", "6s"),
-        ("client_connections_max", "20"),
-        ("client_prefix_v4", "24"),
-        ("client_prefix_v6", "56"),
-        ("rate_connection", "1M"),
-        ("rate_route", "/files=10M"),
-        ("rate_pool", "off"),
-        ("readahead", "8K"),
-        ("spoolers", "2"),
-        ("spool_dir", "/var/spool"),
-        ("reply_buffer_bytes", "9K"),
-        ("reply_spool_bytes_max", "10M"),
-        ("reply_memory_max", "20M"),
-        ("compress", "zstd,br"),
-        ("compress_size_min", "2K"),
-        ("compress_level_br", "5"),
-        ("compress_level_zstd", "6"),
-        ("compress_level_gzip", "7"),
-        ("compress_types", "text/html"),
-        ("access_log", "access.log"),
-        ("access_log_format", "json"),
-        ("access_log_buffer_bytes_max", "1M"),
-        ("access_log_flush", "2s"),
-        ("server_header", "off"),
-        ("server_timing", "on"),
-        ("status_path", "/status"),
-    ];
 
     #[test]
     fn reaches_every_field_that_is_meant() {
@@ -295,7 +222,7 @@ mod table {
         );
         let fields = |config: &Config| {
             let text = format!(
-                "{:?}, {:?}, {:?}, {:?}, {:?}, {:?}, {:?}, {:?}, {:?}, {:?}, {:?}, {:?}, {:?}, {:?}",
+                "{:?}, {:?}, {:?}, {:?}, {:?}, {:?}, {:?}, {:?}, {:?}, {:?}, {:?}, {:?}, {:?}, {:?}, {:?}, pid_file: {:?}",
                 config.pool,
                 config.limits,
                 config.timeouts,
@@ -310,10 +237,17 @@ mod table {
                 config.rates,
                 config.rules,
                 config.error_pages,
+                config.request_ids,
+                config.pid_file,
             );
-            let parts = text
-                .split([',', '{', '}'])
-                .map(|part| part.trim().to_owned());
+            // A structure within another is reached when its own fields are.
+            let parts = text.split([',', '}']).map(|part| {
+                part.rsplit('{')
+                    .next()
+                    .unwrap_or_default()
+                    .trim()
+                    .to_owned()
+            });
             let fields: Vec<String> = parts.filter(|part| part.contains(": ")).collect();
             fields
         };

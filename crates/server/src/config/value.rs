@@ -62,7 +62,7 @@ pub(super) fn rate_hint(written: &str) -> Option<String> {
     size_hint(written.strip_suffix("/s").unwrap_or(written))
 }
 
-/// A duration: seconds, or a number followed by us, ms, s, m or h. Decimals are welcome (`1.5s`).
+/// A duration: seconds, or a number followed by us, ms, s, m, h or d. Decimals are welcome (`1.5s`).
 pub(super) fn duration(text: &str) -> Option<Nanos> {
     let (number, unit) = number_and_unit(text);
     let nanos = match unit {
@@ -71,9 +71,25 @@ pub(super) fn duration(text: &str) -> Option<Nanos> {
         "" | "s" => 1_000_000_000,
         "m" | "min" => 60_000_000_000,
         "h" => 3_600_000_000_000,
+        "d" => 86_400_000_000_000,
         _ => return None,
     };
     scaled(number, nanos).map(Nanos)
+}
+
+/// Statuses: `404`, `5xx` or `400-499`, the first and the last; which there are is the caller's business.
+pub(super) fn statuses(text: &str) -> Option<(u16, u16)> {
+    let text = text.trim();
+    let class = text.strip_suffix("xx").or_else(|| text.strip_suffix("XX"));
+    if let Some(class) = class {
+        let first: u16 = count(class)?.checked_mul(100)?.try_into().ok()?;
+        return Some((first, first.checked_add(99)?));
+    }
+    let (first, last) = text.split_once('-').unwrap_or((text, text));
+    Some((
+        count(first)?.try_into().ok()?,
+        count(last)?.try_into().ok()?,
+    ))
 }
 
 /// `MIN:MAX`, or one number for both.
@@ -227,7 +243,8 @@ mod tests {
             ("2min", Some(120_000_000_000)),
             ("1h", Some(3_600_000_000_000)),
             ("1.5 s", Some(1_500_000_000)),
-            ("1d", None),
+            ("1d", Some(86_400_000_000_000)),
+            ("1w", None),
             ("", None),
             ("s", None),
             ("-1s", None),
@@ -237,6 +254,29 @@ mod tests {
         ];
         for (text, expect) in table {
             assert_eq!(duration(text).map(|span| span.0), expect, "{text}");
+        }
+    }
+
+    #[test]
+    fn reads_statuses() {
+        let table = [
+            ("404", Some((404, 404))),
+            (" 5xx", Some((500, 599))),
+            ("4XX", Some((400, 499))),
+            ("400-404", Some((400, 404))),
+            ("404-400", Some((404, 400))),
+            ("xx", None),
+            ("4x", None),
+            ("-4", None),
+            ("4-", None),
+            ("4-5-6", None),
+            ("99999xx", None),
+            ("655xx", None),
+            ("654xx", Some((65_400, 65_499))),
+            ("", None),
+        ];
+        for (text, expect) in table {
+            assert_eq!(statuses(text), expect, "{text}");
         }
     }
 

@@ -60,7 +60,7 @@ pub enum Group {
     Bodies,
     /// Compression of the application's replies.
     Compression,
-    /// Access log.
+    /// Access logs, error logs, request ids.
     Log,
     /// Headers and pages that the server adds.
     Replies,
@@ -117,7 +117,7 @@ impl Setting {
     /// The values that it takes, when they can be counted off.
     pub fn choices(&self) -> &'static [&'static str] {
         match self.kind {
-            Kind::Choice { names, .. } => names,
+            Kind::Choice { names, .. } | Kind::Named { names, .. } => names,
             Kind::Switch { .. } => &["true", "false"],
             _ => &[],
         }
@@ -173,7 +173,7 @@ impl Group {
             Group::Sharing => "Fair shares",
             Group::Bodies => "Bodies beyond memory",
             Group::Compression => "Compression",
-            Group::Log => "Access log",
+            Group::Log => "Logs",
             Group::Replies => "Replies",
         }
     }

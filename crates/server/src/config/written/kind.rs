@@ -5,6 +5,7 @@
 use measure::Nanos;
 
 use super::super::draft::Draft;
+use super::super::entry;
 use super::super::reading::Text;
 use super::super::value::{duration_text, size_text};
 
@@ -43,6 +44,12 @@ pub(in super::super) enum Kind {
         names: &'static [&'static str],
         set: fn(&mut Draft, usize),
     },
+    /// One of some names, or anything else that its setter understands.
+    Named {
+        names: &'static [&'static str],
+        expected: &'static str,
+        set: Setter<str>,
+    },
     /// Anything that its setter understands.
     Text {
         expected: &'static str,
@@ -75,6 +82,12 @@ pub(in super::super) enum Entries {
     /// Pairs whose values may well hold commas: in the environment separated by line breaks where there is
     /// one, and else by `;`.
     WordyPairs,
+    /// A text and options behind it, as `crate::config::entry` takes them apart: in TOML also a table or an
+    /// array of tables, in which the text has the name `lead`.
+    WithOptions {
+        lead: &'static str,
+        keys: &'static [&'static str],
+    },
 }
 
 /// How a setting stands in TOML and in the environment.
@@ -90,15 +103,18 @@ pub(in super::super) enum Shape {
 
 impl Entries {
     /// The entries of one variable's text.
-    pub(in super::super) fn split(self, text: &str) -> impl Iterator<Item = &str> {
+    pub(in super::super) fn split(self, text: &str) -> Vec<&str> {
         let separator = match self {
             Entries::Plain | Entries::Pairs => ',',
             Entries::WordyPairs if text.contains('\n') => '\n',
             Entries::WordyPairs => ';',
+            Entries::WithOptions { .. } => return entry::split(text),
         };
         let parts = text.split(separator).map(str::trim);
         // A separator at the end is no entry more: how blocks of lines end.
-        parts.filter(move |part| self != Entries::WordyPairs || !part.is_empty())
+        parts
+            .filter(|part| self != Entries::WordyPairs || !part.is_empty())
+            .collect()
     }
 }
 
@@ -130,7 +146,8 @@ impl Kind {
                 let names: Vec<String> = names.iter().map(|name| format!("`{name}`")).collect();
                 format!("one of {}", names.join(", "))
             }
-            Kind::Text { expected, .. }
+            Kind::Named { expected, .. }
+            | Kind::Text { expected, .. }
             | Kind::Joined { expected, .. }
             | Kind::List { expected, .. } => expected.to_owned(),
         }
@@ -143,12 +160,16 @@ impl Kind {
             Kind::Duration { .. } => "string with unit, or seconds",
             Kind::Range { .. } => "string, or one integer",
             Kind::Switch { .. } => "boolean",
-            Kind::Choice { .. } | Kind::Text { .. } => "string",
+            Kind::Choice { .. } | Kind::Named { .. } | Kind::Text { .. } => "string",
             Kind::Joined { .. } => "array, or string with commas",
             Kind::List {
                 entries: Entries::Plain,
                 ..
             } => "array of strings",
+            Kind::List {
+                entries: Entries::WithOptions { .. },
+                ..
+            } => "string, table, or array of them",
             Kind::List { .. } => "array of strings, or table",
         }
     }

@@ -478,6 +478,21 @@ pub static SETTINGS: &[Setting] = &[
         ..PLAIN
     },
     Setting {
+        key: "pid_file",
+        aliases: &["pid"],
+        group: Group::Listening,
+        placeholder: "FILE",
+        default: "off",
+        help: "File that holds the process id while the server runs, or off",
+        doc: "For `milepost reopen` and for service managers. Written once the addresses are open; a file \
+              that names another running server is a fault.",
+        kind: Kind::Text {
+            expected: "a file, or `off`",
+            set: set::pid_file,
+        },
+        ..PLAIN
+    },
+    Setting {
         key: "threads",
         group: Group::Pool,
         placeholder: "MIN:MAX",
@@ -964,12 +979,25 @@ pub static SETTINGS: &[Setting] = &[
         key: "access_log",
         aliases: &["access_logfile"],
         group: Group::Log,
-        placeholder: "FILE",
+        placeholder: "LOG",
         default: "off",
-        help: "Access log: a file, - for standard output, or off",
-        kind: Kind::Text {
-            expected: "a file, `-` or `off`",
-            set: set::access_log,
+        help: "Access log: a file, -, stderr, syslog or journald, and options (repeatable)",
+        doc: "TARGET is a file, `-` or `stdout`, `stderr`, `syslog` or `syslog:FACILITY`, `journald`, or \
+              `off`. Behind it: `format=` as `access_log_format`; `route=` names of routes (`app`, \
+              `status`, `rules`, `none`, and the URLs of folders), `status=` (`404`, `5xx`, `400-499`, \
+              `none` for no reply) with commas between, and `slower=` a duration: only the requests that \
+              fit all of them are in it. A name or a value with spaces stands in quotes (`\"` or `'`), in \
+              which `\\` makes the next quote or `\\` a letter. In the environment logs are separated by line \
+              breaks where there is one, else by `;`. In TOML a log is also a table: \
+              `{to = \"slow.log\", format = \"json\", route = [\"app\"], status = \"5xx\", slower = \"1s\"}`.",
+        kind: Kind::List {
+            expected: set::ACCESS_LOG,
+            entries: Entries::WithOptions {
+                lead: "to",
+                keys: set::ACCESS_KEYS,
+            },
+            clear: |draft| draft.access_logs.clear(),
+            add: set::add_access_log,
         },
         ..PLAIN
     },
@@ -978,19 +1006,43 @@ pub static SETTINGS: &[Setting] = &[
         group: Group::Log,
         placeholder: "FORM",
         default: "phases",
-        help: "Form of its lines: phases (combined and the phases), combined, common or json",
-        kind: Kind::Choice {
-            names: &["phases", "combined", "common", "json"],
+        help: "Form of a line where its log names none: a name, or a text with {field}s",
+        doc: "`phases` is combined and the phases; `naviserver` is combined and NaviServer's partial times. A \
+              text is a template, as `{time_iso} {peer} \"{request}\" {status} {total}`.",
+        kind: Kind::Named {
+            names: set::FORM_NAMES,
+            expected: set::FORM,
             set: set::log_form,
         },
         ..PLAIN
     },
     Setting {
-        key: "access_log_buffer_bytes_max",
+        key: "error_log",
+        aliases: &["error_logfile"],
+        group: Group::Log,
+        placeholder: "LOG",
+        default: "stderr",
+        help: "Error log: a target as of access_log, and its level (repeatable)",
+        doc: "`level=error`, `warning` or `info` is this level and the worse ones, `only=` this one alone. \
+              Without either it has all. Separated in the environment and written in TOML as `access_log`: \
+              `{to = \"error.log\", level = \"warning\"}`.",
+        kind: Kind::List {
+            expected: set::ERROR_LOG,
+            entries: Entries::WithOptions {
+                lead: "to",
+                keys: set::ERROR_KEYS,
+            },
+            clear: |draft| draft.error_logs.clear(),
+            add: set::add_error_log,
+        },
+        ..PLAIN
+    },
+    Setting {
+        key: "log_buffer",
         group: Group::Log,
         placeholder: "SIZE",
         default: "64M",
-        help: "Finished records that may wait for the log thread",
+        help: "Lines that may wait for slow targets, for the process",
         kind: Kind::Size {
             min: 64 * K,
             max: 64 * G,
@@ -999,15 +1051,159 @@ pub static SETTINGS: &[Setting] = &[
         ..PLAIN
     },
     Setting {
-        key: "access_log_flush",
+        key: "log_overflow",
+        group: Group::Log,
+        placeholder: "HOW",
+        default: "drop",
+        help: "What happens to lines beyond log_buffer: drop (and count them) or wait",
+        doc: "With `wait` no line is lost, and requests wait for the log's target.",
+        kind: Kind::Choice {
+            names: &["drop", "wait"],
+            set: set::log_overflow,
+        },
+        ..PLAIN
+    },
+    Setting {
+        key: "log_flush",
         group: Group::Log,
         placeholder: "DURATION",
         default: "1s",
-        help: "Longest time that a record waits to be written",
+        help: "Longest time that a line waits to be written",
         kind: Kind::Duration {
             min: MS,
             max: HOUR,
             set: |draft, span| draft.config.logs.flush = span,
+        },
+        ..PLAIN
+    },
+    Setting {
+        key: "log_mask_v4",
+        group: Group::Log,
+        placeholder: "BITS",
+        default: "32",
+        help: "Leading bits of a client's IPv4 address that are logged; the others are 0",
+        doc: "24 makes 192.0.2.77 into 192.0.2.0.",
+        kind: Kind::Count {
+            min: 0,
+            max: 32,
+            set: |draft, count| draft.config.logs.privacy.prefix_v4 = count as u8,
+        },
+        ..PLAIN
+    },
+    Setting {
+        key: "log_mask_v6",
+        group: Group::Log,
+        placeholder: "BITS",
+        default: "128",
+        help: "Leading bits of a client's IPv6 address that are logged; the others are 0",
+        doc: "48 makes 2001:db8:1234:5678::1 into 2001:db8:1234::.",
+        kind: Kind::Count {
+            min: 0,
+            max: 128,
+            set: |draft, count| draft.config.logs.privacy.prefix_v6 = count as u8,
+        },
+        ..PLAIN
+    },
+    Setting {
+        key: "log_query",
+        group: Group::Log,
+        placeholder: "BOOL",
+        default: "true",
+        help: "Whether queries (`?name=value`) of targets and referers are logged",
+        kind: Kind::Switch {
+            set: |draft, yes| draft.config.logs.privacy.query = yes,
+        },
+        ..PLAIN
+    },
+    Setting {
+        key: "log_rotate_size",
+        group: Group::Log,
+        placeholder: "SIZE",
+        default: "off",
+        help: "Size from which a log file is renamed and begun anew, or off",
+        doc: "The old file's name gets the time in UTC: `access.log.20261121T120739Z`.",
+        kind: Kind::Text {
+            expected: "a size from 4K (as `100M`), or `off`",
+            set: set::log_rotate_size,
+        },
+        ..PLAIN
+    },
+    Setting {
+        key: "log_rotate_every",
+        group: Group::Log,
+        placeholder: "DURATION",
+        default: "off",
+        help: "How often log files are renamed and begun anew, or off",
+        doc: "At each multiple of it since 1970 in UTC: `1h` is on the hour, `1d` at midnight. With \
+              `log_rotate_size` whatever comes first.",
+        kind: Kind::Text {
+            expected: "a duration from 1s to 366d (as `1h`, `1d`), or `off`",
+            set: set::log_rotate_every,
+        },
+        ..PLAIN
+    },
+    Setting {
+        key: "log_keep",
+        group: Group::Log,
+        placeholder: "N",
+        default: "off",
+        help: "Old files kept of each log, or off for all; the oldest are deleted",
+        doc: "Only files with a name that the server gives are ever deleted.",
+        kind: Kind::Text {
+            expected: "a count from 1 to 1000000, or `off`",
+            set: set::log_keep,
+        },
+        ..PLAIN
+    },
+    Setting {
+        key: "log_keep_age",
+        group: Group::Log,
+        placeholder: "DURATION",
+        default: "off",
+        help: "Age from which old files of logs are deleted, or off",
+        kind: Kind::Text {
+            expected: "a duration from 1s to 366d (as `14d`), or `off`",
+            set: set::log_keep_age,
+        },
+        ..PLAIN
+    },
+    Setting {
+        key: "log_compress",
+        group: Group::Log,
+        placeholder: "CODING",
+        default: "off",
+        help: "Compress old files of logs, in the background: gzip, zstd, or off",
+        kind: Kind::Choice {
+            names: set::COMPRESSIONS,
+            set: set::log_compress,
+        },
+        ..PLAIN
+    },
+    Setting {
+        key: "request_id_header",
+        group: Group::Log,
+        placeholder: "NAME",
+        default: "off",
+        help: "Header that has a request's id, as X-Request-Id, or off",
+        doc: "Taken from clients in `request_id_trust` and on unix sockets, made for all others; replies \
+              have it too. With `off` ids are made, and only logs and the application have them.",
+        kind: Kind::Text {
+            expected: "a header's name (as `X-Request-Id`), or `off`",
+            set: set::request_id_header,
+        },
+        ..PLAIN
+    },
+    Setting {
+        key: "request_id_trust",
+        group: Group::Log,
+        placeholder: "ADDRESS[/BITS]",
+        help: "Clients whose request_id_header is taken: proxies in front (repeatable)",
+        doc: "An address or a network, as `10.0.0.0/8`.",
+        kind: Kind::List {
+            expected: "an address or a network in digits (as `127.0.0.1`, `10.0.0.0/8`, `fd00::/8`)",
+            entries: Entries::Plain,
+            clear: |draft| draft.config.request_ids.trust.clear(),
+            add: set::add_trust,
         },
         ..PLAIN
     },

@@ -4,6 +4,8 @@
 
 mod codings;
 mod files;
+mod logs;
+mod request_ids;
 mod rules;
 mod shares;
 
@@ -13,12 +15,17 @@ use measure::Nanos;
 
 use super::super::bind;
 use super::super::draft::{AppName, Cpus, Draft, Mount, Placed};
-use super::super::meant::{LogForm, LogTarget};
 use super::super::reading::Text;
 use super::super::value;
 
 pub(super) use codings::{compress, compress_types, static_encodings};
 pub(super) use files::{add_cache_rule, add_fallback};
+pub(super) use logs::{
+    ACCESS_KEYS, ACCESS_LOG, COMPRESSIONS, ERROR_KEYS, ERROR_LOG, FORM, FORM_NAMES, add_access_log,
+    add_error_log, log_compress, log_form, log_keep, log_keep_age, log_overflow, log_rotate_every,
+    log_rotate_size,
+};
+pub(super) use request_ids::{add_trust, request_id_header};
 pub(super) use rules::{add_error_page, add_redirect, add_reply, add_rewrite};
 pub(super) use shares::{add_route_rate, client_connections_max, rate_connection, rate_pool};
 
@@ -144,28 +151,6 @@ pub(super) fn defer_accept(draft: &mut Draft, span: Nanos) {
     draft.config.listen.defer_accept_secs = span.0.div_ceil(1_000_000_000) as u32;
 }
 
-pub(super) fn access_log(draft: &mut Draft, text: &str) -> Set {
-    draft.log_target = match text {
-        "" => return Err(None),
-        "off" => None,
-        "-" => Some(LogTarget::Stdout),
-        file => Some(LogTarget::File(PathBuf::from(file))),
-    };
-    Ok(())
-}
-
-pub(super) fn log_form(draft: &mut Draft, index: usize) {
-    draft.log_form = Some(
-        [
-            LogForm::Phases,
-            LogForm::Combined,
-            LogForm::Common,
-            LogForm::Json,
-        ][index]
-            .clone(),
-    );
-}
-
 pub(super) fn server_header(draft: &mut Draft, text: &str) -> Set {
     if !text.bytes().all(|b| b.is_ascii_graphic() || b == b' ') {
         return Err(None);
@@ -183,6 +168,18 @@ pub(super) fn status_path(draft: &mut Draft, text: &str) -> Set {
         "off" => None,
         path if is_url_path(path) => Some(path.to_owned()),
         _ => return Err(None),
+    };
+    Ok(())
+}
+
+pub(super) fn pid_file(draft: &mut Draft, text: &str) -> Set {
+    draft.config.pid_file = match text {
+        "off" => None,
+        "" => return Err(None),
+        file if file.ends_with('/') => {
+            return Err(Some(format!("name a file: `{file}milepost.pid`")));
+        }
+        file => Some(PathBuf::from(file)),
     };
     Ok(())
 }

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use super::super::super::draft::{Draft, Placed};
 use super::super::super::meant::{ErrorPage, FixedReply, PathPattern, Redirect, Rewrite};
 use super::super::super::reading::Text;
+use super::super::super::value;
 use super::{Set, is_url_path};
 
 /// What a redirect without a status answers with: it is not remembered by anybody.
@@ -213,21 +214,8 @@ pub(in super::super) fn add_error_page(draft: &mut Draft, text: &Text) -> Set {
     Ok(())
 }
 
-/// `404`, `5xx` or `400-499`
 fn statuses_of(text: &str) -> Result<(u16, u16), Option<String>> {
-    let class = text
-        .strip_suffix("xx")
-        .or_else(|| text.strip_suffix("XX"))
-        .filter(|class| is_number(class));
-    let range = match (class, text.split_once('-')) {
-        (Some(class), _) => class.parse().ok().map(|class: u16| {
-            let first = class.saturating_mul(100);
-            (first, first.saturating_add(99))
-        }),
-        (None, Some((first, last))) => first.trim().parse().ok().zip(last.trim().parse().ok()),
-        (None, None) => text.parse().ok().map(|status| (status, status)),
-    };
-    let (first, last) = range.ok_or(None)?;
+    let (first, last) = value::statuses(text).ok_or(None)?;
     if first > last {
         return Err(Some(format!(
             "the smaller number comes first: `{last}-{first}`"
