@@ -164,7 +164,7 @@ impl Writer {
                 let since = at.duration_since(UNIX_EPOCH).unwrap_or_default();
                 let at_ns = u64::try_from(since.as_nanos()).unwrap_or(u64::MAX);
                 out.add(level, at_ns, |lines| {
-                    lines::error(lines, level, at, text, daemon)
+                    lines::error(lines, level, at, text, daemon);
                 });
             }
         }

@@ -21,12 +21,15 @@ use crate::fault::plain;
 /// Old files age although nothing is renewed.
 const LOOK: Duration = Duration::from_secs(3600);
 
+/// Tells somebody something.
+type Tell = Box<dyn Fn(Level, &str) + Send>;
+
 /// What the keeper needs of others.
 pub(in crate::log) struct Tools {
     /// Nanoseconds since 1970 UTC.
     pub(in crate::log) wall_ns: Box<dyn Fn() -> u64 + Send>,
     /// Writes to the error log.
-    pub(in crate::log) tell: Box<dyn Fn(Level, &str) + Send>,
+    pub(in crate::log) tell: Tell,
 }
 
 /// The keeper's thread, seen from the log; it ends with this.
