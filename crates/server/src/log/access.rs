@@ -155,7 +155,7 @@ impl Writer {
         }
         let offset = wall_offset();
         let logs = &mut self.logs;
-        let (mut formatted, mut dropped) = (0, 0);
+        let mut formatted = 0;
         let used = self.sheaf.each(|mut record| {
             record.wall_arrived_ns = record.phases.arrived.0 + offset;
             let delivered_ns = record.phases.delivered.0 + offset;
@@ -163,10 +163,8 @@ impl Writer {
             for log in logs.iter_mut() {
                 if log.filter.passes(&record) {
                     let lines = &mut log.lines;
-                    let has_room = log
-                        .out
+                    log.out
                         .add(Level::Info, delivered_ns, |out| lines.write(&record, out));
-                    dropped += u64::from(!has_room);
                     enough |= log.out.has_batch();
                 }
             }
@@ -176,7 +174,6 @@ impl Writer {
         self.counts
             .formatted
             .fetch_add(formatted, Ordering::Relaxed);
-        self.counts.dropped.fetch_add(dropped, Ordering::Relaxed);
         self.settle(used);
         used
     }
@@ -197,12 +194,13 @@ impl Writer {
 
     /// Says how many found no room, once writing works again.
     fn tell_dropped(&mut self) {
-        let dropped = self.pages.room.take_dropped();
+        let of_logs: u64 = self.outs().map(Out::take_dropped).sum();
+        let dropped = self.pages.room.take_dropped() + of_logs;
         self.dropped += dropped;
         self.counts.dropped.fetch_add(dropped, Ordering::Relaxed);
         if self.dropped > 0 && !self.logs.iter().any(|log| log.out.has_lines()) {
             let text = format!(
-                "access log: {} requests were not logged: the log's memory was full",
+                "access log: {} lines were dropped: the log's memory (log_buffer) was full",
                 std::mem::take(&mut self.dropped)
             );
             self.errors.put(Level::Warning, &text, Patience::None);

@@ -147,7 +147,8 @@ impl Writer {
         for (level, text) in self.floods.ended(Instant::now(), is_last) {
             self.add(level, SystemTime::now(), &text);
         }
-        let dropped = self.inbox.take_dropped();
+        let of_logs: u64 = self.outs().map(Out::take_dropped).sum();
+        let dropped = self.inbox.take_dropped() + of_logs;
         if dropped > 0 {
             let text = format!("error log: {dropped} lines were dropped: too many at once");
             self.add(Level::Warning, SystemTime::now(), &text);

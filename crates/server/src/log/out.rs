@@ -80,17 +80,12 @@ impl Out {
         })
     }
 
-    /// Appends a line that belongs to `at_ns`, wall time, and that `write` writes with its newline; whether
-    /// there was room for it.
-    pub(super) fn add(
-        &mut self,
-        level: Level,
-        at_ns: u64,
-        write: impl FnOnce(&mut Vec<u8>),
-    ) -> bool {
+    /// Appends a line that belongs to `at_ns`, wall time, and that `write` writes with its newline, or counts
+    /// it as dropped.
+    pub(super) fn add(&mut self, level: Level, at_ns: u64, write: impl FnOnce(&mut Vec<u8>)) {
         if self.is_full() {
             self.dropped += 1;
-            return false;
+            return;
         }
         if self.schedule.crossed(at_ns).is_some() && self.target.is_file() {
             self.queue.push_back(Item::NewFile);
@@ -100,7 +95,6 @@ impl Out {
         write(batch);
         let added = batch.len() - before;
         self.bytes += added;
-        true
     }
 
     /// The batch that a line of `level` is appended to.
@@ -146,10 +140,14 @@ impl Out {
         self.target.is_daemon()
     }
 
+    /// Lines that found no room, since the last time.
+    pub(super) fn take_dropped(&mut self) -> u64 {
+        std::mem::take(&mut self.dropped)
+    }
+
     /// What the end of the process found unwritten.
     pub(super) fn left(&self) -> Option<String> {
         let lines: usize = self.queue.iter().map(Item::lines_len).sum();
-        let lines = lines as u64 + self.dropped;
         (lines > 0).then(|| format!("{}: {lines} lines could not be written", self.name))
     }
 
@@ -236,17 +234,10 @@ impl Out {
 
     /// Everything is written.
     fn recovered(&mut self, notices: &mut Vec<Notice>) {
-        let dropped = std::mem::take(&mut self.dropped);
-        if !std::mem::replace(&mut self.failing, false) && dropped == 0 {
-            return;
+        if std::mem::replace(&mut self.failing, false) {
+            let text = format!("{}: everything that waited is written", self.name);
+            notices.push((Level::Warning, text));
         }
-        let lost = match dropped {
-            0 => "no line was lost".to_owned(),
-            1 => "1 line was dropped".to_owned(),
-            lines => format!("{lines} lines were dropped"),
-        };
-        let text = format!("{}: everything that waited is written; {lost}", self.name);
-        notices.push((Level::Warning, text));
     }
 
     /// Opens the file anew: it may have been renamed.

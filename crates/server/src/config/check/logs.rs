@@ -151,10 +151,7 @@ impl Check<'_> {
             self.notes.push(text.to_owned());
         }
         let is_unix = |bind: &Bind| matches!(bind, Bind::Unix(_));
-        if ids.header.is_some()
-            && ids.trust.is_empty()
-            && !config.binds.iter().any(is_unix)
-        {
+        if ids.header.is_some() && ids.trust.is_empty() && !config.binds.iter().any(is_unix) {
             let text = "request_id_header is taken from nobody: request_id_trust is empty, and ids are made";
             self.notes.push(text.to_owned());
         }
