@@ -155,6 +155,6 @@ fn file(path: &Path) -> io::Result<u64> {
 }
 
 /// The system's words without Rust's "(os error 2)".
-fn cause(error: &io::Error) -> String {
+pub(crate) fn cause(error: &io::Error) -> String {
     server::fault::plain(error).to_lowercase()
 }

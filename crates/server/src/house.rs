@@ -27,6 +27,7 @@ use crate::handler::files::{Files, FolderFault};
 use crate::listen::{self, Address};
 use crate::log::{self, Log};
 use crate::pages::Pages;
+use crate::pidfile::PidFile;
 use crate::pool::Pool;
 use crate::rates::Rates;
 use crate::route::Router;
@@ -48,6 +49,7 @@ pub struct House {
     events: mpsc::Sender<Event>,
     inbox: mpsc::Receiver<Event>,
     signals: signal_hook::iterator::Handle,
+    pid_file: Option<PidFile>,
 }
 
 /// One address that is listened on.
@@ -104,8 +106,11 @@ impl Drop for Farewell {
 }
 
 impl House {
-    /// Opens folders, addresses and the log.
+    /// Opens folders, addresses and the log, and writes the pid file.
     pub fn open(config: Config, handler: Option<Arc<dyn Handler>>) -> Result<House, StartFault> {
+        if let Some(path) = &config.pid_file {
+            PidFile::check(path)?;
+        }
         let config = Arc::new(config);
         let mut files = Vec::new();
         for _ in 0..config.listen.drivers {
@@ -152,7 +157,14 @@ impl House {
         let signals = watch_signals(events.clone())
             .map_err(|error| start_fault("cannot watch for signals", &error))
             .inspect_err(|_| listen::remove_files(&listen::unix_paths(&addresses)))?;
+        // Last: whoever reads it may send signals.
+        let pid_file = shared.config.pid_file.as_deref();
+        let pid_file = pid_file
+            .map(PidFile::write)
+            .transpose()
+            .inspect_err(|_| listen::remove_files(&listen::unix_paths(&addresses)))?;
         Ok(House {
+            pid_file,
             signals,
             events,
             inbox,
@@ -193,6 +205,7 @@ impl House {
             log_threads,
             inbox,
             signals,
+            pid_file,
             ..
         } = self;
         let unix_paths = listen::unix_paths(&addresses);
@@ -216,6 +229,7 @@ impl House {
         listen::remove_files(&unix_paths);
         let ended = watchman.ended(&shared.stats);
         log.end(&log_threads);
+        drop(pid_file);
         say(&format!(
             "stopped: {} exchanges, {} cut",
             ended.exchanges, ended.cut

@@ -42,6 +42,7 @@ pub mod log;
 mod stats;
 
 mod house;
+pub mod pidfile;
 mod unnamed;
 
 mod sync;
