@@ -3,8 +3,12 @@
 //! Takes the configuration and what became of it, gives text; prints nothing. Programs that start the
 //! server read its `listening on URL` lines, one for each address.
 
+use std::ops::RangeInclusive;
+
 use server::Listening;
-use server::config::meant::{AccessLog, App, Config, LogForm, LogTarget};
+use server::config::meant::{
+    AccessLog, App, Config, ErrorLog, Level, Levels, LogForm, LogTarget, Logs,
+};
 
 use crate::command::VERSION;
 
@@ -34,7 +38,7 @@ pub(crate) fn text(facts: &Facts<'_>) -> String {
         "process",
         &format!("{}, {}", facts.pid, drivers(facts)),
     ));
-    lines.push(row("log", &logs(&facts.config.logs.access)));
+    lines.extend(logs(&facts.config.logs));
     lines.extend(facts.notes.iter().map(|note| row("note", note)));
     lines.join("\n") + "\n"
 }
@@ -43,7 +47,7 @@ pub(crate) fn text(facts: &Facts<'_>) -> String {
 pub(crate) fn summary(config: &Config, python: Option<&str>, notes: &[String]) -> String {
     let mut lines = vec!["configuration is good".to_owned()];
     lines.extend(served(config, python));
-    lines.push(row("log", &logs(&config.logs.access)));
+    lines.extend(logs(&config.logs));
     lines.extend(notes.iter().map(|note| row("note", note)));
     lines.join("\n") + "\n"
 }
@@ -112,12 +116,65 @@ fn drivers(facts: &Facts<'_>) -> String {
     )
 }
 
-fn logs(logs: &[AccessLog]) -> String {
-    if logs.is_empty() {
-        return "off".to_owned();
+/// A row for each log; errors on standard error, all of them, are what everybody expects.
+fn logs(logs: &Logs) -> Vec<String> {
+    let mut rows: Vec<String> = logs
+        .access
+        .iter()
+        .map(|log| row("log", &access(log)))
+        .collect();
+    if rows.is_empty() {
+        rows.push(row("log", "off"));
     }
-    let one = |log: &AccessLog| format!("{} ({})", target(&log.target), form(&log.form));
-    logs.iter().map(one).collect::<Vec<_>>().join(", ")
+    if logs.errors.is_empty() {
+        rows.push(row("errors", "off"));
+    } else if logs.errors != Logs::default().errors {
+        rows.extend(logs.errors.iter().map(|log| row("errors", &errors(log))));
+    }
+    rows
+}
+
+/// `slow.log (json, slower 1s)`
+fn access(log: &AccessLog) -> String {
+    let filter = &log.filter;
+    let mut facts = vec![form(&log.form).to_owned()];
+    if !filter.routes.is_empty() {
+        facts.push(format!("route {}", filter.routes.join(" ")));
+    }
+    if !filter.statuses.is_empty() {
+        let statuses: Vec<String> = filter.statuses.iter().map(status).collect();
+        facts.push(format!("status {}", statuses.join(" ")));
+    }
+    if filter.slower_than.0 > 0 {
+        facts.push(format!("slower {}s", filter.slower_than.as_secs_f64()));
+    }
+    format!("{} ({})", target(&log.target), facts.join(", "))
+}
+
+fn errors(log: &ErrorLog) -> String {
+    let levels = match log.levels {
+        Levels::From(Level::Info) => return target(&log.target),
+        Levels::From(least) => format!("{} and worse", level(least)),
+        Levels::Only(only) => format!("{} only", level(only)),
+    };
+    format!("{} ({levels})", target(&log.target))
+}
+
+fn level(level: Level) -> &'static str {
+    match level {
+        Level::Error => "error",
+        Level::Warning => "warning",
+        Level::Info => "info",
+    }
+}
+
+fn status(statuses: &RangeInclusive<u16>) -> String {
+    match (*statuses.start(), *statuses.end()) {
+        (0, 0) => "none".to_owned(),
+        (first, last) if first == last => first.to_string(),
+        (first, last) if first % 100 == 0 && last == first + 99 => format!("{}xx", first / 100),
+        (first, last) => format!("{first}-{last}"),
+    }
 }
 
 fn target(target: &LogTarget) -> String {
@@ -125,7 +182,7 @@ fn target(target: &LogTarget) -> String {
         LogTarget::Stdout => "-".to_owned(),
         LogTarget::Stderr => "stderr".to_owned(),
         LogTarget::File(path) => path.display().to_string(),
-        LogTarget::Syslog(_) => "syslog".to_owned(),
+        LogTarget::Syslog(facility) => format!("syslog, facility {facility}"),
         LogTarget::Journald => "journald".to_owned(),
     }
 }
@@ -152,7 +209,7 @@ fn counted(count: usize, noun: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use server::config::meant::{Listen, Logs, StaticMount};
+    use server::config::meant::{Listen, LogFilter, StaticMount};
 
     fn config() -> Config {
         let app = App {
@@ -241,6 +298,42 @@ mod tests {
             text.ends_with("  log      off\n  note     connections_max is 128\n"),
             "{text}"
         );
+    }
+
+    #[test]
+    fn names_every_log_with_what_is_in_it() {
+        let file = |name: &str| LogTarget::File(name.into());
+        let filter = LogFilter {
+            routes: vec!["app".into(), "/static".into()],
+            statuses: vec![500..=599, 404..=404, 400..=401, 0..=0],
+            slower_than: Logs::default().flush,
+        };
+        let slow = AccessLog {
+            form: LogForm::Template("{peer}".into()),
+            filter,
+            ..AccessLog::new(file("slow.log"))
+        };
+        let error = |target, levels| ErrorLog { target, levels };
+        let mut all = Logs {
+            access: vec![AccessLog::new(LogTarget::Stdout), slow],
+            errors: vec![
+                error(LogTarget::Journald, Levels::From(Level::Info)),
+                error(LogTarget::Syslog(16), Levels::From(Level::Warning)),
+                error(file("e.log"), Levels::Only(Level::Error)),
+            ],
+            ..Logs::default()
+        };
+        let expect = [
+            "  log      - (phases)",
+            "  log      slow.log (template, route app /static, status 5xx 404 400-401 none, slower 1s)",
+            "  errors   journald",
+            "  errors   syslog, facility 16 (warning and worse)",
+            "  errors   e.log (error only)",
+        ];
+        assert_eq!(logs(&all), expect);
+        all.access.clear();
+        all.errors.clear();
+        assert_eq!(logs(&all), ["  log      off", "  errors   off"]);
     }
 
     #[test]
