@@ -63,6 +63,7 @@ pub(crate) fn command(purpose: Purpose) -> Command {
             with_settings(Command::new("check"), purpose)
                 .about("Check the configuration and the application's import without listening"),
         )
+        .subcommand(crate::reopen::command())
         .subcommand(
             Command::new("completions")
                 .about("Print the completions of a shell")
@@ -97,10 +98,9 @@ pub(crate) fn version_line(python: Option<String>) -> String {
 /// The settings that were given as flags or arguments.
 pub(crate) fn flags(matches: &ArgMatches) -> Vec<FlagText> {
     let texts = |setting: &'static Setting| {
-        let values = matches
-            .get_many::<String>(setting.key)
-            .into_iter()
-            .flatten();
+        // `reopen` has only some of them.
+        let values = matches.try_get_many::<String>(setting.key);
+        let values = values.ok().flatten().into_iter().flatten();
         values.map(|text| FlagText {
             key: setting.key,
             text: text.clone(),

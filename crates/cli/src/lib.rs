@@ -12,6 +12,7 @@ mod host;
 mod message;
 mod misuse;
 mod reference;
+mod reopen;
 mod serve;
 mod start_block;
 mod surroundings;
@@ -52,6 +53,7 @@ fn dispatch(matches: &ArgMatches, host: Option<&dyn AppHost>) -> i32 {
     match matches.subcommand() {
         Some(("serve", matches)) => serve::run(matches, host),
         Some(("check", matches)) => check::run(matches, host),
+        Some(("reopen", matches)) => reopen::run(matches),
         Some(("completions", matches)) => completions(matches),
         Some(("reference", _)) => {
             message::data(&reference::page());

@@ -164,7 +164,7 @@ mod tests {
         );
         check(
             "zzz",
-            "`zzz`: unknown command > the commands are serve, check, completions, reference, version",
+            "`zzz`: unknown command > the commands are serve, check, reopen, completions, reference, version",
         );
         check(
             "serve --acept-batch 3",

@@ -91,11 +91,12 @@ fn shows_help_as_it_was_agreed() {
     check_snapshot("help.txt", &plain.data);
     check_snapshot("serve_help_short.txt", &place.run("serve -h").data);
     check_snapshot("serve_help.txt", &place.run("serve --help").data);
+    check_snapshot("reopen_help.txt", &place.run("reopen --help").data);
 }
 
 #[test]
 fn keeps_help_within_a_hundred_columns() {
-    for line in ["--help", "serve -h", "check --help"] {
+    for line in ["--help", "serve -h", "check --help", "reopen -h"] {
         let said = Place::new().run(line);
         assert_eq!((said.code, said.talk.as_str()), (Some(0), ""), "{line}");
         assert!(
@@ -175,6 +176,13 @@ fn says_yes_when_the_configuration_is_good() {
     assert_eq!(
         said.data,
         "configuration is good\n  files    / from pub\n  log      log (phases)\n"
+    );
+    let said = place.run("check --access-log log --access-log - --error-log e.log");
+    assert!(
+        said.data
+            .ends_with("  log      log (phases)\n  log      - (phases)\n  errors   e.log\n"),
+        "{}",
+        said.data
     );
     // Nothing was opened, nothing was written.
     assert!(!place.folder.path().join("log").exists());

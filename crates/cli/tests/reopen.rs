@@ -1,0 +1,248 @@
+//! `milepost reopen` and the pid file as their users see them: who is told, who is not, and the exit codes.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read};
+use std::path::Path;
+use std::process::{Child, ChildStdout, Command, Output, Stdio};
+
+use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
+
+/// A program that looks like a server: it says when it is told something.
+struct Fake {
+    child: Child,
+    out: BufReader<ChildStdout>,
+}
+
+const WAITS: &str = "trap 'echo told' USR1\necho ready\nread line\n";
+const DOES_NOT_WAIT: &str = "echo ready\nread line\n";
+
+impl Fake {
+    fn new(folder: &Path, name: &str, script: &str) -> Self {
+        let path = folder.join(name);
+        fs::write(&path, script).unwrap();
+        let mut child = Command::new("/bin/sh")
+            .args([path.as_os_str(), "serve".as_ref()])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut out = BufReader::new(child.stdout.take().unwrap());
+        assert_eq!(line(&mut out), "ready\n");
+        Self { child, out }
+    }
+
+    fn pid(&self) -> String {
+        self.child.id().to_string()
+    }
+
+    /// What it said until it ended, which it does when nobody writes to it.
+    fn end(mut self) -> String {
+        drop(self.child.stdin.take());
+        let mut said = String::new();
+        self.out.read_to_string(&mut said).unwrap();
+        self.child.wait().unwrap();
+        said
+    }
+}
+
+fn line(out: &mut impl BufRead) -> String {
+    let mut line = String::new();
+    out.read_line(&mut line).unwrap();
+    line
+}
+
+fn milepost(folder: &Path, words: &str, environment: &[(&str, &str)]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_milepost"));
+    command
+        .args(words.split_whitespace())
+        .current_dir(folder)
+        .env_clear()
+        .envs(environment.iter().copied())
+        .stdin(Stdio::null());
+    command
+}
+
+fn reopen(folder: &Path, words: &str, environment: &[(&str, &str)]) -> Output {
+    let mut command = milepost(folder, &format!("reopen {words}"), environment);
+    command.output().unwrap()
+}
+
+fn place() -> TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    fs::create_dir(folder.path().join("pub")).unwrap();
+    folder
+}
+
+#[track_caller]
+fn check(folder: &Path, words: &str, code: i32, talk: &[&str]) {
+    let said = reopen(folder, words, &[]);
+    let text = String::from_utf8(said.stderr).unwrap();
+    assert_eq!(text.lines().collect::<Vec<_>>(), talk, "{words}");
+    assert_eq!(said.status.code(), Some(code), "{words}");
+    assert!(said.stdout.is_empty(), "{words}");
+}
+
+#[test]
+fn tells_the_server_that_is_named_in_any_way() {
+    let place = place();
+    let folder = place.path();
+    fs::write(folder.join("m.toml"), "chdir = 'pub'\npid_file = 'm.pid'\n").unwrap();
+    fs::write(
+        folder.join("bad.toml"),
+        "pid_file = 'm.pid'\nnonsense = 1\n",
+    )
+    .unwrap();
+    let ways: [(&str, &[(&str, &str)]); 6] = [
+        ("--pid PID", &[]),
+        ("--pid-file m.pid", &[]),
+        ("-c m.toml", &[]),
+        // What has nothing to do with it is for `check` to say.
+        ("-c bad.toml", &[]),
+        ("", &[("MILEPOST_CONFIG", "m.toml")]),
+        ("", &[("MILEPOST_PID_FILE", "m.pid")]),
+    ];
+    for (words, environment) in ways {
+        let server = Fake::new(folder, "milepost", WAITS);
+        fs::write(folder.join("m.pid"), format!("{}\n", server.pid())).unwrap();
+        fs::write(folder.join("pub/m.pid"), server.pid()).unwrap();
+        let words = words.replace("PID", &server.pid());
+        let said = reopen(folder, &words, environment);
+        let silent = said.stdout.is_empty() && said.stderr.is_empty();
+        assert!(said.status.success() && silent, "{words}: {said:?}");
+        assert_eq!(server.end(), "told\n", "{words}");
+    }
+}
+
+#[test]
+fn says_no_when_no_server_is_there() {
+    let place = place();
+    let folder = place.path();
+    let stranger = Fake::new(folder, "shop", WAITS);
+    let name = format!("process {}", stranger.pid());
+    check(
+        folder,
+        "--pid-file no.pid",
+        1,
+        &[
+            "milepost: pid file `no.pid`: no such file or directory",
+            "hint: the server that writes it (`pid_file`) does not run",
+        ],
+    );
+    fs::write(folder.join("empty.pid"), "").unwrap();
+    check(
+        folder,
+        "--pid-file empty.pid",
+        1,
+        &["milepost: pid file `empty.pid`: it is empty"],
+    );
+    check(
+        folder,
+        "--pid 2147483647",
+        1,
+        &["milepost: process 2147483647: it does not run"],
+    );
+    check(
+        folder,
+        &format!("--pid {}", stranger.pid()),
+        1,
+        &[&format!(
+            "milepost: {name}: it is `sh`, not a `milepost serve`"
+        )],
+    );
+    assert_eq!(stranger.end(), "");
+}
+
+#[test]
+fn does_not_end_a_server_that_does_not_wait_for_the_signal() {
+    let place = place();
+    let server = Fake::new(place.path(), "milepost", DOES_NOT_WAIT);
+    let pid = server.pid();
+    check(
+        place.path(),
+        &format!("--pid {pid}"),
+        2,
+        &[
+            &format!("milepost: process {pid}: it does not wait for SIGUSR1, which would end it"),
+            "hint: it is about to start or to end: its files are opened anew with the next start",
+        ],
+    );
+    assert_eq!(server.end(), "");
+}
+
+#[test]
+fn says_how_to_name_a_server() {
+    let place = place();
+    let folder = place.path();
+    let hint = "hint: `--pid-file FILE`, `--pid PID`, or `--config FILE` with a `pid_file` in it";
+    check(
+        folder,
+        "",
+        2,
+        &["milepost: reopen: no server is named", hint],
+    );
+    fs::write(folder.join("m.toml"), "backlog = 7\n").unwrap();
+    check(
+        folder,
+        "-c m.toml",
+        2,
+        &["milepost: reopen: no server is named", hint],
+    );
+    fs::write(folder.join("m.toml"), "pid_fil = 'm.pid'\n").unwrap();
+    check(
+        folder,
+        "-c m.toml",
+        2,
+        &[
+            "milepost: m.toml:1: `pid_fil`: unknown setting",
+            "hint: did you mean `pid_file`?",
+        ],
+    );
+    fs::write(folder.join("data"), "hello").unwrap();
+    check(
+        folder,
+        "--pid-file data",
+        2,
+        &["milepost: pid file `data`: it holds something else than a process id"],
+    );
+    for pid in ["0", "-1", "me", "4294967296"] {
+        let expect = format!("milepost: `--pid`: expected a process id, found `{pid}`");
+        check(folder, &format!("--pid={pid}"), 2, &[&expect]);
+    }
+    let both = reopen(folder, "--pid 1 --pid-file x", &[]);
+    assert_eq!(both.status.code(), Some(2), "{both:?}");
+}
+
+#[test]
+fn has_a_pid_file_while_it_serves_and_refuses_that_of_another() {
+    let place = place();
+    let folder = place.path();
+    let words = "serve --static /=pub --bind 127.0.0.1:0 --pid-file m.pid";
+    let mut first = milepost(folder, words, &[])
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut talk = BufReader::new(first.stderr.take().unwrap());
+    assert!(line(&mut talk).contains(" listening on "));
+    let pid = fs::read_to_string(folder.join("m.pid")).unwrap();
+    assert_eq!(pid, format!("{}\n", first.id()));
+
+    let second = milepost(folder, &format!("{words} --access-log log"), &[])
+        .output()
+        .unwrap();
+    let expect = format!(
+        "milepost: cannot write the pid file `m.pid`: process {} is a milepost that serves\n\
+         hint: stop it first, or name another file\n",
+        first.id()
+    );
+    assert_eq!(String::from_utf8(second.stderr).unwrap(), expect);
+    assert_eq!(second.status.code(), Some(2));
+    assert!(!folder.join("log").exists());
+    assert_eq!(fs::read_to_string(folder.join("m.pid")).unwrap(), pid);
+
+    kill_process(Pid::from_child(&first), Signal::TERM).unwrap();
+    assert!(first.wait().unwrap().success());
+    assert!(!folder.join("m.pid").exists());
+}
