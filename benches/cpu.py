@@ -74,7 +74,7 @@ def tree(root_pid: int) -> list[int]:
     parents: dict[int, int] = {}
     found = {root_pid}
     for entry in PROC.iterdir():
-        if entry.name.isdigit() and (fields := _stat(int(entry.name))):
+        if entry.name.isdigit() and (fields := stat(int(entry.name))):
             parents[int(entry.name)] = int(fields[1])
             if int(fields[3]) == root_pid:
                 found.add(int(entry.name))
@@ -88,7 +88,7 @@ def spent(root_pid: int) -> Spent:
     total_s = user_s = system_s = 0.0
     sleeps = 0
     for pid in tree(root_pid):
-        fields = _stat(pid)
+        fields = stat(pid)
         if fields is None:
             continue
         reaped_s = (int(fields[13]) + int(fields[14])) / TICKS_PER_S
@@ -147,7 +147,7 @@ def _clock_of(pid: int) -> int:
     return (~pid << 3) | 2
 
 
-def _stat(pid: int) -> list[str] | None:
+def stat(pid: int) -> list[str] | None:
     """Fields of /proc/PID/stat after the name: 0 state, 1 parent, 3 session, 11-14 times."""
     try:
         text = (PROC / str(pid) / "stat").read_text()

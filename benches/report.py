@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from measure import Sample
-from scenarios import MILEPOST, Bar, Kind, Scenario
+from scenarios import MILEPOST, Bar, Judged, Kind, Scenario
 
 RATIOS = {"cpu_us": "cpu/req", "rps": "req/s", "p99_us": "p99", "bytes_per_connection": "bytes"}
 # Measures of the slow scenarios, which have bars and columns of their own.
@@ -27,6 +27,19 @@ SLOW_RATIOS = {
     "outside": "clients closed outside their deadline",
     "lost": "connections lost",
 }
+# Measures of the log's scenarios: those that are counted of the greatest, or least, of all repetitions.
+LOG_TITLES = {
+    "lost_lines": "served without a line",
+    "unaccounted": "served, neither kept nor counted as dropped",
+    "dropped": "lines dropped",
+    "wrong": "lines doubled, disordered, torn, misplaced or foreign",
+    "rotations": "rotations",
+    "fillings": "times that the disk was full and the log stood still",
+    "days": "days in the log",
+    "oldest_lost_s": "age of the oldest lost, s",
+    "exit_status": "exit status",
+}
+TITLES = RATIOS | SLOW_RATIOS | LOG_TITLES
 
 
 @dataclass
@@ -42,6 +55,11 @@ class Results:
         samples = [taken for taken in self.samples.get(row, []) if taken]
         counting = [taken for taken in samples if not taken.disturbed] or samples
         return [value for taken in counting if not math.isnan(value := taken.values.get(metric, math.nan))]
+
+    def all_values(self, row: str, metric: str) -> list[float]:
+        """`metric` of every repetition, disturbed or not."""
+        samples = [taken for taken in self.samples.get(row, []) if taken]
+        return [taken.values[metric] for taken in samples if metric in taken.values]
 
     def ratios(self, metric: str, row: str, base: str) -> list[float]:
         """Within each repetition, where both are numbers; the undisturbed ones, or all."""
@@ -120,17 +138,22 @@ def write_json(
 def _judge(results: Results, bar: Bar) -> Verdict:
     limit, word = (bar.at_most, "at most") if bar.at_most is not None else (bar.at_least, "at least")
     assert limit is not None, "a bar has one of the two limits"
-    subject = f"{(RATIOS | SLOW_RATIOS)[bar.metric]} of {bar.row}" + (f" / {bar.base}" if bar.base else "")
+    subject = f"{TITLES[bar.metric]} of {bar.row}" + (f" / {bar.base}" if bar.base else "")
     text = f"{subject}: {word} {limit:g}"
-    values = (
-        results.ratios(bar.metric, bar.row, bar.base) if bar.base else results.values(bar.row, bar.metric)
-    )
+    if bar.judged is Judged.WORST:
+        values = [] if bar.row in results.failures else results.all_values(bar.row, bar.metric)
+    elif bar.base:
+        values = results.ratios(bar.metric, bar.row, bar.base)
+    else:
+        values = results.values(bar.row, bar.metric)
     values = [value for value in values if _is_number(value)]
     if not values:
         return Verdict(results.scenario.name, text, None, None)
-    middle = statistics.median(values)
-    passed = middle <= limit if bar.at_most is not None else middle >= limit
-    return Verdict(results.scenario.name, text, middle, passed, min(values), max(values))
+    measured = statistics.median(values)
+    if bar.judged is Judged.WORST:
+        measured = max(values) if bar.at_most is not None else min(values)
+    passed = measured <= limit if bar.at_most is not None else measured >= limit
+    return Verdict(results.scenario.name, text, measured, passed, min(values), max(values))
 
 
 def _ratio_lines(results: Results) -> str:

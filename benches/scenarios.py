@@ -39,6 +39,15 @@ class Row:
     slow_readers: int = 0
 
 
+class Judged(Enum):
+    """By which of the repetitions a row is held to a figure."""
+
+    # Of those that nobody disturbed.
+    MEDIAN = "median"
+    # Of all: what may not happen may not happen once.
+    WORST = "worst"
+
+
 @dataclass(frozen=True)
 class Bar:
     """A figure to reach: `metric` of `row`, over that of `base` when there is one."""
@@ -48,6 +57,7 @@ class Bar:
     base: str | None
     at_most: float | None = None
     at_least: float | None = None
+    judged: Judged = Judged.MEDIAN
 
 
 @dataclass(frozen=True)

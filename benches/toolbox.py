@@ -84,12 +84,7 @@ def _install_system(box: Toolbox, peers: list[str]) -> None:
     absent = [] if shutil.which("wrk") else ["wrk"]
     absent += ["nginx"] if "nginx" in peers and not Path(NGINX).exists() else []
     absent += ["libev-dev"] if "bjoern" in peers and not LIBEV_HEADER.exists() else []
-    if absent and os.geteuid() == 0 and shutil.which("apt-get"):
-        print(f"bench: installing {' '.join(absent)}", file=sys.stderr)
-        # RUNLEVEL=1 keeps the package from starting a server of its own.
-        environ = {**os.environ, "DEBIAN_FRONTEND": "noninteractive", "RUNLEVEL": "1"}
-        install = ["apt-get", "install", "-y", "-q", "--no-install-recommends", *absent]
-        subprocess.run(install, env=environ, capture_output=True, check=False)
+    install(absent)
     if shutil.which("wrk") is None:
         raise Unusable("`wrk` is not installed\nhint: apt-get install wrk")
     box.versions["wrk"] = _version(["wrk", "-v"])
@@ -100,6 +95,17 @@ def _install_system(box: Toolbox, peers: list[str]) -> None:
             box.missing["nginx"] = "not installed; apt-get install nginx"
     if "bjoern" in peers and not LIBEV_HEADER.exists():
         box.missing["bjoern"] = "needs libev's headers; apt-get install libev-dev"
+
+
+def install(packages: list[str]) -> None:
+    """Installs packages of the system where that is allowed."""
+    if not packages or os.geteuid() != 0 or not shutil.which("apt-get"):
+        return
+    print(f"bench: installing {' '.join(packages)}", file=sys.stderr)
+    # RUNLEVEL=1 keeps a package from starting a server of its own.
+    environ = {**os.environ, "DEBIAN_FRONTEND": "noninteractive", "RUNLEVEL": "1"}
+    command = ["apt-get", "install", "-y", "-q", "--no-install-recommends", *packages]
+    subprocess.run(command, env=environ, capture_output=True, check=False)
 
 
 def _install_peer(box: Toolbox, peer: str, version: str) -> None:

@@ -84,7 +84,7 @@ def compare(options: argparse.Namespace, box: Toolbox, ground: Ground, awake: bo
         results = run.run_scenario(scenario, lambda row: take.sample(row, box, ground), options, box)
         done.append(results)
         found += report.verdicts(results)
-        text = paper.markdown(head, done, found)
+        text = paper.Paper("Slow clients, slow disks", paper.COLUMNS).markdown(head, done, found)
         (folder / "slow.md").write_text(text)
         report.write_json(folder / "slow.json", {"machine": head, "versions": box.versions}, done, found)
     print(text)

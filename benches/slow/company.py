@@ -37,6 +37,7 @@ POLITE = ("nice", "-n", "10")
 CLONE_NEWNS = 0x20000
 MS_REC_PRIVATE = (1 << 14) | (1 << 18)
 MNT_DETACH = 2
+MOUNTPOINT = "slow"
 AUTOGROUP = Path("/proc/sys/kernel/sched_autogroup_enabled")
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
@@ -51,6 +52,8 @@ class Disk:
 
     read_ms: int
     write_ms: int
+    # More of what slowfs takes.
+    options: tuple[str, ...] = ()
 
 
 def keep_mounts_private() -> bool:
@@ -62,22 +65,31 @@ def keep_mounts_private() -> bool:
 
 
 @contextlib.contextmanager
-def mounted(disk: Disk, box: Toolbox, ground: Ground, folder: Path) -> Iterator[Path]:
-    """`folder`, as a slow disk at a fixed place; nothing of it is in memory yet."""
+def mounted(disk: Disk, box: Toolbox, ground: Ground, folder: Path) -> Iterator[crowd.Crowd]:
+    """`folder`, as a slow disk at a fixed place; nothing of it is in memory yet. Gives its program,
+    which takes orders."""
     mountpoint = mountpoint_of(ground)
     mountpoint.mkdir(exist_ok=True)
-    argv = [box.programs["slowfs"], str(folder), str(mountpoint), str(disk.read_ms), str(disk.write_ms)]
+    delays = (str(disk.read_ms), str(disk.write_ms))
+    argv = [box.programs["slowfs"], str(folder), str(mountpoint), *delays, *disk.options]
     command = process.Command(argv, ground.directory / "slowfs.out", ground.directory)
     try:
-        with crowd.gathered(command, ground.client_core):
-            yield mountpoint
+        with crowd.gathered(command, ground.client_core) as program:
+            yield program
     finally:
         unmount(mountpoint)
 
 
 def mountpoint_of(ground: Ground) -> Path:
     """Where the slow disk is; its name is its URL too."""
-    return ground.directory / "slow"
+    return ground.directory / MOUNTPOINT
+
+
+def mount(kind: bytes, mountpoint: Path, options: str) -> None:
+    """Mounts a file system of the kernel's. Raises NotReady."""
+    if _LIBC.mount(kind, os.fsencode(mountpoint), kind, 0, options.encode()) != 0:
+        why = os.strerror(ctypes.get_errno())
+        raise process.NotReady(f"{kind.decode()} cannot be mounted here: {why}; root may")
 
 
 def unmount(mountpoint: Path) -> None:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import report
 from report import Results, Verdict
 
 MARKS = {True: "reached", False: "MISSED", None: "not measured"}
 # How a number is shown: title, form, scale. What is not here is in the JSON alone.
-COLUMNS = {
+Columns = Mapping[str, tuple[str, str, float]]
+COLUMNS: Columns = {
     "p50_app_us": ("p50 app ms", ".2f", 1e-3),
     "p99_app_us": ("p99 app ms", ".2f", 1e-3),
     "p99_file_us": ("p99 file ms", ".2f", 1e-3),
@@ -39,11 +41,19 @@ COLUMNS = {
 }
 
 
-def markdown(head: Sequence[str], done: Sequence[Results], found: Sequence[Verdict]) -> str:
-    """The whole text."""
-    parts = ["# Slow clients, slow disks", bars(done, found), *map(section, done)]
-    parts.append("## Machine, versions, method\n" + "\n".join(f"- {line}" for line in head))
-    return "\n\n".join(parts) + "\n"
+@dataclass(frozen=True)
+class Paper:
+    """What a report is called, and what its tables show."""
+
+    title: str
+    columns: Columns
+
+    def markdown(self, head: Sequence[str], done: Sequence[Results], found: Sequence[Verdict]) -> str:
+        """The whole text."""
+        parts = [f"# {self.title}", bars(done, found)]
+        parts += [section(results, self.columns) for results in done]
+        parts.append("## Machine, versions, method\n" + "\n".join(f"- {line}" for line in head))
+        return "\n\n".join(parts) + "\n"
 
 
 def bars(done: Sequence[Results], found: Sequence[Verdict]) -> str:
@@ -61,13 +71,13 @@ def bars(done: Sequence[Results], found: Sequence[Verdict]) -> str:
     return table(lines)
 
 
-def section(results: Results) -> str:
+def section(results: Results, columns: Columns) -> str:
     """One scenario: its rows, ratios, and what went wrong."""
     seen = [row for row in results.samples if row not in results.failures]
-    shown = [name for name in COLUMNS if any(results.values(row, name) for row in seen)]
-    lines = [["", *(COLUMNS[name][0] for name in shown), "repetitions"]]
+    shown = [name for name in columns if any(results.values(row, name) for row in seen)]
+    lines = [["", *(columns[name][0] for name in shown), "repetitions"]]
     for row in seen:
-        cells = [report.spread(results.values(row, name), *COLUMNS[name][1:]) for name in shown]
+        cells = [report.spread(results.values(row, name), *columns[name][1:]) for name in shown]
         lines.append([row, *cells, repetitions(results, row)])
     text = f"## {results.scenario.name}. {results.scenario.title}\n\n{table(lines)}"
     text += "".join(f"\n- ratios {line}" for line in ratios(results))
@@ -81,7 +91,7 @@ def ratios(results: Results) -> list[str]:
     for row, base in dict.fromkeys([*pairs, *results.scenario.also]):
         parts = [
             f"{title} {report.spread(values, '.2f')}"
-            for metric, title in (report.RATIOS | report.SLOW_RATIOS).items()
+            for metric, title in report.TITLES.items()
             if (values := results.ratios(metric, row, base))
         ]
         lines += [f"{row} / {base}: {', '.join(parts)}"] if parts else []

@@ -6,33 +6,43 @@ use std::net::{Ipv4Addr, TcpStream};
 use std::time::Duration;
 
 /// A reply that is later than this has failed.
-pub(crate) const REPLY_TIMEOUT: Duration = Duration::from_secs(10);
+pub const REPLY_TIMEOUT: Duration = Duration::from_secs(10);
 const HEAD_END: &[u8] = b"\r\n\r\n";
 
 /// A connection, made when it is first needed.
-pub(crate) struct Client {
+pub struct Client {
     port: u16,
     stream: Option<TcpStream>,
     received: Vec<u8>,
+    head_bytes: usize,
 }
 
 impl Client {
     /// To 127.0.0.1.
-    pub(crate) fn new(port: u16) -> Self {
-        let stream = None;
-        let received = Vec::new();
+    pub fn new(port: u16) -> Self {
         let mut client = Self {
             port,
-            stream,
-            received,
+            stream: None,
+            received: Vec::new(),
+            head_bytes: 0,
         };
         // Connecting belongs to no request; a fault shows at the first one.
         client.stream = client.connect().ok();
         client
     }
 
+    /// Whether there is a connection: not before the first request after a fault.
+    pub fn is_connected(&self) -> bool {
+        self.stream.is_some()
+    }
+
+    /// The body of the last reply that came whole.
+    pub fn body(&self) -> &[u8] {
+        &self.received[self.head_bytes..]
+    }
+
     /// Whether `path` was answered with a whole 200.
-    pub(crate) fn ask(&mut self, path: &str) -> bool {
+    pub fn ask(&mut self, path: &str) -> bool {
         let asked = self.exchange(path);
         if !matches!(asked, Ok(true)) {
             self.stream = None;
@@ -51,17 +61,19 @@ impl Client {
         );
         stream.write_all(request.as_bytes())?;
         self.received.clear();
+        self.head_bytes = 0;
         let mut scratch = [0; 16 * 1024];
-        let mut bytes = None;
-        while bytes.is_none_or(|bytes| self.received.len() < bytes) {
+        let mut parts = None;
+        while parts.is_none_or(|(head, body)| self.received.len() < head + body) {
             match stream.read(&mut scratch)? {
                 0 => return Err(ErrorKind::UnexpectedEof.into()),
                 read => self.received.extend_from_slice(&scratch[..read]),
             }
-            if bytes.is_none() {
-                bytes = reply_bytes(&self.received)?;
+            if parts.is_none() {
+                parts = reply_parts(&self.received)?;
             }
         }
+        self.head_bytes = parts.map_or(0, |(head, _)| head);
         self.stream = Some(stream);
         Ok(self.received.starts_with(b"HTTP/1.1 200 "))
     }
@@ -75,8 +87,8 @@ impl Client {
     }
 }
 
-/// Bytes of head and body together, once the head is there.
-fn reply_bytes(received: &[u8]) -> Result<Option<usize>> {
+/// Bytes of the head and of the body, once the head is there.
+fn reply_parts(received: &[u8]) -> Result<Option<(usize, usize)>> {
     let ends = |window: &[u8]| window == HEAD_END;
     let Some(end) = received.windows(HEAD_END.len()).position(ends) else {
         return Ok(None);
@@ -87,5 +99,5 @@ fn reply_bytes(received: &[u8]) -> Result<Option<usize>> {
         .find_map(|line| line.strip_prefix("content-length:"));
     let length = length.and_then(|value| value.trim().parse::<usize>().ok());
     let body = length.ok_or_else(|| Error::other("a reply without Content-Length"))?;
-    Ok(Some(end + HEAD_END.len() + body))
+    Ok(Some((end + HEAD_END.len(), body)))
 }

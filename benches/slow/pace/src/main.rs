@@ -9,28 +9,18 @@
 
 #![forbid(unsafe_code)]
 
-mod client;
-mod told;
-
 use std::process::exit;
 use std::sync::Arc;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use crate::client::{Client, REPLY_TIMEOUT};
-use crate::told::{Ending, Seen, line};
-
-/// The threads are started and connected before the first request is due.
-const START_DELAY: Duration = Duration::from_millis(100);
-/// After the last request was due: who has not had his turn by then will not get it.
-const STAY: Duration = Duration::from_secs(2);
+use milepost_pace::client::Client;
+use milepost_pace::rhythm::{Rhythm, START_DELAY, sleep_exactly};
+use milepost_pace::told::{Seen, line};
 
 struct Plan {
     port: u16,
-    rate: u32,
-    requests: u32,
-    lasts: Duration,
-    connections: u32,
+    rhythm: Rhythm,
     paths: Vec<String>,
 }
 
@@ -42,69 +32,32 @@ fn main() {
     if paths.is_empty() {
         fail("no path to ask for");
     }
-    let (rate, seconds) = (number(rate), number(seconds));
+    let (rate, seconds, connections) = (number(rate), number(seconds), number(connections));
     let plan = Arc::new(Plan {
         port: u16::try_from(number(port)).unwrap_or_else(|_| fail("PORT is not below 65536")),
-        rate,
-        requests: rate.saturating_mul(seconds),
-        lasts: Duration::from_secs(seconds.into()),
-        connections: number(connections),
+        rhythm: Rhythm::new(rate, seconds, connections, paths.len()),
         paths: paths.to_vec(),
     });
     println!("{}", line(&plan.paths, &run(&plan)));
 }
 
 fn run(plan: &Arc<Plan>) -> Vec<Seen> {
-    // The kernel rounds sleeps up by 50 us otherwise; threads inherit it.
-    let _ = std::fs::write("/proc/self/timerslack_ns", "1");
+    sleep_exactly();
     let start = Instant::now() + START_DELAY;
-    let threads: Vec<_> = (0..plan.connections)
+    let threads: Vec<_> = (0..plan.rhythm.connections)
         .map(|first| {
             let plan = Arc::clone(plan);
-            thread::spawn(move || keep_pace(&plan, first, start))
+            thread::spawn(move || {
+                let mut client = Client::new(plan.port);
+                let rhythm = plan.rhythm;
+                rhythm.keep(first, start, |path| client.ask(&plan.paths[path]))
+            })
         })
         .collect();
     let joined = threads.into_iter().map(|one| one.join());
     joined
         .flat_map(|seen| seen.expect("a panic aborts"))
         .collect()
-}
-
-/// The requests `first`, `first + CONNECTIONS`, and so on.
-fn keep_pace(plan: &Plan, first: u32, start: Instant) -> Vec<Seen> {
-    let mut client = Client::new(plan.port);
-    let mut seen = Vec::new();
-    let mut free = start;
-    for number in (first..plan.requests).step_by(plan.connections as usize) {
-        let intended = start + Duration::from_secs(1) * number / plan.rate;
-        thread::sleep(intended.saturating_duration_since(Instant::now()));
-        let began = Instant::now();
-        let path = number as usize % plan.paths.len();
-        let ending = if began > start + plan.lasts + STAY {
-            Ending::Unsent
-        } else if client.ask(&plan.paths[path]) {
-            Ending::Replied
-        } else {
-            Ending::Failed
-        };
-        let ended = Instant::now();
-        // A refusal is quick: it must not pass for a quick reply.
-        let least = if ending == Ending::Failed {
-            REPLY_TIMEOUT
-        } else {
-            Duration::ZERO
-        };
-        seen.push(Seen {
-            path,
-            at: intended - start,
-            latency: least.max(ended - intended),
-            // Late by its own fault: the connection was free, and it was time.
-            lag: began - intended.max(free),
-            ending,
-        });
-        free = ended;
-    }
-    seen
 }
 
 fn number(text: &str) -> u32 {

@@ -5,18 +5,18 @@
 use std::time::Duration;
 
 /// One request; `path` is its place in the list of paths.
-pub(crate) struct Seen {
-    pub(crate) path: usize,
+pub struct Seen {
+    pub path: usize,
     /// Its intended start, from that of the first.
-    pub(crate) at: Duration,
-    pub(crate) latency: Duration,
-    pub(crate) lag: Duration,
-    pub(crate) ending: Ending,
+    pub at: Duration,
+    pub latency: Duration,
+    pub lag: Duration,
+    pub ending: Ending,
 }
 
 /// How a request ended.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Ending {
+pub enum Ending {
     Replied,
     Failed,
     /// Its connection waited for the replies before it until all was over.
@@ -24,7 +24,7 @@ pub(crate) enum Ending {
 }
 
 /// The line. Paths are told as they are: they must not need escaping.
-pub(crate) fn line(paths: &[String], seen: &[Seen]) -> String {
+pub fn line(paths: &[String], seen: &[Seen]) -> String {
     let by_path: Vec<String> = paths
         .iter()
         .enumerate()

@@ -16,11 +16,12 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use fuser::{
     BsdFileFlags, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation,
-    INodeNo, InitFlags, KernelConfig, LockOwner, OpenFlags, ReplyAttr, ReplyCreate, ReplyData,
-    ReplyDirectory, ReplyEmpty, ReplyEntry, ReplyOpen, ReplyWrite, Request, TimeOrNow, WriteFlags,
+    INodeNo, InitFlags, KernelConfig, LockOwner, OpenAccMode, OpenFlags, RenameFlags, ReplyAttr,
+    ReplyCreate, ReplyData, ReplyDirectory, ReplyEmpty, ReplyEntry, ReplyOpen, ReplyWrite, Request,
+    TimeOrNow, WriteFlags,
 };
 
-use crate::later::Later;
+use crate::later::{Later, Stall};
 
 const TTL: Duration = Duration::from_secs(3600);
 /// What one request may carry: the window of the kernel's readahead.
@@ -28,10 +29,21 @@ const REQUEST_BYTES_MAX: u32 = 128 * 1024;
 /// Reads ahead that may be under way at once; with the kernel's 12 they would wait for each other.
 const BACKGROUND_MAX: u16 = 128;
 
-/// How late answers are.
+/// How late answers are; whatever changes the folder waits for the end of a stall as well.
 pub(crate) struct Delays {
     pub(crate) read: Duration,
     pub(crate) write: Duration,
+    pub(crate) stall: Stall,
+    pub(crate) opens: Opens,
+}
+
+/// Who opens files.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Opens {
+    /// The kernel, without asking: no open can be late.
+    ByTheKernel,
+    /// The kernel asks each time.
+    Asked,
 }
 
 /// The file system over one folder.
@@ -118,6 +130,28 @@ impl Folder {
         Ok(attributes(&file.metadata()?))
     }
 
+    /// Renames, and says so when something is in the way that must not be replaced.
+    fn rename_as(&self, from: &Path, to: &Path, flags: RenameFlags) -> Result<(), Errno> {
+        if flags.is_empty() {
+            return Ok(fs::rename(from, to)?);
+        }
+        if flags != RenameFlags::RENAME_NOREPLACE {
+            return Err(Errno::EINVAL);
+        }
+        // A link fails where a file is; the second name is gone at once.
+        fs::hard_link(from, to)?;
+        Ok(fs::remove_file(from)?)
+    }
+
+    /// Answers what changed the folder, when the disk has taken it.
+    fn answer_change(&self, changed: Result<(), Errno>, reply: ReplyEmpty) {
+        let delay = self.delays.stall.delay(Duration::ZERO);
+        self.later.answer(delay, move || match changed {
+            Ok(()) => reply.ok(),
+            Err(cause) => reply.error(cause),
+        });
+    }
+
     fn nodes(&self) -> MutexGuard<'_, HashMap<u64, Node>> {
         self.nodes.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -182,12 +216,24 @@ impl Filesystem for Folder {
         _flags: Option<BsdFileFlags>,
         reply: ReplyAttr,
     ) {
-        answer_attributes(self.change(ino, mode, size), reply);
+        let changed = self.change(ino, mode, size);
+        let delay = self.delays.stall.delay(Duration::ZERO);
+        self.later
+            .answer(delay, move || answer_attributes(changed, reply));
     }
 
-    fn open(&self, _req: &Request, _ino: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
-        // From now on the kernel opens files by itself and keeps their pages.
-        reply.error(Errno::ENOSYS);
+    fn open(&self, _req: &Request, _ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
+        if self.delays.opens == Opens::ByTheKernel {
+            // From now on the kernel opens files by itself and keeps their pages.
+            return reply.error(Errno::ENOSYS);
+        }
+        let delay = match flags.acc_mode() {
+            OpenAccMode::O_RDONLY => Duration::ZERO,
+            OpenAccMode::O_WRONLY | OpenAccMode::O_RDWR => self.delays.stall.delay(Duration::ZERO),
+        };
+        self.later.answer(delay, move || {
+            reply.opened(FileHandle(0), FopenFlags::FOPEN_KEEP_CACHE);
+        });
     }
 
     fn create(
@@ -200,23 +246,51 @@ impl Filesystem for Folder {
         _flags: i32,
         reply: ReplyCreate,
     ) {
-        match self.make(parent, name, mode & !umask & 0o7777) {
+        let made = self.make(parent, name, mode & !umask & 0o7777);
+        let delay = self.delays.stall.delay(Duration::ZERO);
+        self.later.answer(delay, move || match made {
             Ok(attributes) => {
                 let keep = FopenFlags::FOPEN_KEEP_CACHE;
                 reply.created(&TTL, &attributes, Generation(0), FileHandle(0), keep);
             }
             Err(cause) => reply.error(cause),
-        }
+        });
     }
 
     fn unlink(&self, _req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         let removed = self
             .path(parent, name)
             .and_then(|path| Ok(fs::remove_file(path)?));
-        match removed {
-            Ok(()) => reply.ok(),
-            Err(cause) => reply.error(cause),
-        }
+        self.answer_change(removed, reply);
+    }
+
+    fn rename(
+        &self,
+        _req: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        newparent: INodeNo,
+        newname: &OsStr,
+        flags: RenameFlags,
+        reply: ReplyEmpty,
+    ) {
+        let renamed = self.path(parent, name).and_then(|from| {
+            let to = self.path(newparent, newname)?;
+            self.rename_as(&from, &to, flags)
+        });
+        self.answer_change(renamed, reply);
+    }
+
+    fn fsync(
+        &self,
+        _req: &Request,
+        ino: INodeNo,
+        _fh: FileHandle,
+        _datasync: bool,
+        reply: ReplyEmpty,
+    ) {
+        let synced = self.file(ino).and_then(|file| Ok(file.sync_data()?));
+        self.answer_change(synced, reply);
     }
 
     fn read(
@@ -255,7 +329,8 @@ impl Filesystem for Folder {
             .file(ino)
             .and_then(|file| Ok(file.write_all_at(data, offset)?));
         let bytes = u32::try_from(data.len()).expect("at most REQUEST_BYTES_MAX");
-        self.later.answer(self.delays.write, move || match written {
+        let delay = self.delays.stall.delay(self.delays.write);
+        self.later.answer(delay, move || match written {
             Ok(()) => reply.written(bytes),
             Err(cause) => reply.error(cause),
         });

@@ -14,6 +14,31 @@ pub(crate) struct Later {
     shared: Arc<Shared>,
 }
 
+/// Until when a disk takes nothing, if it stalls.
+#[derive(Clone, Default)]
+pub(crate) struct Stall {
+    until: Arc<Mutex<Option<Instant>>>,
+}
+
+impl Stall {
+    /// Begins a stall of this length.
+    pub(crate) fn begin(&self, length: Duration) {
+        *self.lock() = Some(Instant::now() + length);
+    }
+
+    /// How late an answer is that would be late by `delay` on a disk that does not stall.
+    pub(crate) fn delay(&self, delay: Duration) -> Duration {
+        let left = self
+            .lock()
+            .map(|until| until.saturating_duration_since(Instant::now()));
+        delay.max(left.unwrap_or_default())
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Option<Instant>> {
+        self.until.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 #[derive(Default)]
 struct Shared {
     waiting: Mutex<BinaryHeap<Waiting>>,

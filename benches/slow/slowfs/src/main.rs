@@ -2,16 +2,19 @@
 //! in is one) and each write is answered so many milliseconds late. Requests are late beside one
 //! another, as in the queue of a disk, never one after the other.
 //!
-//! Takes `slowfs FOLDER MOUNTPOINT READ_MS WRITE_MS`; prints `ready` when it is mounted, and
-//! unmounts at SIGTERM, SIGINT, SIGHUP or at the end of stdin, whichever is first. Knows nothing of
-//! what is measured. What it shares with the kernel is in `folder`, the waiting in `later`.
+//! Takes `slowfs FOLDER MOUNTPOINT READ_MS WRITE_MS [opens]`; prints `ready` when it is mounted, and
+//! unmounts at SIGTERM, SIGINT, SIGHUP or at the end of stdin, whichever is first. A line
+//! `stall SECONDS` on stdin has everything that changes the folder wait for so long from now on, and
+//! is answered `stalled`. With `opens`, the kernel asks for each open as well, so that opening for
+//! writing stalls too. Knows nothing of what is measured. What it shares with the kernel is in
+//! `folder`, the waiting in `later`.
 
 #![forbid(unsafe_code)]
 
 mod folder;
 mod later;
 
-use std::io::{Read, stdin};
+use std::io::{BufRead, stdin};
 use std::path::Path;
 use std::process::exit;
 use std::sync::mpsc::{Sender, channel};
@@ -22,16 +25,25 @@ use fuser::{Config, MountOption, Session};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-use crate::folder::{Delays, Folder};
+use crate::folder::{Delays, Folder, Opens};
+use crate::later::Stall;
+
+const USAGE: &str = "usage: slowfs FOLDER MOUNTPOINT READ_MS WRITE_MS [opens]";
 
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let [folder, mountpoint, read_ms, write_ms] = arguments.as_slice() else {
-        fail("usage: slowfs FOLDER MOUNTPOINT READ_MS WRITE_MS");
+    let [folder, mountpoint, read_ms, write_ms, more @ ..] = arguments.as_slice() else {
+        fail(USAGE);
     };
     let delays = Delays {
         read: milliseconds(read_ms),
         write: milliseconds(write_ms),
+        stall: Stall::default(),
+        opens: match more {
+            [] => Opens::ByTheKernel,
+            [word] if word == "opens" => Opens::Asked,
+            _ => fail(USAGE),
+        },
     };
     if let Err(cause) = serve(Path::new(folder), Path::new(mountpoint), delays) {
         fail(&format!("`{mountpoint}`: {cause}"));
@@ -48,9 +60,10 @@ fn serve(folder: &Path, mountpoint: &Path, delays: Delays) -> std::io::Result<()
     // Before the mount: a signal in between must not leave it behind.
     let (ends, ended) = channel();
     end_at_signals(ends.clone())?;
+    let stall = delays.stall.clone();
     let mounted = Session::new(Folder::open(folder, delays)?, mountpoint, &config)?.spawn()?;
     println!("ready");
-    thread::spawn(move || end_at_end_of_stdin(&ends));
+    thread::spawn(move || obey_stdin(&stall, &ends));
     ended.recv().expect("the senders' threads never let go");
     mounted.umount_and_join()
 }
@@ -65,8 +78,17 @@ fn end_at_signals(ends: Sender<()>) -> std::io::Result<()> {
     Ok(())
 }
 
-fn end_at_end_of_stdin(ends: &Sender<()>) {
-    let _ = stdin().read_to_end(&mut Vec::new());
+fn obey_stdin(stall: &Stall, ends: &Sender<()>) {
+    for line in stdin().lock().lines() {
+        let Ok(line) = line else { break };
+        match line.strip_prefix("stall ").map(str::parse) {
+            Some(Ok(seconds)) => {
+                stall.begin(Duration::from_secs(seconds));
+                println!("stalled");
+            }
+            _ => println!("`{line}` is not `stall SECONDS`"),
+        }
+    }
     let _ = ends.send(());
 }
 

@@ -1,0 +1,166 @@
+"""A log that is renamed under its server again and again, on a small disk that is filled and freed.
+
+Takes the server's process and the folder of its log; gives the files that the log had, in order,
+each with the time at which it was over. What the server has closed is moved away, or the small disk
+would not be for long. Must not read a line.
+"""
+
+from __future__ import annotations
+
+import calendar
+import contextlib
+import os
+import re
+import shutil
+import signal
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import process
+
+from log import checker
+from log.checker import LogFile
+from log.storage import Ballast
+
+LOG = "access.log"
+# As the server names what it has rotated: the time of it, in UTC.
+OWN_NAME = re.compile(re.escape(LOG) + r"\.(\d{8}T\d{6})Z(\.\d+)?")
+RENAME_EVERY_S = 0.25
+# A full disk, and the time in between.
+FULL_S = 0.6
+FREE_S = 1.4
+TURN_S = 0.01
+REOPEN_TIMEOUT_S = 8.0
+CLOSE_TIMEOUT_S = 8.0
+# What a last page may still have had room for.
+PAGE_BYTES = 4096
+
+
+@dataclass
+class Turner:
+    """The log's folder, and what becomes of its files. `offset_us` is what the server's clock is
+    ahead of ours."""
+
+    pid: int
+    folder: Path
+    archive: Path
+    offset_us: int
+    files: list[LogFile] = field(default_factory=list)
+    renamed: int = 0
+    rotated: int = 0
+    fillings: int = 0
+    ends_us: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def rotations(self) -> int:
+        """How often a file was followed by another one."""
+        return self.renamed + self.rotated
+
+    def turn(self, rotations: int, seconds: float) -> None:
+        """Renames, fills and frees by turns, until there were so many rotations or the time is over.
+
+        Raises NotReady when the server does not reopen its log or does not close an old one.
+        """
+        now_s = time.monotonic()
+        end_s, rename_s, fill_s = now_s + seconds, now_s, now_s + FREE_S
+        ballast = Ballast(self.folder)
+        try:
+            while time.monotonic() < end_s and (self.rotations < rotations or ballast.is_there):
+                now_s = time.monotonic()
+                if now_s >= rename_s:
+                    self.rename()
+                    rename_s = time.monotonic() + RENAME_EVERY_S
+                if not ballast.is_there:
+                    self.sweep()
+                    if now_s >= fill_s:
+                        full_s, stood = self.fill(ballast)
+                elif now_s >= full_s + FULL_S:
+                    self.fillings += self.log_bytes() - stood <= PAGE_BYTES
+                    ballast.free()
+                    fill_s = now_s + FREE_S
+                time.sleep(TURN_S)
+        finally:
+            if ballast.is_there:
+                ballast.free()
+
+    def fill(self, ballast: Ballast) -> tuple[float, int]:
+        """From now on the disk is full: when that was, and what the log had then."""
+        ballast.fill()
+        return time.monotonic(), self.log_bytes()
+
+    def rename(self) -> None:
+        """As logrotate does it with `create`: rename, tell the server, wait for the new file."""
+        log = self.folder / LOG
+        old = self.folder / f"{LOG}.told.{self.renamed:04}"
+        try:
+            log.rename(old)
+        except FileNotFoundError:
+            return  # the server is just renaming it by itself
+        self.renamed += 1
+        os.kill(self.pid, signal.SIGUSR1)
+        deadline_s = time.monotonic() + REOPEN_TIMEOUT_S
+        while not log.exists():
+            if time.monotonic() > deadline_s:
+                raise process.NotReady(f"no new `{LOG}` {REOPEN_TIMEOUT_S:.0f} s after SIGUSR1")
+            time.sleep(TURN_S / 4)
+
+    def log_bytes(self) -> int:
+        """Of all its files that are still here."""
+        total = 0
+        for path in self.folder.glob(f"{LOG}*"):
+            with contextlib.suppress(FileNotFoundError):
+                total += path.stat().st_size
+        return total
+
+    def sweep(self) -> None:
+        """Moves away what the server has closed, and notes when that was seen. What it compresses or
+        writes beside the log is not expected here."""
+        held = self._held()
+        for path in self.folder.glob(f"{LOG}.*"):
+            if path.stat().st_ino in held:
+                continue
+            self._archive(path, time.time_ns() // 1000 + self.offset_us)
+
+    def finish(self) -> list[LogFile]:
+        """The server has ended: all files in order, the last one included. Raises NotReady when an
+        old one could not be moved away before, since the server held it to its end."""
+        self.sweep()
+        log = self.folder / LOG
+        if log.exists():
+            self._archive(log, time.time_ns() // 1000 + self.offset_us)
+        return [LogFile(path, self.ends_us[path.name]) for path in checker.in_order(self.archive.iterdir())]
+
+    def wait_closed(self) -> None:
+        """Until the server holds no file but the log. Raises NotReady."""
+        deadline_s = time.monotonic() + CLOSE_TIMEOUT_S
+        while any(self.folder.glob(f"{LOG}.*")):
+            self.sweep()
+            if time.monotonic() > deadline_s:
+                raise process.NotReady("the server holds an old file of its log")
+            time.sleep(TURN_S)
+
+    def _archive(self, path: Path, now_us: int) -> None:
+        own = OWN_NAME.fullmatch(path.name)
+        if own:
+            self.rotated += 1
+            # The second in which it was renamed has an end.
+            now_us = min(now_us, (_utc_s(own[1]) + 1) * 1_000_000)
+        elif path.name != LOG and ".told." not in path.name:
+            raise process.NotReady(f"a file that nobody has made: `{path.name}`")
+        self.ends_us[path.name] = now_us
+        shutil.copy2(path, self.archive / path.name)
+        path.unlink()
+
+    def _held(self) -> set[int]:
+        """The files that the server has open, by their numbers."""
+        found = set()
+        for entry in Path(f"/proc/{self.pid}/fd").glob("*"):
+            with contextlib.suppress(OSError):
+                found.add(entry.stat().st_ino)
+        return found
+
+
+def _utc_s(text: str) -> int:
+    """Of `20261121T120739`."""
+    return calendar.timegm(time.strptime(text, "%Y%m%dT%H%M%S"))

@@ -1,0 +1,129 @@
+"""The four scenarios: which logs are measured, and the figures to reach. Nothing here measures."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+from collections.abc import Callable
+
+import peers
+from peers import Place
+from process import Command
+from scenarios import MILEPOST, Bar, Judged, Kind, Scenario
+from slow import company
+from toolbox import Toolbox
+
+from log import rotation, take
+from log.take import Rate, Row
+
+NUMBERS = ("1", "2", "3", "4")
+Start = Callable[[Toolbox, Place], Command]
+# Full within a fraction of a stall.
+SMALL_BUFFER = "1M"
+ROTATE_SIZE = "4M"
+FLUSH_S = 1
+# What is killed may have been about to be written.
+OLDEST_LOST_S_MAX = 1.0
+
+
+def every() -> list[Scenario]:
+    """All of them, by their numbers."""
+    return [on_and_off(), stalling_disk(), rotations(), signals()]
+
+
+def known(box: Toolbox) -> str:
+    """What the command can: its verbs, and the flags of `serve`."""
+    helps = ([str(box.milepost), "--help"], [str(box.milepost), "serve", "--help"])
+    done = [subprocess.run(argv, capture_output=True, text=True, check=False) for argv in helps]
+    return "".join(one.stdout for one in done)
+
+
+def on_and_off() -> Scenario:
+    """The cost of a line, for a server that does little else."""
+
+    def logging(box: Toolbox, place: Place) -> Command:
+        return peers.milepost_static(box, place, "--access-log", str(place.access_log))
+
+    on = Row("log on", MILEPOST, logging, take=take.loaded)
+    off = Row("log off", MILEPOST, peers.milepost_static, take=take.loaded)
+    bars = (
+        Bar("rps", on.name, off.name, at_least=0.96),
+        Bar("cpu_us", on.name, off.name, at_most=1.04),
+    )
+    return Scenario("1", "access log to a file, 1 KB file, keep-alive", Kind.LOAD, (on, off), bars)
+
+
+def stalling_disk() -> Scenario:
+    """The same disk healthy, and stalled; with `drop` its buffer is small, so that lines are dropped."""
+    rate = Rate()
+
+    def row(name: str, stall_s: int, *options: str) -> Row:
+        flags = tuple(option for option in options if option.startswith("--"))
+        start = _on_the_disk(*options)
+        return Row(name, MILEPOST, start, take=take.stalled, needs=flags, rate=rate, stall_s=stall_s)
+
+    healthy = row("healthy", 0)
+    wait = row("stalled, wait", take.STALL_S, "--log-overflow", "wait")
+    small = ("--log-overflow", "drop", "--log-buffer", SMALL_BUFFER)
+    drop = row("stalled, drop", take.STALL_S, *small)
+    bars = (
+        Bar("p99_us", wait.name, healthy.name, at_most=1.2),
+        Bar("p99_us", drop.name, healthy.name, at_most=1.2),
+        _worst("lost_lines", wait, at_most=0),
+        _worst("unaccounted", drop, at_most=0),
+        _worst("dropped", drop, at_least=1),
+        *(_worst("wrong", each, at_most=0) for each in (healthy, wait, drop)),
+    )
+    title = f"log on storage whose writes stall for {take.STALL_S} s, half application, half file"
+    return Scenario("2", title, Kind.LOAD, (healthy, wait, drop), bars)
+
+
+def rotations() -> Scenario:
+    """Half of them by renaming and SIGUSR1, half by the server itself."""
+    options = ("--log-overflow", "wait", "--log-rotate-size", ROTATE_SIZE, "--log-rotate-every", "1d")
+    form = ("--access-log-format", "json")
+    needs = (*options[::2], "reopen")
+    row = Row("rotated", MILEPOST, _on_the_disk(*options, *form), take=take.rotated, needs=needs)
+    bars = (
+        _worst("rotations", row, at_least=take.ROTATIONS),
+        _worst("fillings", row, at_least=3),
+        _worst("days", row, at_least=2),
+        _worst("lost_lines", row, at_most=0),
+        _worst("wrong", row, at_most=0),
+    )
+    title = f"{take.ROTATIONS} rotations under full load, disk filled and freed, past a month's end"
+    return Scenario("3", title, Kind.LOAD, (row,), bars)
+
+
+def signals() -> Scenario:
+    """What a server leaves behind."""
+
+    def start(box: Toolbox, place: Place) -> Command:
+        return _app_and_files(box, place, "--access-log", str(place.access_log))
+
+    term = Row("SIGTERM", MILEPOST, start, take=take.stopped, number=signal.SIGTERM)
+    kill = Row("SIGKILL", MILEPOST, start, take=take.stopped, number=signal.SIGKILL)
+    bars = (
+        _worst("lost_lines", term, at_most=0),
+        _worst("wrong", term, at_most=0),
+        _worst("oldest_lost_s", kill, at_most=OLDEST_LOST_S_MAX),
+        _worst("wrong", kill, at_most=0),
+    )
+    return Scenario("4", "a signal under full load", Kind.LOAD, (term, kill), bars)
+
+
+def _worst(metric: str, row: Row, at_most: float | None = None, at_least: float | None = None) -> Bar:
+    return Bar(metric, row.name, None, at_most, at_least, Judged.WORST)
+
+
+def _on_the_disk(*options: str) -> Start:
+    def start(box: Toolbox, place: Place) -> Command:
+        log = place.www.parent / company.MOUNTPOINT / rotation.LOG
+        return _app_and_files(box, place, "--access-log", str(log), *options)
+
+    return start
+
+
+def _app_and_files(box: Toolbox, place: Place, *options: str) -> Command:
+    """The application, and the same bytes as a file: lines come from pool threads and a driver."""
+    return peers.milepost_wsgi(box, place, "small", 2, "--static", f"/files={place.www}", *options)
