@@ -3,6 +3,8 @@
 //! Takes its head and body from a driver, its stamps from the corridors, and ends in exactly one log
 //! record. Touches no socket.
 
+mod id;
+
 use std::fs::File;
 use std::sync::Arc;
 
@@ -10,8 +12,12 @@ use measure::Phases;
 use smol_str::SmolStr;
 use wire::{HeadView, RequestHead};
 
+pub use id::{Id, IdText};
+
 /// One complete request on its way to a pool thread.
 pub struct Exchange {
+    /// What it is called.
+    pub id: Id,
     /// Method, target, headers. Shared with the connection, which logs the exchange when the drain
     /// deadline passes before its reply.
     pub head: Arc<RequestHead>,
@@ -33,11 +39,14 @@ pub struct Exchange {
 }
 
 impl Exchange {
-    /// Method and target as sent, for people.
+    /// Method and target as sent, and its id, for people.
     pub fn name(&self) -> String {
-        let head = self.head();
-        let method = String::from_utf8_lossy(head.method());
-        format!("{method} {}", String::from_utf8_lossy(head.target()))
+        name(self.id, self.head())
+    }
+
+    /// The text of its id.
+    pub fn request_id(&self) -> IdText<'_> {
+        self.id.text(Some(self.head()))
     }
 
     /// A borrowed look at the head, with the target as sent: which resource is meant, `path` and `query`
@@ -69,6 +78,13 @@ impl Exchange {
             None => self.head.view().query(),
         }
     }
+}
+
+/// As `Exchange::name`, for one that has not become an exchange.
+pub(crate) fn name(id: Id, head: HeadView<'_>) -> String {
+    let id = id.text(Some(head));
+    let [method, target, id] = [head.method(), head.target(), &*id].map(String::from_utf8_lossy);
+    format!("{method} {target} [id {id}]")
 }
 
 fn path_bytes(target: &[u8]) -> usize {
@@ -142,6 +158,7 @@ mod tests {
             listener: 0,
         };
         Exchange {
+            id: Id::made(0, 0),
             head: Arc::new(RequestHead::take(HeadView {
                 bytes: head.as_bytes(),
                 index: &index,
@@ -166,7 +183,7 @@ mod tests {
                 exchange.target(),
                 rewritten.unwrap_or("http://h/sent?s").as_bytes()
             );
-            assert_eq!(exchange.name(), "GET http://h/sent?s");
+            assert_eq!(exchange.name(), "GET http://h/sent?s [id 0000000000000000]");
         };
         check(None, "/sent", Some("s"));
         check(Some("/new"), "/new", None);

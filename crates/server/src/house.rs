@@ -24,6 +24,7 @@ use crate::driver::{self, Ear, Mood, Shared};
 use crate::fault::{StartFault, plain};
 use crate::handler::Handler;
 use crate::handler::files::{Files, FolderFault};
+use crate::ids::Ids;
 use crate::listen::{self, Address};
 use crate::log::{self, Log};
 use crate::pages::Pages;
@@ -121,7 +122,8 @@ impl House {
         let rates = Rates::new(&config.rates, &names);
         let stats = Arc::new(Stats::new(config.listen.drivers, &names));
         let addresses = listen::open(&config)?;
-        let (log, log_threads) = Log::open(&config.logs, &log_names(names))
+        let ids = Ids::new(&config.request_ids);
+        let (log, log_threads) = Log::open(&config.logs, &log_names(names, &ids))
             .map_err(|fault| log_fault(&fault))
             .inspect_err(|_| listen::remove_files(&listen::unix_paths(&addresses)))?;
         let crews = Crews::start(&config)
@@ -139,6 +141,7 @@ impl House {
             rules: Rules::new(&config.rules),
             pages,
             rates,
+            ids,
             clients: Clients::new(
                 config.listen.client_connections_max,
                 config.listen.client_prefix_v4,
@@ -445,12 +448,12 @@ fn start_fault(what: &str, error: &io::Error) -> StartFault {
 }
 
 /// The names behind the numbers of records.
-fn log_names(routes: Vec<String>) -> Names {
+fn log_names(routes: Vec<String>, ids: &Ids) -> Names {
     Names {
         routes,
-        pools: vec!["default".to_owned()],
+        pools: Pool::names(),
         process: std::process::id().to_string(),
-        id_seed: 0,
+        id_seed: ids.seed(),
     }
 }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use measure::{Ending, NO_POOL, Phases, Record};
 use wire::HeadView;
 
-use crate::exchange::Ends;
+use crate::exchange::{Ends, Id};
 use crate::log::{Log, Pen};
 use crate::stats::Stats;
 
@@ -19,6 +19,9 @@ pub(crate) struct Ledger {
 
 /// All that is known of an exchange at its end.
 pub(crate) struct Closing<'a> {
+    pub(crate) id: Id,
+    /// Index of the pool that it went through.
+    pub(crate) pool: Option<u16>,
     /// The head; `None` when it never became one.
     pub(crate) head: Option<HeadView<'a>>,
     /// The first line as received, for a head that was refused.
@@ -61,7 +64,7 @@ impl Ledger {
         route.record(&spans, outcome.status, outcome.ending, outcome.sent_bytes);
         let Some(pen) = &self.pen else { return };
         let mut record = Record {
-            id: 0,
+            id: closing.id.number(),
             request_id: b"",
             phases: *closing.phases,
             wall_arrived_ns: 0,
@@ -80,11 +83,12 @@ impl Ledger {
             request_bytes: closing.request_bytes,
             ending: outcome.ending,
             route: closing.route,
-            pool: NO_POOL,
+            pool: closing.pool.unwrap_or(NO_POOL),
             driver: closing.driver,
             cause: outcome.cause.as_bytes(),
         };
         if let Some(head) = closing.head {
+            record.request_id = closing.id.given(head).unwrap_or_default();
             fill_from_head(&mut record, head);
         }
         pen.write(&record);

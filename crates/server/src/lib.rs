@@ -16,6 +16,7 @@ pub mod reply;
 mod listen;
 
 mod clients;
+mod ids;
 
 mod driver;
 

@@ -78,6 +78,14 @@ struct Held {
 }
 
 impl Pool {
+    /// Its index among the names of pools.
+    pub(crate) const INDEX: u16 = 0;
+
+    /// Names of all pools, for the log.
+    pub(crate) fn names() -> Vec<String> {
+        vec!["default".to_owned()]
+    }
+
     pub(crate) fn new(
         config: &Arc<Config>,
         log: &Arc<Log>,
@@ -195,7 +203,9 @@ impl Pool {
 
 impl Seat {
     fn new(pool: Arc<Pool>) -> Self {
-        let desk = Desk::new(&pool.config.headers).compressing(&pool.config.compression);
+        let desk = Desk::new(&pool.config.headers)
+            .naming(&pool.config.request_ids)
+            .compressing(&pool.config.compression);
         let ledger = Ledger::new(&pool.log, Arc::clone(&pool.stats));
         Self {
             pool,
@@ -209,6 +219,12 @@ impl Seat {
     /// Threads that this pool may have at once.
     pub fn threads_max(&self) -> usize {
         self.pool.shape.threads_max
+    }
+
+    /// The header that names a request's id, in lower case, where one is configured: the handler is to see
+    /// the id in it, whatever the client sent.
+    pub fn request_id_header(&self) -> Option<&str> {
+        self.pool.config.request_ids.header.as_deref()
     }
 
     /// The oldest waiting exchange, if there is one. Never waits. Attend to it before taking another.
@@ -276,6 +292,7 @@ impl Seat {
             phases: exchange.phases,
             accepted: self.desk.accepted(view),
         };
+        self.desk.name_exchange(exchange.id, Some(view));
         let config = &*self.pool.config;
         let bounds = Bounds {
             draining: &self.pool.draining,
@@ -352,6 +369,8 @@ impl Seat {
 
     fn log(&self, exchange: &Exchange, close: &Close) {
         self.ledger.close(&Closing {
+            id: exchange.id,
+            pool: Some(Pool::INDEX),
             head: Some(exchange.head()),
             request_line: b"",
             ends: &exchange.ends,

@@ -154,7 +154,7 @@ fn status_line_bytes(head: &[u8]) -> usize {
 }
 
 /// Names and values of the lines behind the status line.
-fn lines(head: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
+pub(super) fn lines(head: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
     let lines = head[status_line_bytes(head)..].split_inclusive(|&b| b == b'\n');
     lines.map(|line| {
         let colon = memchr::memchr(b':', line).unwrap_or(line.len());

@@ -6,9 +6,10 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use measure::{Nanos, Phases, Stamp};
 use wire::{HeadEnd, HeadView, ReplyPlan, Version};
 
-use super::coding::Accepted;
+use super::coding::{self, Accepted};
 use super::press::Press;
-use crate::config::meant::{Compression, Headers};
+use crate::config::meant::{Compression, Headers, RequestIds};
+use crate::exchange::Id;
 
 /// Tools of one thread.
 pub(crate) struct Desk {
@@ -16,6 +17,7 @@ pub(crate) struct Desk {
     pub(crate) out: Vec<u8>,
     server: Option<String>,
     server_timing: bool,
+    id_line: Option<IdLine>,
     date: [u8; 29],
     date_until: Stamp,
     /// `None` where nothing is compressed.
@@ -28,6 +30,14 @@ pub(super) struct Bench {
     pub(super) press: Press,
     /// Any bytes: a head on its way to another.
     pub(super) scratch: Vec<u8>,
+}
+
+/// The line with the id of the exchange that is being answered.
+struct IdLine {
+    /// Finished; reused from reply to reply.
+    line: Vec<u8>,
+    /// Length of the name in it.
+    name_bytes: usize,
 }
 
 /// How a head ends.
@@ -47,10 +57,17 @@ impl Desk {
             out: Vec::with_capacity(1024),
             server,
             server_timing: headers.server_timing,
+            id_line: None,
             date: [0; 29],
             date_until: Stamp::ZERO,
             bench: None,
         }
+    }
+
+    /// The same with the ids of exchanges in their replies, if a header is configured for them.
+    pub(crate) fn naming(mut self, config: &RequestIds) -> Self {
+        self.id_line = config.header.as_deref().map(IdLine::new);
+        self
     }
 
     /// The same for a thread that compresses replies, if codings are configured.
@@ -71,11 +88,22 @@ impl Desk {
         Some(Accepted::read(head, &bench.config))
     }
 
+    /// Whose reply follows; `head` is `None` when it never became one.
+    pub(crate) fn name_exchange(&mut self, id: Id, head: Option<HeadView<'_>>) {
+        if let Some(IdLine { line, name_bytes }) = &mut self.id_line {
+            line.truncate(*name_bytes);
+            line.extend_from_slice(b": ");
+            line.extend_from_slice(&id.text(head));
+            line.extend_from_slice(b"\r\n");
+        }
+    }
+
     /// Ends the head in `out`; `phases.replied` is the present.
     pub(crate) fn end_head(&mut self, end: &EndOfHead<'_>, phases: &Phases) {
         if self.server_timing {
             self.write_timing(phases);
         }
+        self.write_id();
         self.refresh_date(phases.replied);
         wire::end_head(
             &mut self.out,
@@ -100,6 +128,16 @@ impl Desk {
         self.out.extend_from_slice(b"\r\n");
     }
 
+    /// An application may have given an id of its own.
+    fn write_id(&mut self) {
+        if let Some(IdLine { line, name_bytes }) = &self.id_line {
+            let is_it = |(name, _): (&[u8], _)| name.eq_ignore_ascii_case(&line[..*name_bytes]);
+            if !coding::lines(&self.out).any(is_it) {
+                self.out.extend_from_slice(line);
+            }
+        }
+    }
+
     /// The wall clock is read once a second, just after its second began.
     fn refresh_date(&mut self, now: Stamp) {
         if now < self.date_until {
@@ -111,5 +149,17 @@ impl Desk {
         self.date = wire::date::format(wall.as_secs());
         let rest_ns = 1_000_000_000 - u64::from(wall.subsec_nanos());
         self.date_until = now.plus(Nanos(rest_ns));
+    }
+}
+
+impl IdLine {
+    /// `name` is in lower case; `x-request-id` is written as `X-Request-Id`.
+    fn new(name: &str) -> Self {
+        let mut line = name.as_bytes().to_vec();
+        for word in line.split_mut(|byte| *byte == b'-') {
+            word.iter_mut().take(1).for_each(u8::make_ascii_uppercase);
+        }
+        let name_bytes = line.len();
+        Self { line, name_bytes }
     }
 }

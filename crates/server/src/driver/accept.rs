@@ -193,7 +193,8 @@ impl Acceptor {
             return self.refuse_client(&socket);
         };
         let ends = Arc::new(self.ends(&socket, peer));
-        match Connection::open(Rc::clone(&self.driver), socket, ends, place, now) {
+        let trust = self.driver.shared.ids.trust(peer.map(|peer| peer.ip()));
+        match Connection::open(Rc::clone(&self.driver), socket, ends, trust, place, now) {
             Ok(connection) => drop(tokio::task::spawn_local(connection.serve())),
             Err(_) => self.driver.stats().errors.add(),
         }

@@ -9,8 +9,9 @@ use super::connection::{Connection, Step};
 use super::refused::Refused;
 use super::sending::{Outflow, Stop};
 use crate::delivery::{self, Chain, Door, EndOfHead};
-use crate::exchange::Exchange;
+use crate::exchange::{Exchange, Id};
 use crate::ledger::{Closing, Outcome};
+use crate::pool::Pool;
 use crate::rates::Limit;
 use crate::reply::{Part, Reply, ReplyBody};
 use crate::route::Router;
@@ -18,6 +19,7 @@ use crate::stats::Doing;
 
 /// What an answer has to know of its exchange.
 pub(super) struct About<'a> {
+    pub(super) id: Id,
     /// `None` when the head was refused.
     pub(super) view: Option<HeadView<'a>>,
     /// What was received of a head that was refused.
@@ -55,6 +57,9 @@ pub(super) struct Sending {
 /// The part of an ended exchange that is the same whether its head is borrowed or owned.
 #[derive(Clone, Copy)]
 pub(super) struct Tail {
+    pub(super) id: Id,
+    /// Index of the pool that it went through.
+    pub(super) pool: Option<u16>,
     pub(super) phases: Phases,
     pub(super) route: u16,
     pub(super) request_bytes: u64,
@@ -70,32 +75,35 @@ impl Connection {
     /// Refuses a head.
     pub(super) fn refuse_line(&mut self, line: &[u8], refused: Refused) -> Step {
         let request_bytes = line.len() as u64;
-        let about = self.refusal(None, line, Router::NONE, request_bytes, refused);
+        let id = self.new_id(None);
+        let about = self.refusal(id, (None, line), Router::NONE, request_bytes, refused);
         self.answer(&about, refused.reply()).unwrap_or(Step::Linger)
     }
 
     /// Refuses a request whose head is complete; its connection ends.
     pub(super) fn refuse(
         &mut self,
+        id: Id,
         view: HeadView<'_>,
         route: u16,
         request_bytes: u64,
         refused: Refused,
     ) -> Step {
-        let about = self.refusal(Some(view), b"", route, request_bytes, refused);
+        let about = self.refusal(id, (Some(view), b""), route, request_bytes, refused);
         self.answer(&about, refused.reply()).unwrap_or(Step::Linger)
     }
 
     fn refusal<'a>(
         &self,
-        view: Option<HeadView<'a>>,
-        line: &'a [u8],
+        id: Id,
+        (view, line): (Option<HeadView<'a>>, &'a [u8]),
         route: u16,
         request_bytes: u64,
         refused: Refused,
     ) -> About<'a> {
         self.driver.stats().errors.add();
         About {
+            id,
             view,
             line,
             phases: self.inline_phases(measure::now()),
@@ -120,6 +128,7 @@ impl Connection {
     /// Ends an exchange that gets no reply.
     pub(super) fn end_unanswered(
         &self,
+        id: Id,
         head: Option<(HeadView<'_>, u64)>,
         line: &[u8],
         ending: Ending,
@@ -131,7 +140,7 @@ impl Connection {
             ..self.inline_phases(now)
         };
         let request_bytes = head.map_or(line.len() as u64, |(_, bytes)| bytes);
-        let tail = Tail::unanswered(phases, request_bytes, ending);
+        let tail = Tail::unanswered(id, phases, request_bytes, ending);
         self.driver.stats().errors.add();
         self.end(head.map(|(view, _)| view), line, &tail);
     }
@@ -160,6 +169,7 @@ impl Connection {
             reply.body
         };
         let mut desk = self.driver.desk.borrow_mut();
+        desk.name_exchange(about.id, about.view);
         desk.out.clear();
         wire::write_status_line(&mut desk.out, reply.status);
         desk.out.extend_from_slice(&reply.lines);
@@ -237,6 +247,8 @@ impl Connection {
             self.driver.cut.set(self.driver.cut.get() + 1);
         }
         self.driver.ledger.close(&Closing {
+            id: tail.id,
+            pool: tail.pool,
             head: view,
             request_line: if view.is_none() {
                 first_line(line)
@@ -302,6 +314,8 @@ impl After {
 impl Tail {
     fn new(about: &About<'_>, status: u16) -> Self {
         Tail {
+            id: about.id,
+            pool: None,
             phases: about.phases,
             route: about.route,
             request_bytes: about.request_bytes,
@@ -314,8 +328,10 @@ impl Tail {
         }
     }
 
-    fn unanswered(phases: Phases, request_bytes: u64, ending: Ending) -> Self {
+    fn unanswered(id: Id, phases: Phases, request_bytes: u64, ending: Ending) -> Self {
         Tail {
+            id,
+            pool: None,
             phases,
             route: Router::NONE,
             request_bytes,
@@ -330,8 +346,10 @@ impl Tail {
 
     /// An exchange that is away, as it ends when it does not come back.
     pub(super) fn absent(exchange: &Exchange) -> Self {
-        let unanswered = Tail::unanswered(exchange.phases, exchange.request_bytes, Ending::Drained);
+        let (id, phases, bytes) = (exchange.id, exchange.phases, exchange.request_bytes);
+        let unanswered = Tail::unanswered(id, phases, bytes, Ending::Drained);
         Tail {
+            pool: Some(Pool::INDEX),
             route: exchange.route,
             ..unanswered
         }

@@ -33,9 +33,9 @@ impl Connection {
         let queued = exchange.phases.queued;
         if let Err(retry_after_secs) = self.admit(&pool, queued) {
             self.arrived = exchange.phases.arrived;
-            let (head, route) = (Arc::clone(&exchange.head), exchange.route);
+            let (id, head, route) = (exchange.id, Arc::clone(&exchange.head), exchange.route);
             let refused = Refused::queue_full(retry_after_secs);
-            let step = self.refuse(head.view(), route, exchange.request_bytes, refused);
+            let step = self.refuse(id, head.view(), route, exchange.request_bytes, refused);
             self.let_go(exchange);
             return step;
         }

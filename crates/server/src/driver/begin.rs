@@ -13,7 +13,7 @@ use super::body::Incoming;
 use super::connection::{Connection, Step};
 use super::look::Looking;
 use super::refused::Refused;
-use crate::exchange::{Body, Exchange};
+use crate::exchange::{Body, Exchange, Id};
 use crate::handler::files::Given;
 use crate::reply::{Reply, ReplyBody};
 use crate::route::{Router, Target};
@@ -21,6 +21,7 @@ use crate::rules::Ruled;
 
 /// What is known of a request besides its head.
 pub(super) struct Request {
+    pub(super) id: Id,
     pub(super) arrived: Stamp,
     pub(super) route: u16,
     pub(super) request_bytes: u64,
@@ -33,23 +34,24 @@ impl Connection {
     pub(super) fn begin(&mut self, view: HeadView<'_>, now: Stamp) -> Option<Step> {
         let driver = Rc::clone(&self.driver);
         let shared = &driver.shared;
+        let id = self.new_id(Some(view));
         let rewritten = match shared.rules.look(view) {
             Ruled::Nothing => None,
             Ruled::Rewritten(target) => Some(target.into_boxed_slice()),
             Ruled::Reply(reply) => {
-                let about = self.about(view, Router::RULES, now);
+                let about = self.about(id, view, Router::RULES, now);
                 return self.answer_as_is(&about, reply);
             }
-            Ruled::Bare(reply) => return self.answer_with(view, Router::RULES, reply, now),
+            Ruled::Bare(reply) => return self.answer_with(id, view, Router::RULES, reply, now),
         };
         let path = rewritten.as_deref().map_or(view.path(), path_of);
         let target = shared.router.find(path);
         let route = Router::index(target);
         match target {
-            Target::Pool => Some(self.begin_for_pool(view, route, rewritten)),
+            Target::Pool => Some(self.begin_for_pool(id, view, route, rewritten)),
             Target::Files { mount, rest_from } => {
                 let rest = &path[rest_from..];
-                let about = self.about(view, route, now);
+                let about = self.about(id, view, route, now);
                 let given = driver.files.borrow_mut().ask(mount, view, rest, now);
                 match given {
                     Given::Ready(reply) => self.answer(&about, reply),
@@ -60,29 +62,31 @@ impl Connection {
                     Given::Look(look) => Some(Step::Look(Box::new(Looking::new(look, &about)))),
                 }
             }
-            Target::Status => self.answer_with(view, route, driver.status_page(), now),
-            Target::Server => self.answer_with(view, route, server_options(), now),
+            Target::Status => self.answer_with(id, view, route, driver.status_page(), now),
+            Target::Server => self.answer_with(id, view, route, server_options(), now),
             Target::Nothing => {
                 let reply = Refused::because(404, "no route").reply();
-                self.answer_with(view, route, reply, now)
+                self.answer_with(id, view, route, reply, now)
             }
         }
     }
 
     fn answer_with(
         &mut self,
+        id: Id,
         view: HeadView<'_>,
         route: u16,
         reply: Reply,
         now: Stamp,
     ) -> Option<Step> {
-        let about = self.about(view, route, now);
+        let about = self.about(id, view, route, now);
         self.answer(&about, reply)
     }
 
     /// A request that is answered here.
-    fn about<'a>(&self, view: HeadView<'a>, route: u16, now: Stamp) -> About<'a> {
+    fn about<'a>(&self, id: Id, view: HeadView<'a>, route: u16, now: Stamp) -> About<'a> {
         About {
+            id,
             view: Some(view),
             line: b"",
             phases: self.inline_phases(now),
@@ -101,11 +105,13 @@ impl Connection {
 
     fn begin_for_pool(
         &mut self,
+        id: Id,
         view: HeadView<'_>,
         route: u16,
         rewritten: Option<Box<[u8]>>,
     ) -> Step {
         let request = Request {
+            id,
             arrived: self.arrived,
             route,
             request_bytes: view.bytes.len() as u64,
@@ -117,7 +123,7 @@ impl Connection {
         }
         match Incoming::new(view, request, self.driver.config()) {
             Ok(incoming) => Step::Body(Box::new(incoming)),
-            Err(refusal) => self.refuse(view, route, view.bytes.len() as u64, refusal.into()),
+            Err(refusal) => self.refuse(id, view, route, view.bytes.len() as u64, refusal.into()),
         }
     }
 
@@ -134,6 +140,7 @@ impl Connection {
             ..Phases::default()
         };
         Box::new(Exchange {
+            id: request.id,
             head,
             body,
             phases,

@@ -15,7 +15,7 @@ use super::refused::Refused;
 use super::sending::Outflow;
 use crate::config::meant::Config;
 use crate::delivery::{self, Chain};
-use crate::exchange::Body;
+use crate::exchange::{self, Body};
 use crate::reply::Part;
 use crate::spool::Spooled;
 use crate::stats::{Doing, Timeout};
@@ -55,7 +55,7 @@ impl Connection {
                 self.abandon();
                 self.arrived = incoming.request.arrived;
                 let about = Some((incoming.head.view(), incoming.request.request_bytes));
-                self.end_unanswered(about, b"", stop.ending);
+                self.end_unanswered(incoming.request.id, about, b"", stop.ending);
                 return Step::Close;
             }
         }
@@ -159,14 +159,16 @@ impl Connection {
         let written = self.unless_cut(errand).await;
         incoming.pace.resume(measure::now());
         let written = written.ok_or(Stop::Woken(Woken::Cut))?;
-        let (spooled, buffer) = written.map_err(|error| Stop::Refused(self.spool_fault(&error)))?;
+        let fault = |error| Stop::Refused(self.spool_fault(incoming, &error));
+        let (spooled, buffer) = written.map_err(fault)?;
         incoming.spooled = Some(spooled);
         incoming.memory = buffer;
         Ok(())
     }
 
-    fn spool_fault(&self, error: &std::io::Error) -> Refused {
-        let text = format!("request body could not be stored: {error}");
+    fn spool_fault(&self, incoming: &Incoming, error: &std::io::Error) -> Refused {
+        let name = exchange::name(incoming.request.id, incoming.head.view());
+        let text = format!("{name}: request body could not be stored: {error}");
         self.driver
             .shared
             .log
@@ -185,7 +187,8 @@ impl Connection {
         let ending = match stop {
             Stop::Refused(refused) => {
                 let view = incoming.head.view();
-                return self.refuse(view, request.route, request.request_bytes, refused);
+                let (route, bytes) = (request.route, request.request_bytes);
+                return self.refuse(request.id, view, route, bytes, refused);
             }
             Stop::Woken(Woken::Deadline) => {
                 self.driver.stats().timed_out(Timeout::Body);
@@ -201,6 +204,7 @@ impl Connection {
             Stop::Woken(_) => Ending::PeerGone,
         };
         self.end_unanswered(
+            request.id,
             Some((incoming.head.view(), request.request_bytes)),
             b"",
             ending,

@@ -31,6 +31,7 @@ use rustix::net::{RecvFlags, Shutdown};
 use socket2::SockRef;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
+use wire::HeadView;
 
 use super::answer::Sending;
 use super::body::Incoming;
@@ -40,7 +41,8 @@ use super::table::Fired;
 use super::{Driver, Mood};
 use crate::clients::Place;
 use crate::delivery::Door;
-use crate::exchange::{Ends, Exchange};
+use crate::exchange::{Ends, Exchange, Id};
+use crate::ids::Trust;
 use crate::rates::Limit;
 use crate::stats::Doing;
 use crate::sys;
@@ -53,6 +55,8 @@ pub(super) struct Connection {
     pub(super) driver: Rc<Driver>,
     pub(super) io: AsyncFd<Arc<Door>>,
     pub(super) ends: Arc<Ends>,
+    /// Whether the ids that its client gives count.
+    trust: Trust,
     /// Index in the driver's table.
     pub(super) seat: usize,
     /// Received and not yet used; empty and without memory while the connection is idle.
@@ -110,6 +114,7 @@ impl Connection {
         driver: Rc<Driver>,
         socket: OwnedFd,
         ends: Arc<Ends>,
+        trust: Trust,
         place: Option<Place>,
         now: Stamp,
     ) -> io::Result<Self> {
@@ -123,6 +128,7 @@ impl Connection {
             driver,
             io,
             ends,
+            trust,
             seat,
             buffer: Vec::new(),
             searched: 0,
@@ -163,6 +169,12 @@ impl Connection {
                 Step::Leave | Step::Close => return,
             }
         }
+    }
+
+    /// The id of the next exchange; `head` is `None` when it never became one. Once an exchange.
+    pub(super) fn new_id(&self, head: Option<HeadView<'_>>) -> Id {
+        let number = self.driver.numbers.next();
+        self.driver.shared.ids.id(number, self.trust, head)
     }
 
     pub(super) fn door(&self) -> &Arc<Door> {

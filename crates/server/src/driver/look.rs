@@ -11,12 +11,14 @@ use super::Driver;
 use super::answer::{About, After};
 use super::connection::{Connection, Step};
 use super::refused::Refused;
+use crate::exchange::Id;
 use crate::handler::files::{Look, Looked};
 use crate::stats::Doing;
 
 /// A request for a file that nobody has looked at lately.
 pub(super) struct Looking {
     look: Box<Look>,
+    id: Id,
     head: RequestHead,
     phases: Phases,
     route: u16,
@@ -31,6 +33,7 @@ impl Looking {
         let view = about.view.expect("only a complete head is looked up");
         Self {
             look,
+            id: about.id,
             head: RequestHead::take(view),
             phases: about.phases,
             route: about.route,
@@ -88,6 +91,7 @@ impl Connection {
     pub(super) async fn look(&mut self, looking: Box<Looking>) -> Step {
         let Looking {
             look,
+            id,
             head,
             phases,
             route,
@@ -105,11 +109,12 @@ impl Connection {
             None => {
                 self.arrived = phases.arrived;
                 let about = Some((view, request_bytes));
-                self.end_unanswered(about, b"", Ending::Drained);
+                self.end_unanswered(id, about, b"", Ending::Drained);
                 return Step::Close;
             }
         };
         let about = About {
+            id,
             view: Some(view),
             line: b"",
             phases,

@@ -37,6 +37,7 @@ use crate::config::meant::Config;
 use crate::crew::Crew;
 use crate::delivery::{Desk, ReplyMemory};
 use crate::handler::files::{Files, LookKey, Looked};
+use crate::ids::{Ids, Numbers};
 use crate::ledger::Ledger;
 use crate::listen::At;
 use crate::log::Log;
@@ -85,6 +86,7 @@ pub(crate) struct Shared {
     pub(crate) rules: Rules,
     pub(crate) pages: Arc<Pages>,
     pub(crate) rates: Rates,
+    pub(crate) ids: Ids,
     pub(crate) clients: Clients,
     pub(crate) replies_memory: Arc<ReplyMemory>,
     pub(crate) spoolers: Spoolers,
@@ -118,6 +120,7 @@ pub(crate) struct Ear {
 /// One driver thread's own things.
 struct Driver {
     index: u16,
+    numbers: Numbers,
     shared: Arc<Shared>,
     mood: Cell<Mood>,
     ledger: Ledger,
@@ -195,12 +198,16 @@ pub(crate) fn run(
 
 impl Driver {
     fn new(index: usize, shared: &Arc<Shared>, files: Files) -> Self {
+        let index = u16::try_from(index).expect("drivers are at most 1,024");
         Self {
-            index: u16::try_from(index).expect("drivers are at most 1,024"),
+            index,
+            numbers: Numbers::of_driver(index),
             shared: Arc::clone(shared),
             mood: Cell::new(Mood::Serving),
             ledger: Ledger::new(&shared.log, Arc::clone(&shared.stats)),
-            desk: RefCell::new(Desk::new(&shared.config.headers)),
+            desk: RefCell::new(
+                Desk::new(&shared.config.headers).naming(&shared.config.request_ids),
+            ),
             scratch: RefCell::new(Scratch {
                 input: vec![0; INPUT_BYTES].into_boxed_slice(),
                 head: HeadIndex::new(),

@@ -115,7 +115,7 @@ impl Connection {
             Woken::End | Woken::Failed => Ending::PeerGone,
         };
         let line = std::mem::take(&mut self.buffer);
-        self.end_unanswered(None, &line, ending);
+        self.end_unanswered(self.new_id(None), None, &line, ending);
         Some(Step::Close)
     }
 

@@ -10,6 +10,7 @@ mod deadlines;
 mod exchanges;
 mod files;
 mod framed;
+mod ids;
 mod slow;
 mod stopping;
 mod support;
