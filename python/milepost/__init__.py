@@ -2,7 +2,7 @@
 
 The server is started by the command `milepost` or by `python -m milepost`. This package holds
 nothing that an application needs to import: what the server tells an application stands in the
-`environ` of each request (`milepost.phases`).
+`environ` of each request (`milepost.phases`, `milepost.request_id`).
 """
 
 from milepost._milepost import __version__

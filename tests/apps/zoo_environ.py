@@ -48,6 +48,12 @@ def phases(environ, start_response):
 
 
 @animal
+def own_request_id(environ, start_response):
+    """An id that the application gives its reply by itself."""
+    return text(start_response, "own", "200 OK", ("x-request-id", "own"))
+
+
+@animal
 def gil(environ, start_response):
     """Whether this interpreter runs with a GIL now."""
     return as_json(start_response, getattr(sys, "_is_gil_enabled", lambda: True)())

@@ -34,6 +34,8 @@ pub(crate) struct Fixed<'py> {
     pub(crate) multiprocess: bool,
     /// `SCRIPT_NAME`, decoded.
     pub(crate) script_name: Vec<u8>,
+    /// Key of the header that names a request's id, where one is configured.
+    pub(crate) request_id_key: Option<Bound<'py, PyString>>,
 }
 
 /// Builds environs on one pool thread.
@@ -119,6 +121,7 @@ impl<'py> Environs<'py> {
             self.port(&exchange.ends.peer_port),
         )?;
         self.set_headers(&environ, head)?;
+        self.set_request_id(&environ, exchange)?;
         if head.index.body != BodyFraming::None {
             let bytes = raw::latin1(py, body_bytes.to_string().as_bytes());
             environ.set_item(intern!(py, "CONTENT_LENGTH"), bytes)?;
@@ -223,6 +226,15 @@ impl<'py> Environs<'py> {
         Ok(())
     }
 
+    /// The id under its own key, and in the place of whatever the client sent in the header for it.
+    fn set_request_id(&self, environ: &Bound<'py, PyDict>, exchange: &Exchange) -> PyResult<()> {
+        let id = raw::latin1(self.py, &exchange.request_id());
+        if let Some(key) = &self.fixed.request_id_key {
+            environ.set_item(key, &id)?;
+        }
+        environ.set_item(intern!(self.py, "milepost.request_id"), id)
+    }
+
     fn peer(&mut self, ends: &Ends) -> Bound<'py, PyString> {
         // A peer on a unix socket has no address.
         let host = if ends.peer_port.is_empty() {
@@ -250,7 +262,7 @@ impl<'py> Environs<'py> {
     }
 }
 
-/// At least 22 keys, so that the dictionary has room for 20 headers before it must grow, and its copy too.
+/// At least 22 keys, so that the dictionary has room for 19 headers before it must grow, and its copy too.
 fn template<'py>(
     py: Python<'py>,
     fixed: &Fixed<'py>,
@@ -291,6 +303,7 @@ fn template<'py>(
     dict.set_item(intern!(py, "wsgi.multiprocess"), fixed.multiprocess)?;
     dict.set_item(intern!(py, "wsgi.run_once"), false)?;
     dict.set_item(intern!(py, "milepost.phases"), tools.phases)?;
+    dict.set_item(intern!(py, "milepost.request_id"), intern!(py, ""))?;
     Ok(dict)
 }
 
@@ -364,7 +377,7 @@ mod tests {
     use std::sync::Arc;
 
     use measure::Phases;
-    use server::exchange::Body;
+    use server::exchange::{Body, Id};
     use wire::{HeadIndex, HeadStep, Limits, RequestHead};
 
     use super::*;
@@ -390,6 +403,7 @@ mod tests {
             listener: 0,
         };
         Exchange {
+            id: Id::made(0, 0),
             head: Arc::new(RequestHead::take(HeadView {
                 bytes: head.as_bytes(),
                 index: &index,
@@ -406,6 +420,16 @@ mod tests {
 
     /// Runs `script` with the environs of `heads` as `e`, or as `all`.
     fn run(script_name: &str, heads: &[&str], script: &std::ffi::CStr) {
+        run_with_ids(script_name, None, heads, script);
+    }
+
+    /// As `run`, where a header is configured for ids.
+    fn run_with_ids(
+        script_name: &str,
+        header: Option<&str>,
+        heads: &[&str],
+        script: &std::ffi::CStr,
+    ) {
         Python::initialize();
         Python::attach(|py| {
             let nothing = py.None().into_bound(py);
@@ -415,6 +439,7 @@ mod tests {
                 multithread: true,
                 multiprocess: false,
                 script_name: script_name.into(),
+                request_id_key: header.map(|name| names::common_key(py, name.as_bytes())),
             };
             let mut environs = Environs::new(py, fixed);
             let tools = Tools {
@@ -447,7 +472,8 @@ assert e == {
     'SERVER_SOFTWARE': e['SERVER_SOFTWARE'], 'REMOTE_ADDR': '192.0.2.7', 'REMOTE_PORT': '54321',
     'wsgi.version': (1, 0), 'wsgi.url_scheme': 'http', 'wsgi.input': None, 'wsgi.input_terminated': True,
     'wsgi.errors': None, 'wsgi.file_wrapper': None, 'wsgi.multithread': True, 'wsgi.multiprocess': False,
-    'wsgi.run_once': False, 'milepost.phases': None, 'HTTP_HOST': 'h:1', 'HTTP_ACCEPT': '*/*',
+    'wsgi.run_once': False, 'milepost.phases': None,
+    'milepost.request_id': '0000000000000000', 'HTTP_HOST': 'h:1', 'HTTP_ACCEPT': '*/*',
 }, e
 assert type(e) is dict
 ",
@@ -537,6 +563,25 @@ assert [e['REQUEST_URI'] for e in all] == [e['RAW_URI'] for e in all]
 assert all[5]['HTTP_HOST'] == 'x'
 ",
         );
+    }
+
+    #[test]
+    fn the_id_takes_the_place_of_what_the_client_sent() {
+        let heads = [
+            "GET / HTTP/1.1\r\nHost: h\r\n\r\n",
+            "GET / HTTP/1.1\r\nHost: h\r\nX-Own-Id: forged\r\n\r\n",
+            "GET / HTTP/1.1\r\nHost: h\r\nx-own-id: forged\r\nX_Own_Id: x\r\nX-OWN-ID: again\r\n\r\n",
+        ];
+        let script = c"
+for e in all:
+    assert e['HTTP_X_OWN_ID'] == e['milepost.request_id'] == '0000000000000000', e
+";
+        run_with_ids("", Some("x-own-id"), &heads, script);
+        let script = c"
+assert [e.get('HTTP_X_OWN_ID') for e in all] == [None, 'forged', 'forged,again'], all
+assert e['milepost.request_id'] == '0000000000000000'
+";
+        run_with_ids("", None, &heads, script);
     }
 
     #[test]

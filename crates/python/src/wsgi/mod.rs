@@ -52,7 +52,7 @@ impl Wsgi {
 
     fn work_attached(&self, py: Python<'_>, seat: &mut Seat) -> PyResult<()> {
         name_thread(py);
-        let mut workbench = Workbench::new(py, self)?;
+        let mut workbench = Workbench::new(py, self, seat.request_id_header())?;
         let mut burst = Burst::begin();
         loop {
             let exchange = match seat.next_now() {

@@ -143,7 +143,7 @@ pub(crate) fn key<'py>(py: Python<'py>, text: &[u8]) -> Bound<'py, PyString> {
 }
 
 /// The same, interned: comparing it with a constant of the application is then one step.
-fn common_key<'py>(py: Python<'py>, text: &[u8]) -> Bound<'py, PyString> {
+pub(crate) fn common_key<'py>(py: Python<'py>, text: &[u8]) -> Bound<'py, PyString> {
     PyString::intern(py, &String::from_utf8_lossy(&key_bytes(text)))
 }
 

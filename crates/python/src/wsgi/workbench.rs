@@ -16,7 +16,7 @@ use server::fault::Fault;
 use super::call::{Caller, End};
 use super::environ::{Environs, Fixed, Tools};
 use super::reply::{self, Given};
-use super::{FileWrapper, Wsgi};
+use super::{FileWrapper, Wsgi, names};
 use crate::body::Input;
 use crate::phases::Phases;
 use crate::{raw, trace};
@@ -32,13 +32,19 @@ pub(crate) struct Workbench<'py> {
 }
 
 impl<'py> Workbench<'py> {
-    pub(crate) fn new(py: Python<'py>, wsgi: &Wsgi) -> PyResult<Self> {
+    /// `request_id_header` is the header that names a request's id, if there is one.
+    pub(crate) fn new(
+        py: Python<'py>,
+        wsgi: &Wsgi,
+        request_id_header: Option<&str>,
+    ) -> PyResult<Self> {
         let fixed = Fixed {
             errors: errors(py)?,
             file_wrapper: py.get_type::<FileWrapper>().into_any(),
             multithread: wsgi.concurrency.multithread,
             multiprocess: wsgi.concurrency.multiprocess,
             script_name: wsgi.script_name.clone(),
+            request_id_key: request_id_header.map(|name| names::common_key(py, name.as_bytes())),
         };
         Ok(Self {
             application: wsgi.application.bind(py).clone(),
