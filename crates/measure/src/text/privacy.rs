@@ -166,3 +166,176 @@ fn push_without_query(out: &mut Vec<u8>, line: &[u8]) {
         out.extend_from_slice(&version[..end.map_or(version.len(), |end| end + 1)]);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn style(prefix_v4: u8, prefix_v6: u8) -> Style {
+        Style {
+            prefix_v4,
+            prefix_v6,
+            ..Style::default()
+        }
+    }
+
+    #[track_caller]
+    fn check_peer(peer: &str, style: Style, expect: &str) {
+        let record = Record {
+            peer: peer.as_bytes(),
+            ..Record::default()
+        };
+        let mut privacy = Privacy::new(Style {
+            query: false,
+            ..style
+        });
+        let shown = privacy.as_mut().expect("it hides queries").show(&record);
+        assert_eq!(std::str::from_utf8(shown.peer), Ok(expect));
+    }
+
+    #[track_caller]
+    fn check_line(line: &str, expect: &str) {
+        let mut out = Vec::new();
+        push_without_query(&mut out, line.as_bytes());
+        assert_eq!(std::str::from_utf8(&out), Ok(expect));
+    }
+
+    #[test]
+    fn masks_ipv4() {
+        check_peer("192.0.2.77", style(24, 128), "192.0.2.0");
+        check_peer("192.0.2.77", style(0, 128), "0.0.0.0");
+        check_peer("192.0.2.77", style(32, 0), "192.0.2.77");
+        check_peer("255.255.255.255", style(1, 128), "128.0.0.0");
+        check_peer("255.255.255.255", style(31, 128), "255.255.255.254");
+        check_peer("192.0.2.77", style(200, 0), "192.0.2.77");
+    }
+
+    #[test]
+    fn masks_ipv6() {
+        let peer = "2001:db8:1234:5678:9abc:def0:1:2";
+        check_peer(peer, style(32, 48), "2001:db8:1234::");
+        check_peer(peer, style(32, 0), "::");
+        check_peer(peer, style(0, 128), peer);
+        check_peer(peer, style(32, 127), peer);
+        check_peer("2001:db8:0:1::5", style(32, 126), "2001:db8:0:1::4");
+        check_peer("ffff::ffff", style(32, 12), "fff0::");
+        check_peer("::1", style(32, 64), "::");
+        check_peer("::1", style(24, 200), "::1");
+    }
+
+    #[test]
+    fn masks_ipv4_that_is_written_as_ipv6_by_the_prefix_of_ipv4() {
+        check_peer("::ffff:192.0.2.1", style(24, 0), "::ffff:192.0.2.0");
+        check_peer("::ffff:192.0.2.1", style(32, 48), "::ffff:192.0.2.1");
+        check_peer("::ffff:192.0.2.1", style(0, 128), "::ffff:0.0.0.0");
+    }
+
+    #[test]
+    fn leaves_alone_what_is_no_address() {
+        for peer in [
+            "unix:",
+            "",
+            "localhost",
+            "192.0.2",
+            "192.0.2.7:80",
+            "[::1]",
+            "é",
+        ] {
+            check_peer(peer, style(0, 0), peer);
+        }
+        assert_eq!(masked(b"\xff\x00", &style(0, 0)), None);
+    }
+
+    #[test]
+    fn hides_everything_behind_the_first_question_mark() {
+        for (text, expect) in [
+            ("", ""),
+            ("/a", "/a"),
+            ("?", ""),
+            ("/a?", "/a"),
+            ("/a?b?c", "/a"),
+            ("/a?b#c", "/a"),
+            ("http://h/a#b?c", "http://h/a#b"),
+            ("/%3fkept", "/%3fkept"),
+        ] {
+            let text = text.as_bytes();
+            let record = Record {
+                target: text,
+                referer: text,
+                host: b"a?b",
+                ..Record::default()
+            };
+            let mut privacy = Privacy::new(Style {
+                query: false,
+                ..Style::default()
+            })
+            .unwrap();
+            let shown = privacy.show(&record);
+            assert_eq!(shown.target, expect.as_bytes());
+            assert_eq!(shown.referer, expect.as_bytes());
+            assert_eq!(shown.host, b"a?b");
+        }
+    }
+
+    #[test]
+    fn keeps_method_and_version_of_a_raw_line() {
+        check_line("GET /a HTTP/1.1", "GET /a HTTP/1.1");
+        check_line("GET /a?b HTTP/1.1", "GET /a HTTP/1.1");
+        check_line("GET /a?b?c HTTP/9", "GET /a HTTP/9");
+        check_line("GET ? HTTP/1.1", "GET  HTTP/1.1");
+        // What a head is refused for.
+        check_line("GET /a?b c?d HTTP/1.1", "GET /a HTTP/1.1");
+        check_line("GET /a?b HTTP/1.1 ", "GET /a HTTP/1.1");
+        check_line("GET /a?b HTTP/1.1 HTTP/1.1", "GET /a HTTP/1.1");
+        check_line("GET /a?b HTTP/1.1 more", "GET /a HTTP/1.1");
+        check_line("GET /a?b", "GET /a");
+        check_line("GET /a?b c", "GET /a");
+        check_line("GET /a b", "GET /a b");
+        check_line("GE?T /a HTTP/1.1", "GE HTTP/1.1");
+        check_line("", "");
+    }
+
+    #[test]
+    fn is_not_there_when_nothing_is_hidden() {
+        assert!(Privacy::new(Style::default()).is_none());
+        assert!(Privacy::new(style(255, 255)).is_none());
+        assert!(Privacy::new(style(31, 128)).is_some());
+        assert!(Privacy::new(style(32, 127)).is_some());
+    }
+
+    proptest! {
+        #[test]
+        fn writes_addresses_as_the_standard_library_does(
+            groups in prop::array::uniform8(prop_oneof![Just(0u16), 0..32u16, any::<u16>()]),
+            bits in any::<u32>(),
+        ) {
+            let v4 = Ipv4Addr::from_bits(bits);
+            for address in [
+                IpAddr::V6(Ipv6Addr::from(groups)),
+                IpAddr::V6(v4.to_ipv6_mapped()),
+                IpAddr::V4(v4),
+            ] {
+                let mut out = Vec::new();
+                push_address(&mut out, address);
+                prop_assert_eq!(String::from_utf8(out).unwrap(), address.to_string());
+            }
+        }
+
+        #[test]
+        fn keeps_the_prefix_and_nothing_else(groups in any::<[u16; 8]>(), prefix in 0..=128u8) {
+            let address = Ipv6Addr::from(groups);
+            prop_assume!(address.to_ipv4_mapped().is_none());
+            let peer = address.to_string();
+            let shown = match masked(peer.as_bytes(), &style(0, prefix)) {
+                Some(IpAddr::V6(masked)) => masked,
+                _ => address,
+            };
+            for bit in 0..128 {
+                let at = |address: Ipv6Addr| address.to_bits() >> (127 - bit) & 1;
+                let expect = if bit < prefix { at(address) } else { 0 };
+                prop_assert_eq!(at(shown), expect, "bit {}", bit);
+            }
+        }
+    }
+}
