@@ -188,3 +188,212 @@ fn rename_new(from: &Path, to: &Path) -> io::Result<()> {
         Err(fault) => Err(fault.into()),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use measure::Nanos;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const SECS: u64 = 1_795_262_859;
+
+    fn age(secs: u64, number: u64) -> Age {
+        Age { secs, number }
+    }
+
+    fn names(folder: &Path) -> Vec<String> {
+        let entries = std::fs::read_dir(folder).unwrap();
+        let name = |entry: io::Result<std::fs::DirEntry>| entry.unwrap().file_name();
+        let names = entries.map(|entry| name(entry).into_string().unwrap());
+        names.collect::<BTreeSet<_>>().into_iter().collect()
+    }
+
+    fn write(folder: &Path, names: &[&str]) {
+        for name in names {
+            std::fs::write(folder.join(name), "line\n").unwrap();
+        }
+    }
+
+    #[test]
+    fn overwrites_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let log = dir.path().join("a.log");
+        write(dir.path(), &["a.log", "other"]);
+        let fault = rename_new(&log, &dir.path().join("other")).unwrap_err();
+        assert_eq!(fault.kind(), ErrorKind::AlreadyExists);
+        assert!(log.exists());
+    }
+
+    #[test]
+    fn takes_no_name_that_a_compressed_file_or_a_folder_has() {
+        let dir = tempfile::tempdir().unwrap();
+        let log = dir.path().join("a.log");
+        write(
+            dir.path(),
+            &[
+                "a.log",
+                "a.log.20261121T120739Z.gz",
+                "a.log.20261121T120739Z.2.zst.part",
+            ],
+        );
+        std::fs::create_dir(dir.path().join("a.log.20261121T120739Z.1")).unwrap();
+        let old = put(&log, SECS).unwrap();
+        assert_eq!(old, dir.path().join("a.log.20261121T120739Z.3"));
+        take_back(&old, &log).unwrap();
+        assert!(log.exists() && !old.exists());
+    }
+
+    #[test]
+    fn deletes_only_old_files_of_its_log() {
+        let dir = tempfile::tempdir().unwrap();
+        let ours = [
+            "a.log.20200101T000000Z",
+            "a.log.20200101T000000Z.1.gz",
+            "a.log.20200102T000000Z.zst",
+            "a.log.20200103T000000Z.gz.part",
+        ];
+        let others = [
+            "a.log",
+            "a.log.1",
+            "a.log.1.gz",
+            "a.log.20200101",
+            "a.log.b",
+            "a.log.b.20200101T000000Z",
+            "a.log.20200101T000000Z.txt",
+            "a.log.20200101T000001Z",
+            "b.log.20200101T000000Z",
+        ];
+        write(dir.path(), &ours);
+        write(dir.path(), &others);
+        std::fs::create_dir(dir.path().join("a.log.20200104T000000Z")).unwrap();
+        let link = dir.path().join("a.log.20200105T000000Z");
+        std::os::unix::fs::symlink(dir.path().join("b.log.20200101T000000Z"), link).unwrap();
+
+        let logs = ["a.log", "a.log.20200101T000001Z", "a.log.b"];
+        let logs = logs.map(|name| dir.path().join(name));
+        let rotation = Rotation {
+            keep_len: Some(0),
+            ..Rotation::default()
+        };
+        let shelves = Shelf::all(&logs, &rotation);
+        assert_eq!(shelves.len(), 3);
+        let mut olds = shelves[0].list().unwrap();
+        shelves[0].delete_surplus(&mut olds, 0).unwrap();
+        assert!(olds.is_empty());
+        let mut left = others.to_vec();
+        left.extend(["a.log.20200104T000000Z", "a.log.20200105T000000Z"]);
+        left.sort_unstable();
+        assert_eq!(names(dir.path()), left);
+    }
+
+    #[test]
+    fn logs_that_are_one_file_have_one_shelf() {
+        let dir = tempfile::tempdir().unwrap();
+        let log = dir.path().join("a.log");
+        write(dir.path(), &["a.log"]);
+        let link = dir.path().join("link");
+        std::os::unix::fs::symlink(&log, &link).unwrap();
+        let shelves = Shelf::all(&[log.clone(), link, log], &Rotation::default());
+        assert_eq!(shelves.len(), 1);
+    }
+
+    #[test]
+    fn deletes_parts_whose_maker_is_gone_and_no_others() {
+        let dir = tempfile::tempdir().unwrap();
+        let log = dir.path().join("a.log");
+        write(
+            dir.path(),
+            &[
+                "a.log",
+                "a.log.20200101T000000Z",
+                "a.log.20200101T000000Z.gz.part",
+                "a.log.20200102T000000Z.zst.part",
+                "a.log.20200103T000000Z",
+                "a.log.20200103T000000Z.zst.part",
+            ],
+        );
+        let busy = dir.path().join("a.log.20200103T000000Z");
+        let lock = pack::lock(&busy).unwrap().unwrap();
+        let shelf = &Shelf::all(&[log], &Rotation::default())[0];
+        let mut olds = shelf.list().unwrap();
+        shelf.delete_parts(&mut olds).unwrap();
+        assert_eq!(
+            names(dir.path()),
+            [
+                "a.log",
+                "a.log.20200101T000000Z",
+                "a.log.20200103T000000Z",
+                "a.log.20200103T000000Z.zst.part"
+            ]
+        );
+        drop(lock);
+        shelf.delete_parts(&mut olds).unwrap();
+        assert_eq!(names(dir.path()).len(), 3);
+    }
+
+    #[test]
+    fn age_is_counted_from_the_time_in_the_name() {
+        let dir = tempfile::tempdir().unwrap();
+        let log = dir.path().join("a.log");
+        write(
+            dir.path(),
+            &[
+                "a.log",
+                "a.log.20261121T120739Z",
+                "a.log.20261121T120740Z.gz",
+            ],
+        );
+        let rotation = Rotation {
+            keep_age: Some(Nanos(10_000_000_000)),
+            ..Rotation::default()
+        };
+        let shelf = &Shelf::all(&[log], &rotation)[0];
+        let mut olds = shelf.list().unwrap();
+        let wall_ns = (SECS + 10) * 1_000_000_000;
+        shelf.delete_surplus(&mut olds, wall_ns).unwrap();
+        assert_eq!(olds.len(), 2);
+        shelf.delete_surplus(&mut olds, wall_ns + 1).unwrap();
+        assert_eq!(names(dir.path()), ["a.log", "a.log.20261121T120740Z.gz"]);
+    }
+
+    #[test]
+    fn what_is_surplus() {
+        let ages = [age(10, 0), age(10, 1), age(20, 0), age(30, 0)];
+        let second = 1_000_000_000;
+        for (keep_len, keep_age_ns, wall_ns, expect) in [
+            (None, None, u64::MAX, 0),
+            (Some(4), None, u64::MAX, 0),
+            (Some(9), None, u64::MAX, 0),
+            (Some(3), None, 0, 1),
+            (Some(0), None, 0, 4),
+            (None, Some(second), 11 * second, 0),
+            (None, Some(second), 11 * second + 1, 2),
+            (None, Some(second), 0, 0),
+            (Some(1), Some(second), 11 * second + 1, 3),
+            (None, Some(0), u64::MAX, 4),
+        ] {
+            let surplus = surplus(&ages, keep_len, keep_age_ns, wall_ns);
+            assert_eq!(surplus, ages[..expect], "{keep_len:?} {keep_age_ns:?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn the_youngest_are_kept(
+            secs in proptest::collection::btree_set(0..1_000u64, 0..30), keep_len in 0..40usize, keep_secs in 0..1_000u64, now in 0..1_200u64
+        ) {
+            let ages: Vec<Age> = secs.iter().map(|secs| age(*secs, 0)).collect();
+            let second = 1_000_000_000;
+            let surplus = surplus(&ages, Some(keep_len), Some(keep_secs * second), now * second);
+            prop_assert_eq!(&surplus[..], &ages[..surplus.len()]);
+            let kept = &ages[surplus.len()..];
+            prop_assert!(kept.len() <= keep_len);
+            prop_assert!(kept.iter().all(|age| age.secs + keep_secs >= now));
+            if let Some(last) = surplus.last() {
+                let is_old = last.secs + keep_secs < now;
+                prop_assert!(is_old || kept.len() == keep_len);
+            }
+        }
+    }
+}

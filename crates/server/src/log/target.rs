@@ -204,3 +204,67 @@ impl Target {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixDatagram;
+
+    use super::*;
+
+    #[test]
+    fn opens_what_is_meant_and_says_what_it_is() {
+        let dir = tempfile::tempdir().unwrap();
+        let (syslog, journal) = (dir.path().join("syslog"), dir.path().join("journal"));
+        let places = Places {
+            syslog: &syslog,
+            journal: &journal,
+        };
+        let daemons = [&syslog, &journal].map(|path| UnixDatagram::bind(path).unwrap());
+        let file = LogTarget::File(dir.path().join("a.log"));
+        for (meant, is_file, is_daemon) in [
+            (LogTarget::Stdout, false, false),
+            (LogTarget::Stderr, false, false),
+            (file, true, false),
+            (LogTarget::File("/dev/null".into()), false, false),
+            (LogTarget::Syslog(16), false, true),
+            (LogTarget::Journald, false, true),
+        ] {
+            let mut target = Target::open(&meant, Voice::Access, places).unwrap();
+            assert_eq!(target.is_file(), is_file, "{meant:?}");
+            assert_eq!(target.is_daemon(), is_daemon, "{meant:?}");
+            assert!(target.resumes());
+            assert_eq!((target.bytes(), target.written_ns()), (0, None));
+            assert_eq!(target.reopen(None).unwrap(), Seam::Continues);
+            assert_eq!(target.rotate(None, 0).unwrap().old, None);
+            if is_file || is_daemon {
+                let lines = [IoSlice::new(b"line\n")];
+                assert_eq!(target.write(Level::Warning, &lines, 0).unwrap(), 5);
+            }
+        }
+        for (daemon, expect) in daemons
+            .iter()
+            .zip(["<132>1 ", "MESSAGE=line\nPRIORITY=4\n"])
+        {
+            let mut message = [0; 300];
+            let bytes = daemon.recv(&mut message).unwrap();
+            assert!(message[..bytes].starts_with(expect.as_bytes()));
+        }
+    }
+
+    #[test]
+    fn a_full_pipe_takes_nothing_and_is_no_fault() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("pipe");
+        let mode = rustix::fs::Mode::from_raw_mode(0o600);
+        let kind = rustix::fs::FileType::Fifo;
+        rustix::fs::mknodat(rustix::fs::CWD, &path, kind, mode, 0).unwrap();
+        let flags = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::NONBLOCK;
+        let _reader = rustix::fs::open(&path, flags, mode).unwrap();
+        let meant = LogTarget::File(path);
+        let mut target = Target::open(&meant, Voice::Access, Places::usual()).unwrap();
+        let lines = vec![b'\n'; 4 << 20];
+        let lines = [IoSlice::new(&lines)];
+        assert!(target.write(Level::Info, &lines, 0).unwrap() > 0);
+        assert_eq!(target.write(Level::Info, &lines, 0).unwrap(), 0);
+    }
+}

@@ -21,8 +21,8 @@ use crate::fault::plain;
 /// Old files age although nothing is renewed.
 const LOOK: Duration = Duration::from_secs(3600);
 
-/// Tells somebody something.
-type Tell = Box<dyn Fn(Level, &str) + Send>;
+/// Takes what is to be told, with its level.
+pub(in crate::log) type Tell = Box<dyn Fn(Level, &str) + Send>;
 
 /// What the keeper needs of others.
 pub(in crate::log) struct Tools {
@@ -210,5 +210,221 @@ impl Round {
 impl fmt::Debug for Tools {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.debug_struct("Tools").finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+    use std::sync::mpsc;
+    use std::time::Instant;
+
+    use measure::Nanos;
+    use tempfile::TempDir;
+
+    use super::*;
+    use crate::config::meant::{LogCompression, Rotation};
+
+    const NOON: u64 = 1_795_262_859_000_000_000;
+
+    struct Place {
+        dir: TempDir,
+        log: PathBuf,
+    }
+
+    impl Place {
+        fn new() -> Self {
+            let dir = tempfile::tempdir().unwrap();
+            let log = dir.path().join("a.log");
+            std::fs::write(&log, "now\n").unwrap();
+            Self { dir, log }
+        }
+
+        fn write(&self, name: &str) {
+            std::fs::write(self.dir.path().join(name), name.repeat(1000)).unwrap();
+        }
+
+        fn names(&self) -> Vec<String> {
+            let entries = std::fs::read_dir(self.dir.path()).unwrap();
+            let name = |entry: io::Result<std::fs::DirEntry>| entry.unwrap().file_name();
+            let mut names: Vec<String> = entries
+                .map(|entry| name(entry).into_string().unwrap())
+                .collect();
+            names.sort();
+            names
+        }
+
+        /// Waits until the folder has just these names.
+        fn comes_to(&self, names: &[&str]) {
+            await_that(&format!("{names:?}"), || self.names() == names);
+        }
+
+        fn keeper(&self, rotation: &Rotation) -> (Option<Keeper>, mpsc::Receiver<String>) {
+            let (sender, told) = mpsc::channel();
+            let tools = Tools {
+                wall_ns: Box::new(|| NOON),
+                tell: Box::new(move |_, text| {
+                    let _ = sender.send(text.to_owned());
+                }),
+            };
+            let shelves = Shelf::all(std::slice::from_ref(&self.log), rotation);
+            (Keeper::start(shelves, tools).unwrap(), told)
+        }
+    }
+
+    fn await_that(what: &str, mut is_so: impl FnMut() -> bool) {
+        let end = Instant::now() + Duration::from_secs(60);
+        while !is_so() {
+            assert!(Instant::now() < end, "never: {what}");
+            std::thread::yield_now();
+        }
+    }
+
+    fn compressing(coding: LogCompression) -> Rotation {
+        Rotation {
+            compress: Some(coding),
+            ..Rotation::default()
+        }
+    }
+
+    #[test]
+    fn has_nothing_to_do_without_settings() {
+        let place = Place::new();
+        let rotation = Rotation {
+            bytes: Some(1),
+            every: Some(Nanos(1)),
+            ..Rotation::default()
+        };
+        assert!(place.keeper(&rotation).0.is_none());
+    }
+
+    #[test]
+    fn looks_at_the_start_and_whenever_it_is_asked() {
+        let place = Place::new();
+        place.write("a.log.20261120T000000Z");
+        place.write("a.log.20261120T000000Z.1");
+        place.write("a.log.20261120T000000Z.1.zst.part");
+        let (keeper, told) = place.keeper(&compressing(LogCompression::Zstd));
+        place.comes_to(&[
+            "a.log",
+            "a.log.20261120T000000Z.1.zst",
+            "a.log.20261120T000000Z.zst",
+        ]);
+        place.write("a.log.20261121T000000Z");
+        keeper.as_ref().unwrap().tend();
+        place.comes_to(&[
+            "a.log",
+            "a.log.20261120T000000Z.1.zst",
+            "a.log.20261120T000000Z.zst",
+            "a.log.20261121T000000Z.zst",
+        ]);
+        drop(keeper);
+        assert_eq!(told.iter().next(), None);
+    }
+
+    #[test]
+    fn deletes_by_number_and_by_age() {
+        let place = Place::new();
+        for name in [
+            "a.log.20261119T000000Z",
+            "a.log.20261120T000000Z.gz",
+            "a.log.20261121T000000Z",
+            "a.log.20261121T000001Z.zst",
+        ] {
+            place.write(name);
+        }
+        let rotation = Rotation {
+            keep_len: Some(2),
+            keep_age: Some(Nanos(13 * 3_600_000_000_000)),
+            compress: Some(LogCompression::Gzip),
+            ..Rotation::default()
+        };
+        let _keeper = place.keeper(&rotation);
+        place.comes_to(&[
+            "a.log",
+            "a.log.20261121T000000Z.gz",
+            "a.log.20261121T000001Z.zst",
+        ]);
+    }
+
+    #[test]
+    fn tells_a_fault_once_and_goes_on_with_the_others() {
+        let place = Place::new();
+        place.write("a.log.20261120T000000Z");
+        place.write("a.log.20261120T000000Z.gz");
+        place.write("a.log.20261121T000000Z");
+        let (keeper, told) = place.keeper(&compressing(LogCompression::Gzip));
+        let text = told.recv().unwrap();
+        assert!(text.contains("a.log.20261120T000000Z.gz"), "{text}");
+        assert!(text.contains("has other lines"), "{text}");
+        let left = [
+            "a.log",
+            "a.log.20261120T000000Z",
+            "a.log.20261120T000000Z.gz",
+            "a.log.20261121T000000Z.gz",
+        ];
+        place.comes_to(&left);
+        place.write("a.log.20261122T000000Z");
+        keeper.as_ref().unwrap().tend();
+        let more = [&left[..], &["a.log.20261122T000000Z.gz"]].concat();
+        place.comes_to(&more);
+        drop(keeper);
+        assert_eq!(told.iter().next(), None);
+    }
+
+    #[test]
+    fn stops_in_the_middle_of_a_file() {
+        let place = Place::new();
+        let old = place.dir.path().join("a.log.20261120T000000Z");
+        // A hole that takes a minute or more to compress.
+        let bytes = 16 << 30;
+        std::fs::File::create(&old).unwrap().set_len(bytes).unwrap();
+        let (keeper, _told) = place.keeper(&compressing(LogCompression::Gzip));
+        let part = place.dir.path().join("a.log.20261120T000000Z.gz.part");
+        await_that("it begins", || part.exists());
+        drop(keeper);
+        assert_eq!(place.names(), ["a.log", "a.log.20261120T000000Z"]);
+        assert_eq!(std::fs::metadata(&old).unwrap().len(), bytes);
+    }
+
+    #[test]
+    fn two_keepers_of_one_folder_do_not_disturb_each_other() {
+        let place = Place::new();
+        for second in 0..30 {
+            place.write(&format!("a.log.20261120T0000{second:02}Z"));
+        }
+        let before = place.names();
+        let keepers: Vec<_> = (0..3)
+            .map(|_| place.keeper(&compressing(LogCompression::Gzip)))
+            .collect();
+        let name = |name: &String| match name.as_str() {
+            "a.log" => name.clone(),
+            old => format!("{old}.gz"),
+        };
+        let after: Vec<String> = before.iter().map(name).collect();
+        let after: Vec<&str> = after.iter().map(String::as_str).collect();
+        place.comes_to(&after);
+        for (keeper, told) in keepers {
+            drop(keeper);
+            assert_eq!(told.iter().next(), None);
+        }
+        for name in &before[1..] {
+            let packed = std::fs::File::open(place.dir.path().join(format!("{name}.gz")));
+            let mut text = String::new();
+            let mut decoder = flate2::read::GzDecoder::new(packed.unwrap());
+            io::Read::read_to_string(&mut decoder, &mut text).unwrap();
+            assert!(text == name.repeat(1000));
+        }
+    }
+
+    #[test]
+    fn its_thread_is_the_last_to_get_a_processor() {
+        let nice = std::thread::spawn(|| {
+            crate::sys::yield_to_all();
+            let stat = std::fs::read_to_string(Path::new("/proc/thread-self/stat")).unwrap();
+            let fields = stat.rsplit_once(") ").unwrap().1;
+            fields.split(' ').nth(16).unwrap().to_owned()
+        });
+        assert_eq!(nice.join().unwrap(), "19");
     }
 }

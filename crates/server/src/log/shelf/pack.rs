@@ -231,3 +231,173 @@ impl Encoder {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs::Permissions;
+    use std::os::unix::fs::PermissionsExt;
+    use std::path::PathBuf;
+    use std::time::{Duration, UNIX_EPOCH};
+
+    use tempfile::TempDir;
+
+    use super::*;
+
+    const CODINGS: [LogCompression; 2] = [LogCompression::Gzip, LogCompression::Zstd];
+
+    struct Place {
+        dir: TempDir,
+        plain: PathBuf,
+        packed: PathBuf,
+        part: PathBuf,
+    }
+
+    impl Place {
+        fn new(content: &[u8]) -> Self {
+            let dir = tempfile::tempdir().unwrap();
+            let path = |name| dir.path().join(name);
+            let (plain, packed, part) = (path("plain"), path("packed"), path("part"));
+            std::fs::write(&plain, content).unwrap();
+            Self {
+                dir,
+                plain,
+                packed,
+                part,
+            }
+        }
+
+        fn pack(&self, coding: LogCompression, stop: bool) -> io::Result<Outcome> {
+            let paths = Paths {
+                plain: &self.plain,
+                packed: &self.packed,
+                part: &self.part,
+            };
+            pack(&paths, coding, &AtomicBool::new(stop))
+        }
+
+        fn names(&self) -> Vec<String> {
+            let entries = std::fs::read_dir(self.dir.path()).unwrap();
+            let name = |entry: io::Result<std::fs::DirEntry>| entry.unwrap().file_name();
+            let mut names: Vec<String> = entries
+                .map(|entry| name(entry).into_string().unwrap())
+                .collect();
+            names.sort();
+            names
+        }
+
+        fn unpacked(&self, coding: LogCompression) -> Vec<u8> {
+            let packed = File::open(&self.packed).unwrap();
+            let mut content = Vec::new();
+            match coding {
+                LogCompression::Gzip => MultiGzDecoder::new(packed).read_to_end(&mut content),
+                LogCompression::Zstd => zstd::Decoder::new(packed)
+                    .unwrap()
+                    .read_to_end(&mut content),
+            }
+            .unwrap();
+            content
+        }
+    }
+
+    fn lines() -> Vec<u8> {
+        (0..50_000)
+            .flat_map(|number| format!("line {number}\n").into_bytes())
+            .collect()
+    }
+
+    #[test]
+    fn keeps_content_mode_and_time() {
+        for coding in CODINGS {
+            for content in [lines(), Vec::new(), b"x".to_vec()] {
+                let place = Place::new(&content);
+                let then = UNIX_EPOCH + Duration::new(1_600_000_000, 123_456_789);
+                let file = File::options().append(true).open(&place.plain).unwrap();
+                file.set_modified(then).unwrap();
+                file.set_permissions(Permissions::from_mode(0o640)).unwrap();
+                assert_eq!(place.pack(coding, false).unwrap(), Outcome::Done);
+                assert_eq!(place.names(), ["packed"]);
+                assert!(place.unpacked(coding) == content);
+                let meta = std::fs::metadata(&place.packed).unwrap();
+                assert_eq!(meta.mode() & 0o7777, 0o640);
+                assert_eq!(meta.modified().unwrap(), then);
+            }
+        }
+    }
+
+    #[test]
+    fn leaves_everything_as_it_was_when_stopped() {
+        for coding in CODINGS {
+            let place = Place::new(&lines());
+            std::fs::write(&place.part, "left behind").unwrap();
+            assert_eq!(place.pack(coding, true).unwrap(), Outcome::Stopped);
+            assert_eq!(place.names(), ["plain"]);
+            assert!(std::fs::read(&place.plain).unwrap() == lines());
+        }
+    }
+
+    #[test]
+    fn leaves_alone_what_another_process_compresses() {
+        for coding in CODINGS {
+            let place = Place::new(&lines());
+            std::fs::write(&place.part, "half").unwrap();
+            let lock = lock(&place.plain).unwrap();
+            assert_eq!(place.pack(coding, false).unwrap(), Outcome::InUse);
+            assert_eq!(place.names(), ["part", "plain"]);
+            drop(lock);
+            assert_eq!(place.pack(coding, false).unwrap(), Outcome::Done);
+            assert_eq!(place.names(), ["packed"]);
+        }
+    }
+
+    #[test]
+    fn deletes_the_original_that_a_killed_process_left_beside_its_copy() {
+        for coding in CODINGS {
+            let place = Place::new(&lines());
+            assert_eq!(place.pack(coding, false).unwrap(), Outcome::Done);
+            std::fs::write(&place.plain, lines()).unwrap();
+            assert_eq!(place.pack(coding, true).unwrap(), Outcome::Stopped);
+            assert_eq!(place.names(), ["packed", "plain"]);
+            assert_eq!(place.pack(coding, false).unwrap(), Outcome::Done);
+            assert_eq!(place.names(), ["packed"]);
+        }
+    }
+
+    #[test]
+    fn touches_neither_when_there_is_another_compressed_file() {
+        for coding in CODINGS {
+            let place = Place::new(&lines());
+            for other in [b"no such coding".to_vec(), Vec::new()] {
+                std::fs::write(&place.packed, &other).unwrap();
+                let fault = place.pack(coding, false).unwrap_err();
+                assert_eq!(fault.kind(), ErrorKind::AlreadyExists);
+                assert_eq!(place.names(), ["packed", "plain"]);
+                assert_eq!(std::fs::read(&place.packed).unwrap(), other);
+            }
+            std::fs::remove_file(&place.packed).unwrap();
+            assert_eq!(place.pack(coding, false).unwrap(), Outcome::Done);
+            let longer = [lines(), b"one more\n".to_vec()].concat();
+            std::fs::write(&place.plain, &longer).unwrap();
+            assert!(place.pack(coding, false).is_err());
+            assert!(std::fs::read(&place.plain).unwrap() == longer);
+        }
+    }
+
+    #[test]
+    fn follows_no_link() {
+        let place = Place::new(b"line\n");
+        let target = place.dir.path().join("target");
+        std::fs::rename(&place.plain, &target).unwrap();
+        std::os::unix::fs::symlink(&target, &place.plain).unwrap();
+        assert!(place.pack(LogCompression::Gzip, false).is_err());
+        assert_eq!(place.names(), ["plain", "target"]);
+    }
+
+    #[test]
+    fn what_is_gone_is_nobodys_fault() {
+        let place = Place::new(b"line\n");
+        std::fs::remove_file(&place.plain).unwrap();
+        let outcome = place.pack(LogCompression::Zstd, false).unwrap();
+        assert_eq!(outcome, Outcome::InUse);
+        assert_eq!(place.names(), [] as [&str; 0]);
+    }
+}

@@ -227,3 +227,6 @@ fn explain(path: &Path, fault: io::Error) -> io::Error {
     };
     io::Error::new(fault.kind(), text)
 }
+
+#[cfg(test)]
+mod tests;

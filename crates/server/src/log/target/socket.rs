@@ -361,3 +361,6 @@ impl<'a> Texts<'a> {
         bytes.skip(self.at).take(start.len()).eq(start)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -112,3 +112,101 @@ fn piece_bytes(lines: &[u8]) -> usize {
     }
     memchr::memrchr(b'\n', &lines[..PIPE_BYTES]).map_or(PIPE_BYTES, |newline| newline + 1)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::{PipeReader, Read};
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+
+    fn write(stream: &mut Stream, text: &str) -> io::Result<usize> {
+        stream.write(&[IoSlice::new(text.as_bytes())])
+    }
+
+    fn read(reader: &mut PipeReader, bytes: usize) -> String {
+        let mut text = vec![0; bytes];
+        reader.read_exact(&mut text).unwrap();
+        String::from_utf8(text).unwrap()
+    }
+
+    #[test]
+    fn a_reader_that_is_stuck_holds_nobody_up() {
+        let (mut reader, writer) = io::pipe().unwrap();
+        let mut stream = Stream::of(&writer).unwrap();
+        let text: String = (0..100_000).map(|number| format!("{number}\n")).collect();
+        let mut taken = write(&mut stream, &text).unwrap();
+        assert!(taken > 0 && taken < text.len());
+        assert_eq!(write(&mut stream, &text[taken..]).unwrap(), 0);
+        let mut all = read(&mut reader, taken);
+        while taken < text.len() {
+            let more = write(&mut stream, &text[taken..]).unwrap();
+            all.push_str(&read(&mut reader, more));
+            taken += more;
+        }
+        assert!(all == text);
+    }
+
+    #[test]
+    fn leaves_the_flags_of_a_shared_pipe_alone() {
+        let (_reader, writer) = io::pipe().unwrap();
+        let stream = Stream::of(&writer).unwrap();
+        assert_eq!(stream.kind, Kind::Narrow);
+        let flags = rustix::fs::fcntl_getfl(&writer).unwrap();
+        assert!(!flags.contains(rustix::fs::OFlags::NONBLOCK));
+    }
+
+    #[test]
+    fn says_that_the_reader_is_gone() {
+        let (reader, writer) = io::pipe().unwrap();
+        let mut stream = Stream::of(&writer).unwrap();
+        drop(reader);
+        let fault = write(&mut stream, "line\n").unwrap_err();
+        assert_eq!(fault.kind(), ErrorKind::BrokenPipe);
+    }
+
+    #[test]
+    fn a_piece_ends_with_a_line_where_it_can() {
+        let line = "x".repeat(99) + "\n";
+        let long = "y".repeat(5_000);
+        for (text, expect) in [
+            (line.clone(), 100),
+            (line.repeat(41), 4_100 - 100),
+            (long.clone(), PIPE_BYTES),
+            (line + &long, 100),
+        ] {
+            let expect = if text.len() <= PIPE_BYTES {
+                text.len()
+            } else {
+                expect
+            };
+            assert_eq!(piece_bytes(text.as_bytes()), expect);
+        }
+    }
+
+    #[test]
+    fn a_socket_that_is_full_holds_nobody_up() {
+        let (writer, mut reader) = UnixStream::pair().unwrap();
+        let mut stream = Stream::of(&writer).unwrap();
+        let text = "line\n".repeat(1 << 20);
+        let taken = write(&mut stream, &text).unwrap();
+        assert!(taken > 0 && taken < text.len());
+        let fault = write(&mut stream, &text[taken..]).unwrap_err();
+        assert_eq!(fault.kind(), ErrorKind::WouldBlock);
+        let mut all = vec![0; taken];
+        reader.read_exact(&mut all).unwrap();
+        assert!(all == text.as_bytes()[..taken]);
+    }
+
+    #[test]
+    fn a_file_takes_all() {
+        let mut file = tempfile::tempfile().unwrap();
+        let mut stream = Stream::of(&file).unwrap();
+        let slices = [b"one\n", b"two\n"].map(|line| IoSlice::new(line));
+        assert_eq!(stream.write(&slices).unwrap(), 8);
+        io::Seek::rewind(&mut file).unwrap();
+        let mut text = String::new();
+        file.read_to_string(&mut text).unwrap();
+        assert_eq!(text, "one\ntwo\n");
+    }
+}
