@@ -207,12 +207,28 @@ fn says_what_is_wrong_with_a_log() {
         ("- format='$remote_addr'", "> fields stand in braces"),
         (
             "- format='{peer'",
-            "> `{peer` is not closed: a brace itself is `{{`",
+            "> the `{` at character 1 of the template has no `}`; a brace itself is `{{`",
         ),
-        ("- format='{peer {status}'", "> `{peer ` is not closed"),
-        ("- format='{peer}}'", "> a lone `}`: a brace itself is `}}`"),
-        ("- format='{}'", "> `{}` names no field"),
-        ("- format='{peer}\n'", "> a template is one line"),
+        (
+            "- format='{peer {status}'",
+            "> the `{` at character 1 of the template has no `}`",
+        ),
+        (
+            "- format='{peer}}'",
+            "> the `}` at character 7 of the template has no `{`; a brace itself is `}}`",
+        ),
+        (
+            "- format='{pere}'",
+            "> there is no field `pere` (character 1 of the template); did you mean `peer`?",
+        ),
+        (
+            "- format='{}'",
+            "> there is no field `` (character 1 of the template)",
+        ),
+        (
+            "- format='{peer}\n'",
+            "> character 7 of the template is a control character, `\\n`",
+        ),
         ("- status=600", "> statuses are from 100 to 599"),
         ("- status=99", "> statuses are from 100 to 599"),
         ("- status=6xx", "> statuses are from 100 to 599"),
@@ -235,7 +251,11 @@ fn says_what_is_wrong_with_a_log() {
         check_fault("access_log", text, expect);
     }
     check_fault("access_log_format", "", "found `` > the forms are");
-    check_fault("access_log_format", "{", "> `{` is not closed");
+    check_fault(
+        "access_log_format",
+        "{",
+        "> the `{` at character 1 of the template has no `}`",
+    );
 }
 
 #[test]

@@ -5,7 +5,7 @@
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
-use measure::Nanos;
+use measure::{Nanos, Template};
 
 use super::super::super::draft::{AccessEntry, Draft, Placed, Wished};
 use super::super::super::entry::{self, Entry};
@@ -231,9 +231,9 @@ fn form(text: &str) -> Result<LogForm, Hint> {
         "common" => LogForm::Common,
         "json" => LogForm::Json,
         "naviserver" => LogForm::NaviServer,
-        text if text.contains('{') => match template_fault(text) {
-            None => LogForm::Template(text.to_owned()),
-            fault => return Err(fault),
+        text if text.contains('{') => match Template::parse(text) {
+            Ok(_) => LogForm::Template(text.to_owned()),
+            Err(fault) => return Err(Some(fault.to_string())),
         },
         text if text.contains("%(") || text.contains('$') => {
             return Err(Some(
@@ -251,31 +251,6 @@ fn form(text: &str) -> Result<LogForm, Hint> {
             }));
         }
     })
-}
-
-/// What is wrong with a template, as a sentence.
-fn template_fault(text: &str) -> Option<String> {
-    if text.contains(char::is_control) {
-        return Some("a template is one line, without control characters".to_owned());
-    }
-    let mut open: Option<usize> = None;
-    let mut chars = text.char_indices().peekable();
-    while let Some((at, c)) = chars.next() {
-        match (c, open) {
-            ('{' | '}', None) if chars.next_if(|(_, next)| *next == c).is_some() => {}
-            ('{', None) => open = Some(at + 1),
-            ('}', None) => return Some("a lone `}`: a brace itself is `}}`".to_owned()),
-            ('}', Some(start)) if start == at => return Some("`{}` names no field".to_owned()),
-            ('}', Some(_)) => open = None,
-            ('{', Some(start)) => return Some(not_closed(&text[start..at])),
-            _ => {}
-        }
-    }
-    open.map(|start| not_closed(&text[start..]))
-}
-
-fn not_closed(name: &str) -> String {
-    format!("`{{{name}` is not closed: a brace itself is `{{{{`")
 }
 
 /// Names of routes; whether there are such is asked later.
