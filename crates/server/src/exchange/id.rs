@@ -85,10 +85,10 @@ impl Deref for IdText<'_> {
     }
 }
 
-/// Ids go into logs, replies and other systems: nothing that ends a word or a quotation there.
+/// Ids go into logs, replies and other systems: nothing that ends a word, a quotation or a mark there, so that
+/// an id is found again under the very text that was given.
 fn can_be_an_id(value: &[u8]) -> bool {
-    let is_fit =
-        |byte: &u8| byte.is_ascii_graphic() && !matches!(byte, b'"' | b'\'' | b'\\' | b',');
+    let is_fit = |byte: &u8| byte.is_ascii_graphic() && !b"\"'\\,[]".contains(byte);
     (1..=GIVEN_BYTES_MAX).contains(&value.len()) && value.iter().all(is_fit)
 }
 
@@ -135,7 +135,9 @@ mod tests {
         check("X_Request_Id: a\r\n", None);
         check(&long(128), Some(&"a".repeat(128)));
         check(&long(129), None);
-        for odd in ["a b", "a\tb", "a,b", "a\"b", "a'b", "a\\b", "\u{e9}"] {
+        for odd in [
+            "a b", "a\tb", "a,b", "a\"b", "a'b", "a\\b", "[a", "a]", "\u{e9}",
+        ] {
             check(&format!("X-Request-Id: {odd}\r\n"), None);
         }
     }
@@ -143,7 +145,7 @@ mod tests {
     #[test]
     fn no_other_byte_than_visible_ones_can_be_in_an_id() {
         for byte in 0..=255_u8 {
-            let fits = (0x21..=0x7e).contains(&byte) && !b"\"'\\,".contains(&byte);
+            let fits = (0x21..=0x7e).contains(&byte) && !b"\"'\\,[]".contains(&byte);
             assert_eq!(can_be_an_id(&[b'a', byte]), fits, "{byte:#x}");
         }
     }
