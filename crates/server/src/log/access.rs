@@ -165,7 +165,7 @@ impl Writer {
                     let lines = &mut log.lines;
                     log.out
                         .add(Level::Info, delivered_ns, |out| lines.write(&record, out));
-                    enough |= log.out.has_batch();
+                    enough |= log.out.has_batch() || log.out.is_full();
                 }
             }
             formatted += 1;

@@ -122,14 +122,17 @@ impl Log {
     }
 
     fn access_writer(&self, logs: &Logs, names: &Names) -> Result<access::Writer, OpenFault> {
-        let bytes_max = logs.buffer_bytes_max / logs.access.len().max(1);
+        let bound = (
+            logs.buffer_bytes_max / logs.access.len().max(1),
+            logs.overflow,
+        );
         let mut opened = Vec::new();
         for meant in &logs.access {
             opened.push(AccessLog {
                 filter: Filter::new(&meant.filter, names),
                 lines: lines::of_access(&meant.form, &logs.privacy, names)
                     .map_err(|cause| OpenFault::new("access log", &meant.target, cause))?,
-                out: Out::open(Voice::Access, &meant.target, &logs.rotation, bytes_max)
+                out: Out::open(Voice::Access, &meant.target, &logs.rotation, bound)
                     .map_err(|cause| OpenFault::new("access log", &meant.target, cause))?,
             });
         }
@@ -146,8 +149,8 @@ impl Log {
     fn error_writer(&self, logs: &Logs) -> Result<errors::Writer, OpenFault> {
         let mut outs = Vec::new();
         for meant in &logs.errors {
-            let bytes_max = errors::BYTES_MAX;
-            let out = Out::open(Voice::Errors, &meant.target, &logs.rotation, bytes_max)
+            let bound = (errors::BYTES_MAX, LogOverflow::Drop);
+            let out = Out::open(Voice::Errors, &meant.target, &logs.rotation, bound)
                 .map_err(|cause| OpenFault::new("error log", &meant.target, cause))?;
             outs.push((meant.levels, out));
         }

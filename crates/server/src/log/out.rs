@@ -12,7 +12,7 @@ use super::rotation::Schedule;
 use super::shelf::Keeper;
 use super::target::{Cut, Places, Seam, Target, Voice};
 use super::wall_ns;
-use crate::config::meant::{Level, LogTarget, Rotation};
+use crate::config::meant::{Level, LogOverflow, LogTarget, Rotation};
 use crate::fault::plain;
 
 /// Bytes of lines that are gathered before they are written.
@@ -31,6 +31,7 @@ pub(super) struct Out {
     /// Bytes of all batches that were not.
     bytes: usize,
     bytes_max: usize,
+    overflow: LogOverflow,
     /// Lines that found no room.
     dropped: u64,
     /// The target did not take what it was given, and something of that still waits.
@@ -60,7 +61,7 @@ impl Out {
         voice: Voice,
         meant: &LogTarget,
         rotation: &Rotation,
-        bytes_max: usize,
+        (bytes_max, overflow): (usize, LogOverflow),
     ) -> io::Result<Out> {
         let target = Target::open(meant, voice, Places::usual())?;
         // A file of yesterday is renewed by the first line of today.
@@ -73,6 +74,7 @@ impl Out {
             written: 0,
             bytes: 0,
             bytes_max,
+            overflow,
             dropped: 0,
             failing: false,
             spare: Vec::new(),
@@ -83,7 +85,7 @@ impl Out {
     /// Appends a line that belongs to `at_ns`, wall time, and that `write` writes with its newline, or counts
     /// it as dropped.
     pub(super) fn add(&mut self, level: Level, at_ns: u64, write: impl FnOnce(&mut Vec<u8>)) {
-        if self.is_full() {
+        if self.is_full() && self.overflow == LogOverflow::Drop {
             self.dropped += 1;
             return;
         }
