@@ -30,7 +30,9 @@ const NUMBERS_MAX: u64 = 10_000;
 /// # Errors
 /// When it cannot be renamed.
 pub(super) fn put(log: &Path, secs: u64) -> io::Result<PathBuf> {
-    for number in 0..NUMBERS_MAX {
+    // Never a number that is free again: the file would pass for an older one than it is.
+    let first = last_number(log, secs)?.map_or(0, |last| last + 1);
+    for number in first..first.saturating_add(NUMBERS_MAX) {
         let age = Age { secs, number };
         let old = path_of(log, age, Form::Plain)?;
         if is_taken(log, age)? {
@@ -44,6 +46,25 @@ pub(super) fn put(log: &Path, secs: u64) -> io::Result<PathBuf> {
     }
     let text = "too many old files of the same second";
     Err(io::Error::new(ErrorKind::AlreadyExists, text))
+}
+
+/// The greatest number among the old files of one second.
+fn last_number(log: &Path, secs: u64) -> io::Result<Option<u64>> {
+    let (Some(folder), Some(log)) = (log.parent(), log.file_name()) else {
+        return Ok(None);
+    };
+    let folder = if folder.as_os_str().is_empty() {
+        Path::new(".")
+    } else {
+        folder
+    };
+    let mut last = None;
+    for entry in std::fs::read_dir(folder)? {
+        let named = name::read(log, &entry?.file_name());
+        let of_second = named.filter(|(age, _)| age.secs == secs);
+        last = last.max(of_second.map(|(age, _)| age.number));
+    }
+    Ok(last)
 }
 
 /// Gives an old file its name back, when that is free.
