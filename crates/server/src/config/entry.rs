@@ -122,6 +122,8 @@ fn is_quote(c: char) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     #[track_caller]
@@ -212,5 +214,24 @@ mod tests {
         assert_eq!(split(r#"a f="x;\";y";'b;c'"#), [r#"a f="x;\";y""#, "'b;c'"]);
         assert_eq!(split("it's;b"), ["it's", "b"]);
         assert_eq!(split(" "), Vec::<&str>::new());
+    }
+
+    proptest! {
+        #[test]
+        fn reads_back_whatever_it_quotes(lead in any::<String>(), value in "[ab \"'\\\\;=\n]*") {
+            let text = format!("{} k={} l={}", quoted(&lead), quoted(&value), quoted(&lead));
+            let pair = |key: &str, value: &str| (key.to_owned(), value.to_owned());
+            let options = vec![pair("k", &value), pair("l", &lead)];
+            prop_assert_eq!(parse(&text), Ok(Entry { lead, options }));
+        }
+
+        #[test]
+        fn takes_any_text(text in "[ab \"'\\\\;=\n]*") {
+            let entries = split(&text);
+            prop_assert!(entries.iter().all(|entry| !entry.is_empty()));
+            for entry in entries {
+                let _ = parse(entry);
+            }
+        }
     }
 }
