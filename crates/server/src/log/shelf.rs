@@ -266,6 +266,21 @@ mod tests {
     }
 
     #[test]
+    fn a_number_that_is_free_again_is_not_given_to_a_younger_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let log = dir.path().join("a.log");
+        let next = || {
+            write(dir.path(), &["a.log"]);
+            put(&log, SECS).unwrap()
+        };
+        let (first, second) = (next(), next());
+        std::fs::remove_file(&first).unwrap();
+        let third = next();
+        assert_eq!(second, dir.path().join("a.log.20261121T120739Z.1"));
+        assert_eq!(third, dir.path().join("a.log.20261121T120739Z.2"));
+    }
+
+    #[test]
     fn deletes_only_old_files_of_its_log() {
         let dir = tempfile::tempdir().unwrap();
         let ours = [
