@@ -1,6 +1,7 @@
 //! Did you mean …? The nearest of some names by edit distance.
 //!
-//! Takes a word and the known names, gives the one that the writer probably meant, or nothing.
+//! Takes a word and the known names, gives the one that the writer probably meant, or nothing. It is in
+//! this crate because the faults of templates need it, and whoever else does sees this crate.
 
 /// The known name that is nearest to `word`, when it is near enough to be a slip of the fingers: at most
 /// a third of its letters wrong, missing, extra or swapped.

@@ -1,5 +1,6 @@
 //! Lines of every form.
 
+mod documented;
 mod forged;
 
 use super::*;
