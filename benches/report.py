@@ -34,10 +34,10 @@ LOG_TITLES = {
     "dropped": "lines dropped",
     "wrong": "lines doubled, disordered, torn, misplaced or foreign",
     "rotations": "rotations",
+    "own": "rotations by itself",
     "fillings": "times that the disk was full and the log stood still",
     "days": "days in the log",
     "oldest_lost_s": "age of the oldest lost, s",
-    "exit_status": "exit status",
 }
 TITLES = RATIOS | SLOW_RATIOS | LOG_TITLES
 

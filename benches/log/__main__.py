@@ -62,7 +62,9 @@ def read_arguments() -> argparse.Namespace:
         default=list(scenes.NUMBERS),
         help="scenarios, by comma (1 to 4)",
     )
-    parser.add_argument("--repeat", type=int, default=3, help="interleaved repetitions (3; 2 more of scenario 1)")
+    parser.add_argument(
+        "--repeat", type=int, default=3, help="interleaved repetitions (3; 2 more of scenario 1)"
+    )
     parser.add_argument("--seconds", type=int, default=4, help="of each throughput measurement (4)")
     parser.add_argument("--patience", type=float, default=5, help="seconds to wait for a quiet machine (5)")
     parser.add_argument("--out", type=Path, metavar="DIR", help="where log.md and log.json go (the cache)")

@@ -21,6 +21,7 @@ REPLIED, CUT, SPOILED = "replied", "cut", "spoiled"
 DAY_US = 86_400 * 1_000_000
 # Times are rounded down to a microsecond, and a delivery is the sum of two of them.
 ROUNDING_US = 5
+KINDS = ("lost", "doubled", "disordered", "torn", "misplaced", "foreign", "spoiled")
 # How many findings of a kind are kept with their words; all are counted.
 WORDS_MAX = 5
 
@@ -78,7 +79,7 @@ class Findings:
     cut_logged: int = 0
     files: int = 0
     days: set[int] = field(default_factory=set)
-    lost_at_us: list[int] = field(default_factory=list)
+    lost: list[tuple[int, int]] = field(default_factory=list)
     faults: dict[str, int] = field(default_factory=lambda: dict.fromkeys(KINDS, 0))
     words: list[str] = field(default_factory=list)
 
@@ -92,9 +93,6 @@ class Findings:
     def wrong(self) -> int:
         """How many faults there are of all kinds but loss, which some may have."""
         return sum(count for kind, count in self.faults.items() if kind != "lost")
-
-
-KINDS = ("lost", "doubled", "disordered", "torn", "misplaced", "foreign", "spoiled")
 
 
 def read_asked(folder: Path) -> Asked:
@@ -180,7 +178,7 @@ class _Book:
         findings = self._findings
         for stream, requests in sorted(self._asked.items()):
             seen = self._seen[stream]
-            for number, (how, at_us) in enumerate(requests):
+            for number, (how, _) in enumerate(requests):
                 if how == CUT:
                     findings.cut += 1
                     findings.cut_logged += seen[number]
@@ -189,13 +187,11 @@ class _Book:
                 if how == SPOILED:
                     findings.add("spoiled", f"the reply to {stream}.{number} was not what it was to be")
                 if not seen[number]:
-                    findings.lost_at_us.append(at_us)
+                    findings.lost.append((stream, number))
                     findings.add("lost", f"{stream}.{number}")
 
 
-def _check_file(
-    file: LogFile, tail: Tail, period_us: int | None, book: _Book, findings: Findings
-) -> None:
+def _check_file(file: LogFile, tail: Tail, period_us: int | None, book: _Book, findings: Findings) -> None:
     name = file.path.name
     first_period = None
     for place, line in enumerate(_lines(file.path), 1):

@@ -24,6 +24,7 @@ COLUMNS: Columns = {
     "cut": ("cut by the signal", ",.0f", 1.0),
     "rotations": ("rotations", ".0f", 1.0),
     "told": ("of them by SIGUSR1", ".0f", 1.0),
+    "own": ("by itself", ".0f", 1.0),
     "fillings": ("disk full", ".0f", 1.0),
     "days": ("days", ".0f", 1.0),
     "oldest_lost_s": ("age of the oldest lost s", ".3f", 1.0),

@@ -26,7 +26,9 @@ from log.storage import Ballast
 LOG = "access.log"
 # As the server names what it has rotated: the time of it, in UTC.
 OWN_NAME = re.compile(re.escape(LOG) + r"\.(\d{8}T\d{6})Z(\.\d+)?")
-RENAME_EVERY_S = 0.25
+RENAME_EVERY_S = 0.2
+# How many renamings may be ahead of the server's own: each of them puts off the next of those.
+LEAD_MAX = 10
 # A full disk, and the time in between.
 FULL_S = 0.6
 FREE_S = 1.4
@@ -46,7 +48,6 @@ class Turner:
     folder: Path
     archive: Path
     offset_us: int
-    files: list[LogFile] = field(default_factory=list)
     renamed: int = 0
     rotated: int = 0
     fillings: int = 0
@@ -57,18 +58,20 @@ class Turner:
         """How often a file was followed by another one."""
         return self.renamed + self.rotated
 
-    def turn(self, rotations: int, seconds: float) -> None:
-        """Renames, fills and frees by turns, until there were so many rotations or the time is over.
+    def turn(self, rotations: int, least_s: float, most_s: float) -> None:
+        """Renames, fills and frees by turns: until there were so many rotations, at least and at most
+        for so long.
 
         Raises NotReady when the server does not reopen its log or does not close an old one.
         """
-        now_s = time.monotonic()
-        end_s, rename_s, fill_s = now_s + seconds, now_s, now_s + FREE_S
+        now_s = began_s = time.monotonic()
+        rename_s, fill_s = now_s, now_s + FREE_S
+        full_s, stood = 0.0, 0
         ballast = Ballast(self.folder)
         try:
-            while time.monotonic() < end_s and (self.rotations < rotations or ballast.is_there):
+            while now_s < began_s + most_s and (now_s < began_s + least_s or self.rotations < rotations):
                 now_s = time.monotonic()
-                if now_s >= rename_s:
+                if now_s >= rename_s and self.renamed < self.rotated + LEAD_MAX:
                     self.rename()
                     rename_s = time.monotonic() + RENAME_EVERY_S
                 if not ballast.is_there:
@@ -118,7 +121,7 @@ class Turner:
         writes beside the log is not expected here."""
         held = self._held()
         for path in self.folder.glob(f"{LOG}.*"):
-            if path.stat().st_ino in held:
+            if _identity(path) in held:
                 continue
             self._archive(path, time.time_ns() // 1000 + self.offset_us)
 
@@ -137,7 +140,8 @@ class Turner:
         while any(self.folder.glob(f"{LOG}.*")):
             self.sweep()
             if time.monotonic() > deadline_s:
-                raise process.NotReady("the server holds an old file of its log")
+                left = ", ".join(sorted(path.name for path in self.folder.glob(f"{LOG}.*")))
+                raise process.NotReady(f"the server holds old files of its log: {left[:200]}")
             time.sleep(TURN_S)
 
     def _archive(self, path: Path, now_us: int) -> None:
@@ -148,17 +152,24 @@ class Turner:
             now_us = min(now_us, (_utc_s(own[1]) + 1) * 1_000_000)
         elif path.name != LOG and ".told." not in path.name:
             raise process.NotReady(f"a file that nobody has made: `{path.name}`")
-        self.ends_us[path.name] = now_us
-        shutil.copy2(path, self.archive / path.name)
+        # A name that is free again may be given again.
+        kept = self.archive / f"{len(self.ends_us):04}.{path.name}"
+        self.ends_us[kept.name] = now_us
+        shutil.copy2(path, kept)
         path.unlink()
 
-    def _held(self) -> set[int]:
-        """The files that the server has open, by their numbers."""
+    def _held(self) -> set[tuple[int, int]]:
+        """The files that the server has open."""
         found = set()
         for entry in Path(f"/proc/{self.pid}/fd").glob("*"):
             with contextlib.suppress(OSError):
-                found.add(entry.stat().st_ino)
+                found.add(_identity(entry))
         return found
+
+
+def _identity(path: Path) -> tuple[int, int]:
+    status = path.stat()
+    return status.st_dev, status.st_ino
 
 
 def _utc_s(text: str) -> int:
