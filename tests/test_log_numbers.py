@@ -5,6 +5,7 @@ server, and when it ends. The checker of `benches/log` says so; first it has to 
 from __future__ import annotations
 
 import json
+import signal
 import sys
 import threading
 import time
@@ -259,3 +260,28 @@ def test_sigkill_loses_only_what_had_not_been_written(serve: Callable[..., Milep
     # A stream is in order: with its last line all before it were there.
     assert all(number >= replied[stream] for stream, number in findings.lost), findings.lost
     assert findings.lines - findings.cut_logged + len(findings.lost) == findings.served
+
+
+def test_renamed_and_rotated_files_have_every_line_once(
+    serve: Callable[..., Milepost], tmp_path: Path
+) -> None:
+    server, log = serving(serve, tmp_path, "--log-rotate-size", "64K", "--log-overflow", "wait")
+    renamed = 0
+    with numbered(server) as clients:
+        for turn in range(20):
+            assert until(lambda least=200 * turn: clients.replies() > least)
+            try:
+                log.rename(log.with_name(f"access.log.told.{turn}"))
+            except FileNotFoundError:
+                continue  # the server is about to rename it by itself
+            renamed += 1
+            server.signal(signal.SIGUSR1)
+            assert until(log.exists)
+    assert server.stop() == 0
+    files = [LogFile(path) for path in checker.in_order(log.parent.iterdir())]
+    (tmp_path / "stderr").write_text(server.errors)
+    findings = checker.check(clients.asked, files, others=[tmp_path / "stderr"])
+    assert faults(findings) == {}, findings.words
+    assert findings.served >= 3800
+    assert renamed > 10
+    assert len([file for file in files if file.path.name.endswith("Z") or "Z." in file.path.name]) > 0, files
