@@ -147,6 +147,7 @@ def rotated(row: Row, box: Toolbox, ground: Ground) -> Sample:
         archive = stack.enter_context(storage.memory_folder("log"))
         row, offset_us = _at_the_end_of_a_month(row)
         server = stack.enter_context(_served(row, box, ground))
+        stack.callback(_forget_clock, server.pid)
         numbers = server.place.directory / "numbers"
         load = Load(server.place.port, LOAD_S_MAX, numbers, PATHS)
         turner = rotation.Turner(server.pid, disk, archive, offset_us)
@@ -249,6 +250,12 @@ def _at_the_end_of_a_month(row: Row) -> tuple[Row, int]:
 
     changed = Row(row.name, row.tool, start, take=row.take, needs=row.needs)
     return changed, ahead_s * 1_000_000
+
+
+def _forget_clock(pid: int) -> None:
+    """What libfaketime leaves behind of a process."""
+    for name in (f"faketime_shm_{pid}", f"sem.faketime_sem_{pid}"):
+        Path("/dev/shm", name).unlink(missing_ok=True)
 
 
 def _of_findings(findings: Findings, row: Row) -> dict[str, float]:
