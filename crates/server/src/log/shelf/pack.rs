@@ -383,6 +383,18 @@ mod tests {
     }
 
     #[test]
+    fn a_file_that_is_longer_than_what_was_read_is_still_written_to() {
+        for coding in CODINGS {
+            let place = Place::new(&lines());
+            let mut plain = File::open(&place.plain).unwrap();
+            io::Seek::seek(&mut plain, io::SeekFrom::Start(5)).unwrap();
+            let stop = AtomicBool::new(false);
+            let outcome = write_part(&mut plain, &place.part, coding, &stop);
+            assert_eq!(outcome.unwrap(), Outcome::InUse);
+        }
+    }
+
+    #[test]
     fn follows_no_link() {
         let place = Place::new(b"line\n");
         let target = place.dir.path().join("target");

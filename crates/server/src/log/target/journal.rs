@@ -9,15 +9,26 @@ use std::io::{self, Write};
 use rustix::fs::{MemfdFlags, SealFlags};
 
 use super::Voice;
-use super::syslog::severity;
+use super::syslog::{severity, write_cut};
 use crate::config::meant::Level;
 
 /// Where the journal listens.
 pub(super) const SOCKET: &str = "/run/systemd/journal/socket";
 
-/// Writes the entry of `text` to `out`.
-pub(super) fn write(level: Level, voice: Voice, text: &[u8], out: &mut Vec<u8>) {
-    write_field("MESSAGE", text, out);
+/// Writes the entry of `text` to `out`; of a text that is longer than `text_bytes_max` what fits.
+pub(super) fn write(
+    level: Level,
+    voice: Voice,
+    text: &[u8],
+    text_bytes_max: usize,
+    out: &mut Vec<u8>,
+) {
+    let mut cut = Vec::new();
+    let is_long = text.len() > text_bytes_max;
+    if is_long {
+        write_cut(text, text_bytes_max, &mut cut);
+    }
+    write_field("MESSAGE", if is_long { &cut } else { text }, out);
     write_field("PRIORITY", &[b'0' + severity(level)], out);
     write_field("SYSLOG_IDENTIFIER", b"milepost", out);
     write_field("MILEPOST_LOG", voice.name().as_bytes(), out);
@@ -51,7 +62,7 @@ mod tests {
 
     fn check(level: Level, voice: Voice, text: &[u8], expect: &[u8]) {
         let mut out = Vec::new();
-        write(level, voice, text, &mut out);
+        write(level, voice, text, 30, &mut out);
         assert_eq!(out, expect);
     }
 
@@ -62,6 +73,17 @@ mod tests {
             Voice::Access,
             b"GET / = 200",
             b"MESSAGE=GET / = 200\nPRIORITY=6\nSYSLOG_IDENTIFIER=milepost\nMILEPOST_LOG=access\n",
+        );
+    }
+
+    #[test]
+    fn cuts_a_text_that_is_too_long() {
+        check(
+            Level::Warning,
+            Voice::Errors,
+            &[b'x'; 100],
+            b"MESSAGE=xxxxxxxxxxxxx [87 more bytes]\nPRIORITY=4\nSYSLOG_IDENTIFIER=milepost\n\
+              MILEPOST_LOG=error\n",
         );
     }
 

@@ -30,8 +30,8 @@ const PATIENCE: Timespec = Timespec {
 const WAITS_MAX: u32 = 32;
 /// Bytes that the kernel holds for the daemon, as sd_journal_send asks for; it grants what `wmem_max` says.
 const SEND_BYTES: usize = 8 << 20;
-/// No daemon takes messages of fewer bytes than this only: RFC 5424 section 6.1.
-const SYSLOG_BYTES_MIN: usize = 480;
+/// Every daemon takes this much, RFC 5424 section 6.1, and every kernel.
+const MESSAGE_BYTES_MIN: usize = 480;
 /// How lines of an error that belong to the line before them begin.
 const CONTINUED: &[u8] = b"    ";
 
@@ -162,7 +162,10 @@ impl Socket {
         text: &[u8],
         waits: &mut u32,
     ) -> Result<Fate, Errno> {
-        let mut bytes_max = syslog::BYTES_MAX;
+        let mut bytes_max = match &self.form {
+            Form::Syslog(_) => syslog::BYTES_MAX,
+            Form::Journal(_) => usize::MAX,
+        };
         let mut is_fresh = false;
         loop {
             self.message.clear();
@@ -171,7 +174,7 @@ impl Socket {
                     syslog.write(level, wall_ns, text, bytes_max, &mut self.message)
                 }
                 Form::Journal(voice) => {
-                    journal::write(level, *voice, text, &mut self.message);
+                    journal::write(level, *voice, text, bytes_max, &mut self.message);
                     0
                 }
             };
@@ -187,7 +190,10 @@ impl Socket {
                     }
                 }
                 Err(Errno::AGAIN | Errno::NOBUFS | Errno::NOMEM) => return Ok(Fate::Full),
-                Err(Errno::MSGSIZE) if bytes_max > SYSLOG_BYTES_MIN => bytes_max /= 2,
+                // A line that could never be sent would keep all others from it.
+                Err(Errno::MSGSIZE) if bytes_max > MESSAGE_BYTES_MIN => {
+                    bytes_max = bytes_max.min(self.message.len()) / 2;
+                }
                 // A daemon that was started anew listens on a new socket of the same name.
                 Err(_) if !is_fresh => {
                     self.reconnect(wall_ns)?;
@@ -297,8 +303,8 @@ fn send(fd: &OwnedFd, message: &[u8]) -> Result<usize, Errno> {
 
 /// For an entry that no datagram holds: an empty one, with a descriptor of the memory that does.
 fn send_sealed(fd: &OwnedFd, entry: &[u8]) -> Result<(), Errno> {
-    let memory = journal::sealed(entry)
-        .map_err(|fault| Errno::from_io_error(&fault).unwrap_or(Errno::NOMEM))?;
+    // Where a sandbox forbids such memory, the entry has to become shorter.
+    let memory = journal::sealed(entry).map_err(|_| Errno::MSGSIZE)?;
     let fds = [memory.as_fd()];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = SendAncillaryBuffer::new(&mut space);

@@ -92,7 +92,8 @@ pub(super) fn severity(level: Level) -> u8 {
     }
 }
 
-fn write_cut(text: &[u8], room: usize, out: &mut Vec<u8>) {
+/// Writes a text, or of one that is longer than `room` what fits, and how much is missing.
+pub(super) fn write_cut(text: &[u8], room: usize, out: &mut Vec<u8>) {
     if text.len() <= room {
         out.extend_from_slice(text);
         return;

@@ -23,7 +23,7 @@ fn offer(socket: &mut Socket, text: &str, wall_ns: u64) -> io::Result<usize> {
 }
 
 fn receive(daemon: &UnixDatagram) -> String {
-    let mut message = vec![0; 1 << 20];
+    let mut message = vec![0; 16 << 10];
     let bytes = daemon.recv(&mut message).unwrap();
     String::from_utf8(message[..bytes].to_vec()).unwrap()
 }
@@ -112,6 +112,25 @@ fn keeps_lines_that_a_daemon_has_no_room_for() {
         }
     }
     assert_eq!(taken, text.len());
+}
+
+#[test]
+fn a_daemon_that_is_slower_than_the_lines_gets_each_once() {
+    let (_dir, path) = place();
+    let daemon = UnixDatagram::bind(&path).unwrap();
+    let mut socket = Socket::syslog(&path, 16, Voice::Access).unwrap();
+    let text = lines(5_000);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for number in 0..5_000 {
+                assert_eq!(text_of(&receive(&daemon)), format!("line {number}"));
+            }
+        });
+        let mut taken = 0;
+        while taken < text.len() {
+            taken += offer(&mut socket, &text[taken..], NOON).unwrap();
+        }
+    });
 }
 
 #[test]
