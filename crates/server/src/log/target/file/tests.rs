@@ -232,10 +232,10 @@ fn rotates_to_a_name_that_nobody_has() {
         names(dir.path()),
         [
             "a.log",
-            "a.log.20261121T120739Z",
             "a.log.20261121T120739Z.1.zst",
             "a.log.20261121T120739Z.2",
-            "a.log.20261121T120739Z.3"
+            "a.log.20261121T120739Z.3",
+            "a.log.20261121T120739Z.4"
         ]
     );
     assert_eq!(text_of(&path), "");
