@@ -115,9 +115,7 @@ def test_who_must_lose_nothing_waits(serve: Callable[..., Milepost], tmp_path: P
     assert numbers(b"".join(taken).decode()) == list(range(count))
 
 
-def test_a_full_disk_is_tried_again_until_it_is_not(
-    serve: Callable[..., Milepost], small_disk: Path
-) -> None:
+def test_a_full_disk_is_tried_again_until_it_is_not(serve: Callable[..., Milepost], small_disk: Path) -> None:
     ballast = small_disk / "ballast"
     log = small_disk / "access.log"
     server = serve("zoo:app", "--access-log", str(log), "--log-flush", "10ms", log=None)

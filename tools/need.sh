@@ -19,6 +19,8 @@ package_of() {
         sqlite-headers) echo libsqlite3-dev ;;
         xz) echo xz-utils ;;
         pkg-config) echo pkg-config ;;
+        logrotate) echo logrotate ;;
+        rsyslogd) echo rsyslog ;;
         *) echo "" ;;
     esac
 }
@@ -30,7 +32,7 @@ python_says() { "${PYTHON:-python3}" -c "$1" >/dev/null 2>&1; }
 is_there() {
     case "$1" in
         cc) command -v cc >/dev/null 2>&1 && has_header stdlib.h ;;
-        make | xz | pkg-config) command -v "$1" >/dev/null 2>&1 ;;
+        make | xz | pkg-config | logrotate | rsyslogd) command -v "$1" >/dev/null 2>&1 ;;
         python-venv) python_says 'import venv, ensurepip' ;;
         python-headers) python_says 'import os, sysconfig; os.stat(os.path.join(sysconfig.get_paths()["include"], "Python.h"))' ;;
         openssl-headers) has_header openssl/ssl.h ;;

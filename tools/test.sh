@@ -61,7 +61,11 @@ stubtest() {
         from_elsewhere "$checks/bin/python" -m mypy --cache-dir "$cache/mypy" --strict -p milepost
 }
 
-pytest() { from_elsewhere "$venv/bin/python" -m pytest -c "$root/pyproject.toml" "$root/tests"; }
+# Tests with programs that are not there are skipped, and say so.
+pytest() {
+    sh tools/need.sh logrotate rsyslogd || true
+    from_elsewhere "$venv/bin/python" -m pytest -c "$root/pyproject.toml" "$root/tests" -rs
+}
 
 freethreaded() {
     if [ "${MILEPOST_FREETHREADED:-}" = build ]; then

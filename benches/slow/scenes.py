@@ -61,7 +61,9 @@ def stalled(flags: str) -> Scenario:
         Bar("client_bytes", rows[1].name, None, at_most=STALLED_BYTES_MAX),
     )
     title = f"{STALLED} clients that ask for 64 KB and never read, 4 pool threads"
-    beside = tuple(replace(row, name=f"nginx, {row.name}", tool="nginx", start=_patient_nginx) for row in rows)
+    beside = tuple(
+        replace(row, name=f"nginx, {row.name}", tool="nginx", start=_patient_nginx) for row in rows
+    )
     also = ((beside[1].name, beside[0].name), (rows[1].name, beside[1].name))
     return Scenario("1", title, Kind.LOAD, (*rows, *beside), bars, also=also)
 
