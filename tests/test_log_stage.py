@@ -346,7 +346,8 @@ def test_logrotate_creates_and_copies(serve: Callable[..., Milepost], tmp_path: 
     for turn, manner in enumerate(["create 0644", "copytruncate"] * 3):
         with server.connect() as client:
             ask_numbered(client, 200, start=turn * 200)
-        assert until(lambda: (turn * 200 + 199) in numbers(log.read_text()))
+        last = turn * 200 + 199
+        assert until(lambda last=last: last in numbers(log.read_text()))
         config = tmp_path / "rotate.conf"
         config.write_text(
             f"su root root\n{log} {{\n rotate 20\n {manner}\n postrotate\n"
