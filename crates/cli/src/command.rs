@@ -10,6 +10,8 @@ use clap_complete::Shell;
 use server::config::FlagText;
 use server::config::written::{FlagForm, Group, SETTINGS, Setting};
 
+use crate::reporting;
+
 /// The package's version.
 pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
 
@@ -23,7 +25,8 @@ Examples:
   milepost serve shop:app
   milepost serve shop:app --bind :8000 --threads 8:8 --static /static=./static --access-log -
   milepost serve --static /=./public
-  milepost check --config milepost.toml";
+  milepost check --config milepost.toml
+  milepost report access.log";
 
 const PRECEDENCE: &str = "\
 Every flag is also a key of the configuration file (`accept_batch = 32`) and an environment
@@ -64,6 +67,7 @@ pub(crate) fn command(purpose: Purpose) -> Command {
                 .about("Check the configuration and the application's import without listening"),
         )
         .subcommand(crate::reopen::command())
+        .subcommand(reporting::command())
         .subcommand(
             Command::new("completions")
                 .about("Print the completions of a shell")

@@ -13,6 +13,7 @@ mod message;
 mod misuse;
 mod reference;
 mod reopen;
+mod reporting;
 mod serve;
 mod start_block;
 mod surroundings;
@@ -54,6 +55,7 @@ fn dispatch(matches: &ArgMatches, host: Option<&dyn AppHost>) -> i32 {
         Some(("serve", matches)) => serve::run(matches, host),
         Some(("check", matches)) => check::run(matches, host),
         Some(("reopen", matches)) => reopen::run(matches),
+        Some(("report", matches)) => reporting::run(matches),
         Some(("completions", matches)) => completions(matches),
         Some(("reference", _)) => {
             message::data(&reference::page());

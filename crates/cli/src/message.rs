@@ -100,8 +100,17 @@ pub(crate) fn talk(text: &str) {
 
 /// To standard output. A reader that left early (`| head`) has seen what it wanted.
 pub(crate) fn data(text: &str) {
+    let _ = try_data(text);
+}
+
+/// To standard output, for those who would go on for ever.
+///
+/// # Errors
+/// When nobody reads any more.
+pub(crate) fn try_data(text: &str) -> io::Result<()> {
     let mut out = io::stdout().lock();
-    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+    out.write_all(text.as_bytes())?;
+    out.flush()
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@ use server::config::written::{SETTINGS, Setting, setting};
 
 use crate::command::{Purpose, command};
 use crate::message::Message;
+use crate::reporting;
 
 /// `--help` and `--version` come as errors too.
 pub(crate) fn is_answer(error: &Error) -> bool {
@@ -67,6 +68,7 @@ fn unknown_command(word: &str) -> Message {
 fn unknown_flag(flag: &str) -> Message {
     let message = Message::new(&format!("`{flag}`"), "unknown flag");
     let word = flag.trim_start_matches('-').replace('-', "_");
+    let report = reporting::command();
     let others = SETTINGS
         .iter()
         .flat_map(|setting| setting.aliases.iter().copied());
@@ -74,13 +76,17 @@ fn unknown_flag(flag: &str) -> Message {
         .iter()
         .map(|setting| setting.key)
         .chain(others)
-        .chain(["help", "version"]);
+        .chain(["help", "version"])
+        .chain(report.get_arguments().filter_map(clap::Arg::get_long));
     let hint = match setting(&word) {
         // Known after all, only not by this command.
         Some(setting) => format!(
             "it belongs to a command: `milepost serve {} ...`",
             setting.flag()
         ),
+        None if reporting::has_flag(&report, flag) => {
+            format!("it belongs to a command: `milepost report {flag} ...`")
+        }
         None => match negated(&word).or_else(|| nearest(&word, known).map(as_flag)) {
             Some(near) => format!("did you mean `{near}`?"),
             None => "`milepost serve --help` lists all flags".to_owned(),
@@ -116,7 +122,11 @@ fn missing_value(arg: &str) -> Message {
     let flag = arg.split([' ', '=', '[']).next().unwrap_or(arg);
     let known: Option<&Setting> = SETTINGS.iter().find(|setting| setting.flag() == flag);
     let message = Message::new(&format!("`{flag}`"), "a value is missing");
-    message.with_hint_maybe(known.map(|setting| format!("expected {}", setting.expected())))
+    let expected = known.map_or_else(
+        || reporting::expected(flag),
+        |setting| Some(setting.expected()),
+    );
+    message.with_hint_maybe(expected.map(|expected| format!("expected {expected}")))
 }
 
 fn wrong_value(arg: &str, found: &str, valid: &str) -> Message {
@@ -164,7 +174,7 @@ mod tests {
         );
         check(
             "zzz",
-            "`zzz`: unknown command > the commands are serve, check, reopen, completions, reference, version",
+            "`zzz`: unknown command > the commands are serve, check, reopen, report, completions, reference, version",
         );
         check(
             "serve --acept-batch 3",

@@ -145,6 +145,24 @@ impl Snapshot {
         self.max()
     }
 
+    /// Counts one duration, for a distribution that one thread fills: no atomic operation.
+    #[inline]
+    pub fn record(&mut self, span: Nanos) {
+        self.counts[bucket_of(span.0)] += 1;
+        self.len += 1;
+        self.sum = self.sum.wrapping_add(span.0);
+        self.min = self.min.min(span.0);
+        self.max = self.max.max(span.0);
+    }
+
+    /// The buckets that are not empty: the middle of each, and its count; the shortest first.
+    pub fn buckets(&self) -> impl Iterator<Item = (Nanos, u64)> {
+        let counts = self.counts.iter().enumerate();
+        counts
+            .filter(|&(_, &count)| count > 0)
+            .map(|(bucket, &count)| (Nanos(middle_of(bucket)), count))
+    }
+
     /// Adds another distribution to this one. Merge these, never their quantiles.
     pub fn merge(&mut self, other: &Snapshot) {
         for (count, more) in self.counts.iter_mut().zip(other.counts.iter()) {
@@ -329,6 +347,16 @@ mod tests {
             let rank = ((q * values.len() as f64).ceil() as usize).clamp(1, values.len());
             let exact = values[rank - 1];
             prop_assert!(found.abs_diff(exact) as f64 <= 0.016 * exact as f64);
+        }
+
+        #[test]
+        fn one_thread_counts_as_many_do(values in prop::collection::vec(any::<u64>(), 0..50)) {
+            let mut alone = Snapshot::default();
+            for &value in &values {
+                alone.record(Nanos(value));
+            }
+            prop_assert_eq!(alone.buckets().map(|(_, count)| count).sum::<u64>(), values.len() as u64);
+            prop_assert_eq!(alone, of(&values));
         }
 
         #[test]

@@ -1,4 +1,5 @@
-//! What was measured, and how it is written down: phases, clock, histograms, the record of an exchange.
+//! What was measured, how it is written down and read back: phases, clock, histograms, the record of an
+//! exchange, lines of logs.
 //!
 //! Takes stamps and plain values, gives durations, quantiles, bytes and text. It must not do I/O,
 //! start threads, or use another crate of this house; the only thing that it shares are the
@@ -10,6 +11,7 @@ mod clock;
 mod histogram;
 mod nearest;
 mod phases;
+mod reading;
 mod record;
 mod text;
 pub mod timing;
@@ -18,6 +20,9 @@ pub use clock::{Clock, Nanos, RealClock, Stamp, VirtualClock, now};
 pub use histogram::{Histogram, PhaseHistograms, Snapshot};
 pub use nearest::nearest;
 pub use phases::{Phases, Spans};
+pub use reading::{
+    KnownSpans, Line, LineForm, Pattern, PatternFault, Reader, civil_from_unix, unix_from_civil,
+};
 pub use record::{Ending, NO_POOL, Record};
 pub use text::{
     Field, Form, Names, Part, Place, Style, Template, TemplateFault, Writer, json_text, made_id,

@@ -117,7 +117,7 @@ pub(super) enum Others {
     AllBut(&'static [&'static str]),
 }
 
-pub(super) const CRATES: [CrateRule; 9] = [
+pub(super) const CRATES: [CrateRule; 10] = [
     CrateRule {
         name: "wire",
         package: "milepost-wire",
@@ -129,7 +129,7 @@ pub(super) const CRATES: [CrateRule; 9] = [
         name: "measure",
         package: "milepost-measure",
         ours: &[],
-        others: Others::Only(&["histogram"]),
+        others: Others::Only(&["histogram", "memchr"]),
         forbids: "measure knows no I/O, no threads and no other crate of ours",
     },
     CrateRule {
@@ -145,6 +145,13 @@ pub(super) const CRATES: [CrateRule; 9] = [
         ours: &["wire", "measure", "stage"],
         others: Others::AllBut(&["pyo3", "pyo3-ffi", "clap"]),
         forbids: "server knows no Python and reads no argv",
+    },
+    CrateRule {
+        name: "report",
+        package: "milepost-report",
+        ours: &["measure"],
+        others: Others::Only(&["memchr", "flate2", "zstd"]),
+        forbids: "report reads logs, whoever wrote them: it knows measure's forms and nothing of the server",
     },
     CrateRule {
         name: "model",
@@ -170,7 +177,7 @@ pub(super) const CRATES: [CrateRule; 9] = [
     CrateRule {
         name: "cli",
         package: "milepost",
-        ours: &["server", "wire", "measure", "stage", "loadgen", "whatif"],
+        ours: &["server", "wire", "measure", "stage", "report", "loadgen", "whatif"],
         others: Others::AllBut(&["pyo3", "pyo3-ffi", "tokio", "socket2"]),
         forbids: "cli reads argv, prints and exits; it serves nothing itself and knows no Python",
     },

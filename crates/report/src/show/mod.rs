@@ -1,0 +1,15 @@
+//! A tally as text: for a terminal, for a program, for a browser.
+//!
+//! Takes a tally, gives text; pure. Everything that came out of a log is made harmless for where it goes.
+
+mod chart;
+mod json;
+mod page;
+mod table;
+mod text;
+
+pub use json::json;
+pub use page::page;
+pub use table::{interval_line, live, table};
+pub(crate) use text::hour_text;
+pub use text::thousands;

@@ -1,0 +1,215 @@
+//! The slowest requests, and what each waited for.
+//!
+//! Takes lines, keeps the slowest few. Text is copied only for those that enter the list, and cut.
+
+use measure::{KnownSpans, Line, Nanos};
+
+/// Bytes kept of each text.
+const TEXT_BYTES_MAX: usize = 512;
+
+/// One slow request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Slow {
+    /// How long it took.
+    pub total: Nanos,
+    /// Its phases.
+    pub spans: KnownSpans,
+    /// When it arrived.
+    pub wall_ns: Option<u64>,
+    /// The offset that its time was written at.
+    pub utc_offset_secs: i32,
+    /// Its status.
+    pub status: Option<u16>,
+    /// The client.
+    pub peer: Vec<u8>,
+    /// The method.
+    pub method: Vec<u8>,
+    /// The target, or the first line of what was no request.
+    pub target: Vec<u8>,
+    /// The route.
+    pub route: Vec<u8>,
+    /// The pool.
+    pub pool: Vec<u8>,
+    /// Its id.
+    pub id: Vec<u8>,
+    /// How it ended.
+    pub end: Vec<u8>,
+}
+
+impl Slow {
+    fn of(line: &Line<'_>, total: Nanos) -> Slow {
+        let text = |field| {
+            let mut text = line.plain(field).into_owned();
+            text.truncate(TEXT_BYTES_MAX);
+            text
+        };
+        let target = if line.target.is_empty() {
+            line.request_line
+        } else {
+            line.target
+        };
+        Slow {
+            total,
+            spans: line.spans,
+            wall_ns: line.wall_ns,
+            utc_offset_secs: line.utc_offset_secs,
+            status: line.status,
+            peer: text(line.peer),
+            method: text(line.method),
+            target: text(target),
+            route: text(line.route),
+            pool: text(line.pool),
+            id: text(line.id),
+            end: text(line.end),
+        }
+    }
+
+    /// The largest phase, in words, and how long it was; `None` when no phase is known.
+    pub fn waited_for(&self) -> Option<(&'static str, Nanos)> {
+        let spans = &self.spans;
+        let phases = [
+            ("the client, to send its request", spans.accept),
+            ("a free thread", spans.queue),
+            ("the application", spans.run),
+            ("the client, to take the reply", spans.deliver),
+        ];
+        let known = phases
+            .iter()
+            .filter_map(|(words, span)| Some((*words, (*span)?)));
+        // Of equal ones the first.
+        let (words, span) = known.rev().max_by_key(|(_, span)| *span)?;
+        match spans.gil {
+            Some(gil) if Some(span) == spans.run && gil.0 > span.0 / 2 => {
+                Some(("the interpreter", gil))
+            }
+            _ => Some((words, span)),
+        }
+    }
+}
+
+/// The slowest until now, the slowest first.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Slowest {
+    kept: Vec<Slow>,
+    len_max: usize,
+    /// What a further one must exceed.
+    bar: Nanos,
+}
+
+impl Slowest {
+    pub(crate) fn new(len_max: usize) -> Slowest {
+        Slowest {
+            kept: Vec::new(),
+            len_max,
+            bar: if len_max == 0 {
+                Nanos(u64::MAX)
+            } else {
+                Nanos::ZERO
+            },
+        }
+    }
+
+    #[inline]
+    pub(crate) fn take(&mut self, line: &Line<'_>) {
+        if let Some(total) = line.spans.total
+            && total > self.bar
+        {
+            self.insert(Slow::of(line, total));
+        }
+    }
+
+    pub(crate) fn kept(&self) -> &[Slow] {
+        &self.kept
+    }
+
+    #[cold]
+    fn insert(&mut self, slow: Slow) {
+        // After its equals: those that came first stay first.
+        let at = self.kept.partition_point(|kept| kept.total >= slow.total);
+        self.kept.insert(at, slow);
+        self.kept.truncate(self.len_max);
+        if let (true, Some(last)) = (self.kept.len() == self.len_max, self.kept.last()) {
+            self.bar = last.total;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spans(accept: u64, queue: u64, run: u64, deliver: u64) -> KnownSpans {
+        let known = |ns| Some(Nanos(ns));
+        KnownSpans {
+            accept: known(accept),
+            queue: known(queue),
+            run: known(run),
+            deliver: known(deliver),
+            total: known(accept + queue + run + deliver),
+            gil: None,
+        }
+    }
+
+    fn slow(spans: KnownSpans) -> Slow {
+        let line = Line {
+            spans,
+            ..Line::default()
+        };
+        Slow::of(&line, spans.total.unwrap())
+    }
+
+    #[test]
+    fn keeps_the_slowest_in_order() {
+        let mut slowest = Slowest::new(3);
+        for total in [5, 1, 9, 9, 2, 7, 0] {
+            slowest.take(&Line {
+                spans: spans(0, 0, total, 0),
+                ..Line::default()
+            });
+        }
+        let totals: Vec<_> = slowest.kept().iter().map(|slow| slow.total.0).collect();
+        assert_eq!(totals, [9, 9, 7]);
+        let mut none = Slowest::new(0);
+        none.take(&Line {
+            spans: spans(0, 0, 5, 0),
+            ..Line::default()
+        });
+        assert!(none.kept().is_empty());
+    }
+
+    #[test]
+    fn names_what_was_waited_for() {
+        let check = |spans, expect| assert_eq!(slow(spans).waited_for(), Some(expect));
+        check(
+            spans(9, 1, 1, 1),
+            ("the client, to send its request", Nanos(9)),
+        );
+        check(spans(1, 9, 1, 1), ("a free thread", Nanos(9)));
+        check(spans(1, 1, 9, 1), ("the application", Nanos(9)));
+        check(
+            spans(1, 1, 1, 9),
+            ("the client, to take the reply", Nanos(9)),
+        );
+        let gil = KnownSpans {
+            gil: Some(Nanos(6)),
+            ..spans(1, 1, 9, 1)
+        };
+        check(gil, ("the interpreter", Nanos(6)));
+        let total_alone = KnownSpans {
+            total: Some(Nanos(4)),
+            ..KnownSpans::default()
+        };
+        assert_eq!(slow(total_alone).waited_for(), None);
+    }
+
+    #[test]
+    fn cuts_what_is_long() {
+        let target = vec![b'x'; 10_000];
+        let line = Line {
+            target: &target,
+            spans: spans(0, 0, 1, 0),
+            ..Line::default()
+        };
+        assert_eq!(Slow::of(&line, Nanos(1)).target.len(), TEXT_BYTES_MAX);
+    }
+}

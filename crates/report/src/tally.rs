@@ -1,0 +1,345 @@
+//! Everything that is kept of the lines.
+//!
+//! Takes lines as bytes, gives counts and distributions. Its size is bounded by constants: groups, steps of
+//! time and the slowest have a greatest number, all else is one of each.
+
+use measure::{KnownSpans, Line, LineForm, Nanos, Pattern, Reader};
+
+use crate::filter::Filter;
+use crate::groups::{By, Groups};
+use crate::lines::Piece;
+use crate::slowest::{Slow, Slowest};
+use crate::spread::Spread;
+use crate::timeline::Timeline;
+
+/// Names of the phases, in the order of [`Group::phases`].
+pub const PHASES: [&str; 5] = ["accept", "queue", "run", "deliver", "total"];
+/// Words for an ending that are counted apart.
+const ENDINGS_LEN_MAX: usize = 20;
+
+/// What to read and what to keep of it.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// A template that lines may have.
+    pub pattern: Option<Pattern>,
+    /// Which lines count.
+    pub filter: Filter,
+    /// What they are grouped by.
+    pub by: Option<By>,
+    /// How many of the slowest requests are kept.
+    pub slowest_len: usize,
+    /// Whether it is kept what happened when.
+    pub timeline: TimelineWish,
+}
+
+/// Whether a timeline is kept: 12 MB.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TimelineWish {
+    /// For the page.
+    Kept,
+    /// Not wanted.
+    Left,
+}
+
+/// Counts and distributions of some requests.
+#[derive(Clone, Debug, Default)]
+pub struct Group {
+    /// Requests.
+    pub len: u64,
+    /// Bytes of their bodies.
+    pub body_bytes: u64,
+    /// By class of status: 2 is 2xx, 0 is "no reply".
+    pub classes: [u64; 10],
+    /// Those of which the log says that they did not end well.
+    pub incomplete_len: u64,
+    /// As in [`PHASES`].
+    pub phases: [Spread; PHASES.len()],
+}
+
+/// A line that was not understood.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Misread {
+    /// The input's name.
+    pub name: String,
+    /// The line's number in it, from 1.
+    pub line: u64,
+}
+
+/// All that is kept.
+#[derive(Debug)]
+pub struct Tally {
+    reader: Reader,
+    filter: Filter,
+    name: String,
+    /// Lines of the input that is being read.
+    line: u64,
+    lines_len: u64,
+    misread_len: u64,
+    misread_first: Option<Misread>,
+    cut_off: Vec<String>,
+    forms: [u64; 6],
+    all: Group,
+    statuses: Box<[u64]>,
+    endings: Vec<(Vec<u8>, u64)>,
+    ends_known_len: u64,
+    /// Nanoseconds since 1970 of the first and the last arrival.
+    time_ns: Option<(u64, u64)>,
+    utc_offset_secs: i32,
+    groups: Option<Groups>,
+    slowest: Slowest,
+    timeline: Option<Timeline>,
+}
+
+impl Tally {
+    /// Nothing yet.
+    pub fn new(plan: &Plan) -> Tally {
+        Tally {
+            reader: Reader::new(plan.pattern.clone()),
+            filter: plan.filter.clone(),
+            name: String::new(),
+            line: 0,
+            lines_len: 0,
+            misread_len: 0,
+            misread_first: None,
+            cut_off: Vec::new(),
+            forms: [0; 6],
+            all: Group::default(),
+            statuses: vec![0; 1_000].into(),
+            endings: Vec::new(),
+            ends_known_len: 0,
+            time_ns: None,
+            utc_offset_secs: 0,
+            groups: plan.by.map(Groups::new),
+            slowest: Slowest::new(plan.slowest_len),
+            timeline: (plan.timeline == TimelineWish::Kept).then(Timeline::default),
+        }
+    }
+
+    /// Lines read, understood or not, counted or filtered out; empty ones are none.
+    pub fn lines_len(&self) -> u64 {
+        self.lines_len
+    }
+
+    /// Lines that were not understood, and the first of them.
+    pub fn misread(&self) -> (u64, Option<&Misread>) {
+        (self.misread_len, self.misread_first.as_ref())
+    }
+
+    /// Inputs whose last line has no end; it was left out, because nothing says what is missing.
+    pub fn cut_off_inputs(&self) -> &[String] {
+        &self.cut_off
+    }
+
+    /// How many lines had which form.
+    pub fn forms(&self) -> impl Iterator<Item = (LineForm, u64)> {
+        FORMS
+            .into_iter()
+            .zip(self.forms)
+            .filter(|(_, len)| *len > 0)
+    }
+
+    /// All requests that count.
+    pub fn all(&self) -> &Group {
+        &self.all
+    }
+
+    /// Requests by status, 0 for no reply.
+    pub fn statuses(&self) -> impl Iterator<Item = (u16, u64)> {
+        (0u16..)
+            .zip(self.statuses.iter().copied())
+            .filter(|(_, len)| *len > 0)
+    }
+
+    /// How requests ended that did not end well, the most frequent first; with it, of how many requests the
+    /// log says how they ended.
+    pub fn endings(&self) -> (Vec<(String, u64)>, u64) {
+        let mut endings: Vec<_> = self
+            .endings
+            .iter()
+            .map(|(end, len)| (String::from_utf8_lossy(end).into_owned(), *len))
+            .collect();
+        endings.sort_by(|one, two| two.1.cmp(&one.1).then_with(|| one.0.cmp(&two.0)));
+        (endings, self.ends_known_len)
+    }
+
+    /// The first and the last arrival, in nanoseconds since 1970, and the offset of the first line.
+    pub fn time(&self) -> Option<(u64, u64, i32)> {
+        self.time_ns
+            .map(|(first, last)| (first, last, self.utc_offset_secs))
+    }
+
+    /// Requests a second, over the seconds from the first to the last, both included.
+    pub fn per_second(&self) -> Option<f64> {
+        let (first, last) = self.time_ns?;
+        let secs = last / 1_000_000_000 - first / 1_000_000_000 + 1;
+        Some(self.all.len as f64 / secs as f64)
+    }
+
+    /// What requests are grouped by, the groups, and what had no place among them.
+    pub fn groups(&self) -> Option<(By, Vec<(String, &Group)>, Option<&Group>)> {
+        let groups = self.groups.as_ref()?;
+        Some((groups.by(), groups.sorted(), groups.others()))
+    }
+
+    /// The slowest requests, the slowest first.
+    pub fn slowest(&self) -> &[Slow] {
+        self.slowest.kept()
+    }
+
+    pub(crate) fn timeline(&self) -> Option<&Timeline> {
+        self.timeline.as_ref()
+    }
+
+    /// Lines come from here now; so many came from here before.
+    pub(crate) fn begin(&mut self, name: &str, line: u64) {
+        self.name.clear();
+        self.name.push_str(name);
+        self.line = line;
+    }
+
+    /// How many lines came from here.
+    pub(crate) fn line_number(&self) -> u64 {
+        self.line
+    }
+
+    /// The input ends within a line.
+    pub(crate) fn cut_off(&mut self) {
+        self.cut_off.push(self.name.clone());
+    }
+
+    #[inline]
+    pub(crate) fn line(&mut self, piece: Piece<'_>) {
+        self.line += 1;
+        let Piece::Line(bytes) = piece else {
+            return self.count_misread();
+        };
+        if bytes.is_empty() || bytes == b"\r" {
+            return;
+        }
+        let Some(line) = self.reader.line(bytes) else {
+            return self.count_misread();
+        };
+        self.lines_len += 1;
+        if self.filter.passes(&line) {
+            self.count(&line);
+        }
+    }
+
+    #[inline]
+    fn count(&mut self, line: &Line<'_>) {
+        self.all.add(line);
+        self.forms[line.form as usize] += 1;
+        if let Some(count) = self.statuses.get_mut(usize::from(line.status.unwrap_or(0))) {
+            *count += 1;
+        }
+        if !line.end.is_empty() {
+            self.ends_known_len += 1;
+            if is_incomplete(line) {
+                self.count_ending(line.end);
+            }
+        }
+        if let Some(wall_ns) = line.wall_ns {
+            self.stretch(wall_ns, line.utc_offset_secs);
+        }
+        self.slowest.take(line);
+        if let Some(groups) = &mut self.groups {
+            groups.group_of(line).add(line);
+        }
+        if let Some(timeline) = &mut self.timeline {
+            timeline.take(line);
+        }
+    }
+
+    #[inline]
+    fn stretch(&mut self, wall_ns: u64, utc_offset_secs: i32) {
+        match &mut self.time_ns {
+            Some((first, last)) => {
+                *first = wall_ns.min(*first);
+                *last = wall_ns.max(*last);
+            }
+            none => {
+                *none = Some((wall_ns, wall_ns));
+                self.utc_offset_secs = utc_offset_secs;
+            }
+        }
+    }
+
+    #[cold]
+    fn count_misread(&mut self) {
+        self.lines_len += 1;
+        self.misread_len += 1;
+        if self.misread_first.is_none() {
+            self.misread_first = Some(Misread {
+                name: self.name.clone(),
+                line: self.line,
+            });
+        }
+    }
+
+    #[cold]
+    fn count_ending(&mut self, end: &[u8]) {
+        let end = &end[..end.len().min(64)];
+        let is_full = self.endings.len() >= ENDINGS_LEN_MAX;
+        match self.endings.iter_mut().find(|(known, _)| known == end) {
+            Some((_, len)) => *len += 1,
+            // A log of ours has seven words.
+            None if is_full => {}
+            None => self.endings.push((end.to_vec(), 1)),
+        }
+    }
+}
+
+const FORMS: [LineForm; 6] = [
+    LineForm::Common,
+    LineForm::Combined,
+    LineForm::Phases,
+    LineForm::NaviServer,
+    LineForm::Json,
+    LineForm::Template,
+];
+
+impl Group {
+    #[inline]
+    pub(crate) fn add(&mut self, line: &Line<'_>) {
+        self.len += 1;
+        self.body_bytes = self.body_bytes.wrapping_add(line.body_bytes.unwrap_or(0));
+        self.classes[status_class(line.status)] += 1;
+        self.incomplete_len += u64::from(is_incomplete(line));
+        for (spread, span) in self.phases.iter_mut().zip(phases_of(&line.spans)) {
+            if let Some(span) = span {
+                spread.add(span);
+            }
+        }
+    }
+
+    /// The distribution of the total.
+    pub fn total(&self) -> &Spread {
+        &self.phases[4]
+    }
+
+    /// Whether any phase is known.
+    pub fn has_phases(&self) -> bool {
+        self.phases.iter().any(|spread| !spread.is_empty())
+    }
+}
+
+#[inline]
+pub(crate) fn phases_of(spans: &KnownSpans) -> [Option<Nanos>; PHASES.len()] {
+    [
+        spans.accept,
+        spans.queue,
+        spans.run,
+        spans.deliver,
+        spans.total,
+    ]
+}
+
+#[inline]
+pub(crate) fn status_class(status: Option<u16>) -> usize {
+    usize::from(status.unwrap_or(0) / 100).min(9)
+}
+
+#[inline]
+fn is_incomplete(line: &Line<'_>) -> bool {
+    !line.end.is_empty() && line.end != b"complete"
+}
