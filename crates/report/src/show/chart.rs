@@ -11,11 +11,11 @@ use measure::{Snapshot, civil_from_unix};
 use super::text::{percent, rate, short_seconds, thousands};
 
 const WIDTH: f64 = 520.0;
-const HEIGHT: f64 = 180.0;
-const LEFT: f64 = 54.0;
+const HEIGHT: f64 = 184.0;
+const LEFT: f64 = 62.0;
 const RIGHT: f64 = 10.0;
 const TOP: f64 = 12.0;
-const BOTTOM: f64 = 24.0;
+const BOTTOM: f64 = 27.0;
 /// Ticks on the axis of the time of day.
 const TIME_TICKS_LEN_MAX: u64 = 5;
 
@@ -288,7 +288,7 @@ fn duration_ticks_below(range: Durations, svg: &mut String) {
         let _ = write!(
             svg,
             "<line class=grid x1={x:.1} x2={x:.1} y1={TOP} y2={floor} /><text x={x:.1} y={:.0} text-anchor={anchor}>{}</text>",
-            floor + 17.0,
+            floor + 20.0,
             short_seconds(value),
         );
     }
@@ -310,7 +310,7 @@ fn time_ticks(hours: Hours, svg: &mut String) {
         let _ = write!(
             svg,
             "<line class=grid x1={x:.1} x2={x:.1} y1={TOP} y2={floor} /><text x={x:.1} y={:.0} text-anchor={anchor}>{}</text>",
-            floor + 17.0,
+            floor + 20.0,
             time_label(at, step_secs),
         );
         at += step_secs;

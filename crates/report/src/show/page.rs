@@ -227,8 +227,8 @@ fn over_time(tally: &Tally, timeline: &Timeline, out: &mut String) {
 
 fn short_step(step_secs: u64) -> String {
     match step_secs {
-        1 => "a second".to_owned(),
-        secs if secs < 120 => format!("{secs} seconds"),
+        1 => "1 second".to_owned(),
+        secs if secs < 600 => format!("{secs} seconds"),
         secs if secs < 7_200 => format!("{:.1} minutes", secs as f64 / 60.0),
         secs => format!("{:.1} hours", secs as f64 / 3_600.0),
     }
