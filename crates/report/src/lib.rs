@@ -29,7 +29,7 @@ pub use show::{interval_line, json, live, page, table, thousands};
 pub use slowest::Slow;
 pub use source::Input;
 pub use spread::Spread;
-pub use tally::{Group, Misread, PHASES, Plan, Tally, TimelineWish};
+pub use tally::{Group, Grouped, Misread, PHASES, Plan, Tally, TimelineWish};
 
 use std::sync::atomic::Ordering;
 

@@ -34,32 +34,7 @@ impl Piped {
         let (empty, empty_end) = sync_channel::<Vec<u8>>(BLOCKS_LEN_MAX + 2);
         thread::Builder::new()
             .name("report-read".to_owned())
-            .spawn(move || {
-                let mut reader = match open() {
-                    Ok(reader) => reader,
-                    Err(fault) => {
-                        let _ = full_end.send(Err(fault));
-                        return;
-                    }
-                };
-                loop {
-                    let mut block = empty_end.try_recv().unwrap_or_default();
-                    block.resize(BLOCK_BYTES, 0);
-                    let filled = fill(&mut reader, &mut block);
-                    let has_ended = !matches!(filled, Ok(1..));
-                    let message = filled.map(|bytes| {
-                        block.truncate(bytes);
-                        block
-                    });
-                    // An end without bytes is told by letting go; nobody takes it when the reading
-                    // was given up.
-                    if (!has_ended || message.is_err()) && full_end.send(message).is_err()
-                        || has_ended
-                    {
-                        return;
-                    }
-                }
-            })?;
+            .spawn(move || pump(open, &full_end, &empty_end))?;
         Ok(Piped {
             blocks,
             empty,
@@ -103,6 +78,38 @@ impl Read for Piped {
         buffer[..bytes].copy_from_slice(&rest[..bytes]);
         self.at += bytes;
         Ok(bytes)
+    }
+}
+
+/// The thread: blocks until the end of the reader, or until nobody takes them.
+fn pump<R: Read>(
+    open: impl FnOnce() -> io::Result<R>,
+    full: &SyncSender<io::Result<Vec<u8>>>,
+    empty: &Receiver<Vec<u8>>,
+) {
+    let mut reader = match open() {
+        Ok(reader) => reader,
+        Err(fault) => {
+            // Nobody may be there to hear it.
+            let _ = full.send(Err(fault));
+            return;
+        }
+    };
+    loop {
+        let mut block = empty.try_recv().unwrap_or_default();
+        block.resize(BLOCK_BYTES, 0);
+        let filled = fill(&mut reader, &mut block);
+        if matches!(filled, Ok(0)) {
+            return;
+        }
+        let is_last = filled.is_err();
+        let message = filled.map(|bytes| {
+            block.truncate(bytes);
+            block
+        });
+        if full.send(message).is_err() || is_last {
+            return;
+        }
     }
 }
 

@@ -85,10 +85,11 @@ impl Input {
     }
 }
 
+/// What was looked at, and the rest.
+type Whole<R> = io::Chain<io::Cursor<Vec<u8>>, R>;
+
 /// How `reader` is packed, and a reader that begins where it began.
-pub(crate) fn looked_at<R: Read>(
-    mut reader: R,
-) -> io::Result<(Packing, io::Chain<io::Cursor<Vec<u8>>, R>)> {
+pub(crate) fn looked_at<R: Read>(mut reader: R) -> io::Result<(Packing, Whole<R>)> {
     let mut head = Vec::new();
     reader
         .by_ref()

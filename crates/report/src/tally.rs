@@ -56,6 +56,17 @@ pub struct Group {
     pub phases: [Spread; PHASES.len()],
 }
 
+/// Requests by what they have in common.
+#[derive(Debug)]
+pub struct Grouped<'t> {
+    /// What that is.
+    pub by: By,
+    /// The groups: statuses and hours in their order, all else by the number of requests.
+    pub named: Vec<(String, &'t Group)>,
+    /// What came when there were [`crate::GROUPS_LEN_MAX`] already.
+    pub others: Option<&'t Group>,
+}
+
 /// A line that was not understood.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Misread {
@@ -175,10 +186,14 @@ impl Tally {
         Some(self.all.len as f64 / secs as f64)
     }
 
-    /// What requests are grouped by, the groups, and what had no place among them.
-    pub fn groups(&self) -> Option<(By, Vec<(String, &Group)>, Option<&Group>)> {
+    /// The groups, where any were wished.
+    pub fn groups(&self) -> Option<Grouped<'_>> {
         let groups = self.groups.as_ref()?;
-        Some((groups.by(), groups.sorted(), groups.others()))
+        Some(Grouped {
+            by: groups.by(),
+            named: groups.sorted(),
+            others: groups.others(),
+        })
     }
 
     /// The slowest requests, the slowest first.
@@ -235,7 +250,7 @@ impl Tally {
         if !line.end.is_empty() {
             self.ends_known_len += 1;
             if is_incomplete(line) {
-                self.count_ending(line.end);
+                self.count_ending(&line.plain(line.end));
             }
         }
         if let Some(wall_ns) = line.wall_ns {

@@ -9,7 +9,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use clap::builder::PossibleValuesParser;
 use clap::{Arg, ArgAction, ArgMatches, Command, ValueHint};
-use measure::Pattern;
+use measure::{Pattern, Template};
 use report::{By, Filter, Input, Plan, TimelineWish, When, duration, statuses};
 
 use crate::message::Message;
@@ -193,8 +193,8 @@ pub(super) fn wish(matches: &ArgMatches) -> Result<Wish, Vec<Message>> {
     }
     let plan = Plan {
         pattern: value(matches, "format", &mut faults, |text| {
-            Pattern::parse(text)
-                .map_err(|fault| format!("`{text}` is no template to read by: {fault}"))
+            let template = Template::parse(text).map_err(|fault| fault.to_string())?;
+            Pattern::of(&template).map_err(|fault| fault.to_string())
         }),
         filter: filter(matches, &mut faults),
         by: matches

@@ -42,27 +42,23 @@ pub(super) fn line<'a>(bytes: &'a [u8], date: &mut DateReader) -> Option<Line<'a
 fn who<'a>(line: &mut Line<'a>, head: &'a [u8]) -> Option<()> {
     let (peer, rest) = until(b' ', head.strip_suffix(b" ")?)?;
     let (ident, user) = until(b' ', rest)?;
-    // httpd's vhost_combined begins with `host:port`.
-    if let Some((second, third)) = until(b' ', user)
-        && !user.starts_with(b"\"")
-        && memchr::memchr(b' ', third).is_none()
-        && peer
-            .iter()
-            .rev()
-            .take_while(|byte| byte.is_ascii_digit())
-            .count()
-            > 0
-        && memchr::memchr(b':', peer).is_some()
-        && second == b"-"
+    if let Some(user) = user.strip_prefix(b"- ")
+        && is_host_with_port(peer)
     {
         line.host = peer;
         line.peer = ident;
-        line.user = known(third);
-        return Some(());
+        line.user = known(user);
+    } else {
+        line.peer = known(peer);
+        line.user = known(user);
     }
-    line.peer = known(peer);
-    line.user = known(user);
     Some(())
+}
+
+/// How httpd's `vhost_combined` begins. The last part of an IPv6 address may be a number too, so it counts
+/// only where there is one word too many.
+fn is_host_with_port(text: &[u8]) -> bool {
+    memchr::memrchr(b':', text).is_some_and(|at| number(&text[at + 1..]).is_some())
 }
 
 #[inline]
@@ -193,5 +189,166 @@ fn signed_seconds(text: &[u8]) -> Option<Nanos> {
     match text.strip_prefix(b"-") {
         Some(text) => seconds(text).map(|_| Nanos::ZERO),
         None => seconds(text),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Option<Line<'_>> {
+        line(text.as_bytes(), &mut DateReader::default())
+    }
+
+    const DATED: &str =
+        r#"192.0.2.7 - bob [10/Oct/2000:13:55:36 +0000] "GET /x HTTP/1.1" 200 2326"#;
+
+    #[track_caller]
+    fn check(behind: &str, form: LineForm, total_ns: Option<u64>) {
+        let text = format!("{DATED}{behind}");
+        let line = read(&text).expect(&text);
+        assert_eq!((line.peer, line.user), (&b"192.0.2.7"[..], &b"bob"[..]));
+        assert_eq!((line.method, line.target), (&b"GET"[..], &b"/x"[..]));
+        assert_eq!((line.status, line.body_bytes), (Some(200), Some(2_326)));
+        let found = (line.form, line.spans.total);
+        assert_eq!(found, (form, total_ns.map(Nanos)), "{text}");
+    }
+
+    #[test]
+    fn tells_the_forms_apart() {
+        let combined = r#" "http://a/" "agent""#;
+        check("", LineForm::Common, None);
+        check(combined, LineForm::Combined, None);
+        check(
+            &format!("{combined} accept=0.000001 total=0.000009"),
+            LineForm::Phases,
+            Some(9_000),
+        );
+        check(
+            &format!(r#"{combined} accept=0.1 total=0.2 later=x "and" more"#),
+            LineForm::Phases,
+            Some(200_000_000),
+        );
+    }
+
+    #[test]
+    fn reads_partial_times_with_and_without_the_total() {
+        let combined = r#" "" "agent""#;
+        let times = r#" "971186136.000123 0.000110 0.000005 0.000001 0.245030""#;
+        let form = LineForm::NaviServer;
+        check(&format!("{combined}{times}"), form, Some(245_146_000));
+        check(
+            &format!("{combined} 0.245200{times}"),
+            form,
+            Some(245_200_000),
+        );
+        check(
+            &format!("{combined}{times} \"X-Header\" \"\""),
+            form,
+            Some(245_146_000),
+        );
+        // Without referer and agent.
+        check(times, form, Some(245_146_000));
+        check(&format!("{times} \"X-Header\""), form, Some(245_146_000));
+        // The clock was set back.
+        check(
+            &format!(r#"{combined} "1.0 -0.000001 0.5 0.0 -1.000000""#),
+            form,
+            Some(500_000_000),
+        );
+        let text = format!("{DATED}{combined}{times}");
+        let line = read(&text).unwrap();
+        assert_eq!(line.wall_ns, Some(971_186_136_000_123_000));
+        assert_eq!(line.spans.run, Some(Nanos(245_031_000)));
+        assert_eq!(line.spans.deliver, None);
+        assert_eq!(line.referer, b"");
+    }
+
+    #[test]
+    fn does_not_guess_the_additions_of_others() {
+        for behind in [
+            " 0.123",
+            " 4711",
+            r#" "203.0.113.9""#,
+            r#" "1.2.3.4, 5.6.7.8" rt=0.123 uct="0.001""#,
+            r#" "1 2 3 4 5""#,
+            " - 0.1 .",
+        ] {
+            check(
+                &format!(r#" "-" "agent"{behind}"#),
+                LineForm::Combined,
+                None,
+            );
+        }
+    }
+
+    #[test]
+    fn reads_what_others_write() {
+        let check = |text: &str, peer: &str, user: &str, target: &str, status: Option<u16>| {
+            let line = read(text).expect(text);
+            let found = (line.peer, line.user, line.target, line.status);
+            assert_eq!(
+                found,
+                (peer.as_bytes(), user.as_bytes(), target.as_bytes(), status),
+                "{text}"
+            );
+        };
+        // httpd: nothing sent, quotes escaped by a backslash, the virtual host in front.
+        check(
+            r#"2001:db8::1 - - [10/Oct/2000:13:55:36 -0700] "GET /\"x\" HTTP/1.0" 304 - "-" "a \"quoted\" \\""#,
+            "2001:db8::1",
+            "",
+            r#"/\"x\""#,
+            Some(304),
+        );
+        check(
+            r#"shop.example:443 192.0.2.7 - bob [10/Oct/2000:13:55:36 -0700] "GET / HTTP/1.1" 200 5"#,
+            "192.0.2.7",
+            "bob",
+            "/",
+            Some(200),
+        );
+        // NaviServer: thread name, user with spaces, seconds as time, only the path.
+        check(
+            r#"::1 -conn:main:0:1- "John Doe" [971186136] "/index.html" 200 5 "" """#,
+            "::1",
+            "\"John Doe\"",
+            "/index.html",
+            Some(200),
+        );
+        // nginx: a request that was none, and no status of HTTP.
+        check(
+            r#"192.0.2.7 - - [10/Oct/2000:13:55:36 +0000] "\x16\x03\x01" 400 157 "-" "-""#,
+            "192.0.2.7",
+            "",
+            "",
+            Some(400),
+        );
+        check(
+            r#"- - - [10/Oct/2000:13:55:36 +0000] "-" - 0"#,
+            "",
+            "",
+            "",
+            None,
+        );
+    }
+
+    #[test]
+    fn refuses_what_is_no_line() {
+        for text in [
+            "",
+            "[",
+            "hello world",
+            "192.0.2.7 - - [10/Oct/2000:13:55:36 +0000]",
+            r#"192.0.2.7 - - [10/Oct/2000:13:55:36 +0000] "GET / HTTP/1.1""#,
+            r#"192.0.2.7 - - [10/Oct/2000:13:55:36 +0000] "GET / HTTP/1.1 200 5"#,
+            r#"192.0.2.7 - - [10/Oct/2000:13:55:36 +0000] "GET / HTTP/1.1" 20 5"#,
+            r#"192.0.2.7 - - [10/Oct/2000:13:55:36 +0000] "GET / HTTP/1.1" 200 many"#,
+            r#"192.0.2.7 - - [10/Foo/2000:13:55:36 +0000] "GET / HTTP/1.1" 200 5"#,
+            r#"192.0.2.7 - - [10/Oct/2000:13:55:36 +0000] "GET / HTTP/1.1" 200 5 "-" "agent"#,
+            r#"192.0.2.7 - - [10/Oct/2000:13:55:36 +0000] "GET / HTTP/1.1" 200 5 "-" "a" accept=0.1 total=x"#,
+        ] {
+            assert_eq!(read(text), None, "{text}");
+        }
     }
 }

@@ -156,10 +156,12 @@ impl Reader {
         {
             return Some(line);
         }
-        match bytes.first()? {
-            b'{' => json::line(bytes, &mut self.date),
-            _ => common::line(bytes, &mut self.date),
+        if bytes.first() == Some(&b'{')
+            && let Some(line) = json::line(bytes, &mut self.date)
+        {
+            return Some(line);
         }
+        common::line(bytes, &mut self.date)
     }
 }
 
@@ -168,3 +170,6 @@ impl Reader {
 fn known(field: &[u8]) -> &[u8] {
     if field == b"-" { b"" } else { field }
 }
+
+#[cfg(test)]
+mod tests;

@@ -12,24 +12,19 @@ use memchr::memmem;
 use super::cursor::{number, quoted, request, seconds, status};
 use super::date::DateReader;
 use super::{Line, LineForm, known};
+use crate::{Field, Part, Place, Template};
 
 /// A template as something to read by.
 #[derive(Clone, Debug)]
 pub struct Pattern {
-    pieces: Vec<Piece>,
+    parts: Vec<Part>,
 }
 
 /// Why a template cannot be read by.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PatternFault {
-    /// There is no such field.
-    UnknownField(String),
-    /// `{` without `}`, or `}` alone; `{{` and `}}` are the characters.
-    Brace,
-    /// A control character.
-    Control,
     /// Two fields with nothing between them: nobody can say where the first ends.
-    Touching(String, String),
+    Touching(Field, Field),
     /// It has no field.
     NoField,
 }
@@ -37,160 +32,39 @@ pub enum PatternFault {
 impl fmt::Display for PatternFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            PatternFault::UnknownField(name) => write!(f, "there is no field `{{{name}}}`"),
-            PatternFault::Brace => f.write_str(
-                "a `{` without its `}`, or a `}` alone (`{{` and `}}` are the characters)",
+            PatternFault::Touching(one, two) => write!(
+                f,
+                "nothing between `{{{}}}` and `{{{}}}` says where the first ends",
+                one.name(),
+                two.name()
             ),
-            PatternFault::Control => f.write_str("a control character"),
-            PatternFault::Touching(one, two) => {
-                write!(f, "`{{{one}}}{{{two}}}`: nothing says where the first ends")
-            }
-            PatternFault::NoField => f.write_str("it has no `{field}`"),
+            PatternFault::NoField => f.write_str("there is no field in the template"),
         }
     }
 }
 
 impl std::error::Error for PatternFault {}
 
-#[derive(Clone, Debug)]
-enum Piece {
-    Literal(Vec<u8>),
-    /// A field, and whether it stands between quotes.
-    Field(Field, Place),
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
-    Bare,
-    Quoted,
-}
-
-macro_rules! fields {
-    ($($variant:ident $name:literal),* $(,)?) => {
-        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        enum Field { $($variant),* }
-
-        impl Field {
-            const ALL: &[(Field, &str)] = &[$((Field::$variant, $name)),*];
-        }
-    };
-}
-
-fields! {
-    Peer "peer", User "user", Time "time", TimeIso "time_iso", Unix "unix", Request "request",
-    Method "method", Target "target", Path "path", Query "query", Protocol "protocol", Status "status",
-    Bytes "bytes", Sent "sent", RequestBytes "request_bytes", Host "host", Referer "referer",
-    Agent "agent", Route "route", Pool "pool", Driver "driver", Process "process", Id "id",
-    Accept "accept", Queue "queue", Run "run", Deliver "deliver", Total "total", Gil "gil", End "end",
-    Cause "cause",
-}
-
-impl Field {
-    fn named(name: &str) -> Option<Field> {
-        Field::ALL
-            .iter()
-            .find(|(_, known)| *known == name)
-            .map(|(field, _)| *field)
-    }
-
-    fn name(self) -> &'static str {
-        Field::ALL
-            .iter()
-            .find(|(field, _)| *field == self)
-            .map_or("", |(_, name)| name)
-    }
-
-    /// Bytes of the value at the start of `text`, for fields that end where their shape does.
-    fn shape_bytes(self, text: &[u8]) -> Option<usize> {
-        let digits = |extra: &[u8]| {
-            let is_in = |byte: &u8| byte.is_ascii_digit() || extra.contains(byte);
-            Some(
-                text.iter()
-                    .position(|byte| !is_in(byte))
-                    .unwrap_or(text.len()),
-            )
-        };
-        if text.first() == Some(&b'-') && !matches!(self, Field::Time | Field::TimeIso) {
-            return Some(1);
-        }
-        match self {
-            Field::Time => memchr::memchr(b']', text).map(|at| at + 1),
-            Field::TimeIso => {
-                let after = text.get(19..)?;
-                let zone = after
-                    .iter()
-                    .position(|byte| matches!(byte, b'+' | b'-' | b'Z'))?;
-                Some(19 + zone + if after[zone] == b'Z' { 1 } else { 6 })
-            }
-            Field::Status | Field::Bytes | Field::Sent | Field::RequestBytes | Field::Driver => {
-                digits(b"")
-            }
-            Field::Unix
-            | Field::Accept
-            | Field::Queue
-            | Field::Run
-            | Field::Deliver
-            | Field::Total
-            | Field::Gil => digits(b"."),
-            _ => None,
-        }
-    }
-
-    fn has_shape(self) -> bool {
-        // The smallest value of each shape.
-        [&b"[]"[..], b"0000-00-00T00:00:00Z", b"0"]
-            .iter()
-            .any(|text| {
-                self.shape_bytes(text)
-                    .is_some_and(|bytes| bytes == text.len())
-            })
-    }
-}
-
 impl Pattern {
-    /// Understands a template.
+    /// What lines of `template` are read by.
     ///
     /// # Errors
-    /// When it is no template, or one whose lines cannot be taken apart again.
-    pub fn parse(text: &str) -> Result<Pattern, PatternFault> {
-        if text.chars().any(char::is_control) {
-            return Err(PatternFault::Control);
+    /// When they cannot be taken apart again.
+    pub fn of(template: &Template) -> Result<Pattern, PatternFault> {
+        let parts = template.parts();
+        if !parts.iter().any(|part| matches!(part, Part::Field(..))) {
+            return Err(PatternFault::NoField);
         }
-        let mut pieces: Vec<Piece> = Vec::new();
-        let mut literal = Vec::new();
-        let mut place = Place::Bare;
-        let mut rest = text;
-        while let Some(character) = rest.chars().next() {
-            rest = &rest[character.len_utf8()..];
-            match character {
-                '{' | '}' if rest.starts_with(character) => {
-                    rest = &rest[1..];
-                    literal.push(character as u8);
-                }
-                '}' => return Err(PatternFault::Brace),
-                '{' => {
-                    let (name, more) = rest.split_once('}').ok_or(PatternFault::Brace)?;
-                    let field = Field::named(name)
-                        .ok_or_else(|| PatternFault::UnknownField(name.to_owned()))?;
-                    push_literal(&mut pieces, &mut literal);
-                    pieces.push(Piece::Field(field, place));
-                    rest = more;
-                }
-                _ => {
-                    if character == '"' {
-                        place = if place == Place::Bare {
-                            Place::Quoted
-                        } else {
-                            Place::Bare
-                        };
-                    }
-                    literal.extend_from_slice(character.encode_utf8(&mut [0; 4]).as_bytes());
-                }
+        for pair in parts.windows(2) {
+            if let [Part::Field(one, _), Part::Field(two, _)] = *pair
+                && !matches!(shape(one), Some(Shape::Bracketed | Shape::Iso))
+            {
+                return Err(PatternFault::Touching(one, two));
             }
         }
-        push_literal(&mut pieces, &mut literal);
-        check(&pieces)?;
-        Ok(Pattern { pieces })
+        Ok(Pattern {
+            parts: parts.to_vec(),
+        })
     }
 
     pub(super) fn line<'a>(&self, bytes: &'a [u8], date: &mut DateReader) -> Option<Line<'a>> {
@@ -199,10 +73,10 @@ impl Pattern {
             ..Line::default()
         };
         let mut rest = bytes;
-        for (index, piece) in self.pieces.iter().enumerate() {
-            match piece {
-                Piece::Literal(text) => rest = rest.strip_prefix(text.as_slice())?,
-                Piece::Field(field, place) => {
+        for (index, part) in self.parts.iter().enumerate() {
+            match part {
+                Part::Text(text) => rest = rest.strip_prefix(text.as_bytes())?,
+                Part::Field(field, place) => {
                     let value;
                     (value, rest) = rest.split_at(self.value_bytes(*field, *place, index, rest)?);
                     take(&mut line, *field, value, date)?;
@@ -218,42 +92,81 @@ impl Pattern {
 
     #[inline]
     fn value_bytes(&self, field: Field, place: Place, index: usize, rest: &[u8]) -> Option<usize> {
-        if let Some(bytes) = field.shape_bytes(rest) {
-            return Some(bytes);
+        if let Some(shape) = shape(field) {
+            return shape.bytes(rest);
         }
-        match (self.pieces.get(index + 1), place) {
+        match (self.parts.get(index + 1), place) {
             (None, _) => Some(rest.len()),
-            (Some(Piece::Literal(text)), Place::Quoted) if text.starts_with(b"\"") => {
+            (Some(Part::Text(text)), Place::Quoted) if text.starts_with('"') => {
                 quoted(rest).map(|(value, _)| value.len())
             }
-            (Some(Piece::Literal(text)), _) => memmem::find(rest, text),
-            // A field whose shape is known follows: checked when the pattern was made.
-            (Some(Piece::Field(..)), _) => None,
+            (Some(Part::Text(text)), _) => memmem::find(rest, text.as_bytes()),
+            // Refused when the pattern was made.
+            (Some(Part::Field(..)), _) => None,
         }
     }
 }
 
-fn push_literal(pieces: &mut Vec<Piece>, literal: &mut Vec<u8>) {
-    if !literal.is_empty() {
-        pieces.push(Piece::Literal(std::mem::take(literal)));
-    }
+/// What the value of a field looks like, where that says where it ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Shape {
+    /// `[10/Oct/2000:13:55:36 +0000]`
+    Bracketed,
+    /// `2000-10-10T13:55:36.000123+00:00`
+    Iso,
+    /// Digits, or `-`.
+    Number,
+    /// Digits and a point, or `-`.
+    Seconds,
 }
 
-fn check(pieces: &[Piece]) -> Result<(), PatternFault> {
-    if !pieces.iter().any(|piece| matches!(piece, Piece::Field(..))) {
-        return Err(PatternFault::NoField);
-    }
-    for pair in pieces.windows(2) {
-        if let [Piece::Field(one, _), Piece::Field(two, _)] = pair
-            && !one.has_shape()
-        {
-            return Err(PatternFault::Touching(
-                one.name().to_owned(),
-                two.name().to_owned(),
-            ));
+fn shape(field: Field) -> Option<Shape> {
+    Some(match field {
+        Field::Time => Shape::Bracketed,
+        Field::TimeIso => Shape::Iso,
+        Field::Status | Field::Bytes | Field::Sent | Field::RequestBytes | Field::Driver => {
+            Shape::Number
+        }
+        Field::Unix
+        | Field::Accept
+        | Field::Queue
+        | Field::Run
+        | Field::Deliver
+        | Field::Total
+        | Field::Gil => Shape::Seconds,
+        _ => return None,
+    })
+}
+
+impl Shape {
+    /// Bytes of the value at the start of `text`.
+    fn bytes(self, text: &[u8]) -> Option<usize> {
+        let leading = |is_part: fn(&u8) -> bool| {
+            let end = text
+                .iter()
+                .position(|byte| !is_part(byte))
+                .unwrap_or(text.len());
+            match (end, text.first()) {
+                (0, Some(b'-')) => Some(1),
+                (0, _) => None,
+                _ => Some(end),
+            }
+        };
+        match self {
+            Shape::Bracketed => memchr::memchr(b']', text).map(|at| at + 1),
+            Shape::Iso => {
+                let zone = text
+                    .get(19..)?
+                    .iter()
+                    .position(|byte| matches!(byte, b'+' | b'-' | b'Z'))?;
+                let zone_bytes = if text[19 + zone] == b'Z' { 1 } else { 6 };
+                let bytes = 19 + zone + zone_bytes;
+                (bytes <= text.len()).then_some(bytes)
+            }
+            Shape::Number => leading(u8::is_ascii_digit),
+            Shape::Seconds => leading(|byte| byte.is_ascii_digit() || *byte == b'.'),
         }
     }
-    Ok(())
 }
 
 #[inline]
@@ -284,7 +197,7 @@ fn take<'a>(
         Field::User => line.user = value,
         Field::Time | Field::TimeIso | Field::Unix => return take_time(line, field, value, date),
         Field::Request => {
-            [line.method, line.target, line.version, line.request_line] = request(value)
+            [line.method, line.target, line.version, line.request_line] = request(value);
         }
         Field::Method => line.method = value,
         Field::Target => line.target = value,

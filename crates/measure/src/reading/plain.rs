@@ -120,7 +120,7 @@ mod tests {
     #[test]
     fn undoes_the_escapes_of_text() {
         let check = |written: &str, expect: &[u8]| {
-            assert_eq!(text(written.as_bytes()), expect, "{written}")
+            assert_eq!(text(written.as_bytes()), expect, "{written}");
         };
         check("plain", b"plain");
         check("a\\x22b\\x5Cc\\xff", b"a\"b\\c\xff");

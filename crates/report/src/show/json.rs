@@ -10,7 +10,7 @@ use measure::json_text;
 use super::table::{ROWS, class_counts, form_name};
 use crate::slowest::Slow;
 use crate::spread::{Spread, secs};
-use crate::tally::{Group, PHASES, Tally};
+use crate::tally::{Group, Grouped, PHASES, Tally};
 
 /// Names of the rows as keys.
 const KEYS: [&str; ROWS.len()] = [
@@ -70,9 +70,9 @@ pub fn json(tally: &Tally) -> String {
         "\"quantile_error\":0.016,\"all\":{}",
         group(tally.all())
     );
-    if let Some((by, groups, others)) = tally.groups() {
+    if let Some(Grouped { by, named, others }) = tally.groups() {
         let _ = write!(out, ",\"by\":\"{}\",\"groups\":[", by.name());
-        let named = groups.iter().map(|(name, one)| {
+        let named = named.iter().map(|(name, one)| {
             format!(
                 "{{\"name\":{},\"counts\":{}}}",
                 string(name.as_bytes()),

@@ -11,7 +11,7 @@ use crate::filter::local_ns;
 use crate::groups::GROUPS_LEN_MAX;
 use crate::slowest::Slow;
 use crate::spread::{Spread, secs};
-use crate::tally::{Group, PHASES, Tally};
+use crate::tally::{Group, Grouped, PHASES, Tally};
 use crate::timeline::Timeline;
 
 const STYLE: &str = include_str!("page.css");
@@ -243,7 +243,12 @@ fn keys(keys: &[(&str, &str)], out: &mut String) {
 }
 
 fn groups(tally: &Tally, out: &mut String) {
-    let Some((by, mut groups, others)) = tally.groups() else {
+    let Some(Grouped {
+        by,
+        named: mut groups,
+        others,
+    }) = tally.groups()
+    else {
         return;
     };
     if let Some(others) = others {

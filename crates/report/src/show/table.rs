@@ -11,10 +11,13 @@ use super::text::{bytes, harmless, percent, rate, seconds, thousands, time, zone
 use crate::groups::GROUPS_LEN_MAX;
 use crate::slowest::Slow;
 use crate::spread::{Spread, secs};
-use crate::tally::{Group, PHASES, Tally};
+use crate::tally::{Group, Grouped, PHASES, Tally};
 
 /// A row of the table of phases: its name, and its value in seconds.
-pub(super) type Row = (&'static str, fn(&Spread) -> f64);
+pub(super) type Row = (&'static str, Value);
+
+/// In seconds.
+pub(super) type Value = fn(&Spread) -> f64;
 
 pub(super) const ROWS: [Row; 9] = [
     ("avg", Spread::mean_secs),
@@ -211,7 +214,12 @@ fn phases(group: &Group, rows: &[Row]) -> String {
 }
 
 fn groups(tally: &Tally, out: &mut String) {
-    let Some((by, mut groups, others)) = tally.groups() else {
+    let Some(Grouped {
+        by,
+        named: mut groups,
+        others,
+    }) = tally.groups()
+    else {
         return;
     };
     let opened_len = groups.len();
@@ -243,7 +251,7 @@ fn groups(tally: &Tally, out: &mut String) {
         ),
     ];
     if tally.all().has_phases() {
-        let measures: [(&str, usize, fn(&Spread) -> f64); 5] = [
+        let measures: [(&str, usize, Value); 5] = [
             ("avg", 4, Spread::mean_secs),
             ("median", 4, |spread| spread.quantile_secs(0.5)),
             ("p99", 4, |spread| spread.quantile_secs(0.99)),
