@@ -130,7 +130,11 @@ fn missing_value(arg: &str) -> Message {
 }
 
 fn wrong_value(arg: &str, found: &str, valid: &str) -> Message {
-    let name = arg.trim_matches(['<', '>']);
+    let name = arg
+        .split(' ')
+        .next()
+        .unwrap_or(arg)
+        .trim_matches(['<', '>']);
     let expected = format!("one of {}", valid.replace(' ', ", "));
     let near = nearest(found, valid.split(' '));
     Message::new(

@@ -92,11 +92,12 @@ fn shows_help_as_it_was_agreed() {
     check_snapshot("serve_help_short.txt", &place.run("serve -h").data);
     check_snapshot("serve_help.txt", &place.run("serve --help").data);
     check_snapshot("reopen_help.txt", &place.run("reopen --help").data);
+    check_snapshot("report_help.txt", &place.run("report --help").data);
 }
 
 #[test]
 fn keeps_help_within_a_hundred_columns() {
-    for line in ["--help", "serve -h", "check --help", "reopen -h"] {
+    for line in ["--help", "serve -h", "check --help", "reopen -h", "report --help"] {
         let said = Place::new().run(line);
         assert_eq!((said.code, said.talk.as_str()), (Some(0), ""), "{line}");
         assert!(

@@ -22,8 +22,9 @@ use crate::tally::{Plan, Tally};
 const FADING: Duration = Duration::from_secs(10);
 /// Reads of one input in one turn, so that a large one does not hold up the view.
 const READS_A_TURN: usize = 64;
-/// Bytes before the place in a file by which it is known again.
-const TRACE_BYTES_MAX: usize = 64;
+/// Bytes before the place in a file by which it is known again: a few lines, because their ends alone may
+/// be the same.
+const TRACE_BYTES_MAX: usize = 1_024;
 
 /// Follows inputs.
 #[derive(Debug)]

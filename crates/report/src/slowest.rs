@@ -2,7 +2,7 @@
 //!
 //! Takes lines, keeps the slowest few. Text is copied only for those that enter the list, and cut.
 
-use measure::{KnownSpans, Line, Nanos};
+use measure::{KnownSpans, Line, LineForm, Nanos};
 
 /// Bytes kept of each text.
 const TEXT_BYTES_MAX: usize = 512;
@@ -34,6 +34,8 @@ pub struct Slow {
     pub id: Vec<u8>,
     /// How it ended.
     pub end: Vec<u8>,
+    /// The log names pools, and this request went through none.
+    pub is_inline: bool,
 }
 
 impl Slow {
@@ -61,16 +63,25 @@ impl Slow {
             pool: text(line.pool),
             id: text(line.id),
             end: text(line.end),
+            // Lines that have an id name the pool too, where there was one.
+            is_inline: matches!(line.form, LineForm::Phases | LineForm::Json)
+                && !line.id.is_empty()
+                && line.pool.is_empty(),
         }
     }
 
     /// The largest phase, in words, and how long it was; `None` when no phase is known.
     pub fn waited_for(&self) -> Option<(&'static str, Nanos)> {
         let spans = &self.spans;
+        let runner = if self.is_inline {
+            "the server"
+        } else {
+            "the application"
+        };
         let phases = [
             ("the client, to send its request", spans.accept),
             ("a free thread", spans.queue),
-            ("the application", spans.run),
+            (runner, spans.run),
             ("the client, to take the reply", spans.deliver),
         ];
         let known = phases
@@ -195,6 +206,16 @@ mod tests {
             ..spans(1, 1, 9, 1)
         };
         check(gil, ("the interpreter", Nanos(6)));
+        let line = Line {
+            form: LineForm::Phases,
+            id: b"1",
+            spans: spans(1, 1, 9, 1),
+            ..Line::default()
+        };
+        assert_eq!(
+            Slow::of(&line, Nanos(12)).waited_for(),
+            Some(("the server", Nanos(9)))
+        );
         let total_alone = KnownSpans {
             total: Some(Nanos(4)),
             ..KnownSpans::default()

@@ -1,0 +1,319 @@
+//! Logs from files to the printed report: every form and packing, what is wrong with them, the page.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
+
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use measure::{Nanos, Pattern, Template};
+use report::{
+    By, Fault, Filter, Input, Plan, Tally, TimelineWish, When, json, page, read, statuses, table,
+};
+
+fn data(name: &str) -> PathBuf {
+    [env!("CARGO_MANIFEST_DIR"), "tests/data", name]
+        .iter()
+        .collect()
+}
+
+fn plan() -> Plan {
+    Plan {
+        pattern: None,
+        filter: Filter::default(),
+        by: None,
+        slowest_len: 10,
+        timeline: TimelineWish::Left,
+    }
+}
+
+fn tally_of(files: &[&Path], plan: &Plan) -> (Tally, Vec<Fault>) {
+    let inputs: Vec<_> = files
+        .iter()
+        .map(|path| Input::File(path.to_path_buf()))
+        .collect();
+    read(&inputs, plan, &mut |_| {})
+}
+
+/// Compares with a file beside this one; `MILEPOST_SNAPSHOTS=write` writes it instead.
+#[track_caller]
+fn check_snapshot(name: &str, text: &str) {
+    let file: PathBuf = [env!("CARGO_MANIFEST_DIR"), "tests/snapshots", name]
+        .iter()
+        .collect();
+    if std::env::var_os("MILEPOST_SNAPSHOTS").is_some_and(|wish| wish == "write") {
+        fs::write(&file, text).unwrap();
+    }
+    let expect = fs::read_to_string(&file).unwrap_or_default();
+    assert!(text == expect, "{name} differs:\n{text}");
+}
+
+fn gzip(text: &[u8]) -> Vec<u8> {
+    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    encoder.write_all(text).unwrap();
+    encoder.finish().unwrap()
+}
+
+fn zstd(text: &[u8]) -> Vec<u8> {
+    zstd::stream::encode_all(text, 1).unwrap()
+}
+
+#[test]
+fn prints_the_table() {
+    let (tally, faults) = tally_of(&[&data("small.log")], &plan());
+    assert_eq!(faults, []);
+    let (misread_len, first) = tally.misread();
+    let first = first.unwrap();
+    assert_eq!((misread_len, first.line, tally.lines_len()), (1, 8, 8));
+    assert!(first.name.ends_with("small.log"));
+    check_snapshot("small.txt", &table(&tally));
+}
+
+#[test]
+fn prints_each_group() {
+    let plan = Plan {
+        by: Some(By::Route),
+        slowest_len: 0,
+        ..plan()
+    };
+    check_snapshot(
+        "by_route.txt",
+        &table(&tally_of(&[&data("small.log")], &plan).0),
+    );
+    let plan = Plan {
+        by: Some(By::Hour),
+        slowest_len: 2,
+        ..plan
+    };
+    check_snapshot(
+        "by_hour.txt",
+        &table(&tally_of(&[&data("small.log")], &plan).0),
+    );
+}
+
+#[test]
+fn prints_json() {
+    let plan = Plan {
+        by: Some(By::Status),
+        ..plan()
+    };
+    let text = json(&tally_of(&[&data("small.log")], &plan).0);
+    check_snapshot(
+        "small.json",
+        &text.replace(&data("small.log").display().to_string(), "small.log"),
+    );
+}
+
+#[test]
+fn reads_every_form_in_one_file() {
+    let template = Template::parse("template {peer} {path} {total} {status}").unwrap();
+    let plan = Plan {
+        pattern: Some(Pattern::of(&template).unwrap()),
+        by: Some(By::Method),
+        ..plan()
+    };
+    let (tally, _) = tally_of(&[&data("mixed.log")], &plan);
+    assert_eq!(tally.misread(), (0, None));
+    check_snapshot("mixed.txt", &table(&tally));
+}
+
+#[test]
+fn reads_packed_files_by_their_bytes_and_not_their_names() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = fs::read(data("small.log")).unwrap();
+    let (first, second) = text.split_at(text.len() / 2);
+    let put = |name: &str, bytes: &[u8]| {
+        let path = folder.path().join(name);
+        fs::write(&path, bytes).unwrap();
+        path
+    };
+    // Members end in the middle of a line: appended to while it was written.
+    let gzipped = put("old.log", &[gzip(first), gzip(second)].concat());
+    let zstded = put("older", &[zstd(first), zstd(second)].concat());
+    let plain = put("new.gz", &text);
+    let (tally, faults) = tally_of(&[&gzipped, &zstded, &plain], &plan());
+    assert_eq!(faults, []);
+    assert_eq!((tally.all().len, tally.misread().0), (21, 3));
+    let (once, _) = tally_of(&[&plain], &plan());
+    let thrice = tally.all().total();
+    let difference = thrice.mean_secs() - once.all().total().mean_secs();
+    assert!(difference.abs() < 1e-12);
+    assert_eq!(thrice.max_secs(), once.all().total().max_secs());
+}
+
+#[test]
+fn counts_what_came_before_the_damage() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = fs::read(data("small.log")).unwrap();
+    let packed = gzip(&text);
+    let cut = folder.path().join("cut.gz");
+    fs::write(
+        &cut,
+        [&gzip(&text)[..], &packed[..packed.len() - 9]].concat(),
+    )
+    .unwrap();
+    let missing = folder.path().join("missing.log");
+    let (tally, faults) = tally_of(
+        &[&missing, &cut, folder.path(), &data("small.log")],
+        &plan(),
+    );
+    let causes: Vec<_> = faults.iter().map(|fault| fault.cause.as_str()).collect();
+    let expect = [
+        "no such file",
+        "the compressed data is cut off; what came before it was read",
+        "it is a folder",
+    ];
+    assert_eq!(causes, expect);
+    assert!(tally.all().len >= 14);
+}
+
+#[test]
+fn leaves_out_a_last_line_without_end() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = fs::read(data("small.log")).unwrap();
+    let path = folder.path().join("cut.log");
+    // Only the last digits are missing: it would be understood, and wrong.
+    let second_end = text
+        .iter()
+        .enumerate()
+        .filter(|(_, byte)| **byte == b'\n')
+        .nth(1)
+        .unwrap()
+        .0;
+    fs::write(&path, &text[..second_end - 4]).unwrap();
+    let (tally, _) = tally_of(&[&path], &plan());
+    assert_eq!((tally.all().len, tally.misread().0), (1, 0));
+    assert_eq!(tally.cut_off_inputs(), [path.display().to_string()]);
+}
+
+#[test]
+fn counts_only_what_passes_the_filter() {
+    let check = |filter: Filter, expect: u64| {
+        let plan = Plan {
+            filter: filter.clone(),
+            ..plan()
+        };
+        assert_eq!(
+            tally_of(&[&data("small.log")], &plan).0.all().len,
+            expect,
+            "{filter:?}"
+        );
+    };
+    let when = |text| When::parse(text, 0);
+    check(
+        Filter {
+            since: when("2026-11-21T12:00"),
+            ..Filter::default()
+        },
+        5,
+    );
+    check(
+        Filter {
+            until: when("2026-11-21T12:00"),
+            ..Filter::default()
+        },
+        2,
+    );
+    check(
+        Filter {
+            routes: vec!["app".into(), "/static".into()],
+            ..Filter::default()
+        },
+        5,
+    );
+    check(
+        Filter {
+            statuses: statuses("4xx,none,201").unwrap(),
+            ..Filter::default()
+        },
+        3,
+    );
+    check(
+        Filter {
+            slower_than: Some(Nanos(500_000_000)),
+            ..Filter::default()
+        },
+        3,
+    );
+}
+
+#[test]
+fn the_page_stands_alone_and_obeys_no_log() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a<b>.log");
+    let evil = "192.0.2.7 - - [21/Nov/2026:12:00:00 +0000] \"GET /<script>alert('1')</script>&\\x1b HTTP/1.1\" 200 5 \
+                \"-\" \"-\" accept=0.000001 queue=0.000002 run=9.000003 deliver=0.000004 total=9.000010 id=\\x3cb\\x3e \
+                route=\\x3cimg\\x20src=x\\x3e\n";
+    fs::write(
+        &path,
+        [
+            fs::read_to_string(data("small.log")).unwrap(),
+            evil.to_owned(),
+        ]
+        .concat(),
+    )
+    .unwrap();
+    let plan = Plan {
+        by: Some(By::Route),
+        timeline: TimelineWish::Kept,
+        ..plan()
+    };
+    let (tally, _) = tally_of(&[&path], &plan);
+    let text = page(&tally, &path.display().to_string());
+    for outside in [
+        "<script", "<img", "http:", "https:", "url(", "@import", "src=x>", "\x1b",
+    ] {
+        assert!(!text.contains(outside), "{outside}");
+    }
+    assert!(text.contains("&lt;script&gt;alert(&#39;1&#39;)&lt;/script&gt;&amp;"));
+    for part in [
+        "prefers-color-scheme: dark",
+        "width=device-width",
+        "<svg",
+        "of which it waited",
+        "9.000 for the server",
+    ] {
+        assert!(text.contains(part), "{part}");
+    }
+    assert_eq!(text.matches("<svg").count(), 11);
+    assert_eq!(text.matches("<svg").count(), text.matches("</svg>").count());
+}
+
+#[test]
+fn the_page_of_logs_without_phases_has_rates_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("nginx.log");
+    let lines: String = (0..500)
+        .map(|second: u32| {
+            let (minute, second) = (second / 60, second % 60);
+            format!("192.0.2.7 - - [21/Nov/2026:12:{minute:02}:{second:02} +0000] \"GET / HTTP/1.1\" 200 5 \"-\" \"-\"\n")
+        })
+        .collect();
+    fs::write(&path, lines).unwrap();
+    let plan = Plan {
+        timeline: TimelineWish::Kept,
+        ..plan()
+    };
+    let (tally, _) = tally_of(&[&path], &plan);
+    let text = page(&tally, "nginx.log");
+    assert_eq!(text.matches("<svg").count(), 1);
+    assert!(text.contains("in steps of 4 seconds"));
+    assert!(table(&tally).contains("no phases: these lines do not say how long a request took"));
+}
+
+#[test]
+fn an_empty_log_has_an_empty_report() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("empty.log");
+    fs::write(&path, "").unwrap();
+    let plan = Plan {
+        timeline: TimelineWish::Kept,
+        by: Some(By::Peer),
+        ..plan()
+    };
+    let (tally, faults) = tally_of(&[&path], &plan);
+    assert_eq!(faults, []);
+    assert_eq!(table(&tally), "0 requests\n");
+    assert!(page(&tally, "empty").contains("requests"));
+    assert!(json(&tally).starts_with("{\"lines\":0,"));
+}
