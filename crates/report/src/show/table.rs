@@ -94,11 +94,11 @@ pub fn live(total: &Tally, interval: Option<(&Tally, f64)>) -> String {
         Some((interval, secs)) => {
             let all = interval.all();
             let per_second = rate(all.len as f64 / secs.max(0.001));
-            let _ = writeln!(
-                out,
-                "\nlast {secs:.0} s: {per_second} requests a second · {}",
-                shares(all)
-            );
+            let _ = write!(out, "\nlast {secs:.0} s: {per_second} requests a second");
+            if all.len > 0 {
+                let _ = write!(out, " · {}", shares(all));
+            }
+            out.push('\n');
             out.push_str(&phases(all, &LIVE_ROWS));
         }
     }
