@@ -12,7 +12,7 @@ use super::text::{percent, rate, short_seconds, thousands};
 
 const WIDTH: f64 = 520.0;
 const HEIGHT: f64 = 184.0;
-const LEFT: f64 = 62.0;
+const LEFT: f64 = 66.0;
 const RIGHT: f64 = 10.0;
 const TOP: f64 = 12.0;
 const BOTTOM: f64 = 27.0;
