@@ -87,6 +87,13 @@ impl Inbox {
         self.bell.ring(Ring::Stop);
     }
 
+    /// What waits.
+    #[cfg(test)]
+    pub(super) fn texts(&self) -> Vec<String> {
+        let lines = lock(&self.lines);
+        lines.iter().map(|line| line.text.clone()).collect()
+    }
+
     /// Lines that found no room, since the last time.
     pub(super) fn take_dropped(&self) -> u64 {
         self.room.take_dropped()

@@ -7,7 +7,9 @@
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
 use std::sync::Arc;
+use std::time::Duration;
 
+use super::RETRY;
 use super::rotation::Schedule;
 use super::shelf::Keeper;
 use super::target::{Cut, Places, Seam, Target, Voice};
@@ -19,6 +21,8 @@ use crate::fault::plain;
 const BATCH_BYTES: usize = 256 << 10;
 /// Batches that one call writes at most.
 const BATCHES_A_CALL: usize = 16;
+/// Pause after a write that took something, but not all. It doubles with each that takes nothing.
+const PAUSE: Duration = Duration::from_millis(5);
 
 /// The way to one target.
 pub(super) struct Out {
@@ -36,6 +40,8 @@ pub(super) struct Out {
     dropped: u64,
     /// The target did not take what it was given, and something of that still waits.
     failing: bool,
+    /// How long to leave the target alone; `None`: it took all that it was given last.
+    pause: Option<Duration>,
     /// An empty batch's memory.
     spare: Vec<u8>,
     /// Looks after old files.
@@ -77,6 +83,7 @@ impl Out {
             overflow,
             dropped: 0,
             failing: false,
+            pause: None,
             spare: Vec::new(),
             keeper: None,
         })
@@ -129,8 +136,16 @@ impl Out {
         self.bytes > 0
     }
 
-    pub(super) fn has_batch(&self) -> bool {
-        self.bytes >= BATCH_BYTES
+    /// Whether enough waits for a write to be worth it, and the target is not known to take nothing now: to
+    /// ask it again for each line would cost all the other logs their time.
+    pub(super) fn wants_write(&self) -> bool {
+        self.pause.is_none() && (self.bytes >= BATCH_BYTES || self.is_full())
+    }
+
+    /// How long the target is to be left alone: it did not take all. Whoever has other things to write does
+    /// not wait for it.
+    pub(super) fn pause(&self) -> Option<Duration> {
+        self.pause
     }
 
     pub(super) fn is_full(&self) -> bool {
@@ -149,13 +164,19 @@ impl Out {
 
     /// What the end of the process found unwritten.
     pub(super) fn left(&self) -> Option<String> {
-        let lines: usize = self.queue.iter().map(Item::lines_len).sum();
+        let written = match self.queue.front() {
+            Some(Item::Lines { bytes, .. }) => lines_len(&bytes[..self.written]),
+            Some(Item::NewFile) | None => 0,
+        };
+        let all: usize = self.queue.iter().map(Item::lines_len).sum();
+        let lines = all - written;
         (lines > 0).then(|| format!("{}: {lines} lines could not be written", self.name))
     }
 
     /// Writes until the target takes no more; gives what is to be told of it.
     pub(super) fn write(&mut self) -> Vec<Notice> {
         let mut notices = Vec::new();
+        let mut took_some = false;
         while let Some(first) = self.queue.front() {
             if matches!(first, Item::NewFile) {
                 self.queue.pop_front();
@@ -165,6 +186,7 @@ impl Out {
             let offered = match self.write_batches() {
                 Ok((taken, offered)) => {
                     self.took(taken);
+                    took_some |= taken > 0;
                     taken == offered
                 }
                 Err(fault) => {
@@ -180,6 +202,11 @@ impl Out {
                 break;
             }
         }
+        let longer = self.pause.map_or(PAUSE, |pause| (pause * 2).min(RETRY));
+        self.pause = match self.queue.is_empty() {
+            true => None,
+            false => Some(if took_some { PAUSE } else { longer }),
+        };
         if self.queue.is_empty() {
             self.recovered(&mut notices);
         }
@@ -316,10 +343,14 @@ impl Out {
 impl Item {
     fn lines_len(&self) -> usize {
         match self {
-            Item::Lines { bytes, .. } => memchr::memchr_iter(b'\n', bytes).count(),
+            Item::Lines { bytes, .. } => lines_len(bytes),
             Item::NewFile => 0,
         }
     }
+}
+
+fn lines_len(bytes: &[u8]) -> usize {
+    memchr::memchr_iter(b'\n', bytes).count()
 }
 
 /// The line of the first batch whose beginning is among the `written` bytes and whose end is not.

@@ -74,16 +74,17 @@ impl Pen {
         if !pages.room.enter() {
             return;
         }
-        let (added, waiting) = {
+        let (added, waiting, is_half_full) = {
             let mut records = lock(&self.page.records);
             let before = records.len();
             record.encode(&mut records);
             let added = records.len() - before;
             // Within the lock, so that the log thread cannot count it off first.
-            pages.room.add_record(added);
-            (added, records.len())
+            let is_half_full = pages.room.add_record(added);
+            (added, records.len(), is_half_full)
         };
-        if waiting >= PAGE_BYTES_URGENT && waiting - added < PAGE_BYTES_URGENT {
+        let is_long = waiting >= PAGE_BYTES_URGENT && waiting - added < PAGE_BYTES_URGENT;
+        if is_long || is_half_full {
             pages.bell.ring(Ring::Urgent);
         } else if !pages.told.load(Ordering::Relaxed) && !pages.told.swap(true, Ordering::AcqRel) {
             pages.bell.ring(Ring::Waiting);
@@ -232,6 +233,22 @@ mod tests {
         assert_eq!(gathered(&mut sheaf, &pages, 20), [9, 10, 11, 12]);
         assert!(sheaf.is_empty());
         assert_eq!(pages.room.waiting_bytes(), 0);
+    }
+
+    #[test]
+    fn calls_before_a_small_room_is_full() {
+        let pages = Arc::new(Pages::new(Room::new(64 << 10, LogOverflow::Drop)));
+        let pens = [pages.pen(), pages.pen()];
+        let hour = std::time::Duration::from_secs(3600);
+        write(&pens[0], 1);
+        for delivered in 2.. {
+            write(&pens[delivered as usize % 2], delivered);
+            if pages.room.waiting_bytes() >= 32 << 10 {
+                break;
+            }
+        }
+        assert_eq!(pages.bell.wait(hour, hour), Ring::Urgent);
+        assert_eq!(pages.room.take_dropped(), 0);
     }
 
     #[test]

@@ -74,9 +74,13 @@ impl Room {
         self.records_bytes.load(Ordering::Relaxed) + self.lines_bytes.load(Ordering::Relaxed)
     }
 
-    /// A record was added.
-    pub(super) fn add_record(&self, bytes: usize) {
-        self.records_bytes.fetch_add(bytes, Ordering::Relaxed);
+    /// A record was added. Gives whether it made the room half full: whoever empties it is to come now,
+    /// whatever else is not urgent yet.
+    pub(super) fn add_record(&self, bytes: usize) -> bool {
+        let records_bytes = self.records_bytes.fetch_add(bytes, Ordering::Relaxed);
+        let before = records_bytes + self.lines_bytes.load(Ordering::Relaxed);
+        let half = self.bytes_max / 2;
+        before < half && before + bytes >= half
     }
 
     /// Records became lines, and this is what lines there are now.
@@ -121,6 +125,14 @@ mod tests {
         room.settle(0, 100);
         assert!(!room.enter());
         assert_eq!((room.take_dropped(), room.take_dropped()), (3, 0));
+    }
+
+    #[test]
+    fn says_once_that_it_is_half_full() {
+        let room = Room::new(100, LogOverflow::Drop);
+        assert!(!room.add_record(49) && room.add_record(1) && !room.add_record(1));
+        room.settle(51, 0);
+        assert!(room.add_record(200));
     }
 
     #[test]
