@@ -53,6 +53,8 @@ pub(super) struct Writer {
     floods: Floods,
     reopens: Arc<AtomicU64>,
     reopened: u64,
+    /// Lines that found no room and are not told yet.
+    dropped: u64,
 }
 
 impl Inbox {
@@ -112,6 +114,7 @@ impl Writer {
             floods: Floods::default(),
             reopens,
             reopened: 0,
+            dropped: 0,
         }
     }
 
@@ -132,13 +135,14 @@ impl Writer {
     }
 
     fn longest_sleep(&self) -> Duration {
-        if self.outs.iter().any(|(_, out)| out.has_lines()) {
-            super::RETRY
-        } else if self.floods.is_empty() {
-            Duration::from_secs(3600)
-        } else {
-            LOOK
-        }
+        let lines = self.outs.iter().any(|(_, out)| out.has_lines());
+        let pauses = self.outs.iter().filter_map(|(_, out)| out.pause());
+        let tries = pauses.chain(lines.then_some(super::RETRY));
+        let look = match self.floods.is_empty() {
+            true => Duration::from_secs(3600),
+            false => LOOK,
+        };
+        tries.min().unwrap_or(look)
     }
 
     fn turn(&mut self, is_last: bool) {
@@ -150,19 +154,29 @@ impl Writer {
                 Verdict::Write => self.add(line.level, line.at, &line.text),
                 Verdict::Count => {}
             }
+            if self.outs.iter().any(|(_, out)| out.wants_write()) {
+                self.write();
+            }
         }
         for (level, text) in self.floods.ended(Instant::now(), is_last) {
             self.add(level, SystemTime::now(), &text);
         }
-        let of_logs: u64 = self.outs().map(Out::take_dropped).sum();
-        let dropped = self.inbox.take_dropped() + of_logs;
-        if dropped > 0 {
-            let text = format!("error log: {dropped} lines were dropped: too many at once");
-            self.add(Level::Warning, SystemTime::now(), &text);
-        }
+        self.tell_dropped(is_last);
         self.write();
         let kept = self.outs.iter().map(|(_, out)| out.bytes()).sum();
         self.inbox.room.settle(bytes, kept);
+    }
+
+    /// Says how many found no room, once there is room: before that the line itself would find none.
+    fn tell_dropped(&mut self, is_last: bool) {
+        let of_logs: u64 = self.outs().map(Out::take_dropped).sum();
+        self.dropped += self.inbox.take_dropped() + of_logs;
+        let is_full = self.outs.iter().any(|(_, out)| out.is_full());
+        if self.dropped > 0 && (is_last || !is_full) {
+            let dropped = std::mem::take(&mut self.dropped);
+            let text = format!("error log: {dropped} lines were dropped: too many at once");
+            self.add(Level::Warning, SystemTime::now(), &text);
+        }
     }
 
     fn add(&mut self, level: Level, at: SystemTime, text: &str) {
@@ -194,12 +208,108 @@ impl Writer {
 
     /// What a target did not take until now it may take in a moment.
     fn last_tries(mut self) {
-        for _ in 0..super::LAST_TRIES {
-            if !self.outs.iter().any(|(_, out)| out.has_lines()) {
-                break;
-            }
-            std::thread::sleep(super::RETRY);
+        let until = Instant::now() + super::RETRY * super::LAST_TRIES;
+        while self.outs.iter().any(|(_, out)| out.has_lines()) && Instant::now() < until {
+            std::thread::sleep(self.longest_sleep().min(super::RETRY));
             self.write();
         }
+        let left: Vec<_> = (self.outs.iter())
+            .filter_map(|(_, out)| out.left())
+            .collect();
+        if !left.is_empty() {
+            // The others may still take it.
+            let now = SystemTime::now();
+            (left.iter()).for_each(|text| self.add(Level::Error, now, text));
+            self.write();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::path::Path;
+
+    use rustix::fs::{CWD, FileType, Mode, OFlags};
+
+    use super::super::target::Voice;
+    use super::*;
+    use crate::config::meant::{LogTarget, Rotation};
+
+    /// The reading end of a pipe that nobody empties.
+    fn stuck_pipe(path: &Path) -> File {
+        rustix::fs::mknodat(CWD, path, FileType::Fifo, Mode::from_raw_mode(0o600), 0).unwrap();
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK;
+        File::from(rustix::fs::open(path, flags, Mode::empty()).unwrap())
+    }
+
+    fn writer(paths: &[&Path], overflow: LogOverflow) -> Writer {
+        let bound = (BYTES_MAX / paths.len(), overflow);
+        let out = |path: &&Path| {
+            let target = LogTarget::File(path.to_path_buf());
+            let out = Out::open(Voice::Errors, &target, &Rotation::default(), bound);
+            (Levels::From(Level::Info), out.unwrap())
+        };
+        let outs = paths.iter().map(out).collect();
+        Writer::new(Arc::new(Inbox::new(overflow)), outs, Arc::default())
+    }
+
+    /// Puts different lines of about 10,000 bytes.
+    fn put(writer: &Writer, numbers: std::ops::Range<usize>, patience: Patience) {
+        for number in numbers {
+            let text = format!("{number} {}", "x".repeat(10_000));
+            writer.inbox.put(Level::Error, &text, patience);
+        }
+    }
+
+    #[test]
+    fn a_target_that_takes_nothing_keeps_no_line_from_the_others() {
+        let dir = tempfile::tempdir().unwrap();
+        let (pipe, file) = (dir.path().join("pipe"), dir.path().join("file"));
+        let _reader = stuck_pipe(&pipe);
+        let mut writer = writer(&[&pipe, &file], LogOverflow::Drop);
+        for round in 0..10 {
+            put(&writer, round * 100..(round + 1) * 100, Patience::AsSet);
+            writer.turn(false);
+            writer.turn(false);
+        }
+        let text = std::fs::read_to_string(&file).unwrap();
+        assert_eq!(text.lines().count(), 1_000);
+        assert!(!text.contains("dropped"));
+        writer.turn(true);
+        let text = std::fs::read_to_string(&file).unwrap();
+        let told: Vec<&str> = (text.lines())
+            .filter(|line| line.contains("lines were dropped"))
+            .collect();
+        assert_eq!(told.len(), 1);
+    }
+
+    #[test]
+    fn a_burst_is_no_reason_to_drop_lines_of_several_good_targets() {
+        let dir = tempfile::tempdir().unwrap();
+        let paths = ["a", "b", "c"].map(|name| dir.path().join(name));
+        let mut writer = writer(&[&paths[0], &paths[1], &paths[2]], LogOverflow::Drop);
+        put(&writer, 0..400, Patience::AsSet);
+        writer.turn(false);
+        for path in &paths {
+            let text = std::fs::read_to_string(path).unwrap();
+            assert_eq!(text.lines().count(), 400);
+        }
+    }
+
+    #[test]
+    fn with_the_promise_to_wait_longer_texts_than_lines_are_kept_too() {
+        let dir = tempfile::tempdir().unwrap();
+        let pipe = dir.path().join("pipe");
+        let _reader = stuck_pipe(&pipe);
+        let mut writer = writer(&[&pipe], LogOverflow::Wait);
+        for number in 0..200 {
+            let text = format!("{number}{}", "\x1b".repeat(10_000));
+            writer.inbox.put(Level::Error, &text, Patience::AsSet);
+        }
+        writer.turn(false);
+        assert!(writer.outs[0].1.is_full());
+        assert_eq!(writer.outs().map(Out::take_dropped).sum::<u64>(), 0);
+        assert_eq!(writer.inbox.take_dropped(), 0);
     }
 }

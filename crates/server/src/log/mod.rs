@@ -148,8 +148,9 @@ impl Log {
 
     fn error_writer(&self, logs: &Logs) -> Result<errors::Writer, OpenFault> {
         let mut outs = Vec::new();
+        // A share of the room each: what one of them does not take must not keep lines from the others.
+        let bound = (errors::BYTES_MAX / logs.errors.len().max(1), logs.overflow);
         for meant in &logs.errors {
-            let bound = (errors::BYTES_MAX, LogOverflow::Drop);
             let out = Out::open(Voice::Errors, &meant.target, &logs.rotation, bound)
                 .map_err(|cause| OpenFault::new("error log", &meant.target, cause))?;
             outs.push((meant.levels, out));
