@@ -226,12 +226,17 @@ impl House {
         };
         watchman.serve(&shared);
         watchman.close_pool(&shared);
+        listen::remove_files(&unix_paths);
+        let mut ended = watchman.ended(&shared.stats);
+        // A signal must not kill the process with lines in its memory; it shortens what they may take.
+        log.end(&log_threads, || {
+            let is_hurried = watchman.heard_signal();
+            ended.exit_code = ended.exit_code.max(i32::from(is_hurried));
+            is_hurried
+        });
         signals.close();
         // Whatever is left of the process, such as an interpreter, can still be ended.
         crate::sys::restore_signals();
-        listen::remove_files(&unix_paths);
-        let ended = watchman.ended(&shared.stats);
-        log.end(&log_threads);
         drop(pid_file);
         say(&format!(
             "stopped: {} exchanges, {} cut",
@@ -330,6 +335,12 @@ impl Watchman {
         };
         let left = deadline.saturating_duration_since(Instant::now());
         self.inbox.recv_timeout(left).ok()
+    }
+
+    /// Whether a signal has come since the last event that was looked at.
+    fn heard_signal(&self) -> bool {
+        let mut events = self.inbox.try_iter();
+        events.any(|event| matches!(event, Event::Signal))
     }
 
     fn time_left(&self) -> Duration {

@@ -223,7 +223,7 @@ impl Writer {
             LogOverflow::Wait => super::LAST_TRIES_OF_WAITING,
         };
         let until = Instant::now() + RETRY * tries;
-        while self.has_work() && Instant::now() < until {
+        while self.has_work() && Instant::now() < until && !self.pages.is_hurried() {
             std::thread::sleep(self.longest_sleep().min(RETRY));
             self.turn();
         }

@@ -48,6 +48,8 @@ const LAST_TRIES: u32 = 10;
 const LAST_TRIES_OF_WAITING: u32 = 150;
 /// What the threads get beyond their last tries.
 const END_GRACE: Duration = Duration::from_secs(3);
+/// What they get in all when the end is hurried.
+const END_HURRIED: Duration = Duration::from_millis(500);
 
 /// What all producers and the threads share.
 pub struct Log {
@@ -178,23 +180,32 @@ impl Log {
     }
 
     /// Has everything written, the error log last, and the threads end. A thread that is stuck in a write is
-    /// left behind, when its time is over.
-    pub(crate) fn end(&self, threads: &Threads) {
+    /// left behind, when its time is over; that is half a second at most once `is_hurried` has said so.
+    pub(crate) fn end(&self, threads: &Threads, mut is_hurried: impl FnMut() -> bool) {
         let tries = match self.overflow {
             LogOverflow::Drop => LAST_TRIES,
             LogOverflow::Wait => LAST_TRIES_OF_WAITING,
+        };
+        let mut hurried = false;
+        let mut is_hurried = || {
+            hurried |= is_hurried();
+            if hurried {
+                self.pages.hurry();
+            }
+            hurried
         };
         self.pages.bell.ring(Ring::Stop);
         let time = RETRY * tries + END_GRACE;
         if let Some(keeper) = &threads.keeper {
             keeper.stop();
         }
-        if !join_within(&threads.access, time) {
+        if !join_within(&threads.access, time, &mut is_hurried) {
             let text = "access log: lines that its disk did not take in time are lost";
             self.errors.put(Level::Error, text, Patience::None);
         }
         self.errors.close();
-        join_within(&threads.errors, RETRY * LAST_TRIES + END_GRACE);
+        let time = RETRY * LAST_TRIES + END_GRACE;
+        join_within(&threads.errors, time, &mut is_hurried);
         if let Some(keeper) = threads.keeper.as_ref().filter(|keeper| !keeper.is_over()) {
             // Its drop would wait for its thread, whose disk may be stuck.
             std::mem::forget(Arc::clone(keeper));
@@ -240,9 +251,16 @@ fn wall_ns() -> u64 {
     u64::try_from(since.unwrap_or_default().as_nanos()).unwrap_or(u64::MAX)
 }
 
-fn join_within(thread: &JoinHandle<()>, time: Duration) -> bool {
-    let deadline = Instant::now() + time;
+fn join_within(
+    thread: &JoinHandle<()>,
+    time: Duration,
+    is_hurried: &mut impl FnMut() -> bool,
+) -> bool {
+    let mut deadline = Instant::now() + time;
     while !thread.is_finished() && Instant::now() < deadline {
+        if is_hurried() {
+            deadline = deadline.min(Instant::now() + END_HURRIED);
+        }
         thread::sleep(Duration::from_millis(5));
     }
     thread.is_finished()

@@ -28,6 +28,8 @@ pub(super) struct Pages {
     pub(super) bell: Bell,
     /// The bell has been rung since the log thread came last.
     told: AtomicBool,
+    /// At the end: nothing is tried again.
+    hurried: AtomicBool,
 }
 
 #[derive(Debug, Default)]
@@ -48,7 +50,17 @@ impl Pages {
             room,
             bell: Bell::new(),
             told: AtomicBool::new(false),
+            hurried: AtomicBool::new(false),
         }
+    }
+
+    /// What is not written at the end is lost now.
+    pub(super) fn hurry(&self) {
+        self.hurried.store(true, Ordering::Relaxed);
+    }
+
+    pub(super) fn is_hurried(&self) -> bool {
+        self.hurried.load(Ordering::Relaxed)
     }
 
     /// A pen for the calling thread.

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use measure::Nanos;
 use server::House;
-use server::config::meant::{Bind, Pool};
+use server::config::meant::{AccessLog, Bind, LogOverflow, LogTarget, Pool};
 
 use super::support::*;
 
@@ -172,4 +172,36 @@ fn signals_beyond_the_second_do_not_put_the_end_off() {
     let ended = running.thread.join().unwrap();
     assert_eq!((ended.cut, ended.exit_code, ended.stuck_threads), (1, 1, 1));
     drop(release);
+}
+
+#[test]
+fn a_second_signal_ends_the_wait_for_a_log_that_is_stuck() {
+    let dir = tempfile::tempdir().unwrap();
+    let pipe = dir.path().join("pipe");
+    let mode = rustix::fs::Mode::from_raw_mode(0o600);
+    let kind = rustix::fs::FileType::Fifo;
+    rustix::fs::mknodat(rustix::fs::CWD, &pipe, kind, mode, 0).unwrap();
+    let flags = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::NONBLOCK;
+    let _reader = rustix::fs::open(&pipe, flags, mode).unwrap();
+    let running = serve_with(
+        |config| {
+            config.logs.access = vec![AccessLog::new(LogTarget::File(pipe))];
+            config.logs.overflow = LogOverflow::Wait;
+        },
+        |_, outlet| whole(outlet, b"there"),
+    );
+    let path = format!("/{}", "x".repeat(4_000));
+    // More than a pipe has room for.
+    for _ in 0..20 {
+        running.get(&path);
+    }
+    let began = Instant::now();
+    running.stopper.stop();
+    while !running.thread.is_finished() {
+        assert!(began.elapsed() < Duration::from_secs(10), "it does not end");
+        thread::sleep(Duration::from_millis(100));
+        running.stopper.stop();
+    }
+    let ended = running.thread.join().unwrap();
+    assert_eq!((ended.cut, ended.exchanges, ended.exit_code), (0, 20, 1));
 }
