@@ -13,6 +13,8 @@ const WINDOW: Duration = Duration::from_secs(10);
 const WRITTEN_LEN: u64 = 5;
 /// Different lines that are watched at once; what comes beyond is written.
 const WATCHED_LEN_MAX: usize = 256;
+/// A longer text is written: watching it would keep it in memory.
+const WATCHED_BYTES_MAX: usize = 16 << 10;
 /// Of a longer text only the beginning is named with the count.
 const NAMED_CHARS_MAX: usize = 200;
 
@@ -40,6 +42,9 @@ impl Floods {
 
     /// What to do with a line.
     pub(super) fn judge(&mut self, level: Level, text: &str, now: Instant) -> Verdict {
+        if text.len() > WATCHED_BYTES_MAX {
+            return Verdict::Write;
+        }
         let key = (level, without_id(text));
         if let Some(watched) = self.watched.get_mut(&key) {
             watched.len += 1;
@@ -83,19 +88,17 @@ fn count_line(text: &str, watched: &Watched, now: Instant) -> String {
     format!("{len} more in {seconds} s: {named}{more}")
 }
 
-/// The text without the ids of exchanges, which make equal lines different.
+/// The text without the id of its exchange, which makes equal lines different: the first one. What looks
+/// like one in the words of an application may be all that tells its lines apart.
 fn without_id(text: &str) -> String {
-    let mut rest = text;
-    let mut kept = String::with_capacity(text.len());
-    while let Some((before, after)) = rest.split_once("[id ") {
-        let Some((_, behind)) = after.split_once(']') else {
-            break;
-        };
-        kept.push_str(before.trim_end_matches(' '));
-        rest = behind;
+    let id = text.split_once("[id ").and_then(|(before, after)| {
+        let (_, behind) = after.split_once(']')?;
+        Some((before.trim_end_matches(' '), behind))
+    });
+    match id {
+        Some((before, behind)) => [before, behind].concat(),
+        None => text.to_owned(),
     }
-    kept.push_str(rest);
-    kept
 }
 
 #[cfg(test)]
@@ -131,6 +134,22 @@ mod tests {
         assert_eq!(written.count(), 5);
         let ended = floods.ended(now, true);
         assert_eq!(ended[0].1, "15 more in 1 s: application failed: why");
+    }
+
+    #[test]
+    fn what_an_application_calls_an_id_makes_a_difference() {
+        let (mut floods, now) = (Floods::default(), Instant::now());
+        let texts = (0..20).map(|order| format!("GET / [id 0a]: lost [id {order}]"));
+        let written = texts.filter(|text| floods.judge(Level::Error, text, now) == Verdict::Write);
+        assert_eq!(written.count(), 20);
+    }
+
+    #[test]
+    fn long_texts_are_not_kept() {
+        let (mut floods, now) = (Floods::default(), Instant::now());
+        let text = "x".repeat(WATCHED_BYTES_MAX + 1);
+        assert_eq!(judged(&mut floods, &text, 20, now), 20);
+        assert!(floods.is_empty());
     }
 
     #[test]
