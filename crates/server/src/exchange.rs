@@ -39,7 +39,8 @@ pub struct Exchange {
 }
 
 impl Exchange {
-    /// Method and target as sent, and its id, for people.
+    /// Method and target as sent but for its query, and its id, for people: queries have passwords in them,
+    /// and no setting of the access log hides them in an error log.
     pub fn name(&self) -> String {
         name(self.id, self.head())
     }
@@ -83,7 +84,8 @@ impl Exchange {
 /// As `Exchange::name`, for one that has not become an exchange.
 pub(crate) fn name(id: Id, head: HeadView<'_>) -> String {
     let id = id.text(Some(head));
-    let [method, target, id] = [head.method(), head.target(), &*id].map(String::from_utf8_lossy);
+    let target = &head.target()[..path_bytes(head.target())];
+    let [method, target, id] = [head.method(), target, &*id].map(String::from_utf8_lossy);
     format!("{method} {target} [id {id}]")
 }
 
@@ -183,7 +185,7 @@ mod tests {
                 exchange.target(),
                 rewritten.unwrap_or("http://h/sent?s").as_bytes()
             );
-            assert_eq!(exchange.name(), "GET http://h/sent?s [id 0000000000000000]");
+            assert_eq!(exchange.name(), "GET http://h/sent [id 0000000000000000]");
         };
         check(None, "/sent", Some("s"));
         check(Some("/new"), "/new", None);
