@@ -78,8 +78,9 @@ pub(super) fn lock(path: &Path) -> io::Result<Option<File>> {
     };
     match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
         Err(Errno::WOULDBLOCK) => return Ok(None),
-        // Where there are no locks there is nobody to fear but a second process of ours.
-        Err(Errno::NOLCK | Errno::OPNOTSUPP | Errno::NOSYS) | Ok(()) => {}
+        // Where there are no locks there is nobody to fear but a second process of ours. NFS has none for a
+        // file that is open for reading only (flock(2), since Linux 2.6.12): EBADF.
+        Err(Errno::NOLCK | Errno::OPNOTSUPP | Errno::NOSYS | Errno::BADF) | Ok(()) => {}
         Err(fault) => return Err(fault.into()),
     }
     // Whoever had the lock before may have finished.
