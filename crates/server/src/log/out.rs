@@ -7,7 +7,7 @@
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::RETRY;
 use super::rotation::Schedule;
@@ -23,6 +23,8 @@ const BATCH_BYTES: usize = 256 << 10;
 const BATCHES_A_CALL: usize = 16;
 /// Pause after a write that took something, but not all. It doubles with each that takes nothing.
 const PAUSE: Duration = Duration::from_millis(5);
+/// How long lines wait for a new file that cannot be made just now, as long as there is room for them.
+const NEW_FILE_TIME: Duration = Duration::from_secs(60);
 
 /// The way to one target.
 pub(super) struct Out {
@@ -42,6 +44,8 @@ pub(super) struct Out {
     failing: bool,
     /// How long to leave the target alone; `None`: it took all that it was given last.
     pause: Option<Duration>,
+    /// When the new file of the first item was tried first.
+    new_file_since: Option<Instant>,
     /// An empty batch's memory.
     spare: Vec<u8>,
     /// Looks after old files.
@@ -84,6 +88,7 @@ impl Out {
             dropped: 0,
             failing: false,
             pause: None,
+            new_file_since: None,
             spare: Vec::new(),
             keeper: None,
         })
@@ -179,9 +184,10 @@ impl Out {
         let mut took_some = false;
         while let Some(first) = self.queue.front() {
             if matches!(first, Item::NewFile) {
-                self.queue.pop_front();
-                self.rotate(&mut notices);
-                continue;
+                if self.begin_file(&mut notices) {
+                    continue;
+                }
+                break;
             }
             let offered = match self.write_batches() {
                 Ok((taken, offered)) => {
@@ -287,26 +293,47 @@ impl Out {
         notices
     }
 
-    fn rotate(&mut self, notices: &mut Vec<Notice>) {
-        let now_ns = wall_ns();
-        let cut = cut_of(&self.queue, self.written);
-        match self.target.rotate(cut, now_ns) {
-            Ok(rotated) => {
-                self.sew(rotated.seam, notices);
-                if let (Some(_), Some(keeper)) = (rotated.old, &self.keeper) {
-                    keeper.tend();
-                }
+    /// Renews the file for the lines behind the first item; false: they have to wait for it.
+    fn begin_file(&mut self, notices: &mut Vec<Notice>) -> bool {
+        let since = *self.new_file_since.get_or_insert_with(Instant::now);
+        let has_time = since.elapsed() < NEW_FILE_TIME && !self.is_full();
+        match self.change_file(notices) {
+            Err(fault) if has_time && may_pass(&fault) => {
+                self.failed(&fault, notices);
+                return false;
             }
-            Err(fault) => {
-                self.schedule.postpone(now_ns);
-                let what = plain(&fault);
-                let text = format!(
-                    "{}: cannot be renewed: {what}; it goes on as it was",
-                    self.name
-                );
-                notices.push((Level::Error, text));
-            }
+            Err(fault) => self.goes_on(&fault, notices),
+            Ok(()) => {}
         }
+        self.new_file_since = None;
+        self.queue.pop_front();
+        true
+    }
+
+    fn rotate(&mut self, notices: &mut Vec<Notice>) {
+        if let Err(fault) = self.change_file(notices) {
+            self.goes_on(&fault, notices);
+        }
+    }
+
+    fn change_file(&mut self, notices: &mut Vec<Notice>) -> io::Result<()> {
+        let cut = cut_of(&self.queue, self.written);
+        let rotated = self.target.rotate(cut, wall_ns())?;
+        self.sew(rotated.seam, notices);
+        if let (Some(_), Some(keeper)) = (rotated.old, &self.keeper) {
+            keeper.tend();
+        }
+        Ok(())
+    }
+
+    fn goes_on(&mut self, fault: &io::Error, notices: &mut Vec<Notice>) {
+        self.schedule.postpone(wall_ns());
+        let what = plain(fault);
+        let text = format!(
+            "{}: cannot be renewed: {what}; it goes on as it was",
+            self.name
+        );
+        notices.push((Level::Error, text));
     }
 
     /// Goes on where the change to another file left a line that was cut.
@@ -349,6 +376,17 @@ impl Item {
     }
 }
 
+/// Whether what hinders a new file may be over in a moment: a full disk, no descriptors. Permissions do not
+/// come back by themselves.
+fn may_pass(fault: &io::Error) -> bool {
+    let full = [io::ErrorKind::StorageFull, io::ErrorKind::QuotaExceeded];
+    let out_of = [libc::EMFILE, libc::ENFILE, libc::ENOMEM];
+    full.contains(&fault.kind())
+        || fault
+            .raw_os_error()
+            .is_some_and(|fault| out_of.contains(&fault))
+}
+
 fn lines_len(bytes: &[u8]) -> usize {
     memchr::memchr_iter(b'\n', bytes).count()
 }
@@ -377,5 +415,119 @@ fn name_of(voice: Voice, target: &LogTarget) -> String {
     match voice {
         Voice::Access => format!("access log {target}"),
         Voice::Errors => format!("error log {target}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+    use std::process::Command;
+
+    use measure::Nanos;
+
+    use super::*;
+
+    const HOUR: u64 = 3_600_000_000_000;
+
+    fn out(path: &Path) -> Out {
+        let rotation = Rotation {
+            every: Some(Nanos(HOUR)),
+            ..Rotation::default()
+        };
+        let target = LogTarget::File(path.to_owned());
+        let bound = (1 << 20, LogOverflow::Drop);
+        Out::open(Voice::Access, &target, &rotation, bound).unwrap()
+    }
+
+    fn add(out: &mut Out, at_ns: u64, line: &str) {
+        out.add(Level::Info, at_ns, |bytes| {
+            bytes.extend_from_slice(line.as_bytes());
+        });
+    }
+
+    /// A file system of its own that has room for `len` files; only root can make one.
+    struct Disk(tempfile::TempDir);
+
+    impl Disk {
+        fn new(len: usize) -> Option<Disk> {
+            let dir = tempfile::tempdir().unwrap();
+            let mut mount = Command::new("mount");
+            // The folder is one of them.
+            let options = format!("size=1m,nr_inodes={}", len + 1);
+            mount.args(["-t", "tmpfs", "-o", &options, "none"]);
+            let mounted = mount.arg(dir.path()).output();
+            if mounted.is_ok_and(|out| out.status.success()) {
+                return Some(Disk(dir));
+            }
+            eprintln!("skipped: no file system can be mounted here");
+            None
+        }
+    }
+
+    impl Drop for Disk {
+        fn drop(&mut self) {
+            let mut unmount = Command::new("umount");
+            let _ = unmount.arg("-l").arg(self.0.path()).output();
+        }
+    }
+
+    #[test]
+    fn lines_wait_for_the_file_of_their_time_while_the_disk_is_full() {
+        let Some(disk) = Disk::new(2) else {
+            return;
+        };
+        let (log, filler) = (disk.0.path().join("a.log"), disk.0.path().join("filler"));
+        let mut out = out(&log);
+        let tomorrow = wall_ns() + 24 * HOUR;
+        add(&mut out, tomorrow - HOUR, "today\n");
+        assert_eq!(out.write(), []);
+        std::fs::write(&filler, "").unwrap();
+        add(&mut out, tomorrow, "tomorrow\n");
+        let notices = out.write();
+        assert!(notices[0].1.ends_with("the lines are kept and tried again"));
+        assert_eq!(out.write(), []);
+        assert_eq!(std::fs::read_to_string(&log).unwrap(), "today\n");
+        std::fs::remove_file(&filler).unwrap();
+        let notices = out.write();
+        assert!(notices[0].1.ends_with("everything that waited is written"));
+        assert_eq!(std::fs::read_to_string(&log).unwrap(), "tomorrow\n");
+    }
+
+    #[test]
+    fn no_line_waits_for_a_new_file_when_there_is_no_room_for_it() {
+        let Some(disk) = Disk::new(2) else {
+            return;
+        };
+        let (log, filler) = (disk.0.path().join("a.log"), disk.0.path().join("filler"));
+        let mut out = out(&log);
+        let tomorrow = wall_ns() + 24 * HOUR;
+        add(&mut out, tomorrow - HOUR, "today\n");
+        assert_eq!(out.write(), []);
+        std::fs::write(&filler, "").unwrap();
+        for _ in 0..3 {
+            add(&mut out, tomorrow, &("x".repeat(400 << 10) + "\n"));
+        }
+        assert!(out.is_full());
+        let notices = out.write();
+        assert!(
+            notices[0].1.ends_with("it goes on as it was"),
+            "{notices:?}"
+        );
+    }
+
+    #[test]
+    fn what_was_written_of_a_batch_is_not_told_as_lost() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut out = out(&dir.path().join("a.log"));
+        add(&mut out, 0, "one\n");
+        add(&mut out, 0, "two\n");
+        out.took(6);
+        assert!(
+            out.left()
+                .unwrap()
+                .ends_with(": 1 lines could not be written")
+        );
+        out.took(2);
+        assert_eq!(out.left(), None);
     }
 }
