@@ -9,7 +9,7 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt
 use std::path::{Path, PathBuf};
 use std::time::UNIX_EPOCH;
 
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{FlockOperation, Mode, OFlags};
 
 use super::{Cut, Rotated, Seam};
 use crate::log::shelf;
@@ -44,6 +44,7 @@ impl LogFile {
         if kind != Kind::Pipe {
             rustix::fs::fcntl_setfl(&file, OFlags::APPEND)?;
         }
+        hold(&file);
         Ok(LogFile {
             file,
             // An application may change the folder that the process is in.
@@ -125,6 +126,7 @@ impl LogFile {
             // When not even this can be done, the log goes on in the file that is open, whatever its name.
             let _ = shelf::take_back(&old, &path);
         })?;
+        hold(&new);
         let new = LogFile {
             file: new,
             path: self.path.clone(),
@@ -176,6 +178,13 @@ impl LogFile {
     fn is_same_as(&self, other: &Metadata) -> io::Result<bool> {
         Ok(is_same(&self.file.metadata()?, other))
     }
+}
+
+/// Keeps everybody from compressing and deleting a file that lines still come to: another process may have
+/// renamed it, such as the next one of this server while this one drains. Where there are no locks, there
+/// is nothing to hold.
+fn hold(file: &File) {
+    let _ = rustix::fs::flock(file, FlockOperation::NonBlockingLockShared);
 }
 
 fn is_same(one: &Metadata, other: &Metadata) -> bool {

@@ -359,6 +359,23 @@ impl Drop for Disk {
 }
 
 #[test]
+fn is_held_against_compression_as_long_as_lines_come_to_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a.log");
+    let is_held = |path: &Path| {
+        let lock = rustix::fs::FlockOperation::NonBlockingLockExclusive;
+        rustix::fs::flock(File::open(path).unwrap(), lock).is_err()
+    };
+    let mut file = LogFile::open(&path).unwrap();
+    write_all(&mut file, "one\n");
+    let mut other = LogFile::open(&path).unwrap();
+    let old = file.rotate(None, NOON).unwrap().old.unwrap();
+    assert!(is_held(&old) && is_held(&path));
+    assert_eq!(other.reopen(None).unwrap(), Seam::Continues);
+    assert!(!is_held(&old) && is_held(&path));
+}
+
+#[test]
 fn takes_the_start_of_a_line_back_when_the_disk_is_full() {
     let Some(disk) = Disk::new("size=64k") else {
         return;
