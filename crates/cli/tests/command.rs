@@ -97,7 +97,13 @@ fn shows_help_as_it_was_agreed() {
 
 #[test]
 fn keeps_help_within_a_hundred_columns() {
-    for line in ["--help", "serve -h", "check --help", "reopen -h", "report --help"] {
+    for line in [
+        "--help",
+        "serve -h",
+        "check --help",
+        "reopen -h",
+        "report --help",
+    ] {
         let said = Place::new().run(line);
         assert_eq!((said.code, said.talk.as_str()), (Some(0), ""), "{line}");
         assert!(

@@ -177,7 +177,9 @@ pub(super) const CRATES: [CrateRule; 10] = [
     CrateRule {
         name: "cli",
         package: "milepost",
-        ours: &["server", "wire", "measure", "stage", "report", "loadgen", "whatif"],
+        ours: &[
+            "server", "wire", "measure", "stage", "report", "loadgen", "whatif",
+        ],
         others: Others::AllBut(&["pyo3", "pyo3-ffi", "tokio", "socket2"]),
         forbids: "cli reads argv, prints and exits; it serves nothing itself and knows no Python",
     },
