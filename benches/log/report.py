@@ -3,7 +3,8 @@
 
 Writes two logs of the same requests, one with phases and one combined, and reads each as often as
 asked, taking turns: whoever comes first in one round comes last in the next. Prints a Markdown table
-of medians with their range. Wants nothing but Python; goaccess is left out where it is missing.
+of medians with their range. Wants nothing but Python; goaccess is left out where it is missing. It
+answers other questions (visitors, browsers), which is where much of its time goes, and knows no phases.
 
     python3 benches/log/report.py --milepost target/release/milepost --lines 10000000 --folder /dev/shm
 """
@@ -122,7 +123,7 @@ def watch_memory(pid: int) -> float:
         for line in facts.splitlines():
             if line.startswith("VmHWM:"):
                 peak_mb = int(line.split()[1]) / 1024
-        time.sleep(0.01)
+        time.sleep(0.05)
     return peak_mb
 
 
