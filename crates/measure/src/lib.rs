@@ -7,6 +7,7 @@
 
 #![forbid(unsafe_code)]
 
+mod calendar;
 mod clock;
 mod histogram;
 mod nearest;
@@ -16,13 +17,12 @@ mod record;
 mod text;
 pub mod timing;
 
+pub use calendar::{civil_from_unix, unix_from_civil};
 pub use clock::{Clock, Nanos, RealClock, Stamp, VirtualClock, now};
 pub use histogram::{Histogram, PhaseHistograms, Snapshot};
 pub use nearest::nearest;
 pub use phases::{Phases, Spans};
-pub use reading::{
-    KnownSpans, Line, LineForm, Pattern, PatternFault, Reader, civil_from_unix, unix_from_civil,
-};
+pub use reading::{KnownSpans, Line, LineForm, Pattern, PatternFault, Reader};
 pub use record::{Ending, NO_POOL, Record};
 pub use text::{
     Field, Form, Names, Part, Place, Style, Template, TemplateFault, Writer, json_text, made_id,

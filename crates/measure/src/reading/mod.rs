@@ -17,7 +17,6 @@ use std::borrow::Cow;
 
 use crate::Nanos;
 use date::DateReader;
-pub use date::{civil_from_unix, unix_from_civil};
 pub use pattern::{Pattern, PatternFault};
 
 /// Which form a line has.

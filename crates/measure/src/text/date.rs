@@ -4,13 +4,9 @@
 //! RFC 3339 time. The offset is an argument of the start: this file must not read time zone files.
 
 use super::digits::{pair, push_micros};
+use crate::calendar::{MONTHS, SECS_PER_DAY, civil_from_unix};
 
 const NANOS_PER_SEC: u64 = 1_000_000_000;
-const SECS_PER_DAY: i64 = 86_400;
-const MONTHS: [&[u8; 3]; 12] = [
-    b"Jan", b"Feb", b"Mar", b"Apr", b"May", b"Jun", b"Jul", b"Aug", b"Sep", b"Oct", b"Nov", b"Dec",
-];
-
 /// The text of the second that was asked for last.
 #[derive(Debug)]
 pub(super) struct DateText {
@@ -96,30 +92,15 @@ struct Moment {
 }
 
 impl Moment {
-    /// The days to years by Howard Hinnant, "chrono-compatible low-level date algorithms",
-    /// `civil_from_days`: years begin in March, so that the leap day is their last.
     fn of(second: u64, offset_secs: i64) -> Moment {
         // A wall clock before 1970 with a negative offset is no time that a server sees.
         let local = second.saturating_add_signed(offset_secs);
-        let second_of_day = local % SECS_PER_DAY as u64;
-        let days = local / SECS_PER_DAY as u64 + 719_468;
-        let (era, day_of_era) = (days / 146_097, days % 146_097);
-        let year_of_era =
-            (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-        let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-        let march_month = (5 * day_of_year + 2) / 153;
-        let day = day_of_year - (153 * march_month + 2) / 5 + 1;
-        let month = if march_month < 10 {
-            march_month + 3
-        } else {
-            march_month - 9
-        };
-        let year = year_of_era + era * 400 + u64::from(month <= 2);
+        let [year, month, day, ..] = civil_from_unix(local);
         Moment {
             year,
             month,
             day,
-            second_of_day,
+            second_of_day: local % SECS_PER_DAY as u64,
         }
     }
 
