@@ -115,6 +115,48 @@ def test_who_must_lose_nothing_waits(serve: Callable[..., Milepost], tmp_path: P
     assert numbers(b"".join(taken).decode()) == list(range(count))
 
 
+TICKER = """
+import threading, time
+
+def tick():
+    with open("ticks", "ab", buffering=0) as out:
+        while True:
+            out.write(b".")
+            time.sleep(0.01)
+
+threading.Thread(target=tick, daemon=True).start()
+
+def app(environ, start_response):
+    start_response("200 OK", [("Content-Length", "2")])
+    return [b"ok"]
+"""
+
+
+def test_who_waits_for_the_log_leaves_the_interpreter_to_others(
+    serve: Callable[..., Milepost], tmp_path: Path
+) -> None:
+    (tmp_path / "ticker.py").write_text(TICKER)
+    pipe, ticks = tmp_path / "stalled", tmp_path / "ticks"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    options = ("--log-buffer", "64K", "--log-flush", "10ms", "--log-overflow", "wait", "--threads", "2:2")
+    server = serve("ticker:app", "--access-log", str(pipe), *options, log=None)
+    with server.connect() as client:
+        sender = threading.Thread(target=lambda: ask_numbered(client, 4_000))
+        sender.start()
+        sender.join(2)
+        assert sender.is_alive(), "it waits for the disk"
+        before = ticks.stat().st_size
+        assert until(lambda: ticks.stat().st_size > before + 20)
+        os.set_blocking(reader, True)
+        drain = threading.Thread(target=lambda: list(iter(lambda: os.read(reader, PIPE_BYTES), b"")))
+        drain.start()
+        sender.join(DEADLINE_S)
+    assert server.stop() == 0
+    drain.join(DEADLINE_S)
+    os.close(reader)
+
+
 def test_a_full_disk_is_tried_again_until_it_is_not(serve: Callable[..., Milepost], small_disk: Path) -> None:
     ballast = small_disk / "ballast"
     log = small_disk / "access.log"

@@ -8,7 +8,7 @@ use measure::{Ending, NO_POOL, Phases, Record};
 use wire::HeadView;
 
 use crate::exchange::{Ends, Id};
-use crate::log::{Log, Pen};
+use crate::log::{Log, Patience, Pen};
 use crate::stats::Stats;
 
 /// One thread's way to end exchanges.
@@ -49,9 +49,9 @@ pub(crate) struct Outcome<'a> {
 }
 
 impl Ledger {
-    pub(crate) fn new(log: &Arc<Log>, stats: Arc<Stats>) -> Self {
+    pub(crate) fn new(log: &Arc<Log>, stats: Arc<Stats>, patience: Patience) -> Self {
         Self {
-            pen: log.pen(),
+            pen: log.pen(patience),
             stats,
         }
     }

@@ -22,7 +22,7 @@ use crate::fault::Fault;
 use crate::handler::Handler;
 use crate::handover::{Chair, Onward, Queue};
 use crate::ledger::{Closing, Ledger, Outcome};
-use crate::log::{Level, Log};
+use crate::log::{Level, Log, Patience};
 use crate::pages::Pages;
 use crate::reply::{Part, Reply, ReplyBody};
 use crate::stats::Stats;
@@ -206,7 +206,7 @@ impl Seat {
         let desk = Desk::new(&pool.config.headers)
             .naming(&pool.config.request_ids)
             .compressing(&pool.config.compression);
-        let ledger = Ledger::new(&pool.log, Arc::clone(&pool.stats));
+        let ledger = Ledger::new(&pool.log, Arc::clone(&pool.stats), Patience::Later);
         Self {
             pool,
             chair: Arc::default(),
@@ -227,8 +227,12 @@ impl Seat {
         self.pool.config.request_ids.header.as_deref()
     }
 
-    /// The oldest waiting exchange, if there is one. Never waits. Attend to it before taking another.
+    /// The oldest waiting exchange, if there is one and nothing else is to be waited for. Never waits. Attend
+    /// to it before taking another.
     pub fn next_now(&mut self) -> Option<Box<Exchange>> {
+        if self.pool.log.is_awaited() {
+            return None;
+        }
         loop {
             let job = self.pool.queue.take_now()?;
             if let Some(exchange) = self.begin(job) {
@@ -237,8 +241,10 @@ impl Seat {
         }
     }
 
-    /// The oldest waiting exchange; waits for one. `None`: this thread is to end.
+    /// The oldest waiting exchange; waits for one, and first for room in a log that is to lose nothing.
+    /// `None`: this thread is to end.
     pub fn next_wait(&mut self) -> Option<Box<Exchange>> {
+        self.pool.log.wait_if_awaited();
         loop {
             let job = self.pool.queue.take(&self.chair)?;
             if let Some(exchange) = self.begin(job) {
@@ -328,7 +334,7 @@ impl Seat {
             None => return,
         };
         let text = format!("{}: {text}", exchange.name());
-        self.pool.log.error(Level::Error, &text);
+        self.pool.log.error_from_pool(Level::Error, &text);
     }
 
     /// Gives the connection back to its driver, or the rest of the reply with it, and ends the exchange.

@@ -181,7 +181,7 @@ impl<'a> Outlet<'a> {
     /// longer than its `Content-Length`.
     pub fn report(&self, exchange: &Exchange, text: &str) {
         let text = format!("{}: {text}", exchange.name());
-        self.exit.bounds.log.error(Level::Warning, &text);
+        self.exit.bounds.log.error_from_pool(Level::Warning, &text);
     }
 
     /// Whether no head has been started.

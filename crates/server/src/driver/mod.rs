@@ -40,7 +40,7 @@ use crate::handler::files::{Files, LookKey, Looked};
 use crate::ids::{Ids, Numbers};
 use crate::ledger::Ledger;
 use crate::listen::At;
-use crate::log::Log;
+use crate::log::{Log, Patience};
 use crate::pages::Pages;
 use crate::pool::{DrainWatch, Job, Pool};
 use crate::rates::Rates;
@@ -204,7 +204,7 @@ impl Driver {
             numbers: Numbers::of_driver(index),
             shared: Arc::clone(shared),
             mood: Cell::new(Mood::Serving),
-            ledger: Ledger::new(&shared.log, Arc::clone(&shared.stats)),
+            ledger: Ledger::new(&shared.log, Arc::clone(&shared.stats), Patience::Now),
             desk: RefCell::new(
                 Desk::new(&shared.config.headers).naming(&shared.config.request_ids),
             ),

@@ -9,9 +9,10 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use measure::{Names, Nanos, Record, Stamp, Writer as Lines};
 
 use super::bell::Ring;
-use super::errors::{Inbox, Patience};
+use super::errors::Inbox;
 use super::out::Out;
 use super::pages::{Pages, Sheaf};
+use super::room::Patience;
 use super::{LAST_TRIES, RETRY};
 use crate::config::meant::{Level, LogFilter, LogOverflow};
 
@@ -314,7 +315,7 @@ mod tests {
 
     /// Writes records whose lines have about 1,000 bytes each.
     fn serve(writer: &Writer, len: usize) {
-        let pen = writer.pages.pen();
+        let pen = writer.pages.pen(Patience::Now);
         let target = [b'x'; 1_000];
         for _ in 0..len {
             let mut record = Record {

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use super::bell::{Bell, Ring};
 use super::flood::{Floods, Verdict};
 use super::out::Out;
-use super::room::Room;
+use super::room::{Patience, Room};
 use super::{lines, lock};
 use crate::config::meant::{Level, Levels, LogOverflow};
 
@@ -26,7 +26,7 @@ const LOOK: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(super) struct Inbox {
     lines: Mutex<VecDeque<Line>>,
-    room: Room,
+    pub(super) room: Room,
     pub(super) bell: Bell,
 }
 
@@ -35,15 +35,6 @@ struct Line {
     level: Level,
     at: SystemTime,
     text: String,
-}
-
-/// Whether whoever has a line may be made to wait.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Patience {
-    /// As the setting says.
-    AsSet,
-    /// The log's own threads never wait for each other.
-    None,
 }
 
 /// The thread that writes them.
@@ -67,7 +58,7 @@ impl Inbox {
     }
 
     pub(super) fn put(&self, level: Level, text: &str, patience: Patience) {
-        if patience == Patience::AsSet && !self.room.enter() {
+        if !self.room.enter(patience) {
             return;
         }
         let line = Line {
@@ -269,7 +260,7 @@ mod tests {
         let _reader = stuck_pipe(&pipe);
         let mut writer = writer(&[&pipe, &file], LogOverflow::Drop);
         for round in 0..10 {
-            put(&writer, round * 100..(round + 1) * 100, Patience::AsSet);
+            put(&writer, round * 100..(round + 1) * 100, Patience::Now);
             writer.turn(false);
             writer.turn(false);
         }
@@ -289,7 +280,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let paths = ["a", "b", "c"].map(|name| dir.path().join(name));
         let mut writer = writer(&[&paths[0], &paths[1], &paths[2]], LogOverflow::Drop);
-        put(&writer, 0..400, Patience::AsSet);
+        put(&writer, 0..400, Patience::Now);
         writer.turn(false);
         for path in &paths {
             let text = std::fs::read_to_string(path).unwrap();
@@ -305,7 +296,7 @@ mod tests {
         let mut writer = writer(&[&pipe], LogOverflow::Wait);
         for number in 0..200 {
             let text = format!("{number}{}", "\x1b".repeat(10_000));
-            writer.inbox.put(Level::Error, &text, Patience::AsSet);
+            writer.inbox.put(Level::Error, &text, Patience::Now);
         }
         writer.turn(false);
         assert!(writer.outs[0].1.is_full());

@@ -29,7 +29,7 @@ use measure::Names;
 
 use access::{AccessLog, Counts, Filter};
 use bell::Ring;
-use errors::{Inbox, Patience};
+use errors::Inbox;
 use out::Out;
 use pages::Pages;
 use room::Room;
@@ -40,6 +40,7 @@ use crate::config::meant::{LogOverflow, LogTarget, Logs};
 use target::Voice;
 
 pub(crate) use pages::Pen;
+pub(crate) use room::Patience;
 
 /// Pause between tries while a target takes nothing, and how often it is tried at the very end.
 const RETRY: Duration = Duration::from_millis(200);
@@ -162,14 +163,31 @@ impl Log {
     }
 
     /// A pen for the calling thread; `None` when there is no access log.
-    pub(crate) fn pen(&self) -> Option<Pen> {
-        self.has_access.then(|| self.pages.pen())
+    pub(crate) fn pen(&self, patience: Patience) -> Option<Pen> {
+        self.has_access.then(|| self.pages.pen(patience))
     }
 
     /// Appends a line to the error logs. Further lines of `text` are indented, control characters made
     /// visible, so that nothing from outside can look like a line of its own.
     pub fn error(&self, level: Level, text: &str) {
-        self.errors.put(level, text, Patience::AsSet);
+        self.errors.put(level, text, Patience::Now);
+    }
+
+    /// As `error`, for a thread that waits later: see `is_awaited`.
+    pub(crate) fn error_from_pool(&self, level: Level, text: &str) {
+        self.errors.put(level, text, Patience::Later);
+    }
+
+    /// Whether a pool thread is to wait before its next exchange: lines are not to be dropped, and there is
+    /// no room.
+    pub(crate) fn is_awaited(&self) -> bool {
+        self.pages.room.is_awaited() || self.errors.room.is_awaited()
+    }
+
+    /// Waits as long as that is so.
+    pub(crate) fn wait_if_awaited(&self) {
+        self.pages.room.wait_if_awaited();
+        self.errors.room.wait_if_awaited();
     }
 
     /// Has all files opened anew: they may have been renamed.

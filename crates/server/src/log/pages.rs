@@ -13,7 +13,7 @@ use measure::{Record, Stamp};
 
 use super::bell::{Bell, Ring};
 use super::lock;
-use super::room::Room;
+use super::room::{Patience, Room};
 
 /// Bytes in a page that make the log thread come before its time.
 const PAGE_BYTES_URGENT: usize = 256 << 10;
@@ -41,6 +41,7 @@ struct Page {
 pub(crate) struct Pen {
     page: Arc<Page>,
     pages: Arc<Pages>,
+    patience: Patience,
 }
 
 impl Pages {
@@ -64,12 +65,13 @@ impl Pages {
     }
 
     /// A pen for the calling thread.
-    pub(super) fn pen(self: &Arc<Self>) -> Pen {
+    pub(super) fn pen(self: &Arc<Self>, patience: Patience) -> Pen {
         let page = Arc::new(Page::default());
         lock(&self.list).push(Arc::clone(&page));
         Pen {
             page,
             pages: Arc::clone(self),
+            patience,
         }
     }
 
@@ -83,7 +85,7 @@ impl Pen {
     /// Appends a record, unless there is no room for it.
     pub(crate) fn write(&self, record: &Record<'_>) {
         let pages = &self.pages;
-        if !pages.room.enter() {
+        if !pages.room.enter(self.patience) {
             return;
         }
         let (added, waiting, is_half_full) = {
@@ -229,7 +231,7 @@ mod tests {
     #[test]
     fn merges_pages_by_delivery_and_leaves_what_is_younger() {
         let pages = pages();
-        let (one, other) = (pages.pen(), pages.pen());
+        let (one, other) = (pages.pen(Patience::Now), pages.pen(Patience::Now));
         for delivered in [1, 4, 9] {
             write(&one, delivered);
         }
@@ -241,7 +243,7 @@ mod tests {
         assert!(!sheaf.is_empty());
         write(&one, 12);
         write(&other, 10);
-        write(&pages.pen(), 11);
+        write(&pages.pen(Patience::Now), 11);
         assert_eq!(gathered(&mut sheaf, &pages, 20), [9, 10, 11, 12]);
         assert!(sheaf.is_empty());
         assert_eq!(pages.room.waiting_bytes(), 0);
@@ -250,7 +252,7 @@ mod tests {
     #[test]
     fn calls_before_a_small_room_is_full() {
         let pages = Arc::new(Pages::new(Room::new(64 << 10, LogOverflow::Drop)));
-        let pens = [pages.pen(), pages.pen()];
+        let pens = [pages.pen(Patience::Now), pages.pen(Patience::Now)];
         let hour = std::time::Duration::from_secs(3600);
         write(&pens[0], 1);
         for delivered in 2.. {
@@ -266,7 +268,7 @@ mod tests {
     #[test]
     fn stops_when_it_is_told_and_goes_on_later() {
         let pages = pages();
-        let pen = pages.pen();
+        let pen = pages.pen(Patience::Now);
         for delivered in 1..=3 {
             write(&pen, delivered);
         }

@@ -12,6 +12,17 @@ use crate::config::meant::LogOverflow;
 /// Longest time between two looks of one who waits, should a call go unheard.
 const LOOK: Duration = Duration::from_millis(50);
 
+/// When whoever has something for a log waits for room, where lines are not to be dropped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Patience {
+    /// At once.
+    Now,
+    /// Before its next exchange: it holds what others need, such as an interpreter.
+    Later,
+    /// Never: the log's own threads do not wait for each other.
+    None,
+}
+
 #[derive(Debug)]
 pub(super) struct Room {
     bytes_max: usize,
@@ -42,15 +53,30 @@ impl Room {
     }
 
     /// Whether there is room for one more; else it is counted as dropped, or its thread waits first.
-    pub(super) fn enter(&self) -> bool {
-        if !self.is_full() {
-            return true;
+    pub(super) fn enter(&self, patience: Patience) -> bool {
+        let enters = !self.is_full()
+            || match (self.overflow, patience) {
+                (_, Patience::None) => true,
+                (LogOverflow::Drop, _) => false,
+                (LogOverflow::Wait, Patience::Now) => self.wait(),
+                (LogOverflow::Wait, Patience::Later) => !self.closed.load(Ordering::Acquire),
+            };
+        if !enters {
+            self.dropped.fetch_add(1, Ordering::Relaxed);
         }
-        if self.overflow == LogOverflow::Wait && self.wait() {
-            return true;
+        enters
+    }
+
+    /// Whether somebody who had patience for later is to wait now.
+    pub(super) fn is_awaited(&self) -> bool {
+        self.overflow == LogOverflow::Wait && self.is_full() && !self.closed.load(Ordering::Acquire)
+    }
+
+    /// Waits as long as that is so.
+    pub(super) fn wait_if_awaited(&self) {
+        if self.is_awaited() {
+            self.wait();
         }
-        self.dropped.fetch_add(1, Ordering::Relaxed);
-        false
     }
 
     #[cold]
@@ -119,11 +145,11 @@ mod tests {
     fn counts_what_finds_no_room() {
         let room = Room::new(100, LogOverflow::Drop);
         room.add_record(100);
-        assert!(!room.enter() && !room.enter());
+        assert!(!room.enter(Patience::Now) && !room.enter(Patience::Now));
         room.settle(100, 99);
-        assert!(room.enter());
+        assert!(room.enter(Patience::Now));
         room.settle(0, 100);
-        assert!(!room.enter());
+        assert!(!room.enter(Patience::Now));
         assert_eq!((room.take_dropped(), room.take_dropped()), (3, 0));
     }
 
@@ -141,7 +167,7 @@ mod tests {
         room.add_record(100);
         let entering = {
             let room = Arc::clone(&room);
-            thread::spawn(move || room.enter())
+            thread::spawn(move || room.enter(Patience::Now))
         };
         while *room.waiting.lock().unwrap() == 0 {
             thread::yield_now();
@@ -156,7 +182,18 @@ mod tests {
         let room = Room::new(100, LogOverflow::Wait);
         room.add_record(100);
         room.close();
-        assert!(!room.enter());
+        assert!(!room.enter(Patience::Now));
         assert_eq!(room.take_dropped(), 1);
+    }
+
+    #[test]
+    fn whoever_waits_later_enters_a_full_room_and_is_told_to_wait() {
+        let room = Room::new(100, LogOverflow::Wait);
+        room.add_record(100);
+        assert!(room.enter(Patience::Later) && room.is_awaited());
+        room.settle(100, 0);
+        assert!(!room.is_awaited());
+        room.wait_if_awaited();
+        assert_eq!(room.take_dropped(), 0);
     }
 }
