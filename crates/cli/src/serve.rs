@@ -49,7 +49,7 @@ pub(crate) fn load_app(
     };
     let facts = AppFacts {
         multithread: config.pool.threads_max > 1,
-        multiprocess: config.processes > 1,
+        multiprocess: config.processes.count > 1,
     };
     host.load(app, &facts).map_err(Message::from)
 }

@@ -40,8 +40,9 @@ mod rates;
 
 mod ledger;
 pub mod log;
-mod stats;
+pub mod stats;
 
+pub mod channel;
 mod house;
 pub mod pidfile;
 mod unnamed;

@@ -96,6 +96,8 @@ fn open_all(config: &Config, opened: &mut Vec<Address>) -> Result<(), StartFault
                     open_unix(path, &config.listen).map_err(|error| unix_fault(path, &error))?,
                 );
             }
+            // Handed over open; nothing is to be opened.
+            Bind::Inherited(_) => {}
         }
     }
     Ok(())
@@ -151,7 +153,7 @@ fn wants_v4_too(address: SocketAddr, config: &Config) -> bool {
         Bind::Tcp(addresses) => addresses
             .iter()
             .any(|other| other.is_ipv4() && other.port() == address.port()),
-        Bind::Unix(_) => false,
+        Bind::Unix(_) | Bind::Inherited(_) => false,
     })
 }
 

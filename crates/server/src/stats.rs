@@ -9,6 +9,15 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use measure::{Ending, PhaseHistograms, Spans};
 
+/// Where the counters of one process are in the file of all counters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct Segment {
+    /// Bytes from the start of the file.
+    pub offset: u64,
+    /// Its length.
+    pub bytes: u64,
+}
+
 /// All counters of one process.
 pub(crate) struct Stats {
     pub(crate) drivers: Vec<DriverStats>,

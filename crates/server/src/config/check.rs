@@ -102,8 +102,8 @@ impl Check<'_> {
     }
 
     fn processes(&mut self, draft: &Draft) {
-        if draft.config.processes > 1 {
-            let found = draft.config.processes.to_string();
+        if draft.config.processes.count > 1 {
+            let found = draft.config.processes.count.to_string();
             let fault = Fault::value(
                 draft.origin("processes"),
                 &found,

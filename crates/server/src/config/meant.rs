@@ -4,6 +4,7 @@
 //! holds no text form, no file positions and no I/O.
 
 mod logs;
+mod processes;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -14,14 +15,15 @@ pub use logs::{
     AccessLog, ErrorLog, Level, Levels, LogCompression, LogFilter, LogForm, LogOverflow,
     LogPrivacy, LogTarget, Logs, RequestIds, Rotation,
 };
+pub use processes::{Control, Development, Processes, Recycling};
 
 /// The whole configuration of one serving process.
 #[derive(Clone, Debug, Default)]
 pub struct Config {
     /// Addresses to listen on, in the order given. Never empty after checking.
     pub binds: Vec<Bind>,
-    /// Serving processes. Only 1 for now.
-    pub processes: usize,
+    /// Serving processes and their supervisor.
+    pub processes: Processes,
     /// Driver threads and how they accept.
     pub listen: Listen,
     /// The Python application, if one is served.
@@ -86,6 +88,19 @@ pub enum Bind {
     Tcp(Vec<SocketAddr>),
     /// `unix:path`
     Unix(PathBuf),
+    /// `systemd` or `systemd:NAME`: sockets that the service manager listens on already (LISTEN_FDS), all of
+    /// them or those of that name.
+    Inherited(Option<String>),
+}
+
+/// Which driver gets a connection, where the kernel can be told.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Steering {
+    /// By a hash of the addresses: the kernel's own way.
+    #[default]
+    Hash,
+    /// The driver whose number is that of the processor that the connection came in on, modulo drivers.
+    Cpu,
 }
 
 /// Driver threads and how they accept.
@@ -111,6 +126,11 @@ pub struct Listen {
     pub client_prefix_v4: u8,
     /// Leading bits of an IPv6 address that tell clients apart.
     pub client_prefix_v6: u8,
+    /// Which driver gets a connection.
+    pub steering: Steering,
+    /// When a connection has waited in a driver's accept queue for this long, and that driver has accepted
+    /// nothing meanwhile, another driver accepts from its socket as well.
+    pub driver_stall: Nanos,
 }
 
 /// A Python application: `module:attribute`.
@@ -372,6 +392,8 @@ impl Default for Listen {
             client_connections_max: None,
             client_prefix_v4: 32,
             client_prefix_v6: 64,
+            steering: Steering::Hash,
+            driver_stall: Nanos::from_ms(500),
         }
     }
 }

@@ -379,7 +379,7 @@ pub static SETTINGS: &[Setting] = &[
         kind: Kind::Count {
             min: 1,
             max: 1024,
-            set: |draft, count| draft.config.processes = count as usize,
+            set: |draft, count| draft.config.processes.count = count as usize,
         },
         ..PLAIN
     },
