@@ -275,7 +275,7 @@ fn the_journal_has_lines_that_belong_together_in_one_entry() {
     ];
     let slices = slices.map(IoSlice::new);
     let taken = socket.write(Level::Error, &slices, NOON).unwrap();
-    assert_eq!(taken, slices.iter().map(|slice| slice.len()).sum());
+    assert_eq!(taken, slices.iter().map(|slice| slice.len()).sum::<usize>());
     let mut entries = (0..4).map(|_| receive(&daemon));
     let first = entries.next().unwrap();
     let text = "one\n    more\n    yet";
