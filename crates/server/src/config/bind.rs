@@ -1,4 +1,4 @@
-//! Addresses to listen on, as written: `host:port`, `[v6]:port`, `:port`, `port`, `unix:path`.
+//! Addresses to listen on, as written: `host:port`, `[v6]:port`, `:port`, `port`, `unix:path`, `systemd`.
 //!
 //! Takes one text and gives its parts; names are resolved later, by whoever may. Pure.
 
@@ -14,10 +14,15 @@ pub(super) enum BindName {
     Host(String, u16),
     /// A unix socket's path.
     Unix(PathBuf),
+    /// Sockets of the service manager, all of them or those of that name.
+    Inherited(Option<String>),
 }
 
 /// The kernel's `sun_path` holds 108 bytes with the closing zero.
-const UNIX_PATH_BYTES_MAX: usize = 107;
+pub(super) const UNIX_PATH_BYTES_MAX: usize = 107;
+
+/// What systemd takes for `FileDescriptorName`.
+const SOCKET_NAME_BYTES_MAX: usize = 255;
 
 /// Reads one address.
 ///
@@ -26,6 +31,16 @@ const UNIX_PATH_BYTES_MAX: usize = 107;
 pub(super) fn parse(text: &str) -> Result<BindName, Option<String>> {
     if let Some(path) = text.strip_prefix("unix:") {
         return unix(path);
+    }
+    if text == "systemd" {
+        return Ok(BindName::Inherited(None));
+    }
+    if let Some(name) = text.strip_prefix("systemd:") {
+        return inherited(name);
+    }
+    if text.starts_with("fd://") {
+        let hint = "sockets of the service manager are `systemd`, or `systemd:NAME`";
+        return Err(Some(hint.to_owned()));
     }
     if let Some((scheme, rest)) = text.split_once("://") {
         return Err(Some(format!(
@@ -62,6 +77,21 @@ fn unix(path: &str) -> Result<BindName, Option<String>> {
     }
 }
 
+fn inherited(name: &str) -> Result<BindName, Option<String>> {
+    if name.is_empty() {
+        let hint = "name the socket (FileDescriptorName), or write `systemd` for all";
+        return Err(Some(hint.to_owned()));
+    }
+    // LISTEN_FDNAMES separates names by colons.
+    let is_good = |b: u8| (b.is_ascii_graphic() || b == b' ') && b != b':';
+    if name.len() > SOCKET_NAME_BYTES_MAX || !name.bytes().all(is_good) {
+        return Err(Some(format!(
+            "a socket's name has at most {SOCKET_NAME_BYTES_MAX} bytes, and no colon"
+        )));
+    }
+    Ok(BindName::Inherited(Some(name.to_owned())))
+}
+
 fn named(host: &str, port: u16) -> Result<BindName, Option<String>> {
     if host.is_empty() || host == "*" {
         return Ok(BindName::Ip(Ipv4Addr::UNSPECIFIED.into(), port));
@@ -96,6 +126,7 @@ mod tests {
             Ok(BindName::Ip(ip, port)) => format!("ip {ip} {port}"),
             Ok(BindName::Host(host, port)) => format!("host {host} {port}"),
             Ok(BindName::Unix(path)) => format!("unix {}", path.display()),
+            Ok(BindName::Inherited(name)) => format!("inherited {name:?}"),
             Err(hint) => format!("bad {}", hint.unwrap_or_default()),
         };
         assert!(found.starts_with(expect), "{text}: {found}");
@@ -114,6 +145,9 @@ mod tests {
         check("a-b.example:80", "host a-b.example 80");
         check("unix:/run/x.sock", "unix /run/x.sock");
         check("unix:x.sock", "unix x.sock");
+        check("systemd", "inherited None");
+        check("systemd:web", "inherited Some(\"web\")");
+        check("systemd-host:80", "host systemd-host 80");
     }
 
     #[test]
@@ -133,6 +167,13 @@ mod tests {
             &format!("unix:/{}", "x".repeat(107)),
             "bad the kernel takes at most 107",
         );
+        check("systemd:", "bad name the socket (FileDescriptorName)");
+        check("systemd:a:b", "bad a socket's name has at most 255 bytes");
+        check(
+            &format!("systemd:{}", "x".repeat(256)),
+            "bad a socket's name has at most 255",
+        );
+        check("fd://3", "bad sockets of the service manager are `systemd`");
         check("[::g]:80", "bad ");
         check("127.0.0:80", "bad ");
         check("a b:80", "bad ");

@@ -3,8 +3,10 @@
 //! Takes the draft and the machine's facts as values, gives the configuration with notes, or what is
 //! wrong with it. Asks the machine only through the two functions in `Machine`.
 
+mod descriptors;
 mod logs;
 mod pages;
+mod processes;
 mod rules;
 mod shares;
 
@@ -16,7 +18,9 @@ use super::Loaded;
 use super::bind::BindName;
 use super::draft::{Cpus, Draft, Placed};
 use super::fault::{Fault, Origin};
-use super::meant::{App, Bind, Config, StaticMount};
+use super::meant::{App, Bind, StaticMount};
+
+pub use descriptors::open_files_needed;
 
 /// What a configuration must fit.
 pub struct Machine<'m> {
@@ -36,13 +40,6 @@ pub struct Machine<'m> {
     pub file: &'m dyn Fn(&Path) -> io::Result<u64>,
 }
 
-/// Descriptors that a process needs beside its connections: log, standard streams, libraries' own.
-const DESCRIPTORS_BASE: u64 = 128;
-/// Descriptors that a driver needs: sockets, epoll, wake-ups, and its table of open large files, which
-/// writers send from; writers and openers have none of their own.
-const DESCRIPTORS_PER_DRIVER: u64 = 300;
-const DRIVERS_AUTO_MAX: usize = 8;
-
 /// Brings the parts together.
 pub(super) fn finish(draft: &Draft, machine: &Machine<'_>) -> (Loaded, Vec<Fault>) {
     let mut check = Check {
@@ -50,7 +47,6 @@ pub(super) fn finish(draft: &Draft, machine: &Machine<'_>) -> (Loaded, Vec<Fault
         faults: Vec::new(),
         notes: Vec::new(),
     };
-    check.processes(draft);
     check.limits(draft);
     let mut config = draft.config.clone();
     config.app = check.app(draft);
@@ -62,10 +58,10 @@ pub(super) fn finish(draft: &Draft, machine: &Machine<'_>) -> (Loaded, Vec<Fault
     config.rates.routes = check.rate_routes(draft);
     check.shares(draft);
     config.binds = check.binds(draft);
-    config.listen.drivers = draft
-        .drivers
-        .unwrap_or((machine.cores / 2).clamp(1, DRIVERS_AUTO_MAX));
+    config.processes.count = check.processes_count(draft);
+    config.listen.drivers = check.drivers(draft, config.processes.count);
     config.listen.driver_cpus = check.cpus(draft);
+    check.processes(draft, &mut config);
     config.logs.access = check.access_logs(draft, &config.route_names());
     config.logs.errors = check.error_logs(draft);
     check.log_files(draft);
@@ -99,19 +95,6 @@ impl Check<'_> {
     fn statement(&mut self, origin: Origin, text: impl Into<String>, hint: &str) {
         self.faults
             .push(Fault::statement(origin, text).with_hint(hint));
-    }
-
-    fn processes(&mut self, draft: &Draft) {
-        if draft.config.processes.count > 1 {
-            let found = draft.config.processes.count.to_string();
-            let fault = Fault::value(
-                draft.origin("processes"),
-                &found,
-                "1: this version serves with one process",
-            );
-            self.faults
-                .push(fault.with_hint("use `--threads` to run more requests at once"));
-        }
     }
 
     fn limits(&mut self, draft: &Draft) {
@@ -241,6 +224,7 @@ impl Check<'_> {
         {
             let bind = match value {
                 BindName::Unix(path) => Bind::Unix(path.clone()),
+                BindName::Inherited(name) => Bind::Inherited(name.clone()),
                 BindName::Ip(ip, port) => Bind::Tcp(vec![SocketAddr::new(*ip, *port)]),
                 BindName::Host(host, port) => match (self.machine.resolve)(host, *port) {
                     Ok(addresses) if !addresses.is_empty() => Bind::Tcp(deduplicated(addresses)),
@@ -313,27 +297,6 @@ impl Check<'_> {
             self.no_folder(draft.origin("spool_dir"), &draft.config.spool.dir, &error);
         }
     }
-
-    /// An accept that fails for want of a descriptor is worse than a bound: the bound is known beforehand.
-    fn connections(&mut self, config: &mut Config) {
-        let files_max = self.machine.open_files_max;
-        let others = DESCRIPTORS_BASE + DESCRIPTORS_PER_DRIVER * config.listen.drivers as u64;
-        let room = files_max.saturating_sub(others).max(files_max / 2).max(1);
-        let wished = config.listen.connections_max;
-        if wished as u64 > room {
-            config.listen.connections_max = room as usize;
-            self.notes.push(format!(
-                "connections_max is {room} instead of {wished}: at most {files_max} files may be open (ulimit -Hn)"
-            ));
-        }
-    }
-}
-
-/// Descriptors that the process needs for this configuration.
-pub fn open_files_needed(config: &Config) -> u64 {
-    let others = DESCRIPTORS_BASE + DESCRIPTORS_PER_DRIVER * config.listen.drivers as u64;
-    // Every connection may have a spooled body, a spooled reply or a large file beside its socket.
-    others + 2 * config.listen.connections_max as u64
 }
 
 /// The system's words without Rust's "(os error 2)".
@@ -358,6 +321,7 @@ fn overlap(a: &Bind, b: &Bind) -> bool {
             .iter()
             .any(|address| address.port() != 0 && b.contains(address)),
         (Bind::Unix(a), Bind::Unix(b)) => a == b,
+        (Bind::Inherited(a), Bind::Inherited(b)) => a.is_none() || b.is_none() || a == b,
         _ => false,
     }
 }

@@ -26,6 +26,10 @@ pub(super) struct Draft {
     pub root_path: String,
     pub factory: bool,
     pub drivers: Option<usize>,
+    /// `None`: as many as there are processors.
+    pub processes: Option<usize>,
+    pub reload: bool,
+    pub reload_dirs: Vec<Placed<PathBuf>>,
     pub cpus: Cpus,
     pub binds: Vec<Placed<BindName>>,
     pub statics: Vec<Placed<Mount>>,

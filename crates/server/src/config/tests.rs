@@ -3,6 +3,7 @@
 mod logs;
 mod others;
 mod pages;
+mod processes;
 mod rules;
 mod shares;
 
@@ -188,6 +189,10 @@ mod table {
             ..meant.listen
         };
         assert_eq!(format!("{:?}", config.listen), format!("{listen:?}"));
+        assert_eq!(
+            format!("{:?}", config.processes),
+            format!("{:?}", meant.processes)
+        );
         let logs = good("", &[], &[("access_log", "-")]).config.logs;
         let stdout = super::super::meant::AccessLog::new(LogTarget::Stdout);
         assert_eq!(logs.access, [stdout]);
@@ -213,17 +218,21 @@ mod table {
         );
         let others: Vec<_> = OTHERS
             .iter()
-            .filter(|(key, _)| *key != "processes")
+            .filter(|(key, _)| *key != "preload")
             .copied()
             .collect();
-        let (before, after) = (
+        let (before, mut after) = (
             good("", &[], &[("access_log", "-")]).config,
             good("", &[], &others).config,
         );
+        // It excludes `reload`.
+        let preloading = good("", &[], &[("preload", "true")]).config;
+        after.processes.preload = preloading.processes.preload;
         let fields = |config: &Config| {
             let text = format!(
-                "{:?}, {:?}, {:?}, {:?}, {:?}, {:?}, {:?}, {:?}, {:?}, {:?}, {:?}, {:?}, {:?}, {:?}, {:?}, pid_file: {:?}",
+                "{:?}, {:?}, {:?}, {:?}, {:?}, {:?}, {:?}, {:?}, {:?}, {:?}, {:?}, {:?}, {:?}, {:?}, {:?}, {:?}, pid_file: {:?}",
                 config.pool,
+                config.processes,
                 config.limits,
                 config.timeouts,
                 config.spool,
@@ -260,16 +269,7 @@ mod table {
 
     #[test]
     fn puts_values_where_they_belong() {
-        let config = good(
-            "",
-            &[],
-            &OTHERS[..25]
-                .iter()
-                .filter(|(key, _)| *key != "processes")
-                .copied()
-                .collect::<Vec<_>>(),
-        )
-        .config;
+        let config = good("", &[], &OTHERS[..24]).config;
         let app = config.app.expect("an application");
         assert_eq!(
             (app.module.as_str(), app.attribute.as_str()),
@@ -406,7 +406,7 @@ mod said {
             "`MILEPOST_BLACKLOG`: unknown setting > did you mean `MILEPOST_BACKLOG`?",
             "m.toml:3: `accept_batch`: expected a count from 1 to 65536, found `many`",
             "m.toml:5: `threads`: expected MIN:MAX or one number, from 1 to 4096, found `8:2` > the smaller number comes first: `2:8`",
-            "m.toml:8: `bind`: expected HOST:PORT, [V6]:PORT, :PORT, PORT or unix:PATH, found `here` > add a port: `here:8000`",
+            "m.toml:8: `bind`: expected HOST:PORT, [V6]:PORT, :PORT, PORT, unix:PATH, systemd or systemd:NAME, found `here` > add a port: `here:8000`",
             "m.toml:11: `static.\"x\"`: expected /URL=DIR (as `/static=./static`), found `x=pub` > the URL begins with a slash: `/x=pub`",
             "`MILEPOST_NODELAY`: expected `true` or `false`, found `maybe`",
             "`--spoolers`: expected a count from 1 to 64, found `0`",
@@ -493,11 +493,6 @@ mod said {
 
     #[test]
     fn what_does_not_hold_together() {
-        check_fault(
-            "workers",
-            "4",
-            "`--processes`: expected 1: this version serves with one process, found `4` > use `--threads`",
-        );
         check_fault(
             "static",
             "/a=missing",

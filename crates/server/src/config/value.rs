@@ -100,6 +100,17 @@ pub(super) fn range(text: &str) -> Option<(u64, u64)> {
     }
 }
 
+/// A share in percent, as `10%` or `2.5%`, at most 100: 0.1 for the first. Nothing needs no sign.
+pub(super) fn percent(text: &str) -> Option<f64> {
+    let number = match text.trim() {
+        "0" => "0",
+        text => text.strip_suffix('%')?.trim_end(),
+    };
+    // In thousandths of a percent, so that what is read is what was written.
+    let thousandths = scaled(number, 1_000).filter(|share| *share <= 100_000)?;
+    Some(thousandths as f64 / 100_000.0)
+}
+
 /// Yes or no, as TOML, shells and people write it.
 pub(super) fn switch(text: &str) -> Option<bool> {
     match text.trim().to_ascii_lowercase().as_str() {
@@ -292,6 +303,27 @@ mod tests {
         assert_eq!(count("+5"), None);
         assert_eq!(count("18446744073709551616"), None);
         assert_eq!(count("_"), None);
+    }
+
+    #[test]
+    fn reads_shares_in_percent() {
+        let table = [
+            ("10%", Some(0.1)),
+            (" 2.5 % ", Some(0.025)),
+            ("0%", Some(0.0)),
+            ("0", Some(0.0)),
+            ("100%", Some(1.0)),
+            ("100.1%", None),
+            ("101%", None),
+            ("10", None),
+            ("0.1", None),
+            ("-1%", None),
+            ("%", None),
+            ("", None),
+        ];
+        for (text, expect) in table {
+            assert_eq!(percent(text), expect, "{text}");
+        }
     }
 
     #[test]

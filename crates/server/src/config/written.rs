@@ -48,6 +48,8 @@ pub enum Group {
     Rules,
     /// Addresses, drivers, accepting.
     Listening,
+    /// Serving processes and their supervisor.
+    Processes,
     /// Pool threads and their queue.
     Pool,
     /// Bounds of what clients may send.
@@ -145,11 +147,12 @@ impl Setting {
 
 impl Group {
     /// All, in the order of help texts.
-    pub const ALL: [Group; 12] = [
+    pub const ALL: [Group; 13] = [
         Group::Application,
         Group::Files,
         Group::Rules,
         Group::Listening,
+        Group::Processes,
         Group::Pool,
         Group::Limits,
         Group::Timeouts,
@@ -167,6 +170,7 @@ impl Group {
             Group::Files => "Files",
             Group::Rules => "Redirects and pages",
             Group::Listening => "Listening",
+            Group::Processes => "Processes",
             Group::Pool => "Pool threads",
             Group::Limits => "Limits",
             Group::Timeouts => "Timeouts",

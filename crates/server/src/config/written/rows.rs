@@ -9,6 +9,8 @@ use super::{Entries, Group, Kind, Setting};
 
 const NONE: Nanos = Nanos(0);
 const MS: Nanos = Nanos(1_000_000);
+/// The kernel keeps a connection waiting for less than this in good health, too.
+const STALL_LEAST: Nanos = Nanos(50_000_000);
 const HOUR: Nanos = Nanos(3_600_000_000_000);
 const DAY: Nanos = Nanos(24 * 3_600_000_000_000);
 const K: u64 = 1 << 10;
@@ -357,29 +359,16 @@ pub static SETTINGS: &[Setting] = &[
         group: Group::Listening,
         placeholder: "ADDRESS",
         default: "127.0.0.1:8000",
-        help: "Listen on HOST:PORT, [V6]:PORT, :PORT or unix:PATH (repeatable)",
+        help: "Listen on HOST:PORT, [V6]:PORT, :PORT, unix:PATH or systemd (repeatable)",
         doc: "`:PORT` listens on every IPv4 address, a port alone on 127.0.0.1, port 0 on a free port. \
-              A name is resolved at start-up and may stand for several addresses.",
+              A name is resolved at start-up and may stand for several addresses. `systemd` is every \
+              socket that the service manager has opened (LISTEN_FDS), `systemd:NAME` those of that name \
+              (FileDescriptorName).",
         kind: Kind::List {
-            expected: "HOST:PORT, [V6]:PORT, :PORT, PORT or unix:PATH",
+            expected: "HOST:PORT, [V6]:PORT, :PORT, PORT, unix:PATH, systemd or systemd:NAME",
             entries: Entries::Plain,
             clear: |draft| draft.binds.clear(),
             add: set::add_bind,
-        },
-        ..PLAIN
-    },
-    Setting {
-        key: "processes",
-        short: Some('w'),
-        aliases: &["workers"],
-        group: Group::Listening,
-        placeholder: "N",
-        default: "1",
-        help: "Serving processes (this version: 1)",
-        kind: Kind::Count {
-            min: 1,
-            max: 1024,
-            set: |draft, count| draft.config.processes.count = count as usize,
         },
         ..PLAIN
     },
@@ -388,8 +377,8 @@ pub static SETTINGS: &[Setting] = &[
         group: Group::Listening,
         placeholder: "N",
         default: "auto",
-        help: "Driver threads: they accept, read and write, and serve files",
-        doc: "`auto` is half of the processors, at least 1 and at most 8.",
+        help: "Driver threads per process: they accept, read and write, and serve files",
+        doc: "`auto` is half of the processors, divided by `processes`, at least 1 and at most 8.",
         kind: Kind::Text {
             expected: "a count from 1 to 256, or `auto`",
             set: set::drivers,
@@ -478,14 +467,224 @@ pub static SETTINGS: &[Setting] = &[
         ..PLAIN
     },
     Setting {
+        key: "steering",
+        group: Group::Listening,
+        placeholder: "HOW",
+        default: "hash",
+        help: "Which driver gets a TCP connection: by hash, or that of the cpu it came in on",
+        doc: "`hash` is the kernel's own way, by the addresses of both ends. `cpu` keeps a connection on \
+              the processor that takes its packets; for drivers that are pinned (`driver_cpus`), and for \
+              network cards with a queue for each processor.",
+        kind: Kind::Choice {
+            names: &["hash", "cpu"],
+            set: set::steering,
+        },
+        ..PLAIN
+    },
+    Setting {
+        key: "driver_stall",
+        group: Group::Listening,
+        placeholder: "DURATION",
+        default: "500ms",
+        help: "A connection waits this long for its driver before another one takes it",
+        doc: "When a driver has accepted nothing for this long although connections wait for it, another \
+              one accepts from its socket as well.",
+        kind: Kind::Duration {
+            min: STALL_LEAST,
+            max: HOUR,
+            set: |draft, span| draft.config.listen.driver_stall = span,
+        },
+        ..PLAIN
+    },
+    Setting {
+        key: "processes",
+        short: Some('w'),
+        aliases: &["workers"],
+        group: Group::Processes,
+        placeholder: "N",
+        default: "1",
+        help: "Serving processes, or auto: one for each processor",
+        doc: "Each has its own drivers, pool threads, limits and caches. Processes times drivers is at \
+              most 1024.",
+        kind: Kind::Text {
+            expected: "a count from 1 to 512, or `auto`",
+            set: set::processes,
+        },
+    },
+    Setting {
+        key: "user",
+        group: Group::Processes,
+        placeholder: "USER",
+        default: "off",
+        help: "User, as a name or number, whose rights are kept once all is bound, or off",
+        doc: "For a server that is started by root, so that it can listen on ports below 1024. Its groups \
+              are the user's, or the one that `group` names.",
+        kind: Kind::Text {
+            expected: "a user's name or number, or `off`",
+            set: set::user,
+        },
+        ..PLAIN
+    },
+    Setting {
+        key: "group",
+        group: Group::Processes,
+        placeholder: "GROUP",
+        default: "off",
+        help: "Group, as a name or number, whose rights are kept, or off: the user's own",
+        kind: Kind::Text {
+            expected: "a group's name or number, or `off`",
+            set: set::group,
+        },
+        ..PLAIN
+    },
+    Setting {
+        key: "preload",
+        aliases: &["preload_app"],
+        group: Group::Processes,
+        placeholder: "BOOL",
+        default: "false",
+        help: "Import the application once, in a template process that forks the serving ones",
+        doc: "They share what the import has made until they change it, which saves memory. The \
+              application must not start threads when it is imported, and connections that it opens \
+              there are shared by all processes. A process is replaced without importing again; a reload \
+              imports anew.",
+        kind: Kind::Switch {
+            set: |draft, yes| draft.config.processes.preload = yes,
+        },
+        ..PLAIN
+    },
+    Setting {
+        key: "start_timeout",
+        group: Group::Processes,
+        placeholder: "DURATION",
+        default: "2m",
+        help: "A new process must serve this long after its start, or off",
+        doc: "The time for importing the application, above all. At its end the process counts as one \
+              that failed to start. With `off` it has as long as it takes.",
+        kind: Kind::Text {
+            expected: "a duration from 1s to 24h (as `2m`), or `off`",
+            set: set::start_timeout,
+        },
+        ..PLAIN
+    },
+    Setting {
+        key: "heartbeat_timeout",
+        group: Group::Processes,
+        placeholder: "DURATION",
+        default: "30s",
+        help: "A process whose drivers do not answer for this long is replaced, or off",
+        doc: "Drivers run no application code: a slow request does not keep them from answering.",
+        kind: Kind::Text {
+            expected: "a duration from 1s to 24h (as `30s`), or `off`",
+            set: set::heartbeat_timeout,
+        },
+        ..PLAIN
+    },
+    Setting {
+        key: "process_requests_max",
+        aliases: &["max_requests"],
+        group: Group::Processes,
+        placeholder: "N",
+        default: "off",
+        help: "A process is replaced after so many requests, or off",
+        doc: "One at a time, and only while as many as configured serve: the new one is ready before the \
+              old one leaves.",
+        kind: Kind::Text {
+            expected: "a count from 1, or `off`",
+            set: set::process_requests_max,
+        },
+        ..PLAIN
+    },
+    Setting {
+        key: "process_age_max",
+        group: Group::Processes,
+        placeholder: "DURATION",
+        default: "off",
+        help: "A process is replaced after so much time, or off",
+        doc: "As with `process_requests_max`.",
+        kind: Kind::Text {
+            expected: "a duration from 1s to 366d (as `12h`, `7d`), or `off`",
+            set: set::process_age_max,
+        },
+        ..PLAIN
+    },
+    Setting {
+        key: "process_resident_max",
+        group: Group::Processes,
+        placeholder: "SIZE",
+        default: "off",
+        help: "A process is replaced when it has so much resident memory, or off",
+        doc: "As with `process_requests_max`. Resident memory counts what processes share in each of them.",
+        kind: Kind::Text {
+            expected: "a size from 16M (as `512M`, `2G`), or `off`",
+            set: set::process_resident_max,
+        },
+        ..PLAIN
+    },
+    Setting {
+        key: "recycle_jitter",
+        group: Group::Processes,
+        placeholder: "PERCENT",
+        default: "10%",
+        help: "Those three bounds are raised by up to this share, for each process anew",
+        doc: "So that processes which were started together are not replaced together.",
+        kind: Kind::Text {
+            expected: "a share from 0% to 100%",
+            set: set::recycle_jitter,
+        },
+        ..PLAIN
+    },
+    Setting {
+        key: "reload",
+        group: Group::Processes,
+        placeholder: "BOOL",
+        default: "false",
+        help: "For development: start anew whenever the code or the configuration file changes",
+        doc: "Watches the application's modules and the folders that they are in, the configuration file, and \
+              `reload_dir`. While the code does not work, browsers see the traceback.",
+        kind: Kind::Switch {
+            set: |draft, yes| draft.reload = yes,
+        },
+        ..PLAIN
+    },
+    Setting {
+        key: "reload_dir",
+        group: Group::Processes,
+        placeholder: "DIR",
+        help: "Folder that reload watches too, with those in it (repeatable)",
+        kind: Kind::List {
+            expected: "a folder",
+            entries: Entries::Plain,
+            clear: |draft| draft.reload_dirs.clear(),
+            add: set::add_reload_dir,
+        },
+        ..PLAIN
+    },
+    Setting {
+        key: "control",
+        group: Group::Processes,
+        placeholder: "FILE",
+        default: "auto",
+        help: "Unix socket for commands (milepost reload, status and others), auto or off",
+        doc: "`auto` is a socket in the runtime folder (`$XDG_RUNTIME_DIR/milepost`, for root \
+              `/run/milepost`, else `/tmp/milepost-UID`), named after the configuration file. Only root, \
+              the server's user and the one that started it may command it. With `off` there are only signals.",
+        kind: Kind::Named {
+            names: &["auto", "off"],
+            expected: "a file, `auto` or `off`",
+            set: set::control,
+        },
+        ..PLAIN
+    },
+    Setting {
         key: "pid_file",
         aliases: &["pid"],
-        group: Group::Listening,
+        group: Group::Processes,
         placeholder: "FILE",
         default: "off",
         help: "File that holds the process id while the server runs, or off",
-        doc: "For `milepost reopen` and for service managers. Written once the addresses are open; a file \
-              that names another running server is a fault.",
+        doc: "The supervisor's id: signals and commands are for it. Written once the addresses are open; a \
+              file that names another running server is a fault.",
         kind: Kind::Text {
             expected: "a file, or `off`",
             set: set::pid_file,
@@ -725,7 +924,7 @@ pub static SETTINGS: &[Setting] = &[
         group: Group::Timeouts,
         placeholder: "DURATION",
         default: "30s",
-        help: "From the first SIGTERM or SIGINT to the end",
+        help: "From the first SIGTERM or SIGINT, or from its replacement, to a process's end",
         doc: "What has been received is answered within it; what is cut is counted in one line.",
         kind: Kind::Duration {
             min: NONE,
@@ -741,7 +940,8 @@ pub static SETTINGS: &[Setting] = &[
         default: "off",
         help: "Open connections of one client, or off; one more is refused with 429",
         doc: "Clients are told apart by their addresses (`client_prefix_v4`, `client_prefix_v6`): \
-              behind a proxy all are one. Connections on unix sockets are not counted.",
+              behind a proxy all are one. Connections on unix sockets are not counted. Each process \
+              counts for itself.",
         kind: Kind::Text {
             expected: "a count from 1 to 10000000, or `off`",
             set: set::client_connections_max,
@@ -793,7 +993,8 @@ pub static SETTINGS: &[Setting] = &[
         group: Group::Sharing,
         placeholder: "/URL=RATE",
         help: "Bytes a second that all replies of a route may take, or off (repeatable)",
-        doc: "/URL is that of a `static`, or `/` for the application. In TOML it may be a table.",
+        doc: "Each process counts for itself. /URL is that of a `static`, or `/` for the application. In TOML \
+              it may be a table.",
         kind: Kind::List {
             expected: "/URL=RATE (as `/static=10M`), or /URL=off",
             entries: Entries::Pairs,
@@ -807,7 +1008,7 @@ pub static SETTINGS: &[Setting] = &[
         group: Group::Sharing,
         placeholder: "RATE",
         help: "Bytes a second that all replies of the application may take, or off",
-        doc: "Not set by default. Files are not the pool's: see `rate_route`.",
+        doc: "Not set by default. Each process counts for itself. Files are not the pool's: see `rate_route`.",
         kind: Kind::Text {
             expected: "bytes a second (as `500K`, `10M`), or `off`",
             set: set::rate_pool,

@@ -5,6 +5,7 @@
 mod codings;
 mod files;
 mod logs;
+mod processes;
 mod request_ids;
 mod rules;
 mod shares;
@@ -24,6 +25,10 @@ pub(super) use logs::{
     ACCESS_KEYS, ACCESS_LOG, COMPRESSIONS, ERROR_KEYS, ERROR_LOG, FORM, FORM_NAMES, add_access_log,
     add_error_log, log_compress, log_form, log_keep, log_keep_age, log_overflow, log_rotate_every,
     log_rotate_size,
+};
+pub(super) use processes::{
+    add_reload_dir, control, group, heartbeat_timeout, process_age_max, process_requests_max,
+    process_resident_max, processes, recycle_jitter, start_timeout, steering, user,
 };
 pub(super) use request_ids::{add_trust, request_id_header};
 pub(super) use rules::{add_error_page, add_redirect, add_reply, add_rewrite};
