@@ -92,6 +92,18 @@ pub fn pid_file(sources: &Sources) -> Result<Option<PathBuf>, Vec<Fault>> {
     }
 }
 
+/// Where commands are taken (`control`), as it is written: a file may be relative to `chdir`.
+///
+/// # Errors
+/// What is wrong with the sources, when that may be why no place is named.
+pub fn control(sources: &Sources) -> Result<meant::Control, Vec<Fault>> {
+    let (draft, faults) = draft_of(sources);
+    match draft.config.processes.control {
+        meant::Control::Auto if !faults.is_empty() => Err(faults),
+        control => Ok(control),
+    }
+}
+
 fn draft_of(sources: &Sources) -> (Draft, Vec<Fault>) {
     let (readings, mut faults) = reading::read(sources);
     let mut draft = Draft::default();

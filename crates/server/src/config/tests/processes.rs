@@ -249,6 +249,19 @@ fn takes_commands_where_it_is_told() {
 }
 
 #[test]
+fn finds_the_control_socket_when_the_rest_is_bad() {
+    let control = |toml| super::super::control(&sources(toml, &[], &[]));
+    let written = control("control = 'm.sock'\nnonsense = 1").expect("a place");
+    assert_eq!(written, Control::At("m.sock".into()));
+    assert_eq!(control("threads = 3").ok(), Some(Control::Auto));
+    // The unknown key may well be the place.
+    assert_eq!(
+        control("contrl = 'm.sock'").map_err(|faults| faults.len()),
+        Err(1)
+    );
+}
+
+#[test]
 fn inherits_sockets_of_the_service_manager() {
     let binds = |texts: &[&str]| {
         let flags: Vec<_> = texts.iter().map(|text| ("bind", *text)).collect();

@@ -518,7 +518,7 @@ pub static SETTINGS: &[Setting] = &[
         default: "off",
         help: "User, as a name or number, whose rights are kept once all is bound, or off",
         doc: "For a server that is started by root, so that it can listen on ports below 1024. Its groups \
-              are the user's, or the one that `group` names.",
+              are the user's; `group` names another first one.",
         kind: Kind::Text {
             expected: "a user's name or number, or `off`",
             set: set::user,
@@ -530,7 +530,7 @@ pub static SETTINGS: &[Setting] = &[
         group: Group::Processes,
         placeholder: "GROUP",
         default: "off",
-        help: "Group, as a name or number, whose rights are kept, or off: the user's own",
+        help: "Group, as a name or number, in place of the user's first one, or off",
         kind: Kind::Text {
             expected: "a group's name or number, or `off`",
             set: set::group,
