@@ -2,7 +2,10 @@
 //!
 //! Log-linear buckets: 32 for each power of two of nanoseconds, so that the middle of a bucket is at
 //! most 1/64 = 1.56 % from any value in it; below 64 ns every value has its own bucket. Values over
-//! 73 minutes (2^42 ns) share the last bucket. 9,728 bytes.
+//! 73 minutes (2^42 ns) share the last bucket. 9,752 bytes.
+//!
+//! A distribution is plain atomics in a fixed order, and all of them zero is the empty one: it can lie in
+//! memory that processes share, and be read there after the process that recorded has died.
 //!
 //! Why not the `histogram` crate, whose `AtomicHistogram` is the same idea: it keeps neither sum nor
 //! minimum nor maximum, so the mean would carry the buckets' error, and it answers with a bucket's
@@ -24,20 +27,22 @@ const BUCKETS_LEN: usize = ((VALUE_BITS - GROUPING + 1) as usize) << GROUPING;
 /// Relaxed counters: nothing is lost, but a snapshot that is taken while others record may have a
 /// sum that is a few records ahead of its counts.
 #[derive(Debug)]
+#[repr(C)]
 pub struct Histogram {
-    counts: Box<[AtomicU64; BUCKETS_LEN]>,
+    counts: [AtomicU64; BUCKETS_LEN],
     sum: AtomicU64,
-    min: AtomicU64,
+    /// How far the shortest lies below the greatest number: zero while nothing was recorded.
+    min_from_top: AtomicU64,
     max: AtomicU64,
 }
 
 impl Histogram {
-    /// An empty distribution.
-    pub fn new() -> Histogram {
+    /// An empty distribution. It is large: what keeps one puts it into a box, or into memory of its own.
+    pub const fn new() -> Histogram {
         Histogram {
-            counts: boxed(AtomicU64::default),
+            counts: [const { AtomicU64::new(0) }; BUCKETS_LEN],
             sum: AtomicU64::new(0),
-            min: AtomicU64::new(u64::MAX),
+            min_from_top: AtomicU64::new(0),
             max: AtomicU64::new(0),
         }
     }
@@ -48,28 +53,25 @@ impl Histogram {
     pub fn record(&self, span: Nanos) {
         self.counts[bucket_of(span.0)].fetch_add(1, Ordering::Relaxed);
         self.sum.fetch_add(span.0, Ordering::Relaxed);
-        // A plain load first: `fetch_min` is a compare-and-swap loop on x86, extremes are rare.
-        if span.0 < self.min.load(Ordering::Relaxed) {
-            self.min.fetch_min(span.0, Ordering::Relaxed);
+        // A plain load first: `fetch_max` is a compare-and-swap loop on x86, extremes are rare.
+        let from_top = u64::MAX - span.0;
+        if from_top > self.min_from_top.load(Ordering::Relaxed) {
+            self.min_from_top.fetch_max(from_top, Ordering::Relaxed);
         }
         if span.0 > self.max.load(Ordering::Relaxed) {
             self.max.fetch_max(span.0, Ordering::Relaxed);
         }
     }
 
-    /// What has been recorded until now.
+    /// What has been recorded until now. Whoever records may be within a record, or have died there.
     pub fn snapshot(&self) -> Snapshot {
-        let mut counts = boxed(u64::default);
-        for (copy, count) in counts.iter_mut().zip(self.counts.iter()) {
-            *copy = count.load(Ordering::Relaxed);
-        }
-        Snapshot {
-            len: counts.iter().sum(),
-            counts,
-            sum: self.sum.load(Ordering::Relaxed),
-            min: self.min.load(Ordering::Relaxed),
-            max: self.max.load(Ordering::Relaxed),
-        }
+        let counts = self.counts.iter().enumerate();
+        Snapshot::of(
+            counts.map(|(bucket, count)| (bucket, count.load(Ordering::Relaxed))),
+            Nanos(self.sum.load(Ordering::Relaxed)),
+            Nanos(u64::MAX - self.min_from_top.load(Ordering::Relaxed)),
+            Nanos(self.max.load(Ordering::Relaxed)),
+        )
     }
 }
 
@@ -90,6 +92,55 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
+    /// A distribution from the number and the count of each bucket, as [`Snapshot::counts`] gives them, and
+    /// its exact figures. `None`: there is no such bucket.
+    pub fn from_counts(
+        counts: &[(u16, u64)],
+        sum: Nanos,
+        min: Nanos,
+        max: Nanos,
+    ) -> Option<Snapshot> {
+        let counts = counts.iter().map(|&(bucket, count)| (bucket.into(), count));
+        let mut known = counts.clone();
+        known
+            .all(|(bucket, _): (usize, u64)| bucket < BUCKETS_LEN)
+            .then(|| Snapshot::of(counts, sum, min, max))
+    }
+
+    /// Distributions come from memory that others write, so nothing here may fail on any number.
+    fn of(
+        found: impl Iterator<Item = (usize, u64)>,
+        sum: Nanos,
+        min: Nanos,
+        max: Nanos,
+    ) -> Snapshot {
+        let mut counts = boxed();
+        let mut len = 0_u64;
+        for (bucket, count) in found {
+            counts[bucket] = counts[bucket].saturating_add(count);
+            len = len.saturating_add(count);
+        }
+        if len == 0 {
+            return Snapshot::default();
+        }
+        Snapshot {
+            counts,
+            len,
+            sum: sum.0,
+            // A record is counted before its extremes are known.
+            min: min.0.min(max.0),
+            max: max.0,
+        }
+    }
+
+    /// The numbers of the buckets that are not empty, and their counts.
+    pub fn counts(&self) -> impl Iterator<Item = (u16, u64)> {
+        let counts = (0_u16..).zip(self.counts.iter());
+        counts
+            .filter(|&(_, &count)| count > 0)
+            .map(|(bucket, &count)| (bucket, count))
+    }
+
     /// The number of durations.
     pub fn len(&self) -> u64 {
         self.len
@@ -137,7 +188,7 @@ impl Snapshot {
         }
         let mut passed = 0;
         for (bucket, &count) in self.counts.iter().enumerate() {
-            passed += count;
+            passed = u64::saturating_add(passed, count);
             if passed >= rank {
                 return Nanos(middle_of(bucket).min(self.max).max(self.min));
             }
@@ -166,9 +217,9 @@ impl Snapshot {
     /// Adds another distribution to this one. Merge these, never their quantiles.
     pub fn merge(&mut self, other: &Snapshot) {
         for (count, more) in self.counts.iter_mut().zip(other.counts.iter()) {
-            *count += more;
+            *count = count.saturating_add(*more);
         }
-        self.len += other.len;
+        self.len = self.len.saturating_add(other.len);
         self.sum = self.sum.wrapping_add(other.sum);
         self.min = self.min.min(other.min);
         self.max = self.max.max(other.max);
@@ -178,7 +229,7 @@ impl Snapshot {
 impl Default for Snapshot {
     fn default() -> Snapshot {
         Snapshot {
-            counts: boxed(u64::default),
+            counts: boxed(),
             len: 0,
             sum: 0,
             min: u64::MAX,
@@ -189,6 +240,7 @@ impl Default for Snapshot {
 
 /// One distribution for each phase: 58 KB.
 #[derive(Debug, Default)]
+#[repr(C)]
 pub struct PhaseHistograms {
     /// From arrival to the queue.
     pub accept: Histogram,
@@ -217,9 +269,8 @@ impl PhaseHistograms {
 }
 
 /// On the heap from the start: an array of 9,728 bytes does not belong on a stack.
-fn boxed<T: std::fmt::Debug>(fill: impl FnMut() -> T) -> Box<[T; BUCKETS_LEN]> {
-    let mut counts = Vec::with_capacity(BUCKETS_LEN);
-    counts.resize_with(BUCKETS_LEN, fill);
+fn boxed() -> Box<[u64; BUCKETS_LEN]> {
+    let counts = vec![0; BUCKETS_LEN];
     counts.try_into().expect("it was made with this length")
 }
 
@@ -255,9 +306,59 @@ mod tests {
 
     #[test]
     fn stays_under_sixteen_kibibytes() {
-        let heap_bytes = BUCKETS_LEN * size_of::<AtomicU64>();
-        assert_eq!(heap_bytes, 9_728);
-        assert!(heap_bytes + size_of::<Histogram>() <= 16 * 1_024);
+        assert_eq!(size_of::<Histogram>(), 9_752);
+        assert!(size_of::<Snapshot>() + size_of::<[u64; BUCKETS_LEN]>() <= 16 * 1_024);
+    }
+
+    #[test]
+    fn an_empty_one_is_nothing_but_zeros() {
+        let Histogram {
+            counts,
+            sum,
+            min_from_top,
+            max,
+        } = Histogram::new();
+        let all = counts.into_iter().chain([sum, min_from_top, max]);
+        assert!(all.into_iter().all(|number| number.into_inner() == 0));
+    }
+
+    #[test]
+    fn a_record_that_was_cut_short_is_no_absurd_extreme() {
+        let histogram = Histogram::new();
+        histogram.counts[bucket_of(1_000)].fetch_add(1, Ordering::Relaxed);
+        let seen = histogram.snapshot();
+        assert_eq!(
+            (seen.len(), seen.min(), seen.max()),
+            (1, Nanos::ZERO, Nanos::ZERO)
+        );
+        assert_eq!(seen.quantile(0.5), Nanos::ZERO);
+    }
+
+    #[test]
+    fn survives_any_numbers_in_its_memory() {
+        let histogram = Histogram::new();
+        let Histogram {
+            counts,
+            sum,
+            min_from_top,
+            max,
+        } = &histogram;
+        for number in counts.iter().chain([sum, min_from_top, max]) {
+            number.store(u64::MAX, Ordering::Relaxed);
+        }
+        let mut seen = histogram.snapshot();
+        seen.merge(&histogram.snapshot());
+        assert_eq!(seen.len(), u64::MAX);
+        assert_eq!(seen.quantile(1.0), Nanos(u64::MAX));
+        assert!(seen.quantile(0.5) <= seen.max());
+    }
+
+    #[test]
+    fn refuses_a_bucket_that_is_none() {
+        let end = BUCKETS_LEN as u16;
+        let of = |bucket| Snapshot::from_counts(&[(bucket, 1)], Nanos(1), Nanos(1), Nanos(1));
+        assert!(of(end).is_none());
+        assert_eq!(of(end - 1).map(|seen| seen.len()), Some(1));
     }
 
     #[test]
@@ -357,6 +458,14 @@ mod tests {
             }
             prop_assert_eq!(alone.buckets().map(|(_, count)| count).sum::<u64>(), values.len() as u64);
             prop_assert_eq!(alone, of(&values));
+        }
+
+        #[test]
+        fn counts_and_figures_are_all_of_it(values in prop::collection::vec(any::<u32>(), 0..50)) {
+            let seen = of(&values.iter().map(|&value| value.into()).collect::<Vec<_>>());
+            let counts: Vec<_> = seen.counts().collect();
+            let again = Snapshot::from_counts(&counts, seen.sum(), seen.min(), seen.max());
+            prop_assert_eq!(again, Some(seen));
         }
 
         #[test]
