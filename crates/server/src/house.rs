@@ -34,7 +34,7 @@ use crate::rates::Rates;
 use crate::route::Router;
 use crate::rules::Rules;
 use crate::spool::Spoolers;
-use crate::stats::Stats;
+use crate::stats::{Shape, Stats};
 
 /// After the drain deadline (or a second signal), how long threads get to log what they cut.
 const LAST_MOMENT: Duration = Duration::from_millis(500);
@@ -120,7 +120,12 @@ impl House {
         let names = Router::names(&config);
         let pages = Arc::new(Pages::open(&config.error_pages)?);
         let rates = Rates::new(&config.rates, &names);
-        let stats = Arc::new(Stats::new(config.listen.drivers, &names));
+        let stats = Stats::new(&Shape {
+            drivers: config.listen.drivers,
+            routes: names.clone(),
+            pools: handler.is_some().then(Pool::names).unwrap_or_default(),
+        });
+        let stats = Arc::new(stats.map_err(|error| start_fault("cannot keep counters", &error))?);
         let addresses = listen::open(&config)?;
         let ids = Ids::new(&config.request_ids);
         let (log, log_threads) = Log::open(&config.logs, &log_names(names, &ids))

@@ -6,7 +6,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -25,7 +25,8 @@ use crate::ledger::{Closing, Ledger, Outcome};
 use crate::log::{Level, Log, Patience};
 use crate::pages::Pages;
 use crate::reply::{Part, Reply, ReplyBody};
-use crate::stats::Stats;
+use crate::stats::{PoolStats, Stats};
+use crate::sys::Placed;
 
 /// Stack of a pool thread: what interpreters expect of a main thread when they bound recursion. Only
 /// what is used costs memory.
@@ -48,10 +49,7 @@ pub(crate) struct Job {
 pub(crate) struct Pool {
     queue: Queue<Job>,
     shape: PoolShape,
-    /// Exchanges that threads are running.
-    running: AtomicUsize,
-    completed: AtomicU64,
-    refused: AtomicU64,
+    counters: Placed<PoolStats>,
     /// Connections end with their next reply.
     draining: AtomicBool,
     config: Arc<Config>,
@@ -98,12 +96,13 @@ impl Pool {
             threads_max: config.pool.threads_max,
             queue_len_max: config.pool.queue_len_max,
         };
+        let counters = stats.pool(Pool::INDEX);
+        store(&counters.threads, shape.threads_max);
+        store(&counters.waiting_max, shape.queue_len_max);
         Arc::new(Self {
             queue: Queue::new(shape.queue_len_max),
             shape,
-            running: AtomicUsize::new(0),
-            completed: AtomicU64::new(0),
-            refused: AtomicU64::new(0),
+            counters,
             draining: AtomicBool::new(false),
             config: Arc::clone(config),
             log: Arc::clone(log),
@@ -139,7 +138,7 @@ impl Pool {
         if self.queue.admit() {
             return Ok(());
         }
-        self.refused.fetch_add(1, Ordering::Relaxed);
+        self.counters.refused.fetch_add(1, Ordering::Relaxed);
         match stage::admit(self.queue.len(), &self.shape, drain) {
             Admission::Enqueue => Err(1),
             Admission::Refuse { retry_after_secs } => Err(retry_after_secs),
@@ -169,12 +168,12 @@ impl Pool {
 
     /// Whether anything waits or is run.
     pub(crate) fn is_at_work(&self) -> bool {
-        self.running.load(Ordering::Relaxed) > 0 || self.queue.len() > 0
+        self.counters.running.load(Ordering::Relaxed) > 0 || self.queue.len() > 0
     }
 
     /// Exchanges that threads have finished.
     pub(crate) fn completed(&self) -> u64 {
-        self.completed.load(Ordering::Relaxed)
+        self.counters.completed.load(Ordering::Relaxed)
     }
 
     /// Replies end their connections from now on.
@@ -187,18 +186,15 @@ impl Pool {
         self.queue.close();
     }
 
-    pub(crate) fn json(&self) -> String {
-        format!(
-            "{{\"threads\":{},\"idle\":{},\"running\":{},\"waiting\":{},\"waiting_max\":{},\"completed\":{},\"refused\":{}}}",
-            self.shape.threads_max,
-            self.queue.idle_len(),
-            self.running.load(Ordering::Relaxed),
-            self.queue.len(),
-            self.shape.queue_len_max,
-            self.completed(),
-            self.refused.load(Ordering::Relaxed)
-        )
+    /// Driver: tells the counters what the queue alone knows.
+    pub(crate) fn publish_gauges(&self) {
+        store(&self.counters.idle, self.queue.idle_len());
+        store(&self.counters.waiting, self.queue.len());
     }
+}
+
+fn store(gauge: &AtomicU64, len: usize) {
+    gauge.store(len as u64, Ordering::Relaxed);
 }
 
 impl Seat {
@@ -267,7 +263,7 @@ impl Seat {
         }
         exchange.phases.started = measure::now();
         door.set_started(exchange.phases.started);
-        self.pool.running.fetch_add(1, Ordering::Relaxed);
+        self.pool.counters.running.fetch_add(1, Ordering::Relaxed);
         self.held = Some(Held {
             door,
             keep_alive,
@@ -340,8 +336,8 @@ impl Seat {
     /// Gives the connection back to its driver, or the rest of the reply with it, and ends the exchange.
     fn end(&mut self, mut exchange: Box<Exchange>, door: &Arc<Door>, close: &Close) {
         exchange.phases.replied = close.replied;
-        self.pool.running.fetch_sub(1, Ordering::Relaxed);
-        self.pool.completed.fetch_add(1, Ordering::Relaxed);
+        self.pool.counters.running.fetch_sub(1, Ordering::Relaxed);
+        self.pool.counters.completed.fetch_add(1, Ordering::Relaxed);
         if close.flowing {
             let finished = Finished {
                 exchange,

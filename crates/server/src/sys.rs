@@ -1,14 +1,20 @@
 //! The few system calls that no crate wraps safely. The only room of this crate with `unsafe`.
 
+use std::ffi::c_void;
 use std::io;
-use std::mem::size_of;
+use std::mem::{needs_drop, size_of};
+use std::ops::Deref;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::ptr::NonNull;
 use std::sync::Arc;
 
+use rustix::fs::SealFlags;
+use rustix::mm::{MapFlags, ProtFlags};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
 use crate::delivery::Door;
+use crate::stats::{DriverStats, PoolStats, RouteStats};
 
 /// Asks the kernel to report a connection only once it has sent something, or after `secs` seconds.
 pub(crate) fn set_defer_accept(listener: BorrowedFd<'_>, secs: u32) -> io::Result<()> {
@@ -87,4 +93,146 @@ pub(crate) fn yield_to_all() {
     let _ = rustix::process::setpriority_process(None, 19);
     // SAFETY: the call takes three numbers and touches no memory; 0 is the calling thread.
     unsafe { libc::syscall(libc::SYS_ioprio_set, PROCESS, 0, IDLE) };
+}
+
+/// Mapped memory that begins as zeros, and that other processes may write at any time.
+pub(crate) struct Mapping {
+    first: NonNull<c_void>,
+    bytes: usize,
+}
+
+// SAFETY: it only keeps the memory mapped; what is read and written there is `Sync` by `Placeable`.
+unsafe impl Send for Mapping {}
+// SAFETY: as above.
+unsafe impl Sync for Mapping {}
+
+/// What may lie in mapped memory.
+///
+/// # Safety
+/// A type of fixed layout (`repr(C)`) made of nothing but atomics, for which every pattern of bits is valid,
+/// and which needs no drop.
+pub(crate) unsafe trait Placeable: Sync {}
+
+// SAFETY: fixed layout, nothing but atomic numbers.
+unsafe impl Placeable for DriverStats {}
+// SAFETY: as above.
+unsafe impl Placeable for PoolStats {}
+// SAFETY: as above.
+unsafe impl Placeable for RouteStats {}
+
+/// Something that lies in mapped memory, which stays for as long as this does.
+pub(crate) struct Placed<T: ?Sized> {
+    first: NonNull<T>,
+    mapping: Arc<Mapping>,
+}
+
+// SAFETY: it is used like an `Arc<T>` whose `T` is never moved out.
+unsafe impl<T: ?Sized + Sync> Send for Placed<T> {}
+// SAFETY: as above.
+unsafe impl<T: ?Sized + Sync> Sync for Placed<T> {}
+
+impl Mapping {
+    /// Memory of this process alone.
+    pub(crate) fn private(bytes: usize) -> io::Result<Arc<Mapping>> {
+        let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
+        // SAFETY: the kernel chooses a place where nothing is.
+        let first = unsafe {
+            rustix::mm::mmap_anonymous(
+                std::ptr::null_mut(),
+                bytes,
+                protection,
+                flags | MapFlags::POPULATE,
+            )
+        };
+        Mapping::at(first?, bytes)
+    }
+
+    /// A part of a file of memory (memfd), beginning at a page.
+    ///
+    /// # Errors
+    /// Beside the kernel's: `InvalidInput` for a file that could become shorter, which would end every process
+    /// that reads behind its end, `UnexpectedEof` for one that ends before the part does.
+    pub(crate) fn shared(
+        file: BorrowedFd<'_>,
+        offset: u64,
+        bytes: usize,
+    ) -> io::Result<Arc<Mapping>> {
+        let seals = rustix::fs::fcntl_get_seals(file)?;
+        if !seals.contains(SealFlags::SHRINK) {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        let file_bytes = u64::try_from(rustix::fs::fstat(file)?.st_size).unwrap_or(0);
+        if offset
+            .checked_add(bytes as u64)
+            .is_none_or(|end| end > file_bytes)
+        {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED);
+        // SAFETY: the kernel chooses a place where nothing is, and the file cannot become shorter.
+        let first = unsafe {
+            rustix::mm::mmap(
+                std::ptr::null_mut(),
+                bytes,
+                protection,
+                // All pages now, so that no request waits for one later.
+                flags | MapFlags::POPULATE,
+                file,
+                offset,
+            )
+        };
+        Mapping::at(first?, bytes)
+    }
+
+    fn at(first: *mut c_void, bytes: usize) -> io::Result<Arc<Mapping>> {
+        let first = NonNull::new(first).ok_or(io::ErrorKind::OutOfMemory)?;
+        Ok(Arc::new(Mapping { first, bytes }))
+    }
+
+    /// The `len` things that lie `offset` bytes from its start. `None`: they do not fit, or not there.
+    pub(crate) fn place<T: Placeable>(
+        self: &Arc<Self>,
+        offset: usize,
+        len: usize,
+    ) -> Option<Placed<[T]>> {
+        const { assert!(!needs_drop::<T>()) };
+        let end = len.checked_mul(size_of::<T>())?.checked_add(offset)?;
+        if end > self.bytes {
+            return None;
+        }
+        // SAFETY: the offset is not behind the mapping's end.
+        let first = unsafe { self.first.cast::<u8>().add(offset) }.cast::<T>();
+        first.is_aligned().then(|| Placed {
+            first: NonNull::slice_from_raw_parts(first, len),
+            mapping: Arc::clone(self),
+        })
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: the place is this mapping's own; what lies there keeps the mapping, so nobody refers to it.
+        let unmapped = unsafe { rustix::mm::munmap(self.first.as_ptr(), self.bytes) };
+        debug_assert!(unmapped.is_ok(), "a mapping was not the kernel's");
+    }
+}
+
+impl<T: Placeable> Placed<[T]> {
+    /// One of them on its own.
+    pub(crate) fn one(&self, index: usize) -> Option<Placed<T>> {
+        Some(Placed {
+            first: NonNull::from(self.get(index)?),
+            mapping: Arc::clone(&self.mapping),
+        })
+    }
+}
+
+impl<T: ?Sized> Deref for Placed<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        // SAFETY: it was placed within the mapping and aligned; the mapping is kept, any bits are valid, and
+        // all of it is atomics.
+        unsafe { self.first.as_ref() }
+    }
 }

@@ -13,7 +13,7 @@ pub(super) const CORRIDORS: [&str; 5] = ["lib", "house", "driver", "pool", "supe
 pub(super) const HALLS: [&str; 3] = ["handler::files", "handler::proxy", "handler::pages"];
 
 /// Further edges between rooms: from, to, why.
-pub(super) const EDGES: [(&str, &str, &str); 19] = [
+pub(super) const EDGES: [(&str, &str, &str); 22] = [
     ("handler", "delivery", "the seam hands a handler its outlet"),
     ("handler", "pool", "the seam gives a pool thread its seat"),
     (
@@ -58,6 +58,17 @@ pub(super) const EDGES: [(&str, &str, &str); 19] = [
     ),
     ("ledger", "log", "an exchange ends in exactly one record"),
     ("ledger", "stats", "and in exactly one count"),
+    ("stats", "sys", "counters lie in mapped memory"),
+    (
+        "sys",
+        "stats",
+        "what may lie in mapped memory is named where the `unsafe` is",
+    ),
+    (
+        "channel",
+        "stats",
+        "a process is told which segment of the counters is its own",
+    ),
     (
         "delivery",
         "log",

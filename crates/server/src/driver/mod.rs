@@ -356,6 +356,9 @@ impl Driver {
         for (gauge, count) in self.stats().doing.iter().zip(self.table.borrow().count()) {
             gauge.store(count, Ordering::Relaxed);
         }
+        if let Some(pool) = &self.shared.pool {
+            pool.publish_gauges();
+        }
     }
 
     fn stats(&self) -> &DriverStats {
@@ -409,16 +412,12 @@ impl Driver {
 
     /// All counters as JSON.
     fn status_page(&self) -> Reply {
-        let pool = self
-            .shared
-            .pool
-            .as_ref()
-            .map_or_else(|| "null".to_owned(), |pool| pool.json());
+        if let Some(pool) = &self.shared.pool {
+            pool.publish_gauges();
+        }
         let waiting = self.shared.waiting_json();
-        let body = self
-            .shared
-            .stats
-            .json(&pool, &waiting, &self.shared.log.json());
+        let counted = self.shared.stats.counted();
+        let body = counted.page(&waiting, &self.shared.log.json());
         let lines = format!(
             "Content-Type: application/json\r\nCache-Control: no-store\r\nContent-Length: {}\r\n",
             body.len()

@@ -1,0 +1,441 @@
+//! Counters at rest: they add up over processes and generations, and are written as JSON.
+//!
+//! The serde form keeps everything, the distributions included; the status page shows a few quantiles of each.
+
+use std::fmt::Write;
+
+use measure::{Nanos, Snapshot};
+use serde::{Deserialize, Serialize};
+
+/// What one process, or many together, have counted.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Counted {
+    /// By the driver's number.
+    pub drivers: Vec<DriverCounted>,
+    /// By the pool's name.
+    pub pools: Vec<PoolCounted>,
+    /// By the route's name.
+    pub routes: Vec<RouteCounted>,
+}
+
+/// What one driver has counted, or all of the same number.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct DriverCounted {
+    /// Its number.
+    pub driver: usize,
+    /// Connections accepted.
+    pub accepted: u64,
+    /// Complete requests received.
+    pub received: u64,
+    /// Requests whose body went to a file.
+    pub spooled: u64,
+    /// Heads that arrived in more than one piece.
+    pub partial: u64,
+    /// Requests refused for breaking the protocol or a limit, and connections that failed.
+    pub errors: u64,
+    /// Connections refused because their client had too many.
+    pub crowded_clients: u64,
+    /// Connections accepted and given to another driver of the process.
+    pub handed_over: u64,
+    /// Connections that another driver of the process has accepted.
+    pub taken_over: u64,
+    /// Connections accepted from the socket of a driver that did not come to it.
+    pub rescued: u64,
+    /// Connections that arrived on the processor that the driver is pinned to; only where they are steered so.
+    pub local_cpu: u64,
+    /// Gauge: the last heartbeat that was answered; of many, the last.
+    pub beat: u64,
+    /// Gauge: open connections.
+    pub open: u64,
+    /// Connections that a deadline ended.
+    pub timeouts: Timeouts,
+    /// Gauges: what the connections are doing.
+    pub connections: Connections,
+}
+
+/// Connections that a deadline ended, by what they were at.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[allow(missing_docs, reason = "the words are those of the time-outs")]
+#[serde(default)]
+pub struct Timeouts {
+    pub head: u64,
+    pub body: u64,
+    pub send: u64,
+    pub idle: u64,
+    pub crowded: u64,
+}
+
+/// Connections by what they are doing.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Connections {
+    /// Idle between requests, or new and silent.
+    pub idle: u64,
+    /// Receiving a head or a body into memory.
+    pub reading: u64,
+    /// Receiving a body into a file.
+    pub spooling: u64,
+    /// With the pool.
+    pub away: u64,
+    /// Sending a reply.
+    pub sending: u64,
+    /// Their last bytes are thrown away before they close.
+    pub closing: u64,
+}
+
+/// What one pool has counted, or all of the same name.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PoolCounted {
+    /// Its name.
+    pub name: String,
+    /// Its figures.
+    #[serde(flatten)]
+    pub figures: PoolFigures,
+}
+
+/// A pool's figures.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct PoolFigures {
+    /// Gauge: threads that there may be.
+    pub threads: u64,
+    /// Gauge: threads asleep.
+    pub idle: u64,
+    /// Gauge: exchanges that threads are running.
+    pub running: u64,
+    /// Gauge: exchanges in the queue.
+    pub waiting: u64,
+    /// Gauge: exchanges that the queue takes.
+    pub waiting_max: u64,
+    /// Exchanges that threads have finished.
+    pub completed: u64,
+    /// Exchanges refused because the queue was full.
+    pub refused: u64,
+}
+
+/// How the exchanges of one route ended, or of all routes of the same name.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct RouteCounted {
+    /// Its name.
+    pub route: String,
+    /// Exchanges without a reply.
+    pub none: u64,
+    /// Replies by the class of their status (RFC 9110 section 15).
+    #[serde(rename = "1xx")]
+    pub informational: u64,
+    /// 2xx.
+    #[serde(rename = "2xx")]
+    pub successful: u64,
+    /// 3xx.
+    #[serde(rename = "3xx")]
+    pub redirection: u64,
+    /// 4xx.
+    #[serde(rename = "4xx")]
+    pub client_error: u64,
+    /// 5xx.
+    #[serde(rename = "5xx")]
+    pub server_error: u64,
+    /// Exchanges that ended neither complete nor refused.
+    pub incomplete: u64,
+    /// Bytes that the kernel took.
+    pub sent_bytes: u64,
+    /// How long its exchanges took.
+    pub seconds: Seconds,
+}
+
+/// How long exchanges took, by phase.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Seconds {
+    /// From arrival to the queue.
+    pub accept: Distribution,
+    /// In the queue.
+    pub queue: Distribution,
+    /// In the handler.
+    pub run: Distribution,
+    /// Until the last byte was taken.
+    pub deliver: Distribution,
+    /// All of it.
+    pub total: Distribution,
+    /// The part of the run spent waiting for the interpreter.
+    pub gil: Distribution,
+}
+
+/// A distribution of durations. As JSON: the figures that people read, in seconds, and the exact ones with
+/// all counts, which alone are read back.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(try_from = "Written", into = "Written")]
+pub struct Distribution(pub Snapshot);
+
+/// A distribution as JSON.
+#[derive(Serialize, Deserialize)]
+struct Written {
+    #[serde(flatten, skip_deserializing)]
+    figures: Figures,
+    sum_ns: u64,
+    min_ns: u64,
+    max_ns: u64,
+    /// Number and count of each bucket that is not empty.
+    buckets: Vec<(u16, u64)>,
+}
+
+/// What people read of a distribution; seconds.
+#[derive(Default, Serialize)]
+struct Figures {
+    count: u64,
+    mean: f64,
+    p50: f64,
+    p99: f64,
+    max: f64,
+}
+
+impl Counted {
+    /// Adds what others have counted: drivers of the same number, pools and routes of the same name. Gauges are
+    /// added too, which is meant for the living; see [`Counted::without_gauges`].
+    pub fn add(&mut self, other: &Counted) {
+        for theirs in &other.drivers {
+            match self
+                .drivers
+                .iter_mut()
+                .find(|ours| ours.driver == theirs.driver)
+            {
+                Some(ours) => ours.add(theirs),
+                None => self.drivers.push(theirs.clone()),
+            }
+        }
+        for theirs in &other.pools {
+            match self.pools.iter_mut().find(|ours| ours.name == theirs.name) {
+                Some(ours) => ours.figures.add(&theirs.figures),
+                None => self.pools.push(theirs.clone()),
+            }
+        }
+        for theirs in &other.routes {
+            match self
+                .routes
+                .iter_mut()
+                .find(|ours| ours.route == theirs.route)
+            {
+                Some(ours) => ours.add(theirs),
+                None => self.routes.push(theirs.clone()),
+            }
+        }
+    }
+
+    /// Without what was only true at one time: of a process that has died, nothing of that is left.
+    #[must_use]
+    pub fn without_gauges(mut self) -> Counted {
+        for driver in &mut self.drivers {
+            driver.beat = 0;
+            driver.open = 0;
+            driver.connections = Connections::default();
+        }
+        for pool in &mut self.pools {
+            pool.figures = PoolFigures {
+                completed: pool.figures.completed,
+                refused: pool.figures.refused,
+                ..PoolFigures::default()
+            };
+        }
+        self
+    }
+
+    /// Exchanges ended.
+    pub fn exchanges(&self) -> u64 {
+        self.routes
+            .iter()
+            .map(RouteCounted::exchanges)
+            .fold(0, u64::saturating_add)
+    }
+
+    /// The status page: drivers, the first pool, and quantiles of routes; `waiting` and `log` are finished
+    /// members.
+    pub(crate) fn page(&self, waiting: &str, log: &str) -> String {
+        let drivers = json(&self.drivers);
+        let pool = json(&self.pools.first().map(|pool| &pool.figures));
+        let mut out = format!(
+            "{{\"drivers\":{drivers},\"waiting\":{waiting},\"log\":{log},\"pool\":{pool},\"routes\":["
+        );
+        for (index, route) in self.routes.iter().enumerate() {
+            out.push_str(if index == 0 { "" } else { "," });
+            route.write_page(&mut out);
+        }
+        out.push_str("]}\n");
+        out
+    }
+}
+
+fn json<T: Serialize>(value: &T) -> String {
+    serde_json::to_string(value).expect("numbers by name are always JSON")
+}
+
+/// Adds each to its partner.
+fn add_each<const N: usize>(pairs: [(&mut u64, u64); N]) {
+    for (ours, theirs) in pairs {
+        *ours = ours.saturating_add(theirs);
+    }
+}
+
+impl DriverCounted {
+    fn add(&mut self, other: &DriverCounted) {
+        self.beat = self.beat.max(other.beat);
+        add_each([
+            (&mut self.accepted, other.accepted),
+            (&mut self.received, other.received),
+            (&mut self.spooled, other.spooled),
+            (&mut self.partial, other.partial),
+            (&mut self.errors, other.errors),
+            (&mut self.crowded_clients, other.crowded_clients),
+            (&mut self.handed_over, other.handed_over),
+            (&mut self.taken_over, other.taken_over),
+            (&mut self.rescued, other.rescued),
+            (&mut self.local_cpu, other.local_cpu),
+            (&mut self.open, other.open),
+        ]);
+        let (ours, theirs) = (&mut self.timeouts, &other.timeouts);
+        add_each([
+            (&mut ours.head, theirs.head),
+            (&mut ours.body, theirs.body),
+            (&mut ours.send, theirs.send),
+            (&mut ours.idle, theirs.idle),
+            (&mut ours.crowded, theirs.crowded),
+        ]);
+        let (ours, theirs) = (&mut self.connections, &other.connections);
+        add_each([
+            (&mut ours.idle, theirs.idle),
+            (&mut ours.reading, theirs.reading),
+            (&mut ours.spooling, theirs.spooling),
+            (&mut ours.away, theirs.away),
+            (&mut ours.sending, theirs.sending),
+            (&mut ours.closing, theirs.closing),
+        ]);
+    }
+}
+
+impl PoolFigures {
+    fn add(&mut self, other: &PoolFigures) {
+        add_each([
+            (&mut self.threads, other.threads),
+            (&mut self.idle, other.idle),
+            (&mut self.running, other.running),
+            (&mut self.waiting, other.waiting),
+            (&mut self.waiting_max, other.waiting_max),
+            (&mut self.completed, other.completed),
+            (&mut self.refused, other.refused),
+        ]);
+    }
+}
+
+impl RouteCounted {
+    /// Replies by the names of their classes.
+    fn classes(&self) -> [(&'static str, u64); 6] {
+        [
+            ("none", self.none),
+            ("1xx", self.informational),
+            ("2xx", self.successful),
+            ("3xx", self.redirection),
+            ("4xx", self.client_error),
+            ("5xx", self.server_error),
+        ]
+    }
+
+    /// Exchanges ended.
+    pub fn exchanges(&self) -> u64 {
+        let counts = self.classes().map(|(_, count)| count);
+        counts.into_iter().fold(0, u64::saturating_add)
+    }
+
+    fn add(&mut self, other: &RouteCounted) {
+        add_each([
+            (&mut self.none, other.none),
+            (&mut self.informational, other.informational),
+            (&mut self.successful, other.successful),
+            (&mut self.redirection, other.redirection),
+            (&mut self.client_error, other.client_error),
+            (&mut self.server_error, other.server_error),
+            (&mut self.incomplete, other.incomplete),
+            (&mut self.sent_bytes, other.sent_bytes),
+        ]);
+        let (ours, theirs) = (&mut self.seconds, &other.seconds);
+        ours.accept.0.merge(&theirs.accept.0);
+        ours.queue.0.merge(&theirs.queue.0);
+        ours.run.0.merge(&theirs.run.0);
+        ours.deliver.0.merge(&theirs.deliver.0);
+        ours.total.0.merge(&theirs.total.0);
+        ours.gil.0.merge(&theirs.gil.0);
+    }
+
+    fn write_page(&self, out: &mut String) {
+        let name = measure::json_text(self.route.as_bytes());
+        let _ = write!(out, "{{\"route\":\"{}\"", String::from_utf8_lossy(&name));
+        for (name, count) in self.classes() {
+            let _ = write!(out, ",\"{name}\":{count}");
+        }
+        let _ = write!(
+            out,
+            ",\"incomplete\":{},\"sent_bytes\":{},\"seconds\":{{",
+            self.incomplete, self.sent_bytes
+        );
+        for (index, (name, distribution)) in self.seconds.named().into_iter().enumerate() {
+            let comma = if index == 0 { "" } else { "," };
+            let seen = Figures::of(&distribution.0);
+            let _ = write!(
+                out,
+                "{comma}\"{name}\":{{\"count\":{},\"mean\":{:.6},\"p50\":{:.6},\"p99\":{:.6},\"max\":{:.6}}}",
+                seen.count, seen.mean, seen.p50, seen.p99, seen.max
+            );
+        }
+        out.push_str("}}");
+    }
+}
+
+impl Seconds {
+    fn named(&self) -> [(&'static str, &Distribution); 6] {
+        [
+            ("accept", &self.accept),
+            ("queue", &self.queue),
+            ("run", &self.run),
+            ("deliver", &self.deliver),
+            ("total", &self.total),
+            ("gil", &self.gil),
+        ]
+    }
+}
+
+impl Figures {
+    fn of(seen: &Snapshot) -> Figures {
+        let quantile = |q| seen.quantile(q).as_secs_f64();
+        Figures {
+            count: seen.len(),
+            mean: seen.mean().as_secs_f64(),
+            p50: quantile(0.5),
+            p99: quantile(0.99),
+            max: seen.max().as_secs_f64(),
+        }
+    }
+}
+
+impl From<Distribution> for Written {
+    fn from(distribution: Distribution) -> Written {
+        let seen = distribution.0;
+        Written {
+            figures: Figures::of(&seen),
+            sum_ns: seen.sum().0,
+            min_ns: seen.min().0,
+            max_ns: seen.max().0,
+            buckets: seen.counts().collect(),
+        }
+    }
+}
+
+impl TryFrom<Written> for Distribution {
+    type Error = &'static str;
+
+    fn try_from(written: Written) -> Result<Distribution, &'static str> {
+        let [sum, min, max] = [written.sum_ns, written.min_ns, written.max_ns].map(Nanos);
+        let seen = Snapshot::from_counts(&written.buckets, sum, min, max);
+        seen.map(Distribution)
+            .ok_or("a distribution has no such bucket")
+    }
+}

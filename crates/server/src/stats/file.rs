@@ -1,0 +1,183 @@
+//! The file of all counters: in memory only, and kept by the supervisor, who allots a segment of it to each
+//! process and reads them all, those of dead processes too.
+//!
+//! It only ever grows, because a process that reads behind the end of what it has mapped is killed (SIGBUS).
+//! Memory of freed segments goes back to the kernel, and their place to later ones.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};
+use rustix::io::Errno;
+
+use super::segment::{self, Layout};
+use super::{Counted, Segment, Shape, Stats};
+
+/// Its name among the descriptors of a process (`/proc/PID/fd`).
+const NAME: &str = "milepost-counters";
+
+/// The file of all counters.
+#[derive(Debug)]
+pub struct CounterFile {
+    file: File,
+    /// Lengths of segments that are in use, by where they begin.
+    live: BTreeMap<u64, u64>,
+}
+
+/// A segment that is looked at again and again.
+pub struct View(Stats);
+
+impl CounterFile {
+    /// An empty file.
+    pub fn new() -> io::Result<CounterFile> {
+        let file = memory()?;
+        // Nobody can change this any more either.
+        rustix::fs::fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::SEAL)?;
+        Ok(CounterFile {
+            file: File::from(file),
+            live: BTreeMap::new(),
+        })
+    }
+
+    /// The file of a supervisor before this one, with the segments that are in use.
+    ///
+    /// # Errors
+    /// `InvalidData`: it is no such file, or there are no such segments in it.
+    pub fn adopt(file: OwnedFd, live: &[Segment]) -> io::Result<CounterFile> {
+        let seals = rustix::fs::fcntl_get_seals(&file);
+        if !seals.is_ok_and(|seals| seals.contains(SealFlags::SHRINK)) {
+            return Err(segment::fault("this is not the file of all counters"));
+        }
+        let mut adopted = CounterFile {
+            file: File::from(file),
+            live: BTreeMap::new(),
+        };
+        let file_bytes = adopted.file.metadata()?.len();
+        for segment in live {
+            let is_within = segment.end().is_some_and(|end| end <= file_bytes);
+            if !segment.is_aligned() || !is_within || !adopted.is_free(segment) {
+                return Err(segment::fault(
+                    "it overlaps another, or the end of the file",
+                ));
+            }
+            adopted.live.insert(segment.offset, segment.bytes);
+        }
+        Ok(adopted)
+    }
+
+    /// For the processes that are to count in it.
+    pub fn file(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+
+    /// Segments that are in use.
+    pub fn live(&self) -> Vec<Segment> {
+        let live = self.live.iter();
+        live.map(|(&offset, &bytes)| Segment { offset, bytes })
+            .collect()
+    }
+
+    /// A segment for one process, all zeros.
+    ///
+    /// # Errors
+    /// There is not so much memory; nothing has changed then.
+    pub fn allot(&mut self, shape: &Shape) -> io::Result<Segment> {
+        let bytes = Layout::of(shape)?.bytes;
+        let offset = self.gap(bytes);
+        let segment = Segment { offset, bytes };
+        let end = segment.end().ok_or(io::ErrorKind::OutOfMemory)?;
+        if self.file.metadata()?.len() < end {
+            self.file.set_len(end)?;
+        }
+        self.clear(&segment)?;
+        segment::write_header(&self.file, &segment, shape)?;
+        self.live.insert(offset, bytes);
+        Ok(segment)
+    }
+
+    /// Takes a segment back. Whoever counted in it has ended: a later process gets its place.
+    pub fn free(&mut self, segment: Segment) {
+        if self.live.get(&segment.offset) != Some(&segment.bytes) {
+            return;
+        }
+        self.live.remove(&segment.offset);
+        // For the memory alone: it is cleared again before anybody else gets it.
+        let _ = self.clear(&segment);
+    }
+
+    /// What was counted in a segment, by the living or the dead.
+    ///
+    /// # Errors
+    /// `InvalidData`: the segment was freed, or made by another version of the program.
+    pub fn read(&self, segment: &Segment) -> io::Result<Counted> {
+        Ok(self.view(segment)?.counted())
+    }
+
+    /// A segment to be looked at often.
+    ///
+    /// # Errors
+    /// As for `read`.
+    pub fn view(&self, segment: &Segment) -> io::Result<View> {
+        Stats::found(self.file(), segment).map(View)
+    }
+
+    /// Where the first gap is that has room for so much.
+    fn gap(&self, bytes: u64) -> u64 {
+        let mut end = 0;
+        for (&offset, &length) in &self.live {
+            if offset - end >= bytes {
+                break;
+            }
+            end = offset + length;
+        }
+        end
+    }
+
+    fn is_free(&self, segment: &Segment) -> bool {
+        let before = self.live.range(..=segment.offset).next_back();
+        let after = self.live.range(segment.offset..).next();
+        before.is_none_or(|(&offset, &bytes)| offset + bytes <= segment.offset)
+            && after.is_none_or(|(&offset, _)| segment.end().is_some_and(|end| end <= offset))
+    }
+
+    /// Gives the memory back to the kernel, which gives zeros for it.
+    fn clear(&self, segment: &Segment) -> io::Result<()> {
+        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        rustix::fs::fallocate(&self.file, flags, segment.offset, segment.bytes)?;
+        Ok(())
+    }
+}
+
+impl View {
+    /// All of it as it is now.
+    pub fn counted(&self) -> Counted {
+        self.0.counted()
+    }
+
+    /// Exchanges ended so far.
+    pub fn exchanges(&self) -> u64 {
+        self.0.exchanges()
+    }
+
+    /// The last heartbeat that each driver has answered.
+    pub fn beats(&self) -> Vec<u64> {
+        self.0.beats()
+    }
+
+    /// Open connections of each driver.
+    pub fn open(&self) -> Vec<u32> {
+        self.0.open()
+    }
+}
+
+/// A file that has no name and lies in memory. That it holds no program is said where the kernel asks for it
+/// (`vm.memfd_noexec`, Linux 6.3).
+fn memory() -> io::Result<OwnedFd> {
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    match rustix::fs::memfd_create(NAME, flags | MemfdFlags::NOEXEC_SEAL) {
+        Err(Errno::INVAL) => Ok(rustix::fs::memfd_create(NAME, flags)?),
+        made => Ok(made?),
+    }
+}
