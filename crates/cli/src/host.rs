@@ -2,6 +2,9 @@
 //!
 //! Implemented by the Python crate; this crate only calls it.
 
+use std::ffi::OsString;
+use std::io;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use server::config::meant::App;
@@ -20,6 +23,36 @@ pub trait AppHost {
 
     /// Runs `body` (the whole server, blocking) once, detached from the interpreter, and gives its result.
     fn detached(&self, body: &mut (dyn FnMut() -> i32 + Send)) -> i32;
+
+    /// The command line that starts this very command anew: the interpreter with its own options, then what
+    /// stood behind them. Interpreter and script are absolute as of the folder that the process was started
+    /// in; the arguments of the command itself are as they were given, so they mean the same only there.
+    fn command(&self) -> Vec<OsString>;
+
+    /// Files of the modules that are imported now, sorted, absolute, without the standard library, installed
+    /// packages and Milepost itself: what somebody who works on the application edits.
+    fn modules(&self) -> Vec<PathBuf>;
+
+    /// Makes what is imported fit for being shared by copy-on-write: collects garbage, then keeps the
+    /// collector away from all that is left. To be called once, right before the first `fork`.
+    fn freeze(&self);
+
+    /// Forks this process, so that the interpreter and what is imported know of it (`os.fork`). The caller
+    /// goes on in both processes, in the child as the only thread, with every descriptor open in both.
+    ///
+    /// # Errors
+    /// There is another thread: it would be gone in the child, with whatever lock it holds. The text names
+    /// the threads. Also where the system refuses (EAGAIN, ENOMEM) or a hook of the application raises.
+    fn fork(&self) -> io::Result<Forked>;
+}
+
+/// In which of the two processes a fork goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Forked {
+    /// In the new one.
+    Child,
+    /// In the old one; this is the new one's process id. The caller has to wait for its end.
+    Parent(u32),
 }
 
 /// What an application is told about how it will be run.

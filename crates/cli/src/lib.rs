@@ -22,7 +22,7 @@ use std::ffi::OsString;
 
 use clap::ArgMatches;
 
-pub use host::{AppFacts, AppFault, AppHost};
+pub use host::{AppFacts, AppFault, AppHost, Forked};
 
 use command::Purpose;
 use message::Message;

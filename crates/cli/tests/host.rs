@@ -1,9 +1,12 @@
 //! The seam to Python, with a host that only counts: when applications are loaded, and with which facts.
 
 use std::cell::RefCell;
+use std::ffi::OsString;
+use std::io;
+use std::path::PathBuf;
 use std::sync::Arc;
 
-use cli::{AppFacts, AppFault, AppHost};
+use cli::{AppFacts, AppFault, AppHost, Forked};
 use server::config::meant::App;
 use server::handler::Handler;
 
@@ -29,6 +32,22 @@ impl AppHost for Refusing {
 
     fn detached(&self, _: &mut (dyn FnMut() -> i32 + Send)) -> i32 {
         unreachable!("nothing was started")
+    }
+
+    fn command(&self) -> Vec<OsString> {
+        unreachable!("nothing was started")
+    }
+
+    fn modules(&self) -> Vec<PathBuf> {
+        unreachable!("nothing was loaded")
+    }
+
+    fn freeze(&self) {
+        unreachable!("nothing was loaded")
+    }
+
+    fn fork(&self) -> io::Result<Forked> {
+        unreachable!("nothing was loaded")
     }
 }
 

@@ -2,22 +2,37 @@
 //!
 //! Implements `cli::AppHost`; prints only what concerns the interpreter itself.
 
+use std::ffi::OsString;
 use std::fs::OpenOptions;
-use std::io::Write;
+use std::io::{self, Write};
 use std::os::fd::{AsRawFd, IntoRawFd};
+use std::path::PathBuf;
 use std::sync::Arc;
 
-use cli::{AppFacts, AppFault, AppHost};
+use cli::{AppFacts, AppFault, AppHost, Forked};
 use pyo3::prelude::*;
 use server::config::meant::App;
 use server::handler::Handler;
 
 use crate::import::{self, Wrong};
-use crate::raw;
 use crate::wsgi::{Concurrency, Wsgi};
+use crate::{command, fork, modules, raw};
 
 /// The interpreter that has loaded this module.
-pub(crate) struct Host;
+pub struct Host {
+    /// The working folder at the start: relative paths of the command line are meant from there, however
+    /// often the configuration or the application changes it later.
+    started_in: PathBuf,
+}
+
+impl Host {
+    /// The host of this process, which is still in the folder that it was started in.
+    pub fn here() -> Host {
+        // A folder that was deleted has no name any more; then nothing relative can be found anyway.
+        let started_in = std::env::current_dir().unwrap_or_else(|_| PathBuf::from("/"));
+        Host { started_in }
+    }
+}
 
 impl AppHost for Host {
     fn describe(&self) -> String {
@@ -40,6 +55,22 @@ impl AppHost for Host {
 
     fn detached(&self, body: &mut (dyn FnMut() -> i32 + Send)) -> i32 {
         Python::attach(|py| raw::detached(py, body))
+    }
+
+    fn command(&self) -> Vec<OsString> {
+        Python::attach(|py| command::own(py, &self.started_in))
+    }
+
+    fn modules(&self) -> Vec<PathBuf> {
+        Python::attach(|py| modules::files(py).unwrap_or_default())
+    }
+
+    fn freeze(&self) {
+        Python::attach(fork::freeze);
+    }
+
+    fn fork(&self) -> io::Result<Forked> {
+        Python::attach(fork::fork)
     }
 }
 

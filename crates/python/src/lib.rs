@@ -1,11 +1,16 @@
 //! The Python host: the extension module `milepost._milepost`, which is the whole server with an
 //! interpreter beside it.
 //!
-//! The only crate that knows Python. Gives the command line a host that loads applications (`host`) and the
-//! server a handler that runs them (`wsgi`). Knows no socket.
+//! The only crate that knows Python. Gives the command line a host that loads applications (`host`), says how
+//! to start it anew (`command`) and forks it (`fork`), and the server a handler that runs them (`wsgi`).
+//! Knows no socket.
 
+mod command;
 mod host;
 mod import;
+
+mod fork;
+mod modules;
 
 mod wsgi;
 
@@ -16,6 +21,9 @@ mod raw;
 mod trace;
 
 use std::ffi::OsString;
+
+#[doc(hidden)] // For the test that forks: it must be a process of its own, with one thread.
+pub use host::Host;
 
 use pyo3::prelude::*;
 
@@ -38,5 +46,5 @@ mod _milepost {
 #[pyfunction]
 fn main(argv: Vec<OsString>) -> i32 {
     host::fill_standard_streams();
-    cli::run(argv, Some(&host::Host))
+    cli::run(argv, Some(&host::Host::here()))
 }

@@ -1,0 +1,218 @@
+//! How this very command was started, so that it can be started anew: by the supervisor for each serving
+//! process, and for an upgrade.
+//!
+//! Takes what the interpreter says of itself, gives an absolute command line. Starts nothing.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use pyo3::prelude::*;
+
+/// The command line of this process, for a program that runs in any folder.
+pub(crate) fn own(py: Python<'_>, started_in: &Path) -> Vec<OsString> {
+    let said = said_by(py).unwrap_or_default();
+    let executable = match said.executable {
+        // An interpreter within another program does not know where it lies.
+        path if path.is_empty() => {
+            std::env::current_exe().map_or_else(|_| "/proc/self/exe".into(), OsString::from)
+        }
+        path => path,
+    };
+    command(&executable, &said.orig_argv, started_in)
+}
+
+/// What the interpreter says of its start.
+#[derive(Default)]
+struct Said {
+    executable: OsString,
+    orig_argv: Vec<OsString>,
+}
+
+fn said_by(py: Python<'_>) -> PyResult<Said> {
+    let sys = py.import("sys")?;
+    let executable: Option<OsString> = sys.getattr("executable")?.extract()?;
+    Ok(Said {
+        executable: executable.unwrap_or_default(),
+        orig_argv: sys.getattr("orig_argv")?.extract()?,
+    })
+}
+
+/// `executable` with all that stood behind the interpreter's name in `orig_argv`; both it and the script
+/// are made absolute from `started_in`, but symbolic links are kept: a virtual environment is known by the
+/// link that its interpreter is.
+fn command(executable: &OsStr, orig_argv: &[OsString], started_in: &Path) -> Vec<OsString> {
+    let absolute = |path: &OsStr| started_in.join(path).into_os_string();
+    let mut words = vec![absolute(executable)];
+    let arguments = orig_argv.get(1..).unwrap_or_default();
+    let script = script_at(arguments);
+    for (at, word) in arguments.iter().enumerate() {
+        words.push(match Some(at) == script {
+            true => absolute(word),
+            false => word.clone(),
+        });
+    }
+    words
+}
+
+/// Which word is the script. None behind `-m`, `-c` and `-`: then the program is no file of the command line.
+fn script_at(arguments: &[OsString]) -> Option<usize> {
+    let mut at = 0;
+    loop {
+        match option(arguments.get(at)?.as_bytes()) {
+            Word::Script => return Some(at),
+            Word::Program => return None,
+            Word::Option => at += 1,
+            Word::OptionAndValue => at += 2,
+        }
+    }
+}
+
+/// What a word before the script is to the interpreter.
+enum Word {
+    Script,
+    /// `-m`, `-c`, `-`: what follows belongs to the program.
+    Program,
+    Option,
+    OptionAndValue,
+}
+
+/// As `python(1)` has it: letters may stand together (`-Im`), and a value behind its letter (`-Xdev`).
+fn option(word: &[u8]) -> Word {
+    let letters = match word {
+        b"-" => return Word::Program,
+        b"--check-hash-based-pycs" => return Word::OptionAndValue,
+        [b'-', b'-', ..] => return Word::Option,
+        [b'-', letters @ ..] => letters,
+        _ => return Word::Script,
+    };
+    let Some(at) = letters.iter().position(|letter| b"cmWX".contains(letter)) else {
+        return Word::Option;
+    };
+    match letters[at] {
+        b'c' | b'm' => Word::Program,
+        _ if at + 1 == letters.len() => Word::OptionAndValue,
+        _ => Word::Option,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(executable: &str, orig_argv: &str, expect: &str) {
+        let words: Vec<OsString> = orig_argv.split(' ').map(Into::into).collect();
+        let found = command(OsStr::new(executable), &words, Path::new("/srv/shop"));
+        assert_eq!(found.join(OsStr::new(" ")), expect, "{orig_argv}");
+    }
+
+    #[test]
+    fn starts_a_module_with_the_same_interpreter() {
+        let python = "/usr/bin/python3.11";
+        check(
+            python,
+            "python -m milepost serve app:app",
+            "/usr/bin/python3.11 -m milepost serve app:app",
+        );
+        check(
+            "/venv/bin/python",
+            "python3 -mmilepost serve ./app:app",
+            "/venv/bin/python -mmilepost serve ./app:app",
+        );
+        check(
+            python,
+            "python -Im milepost serve x",
+            "/usr/bin/python3.11 -Im milepost serve x",
+        );
+    }
+
+    #[test]
+    fn keeps_the_options_of_the_interpreter() {
+        let python = "/usr/bin/python3";
+        for options in [
+            "-X dev",
+            "-Xdev",
+            "-bX importtime -W error",
+            "-B --check-hash-based-pycs always -u",
+            "-OO -WX",
+        ] {
+            check(
+                python,
+                &format!("python3 {options} -m milepost serve x.y"),
+                &format!("/usr/bin/python3 {options} -m milepost serve x.y"),
+            );
+            check(
+                python,
+                &format!("python3 {options} bin/milepost serve x.y"),
+                &format!("/usr/bin/python3 {options} /srv/shop/bin/milepost serve x.y"),
+            );
+        }
+    }
+
+    #[test]
+    fn names_a_console_script_by_its_whole_path() {
+        check(
+            "/venv/bin/python3",
+            "/venv/bin/python3 /venv/bin/milepost serve app:app",
+            "/venv/bin/python3 /venv/bin/milepost serve app:app",
+        );
+        // Started as `./bin/milepost`, in a folder that may be another one by now.
+        check(
+            "/venv/bin/python3",
+            "/venv/bin/python3 ./bin/milepost serve -m x",
+            "/venv/bin/python3 /srv/shop/./bin/milepost serve -m x",
+        );
+    }
+
+    #[test]
+    fn names_a_relative_interpreter_from_the_folder_of_the_start() {
+        check(
+            "venv/bin/python",
+            "venv/bin/python -m milepost serve a",
+            "/srv/shop/venv/bin/python -m milepost serve a",
+        );
+    }
+
+    #[test]
+    fn takes_a_program_that_is_no_file_as_it_is() {
+        for program in [
+            "-c import(milepost) serve a",
+            "- serve a",
+            "-E -c x y",
+            "-X",
+        ] {
+            check("/p", &format!("python {program}"), &format!("/p {program}"));
+        }
+        check("/p", "python", "/p");
+    }
+
+    #[test]
+    fn finds_out_how_the_interpreter_was_started() {
+        Python::initialize();
+        Python::attach(|py| {
+            let sys = py.import("sys").unwrap();
+            let names = ["executable", "orig_argv"];
+            let kept = names.map(|name| sys.getattr(name).unwrap());
+            sys.setattr("executable", "/venv/bin/python").unwrap();
+            let argv = ["python", "-X", "dev", "bin/m", "serve", "\u{fc}:app"];
+            sys.setattr("orig_argv", argv).unwrap();
+            let found = own(py, Path::new("/srv"));
+            sys.setattr("executable", "").unwrap();
+            let homeless = own(py, Path::new("/srv"));
+            for (name, value) in names.iter().zip(kept) {
+                sys.setattr(*name, value).unwrap();
+            }
+            let expect = [
+                "/venv/bin/python",
+                "-X",
+                "dev",
+                "/srv/bin/m",
+                "serve",
+                "\u{fc}:app",
+            ];
+            assert_eq!(found, expect.map(OsString::from));
+            assert_eq!(homeless[0], std::env::current_exe().unwrap());
+        });
+    }
+}
