@@ -1,31 +1,48 @@
-//! `milepost serve`: configuration, application, listening, the start-up block, and the run to its end.
+//! `milepost serve`: the supervisor, or one of the processes that it has started.
 //!
 //! Every fault before the run is one clear message and exit code 2, with nothing left behind.
 
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::thread;
-use std::time::Duration;
 
 use clap::ArgMatches;
+use server::StartFault;
 use server::config::Loaded;
 use server::config::meant::{App, Config};
 use server::handler::Handler;
-use server::{Ended, House, StartFault};
+use server::payload::{Failure, Payload};
+use server::supervisor::{
+    self, Fresh, HANDOVER, Handed, Overrides, Program, Serving, Surroundings,
+};
 
+use crate::command::VERSION;
 use crate::host::{AppFacts, AppHost};
 use crate::message::{self, Message};
 use crate::start_block::{self, Facts};
-use crate::{COULD_NOT, surroundings};
-
-/// Time for the interpreter to end, even when draining has used up its own.
-const LEAVING_MIN: Duration = Duration::from_secs(1);
+use crate::{COULD_NOT, DONE, process, surroundings};
 
 /// Serves until it is told to stop.
 pub(crate) fn run(matches: &ArgMatches, host: Option<&dyn AppHost>) -> i32 {
-    match open(matches, host) {
-        Ok(house) => keep(house, host),
-        Err(messages) => {
-            message::say_all(&messages);
+    let Some(number) = std::env::var_os(HANDOVER) else {
+        return supervise(matches, host, None);
+    };
+    match supervisor::receive(&number) {
+        Ok(Handed::Process(channel)) => process::run(channel, host),
+        Ok(Handed::Probe) => match first(matches) {
+            Ok(_) => DONE,
+            Err(messages) => {
+                message::say_all(&messages);
+                COULD_NOT
+            }
+        },
+        Ok(Handed::Succession(state)) => supervise(matches, host, Some(*state)),
+        Err(error) => {
+            let cause = format!("names nothing that was handed over: {error}");
+            let hint = "it is set by milepost itself for the processes that it starts";
+            Message::new(&format!("`{HANDOVER}`"), cause)
+                .with_hint(hint)
+                .say();
             COULD_NOT
         }
     }
@@ -54,78 +71,161 @@ pub(crate) fn load_app(
     host.load(app, &facts).map_err(Message::from)
 }
 
-fn open(matches: &ArgMatches, host: Option<&dyn AppHost>) -> Result<House, Vec<Message>> {
+fn supervise(
+    matches: &ArgMatches,
+    host: Option<&dyn AppHost>,
+    state: Option<supervisor::State>,
+) -> i32 {
+    let started = match folder() {
+        Ok(folder) => folder,
+        Err(message) => {
+            message.say();
+            return COULD_NOT;
+        }
+    };
+    let reread = |overrides: &Overrides| read_again(matches, &started, overrides);
+    let understand = |payload: &Payload| understand(payload);
+    let around = Surroundings {
+        program: program(host, &started),
+        config_file: surroundings::config_file(matches).map(|file| started.join(file)),
+        reread: &reread,
+        understand: &understand,
+        serving: &tell_serving,
+        version: VERSION,
+    };
+    let ended = match state {
+        Some(state) => supervisor::succeed(state, around),
+        None => match first(matches) {
+            Ok(fresh) => {
+                surroundings::raise_open_files(supervisor_files(&fresh.loaded.config));
+                supervisor::run(fresh, around)
+            }
+            Err(messages) => {
+                message::say_all(&messages);
+                return COULD_NOT;
+            }
+        },
+    };
+    ended.unwrap_or_else(|fault| {
+        start_fault(&fault).say();
+        COULD_NOT
+    })
+}
+
+/// Descriptors of the supervisor: sockets, a channel and a pidfd for each process of two generations, and
+/// some for commands and files.
+fn supervisor_files(config: &Config) -> u64 {
+    let processes = config.processes.count as u64;
+    let drivers = config.listen.drivers as u64;
+    let addresses = config.binds.len() as u64 * 4;
+    processes * drivers * addresses + processes * 8 + 256
+}
+
+fn first(matches: &ArgMatches) -> Result<Fresh, Vec<Message>> {
     let sources = surroundings::sources(matches).map_err(|fault| vec![fault])?;
     let understood = surroundings::understood(&sources).map_err(|fault| vec![fault])?;
     if !understood.faults.is_empty() {
         return Err(understood.faults.iter().map(Message::from).collect());
     }
-    let Loaded { config, notes } = understood.loaded;
-    surroundings::raise_open_files(server::config::open_files_needed(&config));
-    let handler = match &config.app {
-        Some(app) => Some(load_app(app, &config, host).map_err(|fault| vec![fault])?),
-        None => None,
+    let payload = Payload::new(&sources, folder().map_err(|fault| vec![fault])?);
+    Ok(Fresh {
+        loaded: understood.loaded,
+        payload,
+    })
+}
+
+/// The same sources as at the start, in the folder of the start; when they are not good, the working
+/// folder is what it was before.
+fn read_again(
+    matches: &ArgMatches,
+    started: &Path,
+    overrides: &Overrides,
+) -> Result<Fresh, Vec<Failure>> {
+    let before = folder().ok();
+    let read = || -> Result<Fresh, Vec<Message>> {
+        std::env::set_current_dir(started).map_err(|error| {
+            vec![Message::new(
+                &format!("`{}`", started.display()),
+                surroundings::cause(&error),
+            )]
+        })?;
+        let mut sources = surroundings::sources(matches).map_err(|fault| vec![fault])?;
+        let wanted = [
+            ("processes", overrides.processes),
+            ("drivers", overrides.drivers),
+        ];
+        for (key, count) in wanted {
+            if let Some(count) = count {
+                sources.flags.retain(|flag| flag.key != key);
+                let text = count.to_string();
+                sources.flags.push(server::config::FlagText { key, text });
+            }
+        }
+        let understood = surroundings::understood(&sources).map_err(|fault| vec![fault])?;
+        if !understood.faults.is_empty() {
+            return Err(understood.faults.iter().map(Message::from).collect());
+        }
+        let payload = Payload::new(&sources, folder().map_err(|fault| vec![fault])?);
+        Ok(Fresh {
+            loaded: understood.loaded,
+            payload,
+        })
     };
-    let house = House::open(config.clone(), handler).map_err(|fault| vec![start_fault(&fault)])?;
+    read().map_err(|messages| {
+        if let Some(before) = before {
+            // It was the working folder a moment ago.
+            let _ = std::env::set_current_dir(before);
+        }
+        messages.into_iter().map(Failure::from).collect()
+    })
+}
+
+fn understand(payload: &Payload) -> Result<Loaded, Vec<Failure>> {
+    let understood = surroundings::understood(&payload.sources())
+        .map_err(|message| vec![Failure::from(message)])?;
+    if understood.faults.is_empty() {
+        return Ok(understood.loaded);
+    }
+    let messages = understood.faults.iter().map(Message::from);
+    Err(messages.map(Failure::from).collect())
+}
+
+fn folder() -> Result<PathBuf, Message> {
+    std::env::current_dir().map_err(|error| {
+        Message::new("working folder", surroundings::cause(&error))
+            .with_hint("it may have been removed")
+    })
+}
+
+/// How this program was started: by Python, or by its own name.
+fn program(host: Option<&dyn AppHost>, folder: &Path) -> Program {
+    let command = match host {
+        Some(host) => host.command(),
+        None => {
+            let own = std::env::current_exe().map(OsString::from);
+            let mut arguments = std::env::args_os();
+            let typed = arguments.next();
+            own.ok().or(typed).into_iter().chain(arguments).collect()
+        }
+    };
+    Program {
+        command,
+        shown: None,
+        folder: folder.to_owned(),
+    }
+}
+
+fn tell_serving(serving: &Serving<'_>) {
     let facts = Facts {
-        config: &config,
-        listening: &house.listening(),
-        python: host.map(AppHost::describe),
+        config: serving.config,
+        listening: serving.listening,
+        python: serving.python.clone(),
         pid: std::process::id(),
-        notes: &notes,
+        notes: serving.notes,
     };
     message::talk(&start_block::text(&facts));
-    Ok(house)
 }
 
-/// Runs the house, away from the interpreter where there is one.
-fn keep(house: House, host: Option<&dyn AppHost>) -> i32 {
-    let mut house = Some(house);
-    let mut body = move || house.take().map_or(COULD_NOT, to_the_end);
-    match host {
-        Some(host) => host.detached(&mut body),
-        None => body(),
-    }
-}
-
-fn to_the_end(house: House) -> i32 {
-    match house.run() {
-        Ok(ended) if ended.stuck_threads > 0 => {
-            let text = format!(
-                "{} still in the application: left without waiting",
-                ended.stuck_threads
-            );
-            Message::new("pool threads", text).say();
-            // An orderly end would take the interpreter away under their feet.
-            std::process::exit(ended.exit_code)
-        }
-        Ok(ended) => {
-            leave_within(ended);
-            ended.exit_code
-        }
-        Err(fault) => {
-            start_fault(&fault).say();
-            COULD_NOT
-        }
-    }
-}
-
-/// What the interpreter does at its end, such as waiting for threads that the application started, must
-/// not take longer than what is left of the drain time.
-fn leave_within(ended: Ended) {
-    let time = ended.time_left.max(LEAVING_MIN);
-    let leave = move || {
-        thread::sleep(time);
-        let text = "still running at the end of `drain_timeout`: left without waiting";
-        Message::new("threads of the application", text).say();
-        std::process::exit(ended.exit_code);
-    };
-    // Without the thread the process ends whenever the interpreter does.
-    let _ = thread::Builder::new()
-        .name("mp-leaving".to_owned())
-        .spawn(leave);
-}
-
-fn start_fault(fault: &StartFault) -> Message {
+pub(crate) fn start_fault(fault: &StartFault) -> Message {
     Message::from_text(fault.to_string()).with_hint_maybe(fault.hint().map(str::to_owned))
 }

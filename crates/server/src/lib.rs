@@ -44,6 +44,7 @@ pub mod stats;
 
 pub mod channel;
 mod house;
+pub mod payload;
 pub mod pidfile;
 mod unnamed;
 

@@ -4,7 +4,7 @@ use std::ffi::c_void;
 use std::io;
 use std::mem::{needs_drop, size_of};
 use std::ops::Deref;
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
@@ -235,4 +235,39 @@ impl<T: ?Sized> Deref for Placed<T> {
         // all of it is atomics.
         unsafe { self.first.as_ref() }
     }
+}
+
+/// Takes over a descriptor that another program has left open for this one; it is not inherited any further.
+pub(crate) fn inherited(raw: RawFd) -> io::Result<OwnedFd> {
+    if raw <= 2 {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    // SAFETY: the call asks about a number, whatever it stands for.
+    if unsafe { libc::fcntl(raw, libc::F_SETFD, libc::FD_CLOEXEC) } < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: it is open, and whoever handed it over named it once, so that nobody else owns it.
+    Ok(unsafe { OwnedFd::from_raw_fd(raw) })
+}
+
+/// Whether a program that this process becomes has a descriptor too.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Inherited {
+    Yes,
+    No,
+}
+
+/// Says so for each of them.
+pub(crate) fn set_inherited(all: &[RawFd], inherited: Inherited) -> io::Result<()> {
+    let flags = match inherited {
+        Inherited::Yes => 0,
+        Inherited::No => libc::FD_CLOEXEC,
+    };
+    for raw in all {
+        // SAFETY: the call changes a flag of a number, whatever it stands for.
+        if unsafe { libc::fcntl(*raw, libc::F_SETFD, flags) } < 0 {
+            return Err(io::Error::last_os_error());
+        }
+    }
+    Ok(())
 }

@@ -122,6 +122,11 @@ impl LogFile {
             Err(fault) => return Err(fault),
         };
         let old = shelf::put(&path, wall_ns / 1_000_000_000)?;
+        // Another process of this server may have put its new file there since.
+        if !std::fs::metadata(&old).is_ok_and(|there| is_same(&there, &meta)) {
+            let _ = shelf::take_back(&old, &path);
+            return self.reopen_instead(cut);
+        }
         let new = create_like(&path, &meta).inspect_err(|_| {
             // When not even this can be done, the log goes on in the file that is open, whatever its name.
             let _ = shelf::take_back(&old, &path);

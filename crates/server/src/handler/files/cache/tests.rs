@@ -70,7 +70,10 @@ impl Shop {
         assert!(self.cache.memory.bytes + self.cache.open.bytes <= self.cache.bytes_max);
         for shelf in [&self.cache.memory, &self.cache.open] {
             assert!(shelf.len <= shelf.len_max);
-            assert_eq!(shelf.len, shelf.entries.iter().map(|entry| entry.len).sum::<usize>());
+            assert_eq!(
+                shelf.len,
+                shelf.entries.iter().map(|entry| entry.len).sum::<usize>()
+            );
             assert_eq!(
                 shelf.bytes,
                 shelf.entries.iter().map(|entry| entry.bytes).sum::<usize>()

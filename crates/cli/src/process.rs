@@ -1,0 +1,202 @@
+//! A process that the supervisor has started: it serves, or it is the template that those are forked from.
+//!
+//! What it has to do comes over its channel, and so does what it says: a fault of its start is the
+//! supervisor's to print.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use server::channel::{Channel, Identity, Notice, Order, Role};
+use server::config::meant::Config;
+use server::handler::Handler;
+use server::handler::failing::Failing;
+use server::payload::{self, Failure, Payload};
+use server::{Ended, House, Lead};
+
+use crate::host::AppHost;
+use crate::message::Message;
+use crate::{COULD_NOT, serve, surroundings, template};
+
+/// Time for the interpreter to end, even when draining has used up its own.
+const LEAVING_MIN: Duration = Duration::from_secs(1);
+
+/// What a process knows when it has begun.
+pub(crate) struct Begun {
+    pub(crate) channel: Channel,
+    pub(crate) identity: Identity,
+    /// The file of all counters; a template has none.
+    pub(crate) counters: Option<OwnedFd>,
+    pub(crate) payload: Payload,
+    pub(crate) config: Config,
+}
+
+/// Does what the first order says, to the end.
+pub(crate) fn run(channel: Channel, host: Option<&dyn AppHost>) -> i32 {
+    match begin(channel) {
+        Ok(begun) => match begun.identity.role {
+            Role::Serving => load_and_serve(begun, host),
+            Role::Template => template::run(begun, host),
+        },
+        Err(code) => code,
+    }
+}
+
+/// Reads who this process is and what it is to serve.
+pub(crate) fn begin(channel: Channel) -> Result<Begun, i32> {
+    // A supervisor that is gone needs no process.
+    let Ok(Some(received)) = channel.receive::<Order>() else {
+        return Err(COULD_NOT);
+    };
+    let Order::Begin(identity) = received.message else {
+        return Err(fail(
+            &channel,
+            &Failure::new("a process was told to do something before it was told who it is"),
+        ));
+    };
+    let mut fds = received.fds.into_iter();
+    let read = fds
+        .next()
+        .ok_or_else(|| std::io::Error::other("the file of its configuration is missing"))
+        .and_then(|file| payload::from_file::<Payload>(file.as_fd()));
+    let payload = read.map_err(|error| {
+        let text = format!("cannot read what is to be served: {error}");
+        fail(&channel, &Failure::new(text))
+    })?;
+    let config = understood(&payload).map_err(|failure| fail(&channel, &failure))?;
+    Ok(Begun {
+        channel,
+        identity,
+        counters: fds.next(),
+        payload,
+        config,
+    })
+}
+
+fn understood(payload: &Payload) -> Result<Config, Failure> {
+    std::env::set_current_dir(&payload.folder).map_err(|error| {
+        let cause = surroundings::cause(&error);
+        Failure::from(Message::new(
+            &format!("`{}`", payload.folder.display()),
+            cause,
+        ))
+    })?;
+    let understood = surroundings::understood(&payload.sources())?;
+    if let Some(fault) = understood.faults.first() {
+        return Err(Failure::from(Message::from(fault)));
+    }
+    let config = understood.loaded.config;
+    surroundings::raise_open_files(server::config::open_files_needed(&config));
+    Ok(config)
+}
+
+fn load_and_serve(begun: Begun, host: Option<&dyn AppHost>) -> i32 {
+    match handler(&begun, host) {
+        Ok(handler) => serve_with(begun, handler, host),
+        Err(failure) => fail(&begun.channel, &failure),
+    }
+}
+
+/// The application, or the page that stands in its place.
+pub(crate) fn handler(
+    begun: &Begun,
+    host: Option<&dyn AppHost>,
+) -> Result<Option<Arc<dyn Handler>>, Failure> {
+    if let Some(failure) = &begun.payload.failure {
+        return Ok(Some(Arc::new(Failing::new(failure))));
+    }
+    match &begun.config.app {
+        Some(app) => Ok(Some(serve::load_app(app, &begun.config, host)?)),
+        None => Ok(None),
+    }
+}
+
+/// Opens the house and runs it to its end.
+pub(crate) fn serve_with(
+    begun: Begun,
+    handler: Option<Arc<dyn Handler>>,
+    host: Option<&dyn AppHost>,
+) -> i32 {
+    let watches_code = begun.config.processes.development.is_some();
+    let ready = Notice::Ready {
+        python: host
+            .filter(|_| begun.config.app.is_some())
+            .map(AppHost::describe),
+        modules: host
+            .filter(|_| watches_code)
+            .map(AppHost::modules)
+            .unwrap_or_default(),
+    };
+    let channel = Arc::new(begun.channel);
+    let lead = Lead {
+        channel: Arc::clone(&channel),
+        identity: begun.identity,
+        counters: begun.counters,
+        ready,
+    };
+    match House::open_under(begun.config, handler, lead) {
+        Ok(house) => keep(house, &channel, host),
+        Err(fault) => fail(&channel, &Failure::from(&fault)),
+    }
+}
+
+/// Runs the house, away from the interpreter where there is one.
+fn keep(house: House, channel: &Channel, host: Option<&dyn AppHost>) -> i32 {
+    let mut house = Some(house);
+    let mut body = move || {
+        house
+            .take()
+            .map_or(COULD_NOT, |house| to_the_end(house, channel))
+    };
+    match host {
+        Some(host) => host.detached(&mut body),
+        None => body(),
+    }
+}
+
+fn to_the_end(house: House, channel: &Channel) -> i32 {
+    match house.run() {
+        Ok(ended) => {
+            let notice = Notice::Drained {
+                cut: ended.cut,
+                stuck_threads: ended.stuck_threads,
+            };
+            // Without a supervisor nobody wants to know.
+            let _ = channel.send_now(&notice, &[]);
+            if ended.stuck_threads > 0 {
+                // An orderly end would take the interpreter away under their feet.
+                std::process::exit(ended.exit_code)
+            }
+            leave_within(ended);
+            ended.exit_code
+        }
+        Err(fault) => fail(channel, &Failure::from(&fault)),
+    }
+}
+
+/// What the interpreter does at its end, such as waiting for threads that the application started, must
+/// not take longer than what is left of the drain time.
+fn leave_within(ended: Ended) {
+    let time = ended.time_left.max(LEAVING_MIN);
+    let leave = move || {
+        thread::sleep(time);
+        let text = "still running at the end of `drain_timeout`: left without waiting";
+        Message::new("threads of the application", text).say();
+        std::process::exit(ended.exit_code);
+    };
+    // Without the thread the process ends whenever the interpreter does.
+    let _ = thread::Builder::new()
+        .name("mp-leaving".to_owned())
+        .spawn(leave);
+}
+
+/// Tells the supervisor why this process cannot go on; gives its exit code.
+pub(crate) fn fail(channel: &Channel, failure: &Failure) -> i32 {
+    let file = payload::to_file(failure);
+    let told = file.and_then(|file| channel.send(&Notice::Failed, &[file.as_fd()]));
+    if told.is_err() {
+        crate::message::talk(&failure.text());
+    }
+    COULD_NOT
+}

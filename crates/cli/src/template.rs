@@ -1,0 +1,122 @@
+//! The template: it imports the application once and forks the processes that serve, so that they share
+//! its memory until they write to it.
+//!
+//! Has one thread and never serves: a fork copies only the thread that forks, and a lock that another held
+//! would stay locked for ever.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::process::{Pid, PidfdFlags, WaitOptions, pidfd_open, waitpid};
+use server::channel::{Channel, Notice, Order, Received};
+use server::payload::Failure;
+
+use crate::host::{AppHost, Forked};
+use crate::process::{self, Begun};
+use crate::{COULD_NOT, DONE};
+
+/// Imports, waits for orders to fork; in a forked process, serves.
+pub(crate) fn run(begun: Begun, host: Option<&dyn AppHost>) -> i32 {
+    let handler = match process::handler(&begun, host) {
+        Ok(handler) => handler,
+        Err(failure) => return process::fail(&begun.channel, &failure),
+    };
+    let Some(host) = host else {
+        let failure = Failure::new("`preload`: there is no application to import");
+        return process::fail(&begun.channel, &failure);
+    };
+    host.freeze();
+    let ready = Notice::Ready {
+        python: Some(host.describe()),
+        modules: host.modules(),
+    };
+    if begun.channel.send(&ready, &[]).is_err() {
+        return COULD_NOT;
+    }
+    match wait_for_forks(&begun.channel, host) {
+        Some(channel) => {
+            drop(begun);
+            match process::begin(channel) {
+                Ok(begun) => process::serve_with(begun, handler, Some(host)),
+                Err(code) => code,
+            }
+        }
+        None => DONE,
+    }
+}
+
+/// In a forked process, its channel; in the template `None`, once the supervisor has let it go.
+fn wait_for_forks(channel: &Channel, host: &dyn AppHost) -> Option<Channel> {
+    let mut children: BTreeMap<Pid, OwnedFd> = BTreeMap::new();
+    loop {
+        let mut watched = vec![PollFd::new(channel, PollFlags::IN)];
+        watched.extend(
+            children
+                .values()
+                .map(|pidfd| PollFd::new(pidfd, PollFlags::IN)),
+        );
+        // Interrupted or not: everything is looked at.
+        let _ = poll(&mut watched, None);
+        tell_of_ends(channel, &mut children);
+        match channel.receive_now::<Order>() {
+            Ok(Some(received)) => {
+                let theirs = fork(channel, host, received, &mut children);
+                if theirs.is_some() {
+                    return theirs;
+                }
+            }
+            Ok(None) => return None,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(_) => return None,
+        }
+    }
+}
+
+/// Gives the channel of the forked process in that process only.
+fn fork(
+    channel: &Channel,
+    host: &dyn AppHost,
+    received: Received<Order>,
+    children: &mut BTreeMap<Pid, OwnedFd>,
+) -> Option<Channel> {
+    let (Order::Fork, Some(theirs)) = (received.message, received.fds.into_iter().next()) else {
+        return None;
+    };
+    let cause = match host.fork() {
+        Ok(Forked::Child) => return Channel::from_fd(theirs).ok(),
+        Ok(Forked::Parent(pid)) => {
+            let pid = i32::try_from(pid).ok().and_then(Pid::from_raw)?;
+            match pidfd_open(pid, PidfdFlags::empty()) {
+                Ok(pidfd) => {
+                    let notice = Notice::Forked {
+                        pid: pid.as_raw_nonzero().get().unsigned_abs(),
+                    };
+                    let _ = channel.send(&notice, &[pidfd.as_fd()]);
+                    children.insert(pid, pidfd);
+                    return None;
+                }
+                Err(error) => error.to_string(),
+            }
+        }
+        Err(error) => error.to_string(),
+    };
+    let _ = channel.send(&Notice::NotForked { cause }, &[]);
+    None
+}
+
+fn tell_of_ends(channel: &Channel, children: &mut BTreeMap<Pid, OwnedFd>) {
+    children.retain(|pid, _| match waitpid(Some(*pid), WaitOptions::NOHANG) {
+        Ok(None) => true,
+        Ok(Some((_, status))) => {
+            let notice = Notice::ChildEnded {
+                pid: pid.as_raw_nonzero().get().unsigned_abs(),
+                wait_status: status.as_raw(),
+            };
+            let _ = channel.send(&notice, &[]);
+            false
+        }
+        Err(_) => false,
+    });
+}

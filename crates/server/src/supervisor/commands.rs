@@ -1,0 +1,533 @@
+//! What the supervisor is told to do: by signals, over the control socket, or by code that changed.
+
+use std::time::Instant;
+
+use measure::Nanos;
+use rustix::process::Signal;
+
+use super::control::{ClientId, Outcome, Request, Verb};
+use super::generation::Generation;
+use super::process::State;
+use super::sockets::Change;
+use super::{Fresh, GRACE, Serving, Supervisor, plain, say, talk};
+use crate::channel::Order;
+use crate::payload::Failure;
+
+/// What `scale` asks for instead of what is written.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Overrides {
+    /// Processes.
+    pub processes: Option<usize>,
+    /// Drivers of each.
+    pub drivers: Option<usize>,
+}
+
+/// A reload that somebody asked for.
+#[derive(Debug, Default)]
+pub(super) struct Wish {
+    pub(super) client: Option<ClientId>,
+    pub(super) overrides: Overrides,
+    /// Code has changed: a fault is shown instead of the application.
+    pub(super) is_development: bool,
+}
+
+/// A reload under way.
+pub(super) struct Reloading {
+    pub(super) wish: Wish,
+    /// What becomes of the sockets when it succeeds.
+    pub(super) change: Option<Change>,
+    pub(super) began: Instant,
+}
+
+/// Everything is to end.
+pub(super) struct Stopping {
+    pub(super) deadline: Instant,
+    pub(super) clients: Vec<ClientId>,
+    /// A second signal came.
+    pub(super) is_hurried: bool,
+}
+
+/// Why a process was killed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ending {
+    /// Nobody wants it any more.
+    Meant,
+    /// It did not do what it should; its place is filled again.
+    Fault,
+}
+
+impl Supervisor<'_> {
+    pub(super) fn take_commands(&mut self) {
+        let Some(control) = &mut self.control else {
+            return;
+        };
+        for (client, request) in control.accept_and_read(Instant::now()) {
+            self.obey(client, request);
+        }
+    }
+
+    fn obey(&mut self, client: ClientId, request: Request) {
+        match request.verb {
+            Verb::Stop => self.stop(Some(client)),
+            Verb::Reload => self.reload(Wish {
+                client: Some(client),
+                ..Wish::default()
+            }),
+            Verb::Reopen => {
+                self.reopen();
+                self.done(client, Outcome::Done);
+            }
+            Verb::Upgrade => self.upgrade(Some(client)),
+            Verb::Scale => {
+                let overrides = Overrides {
+                    processes: request.processes,
+                    drivers: request.drivers,
+                };
+                self.scale(Some(client), overrides);
+            }
+            Verb::Status => {
+                let status = self.status();
+                self.done(client, Outcome::Status(Box::new(status)));
+            }
+        }
+    }
+
+    pub(super) fn done(&mut self, client: ClientId, outcome: Outcome) {
+        if let Some(control) = &mut self.control {
+            control.done(client, outcome);
+        }
+    }
+
+    pub(super) fn refuse(&mut self, client: Option<ClientId>, failure: Failure) {
+        match client {
+            Some(client) => self.done(client, Outcome::Failed(failure)),
+            None => talk(&failure.text()),
+        }
+    }
+
+    /// Lets everything end; told twice, ends it now.
+    pub(super) fn stop(&mut self, client: Option<ClientId>) {
+        if let Some(stopping) = &mut self.stopping {
+            match client {
+                Some(client) => stopping.clients.push(client),
+                None => self.hurry(),
+            }
+            return;
+        }
+        let now = Instant::now();
+        self.notifier.stopping();
+        let timeout = self.drain_timeout();
+        let deadline = now + timeout + GRACE;
+        self.stopping = Some(Stopping {
+            deadline,
+            clients: client.into_iter().collect(),
+            is_hurried: false,
+        });
+        if let Some(reloading) = self.reloading.take() {
+            let failure = Failure::new("reload: the server was told to stop meanwhile");
+            self.refuse(reloading.wish.client, failure);
+        }
+        self.coming = None;
+        let closing = self.sockets.addresses();
+        let timeout_ms = u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX);
+        for process in &mut self.processes {
+            match process.state {
+                State::Starting => process.kill_for(Ending::Meant),
+                State::Ready if process.role == crate::channel::Role::Template => {
+                    process.kill_for(Ending::Meant);
+                }
+                State::Ready | State::Draining { .. } => {
+                    let order = Order::Drain {
+                        closing: closing.clone(),
+                        is_patient: false,
+                        timeout_ms,
+                    };
+                    process.tell(order, Vec::new());
+                    process.state = State::Draining { deadline };
+                }
+                State::Killed(_) => {}
+            }
+        }
+    }
+
+    /// What is under way is cut.
+    pub(super) fn hurry(&mut self) {
+        let Some(stopping) = &mut self.stopping else {
+            return;
+        };
+        if stopping.is_hurried {
+            return;
+        }
+        stopping.is_hurried = true;
+        stopping.deadline = Instant::now() + GRACE;
+        let deadline = stopping.deadline;
+        for process in &mut self.processes {
+            if matches!(process.state, State::Draining { .. }) {
+                process.tell(Order::Cut, Vec::new());
+                process.state = State::Draining { deadline };
+            }
+        }
+    }
+
+    /// Log files are opened anew.
+    pub(super) fn reopen(&mut self) {
+        for process in &mut self.processes {
+            if process.role == crate::channel::Role::Serving {
+                process.tell(Order::Reopen, Vec::new());
+            }
+        }
+    }
+
+    /// One process more or less.
+    pub(super) fn scale_by(&mut self, step: isize) {
+        let Some(generation) = &self.serving else {
+            return;
+        };
+        let processes = generation.count().saturating_add_signed(step).max(1);
+        let overrides = Overrides {
+            processes: Some(processes),
+            drivers: None,
+        };
+        self.scale(None, overrides);
+    }
+
+    /// Another number of processes is reached by starting or ending some; another number of drivers by a new
+    /// generation.
+    pub(super) fn scale(&mut self, client: Option<ClientId>, overrides: Overrides) {
+        let Some(serving) = &self.serving else {
+            let failure = Failure::new("scale: the server has not begun to serve yet");
+            return self.refuse(client, failure);
+        };
+        let drivers = serving.config.listen.drivers;
+        let processes = overrides.processes.unwrap_or(serving.count());
+        let is_more = overrides.drivers.is_some_and(|wanted| wanted != drivers);
+        if is_more || self.reloading.is_some() {
+            return self.reload(Wish {
+                client,
+                overrides: Overrides {
+                    processes: Some(processes),
+                    drivers: Some(overrides.drivers.unwrap_or(drivers)),
+                },
+                is_development: false,
+            });
+        }
+        if let Err(failure) = limit(processes, drivers) {
+            return self.refuse(client, failure);
+        }
+        if let Err(fault) = self.sockets.resize(processes * drivers) {
+            return self.refuse(client, Failure::from(&fault));
+        }
+        if let Some(serving) = &mut self.serving {
+            serving.resize(processes);
+        }
+        match client {
+            Some(client) => self.scaling.push(client),
+            None => say(&format!("{processes} processes are to serve")),
+        }
+    }
+
+    /// Reads the configuration anew and starts a generation by it, beside the one that serves.
+    pub(super) fn reload(&mut self, wish: Wish) {
+        if self.stopping.is_some() {
+            let failure = Failure::new("reload: the server is about to end");
+            return self.refuse(wish.client, failure);
+        }
+        if self.coming.is_some() || self.probe.is_some() {
+            // Code that changed while its predecessor starts makes that one useless.
+            if wish.is_development && self.serving.is_some() {
+                self.forget_coming();
+            } else {
+                self.wishes.push(wish);
+                return;
+            }
+        }
+        self.notifier.reloading();
+        match self.begin_reload(&wish) {
+            Ok((generation, change)) => {
+                self.coming = Some(generation);
+                self.reloading = Some(Reloading {
+                    wish,
+                    change: Some(change),
+                    began: Instant::now(),
+                });
+            }
+            Err(failures) => {
+                self.notifier.ready();
+                for failure in &failures {
+                    talk(&failure.text());
+                }
+                self.last_failure = failures.first().cloned();
+                say("reload: the configuration is not good: what serves is left as it is");
+                if let Some(client) = wish.client {
+                    let outcome = Outcome::Failed(joined(&failures));
+                    self.done(client, outcome);
+                }
+            }
+        }
+    }
+
+    fn begin_reload(&mut self, wish: &Wish) -> Result<(Generation, Change), Vec<Failure>> {
+        let Fresh { loaded, payload } = (self.around.reread)(&wish.overrides)?;
+        let mut notes = loaded.notes;
+        let config = loaded.config;
+        if let Some(serving) = &self.serving {
+            let (old, new) = (&serving.config, &config);
+            if (&old.processes.user, &old.processes.group)
+                != (&new.processes.user, &new.processes.group)
+            {
+                let failure =
+                    Failure::new("`user`, `group`: cannot be changed while the server runs");
+                return Err(vec![failure.with_hint("stop the server and start it again")]);
+            }
+            if old.pid_file != new.pid_file || old.processes.control != new.processes.control {
+                notes.push("`pid_file` and `control` change with the next start".to_owned());
+            }
+        }
+        self.start_generation(config, notes, payload)
+    }
+
+    fn start_generation(
+        &mut self,
+        config: crate::config::meant::Config,
+        notes: Vec<String>,
+        payload: crate::payload::Payload,
+    ) -> Result<(Generation, Change), Vec<Failure>> {
+        let id = self.generations_made + 1;
+        let generation = Generation::new(id, config, notes, payload)
+            .map_err(|error| vec![Failure::new(format!("reload: {}", plain(&error)))])?;
+        let change = self
+            .sockets
+            .adjust(&generation.config, generation.sockets_len());
+        let change = change.map_err(|fault| vec![Failure::from(&fault)])?;
+        self.generations_made = id;
+        Ok((generation, change))
+    }
+
+    /// The generation that was to come serves.
+    pub(super) fn take_over(&mut self, old: Option<Generation>) {
+        let now = Instant::now();
+        let reloading = self.reloading.take();
+        if let Some(change) = reloading
+            .as_ref()
+            .and_then(|reloading| reloading.change.as_ref())
+        {
+            self.sockets.commit(change);
+        }
+        // Everybody hears before anybody stops hearing.
+        self.settle_ears(now);
+        self.notifier.ready();
+        let Some(serving) = &self.serving else { return };
+        let (id, count) = (serving.id, serving.count());
+        match (old, reloading) {
+            (None, _) => self.tell_serving(),
+            (Some(old), reloading) => {
+                let secs = reloading
+                    .as_ref()
+                    .map_or(0.0, |reloading| reloading.began.elapsed().as_secs_f64());
+                say(&format!(
+                    "generation {id} serves with {count} processes after {secs:.1} s; generation {} drains",
+                    old.id
+                ));
+                let notes = serving.notes.clone();
+                notes
+                    .iter()
+                    .for_each(|note| talk(&format!("  note     {note}\n")));
+                if let Some(client) = reloading.and_then(|reloading| reloading.wish.client) {
+                    self.done(client, Outcome::Done);
+                }
+            }
+        }
+        if let Some(serving) = &self.serving
+            && serving.payload.failure.is_none()
+        {
+            self.last_failure = None;
+        }
+        self.watch_code();
+    }
+
+    fn tell_serving(&self) {
+        let Some(serving) = &self.serving else { return };
+        let python = self
+            .processes
+            .iter()
+            .find_map(|process| process.python.clone());
+        (self.around.serving)(&Serving {
+            config: &serving.config,
+            notes: &serving.notes,
+            listening: &self.sockets.listening(&serving.config),
+            python,
+        });
+    }
+
+    /// The generation that was to come will not: what serves stays as it is.
+    pub(super) fn abandon(&mut self, failure: Failure) {
+        self.last_failure = Some(failure.clone());
+        let Some(generation) = self.coming.take() else {
+            return;
+        };
+        let reloading = self.reloading.take();
+        let is_development = generation.config.processes.development.is_some();
+        let id = generation.id;
+        self.drain_where(|process| process.generation == id);
+        if is_development && generation.payload.failure.is_none() {
+            talk(&failure.text());
+            return self.show_instead(generation, failure, reloading);
+        }
+        let client = reloading
+            .as_ref()
+            .and_then(|reloading| reloading.wish.client);
+        if let Some(change) = reloading.and_then(|reloading| reloading.change) {
+            self.sockets.abandon(change);
+        }
+        talk(&failure.text());
+        if self.serving.is_none() {
+            self.stop(None);
+            self.exit_code = 2;
+            return;
+        }
+        self.notifier.ready();
+        say("reload: the new generation could not start: what serves is left as it is");
+        if let Some(client) = client {
+            self.done(client, Outcome::Failed(failure));
+        }
+    }
+
+    /// Under development a page with the fault is served until the code changes again.
+    fn show_instead(
+        &mut self,
+        failed: Generation,
+        failure: Failure,
+        reloading: Option<Reloading>,
+    ) {
+        let mut payload = failed.payload;
+        payload.failure = Some(failure);
+        let id = self.generations_made + 1;
+        match Generation::new(id, failed.config, failed.notes, payload) {
+            Ok(generation) => {
+                self.generations_made = id;
+                self.coming = Some(generation);
+                self.reloading = reloading;
+            }
+            Err(error) => say(&format!("cannot show the fault: {}", plain(&error))),
+        }
+    }
+
+    /// The processes of the generation that was to come are not wanted any more.
+    fn forget_coming(&mut self) {
+        let Some(generation) = self.coming.take() else {
+            return;
+        };
+        let id = generation.id;
+        self.drain_where(|process| process.generation == id);
+        if let Some(reloading) = self.reloading.take() {
+            if let Some(change) = reloading.change {
+                self.sockets.abandon(change);
+            }
+            let failure = Failure::new("reload: the code changed again meanwhile");
+            if reloading.wish.client.is_some() {
+                self.refuse(reloading.wish.client, failure);
+            }
+        }
+    }
+
+    /// Once a reload is over, the next.
+    pub(super) fn take_next_wish(&mut self) {
+        if self.coming.is_some() || self.probe.is_some() || self.wishes.is_empty() {
+            return;
+        }
+        // All that was asked for meanwhile is answered by one reload.
+        let wishes = std::mem::take(&mut self.wishes);
+        let mut wishes = wishes.into_iter().rev();
+        if let Some(last) = wishes.next() {
+            for earlier in wishes {
+                if let Some(client) = earlier.client {
+                    let text = "another reload follows, which answers this one";
+                    if let Some(control) = &mut self.control {
+                        control.say(client, text);
+                        control.done(client, Outcome::Done);
+                    }
+                }
+            }
+            self.reload(last);
+        }
+    }
+
+    /// Clients that wait for a number of processes are told when it is reached.
+    pub(super) fn answer_scaling(&mut self) {
+        let Some(serving) = &self.serving else { return };
+        if self.scaling.is_empty() {
+            return;
+        }
+        let id = serving.id;
+        let all = (0..serving.count()).all(|slot| self.at(id, slot).any(|one| one.is_serving()));
+        let is_hopeless = serving.has_given_up(Instant::now());
+        if !all && !is_hopeless {
+            return;
+        }
+        for client in std::mem::take(&mut self.scaling) {
+            let outcome = match all {
+                true => Outcome::Done,
+                false => Outcome::Failed(self.last_failure.clone().unwrap_or_default()),
+            };
+            self.done(client, outcome);
+        }
+    }
+
+    /// The last words.
+    pub(super) fn tell_stopped(&mut self) {
+        if self.exit_code == 2 && self.serving.is_none() {
+            return;
+        }
+        say(&format!(
+            "stopped: {} exchanges, {} cut",
+            self.gone.exchanges(),
+            self.cut
+        ));
+        let clients = self
+            .stopping
+            .as_mut()
+            .map(|stopping| std::mem::take(&mut stopping.clients));
+        for client in clients.into_iter().flatten() {
+            self.done(client, Outcome::Done);
+        }
+    }
+
+    pub(super) fn signal_all(&self, signal: Signal) {
+        self.processes
+            .iter()
+            .for_each(|process| process.signal(signal));
+    }
+}
+
+fn limit(processes: usize, drivers: usize) -> Result<(), Failure> {
+    const SOCKETS_LEN_MAX: usize = 1024;
+    const PROCESSES_MAX: usize = 512;
+    if processes == 0 || processes > PROCESSES_MAX {
+        let text = format!("scale: expected 1 to {PROCESSES_MAX} processes, found {processes}");
+        return Err(Failure::new(text));
+    }
+    if processes * drivers > SOCKETS_LEN_MAX {
+        let text = format!(
+            "scale: {processes} processes with {drivers} drivers are more than {SOCKETS_LEN_MAX} drivers"
+        );
+        return Err(Failure::new(text));
+    }
+    Ok(())
+}
+
+/// Several failures as one.
+fn joined(failures: &[Failure]) -> Failure {
+    match failures {
+        [one] => one.clone(),
+        many => Failure {
+            message: format!("reload: {} faults", many.len()),
+            hint: None,
+            detail: Some(many.iter().map(Failure::text).collect()),
+        },
+    }
+}
+
+/// Nanoseconds as they are configured.
+pub(super) fn duration(nanos: Nanos) -> std::time::Duration {
+    std::time::Duration::from_nanos(nanos.0)
+}

@@ -1,0 +1,79 @@
+//! One configuration and the places of its processes.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::time::Instant;
+
+use crate::config::meant::Config;
+use crate::payload::{self, Payload};
+use crate::pool::Pool;
+use crate::stats::Shape;
+
+use super::life::{Life, Next};
+
+/// One configuration, with what has become of the processes in each of its places.
+pub(super) struct Generation {
+    pub(super) id: u64,
+    pub(super) config: Config,
+    pub(super) notes: Vec<String>,
+    pub(super) payload: Payload,
+    /// The payload, for processes to read.
+    pub(super) file: OwnedFd,
+    /// How its counters are laid out.
+    pub(super) shape: Shape,
+    /// By place.
+    pub(super) lives: Vec<Life>,
+    pub(super) template: Life,
+}
+
+impl Generation {
+    pub(super) fn new(
+        id: u64,
+        config: Config,
+        notes: Vec<String>,
+        payload: Payload,
+    ) -> io::Result<Self> {
+        let shape = Shape {
+            drivers: config.listen.drivers,
+            routes: config.route_names(),
+            pools: Pool::names(),
+        };
+        Ok(Self {
+            id,
+            file: payload::to_file(&payload)?,
+            lives: vec![Life::default(); config.processes.count],
+            config,
+            notes,
+            payload,
+            shape,
+            template: Life::default(),
+        })
+    }
+
+    /// Listening sockets of each address that can be shared out.
+    pub(super) fn sockets_len(&self) -> usize {
+        self.count() * self.config.listen.drivers
+    }
+
+    /// Processes that are to serve.
+    pub(super) fn count(&self) -> usize {
+        self.lives.len()
+    }
+
+    /// Has more or fewer places from now on.
+    pub(super) fn resize(&mut self, count: usize) {
+        self.lives.resize(count, Life::default());
+        self.config.processes.count = count;
+    }
+
+    /// A template forks its processes. A page of faults needs no application.
+    pub(super) fn has_template(&self) -> bool {
+        self.config.processes.preload && self.payload.failure.is_none()
+    }
+
+    /// Whether nothing more is tried for any place.
+    pub(super) fn has_given_up(&self, now: Instant) -> bool {
+        let given_up = |life: &Life| life.next(now) == Next::GiveUp;
+        (self.has_template() && given_up(&self.template)) || self.lives.iter().all(given_up)
+    }
+}

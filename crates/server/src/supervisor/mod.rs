@@ -1,0 +1,605 @@
+//! The supervisor: one process with one thread that owns the listening sockets for its whole life and
+//! starts, watches, replaces and ends the processes that serve.
+//!
+//! Never reads what a client sends. Everything that happens comes through one `poll`: signals, commands,
+//! notices of processes, changes of code. `mend` then makes what is out of what should be: it starts what
+//! is missing, ends what is surplus, and gives every socket to somebody who accepts from it.
+
+mod commands;
+pub mod control;
+mod ears;
+mod generation;
+mod health;
+mod life;
+mod mending;
+mod process;
+mod program;
+mod recycling;
+mod reports;
+mod upgrade;
+mod watch;
+
+pub(crate) mod assign;
+pub(crate) mod notify;
+pub(crate) mod privileges;
+pub(crate) mod sockets;
+pub(crate) mod steering;
+
+use std::collections::HashMap;
+use std::io::{self, Write};
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::process::{Pid, WaitOptions, WaitStatus};
+use signal_hook::consts::{
+    SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTTIN, SIGTTOU, SIGUSR1, SIGUSR2,
+};
+use signal_hook::iterator::backend::SignalDelivery;
+use signal_hook::iterator::exfiltrator::SignalOnly;
+
+use crate::channel::{Identity, Notice, Order, Role};
+use crate::config::Loaded;
+use crate::config::meant::Config;
+use crate::fault::{StartFault, plain};
+use crate::house::Listening;
+use crate::payload::{self, Failure, Payload};
+use crate::pidfile::PidFile;
+use crate::stats::{Counted, CounterFile};
+
+use commands::{Ending, Reloading, Stopping, Wish};
+use control::{ClientId, Control};
+use generation::Generation;
+use life::Next;
+use notify::Notifier;
+use process::{Body, Process, State};
+use recycling::Bounds;
+use sockets::Sockets;
+use watch::Watch;
+
+pub use commands::Overrides;
+pub use program::{HANDOVER, Program};
+pub use upgrade::{Handed, State as Succession, receive};
+
+/// A process that has been told to end gets this long beyond its own deadline.
+const GRACE: Duration = Duration::from_secs(5);
+/// The longest sleep: nothing depends on it.
+const SLEEP_MAX: Duration = Duration::from_secs(3600);
+
+/// A configuration that was read, with the texts it was made of.
+#[derive(Clone, Debug)]
+pub struct Fresh {
+    /// The configuration.
+    pub loaded: Loaded,
+    /// Its texts.
+    pub payload: Payload,
+}
+
+/// What a supervisor needs of those who know the command line.
+pub struct Surroundings<'s> {
+    /// How to start this program again.
+    pub program: Program,
+    /// The configuration file, as an absolute path.
+    pub config_file: Option<std::path::PathBuf>,
+    /// Reads the configuration anew.
+    pub reread: &'s dyn Fn(&Overrides) -> Result<Fresh, Vec<Failure>>,
+    /// Understands texts that were read before.
+    pub understand: &'s dyn Fn(&Payload) -> Result<Loaded, Vec<Failure>>,
+    /// The generation serves: what there is to say about it.
+    pub serving: &'s dyn Fn(&Serving<'_>),
+    /// The program's version.
+    pub version: &'static str,
+}
+
+/// What a first generation serves.
+pub struct Serving<'s> {
+    /// Its configuration.
+    pub config: &'s Config,
+    /// What is worth saying about it.
+    pub notes: &'s [String],
+    /// What is listened on.
+    pub listening: &'s [Listening],
+    /// "CPython 3.11.7 (GIL)"
+    pub python: Option<String>,
+}
+
+type Signals = SignalDelivery<UnixStream, SignalOnly>;
+
+struct Supervisor<'s> {
+    around: Surroundings<'s>,
+    signals: Signals,
+    control: Option<Control>,
+    notifier: Notifier,
+    sockets: Sockets,
+    counters: CounterFile,
+    /// What processes counted that are gone.
+    gone: Counted,
+    serving: Option<Generation>,
+    coming: Option<Generation>,
+    /// Configurations that are left behind, while processes of theirs drain.
+    processes: Vec<Process>,
+    generations_made: u64,
+    reloading: Option<Reloading>,
+    /// Reloads that were asked for while one was under way.
+    wishes: Vec<Wish>,
+    /// Who waits for another number of processes.
+    scaling: Vec<ClientId>,
+    stopping: Option<Stopping>,
+    probe: Option<upgrade::Probe>,
+    watch: Option<Watch>,
+    health: health::Health,
+    last_failure: Option<Failure>,
+    started_at: std::time::SystemTime,
+    exit_code: i32,
+    cut: u64,
+    pid_file: Option<PidFile>,
+    /// Ends of processes that were seen before anybody knew of them.
+    unknown_ends: HashMap<Pid, WaitStatus>,
+}
+
+/// Supervises until it is told to stop; gives the exit code.
+///
+/// # Errors
+/// What kept it from starting. Nothing is left behind then.
+pub fn run(fresh: Fresh, around: Surroundings<'_>) -> Result<i32, StartFault> {
+    let mut supervisor = Supervisor::open(fresh, around)?;
+    supervisor.live();
+    Ok(supervisor.close())
+}
+
+/// Goes on for the program that this process was before.
+///
+/// # Errors
+/// What was handed over cannot be used.
+pub fn succeed(state: Succession, around: Surroundings<'_>) -> Result<i32, StartFault> {
+    let mut supervisor = Supervisor::adopt(state, around)?;
+    supervisor.live();
+    Ok(supervisor.close())
+}
+
+impl<'s> Supervisor<'s> {
+    /// Binds everything, gives up rights, and makes ready to start processes.
+    fn open(fresh: Fresh, around: Surroundings<'s>) -> Result<Self, StartFault> {
+        let Fresh { loaded, payload } = fresh;
+        let Loaded { config, mut notes } = loaded;
+        if let Some(path) = &config.pid_file {
+            PidFile::check(path)?;
+        }
+        let identity = privileges::resolve(&config.processes.user, &config.processes.group)?;
+        let (control, warnings) = Control::open(
+            &config.processes.control,
+            around.config_file.as_deref(),
+            identity.as_ref(),
+        )?;
+        notes.extend(warnings);
+        let signals =
+            watch_signals().map_err(|error| start_fault("cannot watch for signals", &error))?;
+        let sockets_len = config.processes.count * config.listen.drivers;
+        let sockets = Sockets::open(&config, notify::inherited()?, sockets_len)?;
+        let pid_file = config.pid_file.as_deref().map(PidFile::write);
+        let pid_file = pid_file.transpose()?;
+        if let Some(identity) = &identity {
+            privileges::drop_to(identity)
+                .map_err(|error| start_fault("cannot give up the rights of root", &error))?;
+        }
+        let counters = CounterFile::new()
+            .map_err(|error| start_fault("cannot make the file of counters", &error))?;
+        // Processes that a template leaves behind become this one's, so that their ends are seen.
+        let _ = rustix::process::set_child_subreaper(Some(rustix::process::getpid()));
+        let generation = Generation::new(1, config, notes, payload)
+            .map_err(|error| start_fault("cannot keep the configuration", &error))?;
+        let mut supervisor = Self::new(around, signals, control, sockets, counters);
+        supervisor.coming = Some(generation);
+        supervisor.generations_made = 1;
+        supervisor.pid_file = pid_file;
+        supervisor.watch_code();
+        Ok(supervisor)
+    }
+
+    fn new(
+        around: Surroundings<'s>,
+        signals: Signals,
+        control: Option<Control>,
+        sockets: Sockets,
+        counters: CounterFile,
+    ) -> Self {
+        Self {
+            around,
+            signals,
+            control,
+            notifier: Notifier::from_environment(),
+            sockets,
+            counters,
+            gone: Counted::default(),
+            serving: None,
+            coming: None,
+            processes: Vec::new(),
+            generations_made: 0,
+            reloading: None,
+            wishes: Vec::new(),
+            scaling: Vec::new(),
+            stopping: None,
+            probe: None,
+            watch: None,
+            health: health::Health::default(),
+            last_failure: None,
+            started_at: std::time::SystemTime::now(),
+            exit_code: 0,
+            cut: 0,
+            pid_file: None,
+            unknown_ends: HashMap::new(),
+        }
+    }
+
+    fn live(&mut self) {
+        while !self.is_over() {
+            let now = Instant::now();
+            self.mend(now);
+            if self.is_over() {
+                return;
+            }
+            self.wait(now);
+            self.take_signals();
+            self.take_notices();
+            self.take_commands();
+            self.take_changes();
+        }
+    }
+
+    /// Everything that was asked for is done, or nothing is left to be done.
+    fn is_over(&self) -> bool {
+        self.stopping.is_some() && self.processes.is_empty()
+    }
+
+    fn close(mut self) -> i32 {
+        self.sockets.remove_files();
+        self.tell_stopped();
+        drop(self.pid_file.take());
+        self.exit_code
+    }
+
+    /// Until something happens or is due.
+    fn wait(&mut self, now: Instant) {
+        let due = self.due(now).saturating_duration_since(now).min(SLEEP_MAX);
+        let mut watched = vec![PollFd::new(self.signals.get_read(), PollFlags::IN)];
+        if let Some(control) = &self.control {
+            watched.extend(control.interests());
+        }
+        if let Some(watch) = &self.watch {
+            watched.push(PollFd::from_borrowed_fd(watch.fd(), PollFlags::IN));
+        }
+        for process in &self.processes {
+            let Some(channel) = process.channel() else {
+                continue;
+            };
+            let mut wanted = PollFlags::IN;
+            wanted.set(PollFlags::OUT, process.is_behind());
+            watched.push(PollFd::from_borrowed_fd(channel.as_fd(), wanted));
+        }
+        // Rounded up: waking before something is due would be waking twice.
+        let timeout = Timespec::try_from(due + Duration::from_micros(100)).ok();
+        match poll(&mut watched, timeout.as_ref()) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(error) => {
+                // Out of memory: better late than spinning.
+                say(&format!("cannot wait for events: {error}"));
+                std::thread::sleep(Duration::from_millis(100));
+            }
+        }
+    }
+
+    fn take_signals(&mut self) {
+        let signals: Vec<i32> = self.signals.pending().collect();
+        for signal in signals {
+            match signal {
+                SIGTERM | SIGINT => self.stop(None),
+                SIGQUIT => {
+                    self.stop(None);
+                    self.hurry();
+                }
+                SIGHUP => self.reload(Wish::default()),
+                SIGUSR1 => self.reopen(),
+                SIGUSR2 => self.upgrade(None),
+                SIGTTIN => self.scale_by(1),
+                SIGTTOU => self.scale_by(-1),
+                _ => {}
+            }
+        }
+        self.reap();
+    }
+
+    /// Takes note of all processes that have ended, whoever's they were.
+    fn reap(&mut self) {
+        while let Ok(Some((pid, status))) = rustix::process::wait(WaitOptions::NOHANG) {
+            self.ended(pid, status);
+        }
+    }
+
+    fn ended(&mut self, pid: Pid, status: WaitStatus) {
+        let is_it = |process: &Process| process.pid() == Some(pid);
+        if let Some(index) = self.processes.iter().position(is_it) {
+            // What it said last is still in its channel.
+            self.take_notices_of(index);
+            let process = self.processes.remove(index);
+            self.bury(process, Some(status));
+        } else if self.probe.as_ref().is_some_and(|probe| probe.pid == pid) {
+            self.probed(status);
+        } else if self
+            .processes
+            .iter()
+            .any(|process| matches!(process.body, Body::Unborn))
+        {
+            self.unknown_ends.insert(pid, status);
+        }
+    }
+
+    fn take_notices(&mut self) {
+        for index in 0..self.processes.len() {
+            self.processes[index].flush();
+            self.take_notices_of(index);
+        }
+    }
+
+    fn take_notices_of(&mut self, index: usize) {
+        while let Some(received) = self.processes[index].hear() {
+            self.notice(index, received.message, received.fds);
+        }
+    }
+
+    fn notice(&mut self, index: usize, notice: Notice, mut fds: Vec<std::os::fd::OwnedFd>) {
+        match notice {
+            Notice::Ready { python, modules } => {
+                let process = &mut self.processes[index];
+                if process.state == State::Starting {
+                    process.state = State::Ready;
+                    process.ready = Some(Instant::now());
+                    process.python = python;
+                }
+                if let Some(watch) = &mut self.watch {
+                    watch.add_files(&modules);
+                }
+            }
+            Notice::Failed => {
+                let failure = fds.first().map(|file| payload::from_file(file.as_fd()));
+                let failure = failure.and_then(Result::ok);
+                self.processes[index].failure =
+                    failure.or_else(|| Some(Failure::new("a process could not start")));
+            }
+            Notice::Drained { cut, stuck_threads } => {
+                self.processes[index].cut = cut;
+                if stuck_threads > 0 {
+                    let name = self.processes[index].name();
+                    say(&format!(
+                        "{name}: pool threads: {stuck_threads} still in the application: left without waiting"
+                    ));
+                }
+            }
+            Notice::Forked { pid } => {
+                let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
+                if let (Some(pid), Some(pidfd)) = (pid, fds.pop()) {
+                    self.forked(index, Body::Alive { pid, pidfd });
+                }
+            }
+            Notice::NotForked { cause } => {
+                let failure = Failure::new(format!("the template cannot fork: {cause}"));
+                self.not_forked(index, failure);
+            }
+            Notice::ChildEnded { pid, wait_status } => {
+                let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
+                if let Some(pid) = pid {
+                    self.ended(pid, WaitStatus::new(wait_status));
+                }
+            }
+        }
+    }
+
+    /// The template has forked the process that it was told to first of those that are not born yet.
+    fn forked(&mut self, template: usize, body: Body) {
+        let generation = self.processes[template].generation;
+        let unborn = self.processes.iter_mut().find(|process| {
+            process.generation == generation && matches!(process.body, Body::Unborn)
+        });
+        let Some(process) = unborn else { return };
+        process.body = body;
+        let Some(pid) = process.pid() else { return };
+        if process.state == State::Killed {
+            process.kill();
+        }
+        if let Some(status) = self.unknown_ends.remove(&pid) {
+            self.ended(pid, status);
+        }
+    }
+
+    fn not_forked(&mut self, template: usize, failure: Failure) {
+        let generation = self.processes[template].generation;
+        let unborn = self.processes.iter().position(|process| {
+            process.generation == generation && matches!(process.body, Body::Unborn)
+        });
+        if let Some(index) = unborn {
+            let mut process = self.processes.remove(index);
+            process.failure = Some(failure);
+            self.bury(process, None);
+        }
+    }
+
+    /// Makes what is out of what should be.
+    fn mend(&mut self, now: Instant) {
+        self.enforce_deadlines(now);
+        self.end_late_probe(now);
+        if self.stopping.is_none() {
+            self.start_missing(now);
+            self.promote();
+            self.replace_worn();
+            self.end_surplus(now);
+            self.give_up_if_hopeless(now);
+        }
+        self.look_after(now);
+        self.settle_ears(now);
+        self.take_next_wish();
+    }
+
+    /// Starts what is missing in each place of the generations that are wanted.
+    fn start_missing(&mut self, now: Instant) {
+        for id in self.wanted_ids() {
+            let Some(generation) = self.generation(id) else {
+                continue;
+            };
+            let has_template = generation.has_template();
+            let template_next = generation.template.next(now);
+            let nexts: Vec<Next> = generation.lives.iter().map(|life| life.next(now)).collect();
+            if has_template && self.template(id).is_none() && template_next == Next::Start {
+                self.start(id, Role::Template, 0);
+            }
+            for (slot, next) in nexts.into_iter().enumerate() {
+                let is_there = self
+                    .at(id, slot)
+                    .any(|process| matches!(process.state, State::Starting | State::Ready));
+                if !is_there && next == Next::Start {
+                    self.start(id, Role::Serving, slot);
+                }
+            }
+        }
+    }
+
+    /// Starts a process, unless the template that is to fork it is not ready.
+    fn start(&mut self, id: u64, role: Role, slot: usize) {
+        let Some(generation) = self.generation(id) else {
+            return;
+        };
+        let is_forked = role == Role::Serving && generation.has_template();
+        let chance = chance(id, slot, self.generations_made, self.processes.len());
+        let bounds = Bounds::new(&generation.config.processes.recycling, chance);
+        let file = generation.file.try_clone();
+        let shape = generation.shape.clone();
+        let made = if is_forked {
+            let Some(template) = self.template(id).filter(|one| one.state == State::Ready) else {
+                return;
+            };
+            Process::fork(template, slot)
+        } else {
+            Process::exec(&self.around.program, role, id, slot)
+        };
+        let begun = made.and_then(|mut process| {
+            process.bounds = bounds;
+            let mut fds = vec![file?];
+            if role == Role::Serving {
+                process.segment = Some(self.counters.allot(&shape)?);
+                fds.push(self.counters.file().try_clone_to_owned()?);
+            }
+            let identity = Identity {
+                role,
+                generation: id,
+                slot,
+                segment: process.segment,
+            };
+            process.tell(Order::Begin(identity), fds);
+            Ok(process)
+        });
+        match begun {
+            Ok(process) => self.processes.push(process),
+            Err(error) => {
+                let failure = Failure::new(format!("cannot start a process: {}", plain(&error)));
+                self.could_not_start(id, role, slot, failure);
+            }
+        }
+    }
+
+    /// Under development, watches the code of what serves or is to serve.
+    fn watch_code(&mut self) {
+        let generation = self.coming.as_ref().or(self.serving.as_ref());
+        let Some(generation) = generation else { return };
+        let Some(development) = &generation.config.processes.development else {
+            self.watch = None;
+            return;
+        };
+        let app = generation.config.app.as_ref();
+        let folders = app.map(|app| app.app_dir.clone());
+        let folders: Vec<_> = folders.into_iter().chain(development.dirs.clone()).collect();
+        let files: Vec<_> = self.around.config_file.clone().into_iter().collect();
+        self.watch = match Watch::new(&folders, &files) {
+            Ok(watch) => Some(watch),
+            Err(error) => {
+                say(&format!("cannot watch the code: {}", plain(&error)));
+                None
+            }
+        };
+    }
+
+    fn take_changes(&mut self) {
+        let changed = self.watch.as_mut().and_then(|watch| watch.changed(Instant::now()));
+        if let Some(path) = changed {
+            say(&format!("{} has changed: reloading", path.display()));
+            self.reload(Wish {
+                is_development: true,
+                ..Wish::default()
+            });
+        }
+    }
+
+    fn generation(&self, id: u64) -> Option<&Generation> {
+        let both = [&self.serving, &self.coming];
+        both.into_iter().flatten().find(|one| one.id == id)
+    }
+
+    fn generation_mut(&mut self, id: u64) -> Option<&mut Generation> {
+        let both = [&mut self.serving, &mut self.coming];
+        both.into_iter().flatten().find(|one| one.id == id)
+    }
+
+    fn wanted_ids(&self) -> Vec<u64> {
+        let both = [&self.serving, &self.coming];
+        both.into_iter().flatten().map(|one| one.id).collect()
+    }
+
+    fn template(&mut self, id: u64) -> Option<&mut Process> {
+        self.processes.iter_mut().find(|process| {
+            process.generation == id
+                && process.role == Role::Template
+                && matches!(process.state, State::Starting | State::Ready)
+        })
+    }
+
+    /// Serving processes in one place, those that drain included.
+    fn at(&self, id: u64, slot: usize) -> impl Iterator<Item = &Process> {
+        self.processes.iter().filter(move |process| {
+            process.role == Role::Serving && process.generation == id && process.slot == slot
+        })
+    }
+}
+
+fn watch_signals() -> io::Result<Signals> {
+    let (read, write) = UnixStream::pair()?;
+    let all = [
+        SIGTERM, SIGINT, SIGQUIT, SIGHUP, SIGUSR1, SIGUSR2, SIGCHLD, SIGTTIN, SIGTTOU,
+    ];
+    SignalDelivery::with_pipe(read, write, SignalOnly, all)
+}
+
+/// A number from 0 to 1 that differs from process to process.
+fn chance(id: u64, slot: usize, made: u64, len: usize) -> f64 {
+    use std::hash::{BuildHasher, Hasher, RandomState};
+    let mut hasher = RandomState::new().build_hasher();
+    hasher.write_u64(id ^ made);
+    hasher.write_usize(slot ^ len);
+    (hasher.finish() >> 11) as f64 / (1_u64 << 53) as f64
+}
+
+/// Says a text of several lines as it is.
+fn talk(text: &str) {
+    let _ = io::stderr().write_all(text.as_bytes());
+}
+
+/// Tells whoever started the command; that nobody reads it any more is no reason to fail.
+fn say(text: &str) {
+    let _ = writeln!(io::stderr(), "milepost: {text}");
+}
+
+fn start_fault(what: &str, error: &io::Error) -> StartFault {
+    StartFault {
+        what: what.to_owned(),
+        cause: plain(error),
+        hint: None,
+    }
+}

@@ -1,0 +1,362 @@
+//! Upgrade: this very process becomes the new program, with all sockets, processes and commands under way.
+//!
+//! The process id stays, so that a service manager, a container or a pid file need not know. First the new
+//! program is started beside to see whether it can read what it would be handed; then it takes over and
+//! begins a reload, by which the serving processes become new ones too.
+
+use std::ffi::OsStr;
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::time::{Duration, Instant, SystemTime};
+
+use nix::sys::signal::SigSet;
+use rustix::process::{Pid, WaitStatus};
+use serde::{Deserialize, Serialize};
+
+use super::commands::{Ending, Wish};
+use super::control::{self, ClientId, Control};
+use super::generation::Generation;
+use super::mending::how_it_ended;
+use super::notify::Notifier;
+use super::process::{Body, Process, State as Stage};
+use super::sockets::{self, Sockets};
+use super::{Supervisor, Surroundings, say, start_fault, watch_signals};
+use crate::channel::{Channel, EarKey, Role};
+use crate::fault::{StartFault, plain};
+use crate::payload::{self, Failure, Payload};
+use crate::pidfile::PidFile;
+use crate::stats::{Counted, CounterFile, Segment};
+use crate::sys;
+
+/// The form of what is handed over; another one is refused before anything has happened.
+const FORMAT: u32 = 1;
+/// Time that the new program has to say that it can take over.
+const PROBE_TIME: Duration = Duration::from_secs(60);
+
+/// What was handed over to this program at its start.
+pub enum Handed {
+    /// It is a process of a supervisor.
+    Process(Channel),
+    /// It is to say whether it could succeed, with this configuration, the program that asks.
+    Probe(Box<Payload>),
+    /// It succeeds that program.
+    Succession(Box<State>),
+}
+
+/// The new program while it is looked at.
+pub(super) struct Probe {
+    pub(super) pid: Pid,
+    pub(super) deadline: Instant,
+    client: Option<ClientId>,
+}
+
+/// Everything that a successor needs. Descriptors are numbers, which stay what they are.
+#[derive(Serialize, Deserialize)]
+pub struct State {
+    format: u32,
+    is_probe: bool,
+    version: String,
+    payload: Payload,
+    generation: u64,
+    count: usize,
+    generations_made: u64,
+    sockets: sockets::Saved,
+    control: Option<control::Saved>,
+    client: Option<ClientId>,
+    counters: RawFd,
+    gone: Counted,
+    processes: Vec<SavedProcess>,
+    started_unix_ms: u64,
+    cut: u64,
+}
+
+#[derive(Serialize, Deserialize)]
+struct SavedProcess {
+    pid: i32,
+    pidfd: RawFd,
+    channel: RawFd,
+    role: Role,
+    generation: u64,
+    slot: usize,
+    /// Time left to drain; `None`: it serves.
+    draining_ms: Option<u64>,
+    age_ms: u64,
+    ready_ms: u64,
+    segment: Option<Segment>,
+    heard: Vec<EarKey>,
+    beat: u64,
+    python: Option<String>,
+}
+
+/// What stands behind the number in the environment.
+///
+/// # Errors
+/// Nothing that could have been handed over.
+pub fn receive(number: &OsStr) -> io::Result<Handed> {
+    let raw = number.to_str().and_then(|text| text.parse().ok());
+    let raw = raw.ok_or_else(|| io::Error::other("it is no number"))?;
+    let file = sys::inherited(raw)?;
+    let file = match rustix::net::sockopt::socket_type(&file) {
+        Ok(_) => return Channel::from_fd(file).map(Handed::Process),
+        Err(_) => file,
+    };
+    let state: State = payload::from_file(std::os::fd::AsFd::as_fd(&file))?;
+    if state.format != FORMAT {
+        let text = "it was handed over by a version that this one cannot succeed";
+        return Err(io::Error::other(text));
+    }
+    Ok(match state.is_probe {
+        true => Handed::Probe(Box::new(state.payload)),
+        false => Handed::Succession(Box::new(state)),
+    })
+}
+
+impl<'s> Supervisor<'s> {
+    /// Looks at the new program, and becomes it when it is good.
+    pub(super) fn upgrade(&mut self, client: Option<ClientId>) {
+        let obstacle = match () {
+            () if self.stopping.is_some() => Some("the server is about to end"),
+            () if self.coming.is_some() => Some("a reload is under way"),
+            () if self.probe.is_some() => Some("another upgrade is under way"),
+            () => None,
+        };
+        if let Some(obstacle) = obstacle {
+            return self.refuse(client, Failure::new(format!("upgrade: {obstacle}")));
+        }
+        let begun = self
+            .state(client)
+            .and_then(|state| {
+                payload::to_file(&State {
+                    is_probe: true,
+                    ..state
+                })
+            })
+            .and_then(|file| self.around.program.probe(&file));
+        match begun {
+            Ok(pid) => {
+                let deadline = Instant::now() + PROBE_TIME;
+                self.probe = Some(Probe {
+                    pid,
+                    deadline,
+                    client,
+                });
+            }
+            Err(error) => {
+                let text = format!("upgrade: cannot start the new program: {}", plain(&error));
+                self.refuse(client, Failure::new(text));
+            }
+        }
+    }
+
+    /// A new program that does not answer is left alone.
+    pub(super) fn end_late_probe(&mut self, now: Instant) {
+        let Some(probe) = self.probe.take_if(|probe| probe.deadline <= now) else {
+            return;
+        };
+        let _ = rustix::process::kill_process(probe.pid, rustix::process::Signal::KILL);
+        let secs = PROBE_TIME.as_secs();
+        let text = format!("upgrade: the new program did not answer within {secs} s");
+        self.refuse(probe.client, Failure::new(text));
+    }
+
+    pub(super) fn probed(&mut self, status: WaitStatus) {
+        let Some(probe) = self.probe.take() else {
+            return;
+        };
+        if status.exit_status() == Some(0) {
+            return self.become_new(probe.client);
+        }
+        let text = format!(
+            "upgrade: the new program {}: this one goes on",
+            how_it_ended(status)
+        );
+        let hint = "what it had to say stands on the server's standard error";
+        self.refuse(probe.client, Failure::new(text).with_hint(hint));
+    }
+
+    /// Comes back only when it was not possible.
+    fn become_new(&mut self, client: Option<ClientId>) {
+        // What has not begun is begun by the successor.
+        for process in &mut self.processes {
+            if process.state == Stage::Starting {
+                process.kill_for(Ending::Meant);
+            }
+            process.flush();
+        }
+        let error = match self.state(client).and_then(|state| {
+            let kept = state.descriptors();
+            sys::set_inherited(&kept, sys::Inherited::Yes)?;
+            Ok((payload::to_file(&state)?, kept))
+        }) {
+            Ok((file, kept)) => {
+                // A signal that comes while nobody handles it would end the process; now it waits.
+                let all = SigSet::all();
+                let _ = all.thread_block();
+                let error = self.around.program.become_it(&file);
+                let _ = all.thread_unblock();
+                let _ = sys::set_inherited(&kept, sys::Inherited::No);
+                error
+            }
+            Err(error) => error,
+        };
+        let text = format!("upgrade: cannot start the new program: {}", plain(&error));
+        self.refuse(client, Failure::new(text));
+    }
+
+    fn state(&self, client: Option<ClientId>) -> io::Result<State> {
+        let now = Instant::now();
+        let serving = self.serving.as_ref();
+        let serving = serving.ok_or_else(|| io::Error::other("nothing serves yet"))?;
+        let started = self.started_at.duration_since(SystemTime::UNIX_EPOCH);
+        Ok(State {
+            format: FORMAT,
+            is_probe: false,
+            version: self.around.version.to_owned(),
+            payload: serving.payload.clone(),
+            generation: serving.id,
+            count: serving.count(),
+            generations_made: self.generations_made,
+            sockets: self.sockets.save(),
+            control: self.control.as_ref().map(Control::save),
+            client,
+            counters: self.counters.file().as_raw_fd(),
+            gone: self.gone.clone(),
+            processes: self
+                .processes
+                .iter()
+                .filter_map(|process| SavedProcess::new(process, now))
+                .collect(),
+            started_unix_ms: millis(started.unwrap_or_default()),
+            cut: self.cut,
+        })
+    }
+
+    /// Goes on where the program stopped that this process was before, and reloads.
+    pub(super) fn adopt(state: State, around: Surroundings<'s>) -> Result<Self, StartFault> {
+        let signals =
+            watch_signals().map_err(|error| start_fault("cannot watch for signals", &error))?;
+        let _ = SigSet::all().thread_unblock();
+        let failed = |error: io::Error| start_fault("cannot take over", &error);
+        let kept = state.descriptors();
+        let understood = (around.understand)(&state.payload);
+        let loaded = understood.map_err(|failures| StartFault {
+            what: "cannot take over".to_owned(),
+            cause: failures
+                .first()
+                .map_or_else(String::new, |failure| failure.message.clone()),
+            hint: None,
+        })?;
+        let mut generation =
+            Generation::new(state.generation, loaded.config, loaded.notes, state.payload)
+                .map_err(failed)?;
+        generation.resize(state.count);
+        sys::set_inherited(&kept, sys::Inherited::No).map_err(failed)?;
+        let segments: Vec<Segment> = state
+            .processes
+            .iter()
+            .filter_map(|process| process.segment)
+            .collect();
+        let counters = sys::inherited(state.counters)
+            .and_then(|file| CounterFile::adopt(file, &segments))
+            .map_err(failed)?;
+        let sockets = Sockets::adopt(state.sockets).map_err(failed)?;
+        let control = state.control.map(Control::adopt);
+        let control = control.transpose().map_err(failed)?;
+        let processes: io::Result<Vec<Process>> = state
+            .processes
+            .into_iter()
+            .map(SavedProcess::process)
+            .collect();
+        let pid_file = generation.config.pid_file.as_deref().map(PidFile::write);
+        let pid_file = pid_file.and_then(Result::ok);
+        say(&format!(
+            "upgraded from {} to {}: the processes follow",
+            state.version, around.version
+        ));
+        let mut supervisor = Self::new(around, signals, control, sockets, counters);
+        supervisor.notifier = Notifier::from_environment();
+        supervisor.processes = processes.map_err(failed)?;
+        supervisor.serving = Some(generation);
+        supervisor.generations_made = state.generations_made;
+        supervisor.gone = state.gone;
+        supervisor.cut = state.cut;
+        supervisor.started_at =
+            SystemTime::UNIX_EPOCH + Duration::from_millis(state.started_unix_ms);
+        supervisor.pid_file = pid_file;
+        supervisor.watch_code();
+        supervisor.reload(Wish {
+            client: state.client,
+            ..Wish::default()
+        });
+        Ok(supervisor)
+    }
+}
+
+impl State {
+    /// All descriptors that it speaks of.
+    fn descriptors(&self) -> Vec<RawFd> {
+        let mut all = vec![self.counters];
+        all.extend(self.sockets.descriptors());
+        all.extend(self.control.iter().flat_map(control::Saved::descriptors));
+        for process in &self.processes {
+            all.extend([process.pidfd, process.channel]);
+        }
+        all
+    }
+}
+
+impl SavedProcess {
+    fn new(process: &Process, now: Instant) -> Option<Self> {
+        let Body::Alive { pid, pidfd } = &process.body else {
+            return None;
+        };
+        let draining_ms = match process.state {
+            Stage::Draining { deadline } => Some(millis(deadline.saturating_duration_since(now))),
+            _ => None,
+        };
+        let ready = process.ready.unwrap_or(now);
+        Some(Self {
+            pid: pid.as_raw_nonzero().get(),
+            pidfd: pidfd.as_raw_fd(),
+            channel: process.channel_fd(),
+            role: process.role,
+            generation: process.generation,
+            slot: process.slot,
+            draining_ms,
+            age_ms: millis(now.saturating_duration_since(process.started)),
+            ready_ms: millis(now.saturating_duration_since(ready)),
+            segment: process.segment,
+            heard: process.heard.iter().copied().collect(),
+            beat: process.pulse.sent,
+            python: process.python.clone(),
+        })
+    }
+
+    fn process(self) -> io::Result<Process> {
+        let now = Instant::now();
+        let pid = Pid::from_raw(self.pid).ok_or_else(|| io::Error::other("no process id"))?;
+        let pidfd: OwnedFd = sys::inherited(self.pidfd)?;
+        let channel = sys::inherited(self.channel)?;
+        let body = Body::Alive { pid, pidfd };
+        let mut process =
+            Process::adopt(self.role, self.generation, self.slot, channel, body)?;
+        let ago = |ms: u64| now.checked_sub(Duration::from_millis(ms)).unwrap_or(now);
+        process.started = ago(self.age_ms);
+        process.ready = Some(ago(self.ready_ms));
+        process.state = match self.draining_ms {
+            Some(ms) => Stage::Draining {
+                deadline: now + Duration::from_millis(ms),
+            },
+            None => Stage::Ready,
+        };
+        process.segment = self.segment;
+        process.heard = self.heard.into_iter().collect();
+        process.pulse.sent = self.beat;
+        process.python = self.python;
+        Ok(process)
+    }
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
