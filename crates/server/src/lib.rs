@@ -48,6 +48,8 @@ pub mod payload;
 pub mod pidfile;
 mod unnamed;
 
+pub mod supervisor;
+
 mod sync;
 #[allow(unsafe_code)]
 mod sys;

@@ -36,6 +36,32 @@ pub(crate) fn set_defer_accept(listener: BorrowedFd<'_>, secs: u32) -> io::Resul
     }
 }
 
+/// The user and the process at the other end of a connected unix socket; the process is 0 where it is hidden
+/// from this one, which rustix's type for it cannot say.
+pub(crate) fn peer_credentials(socket: BorrowedFd<'_>) -> io::Result<(u32, u32)> {
+    let mut peer = libc::ucred {
+        pid: 0,
+        uid: libc::uid_t::MAX,
+        gid: libc::gid_t::MAX,
+    };
+    let mut bytes = size_of::<libc::ucred>() as libc::socklen_t;
+    // SAFETY: the descriptor is open for the borrow, and the option is written to a live value of the size given.
+    let result = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_PEERCRED,
+            (&raw mut peer).cast(),
+            &raw mut bytes,
+        )
+    };
+    if result == 0 {
+        Ok((peer.uid, u32::try_from(peer.pid).unwrap_or(0)))
+    } else {
+        Err(io::Error::last_os_error())
+    }
+}
+
 /// Blocks SIGPIPE in the calling thread: sendfile has no flag against it, and an application may have
 /// set it back to its deadly default.
 pub(crate) fn block_sigpipe() {

@@ -3,9 +3,9 @@
 use std::time::Instant;
 
 use measure::Nanos;
-use rustix::process::Signal;
 
-use super::control::{ClientId, Outcome, Request, Verb};
+use super::control::wire::{PROCESSES_MAX, Refusal};
+use super::control::{ClientId, Outcome, Request};
 use super::generation::Generation;
 use super::process::State;
 use super::sockets::Change;
@@ -67,40 +67,45 @@ impl Supervisor<'_> {
     }
 
     fn obey(&mut self, client: ClientId, request: Request) {
-        match request.verb {
-            Verb::Stop => self.stop(Some(client)),
-            Verb::Reload => self.reload(Wish {
+        match request {
+            Request::Stop => self.stop(Some(client)),
+            Request::Reload => self.reload(Wish {
                 client: Some(client),
                 ..Wish::default()
             }),
-            Verb::Reopen => {
+            Request::Reopen => {
                 self.reopen();
-                self.done(client, Outcome::Done);
+                self.done(client, &Outcome::Done(None));
             }
-            Verb::Upgrade => self.upgrade(Some(client)),
-            Verb::Scale => {
-                let overrides = Overrides {
-                    processes: request.processes,
-                    drivers: request.drivers,
-                };
-                self.scale(Some(client), overrides);
+            Request::Upgrade => self.upgrade(Some(client)),
+            Request::Scale { processes, drivers } => {
+                let overrides = Overrides { processes, drivers };
+                self.scale(Some(client), &overrides);
             }
-            Verb::Status => {
+            Request::Status => {
                 let status = self.status();
-                self.done(client, Outcome::Status(Box::new(status)));
+                self.done(client, &Outcome::Status(Box::new(status)));
             }
         }
     }
 
-    pub(super) fn done(&mut self, client: ClientId, outcome: Outcome) {
+    pub(super) fn done(&mut self, client: ClientId, outcome: &Outcome) {
         if let Some(control) = &mut self.control {
-            control.done(client, outcome);
+            control.done(client, outcome, Instant::now());
+        }
+    }
+
+    /// Tells whoever asked that it was done, on standard error if nobody waits for the answer.
+    fn accomplished(&mut self, client: Option<ClientId>, text: String) {
+        say(&text);
+        if let Some(client) = client {
+            self.done(client, &Outcome::Done(Some(text)));
         }
     }
 
     pub(super) fn refuse(&mut self, client: Option<ClientId>, failure: Failure) {
         match client {
-            Some(client) => self.done(client, Outcome::Failed(failure)),
+            Some(client) => self.done(client, &Outcome::Refused(Refusal::from(failure))),
             None => talk(&failure.text()),
         }
     }
@@ -188,12 +193,12 @@ impl Supervisor<'_> {
             processes: Some(processes),
             drivers: None,
         };
-        self.scale(None, overrides);
+        self.scale(None, &overrides);
     }
 
     /// Another number of processes is reached by starting or ending some; another number of drivers by a new
     /// generation.
-    pub(super) fn scale(&mut self, client: Option<ClientId>, overrides: Overrides) {
+    pub(super) fn scale(&mut self, client: Option<ClientId>, overrides: &Overrides) {
         let Some(serving) = &self.serving else {
             let failure = Failure::new("scale: the server has not begun to serve yet");
             return self.refuse(client, failure);
@@ -222,7 +227,10 @@ impl Supervisor<'_> {
         }
         match client {
             Some(client) => self.scaling.push(client),
-            None => say(&format!("{processes} processes are to serve")),
+            None => say(&format!(
+                "{} to serve from now on",
+                counted(processes, "process", "processes")
+            )),
         }
     }
 
@@ -256,11 +264,10 @@ impl Supervisor<'_> {
                 for failure in &failures {
                     talk(&failure.text());
                 }
-                self.last_failure = failures.first().cloned();
+                failures.first().cloned().into_iter().for_each(|failure| self.note_failure(failure));
                 say("reload: the configuration is not good: what serves is left as it is");
                 if let Some(client) = wish.client {
-                    let outcome = Outcome::Failed(joined(&failures));
-                    self.done(client, outcome);
+                    self.refuse(Some(client), joined(&failures));
                 }
             }
         }
@@ -324,16 +331,15 @@ impl Supervisor<'_> {
                 let secs = reloading
                     .as_ref()
                     .map_or(0.0, |reloading| reloading.began.elapsed().as_secs_f64());
-                say(&format!(
-                    "generation {id} serves with {count} processes after {secs:.1} s; generation {} drains",
+                let text = format!(
+                    "generation {id} serves with {} after {secs:.1} s; generation {} drains",
+                    counted(count, "process", "processes"),
                     old.id
-                ));
+                );
                 let notes = serving.notes.clone();
-                notes
-                    .iter()
-                    .for_each(|note| talk(&format!("  note     {note}\n")));
-                if let Some(client) = reloading.and_then(|reloading| reloading.wish.client) {
-                    self.done(client, Outcome::Done);
+                self.accomplished(reloading.and_then(|reloading| reloading.wish.client), text);
+                for note in &notes {
+                    talk(&format!("  note     {note}\n"));
                 }
             }
         }
@@ -361,7 +367,7 @@ impl Supervisor<'_> {
 
     /// The generation that was to come will not: what serves stays as it is.
     pub(super) fn abandon(&mut self, failure: Failure) {
-        self.last_failure = Some(failure.clone());
+        self.note_failure(failure.clone());
         let Some(generation) = self.coming.take() else {
             return;
         };
@@ -387,8 +393,8 @@ impl Supervisor<'_> {
         }
         self.notifier.ready();
         say("reload: the new generation could not start: what serves is left as it is");
-        if let Some(client) = client {
-            self.done(client, Outcome::Failed(failure));
+        if client.is_some() {
+            self.refuse(client, failure);
         }
     }
 
@@ -443,8 +449,7 @@ impl Supervisor<'_> {
                 if let Some(client) = earlier.client {
                     let text = "another reload follows, which answers this one";
                     if let Some(control) = &mut self.control {
-                        control.say(client, text);
-                        control.done(client, Outcome::Done);
+                        control.done(client, &Outcome::Done(Some(text.to_owned())), Instant::now());
                     }
                 }
             }
@@ -458,18 +463,23 @@ impl Supervisor<'_> {
         if self.scaling.is_empty() {
             return;
         }
-        let id = serving.id;
-        let all = (0..serving.count()).all(|slot| self.at(id, slot).any(|one| one.is_serving()));
+        let (id, count) = (serving.id, serving.count());
+        let all = (0..count).all(|slot| self.at(id, slot).any(|one| one.is_serving()));
         let is_hopeless = serving.has_given_up(Instant::now());
         if !all && !is_hopeless {
             return;
         }
         for client in std::mem::take(&mut self.scaling) {
-            let outcome = match all {
-                true => Outcome::Done,
-                false => Outcome::Failed(self.last_failure.clone().unwrap_or_default()),
-            };
-            self.done(client, outcome);
+            match all {
+                true => {
+                    let text = format!("{} serve", counted(count, "process", "processes"));
+                    self.accomplished(Some(client), text);
+                }
+                false => {
+                    let failure = self.last_failure().unwrap_or_default();
+                    self.refuse(Some(client), failure);
+                }
+            }
         }
     }
 
@@ -488,20 +498,14 @@ impl Supervisor<'_> {
             .as_mut()
             .map(|stopping| std::mem::take(&mut stopping.clients));
         for client in clients.into_iter().flatten() {
-            self.done(client, Outcome::Done);
+            self.done(client, &Outcome::Done(None));
         }
     }
 
-    pub(super) fn signal_all(&self, signal: Signal) {
-        self.processes
-            .iter()
-            .for_each(|process| process.signal(signal));
-    }
 }
 
 fn limit(processes: usize, drivers: usize) -> Result<(), Failure> {
     const SOCKETS_LEN_MAX: usize = 1024;
-    const PROCESSES_MAX: usize = 512;
     if processes == 0 || processes > PROCESSES_MAX {
         let text = format!("scale: expected 1 to {PROCESSES_MAX} processes, found {processes}");
         return Err(Failure::new(text));
@@ -524,6 +528,25 @@ fn joined(failures: &[Failure]) -> Failure {
             hint: None,
             detail: Some(many.iter().map(Failure::text).collect()),
         },
+    }
+}
+
+/// `1 process`, `2 processes`
+pub(super) fn counted(len: usize, one: &str, many: &str) -> String {
+    match len {
+        1 => format!("1 {one}"),
+        len => format!("{len} {many}"),
+    }
+}
+
+impl From<Failure> for Refusal {
+    fn from(failure: Failure) -> Self {
+        Refusal {
+            message: failure.message,
+            hint: failure.hint,
+            detail: failure.detail,
+            ..Refusal::default()
+        }
     }
 }
 

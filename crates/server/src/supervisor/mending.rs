@@ -281,7 +281,7 @@ impl Supervisor<'_> {
                 failure.message
             ));
         }
-        self.last_failure = Some(failure);
+        self.note_failure(failure);
     }
 
     /// A start that could not even begin.
@@ -301,7 +301,7 @@ impl Supervisor<'_> {
             self.abandon(failure);
         } else {
             say(&failure.message);
-            self.last_failure = Some(failure);
+            self.note_failure(failure);
         }
     }
 
@@ -312,7 +312,7 @@ impl Supervisor<'_> {
         if !generation.is_some_and(hopeless) || self.processes.iter().any(Process::is_serving) {
             return;
         }
-        let failure = self.last_failure.clone().unwrap_or_default();
+        let failure = self.last_failure().unwrap_or_default();
         self.stop(None);
         self.exit_code = 2;
         super::talk(&failure.text());

@@ -50,6 +50,7 @@ use crate::pidfile::PidFile;
 use crate::stats::{Counted, CounterFile};
 
 use commands::{Ending, Reloading, Stopping, Wish};
+use control::place::Who;
 use control::{ClientId, Control};
 use generation::Generation;
 use life::Next;
@@ -83,6 +84,8 @@ pub struct Surroundings<'s> {
     pub program: Program,
     /// The configuration file, as an absolute path.
     pub config_file: Option<std::path::PathBuf>,
+    /// `XDG_RUNTIME_DIR`, where it is set.
+    pub runtime_dir: Option<std::path::PathBuf>,
     /// Reads the configuration anew.
     pub reread: &'s dyn Fn(&Overrides) -> Result<Fresh, Vec<Failure>>,
     /// Understands texts that were read before.
@@ -130,7 +133,10 @@ struct Supervisor<'s> {
     probe: Option<upgrade::Probe>,
     watch: Option<Watch>,
     health: health::Health,
-    last_failure: Option<Failure>,
+    /// What went wrong last, and when.
+    last_failure: Option<(Failure, Instant)>,
+    crashes: u64,
+    recycled: u64,
     started_at: std::time::SystemTime,
     exit_code: i32,
     cut: u64,
@@ -168,11 +174,7 @@ impl<'s> Supervisor<'s> {
             PidFile::check(path)?;
         }
         let identity = privileges::resolve(&config.processes.user, &config.processes.group)?;
-        let (control, warnings) = Control::open(
-            &config.processes.control,
-            around.config_file.as_deref(),
-            identity.as_ref(),
-        )?;
+        let (control, warnings) = open_control(&config, &around, identity.as_ref())?;
         notes.extend(warnings);
         let signals =
             watch_signals().map_err(|error| start_fault("cannot watch for signals", &error))?;
@@ -225,6 +227,8 @@ impl<'s> Supervisor<'s> {
             watch: None,
             health: health::Health::default(),
             last_failure: None,
+            crashes: 0,
+            recycled: 0,
             started_at: std::time::SystemTime::now(),
             exit_code: 0,
             cut: 0,
@@ -265,7 +269,9 @@ impl<'s> Supervisor<'s> {
         let due = self.due(now).saturating_duration_since(now).min(SLEEP_MAX);
         let mut watched = vec![PollFd::new(self.signals.get_read(), PollFlags::IN)];
         if let Some(control) = &self.control {
-            watched.extend(control.interests());
+            for (fd, wanted) in control.fds() {
+                watched.push(PollFd::from_borrowed_fd(fd, wanted));
+            }
         }
         if let Some(watch) = &self.watch {
             watched.push(PollFd::from_borrowed_fd(watch.fd(), PollFlags::IN));
@@ -538,6 +544,14 @@ impl<'s> Supervisor<'s> {
         }
     }
 
+    fn note_failure(&mut self, failure: Failure) {
+        self.last_failure = Some((failure, Instant::now()));
+    }
+
+    fn last_failure(&self) -> Option<Failure> {
+        self.last_failure.as_ref().map(|(failure, _)| failure.clone())
+    }
+
     fn generation(&self, id: u64) -> Option<&Generation> {
         let both = [&self.serving, &self.coming];
         both.into_iter().flatten().find(|one| one.id == id)
@@ -567,6 +581,29 @@ impl<'s> Supervisor<'s> {
             process.role == Role::Serving && process.generation == id && process.slot == slot
         })
     }
+}
+
+/// Commands may come from the user who started the server, from the one whose rights it keeps, and from root.
+fn open_control(
+    config: &Config,
+    around: &Surroundings<'_>,
+    identity: Option<&privileges::Identity>,
+) -> Result<(Option<Control>, Vec<String>), StartFault> {
+    let uid = rustix::process::geteuid().as_raw();
+    let uids: Vec<u32> = [uid]
+        .into_iter()
+        .chain(identity.map(privileges::Identity::uid))
+        .collect();
+    let who = Who {
+        uid,
+        runtime_dir: around.runtime_dir.clone(),
+    };
+    Control::open(
+        &config.processes.control,
+        around.config_file.as_deref(),
+        &who,
+        &uids,
+    )
 }
 
 fn watch_signals() -> io::Result<Signals> {

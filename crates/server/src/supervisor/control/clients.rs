@@ -1,0 +1,374 @@
+//! Those who are connected to the control socket: their requests in, what they are told out.
+//!
+//! ```text
+//! Reading ─ a line, at most 4 KB within 5 s ─► Waiting ─ told how it ended ─► Leaving ─ has read it, 5 s ─► gone
+//!    └────── refused: too long, too late, not understood ─────────────────────────▲
+//! ```
+//! One request a connection. Nothing here ever waits: `now` is an argument, sockets are non-blocking. A client
+//! that goes away takes nothing with it: its request goes on.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags, recv, send};
+use serde::{Deserialize, Serialize};
+
+use super::wire::{Outcome, REQUEST_BYTES_MAX, Refusal, Request, say_line};
+
+/// Open connections.
+pub(super) const CLIENTS_LEN_MAX: usize = 16;
+/// For a request to be complete, and for the last answer to be taken.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// What is said to a client that does not read is dropped beyond this; how its request ended is not.
+const SAID_BYTES_MAX: usize = 64 << 10;
+
+/// A client, for as long as the supervisor lives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct ClientId(u64);
+
+/// Who a client is, as the kernel says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Peer {
+    /// Number of its user.
+    pub uid: u32,
+    /// Its process; 0 where it is hidden from this one.
+    pub pid: u32,
+}
+
+/// All of them.
+#[derive(Debug, Default)]
+pub(super) struct Clients {
+    all: Vec<Client>,
+    next: u64,
+}
+
+#[derive(Debug)]
+struct Client {
+    id: ClientId,
+    peer: Peer,
+    socket: OwnedFd,
+    state: State,
+    unsent: Vec<u8>,
+}
+
+#[derive(Debug)]
+enum State {
+    Reading { read: Vec<u8>, until: Instant },
+    Waiting,
+    Leaving { until: Instant },
+    Gone,
+}
+
+/// Clients without their sockets, for a program that is started in this one's place.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct SavedClients {
+    all: Vec<SavedClient>,
+    next: u64,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct SavedClient {
+    id: ClientId,
+    peer: Peer,
+    state: SavedState,
+    unsent: Vec<u8>,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+enum SavedState {
+    Reading(Vec<u8>),
+    Waiting,
+    Leaving,
+}
+
+impl Clients {
+    pub(super) fn len(&self) -> usize {
+        self.all.len()
+    }
+
+    /// Takes in a client whose socket does not block.
+    pub(super) fn add(&mut self, socket: OwnedFd, peer: Peer, now: Instant) {
+        let id = ClientId(self.next);
+        self.next += 1;
+        self.all.push(Client {
+            id,
+            peer,
+            socket,
+            state: State::Reading {
+                read: Vec::new(),
+                until: now + PATIENCE,
+            },
+            unsent: Vec::new(),
+        });
+    }
+
+    pub(super) fn peer(&self, id: ClientId) -> Option<Peer> {
+        let client = self.all.iter().find(|client| client.id == id);
+        client.map(|client| client.peer)
+    }
+
+    /// Sockets and what to wait for.
+    pub(super) fn interests(&self) -> impl Iterator<Item = (BorrowedFd<'_>, PollFlags)> {
+        self.all
+            .iter()
+            .map(|client| (client.socket.as_fd(), client.interest()))
+    }
+
+    /// When somebody's patience ends.
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        self.all.iter().filter_map(Client::deadline).min()
+    }
+
+    /// Reads what has come, sends what can leave, and lets those go who are done or too late.
+    pub(super) fn turn(&mut self, now: Instant) -> Vec<(ClientId, Request)> {
+        let requests = self.all.iter_mut().filter_map(|client| {
+            let request = client.turn(now)?;
+            Some((client.id, request))
+        });
+        let requests = requests.collect();
+        self.bury();
+        requests
+    }
+
+    /// Tells a client something that is to be shown.
+    pub(super) fn say(&mut self, id: ClientId, text: &str) {
+        if let Some(client) = self.waiting(id)
+            && client.unsent.len() < SAID_BYTES_MAX
+        {
+            client.tell(&say_line(text));
+        }
+        self.bury();
+    }
+
+    /// Tells a client how its request ended; nothing can be said after that.
+    pub(super) fn done(&mut self, id: ClientId, outcome: &Outcome, now: Instant) {
+        if let Some(client) = self.waiting(id) {
+            client.end(outcome, now);
+        }
+        self.bury();
+    }
+
+    pub(super) fn save(&self) -> (SavedClients, Vec<BorrowedFd<'_>>) {
+        let kept = self.all.iter().filter_map(|client| {
+            let state = client.state.save()?;
+            let saved = SavedClient {
+                id: client.id,
+                peer: client.peer,
+                state,
+                unsent: client.unsent.clone(),
+            };
+            Some((saved, client.socket.as_fd()))
+        });
+        let (all, fds) = kept.unzip();
+        let next = self.next;
+        (SavedClients { all, next }, fds)
+    }
+
+    /// `None`: there are not as many sockets as clients.
+    pub(super) fn adopt(saved: SavedClients, fds: Vec<OwnedFd>, now: Instant) -> Option<Clients> {
+        if saved.all.len() != fds.len() {
+            return None;
+        }
+        let until = now + PATIENCE;
+        let client = |(saved, socket): (SavedClient, OwnedFd)| Client {
+            id: saved.id,
+            peer: saved.peer,
+            socket,
+            state: match saved.state {
+                SavedState::Reading(read) => State::Reading { read, until },
+                SavedState::Waiting => State::Waiting,
+                SavedState::Leaving => State::Leaving { until },
+            },
+            unsent: saved.unsent,
+        };
+        Some(Clients {
+            all: saved.all.into_iter().zip(fds).map(client).collect(),
+            next: saved.next,
+        })
+    }
+
+    fn waiting(&mut self, id: ClientId) -> Option<&mut Client> {
+        self.all
+            .iter_mut()
+            .find(|client| client.id == id && matches!(client.state, State::Waiting))
+    }
+
+    fn bury(&mut self) {
+        self.all
+            .retain(|client| !matches!(client.state, State::Gone));
+    }
+}
+
+impl Client {
+    fn interest(&self) -> PollFlags {
+        let read = match self.state {
+            State::Reading { .. } => PollFlags::IN,
+            // The end of a client is always reported. Its readable end is not asked for: one that has said all
+            // and closed its side would wake the supervisor for ever.
+            _ => PollFlags::empty(),
+        };
+        let write = if self.unsent.is_empty() {
+            PollFlags::empty()
+        } else {
+            PollFlags::OUT
+        };
+        read | write
+    }
+
+    fn deadline(&self) -> Option<Instant> {
+        match self.state {
+            State::Reading { until, .. } | State::Leaving { until } => Some(until),
+            State::Waiting | State::Gone => None,
+        }
+    }
+
+    fn turn(&mut self, now: Instant) -> Option<Request> {
+        if matches!(self.state, State::Waiting) && has_hung_up(self.socket.as_fd()) {
+            self.state = State::Gone;
+            return None;
+        }
+        let request = self.read(now);
+        self.flush();
+        if let State::Leaving { until } = self.state
+            && now >= until
+        {
+            self.state = State::Gone;
+        }
+        request
+    }
+
+    /// The request, once it is complete; a refusal is told at once.
+    fn read(&mut self, now: Instant) -> Option<Request> {
+        let State::Reading { read, until } = &mut self.state else {
+            return None;
+        };
+        let until = *until;
+        let line = match receive(self.socket.as_fd(), read) {
+            Received::Line(line) => Request::read(&line),
+            Received::TooMuch(refusal) => Err(refusal),
+            Received::Part if now >= until => {
+                let text = format!(
+                    "no request came within {} seconds of the connection",
+                    PATIENCE.as_secs()
+                );
+                Err(Refusal::could_not(text))
+            }
+            Received::Part => return None,
+            Received::Nothing => {
+                self.state = State::Gone;
+                return None;
+            }
+        };
+        match line {
+            Ok(request) => {
+                self.state = State::Waiting;
+                Some(request)
+            }
+            Err(refusal) => {
+                self.end(&Outcome::Refused(refusal), now);
+                None
+            }
+        }
+    }
+
+    fn end(&mut self, outcome: &Outcome, now: Instant) {
+        self.state = State::Leaving {
+            until: now + PATIENCE,
+        };
+        self.tell(&outcome.line());
+    }
+
+    fn tell(&mut self, line: &str) {
+        self.unsent.extend_from_slice(line.as_bytes());
+        self.flush();
+    }
+
+    fn flush(&mut self) {
+        while !self.unsent.is_empty() {
+            match send(&self.socket, &self.unsent, SendFlags::NOSIGNAL) {
+                Ok(bytes) => drop(self.unsent.drain(..bytes)),
+                Err(Errno::INTR) => {}
+                Err(Errno::WOULDBLOCK) => return,
+                Err(_) => {
+                    self.state = State::Gone;
+                    return;
+                }
+            }
+        }
+        if matches!(self.state, State::Leaving { .. }) {
+            self.state = State::Gone;
+        }
+    }
+}
+
+impl State {
+    fn save(&self) -> Option<SavedState> {
+        match self {
+            State::Reading { read, .. } => Some(SavedState::Reading(read.clone())),
+            State::Waiting => Some(SavedState::Waiting),
+            State::Leaving { .. } => Some(SavedState::Leaving),
+            State::Gone => None,
+        }
+    }
+}
+
+/// Refuses a client that is not taken in. What a fresh socket does not take is nobody's loss.
+pub(super) fn turn_away(socket: &OwnedFd, refusal: Refusal) {
+    let line = Outcome::Refused(refusal).line();
+    let _ = send(socket, line.as_bytes(), SendFlags::NOSIGNAL);
+}
+
+/// What a client has sent so far.
+enum Received {
+    Line(Vec<u8>),
+    /// More may come.
+    Part,
+    /// It has closed without a word, or is gone.
+    Nothing,
+    TooMuch(Refusal),
+}
+
+fn receive(socket: BorrowedFd<'_>, read: &mut Vec<u8>) -> Received {
+    let mut room = [0; REQUEST_BYTES_MAX];
+    loop {
+        let has_ended = match recv(socket, &mut room[..], RecvFlags::empty()) {
+            Ok((_, bytes)) => {
+                read.extend_from_slice(&room[..bytes]);
+                bytes == 0
+            }
+            Err(Errno::INTR) => continue,
+            Err(Errno::WOULDBLOCK) => return Received::Part,
+            Err(_) => return Received::Nothing,
+        };
+        let end = memchr::memchr(b'\n', read).unwrap_or(read.len());
+        if end >= REQUEST_BYTES_MAX {
+            let text = format!("a request has at most {REQUEST_BYTES_MAX} bytes");
+            return Received::TooMuch(Refusal::could_not(text));
+        }
+        if read.len() > end + 1 {
+            let text = "one request a connection, in one line";
+            return Received::TooMuch(Refusal::could_not(text));
+        }
+        if end < read.len() || (has_ended && !read.is_empty()) {
+            read.truncate(end);
+            return Received::Line(std::mem::take(read));
+        }
+        if has_ended {
+            return Received::Nothing;
+        }
+    }
+}
+
+/// Whether the other side has closed altogether.
+fn has_hung_up(socket: BorrowedFd<'_>) -> bool {
+    let mut asked = [PollFd::from_borrowed_fd(socket, PollFlags::empty())];
+    let polled: io::Result<usize> =
+        poll(&mut asked, Some(&Timespec::default())).map_err(io::Error::from);
+    polled.is_ok()
+        && asked[0]
+            .revents()
+            .intersects(PollFlags::HUP | PollFlags::ERR)
+}

@@ -1,0 +1,236 @@
+//! How things are: what `milepost status` shows, as plain values.
+//!
+//! Filled by the supervisor, written as JSON, read by clients. Members may be added; a client of another
+//! version takes missing ones for empty.
+
+use serde::{Deserialize, Serialize};
+
+/// The whole.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Status {
+    /// The supervisor's process id.
+    pub pid: u32,
+    /// The supervisor's version.
+    pub version: String,
+    /// "CPython 3.11.7 (GIL)", where there is one.
+    pub python: Option<String>,
+    /// Seconds since 1970 at the supervisor's start.
+    pub started_unix_s: u64,
+    /// Seconds since then; an upgrade does not begin anew.
+    pub uptime_s: u64,
+    /// The configuration file, absolute.
+    pub config_file: Option<String>,
+    /// The control socket.
+    pub control: Option<String>,
+    /// What it is about just now: "serving", "reloading", "stopping", ...
+    pub doing: String,
+    /// Oldest first.
+    pub generations: Vec<GenerationStatus>,
+    /// By generation and slot.
+    pub processes: Vec<ProcessStatus>,
+    /// What is listened on.
+    pub addresses: Vec<AddressStatus>,
+    /// Sums over all processes that there ever were.
+    pub totals: Totals,
+    /// All counters and histograms, over all processes that there ever were, in the form of the status page.
+    pub counters: serde_json::Value,
+    /// Whether steering connections by processor helps here, in one sentence.
+    pub steering: Option<String>,
+    /// What went wrong last.
+    pub last_fault: Option<LastFault>,
+}
+
+/// One configuration and its processes.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct GenerationStatus {
+    /// Its number, from 1.
+    pub generation: u64,
+    /// What it is about.
+    pub state: State,
+    /// Processes that it is to have.
+    pub processes: usize,
+    /// Drivers of each.
+    pub drivers: usize,
+    /// Seconds since it was begun.
+    pub age_s: u64,
+}
+
+/// What a process or a generation is about.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum State {
+    /// It imports the application.
+    #[default]
+    Starting,
+    /// It serves.
+    Ready,
+    /// It ends with its connections.
+    Draining,
+    /// Its drivers do not answer.
+    Stuck,
+    /// It has ended, and waits to be started anew.
+    Waiting,
+}
+
+/// One process.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ProcessStatus {
+    /// Its place within the generation, from 0.
+    pub slot: usize,
+    /// Its generation.
+    pub generation: u64,
+    /// Its id; none while it waits to be started.
+    pub pid: Option<u32>,
+    /// What it is about.
+    pub state: State,
+    /// Seconds since its start.
+    pub age_s: u64,
+    /// Complete requests received.
+    pub requests: u64,
+    /// Memory that it has in the machine, shared or not.
+    pub resident_bytes: Option<u64>,
+    /// The same, where each shared page counts in parts (Pss).
+    pub proportional_bytes: Option<u64>,
+    /// How often a process in this place was started anew.
+    pub restarts: u64,
+    /// Its drivers.
+    pub drivers: Vec<DriverStatus>,
+    /// Its pool, where it has one.
+    pub pool: Option<PoolStatus>,
+}
+
+/// One driver.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct DriverStatus {
+    /// Its number within the process.
+    pub driver: usize,
+    /// Connections accepted.
+    pub accepted: u64,
+    /// Complete requests received.
+    pub received: u64,
+    /// Connections given to a sibling.
+    pub handed_over: u64,
+    /// Connections accepted from another driver's socket.
+    pub rescued: u64,
+    /// Open connections.
+    pub open: u64,
+    /// Requests refused, connections failed.
+    pub errors: u64,
+    /// Connections that wait to be accepted; none where the kernel does not say.
+    pub accept_queue: Option<u64>,
+    /// Most that may wait.
+    pub accept_queue_max: Option<u64>,
+}
+
+/// One pool.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct PoolStatus {
+    /// Its threads.
+    pub threads: u64,
+    /// Threads that wait for work.
+    pub idle: u64,
+    /// Exchanges that run.
+    pub running: u64,
+    /// Exchanges that wait for a thread.
+    pub waiting: u64,
+    /// Exchanges that have run.
+    pub completed: u64,
+    /// Exchanges refused because too many waited.
+    pub refused: u64,
+}
+
+/// One address.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct AddressStatus {
+    /// `http://127.0.0.1:8000` or `unix:/run/shop.sock`.
+    pub url: String,
+    /// Sockets that listen on it.
+    pub sockets: usize,
+    /// Length of each one's accept queue.
+    pub backlog: u32,
+    /// Connections that wait in all of them; none where the kernel does not say.
+    pub accept_queue: Option<u64>,
+}
+
+/// Sums over all processes that there ever were.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Totals {
+    /// Connections accepted.
+    pub accepted: u64,
+    /// Complete requests received.
+    pub received: u64,
+    /// Connections given to a sibling.
+    pub handed_over: u64,
+    /// Connections accepted from another driver's socket.
+    pub rescued: u64,
+    /// Requests refused, connections failed.
+    pub errors: u64,
+    /// Exchanges that did not end complete.
+    pub incomplete: u64,
+    /// Processes that ended without being told.
+    pub crashes: u64,
+    /// Processes that were replaced in good health.
+    pub recycled: u64,
+}
+
+/// What went wrong last.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct LastFault {
+    /// `what: cause`
+    pub message: String,
+    /// What to do about it.
+    pub hint: Option<String>,
+    /// A traceback.
+    pub detail: Option<String>,
+    /// Seconds since then.
+    pub age_s: u64,
+}
+
+impl State {
+    /// As it is written.
+    pub fn name(self) -> &'static str {
+        match self {
+            State::Starting => "starting",
+            State::Ready => "ready",
+            State::Draining => "draining",
+            State::Stuck => "stuck",
+            State::Waiting => "waiting",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn is_read_from_a_supervisor_that_says_less() {
+        let text = r#"{"pid":7,"processes":[{"slot":1,"state":"stuck","new":[]}]}"#;
+        let status: Status = serde_json::from_str(text).unwrap();
+        assert_eq!(status.pid, 7);
+        assert_eq!(status.processes[0].state, State::Stuck);
+        assert_eq!(status.processes[0].pid, None);
+    }
+
+    #[test]
+    fn writes_its_states_as_it_names_them() {
+        for state in [
+            State::Starting,
+            State::Ready,
+            State::Draining,
+            State::Stuck,
+            State::Waiting,
+        ] {
+            let text = serde_json::to_string(&state).unwrap();
+            assert_eq!(text, format!("\"{}\"", state.name()));
+        }
+    }
+}

@@ -1,0 +1,564 @@
+//! The socket as its clients see it, with a small loop in the supervisor's place.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::process::{Command, Stdio};
+
+use rustix::event::{PollFd, Timespec, poll};
+use tempfile::TempDir;
+
+use super::wire::{Answer, Kind, REQUEST_BYTES_MAX};
+use super::*;
+
+/// A user's runtime folder with a control socket, and the loop's clock.
+struct Place {
+    dir: TempDir,
+    now: Instant,
+}
+
+impl Place {
+    fn new() -> Self {
+        Place {
+            dir: tempfile::tempdir().unwrap(),
+            now: Instant::now(),
+        }
+    }
+
+    fn who(&self) -> Who {
+        Who {
+            uid: own_uid(),
+            runtime_dir: Some(self.dir.path().to_owned()),
+        }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    fn open(
+        &self,
+        wish: &meant::Control,
+        config_file: Option<&str>,
+    ) -> Result<Control, StartFault> {
+        let config_file = config_file.map(|name| self.path(name));
+        let opened = Control::open(wish, config_file.as_deref(), &self.who(), &[own_uid()]);
+        opened.map(|(control, warnings)| {
+            assert_eq!(warnings, [] as [String; 0]);
+            control.unwrap()
+        })
+    }
+
+    fn open_named(&self) -> Control {
+        self.open(&meant::Control::At(self.path("c.sock")), None)
+            .unwrap()
+    }
+
+    fn entries(&self) -> Vec<Entry> {
+        place::entries(&[self.path("milepost")], own_uid())
+    }
+}
+
+fn own_uid() -> u32 {
+    rustix::process::geteuid().as_raw()
+}
+
+fn client(control: &Control) -> UnixStream {
+    let client = UnixStream::connect(control.path()).unwrap();
+    // A test that would hang fails.
+    client
+        .set_read_timeout(Some(Duration::from_secs(20)))
+        .unwrap();
+    client
+}
+
+fn answer(client: &UnixStream) -> Option<Answer> {
+    let mut line = Vec::new();
+    // Byte by byte: what is behind the line is for the next call.
+    loop {
+        let mut byte = [0];
+        match (&mut &*client).read(&mut byte) {
+            Ok(1) => line.push(byte[0]),
+            _ => break,
+        }
+        if byte[0] == b'\n' {
+            break;
+        }
+    }
+    Answer::read(&line)
+}
+
+#[track_caller]
+fn check_refused(client: &UnixStream, kind: Kind, expect: &str) {
+    let Some(Answer::Done(Outcome::Refused(refusal))) = answer(client) else {
+        panic!("not refused");
+    };
+    assert!(refusal.message.contains(expect), "{refusal:?}");
+    assert_eq!(refusal.kind, kind);
+    // And it is over.
+    assert_eq!(answer(client), None);
+}
+
+/// Waits as the supervisor does, and gives what came; nothing when only connections did.
+fn turn(control: &mut Control, now: Instant) -> Vec<(ClientId, Request)> {
+    let mut fds: Vec<PollFd<'_>> = Vec::new();
+    let asked = control.fds();
+    for (fd, interest) in &asked {
+        fds.push(PollFd::from_borrowed_fd(*fd, *interest));
+    }
+    let limit = Timespec {
+        tv_sec: 20,
+        tv_nsec: 0,
+    };
+    assert_ne!(poll(&mut fds, Some(&limit)).unwrap(), 0, "nothing came");
+    control.accept_and_read(now)
+}
+
+/// The next request, and who sent it.
+fn next(control: &mut Control, now: Instant) -> (ClientId, Request) {
+    loop {
+        if let Some(request) = turn(control, now).pop() {
+            return request;
+        }
+    }
+}
+
+#[test]
+fn gives_requests_and_tells_how_they_ended() {
+    let place = Place::new();
+    let mut control = place.open(&meant::Control::Auto, Some("m.toml")).unwrap();
+    let mut one = client(&control);
+    let mut other = client(&control);
+    one.write_all(Request::Reload.line().as_bytes()).unwrap();
+    let (first, request) = next(&mut control, place.now);
+    assert_eq!(request, Request::Reload);
+    assert_eq!(control.peer(first).unwrap().uid, own_uid());
+    assert_eq!(control.peer(first).unwrap().pid, std::process::id());
+    other.write_all(b"{\"verb\":\"status\"}").unwrap();
+    other.shutdown(std::net::Shutdown::Write).unwrap();
+    let (second, request) = next(&mut control, place.now);
+    assert_eq!(request, Request::Status);
+
+    control.say(first, "generation 2 starts");
+    control.done(second, &Outcome::Status(Box::default()), place.now);
+    control.done(first, &Outcome::Done(None), place.now);
+    control.say(first, "too late");
+    let status = Answer::Done(Outcome::Status(Box::default()));
+    assert_eq!(answer(&other), Some(status));
+    let said = Answer::Say("generation 2 starts".to_owned());
+    assert_eq!(answer(&one), Some(said));
+    assert_eq!(answer(&one), Some(Answer::Done(Outcome::Done(None))));
+    assert_eq!((answer(&one), answer(&other)), (None, None));
+    assert_eq!((control.peer(first), control.deadline()), (None, None));
+}
+
+#[test]
+fn is_found_by_its_configuration_and_gone_at_its_end() {
+    let place = Place::new();
+    let control = place.open(&meant::Control::Auto, Some("m.toml")).unwrap();
+    let name = place::name_of(&place.path("m.toml"));
+    let path = place.path(&format!("milepost/{name}.sock"));
+    assert_eq!(control.path(), path);
+    let mut expect = Entry {
+        pid: std::process::id(),
+        control: path.clone(),
+        config_file: Some(place.path("m.toml")),
+    };
+    assert_eq!(place.entries(), [expect.clone()]);
+    drop(control);
+    assert_eq!(fs::read_dir(place.path("milepost")).unwrap().count(), 0);
+
+    // One that is named has its entry there, too.
+    let named = place.path("c.sock");
+    let wish = meant::Control::At(named.clone());
+    let control = place.open(&wish, Some("m.toml")).unwrap();
+    expect.control = named;
+    assert_eq!(place.entries(), [expect]);
+    drop(control);
+    assert_eq!(place.entries(), []);
+    assert_eq!(fs::read_dir(place.dir.path()).unwrap().count(), 1);
+
+    let control = place.open(&meant::Control::Auto, None).unwrap();
+    let name = format!("milepost/pid-{}.sock", std::process::id());
+    assert_eq!(control.path(), place.path(&name));
+    let (none, warnings) = Control::open(&meant::Control::Off, None, &place.who(), &[]).unwrap();
+    assert!(none.is_none() && warnings.is_empty());
+}
+
+#[test]
+fn takes_over_what_a_killed_supervisor_left() {
+    let place = Place::new();
+    for wish in [
+        meant::Control::Auto,
+        meant::Control::At(place.path("c.sock")),
+    ] {
+        let control = place.open(&wish, Some("m.toml")).unwrap();
+        let path = control.path().to_owned();
+        let files: Vec<PathBuf> = [place.path("milepost"), place.dir.path().to_owned()]
+            .iter()
+            .flat_map(|dir| fs::read_dir(dir).unwrap())
+            .map(|file| file.unwrap().path())
+            .filter(|file| file.extension().is_some_and(|end| end == "lock"))
+            .collect();
+        let texts: Vec<String> = files
+            .iter()
+            .map(|file| fs::read_to_string(file).unwrap())
+            .collect();
+        drop(control);
+        // As a kill leaves it: files, and nobody who listens or has a lock.
+        drop(UnixListener::bind(&path).unwrap());
+        for (file, text) in files.iter().zip(texts) {
+            fs::write(
+                file,
+                text.replace(&std::process::id().to_string(), "999999"),
+            )
+            .unwrap();
+        }
+        assert!(UnixStream::connect(&path).is_err());
+        let mut control = place.open(&wish, Some("m.toml")).unwrap();
+        let mut client = client(&control);
+        client.write_all(b"{\"verb\":\"stop\"}\n").unwrap();
+        assert_eq!(next(&mut control, place.now).1, Request::Stop);
+        assert_eq!(place.entries()[0].pid, std::process::id());
+    }
+}
+
+#[test]
+fn refuses_a_second_supervisor_with_the_first_one_s_id() {
+    let place = Place::new();
+    for wish in [
+        meant::Control::Auto,
+        meant::Control::At(place.path("c.sock")),
+    ] {
+        let control = place.open(&wish, Some("m.toml")).unwrap();
+        let fault = place.open(&wish, Some("m.toml")).unwrap_err();
+        let pid = std::process::id();
+        let cause = format!("process {pid} is a milepost that serves the same configuration");
+        assert_eq!(fault.cause, cause);
+        assert!(fault.what.contains(control.path().to_str().unwrap()));
+        let hint = format!("`milepost stop --pid {pid}` ends it");
+        assert!(fault.hint.unwrap().ends_with(&hint));
+        // The first one goes on, and others may start.
+        assert!(UnixStream::connect(control.path()).is_ok());
+        drop(place.open(&meant::Control::Auto, Some("n.toml")).unwrap());
+    }
+}
+
+#[test]
+fn leaves_alone_what_is_not_its_own() {
+    let place = Place::new();
+    let named = meant::Control::At(place.path("c.sock"));
+    let listener = UnixListener::bind(place.path("c.sock")).unwrap();
+    let fault = place.open(&named, None).unwrap_err();
+    assert_eq!(fault.cause, "another program listens there");
+    drop(listener);
+    fs::remove_file(place.path("c.sock")).unwrap();
+    fs::write(place.path("c.sock"), "data").unwrap();
+    let fault = place.open(&named, None).unwrap_err();
+    assert_eq!(fault.cause, "it is there already, and is no socket");
+    assert_eq!(fs::read_to_string(place.path("c.sock")).unwrap(), "data");
+    assert!(!place.path("c.sock.lock").exists());
+    fs::remove_file(place.path("c.sock")).unwrap();
+
+    // Another one has been put in its place meanwhile.
+    let control = place.open(&named, None).unwrap();
+    fs::remove_file(control.path()).unwrap();
+    let _other = UnixListener::bind(control.path()).unwrap();
+    drop(control);
+    assert!(place.path("c.sock").exists());
+}
+
+#[test]
+fn says_why_a_named_socket_cannot_be_opened() {
+    let place = Place::new();
+    let long = place.path(&"x".repeat(120));
+    for (path, cause, hint) in [
+        (
+            place.path("no/c.sock"),
+            "No such file or directory",
+            "its folder must be there",
+        ),
+        (
+            long,
+            "File name too long",
+            "a socket's path has at most 107 bytes",
+        ),
+    ] {
+        let fault = place.open(&meant::Control::At(path), None).unwrap_err();
+        assert_eq!(
+            (fault.cause.as_str(), fault.hint()),
+            (cause, Some(hint)),
+            "{fault}"
+        );
+    }
+}
+
+#[test]
+fn goes_on_without_a_socket_where_no_folder_can_be_used() {
+    let place = Place::new();
+    // Nobody's number, for whom every folder is somebody else's.
+    let who = Who {
+        uid: own_uid() + 54_321,
+        runtime_dir: None,
+    };
+    let folder = who.folders().remove(0);
+    fs::create_dir_all(&folder).unwrap();
+    let wish = meant::Control::Auto;
+    let (control, warnings) = Control::open(&wish, Some(&place.path("m.toml")), &who, &[]).unwrap();
+    fs::remove_dir(&folder).unwrap();
+    assert!(control.is_none());
+    let expect = format!(
+        "no control socket: `{}`: it belongs to user {}; ",
+        folder.display(),
+        own_uid()
+    );
+    assert!(warnings[0].starts_with(&expect), "{warnings:?}");
+}
+
+#[test]
+fn refuses_what_is_no_request() {
+    let place = Place::new();
+    let mut control = place.open_named();
+    let too_long = vec![b' '; REQUEST_BYTES_MAX];
+    let longest = [
+        vec![b' '; REQUEST_BYTES_MAX - 16],
+        Request::Stop.line().into(),
+    ]
+    .concat();
+    assert_eq!(longest.len(), REQUEST_BYTES_MAX);
+    let two = [Request::Stop.line(), Request::Stop.line()].concat();
+    for (text, expect) in [
+        (&b"GET / HTTP/1.1\r\n\r\n"[..], "one request a connection"),
+        (b"{\"verb\":\"dance\"}\n", "unknown variant `dance`"),
+        (b"\n", "request not understood"),
+        (b"\xff\xfe\n", "request not understood"),
+        (&too_long, "at most 4096 bytes"),
+        (two.as_bytes(), "one request a connection"),
+    ] {
+        let mut client = client(&control);
+        client.write_all(text).unwrap();
+        // Accepting and reading are one turn.
+        assert_eq!(turn(&mut control, place.now), []);
+        check_refused(&client, Kind::CouldNot, expect);
+    }
+    let mut client = client(&control);
+    client.write_all(&longest).unwrap();
+    assert_eq!(next(&mut control, place.now).1, Request::Stop);
+}
+
+#[test]
+fn reads_a_request_that_comes_in_pieces_and_refuses_one_that_comes_too_slowly() {
+    let place = Place::new();
+    let mut control = place.open_named();
+    let mut client = client(&control);
+    let line = Request::Reopen.line();
+    let (last, first) = line.as_bytes().split_last().unwrap();
+    for byte in first {
+        client.write_all(&[*byte]).unwrap();
+        assert_eq!(turn(&mut control, place.now), []);
+    }
+    let deadline = control.deadline().unwrap();
+    assert_eq!(deadline, place.now + Duration::from_secs(5));
+    let mut slow = self::client(&control);
+    assert_eq!(turn(&mut control, place.now), []);
+    client.write_all(&[*last]).unwrap();
+    // At the last moment is in time.
+    assert_eq!(next(&mut control, deadline).1, Request::Reopen);
+    assert_eq!(control.accept_and_read(deadline), []);
+    check_refused(&slow, Kind::CouldNot, "no request came within 5 seconds");
+    assert!(slow.write_all(b"{").is_err() || answer(&slow).is_none());
+    assert_eq!(control.deadline(), None);
+}
+
+#[test]
+fn lets_a_client_go_in_the_middle() {
+    let place = Place::new();
+    let mut control = place.open_named();
+    // Before its request, within it, and after it.
+    drop(client(&control));
+    assert_eq!(turn(&mut control, place.now), []);
+    let mut half = client(&control);
+    half.write_all(b"{\"verb\":").unwrap();
+    assert_eq!(turn(&mut control, place.now), []);
+    drop(half);
+    assert_eq!(turn(&mut control, place.now), []);
+    let mut whole = client(&control);
+    whole.write_all(Request::Reload.line().as_bytes()).unwrap();
+    let (id, _) = next(&mut control, place.now);
+    drop(whole);
+    assert_eq!(turn(&mut control, place.now), []);
+    assert_eq!(control.peer(id), None);
+    // What is told to nobody is nobody's loss.
+    control.say(id, "still here");
+    control.done(id, &Outcome::Done(None), place.now);
+    assert_eq!(control.fds().len(), 1);
+    assert_eq!(control.deadline(), None);
+}
+
+#[test]
+fn does_not_wait_for_a_client_that_reads_nothing() {
+    let place = Place::new();
+    let mut control = place.open_named();
+    let mut client = client(&control);
+    client.write_all(Request::Status.line().as_bytes()).unwrap();
+    let (id, _) = next(&mut control, place.now);
+    let text = "x".repeat(8 << 10);
+    for _ in 0..1000 {
+        control.say(id, &text);
+    }
+    let status = Status {
+        version: "v".repeat(1 << 20),
+        ..Status::default()
+    };
+    control.done(id, &Outcome::Status(Box::new(status)), place.now);
+    assert!(control.fds()[1].1.contains(PollFlags::OUT));
+    let deadline = control.deadline().unwrap();
+    assert_eq!(deadline, place.now + Duration::from_secs(5));
+
+    // It begins to read: some of what was said is lost, how it ended is not.
+    let reader = std::thread::spawn(move || {
+        let lines = BufReader::new(client).lines();
+        let lines: Vec<String> = lines.map_while(Result::ok).collect();
+        let last = Answer::read(lines.last().unwrap().as_bytes());
+        (lines.len(), last)
+    });
+    while control.peer(id).is_some() {
+        assert_eq!(turn(&mut control, place.now), []);
+    }
+    let (lines_len, last) = reader.join().unwrap();
+    assert!(lines_len > 8 && lines_len < 1000, "{lines_len}");
+    let Some(Answer::Done(Outcome::Status(status))) = last else {
+        panic!("{last:?}");
+    };
+    assert_eq!(status.version.len(), 1 << 20);
+}
+
+#[test]
+fn lets_a_client_that_never_reads_go() {
+    let place = Place::new();
+    let mut control = place.open_named();
+    let mut client = client(&control);
+    client.write_all(Request::Status.line().as_bytes()).unwrap();
+    let (id, _) = next(&mut control, place.now);
+    let status = Status {
+        version: "v".repeat(4 << 20),
+        ..Status::default()
+    };
+    control.done(id, &Outcome::Status(Box::new(status)), place.now);
+    assert!(control.peer(id).is_some());
+    let deadline = control.deadline().unwrap();
+    assert_eq!(control.accept_and_read(deadline), []);
+    assert_eq!(control.peer(id), None);
+}
+
+#[test]
+fn has_room_for_sixteen() {
+    let place = Place::new();
+    let mut control = place.open_named();
+    let mut clients: Vec<UnixStream> = (0..16).map(|_| client(&control)).collect();
+    while control.fds().len() < 17 {
+        assert_eq!(turn(&mut control, place.now), []);
+    }
+    let one_more = client(&control);
+    assert_eq!(turn(&mut control, place.now), []);
+    check_refused(&one_more, Kind::CouldNot, "16 others are connected");
+    drop(clients.pop());
+    assert_eq!(turn(&mut control, place.now), []);
+    let mut next_one = client(&control);
+    next_one.write_all(b"{\"verb\":\"upgrade\"}\n").unwrap();
+    assert_eq!(next(&mut control, place.now).1, Request::Upgrade);
+}
+
+/// What another user's client is told, which this one becomes where it may.
+fn told_to_a_stranger(control: &mut Control, uid: u32, now: Instant) -> String {
+    let script = "\
+import socket, sys
+s = socket.socket(socket.AF_UNIX)
+s.settimeout(20)
+s.connect(sys.argv[1])
+print('connected', flush=True)
+print(s.recv(4096).decode(), end='')
+";
+    let mut child = Command::new("setpriv")
+        .args([&format!("--reuid={uid}"), "--clear-groups", "python3", "-c"])
+        .args([script.as_ref(), control.path().as_os_str()])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut out = BufReader::new(child.stdout.take().unwrap());
+    let mut line = String::new();
+    out.read_line(&mut line).unwrap();
+    assert_eq!(line, "connected\n");
+    assert_eq!(turn(control, now), []);
+    line.clear();
+    out.read_to_string(&mut line).unwrap();
+    assert!(child.wait().unwrap().success());
+    line
+}
+
+#[test]
+fn refuses_users_who_may_not_command() {
+    let place = Place::new();
+    fs::set_permissions(place.dir.path(), fs::Permissions::from_mode(0o711)).unwrap();
+    let path = meant::Control::At(place.path("c.sock"));
+    let opened = Control::open(&path, None, &place.who(), &[54_321]).unwrap();
+    let mut control = opened.0.unwrap();
+    // Only root can become another one; everybody else is a stranger here already.
+    let (uid, line) = if own_uid() == 0 {
+        let line = told_to_a_stranger(&mut control, 54_322, place.now);
+        (54_322, line)
+    } else {
+        let mut line = String::new();
+        let client = client(&control);
+        assert_eq!(turn(&mut control, place.now), []);
+        (&client).read_to_string(&mut line).unwrap();
+        (own_uid(), line)
+    };
+    let expect = Refusal::could_not(format!("user {uid} may not command this server"))
+        .with_hint("run this as root or user 54321");
+    assert_eq!(line, Outcome::Refused(expect).line());
+    assert_eq!(control.fds().len(), 1);
+}
+
+#[test]
+fn goes_on_in_a_program_that_is_started_in_its_place() {
+    let place = Place::new();
+    let mut control = place
+        .open(&meant::Control::At(place.path("c.sock")), Some("m.toml"))
+        .unwrap();
+    let mut waiting = client(&control);
+    waiting
+        .write_all(Request::Upgrade.line().as_bytes())
+        .unwrap();
+    let (id, _) = next(&mut control, place.now);
+    let mut half = client(&control);
+    half.write_all(b"{\"verb\":").unwrap();
+    assert_eq!(turn(&mut control, place.now), []);
+
+    let (saved, fds) = control.save();
+    let text = serde_json::to_string(&saved).unwrap();
+    let fds: Vec<OwnedFd> = fds
+        .iter()
+        .map(|fd| fd.try_clone_to_owned().unwrap())
+        .collect();
+    // A program that is started in another's place ends without dropping anything.
+    std::mem::forget(control);
+    let saved: SavedControl = serde_json::from_str(&text).unwrap();
+    let few = fds[..2].iter().map(|fd| fd.try_clone().unwrap()).collect();
+    assert!(Control::adopt(saved.clone(), few, place.now).is_err());
+    let mut control = Control::adopt(saved, fds, place.now).unwrap();
+
+    half.write_all(b"\"status\"}\n").unwrap();
+    let (second, request) = next(&mut control, place.now);
+    assert_eq!(request, Request::Status);
+    control.done(id, &Outcome::Done(None), place.now);
+    assert_eq!(answer(&waiting), Some(Answer::Done(Outcome::Done(None))));
+    assert!(
+        place
+            .open(&meant::Control::At(place.path("c.sock")), None)
+            .is_err()
+    );
+    assert_ne!(second, id);
+    drop(control);
+    assert_eq!(place.entries(), []);
+    assert!(!place.path("c.sock").exists() && !place.path("c.sock.lock").exists());
+}

@@ -1,0 +1,368 @@
+//! What is said on the control socket: one JSON object a line.
+//!
+//! A client sends one [`Request`], gets any number of things that are said meanwhile, and then one outcome:
+//!
+//! ```text
+//! {"verb":"reload"}            ─►
+//!                              ◄─ {"say":"generation 8 starts"}
+//!                              ◄─ {"done":true,"message":"generation 8 serves"}
+//! ```
+//!
+//! Values and their text only: no socket, no clock.
+
+use serde::{Deserialize, Serialize};
+
+use super::status::Status;
+
+/// Bytes of one request, its line end included.
+pub const REQUEST_BYTES_MAX: usize = 4096;
+/// Most processes that may be asked for, as in the setting.
+pub const PROCESSES_MAX: usize = 1024;
+/// Most drivers that may be asked for, as in the setting.
+pub const DRIVERS_MAX: usize = 256;
+
+/// What a client wants.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "verb", rename_all = "lowercase", deny_unknown_fields)]
+pub enum Request {
+    /// Drain and end.
+    Stop,
+    /// Read the configuration and import the application anew, beside the old.
+    Reload,
+    /// Open the log files anew.
+    Reopen,
+    /// As `Reload`, with the program itself anew.
+    Upgrade,
+    /// Serve with so many processes and drivers; at least one of them is there, each from 1 to its bound.
+    Scale {
+        /// Serving processes; as it is without.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        processes: Option<usize>,
+        /// Drivers of each process; as it is without.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        drivers: Option<usize>,
+    },
+    /// Say how things are.
+    Status,
+}
+
+/// How a request ended.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Outcome {
+    /// It was done. The text says what there is to say about it, if anything.
+    Done(Option<String>),
+    /// How things are.
+    Status(Box<Status>),
+    /// It was not done.
+    Refused(Refusal),
+}
+
+/// Why a request was not done.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Refusal {
+    /// `what: cause`, without the program's name.
+    pub message: String,
+    /// What to do about it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hint: Option<String>,
+    /// A traceback.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub detail: Option<String>,
+    /// Whether it was tried.
+    #[serde(default, skip_serializing_if = "Kind::is_no")]
+    pub kind: Kind,
+}
+
+/// Whether the answer is no, or there is none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Kind {
+    /// It was tried or looked at, and the answer is no: the new code does not start.
+    #[default]
+    No,
+    /// It was not even tried: not understood, not permitted, not now.
+    CouldNot,
+}
+
+/// One line from the supervisor, as a client reads it.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Answer {
+    /// To be shown; more will come.
+    Say(String),
+    /// The last one.
+    Done(Outcome),
+}
+
+/// The members of a line from the supervisor.
+#[derive(Default, Serialize, Deserialize)]
+#[serde(default)]
+struct Line {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    say: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    done: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    message: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    hint: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    detail: Option<String>,
+    #[serde(skip_serializing_if = "Kind::is_no")]
+    kind: Kind,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    status: Option<Box<Status>>,
+}
+
+impl Request {
+    /// Reads a line. Its end does not matter.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn read(line: &[u8]) -> Result<Request, Refusal> {
+        let read: Result<Request, _> = serde_json::from_slice(line);
+        match read {
+            Ok(Request::Scale {
+                processes: None,
+                drivers: None,
+            }) => Err(Refusal::could_not(
+                "scale: neither `processes` nor `drivers`",
+            )),
+            Ok(Request::Scale { processes, drivers })
+                if !is_within(processes, PROCESSES_MAX) || !is_within(drivers, DRIVERS_MAX) =>
+            {
+                Err(Refusal::could_not(format!(
+                    "scale: expected 1 to {PROCESSES_MAX} processes, 1 to {DRIVERS_MAX} drivers"
+                )))
+            }
+            Ok(request) => Ok(request),
+            Err(error) => {
+                let refusal = Refusal::could_not(format!("request not understood: {error}"));
+                Err(refusal.with_hint(r#"one line such as {"verb":"status"}"#))
+            }
+        }
+    }
+
+    /// The line, with its end.
+    pub fn line(&self) -> String {
+        text(self)
+    }
+
+    /// Its verb, as it is written.
+    pub fn verb(&self) -> &'static str {
+        match self {
+            Request::Stop => "stop",
+            Request::Reload => "reload",
+            Request::Reopen => "reopen",
+            Request::Upgrade => "upgrade",
+            Request::Scale { .. } => "scale",
+            Request::Status => "status",
+        }
+    }
+}
+
+impl Answer {
+    /// Reads a line. `None`: it is no answer of a supervisor.
+    pub fn read(line: &[u8]) -> Option<Answer> {
+        let line: Line = serde_json::from_slice(line).ok()?;
+        if let Some(text) = line.say {
+            return Some(Answer::Say(text));
+        }
+        let outcome = match (line.done?, line.status) {
+            (true, Some(status)) => Outcome::Status(status),
+            (true, None) => Outcome::Done(line.message),
+            (false, _) => Outcome::Refused(Refusal {
+                message: line.message?,
+                hint: line.hint,
+                detail: line.detail,
+                kind: line.kind,
+            }),
+        };
+        Some(Answer::Done(outcome))
+    }
+}
+
+impl Outcome {
+    /// The line, with its end.
+    pub fn line(&self) -> String {
+        let line = Line {
+            done: Some(!matches!(self, Outcome::Refused(_))),
+            ..Line::default()
+        };
+        text(&match self.clone() {
+            Outcome::Done(message) => Line { message, ..line },
+            Outcome::Status(status) => Line {
+                status: Some(status),
+                ..line
+            },
+            Outcome::Refused(refusal) => Line {
+                message: Some(refusal.message),
+                hint: refusal.hint,
+                detail: refusal.detail,
+                kind: refusal.kind,
+                ..line
+            },
+        })
+    }
+}
+
+/// The line that says something, with its end.
+pub(super) fn say_line(say: &str) -> String {
+    text(&Line {
+        say: Some(say.to_owned()),
+        ..Line::default()
+    })
+}
+
+impl Refusal {
+    /// The answer is no.
+    pub fn no(message: impl Into<String>) -> Self {
+        Self {
+            message: message.into(),
+            ..Self::default()
+        }
+    }
+
+    /// There is no answer.
+    pub fn could_not(message: impl Into<String>) -> Self {
+        Self {
+            kind: Kind::CouldNot,
+            ..Self::no(message)
+        }
+    }
+
+    /// And what to do about it.
+    #[must_use]
+    pub fn with_hint(self, hint: impl Into<String>) -> Self {
+        Self {
+            hint: Some(hint.into()),
+            ..self
+        }
+    }
+
+    /// And a traceback.
+    #[must_use]
+    pub fn with_detail(self, detail: impl Into<String>) -> Self {
+        Self {
+            detail: Some(detail.into()),
+            ..self
+        }
+    }
+}
+
+impl Kind {
+    fn is_no(&self) -> bool {
+        *self == Kind::No
+    }
+}
+
+fn is_within(count: Option<usize>, max: usize) -> bool {
+    count.is_none_or(|count| (1..=max).contains(&count))
+}
+
+fn text(value: &impl Serialize) -> String {
+    let text = serde_json::to_string(value);
+    // JSON escapes line ends, so the line is one.
+    text.expect("numbers, texts and lists of them can be written") + "\n"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(line: &str, expect: Result<Request, &str>) {
+        let read = Request::read(line.as_bytes()).map_err(|refusal| refusal.message);
+        match (read, expect) {
+            (Ok(read), Ok(expect)) => assert_eq!(read, expect, "{line}"),
+            (Err(read), Err(expect)) => assert!(read.contains(expect), "{line}: {read}"),
+            (read, expect) => panic!("{line}: {read:?}, not {expect:?}"),
+        }
+    }
+
+    fn scale(processes: Option<usize>, drivers: Option<usize>) -> Request {
+        Request::Scale { processes, drivers }
+    }
+
+    #[test]
+    fn reads_requests_strictly() {
+        check(r#"{"verb":"reload"}"#, Ok(Request::Reload));
+        check(
+            r#"{"verb":"scale","processes":3}"#,
+            Ok(scale(Some(3), None)),
+        );
+        check(
+            r#"{"verb":"scale","drivers":256,"processes":1024}"#,
+            Ok(scale(Some(1024), Some(256))),
+        );
+        check(r#"{"verb":"scale"}"#, Err("neither"));
+        check(r#"{"verb":"scale","processes":0}"#, Err("1 to 1024"));
+        check(r#"{"verb":"scale","drivers":257}"#, Err("1 to 256"));
+        check(r#"{"verb":"scale","processes":-1}"#, Err("invalid value"));
+        check(r#"{"verb":"scale","threads":1}"#, Err("unknown field"));
+        check(r#"{"verb":"restart"}"#, Err("unknown variant `restart`"));
+        check(r#"{}"#, Err("missing field `verb`"));
+        check("", Err("EOF"));
+        check("reload", Err("expected value"));
+    }
+
+    #[test]
+    fn reads_the_requests_that_it_writes() {
+        for request in [
+            Request::Stop,
+            Request::Reload,
+            Request::Reopen,
+            Request::Upgrade,
+            scale(Some(1), Some(2)),
+            scale(None, Some(2)),
+            Request::Status,
+        ] {
+            let line = request.line();
+            assert!(line.contains(request.verb()) && line.ends_with("}\n"));
+            assert_eq!(Request::read(line.as_bytes()), Ok(request));
+        }
+    }
+
+    #[test]
+    fn reads_the_answers_that_it_writes() {
+        let refusal = Refusal::no("`shop:app`: the module raised")
+            .with_hint("see above")
+            .with_detail("Traceback:\n  \u{1F4A5}\n");
+        for outcome in [
+            Outcome::Done(None),
+            Outcome::Done(Some("generation 2 serves".to_owned())),
+            Outcome::Status(Box::default()),
+            Outcome::Refused(refusal),
+            Outcome::Refused(Refusal::could_not("another reload is under way")),
+        ] {
+            let line = outcome.line();
+            assert_eq!(line.matches('\n').count(), 1, "{line}");
+            assert_eq!(Answer::read(line.as_bytes()), Some(Answer::Done(outcome)));
+        }
+        let said = Answer::read(say_line("a \"b\"\nc").as_bytes());
+        assert_eq!(said, Some(Answer::Say("a \"b\"\nc".to_owned())));
+    }
+
+    #[test]
+    fn keeps_its_lines_as_they_were_agreed() {
+        assert_eq!(say_line("x"), "{\"say\":\"x\"}\n");
+        assert_eq!(Outcome::Done(None).line(), "{\"done\":true}\n");
+        assert_eq!(
+            Outcome::Refused(Refusal::could_not("no").with_hint("wait")).line(),
+            "{\"done\":false,\"message\":\"no\",\"hint\":\"wait\",\"kind\":\"could_not\"}\n"
+        );
+    }
+
+    #[test]
+    fn takes_nothing_else_for_an_answer() {
+        for line in [
+            "",
+            "{}",
+            "[]",
+            "HTTP/1.1 400",
+            r#"{"done":1}"#,
+            r#"{"done":false}"#,
+        ] {
+            assert_eq!(Answer::read(line.as_bytes()), None, "{line}");
+        }
+    }
+}
