@@ -241,6 +241,20 @@ impl Counted {
         self
     }
 
+    /// Exchanges under way when the gauges were published, which is a quarter of a second ago at most.
+    pub fn under_way(&self) -> u64 {
+        let doing = self.drivers.iter().map(|driver| &driver.connections);
+        doing
+            .map(|doing| doing.reading + doing.spooling + doing.away + doing.sending)
+            .fold(0, u64::saturating_add)
+    }
+
+    /// Open connections.
+    pub fn open(&self) -> u64 {
+        let open = self.drivers.iter().map(|driver| driver.open);
+        open.fold(0, u64::saturating_add)
+    }
+
     /// Exchanges ended.
     pub fn exchanges(&self) -> u64 {
         self.routes

@@ -29,6 +29,19 @@ pub struct CounterFile {
 /// A segment that is looked at again and again.
 pub struct View(Stats);
 
+/// What one driver has counted, in short.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Glance {
+    /// Connections accepted.
+    pub accepted: u64,
+    /// Complete requests received.
+    pub received: u64,
+    /// Connections accepted from another driver's socket.
+    pub rescued: u64,
+    /// Open connections.
+    pub open: u32,
+}
+
 impl CounterFile {
     /// An empty file.
     pub fn new() -> io::Result<CounterFile> {
@@ -159,6 +172,11 @@ impl View {
     /// Exchanges ended so far.
     pub fn exchanges(&self) -> u64 {
         self.0.exchanges()
+    }
+
+    /// The few numbers of each driver that are looked at often.
+    pub fn glances(&self) -> Vec<Glance> {
+        self.0.glances()
     }
 
     /// The last heartbeat that each driver has answered.

@@ -25,7 +25,7 @@ pub use counted::{
     Seconds, Timeouts,
 };
 pub(crate) use driver::{Doing, DriverStats, Timeout};
-pub use file::{CounterFile, View};
+pub use file::{CounterFile, Glance, View};
 pub(crate) use pool::PoolStats;
 pub(crate) use route::{RouteRef, RouteStats};
 pub use segment::{Segment, Shape};
@@ -56,7 +56,6 @@ impl Stats {
     /// # Errors
     /// `InvalidData`: the segment does not lie in the file, or was made for another shape, or by a version that
     /// counts otherwise. Else, the kernel's.
-    #[allow(dead_code, reason = "a process of the supervisor's counts there")]
     pub(crate) fn shared(
         file: BorrowedFd<'_>,
         segment: &Segment,
@@ -127,6 +126,17 @@ impl Stats {
             pools: pools.map(|(pool, name)| pool.counted(name)).collect(),
             routes: routes.map(|(route, name)| route.counted(name)).collect(),
         }
+    }
+
+    /// The few numbers of each driver that are looked at often.
+    fn glances(&self) -> Vec<Glance> {
+        let glance = |driver: &DriverStats| Glance {
+            accepted: driver.accepted.count(),
+            received: driver.received.count(),
+            rescued: driver.rescued.count(),
+            open: driver.open.load(Ordering::Relaxed),
+        };
+        self.drivers.iter().map(glance).collect()
     }
 
     /// The last beat that each driver has noted.

@@ -5,9 +5,11 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use super::commands::{Ending, duration};
+use super::assign::Holder;
 use super::life::Next;
 use super::process::{Process, State};
 use super::recycling::Wear;
+use super::sockets::SocketKey;
 use super::{Supervisor, say};
 use crate::channel::{EarKey, Order};
 
@@ -23,9 +25,9 @@ pub(super) struct Health {
     looks_due: Option<Instant>,
     wear_due: Option<Instant>,
     /// Sockets in which connections wait: what their driver had accepted when that was first seen.
-    waiting: BTreeMap<(u16, u16), Wait>,
-    /// Sockets that somebody else accepts from as well: place of that process, and as which driver.
-    rescues: BTreeMap<(u16, u16), Rescue>,
+    waiting: BTreeMap<SocketKey, Wait>,
+    /// Sockets that somebody else accepts from as well.
+    rescues: BTreeMap<SocketKey, Rescue>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -34,18 +36,22 @@ struct Wait {
     since: Instant,
 }
 
+/// Who accepts from a socket as well.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Rescue {
-    pub(super) generation: u64,
-    pub(super) slot: usize,
+    /// Number of the process.
+    pub(super) process: u64,
     pub(super) driver: u16,
 }
 
-/// A driver that accepts from a socket.
-struct Holder {
-    generation: u64,
-    slot: usize,
-    driver: u16,
+impl Rescue {
+    pub(super) fn key(self, socket: SocketKey) -> EarKey {
+        EarKey {
+            address: socket.address,
+            index: socket.index,
+            driver: self.driver,
+        }
+    }
 }
 
 impl Supervisor<'_> {
@@ -111,14 +117,14 @@ impl Supervisor<'_> {
 
     /// Counts who has answered the last beat, and sends the next.
     fn beat(&mut self, timeout: Duration) {
-        let counters = &self.counters;
         for process in &mut self.processes {
             if !process.is_serving() {
                 continue;
             }
             let answered = process
-                .segment
-                .and_then(|segment| counters.beat_of(&segment).ok());
+                .view
+                .as_ref()
+                .and_then(|view| view.beats().into_iter().min());
             let pulse = &mut process.pulse;
             match answered {
                 Some(beat) if beat < pulse.sent => pulse.missed += 1,
@@ -144,11 +150,8 @@ impl Supervisor<'_> {
             if !process.is_serving() || process.worn.is_some() || !process.bounds.is_any() {
                 continue;
             }
-            let requests = process
-                .segment
-                .and_then(|segment| self.counters.received_of(&segment).ok());
             let wear = Wear {
-                requests: requests.unwrap_or(0),
+                requests: process.glances().iter().map(|one| one.received).sum(),
                 age: now.saturating_duration_since(process.started),
                 resident_bytes: process.pid().map_or(0, super::reports::resident_bytes),
             };
@@ -158,111 +161,64 @@ impl Supervisor<'_> {
 
     /// A connection that waits although its driver has accepted nothing for a while is somebody else's.
     fn look_for_stalls(&mut self, now: Instant, stall: Duration) {
-        let depths = self.sockets.waiting();
-        let mut changed = Vec::new();
-        for depth in depths {
-            let socket = (depth.address, depth.index);
-            let Some(holder) = self.holder(socket) else {
+        let holders = self.holders();
+        for depth in self.sockets.waiting() {
+            let socket = depth.key;
+            let Some(holder) = holders.get(&socket).filter(|_| !depth.is_shared) else {
                 continue;
             };
-            let accepted = self.accepted_by(&holder);
-            let is_rescued = self.health.rescues.contains_key(&socket);
-            if depth.waiting == 0 && !is_rescued {
+            let accepted = self.accepted_by(holder);
+            let rescue = self.health.rescues.get(&socket).copied();
+            if depth.waiting == 0 && rescue.is_none() {
                 self.health.waiting.remove(&socket);
                 continue;
             }
-            let wait = self.health.waiting.entry(socket).or_insert(Wait {
+            let since_now = Wait {
                 accepted,
                 since: now,
-            });
+            };
+            let wait = self.health.waiting.entry(socket).or_insert(since_now);
             if wait.accepted != accepted {
-                *wait = Wait {
-                    accepted,
-                    since: now,
-                };
-                if is_rescued {
-                    changed.push((socket, None));
+                *wait = since_now;
+                if let Some(rescue) = self.health.rescues.remove(&socket) {
+                    self.end_rescue(socket, rescue);
                 }
-            } else if !is_rescued && now.saturating_duration_since(wait.since) >= stall {
-                changed.push((socket, self.rescuer(&holder)));
-            }
-        }
-        for (socket, rescue) in changed {
-            match rescue {
-                Some(rescue) => {
-                    self.health.rescues.insert(socket, rescue);
-                }
-                None => {
-                    self.health.rescues.remove(&socket);
-                }
+            } else if rescue.is_none()
+                && now.saturating_duration_since(wait.since) >= stall
+                && let Some(rescue) = self.rescuer(holder)
+            {
+                self.health.rescues.insert(socket, rescue);
+                self.begin_rescue(socket, rescue);
             }
         }
     }
 
-    /// Rescues whose rescuer still serves.
-    pub(super) fn rescues(&self) -> impl Iterator<Item = ((u16, u16), Rescue)> + '_ {
-        self.health
-            .rescues
-            .iter()
-            .map(|(socket, rescue)| (*socket, *rescue))
-            .filter(|(_, rescue)| {
-                self.at(rescue.generation, rescue.slot)
-                    .any(Process::is_serving)
-            })
+    /// All rescues, which end.
+    pub(super) fn take_rescues(&mut self) -> BTreeMap<SocketKey, Rescue> {
+        self.health.waiting.clear();
+        std::mem::take(&mut self.health.rescues)
     }
 
-    fn holder(&self, (address, index): (u16, u16)) -> Option<Holder> {
-        let rescue = self.health.rescues.get(&(address, index));
-        self.processes
-            .iter()
-            .filter(|one| one.is_serving())
-            .find_map(|one| {
-                let key = one.heard.iter().find(|key: &&EarKey| {
-                    let is_rescuer = rescue.is_some_and(|rescue| {
-                        rescue.slot == one.slot
-                            && rescue.generation == one.generation
-                            && rescue.driver == key.driver
-                    });
-                    (key.address, key.index) == (address, index) && !is_rescuer
-                })?;
-                Some(Holder {
-                    generation: one.generation,
-                    slot: one.slot,
-                    driver: key.driver,
-                })
-            })
-    }
-
+    /// What a driver has accepted from its own sockets.
     fn accepted_by(&self, holder: &Holder) -> u64 {
-        let process = self
-            .at(holder.generation, holder.slot)
-            .find(|one| one.is_serving());
-        let counted = process
-            .and_then(|one| one.segment)
-            .and_then(|segment| self.counters.drivers_of(&segment).ok());
-        let driver = counted.and_then(|drivers| drivers.into_iter().nth(holder.driver.into()));
-        driver.map_or(0, |driver| driver.accepted)
+        let process = self.processes.iter().find(|one| one.serial == holder.process);
+        let glances = process.map(Process::glances).unwrap_or_default();
+        let driver = glances.get(usize::from(holder.driver));
+        driver.map_or(0, |driver| driver.accepted - driver.rescued.min(driver.accepted))
     }
 
     /// The driver with the fewest connections, another process's if there is one.
     fn rescuer(&self, stuck: &Holder) -> Option<Rescue> {
         let mut best: Option<((bool, u64), Rescue)> = None;
         for process in self.processes.iter().filter(|one| one.is_serving()) {
-            let Some(drivers) = process
-                .segment
-                .and_then(|segment| self.counters.drivers_of(&segment).ok())
-            else {
-                continue;
-            };
-            let is_same = (process.generation, process.slot) == (stuck.generation, stuck.slot);
-            for (driver, counted) in (0_u16..).zip(&drivers) {
+            let is_same = process.serial == stuck.process;
+            for (driver, counted) in (0_u16..).zip(process.glances()) {
                 if is_same && driver == stuck.driver {
                     continue;
                 }
                 let rank = (is_same, u64::from(counted.open));
                 let rescue = Rescue {
-                    generation: process.generation,
-                    slot: process.slot,
+                    process: process.serial,
                     driver,
                 };
                 if best.is_none_or(|(least, _)| rank < least) {

@@ -10,6 +10,7 @@ use super::process::{Process, State};
 use super::{GRACE, Supervisor, say};
 use crate::channel::{Order, Role};
 use crate::payload::Failure;
+use crate::stats::View;
 
 impl Supervisor<'_> {
     /// A generation all of whose processes can serve takes over.
@@ -75,6 +76,7 @@ impl Supervisor<'_> {
                 process.slot
             });
         if let Some(slot) = worn {
+            self.recycled += 1;
             self.start(id, Role::Serving, slot);
         }
     }
@@ -210,9 +212,9 @@ impl Supervisor<'_> {
         let Some(segment) = process.segment else {
             return Lost::default();
         };
-        let counted = self.counters.read(&segment);
+        let counted = process.view.as_ref().map(View::counted);
         self.counters.free(segment);
-        let Ok(counted) = counted else {
+        let Some(counted) = counted else {
             return Lost::default();
         };
         let lost = Lost {
@@ -226,6 +228,7 @@ impl Supervisor<'_> {
     fn crashed(&mut self, process: &Process, how: &str, lost: Lost, now: Instant) {
         let served = process.served(now);
         let secs = served.unwrap_or_default().as_secs_f64();
+        self.crashes += 1;
         say(&format!(
             "{} {how} after {secs:.1} s: {} requests were under way, {} connections were open",
             process.name(),

@@ -116,6 +116,8 @@ struct Supervisor<'s> {
     control: Option<Control>,
     notifier: Notifier,
     sockets: Sockets,
+    /// Who accepts from which socket.
+    assignment: assign::Assignment,
     counters: CounterFile,
     /// What processes counted that are gone.
     gone: Counted,
@@ -213,6 +215,7 @@ impl<'s> Supervisor<'s> {
             control,
             notifier: Notifier::from_environment(),
             sockets,
+            assignment: assign::Assignment::new(),
             counters,
             gone: Counted::default(),
             serving: None,
@@ -491,7 +494,9 @@ impl<'s> Supervisor<'s> {
             process.bounds = bounds;
             let mut fds = vec![file?];
             if role == Role::Serving {
-                process.segment = Some(self.counters.allot(&shape)?);
+                let segment = self.counters.allot(&shape)?;
+                process.segment = Some(segment);
+                process.view = Some(self.counters.view(&segment)?);
                 fds.push(self.counters.file().try_clone_to_owned()?);
             }
             let identity = Identity {

@@ -3,9 +3,10 @@
 
 use std::collections::{BTreeSet, VecDeque};
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::io::FdFlags;
@@ -13,7 +14,7 @@ use rustix::process::{Pid, PidfdFlags, Signal};
 
 use crate::channel::{Channel, EarKey, Notice, Order, Received, Role};
 use crate::payload::Failure;
-use crate::stats::Segment;
+use crate::stats::{Glance, Segment, View};
 
 use super::program::{HANDOVER, Program};
 use super::recycling::Bounds;
@@ -23,6 +24,8 @@ const OUTBOX_LEN_MAX: usize = 256;
 
 /// One process.
 pub(super) struct Process {
+    /// Its own number, never used again.
+    pub(super) serial: u64,
     pub(super) role: Role,
     pub(super) generation: u64,
     pub(super) slot: usize,
@@ -31,6 +34,8 @@ pub(super) struct Process {
     /// When it said that it could serve.
     pub(super) ready: Option<Instant>,
     pub(super) segment: Option<Segment>,
+    /// Its counters.
+    pub(super) view: Option<View>,
     pub(super) heard: BTreeSet<EarKey>,
     /// What it left behind when it could not start.
     pub(super) failure: Option<Failure>,
@@ -72,16 +77,15 @@ pub(super) enum State {
 pub(super) struct Pulse {
     /// The last beat sent.
     pub(super) sent: u64,
-    pub(super) sent_at: Option<Instant>,
     /// Beats in a row that some driver did not answer in time for the next.
     pub(super) missed: u32,
-    /// When the last beat was answered by all.
-    pub(super) answered_at: Option<Instant>,
 }
 
 impl Process {
     fn new(role: Role, generation: u64, slot: usize, channel: Channel, body: Body) -> Self {
+        static SERIAL: AtomicU64 = AtomicU64::new(1);
         Self {
+            serial: SERIAL.fetch_add(1, Ordering::Relaxed),
             role,
             generation,
             slot,
@@ -89,6 +93,7 @@ impl Process {
             started: Instant::now(),
             ready: None,
             segment: None,
+            view: None,
             heard: BTreeSet::new(),
             failure: None,
             python: None,
@@ -186,6 +191,16 @@ impl Process {
             Body::Alive { pid, .. } => Some(*pid),
             Body::Unborn => None,
         }
+    }
+
+    /// Its channel's number, for a successor.
+    pub(super) fn channel_fd(&self) -> RawFd {
+        self.channel.as_fd().as_raw_fd()
+    }
+
+    /// Its drivers' numbers, in short.
+    pub(super) fn glances(&self) -> Vec<Glance> {
+        self.view.as_ref().map(View::glances).unwrap_or_default()
     }
 
     /// Its id for people.

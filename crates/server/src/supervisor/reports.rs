@@ -4,8 +4,234 @@ use std::time::{Instant, SystemTime};
 
 use rustix::process::Pid;
 
-use super::Supervisor;
-use super::control::{ProcessStatus, Status};
+use super::control::status::{
+    AddressStatus, DriverStatus, GenerationStatus, LastFault, PoolStatus, ProcessStatus, State,
+    Status, Totals,
+};
+use super::generation::Generation;
+use super::process::{self, Process};
+use super::{Supervisor, steering};
+use crate::channel::Role;
+use crate::stats::{Counted, DriverCounted, PoolFigures, View};
+
+impl Supervisor<'_> {
+    /// How things are.
+    pub(super) fn status(&self) -> Status {
+        let now = Instant::now();
+        let counted = self.counted();
+        let age = self.started_at.elapsed().unwrap_or_default();
+        let started = self.started_at.duration_since(SystemTime::UNIX_EPOCH);
+        Status {
+            pid: std::process::id(),
+            version: self.around.version.to_owned(),
+            python: self.processes.iter().find_map(|one| one.python.clone()),
+            started_unix_s: started.unwrap_or_default().as_secs(),
+            uptime_s: age.as_secs(),
+            config_file: self.around.config_file.as_ref().map(|file| file.display().to_string()),
+            control: self.control.as_ref().map(|control| control.path().display().to_string()),
+            doing: self.doing().to_owned(),
+            generations: self.generations(now),
+            processes: self.process_lines(now),
+            addresses: self.address_lines(),
+            totals: self.totals(&counted),
+            steering: self.steering_line(&counted),
+            last_fault: self.last_failure.as_ref().map(|(failure, at)| LastFault {
+                message: failure.message.clone(),
+                hint: failure.hint.clone(),
+                detail: failure.detail.clone(),
+                age_s: now.saturating_duration_since(*at).as_secs(),
+            }),
+            counters: serde_json::to_value(&counted).unwrap_or_default(),
+        }
+    }
+
+    /// What all processes have counted, those that are gone too.
+    pub(super) fn counted(&self) -> Counted {
+        let mut all = self.gone.clone();
+        let views = self.processes.iter().filter_map(|one| one.view.as_ref());
+        views.for_each(|view| all.add(&view.counted()));
+        all
+    }
+
+    fn doing(&self) -> &'static str {
+        match () {
+            () if self.stopping.is_some() => "stopping",
+            () if self.probe.is_some() => "upgrading",
+            () if self.serving.is_none() => "starting",
+            () if self.coming.is_some() => "reloading",
+            () => "serving",
+        }
+    }
+
+    fn generations(&self, now: Instant) -> Vec<GenerationStatus> {
+        let age_of = |id: u64| {
+            let started = self.processes.iter().filter(|one| one.generation == id);
+            let first = started.map(|one| one.started).min().unwrap_or(now);
+            now.saturating_duration_since(first).as_secs()
+        };
+        let wanted = [
+            (self.serving.as_ref(), State::Ready),
+            (self.coming.as_ref(), State::Starting),
+        ];
+        let wanted: Vec<(&Generation, State)> = wanted
+            .into_iter()
+            .filter_map(|(generation, state)| Some((generation?, state)))
+            .collect();
+        let is_wanted = |id: u64| wanted.iter().any(|(generation, _)| generation.id == id);
+        let mut left: Vec<u64> = self.processes.iter().map(|one| one.generation).collect();
+        left.retain(|id| !is_wanted(*id));
+        left.sort_unstable();
+        left.dedup();
+        let left = left.into_iter().map(|id| {
+            let there = self.processes.iter().filter(|one| one.generation == id);
+            GenerationStatus {
+                generation: id,
+                state: State::Draining,
+                processes: there.filter(|one| one.role == Role::Serving).count(),
+                age_s: age_of(id),
+                ..GenerationStatus::default()
+            }
+        });
+        let wanted = wanted.iter().map(|(generation, state)| GenerationStatus {
+            generation: generation.id,
+            state: *state,
+            processes: generation.count(),
+            drivers: generation.config.listen.drivers,
+            age_s: age_of(generation.id),
+        });
+        left.chain(wanted).collect()
+    }
+
+    fn process_lines(&self, now: Instant) -> Vec<ProcessStatus> {
+        let serving = self.processes.iter().filter(|one| one.role == Role::Serving);
+        let mut lines: Vec<ProcessStatus> =
+            serving.map(|process| self.process_line(process, now)).collect();
+        if let Some(generation) = &self.serving {
+            let empty = (0..generation.count())
+                .filter(|slot| self.at(generation.id, *slot).next().is_none());
+            lines.extend(empty.map(|slot| ProcessStatus {
+                slot,
+                generation: generation.id,
+                state: State::Waiting,
+                restarts: generation.lives[slot].restarts(),
+                ..ProcessStatus::default()
+            }));
+        }
+        lines.sort_by_key(|line| (line.generation, line.slot));
+        lines
+    }
+
+    fn process_line(&self, process: &Process, now: Instant) -> ProcessStatus {
+        let counted = process.view.as_ref().map(View::counted).unwrap_or_default();
+        let pid = process.pid();
+        let life = self
+            .generation(process.generation)
+            .and_then(|generation| generation.lives.get(process.slot));
+        ProcessStatus {
+            slot: process.slot,
+            generation: process.generation,
+            pid: pid.map(|pid| pid.as_raw_nonzero().get().unsigned_abs()),
+            state: match process.state {
+                process::State::Starting => State::Starting,
+                process::State::Ready if process.pulse.missed > 1 => State::Stuck,
+                process::State::Ready => State::Ready,
+                process::State::Draining { .. } | process::State::Killed(_) => State::Draining,
+            },
+            age_s: now.saturating_duration_since(process.started).as_secs(),
+            requests: counted.drivers.iter().map(|driver| driver.received).sum(),
+            resident_bytes: pid.map(resident_bytes),
+            proportional_bytes: pid.and_then(proportional_bytes),
+            restarts: life.map_or(0, |life| life.restarts()),
+            drivers: counted
+                .drivers
+                .iter()
+                .map(|driver| self.driver_line(process, driver))
+                .collect(),
+            pool: counted.pools.first().map(|pool| pool_line(&pool.figures)),
+        }
+    }
+
+    fn driver_line(&self, process: &Process, driver: &DriverCounted) -> DriverStatus {
+        let depths = self.sockets.waiting();
+        let heard = process
+            .heard
+            .iter()
+            .filter(|key| usize::from(key.driver) == driver.driver);
+        let (mut waiting, mut waiting_max) = (None, None);
+        for key in heard {
+            let depth = depths
+                .iter()
+                .find(|depth| (depth.address, depth.index) == (key.address, key.index));
+            if let Some(depth) = depth {
+                *waiting.get_or_insert(0) += u64::from(depth.waiting);
+                *waiting_max.get_or_insert(0) += u64::from(depth.waiting_max);
+            }
+        }
+        DriverStatus {
+            driver: driver.driver,
+            accepted: driver.accepted,
+            received: driver.received,
+            handed_over: driver.handed_over,
+            rescued: driver.rescued,
+            open: driver.open,
+            errors: driver.errors,
+            accept_queue: waiting,
+            accept_queue_max: waiting_max,
+        }
+    }
+
+    fn address_lines(&self) -> Vec<AddressStatus> {
+        let Some(serving) = self.serving.as_ref().or(self.coming.as_ref()) else {
+            return Vec::new();
+        };
+        let depths = self.sockets.waiting();
+        let line = |listening: crate::house::Listening, address: u16| {
+            let queues: Vec<u64> = depths
+                .iter()
+                .filter(|depth| depth.address == address)
+                .map(|depth| u64::from(depth.waiting))
+                .collect();
+            AddressStatus {
+                sockets: self.sockets.len_of(address),
+                backlog: listening.backlog_effective,
+                accept_queue: (!queues.is_empty()).then(|| queues.iter().sum()),
+                url: listening.url,
+            }
+        };
+        let listening = self.sockets.listening(&serving.config);
+        let addresses = self.sockets.addresses();
+        listening
+            .into_iter()
+            .zip(addresses)
+            .map(|(listening, address)| line(listening, address))
+            .collect()
+    }
+
+    fn totals(&self, counted: &Counted) -> Totals {
+        let sum = |of: fn(&DriverCounted) -> u64| counted.drivers.iter().map(of).sum();
+        Totals {
+            accepted: sum(|driver| driver.accepted),
+            received: sum(|driver| driver.received),
+            handed_over: sum(|driver| driver.handed_over),
+            rescued: sum(|driver| driver.rescued),
+            errors: sum(|driver| driver.errors),
+            incomplete: counted.routes.iter().map(|route| route.incomplete).sum(),
+            crashes: self.crashes,
+            recycled: self.recycled,
+        }
+    }
+}
+
+fn pool_line(figures: &PoolFigures) -> PoolStatus {
+    PoolStatus {
+        threads: figures.threads,
+        idle: figures.idle,
+        running: figures.running,
+        waiting: figures.waiting,
+        completed: figures.completed,
+        refused: figures.refused,
+    }
+}
 
 /// Bytes of physical memory that a process uses, pages that it shares included.
 pub(super) fn resident_bytes(pid: Pid) -> u64 {

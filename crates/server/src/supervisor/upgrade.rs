@@ -14,7 +14,7 @@ use rustix::process::{Pid, WaitStatus};
 use serde::{Deserialize, Serialize};
 
 use super::commands::{Ending, Wish};
-use super::control::{self, ClientId, Control};
+use super::control::{ClientId, Control, SavedControl};
 use super::generation::Generation;
 use super::mending::how_it_ended;
 use super::notify::Notifier;
@@ -61,7 +61,7 @@ pub struct State {
     count: usize,
     generations_made: u64,
     sockets: sockets::Saved,
-    control: Option<control::Saved>,
+    control: Option<(SavedControl, Vec<RawFd>)>,
     client: Option<ClientId>,
     counters: RawFd,
     gone: Counted,
@@ -217,7 +217,10 @@ impl<'s> Supervisor<'s> {
             count: serving.count(),
             generations_made: self.generations_made,
             sockets: self.sockets.save(),
-            control: self.control.as_ref().map(Control::save),
+            control: self.control.as_ref().map(|control| {
+                let (saved, fds) = control.save();
+                (saved, fds.iter().map(AsRawFd::as_raw_fd).collect())
+            }),
             client,
             counters: self.counters.file().as_raw_fd(),
             gone: self.gone.clone(),
@@ -260,12 +263,15 @@ impl<'s> Supervisor<'s> {
             .and_then(|file| CounterFile::adopt(file, &segments))
             .map_err(failed)?;
         let sockets = Sockets::adopt(state.sockets).map_err(failed)?;
-        let control = state.control.map(Control::adopt);
+        let control = state.control.map(|(saved, fds)| {
+            let fds: io::Result<Vec<OwnedFd>> = fds.into_iter().map(sys::inherited).collect();
+            Control::adopt(saved, fds?, Instant::now())
+        });
         let control = control.transpose().map_err(failed)?;
         let processes: io::Result<Vec<Process>> = state
             .processes
             .into_iter()
-            .map(SavedProcess::process)
+            .map(|saved| saved.process(&counters))
             .collect();
         let pid_file = generation.config.pid_file.as_deref().map(PidFile::write);
         let pid_file = pid_file.and_then(Result::ok);
@@ -297,7 +303,7 @@ impl State {
     fn descriptors(&self) -> Vec<RawFd> {
         let mut all = vec![self.counters];
         all.extend(self.sockets.descriptors());
-        all.extend(self.control.iter().flat_map(control::Saved::descriptors));
+        all.extend(self.control.iter().flat_map(|(_, fds)| fds.iter().copied()));
         for process in &self.processes {
             all.extend([process.pidfd, process.channel]);
         }
@@ -332,7 +338,7 @@ impl SavedProcess {
         })
     }
 
-    fn process(self) -> io::Result<Process> {
+    fn process(self, counters: &CounterFile) -> io::Result<Process> {
         let now = Instant::now();
         let pid = Pid::from_raw(self.pid).ok_or_else(|| io::Error::other("no process id"))?;
         let pidfd: OwnedFd = sys::inherited(self.pidfd)?;
@@ -350,6 +356,8 @@ impl SavedProcess {
             None => Stage::Ready,
         };
         process.segment = self.segment;
+        let view = self.segment.map(|segment| counters.view(&segment));
+        process.view = view.transpose()?;
         process.heard = self.heard.into_iter().collect();
         process.pulse.sent = self.beat;
         process.python = self.python;

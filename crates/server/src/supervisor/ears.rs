@@ -1,0 +1,118 @@
+//! Gives every socket to somebody who accepts from it, and tells those whom it concerns.
+
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+use super::Supervisor;
+use super::assign::{self, Listening};
+use super::health::Rescue;
+use super::process::Process;
+use super::sockets::SocketKey;
+use crate::channel::{EarKey, EarOrder, FDS_LEN_MAX, Order};
+
+impl Supervisor<'_> {
+    /// Makes who accepts from what fit the processes that serve.
+    pub(super) fn settle_ears(&mut self, _now: Instant) {
+        if self.stopping.is_some() {
+            return;
+        }
+        let sockets = self.sockets.listeners();
+        let listening = self.listening();
+        let after = assign::assign(&sockets, &listening, &self.assignment);
+        if after == self.assignment {
+            return;
+        }
+        // Who rescues whom is found out anew.
+        self.end_rescues();
+        let changes = assign::changes(&self.assignment, &after);
+        // Everybody hears before anybody stops hearing.
+        for (serial, keys) in changes.hear {
+            self.tell_hear(serial, &keys);
+        }
+        for (serial, keys) in changes.deafen {
+            self.tell_deafen(serial, keys);
+        }
+        self.assignment = after;
+    }
+
+    /// Processes of the generation that serves which can accept.
+    fn listening(&self) -> Vec<Listening> {
+        let Some(serving) = &self.serving else {
+            return Vec::new();
+        };
+        let serving_ones = self
+            .processes
+            .iter()
+            .filter(|one| one.is_serving() && one.generation == serving.id);
+        serving_ones
+            .map(|one| Listening {
+                process: one.serial,
+                generation: one.generation,
+                slot: one.slot,
+                drivers: serving.config.listen.drivers,
+            })
+            .collect()
+    }
+
+    fn tell_hear(&mut self, serial: u64, keys: &[EarKey]) {
+        for keys in keys.chunks(FDS_LEN_MAX) {
+            let mut orders = Vec::new();
+            let mut fds = Vec::new();
+            for key in keys {
+                let socket = SocketKey {
+                    address: key.address,
+                    index: key.index,
+                };
+                let Some((at, is_shared, fd)) = self.sockets.ear(socket) else {
+                    continue;
+                };
+                orders.push(EarOrder {
+                    key: *key,
+                    at,
+                    is_shared,
+                });
+                fds.push(fd);
+            }
+            if let Some(process) = self.by_serial(serial) {
+                process.heard.extend(orders.iter().map(|order| order.key));
+                process.tell(Order::Hear(orders), fds);
+            }
+        }
+    }
+
+    fn tell_deafen(&mut self, serial: u64, keys: Vec<EarKey>) {
+        if let Some(process) = self.by_serial(serial) {
+            keys.iter().for_each(|key| drop(process.heard.remove(key)));
+            process.tell(Order::Deafen(keys), Vec::new());
+        }
+    }
+
+    fn by_serial(&mut self, serial: u64) -> Option<&mut Process> {
+        self.processes.iter_mut().find(|one| one.serial == serial)
+    }
+
+    /// Another driver accepts from a socket as well.
+    pub(super) fn begin_rescue(&mut self, socket: SocketKey, rescue: Rescue) {
+        let key = rescue.key(socket);
+        self.tell_hear(rescue.process, &[key]);
+    }
+
+    /// It does so no longer.
+    pub(super) fn end_rescue(&mut self, socket: SocketKey, rescue: Rescue) {
+        self.tell_deafen(rescue.process, vec![rescue.key(socket)]);
+    }
+
+    fn end_rescues(&mut self) {
+        for (socket, rescue) in self.take_rescues() {
+            self.end_rescue(socket, rescue);
+        }
+    }
+
+    /// Which process and driver a socket belongs to.
+    pub(super) fn holders(&self) -> BTreeMap<SocketKey, assign::Holder> {
+        self.assignment
+            .iter()
+            .filter_map(|(socket, holders)| Some((*socket, *holders.first()?)))
+            .collect()
+    }
+}
