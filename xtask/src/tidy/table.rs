@@ -13,9 +13,14 @@ pub(super) const CORRIDORS: [&str; 5] = ["lib", "house", "driver", "pool", "supe
 pub(super) const HALLS: [&str; 3] = ["handler::files", "handler::proxy", "handler::pages"];
 
 /// Further edges between rooms: from, to, why.
-pub(super) const EDGES: [(&str, &str, &str); 22] = [
+pub(super) const EDGES: &[(&str, &str, &str)] = &[
     ("handler", "delivery", "the seam hands a handler its outlet"),
     ("handler", "pool", "the seam gives a pool thread its seat"),
+    (
+        "handler",
+        "handler::files",
+        "one way to tell a browser from a program",
+    ),
     (
         "delivery",
         "handover",

@@ -1,8 +1,9 @@
-//! The seam between the house and what answers: handlers that run on pool threads (`Handler`), and
-//! `files` that answers on a driver.
+//! The seam between the house and what answers: handlers that run on pool threads (`Handler`), one of which
+//! says why there is no other (`failing`), and `files` that answers on a driver.
 //!
 //! A handler sees an exchange and an outlet; it never sees a socket.
 
+pub mod failing;
 pub mod files;
 
 use crate::delivery::Outlet;

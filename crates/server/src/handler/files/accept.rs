@@ -15,7 +15,7 @@ struct Wish {
 
 /// Whether the client names HTML, as browsers do when they go to a page and not when they load a part of
 /// one. `*/*` names nothing.
-pub(super) fn names_html(head: HeadView<'_>) -> bool {
+pub(crate) fn names_html(head: HeadView<'_>) -> bool {
     members(head).any(|(range, weight)| weight > 0 && range.eq_ignore_ascii_case(b"text/html"))
 }
 

@@ -51,6 +51,8 @@ mod multipart;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use accept::names_html;
+
 use std::fmt;
 use std::io;
 use std::path::PathBuf;

@@ -1,0 +1,159 @@
+//! A handler for an application that cannot be loaded, for development: every request is answered with 500
+//! and what is wrong, as a page that loads anew once the code has changed, or as text.
+//!
+//! Takes a fault and a traceback, gives the same reply for every path. A traceback is for those who write
+//! the code: this handler has no place where strangers ask.
+
+mod page;
+
+use std::collections::hash_map::RandomState;
+use std::hash::{BuildHasher, DefaultHasher, Hash, Hasher};
+
+use wire::HeadView;
+
+use crate::delivery::{Declared, Outlet};
+use crate::exchange::Exchange;
+use crate::fault::Fault;
+use crate::pool::Seat;
+
+use super::Handler;
+use super::files::names_html;
+
+/// Name of the line by which a page learns that it still stands for what is wrong.
+const MARK_NAME: &str = "Milepost-Failing";
+/// Bytes of a traceback that are shown: its end says what happened.
+const TRACEBACK_BYTES_MAX: usize = 256 << 10;
+
+/// What is wrong with the application.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Wrong {
+    /// `what: cause`, with values in backticks.
+    pub message: String,
+    /// What to do about it, where that can be said.
+    pub hint: Option<String>,
+    /// The traceback, when the application itself raised.
+    pub detail: Option<String>,
+}
+
+/// Answers every request with what is wrong.
+#[derive(Debug)]
+pub struct Failing {
+    text: Vec<u8>,
+    page: Vec<u8>,
+    /// The same page for who got it as the answer to something that is not to be repeated unasked.
+    page_of_other: Vec<u8>,
+    /// The same in every process that fails alike.
+    mark: String,
+    nonce: String,
+}
+
+impl Failing {
+    /// A handler for this fault. Only the last 256 KiB of the traceback are shown.
+    pub fn new(wrong: &Wrong) -> Failing {
+        let mut shown = wrong.clone();
+        shown.detail = wrong.detail.as_deref().map(shortened);
+        let mark = mark(wrong);
+        // What stands in a page must not be able to name it.
+        let nonce = format!("{:016x}", RandomState::new().hash_one(&mark));
+        let page = |repeat| {
+            let shape = page::Shape {
+                mark: &mark,
+                nonce: &nonce,
+                repeat,
+            };
+            page::render(&shown, &shape).into_bytes()
+        };
+        Failing {
+            text: text(&shown).into_bytes(),
+            page: page(page::Repeat::Unasked),
+            page_of_other: page(page::Repeat::Asked),
+            mark,
+            nonce,
+        }
+    }
+
+    fn answer(&self, exchange: &Exchange, outlet: &mut Outlet<'_>) {
+        let head = exchange.head();
+        let (kind, body) = match names_html(head) {
+            true if is_repeatable(head) => ("html", &self.page),
+            true => ("html", &self.page_of_other),
+            false => ("plain", &self.text),
+        };
+        let lines = format!(
+            "Content-Type: text/{kind}; charset=utf-8\r\n{MARK_NAME}: {}\r\nCache-Control: no-store\r\n\
+             Vary: Accept\r\nX-Content-Type-Options: nosniff\r\nContent-Security-Policy: {}\r\n",
+            self.mark,
+            self.policy()
+        );
+        let reason = wire::reason(500).as_bytes();
+        outlet
+            .begin(500, reason)
+            .extend_from_slice(lines.as_bytes());
+        outlet.declare(Declared {
+            // The next request is to reach whoever serves by then.
+            close: true,
+            ..Declared::default()
+        });
+        outlet.whole(body);
+    }
+
+    /// Nothing runs but our script, whatever stands in a traceback.
+    fn policy(&self) -> String {
+        format!(
+            "default-src 'none'; style-src 'nonce-{0}'; script-src 'nonce-{0}'; connect-src 'self'; \
+             base-uri 'none'; form-action 'none'; frame-ancestors 'self'",
+            self.nonce
+        )
+    }
+}
+
+impl Handler for Failing {
+    fn work(&self, seat: &mut Seat) {
+        while let Some(exchange) = seat.next_wait() {
+            seat.attend(
+                exchange,
+                |exchange: &mut Exchange, outlet: &mut Outlet<'_>| {
+                    self.answer(exchange, outlet);
+                    Ok::<(), Fault>(())
+                },
+            );
+        }
+    }
+}
+
+/// RFC 9110 section 9.2.1: safe methods ask for nothing but an answer.
+fn is_repeatable(head: HeadView<'_>) -> bool {
+    [&b"GET"[..], b"HEAD"].contains(&head.method())
+}
+
+fn mark(wrong: &Wrong) -> String {
+    let mut hasher = DefaultHasher::new();
+    (&wrong.message, &wrong.hint, &wrong.detail).hash(&mut hasher);
+    format!("{:016x}", hasher.finish())
+}
+
+fn text(wrong: &Wrong) -> String {
+    let mut text = format!("The application cannot be loaded.\n\n{}\n", wrong.message);
+    if let Some(hint) = &wrong.hint {
+        text.push_str(&format!("hint: {hint}\n"));
+    }
+    if let Some(detail) = &wrong.detail {
+        text.push_str(&format!("\n{}\n", detail.trim_end()));
+    }
+    text
+}
+
+/// The end of a long traceback, from the beginning of a line.
+fn shortened(traceback: &str) -> String {
+    let Some(excess) = traceback.len().checked_sub(TRACEBACK_BYTES_MAX + 1) else {
+        return traceback.to_owned();
+    };
+    let from = traceback.ceil_char_boundary(excess);
+    let from = traceback[from..]
+        .find('\n')
+        .map_or(from, |at| from + at + 1);
+    format!(
+        "... {from} bytes before this are left out ...\n{}",
+        &traceback[from..]
+    )
+}

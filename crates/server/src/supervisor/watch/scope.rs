@@ -1,0 +1,161 @@
+//! What is watched: places, and what in them counts.
+//!
+//! Takes folders and files as they were named, gives places (folders that are watched for themselves) and
+//! says of a name whether a change of it matters. The same for eyes and for pictures.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::ffi::OsStr;
+use std::fs;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use super::FOLDERS_LEN_MAX;
+
+/// Endings of what Python imports.
+const CODE_ENDINGS: [&str; 2] = ["py", "so"];
+/// Folders that nobody writes code in.
+const LEFT_OUT: [&str; 3] = ["__pycache__", "node_modules", "site-packages"];
+/// What makes a folder an environment: PEP 405, and conda's own.
+pub(super) const ENVIRONMENT_MARK: &str = "pyvenv.cfg";
+const CONDA_MARK: &str = "conda-meta";
+
+/// Folders and files that are watched.
+#[derive(Debug, Default)]
+pub(super) struct Scope {
+    places: BTreeMap<PathBuf, Reach>,
+    files: BTreeSet<PathBuf>,
+}
+
+/// What of a folder is watched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Reach {
+    /// The files in it that were named.
+    Named,
+    /// All code in it and below.
+    Tree,
+}
+
+impl Scope {
+    /// Adds folders and files; says whether there is anything new among them.
+    pub(super) fn add(&mut self, dirs: &[PathBuf], files: &[PathBuf]) -> bool {
+        let before = (self.places.len(), self.files.len());
+        let mut grew = false;
+        for dir in dirs {
+            grew |= self.add_place(real(dir), Reach::Tree);
+        }
+        for file in files {
+            // The name may be a link: both it and what it names can be replaced.
+            for path in [beside_real_parent(file), real(file)] {
+                if let Some(parent) = path.parent() {
+                    self.add_place(parent.to_owned(), Reach::Named);
+                    self.files.insert(path);
+                }
+            }
+        }
+        grew || before != (self.places.len(), self.files.len())
+    }
+
+    fn add_place(&mut self, path: PathBuf, reach: Reach) -> bool {
+        let known = self.places.entry(path).or_insert(reach);
+        let grows = reach > *known;
+        *known = reach.max(*known);
+        grows
+    }
+
+    /// Folders that are watched for themselves.
+    pub(super) fn places(&self) -> impl Iterator<Item = &Path> {
+        self.places.keys().map(PathBuf::as_path)
+    }
+
+    /// How far the watch goes from there, if it is a place.
+    pub(super) fn reach(&self, path: &Path) -> Option<Reach> {
+        self.places.get(path).copied()
+    }
+
+    /// Files that count whatever they are called.
+    pub(super) fn files(&self) -> impl Iterator<Item = &Path> {
+        self.files.iter().map(PathBuf::as_path)
+    }
+
+    /// Whether a change of the file counts, in a folder that is watched so far.
+    pub(super) fn counts(&self, path: &Path, reach: Reach) -> bool {
+        let is_code = || path.file_name().is_some_and(is_code);
+        reach == Reach::Tree && is_code() || self.files.contains(path)
+    }
+}
+
+/// Walks a tree, the nearest folders first. `enter` is called for each folder before its names are read, so
+/// that what comes into it afterwards is seen by one of the two; `file` for the code in it.
+///
+/// # Errors
+/// The first of `enter`. What cannot be read or vanishes meanwhile is passed over.
+pub(super) fn walk(
+    root: &Path,
+    mut enter: impl FnMut(&Path) -> io::Result<Entered>,
+    mut file: impl FnMut(PathBuf),
+) -> io::Result<()> {
+    let mut waiting = VecDeque::from([root.to_owned()]);
+    while let Some(dir) = waiting.pop_front() {
+        if enter(&dir)? == Entered::No {
+            continue;
+        }
+        for entry in fs::read_dir(&dir).into_iter().flatten().flatten() {
+            let path = entry.path();
+            match entry.file_type() {
+                Ok(kind) if kind.is_dir() => {
+                    // What waits is bounded as well, beside what is watched.
+                    if waiting.len() <= FOLDERS_LEN_MAX && !is_left_out(&path) {
+                        waiting.push_back(path);
+                    }
+                }
+                Ok(_) if is_code(&entry.file_name()) => file(path),
+                _ => {}
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Whether a walk goes on below a folder.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Entered {
+    Yes,
+    No,
+}
+
+/// A hidden name is an editor's: `.app.py.swp`, `.#app.py`.
+fn is_code(name: &OsStr) -> bool {
+    let ending = Path::new(name).extension();
+    !is_hidden(name) && ending.is_some_and(|ending| CODE_ENDINGS.iter().any(|code| ending == *code))
+}
+
+/// Whether a folder below a place is not looked at.
+pub(super) fn is_left_out(dir: &Path) -> bool {
+    let name = dir.file_name().unwrap_or_default();
+    is_hidden(name)
+        || LEFT_OUT.iter().any(|left_out| name == *left_out)
+        || dir.join(ENVIRONMENT_MARK).exists()
+        || dir.join(CONDA_MARK).exists()
+}
+
+fn is_hidden(name: &OsStr) -> bool {
+    name.as_bytes().starts_with(b".")
+}
+
+/// The path without links, as far as it exists.
+fn real(path: &Path) -> PathBuf {
+    path.canonicalize()
+        .unwrap_or_else(|_| beside_real_parent(path))
+}
+
+fn beside_real_parent(path: &Path) -> PathBuf {
+    let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    let parent = absolute
+        .parent()
+        .and_then(|parent| parent.canonicalize().ok());
+    match (parent, absolute.file_name()) {
+        (Some(parent), Some(name)) => parent.join(name),
+        _ => absolute,
+    }
+}
