@@ -1,5 +1,5 @@
 //! Queueing policy as arithmetic: whom to admit, how many threads a pool should have, how long to wait
-//! for whom, and who may send when.
+//! for whom, who may send when, and which driver has which connection.
 //!
 //! Takes the present and counts, gives decisions; a corridor performs them, in the server on its
 //! pools, in the simulator on virtual ones, so that both run the very same policy. It must not
@@ -17,6 +17,7 @@ mod bucket;
 mod crowd;
 mod drain;
 mod pace;
+mod placement;
 mod sizing;
 
 pub use admission::{Admission, PoolShape, admit};
@@ -24,4 +25,5 @@ pub use bucket::Bucket;
 pub use crowd::{evictions, idle_limit, reopening_len};
 pub use drain::DrainRate;
 pub use pace::Pace;
+pub use placement::{Lifetimes, Placement, placement};
 pub use sizing::{PoolSeen, SizeStep, Sizer};

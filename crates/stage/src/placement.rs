@@ -1,0 +1,211 @@
+//! Which driver a fresh connection goes to: the one that accepted it, or the least loaded of its siblings.
+//!
+//! Takes how many connections are open where, and how long connections last; gives a decision. It must not
+//! know a connection: whoever asks moves it, before a byte of it is read.
+//!
+//! The kernel spreads connections by a hash, which is even in the long run and by accident over a few:
+//! sixteen clients that stay for hours are easily seven on one driver and one on another. Moving one costs a
+//! message and a wake-up of another thread. It is paid where a connection stays long enough to be worth it,
+//! and where the difference is more than the hash's own noise:
+//!
+//! ```text
+//! slack
+//!   n/4 ┤                 ╱
+//!     4 ┤          ╭─────╯
+//!     0 ┼──────────╯             the accepting driver keeps a connection while it has at most
+//!       0          16            so many more than the least loaded one
+//! ```
+
+use measure::{Nanos, Stamp};
+
+/// With fewer connections than these at the least loaded driver the spread is exact.
+const EXACT_LEN: u32 = 16;
+/// Beyond, a driver is clearly busier with a quarter more.
+const SLACK_SHARE: u32 = 4;
+/// Connections that do not even last so long are gone before an uneven spread of them matters.
+const SHORT: Nanos = Nanos::from_ms(20);
+/// Weight of one more connection in the mean is one of so many.
+const MEMORY: u64 = 16;
+
+/// What happens to a fresh connection.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Placement {
+    /// The driver that accepted it has it.
+    Keep,
+    /// The least loaded one gets it.
+    HandOver,
+}
+
+/// Where a fresh connection goes: `mine` connections are open at the driver that accepted it, `least` at the
+/// least loaded of its siblings, and this driver's connections last for `lifetime`.
+pub fn placement(mine: u32, least: u32, lifetime: Nanos) -> Placement {
+    let slack = match least {
+        0..EXACT_LEN => 0,
+        _ => least / SLACK_SHARE,
+    };
+    if lifetime >= SHORT && mine > least.saturating_add(slack) {
+        Placement::HandOver
+    } else {
+        Placement::Keep
+    }
+}
+
+/// How long a driver's connections last: the mean of those that have ended, the latest the most.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Lifetimes {
+    /// `None`: none has ended.
+    mean: Option<Nanos>,
+    last_end: Stamp,
+}
+
+impl Lifetimes {
+    /// One has ended at `now` after `lifetime`.
+    pub fn ended(&mut self, lifetime: Nanos, now: Stamp) {
+        let mean = self.mean.unwrap_or(lifetime);
+        let more = lifetime.0.saturating_sub(mean.0) / MEMORY;
+        let less = mean.0.saturating_sub(lifetime.0) / MEMORY;
+        self.mean = Some(Nanos(mean.0 - less + more));
+        self.last_end = now;
+    }
+
+    /// How long connections last, as far as is known at `now`. Where none has ended for longer than they used
+    /// to last, those that are open last longer; where none has ended yet, they may last for ever.
+    pub fn at(&self, now: Stamp) -> Nanos {
+        match self.mean {
+            Some(mean) => mean.max(now.since(self.last_end)),
+            None => Nanos(u64::MAX),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const LONG: Nanos = Nanos::from_secs(60);
+
+    #[test]
+    fn few_are_spread_exactly_and_many_with_slack() {
+        let check = |mine, least, expect| {
+            let found = placement(mine, least, LONG);
+            assert_eq!(found == Placement::HandOver, expect, "{mine} to {least}");
+        };
+        check(0, 0, false);
+        check(1, 0, true);
+        check(3, 3, false);
+        check(4, 3, true);
+        check(2, 3, false);
+        check(16, 15, true);
+        check(20, 16, false);
+        check(21, 16, true);
+        check(1_250, 1_000, false);
+        check(1_251, 1_000, true);
+        check(u32::MAX, u32::MAX, false);
+    }
+
+    #[test]
+    fn those_that_come_and_go_stay_where_they_are() {
+        assert_eq!(placement(100, 0, Nanos::from_ms(19)), Placement::Keep);
+        assert_eq!(placement(100, 0, Nanos::from_ms(20)), Placement::HandOver);
+    }
+
+    #[test]
+    fn the_mean_follows_what_ends_and_the_silence_after_it() {
+        let mut lifetimes = Lifetimes::default();
+        assert_eq!(lifetimes.at(Stamp(5)), Nanos(u64::MAX));
+        lifetimes.ended(LONG, Stamp(1_000));
+        assert_eq!(lifetimes.at(Stamp(1_000)), LONG);
+        for _ in 0..200 {
+            lifetimes.ended(Nanos::from_ms(1), Stamp(2_000));
+        }
+        let mean = lifetimes.at(Stamp(2_000));
+        assert!(mean < Nanos::from_us(1_400), "{mean}");
+        let later = Stamp(2_000).plus(Nanos::from_ms(50));
+        assert_eq!(lifetimes.at(later), Nanos::from_ms(50));
+        for _ in 0..200 {
+            lifetimes.ended(Nanos::from_secs(1), later);
+        }
+        let mean = lifetimes.at(later);
+        assert!(mean > Nanos::from_ms(990), "{mean}");
+    }
+
+    /// What the drivers of a process have after connections that the kernel gave to `hashes` in turn, of
+    /// which every `leaving`th lets one leave that came long before; and how many were moved.
+    fn spread(
+        drivers: usize,
+        hashes: &[usize],
+        leaving: usize,
+        lifetime: Nanos,
+    ) -> (Vec<u32>, usize) {
+        let mut open = vec![0; drivers];
+        let mut holders = std::collections::VecDeque::new();
+        let mut moved = 0;
+        for (number, hash) in hashes.iter().enumerate() {
+            let mine = hash % drivers;
+            let others = (0..drivers).filter(|other| *other != mine);
+            let least = others.min_by_key(|other| open[*other]);
+            let target = match least {
+                Some(least)
+                    if placement(open[mine], open[least], lifetime) == Placement::HandOver =>
+                {
+                    moved += 1;
+                    least
+                }
+                _ => mine,
+            };
+            open[target] += 1;
+            holders.push_back(target);
+            if number % leaving == leaving - 1
+                && let Some(holder) = holders.pop_front()
+            {
+                open[holder] -= 1;
+            }
+        }
+        (open, moved)
+    }
+
+    proptest! {
+        #[test]
+        fn sixteen_on_four_drivers_are_four_each(hashes in prop::collection::vec(0usize..1 << 20, 16)) {
+            let (open, _) = spread(4, &hashes, usize::MAX, LONG);
+            prop_assert_eq!(open, vec![4; 4]);
+        }
+
+        #[test]
+        fn no_driver_is_much_busier_than_another(
+            drivers in 2usize..12,
+            hashes in prop::collection::vec(0usize..1 << 20, 1..3_000),
+        ) {
+            let (open, _) = spread(drivers, &hashes, usize::MAX, LONG);
+            let least = open.iter().min().copied().unwrap_or(0);
+            let most = open.iter().max().copied().unwrap_or(0);
+            let slack = if least < EXACT_LEN { 0 } else { least / SLACK_SHARE };
+            prop_assert!(most <= least + slack + 1, "{:?}", open);
+        }
+
+        #[test]
+        fn short_ones_are_never_moved(
+            hashes in prop::collection::vec(0usize..1 << 20, 1..500),
+            leaving in 1usize..4,
+        ) {
+            let (_, moved) = spread(4, &hashes, leaving, Nanos::from_ms(3));
+            prop_assert_eq!(moved, 0);
+        }
+    }
+
+    #[test]
+    fn the_noise_of_the_hash_moves_few_of_many() {
+        // A fixed linear congruential sequence in place of the kernel's hash.
+        let mut state = 1_u64;
+        let mut next = || {
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1);
+            (state >> 33) as usize
+        };
+        let hashes: Vec<usize> = (0..8_000).map(|_| next()).collect();
+        let (_, moved) = spread(8, &hashes, usize::MAX, LONG);
+        assert!(moved < 400, "{moved} of 8000");
+    }
+}
