@@ -4,10 +4,12 @@
 //! so that a fault leaves nothing behind. Closing follows the way of a request: accepting, receiving,
 //! running, delivering, logging.
 
+mod orders;
+
 use std::io::{self, Write};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::sync::mpsc;
+use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -16,11 +18,12 @@ use signal_hook::consts::{SIGINT, SIGTERM, SIGUSR1};
 use signal_hook::iterator::Signals;
 use tokio::sync::watch;
 
+use crate::channel::EarKey;
 use crate::clients::Clients;
 use crate::config::meant::{Config, LogTarget};
 use crate::crew::Crew;
 use crate::delivery::ReplyMemory;
-use crate::driver::{self, Ear, Mood, Shared};
+use crate::driver::{self, Ear, Mood, Shared, Usher};
 use crate::fault::{StartFault, plain};
 use crate::handler::Handler;
 use crate::handler::files::{Files, FolderFault};
@@ -35,6 +38,8 @@ use crate::route::Router;
 use crate::rules::Rules;
 use crate::spool::Spoolers;
 use crate::stats::{Shape, Stats};
+
+pub use orders::{Drain, Idle, Orders};
 
 /// After the drain deadline (or a second signal), how long threads get to log what they cut.
 const LAST_MOMENT: Duration = Duration::from_millis(500);
@@ -51,6 +56,7 @@ pub struct House {
     inbox: mpsc::Receiver<Event>,
     signals: signal_hook::iterator::Handle,
     pid_file: Option<PidFile>,
+    moods: watch::Sender<Mood>,
 }
 
 /// One address that is listened on.
@@ -91,6 +97,7 @@ impl Stopper {
 
 enum Event {
     Signal,
+    Drain(Drain),
     Reopen,
     DriverEnded(io::Result<u64>),
     PoolThreadEnded,
@@ -109,6 +116,22 @@ impl Drop for Farewell {
 impl House {
     /// Opens folders, addresses and the log, and writes the pid file.
     pub fn open(config: Config, handler: Option<Arc<dyn Handler>>) -> Result<House, StartFault> {
+        Self::open_with(config, handler, listen::open)
+    }
+
+    /// As `open`, but opens no addresses: sockets come by `Orders`.
+    pub fn open_without_sockets(
+        config: Config,
+        handler: Option<Arc<dyn Handler>>,
+    ) -> Result<House, StartFault> {
+        Self::open_with(config, handler, |_| Ok(Vec::new()))
+    }
+
+    fn open_with(
+        config: Config,
+        handler: Option<Arc<dyn Handler>>,
+        open: impl FnOnce(&Config) -> Result<Vec<Address>, StartFault>,
+    ) -> Result<House, StartFault> {
         if let Some(path) = &config.pid_file {
             PidFile::check(path)?;
         }
@@ -126,7 +149,9 @@ impl House {
             pools: handler.is_some().then(Pool::names).unwrap_or_default(),
         });
         let stats = Arc::new(stats.map_err(|error| start_fault("cannot keep counters", &error))?);
-        let addresses = listen::open(&config)?;
+        let usher =
+            Usher::new().map_err(|error| start_fault("cannot make an event counter", &error))?;
+        let addresses = open(&config)?;
         let ids = Ids::new(&config.request_ids);
         let (log, log_threads) = Log::open(&config.logs, &log_names(names, &ids))
             .map_err(|fault| log_fault(&fault))
@@ -158,6 +183,10 @@ impl House {
             writers: crews.writers,
             connections: AtomicUsize::new(0),
             full: AtomicBool::new(false),
+            slot: 0,
+            inboxes: Shared::inboxes(config.listen.drivers),
+            usher,
+            closing: OnceLock::new(),
             config,
         });
         let (events, inbox) = mpsc::channel();
@@ -182,6 +211,7 @@ impl House {
             handler,
             log,
             log_threads,
+            moods: watch::Sender::new(Mood::Serving),
         })
     }
 
@@ -199,6 +229,11 @@ impl House {
         Stopper(self.events.clone())
     }
 
+    /// A way to tell it of sockets, and of its end.
+    pub fn orders(&self) -> Orders {
+        Orders::new(&self.shared, self.moods.subscribe(), self.events.clone())
+    }
+
     /// Serves until SIGTERM or SIGINT, then drains. Blocks the calling thread.
     pub fn run(self) -> Result<Ended, StartFault> {
         let events = self.events.clone();
@@ -214,11 +249,11 @@ impl House {
             inbox,
             signals,
             pid_file,
+            moods,
             ..
         } = self;
         let unix_paths = listen::unix_paths(&addresses);
-        let (moods, mood) = watch::channel(Mood::Serving);
-        let drivers = start_drivers(&shared, addresses, files, &mood, &events)
+        let drivers = start_drivers(&shared, addresses, files, &moods.subscribe(), &events)
             .map_err(|error| start_fault("cannot start a driver", &error))?;
         let mut watchman = Watchman {
             inbox,
@@ -228,6 +263,7 @@ impl House {
             cut: 0,
             exit_code: 0,
             deadline: None,
+            patience: None,
         };
         watchman.serve(&shared);
         watchman.close_pool(&shared);
@@ -285,6 +321,8 @@ struct Watchman {
     exit_code: i32,
     /// When what is left is cut; set by the first signal.
     deadline: Option<Instant>,
+    /// When connections that are still idle are closed; somewhat before what is left is cut.
+    patience: Option<Instant>,
 }
 
 impl Watchman {
@@ -294,13 +332,14 @@ impl Watchman {
         while self.drivers > 0 {
             match self.next() {
                 Some(Event::Signal) if self.deadline.is_none() => {
-                    self.deadline = Some(Instant::now() + drain);
-                    if let Some(pool) = &shared.pool {
-                        pool.drain();
-                    }
-                    self.moods.send_replace(Mood::Draining);
+                    self.drain(shared, Idle::Closed, drain);
                 }
                 Some(Event::Signal) => self.cut_now(1),
+                Some(Event::Drain(drain)) => {
+                    // Those that were named first are closing already.
+                    let _ = shared.closing.set(drain.closing);
+                    self.drain(shared, drain.idle, drain.timeout);
+                }
                 Some(Event::Reopen) => shared.log.reopen(),
                 Some(Event::DriverEnded(Ok(cut))) => {
                     self.drivers -= 1;
@@ -312,10 +351,45 @@ impl Watchman {
                     self.cut_now(2);
                 }
                 Some(Event::PoolThreadEnded) => self.pool_threads -= 1,
+                None if self.patience.take().is_some() => self.mood(Mood::Draining),
                 None if *self.moods.borrow() == Mood::Cutting => return,
                 None => self.cut_now(self.exit_code),
             }
         }
+    }
+
+    /// Begins to drain, or does so sooner than it was told before.
+    fn drain(&mut self, shared: &Shared, idle: Idle, timeout: Duration) {
+        let deadline = Instant::now() + timeout;
+        let deadline = self
+            .deadline
+            .map_or(deadline, |before| before.min(deadline));
+        self.deadline = Some(deadline);
+        if let Some(pool) = &shared.pool {
+            pool.drain();
+        }
+        match idle {
+            Idle::Closed => {
+                self.patience = None;
+                self.mood(Mood::Draining);
+            }
+            Idle::Awaited => {
+                if *self.moods.borrow() < Mood::Draining {
+                    let last = deadline.checked_sub(LAST_MOMENT.min(timeout / 2));
+                    self.patience = last.or(Some(deadline));
+                }
+                self.mood(Mood::Leaving);
+            }
+        }
+    }
+
+    /// A house never becomes more patient.
+    fn mood(&self, mood: Mood) {
+        self.moods.send_if_modified(|now| {
+            let is_later = mood > *now;
+            *now = mood.max(*now);
+            is_later
+        });
     }
 
     /// Until all pool threads have ended; those in application code get what is left of the drain time.
@@ -327,7 +401,7 @@ impl Watchman {
                 Some(Event::PoolThreadEnded) => self.pool_threads -= 1,
                 Some(Event::Signal) => self.cut_now(1),
                 Some(Event::Reopen) => shared.log.reopen(),
-                Some(Event::DriverEnded(_)) => {}
+                Some(Event::DriverEnded(_) | Event::Drain(_)) => {}
                 None => return,
             }
         }
@@ -335,7 +409,7 @@ impl Watchman {
 
     /// The next event; `None` at the deadline.
     fn next(&self) -> Option<Event> {
-        let Some(deadline) = self.deadline else {
+        let Some(deadline) = self.patience.or(self.deadline) else {
             return self.inbox.recv().ok();
         };
         let left = deadline.saturating_duration_since(Instant::now());
@@ -358,6 +432,7 @@ impl Watchman {
     /// What is left gets a last moment, which nothing prolongs; the worst reason is the exit code.
     fn cut_now(&mut self, exit_code: i32) {
         self.exit_code = self.exit_code.max(exit_code);
+        self.patience = None;
         if self.moods.send_replace(Mood::Cutting) != Mood::Cutting {
             self.deadline = Some(Instant::now() + LAST_MOMENT);
         }
@@ -396,14 +471,21 @@ fn watch_signals(events: mpsc::Sender<Event>) -> io::Result<signal_hook::iterato
 
 fn start_drivers(
     shared: &Arc<Shared>,
-    mut addresses: Vec<Address>,
+    addresses: Vec<Address>,
     files: Vec<Files>,
     mood: &watch::Receiver<Mood>,
     events: &mpsc::Sender<Event>,
 ) -> io::Result<usize> {
     let drivers = files.len();
+    let (for_all, mut own): (Vec<Ear>, Vec<Ear>) = ears(addresses, drivers)
+        .into_iter()
+        .partition(|ear| ear.is_shared);
+    for ear in for_all {
+        driver::hear(shared, mood, ear)?;
+    }
     for (index, files) in files.into_iter().enumerate() {
-        let ears = ears(&mut addresses);
+        let is_its = |ear: &mut Ear| usize::from(ear.key.driver) == index;
+        let ears: Vec<Ear> = own.extract_if(.., is_its).collect();
         let (shared, mood, events) = (Arc::clone(shared), mood.clone(), events.clone());
         let drive = move || {
             pin(index, &shared.config);
@@ -420,19 +502,26 @@ fn start_drivers(
     Ok(drivers)
 }
 
-/// One socket of each address.
-fn ears(addresses: &mut [Address]) -> Vec<Ear> {
-    let numbered = addresses.iter_mut().zip(0_u16..);
-    numbered
-        .filter_map(|(address, number)| {
-            let socket = address.sockets.pop()?;
-            Some(Ear {
+/// All sockets as ears: each driver's own, and those that all share.
+fn ears(addresses: Vec<Address>, drivers: usize) -> Vec<Ear> {
+    let mut ears = Vec::new();
+    for (address, number) in addresses.into_iter().zip(0_u16..) {
+        let is_shared = drivers > 1 && address.sockets.len() == 1;
+        for (socket, index) in address.sockets.into_iter().zip(0_u16..) {
+            ears.push(Ear {
                 socket,
                 at: address.at.clone(),
-                address: number,
-            })
-        })
-        .collect()
+                key: EarKey {
+                    address: number,
+                    index,
+                    driver: index,
+                },
+                is_shared,
+                is_ours: true,
+            });
+        }
+    }
+    ears
 }
 
 fn pin(index: usize, config: &Config) {

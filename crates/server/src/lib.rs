@@ -55,4 +55,4 @@ mod sync;
 mod sys;
 
 pub use fault::StartFault;
-pub use house::{Ended, House, Listening, Stopper};
+pub use house::{Drain, Ended, House, Idle, Listening, Orders, Stopper};

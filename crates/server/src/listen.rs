@@ -1,6 +1,6 @@
-//! Listening sockets: one for each address and driver, on one port by SO_REUSEPORT.
+//! Listening sockets: one for each address and driver, on one port by SO_REUSEPORT; one for each unix path.
 //!
-//! Takes the configured addresses, gives listening sockets known by (address, driver). Refuses an
+//! Takes the configured addresses, gives listening sockets known by (address, index). Refuses an
 //! address that another program already listens on, because SO_REUSEPORT would silently share it.
 
 use std::io;
@@ -15,21 +15,23 @@ use crate::config::meant::{Bind, Config, Listen};
 use crate::fault::{StartFault, plain};
 use crate::sys;
 
-/// One address with a listening socket for each driver.
+/// One address with its listening sockets.
+#[derive(Debug)]
 pub(crate) struct Address {
     pub(crate) url: String,
     pub(crate) at: At,
-    /// By driver.
+    /// In the order in which they were bound, which is the kernel's order of a port that is shared. Of a unix
+    /// path there is one: its accept queue is everybody's.
     pub(crate) sockets: Vec<OwnedFd>,
     /// After the kernel's own bound.
     pub(crate) backlog_effective: u32,
 }
 
 /// What is listened on.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum At {
     Tcp(SocketAddr),
-    /// The path is removed when the house closes.
+    /// The path is removed by whoever made it, when the socket closes for good.
     Unix(PathBuf),
 }
 
@@ -86,9 +88,8 @@ fn open_all(config: &Config, opened: &mut Vec<Address>) -> Result<(), StartFault
         match bind {
             Bind::Tcp(addresses) => {
                 for address in addresses {
-                    opened.push(
-                        open_tcp(*address, config).map_err(|error| tcp_fault(*address, &error))?,
-                    );
+                    let found = open_tcp(*address, config, config.listen.drivers);
+                    opened.push(found.map_err(|error| tcp_fault(*address, &error))?);
                 }
             }
             Bind::Unix(path) => {
@@ -103,38 +104,55 @@ fn open_all(config: &Config, opened: &mut Vec<Address>) -> Result<(), StartFault
     Ok(())
 }
 
-fn open_tcp(wanted: SocketAddr, config: &Config) -> io::Result<Address> {
-    let listen = &config.listen;
+/// Opens an address with `count` sockets on one port; port 0 stands for any that is free. Refused if anybody
+/// listens there.
+pub(crate) fn open_tcp(wanted: SocketAddr, config: &Config, count: usize) -> io::Result<Address> {
     if wanted.port() != 0 {
         // Without SO_REUSEPORT the kernel refuses an address that somebody listens on.
         tcp_socket(wanted, config)?.bind(&wanted.into())?;
     }
-    let mut address = wanted;
-    let mut sockets = Vec::new();
-    for _ in 0..listen.drivers {
-        let socket = tcp_socket(wanted, config)?;
-        socket.set_reuse_port(true)?;
-        socket.bind(&address.into())?;
-        if let Some(bound) = socket.local_addr()?.as_socket() {
-            address = bound;
-        }
-        if listen.defer_accept_secs > 0 {
-            sys::set_defer_accept(socket.as_fd(), listen.defer_accept_secs)?;
-        }
-        if listen.nodelay {
-            // Accepted sockets inherit it: one call for all of them.
-            socket.set_tcp_nodelay(true)?;
-        }
-        listen_on(&socket, listen)?;
-        sockets.push(socket.into());
-    }
-    let url = format!("http://{address}");
+    let first = listening_tcp(wanted, config)?;
+    let bound = first.local_addr()?.as_socket();
+    let address = bound.ok_or(io::ErrorKind::AddrNotAvailable)?;
+    let mut sockets = vec![first.into()];
+    sockets.extend(more_tcp(address, config, count.saturating_sub(1))?);
     Ok(Address {
-        url,
+        url: format!("http://{address}"),
         at: At::Tcp(address),
         sockets,
-        backlog_effective: effective_backlog(listen),
+        backlog_effective: effective_backlog(&config.listen),
     })
+}
+
+/// `count` more sockets of an address that has some of this user already, whoever else has it.
+pub(crate) fn more_tcp(
+    address: SocketAddr,
+    config: &Config,
+    count: usize,
+) -> io::Result<Vec<OwnedFd>> {
+    let one = |_| listening_tcp(address, config).map(OwnedFd::from);
+    (0..count).map(one).collect()
+}
+
+fn listening_tcp(address: SocketAddr, config: &Config) -> io::Result<Socket> {
+    let socket = tcp_socket(address, config)?;
+    socket.set_reuse_port(true)?;
+    socket.bind(&address.into())?;
+    adjust_tcp(&socket, &config.listen)?;
+    listen_on(&socket, &config.listen)?;
+    Ok(socket)
+}
+
+/// What the settings say of a TCP socket, beside its backlog.
+fn adjust_tcp(socket: &Socket, listen: &Listen) -> io::Result<()> {
+    if listen.defer_accept_secs > 0 {
+        sys::set_defer_accept(socket.as_fd(), listen.defer_accept_secs)?;
+    }
+    if listen.nodelay {
+        // Accepted sockets inherit it: one call for all of them.
+        socket.set_tcp_nodelay(true)?;
+    }
+    Ok(())
 }
 
 fn tcp_socket(address: SocketAddr, config: &Config) -> io::Result<Socket> {
@@ -157,19 +175,16 @@ fn wants_v4_too(address: SocketAddr, config: &Config) -> bool {
     })
 }
 
-fn open_unix(path: &Path, listen: &Listen) -> io::Result<Address> {
+/// Opens a unix path with one socket, in place of one that nobody listens on any more.
+pub(crate) fn open_unix(path: &Path, listen: &Listen) -> io::Result<Address> {
     remove_stale(path)?;
     let socket = Socket::new(Domain::UNIX, Type::STREAM.nonblocking().cloexec(), None)?;
     socket.bind(&SockAddr::unix(path)?)?;
     listen_on(&socket, listen)?;
-    // A unix address cannot be shared by SO_REUSEPORT: every driver waits on the same queue.
-    let shares = (1..listen.drivers).map(|_| Ok(socket.try_clone()?.into()));
-    let mut sockets = shares.collect::<io::Result<Vec<OwnedFd>>>()?;
-    sockets.push(socket.into());
     Ok(Address {
         url: format!("unix:{}", path.display()),
         at: At::Unix(path.to_owned()),
-        sockets,
+        sockets: vec![socket.into()],
         backlog_effective: effective_backlog(listen),
     })
 }
@@ -199,7 +214,7 @@ fn listen_on(socket: &Socket, listen: &Listen) -> io::Result<()> {
 }
 
 /// The kernel cuts a backlog down to its own bound without a word.
-fn effective_backlog(listen: &Listen) -> u32 {
+pub(crate) fn effective_backlog(listen: &Listen) -> u32 {
     let somaxconn = std::fs::read_to_string("/proc/sys/net/core/somaxconn");
     let bound = somaxconn
         .ok()
@@ -208,7 +223,8 @@ fn effective_backlog(listen: &Listen) -> u32 {
     listen.backlog.min(bound)
 }
 
-fn tcp_fault(address: SocketAddr, error: &io::Error) -> StartFault {
+/// Why a TCP address cannot be listened on.
+pub(crate) fn tcp_fault(address: SocketAddr, error: &io::Error) -> StartFault {
     let hint = match error.kind() {
         io::ErrorKind::AddrInUse => Some(format!(
             "another program listens there; choose another port with `--bind`, or see `ss -ltnp 'sport = :{}'`",
@@ -229,7 +245,8 @@ fn tcp_fault(address: SocketAddr, error: &io::Error) -> StartFault {
     }
 }
 
-fn unix_fault(path: &Path, error: &io::Error) -> StartFault {
+/// Why a unix path cannot be listened on.
+pub(crate) fn unix_fault(path: &Path, error: &io::Error) -> StartFault {
     let hint = match error.kind() {
         io::ErrorKind::AddrInUse => Some("another program listens there; choose another path"),
         io::ErrorKind::AlreadyExists => Some("choose another path, or remove the file"),

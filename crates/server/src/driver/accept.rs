@@ -1,59 +1,45 @@
 //! Accepting: at most `accept_batch` connections a turn, then those that are already there are served.
 //!
 //! At the bound of connections, or when the process has no descriptors left, the listener is left alone
-//! (nothing polls it, nothing spins) until there is room again.
+//! (nothing polls it, nothing spins) until there is room again. Sockets come and go while the driver runs: one
+//! that goes is left open for others, and what waits in it is theirs, unless it closes for good.
 
-use std::cell::{Cell, RefCell};
-use std::fs::File;
+use std::cell::Cell;
 use std::future::poll_fn;
 use std::io;
-use std::net::SocketAddr;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::task::Poll;
-use std::time::Duration;
 
-use measure::{Nanos, Stamp};
-use rustix::io::Errno;
-use rustix::net::{RecvFlags, Shutdown, SocketFlags};
-use smol_str::{SmolStr, ToSmolStr};
 use socket2::SockRef;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
-use super::connection::Connection;
+use super::intake::{Bound, HANDSHAKE_GRACE, Intake, Taken};
+use super::newcomer::{From, Listened, NewConnection};
 use super::{Driver, Ear, Mood};
-use crate::clients::{Crowded, Place};
-use crate::exchange::Ends;
+use crate::channel::EarKey;
+use crate::config::meant::Steering;
 use crate::listen::{self, At};
-use crate::log::Level;
 use crate::sys;
 
-/// What a client is told when the process has no descriptor for it.
-const NO_DESCRIPTORS: &[u8] =
-    b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\nRetry-After: 1\r\nConnection: close\r\n\r\n";
-
-/// What a client is told that has too many connections.
-const TOO_MANY_CONNECTIONS: &[u8] = b"HTTP/1.1 429 Too Many Requests\r\nContent-Length: 0\r\nRetry-After: 1\r\nConnection: close\r\n\r\n";
-
-/// A client with too many connections may try often; the error log is told this often.
-const TELL_EVERY: Nanos = Nanos::from_secs(1);
-
-/// How long a handshake that has begun may take to be taken in while the house closes.
-const HANDSHAKE_GRACE: Duration = Duration::from_millis(100);
-const NO_DESCRIPTORS_TEXT: &str = "out of file descriptors: accepting rests; raise the limit (`ulimit -n`) or lower `connections_max`";
+/// A socket that is accepted from, until this is put out.
+#[derive(Clone)]
+pub(super) struct Hearing(Rc<Cell<bool>>);
 
 pub(super) struct Acceptor {
     driver: Rc<Driver>,
     listener: AsyncFd<OwnedFd>,
-    at: At,
-    address: u16,
-    /// When the error log was last told of a client with too many connections.
-    told: Cell<Stamp>,
-    /// A descriptor kept back, so that a connection can be taken in and refused when there are no others.
-    reserve: RefCell<Option<File>>,
+    listened: Arc<Listened>,
+    intake: Intake,
+    hearing: Hearing,
+    /// The socket has no other ear than this.
+    is_ours: bool,
+    /// The socket is another driver's, which has accepted nothing for a while.
+    is_rescue: bool,
+    /// The processor that the driver is pinned to, where connections are steered by processor.
+    cpu: Option<usize>,
 }
 
 /// What a turn of accepting ended with.
@@ -66,29 +52,80 @@ enum Turn {
     Rest,
 }
 
+impl Driver {
+    /// Accepts from a socket as well. One that is heard already is heard once.
+    pub(super) fn hear(self: &Rc<Self>, ear: Ear) -> io::Result<()> {
+        let key = ear.key;
+        if !self.serving() || self.ears.borrow().contains_key(&key) {
+            return Ok(());
+        }
+        let hearing = Hearing(Rc::new(Cell::new(true)));
+        let acceptor = Acceptor::new(Rc::clone(self), ear, hearing.clone())?;
+        self.ears.borrow_mut().insert(key, hearing);
+        self.acceptors.set(self.acceptors.get() + 1);
+        tokio::task::spawn_local(acceptor.run());
+        Ok(())
+    }
+
+    pub(super) fn deafen(&self, key: EarKey) {
+        if let Some(Hearing(hears)) = self.ears.borrow_mut().remove(&key) {
+            hears.set(false);
+            self.room.notify_waiters();
+        }
+    }
+
+    /// Whether a socket is another driver's than this one's.
+    fn is_rescue(&self, ear: &Ear) -> bool {
+        let home = self.shared.slot * self.shared.inboxes.len() + usize::from(self.index);
+        !ear.is_shared && (ear.key.driver != self.index || usize::from(ear.key.index) != home)
+    }
+
+    fn steered_cpu(&self) -> Option<usize> {
+        let listen = &self.config().listen;
+        let cpus = &listen.driver_cpus;
+        match listen.steering {
+            Steering::Cpu => cpus
+                .get(usize::from(self.index) % cpus.len().max(1))
+                .copied(),
+            Steering::Hash => None,
+        }
+    }
+}
+
 impl Acceptor {
-    pub(super) fn new(driver: Rc<Driver>, ear: Ear) -> io::Result<Self> {
-        let listener = sys::watch_listener(ear.socket)?;
-        let reserve = RefCell::new(Some(File::open("/dev/null")?));
-        Ok(Self {
-            driver,
-            listener,
+    fn new(driver: Rc<Driver>, ear: Ear, hearing: Hearing) -> io::Result<Self> {
+        let is_rescue = driver.is_rescue(&ear);
+        // One that was handed over may be as its maker left it.
+        rustix::io::ioctl_fionbio(&ear.socket, true)?;
+        let listened = Arc::new(Listened {
             at: ear.at,
-            address: ear.address,
-            told: Cell::new(Stamp::ZERO),
-            reserve,
+            address: ear.key.address,
+        });
+        let index = usize::from(driver.index);
+        Ok(Self {
+            listener: sys::watch_listener(ear.socket)?,
+            intake: Intake::new(&driver.shared, Arc::clone(&listened), From::Driver, index)?,
+            listened,
+            hearing,
+            is_ours: ear.is_ours,
+            is_rescue,
+            cpu: driver.steered_cpu(),
+            driver,
         })
     }
 
-    pub(super) async fn run(self) {
-        while self.driver.serving() {
-            if !self.has_room() {
+    async fn run(self) {
+        while self.hears() {
+            if !self.driver.shared.has_room() {
                 self.rest().await;
                 continue;
             }
             self.readable_or_told().await;
+            if !self.hears() {
+                break;
+            }
             let batch = self.driver.config().listen.accept_batch;
-            let turn = self.turn(batch);
+            let turn = self.turn(batch, Bound::Kept);
             self.driver.flush_due(measure::now());
             match turn {
                 // Whoever is ready by now is served before the next batch.
@@ -97,11 +134,23 @@ impl Acceptor {
                 Turn::Rest => self.rest().await,
             }
         }
-        self.last_round().await;
+        if self.driver.mood.get() < Mood::Cutting
+            && self
+                .driver
+                .shared
+                .closes(self.listened.address, self.is_ours)
+        {
+            self.last_round().await;
+        }
         let driver = Rc::clone(&self.driver);
         drop(self);
         driver.acceptors.set(driver.acceptors.get() - 1);
         driver.changed.notify_one();
+    }
+
+    /// Whether this ear is still to be used.
+    fn hears(&self) -> bool {
+        self.driver.serving() && self.hearing.0.get()
     }
 
     /// Until there may be room: another driver's connections may have made it, so time passing is a sign
@@ -114,38 +163,19 @@ impl Acceptor {
     /// here on new clients are not answered (they ask again within a second), so that handshakes that are
     /// under way can end and be taken in as well.
     async fn last_round(&self) {
-        if self.driver.mood.get() != Mood::Draining {
-            return;
-        }
         let backlog = self.driver.config().listen.backlog as usize;
-        match &self.at {
+        match &self.listened.at {
             At::Tcp(_) => {
                 // Without the filter a handshake that ends at the wrong moment is reset.
                 let _ = listen::turn_away(&self.listener);
-                self.turn(backlog);
+                self.turn(backlog, Bound::Passed);
                 tokio::time::sleep(HANDSHAKE_GRACE).await;
             }
-            // The other drivers' acceptors share the path.
-            At::Unix(path) => listen::remove_files(std::slice::from_ref(path)),
+            // The file goes with whoever made it.
+            At::Unix(path) if self.is_ours => listen::remove_files(std::slice::from_ref(path)),
+            At::Unix(_) => {}
         }
-        self.turn(backlog);
-    }
-
-    /// At the bound, accepting rests until a sixteenth of the places is free again, which is what evictions
-    /// leave: re-arming for each single place would make every close wake the acceptor.
-    fn has_room(&self) -> bool {
-        let bound = self.driver.config().listen.connections_max;
-        let shared = &self.driver.shared;
-        let open = shared.connections.load(Ordering::Relaxed);
-        let was_full = shared.full.load(Ordering::Relaxed);
-        let is_full = match was_full {
-            true => open > stage::reopening_len(bound),
-            false => open >= bound,
-        };
-        if is_full != was_full {
-            shared.full.store(is_full, Ordering::Relaxed);
-        }
-        !is_full
+        self.turn(backlog, Bound::Passed);
     }
 
     async fn readable_or_told(&self) {
@@ -162,21 +192,37 @@ impl Acceptor {
         .await;
     }
 
-    fn turn(&self, batch: usize) -> Turn {
+    fn turn(&self, batch: usize, bound: Bound) -> Turn {
         for _ in 0..batch {
-            if self.driver.serving() && !self.has_room() {
-                return Turn::More;
-            }
-            match accept(&self.listener) {
-                Ok((socket, peer)) => self.welcome(socket, peer),
-                Err(Errno::AGAIN) => return self.none_left(),
-                Err(Errno::MFILE | Errno::NFILE) => return self.refuse_one(),
-                Err(Errno::NOBUFS | Errno::NOMEM) => return Turn::Rest,
-                // The client gave up before it was accepted (accept(2), "Error handling").
-                Err(_) => {}
+            match self.intake.take(&self.listener, bound) {
+                Taken::New(new) => {
+                    self.count(&new);
+                    self.driver.place(new);
+                }
+                Taken::Refused => self.driver.stats().accepted.add(),
+                Taken::Gone => {}
+                Taken::Full => return Turn::More,
+                Taken::Nobody => {
+                    self.clear_ready();
+                    return Turn::Empty;
+                }
+                Taken::Rest => return Turn::Rest,
             }
         }
         Turn::More
+    }
+
+    fn count(&self, new: &NewConnection) {
+        let stats = self.driver.stats();
+        stats.accepted.add();
+        if self.is_rescue {
+            stats.rescued.add();
+        }
+        if let Some(cpu) = self.cpu
+            && SockRef::from(&new.socket).cpu_affinity().ok() == Some(cpu)
+        {
+            stats.local_cpu.add();
+        }
     }
 
     /// Only a nonblocking accept that found nothing may clear the readiness: the kernel reports an edge.
@@ -185,118 +231,4 @@ impl Acceptor {
             Err::<(), _>(io::ErrorKind::WouldBlock.into())
         });
     }
-
-    fn welcome(&self, socket: OwnedFd, peer: Option<SocketAddr>) {
-        let now = measure::now();
-        self.driver.stats().accepted.add();
-        let Ok(place) = self.place(peer) else {
-            return self.refuse_client(&socket);
-        };
-        let ends = Arc::new(self.ends(&socket, peer));
-        let trust = self.driver.shared.ids.trust(peer.map(|peer| peer.ip()));
-        match Connection::open(Rc::clone(&self.driver), socket, ends, trust, place, now) {
-            Ok(connection) => drop(tokio::task::spawn_local(connection.serve())),
-            Err(_) => self.driver.stats().errors.add(),
-        }
-    }
-
-    /// The client's place among those of its address; none is needed on a unix socket.
-    fn place(&self, peer: Option<SocketAddr>) -> Result<Option<Place>, Crowded> {
-        let clients = &self.driver.shared.clients;
-        peer.map(|peer| clients.enter(peer.ip().to_canonical()))
-            .transpose()
-            .inspect_err(|crowded| {
-                let now = measure::now();
-                if now.since(self.told.get()) < TELL_EVERY {
-                    return;
-                }
-                self.told.set(now);
-                let text = format!(
-                    "client {} has {} connections: more are refused",
-                    crowded.key, crowded.count
-                );
-                self.driver.shared.log.error(Level::Warning, &text);
-            })
-    }
-
-    /// Tells a client that it has too many connections. What it has sent by now is read, because closing
-    /// with it unread would reset the connection and take the reply with it.
-    fn refuse_client(&self, socket: &OwnedFd) {
-        self.driver.stats().crowded_clients.add();
-        let _ = crate::delivery::send(socket, &[io::IoSlice::new(TOO_MANY_CONNECTIONS)]);
-        let _ = rustix::net::shutdown(socket, Shutdown::Write);
-        let mut scratch = self.driver.scratch.borrow_mut();
-        let _ = rustix::net::recv(socket, &mut scratch.input[..], RecvFlags::DONTWAIT);
-    }
-
-    fn ends(&self, socket: &OwnedFd, peer: Option<SocketAddr>) -> Ends {
-        let (peer_host, peer_port) = match peer {
-            Some(peer) => (
-                peer.ip().to_canonical().to_smolstr(),
-                peer.port().to_smolstr(),
-            ),
-            None => (SmolStr::new_static("unix:"), SmolStr::default()),
-        };
-        let (local_host, local_port) = match &self.at {
-            // Only a wildcard leaves open which address the client took.
-            At::Tcp(at) if at.ip().is_unspecified() => {
-                let local = SockRef::from(socket)
-                    .local_addr()
-                    .ok()
-                    .and_then(|local| local.as_socket());
-                let ip = local.map_or(at.ip(), |local| local.ip());
-                (ip.to_canonical().to_smolstr(), at.port().to_smolstr())
-            }
-            At::Tcp(at) => (at.ip().to_smolstr(), at.port().to_smolstr()),
-            At::Unix(path) => (path.display().to_smolstr(), SmolStr::default()),
-        };
-        let listener = self.address;
-        Ends {
-            peer_host,
-            peer_port,
-            local_host,
-            local_port,
-            scheme: "http",
-            listener,
-        }
-    }
-
-    /// Takes one connection in with the reserve descriptor and refuses it, so that clients see that the
-    /// server is out of descriptors instead of waiting for their time-outs. The kernel says so before it looks
-    /// whether anybody waits.
-    fn refuse_one(&self) -> Turn {
-        self.reserve.take();
-        let accepted = accept(&self.listener);
-        if let Ok((socket, _)) = &accepted {
-            // The client may be gone, and a full buffer of a fresh socket is not possible.
-            let _ = crate::delivery::send(socket, &[io::IoSlice::new(NO_DESCRIPTORS)]);
-            self.driver
-                .shared
-                .log
-                .error(Level::Error, NO_DESCRIPTORS_TEXT);
-        }
-        let is_empty = matches!(accepted, Err(Errno::AGAIN));
-        drop(accepted);
-        self.reserve.replace(File::open("/dev/null").ok());
-        // Another thread may have taken the descriptor: that nobody waits is known only when the kernel says so.
-        if is_empty {
-            self.none_left()
-        } else {
-            Turn::Rest
-        }
-    }
-
-    fn none_left(&self) -> Turn {
-        self.clear_ready();
-        Turn::Empty
-    }
-}
-
-fn accept(listener: &AsyncFd<OwnedFd>) -> Result<(OwnedFd, Option<SocketAddr>), Errno> {
-    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-    let (socket, peer) = rustix::net::acceptfrom_with(listener.as_fd(), flags)?;
-    Ok((
-        socket,
-        peer.and_then(|peer| SocketAddr::try_from(peer).ok()),
-    ))
 }

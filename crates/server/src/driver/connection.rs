@@ -18,10 +18,8 @@
 
 use std::future::poll_fn;
 use std::io;
-use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -36,6 +34,7 @@ use wire::HeadView;
 use super::answer::Sending;
 use super::body::Incoming;
 use super::look::Looking;
+use super::newcomer::{NewConnection, Presence};
 use super::sending::Outflow;
 use super::table::Fired;
 use super::{Driver, Mood};
@@ -73,8 +72,12 @@ pub(super) struct Connection {
     pub(super) stalled: Option<Box<Outflow>>,
     /// What is left of its own share of the bandwidth, between two replies.
     pub(super) limit: Option<Box<Limit>>,
+    /// When it was accepted.
+    accepted: Stamp,
     /// Its client's place among those of one address, where these are counted.
     _place: Option<Place>,
+    /// Last: it counts until its socket is closed.
+    _presence: Presence,
 }
 
 /// What comes next. Large ones are boxed: an idle connection is as small as this type.
@@ -112,17 +115,15 @@ pub(super) enum Woken {
 impl Connection {
     pub(super) fn open(
         driver: Rc<Driver>,
-        socket: OwnedFd,
+        new: NewConnection,
         ends: Arc<Ends>,
         trust: Trust,
-        place: Option<Place>,
-        now: Stamp,
     ) -> io::Result<Self> {
-        let door = Arc::new(Door::new(socket));
+        let accepted = new.arrived;
+        let door = Arc::new(Door::new(new.socket));
         let io = sys::watch_door(Arc::clone(&door))?;
-        let deadline = now.plus(driver.config().timeouts.head);
-        let seat = driver.table.borrow_mut().enter(door, now, deadline);
-        driver.shared.connections.fetch_add(1, Ordering::Relaxed);
+        let deadline = accepted.plus(driver.config().timeouts.head);
+        let seat = driver.table.borrow_mut().enter(door, accepted, deadline);
         driver.arrival.notify_one();
         Ok(Self {
             driver,
@@ -132,12 +133,14 @@ impl Connection {
             seat,
             buffer: Vec::new(),
             searched: 0,
-            arrived: now,
+            arrived: accepted,
             idle_since: Stamp::ZERO,
             received: 0,
             stalled: None,
             limit: None,
-            _place: place,
+            accepted,
+            _place: new.place,
+            _presence: new.presence,
         })
     }
 
@@ -210,8 +213,8 @@ impl Connection {
         match self.driver.mood.get() {
             _ if table.deadline(self.seat) <= measure::now() => Some(Woken::Deadline),
             Mood::Draining => Some(Woken::Draining),
-            Mood::Serving if fired == Fired::Crowded => Some(Woken::Crowded),
-            Mood::Serving | Mood::Cutting => None,
+            Mood::Serving | Mood::Leaving if fired == Fired::Crowded => Some(Woken::Crowded),
+            Mood::Serving | Mood::Leaving | Mood::Cutting => None,
         }
     }
 
@@ -305,10 +308,9 @@ impl Connection {
 impl Drop for Connection {
     fn drop(&mut self) {
         self.driver.table.borrow_mut().leave(self.seat);
-        let shared = &self.driver.shared;
-        shared.connections.fetch_sub(1, Ordering::Relaxed);
+        self.driver.has_ended(self.accepted);
         let unsent = std::mem::take(&mut self.door().flow().memory_bytes);
-        shared.replies_memory.give_back(unsent);
+        self.driver.shared.replies_memory.give_back(unsent);
         // A panic in a task would otherwise cost this connection silently; it is to cost the process.
         if std::thread::panicking() {
             self.driver.broken.set(true);

@@ -1,11 +1,20 @@
 //! The corridor of a driver thread: a current-thread tokio runtime that accepts, receives, answers what
 //! needs no pool, and sends what a pool thread could not.
 //!
-//! Never runs application code, never waits for a disk. `accept` takes connections in, `connection` is the
-//! life of one, split into `receive`, `begin`, `body`, `look`, `answer`, `sending` and `away`; `table` keeps
-//! their deadlines.
+//! Never runs application code, never waits for a disk. `accept` takes connections in by an `intake`, the
+//! `usher`'s thread those of sockets that drivers share; `newcomer` gives them to this driver or a sibling, by
+//! its `inbox`. `connection` is the life of one, split into `receive`, `begin`, `body`, `look`, `answer`,
+//! `sending` and `away`; `table` keeps their deadlines.
+
+mod shared;
+
+mod inbox;
 
 mod accept;
+mod intake;
+mod newcomer;
+mod usher;
+
 mod answer;
 mod away;
 mod begin;
@@ -20,37 +29,36 @@ mod table;
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::io;
-use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
 use measure::{Nanos, Stamp};
+use stage::Lifetimes;
 use tokio::sync::{Notify, oneshot, watch};
 use tokio::time::Instant;
 use wire::HeadIndex;
 
-use crate::clients::Clients;
+use crate::channel::EarKey;
 use crate::config::meant::Config;
-use crate::crew::Crew;
-use crate::delivery::{Desk, ReplyMemory};
+use crate::delivery::Desk;
 use crate::handler::files::{Files, LookKey, Looked};
-use crate::ids::{Ids, Numbers};
+use crate::ids::Numbers;
 use crate::ledger::Ledger;
-use crate::listen::At;
-use crate::log::{Log, Patience};
-use crate::pages::Pages;
-use crate::pool::{DrainWatch, Job, Pool};
-use crate::rates::Rates;
+use crate::log::{Level, Patience};
+use crate::pool::{DrainWatch, Job};
 use crate::reply::{Part, Reply, ReplyBody};
-use crate::route::Router;
-use crate::rules::Rules;
-use crate::spool::Spoolers;
-use crate::stats::{DriverStats, Stats};
+use crate::stats::DriverStats;
 
+use accept::Hearing;
+use inbox::Inbox;
 use table::Table;
+
+pub(crate) use inbox::Call;
+pub(crate) use shared::{Ear, Mood, Shared};
+pub(crate) use usher::{Usher, hear};
 
 /// How often deadlines are looked at: they hold to within this.
 const TICK: Duration = Duration::from_millis(250);
@@ -76,47 +84,6 @@ const REST_MAX: Nanos = Nanos(500_000);
 /// Bytes read in one call.
 const INPUT_BYTES: usize = 64 << 10;
 
-/// What all drivers of a process share.
-pub(crate) struct Shared {
-    pub(crate) config: Arc<Config>,
-    pub(crate) router: Router,
-    pub(crate) pool: Option<Arc<Pool>>,
-    pub(crate) stats: Arc<Stats>,
-    pub(crate) log: Arc<Log>,
-    pub(crate) rules: Rules,
-    pub(crate) pages: Arc<Pages>,
-    pub(crate) rates: Rates,
-    pub(crate) ids: Ids,
-    pub(crate) clients: Clients,
-    pub(crate) replies_memory: Arc<ReplyMemory>,
-    pub(crate) spoolers: Spoolers,
-    pub(crate) openers: Crew,
-    pub(crate) writers: Crew,
-    /// Open connections of all drivers.
-    pub(crate) connections: AtomicUsize,
-    /// Their bound was reached, and room has not come back yet.
-    pub(crate) full: AtomicBool,
-}
-
-/// What a driver is asked to do.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(crate) enum Mood {
-    /// Serve.
-    Serving,
-    /// Take in what waits in the accept queue, finish what has begun, and end.
-    Draining,
-    /// End now.
-    Cutting,
-}
-
-/// One listening socket of this driver.
-pub(crate) struct Ear {
-    pub(crate) socket: OwnedFd,
-    pub(crate) at: At,
-    /// Index of the address.
-    pub(crate) address: u16,
-}
-
 /// One driver thread's own things.
 struct Driver {
     index: u16,
@@ -140,6 +107,9 @@ struct Driver {
     broken: Cell<bool>,
     /// Acceptors that have not ended.
     acceptors: Cell<usize>,
+    /// Sockets that are accepted from.
+    ears: RefCell<HashMap<EarKey, Hearing>>,
+    lifetimes: Cell<Lifetimes>,
     /// Told when the mood changes, a connection leaves, or an acceptor ends.
     changed: Notify,
     /// Told when there may be room for connections again, and when the mood changes.
@@ -152,20 +122,6 @@ struct Driver {
 struct Scratch {
     input: Box<[u8]>,
     head: HeadIndex,
-}
-
-impl Shared {
-    /// What waits for storage or for clients.
-    fn waiting_json(&self) -> String {
-        format!(
-            "{{\"connections\":{},\"spoolers\":{},\"openers\":{},\"writers\":{},\"replies_memory_bytes\":{}}}",
-            self.connections.load(Ordering::Relaxed),
-            self.spoolers.waiting_len(),
-            self.openers.waiting_len(),
-            self.writers.waiting_len(),
-            self.replies_memory.bytes()
-        )
-    }
 }
 
 thread_local! {
@@ -221,6 +177,8 @@ impl Driver {
             cut: Cell::new(0),
             broken: Cell::new(false),
             acceptors: Cell::new(0),
+            ears: RefCell::default(),
+            lifetimes: Cell::default(),
             changed: Notify::new(),
             room: Notify::new(),
             arrival: Notify::new(),
@@ -232,34 +190,74 @@ impl Driver {
         ears: Vec<Ear>,
         mut moods: watch::Receiver<Mood>,
     ) -> io::Result<u64> {
-        self.acceptors.set(ears.len());
         for ear in ears {
-            let acceptor = accept::Acceptor::new(Rc::clone(&self), ear)?;
-            tokio::task::spawn_local(acceptor.run());
+            self.hear(ear)?;
         }
         tokio::task::spawn_local(Rc::clone(&self).tick());
         loop {
             let mood = *moods.borrow_and_update();
             self.set_mood(mood);
-            if mood > Mood::Serving && self.acceptors.get() == 0 && self.table.borrow().len() == 0 {
+            for call in self.inbox().take() {
+                self.answer_call(call);
+            }
+            if mood > Mood::Serving && self.is_done() {
                 self.flush();
                 return Ok(self.cut.get());
             }
             if self.broken.get() {
                 return Err(io::Error::other("a connection's task panicked"));
             }
+            if self.shared.usher.is_broken() {
+                return Err(io::Error::other("the thread that accepts for all failed"));
+            }
             self.changed_or(&mut moods).await;
         }
     }
 
-    /// Waits for a change of mood or of what there is to wait for.
+    /// Whether a driver that accepts no more has nothing left to do, and never will have.
+    fn is_done(&self) -> bool {
+        self.acceptors.get() == 0
+            && self.shared.usher.ears_len() == 0
+            && self.table.borrow().len() == 0
+            && self.inbox().close_if_empty()
+    }
+
+    fn answer_call(self: &Rc<Self>, call: Call) {
+        match call {
+            Call::Hear(ear) => {
+                if let Err(error) = self.hear(ear) {
+                    let text = format!("cannot accept from a socket: {error}");
+                    self.shared.log.error(Level::Error, &text);
+                }
+            }
+            Call::Deafen(key) => self.deafen(key),
+            Call::Beat(number) => self.stats().beat.store(number, Ordering::Relaxed),
+            Call::Take(new) => self.take(new),
+        }
+    }
+
+    fn inbox(&self) -> &Inbox {
+        &self.shared.inboxes[usize::from(self.index)]
+    }
+
+    /// A connection has ended that was accepted at `accepted`.
+    fn has_ended(&self, accepted: Stamp) {
+        let now = measure::now();
+        let mut lifetimes = self.lifetimes.get();
+        lifetimes.ended(now.since(accepted), now);
+        self.lifetimes.set(lifetimes);
+    }
+
+    /// Waits for a change of mood, a call, or a change of what there is to wait for.
     async fn changed_or(&self, moods: &mut watch::Receiver<Mood>) {
         let mut mood = std::pin::pin!(moods.changed());
+        let mut call = std::pin::pin!(self.inbox().told());
         let mut other = std::pin::pin!(self.changed.notified());
         std::future::poll_fn(|context| {
             let mood = mood.as_mut().poll(context).is_ready();
+            let call = call.as_mut().poll(context).is_ready();
             let other = other.as_mut().poll(context).is_ready();
-            if mood || other {
+            if mood || call || other {
                 std::task::Poll::Ready(())
             } else {
                 std::task::Poll::Pending
@@ -269,10 +267,15 @@ impl Driver {
     }
 
     fn set_mood(&self, mood: Mood) {
-        if self.mood.replace(mood) != mood {
-            self.table.borrow_mut().fire_all();
-            self.room.notify_waiters();
+        if self.mood.replace(mood) == mood {
+            return;
         }
+        // Who leaves patiently has no idle connection to wake.
+        if mood > Mood::Leaving {
+            self.table.borrow_mut().fire_all();
+        }
+        self.room.notify_waiters();
+        self.shared.usher.remind();
     }
 
     /// Looks at deadlines and publishes the gauges, while there are connections.

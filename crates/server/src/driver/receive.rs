@@ -6,10 +6,10 @@ use std::rc::Rc;
 use measure::{Ending, Nanos, Stamp};
 use wire::{HeadIndex, HeadStep, HeadView};
 
-use super::Scratch;
 use super::connection::{Connection, Step, Woken};
 use super::refused::Refused;
 use super::sending::Outflow;
+use super::{Mood, Scratch};
 use crate::stats::{Doing, Timeout};
 
 /// Requests of one client that are answered in one turn before the other connections get theirs.
@@ -29,7 +29,7 @@ impl Connection {
         }
         self.wait_for_head();
         // The mood may have changed while the last exchange was under way.
-        if !self.driver.serving()
+        if self.driver.mood.get() >= Mood::Draining
             && let Some(step) = self.no_bytes(Woken::Draining)
         {
             return step;

@@ -1,0 +1,123 @@
+//! What all drivers of a process share, and what they are asked to do.
+
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use super::inbox::{Call, Inbox};
+use super::usher::Usher;
+use crate::channel::EarKey;
+use crate::clients::Clients;
+use crate::config::meant::Config;
+use crate::crew::Crew;
+use crate::delivery::ReplyMemory;
+use crate::ids::Ids;
+use crate::listen::At;
+use crate::log::Log;
+use crate::pages::Pages;
+use crate::pool::Pool;
+use crate::rates::Rates;
+use crate::route::Router;
+use crate::rules::Rules;
+use crate::spool::Spoolers;
+use crate::stats::Stats;
+
+/// What all drivers of a process share.
+pub(crate) struct Shared {
+    pub(crate) config: Arc<Config>,
+    /// The process's place among those of its generation: its drivers' own sockets are numbered from
+    /// `slot * drivers` on.
+    pub(crate) slot: usize,
+    pub(crate) router: Router,
+    pub(crate) pool: Option<Arc<Pool>>,
+    pub(crate) stats: Arc<Stats>,
+    pub(crate) log: Arc<Log>,
+    pub(crate) rules: Rules,
+    pub(crate) pages: Arc<Pages>,
+    pub(crate) rates: Rates,
+    pub(crate) ids: Ids,
+    pub(crate) clients: Clients,
+    pub(crate) replies_memory: Arc<ReplyMemory>,
+    pub(crate) spoolers: Spoolers,
+    pub(crate) openers: Crew,
+    pub(crate) writers: Crew,
+    /// Open connections of all drivers.
+    pub(crate) connections: AtomicUsize,
+    /// Their bound was reached, and room has not come back yet.
+    pub(crate) full: AtomicBool,
+    /// By driver.
+    pub(crate) inboxes: Vec<Inbox>,
+    /// Accepts from sockets that several drivers or processes wait for.
+    pub(crate) usher: Usher,
+    /// Addresses whose sockets close for good when this process drains. Set before the mood changes.
+    pub(crate) closing: OnceLock<Vec<u16>>,
+}
+
+/// What a driver is asked to do.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) enum Mood {
+    /// Serve.
+    Serving,
+    /// Accept no more; each reply is its connection's last, and idle connections wait for their next request,
+    /// so that no request of a client crosses the end of its connection.
+    Leaving,
+    /// Accept no more, close idle connections, finish what has begun, and end.
+    Draining,
+    /// End now.
+    Cutting,
+}
+
+/// One listening socket.
+#[derive(Debug)]
+pub(crate) struct Ear {
+    pub(crate) socket: OwnedFd,
+    pub(crate) at: At,
+    pub(crate) key: EarKey,
+    /// Others wait for the same accept queue; it is the usher's.
+    pub(crate) is_shared: bool,
+    /// No other process has it: with its ear it closes for good, after a last round.
+    pub(crate) is_ours: bool,
+}
+
+impl Shared {
+    /// The inboxes of `drivers` drivers.
+    pub(crate) fn inboxes(drivers: usize) -> Vec<Inbox> {
+        (0..drivers).map(|_| Inbox::default()).collect()
+    }
+
+    /// Tells every driver to note `number`.
+    pub(crate) fn beat(&self, number: u64) {
+        for inbox in &self.inboxes {
+            // One that has ended beats no more.
+            let _ = inbox.send(Call::Beat(number));
+        }
+    }
+
+    /// Accepts no longer from the socket of that name, whoever does.
+    pub(crate) fn deafen(&self, key: EarKey) {
+        if !self.usher.deafen(key)
+            && let Some(inbox) = self.inboxes.get(usize::from(key.driver))
+        {
+            // A driver that has ended hears nothing.
+            let _ = inbox.send(Call::Deafen(key));
+        }
+    }
+
+    /// Whether the socket of an ear closes for good with it.
+    pub(super) fn closes(&self, address: u16, is_ours: bool) -> bool {
+        let closing = self.closing.get();
+        is_ours || closing.is_some_and(|closing| closing.contains(&address))
+    }
+
+    /// What waits for storage or for clients.
+    pub(super) fn waiting_json(&self) -> String {
+        format!(
+            "{{\"connections\":{},\"spoolers\":{},\"openers\":{},\"writers\":{},\"replies_memory_bytes\":{}}}",
+            self.connections.load(Ordering::Relaxed),
+            self.spoolers.waiting_len(),
+            self.openers.waiting_len(),
+            self.writers.waiting_len(),
+            self.replies_memory.bytes()
+        )
+    }
+}

@@ -1,0 +1,91 @@
+//! Orders: what an open house can be told about its sockets and its end, from any thread.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
+
+use tokio::sync::watch;
+
+use super::Event;
+use crate::channel::{EarAt, EarKey, EarOrder};
+use crate::driver::{self, Ear, Mood, Shared};
+use crate::listen::At;
+
+/// What an open house can be told about its sockets and its end, from any thread.
+#[derive(Clone)]
+pub struct Orders {
+    shared: Arc<Shared>,
+    moods: watch::Receiver<Mood>,
+    events: mpsc::Sender<Event>,
+}
+
+/// How a house is to end.
+#[derive(Clone, Debug)]
+pub struct Drain {
+    /// Numbers of the addresses whose sockets close for good: what waits in them is taken in first. All others
+    /// are left to whoever has them too.
+    pub closing: Vec<u16>,
+    /// What becomes of idle connections.
+    pub idle: Idle,
+    /// Time until what is left is cut.
+    pub timeout: Duration,
+}
+
+/// What becomes of idle connections when a house ends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Idle {
+    /// They are closed now.
+    Closed,
+    /// They wait for their next request, which is answered with `Connection: close`.
+    Awaited,
+}
+
+impl Orders {
+    pub(super) fn new(
+        shared: &Arc<Shared>,
+        moods: watch::Receiver<Mood>,
+        events: mpsc::Sender<Event>,
+    ) -> Self {
+        Self {
+            shared: Arc::clone(shared),
+            moods,
+            events,
+        }
+    }
+
+    /// Accepts from `socket` as well. The driver of its key does, or one thread for all if it is shared.
+    ///
+    /// # Errors
+    /// The thread that accepts from shared sockets cannot be started.
+    pub fn hear(&self, order: EarOrder, socket: OwnedFd) -> io::Result<()> {
+        let at = match order.at {
+            EarAt::Tcp(address) => At::Tcp(address),
+            EarAt::Unix(path) => At::Unix(path),
+        };
+        let ear = Ear {
+            socket,
+            at,
+            key: order.key,
+            is_shared: order.is_shared,
+            is_ours: false,
+        };
+        driver::hear(&self.shared, &self.moods, ear)
+    }
+
+    /// Accepts from that socket no longer; what waits in it is left to others.
+    pub fn deafen(&self, key: EarKey) {
+        self.shared.deafen(key);
+    }
+
+    /// Has every driver note `number` in its counters, as soon as it comes to it.
+    pub fn beat(&self, number: u64) {
+        self.shared.beat(number);
+    }
+
+    /// Lets the house end. The first call says which sockets close; a later one can only make it shorter.
+    pub fn drain(&self, drain: Drain) {
+        // A house that has ended needs no draining.
+        let _ = self.events.send(Event::Drain(drain));
+    }
+}
