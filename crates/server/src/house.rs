@@ -4,6 +4,7 @@
 //! so that a fault leaves nothing behind. Closing follows the way of a request: accepting, receiving,
 //! running, delivering, logging.
 
+mod lead;
 mod orders;
 
 use std::io::{self, Write};
@@ -14,7 +15,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use measure::Names;
-use signal_hook::consts::{SIGINT, SIGTERM, SIGUSR1};
+use signal_hook::consts::{
+    SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTTIN, SIGTTOU, SIGUSR1, SIGUSR2,
+};
 use signal_hook::iterator::Signals;
 use tokio::sync::watch;
 
@@ -39,6 +42,7 @@ use crate::rules::Rules;
 use crate::spool::Spoolers;
 use crate::stats::{Shape, Stats};
 
+pub use lead::Lead;
 pub use orders::{Drain, Idle, Orders};
 
 /// After the drain deadline (or a second signal), how long threads get to log what they cut.
@@ -57,6 +61,7 @@ pub struct House {
     signals: signal_hook::iterator::Handle,
     pid_file: Option<PidFile>,
     moods: watch::Sender<Mood>,
+    lead: Option<Lead>,
 }
 
 /// One address that is listened on.
@@ -98,6 +103,7 @@ impl Stopper {
 enum Event {
     Signal,
     Drain(Drain),
+    Cut,
     Reopen,
     DriverEnded(io::Result<u64>),
     PoolThreadEnded,
@@ -116,7 +122,7 @@ impl Drop for Farewell {
 impl House {
     /// Opens folders, addresses and the log, and writes the pid file.
     pub fn open(config: Config, handler: Option<Arc<dyn Handler>>) -> Result<House, StartFault> {
-        Self::open_with(config, handler, listen::open)
+        Self::open_with(config, handler, listen::open, None)
     }
 
     /// As `open`, but opens no addresses: sockets come by `Orders`.
@@ -124,13 +130,28 @@ impl House {
         config: Config,
         handler: Option<Arc<dyn Handler>>,
     ) -> Result<House, StartFault> {
-        Self::open_with(config, handler, |_| Ok(Vec::new()))
+        Self::open_with(config, handler, |_| Ok(Vec::new()), None)
+    }
+
+    /// As a process of a supervisor, which gives it sockets and orders.
+    pub fn open_under(
+        config: Config,
+        handler: Option<Arc<dyn Handler>>,
+        lead: Lead,
+    ) -> Result<House, StartFault> {
+        // It names the supervisor.
+        let config = Config {
+            pid_file: None,
+            ..config
+        };
+        Self::open_with(config, handler, |_| Ok(Vec::new()), Some(lead))
     }
 
     fn open_with(
         config: Config,
         handler: Option<Arc<dyn Handler>>,
         open: impl FnOnce(&Config) -> Result<Vec<Address>, StartFault>,
+        lead: Option<Lead>,
     ) -> Result<House, StartFault> {
         if let Some(path) = &config.pid_file {
             PidFile::check(path)?;
@@ -143,12 +164,7 @@ impl House {
         let names = Router::names(&config);
         let pages = Arc::new(Pages::open(&config.error_pages)?);
         let rates = Rates::new(&config.rates, &names);
-        let stats = Stats::new(&Shape {
-            drivers: config.listen.drivers,
-            routes: names.clone(),
-            pools: handler.is_some().then(Pool::names).unwrap_or_default(),
-        });
-        let stats = Arc::new(stats.map_err(|error| start_fault("cannot keep counters", &error))?);
+        let stats = Arc::new(counters(&config, handler.is_some(), lead.as_ref())?);
         let usher =
             Usher::new().map_err(|error| start_fault("cannot make an event counter", &error))?;
         let addresses = open(&config)?;
@@ -183,7 +199,7 @@ impl House {
             writers: crews.writers,
             connections: AtomicUsize::new(0),
             full: AtomicBool::new(false),
-            slot: 0,
+            slot: lead.as_ref().map_or(0, |lead| lead.identity.slot),
             inboxes: Shared::inboxes(config.listen.drivers),
             usher,
             closing: OnceLock::new(),
@@ -191,7 +207,7 @@ impl House {
         });
         let (events, inbox) = mpsc::channel();
         // Before anybody is told that this house is open: a signal from then on is to be an orderly stop.
-        let signals = watch_signals(events.clone())
+        let signals = watch_signals(events.clone(), lead.as_ref())
             .map_err(|error| start_fault("cannot watch for signals", &error))
             .inspect_err(|_| listen::remove_files(&listen::unix_paths(&addresses)))?;
         // Last: whoever reads it may send signals.
@@ -212,6 +228,7 @@ impl House {
             log,
             log_threads,
             moods: watch::Sender::new(Mood::Serving),
+            lead,
         })
     }
 
@@ -237,6 +254,7 @@ impl House {
     /// Serves until SIGTERM or SIGINT, then drains. Blocks the calling thread.
     pub fn run(self) -> Result<Ended, StartFault> {
         let events = self.events.clone();
+        let orders = self.orders();
         let pool_threads = self
             .start_pool(&events)
             .map_err(|error| start_fault("cannot start a pool thread", &error))?;
@@ -250,11 +268,17 @@ impl House {
             signals,
             pid_file,
             moods,
+            lead,
             ..
         } = self;
         let unix_paths = listen::unix_paths(&addresses);
         let drivers = start_drivers(&shared, addresses, files, &moods.subscribe(), &events)
             .map_err(|error| start_fault("cannot start a driver", &error))?;
+        let is_led = lead.is_some();
+        if let Some(lead) = lead {
+            lead.follow(orders, events.clone())
+                .map_err(|error| start_fault("cannot follow the supervisor", &error))?;
+        }
         let mut watchman = Watchman {
             inbox,
             moods,
@@ -279,10 +303,12 @@ impl House {
         // Whatever is left of the process, such as an interpreter, can still be ended.
         crate::sys::restore_signals();
         drop(pid_file);
-        say(&format!(
-            "stopped: {} exchanges, {} cut",
-            ended.exchanges, ended.cut
-        ));
+        if !is_led {
+            say(&format!(
+                "stopped: {} exchanges, {} cut",
+                ended.exchanges, ended.cut
+            ));
+        }
         Ok(ended)
     }
 
@@ -334,7 +360,7 @@ impl Watchman {
                 Some(Event::Signal) if self.deadline.is_none() => {
                     self.drain(shared, Idle::Closed, drain);
                 }
-                Some(Event::Signal) => self.cut_now(1),
+                Some(Event::Signal | Event::Cut) => self.cut_now(1),
                 Some(Event::Drain(drain)) => {
                     // Those that were named first are closing already.
                     let _ = shared.closing.set(drain.closing);
@@ -399,7 +425,7 @@ impl Watchman {
         while self.pool_threads > 0 {
             match self.next() {
                 Some(Event::PoolThreadEnded) => self.pool_threads -= 1,
-                Some(Event::Signal) => self.cut_now(1),
+                Some(Event::Signal | Event::Cut) => self.cut_now(1),
                 Some(Event::Reopen) => shared.log.reopen(),
                 Some(Event::DriverEnded(_) | Event::Drain(_)) => {}
                 None => return,
@@ -419,7 +445,7 @@ impl Watchman {
     /// Whether a signal has come since the last event that was looked at.
     fn heard_signal(&self) -> bool {
         let mut events = self.inbox.try_iter();
-        events.any(|event| matches!(event, Event::Signal))
+        events.any(|event| matches!(event, Event::Signal | Event::Cut))
     }
 
     fn time_left(&self) -> Duration {
@@ -449,14 +475,43 @@ impl Watchman {
     }
 }
 
-fn watch_signals(events: mpsc::Sender<Event>) -> io::Result<signal_hook::iterator::Handle> {
-    let mut signals = Signals::new([SIGTERM, SIGINT, SIGUSR1])?;
+/// The counters: in memory that the supervisor reads, or of this process alone.
+fn counters(config: &Config, has_pool: bool, lead: Option<&Lead>) -> Result<Stats, StartFault> {
+    let shape = shape(config, has_pool);
+    match lead {
+        Some(lead) => lead.stats(&shape),
+        None => Stats::new(&shape).map_err(|error| start_fault("cannot keep counters", &error)),
+    }
+}
+
+/// How the counters of a process with this configuration are laid out.
+pub(crate) fn shape(config: &Config, has_pool: bool) -> Shape {
+    Shape {
+        drivers: config.listen.drivers,
+        routes: Router::names(config),
+        pools: has_pool.then(Pool::names).unwrap_or_default(),
+    }
+}
+
+/// Under a supervisor, signals that a terminal sends to all its processes are the supervisor's business.
+fn watch_signals(
+    events: mpsc::Sender<Event>,
+    lead: Option<&Lead>,
+) -> io::Result<signal_hook::iterator::Handle> {
+    let for_all = [SIGINT, SIGHUP, SIGQUIT, SIGUSR2, SIGTTIN, SIGTTOU];
+    let is_led = lead.is_some();
+    let mut signals = match is_led {
+        true => Signals::new([SIGTERM, SIGUSR1].into_iter().chain(for_all))?,
+        false => Signals::new([SIGTERM, SIGINT, SIGUSR1])?,
+    };
     let handle = signals.handle();
     let watch = move || {
         for signal in signals.forever() {
             let event = match signal {
                 SIGUSR1 => Event::Reopen,
-                _ => Event::Signal,
+                SIGTERM => Event::Signal,
+                SIGINT if !is_led => Event::Signal,
+                _ => continue,
             };
             if events.send(event).is_err() {
                 return;

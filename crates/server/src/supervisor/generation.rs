@@ -5,8 +5,8 @@ use std::os::fd::OwnedFd;
 use std::time::Instant;
 
 use crate::config::meant::Config;
+use crate::house;
 use crate::payload::{self, Payload};
-use crate::pool::Pool;
 use crate::stats::Shape;
 
 use super::life::{Life, Next};
@@ -33,11 +33,7 @@ impl Generation {
         notes: Vec<String>,
         payload: Payload,
     ) -> io::Result<Self> {
-        let shape = Shape {
-            drivers: config.listen.drivers,
-            routes: config.route_names(),
-            pools: Pool::names(),
-        };
+        let shape = house::shape(&config, config.app.is_some());
         Ok(Self {
             id,
             file: payload::to_file(&payload)?,
