@@ -7,10 +7,13 @@ use measure::Nanos;
 use super::control::wire::{PROCESSES_MAX, Refusal};
 use super::control::{ClientId, Outcome, Request};
 use super::generation::Generation;
+use super::notify::Manager;
 use super::process::State;
 use super::sockets::Change;
 use super::{Fresh, GRACE, Serving, Supervisor, plain, say, talk};
 use crate::channel::Order;
+use crate::fault::StartFault;
+use crate::house::Listening;
 use crate::payload::Failure;
 
 /// What `scale` asks for instead of what is written.
@@ -120,7 +123,7 @@ impl Supervisor<'_> {
             return;
         }
         let now = Instant::now();
-        self.notifier.stopping();
+        self.tell_manager(Manager::is_stopping);
         let timeout = self.drain_timeout();
         let deadline = now + timeout + GRACE;
         self.stopping = Some(Stopping {
@@ -133,7 +136,7 @@ impl Supervisor<'_> {
             self.refuse(reloading.wish.client, failure);
         }
         self.coming = None;
-        let closing = self.sockets.addresses();
+        let closing = self.sockets.closing_at_end();
         let timeout_ms = u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX);
         for process in &mut self.processes {
             match process.state {
@@ -219,8 +222,11 @@ impl Supervisor<'_> {
         if let Err(failure) = limit(processes, drivers) {
             return self.refuse(client, failure);
         }
-        if let Err(fault) = self.sockets.resize(processes * drivers) {
-            return self.refuse(client, Failure::from(&fault));
+        let change = self.sockets.adjust(&serving.config, processes * drivers);
+        let committed = change.and_then(|change| self.sockets.commit(change, Instant::now()));
+        match committed {
+            Ok(committed) => committed.warnings.iter().for_each(|text| say(text)),
+            Err(fault) => return self.refuse(client, Failure::from(&fault)),
         }
         if let Some(serving) = &mut self.serving {
             serving.resize(processes);
@@ -249,7 +255,7 @@ impl Supervisor<'_> {
                 return;
             }
         }
-        self.notifier.reloading();
+        self.tell_manager(Manager::is_reloading);
         match self.begin_reload(&wish) {
             Ok((generation, change)) => {
                 self.coming = Some(generation);
@@ -260,7 +266,7 @@ impl Supervisor<'_> {
                 });
             }
             Err(failures) => {
-                self.notifier.ready();
+                self.tell_ready();
                 for failure in &failures {
                     talk(&failure.text());
                 }
@@ -302,9 +308,8 @@ impl Supervisor<'_> {
         let id = self.generations_made + 1;
         let generation = Generation::new(id, config, notes, payload)
             .map_err(|error| vec![Failure::new(format!("reload: {}", plain(&error)))])?;
-        let change = self
-            .sockets
-            .adjust(&generation.config, generation.sockets_len());
+        let sockets_len = generation.sockets_len();
+        let change = self.sockets.adjust(&generation.config, sockets_len);
         let change = change.map_err(|fault| vec![Failure::from(&fault)])?;
         self.generations_made = id;
         Ok((generation, change))
@@ -313,16 +318,22 @@ impl Supervisor<'_> {
     /// The generation that was to come serves.
     pub(super) fn take_over(&mut self, old: Option<Generation>) {
         let now = Instant::now();
-        let reloading = self.reloading.take();
-        if let Some(change) = reloading
-            .as_ref()
-            .and_then(|reloading| reloading.change.as_ref())
-        {
-            self.sockets.commit(change);
+        let mut reloading = self.reloading.take();
+        let change = reloading
+            .as_mut()
+            .and_then(|reloading| reloading.change.take());
+        if let Some(change) = change {
+            match self.sockets.commit(change, now) {
+                Ok(committed) => {
+                    committed.warnings.iter().for_each(|text| say(text));
+                    self.closing.extend(committed.closing);
+                }
+                Err(fault) => return self.take_back(old, reloading, &fault),
+            }
         }
         // Everybody hears before anybody stops hearing.
         self.settle_ears(now);
-        self.notifier.ready();
+        self.tell_ready();
         let Some(serving) = &self.serving else { return };
         let (id, count) = (serving.id, serving.count());
         match (old, reloading) {
@@ -351,6 +362,30 @@ impl Supervisor<'_> {
         self.watch_code();
     }
 
+    /// An address could not be listened on at the last moment: the generation that serves goes on.
+    fn take_back(
+        &mut self,
+        old: Option<Generation>,
+        reloading: Option<Reloading>,
+        fault: &StartFault,
+    ) {
+        self.coming = self.serving.take();
+        self.serving = old;
+        self.reloading = reloading;
+        self.abandon(Failure::from(fault));
+    }
+
+    /// Tells the service manager that everything serves, as it was or anew.
+    fn tell_ready(&mut self) {
+        let Some(serving) = &self.serving else { return };
+        let text = format!(
+            "generation {}, {}",
+            serving.id,
+            counted(serving.count(), "process", "processes")
+        );
+        self.tell_manager(|manager| manager.is_ready(&text));
+    }
+
     fn tell_serving(&self) {
         let Some(serving) = &self.serving else { return };
         let python = self
@@ -360,9 +395,19 @@ impl Supervisor<'_> {
         (self.around.serving)(&Serving {
             config: &serving.config,
             notes: &serving.notes,
-            listening: &self.sockets.listening(&serving.config),
+            listening: &self.listened(),
             python,
         });
+    }
+
+    /// What is listened on, for people.
+    fn listened(&self) -> Vec<Listening> {
+        let addresses = self.sockets.addresses();
+        let one = |address: super::sockets::Address| Listening {
+            url: address.url,
+            backlog_effective: address.backlog_effective.unwrap_or(u32::MAX),
+        };
+        addresses.into_iter().map(one).collect()
     }
 
     /// The generation that was to come will not: what serves stays as it is.
@@ -391,7 +436,7 @@ impl Supervisor<'_> {
             self.exit_code = 2;
             return;
         }
-        self.notifier.ready();
+        self.tell_ready();
         say("reload: the new generation could not start: what serves is left as it is");
         if client.is_some() {
             self.refuse(client, failure);

@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-use super::Supervisor;
-use super::assign::{self, Listening};
+use super::assign::{self, Kind, Listening};
 use super::health::Rescue;
 use super::process::Process;
 use super::sockets::SocketKey;
-use crate::channel::{EarKey, EarOrder, FDS_LEN_MAX, Order};
+use super::{Supervisor, say};
+use crate::channel::{EarKey, FDS_LEN_MAX, Order};
 
 impl Supervisor<'_> {
     /// Makes who accepts from what fit the processes that serve.
@@ -59,19 +59,16 @@ impl Supervisor<'_> {
             let mut orders = Vec::new();
             let mut fds = Vec::new();
             for key in keys {
-                let socket = SocketKey {
-                    address: key.address,
-                    index: key.index,
-                };
-                let Some((at, is_shared, fd)) = self.sockets.ear(socket) else {
+                let Some((order, socket)) = self.sockets.ear(*key) else {
                     continue;
                 };
-                orders.push(EarOrder {
-                    key: *key,
-                    at,
-                    is_shared,
-                });
-                fds.push(fd);
+                match socket.try_clone_to_owned() {
+                    Ok(socket) => {
+                        orders.push(order);
+                        fds.push(socket);
+                    }
+                    Err(error) => say(&format!("cannot hand a socket over: {error}")),
+                }
             }
             if let Some(process) = self.by_serial(serial) {
                 process.heard.extend(orders.iter().map(|order| order.key));
@@ -108,11 +105,14 @@ impl Supervisor<'_> {
         }
     }
 
-    /// Which process and driver a socket belongs to.
+    /// Which process and driver each socket belongs to that is not shared by all.
     pub(super) fn holders(&self) -> BTreeMap<SocketKey, assign::Holder> {
-        self.assignment
-            .iter()
-            .filter_map(|(socket, holders)| Some((*socket, *holders.first()?)))
+        let own = self.sockets.listeners().into_iter();
+        own.filter(|listener| listener.kind == Kind::Own)
+            .filter_map(|listener| {
+                let holders = self.assignment.get(&listener.key)?;
+                Some((listener.key, *holders.first()?))
+            })
             .collect()
     }
 }

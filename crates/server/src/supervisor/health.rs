@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::commands::{Ending, duration};
 use super::assign::Holder;
+use super::notify::Manager;
 use super::life::Next;
 use super::process::{Process, State};
 use super::recycling::Wear;
@@ -24,6 +25,8 @@ pub(super) struct Health {
     beats_due: Option<Instant>,
     looks_due: Option<Instant>,
     wear_due: Option<Instant>,
+    watchdog_due: Option<Instant>,
+    retire_due: Option<Instant>,
     /// Sockets in which connections wait: what their driver had accepted when that was first seen.
     waiting: BTreeMap<SocketKey, Wait>,
     /// Sockets that somebody else accepts from as well.
@@ -46,19 +49,19 @@ pub(super) struct Rescue {
 
 impl Rescue {
     pub(super) fn key(self, socket: SocketKey) -> EarKey {
-        EarKey {
-            address: socket.address,
-            index: socket.index,
-            driver: self.driver,
-        }
+        socket.ear(self.driver)
     }
 }
 
 impl Supervisor<'_> {
     /// Does what is due.
     pub(super) fn look_after(&mut self, now: Instant) {
-        self.notifier.watchdog(now);
-        self.sockets.retire(now);
+        if let Some(every) = self.manager.watchdog_interval()
+            && is_due(&mut self.health.watchdog_due, now, every)
+        {
+            self.tell_manager(Manager::is_alive);
+        }
+        self.health.retire_due = self.sockets.retire(now).next;
         if self.stopping.is_some() {
             return;
         }
@@ -83,10 +86,13 @@ impl Supervisor<'_> {
         let far = now + super::SLEEP_MAX;
         let mut due = far;
         let mut at = |time: Option<Instant>| due = due.min(time.unwrap_or(far));
-        at(self.notifier.due());
-        at(self.sockets.due());
+        at(self.health.watchdog_due);
+        at(self.health.retire_due);
         at(self.control.as_ref().and_then(super::Control::deadline));
-        at(self.watch.as_ref().and_then(super::Watch::due));
+        at(self.watch.as_ref().map(|watch| {
+            let left = watch.deadline().since(measure::now());
+            now + Duration::from_nanos(left.0).min(super::SLEEP_MAX)
+        }));
         at(self.probe.as_ref().map(|probe| probe.deadline));
         if self.serving.is_some() {
             at(self.health.beats_due);
@@ -162,9 +168,8 @@ impl Supervisor<'_> {
     /// A connection that waits although its driver has accepted nothing for a while is somebody else's.
     fn look_for_stalls(&mut self, now: Instant, stall: Duration) {
         let holders = self.holders();
-        for depth in self.sockets.waiting() {
-            let socket = depth.key;
-            let Some(holder) = holders.get(&socket).filter(|_| !depth.is_shared) else {
+        for (socket, depth) in self.sockets.waiting() {
+            let Some(holder) = holders.get(&socket) else {
                 continue;
             };
             let accepted = self.accepted_by(holder);

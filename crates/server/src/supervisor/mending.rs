@@ -102,7 +102,7 @@ impl Supervisor<'_> {
         let timeout = self.drain_timeout();
         let deadline = Instant::now() + timeout + GRACE;
         let timeout_ms = u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX);
-        let closing = self.sockets.closing();
+        let closing = self.closing.clone();
         for process in &mut self.processes {
             if !is_meant(process) {
                 continue;

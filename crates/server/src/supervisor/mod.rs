@@ -5,6 +5,7 @@
 //! notices of processes, changes of code. `mend` then makes what is out of what should be: it starts what
 //! is missing, ends what is surplus, and gives every socket to somebody who accepts from it.
 
+mod assign;
 mod commands;
 pub mod control;
 mod ears;
@@ -12,18 +13,16 @@ mod generation;
 mod health;
 mod life;
 mod mending;
+mod notify;
+mod privileges;
 mod process;
 mod program;
 mod recycling;
 mod reports;
+mod sockets;
+mod steering;
 mod upgrade;
 mod watch;
-
-pub(crate) mod assign;
-pub(crate) mod notify;
-pub(crate) mod privileges;
-pub(crate) mod sockets;
-pub(crate) mod steering;
 
 use std::collections::HashMap;
 use std::io::{self, Write};
@@ -54,7 +53,7 @@ use control::place::Who;
 use control::{ClientId, Control};
 use generation::Generation;
 use life::Next;
-use notify::Notifier;
+use notify::Manager;
 use process::{Body, Process, State};
 use recycling::Bounds;
 use sockets::Sockets;
@@ -114,7 +113,9 @@ struct Supervisor<'s> {
     around: Surroundings<'s>,
     signals: Signals,
     control: Option<Control>,
-    notifier: Notifier,
+    manager: Manager,
+    /// Addresses that close with the processes that still have them.
+    closing: Vec<u16>,
     sockets: Sockets,
     /// Who accepts from which socket.
     assignment: assign::Assignment,
@@ -181,13 +182,25 @@ impl<'s> Supervisor<'s> {
         let signals =
             watch_signals().map_err(|error| start_fault("cannot watch for signals", &error))?;
         let sockets_len = config.processes.count * config.listen.drivers;
-        let sockets = Sockets::open(&config, notify::inherited()?, sockets_len)?;
-        let pid_file = config.pid_file.as_deref().map(PidFile::write);
-        let pid_file = pid_file.transpose()?;
-        if let Some(identity) = &identity {
-            privileges::drop_to(identity)
-                .map_err(|error| start_fault("cannot give up the rights of root", &error))?;
+        let inherited = notify::inherited(|name| std::env::var_os(name), std::process::id())?;
+        let sockets = Sockets::open(&config, inherited, sockets_len, Instant::now())?;
+        for name in sockets.spare_names() {
+            notes.push(format!("the socket `{name}` of the service manager is not used"));
         }
+        let pid_file = config.pid_file.as_deref().map(PidFile::write);
+        let opened = pid_file.transpose().and_then(|pid_file| {
+            if let Some(identity) = &identity {
+                become_user(identity, &sockets, control.as_ref())?;
+            }
+            Ok(pid_file)
+        });
+        let pid_file = match opened {
+            Ok(pid_file) => pid_file,
+            Err(fault) => {
+                sockets.close();
+                return Err(fault);
+            }
+        };
         let counters = CounterFile::new()
             .map_err(|error| start_fault("cannot make the file of counters", &error))?;
         // Processes that a template leaves behind become this one's, so that their ends are seen.
@@ -198,8 +211,27 @@ impl<'s> Supervisor<'s> {
         supervisor.coming = Some(generation);
         supervisor.generations_made = 1;
         supervisor.pid_file = pid_file;
+        supervisor.find_manager();
         supervisor.watch_code();
         Ok(supervisor)
+    }
+
+    /// Whoever started this as a service is told of its life.
+    fn find_manager(&mut self) {
+        match Manager::find(|name| std::env::var_os(name), std::process::id()) {
+            Ok(manager) => self.manager = manager,
+            Err(error) => say(&format!(
+                "NOTIFY_SOCKET: the service manager cannot be told: {}",
+                plain(&error)
+            )),
+        }
+    }
+
+    /// Tells the service manager; one that does not listen is no reason to fail.
+    fn tell_manager(&mut self, tell: impl FnOnce(&mut Manager) -> io::Result<()>) {
+        if let Err(error) = tell(&mut self.manager) {
+            say(&format!("the service manager cannot be told: {}", plain(&error)));
+        }
     }
 
     fn new(
@@ -213,7 +245,8 @@ impl<'s> Supervisor<'s> {
             around,
             signals,
             control,
-            notifier: Notifier::from_environment(),
+            manager: Manager::default(),
+            closing: Vec::new(),
             sockets,
             assignment: assign::Assignment::new(),
             counters,
@@ -261,9 +294,9 @@ impl<'s> Supervisor<'s> {
     }
 
     fn close(mut self) -> i32 {
-        self.sockets.remove_files();
-        self.tell_stopped();
         drop(self.pid_file.take());
+        self.tell_stopped();
+        self.sockets.close();
         self.exit_code
     }
 
@@ -276,8 +309,8 @@ impl<'s> Supervisor<'s> {
                 watched.push(PollFd::from_borrowed_fd(fd, wanted));
             }
         }
-        if let Some(watch) = &self.watch {
-            watched.push(PollFd::from_borrowed_fd(watch.fd(), PollFlags::IN));
+        if let Some(fd) = self.watch.as_ref().and_then(Watch::fd) {
+            watched.push(PollFd::from_borrowed_fd(fd, PollFlags::IN));
         }
         for process in &self.processes {
             let Some(channel) = process.channel() else {
@@ -367,7 +400,7 @@ impl<'s> Supervisor<'s> {
                     process.python = python;
                 }
                 if let Some(watch) = &mut self.watch {
-                    watch.add_files(&modules);
+                    watch.extend(&[], &modules, measure::now());
                 }
             }
             Notice::Failed => {
@@ -529,17 +562,19 @@ impl<'s> Supervisor<'s> {
         let folders = app.map(|app| app.app_dir.clone());
         let folders: Vec<_> = folders.into_iter().chain(development.dirs.clone()).collect();
         let files: Vec<_> = self.around.config_file.clone().into_iter().collect();
-        self.watch = match Watch::new(&folders, &files) {
-            Ok(watch) => Some(watch),
-            Err(error) => {
-                say(&format!("cannot watch the code: {}", plain(&error)));
-                None
-            }
-        };
+        let now = measure::now();
+        match &mut self.watch {
+            Some(watch) => watch.extend(&folders, &files, now),
+            none => *none = Some(Watch::new(&folders, &files, now)),
+        }
     }
 
     fn take_changes(&mut self) {
-        let changed = self.watch.as_mut().and_then(|watch| watch.changed(Instant::now()));
+        let Some(watch) = &mut self.watch else { return };
+        let changed = watch.changed(measure::now());
+        if let Some(notice) = watch.notice() {
+            say(&notice);
+        }
         if let Some(path) = changed {
             say(&format!("{} has changed: reloading", path.display()));
             self.reload(Wish {
@@ -588,6 +623,22 @@ impl<'s> Supervisor<'s> {
     }
 }
 
+/// Gives up the rights of root, with everything that was made by them given to the user who goes on.
+fn become_user(
+    identity: &privileges::Identity,
+    sockets: &Sockets,
+    control: Option<&Control>,
+) -> Result<(), StartFault> {
+    let given = sockets.give(identity).and_then(|()| match control {
+        Some(control) => privileges::give_file(control.path(), identity),
+        None => Ok(()),
+    });
+    if let Err(error) = given {
+        say(&format!("not everything can be given to the user: {}", plain(&error)));
+    }
+    privileges::drop_to(identity)
+}
+
 /// Commands may come from the user who started the server, from the one whose rights it keeps, and from root.
 fn open_control(
     config: &Config,
@@ -597,7 +648,7 @@ fn open_control(
     let uid = rustix::process::geteuid().as_raw();
     let uids: Vec<u32> = [uid]
         .into_iter()
-        .chain(identity.map(privileges::Identity::uid))
+        .chain(identity.map(|identity| identity.uid))
         .collect();
     let who = Who {
         uid,

@@ -16,6 +16,7 @@ use crate::channel::{Channel, EarKey, Notice, Order, Received, Role};
 use crate::payload::Failure;
 use crate::stats::{Glance, Segment, View};
 
+use super::notify;
 use super::program::{HANDOVER, Program};
 use super::recycling::Bounds;
 
@@ -254,14 +255,7 @@ impl Program {
             .current_dir(&self.folder)
             .env(HANDOVER, handed.as_raw_fd().to_string());
         // What the service manager told this process is not meant for others.
-        for name in [
-            "LISTEN_FDS",
-            "LISTEN_FDNAMES",
-            "LISTEN_PID",
-            "NOTIFY_SOCKET",
-            "WATCHDOG_USEC",
-            "WATCHDOG_PID",
-        ] {
+        for name in notify::VARIABLES {
             command.env_remove(name);
         }
         // The command's own name, as it was typed.

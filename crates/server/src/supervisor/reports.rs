@@ -1,5 +1,6 @@
 //! What `status` says.
 
+use std::path::Path;
 use std::time::{Instant, SystemTime};
 
 use rustix::process::Pid;
@@ -10,6 +11,7 @@ use super::control::status::{
 };
 use super::generation::Generation;
 use super::process::{self, Process};
+use super::sockets::SocketKey;
 use super::{Supervisor, steering};
 use crate::channel::Role;
 use crate::stats::{Counted, DriverCounted, PoolFigures, View};
@@ -159,10 +161,11 @@ impl Supervisor<'_> {
             .filter(|key| usize::from(key.driver) == driver.driver);
         let (mut waiting, mut waiting_max) = (None, None);
         for key in heard {
-            let depth = depths
-                .iter()
-                .find(|depth| (depth.address, depth.index) == (key.address, key.index));
-            if let Some(depth) = depth {
+            let socket = SocketKey {
+                address: key.address,
+                index: key.index,
+            };
+            if let Some(depth) = depths.get(&socket) {
                 *waiting.get_or_insert(0) += u64::from(depth.waiting);
                 *waiting_max.get_or_insert(0) += u64::from(depth.waiting_max);
             }
@@ -181,30 +184,47 @@ impl Supervisor<'_> {
     }
 
     fn address_lines(&self) -> Vec<AddressStatus> {
-        let Some(serving) = self.serving.as_ref().or(self.coming.as_ref()) else {
-            return Vec::new();
-        };
         let depths = self.sockets.waiting();
-        let line = |listening: crate::house::Listening, address: u16| {
-            let queues: Vec<u64> = depths
-                .iter()
-                .filter(|depth| depth.address == address)
-                .map(|depth| u64::from(depth.waiting))
-                .collect();
-            AddressStatus {
-                sockets: self.sockets.len_of(address),
-                backlog: listening.backlog_effective,
-                accept_queue: (!queues.is_empty()).then(|| queues.iter().sum()),
-                url: listening.url,
-            }
-        };
-        let listening = self.sockets.listening(&serving.config);
-        let addresses = self.sockets.addresses();
-        listening
-            .into_iter()
-            .zip(addresses)
-            .map(|(listening, address)| line(listening, address))
+        let addresses = self.sockets.addresses().into_iter();
+        addresses
+            .map(|address| {
+                let queues: Vec<u64> = depths
+                    .iter()
+                    .filter(|(key, _)| key.address == address.number)
+                    .map(|(_, depth)| u64::from(depth.waiting))
+                    .collect();
+                AddressStatus {
+                    sockets: address.sockets_len + address.surplus_len,
+                    backlog: address.backlog_effective.unwrap_or(0),
+                    accept_queue: (!queues.is_empty()).then(|| queues.iter().sum()),
+                    url: address.url,
+                }
+            })
             .collect()
+    }
+
+    /// Whether steering by processor helps here, in a sentence.
+    fn steering_line(&self, counted: &Counted) -> Option<String> {
+        let serving = self.serving.as_ref()?;
+        let listen = &serving.config.listen;
+        let cpus = &listen.driver_cpus;
+        let pins: Vec<Option<usize>> = (0..serving.sockets_len())
+            .map(|index| {
+                let driver = index % listen.drivers;
+                cpus.get(driver % cpus.len().max(1)).copied()
+            })
+            .collect();
+        let interfaces = steering::interfaces(Path::new("/sys/class/net"));
+        let verdict = steering::says_whether_cpu_steering_helps(&steering::Facts {
+            steering: listen.steering,
+            processors: std::thread::available_parallelism().map_or(1, usize::from),
+            interfaces: &interfaces,
+            is_loopback_only: self.sockets.is_loopback_only(),
+            pins: &pins,
+            accepted: counted.drivers.iter().map(|driver| driver.accepted).sum(),
+            local_cpu: counted.drivers.iter().map(|driver| driver.local_cpu).sum(),
+        });
+        Some(verdict.to_string())
     }
 
     fn totals(&self, counted: &Counted) -> Totals {

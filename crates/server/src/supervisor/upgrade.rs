@@ -17,7 +17,7 @@ use super::commands::{Ending, Wish};
 use super::control::{ClientId, Control, SavedControl};
 use super::generation::Generation;
 use super::mending::how_it_ended;
-use super::notify::Notifier;
+use super::privileges;
 use super::process::{Body, Process, State as Stage};
 use super::sockets::{self, Sockets};
 use super::{Supervisor, Surroundings, say, start_fault, watch_signals};
@@ -192,9 +192,12 @@ impl<'s> Supervisor<'s> {
                 // A signal that comes while nobody handles it would end the process; now it waits.
                 let all = SigSet::all();
                 let _ = all.thread_block();
+                let _ = privileges::keep_through_exec();
                 let error = self.around.program.become_it(&file);
+                let _ = privileges::settle();
                 let _ = all.thread_unblock();
                 let _ = sys::set_inherited(&kept, sys::Inherited::No);
+                let _ = self.sockets.keep();
                 error
             }
             Err(error) => error,
@@ -216,7 +219,7 @@ impl<'s> Supervisor<'s> {
             generation: serving.id,
             count: serving.count(),
             generations_made: self.generations_made,
-            sockets: self.sockets.save(),
+            sockets: self.sockets.save(now)?,
             control: self.control.as_ref().map(|control| {
                 let (saved, fds) = control.save();
                 (saved, fds.iter().map(AsRawFd::as_raw_fd).collect())
@@ -262,7 +265,8 @@ impl<'s> Supervisor<'s> {
         let counters = sys::inherited(state.counters)
             .and_then(|file| CounterFile::adopt(file, &segments))
             .map_err(failed)?;
-        let sockets = Sockets::adopt(state.sockets).map_err(failed)?;
+        let sockets = Sockets::adopt(state.sockets, Instant::now())?;
+        let _ = privileges::settle();
         let control = state.control.map(|(saved, fds)| {
             let fds: io::Result<Vec<OwnedFd>> = fds.into_iter().map(sys::inherited).collect();
             Control::adopt(saved, fds?, Instant::now())
@@ -280,7 +284,7 @@ impl<'s> Supervisor<'s> {
             state.version, around.version
         ));
         let mut supervisor = Self::new(around, signals, control, sockets, counters);
-        supervisor.notifier = Notifier::from_environment();
+        supervisor.find_manager();
         supervisor.processes = processes.map_err(failed)?;
         supervisor.serving = Some(generation);
         supervisor.generations_made = state.generations_made;
@@ -302,7 +306,6 @@ impl State {
     /// All descriptors that it speaks of.
     fn descriptors(&self) -> Vec<RawFd> {
         let mut all = vec![self.counters];
-        all.extend(self.sockets.descriptors());
         all.extend(self.control.iter().flat_map(|(_, fds)| fds.iter().copied()));
         for process in &self.processes {
             all.extend([process.pidfd, process.channel]);
