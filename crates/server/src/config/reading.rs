@@ -101,15 +101,23 @@ fn environment(sources: &Sources, readings: &mut Vec<Reading>, faults: &mut Vec<
     }
 }
 
-/// Variables with our prefix that are not settings: those of the project's own tools, and those that
-/// Kubernetes and container links put into every neighbour of a service called "milepost".
+/// Variables with our prefix that are not settings: those of the project's own tools, what the supervisor
+/// gives its processes (and they, perhaps, the programs that they start), and those that Kubernetes and
+/// container links put into every neighbour of a service called "milepost".
 fn is_of_others(key: &str) -> bool {
-    const TOOLS: [&str; 4] = ["CACHE", "FREETHREADED", "JOBS", "WHEEL_PROFILE"];
+    const OURS: [&str; 6] = [
+        "CACHE",
+        "FREETHREADED",
+        "HANDOVER",
+        "JOBS",
+        "SNAPSHOTS",
+        "WHEEL_PROFILE",
+    ];
     let is_link = |prefix| {
         key.strip_prefix(prefix)
             .is_some_and(|rest| rest.is_empty() || rest.starts_with('_'))
     };
-    TOOLS.contains(&key) || is_link("SERVICE") || is_link("PORT")
+    OURS.contains(&key) || is_link("SERVICE") || is_link("PORT")
 }
 
 fn flags(sources: &Sources, readings: &mut Vec<Reading>) {

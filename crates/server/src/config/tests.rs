@@ -387,6 +387,7 @@ mod precedence {
             ("MILEPOST_PORT_80_TCP_ADDR", "10.0.0.1"),
             ("MILEPOST_SERVICE_HOST", "10.0.0.1"),
             ("MILEPOST_CACHE", "/tmp"),
+            ("MILEPOST_HANDOVER", "3"),
             ("HOME", "/root"),
         ];
         good("", &env, &[]);

@@ -63,7 +63,6 @@ impl Check<'_> {
             return;
         }
         if draft.reload {
-            // The one that was written last is as good as the other: both are switches.
             self.statement(
                 draft.origin("preload"),
                 "preload and reload exclude each other",

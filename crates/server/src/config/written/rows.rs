@@ -626,8 +626,9 @@ pub static SETTINGS: &[Setting] = &[
         group: Group::Processes,
         placeholder: "PERCENT",
         default: "10%",
-        help: "Those three bounds are raised by up to this share, for each process anew",
-        doc: "So that processes which were started together are not replaced together.",
+        help: "Those bounds of a process are raised by up to this share, for each anew",
+        doc: "`process_requests_max`, `process_age_max` and `process_resident_max`: so that processes which \
+              were started together are not replaced together.",
         kind: Kind::Text {
             expected: "a share from 0% to 100%",
             set: set::recycle_jitter,
