@@ -54,8 +54,8 @@ impl Histogram {
         self.counts[bucket_of(span.0)].fetch_add(1, Ordering::Relaxed);
         self.sum.fetch_add(span.0, Ordering::Relaxed);
         // A plain load first: `fetch_max` is a compare-and-swap loop on x86, extremes are rare.
-        let from_top = u64::MAX - span.0;
-        if from_top > self.min_from_top.load(Ordering::Relaxed) {
+        if span.0 < u64::MAX - self.min_from_top.load(Ordering::Relaxed) {
+            let from_top = u64::MAX - span.0;
             self.min_from_top.fetch_max(from_top, Ordering::Relaxed);
         }
         if span.0 > self.max.load(Ordering::Relaxed) {
@@ -279,7 +279,7 @@ fn bucket_of(ns: u64) -> usize {
     // The lowest set bit makes every value under 32 fall into the exact range.
     let magnitude = u64::BITS - 1 - (ns | 1 << GROUPING).leading_zeros();
     let shift = magnitude - GROUPING;
-    let bucket = ((shift as usize) << GROUPING) + (ns >> shift) as usize;
+    let bucket = (ns >> shift) as usize + ((shift as usize) << GROUPING);
     bucket.min(BUCKETS_LEN - 1)
 }
 
