@@ -62,6 +62,8 @@ pub(crate) struct Pool {
 /// A pool thread's place: it gives exchanges to a handler and takes the replies.
 pub struct Seat {
     pool: Arc<Pool>,
+    /// The pool's own, reached in one step.
+    counters: Placed<PoolStats>,
     chair: Arc<Chair>,
     desk: Desk,
     ledger: Ledger,
@@ -204,6 +206,7 @@ impl Seat {
             .compressing(&pool.config.compression);
         let ledger = Ledger::new(&pool.log, Arc::clone(&pool.stats), Patience::Later);
         Self {
+            counters: pool.stats.pool(Pool::INDEX),
             pool,
             chair: Arc::default(),
             desk,
@@ -263,7 +266,7 @@ impl Seat {
         }
         exchange.phases.started = measure::now();
         door.set_started(exchange.phases.started);
-        self.pool.counters.running.fetch_add(1, Ordering::Relaxed);
+        self.counters.running.fetch_add(1, Ordering::Relaxed);
         self.held = Some(Held {
             door,
             keep_alive,
@@ -336,8 +339,8 @@ impl Seat {
     /// Gives the connection back to its driver, or the rest of the reply with it, and ends the exchange.
     fn end(&mut self, mut exchange: Box<Exchange>, door: &Arc<Door>, close: &Close) {
         exchange.phases.replied = close.replied;
-        self.pool.counters.running.fetch_sub(1, Ordering::Relaxed);
-        self.pool.counters.completed.fetch_add(1, Ordering::Relaxed);
+        self.counters.running.fetch_sub(1, Ordering::Relaxed);
+        self.counters.completed.fetch_add(1, Ordering::Relaxed);
         if close.flowing {
             let finished = Finished {
                 exchange,

@@ -297,3 +297,42 @@ pub(crate) fn set_inherited(all: &[RawFd], inherited: Inherited) -> io::Result<(
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_only_what_fits() {
+        let page = Mapping::private(4_096).unwrap();
+        let bytes = size_of::<PoolStats>();
+        let check = |offset: usize, len: usize, expect: Option<usize>| {
+            let placed = page.place::<PoolStats>(offset, len);
+            assert_eq!(
+                placed.map(|placed| placed.len()),
+                expect,
+                "{len} at {offset}"
+            );
+        };
+        let whole = 4_096 / bytes;
+        check(0, whole, Some(whole));
+        check(bytes, whole - 1, Some(whole - 1));
+        check(4_096, 0, Some(0));
+        check(bytes, whole, None);
+        check(8, 1, None);
+        check(4_096 + bytes, 0, None);
+        check(bytes, usize::MAX / bytes, None);
+        check(0, usize::MAX, None);
+    }
+
+    #[test]
+    fn what_is_placed_keeps_the_memory() {
+        let placed = Mapping::private(4_096).unwrap().place(0, 2).unwrap();
+        let second: Placed<PoolStats> = placed.one(1).unwrap();
+        assert!(placed.one(2).is_none());
+        drop(placed);
+        let running = &second.running;
+        running.store(7, std::sync::atomic::Ordering::Relaxed);
+        assert_eq!(running.load(std::sync::atomic::Ordering::Relaxed), 7);
+    }
+}

@@ -70,7 +70,7 @@ impl CounterFile {
         let file_bytes = adopted.file.metadata()?.len();
         for segment in live {
             let is_within = segment.end().is_some_and(|end| end <= file_bytes);
-            if !segment.is_aligned() || !is_within || !adopted.is_free(segment) {
+            if !segment.is_possible() || !is_within || !adopted.is_free(segment) {
                 return Err(segment::fault(
                     "it overlaps another, or the end of the file",
                 ));

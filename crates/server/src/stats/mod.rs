@@ -13,6 +13,9 @@ mod pool;
 mod route;
 mod segment;
 
+#[cfg(test)]
+mod tests;
+
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;

@@ -65,11 +65,13 @@ impl Segment {
         self.offset.checked_add(self.bytes)
     }
 
-    /// It may be one: not empty, and between bounds of segments.
-    pub(super) fn is_aligned(&self) -> bool {
+    /// It may be one: not empty, between bounds of segments, and within what a file can hold.
+    pub(super) fn is_possible(&self) -> bool {
+        let end = self.end().and_then(|end| i64::try_from(end).ok());
         self.bytes > 0
             && self.offset.is_multiple_of(ALIGN_BYTES)
             && self.bytes.is_multiple_of(ALIGN_BYTES)
+            && end.is_some()
     }
 }
 
@@ -139,7 +141,7 @@ pub(super) fn write_header(file: &File, segment: &Segment, shape: &Shape) -> io:
 /// # Errors
 /// `InvalidData`: it is none, or of a version that counts otherwise.
 pub(super) fn read_header(file: BorrowedFd<'_>, segment: &Segment) -> io::Result<(Shape, Layout)> {
-    if !segment.is_aligned() {
+    if !segment.is_possible() {
         return Err(fault("it does not lie where one can"));
     }
     let file = File::from(file.try_clone_to_owned()?);
