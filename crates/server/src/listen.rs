@@ -88,7 +88,7 @@ fn open_all(config: &Config, opened: &mut Vec<Address>) -> Result<(), StartFault
         match bind {
             Bind::Tcp(addresses) => {
                 for address in addresses {
-                    let found = open_tcp(*address, config, config.listen.drivers);
+                    let found = open_tcp(*address, config);
                     opened.push(found.map_err(|error| tcp_fault(*address, &error))?);
                 }
             }
@@ -104,62 +104,73 @@ fn open_all(config: &Config, opened: &mut Vec<Address>) -> Result<(), StartFault
     Ok(())
 }
 
-/// Opens an address with `count` sockets on one port; port 0 stands for any that is free. Refused if anybody
-/// listens there.
-pub(crate) fn open_tcp(wanted: SocketAddr, config: &Config, count: usize) -> io::Result<Address> {
-    if wanted.port() != 0 {
-        // Without SO_REUSEPORT the kernel refuses an address that somebody listens on.
-        tcp_socket(wanted, config)?.bind(&wanted.into())?;
+fn open_tcp(wanted: SocketAddr, config: &Config) -> io::Result<Address> {
+    let listen = &config.listen;
+    let mut address = TcpAddress::new(wanted, config);
+    check_free(address)?;
+    let mut sockets = Vec::new();
+    for _ in 0..listen.drivers {
+        let socket = bind_tcp(address, listen)?;
+        if let Some(bound) = socket.local_addr()?.as_socket() {
+            address.at = bound;
+        }
+        listen_on(&socket, listen)?;
+        sockets.push(socket.into());
     }
-    let first = listening_tcp(wanted, config)?;
-    let bound = first.local_addr()?.as_socket();
-    let address = bound.ok_or(io::ErrorKind::AddrNotAvailable)?;
-    let mut sockets = vec![first.into()];
-    sockets.extend(more_tcp(address, config, count.saturating_sub(1))?);
+    let url = format!("http://{}", address.at);
     Ok(Address {
-        url: format!("http://{address}"),
-        at: At::Tcp(address),
+        url,
+        at: At::Tcp(address.at),
         sockets,
-        backlog_effective: effective_backlog(&config.listen),
+        backlog_effective: effective_backlog(listen),
     })
 }
 
-/// `count` more sockets of an address that has some of this user already, whoever else has it.
-pub(crate) fn more_tcp(
-    address: SocketAddr,
-    config: &Config,
-    count: usize,
-) -> io::Result<Vec<OwnedFd>> {
-    let one = |_| listening_tcp(address, config).map(OwnedFd::from);
-    (0..count).map(one).collect()
+/// What a TCP socket is bound to.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct TcpAddress {
+    pub(crate) at: SocketAddr,
+    /// v4 clients are left to another socket.
+    pub(crate) is_only_v6: bool,
 }
 
-fn listening_tcp(address: SocketAddr, config: &Config) -> io::Result<Socket> {
-    let socket = tcp_socket(address, config)?;
+impl TcpAddress {
+    pub(crate) fn new(at: SocketAddr, config: &Config) -> Self {
+        let is_only_v6 = at.is_ipv6() && wants_v4_too(at, config);
+        Self { at, is_only_v6 }
+    }
+}
+
+/// Refuses an address that somebody listens on, whoever it is; any port (0) is free.
+pub(crate) fn check_free(wanted: TcpAddress) -> io::Result<()> {
+    if wanted.at.port() == 0 {
+        return Ok(());
+    }
+    // Without SO_REUSEPORT the kernel refuses an address that somebody listens on.
+    tcp_socket(wanted)?.bind(&wanted.at.into())
+}
+
+/// A socket that shares its address with others of this user and does not listen yet: nothing reaches it.
+pub(crate) fn bind_tcp(address: TcpAddress, listen: &Listen) -> io::Result<Socket> {
+    let socket = tcp_socket(address)?;
     socket.set_reuse_port(true)?;
-    socket.bind(&address.into())?;
-    adjust_tcp(&socket, &config.listen)?;
-    listen_on(&socket, &config.listen)?;
+    socket.bind(&address.at.into())?;
+    set_options(&socket, listen)?;
     Ok(socket)
 }
 
-/// What the settings say of a TCP socket, beside its backlog.
-fn adjust_tcp(socket: &Socket, listen: &Listen) -> io::Result<()> {
-    if listen.defer_accept_secs > 0 {
-        sys::set_defer_accept(socket.as_fd(), listen.defer_accept_secs)?;
-    }
-    if listen.nodelay {
-        // Accepted sockets inherit it: one call for all of them.
-        socket.set_tcp_nodelay(true)?;
-    }
-    Ok(())
+/// What sockets that are accepted inherit from the one that listens: one call for all of them.
+pub(crate) fn set_options(socket: &Socket, listen: &Listen) -> io::Result<()> {
+    sys::set_defer_accept(socket.as_fd(), listen.defer_accept_secs)?;
+    socket.set_tcp_nodelay(listen.nodelay)
 }
 
-fn tcp_socket(address: SocketAddr, config: &Config) -> io::Result<Socket> {
+/// A socket for an address that is neither bound nor shared.
+pub(crate) fn tcp_socket(address: TcpAddress) -> io::Result<Socket> {
     let kind = Type::STREAM.nonblocking().cloexec();
-    let socket = Socket::new(Domain::for_address(address), kind, Some(Protocol::TCP))?;
+    let socket = Socket::new(Domain::for_address(address.at), kind, Some(Protocol::TCP))?;
     socket.set_reuse_address(true)?;
-    if address.is_ipv6() && wants_v4_too(address, config) {
+    if address.is_only_v6 {
         socket.set_only_v6(true)?;
     }
     Ok(socket)
@@ -175,11 +186,8 @@ fn wants_v4_too(address: SocketAddr, config: &Config) -> bool {
     })
 }
 
-/// Opens a unix path with one socket, in place of one that nobody listens on any more.
-pub(crate) fn open_unix(path: &Path, listen: &Listen) -> io::Result<Address> {
-    remove_stale(path)?;
-    let socket = Socket::new(Domain::UNIX, Type::STREAM.nonblocking().cloexec(), None)?;
-    socket.bind(&SockAddr::unix(path)?)?;
+fn open_unix(path: &Path, listen: &Listen) -> io::Result<Address> {
+    let socket = bind_unix(path)?;
     listen_on(&socket, listen)?;
     Ok(Address {
         url: format!("unix:{}", path.display()),
@@ -187,6 +195,14 @@ pub(crate) fn open_unix(path: &Path, listen: &Listen) -> io::Result<Address> {
         sockets: vec![socket.into()],
         backlog_effective: effective_backlog(listen),
     })
+}
+
+/// A socket with its file, that does not listen yet.
+pub(crate) fn bind_unix(path: &Path) -> io::Result<Socket> {
+    remove_stale(path)?;
+    let socket = Socket::new(Domain::UNIX, Type::STREAM.nonblocking().cloexec(), None)?;
+    socket.bind(&SockAddr::unix(path)?)?;
+    Ok(socket)
 }
 
 /// Removes a socket file that nobody listens on any more; anything else is left alone.
@@ -209,7 +225,8 @@ fn remove_stale(path: &Path) -> io::Result<()> {
     }
 }
 
-fn listen_on(socket: &Socket, listen: &Listen) -> io::Result<()> {
+/// Begins to listen, or changes the backlog of a socket that listens already.
+pub(crate) fn listen_on(socket: &Socket, listen: &Listen) -> io::Result<()> {
     socket.listen(i32::try_from(listen.backlog).unwrap_or(i32::MAX))
 }
 
@@ -223,7 +240,6 @@ pub(crate) fn effective_backlog(listen: &Listen) -> u32 {
     listen.backlog.min(bound)
 }
 
-/// Why a TCP address cannot be listened on.
 pub(crate) fn tcp_fault(address: SocketAddr, error: &io::Error) -> StartFault {
     let hint = match error.kind() {
         io::ErrorKind::AddrInUse => Some(format!(
@@ -245,7 +261,6 @@ pub(crate) fn tcp_fault(address: SocketAddr, error: &io::Error) -> StartFault {
     }
 }
 
-/// Why a unix path cannot be listened on.
 pub(crate) fn unix_fault(path: &Path, error: &io::Error) -> StartFault {
     let hint = match error.kind() {
         io::ErrorKind::AddrInUse => Some("another program listens there; choose another path"),

@@ -2,7 +2,7 @@
 
 use std::ffi::c_void;
 use std::io;
-use std::mem::{needs_drop, size_of};
+use std::mem::{needs_drop, size_of, size_of_val};
 use std::ops::Deref;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr::NonNull;
@@ -263,17 +263,87 @@ impl<T: ?Sized> Deref for Placed<T> {
     }
 }
 
-/// Takes over a descriptor that another program has left open for this one; it is not inherited any further.
-pub(crate) fn inherited(raw: RawFd) -> io::Result<OwnedFd> {
-    if raw <= 2 {
+/// Makes a classic BPF program choose the socket of a new connection among those that share the address by
+/// SO_REUSEPORT, by their place in the order in which they began to listen. Where it gives none, the hash
+/// chooses.
+pub(crate) fn set_reuseport_program(
+    listener: BorrowedFd<'_>,
+    program: &[libc::sock_filter],
+) -> io::Result<()> {
+    let len = libc::c_ushort::try_from(program.len()).map_err(io::Error::other)?;
+    let program = libc::sock_fprog {
+        len,
+        // The kernel only reads it.
+        filter: program.as_ptr().cast_mut(),
+    };
+    set_socket_option(listener, libc::SO_ATTACH_REUSEPORT_CBPF, &program)
+}
+
+/// Leaves the choice to the hash again.
+pub(crate) fn remove_reuseport_program(listener: BorrowedFd<'_>) -> io::Result<()> {
+    let unused: libc::c_int = 0;
+    set_socket_option(listener, libc::SO_DETACH_REUSEPORT_BPF, &unused)
+}
+
+fn set_socket_option<T>(socket: BorrowedFd<'_>, option: libc::c_int, value: &T) -> io::Result<()> {
+    // SAFETY: the descriptor is open for the borrow, and the value is alive and of the size given.
+    let result = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            option,
+            std::ptr::from_ref(value).cast(),
+            size_of::<T>() as libc::socklen_t,
+        )
+    };
+    if result == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
+}
+
+/// Connections that wait in a TCP listener's accept queue, and how many may.
+pub(crate) fn accept_queue(listener: BorrowedFd<'_>) -> io::Result<(u32, u32)> {
+    /// Numbers of `struct tcp_info`: 8 bytes of flags, then `tcpi_rto`, `ato`, `snd_mss`, `rcv_mss`, and
+    /// these two, which for a listener say this (tcp(7), `tcp_get_info`).
+    const UNACKED: usize = 6;
+    const SACKED: usize = 7;
+    let mut info = [0_u32; 8];
+    let mut bytes = size_of_val(&info) as libc::socklen_t;
+    // SAFETY: the descriptor is open for the borrow; the kernel writes at most `bytes` bytes of whole
+    // numbers into an array of numbers, and their count into `bytes`, both alive.
+    let result = unsafe {
+        libc::getsockopt(
+            listener.as_raw_fd(),
+            libc::IPPROTO_TCP,
+            libc::TCP_INFO,
+            (&raw mut info).cast(),
+            &raw mut bytes,
+        )
+    };
+    if result == 0 {
+        Ok((info[UNACKED], info[SACKED]))
+    } else {
+        Err(io::Error::last_os_error())
+    }
+}
+
+/// Takes over an open descriptor that is known by its number only: one that the service manager or an
+/// earlier program of this process has left. It is closed for programs started from here on.
+///
+/// # Errors
+/// Nothing is open under the number, or it belongs to the standard streams.
+pub(crate) fn adopt_fd(number: RawFd) -> io::Result<OwnedFd> {
+    if number <= libc::STDERR_FILENO {
         return Err(io::ErrorKind::InvalidInput.into());
     }
-    // SAFETY: the call asks about a number, whatever it stands for.
-    if unsafe { libc::fcntl(raw, libc::F_SETFD, libc::FD_CLOEXEC) } < 0 {
+    // SAFETY: fcntl with F_SETFD takes numbers only, and refuses one under which nothing is open.
+    if unsafe { libc::fcntl(number, libc::F_SETFD, libc::FD_CLOEXEC) } != 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: it is open, and whoever handed it over named it once, so that nobody else owns it.
-    Ok(unsafe { OwnedFd::from_raw_fd(raw) })
+    // SAFETY: it is open, and by contract it was left to this process to own: each number is taken once.
+    Ok(unsafe { OwnedFd::from_raw_fd(number) })
 }
 
 /// Whether a program that this process becomes has a descriptor too.

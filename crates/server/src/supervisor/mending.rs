@@ -1,8 +1,9 @@
 //! What becomes of generations and processes: which take over, which are replaced, which end.
 
+use std::os::unix::process::ExitStatusExt;
+use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
-use rustix::process::WaitStatus;
 
 use super::commands::Ending;
 use super::life::Next;
@@ -174,14 +175,14 @@ impl Supervisor<'_> {
     }
 
     /// A process is gone: what it counted is kept, and what it means for its place is noted.
-    pub(super) fn bury(&mut self, process: Process, status: Option<WaitStatus>) {
+    pub(super) fn bury(&mut self, process: Process, status: Option<ExitStatus>) {
         let now = Instant::now();
         let lost = self.keep_counts(&process);
         let how = status.map_or_else(|| "ended".to_owned(), how_it_ended);
         match process.state {
             State::Draining { .. } => {
                 self.cut += process.cut;
-                if let Some(code) = status.and_then(WaitStatus::exit_status) {
+                if let Some(code) = status.and_then(|status| status.code()) {
                     if self.stopping.is_some() {
                         self.exit_code = self.exit_code.max(code);
                     }
@@ -330,8 +331,8 @@ struct Lost {
 }
 
 /// `exited with 3`, `was killed by SIGSEGV`
-pub(super) fn how_it_ended(status: WaitStatus) -> String {
-    match (status.exit_status(), status.terminating_signal()) {
+pub(super) fn how_it_ended(status: ExitStatus) -> String {
+    match (status.code(), status.signal()) {
         (Some(code), _) => format!("exited with {code}"),
         (None, Some(signal)) => match signal_hook::low_level::signal_name(signal) {
             Some(name) => format!("was killed by {name}"),

@@ -28,11 +28,13 @@ use std::collections::HashMap;
 use std::io::{self, Write};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
+use std::os::unix::process::ExitStatusExt;
+use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use rustix::process::{Pid, WaitOptions, WaitStatus};
+use rustix::process::{Pid, WaitOptions};
 use signal_hook::consts::{
     SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTTIN, SIGTTOU, SIGUSR1, SIGUSR2,
 };
@@ -145,7 +147,7 @@ struct Supervisor<'s> {
     cut: u64,
     pid_file: Option<PidFile>,
     /// Ends of processes that were seen before anybody knew of them.
-    unknown_ends: HashMap<Pid, WaitStatus>,
+    unknown_ends: HashMap<Pid, ExitStatus>,
 }
 
 /// Supervises until it is told to stop; gives the exit code.
@@ -355,11 +357,11 @@ impl<'s> Supervisor<'s> {
     /// Takes note of all processes that have ended, whoever's they were.
     fn reap(&mut self) {
         while let Ok(Some((pid, status))) = rustix::process::wait(WaitOptions::NOHANG) {
-            self.ended(pid, status);
+            self.ended(pid, ExitStatus::from_raw(status.as_raw()));
         }
     }
 
-    fn ended(&mut self, pid: Pid, status: WaitStatus) {
+    fn ended(&mut self, pid: Pid, status: ExitStatus) {
         let is_it = |process: &Process| process.pid() == Some(pid);
         if let Some(index) = self.processes.iter().position(is_it) {
             // What it said last is still in its channel.
@@ -431,7 +433,7 @@ impl<'s> Supervisor<'s> {
             Notice::ChildEnded { pid, wait_status } => {
                 let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
                 if let Some(pid) = pid {
-                    self.ended(pid, WaitStatus::new(wait_status));
+                    self.ended(pid, ExitStatus::from_raw(wait_status));
                 }
             }
         }
@@ -446,8 +448,8 @@ impl<'s> Supervisor<'s> {
         let Some(process) = unborn else { return };
         process.body = body;
         let Some(pid) = process.pid() else { return };
-        if process.state == State::Killed {
-            process.kill();
+        if let State::Killed(ending) = process.state {
+            process.kill_for(ending);
         }
         if let Some(status) = self.unknown_ends.remove(&pid) {
             self.ended(pid, status);

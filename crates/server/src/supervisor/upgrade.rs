@@ -7,10 +7,11 @@
 use std::ffi::OsStr;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::process::ExitStatus;
 use std::time::{Duration, Instant, SystemTime};
 
 use nix::sys::signal::SigSet;
-use rustix::process::{Pid, WaitStatus};
+use rustix::process::Pid;
 use serde::{Deserialize, Serialize};
 
 use super::commands::{Ending, Wish};
@@ -95,7 +96,7 @@ struct SavedProcess {
 pub fn receive(number: &OsStr) -> io::Result<Handed> {
     let raw = number.to_str().and_then(|text| text.parse().ok());
     let raw = raw.ok_or_else(|| io::Error::other("it is no number"))?;
-    let file = sys::inherited(raw)?;
+    let file = sys::adopt_fd(raw)?;
     let file = match rustix::net::sockopt::socket_type(&file) {
         Ok(_) => return Channel::from_fd(file).map(Handed::Process),
         Err(_) => file,
@@ -159,11 +160,11 @@ impl<'s> Supervisor<'s> {
         self.refuse(probe.client, Failure::new(text));
     }
 
-    pub(super) fn probed(&mut self, status: WaitStatus) {
+    pub(super) fn probed(&mut self, status: ExitStatus) {
         let Some(probe) = self.probe.take() else {
             return;
         };
-        if status.exit_status() == Some(0) {
+        if status.success() {
             return self.become_new(probe.client);
         }
         let text = format!(
@@ -262,13 +263,13 @@ impl<'s> Supervisor<'s> {
             .iter()
             .filter_map(|process| process.segment)
             .collect();
-        let counters = sys::inherited(state.counters)
+        let counters = sys::adopt_fd(state.counters)
             .and_then(|file| CounterFile::adopt(file, &segments))
             .map_err(failed)?;
         let sockets = Sockets::adopt(state.sockets, Instant::now())?;
         let _ = privileges::settle();
         let control = state.control.map(|(saved, fds)| {
-            let fds: io::Result<Vec<OwnedFd>> = fds.into_iter().map(sys::inherited).collect();
+            let fds: io::Result<Vec<OwnedFd>> = fds.into_iter().map(sys::adopt_fd).collect();
             Control::adopt(saved, fds?, Instant::now())
         });
         let control = control.transpose().map_err(failed)?;
@@ -344,8 +345,8 @@ impl SavedProcess {
     fn process(self, counters: &CounterFile) -> io::Result<Process> {
         let now = Instant::now();
         let pid = Pid::from_raw(self.pid).ok_or_else(|| io::Error::other("no process id"))?;
-        let pidfd: OwnedFd = sys::inherited(self.pidfd)?;
-        let channel = sys::inherited(self.channel)?;
+        let pidfd: OwnedFd = sys::adopt_fd(self.pidfd)?;
+        let channel = sys::adopt_fd(self.channel)?;
         let body = Body::Alive { pid, pidfd };
         let mut process =
             Process::adopt(self.role, self.generation, self.slot, channel, body)?;

@@ -1,0 +1,234 @@
+//! The service manager (systemd): what it is told of this service's life, and sockets that it hands over.
+//!
+//! Takes the variables of its environment, sends datagrams to `NOTIFY_SOCKET` (sd_notify(3)), gives listening
+//! sockets (sd_listen_fds(3)). Where no manager is, everything is silently nothing. Never changes the
+//! environment: programs that are started are to be started without [`VARIABLES`].
+
+use std::ffi::OsString;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd, RawFd};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use sd_notify::NotifyState;
+use socket2::{Domain, SockRef, Type};
+
+use crate::channel::EarAt;
+use crate::fault::{StartFault, plain};
+use crate::sys;
+
+/// What programs that are started must not see: they would take it for their own.
+pub(crate) const VARIABLES: [&str; 6] = [
+    "NOTIFY_SOCKET",
+    "WATCHDOG_USEC",
+    "WATCHDOG_PID",
+    "LISTEN_FDS",
+    "LISTEN_FDNAMES",
+    "LISTEN_PID",
+];
+
+/// The first descriptor that is handed over (`SD_LISTEN_FDS_START`).
+const FIRST_FD: RawFd = 3;
+/// More sockets than any unit hands over.
+const FDS_LEN_MAX: usize = 4096;
+/// A manager that does not read for this long is not waited for.
+const SEND_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// The service manager, if there is one.
+#[derive(Debug, Default)]
+pub(crate) struct Manager {
+    to: Option<(SocketAddr, UnixDatagram)>,
+    watchdog: Option<Duration>,
+}
+
+/// A listening socket that the service manager has opened.
+#[derive(Debug)]
+pub(crate) struct InheritedSocket {
+    /// `FileDescriptorName=`, or the unit's name.
+    pub(crate) name: String,
+    pub(crate) socket: OwnedFd,
+    pub(crate) at: EarAt,
+}
+
+impl Manager {
+    /// The manager that the environment names, for the process `pid`; `look_up` gives a variable's value.
+    ///
+    /// # Errors
+    /// It names one that cannot be reached: the service can go on without, with [`Manager::default`].
+    pub(crate) fn find(
+        look_up: impl Fn(&str) -> Option<OsString>,
+        pid: u32,
+    ) -> io::Result<Manager> {
+        let Some(name) = look_up("NOTIFY_SOCKET").filter(|name| !name.is_empty()) else {
+            return Ok(Manager::default());
+        };
+        let address = match name.as_bytes() {
+            [b'@', rest @ ..] => SocketAddr::from_abstract_name(rest)?,
+            [b'/', ..] => SocketAddr::from_pathname(&name)?,
+            _ => {
+                let kind = format!("`{}` is no unix socket", name.to_string_lossy());
+                return Err(io::Error::new(io::ErrorKind::Unsupported, kind));
+            }
+        };
+        let socket = connect(&address)?;
+        let number = |name: &str| look_up(name)?.to_str()?.parse::<u64>().ok();
+        let is_for_us = look_up("WATCHDOG_PID").is_none()
+            || number("WATCHDOG_PID").is_some_and(|watched| watched == u64::from(pid));
+        let watchdog = number("WATCHDOG_USEC").filter(|usec| is_for_us && *usec > 0);
+        Ok(Manager {
+            to: Some((address, socket)),
+            watchdog: watchdog.map(Duration::from_micros),
+        })
+    }
+
+    /// How often [`Manager::is_alive`] is to be said: twice in the time after which the manager ends the
+    /// service.
+    pub(crate) fn watchdog_interval(&self) -> Option<Duration> {
+        self.watchdog.map(|limit| limit / 2)
+    }
+
+    /// Everything serves; also the end of a reload.
+    pub(crate) fn is_ready(&mut self, status: &str) -> io::Result<()> {
+        self.tell(&[NotifyState::Ready, NotifyState::Status(&line(status))])
+    }
+
+    /// A reload begins; [`Manager::is_ready`] ends it, whether it has succeeded or not.
+    pub(crate) fn is_reloading(&mut self) -> io::Result<()> {
+        // Both in one message: `Type=notify-reload` goes by the time.
+        self.tell(&[
+            NotifyState::Reloading,
+            NotifyState::monotonic_usec_now()?,
+            NotifyState::Status("reloading"),
+        ])
+    }
+
+    /// The end begins.
+    pub(crate) fn is_stopping(&mut self) -> io::Result<()> {
+        self.tell(&[NotifyState::Stopping, NotifyState::Status("stopping")])
+    }
+
+    /// For `systemctl status`.
+    pub(crate) fn status(&mut self, status: &str) -> io::Result<()> {
+        self.tell(&[NotifyState::Status(&line(status))])
+    }
+
+    /// The watchdog may wait on.
+    pub(crate) fn is_alive(&mut self) -> io::Result<()> {
+        self.tell(&[NotifyState::Watchdog])
+    }
+
+    /// A start or an end takes longer: `more` from now on.
+    pub(crate) fn wait_for(&mut self, more: Duration) -> io::Result<()> {
+        let usec = u32::try_from(more.as_micros()).unwrap_or(u32::MAX);
+        self.tell(&[NotifyState::ExtendTimeoutUsec(usec)])
+    }
+
+    fn tell(&mut self, states: &[NotifyState<'_>]) -> io::Result<()> {
+        let Some((address, socket)) = &mut self.to else {
+            return Ok(());
+        };
+        let message: String = states.iter().map(|state| format!("{state}\n")).collect();
+        if socket.send(message.as_bytes()).is_ok() {
+            return Ok(());
+        }
+        // A manager that was restarted has another socket under the same name.
+        *socket = connect(address)?;
+        socket.send(message.as_bytes()).map(drop)
+    }
+}
+
+/// The sockets that were handed over to the process `pid`; to be called once, before anything else opens
+/// descriptors. They are non-blocking from here on and closed for programs that are started.
+///
+/// # Errors
+/// The variables contradict themselves, or one of the sockets is none to accept streams from.
+pub(crate) fn inherited(
+    look_up: impl Fn(&str) -> Option<OsString>,
+    pid: u32,
+) -> Result<Vec<InheritedSocket>, StartFault> {
+    let text = |name: &str| look_up(name).map(|value| value.to_string_lossy().into_owned());
+    let is_for_us = text("LISTEN_PID").is_some_and(|value| value.parse() == Ok(pid));
+    let Some(len) = text("LISTEN_FDS").filter(|_| is_for_us) else {
+        return Ok(Vec::new());
+    };
+    let len = len.parse().ok().filter(|len| *len <= FDS_LEN_MAX);
+    let len = len.ok_or_else(|| fault("LISTEN_FDS is not a number of sockets".to_owned()))?;
+    let names = match text("LISTEN_FDNAMES") {
+        Some(names) if !names.is_empty() => names.split(':').map(str::to_owned).collect(),
+        _ => vec!["unknown".to_owned(); len],
+    };
+    if names.len() != len {
+        let cause = format!("{len} sockets come with {} names", names.len());
+        return Err(fault(cause));
+    }
+    let numbered = (FIRST_FD..).zip(names);
+    numbered.map(|(fd, name)| take(fd, name)).collect()
+}
+
+fn take(fd: RawFd, name: String) -> Result<InheritedSocket, StartFault> {
+    let taken = sys::adopt_fd(fd).and_then(|socket| {
+        let at = listens_on(&socket)?;
+        SockRef::from(&socket).set_nonblocking(true)?;
+        Ok((socket, at))
+    });
+    match taken {
+        Ok((socket, at)) => Ok(InheritedSocket { name, socket, at }),
+        Err(error) => Err(StartFault {
+            what: format!("cannot accept from the service manager's socket `{name}`"),
+            cause: plain(&error),
+            hint: Some("sockets must be made with `ListenStream=` and `Accept=no`".to_owned()),
+        }),
+    }
+}
+
+/// What a socket listens on.
+///
+/// # Errors
+/// It is no listening stream socket of TCP or of unix.
+pub(crate) fn listens_on(socket: &impl AsFd) -> io::Result<EarAt> {
+    let found = SockRef::from(socket);
+    let is = |text: &str| Err(io::Error::new(io::ErrorKind::InvalidInput, text.to_owned()));
+    match found.r#type() {
+        Ok(Type::STREAM) => {}
+        Ok(_) => return is("it is no stream socket"),
+        Err(_) => return is("it is no socket"),
+    }
+    if !found.is_listener()? {
+        return is("it does not listen");
+    }
+    let address = found.local_addr()?;
+    match found.domain()? {
+        Domain::IPV4 | Domain::IPV6 => match address.as_socket() {
+            Some(at) => Ok(EarAt::Tcp(at)),
+            None => is("its address cannot be read"),
+        },
+        Domain::UNIX => Ok(EarAt::Unix(match address.as_abstract_namespace() {
+            Some(name) => PathBuf::from(OsString::from_vec([b"@", name].concat())),
+            None => address.as_pathname().unwrap_or("".as_ref()).to_owned(),
+        })),
+        _ => is("it is neither a TCP nor a unix socket"),
+    }
+}
+
+fn connect(address: &SocketAddr) -> io::Result<UnixDatagram> {
+    let socket = UnixDatagram::unbound()?;
+    socket.connect_addr(address)?;
+    socket.set_write_timeout(Some(SEND_TIMEOUT))?;
+    Ok(socket)
+}
+
+/// A message's lines are its fields.
+fn line(status: &str) -> String {
+    status.replace(['\n', '\r'], " ")
+}
+
+fn fault(cause: String) -> StartFault {
+    StartFault {
+        what: "cannot take over the service manager's sockets".to_owned(),
+        cause,
+        hint: None,
+    }
+}

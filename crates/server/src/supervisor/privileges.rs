@@ -1,0 +1,221 @@
+//! Giving up root's rights once everything is bound: users and groups by name or number, and what stays.
+//!
+//! Takes names, gives an identity, becomes it. What stays with the supervisor is the right to bind ports
+//! below 1024, because it binds more of them when drivers are added or a configuration changes; programs
+//! that it starts do not have it. Starts nothing and opens nothing.
+
+use std::ffi::CString;
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::path::Path;
+
+use nix::unistd::{
+    Gid, Group, Uid, User, getresgid, getresuid, initgroups, setgid, setgroups, setuid,
+};
+use rustix::thread::{
+    CapabilitySet, CapabilitySets, capabilities, clear_ambient_capability_set,
+    configure_capability_in_ambient_set, set_capabilities, set_keep_capabilities,
+};
+
+use crate::fault::{StartFault, plain};
+
+/// What the supervisor keeps.
+const KEPT: CapabilitySet = CapabilitySet::NET_BIND_SERVICE;
+
+/// Whose rights are kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Identity {
+    pub(crate) uid: u32,
+    pub(crate) gid: u32,
+    /// The user's name, whose further groups come along; `None` for a number that has no name.
+    name: Option<CString>,
+}
+
+/// Finds user and group, each by name or number; `None` when neither is given.
+///
+/// # Errors
+/// There is no such user or group, or a number without a name comes without a group.
+pub(crate) fn resolve(user: &str, group: &str) -> Result<Option<Identity>, StartFault> {
+    let group = match group {
+        "" => None,
+        group => Some(resolve_group(group)?),
+    };
+    let (account, uid) = match user {
+        "" => match group {
+            None => return Ok(None),
+            // The group alone: whoever this is keeps its user.
+            Some(_) => (account_of(Uid::effective())?, Uid::effective()),
+        },
+        user => resolve_user(user)?,
+    };
+    let own = account.as_ref().map(|account| account.gid);
+    let gid = group.or(own).ok_or_else(|| StartFault {
+        what: format!("cannot become user `{user}`"),
+        cause: "no user has this number, so that it has no group of its own".to_owned(),
+        hint: Some("name a group as well, with `--group`".to_owned()),
+    })?;
+    let name = account.and_then(|account| CString::new(account.name).ok());
+    Ok(Some(Identity {
+        uid: uid.as_raw(),
+        gid: gid.as_raw(),
+        name,
+    }))
+}
+
+/// Becomes user and group for good. The process must have one thread. The right to bind ports below 1024
+/// stays where it was there before.
+///
+/// # Errors
+/// This process may not, or could come back.
+pub(crate) fn drop_to(identity: &Identity) -> Result<(), StartFault> {
+    become_identity(identity).map_err(|error| {
+        let hint = match error.kind() {
+            io::ErrorKind::PermissionDenied => Some(
+                "only root (or the capabilities CAP_SETUID and CAP_SETGID) can become another user; start as root, or leave `user` and `group` out".to_owned(),
+            ),
+            _ => None,
+        };
+        StartFault {
+            what: format!("cannot become user {} and group {}", identity.uid, identity.gid),
+            cause: plain(&error),
+            hint,
+        }
+    })
+}
+
+/// Makes what is kept survive the next start of a program in this process, which is the supervisor's own
+/// successor. To be called right before it; [`settle`] takes it back.
+pub(crate) fn keep_through_exec() -> io::Result<()> {
+    let mut sets = capabilities(None)?;
+    sets.inheritable = sets.permitted & KEPT;
+    set_capabilities(None, sets)?;
+    if sets.inheritable == KEPT {
+        configure_capability_in_ambient_set(KEPT, true)?;
+    }
+    Ok(())
+}
+
+/// Lets no program that is started from here on have what is kept: for a successor's first moment, and after
+/// a start that failed.
+pub(crate) fn settle() -> io::Result<()> {
+    clear_ambient_capability_set()?;
+    let mut sets = capabilities(None)?;
+    sets.inheritable = CapabilitySet::empty();
+    Ok(set_capabilities(None, sets)?)
+}
+
+/// Gives a file that was made before to the identity; a link is not followed.
+pub(crate) fn give_file(path: &Path, identity: &Identity) -> io::Result<()> {
+    std::os::unix::fs::lchown(path, Some(identity.uid), Some(identity.gid))
+}
+
+/// The same for an open one. Sockets share an address only with those of the same user, and this is what
+/// makes it theirs.
+pub(crate) fn give_descriptor(file: BorrowedFd<'_>, identity: &Identity) -> io::Result<()> {
+    std::os::unix::fs::fchown(file, Some(identity.uid), Some(identity.gid))
+}
+
+fn become_identity(identity: &Identity) -> io::Result<()> {
+    let (uid, gid) = (Uid::from_raw(identity.uid), Gid::from_raw(identity.gid));
+    if is_already(uid, gid) {
+        return Ok(());
+    }
+    match &identity.name {
+        Some(name) => initgroups(name, gid)?,
+        None => setgroups(&[gid])?,
+    }
+    setgid(gid)?;
+    let had = capabilities(None)?.permitted;
+    set_keep_capabilities(true)?;
+    let became = setuid(uid);
+    set_keep_capabilities(false)?;
+    became?;
+    if !uid.is_root() {
+        let kept = had & KEPT;
+        let sets = CapabilitySets {
+            effective: kept,
+            permitted: kept,
+            inheritable: CapabilitySet::empty(),
+        };
+        set_capabilities(None, sets)?;
+        clear_ambient_capability_set()?;
+    }
+    check_no_way_back(uid, gid)
+}
+
+/// An identity that this process has already needs no rights to become.
+fn is_already(uid: Uid, gid: Gid) -> bool {
+    let users = getresuid().map(|ids| [ids.real, ids.effective, ids.saved]);
+    let groups = getresgid().map(|ids| [ids.real, ids.effective, ids.saved]);
+    !uid.is_root() && users == Ok([uid; 3]) && groups == Ok([gid; 3])
+}
+
+fn check_no_way_back(uid: Uid, gid: Gid) -> io::Result<()> {
+    let (users, groups) = (getresuid()?, getresgid()?);
+    let is_whole = [users.real, users.effective, users.saved] == [uid; 3]
+        && [groups.real, groups.effective, groups.saved] == [gid; 3];
+    if !is_whole {
+        return Err(io::Error::other("the system has changed only a part of it"));
+    }
+    let root_group = Gid::from_raw(0);
+    let comes_back = !uid.is_root()
+        && (setuid(Uid::from_raw(0)).is_ok() || (gid != root_group && setgid(root_group).is_ok()));
+    if comes_back {
+        return Err(io::Error::other("this process could become root again"));
+    }
+    Ok(())
+}
+
+fn resolve_user(user: &str) -> Result<(Option<User>, Uid), StartFault> {
+    let by_name = User::from_name(user).map_err(|error| lookup_fault("user", user, error))?;
+    if let Some(account) = by_name {
+        let uid = account.uid;
+        return Ok((Some(account), uid));
+    }
+    // -1 says "unchanged" to the system.
+    match user.parse().ok().filter(|number| *number != u32::MAX) {
+        Some(number) => {
+            let uid = Uid::from_raw(number);
+            Ok((account_of(uid)?, uid))
+        }
+        None => Err(missing("user", user, "useradd --system")),
+    }
+}
+
+fn account_of(uid: Uid) -> Result<Option<User>, StartFault> {
+    User::from_uid(uid).map_err(|error| lookup_fault("user", &uid.to_string(), error))
+}
+
+fn resolve_group(group: &str) -> Result<Gid, StartFault> {
+    let by_name = Group::from_name(group).map_err(|error| lookup_fault("group", group, error))?;
+    if let Some(found) = by_name {
+        return Ok(found.gid);
+    }
+    let number = group.parse().ok().filter(|number| *number != u32::MAX);
+    number
+        .map(Gid::from_raw)
+        .ok_or_else(|| missing("group", group, "groupadd --system"))
+}
+
+fn missing(kind: &str, name: &str, command: &str) -> StartFault {
+    StartFault {
+        what: format!("cannot become {kind} `{name}`"),
+        cause: format!("there is no such {kind}"),
+        hint: Some(format!(
+            "see `getent {}`, or make it with `{command} {name}`",
+            database(kind)
+        )),
+    }
+}
+
+fn lookup_fault(kind: &str, name: &str, error: nix::Error) -> StartFault {
+    StartFault {
+        what: format!("cannot look up {kind} `{name}`"),
+        cause: plain(&error.into()),
+        hint: None,
+    }
+}
+
+fn database(kind: &str) -> &'static str {
+    if kind == "user" { "passwd" } else { "group" }
+}
