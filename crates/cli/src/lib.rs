@@ -11,12 +11,14 @@ mod command;
 mod host;
 mod message;
 mod misuse;
+mod process;
 mod reference;
 mod reopen;
 mod reporting;
 mod serve;
 mod start_block;
 mod surroundings;
+mod template;
 
 use std::ffi::OsString;
 

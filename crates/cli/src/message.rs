@@ -7,6 +7,8 @@ use std::io::{self, Write as _};
 
 use server::config::Fault;
 
+use server::payload::Failure;
+
 use crate::host::AppFault;
 
 /// One thing that went wrong, ready to be said.
@@ -84,6 +86,16 @@ impl From<AppFault> for Message {
             what: fault.message,
             hint: fault.hint,
             detail: fault.detail,
+        }
+    }
+}
+
+impl From<Message> for Failure {
+    fn from(message: Message) -> Self {
+        Self {
+            message: message.what,
+            hint: message.hint,
+            detail: message.detail,
         }
     }
 }

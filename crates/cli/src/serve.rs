@@ -13,7 +13,7 @@ use server::config::meant::{App, Config};
 use server::handler::Handler;
 use server::payload::{Failure, Payload};
 use server::supervisor::{
-    self, Fresh, HANDOVER, Handed, Overrides, Program, Serving, Surroundings,
+    self, Fresh, HANDOVER, Handed, Overrides, Program, Serving, Succession, Surroundings,
 };
 
 use crate::command::VERSION;
@@ -29,13 +29,7 @@ pub(crate) fn run(matches: &ArgMatches, host: Option<&dyn AppHost>) -> i32 {
     };
     match supervisor::receive(&number) {
         Ok(Handed::Process(channel)) => process::run(channel, host),
-        Ok(Handed::Probe) => match first(matches) {
-            Ok(_) => DONE,
-            Err(messages) => {
-                message::say_all(&messages);
-                COULD_NOT
-            }
-        },
+        Ok(Handed::Probe(payload)) => probe(&payload),
         Ok(Handed::Succession(state)) => supervise(matches, host, Some(*state)),
         Err(error) => {
             let cause = format!("names nothing that was handed over: {error}");
@@ -43,6 +37,18 @@ pub(crate) fn run(matches: &ArgMatches, host: Option<&dyn AppHost>) -> i32 {
             Message::new(&format!("`{HANDOVER}`"), cause)
                 .with_hint(hint)
                 .say();
+            COULD_NOT
+        }
+    }
+}
+
+/// Whether this program could succeed one with this configuration.
+fn probe(payload: &Payload) -> i32 {
+    match understand(payload) {
+        Ok(_) => DONE,
+        Err(failures) => {
+            let text: String = failures.iter().map(Failure::text).collect();
+            message::talk(&text);
             COULD_NOT
         }
     }
@@ -74,7 +80,7 @@ pub(crate) fn load_app(
 fn supervise(
     matches: &ArgMatches,
     host: Option<&dyn AppHost>,
-    state: Option<supervisor::State>,
+    state: Option<Succession>,
 ) -> i32 {
     let started = match folder() {
         Ok(folder) => folder,
@@ -88,6 +94,7 @@ fn supervise(
     let around = Surroundings {
         program: program(host, &started),
         config_file: surroundings::config_file(matches).map(|file| started.join(file)),
+        runtime_dir: std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from),
         reread: &reread,
         understand: &understand,
         serving: &tell_serving,

@@ -28,13 +28,7 @@ pub(crate) fn sources(matches: &ArgMatches) -> Result<Sources, Message> {
         environment: environment()?,
         flags: command::flags(matches),
     };
-    let from_environment = || {
-        let file = sources
-            .environment
-            .get(&format!("{ENVIRONMENT_PREFIX}CONFIG"));
-        file.filter(|file| !file.is_empty()).map(PathBuf::from)
-    };
-    if let Some(file) = command::config_file(matches).or_else(from_environment) {
+    if let Some(file) = config_file(matches) {
         sources.toml = Some(toml(&file)?);
     }
     if let Some(dir) = server::config::chdir(&sources) {
@@ -47,6 +41,15 @@ pub(crate) fn sources(matches: &ArgMatches) -> Result<Sources, Message> {
         })?;
     }
     Ok(sources)
+}
+
+/// The configuration file, as it was named by a flag or in the environment.
+pub(crate) fn config_file(matches: &ArgMatches) -> Option<PathBuf> {
+    let from_environment = || {
+        let file = std::env::var_os(format!("{ENVIRONMENT_PREFIX}CONFIG"));
+        file.filter(|file| !file.is_empty()).map(PathBuf::from)
+    };
+    command::config_file(matches).or_else(from_environment)
 }
 
 /// What the sources say on this machine.

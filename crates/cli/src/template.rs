@@ -4,7 +4,7 @@
 //! Has one thread and never serves: a fork copies only the thread that forks, and a lock that another held
 //! would stay locked for ever.
 
-use std::collections::BTreeMap;
+use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -49,7 +49,7 @@ pub(crate) fn run(begun: Begun, host: Option<&dyn AppHost>) -> i32 {
 
 /// In a forked process, its channel; in the template `None`, once the supervisor has let it go.
 fn wait_for_forks(channel: &Channel, host: &dyn AppHost) -> Option<Channel> {
-    let mut children: BTreeMap<Pid, OwnedFd> = BTreeMap::new();
+    let mut children: HashMap<Pid, OwnedFd> = HashMap::new();
     loop {
         let mut watched = vec![PollFd::new(channel, PollFlags::IN)];
         watched.extend(
@@ -79,7 +79,7 @@ fn fork(
     channel: &Channel,
     host: &dyn AppHost,
     received: Received<Order>,
-    children: &mut BTreeMap<Pid, OwnedFd>,
+    children: &mut HashMap<Pid, OwnedFd>,
 ) -> Option<Channel> {
     let (Order::Fork, Some(theirs)) = (received.message, received.fds.into_iter().next()) else {
         return None;
@@ -106,7 +106,7 @@ fn fork(
     None
 }
 
-fn tell_of_ends(channel: &Channel, children: &mut BTreeMap<Pid, OwnedFd>) {
+fn tell_of_ends(channel: &Channel, children: &mut HashMap<Pid, OwnedFd>) {
     children.retain(|pid, _| match waitpid(Some(*pid), WaitOptions::NOHANG) {
         Ok(None) => true,
         Ok(Some((_, status))) => {
