@@ -231,7 +231,11 @@ impl Driver {
                 }
             }
             Call::Deafen(key) => self.deafen(key),
-            Call::Beat(number) => self.stats().beat.store(number, Ordering::Relaxed),
+            Call::Beat(number) => {
+                self.stats().beat.store(number, Ordering::Relaxed);
+                // Nothing else does so without connections, and pool threads go to sleep after the last one.
+                self.publish_gauges();
+            }
             Call::Take(new) => self.take(new),
         }
     }

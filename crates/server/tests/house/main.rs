@@ -11,6 +11,7 @@ mod exchanges;
 mod files;
 mod framed;
 mod ids;
+mod led;
 mod slow;
 mod stopping;
 mod support;
