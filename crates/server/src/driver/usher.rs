@@ -46,9 +46,20 @@ pub(crate) struct Usher {
 struct Desk {
     /// Sockets to hear (with what is in them) and to hear no longer, in order.
     calls: Vec<Call>,
-    /// Names of all sockets that it has.
+    /// Names of all sockets that it will have once it has answered the calls.
     keys: Vec<EarKey>,
     thread: Thread,
+}
+
+impl Desk {
+    fn place(&self, key: EarKey) -> Option<usize> {
+        self.keys.iter().position(|known| is_same(*known, key))
+    }
+}
+
+/// Which driver is named for a socket that all share says nothing.
+fn is_same(one: EarKey, other: EarKey) -> bool {
+    (one.address, one.index) == (other.address, other.index)
 }
 
 enum Call {
@@ -102,16 +113,16 @@ impl Usher {
     ) -> io::Result<()> {
         let is_first = {
             let mut desk = lock(&self.desk);
-            if desk.thread == Thread::Ended || desk.keys.contains(&ear.key) {
+            if desk.thread == Thread::Ended || desk.place(ear.key).is_some() {
                 return Ok(());
             }
             desk.keys.push(ear.key);
             desk.calls.push(Call::Hear(ear));
-            self.ears.store(desk.keys.len(), Ordering::Release);
+            self.ears.fetch_add(1, Ordering::AcqRel);
             std::mem::replace(&mut desk.thread, Thread::Running) == Thread::NotStarted
         };
         if is_first {
-            start(shared, moods.clone())?;
+            start(shared, moods.clone()).inspect_err(|_| self.end())?;
         }
         self.remind();
         Ok(())
@@ -121,9 +132,10 @@ impl Usher {
     pub(super) fn deafen(&self, key: EarKey) -> bool {
         {
             let mut desk = lock(&self.desk);
-            if !desk.keys.contains(&key) {
+            let Some(place) = desk.place(key) else {
                 return false;
-            }
+            };
+            desk.keys.swap_remove(place);
             desk.calls.push(Call::Deafen(key));
         }
         self.remind();
@@ -149,10 +161,13 @@ impl Usher {
         let _ = rustix::io::read(&self.bell, &mut [0; 8]);
     }
 
+    /// A socket was not to be had.
     fn forget(&self, key: EarKey) {
         let mut desk = lock(&self.desk);
-        desk.keys.retain(|known| *known != key);
-        self.ears.store(desk.keys.len(), Ordering::Release);
+        if let Some(place) = desk.place(key) {
+            desk.keys.swap_remove(place);
+        }
+        self.ears.fetch_sub(1, Ordering::AcqRel);
     }
 
     /// Nothing is accepted any more.
@@ -230,7 +245,7 @@ impl Round {
 
     fn walk(mut self) -> io::Result<()> {
         loop {
-            self.answer_calls()?;
+            self.answer_calls();
             let mood = *self.moods.borrow();
             if mood > Mood::Serving {
                 if mood < Mood::Cutting {
@@ -253,16 +268,25 @@ impl Round {
         }
     }
 
-    fn answer_calls(&mut self) -> io::Result<()> {
+    fn answer_calls(&mut self) {
         self.shared.usher.quiet();
         let calls = std::mem::take(&mut lock(&self.shared.usher.desk).calls);
         for call in calls {
             match call {
-                Call::Hear(ear) => self.hear(ear)?,
+                Call::Hear(ear) => self.hear_or_tell(ear),
                 Call::Deafen(key) => self.deafen(key),
             }
         }
-        Ok(())
+    }
+
+    /// A socket that cannot be waited for is not worth those that can.
+    fn hear_or_tell(&mut self, ear: Ear) {
+        let key = ear.key;
+        if let Err(error) = self.hear(ear) {
+            let text = format!("cannot accept from a socket: {error}");
+            self.shared.log.error(Level::Error, &text);
+            self.shared.usher.forget(key);
+        }
     }
 
     fn hear(&mut self, ear: Ear) -> io::Result<()> {
@@ -293,7 +317,7 @@ impl Round {
 
     fn deafen(&mut self, key: EarKey) {
         let mut posts = self.posts.iter_mut();
-        let found = posts.find_map(|post| post.take_if(|post| post.key == key));
+        let found = posts.find_map(|post| post.take_if(|post| is_same(post.key, key)));
         if let Some(post) = found {
             if self.watching == Watching::Yes {
                 // It is not there, or it is not any more.
@@ -302,8 +326,8 @@ impl Round {
             if post.is_ours {
                 self.last_round(std::slice::from_ref(&post));
             }
+            self.shared.usher.ears.fetch_sub(1, Ordering::AcqRel);
         }
-        self.shared.usher.forget(key);
     }
 
     /// With EPOLLEXCLUSIVE, of all processes that wait for a socket at least one is told of a connection, and

@@ -7,11 +7,13 @@
 mod compression;
 mod crowds;
 mod deadlines;
+mod ears;
 mod exchanges;
 mod files;
 mod framed;
 mod ids;
 mod led;
 mod slow;
+mod spreading;
 mod stopping;
 mod support;
