@@ -15,9 +15,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use measure::Names;
-use signal_hook::consts::{
-    SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTTIN, SIGTTOU, SIGUSR1, SIGUSR2,
-};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTTIN, SIGTTOU, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::Signals;
 use tokio::sync::watch;
 
@@ -43,7 +41,7 @@ use crate::spool::Spoolers;
 use crate::stats::{Shape, Stats};
 
 pub use lead::Lead;
-pub use orders::{Drain, Idle, Orders};
+pub use orders::{Closing, Drain, Idle, Orders};
 
 /// After the drain deadline (or a second signal), how long threads get to log what they cut.
 const LAST_MOMENT: Duration = Duration::from_millis(500);

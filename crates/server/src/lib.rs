@@ -55,4 +55,4 @@ mod sync;
 mod sys;
 
 pub use fault::StartFault;
-pub use house::{Drain, Ended, House, Idle, Lead, Listening, Orders, Stopper};
+pub use house::{Closing, Drain, Ended, House, Idle, Lead, Listening, Orders, Stopper};

@@ -57,6 +57,7 @@ use inbox::Inbox;
 use table::Table;
 
 pub(crate) use inbox::Call;
+pub use shared::Closing;
 pub(crate) use shared::{Ear, Mood, Shared};
 pub(crate) use usher::{Usher, hear};
 

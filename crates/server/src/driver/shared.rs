@@ -50,7 +50,16 @@ pub(crate) struct Shared {
     /// Accepts from sockets that several drivers or processes wait for.
     pub(crate) usher: Usher,
     /// Addresses whose sockets close for good when this process drains. Set before the mood changes.
-    pub(crate) closing: OnceLock<Vec<u16>>,
+    pub(crate) closing: OnceLock<Closing>,
+}
+
+/// Whose sockets close for good.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Closing {
+    /// Those of the addresses with these numbers; all others are left to whoever has them too.
+    These(Vec<u16>),
+    /// All: nobody else has them any more.
+    All,
 }
 
 /// What a driver is asked to do.
@@ -105,8 +114,12 @@ impl Shared {
 
     /// Whether the socket of an ear closes for good with it.
     pub(super) fn closes(&self, address: u16, is_ours: bool) -> bool {
-        let closing = self.closing.get();
-        is_ours || closing.is_some_and(|closing| closing.contains(&address))
+        is_ours
+            || match self.closing.get() {
+                Some(Closing::These(addresses)) => addresses.contains(&address),
+                Some(Closing::All) => true,
+                None => false,
+            }
     }
 
     /// What waits for storage or for clients.

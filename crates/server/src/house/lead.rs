@@ -7,7 +7,7 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
 
-use super::{Drain, Event, Idle, Orders, say, start_fault};
+use super::{Closing, Drain, Event, Idle, Orders, say, start_fault};
 use crate::channel::{Channel, Identity, Notice, Order, Received};
 use crate::fault::StartFault;
 use crate::stats::{Shape, Stats};
@@ -45,7 +45,7 @@ impl Lead {
                     obey(received, &orders, &events);
                 }
                 // Nobody is left who would hand the sockets to others: what waits in them is this process's.
-                let _ = events.send(Event::Signal);
+                orders.drain_alone();
             }
         };
         thread::Builder::new()
@@ -70,7 +70,7 @@ fn obey(received: Received<Order>, orders: &Orders, events: &mpsc::Sender<Event>
             is_patient,
             timeout_ms,
         } => orders.drain(Drain {
-            closing,
+            closing: Closing::These(closing),
             idle: match is_patient {
                 true => Idle::Awaited,
                 false => Idle::Closed,

@@ -10,6 +10,8 @@ use tokio::sync::watch;
 use super::Event;
 use crate::channel::{EarAt, EarKey, EarOrder};
 use crate::driver::{self, Ear, Mood, Shared};
+
+pub use crate::driver::Closing;
 use crate::listen::At;
 
 /// What an open house can be told about its sockets and its end, from any thread.
@@ -23,9 +25,8 @@ pub struct Orders {
 /// How a house is to end.
 #[derive(Clone, Debug)]
 pub struct Drain {
-    /// Numbers of the addresses whose sockets close for good: what waits in them is taken in first. All others
-    /// are left to whoever has them too.
-    pub closing: Vec<u16>,
+    /// Whose sockets close for good: what waits in them is taken in first.
+    pub closing: Closing,
     /// What becomes of idle connections.
     pub idle: Idle,
     /// Time until what is left is cut.
@@ -81,6 +82,15 @@ impl Orders {
     /// Has every driver note `number` in its counters, as soon as it comes to it.
     pub fn beat(&self, number: u64) {
         self.shared.beat(number);
+    }
+
+    /// Lets the house end in its configured time, with sockets that nobody else has any more.
+    pub(super) fn drain_alone(&self) {
+        self.drain(Drain {
+            closing: Closing::All,
+            idle: Idle::Closed,
+            timeout: Duration::from_nanos(self.shared.config.timeouts.drain.0),
+        });
     }
 
     /// Lets the house end. The first call says which sockets close; a later one can only make it shorter.

@@ -13,10 +13,12 @@ use std::time::{Duration, Instant};
 
 use server::channel::{EarAt, EarKey, EarOrder};
 use server::config::meant::Config;
-use server::{Drain, Ended, House, Idle, Orders};
+use server::{Closing, Drain, Ended, House, Idle, Orders};
 use socket2::{Domain, Socket, Type};
 
 use super::support::*;
+
+const NONE: Closing = Closing::These(Vec::new());
 
 /// A house that was given no sockets.
 struct Guest {
@@ -47,8 +49,7 @@ where
 }
 
 impl Guest {
-    fn drain(&self, closing: &[u16], idle: Idle, timeout: Duration) {
-        let closing = closing.to_vec();
+    fn drain(&self, closing: Closing, idle: Idle, timeout: Duration) {
         self.orders.drain(Drain {
             closing,
             idle,
@@ -57,7 +58,7 @@ impl Guest {
     }
 
     fn stop(self) -> Ended {
-        self.drain(&[], Idle::Closed, PATIENCE);
+        self.drain(NONE, Idle::Closed, PATIENCE);
         self.thread.join().unwrap()
     }
 }
@@ -252,7 +253,7 @@ fn who_leaves_answers_the_next_request_of_an_idle_connection_and_closes_it() {
     for (stream, path) in &mut paths {
         assert!(!ask(stream, path).contains("Connection: close"));
     }
-    guest.drain(&[], Idle::Awaited, PATIENCE);
+    guest.drain(NONE, Idle::Awaited, PATIENCE);
     for (mut stream, path) in paths {
         // Until it has heard that it is to leave, the connection is kept.
         while !ask(&mut stream, path).contains("Connection: close") {}
@@ -274,7 +275,7 @@ fn who_leaves_waits_for_idle_connections_until_the_time_is_up() {
         numbers(&ask(&mut idle, "/-/status"), "open") == [2]
     });
     let began = Instant::now();
-    guest.drain(&[], Idle::Awaited, Duration::from_secs(2));
+    guest.drain(NONE, Idle::Awaited, Duration::from_secs(2));
     assert_eq!(idle.read(&mut [0; 64]).unwrap(), 0);
     let took = began.elapsed();
     assert!(took > Duration::from_secs(1), "closed after {took:?}");
@@ -290,8 +291,8 @@ fn a_second_order_makes_a_patient_leave_short() {
     group.hear(&guest.orders, 0, 0);
     let mut idle = group.connect();
     ask(&mut idle, "/");
-    guest.drain(&[], Idle::Awaited, Duration::from_secs(3_600));
-    guest.drain(&[], Idle::Closed, PATIENCE);
+    guest.drain(NONE, Idle::Awaited, Duration::from_secs(3_600));
+    guest.drain(NONE, Idle::Closed, PATIENCE);
     assert_eq!(idle.read(&mut [0; 64]).unwrap(), 0);
     assert_eq!(guest.thread.join().unwrap().cut, 0);
 }
@@ -321,24 +322,26 @@ const LATE: &[u8] = b"GET /late HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n
 
 #[test]
 fn what_waits_in_a_socket_that_closes_is_taken_in_beyond_the_bound() {
-    let gate = Arc::new(Barrier::new(5));
-    let (guest, entered) = full_guest(1, &gate);
-    let group = Group::new(1);
-    group.hear(&guest.orders, 0, 0);
-    let send = |request: &[u8]| {
-        let mut stream = group.connect();
-        stream.write_all(request).unwrap();
-        stream
-    };
-    let mut all: Vec<TcpStream> = (0..4).map(|_| send(WAIT)).collect();
-    wait_until("it is full", || entered.load(Ordering::Relaxed) == 4);
-    all.extend((0..20).map(|_| send(LATE)));
-    guest.drain(&[0], Idle::Awaited, PATIENCE);
-    gate.wait();
-    for stream in &mut all {
-        assert!(text(&read_all(stream)).ends_with("served"));
+    for closing in [Closing::These(vec![0]), Closing::All] {
+        let gate = Arc::new(Barrier::new(5));
+        let (guest, entered) = full_guest(1, &gate);
+        let group = Group::new(1);
+        group.hear(&guest.orders, 0, 0);
+        let send = |request: &[u8]| {
+            let mut stream = group.connect();
+            stream.write_all(request).unwrap();
+            stream
+        };
+        let mut all: Vec<TcpStream> = (0..4).map(|_| send(WAIT)).collect();
+        wait_until("it is full", || entered.load(Ordering::Relaxed) == 4);
+        all.extend((0..20).map(|_| send(LATE)));
+        guest.drain(closing, Idle::Awaited, PATIENCE);
+        gate.wait();
+        for stream in &mut all {
+            assert!(text(&read_all(stream)).ends_with("served"));
+        }
+        assert_eq!(guest.thread.join().unwrap().exchanges, 24);
     }
-    assert_eq!(guest.thread.join().unwrap().exchanges, 24);
 }
 
 #[test]
@@ -360,7 +363,7 @@ fn what_waits_in_a_shared_socket_that_closes_is_taken_in_beyond_the_bound() {
     let mut all: Vec<UnixStream> = (0..4).map(|_| send(WAIT)).collect();
     wait_until("it is full", || entered.load(Ordering::Relaxed) == 4);
     all.extend((0..20).map(|_| send(LATE)));
-    guest.drain(&[0], Idle::Awaited, PATIENCE);
+    guest.drain(Closing::These(vec![0]), Idle::Awaited, PATIENCE);
     gate.wait();
     for stream in &mut all {
         let mut reply = String::new();
