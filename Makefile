@@ -1,5 +1,5 @@
 # The two commands are `make demo` and `make test`; tools/ holds what they do.
-.PHONY: help demo test bench bench-slow bench-log docs freethreaded
+.PHONY: help demo test bench bench-slow bench-log bench-reload docs freethreaded
 
 help:
 	@echo 'make demo          build and serve examples/bookshop (PORT=8000)'
@@ -7,6 +7,7 @@ help:
 	@echo 'make bench         against nginx, granian, gunicorn and bjoern (ARGS="--only wsgi")'
 	@echo 'make bench-slow    slow clients and slow disks (ARGS="--only 3")'
 	@echo 'make bench-log      what the access log costs, and that it loses nothing (ARGS="--only 4")'
+	@echo 'make bench-reload  reloads, crashes and spread over processes (ARGS="--only 3")'
 	@echo 'make docs          write the generated reference pages'
 	@echo 'make freethreaded  build a free-threaded CPython for the tests, once'
 
@@ -24,6 +25,9 @@ bench-slow:
 
 bench-log:
 	@tools/bench-log.sh $(ARGS)
+
+bench-reload:
+	@tools/bench-reload.sh $(ARGS)
 
 docs:
 	cargo run -q -p xtask -- docs

@@ -25,7 +25,7 @@ SLOW_RATIOS = {
     "cpu_ms": "processor time",
     "client_bytes": "memory bytes of each client",
     "outside": "clients closed outside their deadline",
-    "lost": "connections lost",
+    "lost": "connections or requests lost",
 }
 # Measures of the log's scenarios: those that are counted of the greatest, or least, of all repetitions.
 LOG_TITLES = {
@@ -39,7 +39,26 @@ LOG_TITLES = {
     "days": "days in the log",
     "oldest_lost_s": "age of the oldest lost, s",
 }
-TITLES = RATIOS | SLOW_RATIOS | LOG_TITLES
+# Measures of the reloads' scenarios, counted as those of the log.
+RELOAD_TITLES = {
+    "reloads": "reloads",
+    "scales": "changes of the number of processes",
+    "kills": "kills",
+    "upgrades": "upgrades",
+    "by_reload": "requests lost by reloads",
+    "by_scale": "requests lost by changes of the number of processes",
+    "by_upgrade": "requests lost by the upgrade",
+    "by_quiet": "requests lost before anything was done",
+    "by_beyond_kill": "requests lost after kills, but not in the killed process",
+    "unchanged": "reloads that replaced nobody",
+    "waiting_most": "connections that waited in the kernel at once",
+    "most_share": "the driver with the most connections, of the mean",
+    "least_share": "the driver with the fewest connections, of the mean",
+    "worst_off": "connections off an equal share",
+    "restart_s": "seconds from the kill to the next reply, without the import",
+    "refused": "connections in vain after the kill",
+}
+TITLES = RATIOS | SLOW_RATIOS | RELOAD_TITLES | LOG_TITLES
 
 
 @dataclass
@@ -176,6 +195,11 @@ def _ratio_lines(results: Results) -> str:
         if parts:
             lines.append([f"{row} / {base}", *parts])
     return ("ratios\n" + _aligned(lines, left=len(RATIOS) + 1)) if lines else ""
+
+
+def middle(values: Sequence[float]) -> float:
+    """The median."""
+    return statistics.median(values)
 
 
 def spread(values: Sequence[float], form: str, scale: float = 1.0) -> str:

@@ -57,7 +57,7 @@ def prepare(peers: list[str], milepost: Path | None, build: str) -> Toolbox:
         raise Unusable(f"{box.missing['venv']}\nhint: apt-get install python3-venv")
     for peer, version in PYTHON_PEERS.items():
         if peer in peers and peer not in box.missing:
-            _install_peer(box, peer, version)
+            install_peer(box, peer, version)
     if "floor" in peers:
         box.floor = cargo_build(box, "floor", BENCHES / "floor")
     _install_milepost(box, build if milepost is None else "none")
@@ -108,7 +108,8 @@ def install(packages: list[str]) -> None:
     subprocess.run(command, env=environ, capture_output=True, check=False)
 
 
-def _install_peer(box: Toolbox, peer: str, version: str) -> None:
+def install_peer(box: Toolbox, peer: str, version: str) -> None:
+    """Installs a package of that version into the environment, or says why it is missing."""
     probe = [box.command("python"), "-c", f"import importlib.metadata as m; print(m.version({peer!r}))"]
     if _output(probe) != version:
         source = ["--no-binary", peer] if peer == "bjoern" else []

@@ -40,14 +40,14 @@ def run(port: int, path: str, connections: int, seconds: int, core: int) -> Coun
     """Loads `path` for `seconds` with one wrk thread on `core`. Raises WrkFailed."""
     command = ["taskset", "-c", str(core), "wrk", "-t1", f"-c{connections}", f"-d{seconds}s", "--latency"]
     command += ["--timeout", f"{REPLY_TIMEOUT_S}s", "-s", str(SCRIPT), f"http://127.0.0.1:{port}{path}"]
-    cpu_s = _children_cpu_s()
+    cpu_s = children_cpu_s()
     try:
         done = subprocess.run(
             command, capture_output=True, text=True, timeout=seconds + EXIT_GRACE_S, check=False
         )
     except subprocess.TimeoutExpired as cause:
         raise WrkFailed(f"wrk did not end within {seconds + EXIT_GRACE_S} s") from cause
-    cpu_s = _children_cpu_s() - cpu_s
+    cpu_s = children_cpu_s() - cpu_s
     for line in done.stdout.splitlines():
         if line.startswith("COUNTED "):
             return _read(line, cpu_s)
@@ -69,6 +69,7 @@ def _read(line: str, cpu_s: float) -> Counted:
     )
 
 
-def _children_cpu_s() -> float:
+def children_cpu_s() -> float:
+    """The processor time of all children that have ended and were waited for."""
     usage = resource.getrusage(resource.RUSAGE_CHILDREN)
     return usage.ru_utime + usage.ru_stime

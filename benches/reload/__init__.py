@@ -1,0 +1,1 @@
+"""Reloads, crashes and spread over processes and drivers: see README.md."""
