@@ -10,6 +10,7 @@ import pytest
 
 from raw import Client
 from serving import APPS, Milepost
+from supervising import Supervised, write_app
 
 
 @pytest.fixture(scope="module")
@@ -39,5 +40,20 @@ def serve(tmp_path: Path) -> Iterator[Callable[..., Milepost]]:
             if arguments and arguments[0].startswith("zoo:"):
                 arguments = (*arguments, "--app-dir", str(APPS))
             return stack.enter_context(Milepost(tmp_path, *arguments, **options))  # type: ignore[arg-type]
+
+        yield start
+
+
+@pytest.fixture
+def supervise(tmp_path: Path) -> Iterator[Callable[..., Supervised]]:
+    """Starts an application of the test's folder, with a control socket in that folder; each server
+    is stopped and checked after the test."""
+    if not (tmp_path / "app.py").exists():
+        write_app(tmp_path)
+    with contextlib.ExitStack() as stack:
+
+        def start(*arguments: str, app: str | None = "app:app", **options: object) -> Supervised:
+            arguments = (app, *arguments) if app else arguments
+            return stack.enter_context(Supervised(tmp_path, *arguments, **options))  # type: ignore[arg-type]
 
         yield start

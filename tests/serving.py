@@ -15,7 +15,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from raw import Client
@@ -39,9 +39,11 @@ class Milepost:
         self,
         folder: Path,
         *arguments: str,
-        bind: str = "127.0.0.1:0",
+        bind: str | None = "127.0.0.1:0",
         log: str | None = "access.log",
         env: dict[str, str] | None = None,
+        command: Sequence[str] = (str(COMMAND),),
+        pass_fds: Sequence[int] = (),
     ) -> None:
         self.folder = folder
         self.log = folder / log if log else None
@@ -51,11 +53,13 @@ class Milepost:
         self.url = ""
         self._listening = threading.Event()
         self._counting = threading.Lock()
-        command = [str(COMMAND), "serve", *arguments, "--bind", bind]
+        argv = [*command, "serve", *arguments]
+        if bind:
+            argv += ["--bind", bind]
         if self.log:
-            command += ["--access-log", str(self.log)]
+            argv += ["--access-log", str(self.log)]
         self.process = subprocess.Popen(
-            command,
+            argv,
             cwd=folder,
             env=environment(**(env or {})),
             stdin=subprocess.DEVNULL,
@@ -63,6 +67,7 @@ class Milepost:
             stderr=subprocess.PIPE,
             text=True,
             errors="replace",
+            pass_fds=pass_fds,
         )
         self._reader = threading.Thread(target=self._read_stderr, daemon=True)
         self._reader.start()

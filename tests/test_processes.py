@@ -1,0 +1,325 @@
+"""Processes: who binds, who serves, who is started how, and what happens when one ends or hangs."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import milepost
+import pytest
+
+from raw import CutShort
+from serving import DEADLINE_S, environment, run, until
+from supervising import (
+    Supervised,
+    calling,
+    held_inodes,
+    is_running,
+    listening_inodes,
+    parent,
+    status_field,
+    write_app,
+)
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_as_many_serve_as_were_asked_for(supervise: Callable[..., Supervised], count: int) -> None:
+    server = supervise("--processes", str(count))
+    pids = server.settled(count)
+    assert set(server.who_answer(100 * count)) == pids
+    assert {parent(pid) for pid in pids} == {server.pid}
+
+
+def test_workers_are_processes(supervise: Callable[..., Supervised]) -> None:
+    assert len(supervise("-w", "2").settled(2)) == 2
+
+
+def test_the_supervisor_has_one_thread_and_answers_nobody(supervise: Callable[..., Supervised]) -> None:
+    server = supervise("--processes", "2")
+    assert server.pid not in server.who_answer()
+    assert [task.name for task in Path(f"/proc/{server.pid}/task").iterdir()] == [str(server.pid)]
+
+
+def test_processes_are_started_by_exec(supervise: Callable[..., Supervised]) -> None:
+    """A fork of the supervisor would share its memory: an exec'ed process has another layout."""
+    server = supervise("--processes", "2")
+    stacks = set()
+    for pid in (server.pid, *server.settled(2)):
+        maps = Path(f"/proc/{pid}/maps").read_text()
+        stacks.add(re.search(r"^(\S+) .*\[stack\]$", maps, re.MULTILINE)[1])  # type: ignore[index]
+    assert len(stacks) == 3
+
+
+def test_the_supervisor_owns_a_socket_for_each_driver_of_each_process(
+    supervise: Callable[..., Supervised],
+) -> None:
+    server = supervise("--processes", "2", "--drivers", "3", "--bind", "[::1]:0", log=None)
+    server.settled(2)
+    urls = [address["url"] for address in server.status()["addresses"]]
+    assert len(urls) == 2
+    for url in urls:
+        sockets = listening_inodes(int(url.rstrip("/").rsplit(":", 1)[1]))
+        assert len(sockets) == 6, url
+        assert sockets <= held_inodes(server.pid), url
+    assert [address["sockets"] for address in server.status()["addresses"]] == [6, 6]
+
+
+def test_nobody_is_accepted_before_the_application_is_imported(tmp_path: Path) -> None:
+    """The sockets are there, so that nobody is refused; who comes early waits for the import."""
+    gate = tmp_path / "gate"
+    os.mkfifo(gate)
+    write_app(tmp_path, before=f"open({str(gate)!r}).read()")
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    command = [sys.executable, "-m", "milepost", "serve", "app:app", "--bind", f"127.0.0.1:{port}"]
+    process = subprocess.Popen(command, cwd=tmp_path, env=environment(), stderr=subprocess.DEVNULL)
+    try:
+        # Opening waits for the import to have come this far.
+        holder = os.open(gate, os.O_WRONLY)
+        with socket.create_connection(("127.0.0.1", port), DEADLINE_S) as early:
+            early.sendall(b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
+            early.setblocking(False)
+            with pytest.raises(BlockingIOError):
+                early.recv(1)
+            early.settimeout(DEADLINE_S)
+            os.close(holder)
+            assert early.recv(1 << 16).startswith(b"HTTP/1.1 200 ")
+    finally:
+        process.terminate()
+        assert process.wait(DEADLINE_S) == 0
+
+
+def everybodys(folder: Path) -> tuple[list[str], dict[str, str]]:
+    """The command as a user without rights may run it, and its environment."""
+    python, package = sys.executable, Path(milepost.__file__).parent
+    if subprocess.run(["setpriv", "--reuid=65534", "--clear-groups", python, "-c", ""]).returncode != 0:
+        python = "/usr/bin/python3"
+        version = "import sys; sys.exit(sys.version_info[:2] != (%d, %d))" % sys.version_info[:2]
+        if not Path(python).exists() or subprocess.run([python, "-c", version]).returncode != 0:
+            pytest.skip("no interpreter of this version that other users may run")
+    shutil.copytree(package, folder / "milepost")
+    return [python, "-m", "milepost"], {"PYTHONPATH": str(folder)}
+
+
+@pytest.fixture
+def public() -> Iterator[Path]:
+    """A folder into which everybody may look, on the way there as well."""
+    folder = Path("/tmp") / f"milepost-test-{os.getpid()}-{os.urandom(4).hex()}"
+    folder.mkdir(mode=0o755)
+    yield folder
+    shutil.rmtree(folder)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
+def test_it_binds_a_privileged_port_and_then_drops_its_rights(public: Path) -> None:
+    write_app(public)
+    command, env = everybodys(public)
+    with socket.socket() as probe:
+        free = next(port for port in range(900, 1000) if probe.connect_ex(("127.0.0.1", port)) != 0)
+    options = {"bind": f"127.0.0.1:{free}", "log": None, "command": command, "env": env}
+    with Supervised(public, "app:app", "--user", "nobody", "--processes", "2", **options) as server:
+        assert server.answers()[0] == "one"
+        for pid in (server.pid, *server.settled(2)):
+            # Real, effective, saved and of the file system: none of them leads back.
+            assert set(status_field(pid, "Uid")) == {"65534"}
+            assert "0" not in status_field(pid, "Groups")
+            assert int(status_field(pid, "CapPrm")[0], 16) == 0
+        # New sockets of a port that it could not bind any more: it has them already.
+        server.done("reload")
+        assert server.answers()[0] == "one"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can change its group")
+def test_the_group_alone_may_be_dropped(supervise: Callable[..., Supervised]) -> None:
+    server = supervise("--group", "1")
+    for pid in (server.pid, *server.settled(1)):
+        assert set(status_field(pid, "Gid")) == {"1"}
+
+
+@pytest.mark.parametrize(("flag", "what"), [("--user", "user"), ("--group", "group")])
+def test_a_missing_user_or_group_is_named(tmp_path: Path, flag: str, what: str) -> None:
+    write_app(tmp_path)
+    done = run(tmp_path, "serve", "app:app", "--bind", "127.0.0.1:0", flag, "no-such-name")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert what in done.stderr and "no-such-name" in done.stderr and "hint:" in done.stderr
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="root itself may")
+def test_dropping_rights_needs_them(public: Path) -> None:
+    write_app(public)
+    command, env = everybodys(public)
+    words = ["setpriv", "--reuid=65534", "--clear-groups", *command, "serve", "app:app", "--user", "daemon"]
+    done = subprocess.run(
+        [*words, "--bind", "127.0.0.1:0"], cwd=public, env=environment(**env), capture_output=True, text=True
+    )
+    assert done.returncode == 2
+    assert "daemon" in done.stderr and "hint:" in done.stderr
+
+
+def test_a_taken_port_is_named_and_nothing_is_started(
+    supervise: Callable[..., Supervised], tmp_path: Path
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        write_app(tmp_path, before="open('imported', 'w')")
+        done = run(tmp_path, "serve", "app:app", "--processes", "2", "--bind", f"127.0.0.1:{port}")
+    assert done.returncode == 2
+    assert str(port) in done.stderr
+    assert not (tmp_path / "imported").exists()
+
+
+def test_a_killed_process_is_replaced_and_only_its_requests_fail(
+    supervise: Callable[..., Supervised],
+) -> None:
+    server = supervise("--processes", "3", "--threads", "2:2", log=None)
+    before = server.settled(3)
+    client, holder, victim = server.held()
+    with calling(server) as callers:
+        os.kill(victim, signal.SIGKILL)
+        with pytest.raises(CutShort):
+            client.reply()
+        assert until(lambda: victim not in server.pids() and len(server.pids()) == 3)
+    os.close(holder)
+    assert server.pids() & before == before - {victim}
+    # Each of the eight callers can have had one request in that process, and none more.
+    assert len(callers.lost) <= 8, callers.lost
+    assert not [fault for fault in callers.lost if "Refused" in fault], callers.lost
+    assert server.status()["totals"]["crashes"] == 1
+    assert f"{victim}" in server.errors and "signal 9" in server.errors
+
+
+def test_no_connection_waits_for_a_dead_process(supervise: Callable[..., Supervised]) -> None:
+    """Those in its queues are accepted by others: each socket has a live acceptor at any time."""
+    server = supervise("--processes", "2", "--drivers", "2", "--driver-stall", "1h", log=None)
+    victim = min(server.settled(2))
+    os.kill(victim, signal.SIGSTOP)
+    waiting = [server.connect() for _ in range(64)]
+    for client in waiting:
+        client.send(b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
+    os.kill(victim, signal.SIGKILL)
+    for client in waiting:
+        with client:
+            assert client.reply().status == 200
+
+
+def test_connections_do_not_wait_for_a_stuck_process_either(supervise: Callable[..., Supervised]) -> None:
+    """Later than `driver_stall`, another one accepts from its sockets as well."""
+    server = supervise("--processes", "2", "--driver-stall", "100ms", "--heartbeat-timeout", "off")
+    stuck = min(server.settled(2))
+    os.kill(stuck, signal.SIGSTOP)
+    try:
+        assert stuck not in server.who_answer(64)
+        assert server.status()["totals"]["rescued"] > 0
+        assert is_running(stuck)
+    finally:
+        os.kill(stuck, signal.SIGCONT)
+    assert until(lambda: stuck in server.who_answer(16)), "it has its sockets again"
+
+
+def test_a_process_that_misses_heartbeats_is_replaced(supervise: Callable[..., Supervised]) -> None:
+    server = supervise("--processes", "2", "--heartbeat-timeout", "1s", log=None)
+    before = server.settled(2)
+    stuck = min(before)
+    # It ignores SIGTERM as well, as anything stopped does.
+    os.kill(stuck, signal.SIGSTOP)
+    assert until(lambda: stuck not in server.pids() and len(server.pids()) == 2)
+    assert until(lambda: not is_running(stuck))
+    assert server.pids() & before == before - {stuck}
+    assert f"{stuck}" in server.errors
+
+
+def test_a_slow_request_misses_no_heartbeat(supervise: Callable[..., Supervised]) -> None:
+    server = supervise("--heartbeat-timeout", "1s", "--threads", "1:1")
+    client, holder, pid = server.held()
+    age_s = server.processes()[0]["age_s"]
+    assert until(lambda: server.processes()[0]["age_s"] >= age_s + 3)
+    os.close(holder)
+    assert client.reply().text.endswith(f" {pid}")
+    assert server.pids() == {pid}
+
+
+def test_restarts_of_a_crashing_process_wait_longer_and_longer(
+    supervise: Callable[..., Supervised], tmp_path: Path
+) -> None:
+    server = supervise(log=None)
+    for _ in range(3):
+        os.kill(*server.settled(1), signal.SIGKILL)
+    assert server.settled(1)
+    assert server.processes()[0]["restarts"] == 3
+
+
+def test_a_process_that_dies_at_import_five_times_is_left(
+    supervise: Callable[..., Supervised], tmp_path: Path
+) -> None:
+    """Once it could be imported; the traceback is the last word, and the server can be repaired."""
+    server = supervise(log=None)
+    (pid,) = server.settled(1)
+    write_app(tmp_path, before="open('tries', 'a').write('x')\nraise RuntimeError('no such luck')")
+    os.kill(pid, signal.SIGKILL)
+    tries = tmp_path / "tries"
+    assert until(lambda: tries.exists() and tries.read_text() == "xxxxx")
+    assert until(lambda: "no such luck" in str(server.status()["last_fault"]))
+    assert until(lambda: "RuntimeError: no such luck" in server.errors)
+    assert "no such luck" in "".join(server.stderr[-10:])
+    assert server.pids() == set()
+    # The supervisor is there, takes commands, and serves again with code that works.
+    write_app(tmp_path, "two")
+    server.done("reload")
+    assert server.answers()[0] == "two"
+    assert tries.read_text() == "xxxxx"
+
+
+def test_processes_end_with_their_supervisor(supervise: Callable[..., Supervised]) -> None:
+    server = supervise("--processes", "2", log=None)
+    pids = server.settled(2)
+    os.kill(server.pid, signal.SIGKILL)
+    server.wait()
+    assert until(lambda: not any(is_running(pid) for pid in pids))
+
+
+def test_a_stop_ends_everybody_and_leaves_nothing(
+    supervise: Callable[..., Supervised], tmp_path: Path
+) -> None:
+    server = supervise("--processes", "3", "--bind", f"unix:{tmp_path}/s")
+    pids = server.settled(3)
+    assert server.stop() == 0
+    assert not any(is_running(pid) for pid in pids)
+    assert not (tmp_path / "s").exists()
+    assert not server.control.exists()
+    assert listening_inodes(int(server.url.rstrip("/").rsplit(":", 1)[1])) == set()
+
+
+def test_a_stop_waits_for_no_process_that_ignores_it(supervise: Callable[..., Supervised]) -> None:
+    server = supervise("--processes", "2", "--drain-timeout", "300ms", log=None)
+    stuck = min(server.settled(2))
+    os.kill(stuck, signal.SIGSTOP)
+    assert server.stop() in (0, 1)
+    assert not is_running(stuck)
+    assert f"{stuck}" in server.errors
+
+
+@pytest.mark.parametrize(("count", "multiprocess"), [("1", "False"), ("2", "True")])
+def test_the_application_knows_of_its_siblings(
+    supervise: Callable[..., Supervised], count: str, multiprocess: str
+) -> None:
+    assert supervise("--processes", count).eval("environ['wsgi.multiprocess']") == multiprocess
+
+
+def test_every_process_writes_into_the_same_logs(supervise: Callable[..., Supervised]) -> None:
+    """Each exchange has one line, whole; the fixture counts them."""
+    server = supervise("--processes", "3")
+    assert len(server.who_answer(200)) == 3
+    assert server.stop() == 0
+    assert all(" 200 " in line and line.count("GET") == 1 for line in server.lines)
+
+
+def test_the_supervisors_own_variables_reach_no_application(supervise: Callable[..., Supervised]) -> None:
+    assert supervise().eval("[name for name in os.environ if 'HANDOVER' in name]") == "[]"

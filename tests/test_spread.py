@@ -1,0 +1,141 @@
+"""Connections spread evenly over drivers and processes, and a fresh one goes to who has least to do."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from raw import request
+from serving import until
+from supervising import Supervised
+
+CLOSE = request("GET", "/", "Connection: close")
+
+
+def spread(server: Supervised, connections: int) -> list[int]:
+    """What each driver accepted of so many short-lived connections."""
+    before = [driver["accepted"] for driver in server.drivers()]
+    for _ in range(connections):
+        server.ask()
+    return [after["accepted"] - one for after, one in zip(server.drivers(), before)]
+
+
+@pytest.mark.parametrize("options", [("1", "8"), ("4", "2")], ids=["one process", "four processes"])
+@pytest.mark.parametrize("host", ["127.0.0.1", "[::1]"])
+def test_short_lived_connections_spread_evenly(
+    supervise: Callable[..., Supervised], options: tuple[str, str], host: str
+) -> None:
+    processes, drivers = options
+    server = supervise("--processes", processes, "--drivers", drivers, bind=f"{host}:0")
+    server.settled(int(processes))
+    each = spread(server, 2000)
+    assert (len(each), sum(each)) == (8, 2000)
+    # Five standard deviations of a fair hash: 250 +- 15.
+    assert all(175 <= count <= 325 for count in each), each
+
+
+@pytest.mark.parametrize("bind", ["127.0.0.1:0", "unix"])
+def test_sixteen_long_connections_on_four_drivers_are_four_each(
+    supervise: Callable[..., Supervised], tmp_path: Path, bind: str
+) -> None:
+    """Whatever the hash said; ten times, from other ports each time."""
+    place = bind.replace("unix", f"unix:{tmp_path}/s")
+    server = supervise("--processes", "1", "--drivers", "4", bind=place)
+    for _ in range(10):
+        assert until(lambda: sum(driver["open"] for driver in server.drivers()) == 0)
+        with contextlib.ExitStack() as stack:
+            for _ in range(16):
+                client = stack.enter_context(server.connect())
+                assert client.ask("GET", "/").status == 200
+            assert [driver["open"] for driver in server.drivers()] == [4, 4, 4, 4]
+
+
+def test_a_unix_socket_is_shared_by_all_drivers_of_all_processes(
+    supervise: Callable[..., Supervised], tmp_path: Path
+) -> None:
+    server = supervise("--processes", "2", "--drivers", "2", bind=f"unix:{tmp_path}/s")
+    pids = server.settled(2)
+    with contextlib.ExitStack() as stack:
+        answered = set()
+        for _ in range(64):
+            client = stack.enter_context(server.connect())
+            answered.add(int(client.ask("GET", "/").text.split()[1]))
+        assert answered == pids
+        assert all(driver["open"] > 0 for driver in server.drivers())
+    (address,) = server.status()["addresses"]
+    assert address["sockets"] == 1
+
+
+def test_one_wakes_for_a_connection_on_a_shared_socket(
+    supervise: Callable[..., Supervised], tmp_path: Path
+) -> None:
+    """Without EPOLLEXCLUSIVE each of a hundred connections would wake both processes."""
+    server = supervise("--processes", "2", bind=f"unix:{tmp_path}/s", log=None)
+    pids = server.settled(2)
+
+    def wakes() -> int:
+        total = 0
+        for pid in pids:
+            for task in Path(f"/proc/{pid}/task").iterdir():
+                if (task / "comm").read_text().strip() == "mp-accept":
+                    status = (task / "status").read_text()
+                    total += int(status.split("voluntary_ctxt_switches:")[1].split()[0])
+        return total
+
+    before = wakes()
+    for _ in range(100):
+        server.ask()
+    assert wakes() - before <= 150
+
+
+def test_steering_by_processor_says_whether_it_helps_here(supervise: Callable[..., Supervised]) -> None:
+    server = supervise("--drivers", "2", "--driver-cpus", "auto", "--steering", "cpu")
+    for _ in range(64):
+        assert server.ask().status == 200
+    assert server.status()["steering"]
+
+
+def test_bursts_are_accepted_in_batches_and_all_answered(supervise: Callable[..., Supervised]) -> None:
+    server = supervise("--processes", "2", "--drivers", "2", "--accept-batch", "2")
+    clients = [server.connect() for _ in range(200)]
+    for client in clients:
+        client.send(CLOSE)
+    for client in clients:
+        with client:
+            assert client.reply().status == 200
+
+
+def test_connections_max_holds_for_each_process_with_handing_over(
+    supervise: Callable[..., Supervised],
+) -> None:
+    """Those beyond it wait; none is refused, and all are answered in the end."""
+    server = supervise("--processes", "1", "--drivers", "4", "--connections-max", "8")
+    clients = [server.connect() for _ in range(24)]
+    for client in clients:
+        client.send(CLOSE)
+    for client in clients:
+        with client:
+            assert client.reply().status == 200
+    held = [server.connect() for _ in range(12)]
+    for client in held[:8]:
+        client.send(request("GET", "/"))
+    open_most = 0
+
+    def all_there() -> bool:
+        nonlocal open_most
+        found = sum(driver["open"] for driver in server.drivers())
+        open_most = max(open_most, found)
+        return found == 8
+
+    assert until(all_there)
+    assert open_most == 8
+    for client in held:
+        client.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+        client.sock.close()
+    # Whoever was read has its line, whether or not its client waited for the reply.
+    assert server.stop() == 0
+    server.exchanges = len(server.lines)
