@@ -9,10 +9,13 @@ use cli::{AppHost, Forked};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
+/// Its name, and what it does.
+type Check = (&'static str, fn(&Host));
+
 fn main() {
     Python::initialize();
     let host = Host::here();
-    let checks: [(&str, fn(&Host)); 4] = [
+    let checks: [Check; 4] = [
         (
             "a_child_runs_the_hooks_and_writes_nothing_twice",
             check_child,

@@ -148,7 +148,9 @@ fn shortened(traceback: &str) -> String {
     let Some(excess) = traceback.len().checked_sub(TRACEBACK_BYTES_MAX + 1) else {
         return traceback.to_owned();
     };
-    let from = traceback.ceil_char_boundary(excess);
+    let from = (excess..=traceback.len())
+        .find(|at| traceback.is_char_boundary(*at))
+        .expect("the end is a boundary");
     let from = traceback[from..]
         .find('\n')
         .map_or(from, |at| from + at + 1);
@@ -156,4 +158,63 @@ fn shortened(traceback: &str) -> String {
         "... {from} bytes before this are left out ...\n{}",
         &traceback[from..]
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn wrong(detail: &str) -> Wrong {
+        Wrong {
+            message: "`shop:app`: no".to_owned(),
+            hint: Some("say yes".to_owned()),
+            detail: Some(detail.to_owned()),
+        }
+    }
+
+    #[test]
+    fn says_as_text_what_is_wrong() {
+        assert_eq!(
+            text(&wrong("Traceback\nValueError: <b>\n")),
+            "The application cannot be loaded.\n\n`shop:app`: no\nhint: say yes\n\nTraceback\nValueError: <b>\n"
+        );
+        let short = Wrong {
+            message: "m".to_owned(),
+            ..Wrong::default()
+        };
+        assert_eq!(text(&short), "The application cannot be loaded.\n\nm\n");
+    }
+
+    #[test]
+    fn the_mark_is_that_of_the_fault() {
+        let [one, same, other] = ["1", "1", "2"].map(|detail| Failing::new(&wrong(detail)));
+        assert_eq!(one.mark, same.mark);
+        assert_ne!(one.mark, other.mark);
+        assert_ne!(one.nonce, same.nonce);
+        // Past what is shown as well.
+        let long = "x\n".repeat(TRACEBACK_BYTES_MAX);
+        let [one, other] = ["1", "2"].map(|start| mark(&wrong(&format!("{start}{long}"))));
+        assert_ne!(one, other);
+    }
+
+    #[test]
+    fn keeps_the_end_of_a_long_traceback() {
+        assert_eq!(shortened("a\nb"), "a\nb");
+        let whole = "x".repeat(TRACEBACK_BYTES_MAX);
+        assert_eq!(shortened(&whole), whole);
+        let long = format!(
+            "first\nsecond\n{}\nlast",
+            "\u{fc}".repeat(TRACEBACK_BYTES_MAX / 2 - 3)
+        );
+        let kept = shortened(&long);
+        assert!(
+            kept.starts_with("... 13 bytes before this are left out ...\n\u{fc}"),
+            "{}",
+            &kept[..60]
+        );
+        assert!(kept.ends_with("\u{fc}\nlast"));
+        // One line without an end is cut within, between two letters.
+        let line = "\u{20ac}".repeat(TRACEBACK_BYTES_MAX);
+        assert!(shortened(&line).ends_with('\u{20ac}'));
+    }
 }

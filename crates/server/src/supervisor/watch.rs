@@ -93,6 +93,8 @@ impl Watch {
 
     /// Watches more. What lies there already is no change.
     pub(crate) fn extend(&mut self, dirs: &[PathBuf], files: &[PathBuf], now: Stamp) {
+        // The next look will be compared with how things are now.
+        self.next_look = now;
         self.note_changes(now);
         if !self.scope.add(dirs, files) {
             return;

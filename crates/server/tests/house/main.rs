@@ -9,6 +9,7 @@ mod crowds;
 mod deadlines;
 mod ears;
 mod exchanges;
+mod failing;
 mod files;
 mod framed;
 mod ids;

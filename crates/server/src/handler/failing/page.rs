@@ -64,9 +64,9 @@ pub(super) fn render(wrong: &Wrong, shape: &Shape<'_>) -> String {
     let (repeat, promise) = match repeat {
         Repeat::Unasked => (
             "unasked",
-            "It loads anew by itself when the code has changed.",
+            "this page loads anew by itself when the code has changed.",
         ),
-        Repeat::Asked => ("asked", "It says so here when the code works again."),
+        Repeat::Asked => ("asked", "this line tells when the code works again."),
     };
     out.push_str(&format!(
         "<!doctype html>\n<html lang=\"en\" data-name=\"{MARK_NAME}\" data-mark=\"{mark}\" \
@@ -75,7 +75,7 @@ pub(super) fn render(wrong: &Wrong, shape: &Shape<'_>) -> String {
          <meta name=\"robots\" content=\"noindex\">\n<title>{}</title>\n\
          <style nonce=\"{nonce}\">\n{STYLE}\n</style>\n</head>\n<body>\n<main>\n\
          <header>The application cannot be loaded</header>\n<h1>{}</h1>\n",
-        escaped(&wrong.message),
+        escaped(&wrong.message.replace('`', "")),
         with_code(&wrong.message)
     ));
     if let Some(hint) = &wrong.hint {
@@ -87,11 +87,18 @@ pub(super) fn render(wrong: &Wrong, shape: &Shape<'_>) -> String {
         out.push_str("</pre>\n");
     }
     out.push_str(&format!(
-        "<footer role=\"status\">This page is Milepost&#39;s. {promise}</footer>\n\
+        "<footer role=\"status\">Milepost: {promise}</footer>\n\
          <script nonce=\"{nonce}\">\n{SCRIPT}\n</script>\n</main>\n</body>\n</html>\n"
     ));
     out
 }
+
+/// What Python says between frames and exceptions.
+const PROSE: [&str; 3] = [
+    "Traceback (most recent call last)",
+    "During handling of the above exception",
+    "The above exception was the direct cause",
+];
 
 /// Whose code a frame is in.
 #[derive(Clone, Copy)]
@@ -126,7 +133,7 @@ fn put_traceback(out: &mut String, traceback: &str) {
             out.push_str(&format!("<span class=\"{class}\">{text}</span>"));
         } else {
             frame = Frame::Application;
-            let is_prose = line.starts_with("Traceback (") || line.ends_with("exception:");
+            let is_prose = PROSE.iter().any(|prose| line.starts_with(prose));
             let class = if is_prose { "l" } else { "e" };
             out.push_str(&format!("<span class=\"{class}\">{text}</span>"));
         }
@@ -191,4 +198,103 @@ fn escaped(text: &str) -> String {
         }
     }
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn page(message: &str, hint: Option<&str>, detail: Option<&str>, repeat: Repeat) -> String {
+        let wrong = Wrong {
+            message: message.to_owned(),
+            hint: hint.map(str::to_owned),
+            detail: detail.map(str::to_owned),
+        };
+        let shape = Shape {
+            mark: "m1",
+            nonce: "n1",
+            repeat,
+        };
+        render(&wrong, &shape)
+    }
+
+    #[track_caller]
+    fn check_traceback(traceback: &str, expect: &str) {
+        let mut out = String::new();
+        put_traceback(&mut out, traceback);
+        assert_eq!(out, expect);
+    }
+
+    #[test]
+    fn no_text_from_outside_is_markup() {
+        let attack = "</pre></h1></title><script>alert(1)</script>\" onload='x' & \0\u{1b}[31m";
+        let text = page(attack, Some(attack), Some(attack), Repeat::Unasked);
+        // Ours is the only one.
+        assert_eq!(text.matches("<script").count(), 1);
+        for tag in ["</pre>", "</h1>", "</title>", "</script>"] {
+            assert_eq!(text.matches(tag).count(), 1, "{tag}");
+        }
+        assert!(text.contains("&lt;script&gt;alert(1)&lt;/script&gt;&quot; onload=&#39;x&#39; &amp; \u{fffd}\u{fffd}[31m"));
+        assert!(!text.contains(['\0', '\u{1b}']));
+        // Nor is it within a path of a traceback.
+        let text = page(
+            "m",
+            None,
+            Some("  File \"<b>\", line 1, in <i>"),
+            Repeat::Unasked,
+        );
+        assert!(text.contains("File &quot;<b>&lt;b&gt;</b>&quot;, line 1, in &lt;i&gt;"));
+    }
+
+    #[test]
+    fn loads_nothing_from_elsewhere() {
+        let text = page("`a:b` is bad", Some("try `c`"), Some("x"), Repeat::Unasked);
+        for part in ["http:", "https:", "src=", "href=", "url(", "@import"] {
+            assert!(!text.contains(part), "{part}");
+        }
+    }
+
+    #[test]
+    fn shows_values_as_code() {
+        let check = |text: &str, expect: &str| assert_eq!(with_code(text), expect);
+        check("`a:b`: no `c`", "<code>a:b</code>: no <code>c</code>");
+        check("a ` b", "a ` b");
+        check("`<`", "<code>&lt;</code>");
+        check("", "");
+    }
+
+    #[test]
+    fn frames_of_the_application_stand_out() {
+        check_traceback(
+            "Traceback (most recent call last):\n  File \"/srv/app.py\", line 3, in <module>\n    \
+             import flask\n    ^^^^^^\n  File \"/v/lib/python3.11/site-packages/flask/x.py\", line 1, in f\n    \
+             1/0\n    ~^~\nNameError: no\n\nDuring handling of the above exception, another exception occurred:",
+            "<span class=\"l\">Traceback (most recent call last):</span>\n\
+             <span class=\"a\">  File &quot;<b>/srv/app.py</b>&quot;, line 3, in &lt;module&gt;</span>\n\
+             <span class=\"a\">    import flask</span>\n<span class=\"c\">    ^^^^^^</span>\n\
+             <span class=\"l\">  File &quot;/v/lib/python3.11/site-packages/flask/x.py&quot;, line 1, in f</span>\n\
+             <span class=\"l\">    1/0</span>\n<span class=\"l\">    ~^~</span>\n\
+             <span class=\"e\">NameError: no</span>\n<span class=\"a\"></span>\n\
+             <span class=\"l\">During handling of the above exception, another exception occurred:</span>\n",
+        );
+    }
+
+    #[test]
+    fn tells_paths_from_what_looks_like_them() {
+        let check = |line: &str, expect: Option<&str>| assert_eq!(path_of(line), expect);
+        check("  File \"/a b.py\", line 3, in f", Some("/a b.py"));
+        check("  | File \"/a.py\", line 3", Some("/a.py"));
+        check("    open(File \"x\")", None);
+        check("  File \"/a.py\"", None);
+        check("", None);
+    }
+
+    #[test]
+    fn asks_again_unasked_only_where_nothing_is_sent_again() {
+        let unasked = page("m", None, None, Repeat::Unasked);
+        assert!(unasked.contains("data-repeat=\"unasked\"") && unasked.contains("by itself"));
+        let asked = page("m", None, None, Repeat::Asked);
+        assert!(asked.contains("data-repeat=\"asked\"") && !asked.contains("by itself"));
+        assert!(!asked.contains("<pre") && !asked.contains("Hint"));
+    }
 }

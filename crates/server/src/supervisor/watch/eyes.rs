@@ -4,7 +4,7 @@
 //! watched, those that go are forgotten; a place that goes is looked for again.
 
 use std::collections::{BTreeSet, HashMap};
-use std::ffi::OsString;
+use std::ffi::OsStr;
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::MetadataExt;
@@ -147,7 +147,7 @@ impl Eyes {
         let (path, reach) = (folder.path.clone(), folder.reach);
         match event.name {
             None => Ok(self.take_own(scope, &event.wd, event.mask, path)),
-            Some(name) => self.take_named(scope, event.mask, reach, path, name),
+            Some(name) => self.take_named(scope, event.mask, reach, &path, &name),
         }
     }
 
@@ -182,10 +182,10 @@ impl Eyes {
         scope: &Scope,
         mask: EventMask,
         reach: Reach,
-        dir: PathBuf,
-        name: OsString,
+        dir: &Path,
+        name: &OsStr,
     ) -> io::Result<Option<PathBuf>> {
-        let path = dir.join(&name);
+        let path = dir.join(name);
         if mask.contains(EventMask::ISDIR) {
             return match reach {
                 Reach::Tree => self.take_folder(scope, mask, path),
@@ -193,8 +193,8 @@ impl Eyes {
             };
         }
         let came = mask.intersects(EventMask::CREATE | EventMask::MOVED_TO);
-        if came && name == ENVIRONMENT_MARK && scope.reach(&dir).is_none() {
-            self.forget(scope, &dir);
+        if came && name == ENVIRONMENT_MARK && scope.reach(dir).is_none() {
+            self.forget(scope, dir);
             self.seek(scope)?;
             return Ok(None);
         }

@@ -102,15 +102,13 @@ pub(super) fn walk(
         }
         for entry in fs::read_dir(&dir).into_iter().flatten().flatten() {
             let path = entry.path();
-            match entry.file_type() {
-                Ok(kind) if kind.is_dir() => {
-                    // What waits is bounded as well, beside what is watched.
-                    if waiting.len() <= FOLDERS_LEN_MAX && !is_left_out(&path) {
-                        waiting.push_back(path);
-                    }
-                }
-                Ok(_) if is_code(&entry.file_name()) => file(path),
-                _ => {}
+            let kind = entry.file_type();
+            let is_folder = kind.is_ok_and(|kind| kind.is_dir());
+            if !is_folder && is_code(&entry.file_name()) {
+                file(path);
+            } else if is_folder && waiting.len() <= FOLDERS_LEN_MAX && !is_left_out(&path) {
+                // What waits is bounded as well, beside what is watched.
+                waiting.push_back(path);
             }
         }
     }
