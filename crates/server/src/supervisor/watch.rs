@@ -49,6 +49,24 @@ pub(crate) struct Watch {
     notice: Option<String>,
 }
 
+/// How much is watched at most.
+#[derive(Clone, Copy, Debug)]
+struct Bounds {
+    /// Folders, of our own accord.
+    folders_len: usize,
+    /// Watches, beside what the kernel allows.
+    watches_len: usize,
+}
+
+impl Default for Bounds {
+    fn default() -> Self {
+        Self {
+            folders_len: FOLDERS_LEN_MAX,
+            watches_len: usize::MAX,
+        }
+    }
+}
+
 /// How changes become known.
 #[derive(Debug)]
 enum Means {
@@ -73,11 +91,10 @@ impl Watch {
     /// Hidden folders, `__pycache__`, `node_modules`, `site-packages` and virtual environments below `dirs` are
     /// left out, and no symbolic link below them is followed.
     pub(crate) fn new(dirs: &[PathBuf], files: &[PathBuf], now: Stamp) -> Watch {
-        Watch::within(usize::MAX, dirs, files, now)
+        Watch::within(Bounds::default(), dirs, files, now)
     }
 
-    /// As if the kernel allowed `watches_len_max` watches.
-    fn within(watches_len_max: usize, dirs: &[PathBuf], files: &[PathBuf], now: Stamp) -> Watch {
+    fn within(bounds: Bounds, dirs: &[PathBuf], files: &[PathBuf], now: Stamp) -> Watch {
         let mut scope = Scope::default();
         scope.add(dirs, files);
         let mut watch = Watch {
@@ -87,7 +104,7 @@ impl Watch {
             next_look: now.plus(LOOK_INTERVAL),
             notice: None,
         };
-        watch.begin(watches_len_max);
+        watch.begin(bounds);
         watch
     }
 
@@ -140,14 +157,14 @@ impl Watch {
         self.notice.take()
     }
 
-    fn begin(&mut self, watches_len_max: usize) {
+    fn begin(&mut self, bounds: Bounds) {
         let remote = self.scope.places().find(|place| is_remote(place));
         if let Some(place) = remote.map(Path::display) {
             let cause = format!("`{place}` is on a file system that others write to");
             self.look_from_now_on(&cause);
             return;
         }
-        match Eyes::new(&self.scope, watches_len_max) {
+        match Eyes::new(&self.scope, bounds) {
             Ok(eyes) => {
                 self.means = Means::Told(eyes);
                 self.tell_of_excess();
@@ -190,10 +207,10 @@ impl Watch {
 
     fn tell_of_excess(&mut self) {
         if let Means::Told(eyes) = &self.means
-            && eyes.has_left_some_out()
+            && let Some(folders_len_max) = eyes.excess()
         {
             self.notice = Some(format!(
-                "there are more than {FOLDERS_LEN_MAX} folders to watch: changes in the deepest ones are \
+                "there are more than {folders_len_max} folders to watch: changes in the deepest ones are \
                  not noticed"
             ));
         }

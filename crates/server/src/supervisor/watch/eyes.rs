@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use inotify::{EventMask, EventOwned, Inotify, WatchDescriptor, WatchMask};
 use rustix::io::Errno;
 
-use super::FOLDERS_LEN_MAX;
+use super::Bounds;
 use super::scope::{ENVIRONMENT_MARK, Entered, Reach, Scope, is_left_out, walk};
 
 /// What is asked of every folder. A file that is being written is not told of until it is closed: half a
@@ -38,7 +38,7 @@ pub(super) struct Eyes {
     folders: HashMap<WatchDescriptor, Folder>,
     /// Places that are not there at the moment.
     absent: BTreeSet<PathBuf>,
-    watches_len_max: usize,
+    bounds: Bounds,
     excess: Excess,
 }
 
@@ -57,16 +57,16 @@ enum Excess {
 }
 
 impl Eyes {
-    /// Opens eyes on all of `scope`; more than `watches_len_max` watches are refused as the kernel would.
+    /// Opens eyes on all of `scope`, within `bounds`; more watches are refused as the kernel would.
     ///
     /// # Errors
     /// The kernel has no inotify, or no more of it for this user.
-    pub(super) fn new(scope: &Scope, watches_len_max: usize) -> io::Result<Eyes> {
+    pub(super) fn new(scope: &Scope, bounds: Bounds) -> io::Result<Eyes> {
         let mut eyes = Eyes {
             inotify: Inotify::init()?,
             folders: HashMap::new(),
             absent: BTreeSet::new(),
-            watches_len_max,
+            bounds,
             excess: Excess::None,
         };
         eyes.open(scope)?;
@@ -94,9 +94,9 @@ impl Eyes {
         !self.absent.is_empty()
     }
 
-    /// Whether some folders are not watched because there are too many.
-    pub(super) fn has_left_some_out(&self) -> bool {
-        self.excess == Excess::Some
+    /// The bound, if some folders are not watched because there are more.
+    pub(super) fn excess(&self) -> Option<usize> {
+        (self.excess == Excess::Some).then_some(self.bounds.folders_len)
     }
 
     /// Looks for places that were not there; gives the first that is.
@@ -224,7 +224,7 @@ impl Eyes {
 
     /// The kernel had to drop events: all that is known may be wrong.
     fn open_anew(&mut self, scope: &Scope) -> io::Result<PathBuf> {
-        *self = Eyes::new(scope, self.watches_len_max)?;
+        *self = Eyes::new(scope, self.bounds)?;
         let first = scope
             .places()
             .next()
@@ -255,11 +255,11 @@ impl Eyes {
     }
 
     fn watch(&mut self, scope: &Scope, dir: &Path, reach: Reach) -> io::Result<Entered> {
-        if self.folders.len() >= FOLDERS_LEN_MAX {
+        if self.folders.len() >= self.bounds.folders_len {
             self.excess = Excess::Some;
             return Ok(Entered::No);
         }
-        if self.folders.len() >= self.watches_len_max {
+        if self.folders.len() >= self.bounds.watches_len {
             return Err(Errno::NOSPC.into());
         }
         let wd = match self.inotify.watches().add(dir, MASK) {

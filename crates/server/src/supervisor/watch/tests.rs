@@ -37,9 +37,9 @@ impl Bed {
             write(&root.join(name), "first");
         }
         let files: Vec<PathBuf> = files.iter().map(|name| root.join(name)).collect();
-        let watches_len_max = if by == By::Kernel { usize::MAX } else { 0 };
+        let watches_len = if by == By::Kernel { usize::MAX } else { 0 };
         let now = Stamp(1_000_000_000);
-        let watch = Watch::within(watches_len_max, &[root.join("app")], &files, now);
+        let watch = Watch::within(watches(watches_len), &[root.join("app")], &files, now);
         assert_eq!(watch.fd().is_some(), by == By::Kernel);
         Bed {
             _dir: dir,
@@ -79,6 +79,13 @@ impl Bed {
     #[track_caller]
     fn expect(&mut self, given: &[&str]) {
         assert_eq!(self.settled(), given);
+    }
+}
+
+fn watches(watches_len: usize) -> Bounds {
+    Bounds {
+        watches_len,
+        ..Bounds::default()
     }
 }
 
@@ -385,9 +392,14 @@ fn waits_for_rest_but_not_for_ever() {
 fn looks_once_a_second_where_watches_have_run_out() {
     let dir = tempfile::tempdir().unwrap();
     let root = dir.path().canonicalize().unwrap();
-    let watch_with = |watches_len_max| {
+    let watch_with = |watches_len| {
         write(&root.join("one/two/a.py"), "first");
-        Watch::within(watches_len_max, std::slice::from_ref(&root), &[], Stamp(1))
+        Watch::within(
+            watches(watches_len),
+            std::slice::from_ref(&root),
+            &[],
+            Stamp(1),
+        )
     };
     let mut enough = watch_with(3);
     assert_eq!(enough.notice(), None);
@@ -406,23 +418,30 @@ fn looks_once_a_second_where_watches_have_run_out() {
 }
 
 #[test]
-fn says_when_there_are_too_many_folders() {
+fn the_nearest_folders_are_watched_where_there_are_too_many() {
     let dir = tempfile::tempdir().unwrap();
-    for at in 0..FOLDERS_LEN_MAX {
-        fs::create_dir(dir.path().join(format!("d{at}"))).unwrap();
+    let root = dir.path().canonicalize().unwrap();
+    for name in ["one/deep/a.py", "two/deep/a.py"] {
+        write(&root.join(name), "first");
     }
-    let mut watch = Watch::new(&[dir.path().to_owned()], &[], Stamp(1));
+    let watch_with = |folders_len| {
+        let bounds = Bounds {
+            folders_len,
+            ..Bounds::default()
+        };
+        Watch::within(bounds, std::slice::from_ref(&root), &[], Stamp(1))
+    };
+    assert_eq!(watch_with(5).notice(), None);
+    let mut watch = watch_with(3);
     let notice = watch.notice().unwrap();
-    // The kernel may allow fewer.
-    let is_known = ["more than 10000 folders", "max_user_watches"]
-        .iter()
-        .any(|part| notice.contains(part));
-    assert!(is_known, "{notice}");
-    // What is near is watched in either case.
-    write(&dir.path().join("a.py"), "");
-    let told_at = watch.deadline().min(Stamp(2));
-    assert_eq!(watch.changed(told_at), None);
-    assert!(watch.changed(told_at.plus(QUIET)).is_some());
+    assert!(notice.contains("more than 3 folders"), "{notice}");
+    write(&root.join("one/deep/a.py"), "second");
+    assert_eq!(watch.changed(Stamp(2)), None);
+    assert_eq!(watch.deadline(), Stamp::NEVER);
+    write(&root.join("two/a.py"), "");
+    assert_eq!(watch.changed(Stamp(3)), None);
+    let path = root.join("two/a.py");
+    assert_eq!(watch.changed(Stamp(3).plus(QUIET)), Some(path));
 }
 
 #[test]
