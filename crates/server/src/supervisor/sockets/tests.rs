@@ -1,1 +1,1 @@
-
+//! The table with real sockets and real connections.
