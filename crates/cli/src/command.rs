@@ -10,7 +10,7 @@ use clap_complete::Shell;
 use server::config::FlagText;
 use server::config::written::{FlagForm, Group, SETTINGS, Setting};
 
-use crate::reporting;
+use crate::{commanding, reporting};
 
 /// The package's version.
 pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -26,6 +26,8 @@ Examples:
   milepost serve shop:app --bind :8000 --threads 8:8 --static /static=./static --access-log -
   milepost serve --static /=./public
   milepost check --config milepost.toml
+  milepost reload --config milepost.toml
+  milepost status
   milepost report access.log";
 
 const PRECEDENCE: &str = "\
@@ -66,7 +68,7 @@ pub(crate) fn command(purpose: Purpose) -> Command {
             with_settings(Command::new("check"), purpose)
                 .about("Check the configuration and the application's import without listening"),
         )
-        .subcommand(crate::reopen::command())
+        .subcommands(commanding::commands())
         .subcommand(reporting::command())
         .subcommand(
             Command::new("completions")
@@ -102,7 +104,7 @@ pub(crate) fn version_line(python: Option<String>) -> String {
 /// The settings that were given as flags or arguments.
 pub(crate) fn flags(matches: &ArgMatches) -> Vec<FlagText> {
     let texts = |setting: &'static Setting| {
-        // `reopen` has only some of them.
+        // Commands to a running server have only some of them.
         let values = matches.try_get_many::<String>(setting.key);
         let values = values.ok().flatten().into_iter().flatten();
         values.map(|text| FlagText {

@@ -8,12 +8,12 @@
 
 mod check;
 mod command;
+mod commanding;
 mod host;
 mod message;
 mod misuse;
 mod process;
 mod reference;
-mod reopen;
 mod reporting;
 mod serve;
 mod start_block;
@@ -27,6 +27,7 @@ use clap::ArgMatches;
 pub use host::{AppFacts, AppFault, AppHost, Forked};
 
 use command::Purpose;
+use commanding::Verb;
 use message::Message;
 
 /// Could not.
@@ -53,10 +54,14 @@ pub fn run(args: Vec<OsString>, host: Option<&dyn AppHost>) -> i32 {
 }
 
 fn dispatch(matches: &ArgMatches, host: Option<&dyn AppHost>) -> i32 {
+    if let Some((name, matches)) = matches.subcommand()
+        && let Some(verb) = Verb::named(name)
+    {
+        return commanding::run(verb, matches);
+    }
     match matches.subcommand() {
         Some(("serve", matches)) => serve::run(matches, host),
         Some(("check", matches)) => check::run(matches, host),
-        Some(("reopen", matches)) => reopen::run(matches),
         Some(("report", matches)) => reporting::run(matches),
         Some(("completions", matches)) => completions(matches),
         Some(("reference", _)) => {

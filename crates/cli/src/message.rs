@@ -6,8 +6,8 @@ use std::fmt::Write as _;
 use std::io::{self, Write as _};
 
 use server::config::Fault;
-
 use server::payload::Failure;
+use server::supervisor::control::wire::Refusal;
 
 use crate::host::AppFault;
 
@@ -47,6 +47,14 @@ impl Message {
 
     pub(crate) fn with_hint_maybe(self, hint: Option<String>) -> Self {
         Self { hint, ..self }
+    }
+
+    /// Lines that come before it.
+    pub(crate) fn with_detail(self, detail: impl Into<String>) -> Self {
+        Self {
+            detail: Some(detail.into()),
+            ..self
+        }
     }
 
     /// The text as it is printed, with its line ends. A traceback comes first: the last lines are those
@@ -96,6 +104,16 @@ impl From<Message> for Failure {
             message: message.what,
             hint: message.hint,
             detail: message.detail,
+        }
+    }
+}
+
+impl From<Refusal> for Message {
+    fn from(refusal: Refusal) -> Self {
+        Self {
+            what: refusal.message,
+            hint: refusal.hint,
+            detail: refusal.detail,
         }
     }
 }

@@ -178,7 +178,7 @@ mod tests {
         );
         check(
             "zzz",
-            "`zzz`: unknown command > the commands are serve, check, reopen, report, completions, reference, version",
+            "`zzz`: unknown command > the commands are serve, check, stop, reload, reopen, upgrade, scale, status, report, completions, reference, version",
         );
         check(
             "serve --acept-batch 3",

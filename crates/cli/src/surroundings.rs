@@ -10,10 +10,11 @@ use std::path::{Path, PathBuf};
 use std::thread::available_parallelism;
 
 use clap::ArgMatches;
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use rustix::process::{Resource, Rlimit, geteuid, getrlimit, setrlimit};
 use rustix::thread::{CpuSet, sched_getaffinity};
 use server::config::written::ENVIRONMENT_PREFIX;
 use server::config::{Machine, Sources, TomlText, Understood, understand};
+use server::supervisor::control::place::Who;
 
 use crate::command;
 use crate::message::Message;
@@ -43,7 +44,16 @@ pub(crate) fn sources(matches: &ArgMatches) -> Result<Sources, Message> {
     Ok(sources)
 }
 
-/// The configuration file, as it was named by a flag or in the environment.
+/// Whose control sockets are meant.
+pub(crate) fn who() -> Who {
+    Who {
+        uid: geteuid().as_raw(),
+        runtime_dir: std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from),
+    }
+}
+
+/// The configuration file that a flag or the environment names, as it is written there: it starts from the
+/// folder that [`sources`] leaves.
 pub(crate) fn config_file(matches: &ArgMatches) -> Option<PathBuf> {
     let from_environment = || {
         let file = std::env::var_os(format!("{ENVIRONMENT_PREFIX}CONFIG"));

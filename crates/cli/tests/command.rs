@@ -91,7 +91,10 @@ fn shows_help_as_it_was_agreed() {
     check_snapshot("help.txt", &plain.data);
     check_snapshot("serve_help_short.txt", &place.run("serve -h").data);
     check_snapshot("serve_help.txt", &place.run("serve --help").data);
-    check_snapshot("reopen_help.txt", &place.run("reopen --help").data);
+    for verb in ["stop", "reload", "reopen", "upgrade", "scale", "status"] {
+        let said = place.run(&format!("{verb} --help"));
+        check_snapshot(&format!("{verb}_help.txt"), &said.data);
+    }
     check_snapshot("report_help.txt", &place.run("report --help").data);
 }
 
@@ -101,7 +104,12 @@ fn keeps_help_within_a_hundred_columns() {
         "--help",
         "serve -h",
         "check --help",
+        "stop -h",
+        "reload --help",
         "reopen -h",
+        "upgrade --help",
+        "scale -h",
+        "status --help",
         "report --help",
     ] {
         let said = Place::new().run(line);

@@ -178,19 +178,19 @@ fn does_not_end_a_server_that_does_not_wait_for_the_signal() {
 fn says_how_to_name_a_server() {
     let place = place();
     let folder = place.path();
-    let hint = "hint: `--pid-file FILE`, `--pid PID`, or `--config FILE` with a `pid_file` in it";
-    check(
-        folder,
-        "",
-        2,
-        &["milepost: reopen: no server is named", hint],
-    );
     fs::write(folder.join("m.toml"), "backlog = 7\n").unwrap();
+    let here = folder.canonicalize().unwrap();
     check(
         folder,
         "-c m.toml",
-        2,
-        &["milepost: reopen: no server is named", hint],
+        1,
+        &[
+            &format!(
+                "milepost: `{}`: no server of this user runs with it",
+                here.join("m.toml").display()
+            ),
+            "hint: `milepost status` without `--config` looks for any; `--control FILE` and `--pid PID` name one of another user",
+        ],
     );
     fs::write(folder.join("m.toml"), "pid_fil = 'm.pid'\n").unwrap();
     check(

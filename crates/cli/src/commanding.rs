@@ -1,0 +1,268 @@
+//! `milepost stop|reload|reopen|upgrade|scale|status`: commands to a running server.
+//!
+//! Finds the server, asks its supervisor on the control socket, shows what is said meanwhile, and ends with
+//! how it ended. 0: done. 1: the answer is no, or no server is there. 2: it could not be found out.
+
+mod finding;
+mod signal;
+mod status;
+mod talking;
+
+use clap::{Arg, ArgAction, ArgMatches, Command, ValueHint};
+use server::supervisor::control::wire::{self, Kind, Outcome, Refusal, Request};
+
+use crate::message::{self, Message};
+use crate::{COULD_NOT, DONE, NO};
+use finding::Found;
+
+/// One verb.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verb {
+    Stop,
+    Reload,
+    Reopen,
+    Upgrade,
+    Scale,
+    Status,
+}
+
+/// Why nothing came of it, with the exit code.
+#[derive(Clone, Debug)]
+struct Failure {
+    code: i32,
+    messages: Vec<Message>,
+}
+
+const WHICH: &str = "\
+The server is the one of --control, --pid, --pid-file or the configuration (--config or
+MILEPOST_CONFIG); when nothing is named, the one that this user runs.";
+
+impl Verb {
+    pub(crate) const ALL: [Verb; 6] = [
+        Verb::Stop,
+        Verb::Reload,
+        Verb::Reopen,
+        Verb::Upgrade,
+        Verb::Scale,
+        Verb::Status,
+    ];
+
+    /// The verb with this name.
+    pub(crate) fn named(name: &str) -> Option<Verb> {
+        Verb::ALL.into_iter().find(|verb| verb.name() == name)
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Verb::Stop => "stop",
+            Verb::Reload => "reload",
+            Verb::Reopen => "reopen",
+            Verb::Upgrade => "upgrade",
+            Verb::Scale => "scale",
+            Verb::Status => "status",
+        }
+    }
+
+    fn about(self) -> &'static str {
+        match self {
+            Verb::Stop => "Tell a running server to finish its requests and end (SIGTERM)",
+            Verb::Reload => "Have a running server take its configuration and code anew (SIGHUP)",
+            Verb::Reopen => "Tell a running server to open its log files anew (SIGUSR1)",
+            Verb::Upgrade => "Have a running server go on as the program installed now (SIGUSR2)",
+            Verb::Scale => "Change how many processes and drivers a running server has",
+            Verb::Status => "Show processes, drivers and connections of a running server",
+        }
+    }
+
+    /// What exit code 0 and 1 mean.
+    fn outcome(self) -> &'static str {
+        match self {
+            Verb::Stop => {
+                "Returns when the server has ended: open requests have `drain_timeout` to do so.\n\
+                 Exit code 0: it has ended. 1: no server runs there. 2: it could not be told."
+            }
+            Verb::Reload => {
+                "The new configuration and code start beside the old and take over when they are ready;\n\
+                 no connection is lost. When they cannot start, the old ones go on and the reason is shown.\n\
+                 Exit code 0: the new ones serve. 1: they do not, or no server runs there. 2: it could not\n\
+                 be told."
+            }
+            Verb::Reopen => {
+                "A server without a control socket gets the signal instead.\n\
+                 Exit code 0: the server was told. 1: no server runs there. 2: it could not be told."
+            }
+            Verb::Upgrade => {
+                "As `milepost reload`, with the server's program itself anew; it keeps its process id.\n\
+                 Exit code 0: the new program serves. 1: it does not, and the old one goes on, or no server\n\
+                 runs there. 2: it could not be told."
+            }
+            Verb::Scale => {
+                "Until the next reload, which has the numbers of the configuration again; no connection is\n\
+                 lost.\n\
+                 Exit code 0: so many serve. 1: they do not, or no server runs there. 2: it could not be told."
+            }
+            Verb::Status => {
+                "A process is named by its generation and place, a driver by its number behind that. PSS: memory\n\
+                 of which each shared page counts in parts. WAITING: connections in the accept queue, of how many\n\
+                 that may; for a pool: requests without a thread yet. HANDED: connections given to a driver that\n\
+                 had fewer. RESCUED: connections accepted for a driver that was late.\n\
+                 Exit code 0: shown. 1: no server runs there. 2: it could not be asked."
+            }
+        }
+    }
+
+    fn command(self) -> Command {
+        let command = Command::new(self.name())
+            .about(self.about())
+            .args_override_self(true)
+            .after_help(format!("{WHICH}\n\n{}", self.outcome()));
+        let own: Vec<Arg> = match self {
+            Verb::Scale => vec![
+                count("processes", wire::PROCESSES_MAX, "Serving processes"),
+                count("drivers", wire::DRIVERS_MAX, "Driver threads of each"),
+            ],
+            Verb::Status => vec![
+                Arg::new("json")
+                    .long("json")
+                    .action(ArgAction::SetTrue)
+                    .help("Print everything as one JSON object"),
+            ],
+            _ => Vec::new(),
+        };
+        command.args(own).args(finding::args())
+    }
+
+    /// # Errors
+    /// What is wrong with the flags.
+    fn request(self, matches: &ArgMatches) -> Result<Request, Failure> {
+        Ok(match self {
+            Verb::Stop => Request::Stop,
+            Verb::Reload => Request::Reload,
+            Verb::Reopen => Request::Reopen,
+            Verb::Upgrade => Request::Upgrade,
+            Verb::Scale => scale(matches)?,
+            Verb::Status => Request::Status,
+        })
+    }
+}
+
+impl Failure {
+    /// The answer is no.
+    fn no(message: Message) -> Self {
+        Self {
+            code: NO,
+            messages: vec![message],
+        }
+    }
+
+    /// There is no answer.
+    fn could_not(message: Message) -> Self {
+        Self {
+            code: COULD_NOT,
+            messages: vec![message],
+        }
+    }
+}
+
+impl From<Refusal> for Failure {
+    fn from(refusal: Refusal) -> Self {
+        match refusal.kind {
+            Kind::No => Failure::no(Message::from(refusal)),
+            Kind::CouldNot => Failure::could_not(Message::from(refusal)),
+        }
+    }
+}
+
+/// The verbs with their flags.
+pub(crate) fn commands() -> impl Iterator<Item = Command> {
+    Verb::ALL.into_iter().map(Verb::command)
+}
+
+/// Does it.
+pub(crate) fn run(verb: Verb, matches: &ArgMatches) -> i32 {
+    match ask(verb, matches) {
+        Ok(outcome) => finish(verb, matches, outcome),
+        Err(failure) => {
+            message::say_all(&failure.messages);
+            failure.code
+        }
+    }
+}
+
+fn ask(verb: Verb, matches: &ArgMatches) -> Result<Outcome, Failure> {
+    let request = verb.request(matches)?;
+    match finding::find(matches)? {
+        Found::Socket(socket) => talking::ask(&socket, &request, &mut |text| say(verb, text)),
+        Found::Process(pid) if verb == Verb::Reopen => {
+            signal::reopen(pid).map(|()| Outcome::Done(None))
+        }
+        Found::Process(pid) => Err(signal::no_socket(pid)),
+    }
+}
+
+/// `reopen` is run from timers: it has nothing to say when it is done.
+fn say(verb: Verb, text: &str) {
+    if verb != Verb::Reopen {
+        Message::from_text(text).say();
+    }
+}
+
+fn finish(verb: Verb, matches: &ArgMatches, outcome: Outcome) -> i32 {
+    match outcome {
+        Outcome::Done(text) => {
+            if let Some(text) = text {
+                say(verb, &text);
+            }
+            DONE
+        }
+        Outcome::Status(status) if verb == Verb::Status && matches.get_flag("json") => {
+            message::data(&status::json(&status));
+            DONE
+        }
+        Outcome::Status(status) => {
+            message::data(&status::table(&status));
+            DONE
+        }
+        Outcome::Refused(refusal) => {
+            let failure = Failure::from(refusal);
+            message::say_all(&failure.messages);
+            failure.code
+        }
+    }
+}
+
+fn count(name: &'static str, max: usize, help: &str) -> Arg {
+    Arg::new(name)
+        .long(name)
+        .value_name("N")
+        .value_hint(ValueHint::Other)
+        .help(format!("{help}, from 1 to {max}"))
+}
+
+fn scale(matches: &ArgMatches) -> Result<Request, Failure> {
+    let mut messages = Vec::new();
+    let mut number = |name: &str, max: usize| {
+        let text = matches.get_one::<String>(name)?;
+        let number = text.parse().ok();
+        let number = number.filter(|number| (1..=max).contains(number));
+        if number.is_none() {
+            let cause = format!("expected a count from 1 to {max}, found `{text}`");
+            messages.push(Message::new(&format!("`--{name}`"), cause));
+        }
+        number
+    };
+    let processes = number("processes", wire::PROCESSES_MAX);
+    let drivers = number("drivers", wire::DRIVERS_MAX);
+    if processes.is_none() && drivers.is_none() && messages.is_empty() {
+        let message = Message::new("scale", "how many is not said");
+        messages.push(message.with_hint("`--processes N`, `--drivers N`, or both"));
+    }
+    if messages.is_empty() {
+        Ok(Request::Scale { processes, drivers })
+    } else {
+        Err(Failure {
+            code: COULD_NOT,
+            messages,
+        })
+    }
+}
