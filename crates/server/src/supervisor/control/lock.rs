@@ -98,6 +98,8 @@ impl Drop for Lock {
             // Rights were given up since it was made; then at least it names nobody.
             let _ = self.file.set_len(0);
         }
+        // A process that is being started may still have a copy of the descriptor.
+        let _ = flock(&self.file, FlockOperation::Unlock);
     }
 }
 

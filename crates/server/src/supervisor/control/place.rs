@@ -275,6 +275,7 @@ mod tests {
     #[test]
     fn reads_the_entries_that_it_writes() {
         let dir = tempfile::tempdir().unwrap();
+        fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o700)).unwrap();
         let folders = [dir.path().to_owned(), dir.path().join("missing")];
         let entry = |pid, name: &str, config: Option<&str>| Entry {
             pid,
@@ -299,5 +300,8 @@ mod tests {
         fs::create_dir(dir.path().join("d.lock")).unwrap();
         assert_eq!(entries(&folders, own_uid()), two);
         assert_eq!(entries(&folders, own_uid() + 1), []);
+        // What others can write says nothing.
+        fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o777)).unwrap();
+        assert_eq!(entries(&folders, own_uid()), []);
     }
 }
