@@ -293,6 +293,30 @@ fn lists_servers_when_there_are_several() {
 }
 
 #[test]
+fn finds_a_server_whose_configuration_has_become_bad() {
+    let place = Place::new();
+    let mut control = place.open(&meant::Control::Auto, Some("m.toml"));
+    for text in [
+        &b"backlgo = 7\n"[..],
+        b"not toml",
+        b"\xff",
+        b"chdir = 'no'\n",
+    ] {
+        fs::write(place.path("m.toml"), text).unwrap();
+        let (said, request) = place.run_with("stop -c m.toml", &mut control, &Outcome::Done(None));
+        assert_eq!(request, Request::Stop);
+        check(&said, 0, "", "milepost: generation 2 starts\n");
+    }
+    fs::remove_file(place.path("m.toml")).unwrap();
+    let (said, _) = place.run_with("stop -c m.toml", &mut control, &Outcome::Done(None));
+    check(&said, 0, "", "milepost: generation 2 starts\n");
+    drop(control);
+    let talk = "milepost: m.toml: the configuration file cannot be read: no such file or directory\n\
+                hint: `--config` (MILEPOST_CONFIG) names it\n";
+    check(&place.run("stop -c m.toml"), 2, "", talk);
+}
+
+#[test]
 fn leaves_relative_names_to_the_folder_it_is_run_in() {
     let place = Place::new();
     let text = "chdir = 'pub'\npid_file = 'm.pid'\n";

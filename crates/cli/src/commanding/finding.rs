@@ -7,7 +7,6 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use clap::{Arg, ArgMatches, ValueHint};
-use server::config::Fault;
 use server::config::meant::Control;
 use server::pidfile;
 use server::supervisor::control::place::{self, Entry, Who};
@@ -92,18 +91,29 @@ enum Named {
     Config {
         file: PathBuf,
         /// Or why none is known.
-        pid_file: Result<Option<PathBuf>, Vec<Fault>>,
+        pid_file: Result<Option<PathBuf>, Vec<Message>>,
     },
     PidFile(PathBuf),
     Nothing,
 }
 
 fn configured(matches: &ArgMatches, config_file: Option<&Path>) -> Result<Named, Failure> {
-    let sources = surroundings::sources(matches).map_err(Failure::could_not)?;
+    let sources = match (surroundings::sources(matches), config_file) {
+        (Ok(sources), _) => sources,
+        (Err(message), None) => return Err(Failure::could_not(message)),
+        // Its server may run all the same.
+        (Err(message), Some(file)) => {
+            return Ok(Named::Config {
+                file: file.to_owned(),
+                pid_file: Err(vec![message]),
+            });
+        }
+    };
     if let Ok(Control::At(socket)) = server::config::control(&sources) {
         return Ok(Named::Socket(place::settled(&socket)));
     }
-    let pid_file = server::config::pid_file(&sources);
+    let pid_file = server::config::pid_file(&sources)
+        .map_err(|faults| faults.iter().map(Message::from).collect());
     match (config_file, pid_file) {
         (Some(file), pid_file) => Ok(Named::Config {
             file: file.to_owned(),
@@ -111,14 +121,14 @@ fn configured(matches: &ArgMatches, config_file: Option<&Path>) -> Result<Named,
         }),
         (None, Ok(Some(file))) => Ok(Named::PidFile(file)),
         (None, Ok(None)) => Ok(Named::Nothing),
-        (None, Err(faults)) => Err(faulty(&faults)),
+        (None, Err(messages)) => Err(faulty(messages)),
     }
 }
 
-fn faulty(faults: &[Fault]) -> Failure {
+fn faulty(messages: Vec<Message>) -> Failure {
     Failure {
         code: crate::COULD_NOT,
-        messages: faults.iter().map(Message::from).collect(),
+        messages,
     }
 }
 
@@ -147,7 +157,7 @@ fn owner(pid: u32) -> Option<u32> {
 
 fn of_config(
     file: &Path,
-    pid_file: Result<Option<PathBuf>, Vec<Fault>>,
+    pid_file: Result<Option<PathBuf>, Vec<Message>>,
     who: &Who,
     entries: Vec<Entry>,
 ) -> Result<Found, Failure> {
@@ -161,7 +171,7 @@ fn of_config(
     match (living.as_slice(), pid_file) {
         ([_, ..], _) => the_only_one(&living),
         // What is wrong with a configuration does not matter while its server can be found.
-        ([], Err(faults)) => Err(faulty(&faults)),
+        ([], Err(messages)) => Err(faulty(messages)),
         ([], Ok(Some(pid_file))) => Ok(of_process(in_file(&pid_file)?, who, entries)),
         ([], Ok(None)) => {
             let what = format!("`{}`", file.display());
