@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use std::io::{self, Write as _};
 
 use server::config::Fault;
-use server::payload::Failure;
+use server::fault::Failure;
 use server::supervisor::control::wire::Refusal;
 
 use crate::host::AppFault;

@@ -10,9 +10,10 @@ use std::time::Duration;
 
 use server::channel::{Channel, Identity, Notice, Order, Role};
 use server::config::meant::Config;
+use server::fault::Failure;
 use server::handler::Handler;
-use server::handler::failing::{Failing, Wrong};
-use server::payload::{self, Failure, Payload};
+use server::handler::failing::Failing;
+use server::payload::{self, Payload};
 use server::{Ended, House, Lead};
 
 use crate::host::AppHost;
@@ -104,12 +105,7 @@ pub(crate) fn handler(
     host: Option<&dyn AppHost>,
 ) -> Result<Option<Arc<dyn Handler>>, Failure> {
     if let Some(failure) = &begun.payload.failure {
-        let wrong = Wrong {
-            message: failure.message.clone(),
-            hint: failure.hint.clone(),
-            detail: failure.detail.clone(),
-        };
-        return Ok(Some(Arc::new(Failing::new(&wrong))));
+        return Ok(Some(Arc::new(Failing::new(failure))));
     }
     match &begun.config.app {
         Some(app) => Ok(Some(serve::load_app(app, &begun.config, host)?)),

@@ -10,8 +10,9 @@ use clap::ArgMatches;
 use server::StartFault;
 use server::config::Loaded;
 use server::config::meant::{App, Config};
+use server::fault::Failure;
 use server::handler::Handler;
-use server::payload::{Failure, Payload};
+use server::payload::Payload;
 use server::supervisor::{
     self, Fresh, HANDOVER, Handed, Overrides, Program, Serving, Succession, Surroundings,
 };
@@ -77,11 +78,7 @@ pub(crate) fn load_app(
     host.load(app, &facts).map_err(Message::from)
 }
 
-fn supervise(
-    matches: &ArgMatches,
-    host: Option<&dyn AppHost>,
-    state: Option<Succession>,
-) -> i32 {
+fn supervise(matches: &ArgMatches, host: Option<&dyn AppHost>, state: Option<Succession>) -> i32 {
     let started = match folder() {
         Ok(folder) => folder,
         Err(message) => {

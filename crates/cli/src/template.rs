@@ -11,7 +11,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, PidfdFlags, WaitOptions, pidfd_open, waitpid};
 use server::channel::{Channel, Notice, Order, Received};
-use server::payload::Failure;
+use server::fault::Failure;
 
 use crate::host::{AppHost, Forked};
 use crate::process::{self, Begun};
@@ -85,7 +85,11 @@ fn fork(
         return None;
     };
     let cause = match host.fork() {
-        Ok(Forked::Child) => return Channel::from_fd(theirs).ok(),
+        // Without its channel this copy of the template must not go on as one.
+        Ok(Forked::Child) => match Channel::from_fd(theirs) {
+            Ok(channel) => return Some(channel),
+            Err(_) => std::process::exit(COULD_NOT),
+        },
         Ok(Forked::Parent(pid)) => {
             let pid = i32::try_from(pid).ok().and_then(Pid::from_raw)?;
             match pidfd_open(pid, PidfdFlags::empty()) {

@@ -77,10 +77,10 @@ fn check(line: &str, code: i32, asked: &[(&str, bool)]) {
 
 #[test]
 fn loads_the_application_once_the_configuration_is_good() {
-    check("serve shop:app", 2, &[("shop:app false", true)]);
+    check("check shop:app", 1, &[("shop:app false", true)]);
     check(
-        "serve shop:make() --threads 1",
-        2,
+        "check shop:make() --threads 1",
+        1,
         &[("shop:make true", false)],
     );
     check("serve shop:app --threads 0", 2, &[]);

@@ -6,13 +6,14 @@
 
 mod lead;
 mod orders;
+mod watchman;
 
 use std::io::{self, Write};
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::sync::mpsc;
 use std::sync::{Arc, OnceLock};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use measure::Names;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTTIN, SIGTTOU, SIGUSR1, SIGUSR2};
@@ -39,6 +40,8 @@ use crate::route::Router;
 use crate::rules::Rules;
 use crate::spool::Spoolers;
 use crate::stats::{Shape, Stats};
+
+use watchman::Watchman;
 
 pub use lead::Lead;
 pub use orders::{Closing, Drain, Idle, Orders};
@@ -335,144 +338,6 @@ impl Crews {
     }
 }
 
-/// The main thread while the house is open: it waits for signals and for threads to end.
-struct Watchman {
-    inbox: mpsc::Receiver<Event>,
-    moods: watch::Sender<Mood>,
-    drivers: usize,
-    pool_threads: usize,
-    cut: u64,
-    exit_code: i32,
-    /// When what is left is cut; set by the first signal.
-    deadline: Option<Instant>,
-    /// When connections that are still idle are closed; somewhat before what is left is cut.
-    patience: Option<Instant>,
-}
-
-impl Watchman {
-    /// Until all drivers have ended.
-    fn serve(&mut self, shared: &Shared) {
-        let drain = Duration::from_nanos(shared.config.timeouts.drain.0);
-        while self.drivers > 0 {
-            match self.next() {
-                Some(Event::Signal) if self.deadline.is_none() => {
-                    self.drain(shared, Idle::Closed, drain);
-                }
-                Some(Event::Signal | Event::Cut) => self.cut_now(1),
-                Some(Event::Drain(drain)) => {
-                    // Those that were named first are closing already.
-                    let _ = shared.closing.set(drain.closing);
-                    self.drain(shared, drain.idle, drain.timeout);
-                }
-                Some(Event::Reopen) => shared.log.reopen(),
-                Some(Event::DriverEnded(Ok(cut))) => {
-                    self.drivers -= 1;
-                    self.cut += cut;
-                }
-                Some(Event::DriverEnded(Err(error))) => {
-                    self.drivers -= 1;
-                    say(&format!("a driver failed: {error}"));
-                    self.cut_now(2);
-                }
-                Some(Event::PoolThreadEnded) => self.pool_threads -= 1,
-                None if self.patience.take().is_some() => self.mood(Mood::Draining),
-                None if *self.moods.borrow() == Mood::Cutting => return,
-                None => self.cut_now(self.exit_code),
-            }
-        }
-    }
-
-    /// Begins to drain, or does so sooner than it was told before.
-    fn drain(&mut self, shared: &Shared, idle: Idle, timeout: Duration) {
-        let deadline = Instant::now() + timeout;
-        let deadline = self
-            .deadline
-            .map_or(deadline, |before| before.min(deadline));
-        self.deadline = Some(deadline);
-        if let Some(pool) = &shared.pool {
-            pool.drain();
-        }
-        match idle {
-            Idle::Closed => {
-                self.patience = None;
-                self.mood(Mood::Draining);
-            }
-            Idle::Awaited => {
-                if *self.moods.borrow() < Mood::Draining {
-                    let last = deadline.checked_sub(LAST_MOMENT.min(timeout / 2));
-                    self.patience = last.or(Some(deadline));
-                }
-                self.mood(Mood::Leaving);
-            }
-        }
-    }
-
-    /// A house never becomes more patient.
-    fn mood(&self, mood: Mood) {
-        self.moods.send_if_modified(|now| {
-            let is_later = mood > *now;
-            *now = mood.max(*now);
-            is_later
-        });
-    }
-
-    /// Until all pool threads have ended; those in application code get what is left of the drain time.
-    fn close_pool(&mut self, shared: &Shared) {
-        let Some(pool) = &shared.pool else { return };
-        pool.close();
-        while self.pool_threads > 0 {
-            match self.next() {
-                Some(Event::PoolThreadEnded) => self.pool_threads -= 1,
-                Some(Event::Signal | Event::Cut) => self.cut_now(1),
-                Some(Event::Reopen) => shared.log.reopen(),
-                Some(Event::DriverEnded(_) | Event::Drain(_)) => {}
-                None => return,
-            }
-        }
-    }
-
-    /// The next event; `None` at the deadline.
-    fn next(&self) -> Option<Event> {
-        let Some(deadline) = self.patience.or(self.deadline) else {
-            return self.inbox.recv().ok();
-        };
-        let left = deadline.saturating_duration_since(Instant::now());
-        self.inbox.recv_timeout(left).ok()
-    }
-
-    /// Whether a signal has come since the last event that was looked at.
-    fn heard_signal(&self) -> bool {
-        let mut events = self.inbox.try_iter();
-        events.any(|event| matches!(event, Event::Signal | Event::Cut))
-    }
-
-    fn time_left(&self) -> Duration {
-        let left = self
-            .deadline
-            .map(|deadline| deadline.saturating_duration_since(Instant::now()));
-        left.unwrap_or(Duration::ZERO)
-    }
-
-    /// What is left gets a last moment, which nothing prolongs; the worst reason is the exit code.
-    fn cut_now(&mut self, exit_code: i32) {
-        self.exit_code = self.exit_code.max(exit_code);
-        self.patience = None;
-        if self.moods.send_replace(Mood::Cutting) != Mood::Cutting {
-            self.deadline = Some(Instant::now() + LAST_MOMENT);
-        }
-    }
-
-    fn ended(&self, stats: &Stats) -> Ended {
-        Ended {
-            time_left: self.time_left(),
-            cut: self.cut,
-            exchanges: stats.exchanges(),
-            stuck_threads: self.pool_threads,
-            exit_code: self.exit_code,
-        }
-    }
-}
-
 /// The counters: in memory that the supervisor reads, or of this process alone.
 fn counters(config: &Config, has_pool: bool, lead: Option<&Lead>) -> Result<Stats, StartFault> {
     let shape = shape(config, has_pool);
@@ -541,7 +406,7 @@ fn start_drivers(
         let ears: Vec<Ear> = own.extract_if(.., is_its).collect();
         let (shared, mood, events) = (Arc::clone(shared), mood.clone(), events.clone());
         let drive = move || {
-            pin(index, &shared.config);
+            pin(index, shared.slot, &shared.config);
             let run = || driver::run(index, &shared, ears, files, mood);
             let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(run));
             let ended = ended.unwrap_or_else(|_| Err(io::Error::other("panic")));
@@ -577,9 +442,11 @@ fn ears(addresses: Vec<Address>, drivers: usize) -> Vec<Ear> {
     ears
 }
 
-fn pin(index: usize, config: &Config) {
+/// Drivers of all processes take the processors by turns.
+fn pin(index: usize, slot: usize, config: &Config) {
     let cpus = &config.listen.driver_cpus;
-    let Some(cpu) = cpus.get(index % cpus.len().max(1)) else {
+    let number = slot * config.listen.drivers + index;
+    let Some(cpu) = cpus.get(number % cpus.len().max(1)) else {
         return;
     };
     let mut set = rustix::thread::CpuSet::new();

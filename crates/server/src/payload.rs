@@ -17,6 +17,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::config::written::SETTINGS;
 use crate::config::{FlagText, Sources, TomlText};
+use crate::fault::Failure;
 
 /// What to serve: the texts that the configuration is made of, and where they were read.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -31,17 +32,6 @@ pub struct Payload {
     pub flags: Vec<(String, String)>,
     /// Instead of the application, a page with this is served.
     pub failure: Option<Failure>,
-}
-
-/// Why something could not be done, for people.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Failure {
-    /// `what: cause`
-    pub message: String,
-    /// What to do about it.
-    pub hint: Option<String>,
-    /// The traceback, when the application raised.
-    pub detail: Option<String>,
 }
 
 impl Payload {
@@ -76,48 +66,6 @@ impl Payload {
             }),
             environment: self.environment.clone(),
             flags: self.flags.iter().filter_map(flag).collect(),
-        }
-    }
-}
-
-impl Failure {
-    /// One line of what and why.
-    pub fn new(message: impl Into<String>) -> Self {
-        Self {
-            message: message.into(),
-            ..Self::default()
-        }
-    }
-
-    /// The same with what to do about it.
-    pub fn with_hint(self, hint: impl Into<String>) -> Self {
-        Self {
-            hint: Some(hint.into()),
-            ..self
-        }
-    }
-
-    /// As it is printed: the traceback, what went wrong, what to do.
-    pub fn text(&self) -> String {
-        let mut text = String::new();
-        if let Some(detail) = &self.detail {
-            text.push_str(detail.trim_end());
-            text.push('\n');
-        }
-        text.push_str(&format!("milepost: {}\n", self.message));
-        if let Some(hint) = &self.hint {
-            text.push_str(&format!("hint: {hint}\n"));
-        }
-        text
-    }
-}
-
-impl From<&crate::StartFault> for Failure {
-    fn from(fault: &crate::StartFault) -> Self {
-        Self {
-            message: fault.to_string(),
-            hint: fault.hint.clone(),
-            detail: None,
         }
     }
 }

@@ -13,7 +13,7 @@ use wire::HeadView;
 
 use crate::delivery::{Declared, Outlet};
 use crate::exchange::Exchange;
-use crate::fault::Fault;
+use crate::fault::{Failure, Fault};
 use crate::pool::Seat;
 
 use super::Handler;
@@ -23,17 +23,6 @@ use super::files::names_html;
 const MARK_NAME: &str = "Milepost-Failing";
 /// Bytes of a traceback that are shown: its end says what happened.
 const TRACEBACK_BYTES_MAX: usize = 256 << 10;
-
-/// What is wrong with the application.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Wrong {
-    /// `what: cause`, with values in backticks.
-    pub message: String,
-    /// What to do about it, where that can be said.
-    pub hint: Option<String>,
-    /// The traceback, when the application itself raised.
-    pub detail: Option<String>,
-}
 
 /// Answers every request with what is wrong.
 #[derive(Debug)]
@@ -49,7 +38,7 @@ pub struct Failing {
 
 impl Failing {
     /// A handler for this fault. Only the last 256 KiB of the traceback are shown.
-    pub fn new(wrong: &Wrong) -> Failing {
+    pub fn new(wrong: &Failure) -> Failing {
         let mut shown = wrong.clone();
         shown.detail = wrong.detail.as_deref().map(shortened);
         let mark = mark(wrong);
@@ -126,13 +115,13 @@ fn is_repeatable(head: HeadView<'_>) -> bool {
     [&b"GET"[..], b"HEAD"].contains(&head.method())
 }
 
-fn mark(wrong: &Wrong) -> String {
+fn mark(wrong: &Failure) -> String {
     let mut hasher = DefaultHasher::new();
     (&wrong.message, &wrong.hint, &wrong.detail).hash(&mut hasher);
     format!("{:016x}", hasher.finish())
 }
 
-fn text(wrong: &Wrong) -> String {
+fn text(wrong: &Failure) -> String {
     let mut text = format!("The application cannot be loaded.\n\n{}\n", wrong.message);
     if let Some(hint) = &wrong.hint {
         text.push_str(&format!("hint: {hint}\n"));
@@ -164,8 +153,8 @@ fn shortened(traceback: &str) -> String {
 mod tests {
     use super::*;
 
-    fn wrong(detail: &str) -> Wrong {
-        Wrong {
+    fn wrong(detail: &str) -> Failure {
+        Failure {
             message: "`shop:app`: no".to_owned(),
             hint: Some("say yes".to_owned()),
             detail: Some(detail.to_owned()),
@@ -178,9 +167,9 @@ mod tests {
             text(&wrong("Traceback\nValueError: <b>\n")),
             "The application cannot be loaded.\n\n`shop:app`: no\nhint: say yes\n\nTraceback\nValueError: <b>\n"
         );
-        let short = Wrong {
+        let short = Failure {
             message: "m".to_owned(),
-            ..Wrong::default()
+            ..Failure::default()
         };
         assert_eq!(text(&short), "The application cannot be loaded.\n\nm\n");
     }

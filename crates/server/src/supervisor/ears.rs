@@ -79,7 +79,7 @@ impl Supervisor<'_> {
 
     fn tell_deafen(&mut self, serial: u64, keys: Vec<EarKey>) {
         if let Some(process) = self.by_serial(serial) {
-            keys.iter().for_each(|key| drop(process.heard.remove(key)));
+            process.heard.retain(|key| !keys.contains(key));
             process.tell(Order::Deafen(keys), Vec::new());
         }
     }

@@ -4,10 +4,10 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use super::commands::{Ending, duration};
 use super::assign::Holder;
-use super::notify::Manager;
+use super::commands::{Ending, duration};
 use super::life::Next;
+use super::notify::Manager;
 use super::process::{Process, State};
 use super::recycling::Wear;
 use super::sockets::SocketKey;
@@ -206,10 +206,15 @@ impl Supervisor<'_> {
 
     /// What a driver has accepted from its own sockets.
     fn accepted_by(&self, holder: &Holder) -> u64 {
-        let process = self.processes.iter().find(|one| one.serial == holder.process);
+        let process = self
+            .processes
+            .iter()
+            .find(|one| one.serial == holder.process);
         let glances = process.map(Process::glances).unwrap_or_default();
         let driver = glances.get(usize::from(holder.driver));
-        driver.map_or(0, |driver| driver.accepted - driver.rescued.min(driver.accepted))
+        driver.map_or(0, |driver| {
+            driver.accepted - driver.rescued.min(driver.accepted)
+        })
     }
 
     /// The driver with the fewest connections, another process's if there is one.

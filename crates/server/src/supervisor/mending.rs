@@ -4,13 +4,12 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
-
 use super::commands::Ending;
 use super::life::Next;
 use super::process::{Process, State};
 use super::{GRACE, Supervisor, say};
 use crate::channel::{Order, Role};
-use crate::payload::Failure;
+use crate::fault::Failure;
 use crate::stats::View;
 
 impl Supervisor<'_> {
@@ -175,9 +174,9 @@ impl Supervisor<'_> {
     }
 
     /// A process is gone: what it counted is kept, and what it means for its place is noted.
-    pub(super) fn bury(&mut self, process: Process, status: Option<ExitStatus>) {
+    pub(super) fn bury(&mut self, process: &Process, status: Option<ExitStatus>) {
         let now = Instant::now();
-        let lost = self.keep_counts(&process);
+        let lost = self.keep_counts(process);
         let how = status.map_or_else(|| "ended".to_owned(), how_it_ended);
         match process.state {
             State::Draining { .. } => {
@@ -196,14 +195,14 @@ impl Supervisor<'_> {
                     Failure::new(format!("{} {how} before it could serve", process.name()))
                 });
                 let is_told = process.failure.is_some();
-                self.failed_to_start(&process, failure, is_told);
+                self.failed_to_start(process, failure, is_told);
             }
             State::Killed(Ending::Fault) if process.ready.is_none() => {
                 let failure = process.failure.clone().unwrap_or_default();
-                self.failed_to_start(&process, failure, true);
+                self.failed_to_start(process, failure, true);
             }
             State::Ready | State::Killed(Ending::Fault) => {
-                self.crashed(&process, &how, lost, now);
+                self.crashed(process, &how, lost, now);
             }
         }
     }

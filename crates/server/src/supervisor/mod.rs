@@ -13,11 +13,13 @@ mod generation;
 mod health;
 mod life;
 mod mending;
+mod notices;
 mod notify;
 mod privileges;
 mod process;
 mod program;
 mod recycling;
+mod reloading;
 mod reports;
 mod sockets;
 mod steering;
@@ -28,36 +30,36 @@ use std::collections::HashMap;
 use std::io::{self, Write};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
-use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use rustix::process::{Pid, WaitOptions};
+use rustix::process::Pid;
 use signal_hook::consts::{
     SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTTIN, SIGTTOU, SIGUSR1, SIGUSR2,
 };
 use signal_hook::iterator::backend::SignalDelivery;
 use signal_hook::iterator::exfiltrator::SignalOnly;
 
-use crate::channel::{Identity, Notice, Order, Role};
+use crate::channel::{Identity, Order, Role};
 use crate::config::Loaded;
 use crate::config::meant::Config;
-use crate::fault::{StartFault, plain};
+use crate::fault::{Failure, StartFault, plain};
 use crate::house::Listening;
-use crate::payload::{self, Failure, Payload};
+use crate::payload::Payload;
 use crate::pidfile::PidFile;
 use crate::stats::{Counted, CounterFile};
 
-use commands::{Ending, Reloading, Stopping, Wish};
+use commands::{Stopping, Wish};
 use control::place::Who;
 use control::{ClientId, Control};
 use generation::Generation;
 use life::Next;
 use notify::Manager;
-use process::{Body, Process, State};
+use process::{Process, State};
 use recycling::Bounds;
+use reloading::Reloading;
 use sockets::Sockets;
 use watch::Watch;
 
@@ -187,7 +189,9 @@ impl<'s> Supervisor<'s> {
         let inherited = notify::inherited(|name| std::env::var_os(name), std::process::id())?;
         let sockets = Sockets::open(&config, inherited, sockets_len, Instant::now())?;
         for name in sockets.spare_names() {
-            notes.push(format!("the socket `{name}` of the service manager is not used"));
+            notes.push(format!(
+                "the socket `{name}` of the service manager is not used"
+            ));
         }
         let pid_file = config.pid_file.as_deref().map(PidFile::write);
         let opened = pid_file.transpose().and_then(|pid_file| {
@@ -199,7 +203,7 @@ impl<'s> Supervisor<'s> {
         let pid_file = match opened {
             Ok(pid_file) => pid_file,
             Err(fault) => {
-                sockets.close();
+                sockets.remove_files();
                 return Err(fault);
             }
         };
@@ -207,6 +211,7 @@ impl<'s> Supervisor<'s> {
             .map_err(|error| start_fault("cannot make the file of counters", &error))?;
         // Processes that a template leaves behind become this one's, so that their ends are seen.
         let _ = rustix::process::set_child_subreaper(Some(rustix::process::getpid()));
+        let start_time = commands::duration(config.processes.start_timeout) + GRACE;
         let generation = Generation::new(1, config, notes, payload)
             .map_err(|error| start_fault("cannot keep the configuration", &error))?;
         let mut supervisor = Self::new(around, signals, control, sockets, counters);
@@ -214,6 +219,7 @@ impl<'s> Supervisor<'s> {
         supervisor.generations_made = 1;
         supervisor.pid_file = pid_file;
         supervisor.find_manager();
+        supervisor.tell_manager(|manager| manager.wait_for(start_time));
         supervisor.watch_code();
         Ok(supervisor)
     }
@@ -232,7 +238,10 @@ impl<'s> Supervisor<'s> {
     /// Tells the service manager; one that does not listen is no reason to fail.
     fn tell_manager(&mut self, tell: impl FnOnce(&mut Manager) -> io::Result<()>) {
         if let Err(error) = tell(&mut self.manager) {
-            say(&format!("the service manager cannot be told: {}", plain(&error)));
+            say(&format!(
+                "the service manager cannot be told: {}",
+                plain(&error)
+            ));
         }
     }
 
@@ -298,7 +307,7 @@ impl<'s> Supervisor<'s> {
     fn close(mut self) -> i32 {
         drop(self.pid_file.take());
         self.tell_stopped();
-        self.sockets.close();
+        self.sockets.remove_files();
         self.exit_code
     }
 
@@ -352,120 +361,6 @@ impl<'s> Supervisor<'s> {
             }
         }
         self.reap();
-    }
-
-    /// Takes note of all processes that have ended, whoever's they were.
-    fn reap(&mut self) {
-        while let Ok(Some((pid, status))) = rustix::process::wait(WaitOptions::NOHANG) {
-            self.ended(pid, ExitStatus::from_raw(status.as_raw()));
-        }
-    }
-
-    fn ended(&mut self, pid: Pid, status: ExitStatus) {
-        let is_it = |process: &Process| process.pid() == Some(pid);
-        if let Some(index) = self.processes.iter().position(is_it) {
-            // What it said last is still in its channel.
-            self.take_notices_of(index);
-            let process = self.processes.remove(index);
-            self.bury(process, Some(status));
-        } else if self.probe.as_ref().is_some_and(|probe| probe.pid == pid) {
-            self.probed(status);
-        } else if self
-            .processes
-            .iter()
-            .any(|process| matches!(process.body, Body::Unborn))
-        {
-            self.unknown_ends.insert(pid, status);
-        }
-    }
-
-    fn take_notices(&mut self) {
-        for index in 0..self.processes.len() {
-            self.processes[index].flush();
-            self.take_notices_of(index);
-        }
-    }
-
-    fn take_notices_of(&mut self, index: usize) {
-        while let Some(received) = self.processes[index].hear() {
-            self.notice(index, received.message, received.fds);
-        }
-    }
-
-    fn notice(&mut self, index: usize, notice: Notice, mut fds: Vec<std::os::fd::OwnedFd>) {
-        match notice {
-            Notice::Ready { python, modules } => {
-                let process = &mut self.processes[index];
-                if process.state == State::Starting {
-                    process.state = State::Ready;
-                    process.ready = Some(Instant::now());
-                    process.python = python;
-                }
-                if let Some(watch) = &mut self.watch {
-                    watch.extend(&[], &modules, measure::now());
-                }
-            }
-            Notice::Failed => {
-                let failure = fds.first().map(|file| payload::from_file(file.as_fd()));
-                let failure = failure.and_then(Result::ok);
-                self.processes[index].failure =
-                    failure.or_else(|| Some(Failure::new("a process could not start")));
-            }
-            Notice::Drained { cut, stuck_threads } => {
-                self.processes[index].cut = cut;
-                if stuck_threads > 0 {
-                    let name = self.processes[index].name();
-                    say(&format!(
-                        "{name}: pool threads: {stuck_threads} still in the application: left without waiting"
-                    ));
-                }
-            }
-            Notice::Forked { pid } => {
-                let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
-                if let (Some(pid), Some(pidfd)) = (pid, fds.pop()) {
-                    self.forked(index, Body::Alive { pid, pidfd });
-                }
-            }
-            Notice::NotForked { cause } => {
-                let failure = Failure::new(format!("the template cannot fork: {cause}"));
-                self.not_forked(index, failure);
-            }
-            Notice::ChildEnded { pid, wait_status } => {
-                let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
-                if let Some(pid) = pid {
-                    self.ended(pid, ExitStatus::from_raw(wait_status));
-                }
-            }
-        }
-    }
-
-    /// The template has forked the process that it was told to first of those that are not born yet.
-    fn forked(&mut self, template: usize, body: Body) {
-        let generation = self.processes[template].generation;
-        let unborn = self.processes.iter_mut().find(|process| {
-            process.generation == generation && matches!(process.body, Body::Unborn)
-        });
-        let Some(process) = unborn else { return };
-        process.body = body;
-        let Some(pid) = process.pid() else { return };
-        if let State::Killed(ending) = process.state {
-            process.kill_for(ending);
-        }
-        if let Some(status) = self.unknown_ends.remove(&pid) {
-            self.ended(pid, status);
-        }
-    }
-
-    fn not_forked(&mut self, template: usize, failure: Failure) {
-        let generation = self.processes[template].generation;
-        let unborn = self.processes.iter().position(|process| {
-            process.generation == generation && matches!(process.body, Body::Unborn)
-        });
-        if let Some(index) = unborn {
-            let mut process = self.processes.remove(index);
-            process.failure = Some(failure);
-            self.bury(process, None);
-        }
     }
 
     /// Makes what is out of what should be.
@@ -562,7 +457,10 @@ impl<'s> Supervisor<'s> {
         };
         let app = generation.config.app.as_ref();
         let folders = app.map(|app| app.app_dir.clone());
-        let folders: Vec<_> = folders.into_iter().chain(development.dirs.clone()).collect();
+        let folders: Vec<_> = folders
+            .into_iter()
+            .chain(development.dirs.clone())
+            .collect();
         let files: Vec<_> = self.around.config_file.clone().into_iter().collect();
         let now = measure::now();
         match &mut self.watch {
@@ -591,7 +489,9 @@ impl<'s> Supervisor<'s> {
     }
 
     fn last_failure(&self) -> Option<Failure> {
-        self.last_failure.as_ref().map(|(failure, _)| failure.clone())
+        self.last_failure
+            .as_ref()
+            .map(|(failure, _)| failure.clone())
     }
 
     fn generation(&self, id: u64) -> Option<&Generation> {
@@ -636,7 +536,10 @@ fn become_user(
         None => Ok(()),
     });
     if let Err(error) = given {
-        say(&format!("not everything can be given to the user: {}", plain(&error)));
+        say(&format!(
+            "not everything can be given to the user: {}",
+            plain(&error)
+        ));
     }
     privileges::drop_to(identity)
 }

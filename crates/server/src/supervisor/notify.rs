@@ -110,11 +110,6 @@ impl Manager {
         self.tell(&[NotifyState::Stopping, NotifyState::Status("stopping")])
     }
 
-    /// For `systemctl status`.
-    pub(crate) fn status(&mut self, status: &str) -> io::Result<()> {
-        self.tell(&[NotifyState::Status(&line(status))])
-    }
-
     /// The watchdog may wait on.
     pub(crate) fn is_alive(&mut self) -> io::Result<()> {
         self.tell(&[NotifyState::Watchdog])

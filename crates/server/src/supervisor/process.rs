@@ -13,7 +13,7 @@ use rustix::io::FdFlags;
 use rustix::process::{Pid, PidfdFlags, Signal};
 
 use crate::channel::{Channel, EarKey, Notice, Order, Received, Role};
-use crate::payload::Failure;
+use crate::fault::Failure;
 use crate::stats::{Glance, Segment, View};
 
 use super::notify;
@@ -57,7 +57,10 @@ pub(super) struct Process {
 pub(super) enum Body {
     /// The template has been told to fork it and has not said its id yet.
     Unborn,
-    Alive { pid: Pid, pidfd: OwnedFd },
+    Alive {
+        pid: Pid,
+        pidfd: OwnedFd,
+    },
 }
 
 /// Where a process is in its life.
@@ -232,13 +235,6 @@ impl Process {
             let _ = rustix::process::pidfd_send_signal(pidfd, Signal::KILL);
         }
         self.state = State::Killed(ending);
-    }
-
-    /// Sends it a signal.
-    pub(super) fn signal(&self, signal: Signal) {
-        if let Body::Alive { pidfd, .. } = &self.body {
-            let _ = rustix::process::pidfd_send_signal(pidfd, signal);
-        }
     }
 }
 

@@ -29,8 +29,15 @@ impl Supervisor<'_> {
             python: self.processes.iter().find_map(|one| one.python.clone()),
             started_unix_s: started.unwrap_or_default().as_secs(),
             uptime_s: age.as_secs(),
-            config_file: self.around.config_file.as_ref().map(|file| file.display().to_string()),
-            control: self.control.as_ref().map(|control| control.path().display().to_string()),
+            config_file: self
+                .around
+                .config_file
+                .as_ref()
+                .map(|file| file.display().to_string()),
+            control: self
+                .control
+                .as_ref()
+                .map(|control| control.path().display().to_string()),
             doing: self.doing().to_owned(),
             generations: self.generations(now),
             processes: self.process_lines(now),
@@ -105,9 +112,13 @@ impl Supervisor<'_> {
     }
 
     fn process_lines(&self, now: Instant) -> Vec<ProcessStatus> {
-        let serving = self.processes.iter().filter(|one| one.role == Role::Serving);
-        let mut lines: Vec<ProcessStatus> =
-            serving.map(|process| self.process_line(process, now)).collect();
+        let serving = self
+            .processes
+            .iter()
+            .filter(|one| one.role == Role::Serving);
+        let mut lines: Vec<ProcessStatus> = serving
+            .map(|process| self.process_line(process, now))
+            .collect();
         if let Some(generation) = &self.serving {
             let empty = (0..generation.count())
                 .filter(|slot| self.at(generation.id, *slot).next().is_none());
@@ -209,10 +220,7 @@ impl Supervisor<'_> {
         let listen = &serving.config.listen;
         let cpus = &listen.driver_cpus;
         let pins: Vec<Option<usize>> = (0..serving.sockets_len())
-            .map(|index| {
-                let driver = index % listen.drivers;
-                cpus.get(driver % cpus.len().max(1)).copied()
-            })
+            .map(|index| cpus.get(index % cpus.len().max(1)).copied())
             .collect();
         let interfaces = steering::interfaces(Path::new("/sys/class/net"));
         let verdict = steering::says_whether_cpu_steering_helps(&steering::Facts {

@@ -38,7 +38,7 @@ use crate::supervisor::assign::{Kind, Listener};
 use crate::supervisor::notify::InheritedSocket;
 use crate::supervisor::privileges::{self, Identity};
 
-pub(crate) use change::{Change, Committed};
+pub(crate) use change::Change;
 use group::Group;
 pub(crate) use saved::Saved;
 
@@ -235,8 +235,8 @@ impl Sockets {
         Ok(())
     }
 
-    /// Closes everything and removes the files of unix sockets: the end.
-    pub(crate) fn close(self) {
+    /// Removes the files of unix sockets: nobody new finds them. The sockets stay open.
+    pub(crate) fn remove_files(&self) {
         listen::remove_files(&self.files());
     }
 

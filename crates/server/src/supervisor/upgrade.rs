@@ -23,8 +23,9 @@ use super::process::{Body, Process, State as Stage};
 use super::sockets::{self, Sockets};
 use super::{Supervisor, Surroundings, say, start_fault, watch_signals};
 use crate::channel::{Channel, EarKey, Role};
+use crate::fault::Failure;
 use crate::fault::{StartFault, plain};
-use crate::payload::{self, Failure, Payload};
+use crate::payload::{self, Payload};
 use crate::pidfile::PidFile;
 use crate::stats::{Counted, CounterFile, Segment};
 use crate::sys;
@@ -348,8 +349,7 @@ impl SavedProcess {
         let pidfd: OwnedFd = sys::adopt_fd(self.pidfd)?;
         let channel = sys::adopt_fd(self.channel)?;
         let body = Body::Alive { pid, pidfd };
-        let mut process =
-            Process::adopt(self.role, self.generation, self.slot, channel, body)?;
+        let mut process = Process::adopt(self.role, self.generation, self.slot, channel, body)?;
         let ago = |ms: u64| now.checked_sub(Duration::from_millis(ms)).unwrap_or(now);
         process.started = ago(self.age_ms);
         process.ready = Some(ago(self.ready_ms));

@@ -2,7 +2,8 @@
 //!
 //! Takes texts, gives HTML. Every text from outside goes through `escaped`.
 
-use super::{MARK_NAME, Wrong};
+use super::MARK_NAME;
+use crate::fault::Failure;
 
 /// What a page knows beside the fault.
 pub(super) struct Shape<'a> {
@@ -54,7 +55,7 @@ timer=setTimeout(look,1000)}
 document.addEventListener('visibilitychange',look);look()";
 
 /// The whole page.
-pub(super) fn render(wrong: &Wrong, shape: &Shape<'_>) -> String {
+pub(super) fn render(wrong: &Failure, shape: &Shape<'_>) -> String {
     let mut out = String::with_capacity(8 << 10);
     let Shape {
         mark,
@@ -205,7 +206,7 @@ mod tests {
     use super::*;
 
     fn page(message: &str, hint: Option<&str>, detail: Option<&str>, repeat: Repeat) -> String {
-        let wrong = Wrong {
+        let wrong = Failure {
             message: message.to_owned(),
             hint: hint.map(str::to_owned),
             detail: detail.map(str::to_owned),

@@ -1,0 +1,148 @@
+//! The main thread while the house is open: it waits for signals, orders and the ends of threads.
+
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use tokio::sync::watch;
+
+use super::{Ended, Event, Idle, LAST_MOMENT, say};
+use crate::driver::{Mood, Shared};
+use crate::stats::Stats;
+
+/// The main thread while the house is open: it waits for signals and for threads to end.
+pub(super) struct Watchman {
+    pub(super) inbox: mpsc::Receiver<Event>,
+    pub(super) moods: watch::Sender<Mood>,
+    pub(super) drivers: usize,
+    pub(super) pool_threads: usize,
+    pub(super) cut: u64,
+    pub(super) exit_code: i32,
+    /// When what is left is cut; set by the first signal.
+    pub(super) deadline: Option<Instant>,
+    /// When connections that are still idle are closed; somewhat before what is left is cut.
+    pub(super) patience: Option<Instant>,
+}
+
+impl Watchman {
+    /// Until all drivers have ended.
+    pub(super) fn serve(&mut self, shared: &Shared) {
+        let drain = Duration::from_nanos(shared.config.timeouts.drain.0);
+        while self.drivers > 0 {
+            match self.next() {
+                Some(Event::Signal) if self.deadline.is_none() => {
+                    self.drain(shared, Idle::Closed, drain);
+                }
+                Some(Event::Signal | Event::Cut) => self.cut_now(1),
+                Some(Event::Drain(drain)) => {
+                    // Those that were named first are closing already.
+                    let _ = shared.closing.set(drain.closing);
+                    self.drain(shared, drain.idle, drain.timeout);
+                }
+                Some(Event::Reopen) => shared.log.reopen(),
+                Some(Event::DriverEnded(Ok(cut))) => {
+                    self.drivers -= 1;
+                    self.cut += cut;
+                }
+                Some(Event::DriverEnded(Err(error))) => {
+                    self.drivers -= 1;
+                    say(&format!("a driver failed: {error}"));
+                    self.cut_now(2);
+                }
+                Some(Event::PoolThreadEnded) => self.pool_threads -= 1,
+                None if self.patience.take().is_some() => self.mood(Mood::Draining),
+                None if *self.moods.borrow() == Mood::Cutting => return,
+                None => self.cut_now(self.exit_code),
+            }
+        }
+    }
+
+    /// Begins to drain, or does so sooner than it was told before.
+    fn drain(&mut self, shared: &Shared, idle: Idle, timeout: Duration) {
+        let deadline = Instant::now() + timeout;
+        let deadline = self
+            .deadline
+            .map_or(deadline, |before| before.min(deadline));
+        self.deadline = Some(deadline);
+        if let Some(pool) = &shared.pool {
+            pool.drain();
+        }
+        match idle {
+            Idle::Closed => {
+                self.patience = None;
+                self.mood(Mood::Draining);
+            }
+            Idle::Awaited => {
+                if *self.moods.borrow() < Mood::Draining {
+                    let last = deadline.checked_sub(LAST_MOMENT.min(timeout / 2));
+                    self.patience = last.or(Some(deadline));
+                }
+                self.mood(Mood::Leaving);
+            }
+        }
+    }
+
+    /// A house never becomes more patient.
+    fn mood(&self, mood: Mood) {
+        self.moods.send_if_modified(|now| {
+            let is_later = mood > *now;
+            *now = mood.max(*now);
+            is_later
+        });
+    }
+
+    /// Until all pool threads have ended; those in application code get what is left of the drain time.
+    pub(super) fn close_pool(&mut self, shared: &Shared) {
+        let Some(pool) = &shared.pool else { return };
+        pool.close();
+        while self.pool_threads > 0 {
+            match self.next() {
+                Some(Event::PoolThreadEnded) => self.pool_threads -= 1,
+                Some(Event::Signal | Event::Cut) => self.cut_now(1),
+                Some(Event::Reopen) => shared.log.reopen(),
+                Some(Event::DriverEnded(_) | Event::Drain(_)) => {}
+                None => return,
+            }
+        }
+    }
+
+    /// The next event; `None` at the deadline.
+    fn next(&self) -> Option<Event> {
+        let Some(deadline) = self.patience.or(self.deadline) else {
+            return self.inbox.recv().ok();
+        };
+        let left = deadline.saturating_duration_since(Instant::now());
+        self.inbox.recv_timeout(left).ok()
+    }
+
+    /// Whether a signal has come since the last event that was looked at.
+    pub(super) fn heard_signal(&self) -> bool {
+        let mut events = self.inbox.try_iter();
+        events.any(|event| matches!(event, Event::Signal | Event::Cut))
+    }
+
+    fn time_left(&self) -> Duration {
+        let left = self
+            .deadline
+            .map(|deadline| deadline.saturating_duration_since(Instant::now()));
+        left.unwrap_or(Duration::ZERO)
+    }
+
+    /// What is left gets a last moment, which nothing prolongs; the worst reason is the exit code.
+    fn cut_now(&mut self, exit_code: i32) {
+        self.exit_code = self.exit_code.max(exit_code);
+        self.patience = None;
+        if self.moods.send_replace(Mood::Cutting) != Mood::Cutting {
+            self.deadline = Some(Instant::now() + LAST_MOMENT);
+        }
+    }
+
+    pub(super) fn ended(&self, stats: &Stats) -> Ended {
+        Ended {
+            time_left: self.time_left(),
+            cut: self.cut,
+            exchanges: stats.exchanges(),
+            stuck_threads: self.pool_threads,
+            exit_code: self.exit_code,
+        }
+    }
+}
