@@ -30,7 +30,8 @@ pub trait AppHost {
     fn command(&self) -> Vec<OsString>;
 
     /// Files of the modules that are imported now, sorted, absolute, without the standard library, installed
-    /// packages and Milepost itself: what somebody who works on the application edits.
+    /// packages and Milepost itself: what somebody who works on the application edits. Only names that are
+    /// UTF-8, and at most 32 KiB of them: they are made to be told to another process.
     fn modules(&self) -> Vec<PathBuf>;
 
     /// Makes what is imported fit for being shared by copy-on-write: collects garbage, then keeps the

@@ -8,6 +8,9 @@ use std::path::PathBuf;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
+/// Bytes of all names together.
+const NAMES_BYTES_MAX: usize = 32 << 10;
+
 /// Files of imported modules, sorted, without the standard library, installed packages, Milepost and the
 /// program that was started.
 pub(crate) fn files(py: Python<'_>) -> PyResult<Vec<PathBuf>> {
@@ -37,14 +40,48 @@ found = sorted(found)
 ";
     // One namespace: the function looks for its names where the script put them.
     py.run(script, Some(&names), None)?;
-    names
-        .get_item("found")?
-        .map_or(Ok(Vec::new()), |found| found.extract())
+    let found: Vec<PathBuf> = match names.get_item("found")? {
+        Some(found) => found.extract()?,
+        None => Vec::new(),
+    };
+    Ok(fitting(found, NAMES_BYTES_MAX))
+}
+
+/// Those that can be told to another process: as text, and in one message.
+fn fitting(files: Vec<PathBuf>, bytes_max: usize) -> Vec<PathBuf> {
+    let mut bytes = 0;
+    let is_text = |path: &PathBuf| path.to_str().is_some();
+    let texts = files.into_iter().filter(is_text);
+    texts
+        .take_while(|path| {
+            bytes += path.as_os_str().len() + 1;
+            bytes <= bytes_max
+        })
+        .collect()
 }
 
 #[cfg(test)]
 mod tests {
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt;
+
     use super::*;
+
+    #[test]
+    fn gives_no_more_than_fits_into_a_message() {
+        let check = |bytes_max, expect: &[&str]| {
+            let odd = PathBuf::from(OsStr::from_bytes(b"/\xff.py"));
+            let files = vec!["/a.py".into(), odd, "/b.py".into(), "/c.py".into()];
+            assert_eq!(
+                fitting(files, bytes_max),
+                expect.iter().map(PathBuf::from).collect::<Vec<_>>()
+            );
+        };
+        check(100, &["/a.py", "/b.py", "/c.py"]);
+        check(12, &["/a.py", "/b.py"]);
+        check(11, &["/a.py"]);
+        check(0, &[]);
+    }
 
     #[test]
     fn names_what_somebody_edits_and_nothing_that_was_installed() {
