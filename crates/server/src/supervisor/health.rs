@@ -69,10 +69,13 @@ impl Supervisor<'_> {
         let Some(serving) = &self.serving else { return };
         let heartbeat = duration(serving.config.processes.heartbeat_timeout);
         let stall = duration(serving.config.listen.driver_stall);
+        // A driver that is alone has nobody to help it.
+        let is_alone = serving.sockets_len() == 1;
         if heartbeat > Duration::ZERO && is_due(&mut self.health.beats_due, now, heartbeat / 3) {
             self.beat(heartbeat);
         }
-        if stall > Duration::ZERO && is_due(&mut self.health.looks_due, now, stall / 2) {
+        if stall > Duration::ZERO && !is_alone && is_due(&mut self.health.looks_due, now, stall / 2)
+        {
             self.look_for_stalls(now, stall);
         }
         let has_bounds = self.processes.iter().any(|one| one.bounds.is_any());
@@ -86,6 +89,10 @@ impl Supervisor<'_> {
         let far = now + super::SLEEP_MAX;
         let mut due = far;
         let mut at = |time: Option<Instant>| due = due.min(time.unwrap_or(far));
+        let is_alone = self
+            .serving
+            .as_ref()
+            .is_some_and(|serving| serving.sockets_len() == 1);
         at(self.health.watchdog_due);
         at(self.health.retire_due);
         at(self.control.as_ref().and_then(super::Control::deadline));
@@ -94,9 +101,9 @@ impl Supervisor<'_> {
             now + Duration::from_nanos(left.0).min(super::SLEEP_MAX)
         }));
         at(self.probe.as_ref().map(|probe| probe.deadline));
-        if self.serving.is_some() {
+        if self.serving.is_some() && self.stopping.is_none() {
             at(self.health.beats_due);
-            at(self.health.looks_due);
+            at(self.health.looks_due.filter(|_| !is_alone));
             at(self.health.wear_due);
         }
         for process in &self.processes {

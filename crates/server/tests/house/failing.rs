@@ -2,14 +2,15 @@
 
 use std::sync::Arc;
 
-use server::handler::failing::{Failing, Wrong};
+use server::fault::Failure;
+use server::handler::failing::Failing;
 
 use super::support::{Running, config, run, text};
 
 const BROWSER: &str = "Accept: text/html,application/xhtml+xml,*/*;q=0.8\r\n";
 
 fn failing(detail: &str) -> Running {
-    let wrong = Wrong {
+    let wrong = Failure {
         message: "`shop:app`: importing `shop` failed: NameError: <x>".to_owned(),
         hint: None,
         detail: Some(detail.to_owned()),
