@@ -227,3 +227,227 @@ fn fault(cause: String) -> StartFault {
         hint: None,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::io::Read;
+    use std::net::{TcpListener, TcpStream};
+    use std::os::unix::net::{UnixListener, UnixStream};
+    use std::path::Path;
+    use std::process::{Command, Output, Stdio};
+
+    use super::*;
+
+    fn find(variables: &[(&str, &str)]) -> io::Result<Manager> {
+        let all: BTreeMap<&str, &str> = variables.iter().copied().collect();
+        Manager::find(|name| all.get(name).map(OsString::from), 7)
+    }
+
+    fn heard(manager: &UnixDatagram) -> String {
+        let mut text = [0; 1024];
+        let bytes = manager.recv(&mut text).unwrap();
+        String::from_utf8(text[..bytes].to_vec()).unwrap()
+    }
+
+    #[test]
+    fn tells_the_manager_of_every_turn_of_life() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("notify");
+        let manager = UnixDatagram::bind(&path).unwrap();
+        let mut told = find(&[("NOTIFY_SOCKET", path.to_str().unwrap())]).unwrap();
+        told.is_ready("4 processes\nserve").unwrap();
+        assert_eq!(heard(&manager), "READY=1\nSTATUS=4 processes serve\n");
+        told.is_reloading().unwrap();
+        let reloading = heard(&manager);
+        let usec = reloading
+            .strip_prefix("RELOADING=1\nMONOTONIC_USEC=")
+            .and_then(|rest| rest.split('\n').next()?.parse::<u64>().ok());
+        assert!(usec.is_some_and(|usec| usec > 0), "{reloading}");
+        told.is_alive().unwrap();
+        assert_eq!(heard(&manager), "WATCHDOG=1\n");
+        told.wait_for(Duration::from_secs(2)).unwrap();
+        assert_eq!(heard(&manager), "EXTEND_TIMEOUT_USEC=2000000\n");
+        told.is_stopping().unwrap();
+        assert_eq!(heard(&manager), "STOPPING=1\nSTATUS=stopping\n");
+    }
+
+    #[test]
+    fn finds_a_manager_that_was_restarted_and_one_without_a_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("notify");
+        let first = UnixDatagram::bind(&path).unwrap();
+        let mut told = find(&[("NOTIFY_SOCKET", path.to_str().unwrap())]).unwrap();
+        drop(first);
+        assert!(told.is_alive().is_err());
+        std::fs::remove_file(&path).unwrap();
+        let second = UnixDatagram::bind(&path).unwrap();
+        told.is_alive().unwrap();
+        assert_eq!(heard(&second), "WATCHDOG=1\n");
+
+        let name = format!("milepost-notify-{}", std::process::id());
+        let address = SocketAddr::from_abstract_name(&name).unwrap();
+        let third = UnixDatagram::bind_addr(&address).unwrap();
+        let mut told = find(&[("NOTIFY_SOCKET", &format!("@{name}"))]).unwrap();
+        told.is_alive().unwrap();
+        assert_eq!(heard(&third), "WATCHDOG=1\n");
+    }
+
+    #[test]
+    fn goes_on_without_a_manager() {
+        find(&[]).unwrap().is_ready("").unwrap();
+        find(&[("NOTIFY_SOCKET", "")])
+            .unwrap()
+            .is_ready("")
+            .unwrap();
+        for nobody in ["/nowhere/notify", "vsock:2:1234", "notify"] {
+            assert!(find(&[("NOTIFY_SOCKET", nobody)]).is_err(), "{nobody}");
+        }
+    }
+
+    #[test]
+    fn is_watched_only_when_it_is_meant() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("notify");
+        let _manager = UnixDatagram::bind(&path).unwrap();
+        let check = |more: &[(&str, &str)], expect: Option<u64>| {
+            let mut all = vec![("NOTIFY_SOCKET", path.to_str().unwrap())];
+            all.extend(more);
+            let interval = find(&all).unwrap().watchdog_interval();
+            assert_eq!(interval, expect.map(Duration::from_millis), "{more:?}");
+        };
+        check(&[], None);
+        check(&[("WATCHDOG_USEC", "3000000")], Some(1500));
+        check(
+            &[("WATCHDOG_USEC", "3000000"), ("WATCHDOG_PID", "7")],
+            Some(1500),
+        );
+        check(&[("WATCHDOG_USEC", "3000000"), ("WATCHDOG_PID", "8")], None);
+        check(&[("WATCHDOG_USEC", "0")], None);
+        check(&[("WATCHDOG_USEC", "soon")], None);
+    }
+
+    /// Set in a copy of this test program that stands for a service.
+    const SERVICE: &str = "MILEPOST_TEST_SERVICE";
+
+    /// Runs a test again as a service that is handed over two descriptors.
+    fn start_service(test: &str, first: OwnedFd, second: OwnedFd, names: &str) -> Output {
+        // The shell's id stays that of the program which takes its place.
+        let script =
+            "exec 3<&0 4<&1 0</dev/null 1>&2; LISTEN_PID=$$ exec \"$0\" --exact \"$1\" --nocapture";
+        Command::new("/bin/sh")
+            .args(["-c", script])
+            .arg(std::env::current_exe().unwrap())
+            .arg(format!("supervisor::notify::tests::{test}"))
+            .env(SERVICE, "1")
+            .env("LISTEN_FDS", "2")
+            .env("LISTEN_FDNAMES", names)
+            .stdin(Stdio::from(first))
+            .stdout(Stdio::from(second))
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap()
+            .wait_with_output()
+            .unwrap()
+    }
+
+    fn own_inherited() -> Result<Vec<InheritedSocket>, StartFault> {
+        inherited(|name| std::env::var_os(name), std::process::id())
+    }
+
+    #[test]
+    fn takes_over_sockets_with_their_names() {
+        if std::env::var_os(SERVICE).is_some() {
+            return take_over_as_service();
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.sock");
+        let (tcp, unix) = (
+            TcpListener::bind("127.0.0.1:0").unwrap(),
+            UnixListener::bind(&path).unwrap(),
+        );
+        let mut clients: [Box<dyn Read>; 2] = [
+            Box::new(TcpStream::connect(tcp.local_addr().unwrap()).unwrap()),
+            Box::new(UnixStream::connect(&path).unwrap()),
+        ];
+        let test = "takes_over_sockets_with_their_names";
+        let ended = start_service(test, tcp.into(), unix.into(), "web:local");
+        let said = String::from_utf8_lossy(&ended.stderr);
+        assert!(ended.status.success(), "{said}");
+        for client in &mut clients {
+            let mut byte = [0];
+            client.read_exact(&mut byte).unwrap();
+            assert_eq!(&byte, b"!");
+        }
+    }
+
+    fn take_over_as_service() {
+        let sockets = own_inherited().unwrap();
+        let names: Vec<&str> = sockets.iter().map(|socket| socket.name.as_str()).collect();
+        assert_eq!(names, ["web", "local"]);
+        assert!(matches!(sockets[0].at, EarAt::Tcp(at) if at.ip().is_loopback()));
+        assert!(matches!(&sockets[1].at, EarAt::Unix(path) if path.ends_with("a.sock")));
+        for inherited in &sockets {
+            let flags = rustix::io::fcntl_getfd(&inherited.socket).unwrap();
+            assert!(flags.contains(rustix::io::FdFlags::CLOEXEC));
+            let waiting = rustix::net::accept(&inherited.socket).unwrap();
+            rustix::io::write(&waiting, b"!").unwrap();
+            let nobody = rustix::net::accept(&inherited.socket).unwrap_err();
+            assert_eq!(nobody, rustix::io::Errno::WOULDBLOCK);
+        }
+    }
+
+    #[test]
+    fn refuses_what_cannot_be_accepted_from() {
+        if std::env::var_os(SERVICE).is_some() {
+            let fault = own_inherited().unwrap_err();
+            eprintln!("{fault}");
+            return;
+        }
+        let null = || OwnedFd::from(std::fs::File::open(Path::new("/dev/null")).unwrap());
+        let datagrams = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        let connected = UnixStream::pair().unwrap();
+        let listening = || OwnedFd::from(TcpListener::bind("127.0.0.1:0").unwrap());
+        for (first, names, expect) in [
+            (null(), "a:b", "socket `a`: it is no socket"),
+            (
+                datagrams.into(),
+                "a:b",
+                "socket `a`: it is no stream socket",
+            ),
+            (connected.0.into(), "a:b", "socket `a`: it does not listen"),
+            (listening(), "a:b", "socket `b`: it is no socket"),
+            (listening(), "a:b:c", "2 sockets come with 3 names"),
+        ] {
+            let test = "refuses_what_cannot_be_accepted_from";
+            let ended = start_service(test, first, null(), names);
+            let said = String::from_utf8_lossy(&ended.stderr);
+            assert!(said.contains(expect), "{expect}: {said}");
+        }
+    }
+
+    #[test]
+    fn leaves_sockets_alone_that_are_for_others() {
+        let check = |variables: &[(&str, &str)]| {
+            let all: BTreeMap<&str, &str> = variables.iter().copied().collect();
+            inherited(|name| all.get(name).map(OsString::from), 7)
+        };
+        assert!(check(&[]).unwrap().is_empty());
+        assert!(check(&[("LISTEN_FDS", "2")]).unwrap().is_empty());
+        assert!(
+            check(&[("LISTEN_FDS", "2"), ("LISTEN_PID", "8")])
+                .unwrap()
+                .is_empty()
+        );
+        assert!(
+            check(&[("LISTEN_FDS", "0"), ("LISTEN_PID", "7")])
+                .unwrap()
+                .is_empty()
+        );
+        let fault = check(&[("LISTEN_FDS", "many"), ("LISTEN_PID", "7")]).unwrap_err();
+        assert!(
+            fault.to_string().contains("LISTEN_FDS is not a number"),
+            "{fault}"
+        );
+    }
+}

@@ -219,3 +219,153 @@ fn lookup_fault(kind: &str, name: &str, error: nix::Error) -> StartFault {
 fn database(kind: &str) -> &'static str {
     if kind == "user" { "passwd" } else { "group" }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::net::{SocketAddr, TcpStream};
+    use std::os::unix::fs::MetadataExt;
+    use std::process::Command;
+    use std::time::Instant;
+
+    use super::*;
+    use crate::config::meant::{Bind, Config};
+    use crate::supervisor::sockets::Sockets;
+
+    #[test]
+    fn finds_users_and_groups_by_name_and_number() {
+        let ids = |user, group| {
+            let found = resolve(user, group).unwrap();
+            found.map(|found| (found.uid, found.gid))
+        };
+        assert_eq!(ids("", ""), None);
+        assert_eq!(ids("root", ""), Some((0, 0)));
+        assert_eq!(ids("0", ""), Some((0, 0)));
+        assert_eq!(ids("root", "4242"), Some((0, 4242)));
+        assert_eq!(ids("4242424", "4343"), Some((4_242_424, 4343)));
+        assert_eq!(ids("", "4343"), Some((Uid::effective().as_raw(), 4343)));
+    }
+
+    #[test]
+    fn says_which_name_is_missing_and_what_to_do() {
+        let check = |user, group, expect: &str, hint: &str| {
+            let fault = resolve(user, group).unwrap_err();
+            assert!(fault.to_string().contains(expect), "{fault}");
+            assert!(fault.hint().unwrap().contains(hint), "{fault:?}");
+        };
+        check(
+            "no-such-user",
+            "",
+            "cannot become user `no-such-user`: there is no such user",
+            "getent passwd",
+        );
+        check(
+            "root",
+            "no-such-group",
+            "there is no such group",
+            "groupadd --system no-such-group",
+        );
+        check("4242424", "", "no user has this number", "--group");
+        check("4294967295", "0", "there is no such user", "getent passwd");
+        check("-1", "", "there is no such user", "getent passwd");
+    }
+
+    /// Set in a copy of this test program, which may give up its rights.
+    const CHILD: &str = "MILEPOST_TEST_PRIVILEGES";
+
+    #[test]
+    fn gives_up_root_for_good_and_still_adds_sockets_to_a_low_port() {
+        if std::env::var_os(CHILD).is_some() {
+            return live_as_another();
+        }
+        if !Uid::effective().is_root() {
+            return check_refused();
+        }
+        let name = "supervisor::privileges::tests::gives_up_root_for_good_and_still_adds_sockets_to_a_low_port";
+        let ended = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", name, "--nocapture"])
+            .env(CHILD, "1")
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&ended.stderr);
+        assert!(ended.status.success(), "{said}");
+    }
+
+    /// Whoever is not root cannot become it.
+    fn check_refused() {
+        let fault = drop_to(&resolve("root", "root").unwrap().unwrap()).unwrap_err();
+        assert!(
+            fault.to_string().contains("cannot become user 0"),
+            "{fault}"
+        );
+        assert!(fault.hint().unwrap().contains("start as root"));
+    }
+
+    fn live_as_another() {
+        let folder = tempfile::tempdir().unwrap();
+        let unix = folder.path().join("a.sock");
+        let (mut config, mut sockets, at) = open_low_port(&unix);
+        let identity = resolve("65534", "65533").unwrap().unwrap();
+        sockets.give(&identity).unwrap();
+        let file = fs::metadata(&unix).unwrap();
+        assert_eq!((file.uid(), file.gid()), (65_534, 65_533));
+        drop_to(&identity).unwrap();
+        let mine = (Uid::effective().as_raw(), Gid::effective().as_raw());
+        assert_eq!(mine, (65_534, 65_533));
+        assert!(fs::write("/proc/sys/kernel/hostname", "x").is_err());
+        assert!(fs::read("/etc/shadow").is_err());
+        check_refused();
+        drop_to(&identity).unwrap();
+
+        let change = sockets.adjust(&config, 4).unwrap();
+        sockets.commit(change, Instant::now()).unwrap();
+        assert_eq!(sockets.addresses()[0].sockets_len, 4);
+        let clients: Vec<TcpStream> = (0..64).map(|_| TcpStream::connect(at).unwrap()).collect();
+        let waiting = sockets.waiting();
+        let all: u32 = waiting.values().map(|depth| depth.waiting).sum();
+        assert_eq!(all as usize, clients.len());
+        assert!(
+            waiting
+                .iter()
+                .any(|(key, depth)| key.index >= 2 && depth.waiting > 0)
+        );
+        // Another low port, as after a reload.
+        let next = SocketAddr::new(at.ip(), at.port() - 1);
+        config.binds.push(Bind::Tcp(vec![next]));
+        let change = sockets.adjust(&config, 4).unwrap();
+        sockets.abandon(change);
+
+        // Programs that are started have nothing of it, but for a successor.
+        assert_eq!(capabilities_of_a_program(), 0);
+        keep_through_exec().unwrap();
+        assert_eq!(capabilities_of_a_program(), KEPT.bits());
+        settle().unwrap();
+        assert_eq!(capabilities_of_a_program(), 0);
+        assert_eq!(capabilities(None).unwrap().permitted, KEPT);
+    }
+
+    /// A port below 1024 that nobody has, on loopback.
+    fn open_low_port(unix: &Path) -> (Config, Sockets, SocketAddr) {
+        for port in (512..1024).rev() {
+            let at = SocketAddr::from(([127, 0, 0, 1], port));
+            let config = Config {
+                binds: vec![Bind::Tcp(vec![at]), Bind::Unix(unix.to_owned())],
+                ..Config::default()
+            };
+            if let Ok(sockets) = Sockets::open(&config, Vec::new(), 2, Instant::now()) {
+                return (config, sockets, at);
+            }
+        }
+        panic!("all low ports are taken");
+    }
+
+    fn capabilities_of_a_program() -> u64 {
+        let status = Command::new("/bin/cat")
+            .arg("/proc/self/status")
+            .output()
+            .unwrap();
+        let status = String::from_utf8(status.stdout).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
+        u64::from_str_radix(line.unwrap().trim(), 16).unwrap()
+    }
+}

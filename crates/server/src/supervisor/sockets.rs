@@ -24,7 +24,7 @@ mod tests;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::BorrowedFd;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -247,8 +247,7 @@ impl Sockets {
     /// Every TCP socket of ours, those included that only processes may still have open.
     fn own_inodes(&self) -> Vec<u64> {
         let sockets = self.groups.values().flat_map(Group::sockets);
-        let spare = self.spare.iter().map(|spare| spare.socket.as_fd());
-        let open = sockets.chain(spare).filter_map(inode);
+        let open = sockets.filter_map(inode);
         open.chain(self.closed_inodes.iter().copied()).collect()
     }
 }
