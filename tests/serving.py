@@ -7,12 +7,16 @@ compared with it. Speaks to the server through sockets and signals only.
 
 from __future__ import annotations
 
+import atexit
+import functools
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -26,10 +30,18 @@ COMMAND = Path(sys.executable).parent / "milepost"
 DEADLINE_S = 30
 
 
+@functools.cache
+def runtime_folder() -> str:
+    """Where servers of this run put their control sockets: nobody else's commands are to find them."""
+    folder = tempfile.mkdtemp(prefix="milepost-run-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
+
+
 def environment(**more: str) -> dict[str, str]:
     """The environment for the command: ours without settings of Milepost and without the checkout."""
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("MILEPOST_", "PYTHON"))}
-    return kept | {"PYTHONDONTWRITEBYTECODE": "1"} | more
+    return kept | {"PYTHONDONTWRITEBYTECODE": "1", "XDG_RUNTIME_DIR": runtime_folder()} | more
 
 
 class Milepost:

@@ -12,13 +12,13 @@ from serving import until
 from supervising import Supervised, write_app
 
 
-def exchanges(server: Supervised, route: str = "/") -> int:
+def exchanges(server: Supervised, route: str = "app") -> int:
     """Replies of a route, over all processes that there ever were."""
     return routes(server)[route]["2xx"]
 
 
 def routes(server: Supervised) -> dict[str, dict[str, Any]]:
-    """By their paths."""
+    """By their names."""
     return {one["route"]: one for one in server.status()["counters"]["routes"]}
 
 
@@ -36,7 +36,7 @@ def test_numbers_of_all_processes_are_added_up(supervise: Callable[..., Supervis
     assert told["totals"]["accepted"] == told["totals"]["received"] == 200
     assert until(lambda: exchanges(server) == 200)
     # The histograms as well: each exchange is in them once.
-    assert routes(server)["/"]["seconds"]["total"]["count"] == 200
+    assert routes(server)["app"]["seconds"]["total"]["count"] == 200
 
 
 def test_numbers_outlive_a_killed_process(supervise: Callable[..., Supervised]) -> None:
@@ -65,7 +65,7 @@ def test_numbers_add_up_over_generations(supervise: Callable[..., Supervised], t
     server.who_answer(40)
     assert until(lambda: exchanges(server) == 160)
     assert server.status()["totals"]["accepted"] == 160
-    assert routes(server)["/"]["seconds"]["run"]["count"] == 160
+    assert routes(server)["app"]["seconds"]["run"]["count"] == 160
 
 
 def test_numbers_add_up_when_the_number_of_processes_changes(

@@ -79,7 +79,7 @@ def test_more_folders_can_be_named(supervise: Callable[..., Supervised], tmp_pat
     elsewhere.mkdir()
     server = supervise("--reload", "--reload-dir", str(elsewhere), log=None)
     pid = server.answers()[1]
-    (elsewhere / "page.html").write_text("new")
+    (elsewhere / "new.py").write_text("")
     assert until(lambda: server.answers()[1] != pid)
 
 

@@ -168,7 +168,7 @@ BROKEN = {
     "raises": ("raise RuntimeError('no such luck')", "RuntimeError: no such luck"),
     "missing module": ("import no_such_module", "no_such_module"),
     "exits": ("import sys; sys.exit(3)", "SystemExit"),
-    "dies": ("import signal; os.kill(os.getpid(), signal.SIGKILL)", "signal 9"),
+    "dies": ("import signal; os.kill(os.getpid(), signal.SIGKILL)", "SIGKILL"),
     "no application": ("", "app"),
 }
 
