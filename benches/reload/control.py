@@ -64,12 +64,22 @@ class Control:
     def settled(self, count: int) -> list[dict[str, Any]]:
         """The processes, once so many are ready and no other is left. Raises CommandFailed."""
 
-        def there() -> list[dict[str, Any]] | None:
-            found = self.processes()
-            are_ready = [one for one in found if one["state"] == "ready"]
-            return found if len(found) == len(are_ready) == count else None
+        seen = ""
 
-        return self.awaited(f"{count} processes are ready and no other is left", there)
+        def there() -> list[dict[str, Any]] | None:
+            nonlocal seen
+            found = self.processes()
+            states = [one["state"] for one in found]
+            seen = ", ".join(f"{one['generation']}.{one['slot']} {one['state']}" for one in found)
+            return found if states == ["ready"] * count else None
+
+        try:
+            found: list[dict[str, Any]] = self.awaited(
+                f"{count} processes are ready and no other is left", there
+            )
+        except CommandFailed as cause:
+            raise CommandFailed(f"{cause}; there are {seen or 'none'}") from cause
+        return found
 
     def awaited(self, what: str, look: Callable[[], Any]) -> Any:
         """What `look` gives when that is something. Raises CommandFailed."""

@@ -97,6 +97,8 @@ class Doer:
             self._control.do("scale", "--processes", str(self.processes))
         else:
             self._control.do(name)
+            # What was scaled is forgotten, or not: the newest generation says how many it is to have.
+            self.processes = self._control.status()["generations"][-1]["processes"]
         after = self._settled(deed)
         self._took_s.setdefault(name, []).append(time.monotonic() - deed.began_s)
         # A reload that replaces nobody loses nothing.
