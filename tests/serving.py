@@ -108,8 +108,14 @@ class Milepost:
 
     @property
     def pid(self) -> int:
-        """Its process."""
+        """Its first process: the supervisor."""
         return self.process.pid
+
+    @property
+    def serving_pid(self) -> int:
+        """The only one of its processes that serves."""
+        (pid,) = Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split()
+        return int(pid)
 
     def connect(self, receive_buffer_bytes: int | None = None) -> Client:
         """A new connection whose replies are counted."""

@@ -329,7 +329,7 @@ class Footprint:
     """What a server holds, as the kernel and the server itself tell it."""
 
     def __init__(self, server: Milepost, watcher: Client, spool: Path) -> None:
-        process = Path("/proc") / str(server.pid)
+        process = Path("/proc") / str(server.serving_pid)
         self.descriptors = Counter(filter(None, map(link, (process / "fd").iterdir())))
         self.threads = Counter((task / "comm").read_text().strip() for task in (process / "task").iterdir())
         self.spooled = sorted(os.listdir(spool))

@@ -93,6 +93,7 @@ def test_syslog_has_every_line_through_a_restart(serve: Callable[..., Milepost],
     logs = ("--access-log", "syslog:local0", "--error-log", "syslog:daemon", "--log-flush", "10ms")
     server = serve("zoo:app", *logs, log=None)
     with server.connect() as client:
+        pid = server.serving_pid
         for n in range(100):
             client.ask("GET", f"/hello?n={n}")
         client.ask("GET", "/raises")
@@ -105,7 +106,7 @@ def test_syslog_has_every_line_through_a_restart(serve: Callable[..., Milepost],
     assert server.stop() == 0
     lines = rsyslog.lines("access")
     # local0 and informational: 16 * 8 + 6.
-    assert all(line.startswith(f"134 milepost {server.pid} access |") for line in lines)
+    assert all(line.startswith(f"134 milepost {pid} access |") for line in lines)
     asked = re.findall(r"\?n=(\d+)", "\n".join(lines))
     assert asked == [str(n) for n in range(200)]
     errors = rsyslog.lines("error")
@@ -118,11 +119,12 @@ def test_the_journal_keeps_a_traceback_in_one_entry(
     serve: Callable[..., Milepost], journal: Callable[[], list[dict[str, str]]]
 ) -> None:
     server = serve("zoo:app", "--access-log", "journald", "--error-log", "journald", log=None)
+    pid = str(server.serving_pid)
     with server.connect() as client:
         client.ask("GET", "/hello")
         client.ask("GET", "/raises")
     assert server.stop() == 0
-    ours = [entry for entry in journal() if entry["_PID"] == str(server.pid)]
+    ours = [entry for entry in journal() if entry["_PID"] == pid]
     errors = [entry for entry in ours if entry["MILEPOST_LOG"] == "error"]
     access = [entry for entry in ours if entry["MILEPOST_LOG"] == "access"]
     assert len(errors) == 1 and len(access) == 2

@@ -136,7 +136,9 @@ def test_it_binds_a_privileged_port_and_then_drops_its_rights(public: Path) -> N
             # Real, effective, saved and of the file system: none of them leads back.
             assert set(status_field(pid, "Uid")) == {"65534"}
             assert "0" not in status_field(pid, "Groups")
-            assert int(status_field(pid, "CapPrm")[0], 16) == 0
+            # The supervisor alone may still bind ports below 1024, for a reload that adds one.
+            kept = 1 << 10 if pid == server.pid else 0
+            assert int(status_field(pid, "CapPrm")[0], 16) == kept
         # New sockets of a port that it could not bind any more: it has them already.
         server.done("reload")
         assert server.answers()[0] == "one"

@@ -288,7 +288,7 @@ def test_a_stream_is_closed_within_a_second_of_its_clients_leaving(
 
 def spooled_bytes(server: Milepost) -> int:
     """What lies in files that have no name."""
-    folder, total = Path("/proc") / str(server.pid) / "fd", 0
+    folder, total = Path("/proc") / str(server.serving_pid) / "fd", 0
     for entry in folder.iterdir():
         try:
             if os.readlink(entry).endswith("(deleted)"):

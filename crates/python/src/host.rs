@@ -13,6 +13,7 @@ use cli::{AppFacts, AppFault, AppHost, Forked};
 use pyo3::prelude::*;
 use server::config::meant::App;
 use server::handler::Handler;
+use server::supervisor::HANDOVER;
 
 use crate::import::{self, Wrong};
 use crate::wsgi::{Concurrency, Wsgi};
@@ -41,6 +42,10 @@ impl AppHost for Host {
 
     fn load(&self, app: &App, facts: &AppFacts) -> Result<Arc<dyn Handler>, AppFault> {
         Python::attach(|py| {
+            forget_handover(py).map_err(|error| AppFault {
+                message: format!("`{HANDOVER}`: {error}"),
+                ..AppFault::default()
+            })?;
             let application = import::load(py, app).map_err(fault)?;
             warn_of_gil(py);
             let concurrency = Concurrency {
@@ -72,6 +77,13 @@ impl AppHost for Host {
     fn fork(&self) -> io::Result<Forked> {
         Python::attach(fork::fork)
     }
+}
+
+/// What the supervisor has left in the environment is nothing to programs that the application starts.
+fn forget_handover(py: Python<'_>) -> PyResult<()> {
+    let environment = py.import("os")?.getattr("environ")?;
+    environment.call_method1("pop", (HANDOVER, py.None()))?;
+    Ok(())
 }
 
 /// Opens `/dev/null` as whatever is missing of stdin, stdout and stderr.
