@@ -67,7 +67,9 @@ def lived(
                 time.sleep(PAUSE_S)
             counted = calling.stop()
         control.settled(doer.processes)
-    return Sample(doer.values(counted) | load.values(counted), 0.0)
+        drivers = control.status()["counters"]["drivers"]
+        crowded = float(sum(driver["timeouts"]["crowded"] for driver in drivers))
+    return Sample(doer.values(counted) | load.values(counted) | {"crowded": crowded}, 0.0)
 
 
 class Doer:

@@ -35,6 +35,7 @@ COLUMNS: Columns = {
     "by_upgrade": ("by the upgrade", ",.0f", 1.0),
     "by_kill": ("in killed processes", ",.0f", 1.0),
     "by_beyond_kill": ("elsewhere after kills", ",.0f", 1.0),
+    "crowded": ("idle ones ended for want of room", ",.0f", 1.0),
     "ended_badly": ("ended badly after the reply", ",.0f", 1.0),
     "drivers": ("drivers", ".0f", 1.0),
     "accepted": ("accepted", ",.0f", 1.0),
