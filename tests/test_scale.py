@@ -51,7 +51,7 @@ def test_who_waits_for_a_process_that_leaves_is_served_by_another(
     supervise: Callable[..., Supervised],
 ) -> None:
     """All sockets are full of connections when three of four processes leave."""
-    server = supervise("--processes", "4", "--connections-max", "2", "--threads", "1:1", log=None)
+    server = supervise("--processes", "4", "--connections-max", "2", "--threads", "2:2", log=None)
     holding = [server.held(f"gate{number}") for number in range(2)]
     waiting = [server.connect() for _ in range(200)]
     for client in waiting:
