@@ -13,6 +13,10 @@ use crate::delivery::Door;
 use crate::handover::Returned;
 use crate::stats::Doing;
 
+/// An idle connection has its place for so long, whoever else needs it: its client may be about to send, or has
+/// only just come.
+const SURPLUS_AGE_MIN: Nanos = Nanos::from_ms(100);
+
 /// A driver's connections.
 #[derive(Default)]
 pub(super) struct Table {
@@ -118,6 +122,7 @@ impl Table {
                 due.push(index);
             } else if surplus > 0
                 && let Some(since) = idle_since
+                && since.plus(SURPLUS_AGE_MIN) <= now
             {
                 idle.push((since, index));
             }

@@ -1,6 +1,6 @@
 //! What processes say, and that they have ended.
 
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 use std::time::Instant;
@@ -23,11 +23,14 @@ impl Supervisor<'_> {
 
     pub(super) fn ended(&mut self, pid: Pid, status: ExitStatus) {
         let is_it = |process: &Process| process.pid() == Some(pid);
-        if let Some(index) = self.processes.iter().position(is_it) {
+        if let Some(process) = self.processes.iter().find(|process| is_it(process)) {
             // What it said last is still in its channel.
-            self.take_notices_of(index);
-            let process = self.processes.remove(index);
-            self.bury(&process, Some(status));
+            let serial = process.serial;
+            self.take_notices_of(serial);
+            if let Some(index) = self.index_of(serial) {
+                let process = self.processes.remove(index);
+                self.bury(&process, Some(status));
+            }
         } else if self.probe.as_ref().is_some_and(|probe| probe.pid == pid) {
             self.probed(status);
         } else if self
@@ -40,24 +43,29 @@ impl Supervisor<'_> {
     }
 
     pub(super) fn take_notices(&mut self) {
-        for index in 0..self.processes.len() {
-            self.processes[index].flush();
-            self.take_notices_of(index);
+        // A notice may be of the end of another process.
+        let serials: Vec<u64> = self.processes.iter().map(|one| one.serial).collect();
+        for serial in serials {
+            if let Some(index) = self.index_of(serial) {
+                self.processes[index].flush();
+            }
+            self.take_notices_of(serial);
         }
     }
 
-    pub(super) fn take_notices_of(&mut self, index: usize) {
-        while let Some(received) = self.processes[index].hear() {
+    fn take_notices_of(&mut self, serial: u64) {
+        while let Some(index) = self.index_of(serial)
+            && let Some(received) = self.processes[index].hear()
+        {
             self.notice(index, received.message, received.fds);
         }
     }
 
-    pub(super) fn notice(
-        &mut self,
-        index: usize,
-        notice: Notice,
-        mut fds: Vec<std::os::fd::OwnedFd>,
-    ) {
+    fn index_of(&self, serial: u64) -> Option<usize> {
+        self.processes.iter().position(|one| one.serial == serial)
+    }
+
+    fn notice(&mut self, index: usize, notice: Notice, mut fds: Vec<OwnedFd>) {
         match notice {
             Notice::Ready { python, modules } => {
                 let process = &mut self.processes[index];
