@@ -100,7 +100,8 @@ impl Supervisor<'_> {
                 }
             }
             Notice::NotForked { cause } => {
-                let failure = Failure::new(format!("the template cannot fork: {cause}"));
+                let failure = Failure::new(format!("the template cannot fork: {cause}"))
+                    .with_hint("without `preload` each process imports the application itself");
                 self.not_forked(index, failure);
             }
             Notice::ChildEnded { pid, wait_status } => {
