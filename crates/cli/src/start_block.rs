@@ -95,7 +95,10 @@ fn served(config: &Config, python: Option<&str>) -> Vec<String> {
 
 fn drivers(facts: &Facts<'_>) -> String {
     let listen = &facts.config.listen;
-    let drivers = counted(listen.drivers, "driver");
+    let drivers = match facts.config.processes.count {
+        1 => counted(listen.drivers, "driver"),
+        count => format!("{count} with {} each", counted(listen.drivers, "driver")),
+    };
     let effective = facts
         .listening
         .iter()
