@@ -201,6 +201,7 @@ impl House {
             connections: AtomicUsize::new(0),
             full: AtomicBool::new(false),
             slot: lead.as_ref().map_or(0, |lead| lead.identity.slot),
+            processors: processors(&config),
             inboxes: Shared::inboxes(config.listen.drivers),
             usher,
             closing: OnceLock::new(),
@@ -440,6 +441,15 @@ fn ears(addresses: Vec<Address>, drivers: usize) -> Vec<Ear> {
         }
     }
     ears
+}
+
+/// Drivers that are pinned have been given theirs; others share what there is with the other processes.
+fn processors(config: &Config) -> usize {
+    if !config.listen.driver_cpus.is_empty() {
+        return config.listen.drivers;
+    }
+    let all = thread::available_parallelism().map_or(1, usize::from);
+    (all / config.processes.count.max(1)).max(1)
 }
 
 /// Drivers of all processes take the processors by turns.

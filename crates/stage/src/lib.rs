@@ -25,5 +25,5 @@ pub use bucket::Bucket;
 pub use crowd::{evictions, idle_limit, reopening_len};
 pub use drain::DrainRate;
 pub use pace::Pace;
-pub use placement::{Lifetimes, Placement, placement};
+pub use placement::{Lifetimes, Load, Placement, placement};
 pub use sizing::{PoolSeen, SizeStep, Sizer};

@@ -18,6 +18,9 @@
 
 use measure::{Nanos, Stamp};
 
+/// Drivers beyond the processors come into use only when those before them have so many each: they add no
+/// processor, and a wake-up for each of their few requests.
+const FILL_LEN: u32 = 4;
 /// With fewer connections than these at the least loaded driver the spread is exact.
 const EXACT_LEN: u32 = 16;
 /// Beyond, a driver is clearly busier with a quarter more.
@@ -36,14 +39,47 @@ pub enum Placement {
     HandOver,
 }
 
-/// Where a fresh connection goes: `mine` connections are open at the driver that accepted it, `least` at the
-/// least loaded of its siblings, and this driver's connections last for `lifetime`.
-pub fn placement(mine: u32, least: u32, lifetime: Nanos) -> Placement {
-    let slack = match least {
-        0..EXACT_LEN => 0,
-        _ => least / SLACK_SHARE,
+/// How loaded a driver is, to be compared: the least of several is to have the next connection.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Load {
+    len: u32,
+    /// Among drivers that are equally loaded: those that wait to be filled come first, begun ones before others.
+    turn: u32,
+}
+
+impl Load {
+    /// No driver has more.
+    pub const MAX: Load = Load {
+        len: u32::MAX,
+        turn: u32::MAX,
     };
-    if lifetime >= SHORT && mine > least.saturating_add(slack) {
+    /// No driver has less.
+    pub const NONE: Load = Load { len: 0, turn: 0 };
+
+    /// Of the driver with this number, of a process that may use so many processors, with `open` connections.
+    pub fn new(open: u32, driver: usize, processors: usize) -> Load {
+        if driver >= processors && open < FILL_LEN {
+            Load {
+                len: FILL_LEN,
+                turn: FILL_LEN - open,
+            }
+        } else {
+            Load {
+                len: open,
+                turn: u32::MAX,
+            }
+        }
+    }
+}
+
+/// Where a fresh connection goes: `mine` is the driver that accepted it, `least` the least loaded of its
+/// siblings, and this driver's connections last for `lifetime`.
+pub fn placement(mine: Load, least: Load, lifetime: Nanos) -> Placement {
+    let is_busier = match least.len {
+        0..EXACT_LEN => mine > least,
+        len => mine.len > len.saturating_add(len / SLACK_SHARE),
+    };
+    if lifetime >= SHORT && is_busier {
         Placement::HandOver
     } else {
         Placement::Keep
@@ -88,7 +124,8 @@ mod tests {
     #[test]
     fn few_are_spread_exactly_and_many_with_slack() {
         let check = |mine, least, expect| {
-            let found = placement(mine, least, LONG);
+            let load = |open| Load::new(open, 0, 1);
+            let found = placement(load(mine), load(least), LONG);
             assert_eq!(found == Placement::HandOver, expect, "{mine} to {least}");
         };
         check(0, 0, false);
@@ -106,8 +143,21 @@ mod tests {
 
     #[test]
     fn those_that_come_and_go_stay_where_they_are() {
-        assert_eq!(placement(100, 0, Nanos::from_ms(19)), Placement::Keep);
-        assert_eq!(placement(100, 0, Nanos::from_ms(20)), Placement::HandOver);
+        let (most, least) = (Load::MAX, Load::NONE);
+        assert_eq!(placement(most, least, Nanos::from_ms(19)), Placement::Keep);
+        let found = placement(most, least, Nanos::from_ms(20));
+        assert_eq!(found, Placement::HandOver);
+    }
+
+    #[test]
+    fn drivers_beyond_the_processors_are_filled_one_after_the_other() {
+        let hashes: Vec<usize> = (0..40).collect();
+        let on_two = |len: usize| spread(10, 2, &hashes[..len], usize::MAX, LONG).0;
+        assert_eq!(on_two(4), [2, 2, 0, 0, 0, 0, 0, 0, 0, 0]);
+        let mut ten = on_two(10);
+        ten.sort_unstable();
+        assert_eq!(ten, [0, 0, 0, 0, 0, 0, 0, 2, 4, 4]);
+        assert_eq!(on_two(40), [4; 10]);
     }
 
     #[test]
@@ -134,6 +184,7 @@ mod tests {
     /// which every `leaving`th lets one leave that came long before; and how many were moved.
     fn spread(
         drivers: usize,
+        processors: usize,
         hashes: &[usize],
         leaving: usize,
         lifetime: Nanos,
@@ -144,10 +195,11 @@ mod tests {
         for (number, hash) in hashes.iter().enumerate() {
             let mine = hash % drivers;
             let others = (0..drivers).filter(|other| *other != mine);
-            let least = others.min_by_key(|other| open[*other]);
+            let load = |driver: usize| Load::new(open[driver], driver, processors);
+            let least = others.min_by_key(|other| load(*other));
             let target = match least {
                 Some(least)
-                    if placement(open[mine], open[least], lifetime) == Placement::HandOver =>
+                    if placement(load(mine), load(least), lifetime) == Placement::HandOver =>
                 {
                     moved += 1;
                     least
@@ -167,8 +219,11 @@ mod tests {
 
     proptest! {
         #[test]
-        fn sixteen_on_four_drivers_are_four_each(hashes in prop::collection::vec(0usize..1 << 20, 16)) {
-            let (open, _) = spread(4, &hashes, usize::MAX, LONG);
+        fn sixteen_on_four_drivers_are_four_each(
+            hashes in prop::collection::vec(0usize..1 << 20, 16),
+            processors in 1usize..8,
+        ) {
+            let (open, _) = spread(4, processors, &hashes, usize::MAX, LONG);
             prop_assert_eq!(open, vec![4; 4]);
         }
 
@@ -177,7 +232,7 @@ mod tests {
             drivers in 2usize..12,
             hashes in prop::collection::vec(0usize..1 << 20, 1..3_000),
         ) {
-            let (open, _) = spread(drivers, &hashes, usize::MAX, LONG);
+            let (open, _) = spread(drivers, drivers, &hashes, usize::MAX, LONG);
             let least = open.iter().min().copied().unwrap_or(0);
             let most = open.iter().max().copied().unwrap_or(0);
             let slack = if least < EXACT_LEN { 0 } else { least / SLACK_SHARE };
@@ -189,7 +244,7 @@ mod tests {
             hashes in prop::collection::vec(0usize..1 << 20, 1..500),
             leaving in 1usize..4,
         ) {
-            let (_, moved) = spread(4, &hashes, leaving, Nanos::from_ms(3));
+            let (_, moved) = spread(4, 4, &hashes, leaving, Nanos::from_ms(3));
             prop_assert_eq!(moved, 0);
         }
     }
@@ -205,7 +260,7 @@ mod tests {
             (state >> 33) as usize
         };
         let hashes: Vec<usize> = (0..8_000).map(|_| next()).collect();
-        let (_, moved) = spread(8, &hashes, usize::MAX, LONG);
+        let (_, moved) = spread(8, 8, &hashes, usize::MAX, LONG);
         assert!(moved < 400, "{moved} of 8000");
     }
 }

@@ -13,7 +13,7 @@ use std::sync::atomic::Ordering;
 use measure::{Nanos, Stamp};
 use smol_str::{SmolStr, ToSmolStr};
 use socket2::SockRef;
-use stage::Placement;
+use stage::{Load, Placement};
 
 use super::Driver;
 use super::connection::Connection;
@@ -119,7 +119,7 @@ impl NewConnection {
     pub(super) fn give_to_least(mut self, first: usize) -> Result<(), NewConnection> {
         let shared = Arc::clone(&self.presence.shared);
         let drivers = &shared.stats.drivers;
-        let target = raise(drivers, || least_from(drivers, first, drivers.len()));
+        let target = raise(drivers, || least_from(&shared, first, drivers.len()));
         self.presence.settle(target);
         let Err(mut new) = shared.inboxes[target].offer(self) else {
             return Ok(());
@@ -167,14 +167,15 @@ impl Driver {
             false => Nanos::ZERO,
         };
         // With what lasts so shortly the others' numbers need not be looked at.
-        if stage::placement(u32::MAX, 0, lifetime) == Placement::Keep {
+        if stage::placement(Load::MAX, Load::NONE, lifetime) == Placement::Keep {
             drivers[mine].open.fetch_add(1, Ordering::Relaxed);
             return mine;
         }
         raise(drivers, || {
             let open = drivers[mine].open.load(Ordering::Relaxed);
-            let (sibling, least) = least_from(drivers, mine + 1, drivers.len() - 1);
-            match stage::placement(open, least, lifetime) {
+            let (sibling, least) = least_from(&self.shared, mine + 1, drivers.len() - 1);
+            let load = |driver, open| Load::new(open, driver, self.shared.processors);
+            match stage::placement(load(mine, open), load(sibling, least), lifetime) {
                 Placement::HandOver => (sibling, least),
                 Placement::Keep => (mine, open),
             }
@@ -224,13 +225,14 @@ fn raise(drivers: &[DriverStats], choose: impl Fn() -> (usize, u32)) -> usize {
     }
 }
 
-/// The first of the drivers with the fewest connections, of `len` from `first` on, and how many it has.
-fn least_from(drivers: &[DriverStats], first: usize, len: usize) -> (usize, u32) {
+/// The first of the least loaded drivers, of `len` from `first` on, and how many connections it has.
+fn least_from(shared: &Shared, first: usize, len: usize) -> (usize, u32) {
+    let drivers = &shared.stats.drivers;
     let open = (first..first + len).map(|index| {
         let index = index % drivers.len();
         (index, drivers[index].open.load(Ordering::Relaxed))
     });
-    let least = open.min_by_key(|(_, open)| *open);
+    let least = open.min_by_key(|(index, open)| Load::new(*open, *index, shared.processors));
     least.expect("there is a driver: whoever asks is one, or has been given some")
 }
 

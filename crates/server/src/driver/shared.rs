@@ -28,6 +28,8 @@ pub(crate) struct Shared {
     /// The process's place among those of its generation: its drivers' own sockets are numbered from
     /// `slot * drivers` on.
     pub(crate) slot: usize,
+    /// Processors that this process's drivers have to themselves; more drivers share them.
+    pub(crate) processors: usize,
     pub(crate) router: Router,
     pub(crate) pool: Option<Arc<Pool>>,
     pub(crate) stats: Arc<Stats>,
