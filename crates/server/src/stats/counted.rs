@@ -241,12 +241,18 @@ impl Counted {
         self
     }
 
-    /// Exchanges under way when the gauges were published, which is a quarter of a second ago at most.
+    /// Exchanges under way, as far as is known: at least those when the gauges were published, which is a
+    /// quarter of a second ago at most; a request that has been received since then and kills the process
+    /// shows only as one without an end.
     pub fn under_way(&self) -> u64 {
         let doing = self.drivers.iter().map(|driver| &driver.connections);
-        doing
+        let published = doing
             .map(|doing| doing.reading + doing.spooling + doing.away + doing.sending)
-            .fold(0, u64::saturating_add)
+            .fold(0, u64::saturating_add);
+        let received = self.drivers.iter().map(|driver| driver.received);
+        let received = received.fold(0, u64::saturating_add);
+        let endless = received.saturating_sub(self.exchanges());
+        published.max(endless.min(self.open()))
     }
 
     /// Open connections.
