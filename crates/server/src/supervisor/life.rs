@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 /// Starts that fail in a row, after which no other is tried.
-const FAILED_STARTS_MAX: u32 = 5;
+pub(super) const FAILED_STARTS_MAX: u32 = 5;
 /// The wait after the first failed start; it doubles with each further one.
 const DELAY_MIN: Duration = Duration::from_millis(100);
 const DELAY_MAX: Duration = Duration::from_secs(10);

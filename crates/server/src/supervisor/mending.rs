@@ -4,8 +4,8 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
-use super::commands::Ending;
-use super::life::Next;
+use super::commands::{Ending, counted};
+use super::life::{FAILED_STARTS_MAX, Next};
 use super::process::{Process, State};
 use super::{GRACE, Supervisor, say};
 use crate::channel::{Order, Role};
@@ -218,8 +218,8 @@ impl Supervisor<'_> {
             return Lost::default();
         };
         let lost = Lost {
-            requests: counted.under_way(),
-            connections: counted.open(),
+            requests: usize::try_from(counted.under_way()).unwrap_or(usize::MAX),
+            connections: usize::try_from(counted.open()).unwrap_or(usize::MAX),
         };
         self.gone.add(&counted.without_gauges());
         lost
@@ -230,10 +230,10 @@ impl Supervisor<'_> {
         let secs = served.unwrap_or_default().as_secs_f64();
         self.crashes += 1;
         say(&format!(
-            "{} {how} after {secs:.1} s: {} requests were under way, {} connections were open",
+            "{} {how} after {secs:.1} s; under way: {}, open: {}",
             process.name(),
-            lost.requests,
-            lost.connections
+            counted(lost.requests, "request", "requests"),
+            counted(lost.connections, "connection", "connections")
         ));
         self.note_end(process, served, now);
     }
@@ -283,8 +283,20 @@ impl Supervisor<'_> {
                 "{name} failed to start, {failed} in a row: {}",
                 failure.message
             ));
+            self.tell_given_up(&name, failed, &failure);
         }
         self.note_failure(failure);
+    }
+
+    /// The last start in a place has failed while others serve: why, once, in full.
+    fn tell_given_up(&self, name: &str, failed: u32, failure: &Failure) {
+        if failed != FAILED_STARTS_MAX || !self.processes.iter().any(Process::is_serving) {
+            return;
+        }
+        say(&format!(
+            "{name} is not started again until a reload (`milepost reload`):"
+        ));
+        super::talk(&failure.text());
     }
 
     /// A start that could not even begin.
@@ -325,8 +337,8 @@ impl Supervisor<'_> {
 /// What a process took with it.
 #[derive(Clone, Copy, Debug, Default)]
 struct Lost {
-    requests: u64,
-    connections: u64,
+    requests: usize,
+    connections: usize,
 }
 
 /// `exited with 3`, `was killed by SIGSEGV`

@@ -441,7 +441,7 @@ impl<'s> Supervisor<'s> {
         match begun {
             Ok(process) => self.processes.push(process),
             Err(error) => {
-                let failure = Failure::new(format!("cannot start a process: {}", plain(&error)));
+                let failure = self.around.program.not_started(&error);
                 self.could_not_start(id, role, slot, failure);
             }
         }

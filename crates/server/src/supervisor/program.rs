@@ -1,7 +1,10 @@
 //! The command that this program was started with, by which it starts its processes and its successor.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crate::fault::{Failure, plain};
 
 /// Environment variable that names the descriptor which was handed over.
 pub const HANDOVER: &str = "MILEPOST_HANDOVER";
@@ -15,4 +18,23 @@ pub struct Program {
     pub shown: Option<OsString>,
     /// The working folder that it was started in.
     pub folder: PathBuf,
+}
+
+impl Program {
+    /// Why no process was started. The user that root has become often cannot reach what root could.
+    pub(super) fn not_started(&self, error: &io::Error) -> Failure {
+        let program = self.command.first().map(Path::new).unwrap_or(Path::new(""));
+        let failure = Failure::new(format!(
+            "cannot start a process by `{}`: {}",
+            program.display(),
+            plain(error)
+        ));
+        if error.kind() != io::ErrorKind::PermissionDenied {
+            return failure;
+        }
+        let uid = rustix::process::geteuid().as_raw();
+        failure.with_hint(format!(
+            "user {uid} must be allowed to run it, and to enter each folder on the way to it and to what it links to"
+        ))
+    }
 }
