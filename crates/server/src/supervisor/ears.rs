@@ -10,6 +10,9 @@ use super::sockets::SocketKey;
 use super::{Supervisor, say};
 use crate::channel::{EarKey, FDS_LEN_MAX, Order};
 
+/// Sockets that are named in one order.
+const DEAFEN_LEN_MAX: usize = 512;
+
 impl Supervisor<'_> {
     /// Makes who accepts from what fit the processes that serve.
     pub(super) fn settle_ears(&mut self, _now: Instant) {
@@ -80,11 +83,14 @@ impl Supervisor<'_> {
     fn tell_deafen(&mut self, serial: u64, keys: Vec<EarKey>) {
         if let Some(process) = self.by_serial(serial) {
             process.heard.retain(|key| !keys.contains(key));
-            process.tell(Order::Deafen(keys), Vec::new());
+            // So that each fits into a message.
+            for keys in keys.chunks(DEAFEN_LEN_MAX) {
+                process.tell(Order::Deafen(keys.to_vec()), Vec::new());
+            }
         }
     }
 
-    fn by_serial(&mut self, serial: u64) -> Option<&mut Process> {
+    pub(super) fn by_serial(&mut self, serial: u64) -> Option<&mut Process> {
         self.processes.iter_mut().find(|one| one.serial == serial)
     }
 

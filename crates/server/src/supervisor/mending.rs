@@ -208,7 +208,7 @@ impl Supervisor<'_> {
     }
 
     /// Adds what a process counted to what those counted that are gone; gives what was under way.
-    fn keep_counts(&mut self, process: &Process) -> Lost {
+    pub(super) fn keep_counts(&mut self, process: &Process) -> Lost {
         let Some(segment) = process.segment else {
             return Lost::default();
         };
@@ -336,7 +336,7 @@ impl Supervisor<'_> {
 
 /// What a process took with it.
 #[derive(Clone, Copy, Debug, Default)]
-struct Lost {
+pub(super) struct Lost {
     requests: usize,
     connections: usize,
 }

@@ -20,7 +20,7 @@ use super::notify;
 use super::program::{HANDOVER, Program};
 use super::recycling::Bounds;
 
-/// Orders that a process has not taken yet; more of them, and it is not listening at all.
+/// Orders that a process has not taken yet; beyond that, those are dropped of which the next does the same.
 const OUTBOX_LEN_MAX: usize = 256;
 
 /// One process.
@@ -149,7 +149,8 @@ impl Process {
 
     /// Gives it an order; one that it does not take at once waits.
     pub(super) fn tell(&mut self, order: Order, fds: Vec<OwnedFd>) {
-        if self.outbox.len() < OUTBOX_LEN_MAX {
+        let is_repeated = matches!(order, Order::Beat(_) | Order::Reopen);
+        if !is_repeated || self.outbox.len() < OUTBOX_LEN_MAX {
             self.outbox.push_back((order, fds));
         }
         self.flush();
@@ -188,6 +189,11 @@ impl Process {
     /// Its channel, as long as something may come from it.
     pub(super) fn channel(&self) -> Option<&Channel> {
         (!self.is_silent).then_some(&self.channel)
+    }
+
+    /// Its template has been told to fork it, and has not said that it did.
+    pub(super) fn is_unborn(&self) -> bool {
+        matches!(self.body, Body::Unborn)
     }
 
     pub(super) fn pid(&self) -> Option<Pid> {
