@@ -71,15 +71,20 @@ impl Supervisor<'_> {
         let stall = duration(serving.config.listen.driver_stall);
         // A driver that is alone has nobody to help it.
         let is_alone = serving.sockets_len() == 1;
-        if heartbeat > Duration::ZERO && is_due(&mut self.health.beats_due, now, heartbeat / 3) {
+        if heartbeat == Duration::ZERO {
+            self.health.beats_due = None;
+        } else if is_due(&mut self.health.beats_due, now, heartbeat / 3) {
             self.beat(heartbeat);
         }
-        if stall > Duration::ZERO && !is_alone && is_due(&mut self.health.looks_due, now, stall / 2)
-        {
+        if stall == Duration::ZERO || is_alone {
+            self.health.looks_due = None;
+        } else if is_due(&mut self.health.looks_due, now, stall / 2) {
             self.look_for_stalls(now, stall);
         }
-        let has_bounds = self.processes.iter().any(|one| one.bounds.is_any());
-        if has_bounds && is_due(&mut self.health.wear_due, now, WEAR_EVERY) {
+        // What is not looked at is never due: the supervisor would not sleep any more.
+        if !self.processes.iter().any(|one| one.bounds.is_any()) {
+            self.health.wear_due = None;
+        } else if is_due(&mut self.health.wear_due, now, WEAR_EVERY) {
             self.look_for_wear(now);
         }
     }
@@ -89,10 +94,6 @@ impl Supervisor<'_> {
         let far = now + super::SLEEP_MAX;
         let mut due = far;
         let mut at = |time: Option<Instant>| due = due.min(time.unwrap_or(far));
-        let is_alone = self
-            .serving
-            .as_ref()
-            .is_some_and(|serving| serving.sockets_len() == 1);
         at(self.health.watchdog_due);
         at(self.health.retire_due);
         at(self.control.as_ref().and_then(super::Control::deadline));
@@ -103,7 +104,7 @@ impl Supervisor<'_> {
         at(self.probe.as_ref().map(|probe| probe.deadline));
         if self.serving.is_some() && self.stopping.is_none() {
             at(self.health.beats_due);
-            at(self.health.looks_due.filter(|_| !is_alone));
+            at(self.health.looks_due);
             at(self.health.wear_due);
         }
         for process in &self.processes {
