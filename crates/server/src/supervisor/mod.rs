@@ -23,11 +23,12 @@ mod reloading;
 mod reports;
 mod sockets;
 mod steering;
+mod talk;
 mod upgrade;
 mod watch;
 
 use std::collections::HashMap;
-use std::io::{self, Write};
+use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::process::ExitStatus;
@@ -61,6 +62,7 @@ use process::{Process, State};
 use recycling::Bounds;
 use reloading::Reloading;
 use sockets::Sockets;
+use talk::{say, talk};
 use watch::Watch;
 
 pub use commands::Overrides;
@@ -306,8 +308,8 @@ impl<'s> Supervisor<'s> {
 
     fn close(mut self) -> i32 {
         drop(self.pid_file.take());
+        // Files of sockets went when the end began: by now somebody else's may have their names.
         self.tell_stopped();
-        self.sockets.remove_files();
         self.exit_code
     }
 
@@ -582,16 +584,6 @@ fn chance(id: u64, slot: usize, made: u64, len: usize) -> f64 {
     hasher.write_u64(id ^ made);
     hasher.write_usize(slot ^ len);
     (hasher.finish() >> 11) as f64 / (1_u64 << 53) as f64
-}
-
-/// Says a text of several lines as it is.
-fn talk(text: &str) {
-    let _ = io::stderr().write_all(text.as_bytes());
-}
-
-/// Tells whoever started the command; that nobody reads it any more is no reason to fail.
-fn say(text: &str) {
-    let _ = writeln!(io::stderr(), "milepost: {text}");
 }
 
 fn start_fault(what: &str, error: &io::Error) -> StartFault {
