@@ -24,7 +24,8 @@ pub struct Overrides {
 /// A reload that somebody asked for.
 #[derive(Debug, Default)]
 pub(super) struct Wish {
-    pub(super) client: Option<ClientId>,
+    /// Those who wait for its end.
+    pub(super) clients: Vec<ClientId>,
     pub(super) overrides: Overrides,
     /// Code has changed: a fault is shown instead of the application.
     pub(super) is_development: bool,
@@ -61,7 +62,7 @@ impl Supervisor<'_> {
         match *request {
             Request::Stop => self.stop(Some(client)),
             Request::Reload => self.reload(Wish {
-                client: Some(client),
+                clients: vec![client],
                 ..Wish::default()
             }),
             Request::Reopen => {
@@ -101,6 +102,16 @@ impl Supervisor<'_> {
         }
     }
 
+    /// The same for all who wait for it.
+    pub(super) fn refuse_all(&mut self, clients: &[ClientId], failure: &Failure) {
+        if clients.is_empty() {
+            return self.refuse(None, failure.clone());
+        }
+        for client in clients {
+            self.refuse(Some(*client), failure.clone());
+        }
+    }
+
     /// Lets everything end; told twice, ends it now.
     pub(super) fn stop(&mut self, client: Option<ClientId>) {
         if let Some(stopping) = &mut self.stopping {
@@ -122,9 +133,14 @@ impl Supervisor<'_> {
         });
         if let Some(reloading) = self.reloading.take() {
             let failure = Failure::new("reload: the server was told to stop meanwhile");
-            self.refuse(reloading.wish.client, failure);
+            self.refuse_all(&reloading.wish.clients, &failure);
         }
         self.coming = None;
+        self.end_probe("the server was told to stop meanwhile");
+        for client in std::mem::take(&mut self.scaling) {
+            let failure = Failure::new("scale: the server was told to stop meanwhile");
+            self.refuse(Some(client), failure);
+        }
         // Nobody new comes by a path that is gone.
         self.sockets.remove_files();
         let closing = self.sockets.closing_at_end();
@@ -202,7 +218,7 @@ impl Supervisor<'_> {
         let is_more = overrides.drivers.is_some_and(|wanted| wanted != drivers);
         if is_more || self.reloading.is_some() {
             return self.reload(Wish {
-                client,
+                clients: client.into_iter().collect(),
                 overrides: Overrides {
                     processes: Some(processes),
                     drivers: Some(overrides.drivers.unwrap_or(drivers)),
@@ -239,7 +255,7 @@ impl Supervisor<'_> {
         }
         let (id, count) = (serving.id, serving.count());
         let all = (0..count).all(|slot| self.at(id, slot).any(|one| one.is_serving()));
-        let is_hopeless = serving.has_given_up(Instant::now());
+        let is_hopeless = serving.has_gaps_for_good(Instant::now());
         if !all && !is_hopeless {
             return;
         }
@@ -259,14 +275,13 @@ impl Supervisor<'_> {
 
     /// The last words.
     pub(super) fn tell_stopped(&mut self) {
-        if self.exit_code == 2 && self.serving.is_none() {
-            return;
+        if self.exit_code != 2 || self.serving.is_some() {
+            say(&format!(
+                "stopped: {} exchanges, {} cut",
+                self.gone.exchanges(),
+                self.cut
+            ));
         }
-        say(&format!(
-            "stopped: {} exchanges, {} cut",
-            self.gone.exchanges(),
-            self.cut
-        ));
         let clients = self
             .stopping
             .as_mut()

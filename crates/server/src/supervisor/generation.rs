@@ -67,6 +67,12 @@ impl Generation {
         self.config.processes.preload && self.payload.failure.is_none()
     }
 
+    /// Whether nothing more is tried for some place: it will never be whole.
+    pub(super) fn has_gaps_for_good(&self, now: Instant) -> bool {
+        let given_up = |life: &Life| life.next(now) == Next::GiveUp;
+        (self.has_template() && given_up(&self.template)) || self.lives.iter().any(given_up)
+    }
+
     /// Whether nothing more is tried for any place.
     pub(super) fn has_given_up(&self, now: Instant) -> bool {
         let given_up = |life: &Life| life.next(now) == Next::GiveUp;

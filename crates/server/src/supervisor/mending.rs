@@ -57,6 +57,15 @@ impl Supervisor<'_> {
             return;
         }
         let now = Instant::now();
+        // A template that is about to come back can fork nobody.
+        let is_forked = generation.has_template();
+        let can_fork = self.processes.iter().any(|process| {
+            let is_template = process.generation == id && process.role == Role::Template;
+            is_template && process.state == State::Ready
+        });
+        if is_forked && !can_fork {
+            return;
+        }
         let may_start = |slot: usize| {
             let life = generation.lives.get(slot);
             life.is_some_and(|life| life.next(now) == Next::Start)
@@ -322,9 +331,16 @@ impl Supervisor<'_> {
 
     /// Ends the whole when no place has a process and none is tried any more. The last words say why.
     pub(super) fn give_up_if_hopeless(&mut self, now: Instant) {
-        let hopeless = |generation: &super::Generation| generation.has_given_up(now);
-        let generation = self.serving.as_ref().or(self.coming.as_ref());
-        if !generation.is_some_and(hopeless) || self.processes.iter().any(Process::is_serving) {
+        let is_hopeless = match (&self.serving, &self.coming) {
+            // The one that comes may be the remedy.
+            (Some(_), Some(_)) | (None, None) => false,
+            (Some(serving), None) => {
+                serving.has_given_up(now) && !self.processes.iter().any(Process::is_serving)
+            }
+            // It takes over whole or not at all.
+            (None, Some(coming)) => coming.has_gaps_for_good(now),
+        };
+        if !is_hopeless {
             return;
         }
         let failure = self.last_failure().unwrap_or_default();

@@ -154,9 +154,10 @@ impl Supervisor<'_> {
 
     /// The template has forked the process that it was told to first of those that are not born yet.
     fn forked(&mut self, generation: u64, body: Body) {
-        let unborn = self.processes.iter_mut().find(|process| {
-            process.generation == generation && process.is_unborn()
-        });
+        let unborn = self
+            .processes
+            .iter_mut()
+            .find(|process| process.generation == generation && process.is_unborn());
         let Some(process) = unborn else { return };
         process.body = body;
         let Some(pid) = process.pid() else { return };
@@ -170,9 +171,10 @@ impl Supervisor<'_> {
     }
 
     fn not_forked(&mut self, generation: u64, failure: Failure) {
-        let unborn = self.processes.iter().position(|process| {
-            process.generation == generation && process.is_unborn()
-        });
+        let unborn = self
+            .processes
+            .iter()
+            .position(|process| process.generation == generation && process.is_unborn());
         if let Some(index) = unborn {
             let mut process = self.processes.remove(index);
             process.failure = Some(failure);

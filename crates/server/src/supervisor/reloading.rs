@@ -4,7 +4,7 @@
 use std::time::Instant;
 
 use super::commands::{Wish, counted};
-use super::control::Outcome;
+use super::control::{ClientId, Outcome};
 use super::generation::Generation;
 use super::notify::Manager;
 use super::sockets::Change;
@@ -26,7 +26,7 @@ impl Supervisor<'_> {
     pub(super) fn reload(&mut self, wish: Wish) {
         if self.stopping.is_some() {
             let failure = Failure::new("reload: the server is about to end");
-            return self.refuse(wish.client, failure);
+            return self.refuse_all(&wish.clients, &failure);
         }
         if self.coming.is_some() || self.probe.is_some() {
             // Code that changed while its predecessor starts makes that one useless.
@@ -58,8 +58,8 @@ impl Supervisor<'_> {
                     .into_iter()
                     .for_each(|failure| self.note_failure(failure));
                 say("reload: the configuration is not good: what serves is left as it is");
-                if let Some(client) = wish.client {
-                    self.refuse(Some(client), joined(&failures));
+                if !wish.clients.is_empty() {
+                    self.refuse_all(&wish.clients, &joined(&failures));
                 }
             }
         }
@@ -136,7 +136,10 @@ impl Supervisor<'_> {
                     old.id
                 );
                 let notes = serving.notes.clone();
-                self.accomplished(reloading.and_then(|reloading| reloading.wish.client), text);
+                say(&text);
+                for client in reloading.into_iter().flat_map(|one| one.wish.clients) {
+                    self.done(client, &Outcome::Done(Some(text.clone())));
+                }
                 for note in &notes {
                     talk(&format!("  note     {note}\n"));
                 }
@@ -212,12 +215,7 @@ impl Supervisor<'_> {
             talk(&failure.text());
             return self.show_instead(generation, failure, reloading);
         }
-        let client = reloading
-            .as_ref()
-            .and_then(|reloading| reloading.wish.client);
-        if let Some(change) = reloading.and_then(|reloading| reloading.change) {
-            self.sockets.abandon(change);
-        }
+        let clients = self.give_back(reloading);
         talk(&failure.text());
         if self.serving.is_none() {
             self.stop(None);
@@ -226,8 +224,8 @@ impl Supervisor<'_> {
         }
         self.tell_ready();
         say("reload: the new generation could not start: what serves is left as it is");
-        if client.is_some() {
-            self.refuse(client, failure);
+        if !clients.is_empty() {
+            self.refuse_all(&clients, &failure);
         }
     }
 
@@ -242,8 +240,28 @@ impl Supervisor<'_> {
                 self.coming = Some(generation);
                 self.reloading = reloading;
             }
-            Err(error) => say(&format!("cannot show the fault: {}", plain(&error))),
+            Err(error) => {
+                let text = format!("cannot show the fault: {}", plain(&error));
+                let failure = Failure::new(text);
+                let clients = self.give_back(reloading);
+                self.refuse_all(&clients, &failure);
+                if self.serving.is_none() {
+                    self.stop(None);
+                    self.exit_code = 2;
+                }
+            }
         }
+    }
+
+    /// Nothing becomes of a reload; gives those who wait for it.
+    fn give_back(&mut self, reloading: Option<Reloading>) -> Vec<ClientId> {
+        let Some(reloading) = reloading else {
+            return Vec::new();
+        };
+        if let Some(change) = reloading.change {
+            self.sockets.abandon(change);
+        }
+        reloading.wish.clients
     }
 
     /// The processes of the generation that was to come are not wanted any more.
@@ -253,14 +271,11 @@ impl Supervisor<'_> {
         };
         let id = generation.id;
         self.drain_where(|process| process.generation == id);
-        if let Some(reloading) = self.reloading.take() {
-            if let Some(change) = reloading.change {
-                self.sockets.abandon(change);
-            }
+        let reloading = self.reloading.take();
+        let clients = self.give_back(reloading);
+        if !clients.is_empty() {
             let failure = Failure::new("reload: the code changed again meanwhile");
-            if reloading.wish.client.is_some() {
-                self.refuse(reloading.wish.client, failure);
-            }
+            self.refuse_all(&clients, &failure);
         }
     }
 
@@ -269,24 +284,12 @@ impl Supervisor<'_> {
         if self.coming.is_some() || self.probe.is_some() || self.wishes.is_empty() {
             return;
         }
-        // All that was asked for meanwhile is answered by one reload.
-        let wishes = std::mem::take(&mut self.wishes);
-        let mut wishes = wishes.into_iter().rev();
-        if let Some(last) = wishes.next() {
-            for earlier in wishes {
-                if let Some(client) = earlier.client {
-                    let text = "another reload follows, which answers this one";
-                    if let Some(control) = &mut self.control {
-                        control.done(
-                            client,
-                            &Outcome::Done(Some(text.to_owned())),
-                            Instant::now(),
-                        );
-                    }
-                }
-            }
-            self.reload(last);
-        }
+        // All that was asked for meanwhile is answered by one reload, as the last one wished it.
+        let mut wishes = std::mem::take(&mut self.wishes);
+        let Some(mut last) = wishes.pop() else { return };
+        let earlier = wishes.into_iter().flat_map(|wish| wish.clients);
+        last.clients.extend(earlier);
+        self.reload(last);
     }
 }
 

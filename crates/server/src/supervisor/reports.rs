@@ -1,5 +1,6 @@
 //! What `status` says.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::{Instant, SystemTime};
 
@@ -11,10 +12,13 @@ use super::control::status::{
 };
 use super::generation::Generation;
 use super::process::{self, Process};
-use super::sockets::SocketKey;
+use super::sockets::{Depth, SocketKey};
 use super::{Supervisor, steering};
 use crate::channel::Role;
 use crate::stats::{Counted, DriverCounted, PoolFigures, View};
+
+/// Connections that wait, by socket.
+type Depths = BTreeMap<SocketKey, Depth>;
 
 impl Supervisor<'_> {
     /// How things are.
@@ -116,8 +120,9 @@ impl Supervisor<'_> {
             .processes
             .iter()
             .filter(|one| one.role == Role::Serving);
+        let depths = self.sockets.waiting();
         let mut lines: Vec<ProcessStatus> = serving
-            .map(|process| self.process_line(process, now))
+            .map(|process| self.process_line(process, &depths, now))
             .collect();
         if let Some(generation) = &self.serving {
             let empty = (0..generation.count())
@@ -134,7 +139,7 @@ impl Supervisor<'_> {
         lines
     }
 
-    fn process_line(&self, process: &Process, now: Instant) -> ProcessStatus {
+    fn process_line(&self, process: &Process, depths: &Depths, now: Instant) -> ProcessStatus {
         let counted = process.view.as_ref().map(View::counted).unwrap_or_default();
         let pid = process.pid();
         let life = self
@@ -158,39 +163,9 @@ impl Supervisor<'_> {
             drivers: counted
                 .drivers
                 .iter()
-                .map(|driver| self.driver_line(process, driver))
+                .map(|driver| driver_line(process, driver, depths))
                 .collect(),
             pool: counted.pools.first().map(|pool| pool_line(&pool.figures)),
-        }
-    }
-
-    fn driver_line(&self, process: &Process, driver: &DriverCounted) -> DriverStatus {
-        let depths = self.sockets.waiting();
-        let heard = process
-            .heard
-            .iter()
-            .filter(|key| usize::from(key.driver) == driver.driver);
-        let (mut waiting, mut waiting_max) = (None, None);
-        for key in heard {
-            let socket = SocketKey {
-                address: key.address,
-                index: key.index,
-            };
-            if let Some(depth) = depths.get(&socket) {
-                *waiting.get_or_insert(0) += u64::from(depth.waiting);
-                *waiting_max.get_or_insert(0) += u64::from(depth.waiting_max);
-            }
-        }
-        DriverStatus {
-            driver: driver.driver,
-            accepted: driver.accepted,
-            received: driver.received,
-            handed_over: driver.handed_over,
-            rescued: driver.rescued,
-            open: driver.open,
-            errors: driver.errors,
-            accept_queue: waiting,
-            accept_queue_max: waiting_max,
         }
     }
 
@@ -247,6 +222,35 @@ impl Supervisor<'_> {
             crashes: self.crashes,
             recycled: self.recycled,
         }
+    }
+}
+
+fn driver_line(process: &Process, driver: &DriverCounted, depths: &Depths) -> DriverStatus {
+    let heard = process
+        .heard
+        .iter()
+        .filter(|key| usize::from(key.driver) == driver.driver);
+    let (mut waiting, mut waiting_max) = (None, None);
+    for key in heard {
+        let socket = SocketKey {
+            address: key.address,
+            index: key.index,
+        };
+        if let Some(depth) = depths.get(&socket) {
+            *waiting.get_or_insert(0) += u64::from(depth.waiting);
+            *waiting_max.get_or_insert(0) += u64::from(depth.waiting_max);
+        }
+    }
+    DriverStatus {
+        driver: driver.driver,
+        accepted: driver.accepted,
+        received: driver.received,
+        handed_over: driver.handed_over,
+        rescued: driver.rescued,
+        open: driver.open,
+        errors: driver.errors,
+        accept_queue: waiting,
+        accept_queue_max: waiting_max,
     }
 }
 

@@ -20,8 +20,9 @@ use super::generation::Generation;
 use super::mending::how_it_ended;
 use super::privileges;
 use super::process::{Body, Process, State as Stage};
+use super::recycling::Bounds;
 use super::sockets::{self, Sockets};
-use super::{Supervisor, Surroundings, say, start_fault, watch_signals};
+use super::{Supervisor, Surroundings, chance, say, start_fault, watch_signals};
 use crate::channel::{Channel, EarKey, Role};
 use crate::fault::Failure;
 use crate::fault::{StartFault, plain};
@@ -64,12 +65,15 @@ pub struct State {
     generations_made: u64,
     sockets: sockets::Saved,
     control: Option<(SavedControl, Vec<RawFd>)>,
-    client: Option<ClientId>,
+    /// Those who are told when the reload that follows is over.
+    clients: Vec<ClientId>,
     counters: RawFd,
     gone: Counted,
     processes: Vec<SavedProcess>,
     started_unix_ms: u64,
     cut: u64,
+    crashes: u64,
+    recycled: u64,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -80,8 +84,10 @@ struct SavedProcess {
     role: Role,
     generation: u64,
     slot: usize,
-    /// Time left to drain; `None`: it serves.
+    /// Time left to drain; `None`: it serves, or was killed.
     draining_ms: Option<u64>,
+    /// It was killed, and its end has not been seen yet.
+    is_killed: bool,
     age_ms: u64,
     ready_ms: u64,
     segment: Option<Segment>,
@@ -134,6 +140,8 @@ impl<'s> Supervisor<'s> {
                 })
             })
             .and_then(|file| self.around.program.probe(&file));
+        // The program that is looked at, and processes that start meanwhile, have no use for sockets.
+        let _ = self.sockets.keep();
         match begun {
             Ok(pid) => {
                 let deadline = Instant::now() + PROBE_TIME;
@@ -152,13 +160,24 @@ impl<'s> Supervisor<'s> {
 
     /// A new program that does not answer is left alone.
     pub(super) fn end_late_probe(&mut self, now: Instant) {
-        let Some(probe) = self.probe.take_if(|probe| probe.deadline <= now) else {
+        if self
+            .probe
+            .as_ref()
+            .is_some_and(|probe| probe.deadline <= now)
+        {
+            let secs = PROBE_TIME.as_secs();
+            self.end_probe(&format!("the new program did not answer within {secs} s"));
+        }
+    }
+
+    /// Nothing becomes of an upgrade that is under way.
+    pub(super) fn end_probe(&mut self, why: &str) {
+        let Some(probe) = self.probe.take() else {
             return;
         };
+        // Its end has not been seen, so its id is still its own.
         let _ = rustix::process::kill_process(probe.pid, rustix::process::Signal::KILL);
-        let secs = PROBE_TIME.as_secs();
-        let text = format!("upgrade: the new program did not answer within {secs} s");
-        self.refuse(probe.client, Failure::new(text));
+        self.refuse(probe.client, Failure::new(format!("upgrade: {why}")));
     }
 
     pub(super) fn probed(&mut self, status: ExitStatus) {
@@ -199,11 +218,11 @@ impl<'s> Supervisor<'s> {
                 let _ = privileges::settle();
                 let _ = all.thread_unblock();
                 let _ = sys::set_inherited(&kept, sys::Inherited::No);
-                let _ = self.sockets.keep();
                 error
             }
             Err(error) => error,
         };
+        let _ = self.sockets.keep();
         let text = format!("upgrade: cannot start the new program: {}", plain(&error));
         self.refuse(client, Failure::new(text));
     }
@@ -226,7 +245,7 @@ impl<'s> Supervisor<'s> {
                 let (saved, fds) = control.save();
                 (saved, fds.iter().map(AsRawFd::as_raw_fd).collect())
             }),
-            client,
+            clients: client.into_iter().chain(self.waiting()).collect(),
             counters: self.counters.file().as_raw_fd(),
             gone: self.gone.clone(),
             processes: self
@@ -236,7 +255,15 @@ impl<'s> Supervisor<'s> {
                 .collect(),
             started_unix_ms: millis(started.unwrap_or_default()),
             cut: self.cut,
+            crashes: self.crashes,
+            recycled: self.recycled,
         })
+    }
+
+    /// Those whose commands the reload after the upgrade answers.
+    fn waiting(&self) -> impl Iterator<Item = ClientId> {
+        let wishes = self.wishes.iter().flat_map(|wish| &wish.clients);
+        wishes.chain(&self.scaling).copied()
     }
 
     /// Goes on where the program stopped that this process was before, and reloads.
@@ -288,19 +315,34 @@ impl<'s> Supervisor<'s> {
         let mut supervisor = Self::new(around, signals, control, sockets, counters);
         supervisor.find_manager();
         supervisor.processes = processes.map_err(failed)?;
+        supervisor.bound_again(&generation);
         supervisor.serving = Some(generation);
         supervisor.generations_made = state.generations_made;
         supervisor.gone = state.gone;
         supervisor.cut = state.cut;
+        supervisor.crashes = state.crashes;
+        supervisor.recycled = state.recycled;
         supervisor.started_at =
             SystemTime::UNIX_EPOCH + Duration::from_millis(state.started_unix_ms);
         supervisor.pid_file = pid_file;
         supervisor.watch_code();
         supervisor.reload(Wish {
-            client: state.client,
+            clients: state.clients,
             ..Wish::default()
         });
         Ok(supervisor)
+    }
+}
+
+impl Supervisor<'_> {
+    /// Processes that were taken over are replaced in time, in case the reload that follows fails.
+    fn bound_again(&mut self, generation: &Generation) {
+        let meant = &generation.config.processes.recycling;
+        let made = self.generations_made;
+        let own = self.processes.iter_mut().zip(0..);
+        for (process, place) in own.filter(|(process, _)| process.role == Role::Serving) {
+            process.bounds = Bounds::new(meant, chance(generation.id, process.slot, made, place));
+        }
     }
 }
 
@@ -334,6 +376,7 @@ impl SavedProcess {
             generation: process.generation,
             slot: process.slot,
             draining_ms,
+            is_killed: matches!(process.state, Stage::Killed(_)),
             age_ms: millis(now.saturating_duration_since(process.started)),
             ready_ms: millis(now.saturating_duration_since(ready)),
             segment: process.segment,
@@ -354,6 +397,7 @@ impl SavedProcess {
         process.started = ago(self.age_ms);
         process.ready = Some(ago(self.ready_ms));
         process.state = match self.draining_ms {
+            _ if self.is_killed => Stage::Killed(Ending::Meant),
             Some(ms) => Stage::Draining {
                 deadline: now + Duration::from_millis(ms),
             },
