@@ -78,7 +78,8 @@ def test_an_application_that_starts_threads_is_refused(tmp_path: Path) -> None:
     """A fork has none of them, and every lock that they held."""
     thread = "import threading\nthreading.Thread(target=threading.Event().wait, daemon=True).start()"
     write_app(tmp_path, before=thread)
-    done = run(tmp_path, "serve", "app:app", "--preload", "--bind", "127.0.0.1:0")
+    # Several: each place that was to be forked into is given up by a notice of its own.
+    done = run(tmp_path, "serve", "app:app", "--preload", "--processes", "3", "--bind", "127.0.0.1:0")
     assert (done.returncode, done.stdout) == (2, "")
     assert "thread" in done.stderr and "hint:" in done.stderr
 
@@ -93,6 +94,19 @@ def test_a_killed_process_is_forked_again_without_an_import(
     os.kill(victim, 9)
     assert until(lambda: victim not in server.pids() and len(server.pids()) == 2)
     assert server.words() == {"one"}
+    assert len(imports(tmp_path)) == 1
+
+
+def test_all_forks_killed_at_once_are_forked_again(
+    supervise: Callable[..., Supervised], tmp_path: Path
+) -> None:
+    """The template tells of all of them in one batch."""
+    write_app(tmp_path, before=COUNT)
+    server = supervise("--preload", "--processes", "4", log=None)
+    victims = server.settled(4)
+    for victim in victims:
+        os.kill(victim, 9)
+    assert until(lambda: len(server.pids() - victims) == 4), server.errors
     assert len(imports(tmp_path)) == 1
 
 
