@@ -105,7 +105,9 @@ fn drivers(facts: &Facts<'_>) -> String {
         .map(|one| one.backlog_effective)
         .min()
         .unwrap_or(listen.backlog);
-    let backlog = if effective < listen.backlog {
+    let backlog = if effective == u32::MAX {
+        "backlog as the service manager has it".to_owned()
+    } else if effective < listen.backlog {
         format!(
             "backlog {effective} (net.core.somaxconn) instead of {}",
             listen.backlog

@@ -70,7 +70,7 @@ pub struct House {
 pub struct Listening {
     /// `http://127.0.0.1:8000` or `unix:/run/app.sock`.
     pub url: String,
-    /// Length of the accept queue after the kernel's own bound.
+    /// Length of the accept queue after the kernel's own bound; `u32::MAX` where another program has set it.
     pub backlog_effective: u32,
 }
 

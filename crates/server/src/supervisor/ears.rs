@@ -33,7 +33,7 @@ impl Supervisor<'_> {
             self.tell_hear(serial, &keys);
         }
         for (serial, keys) in changes.deafen {
-            self.tell_deafen(serial, keys);
+            self.tell_deafen(serial, &keys);
         }
         self.assignment = after;
     }
@@ -80,7 +80,7 @@ impl Supervisor<'_> {
         }
     }
 
-    fn tell_deafen(&mut self, serial: u64, keys: Vec<EarKey>) {
+    fn tell_deafen(&mut self, serial: u64, keys: &[EarKey]) {
         if let Some(process) = self.by_serial(serial) {
             process.heard.retain(|key| !keys.contains(key));
             // So that each fits into a message.
@@ -102,7 +102,7 @@ impl Supervisor<'_> {
 
     /// It does so no longer.
     pub(super) fn end_rescue(&mut self, socket: SocketKey, rescue: Rescue) {
-        self.tell_deafen(rescue.process, vec![rescue.key(socket)]);
+        self.tell_deafen(rescue.process, &[rescue.key(socket)]);
     }
 
     fn end_rescues(&mut self) {
