@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import signal
 import subprocess
 import threading
 import urllib.parse
@@ -246,3 +247,14 @@ def held_inodes(pid: int) -> set[str]:
             if target.startswith("socket:["):
                 found.add(target[len("socket:[") : -1])
     return found
+
+
+def freeze(pid: int) -> None:
+    """Stops a process, and comes back when none of its threads runs any more."""
+    os.kill(pid, signal.SIGSTOP)
+
+    def is_frozen() -> bool:
+        threads = Path(f"/proc/{pid}/task").iterdir()
+        return all((thread / "stat").read_text().rpartition(")")[2].split()[0] == "T" for thread in threads)
+
+    assert until(is_frozen), "it still runs"

@@ -22,6 +22,7 @@ from serving import DEADLINE_S, environment, run, until
 from supervising import (
     Supervised,
     calling,
+    freeze,
     held_inodes,
     is_running,
     listening_inodes,
@@ -205,7 +206,7 @@ def test_no_connection_waits_for_a_dead_process(supervise: Callable[..., Supervi
     """Those in its queues are accepted by others: each socket has a live acceptor at any time."""
     server = supervise("--processes", "2", "--drivers", "2", "--driver-stall", "1h", log=None)
     victim = min(server.settled(2))
-    os.kill(victim, signal.SIGSTOP)
+    freeze(victim)
     # What it accepts before it stops is its own.
     tasks = list(Path(f"/proc/{victim}/task").iterdir())
     assert until(lambda: all("\nState:\tT" in (task / "status").read_text() for task in tasks))
@@ -222,7 +223,7 @@ def test_connections_do_not_wait_for_a_stuck_process_either(supervise: Callable[
     """Later than `driver_stall`, another one accepts from its sockets as well."""
     server = supervise("--processes", "2", "--driver-stall", "100ms", "--heartbeat-timeout", "off")
     stuck = min(server.settled(2))
-    os.kill(stuck, signal.SIGSTOP)
+    freeze(stuck)
     try:
         assert stuck not in server.who_answer(64)
         assert server.status()["totals"]["rescued"] > 0
@@ -237,7 +238,7 @@ def test_a_process_that_misses_heartbeats_is_replaced(supervise: Callable[..., S
     before = server.settled(2)
     stuck = min(before)
     # It ignores SIGTERM as well, as anything stopped does.
-    os.kill(stuck, signal.SIGSTOP)
+    freeze(stuck)
     assert until(lambda: stuck not in server.pids() and len(server.pids()) == 2)
     assert until(lambda: not is_running(stuck))
     assert server.pids() & before == before - {stuck}
@@ -324,7 +325,7 @@ def test_a_stop_ends_everybody_and_leaves_nothing(
 def test_a_stop_waits_for_no_process_that_ignores_it(supervise: Callable[..., Supervised]) -> None:
     server = supervise("--processes", "2", "--drain-timeout", "300ms", log=None)
     stuck = min(server.settled(2))
-    os.kill(stuck, signal.SIGSTOP)
+    freeze(stuck)
     assert server.stop() in (0, 1)
     assert not is_running(stuck)
     assert f"{stuck}" in server.errors

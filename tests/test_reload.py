@@ -13,7 +13,7 @@ import pytest
 
 from raw import request
 from serving import DEADLINE_S, until
-from supervising import Supervised, calling, is_running, listening_inodes, write_app
+from supervising import Supervised, calling, freeze, is_running, listening_inodes, write_app
 
 
 def configured(folder: Path, text: str = "") -> str:
@@ -155,7 +155,7 @@ def test_an_old_process_that_ignores_everything_is_killed(
 ) -> None:
     server = supervise("--drain-timeout", "500ms", "--heartbeat-timeout", "off")
     (stuck,) = server.settled(1)
-    os.kill(stuck, signal.SIGSTOP)
+    freeze(stuck)
     write_app(tmp_path, "two")
     server.done("reload")
     assert server.words() == {"two"}
