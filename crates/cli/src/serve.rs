@@ -214,7 +214,6 @@ fn program(host: Option<&dyn AppHost>, folder: &Path) -> Program {
     };
     Program {
         command,
-        shown: None,
         folder: folder.to_owned(),
     }
 }

@@ -1,7 +1,6 @@
 //! Gives every socket to somebody who accepts from it, and tells those whom it concerns.
 
 use std::collections::BTreeMap;
-use std::time::Instant;
 
 use super::assign::{self, Kind, Listening};
 use super::health::Rescue;
@@ -15,7 +14,7 @@ const DEAFEN_LEN_MAX: usize = 512;
 
 impl Supervisor<'_> {
     /// Makes who accepts from what fit the processes that serve.
-    pub(super) fn settle_ears(&mut self, _now: Instant) {
+    pub(super) fn settle_ears(&mut self) {
         if self.stopping.is_some() {
             return;
         }

@@ -91,7 +91,7 @@ impl Supervisor<'_> {
     }
 
     /// Ends what nobody wants: processes of generations that are left behind, and of places that are no more.
-    pub(super) fn end_surplus(&mut self, _now: Instant) {
+    pub(super) fn end_surplus(&mut self) {
         let wanted = self.wanted_ids();
         let counts: Vec<(u64, usize)> = wanted
             .iter()

@@ -28,6 +28,7 @@ mod upgrade;
 mod watch;
 
 use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
@@ -373,11 +374,11 @@ impl<'s> Supervisor<'s> {
             self.start_missing(now);
             self.promote();
             self.replace_worn();
-            self.end_surplus(now);
+            self.end_surplus();
             self.give_up_if_hopeless(now);
         }
         self.look_after(now);
-        self.settle_ears(now);
+        self.settle_ears();
         self.take_next_wish();
     }
 
@@ -410,8 +411,8 @@ impl<'s> Supervisor<'s> {
             return;
         };
         let is_forked = role == Role::Serving && generation.has_template();
-        let chance = chance(id, slot, self.generations_made, self.processes.len());
-        let bounds = Bounds::new(&generation.config.processes.recycling, chance);
+
+        let bounds = Bounds::new(&generation.config.processes.recycling, chance());
         let file = generation.file.try_clone();
         let shape = generation.shape.clone();
         let made = if is_forked {
@@ -577,13 +578,10 @@ fn watch_signals() -> io::Result<Signals> {
     SignalDelivery::with_pipe(read, write, SignalOnly, all)
 }
 
-/// A number from 0 to 1 that differs from process to process.
-fn chance(id: u64, slot: usize, made: u64, len: usize) -> f64 {
-    use std::hash::{BuildHasher, Hasher, RandomState};
-    let mut hasher = RandomState::new().build_hasher();
-    hasher.write_u64(id ^ made);
-    hasher.write_usize(slot ^ len);
-    (hasher.finish() >> 11) as f64 / (1_u64 << 53) as f64
+/// A number from 0 to 1, another one each time.
+fn chance() -> f64 {
+    let number = RandomState::new().hash_one(());
+    (number >> 11) as f64 / (1_u64 << 53) as f64
 }
 
 fn start_fault(what: &str, error: &io::Error) -> StartFault {

@@ -260,10 +260,6 @@ impl Program {
         for name in notify::VARIABLES {
             command.env_remove(name);
         }
-        // The command's own name, as it was typed.
-        if let Some(shown) = &self.shown {
-            command.arg0(shown);
-        }
         // Nobody else starts anything meanwhile: this is the only thread.
         rustix::io::fcntl_setfd(handed, FdFlags::empty())?;
         let child = command.spawn();
@@ -281,9 +277,6 @@ impl Program {
             .args(arguments)
             .current_dir(&self.folder)
             .env(HANDOVER, handed.as_raw_fd().to_string());
-        if let Some(shown) = &self.shown {
-            command.arg0(shown);
-        }
         if let Err(error) = rustix::io::fcntl_setfd(handed, FdFlags::empty()) {
             return error.into();
         }

@@ -14,8 +14,6 @@ pub const HANDOVER: &str = "MILEPOST_HANDOVER";
 pub struct Program {
     /// Program and arguments; the program as an absolute path.
     pub command: Vec<OsString>,
-    /// What it is called in lists of processes, where that differs.
-    pub shown: Option<OsString>,
     /// The working folder that it was started in.
     pub folder: PathBuf,
 }

@@ -120,7 +120,7 @@ impl Supervisor<'_> {
             }
         }
         // Everybody hears before anybody stops hearing.
-        self.settle_ears(now);
+        self.settle_ears();
         self.tell_ready();
         let Some(serving) = &self.serving else { return };
         let (id, count) = (serving.id, serving.count());

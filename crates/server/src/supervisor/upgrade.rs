@@ -338,10 +338,9 @@ impl Supervisor<'_> {
     /// Processes that were taken over are replaced in time, in case the reload that follows fails.
     fn bound_again(&mut self, generation: &Generation) {
         let meant = &generation.config.processes.recycling;
-        let made = self.generations_made;
-        let own = self.processes.iter_mut().zip(0..);
-        for (process, place) in own.filter(|(process, _)| process.role == Role::Serving) {
-            process.bounds = Bounds::new(meant, chance(generation.id, process.slot, made, place));
+        let own = self.processes.iter_mut();
+        for process in own.filter(|process| process.role == Role::Serving) {
+            process.bounds = Bounds::new(meant, chance());
         }
     }
 }
