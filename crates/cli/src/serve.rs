@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use clap::ArgMatches;
 use server::StartFault;
-use server::config::Loaded;
 use server::config::meant::{App, Config};
+use server::config::{Loaded, Sources};
 use server::fault::Failure;
 use server::handler::Handler;
 use server::payload::Payload;
@@ -126,12 +126,16 @@ fn supervisor_files(config: &Config) -> u64 {
 }
 
 fn first(matches: &ArgMatches) -> Result<Fresh, Vec<Message>> {
-    let sources = surroundings::sources(matches).map_err(|fault| vec![fault])?;
-    let understood = surroundings::understood(&sources).map_err(|fault| vec![fault])?;
+    fresh(&surroundings::sources(matches).map_err(|fault| vec![fault])?)
+}
+
+/// What sources that were just read say, in the folder that they name.
+fn fresh(sources: &Sources) -> Result<Fresh, Vec<Message>> {
+    let understood = surroundings::understood(sources).map_err(|fault| vec![fault])?;
     if !understood.faults.is_empty() {
         return Err(understood.faults.iter().map(Message::from).collect());
     }
-    let payload = Payload::new(&sources, folder().map_err(|fault| vec![fault])?);
+    let payload = Payload::new(sources, folder().map_err(|fault| vec![fault])?);
     Ok(Fresh {
         loaded: understood.loaded,
         payload,
@@ -165,15 +169,7 @@ fn read_again(
                 sources.flags.push(server::config::FlagText { key, text });
             }
         }
-        let understood = surroundings::understood(&sources).map_err(|fault| vec![fault])?;
-        if !understood.faults.is_empty() {
-            return Err(understood.faults.iter().map(Message::from).collect());
-        }
-        let payload = Payload::new(&sources, folder().map_err(|fault| vec![fault])?);
-        Ok(Fresh {
-            loaded: understood.loaded,
-            payload,
-        })
+        fresh(&sources)
     };
     read().map_err(|messages| {
         if let Some(before) = before {

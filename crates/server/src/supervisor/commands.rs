@@ -31,6 +31,13 @@ pub(super) struct Wish {
     pub(super) is_development: bool,
 }
 
+impl Wish {
+    /// Whether what it asks for is what `other` does.
+    pub(super) fn is_as_wanted(&self, other: &Wish) -> bool {
+        (&self.overrides, self.is_development) == (&other.overrides, other.is_development)
+    }
+}
+
 /// Everything is to end.
 pub(super) struct Stopping {
     pub(super) deadline: Instant,

@@ -33,7 +33,14 @@ impl Supervisor<'_> {
             if wish.is_development && self.serving.is_some() {
                 self.forget_coming();
             } else {
-                self.wishes.push(wish);
+                match self
+                    .wishes
+                    .iter_mut()
+                    .find(|other| other.is_as_wanted(&wish))
+                {
+                    Some(other) => other.clients.extend(wish.clients),
+                    None => self.wishes.push(wish),
+                }
                 return;
             }
         }
@@ -114,7 +121,7 @@ impl Supervisor<'_> {
             match self.sockets.commit(change, now) {
                 Ok(committed) => {
                     committed.warnings.iter().for_each(|text| say(text));
-                    self.closing.extend(committed.closing);
+                    self.closing = committed.closing;
                 }
                 Err(fault) => return self.take_back(old, reloading, &fault),
             }
