@@ -8,7 +8,7 @@
 set -u
 
 seconds=${1:-10}
-targets="head chunked line"
+targets="head chunked reply line request_start"
 fuzz=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd) || exit 2
 target_dir=${CARGO_TARGET_DIR:-$fuzz/../target}/fuzz
 host=$(rustc -vV | sed -n 's/^host: //p') || exit 2

@@ -6,8 +6,8 @@
 use std::hint::black_box;
 
 use measure::{
-    Ending, Form, Histogram, Names, Nanos, PhaseHistograms, Phases, Record, Stamp, Style, Template,
-    Writer, now, timing,
+    Ending, Form, Histogram, Names, Nanos, PhaseHistograms, Phases, Queued, Record, Stamp, Style,
+    Template, Writer, now, timing,
 };
 
 const ROUNDS: u32 = 9;
@@ -161,6 +161,12 @@ fn ordinary() -> Record<'static> {
             replied: Stamp(5_004_133_900),
             delivered: Stamp(5_004_154_000),
             gil: Nanos(12_000),
+            cpu: Nanos(612_000),
+        },
+        queued: Queued {
+            threads: 8,
+            idle: 7,
+            ..Queued::default()
         },
         wall_arrived_ns: 0,
         peer: b"203.0.113.195",

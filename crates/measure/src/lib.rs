@@ -12,6 +12,7 @@ mod clock;
 mod histogram;
 mod nearest;
 mod phases;
+mod queued;
 mod reading;
 mod record;
 mod text;
@@ -22,7 +23,8 @@ pub use clock::{Clock, Nanos, RealClock, Stamp, VirtualClock, now};
 pub use histogram::{Histogram, PhaseHistograms, Snapshot};
 pub use nearest::nearest;
 pub use phases::{Phases, Spans};
-pub use reading::{KnownSpans, Line, LineForm, Pattern, PatternFault, Reader};
+pub use queued::Queued;
+pub use reading::{KnownQueued, KnownSpans, Line, LineForm, Pattern, PatternFault, Reader};
 pub use record::{Ending, NO_POOL, Record};
 pub use text::{
     Field, Form, Names, Part, Place, Style, Template, TemplateFault, Writer, json_text, made_id,

@@ -25,6 +25,8 @@ pub struct Phases {
     pub delivered: Stamp,
     /// The part of the run that a Python thread spent waiting to attach to the interpreter.
     pub gil: Nanos,
+    /// Processor time that the pool thread used for it; zero where none ran it to its end.
+    pub cpu: Nanos,
 }
 
 /// How long each phase took. `accept + queue + run + deliver == total`, always.
@@ -34,7 +36,7 @@ pub struct Spans {
     pub accept: Nanos,
     /// From `queued` to `started`.
     pub queue: Nanos,
-    /// From `started` to `replied`; contains `gil`.
+    /// From `started` to `replied`; contains `gil` and `cpu`.
     pub run: Nanos,
     /// From `replied` to `delivered`.
     pub deliver: Nanos,
@@ -42,6 +44,8 @@ pub struct Spans {
     pub total: Nanos,
     /// The part of `run` spent waiting for the interpreter.
     pub gil: Nanos,
+    /// The part of `run` that was processor time of the thread that ran it.
+    pub cpu: Nanos,
 }
 
 impl Phases {
@@ -51,19 +55,23 @@ impl Phases {
     /// and the next phase begins where the last reached one ended. Without `arrived` the way begins
     /// at the first stamp there is. A room that answers an exchange by itself must therefore set
     /// every stamp that it passes, or the time goes to the next phase that has one.
+    ///
+    /// The two clocks that `run` and `cpu` come from are read a moment apart, so `cpu` is cut to `run`.
     pub fn spans(&self) -> Spans {
         let start = self.first();
         let queued = start.max(self.queued);
         let started = queued.max(self.started);
         let replied = started.max(self.replied);
         let delivered = replied.max(self.delivered);
+        let run = replied.since(started);
         Spans {
             accept: queued.since(start),
             queue: started.since(queued),
-            run: replied.since(started),
+            run,
             deliver: delivered.since(replied),
             total: delivered.since(start),
             gil: self.gil,
+            cpu: self.cpu.min(run),
         }
     }
 
@@ -125,7 +133,7 @@ mod tests {
             started,
             replied,
             delivered,
-            gil: Nanos::ZERO,
+            ..Phases::default()
         }
     }
 
@@ -167,6 +175,21 @@ mod tests {
         }
         .spans();
         assert_eq!(spans.gil, Nanos(7));
+    }
+
+    #[test]
+    fn processor_time_is_within_the_run() {
+        let check = |stamps, cpu, expect| {
+            let phases = Phases {
+                cpu: Nanos(cpu),
+                ..phases(stamps)
+            };
+            assert_eq!(phases.spans().cpu, Nanos(expect), "stamps {stamps:?}");
+        };
+        check([10, 15, 17, 50, 60], 30, 30);
+        check([10, 15, 17, 50, 60], 34, 33);
+        check([10, 15, 17, 50, 60], 0, 0);
+        check([10, 15, 0, 0, 60], 30, 0);
     }
 
     proptest! {

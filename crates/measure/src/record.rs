@@ -9,7 +9,7 @@
 //! ```
 //! All numbers are little-endian. The layout lives only inside one process and may change freely.
 
-use crate::{Nanos, Phases, Stamp};
+use crate::{Nanos, Phases, Queued, Stamp};
 
 /// How an exchange ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -68,6 +68,8 @@ pub struct Record<'a> {
     pub request_id: &'a [u8],
     /// When it passed each point of its way.
     pub phases: Phases,
+    /// What it found at its pool's queue.
+    pub queued: Queued,
     /// Wall time of `phases.arrived`, nanoseconds since 1970 UTC. The log thread fills it before
     /// formatting; it is 0 when encoded.
     pub wall_arrived_ns: u64,
@@ -115,6 +117,7 @@ impl Default for Record<'_> {
             id: 0,
             request_id: b"",
             phases: Phases::default(),
+            queued: Queued::default(),
             wall_arrived_ns: 0,
             peer: b"",
             method: b"",
@@ -139,7 +142,7 @@ impl Default for Record<'_> {
 }
 
 /// Bytes of everything before the strings.
-const FIXED_BYTES: usize = 4 + 6 * 8 + 5 * 8 + 4 * 2 + 1 + STRINGS_LEN * 2;
+const FIXED_BYTES: usize = 4 + 7 * 8 + 6 * 8 + 3 * 4 + 4 * 2 + 2 + STRINGS_LEN * 2;
 const STRINGS_LEN: usize = 11;
 /// Where `phases.delivered` is: behind the length and four stamps.
 const DELIVERED_AT: usize = 4 + 4 * 8;
@@ -243,18 +246,24 @@ impl<'a> Record<'a> {
             phases.replied.0,
             phases.delivered.0,
             phases.gil.0,
+            phases.cpu.0,
             self.wall_arrived_ns,
             self.body_bytes,
             self.sent_bytes,
             self.request_bytes,
             self.id,
+            self.queued.before.0,
         ] {
+            put(&mut fixed, &mut at, number.to_le_bytes());
+        }
+        for number in [self.queued.waiting, self.queued.threads, self.queued.idle] {
             put(&mut fixed, &mut at, number.to_le_bytes());
         }
         for number in [self.status, self.route, self.driver, self.pool] {
             put(&mut fixed, &mut at, number.to_le_bytes());
         }
-        put(&mut fixed, &mut at, [self.ending as u8]);
+        let from_queue = u8::from(self.queued.from_queue);
+        put(&mut fixed, &mut at, [from_queue, self.ending as u8]);
         for string in strings {
             // `strings` was cut to the u16.
             put(&mut fixed, &mut at, (string.len() as u16).to_le_bytes());
@@ -284,25 +293,40 @@ impl Fixed<'_> {
             replied: Stamp(self.u64()),
             delivered: Stamp(self.u64()),
             gil: Nanos(self.u64()),
+            cpu: Nanos(self.u64()),
         };
-        Some(Record {
+        let mut record = Record {
             phases,
             wall_arrived_ns: self.u64(),
             body_bytes: self.u64(),
             sent_bytes: self.u64(),
             request_bytes: self.u64(),
             id: self.u64(),
+            queued: Queued {
+                before: Nanos(self.u64()),
+                waiting: self.u32(),
+                threads: self.u32(),
+                idle: self.u32(),
+                from_queue: false,
+            },
             status: self.u16(),
             route: self.u16(),
             driver: self.u16(),
             pool: self.u16(),
-            ending: *Ending::ALL.get(usize::from(self.take::<1>()[0]))?,
             ..Record::default()
-        })
+        };
+        let [from_queue, ending] = self.take();
+        record.queued.from_queue = from_queue != 0;
+        record.ending = *Ending::ALL.get(usize::from(ending))?;
+        Some(record)
     }
 
     fn u64(&mut self) -> u64 {
         u64::from_le_bytes(self.take())
+    }
+
+    fn u32(&mut self) -> u32 {
+        u32::from_le_bytes(self.take())
     }
 
     fn u16(&mut self) -> u16 {
@@ -334,6 +358,14 @@ mod tests {
                 replied: Stamp(4),
                 delivered: Stamp(5),
                 gil: Nanos(6),
+                cpu: Nanos(19),
+            },
+            queued: Queued {
+                before: Nanos(15),
+                waiting: 16,
+                threads: 17,
+                idle: 18,
+                from_queue: true,
             },
             wall_arrived_ns: 7,
             peer: b"127.0.0.1",

@@ -10,26 +10,32 @@
 
 #![forbid(unsafe_code)]
 
+mod at_queue;
 mod filter;
 mod follow;
 mod groups;
 mod lines;
 mod piped;
+mod recorded;
 mod show;
 mod slowest;
 mod source;
 mod spread;
 mod tally;
 mod timeline;
+mod timings;
 
+pub use at_queue::{AtQueue, Count};
 pub use filter::{Filter, When, duration, statuses};
 pub use follow::Follow;
 pub use groups::{By, GROUPS_LEN_MAX};
+pub use recorded::{Passed, Recorded, requests};
 pub use show::{interval_line, json, live, page, table, thousands};
 pub use slowest::Slow;
 pub use source::Input;
 pub use spread::Spread;
 pub use tally::{Group, Grouped, Misread, PHASES, Plan, Tally, TimelineWish};
+pub use timings::{Fate, Timing, timings};
 
 use std::sync::atomic::Ordering;
 

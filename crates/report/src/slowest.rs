@@ -2,7 +2,7 @@
 //!
 //! Takes lines, keeps the slowest few. Text is copied only for those that enter the list, and cut.
 
-use measure::{KnownSpans, Line, LineForm, Nanos};
+use measure::{KnownQueued, KnownSpans, Line, LineForm, Nanos};
 
 /// Bytes kept of each text.
 const TEXT_BYTES_MAX: usize = 512;
@@ -14,6 +14,8 @@ pub struct Slow {
     pub total: Nanos,
     /// Its phases.
     pub spans: KnownSpans,
+    /// What it found at its pool's queue.
+    pub queued: KnownQueued,
     /// When it arrived.
     pub wall_ns: Option<u64>,
     /// The offset that its time was written at.
@@ -53,6 +55,7 @@ impl Slow {
         Slow {
             total,
             spans: line.spans,
+            queued: line.queued,
             wall_ns: line.wall_ns,
             utc_offset_secs: line.utc_offset_secs,
             status: line.status,
@@ -89,13 +92,22 @@ impl Slow {
             .filter_map(|(words, span)| Some((*words, (*span)?)));
         // Of equal ones the first.
         let (words, span) = known.rev().max_by_key(|(_, span)| *span)?;
-        match spans.gil {
-            Some(gil) if Some(span) == spans.run && gil.0 > span.0 / 2 => {
-                Some(("the interpreter", gil))
-            }
+        let is_most = |part: &Nanos| Some(span) == spans.run && part.0 > span.0 / 2;
+        if let Some(gil) = spans.gil.filter(is_most) {
+            return Some(("the interpreter", gil));
+        }
+        match spans.cpu.filter(is_most) {
+            Some(cpu) if !self.is_inline => Some(("the application, to compute", cpu)),
             _ => Some((words, span)),
         }
     }
+}
+
+/// Whether it is known of any of them what it found at a queue.
+pub(crate) fn know_queues(slowest: &[Slow]) -> bool {
+    slowest
+        .iter()
+        .any(|slow| slow.queued.threads.is_some() || slow.queued.waiting.is_some())
 }
 
 /// The slowest until now, the slowest first.
@@ -158,6 +170,7 @@ mod tests {
             deliver: known(deliver),
             total: known(accept + queue + run + deliver),
             gil: None,
+            cpu: None,
         }
     }
 
@@ -206,6 +219,12 @@ mod tests {
             ..spans(1, 1, 9, 1)
         };
         check(gil, ("the interpreter", Nanos(6)));
+        let computed = |cpu| KnownSpans {
+            cpu: Some(Nanos(cpu)),
+            ..spans(1, 1, 9, 1)
+        };
+        check(computed(5), ("the application, to compute", Nanos(5)));
+        check(computed(4), ("the application", Nanos(9)));
         let line = Line {
             form: LineForm::Phases,
             id: b"1",

@@ -5,6 +5,7 @@
 
 use measure::{KnownSpans, Line, LineForm, Nanos, Pattern, Reader};
 
+use crate::at_queue::AtQueue;
 use crate::filter::Filter;
 use crate::groups::{By, Groups};
 use crate::lines::Piece;
@@ -54,6 +55,10 @@ pub struct Group {
     pub incomplete_len: u64,
     /// As in [`PHASES`].
     pub phases: [Spread; PHASES.len()],
+    /// The part of the run that was processor time, where lines say so.
+    pub cpu: Spread,
+    /// What they found at their pool's queue.
+    pub at_queue: AtQueue,
 }
 
 /// Requests by what they have in common.
@@ -325,11 +330,21 @@ impl Group {
                 spread.add(span);
             }
         }
+        if let Some(cpu) = line.spans.cpu {
+            self.cpu.add(cpu);
+        }
+        self.at_queue.add(&line.queued);
     }
 
     /// The distribution of the total.
     pub fn total(&self) -> &Spread {
         &self.phases[4]
+    }
+
+    /// The phases by name, and behind them processor time where any line says how much it was.
+    pub fn columns(&self) -> impl Iterator<Item = (&'static str, &Spread)> {
+        let phases = PHASES.into_iter().zip(&self.phases);
+        phases.chain((!self.cpu.is_empty()).then_some(("cpu", &self.cpu)))
     }
 
     /// Whether any phase is known.

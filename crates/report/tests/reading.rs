@@ -92,6 +92,74 @@ fn prints_each_group() {
 }
 
 #[test]
+fn shows_what_requests_found_at_the_queue() {
+    let plan = Plan {
+        timeline: TimelineWish::Kept,
+        ..plan()
+    };
+    // The last line is of a version that did not write it down.
+    let (tally, _) = tally_of(&[&data("queued.log")], &plan);
+    assert_eq!((tally.all().len, tally.all().at_queue.known_len), (7, 6));
+    check_snapshot("queued.txt", &table(&tally));
+    check_snapshot("queued.json", &json(&tally));
+    let text = page(&tally, "queued.log");
+    for part in [
+        "<b>50.0 %</b><span>had to wait for a thread</span>",
+        "<b>2.00</b><span>threads on average</span>",
+        "<th class=n>from queue</th><th>when</th>",
+        "<td class=n>2</td><td class=n>2</td><td class=n>0</td><td class=n>yes</td>",
+        "<td class=n>-</td><td class=n>-</td><td class=n>-</td><td class=n>-</td>",
+    ] {
+        assert!(text.contains(part), "{part}");
+    }
+    let (tally, _) = tally_of(&[&data("small.log")], &plan);
+    let text = page(&tally, "small.log");
+    assert!(!text.contains("from queue") && !text.contains("threads on average"));
+}
+
+#[test]
+fn shows_how_much_of_the_runs_was_processor_time() {
+    // A line of a version that did not write it down, one of this, and one that waited all the while.
+    let line = |run: &str, end: &str| {
+        format!(
+            "192.0.2.1 - - [21/Nov/2026:12:00:00 +0000] \"GET /{run} HTTP/1.1\" 200 9 \"-\" \"-\" accept=0.000000 \
+             queue=0.000000 run={run} deliver=0.000000 total={run} id=1 route=app pool=default{end}\n"
+        )
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("log");
+    let text = [
+        line("9.000000", ""),
+        line("2.000000", " waiting=0 threads=2 idle=2 cpu=1.900000"),
+        line("1.000000", " cpu=0.100000"),
+    ];
+    fs::write(&file, text.concat()).unwrap();
+    let (tally, _) = tally_of(&[&file], &plan());
+    assert_eq!(tally.all().cpu.len(), 2);
+    let shown = table(&tally);
+    for part in [
+        "deliver  total     cpu\navg",
+        "cpu is processor time, a part of run; of requests whose lines say how much it was\n",
+        "9.000  9.000 for the application ",
+        "2.000  1.900 for the application, to compute ",
+        "1.000  1.000 for the application ",
+    ] {
+        assert!(shown.contains(part), "{part:?} in\n{shown}");
+    }
+    let shown = json(&tally);
+    for part in [
+        "\"cpu\":{\"count\":2,\"avg\":1,",
+        "\"run\":2,\"deliver\":0,\"cpu\":1.9,",
+    ] {
+        assert!(shown.contains(part), "{part:?} in\n{shown}");
+    }
+    assert!(page(&tally, "log").contains("<th class=n>total</th><th class=n>cpu</th></tr>"));
+    let (tally, _) = tally_of(&[&data("small.log")], &plan());
+    assert!(!table(&tally).contains("cpu") && !page(&tally, "log").contains(">cpu"));
+    assert!(json(&tally).contains("\"cpu\":null}"));
+}
+
+#[test]
 fn prints_json() {
     let plan = Plan {
         by: Some(By::Status),

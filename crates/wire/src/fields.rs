@@ -219,7 +219,7 @@ impl Facts {
 }
 
 /// `1*DIGIT` of at most 64 bits: no sign, no list, no whitespace (RFC 9110 section 8.6).
-fn decimal(value: &[u8]) -> Option<u64> {
+pub(crate) fn decimal(value: &[u8]) -> Option<u64> {
     if value.is_empty() {
         return None;
     }

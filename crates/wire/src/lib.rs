@@ -1,4 +1,4 @@
-//! HTTP/1.1, the server's role, as pure machines: bytes in, values out.
+//! HTTP/1.1, the server's role and as much of the client's as a load generator needs, as pure machines: bytes in, values out.
 //!
 //! Takes slices of whatever has arrived and gives heads ([`HeadIndex`]), decoded bodies
 //! ([`BodyDecoder`]), framing decisions ([`plan_reply`]) and encoded reply heads ([`end_head`]).
@@ -30,6 +30,7 @@ mod body;
 
 mod chunk;
 mod reply;
+mod reply_head;
 mod status;
 
 pub mod date;
@@ -37,6 +38,8 @@ pub mod target;
 
 mod bytes;
 mod host;
+
+mod request_start;
 
 pub use body::{BodyDecoder, Decoded};
 pub use chunk::{CHUNK_SUFFIX, ChunkPrefix, LAST_CHUNK, chunk_prefix};
@@ -50,4 +53,6 @@ pub use refusal::{Cause, Refusal};
 pub use reply::{
     HeadEnd, ReplyFacts, ReplyFraming, ReplyPlan, end_head, plan_reply, write_content_length,
 };
+pub use reply_head::{Asked, NoReply, ReplyBody, ReplyHead, ReplyHeadStep};
+pub use request_start::request_start_ns;
 pub use status::{CONTINUE_100, reason, write_status_line, write_status_line_with};

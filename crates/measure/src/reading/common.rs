@@ -9,9 +9,9 @@
 //! A number behind the agent is somebody's request time in a unit that nobody wrote down, so it counts
 //! only in front of NaviServer's partial times.
 
-use super::cursor::{number, quoted, request, seconds, status, until, word};
+use super::cursor::{count, number, quoted, request, seconds, status, until, word};
 use super::date::DateReader;
-use super::{KnownSpans, Line, LineForm, known};
+use super::{KnownQueued, KnownSpans, Line, LineForm, known, measured};
 use crate::Nanos;
 
 pub(super) fn line<'a>(bytes: &'a [u8], date: &mut DateReader) -> Option<Line<'a>> {
@@ -90,6 +90,7 @@ fn behind<'a>(line: &mut Line<'a>, mut rest: &'a [u8]) -> Option<()> {
 #[inline]
 fn pairs<'a>(line: &mut Line<'a>, mut rest: &'a [u8]) -> Option<()> {
     let mut spans = KnownSpans::default();
+    let mut queued = KnownQueued::default();
     while let [b' ', more @ ..] = rest {
         let Some((key, more)) = key(more) else {
             break;
@@ -113,12 +114,23 @@ fn pairs<'a>(line: &mut Line<'a>, mut rest: &'a [u8]) -> Option<()> {
             b"pool" => line.pool = known(value),
             b"end" => line.end = known(value),
             b"cause" => line.cause = value,
+            // Common words, which somebody else's line may have with another meaning.
+            b"cpu" => spans.cpu = measured(seconds(value)),
+            b"waiting" => queued.waiting = count(value),
+            b"threads" => queued.threads = count(value),
+            b"idle" => queued.idle = count(value),
+            b"from_queue" => queued.from_queue = Some(value == b"yes"),
+            b"before" => queued.before = seconds(value),
             _ => {}
         }
     }
     if spans.accept.is_some() && spans.total.is_some() {
         line.form = LineForm::Phases;
         line.spans = spans;
+        // Written only where it is so.
+        queued.from_queue = queued.from_queue.or(queued.threads.and(Some(false)));
+        queued.leave_out_nothing();
+        line.queued = queued;
         if line.end.is_empty() {
             line.end = b"complete";
         }

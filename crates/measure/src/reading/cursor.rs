@@ -57,6 +57,12 @@ pub(super) fn number(text: &[u8]) -> Option<u64> {
     Some(value)
 }
 
+/// A number of things that are never many.
+#[inline]
+pub(super) fn count(text: &[u8]) -> Option<u32> {
+    u32::try_from(number(text)?).ok()
+}
+
 /// Seconds as a decimal number with at most nine places that count: `12.000345`.
 #[inline]
 pub(super) fn seconds(text: &[u8]) -> Option<Nanos> {

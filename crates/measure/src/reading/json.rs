@@ -6,7 +6,7 @@
 
 use super::cursor;
 use super::date::DateReader;
-use super::{Line, LineForm};
+use super::{Line, LineForm, measured};
 
 pub(super) fn line<'a>(bytes: &'a [u8], date: &mut DateReader) -> Option<Line<'a>> {
     let mut line = Line {
@@ -32,6 +32,7 @@ pub(super) fn line<'a>(bytes: &'a [u8], date: &mut DateReader) -> Option<Line<'a
         return None;
     }
     line.complete_total();
+    line.queued.leave_out_nothing();
     Some(line)
 }
 
@@ -40,6 +41,7 @@ pub(super) fn line<'a>(bytes: &'a [u8], date: &mut DateReader) -> Option<Line<'a
 enum Value<'a> {
     Text(&'a [u8]),
     Number(&'a [u8]),
+    Truth(bool),
     Other,
 }
 
@@ -92,7 +94,19 @@ fn take<'a>(
                 b"deliver" => spans.deliver = Some(cursor::seconds(text)?),
                 b"total" => spans.total = Some(cursor::seconds(text)?),
                 b"gil" => spans.gil = Some(cursor::seconds(text)?),
+                // A common word: another program's number may be no time.
+                b"cpu" => spans.cpu = measured(cursor::seconds(text)),
+                // Common words: another program's number may be no count.
+                b"before" => line.queued.before = cursor::seconds(text),
+                b"waiting" => line.queued.waiting = cursor::count(text),
+                b"threads" => line.queued.threads = cursor::count(text),
+                b"idle" => line.queued.idle = cursor::count(text),
                 _ => {}
+            }
+        }
+        Value::Truth(truth) => {
+            if key == b"from_queue" {
+                line.queued.from_queue = Some(truth);
             }
         }
         Value::Other => {}
@@ -112,8 +126,12 @@ fn value(text: &[u8]) -> Option<(Value<'_>, &[u8])> {
             let (word, rest) = text.split_at(end);
             match first {
                 b'0'..=b'9' | b'-' => Some((Value::Number(word), rest)),
-                _ if matches!(word, b"true" | b"false" | b"null") => Some((Value::Other, rest)),
-                _ => None,
+                _ => match word {
+                    b"true" => Some((Value::Truth(true), rest)),
+                    b"false" => Some((Value::Truth(false), rest)),
+                    b"null" => Some((Value::Other, rest)),
+                    _ => None,
+                },
             }
         }
     }

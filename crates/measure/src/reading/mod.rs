@@ -52,6 +52,44 @@ pub struct KnownSpans {
     pub total: Option<Nanos>,
     /// The part of the run spent waiting for the interpreter.
     pub gil: Option<Nanos>,
+    /// The part of the run that was processor time of the thread that ran it. A line that says 0 says that
+    /// it was not measured.
+    pub cpu: Option<Nanos>,
+}
+
+/// Processor time as it is written: none is not known.
+#[inline]
+fn measured(cpu: Option<Nanos>) -> Option<Nanos> {
+    cpu.filter(|cpu| cpu.0 > 0)
+}
+
+/// What the request found at its pool's queue, as far as the line says so.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct KnownQueued {
+    /// How long it had waited before it came to the server.
+    pub before: Option<Nanos>,
+    /// Requests that waited in the queue already.
+    pub waiting: Option<u32>,
+    /// Threads that the pool had.
+    pub threads: Option<u32>,
+    /// Threads of them that had nothing to do.
+    pub idle: Option<u32>,
+    /// Whether it had to wait for a thread.
+    pub from_queue: Option<bool>,
+}
+
+impl KnownQueued {
+    /// Forms that always have all of it say 0 threads where there was no queue, and 0 seconds where nobody
+    /// told of any.
+    fn leave_out_nothing(&mut self) {
+        self.before = self.before.filter(|before| before.0 > 0);
+        if self.threads == Some(0) {
+            *self = KnownQueued {
+                before: self.before,
+                ..KnownQueued::default()
+            };
+        }
+    }
 }
 
 /// What one line says. Texts are as they were written, escapes included ([`Line::plain`] undoes them);
@@ -92,6 +130,8 @@ pub struct Line<'a> {
     pub request_bytes: Option<u64>,
     /// The phases.
     pub spans: KnownSpans,
+    /// What it found at the queue.
+    pub queued: KnownQueued,
     /// The route's name.
     pub route: &'a [u8],
     /// The pool's name; empty when it did not go through one.

@@ -9,9 +9,9 @@ use std::fmt;
 
 use memchr::memmem;
 
-use super::cursor::{number, quoted, request, seconds, status};
+use super::cursor::{count, number, quoted, request, seconds, status};
 use super::date::DateReader;
-use super::{Line, LineForm, known};
+use super::{Line, LineForm, known, measured};
 use crate::{Field, Part, Place, Template};
 
 /// A template as something to read by.
@@ -124,16 +124,23 @@ fn shape(field: Field) -> Option<Shape> {
     Some(match field {
         Field::Time => Shape::Bracketed,
         Field::TimeIso => Shape::Iso,
-        Field::Status | Field::Bytes | Field::Sent | Field::RequestBytes | Field::Driver => {
-            Shape::Number
-        }
+        Field::Status
+        | Field::Bytes
+        | Field::Sent
+        | Field::RequestBytes
+        | Field::Driver
+        | Field::Waiting
+        | Field::Threads
+        | Field::Idle => Shape::Number,
         Field::Unix
         | Field::Accept
         | Field::Queue
         | Field::Run
         | Field::Deliver
         | Field::Total
-        | Field::Gil => Shape::Seconds,
+        | Field::Gil
+        | Field::Cpu
+        | Field::Before => Shape::Seconds,
         _ => return None,
     })
 }
@@ -177,12 +184,19 @@ fn take<'a>(
     date: &mut DateReader,
 ) -> Option<()> {
     let value = known(value);
-    let spans = &mut line.spans;
+    let (spans, queued) = (&mut line.spans, &mut line.queued);
     let number = |text: &[u8]| {
         if text.is_empty() {
             Some(None)
         } else {
             number(text).map(Some)
+        }
+    };
+    let count = |text: &[u8]| {
+        if text.is_empty() {
+            Some(None)
+        } else {
+            count(text).map(Some)
         }
     };
     let seconds = |text: &[u8]| {
@@ -229,6 +243,19 @@ fn take<'a>(
         Field::Deliver => spans.deliver = seconds(value)?,
         Field::Total => spans.total = seconds(value)?,
         Field::Gil => spans.gil = seconds(value)?,
+        Field::Cpu => spans.cpu = measured(seconds(value)?),
+        Field::Before => queued.before = seconds(value)?,
+        Field::Waiting => queued.waiting = count(value)?,
+        Field::Threads => queued.threads = count(value)?,
+        Field::Idle => queued.idle = count(value)?,
+        Field::FromQueue => {
+            queued.from_queue = match value {
+                b"yes" => Some(true),
+                b"no" => Some(false),
+                b"" => None,
+                _ => return None,
+            }
+        }
         Field::End => line.end = value,
         Field::Cause => line.cause = value,
     }

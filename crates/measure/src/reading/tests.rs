@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::{
-    Ending, Form, NO_POOL, Names, Phases, Record, Stamp, Style, Template, Writer, made_id,
+    Ending, Form, NO_POOL, Names, Phases, Queued, Record, Stamp, Style, Template, Writer, made_id,
 };
 use proptest::prelude::*;
 
@@ -46,7 +46,26 @@ struct Facts {
     wall_us: u64,
     status: u16,
     choice: (usize, u16, bool, bool),
+    queued: Queued,
     offset_minutes: i32,
+}
+
+fn queued() -> impl Strategy<Value = Queued> {
+    let before_ns = prop_oneof![Just(0), 0..2_000u64, 0..1_000_000_000_000u64];
+    (
+        before_ns,
+        any::<u32>(),
+        0..3u32,
+        any::<u32>(),
+        any::<bool>(),
+    )
+        .prop_map(|(before_ns, waiting, threads, idle, from_queue)| Queued {
+            before: Nanos(before_ns),
+            waiting,
+            threads,
+            idle,
+            from_queue,
+        })
 }
 
 fn facts() -> impl Strategy<Value = Facts> {
@@ -64,9 +83,10 @@ fn facts() -> impl Strategy<Value = Facts> {
         prop_oneof![Just(0u16), 100..600u16],
         (0..ENDINGS.len(), 0..3u16, any::<bool>(), any::<bool>()),
         -720..840i32,
+        queued(),
     )
         .prop_map(
-            |(texts, numbers, mut stamps, wall_us, status, choice, offset_minutes)| {
+            |(texts, numbers, mut stamps, wall_us, status, choice, offset_minutes, queued)| {
                 stamps.sort_unstable();
                 Facts {
                     texts,
@@ -75,6 +95,7 @@ fn facts() -> impl Strategy<Value = Facts> {
                     wall_us,
                     status,
                     choice,
+                    queued,
                     offset_minutes,
                 }
             },
@@ -104,7 +125,10 @@ impl Facts {
                 replied,
                 delivered,
                 gil: Nanos(5_000),
+                // Zero where no thread ran it.
+                cpu: Nanos(self.numbers[2] % 1_000_000_000 * u64::from(is_pooled)),
             },
+            queued: self.queued,
             wall_arrived_ns: self.wall_us * 1_000,
             peer: text(0),
             method: head[0],
@@ -165,7 +189,8 @@ fn check_agents(line: &Line<'_>, record: &Record<'_>) {
 }
 
 fn check_spans(line: &Line<'_>, record: &Record<'_>) {
-    let us = crate::phases::WholeMicros::of(&record.phases.spans());
+    let run = record.phases.spans();
+    let us = crate::phases::WholeMicros::of(&run);
     let spans = line.spans;
     let found = [
         spans.accept,
@@ -176,6 +201,28 @@ fn check_spans(line: &Line<'_>, record: &Record<'_>) {
     ];
     let expect = [us.accept, us.queue, us.run, us.deliver, us.total];
     assert_eq!(found, expect.map(|us| Some(Nanos(us * 1_000))));
+    let cpu_us = run.cpu.0 / 1_000;
+    assert_eq!(spans.cpu, (cpu_us > 0).then_some(Nanos(cpu_us * 1_000)));
+}
+
+/// A form says what it knows, and not that it is 0.
+fn check_queued(line: &Line<'_>, record: &Record<'_>) {
+    let Queued {
+        before,
+        waiting,
+        threads,
+        idle,
+        from_queue,
+    } = record.queued;
+    let (before_us, has_queue) = (before.0 / 1_000, threads > 0);
+    let expect = KnownQueued {
+        before: (before_us > 0).then_some(Nanos(before_us * 1_000)),
+        waiting: has_queue.then_some(waiting),
+        threads: has_queue.then_some(threads),
+        idle: has_queue.then_some(idle),
+        from_queue: has_queue.then_some(from_queue),
+    };
+    assert_eq!(line.queued, expect);
 }
 
 fn check_names(line: &Line<'_>, record: &Record<'_>) {
@@ -229,10 +276,14 @@ proptest! {
             if form != Form::Common {
                 check_agents(&line, &record);
             }
+            if form != Form::CombinedPhases {
+                prop_assert_eq!(line.queued, KnownQueued::default());
+            }
             match form {
                 Form::CombinedPhases => {
                     prop_assert_eq!(line.form, LineForm::Phases);
                     check_spans(&line, &record);
+                    check_queued(&line, &record);
                     check_names(&line, &record);
                 }
                 Form::NaviServer => {
@@ -263,6 +314,7 @@ proptest! {
         check_common(&line, &expect, record.wall_arrived_ns);
         check_agents(&line, &expect);
         check_spans(&line, &expect);
+        check_queued(&line, &expect);
         check_names(&line, &expect);
         check_request(&line, &expect);
         prop_assert_eq!(&*line.plain(line.host), expect.host);
@@ -278,9 +330,9 @@ proptest! {
     fn templates_come_back_as_they_were_written(facts in facts()) {
         let record = facts.record();
         let template = Template::parse(concat!(
-            "{peer} {user};{time}{unix}|{status} {accept}-{queue} {run},{deliver}/{total} ({gil}) ",
+            "{peer} {user};{time}{unix}|{status} {accept}-{queue} {run},{deliver}/{total} ({gil} {cpu}) ",
             "\"{request}\" {bytes}:{sent} {request_bytes} {host} {driver} {process} \"{agent}\" \"{referer}\" ",
-            "{id} {route} {pool} {end} {cause}",
+            "{id} {route} {pool} {waiting}/{threads} {idle} {from_queue} {before} {end} {cause}",
         )).unwrap();
         let pattern = Pattern::of(&template).unwrap();
         let text = written(Form::Template(template), &record, facts.offset_minutes * 60);
@@ -291,6 +343,7 @@ proptest! {
         check_request(&line, &record);
         check_agents(&line, &record);
         check_spans(&line, &record);
+        check_queued(&line, &record);
         check_names(&line, &record);
         prop_assert_eq!(&*line.plain(line.host), record.host);
         prop_assert_eq!(line.sent_bytes, Some(record.sent_bytes));
@@ -312,7 +365,7 @@ proptest! {
 
     #[test]
     fn damage_never_panics_and_never_lies_about_length(
-        at in 0usize..200, byte in any::<u8>(), cut in 0usize..260,
+        at in 0usize..460, byte in any::<u8>(), cut in 0usize..460,
     ) {
         let facts = Facts {
             texts: vec![b"text".to_vec(); 8],
@@ -321,6 +374,13 @@ proptest! {
             wall_us: 971_186_136_000_123,
             status: 200,
             choice: (2, 1, true, true),
+            queued: Queued {
+                before: Nanos(7_000),
+                waiting: 3,
+                threads: 2,
+                idle: 0,
+                from_queue: true,
+            },
             offset_minutes: 60,
         };
         for form in [Form::CombinedPhases, Form::Json, Form::NaviServer] {
@@ -334,6 +394,70 @@ proptest! {
             }
         }
     }
+}
+
+#[test]
+fn lines_of_before_there_were_queue_facts_have_none() {
+    let combined = r#"a - - [10/Oct/2000:13:55:36 +0000] "GET /x HTTP/1.1" 200 5 "-" "-""#;
+    let phases = "accept=0.1 queue=0.2 run=0.3 deliver=0.0 total=0.6 id=1 route=app pool=default";
+    let json = r#""time":"2000-10-10T13:55:36Z","status":200,"total":0.6,"gil":0.0,"end":"cut""#;
+    let mut reader = Reader::default();
+    let mut check = |text: String, waiting: Option<u32>, before: Option<Nanos>| {
+        let line = reader.line(text.as_bytes()).expect(&text);
+        assert_eq!(line.spans.total, Some(Nanos(600_000_000)), "{text}");
+        let expect = KnownQueued {
+            waiting,
+            before,
+            ..KnownQueued::default()
+        };
+        assert_eq!(line.queued, expect, "{text}");
+    };
+    check(
+        format!("{combined} {phases} end=cut cause=\"x\""),
+        None,
+        None,
+    );
+    check(format!("{{{json}}}"), None, None);
+    // The words of other programs, which may mean anything.
+    check(
+        format!("{combined} {phases} waiting=4 threads=auto idle=-1 before=noon"),
+        Some(4),
+        None,
+    );
+    check(
+        format!("{{{json},\"threads\":1.5,\"idle\":null,\"before\":\"x\",\"from_queue\":1}}"),
+        None,
+        None,
+    );
+    check(
+        format!("{{{json},\"waiting\":5000000000,\"before\":0.5}}"),
+        None,
+        Some(Nanos(500_000_000)),
+    );
+}
+
+#[test]
+fn processor_time_is_known_only_where_it_was_measured() {
+    let combined = r#"a - - [10/Oct/2000:13:55:36 +0000] "GET /x HTTP/1.1" 200 5 "-" "-""#;
+    let phases = "accept=0.1 queue=0.2 run=0.3 deliver=0.0 total=0.6 id=1 route=app pool=default";
+    let json = r#""time":"2000-10-10T13:55:36Z","status":200,"total":0.6"#;
+    let mut reader = Reader::default();
+    let mut check = |behind: &str, expect: Option<u64>| {
+        let (key, value) = behind.split_once('=').unwrap_or(("none", "0"));
+        for text in [
+            format!("{combined} {phases} {behind}"),
+            format!("{{{json},\"{key}\":{value}}}"),
+        ] {
+            let line = reader.line(text.as_bytes()).expect(&text);
+            assert_eq!(line.spans.cpu, expect.map(Nanos), "{text}");
+            assert_eq!(line.spans.total, Some(Nanos(600_000_000)), "{text}");
+        }
+    };
+    check("cpu=0.250001", Some(250_001_000));
+    check("cpu=0.000000", None);
+    check("", None);
+    // Another program's word.
+    check("cpu=\"most\"", None);
 }
 
 #[test]

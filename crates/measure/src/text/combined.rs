@@ -1,4 +1,7 @@
 //! The common log format, the combined one, and what we append to it.
+//!
+//! What is new comes last, behind all else: an expression that somebody wrote for older lines still finds its
+//! fields where they were.
 
 use super::date::DateText;
 use super::digits::{push_seconds, push_u64};
@@ -6,7 +9,7 @@ use super::escape::{or_dash, push_bare, push_quoted};
 use super::names::Known;
 use crate::phases::WholeMicros;
 use crate::record::NO_POOL;
-use crate::{Ending, Record};
+use crate::{Ending, Queued, Record};
 
 /// Appends `PEER - USER [time] "METHOD TARGET VERSION" STATUS BYTES`.
 pub(super) fn common(record: &Record<'_>, date: &mut DateText, out: &mut Vec<u8>) {
@@ -36,9 +39,11 @@ pub(super) fn combined(record: &Record<'_>, date: &mut DateText, out: &mut Vec<u
     out.push(b'"');
 }
 
-/// Appends the phases, the id, the route, and what was not as it always is.
+/// Appends the phases, the id, the route, what was not as it always is, what there was at the queue, and how
+/// much of the run was processor time.
 pub(super) fn phases(record: &Record<'_>, names: &Known, out: &mut Vec<u8>) {
-    let us = WholeMicros::of(&record.phases.spans());
+    let spans = record.phases.spans();
+    let us = WholeMicros::of(&spans);
     out.extend_from_slice(b" accept=");
     push_seconds(out, us.accept);
     out.extend_from_slice(b" queue=");
@@ -58,6 +63,11 @@ pub(super) fn phases(record: &Record<'_>, names: &Known, out: &mut Vec<u8>) {
         out.extend_from_slice(or_dash(names.pool(record)));
     }
     ending(record, out);
+    queued(&record.queued, out);
+    if spans.cpu.0 > 0 {
+        out.extend_from_slice(b" cpu=");
+        push_seconds(out, spans.cpu.0 / 1_000);
+    }
 }
 
 /// Appends ` "START ACCEPT QUEUE FILTER RUN"`, the partial times of NaviServer's `logpartialtimes`.
@@ -87,6 +97,25 @@ fn request_line(record: &Record<'_>, out: &mut Vec<u8>) {
     if !record.version.is_empty() {
         out.push(b' ');
         push_quoted(out, record.version);
+    }
+}
+
+fn queued(queued: &Queued, out: &mut Vec<u8>) {
+    if queued.is_known() {
+        out.extend_from_slice(b" waiting=");
+        push_u64(out, u64::from(queued.waiting));
+        out.extend_from_slice(b" threads=");
+        push_u64(out, u64::from(queued.threads));
+        out.extend_from_slice(b" idle=");
+        push_u64(out, u64::from(queued.idle));
+        if queued.from_queue {
+            out.extend_from_slice(b" from_queue=yes");
+        }
+    }
+    let before_us = queued.before.0 / 1_000;
+    if before_us > 0 {
+        out.extend_from_slice(b" before=");
+        push_seconds(out, before_us);
     }
 }
 

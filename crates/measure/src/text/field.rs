@@ -63,6 +63,18 @@ pub enum Field {
     Total,
     /// Seconds of `Run` that were a wait for the interpreter.
     Gil,
+    /// Seconds of `Run` that were processor time.
+    Cpu,
+    /// Seconds that it had waited before it came here, as a proxy in front says.
+    Before,
+    /// How many waited in the pool's queue when it came there.
+    Waiting,
+    /// How many threads the pool had then.
+    Threads,
+    /// How many of them were idle.
+    Idle,
+    /// Whether it had to wait for a thread: `yes` or `no`.
+    FromQueue,
     /// How it ended, in one word.
     End,
     /// Why it was refused or cut.
@@ -71,7 +83,7 @@ pub enum Field {
 
 impl Field {
     /// All of them.
-    pub const ALL: [Field; 31] = [
+    pub const ALL: [Field; 37] = [
         Field::Peer,
         Field::User,
         Field::Time,
@@ -101,6 +113,12 @@ impl Field {
         Field::Deliver,
         Field::Total,
         Field::Gil,
+        Field::Cpu,
+        Field::Before,
+        Field::Waiting,
+        Field::Threads,
+        Field::Idle,
+        Field::FromQueue,
         Field::End,
         Field::Cause,
     ];
@@ -137,6 +155,12 @@ impl Field {
             Field::Deliver => "deliver",
             Field::Total => "total",
             Field::Gil => "gil",
+            Field::Cpu => "cpu",
+            Field::Before => "before",
+            Field::Waiting => "waiting",
+            Field::Threads => "threads",
+            Field::Idle => "idle",
+            Field::FromQueue => "from_queue",
             Field::End => "end",
             Field::Cause => "cause",
         }

@@ -7,7 +7,7 @@ use super::field::Field;
 use super::names::Known;
 use super::template::{Part, Place, Template};
 use crate::phases::WholeMicros;
-use crate::{Nanos, Record};
+use crate::{Nanos, Queued, Record};
 
 /// The texts of a second, in both forms.
 #[derive(Debug)]
@@ -22,6 +22,7 @@ struct Facts<'f> {
     names: &'f Known,
     us: WholeMicros,
     gil: Nanos,
+    cpu: Nanos,
 }
 
 /// A place in the line, and the bytes that are escaped where it is bare.
@@ -45,6 +46,7 @@ pub(super) fn line(
         names,
         us: WholeMicros::of(&spans),
         gil: spans.gil,
+        cpu: spans.cpu,
     };
     for part in template.parts() {
         match part {
@@ -93,6 +95,12 @@ fn fill(field: Field, facts: &Facts<'_>, dates: &mut Dates, slot: &mut Slot<'_>)
         Field::Deliver => push_seconds(slot.out, us.deliver),
         Field::Total => push_seconds(slot.out, us.total),
         Field::Gil => push_seconds(slot.out, facts.gil.0 / 1_000),
+        Field::Cpu => slot.cpu(facts.cpu),
+        Field::Before => slot.before(record.queued.before),
+        Field::Waiting => slot.count(&record.queued, record.queued.waiting),
+        Field::Threads => slot.count(&record.queued, record.queued.threads),
+        Field::Idle => slot.count(&record.queued, record.queued.idle),
+        Field::FromQueue => slot.text(from_queue(&record.queued)),
         Field::End => slot.text(record.ending.text().as_bytes()),
         Field::Cause => slot.text(record.cause),
     }
@@ -104,6 +112,29 @@ impl Slot<'_> {
             _ if text.is_empty() => self.out.push(b'-'),
             Place::Quoted => push_quoted(self.out, text),
             Place::Bare => push_listed(self.out, text, self.bare),
+        }
+    }
+
+    /// Nothing where no thread ran it to its end.
+    fn cpu(&mut self, cpu: Nanos) {
+        match cpu {
+            Nanos::ZERO => self.text(b""),
+            cpu => push_seconds(self.out, cpu.0 / 1_000),
+        }
+    }
+
+    fn before(&mut self, before: Nanos) {
+        match before.0 / 1_000 {
+            0 => self.text(b""),
+            before_us => push_seconds(self.out, before_us),
+        }
+    }
+
+    /// One of the counts of `queued`.
+    fn count(&mut self, queued: &Queued, len: u32) {
+        match queued.is_known() {
+            true => push_u64(self.out, u64::from(len)),
+            false => self.text(b""),
         }
     }
 
@@ -125,6 +156,14 @@ impl Slot<'_> {
             Place::Quoted => b" ",
             Place::Bare => b"\\x20",
         });
+    }
+}
+
+fn from_queue(queued: &Queued) -> &'static [u8] {
+    match (queued.is_known(), queued.from_queue) {
+        (false, _) => b"",
+        (true, true) => b"yes",
+        (true, false) => b"no",
     }
 }
 

@@ -7,8 +7,8 @@ use super::date::DateText;
 use super::digits::{push_seconds, push_u64};
 use super::escape::push_json;
 use super::names::Known;
-use crate::Record;
 use crate::phases::WholeMicros;
+use crate::{Queued, Record};
 
 /// Appends the object of `record`; the names are escaped already.
 pub(super) fn object(record: &Record<'_>, date: &mut DateText, names: &Known, out: &mut Vec<u8>) {
@@ -33,6 +33,7 @@ pub(super) fn object(record: &Record<'_>, date: &mut DateText, names: &Known, ou
     name(out, b",\"process\":\"", &names.process);
     text(out, b",\"id\":\"", names.id(record, &mut [0; 16]));
     phases(record, out);
+    queued(&record.queued, out);
     text(out, b",\"end\":\"", record.ending.text().as_bytes());
     if !record.request_line.is_empty() {
         text(out, b",\"request_line\":\"", record.request_line);
@@ -52,6 +53,18 @@ fn phases(record: &Record<'_>, out: &mut Vec<u8>) {
     seconds(out, b",\"deliver\":", us.deliver);
     seconds(out, b",\"total\":", us.total);
     seconds(out, b",\"gil\":", spans.gil.0 / 1_000);
+    seconds(out, b",\"cpu\":", spans.cpu.0 / 1_000);
+}
+
+fn queued(queued: &Queued, out: &mut Vec<u8>) {
+    seconds(out, b",\"before\":", queued.before.0 / 1_000);
+    number(out, b",\"waiting\":", u64::from(queued.waiting));
+    number(out, b",\"threads\":", u64::from(queued.threads));
+    number(out, b",\"idle\":", u64::from(queued.idle));
+    out.extend_from_slice(match queued.from_queue {
+        true => b",\"from_queue\":true",
+        false => b",\"from_queue\":false",
+    });
 }
 
 fn text(out: &mut Vec<u8>, key: &[u8], value: &[u8]) {

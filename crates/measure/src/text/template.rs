@@ -294,7 +294,7 @@ mod tests {
         );
         let all = "peer user time time_iso unix request method target path query protocol status bytes \
                    sent request_bytes host referer agent route pool driver process id accept queue run \
-                   deliver total gil end cause";
+                   deliver total gil cpu before waiting threads idle from_queue end cause";
         check(
             "{remote_addr}",
             &format!(

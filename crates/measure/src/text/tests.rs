@@ -4,7 +4,7 @@ mod documented;
 mod forged;
 
 use super::*;
-use crate::{Ending, NO_POOL, Nanos, Phases, Stamp};
+use crate::{Ending, NO_POOL, Nanos, Phases, Queued, Stamp};
 
 const SAMPLE: Record<'static> = Record {
     id: 0x9e37_79b9_7f4a_7c15,
@@ -16,6 +16,14 @@ const SAMPLE: Record<'static> = Record {
         replied: Stamp(1_004_134_998),
         delivered: Stamp(1_004_154_999),
         gil: Nanos(1_500),
+        cpu: Nanos::ZERO,
+    },
+    queued: Queued {
+        before: Nanos::ZERO,
+        waiting: 0,
+        threads: 0,
+        idle: 0,
+        from_queue: false,
     },
     wall_arrived_ns: 971_186_136_000_123_000,
     peer: b"192.0.2.7",
@@ -36,6 +44,15 @@ const SAMPLE: Record<'static> = Record {
     pool: NO_POOL,
     driver: 3,
     cause: b"",
+};
+
+/// The fourth of six that came at once to two threads, half a pause after another server had it.
+const QUEUED: Queued = Queued {
+    before: Nanos(1_500_999),
+    waiting: 3,
+    threads: 2,
+    idle: 0,
+    from_queue: true,
 };
 
 const DATED: &str = "192.0.2.7 - - [10/Oct/2000:13:55:36 +0000]";
@@ -124,6 +141,86 @@ fn says_only_what_is_not_as_it_always_is() {
 }
 
 #[test]
+fn tells_what_there_was_at_the_queue_behind_everything_else() {
+    let end = |queued: Queued, ending, cause: &'static [u8]| {
+        let record = Record {
+            queued,
+            ending,
+            cause,
+            pool: 0,
+            ..SAMPLE
+        };
+        let text = line(Form::CombinedPhases, &record);
+        let (_, end) = text.split_once(" pool=default").unwrap();
+        end.trim_end().to_owned()
+    };
+    let free = Queued {
+        before: Nanos(999),
+        waiting: 0,
+        threads: 8,
+        idle: 7,
+        from_queue: false,
+    };
+    assert_eq!(
+        end(free, Ending::Complete, b""),
+        " waiting=0 threads=8 idle=7"
+    );
+    let full = " waiting=3 threads=2 idle=0 from_queue=yes before=0.001500";
+    assert_eq!(end(QUEUED, Ending::Complete, b""), full);
+    assert_eq!(
+        end(QUEUED, Ending::Cut, b"the disk"),
+        format!(" end=cut cause=\"the disk\"{full}")
+    );
+    let nowhere = Queued {
+        threads: 0,
+        ..QUEUED
+    };
+    assert_eq!(end(nowhere, Ending::Complete, b""), " before=0.001500");
+    let record = Record {
+        queued: QUEUED,
+        ..SAMPLE
+    };
+    let json = line(Form::Json, &record);
+    let expect = r#""gil":0.000001,"cpu":0.000000,"before":0.001500,"waiting":3,"threads":2,"idle":0,"from_queue":true,"end":"#;
+    assert!(json.contains(expect), "{json}");
+    check_filled(
+        "{from_queue}",
+        &Record {
+            queued: free,
+            ..SAMPLE
+        },
+        "no",
+    );
+}
+
+#[test]
+fn tells_the_processor_time_of_what_a_thread_ran() {
+    let check = |cpu_ns, phases: &str, json: &str, filled: &str| {
+        let record = Record {
+            phases: Phases {
+                cpu: Nanos(cpu_ns),
+                ..SAMPLE.phases
+            },
+            queued: QUEUED,
+            cause: b"the disk",
+            ..SAMPLE
+        };
+        let text = line(Form::CombinedPhases, &record);
+        let (_, end) = text.trim_end().split_once(" before=0.001500").unwrap();
+        assert_eq!(end, phases);
+        let text = line(Form::Json, &record);
+        let expect = format!(r#""gil":0.000001,"cpu":{json},"before":"#);
+        assert!(text.contains(&expect), "{text}");
+        check_filled("{cpu}", &record, filled);
+    };
+    check(3_901_999, " cpu=0.003901", "0.003901", "0.003901");
+    check(999, " cpu=0.000000", "0.000000", "0.000000");
+    check(0, "", "0.000000", "-");
+    // Never more than the run.
+    check(4_001_000, " cpu=0.004000", "0.004000", "0.004000");
+}
+
+#[test]
 fn names_cannot_shift_fields() {
     let record = Record {
         route: 2,
@@ -170,7 +267,21 @@ fn marks_missing_fields_with_a_dash() {
     let combined = "- - - [10/Oct/2000:13:55:36 +0000] \"-\" - 0 \"-\" \"-\"";
     check(Form::Combined, &bare, combined);
     for field in [
-        "peer", "user", "method", "path", "query", "status", "host", "pool", "cause",
+        "peer",
+        "user",
+        "method",
+        "path",
+        "query",
+        "status",
+        "host",
+        "pool",
+        "cause",
+        "cpu",
+        "before",
+        "waiting",
+        "threads",
+        "idle",
+        "from_queue",
     ] {
         check_filled(&format!("{{{field}}}|\"{{{field}}}\""), &bare, "-|\"-\"");
     }
@@ -212,7 +323,8 @@ fn writes_json_with_fixed_keys() {
             "\"agent\":\"caf\u{e9} \\\"1\\\"\",",
             r#""route":"/a\"pi","pool":"","driver":3,"process":"shop 1","id":"e220a8397b1dcdaf","#,
             r#""accept":0.000123,"queue":0.000010,"run":0.004000,"deliver":0.000021,"#,
-            r#""total":0.004154,"gil":0.000001,"end":"complete"}"#,
+            r#""total":0.004154,"gil":0.000001,"cpu":0.000000,"before":0.000000,"waiting":0,"threads":0,"idle":0,"#,
+            r#""from_queue":false,"end":"complete"}"#,
         ),
     );
     let refused = Record {
@@ -238,6 +350,7 @@ fn fills_every_field() {
         target: b"/a?b?c",
         user: b"bob",
         pool: 0,
+        queued: QUEUED,
         cause: b"why not",
         ..SAMPLE
     };
@@ -271,6 +384,12 @@ fn fills_every_field() {
         ("deliver", "0.000021"),
         ("total", "0.004154"),
         ("gil", "0.000001"),
+        ("cpu", "-"),
+        ("before", "0.001500"),
+        ("waiting", "3"),
+        ("threads", "2"),
+        ("idle", "0"),
+        ("from_queue", "yes"),
         ("end", "complete"),
         ("cause", "why\\x20not"),
     ] {

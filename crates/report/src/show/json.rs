@@ -8,6 +8,7 @@ use std::fmt::Write as _;
 use measure::json_text;
 
 use super::table::{ROWS, class_counts, form_name};
+use crate::at_queue::{AtQueue, Count};
 use crate::slowest::Slow;
 use crate::spread::{Spread, secs};
 use crate::tally::{Group, Grouped, PHASES, Tally};
@@ -107,13 +108,31 @@ fn group(group: &Group) -> String {
         class_counts(group).map(|(name, len)| format!("\"{name}\":{len}")),
     );
     let phases = PHASES.iter().zip(&group.phases);
+    let phases = phases.chain([(&"cpu", &group.cpu)]);
     let phases = phases.map(|(name, spread)| format!("\"{name}\":{}", distribution(spread)));
-    let _ = write!(
-        out,
-        "\"seconds\":{{{}}}}}",
-        phases.collect::<Vec<_>>().join(",")
-    );
+    object(&mut out, "seconds", phases);
+    let _ = write!(out, "\"at_queue\":{}}}", at_queue(&group.at_queue));
     out
+}
+
+fn at_queue(found: &AtQueue) -> String {
+    let count = |count: Count, unit: f64| match count.len {
+        0 => "null".to_owned(),
+        len => format!(
+            "{{\"count\":{len},\"avg\":{},\"max\":{}}}",
+            number(count.mean() * unit),
+            number(count.max as f64 * unit)
+        ),
+    };
+    format!(
+        "{{\"known\":{},\"from_queue\":{},\"waiting\":{},\"threads\":{},\"idle\":{},\"before\":{}}}",
+        found.known_len,
+        found.from_queue_len,
+        count(found.waiting, 1.0),
+        count(found.threads, 1.0),
+        count(found.idle, 1.0),
+        count(found.before_ns, 1e-9)
+    )
 }
 
 fn distribution(spread: &Spread) -> String {
@@ -141,10 +160,24 @@ fn slow(slow: &Slow) -> String {
         ("run", spans.run),
         ("deliver", spans.deliver),
         ("gil", spans.gil),
+        ("cpu", spans.cpu),
+        ("before", slow.queued.before),
     ] {
         if let Some(span) = span {
             field(&mut out, key, number(secs(span)));
         }
+    }
+    for (key, count) in [
+        ("waiting", slow.queued.waiting),
+        ("threads", slow.queued.threads),
+        ("idle", slow.queued.idle),
+    ] {
+        if let Some(count) = count {
+            field(&mut out, key, count);
+        }
+    }
+    if let Some(from_queue) = slow.queued.from_queue {
+        field(&mut out, "from_queue", from_queue);
     }
     if let Some((words, span)) = slow.waited_for() {
         field(&mut out, "waited_for", string(words.as_bytes()));

@@ -5,11 +5,13 @@
 use std::fmt::Write as _;
 
 use super::chart::{Curve, Durations, Hours, Layer, curves, distribution, stack};
-use super::table::{ROWS, class_counts};
-use super::text::{bytes, harmless, percent, rate, seconds, short_seconds, thousands, time, zone};
+use super::table::{CPU_NOTE, QUEUE_HEADS, ROWS, class_counts, queue_cells};
+use super::text::{
+    bytes, harmless, mean, percent, rate, seconds, short_seconds, thousands, time, zone,
+};
 use crate::filter::local_ns;
 use crate::groups::GROUPS_LEN_MAX;
-use crate::slowest::Slow;
+use crate::slowest::{Slow, know_queues};
 use crate::spread::{Spread, secs};
 use crate::tally::{Group, Grouped, PHASES, Tally};
 use crate::timeline::Timeline;
@@ -32,6 +34,9 @@ pub fn page(tally: &Tally, title: &str) -> String {
         out.push_str("<h2>Phases, in seconds</h2>\n");
         phases(tally.all(), &mut out);
         out.push_str("<p>Median and percentiles are within 1.6 %, all else is exact.</p>\n");
+        if !tally.all().cpu.is_empty() {
+            let _ = writeln!(out, "<p>{CPU_NOTE}.</p>");
+        }
         distributions(tally.all(), &mut out);
     }
     if let Some(timeline) = tally.timeline() {
@@ -76,6 +81,16 @@ fn head(tally: &Tally, out: &mut String) {
             "p99 of the total",
         );
     }
+    let found = &all.at_queue;
+    if found.known_len > 0 {
+        card(
+            percent(found.from_queue_len, found.known_len),
+            "had to wait for a thread",
+        );
+    }
+    if found.threads.len > 0 {
+        card(mean(found.threads.mean()), "threads on average");
+    }
     card(percent(all.classes[5], all.len), "5xx");
     if tally.endings().1 > 0 {
         card(percent(all.incomplete_len, all.len), "not complete");
@@ -86,13 +101,13 @@ fn head(tally: &Tally, out: &mut String) {
 
 fn phases(group: &Group, out: &mut String) {
     out.push_str("<div class=sheet><table><thead><tr><th></th>");
-    for name in PHASES {
+    for (name, _) in group.columns() {
         let _ = write!(out, "<th class=n>{name}</th>");
     }
     out.push_str("</tr></thead>");
     for (name, of) in ROWS {
         let _ = write!(out, "<tr><th>{name}</th>");
-        for spread in &group.phases {
+        for (_, spread) in group.columns() {
             let _ = write!(out, "<td class=n>{}</td>", cell(spread, of));
         }
         out.push_str("</tr>");
@@ -308,7 +323,15 @@ fn slowest(slowest: &[Slow], out: &mut String) {
     out.push_str("<h2>The slowest requests</h2>\n");
     keys(&PHASES.map(|name| (name, name))[..4], out);
     out.push_str(
-        "<div class=sheet><table><thead><tr><th class=n>seconds</th><th></th><th>of which it waited</th><th>when</th>\
+        "<div class=sheet><table><thead><tr><th class=n>seconds</th><th></th><th>of which it waited</th>",
+    );
+    let has_queues = know_queues(slowest);
+    if has_queues {
+        let heads = QUEUE_HEADS.map(|head| format!("<th class=n>{head}</th>"));
+        out.push_str(&heads.concat());
+    }
+    out.push_str(
+        "<th>when</th>\
          <th>status</th><th>request</th><th>route</th><th>client</th><th>id</th></tr></thead>",
     );
     for slow in slowest {
@@ -325,9 +348,15 @@ fn slowest(slowest: &[Slow], out: &mut String) {
             .status
             .map_or_else(|| "-".to_owned(), |code| code.to_string());
         let request = [&slow.method[..], &slow.target[..]].join(&b' ');
+        let found = match has_queues {
+            true => queue_cells(slow)
+                .map(|cell| format!("<td class=n>{cell}</td>"))
+                .concat(),
+            false => String::new(),
+        };
         let _ = write!(
             out,
-            "<tr><td class=n>{}</td><td>{}</td><td>{waited}</td><td>{when}</td><td>{status}</td><td class=t>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>",
+            "<tr><td class=n>{}</td><td>{}</td><td>{waited}</td>{found}<td>{when}</td><td>{status}</td><td class=t>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>",
             seconds(secs(slow.total)),
             way(slow),
             escaped(request.trim_ascii()),

@@ -7,11 +7,12 @@ use std::fmt::Write as _;
 
 use measure::LineForm;
 
-use super::text::{bytes, harmless, percent, rate, seconds, thousands, time, zone};
+use super::text::{bytes, harmless, mean, percent, rate, seconds, thousands, time, zone};
+use crate::at_queue::AtQueue;
 use crate::groups::GROUPS_LEN_MAX;
-use crate::slowest::Slow;
+use crate::slowest::{Slow, know_queues};
 use crate::spread::{Spread, secs};
-use crate::tally::{Group, Grouped, PHASES, Tally};
+use crate::tally::{Group, Grouped, Tally};
 
 /// A row of the table of phases: its name, and its value in seconds.
 pub(super) type Row = (&'static str, Value);
@@ -34,6 +35,9 @@ pub(super) const ROWS: [Row; 9] = [
 const LIVE_ROWS: [Row; 4] = [ROWS[0], ROWS[3], ROWS[4], ROWS[7]];
 /// Groups that have a table of their own, the others are lines of one.
 const DETAILED_LEN_MAX: usize = 10;
+/// What the column means.
+pub(super) const CPU_NOTE: &str =
+    "cpu is processor time, a part of run; of requests whose lines say how much it was";
 const TARGET_CHARS_MAX: usize = 50;
 const NAME_CHARS_MAX: usize = 28;
 
@@ -43,9 +47,14 @@ pub fn table(tally: &Tally) -> String {
     if tally.all().len == 0 {
         return out;
     }
+    at_queue(&tally.all().at_queue, &mut out);
     if tally.all().has_phases() {
         let _ = write!(out, "\n{}", phases(tally.all(), &ROWS));
         out.push_str("median and percentiles are within 1.6 %, all else is exact\n");
+        if !tally.all().cpu.is_empty() {
+            out.push_str(CPU_NOTE);
+            out.push('\n');
+        }
     } else {
         out.push_str("\nno phases: these lines do not say how long a request took\n");
     }
@@ -140,6 +149,45 @@ fn summary(tally: &Tally) -> String {
     out
 }
 
+/// What they found at the queue, and what is known of the time before that.
+fn at_queue(found: &AtQueue, out: &mut String) {
+    let mut parts = Vec::new();
+    if found.known_len > 0 {
+        parts.push(format!(
+            "{} of {} had to wait for a thread ({})",
+            thousands(found.from_queue_len),
+            thousands(found.known_len),
+            percent(found.from_queue_len, found.known_len)
+        ));
+    }
+    let counts = [
+        ("threads", found.threads),
+        ("idle", found.idle),
+        ("waiting", found.waiting),
+    ];
+    let means: Vec<_> = counts
+        .iter()
+        .filter(|(_, count)| count.len > 0)
+        .map(|(name, count)| format!("{} {name}", mean(count.mean())))
+        .collect();
+    if !means.is_empty() {
+        parts.push(format!("avg {}", means.join(", ")));
+    }
+    if !parts.is_empty() {
+        let _ = writeln!(out, "at the queue  {}", parts.join(" · "));
+    }
+    let before = found.before_ns;
+    if before.len > 0 {
+        let _ = writeln!(
+            out,
+            "before        {} had waited in front: avg {}, max {}",
+            thousands(before.len),
+            seconds(before.mean() / 1e9),
+            seconds(before.max as f64 / 1e9)
+        );
+    }
+}
+
 fn shares(group: &Group) -> String {
     let parts = class_counts(group)
         .map(|(name, len)| format!("{name} {} ({})", thousands(len), percent(len, group.len)));
@@ -203,7 +251,7 @@ fn phases(group: &Group, rows: &[Row]) -> String {
         "seconds",
         rows.iter().map(|(name, _)| (*name).to_owned()),
     )];
-    for (name, spread) in PHASES.iter().zip(&group.phases) {
+    for (name, spread) in group.columns() {
         let cells = rows.iter().map(|(_, of)| match spread.is_empty() {
             true => "-".to_owned(),
             false => seconds(of(spread)),
@@ -324,18 +372,47 @@ fn slowest(slowest: &[Slow], out: &mut String) {
         let request = [&slow.method[..], &slow.target[..]].join(&b' ');
         harmless(request.trim_ascii(), TARGET_CHARS_MAX)
     });
-    let columns = [
+    let mut columns = vec![
         Column::point(
             "slowest",
             slowest.iter().map(|slow| seconds(secs(slow.total))),
         ),
         Column::left("of which it waited", waited),
+    ];
+    if know_queues(slowest) {
+        let rows = slowest.iter().map(queue_cells);
+        let rows: Vec<_> = rows.collect();
+        for (index, head) in QUEUE_HEADS.into_iter().enumerate() {
+            let cells = rows.iter().map(|row| row[index].clone());
+            columns.push(Column::right(head, cells));
+        }
+    }
+    columns.extend([
         Column::left("when", when),
         Column::left("status", status),
         Column::left("id", text(|slow| &slow.id)),
         Column::left("request", request),
-    ];
+    ]);
     let _ = write!(out, "\n{}", laid_out(&columns));
+}
+
+/// Heads of [`queue_cells`].
+pub(super) const QUEUE_HEADS: [&str; 4] = ["waiting", "threads", "idle", "from queue"];
+
+/// What one request found at its queue; `-` for what is not known.
+pub(super) fn queue_cells(slow: &Slow) -> [String; 4] {
+    let none = || "-".to_owned();
+    let count = |count: Option<u32>| count.map_or_else(none, |count| thousands(u64::from(count)));
+    let queued = &slow.queued;
+    let from_queue = queued.from_queue.map_or_else(none, |from_queue| {
+        if from_queue { "yes" } else { "no" }.to_owned()
+    });
+    [
+        count(queued.waiting),
+        count(queued.threads),
+        count(queued.idle),
+        from_queue,
+    ]
 }
 
 /// A column, its head first.

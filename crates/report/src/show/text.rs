@@ -71,6 +71,14 @@ pub(super) fn bytes(value: u64) -> String {
     format!("{scaled:.places$} {}", unit.unwrap_or(&"B"))
 }
 
+/// A mean of whole numbers: `0`, `1.25`, `12.5`, `1,234`.
+pub(super) fn mean(value: f64) -> String {
+    match value {
+        0.0 => "0".to_owned(),
+        value => rate(value),
+    }
+}
+
 /// A share of 0 to 1 in percent.
 pub(super) fn percent(part: u64, whole: u64) -> String {
     if whole == 0 {
@@ -163,6 +171,10 @@ mod tests {
         assert_eq!(short_seconds(3.0), "3 s");
         assert_eq!(rate(0.25), "0.25");
         assert_eq!(rate(1_234.4), "1,234");
+        assert_eq!(
+            (mean(0.0), mean(2.0), mean(0.004)),
+            ("0".into(), "2.00".into(), "0.00".into())
+        );
         assert_eq!(percent(1, 3), "33.3 %");
         assert_eq!(percent(1, 100_000), "< 0.1 %");
     }

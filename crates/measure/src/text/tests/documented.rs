@@ -16,6 +16,12 @@ fn shown_exchange() -> Record<'static> {
             replied: at(4_175),
             delivered: at(4_219),
             gil: Nanos(7_000),
+            cpu: Nanos(612_000),
+        },
+        queued: Queued {
+            threads: 8,
+            idle: 7,
+            ..Queued::default()
         },
         wall_arrived_ns: 1_795_245_160_482_193_000,
         peer: b"192.0.2.77",

@@ -22,6 +22,7 @@ fn filled_with<'a>(text: &'a [u8], request: Request) -> Record<'a> {
         user_agent: text,
         user: text,
         cause: text,
+        queued: QUEUED,
         ..SAMPLE
     }
 }
@@ -65,13 +66,22 @@ fn unescaped(field: &str) -> Vec<u8> {
     out
 }
 
-/// The strings of a JSON object of numbers and strings, in order, keys included.
+/// The strings of a JSON object of numbers, truths and strings, in order, keys included.
 fn json_strings(object: &str) -> Vec<Vec<u8>> {
     let (mut strings, mut open): (Vec<Vec<u8>>, Option<Vec<u8>>) = (Vec::new(), None);
     let mut rest = object.chars();
     while let Some(c) = rest.next() {
         match (&mut open, c) {
             (None, '"') => open = Some(Vec::new()),
+            (None, 't' | 'f') => {
+                let word = rest
+                    .as_str()
+                    .find([',', '}'])
+                    .map(|end| &rest.as_str()[..end]);
+                let word = word.expect("something follows a truth");
+                assert!(["rue", "alse"].contains(&word), "{c:?}{word}: {object}");
+                rest.nth(word.len() - 1);
+            }
             (None, c) => assert!("{}:,.".contains(c) || c.is_ascii_digit(), "{c:?}: {object}"),
             (Some(_), '"') => strings.extend(open.take()),
             (Some(text), '\\') => match rest.next().unwrap() {
