@@ -1,6 +1,6 @@
 //! Every interleaving of the server's hand-over code, checked by loom.
 //!
-//! Compiles `server/src/handover.rs` as it is against loom's primitives. It is a crate of its own because
+//! Compiles `server/src/{handover,queue,tenure}.rs` as they are against loom's primitives. It is a crate of its own because
 //! tokio, which the server needs, is another thing under `--cfg loom`.
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test -p milepost-model --release`
@@ -10,12 +10,16 @@
 
 #[path = "../../server/src/handover.rs"]
 mod handover;
+#[path = "../../server/src/queue.rs"]
+mod queue;
+#[path = "../../server/src/tenure.rs"]
+mod tenure;
 
 mod sync {
-    //! Loom's primitives under the names that `handover` uses.
+    //! Loom's primitives under the names that these rooms use.
     use std::task::Waker;
 
-    pub(crate) use loom::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
+    pub(crate) use loom::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
     pub(crate) use loom::sync::{Arc, Condvar, Mutex, MutexGuard};
 
     pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -64,75 +68,354 @@ mod tests {
     use loom::sync::atomic::{AtomicUsize, Ordering};
     use loom::thread;
 
-    use super::handover::{Chair, Onward, Queue, Returned, Seized, Turnstile, Wish};
+    use measure::{Nanos, Stamp};
+    use stage::{Class, Entry, PoolSettings, PoolShape};
+
+    use super::handover::{Onward, Returned, Said, Seized, Turnstile, Wish};
+    use super::queue::{Chair, Queue, Turn};
+    use super::tenure::Tenure;
 
     /// All interleavings with at most three preemptions a run: bugs of this kind need two, and without
     /// a bound two sleepers and a producer take hours.
     fn check(run: impl Fn() + Sync + Send + 'static) {
+        check_within(3, run);
+    }
+
+    /// The same with another bound, where three threads ask each other often.
+    fn check_within(preemptions: usize, run: impl Fn() + Sync + Send + 'static) {
         let mut model = loom::model::Builder::new();
-        model.preemption_bound = Some(3);
+        model.preemption_bound = Some(preemptions);
         model.check(run);
+    }
+
+    const NOW: Stamp = Stamp(1_000_000_000);
+
+    /// A pool that keeps `reserve_threads` for questions about health.
+    fn settings(reserve_threads: usize) -> PoolSettings {
+        PoolSettings {
+            shape: PoolShape {
+                threads_min: 1,
+                threads_max: 2,
+                queue_len_max: 8,
+            },
+            queue_target: Nanos::from_ms(5),
+            queue_timeout: Nanos::from_secs(30),
+            overload_timeout: Nanos::from_ms(500),
+            reserve_threads,
+            reserve_len: 0,
+        }
+    }
+
+    /// A queue with so many threads that are about to come.
+    fn queue(threads: usize, reserve_threads: usize) -> Arc<Queue<u32>> {
+        let queue = Queue::new(&settings(reserve_threads));
+        assert_eq!(queue.grow(threads, NOW), threads);
+        Arc::new(queue)
+    }
+
+    fn push_as(queue: &Queue<u32>, class: Class, items: &[u32]) {
+        let entry = |item: &u32| Entry {
+            item: *item,
+            class,
+            queued: NOW,
+            before: Nanos::ZERO,
+        };
+        for _ in items {
+            assert_eq!(queue.admit(|_| Ok::<(), ()>(())), Ok(()));
+        }
+        queue.push(&mut items.iter().map(entry).collect(), |_, _| {});
+    }
+
+    fn push(queue: &Queue<u32>, items: &[u32]) {
+        push_as(queue, Class::Normal, items);
+    }
+
+    fn close(queue: &Queue<u32>) {
+        queue.close(&settings(0));
+    }
+
+    /// A thread's life; gives what it took.
+    fn live(queue: &Queue<u32>) -> Vec<u32> {
+        queue.come();
+        let chair = Arc::new(Chair::default());
+        let mut all = Vec::new();
+        let clock = || NOW;
+        let mut ran = None;
+        loop {
+            let taken = queue.take_now(&mut ran, clock);
+            match taken.or_else(|| queue.take(&chair, &mut ran, clock)) {
+                Some(taken) => {
+                    assert_eq!(taken.turn, Turn::Run);
+                    all.push(taken.item);
+                }
+                None => break,
+            }
+        }
+        queue.went();
+        all
     }
 
     fn taker(queue: &Arc<Queue<u32>>) -> thread::JoinHandle<Vec<u32>> {
         let queue = Arc::clone(queue);
-        thread::spawn(move || {
-            let chair = Arc::new(Chair::default());
-            let mut taken = Vec::new();
-            while let Some(item) = queue.take_now().or_else(|| queue.take(&chair)) {
-                taken.push(item);
-            }
-            taken
-        })
+        thread::spawn(move || live(&queue))
     }
 
     #[test]
     fn queue_gives_each_item_to_one_thread_and_loses_no_wake_up() {
         check(|| {
-            let queue = Arc::new(Queue::new(8));
+            let queue = queue(2, 0);
             let (one, two) = (taker(&queue), taker(&queue));
-            assert!(queue.admit());
-            queue.push(&mut vec![1]);
-            assert!(queue.admit());
-            queue.push(&mut vec![2]);
-            queue.close();
+            push(&queue, &[1]);
+            push(&queue, &[2]);
+            close(&queue);
             let mut all = one.join().expect("one");
             all.extend(two.join().expect("two"));
             all.sort_unstable();
             assert_eq!(all, [1, 2]);
-            assert_eq!(queue.len(), 0);
+            assert_eq!((queue.len(), queue.alive()), (0, 0));
         });
     }
 
     #[test]
     fn queue_wakes_a_sleeper_for_each_item_of_two_producers() {
         check(|| {
-            let queue = Arc::new(Queue::new(8));
+            let queue = queue(1, 0);
             let sleeper = taker(&queue);
             let other = Arc::clone(&queue);
-            let producer = thread::spawn(move || {
-                assert!(other.admit());
-                other.push(&mut vec![1]);
-            });
-            assert!(queue.admit());
-            queue.push(&mut vec![2]);
+            let producer = thread::spawn(move || push(&other, &[1]));
+            push(&queue, &[2]);
             producer.join().expect("producer");
-            queue.close();
+            close(&queue);
             let mut all = sleeper.join().expect("sleeper");
             all.sort_unstable();
             assert_eq!(all, [1, 2]);
         });
     }
 
+    /// Two threads, one of which is told to go while items come: nothing is lost, and it does go without
+    /// the queue being closed.
+    #[test]
+    fn a_thread_that_goes_leaves_nothing_behind() {
+        check(|| {
+            let queue = queue(2, 0);
+            let (one, two) = (taker(&queue), taker(&queue));
+            push(&queue, &[1]);
+            assert_eq!(queue.shrink(1, NOW), 1);
+            push(&queue, &[2]);
+            close(&queue);
+            let mut all = one.join().expect("one");
+            all.extend(two.join().expect("two"));
+            all.sort_unstable();
+            assert_eq!(all, [1, 2]);
+            assert_eq!((queue.len(), queue.alive()), (0, 0));
+        });
+    }
+
+    #[test]
+    fn the_last_thread_is_never_told_to_go() {
+        check(|| {
+            let queue = queue(1, 0);
+            let one = taker(&queue);
+            assert_eq!(queue.shrink(3, NOW), 0);
+            push(&queue, &[1]);
+            close(&queue);
+            assert_eq!(one.join().expect("one"), [1]);
+        });
+    }
+
+    /// Nobody closes the queue before the one that is told to go has gone.
+    #[test]
+    fn who_is_told_to_go_hears_of_it() {
+        check(|| {
+            let queue = queue(2, 0);
+            let (one, two) = (taker(&queue), taker(&queue));
+            assert_eq!(queue.shrink(1, NOW), 1);
+            assert_eq!(queue.size().threads, 1);
+            while queue.alive() > 1 {
+                thread::yield_now();
+            }
+            close(&queue);
+            one.join().expect("one");
+            two.join().expect("two");
+            assert_eq!(queue.alive(), 0);
+        });
+    }
+
+    /// It ends what it ran, and finds that it is to go, while somebody gives it up.
+    #[test]
+    fn a_thread_is_counted_out_once() {
+        check(|| {
+            let queue = queue(2, 0);
+            (0..2).for_each(|_| queue.come());
+            let tenure = Arc::new(Tenure::new());
+            tenure.begin(7);
+            assert_eq!(queue.shrink(1, NOW), 1);
+            let thread = {
+                let (queue, tenure) = (Arc::clone(&queue), Arc::clone(&tenure));
+                thread::spawn(move || {
+                    tenure.end();
+                    if !tenure.is_given_up() {
+                        let taken = queue.take(&Arc::new(Chair::default()), &mut None, || NOW);
+                        assert!(taken.is_none());
+                        queue.went();
+                    }
+                })
+            };
+            if tenure.give_up(|what| *what == 7).is_some() {
+                queue.lost();
+            }
+            thread.join().expect("thread");
+            assert_eq!((queue.alive(), queue.size().threads), (1, 1));
+        });
+    }
+
+    /// It is given up and comes back while somebody has another take its place, or finds that none can.
+    #[test]
+    fn a_thread_that_is_given_up_is_counted_out_once() {
+        for is_bearable in [true, false] {
+            check(move || {
+                let queue = queue(2, 0);
+                (0..2).for_each(|_| queue.come());
+                let tenure = Arc::new(Tenure::new());
+                tenure.begin(7);
+                assert_eq!(tenure.give_up(|what| *what == 7), Some(7));
+                let thread = {
+                    let (queue, tenure) = (Arc::clone(&queue), Arc::clone(&tenure));
+                    thread::spawn(move || {
+                        tenure.end();
+                        if tenure.is_given_up() && tenure.count_out() {
+                            queue.lost();
+                        }
+                    })
+                };
+                if is_bearable && tenure.count_out() {
+                    queue.lost();
+                }
+                thread.join().expect("thread");
+                assert_eq!((queue.alive(), queue.size().threads), (1, 1));
+            });
+        }
+    }
+
+    #[test]
+    fn who_was_to_go_stays_when_the_pool_grows_again() {
+        check(|| {
+            let queue = queue(1, 0);
+            let one = taker(&queue);
+            let started = queue.grow(1, NOW);
+            assert_eq!(started, 1);
+            queue.shrink(1, NOW);
+            // Either the one that had slept has gone, or one that was to go may stay.
+            let again = queue.grow(1, NOW);
+            assert!(again <= 1);
+            assert_eq!(queue.size().threads, 2);
+            push(&queue, &[1, 2]);
+            let others: Vec<_> = (0..started + again).map(|_| taker(&queue)).collect();
+            close(&queue);
+            let mut all = one.join().expect("one");
+            for other in others {
+                all.extend(other.join().expect("other"));
+            }
+            all.sort_unstable();
+            assert_eq!((all, queue.alive()), (vec![1, 2], 0));
+        });
+    }
+
+    /// One of two threads is kept: whatever happens, the others' items are taken by the other one, and a
+    /// question about health by whoever is there.
+    #[test]
+    fn a_kept_thread_loses_nothing() {
+        check_within(2, || {
+            let queue = queue(2, 1);
+            let (one, two) = (taker(&queue), taker(&queue));
+            push(&queue, &[1]);
+            push_as(&queue, Class::Health, &[2]);
+            while queue.len() > 0 {
+                thread::yield_now();
+            }
+            close(&queue);
+            let mut all = one.join().expect("one");
+            all.extend(two.join().expect("two"));
+            all.sort_unstable();
+            assert_eq!((all, queue.alive()), (vec![1, 2], 0));
+        });
+    }
+
+    /// The thread that was not kept is lost: the other one is not kept any more.
+    #[test]
+    fn a_lost_thread_frees_the_kept_one() {
+        check(|| {
+            let queue = queue(2, 1);
+            let one = taker(&queue);
+            push(&queue, &[1]);
+            queue.not_come();
+            while queue.len() > 0 {
+                thread::yield_now();
+            }
+            close(&queue);
+            assert_eq!(one.join().expect("one"), [1]);
+            assert_eq!(queue.alive(), 0);
+        });
+    }
+
+    /// The steward and a thread both look for those who have waited too long, and the queue is closed
+    /// meanwhile: each is found once, and none is run.
+    #[test]
+    fn who_has_waited_too_long_is_found_once() {
+        check(|| {
+            let impatient = PoolSettings {
+                queue_timeout: Nanos::ZERO,
+                ..settings(0)
+            };
+            let queue = Arc::new(Queue::new(&impatient));
+            assert_eq!(queue.grow(1, NOW), 1);
+            let other = Arc::clone(&queue);
+            let one = thread::spawn(move || {
+                other.come();
+                let chair = Arc::new(Chair::default());
+                let mut all = Vec::new();
+                while let Some(taken) = other.take(&chair, &mut None, || NOW) {
+                    assert_eq!(taken.turn, Turn::Expired);
+                    all.push(taken.item);
+                }
+                other.went();
+                all
+            });
+            push(&queue, &[1, 2]);
+            let mut all: Vec<_> = queue.take_expired(NOW).into_iter().collect();
+            queue.close(&impatient);
+            all.extend(one.join().expect("one"));
+            all.sort_unstable();
+            assert_eq!((all, queue.len(), queue.alive()), (vec![1, 2], 0, 0));
+        });
+    }
+
+    #[test]
+    fn nobody_is_started_for_a_closed_queue() {
+        check(|| {
+            let queue = queue(1, 0);
+            let one = taker(&queue);
+            let other = Arc::clone(&queue);
+            let steward = thread::spawn(move || {
+                let started = other.grow(1, NOW);
+                assert!(started <= 1);
+                (0..started).for_each(|_| drop(live(&other)));
+            });
+            close(&queue);
+            one.join().expect("one");
+            steward.join().expect("steward");
+            assert_eq!(queue.alive(), 0);
+        });
+    }
+
     #[test]
     fn a_resting_producer_is_called_when_the_queue_is_short() {
         check(|| {
-            let queue = Arc::new(Queue::new(8));
+            let queue = queue(1, 0);
             let sleeper = taker(&queue);
-            (0..4).for_each(|_| assert!(queue.admit()));
-            queue.push(&mut vec![1, 2, 3, 4]);
+            push(&queue, &[1, 2, 3, 4]);
             queue.rest(std::time::Duration::MAX);
-            queue.close();
+            close(&queue);
             assert_eq!(sleeper.join().expect("sleeper"), [1, 2, 3, 4]);
         });
     }
@@ -140,10 +423,14 @@ mod tests {
     #[test]
     fn queue_admits_no_more_than_its_bound() {
         check(|| {
-            let queue: Arc<Queue<u32>> = Arc::new(Queue::new(1));
+            let queue = queue(1, 0);
+            let admit = |queue: &Queue<u32>| {
+                let bound = |waiting| if waiting < 1 { Ok(()) } else { Err(()) };
+                queue.admit(bound).is_ok()
+            };
             let other = Arc::clone(&queue);
-            let rival = thread::spawn(move || other.admit());
-            let here = queue.admit();
+            let rival = thread::spawn(move || admit(&other));
+            let here = admit(&queue);
             let there = rival.join().expect("rival");
             assert!(!(here && there));
         });
@@ -201,9 +488,56 @@ mod tests {
                 let thread = thread::spawn(move || give(&pool, given));
                 let seized = turnstile.seize();
                 let given = thread.join().expect("pool");
-                assert_eq!(seized, given == Err(Seized));
+                assert_eq!(seized.is_some(), given == Err(Seized));
             });
         }
+    }
+
+    /// What the driver answers in the application's place and what the pool thread sends never meet.
+    #[test]
+    fn only_one_side_speaks_to_the_client() {
+        for wish in [Wish::Silent, Wish::Woken] {
+            check(move || {
+                let turnstile = Arc::new(Turnstile::new());
+                block_on(poll_fn(|context| {
+                    turnstile.lend(wish, context);
+                    Poll::Ready(())
+                }));
+                let pool = Arc::clone(&turnstile);
+                let thread = thread::spawn(move || {
+                    let spoken = pool.speak();
+                    let ended = pool.end().map(|()| pool.give_back(Onward::Keep));
+                    (spoken, ended)
+                });
+                let seized = turnstile.seize();
+                let (spoken, ended) = thread.join().expect("pool");
+                assert_eq!(seized == Some(Said::Nothing), spoken == Err(Seized));
+                assert_eq!(seized.is_some(), ended == Err(Seized));
+            });
+        }
+    }
+
+    /// A driver that asks while the pool thread begins to speak is woken as well.
+    #[test]
+    fn a_driver_that_asks_is_woken_by_one_that_has_spoken() {
+        check(|| {
+            let turnstile = Arc::new(Turnstile::new());
+            let pool = Arc::clone(&turnstile);
+            let mut thread = None;
+            let seen = block_on(poll_fn(|context| {
+                if thread.is_none() {
+                    turnstile.lend(Wish::Silent, context);
+                    let pool = Arc::clone(&pool);
+                    thread = Some(thread::spawn(move || {
+                        pool.speak().expect("nobody seizes");
+                        give(&pool, Some(Onward::Keep)).expect("nobody seizes");
+                    }));
+                }
+                turnstile.poll_return(context)
+            }));
+            assert_eq!(seen, Returned::Keep);
+            thread.expect("spawned").join().expect("pool");
+        });
     }
 
     #[test]

@@ -4,7 +4,9 @@
 //! client that is told when to come back costs less than one that waits for a timeout. It must not
 //! know the exchange.
 
-use crate::DrainRate;
+use measure::Nanos;
+
+use crate::{Class, Mood, PoolSettings, Pressure};
 
 /// The bounds of a pool.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -32,21 +34,60 @@ pub enum Admission {
 /// A longer promise than this says nothing about a queue, and the client might as well leave.
 const RETRY_AFTER_SECS_MAX: f64 = 60.0;
 
-/// Decides on one exchange while `waiting` others are in the queue.
+/// Decides on one exchange of `class` while `waiting` others are in the queue.
+///
+/// Without pressure the queue's places decide, the last of which are for questions about health. Under
+/// pressure those are refused at once that would wait in vain, because the queue does not drain in time at
+/// the rate of late: in half the timeout while saturated, in the overload timeout while overloaded. As many
+/// as the pool may have threads may always wait: a rate that was measured while all threads hung says
+/// nothing about what comes, and they are refused in time if it does. Questions about health are refused
+/// only by a full queue.
 ///
 /// Retry-After is the time in which what waits now will have been taken: `waiting / drain rate`. A
 /// pool of which nothing is known says 1, one that stands still says 60.
-pub fn admit(waiting: usize, shape: &PoolShape, drain: &DrainRate) -> Admission {
-    if waiting < shape.queue_len_max {
+pub fn admit(waiting: usize, class: Class, settings: &PoolSettings, mood: &Mood) -> Admission {
+    let places = places_len(class, settings).min(drainable_len(class, settings, mood));
+    if waiting < places {
         return Admission::Enqueue;
     }
     Admission::Refuse {
-        retry_after_secs: retry_after_secs(waiting, drain),
+        retry_after_secs: retry_after_secs(waiting, mood),
     }
 }
 
-fn retry_after_secs(waiting: usize, drain: &DrainRate) -> u32 {
-    let Some(per_second) = drain.per_second() else {
+/// Places in the queue that a class may take; the reserve is never all of them.
+fn places_len(class: Class, settings: &PoolSettings) -> usize {
+    let places = settings.shape.queue_len_max;
+    match class {
+        Class::Health => places,
+        Class::High | Class::Normal | Class::Low => {
+            places - settings.reserve_len.min(places.saturating_sub(1))
+        }
+    }
+}
+
+/// How many may wait so that the last of them is served in time.
+fn drainable_len(class: Class, settings: &PoolSettings, mood: &Mood) -> usize {
+    let timeout = match mood.pressure {
+        Pressure::Calm => return usize::MAX,
+        Pressure::Saturated => Nanos(settings.queue_timeout.0 / 2),
+        Pressure::Overloaded => settings.overload_timeout.min(settings.queue_timeout),
+    };
+    let Some(per_second) = mood.completed_per_second else {
+        return usize::MAX;
+    };
+    let drained = (per_second * timeout.as_secs_f64()) as usize;
+    let len = drained.max(settings.shape.threads_max);
+    match (class, mood.pressure) {
+        (Class::Health, _) => usize::MAX,
+        (Class::Low, Pressure::Overloaded) => len / 2,
+        _ => len,
+    }
+}
+
+/// The value of Retry-After while so many wait: 1 to 60.
+pub fn retry_after_secs(waiting: usize, mood: &Mood) -> u32 {
+    let Some(per_second) = mood.completed_per_second else {
         return 1;
     };
     // 0 / 0 is not a number, and `clamp` would keep it: an empty queue is a second away.
@@ -57,28 +98,39 @@ fn retry_after_secs(waiting: usize, drain: &DrainRate) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use measure::{Nanos, Stamp};
     use proptest::prelude::*;
 
-    fn shape(queue_len_max: usize) -> PoolShape {
-        PoolShape {
-            threads_min: 1,
-            threads_max: 8,
-            queue_len_max,
+    fn settings(queue_len_max: usize) -> PoolSettings {
+        PoolSettings {
+            shape: PoolShape {
+                threads_min: 1,
+                threads_max: 8,
+                queue_len_max,
+            },
+            queue_target: Nanos::from_ms(5),
+            queue_timeout: Nanos::from_secs(30),
+            overload_timeout: Nanos::from_ms(500),
+            reserve_threads: 0,
+            reserve_len: 0,
         }
     }
 
-    fn draining(per_second: u64) -> DrainRate {
-        let mut drain = DrainRate::new();
-        drain.observe(Stamp(1), 0);
-        drain.observe(Stamp(1).plus(Nanos::from_secs(1)), per_second);
-        drain
+    fn draining(per_second: u64) -> Mood {
+        Mood {
+            completed_per_second: Some(per_second as f64),
+            ..Mood::default()
+        }
     }
 
     #[test]
     fn admits_until_the_queue_is_full() {
         let check = |waiting, queue_len_max, enqueues| {
-            let found = admit(waiting, &shape(queue_len_max), &draining(10));
+            let found = admit(
+                waiting,
+                Class::Normal,
+                &settings(queue_len_max),
+                &draining(10),
+            );
             assert_eq!(
                 found == Admission::Enqueue,
                 enqueues,
@@ -95,12 +147,12 @@ mod tests {
 
     #[test]
     fn tells_refused_clients_when_the_queue_will_have_drained() {
-        let check = |waiting, drain: DrainRate, retry_after_secs| {
-            let found = admit(waiting, &shape(0), &drain);
+        let check = |waiting, mood: Mood, retry_after_secs| {
+            let found = admit(waiting, Class::Normal, &settings(0), &mood);
             assert_eq!(
                 found,
                 Admission::Refuse { retry_after_secs },
-                "{waiting} at {drain:?}"
+                "{waiting} at {mood:?}"
             );
         };
         check(100, draining(1_000), 1);
@@ -110,13 +162,67 @@ mod tests {
         check(100, draining(0), 60);
         check(0, draining(0), 60);
         check(0, draining(50), 1);
-        check(100, DrainRate::new(), 1);
+        check(100, Mood::default(), 1);
+    }
+
+    fn pressed(pressure: Pressure, per_second: f64) -> Mood {
+        Mood {
+            pressure,
+            completed_per_second: Some(per_second),
+        }
+    }
+
+    /// The number of those that may wait under a mood: all below are admitted, none from there on.
+    fn check_len(class: Class, mood: Mood, reserve_len: usize, expect: usize) {
+        let settings = PoolSettings {
+            reserve_len,
+            ..settings(1_000)
+        };
+        let admits = |waiting| admit(waiting, class, &settings, &mood) == Admission::Enqueue;
+        let found = (0..=1_000).take_while(|waiting| admits(*waiting)).count();
+        assert_eq!(found, expect, "{class:?} under {mood:?}");
+        assert!((found..=2_000).all(|waiting| !admits(waiting)));
+    }
+
+    #[test]
+    fn refuses_at_once_what_would_wait_in_vain() {
+        use Class::{Health, High, Low, Normal};
+        use Pressure::{Calm, Overloaded, Saturated};
+        check_len(Normal, pressed(Calm, 1.0), 0, 1_000);
+        check_len(Normal, pressed(Saturated, 20.0), 0, 300);
+        check_len(Low, pressed(Saturated, 20.0), 0, 300);
+        check_len(High, pressed(Overloaded, 100.0), 0, 50);
+        check_len(Normal, pressed(Overloaded, 100.0), 0, 50);
+        check_len(Low, pressed(Overloaded, 100.0), 0, 25);
+        check_len(Health, pressed(Overloaded, 100.0), 0, 1_000);
+        check_len(Normal, pressed(Overloaded, 1e9), 0, 1_000);
+    }
+
+    #[test]
+    fn as_many_as_there_may_be_threads_may_wait_whatever_the_rate() {
+        check_len(Class::Normal, pressed(Pressure::Overloaded, 0.0), 0, 8);
+        check_len(Class::Normal, pressed(Pressure::Saturated, 0.0), 0, 8);
+        check_len(Class::Low, pressed(Pressure::Overloaded, 0.0), 0, 4);
+        let unknown = Mood {
+            pressure: Pressure::Overloaded,
+            completed_per_second: None,
+        };
+        check_len(Class::Normal, unknown, 0, 1_000);
+    }
+
+    #[test]
+    fn the_last_places_are_for_health_and_never_all_of_them() {
+        let calm = Mood::default();
+        check_len(Class::Normal, calm, 10, 990);
+        check_len(Class::High, calm, 10, 990);
+        check_len(Class::Health, calm, 10, 1_000);
+        check_len(Class::Normal, calm, 5_000, 1);
     }
 
     proptest! {
         #[test]
         fn retry_after_stays_in_its_bounds(waiting in any::<usize>(), rate in any::<u32>()) {
-            match admit(waiting, &shape(0), &draining(u64::from(rate))) {
+            match admit(waiting, Class::Normal, &settings(0), &draining(u64::from(rate))) {
                 Admission::Refuse { retry_after_secs } => {
                     prop_assert!((1..=60).contains(&retry_after_secs));
                 }

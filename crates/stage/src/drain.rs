@@ -1,11 +1,12 @@
-//! How fast a pool completes exchanges: a moving average of its throughput.
+//! How fast a pool drains: a moving average of its throughput while somebody waits.
 //!
-//! Takes a running total and the time at which it was read; it may be fed as often as anybody likes.
-//! It must not read a clock.
+//! Takes a running total and the time at which it was read; it may be fed as often as anybody likes. What is
+//! completed while nobody waits is what came, not what the pool can do, and its feeder passes over it. It must
+//! not read a clock.
 
 use measure::{Nanos, Stamp};
 
-/// Completions per second, averaged exponentially over about the last second.
+/// Completions per second, averaged exponentially over about the last second in which somebody waited.
 ///
 /// Between two observations the average stands still: feed it right before it is asked.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
@@ -32,7 +33,8 @@ impl DrainRate {
 
     /// Learns that `completed_total` exchanges had been completed at `now`.
     ///
-    /// The first call only sets the base. A total below the one before is a new beginning.
+    /// The first call, and the first one after [`DrainRate::pass_over`], only sets the base. A total below the one
+    /// before is a new beginning.
     pub fn observe(&mut self, now: Stamp, completed_total: u64) {
         let Some((then, total_then)) = self.base else {
             self.base = Some((now, completed_total));
@@ -43,7 +45,9 @@ impl DrainRate {
             return;
         };
         let passed = now.since(then);
-        if passed < FOLD_AFTER {
+        // A pool of slow handlers that has just begun does not stand still.
+        let has_begun = completed == 0 && self.per_second.is_none();
+        if passed < FOLD_AFTER || (has_begun && passed < MEMORY) {
             return;
         }
         let rate = completed as f64 / passed.as_secs_f64();
@@ -54,7 +58,13 @@ impl DrainRate {
         self.base = Some((now, completed_total));
     }
 
-    /// Completions per second; `None` until two observations lie 100 ms apart.
+    /// Nobody waits: the time from the last observation to the next one says nothing.
+    pub fn pass_over(&mut self) {
+        self.base = None;
+    }
+
+    /// Completions per second; `None` until two observations lie 100 ms apart, or a second if nothing was
+    /// completed.
     pub fn per_second(&self) -> Option<f64> {
         self.per_second
     }
@@ -101,6 +111,25 @@ mod tests {
             Some(36.788),
         );
         check(&[(0, 0), (1_000, 100), (60_000, 100)], Some(0.0));
+    }
+
+    #[test]
+    fn a_rate_without_completions_takes_a_second() {
+        check(&[(0, 0), (900, 0)], None);
+        check(&[(0, 0), (900, 0), (950, 19)], Some(20.0));
+        check(&[(0, 0), (900, 0), (1_000, 0)], Some(0.0));
+    }
+
+    #[test]
+    fn time_that_is_passed_over_does_not_count() {
+        let mut drain = fed(&[(0, 0), (100, 10)]);
+        let at = |ms| Stamp(1).plus(Nanos::from_ms(ms));
+        drain.pass_over();
+        drain.observe(at(60_000), 11);
+        assert_eq!(drain.per_second(), Some(100.0));
+        drain.observe(at(60_100), 21);
+        let found = drain.per_second().unwrap();
+        assert!((found - 100.0).abs() < 1e-6, "{found}");
     }
 
     #[test]

@@ -4,26 +4,24 @@
 //! Takes the present and counts, gives decisions; a corridor performs them, in the server on its
 //! pools, in the simulator on virtual ones, so that both run the very same policy. It must not
 //! read a clock, do I/O, start threads or hold an exchange.
-//!
-//! Requests leave a pool's queue first in, first out, and of the idle threads the one that went idle
-//! last is taken. Neither has an alternative here, so neither has a name: a queue that kept the
-//! newest first would have let the fourth of the six requests in `tests/six_requests.rs` wait 4 s
-//! instead of 0.24 s.
 
 #![forbid(unsafe_code)]
 
 mod admission;
 mod bucket;
+mod control;
 mod crowd;
 mod drain;
+mod line;
 mod pace;
 mod placement;
-mod sizing;
+mod runs;
 
-pub use admission::{Admission, PoolShape, admit};
+pub use admission::{Admission, PoolShape, admit, retry_after_secs};
 pub use bucket::Bucket;
+pub use control::{Control, Decision, Mood, PoolSeen, PoolSettings, Pressure, SizeStep, TICK};
 pub use crowd::{evictions, idle_limit, reopening_len};
 pub use drain::DrainRate;
+pub use line::{Class, Entry, Line, WaitsSeen};
 pub use pace::Pace;
-pub use placement::{Lifetimes, Load, Placement, placement};
-pub use sizing::{PoolSeen, SizeStep, Sizer};
+pub use placement::{Drivers, Lifetimes, Load, Placement, placement};
