@@ -1,0 +1,32 @@
+//! Requests as the simulator sees them, in the order of their arrival.
+
+use measure::Nanos;
+use stage::Class;
+
+/// One request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Arrival {
+    /// When it is complete and wants a thread, from the beginning of the simulation.
+    pub at: Nanos,
+    /// How long its handler runs when nothing else runs beside it.
+    pub run: Nanos,
+    /// What of `run` needs the lock of its process, if there is one: half of it first, half of it last.
+    pub computing: Nanos,
+    /// Number of its route, which a setting gives to a pool.
+    pub route: u16,
+    /// How much it matters.
+    pub class: Class,
+}
+
+/// Requests one after another; their times never go back. Laws give as many as are asked for, in constant
+/// memory.
+pub trait Arrivals {
+    /// The next one; `None` at the end.
+    fn next(&mut self) -> Option<Arrival>;
+}
+
+impl<I: Iterator<Item = Arrival>> Arrivals for I {
+    fn next(&mut self) -> Option<Arrival> {
+        Iterator::next(self)
+    }
+}

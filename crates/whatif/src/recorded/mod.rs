@@ -1,0 +1,473 @@
+//! What a log has recorded, made ready for simulation: who wanted a thread when, and what it needed of it.
+//!
+//! Takes requests one after another as whoever reads a log hands them over, gives a [`Recording`] with what can
+//! be learnt of it: what it costs to give a thread its work, in which times the whole server stood still, and
+//! how those that ran at once slowed each other down. Keeps 32 bytes a request. It must not know how a log is
+//! written, and simulates nothing.
+//!
+//! ```text
+//! Seen ─► Recorder ─► Recording ─► work (who ran when) ─► costs, stalls, locked, sharing ─► Workload ─► arrivals
+//! ```
+
+mod costs;
+mod locked;
+mod scaled;
+mod sharing;
+mod spread;
+mod stalls;
+mod work;
+mod workload;
+
+use hdrhistogram::Histogram;
+use measure::Nanos;
+
+pub use costs::Costs;
+pub use locked::LockFit;
+pub use scaled::{Scale, ScaleFault};
+pub use sharing::{CurvePoint, SharingFit};
+pub use stalls::stalls;
+pub use workload::Workload;
+
+/// Most requests of a recording: 3.2 GB.
+pub const REQUESTS_LEN_MAX: usize = 100_000_000;
+/// Most routes that are told apart; whoever names them has to keep to it.
+pub const ROUTES_LEN_MAX: usize = 4_096;
+
+/// One request, as whoever reads a log hands it over.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub struct Seen {
+    /// When it began, nanoseconds since 1970 UTC.
+    pub began_unix_ns: u64,
+    /// From then until it wanted a thread.
+    pub accept: Nanos,
+    /// How long it waited for one; `None` when it was refused, or nobody wrote it down.
+    pub queue: Option<Nanos>,
+    /// How long it ran on one, likewise.
+    pub run: Option<Nanos>,
+    /// What of `run` was processor time; `None` when nobody wrote it down.
+    pub cpu: Option<Nanos>,
+    /// What of `run` was waiting for the interpreter before its handler began, likewise.
+    pub gil: Option<Nanos>,
+    /// From then until it was logged.
+    pub rest: Nanos,
+    /// Number of its route.
+    pub route: u16,
+    /// Number of its pool.
+    pub pool: u8,
+    /// Number of its process.
+    pub process: u8,
+    /// Number of its client.
+    pub client: u32,
+    /// What it found when it came to its pool; `None` when the log does not say.
+    pub found: Option<Found>,
+}
+
+/// What a request found when it came to its pool.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Found {
+    /// Threads that there were.
+    pub threads: u32,
+    /// No thread was idle.
+    pub from_queue: bool,
+}
+
+/// One request as it is kept: 32 bytes, and there may be a hundred million.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(crate) struct Kept {
+    /// When it wanted a thread: nanoseconds since the recording's first one.
+    pub(crate) at: u64,
+    /// Seconds; negative: not known.
+    queue_s: f32,
+    /// Seconds; negative: not known.
+    run_s: f32,
+    /// Seconds; negative: not known.
+    cpu_s: f32,
+    pub(crate) client: u32,
+    pub(crate) route: u16,
+    pub(crate) process: u8,
+    /// The pool's number and, above it, where the thread came from.
+    pool_and_origin: u8,
+}
+
+/// Longer waits and runs are taken for this one: ten days.
+const SPAN_NS_MAX: u64 = 864_000_000_000_000;
+const POOL_BITS: u8 = 0b0011_1111;
+const FROM_IDLE: u8 = 0b0100_0000;
+const FROM_QUEUE: u8 = 0b1000_0000;
+/// Pools beyond are taken for the last one.
+pub const POOLS_LEN_MAX: usize = 64;
+
+impl Kept {
+    fn of(seen: &Seen) -> Kept {
+        let seconds = |span: Option<Nanos>| span.map_or(-1.0, |span| span.as_secs_f64() as f32);
+        let origin = match seen.found {
+            Some(found) if found.from_queue => FROM_QUEUE,
+            Some(_) => FROM_IDLE,
+            None => 0,
+        };
+        Kept {
+            at: seen.began_unix_ns.saturating_add(seen.accept.0),
+            queue_s: seconds(seen.queue),
+            run_s: seconds(seen.run),
+            cpu_s: seconds(seen.cpu),
+            client: seen.client,
+            route: seen.route,
+            process: seen.process,
+            pool_and_origin: seen.pool.min(POOL_BITS) | origin,
+        }
+    }
+
+    /// Whether a thread ran it, and for how long is known.
+    pub(crate) fn has_run(&self) -> bool {
+        self.run_s >= 0.0
+    }
+
+    pub(crate) fn pool(&self) -> u8 {
+        self.pool_and_origin & POOL_BITS
+    }
+
+    /// Nanoseconds; 0 where nothing is known.
+    fn queue_ns(&self) -> u64 {
+        (f64::from(self.queue_s).max(0.0) * 1e9).round() as u64
+    }
+
+    /// Likewise.
+    pub(crate) fn run_ns(&self) -> u64 {
+        (f64::from(self.run_s).max(0.0) * 1e9).round() as u64
+    }
+
+    /// Likewise.
+    fn cpu_ns(&self) -> u64 {
+        (f64::from(self.cpu_s).max(0.0) * 1e9).round() as u64
+    }
+
+    fn began(&self) -> u64 {
+        self.at.saturating_add(self.queue_ns())
+    }
+
+    fn ended(&self) -> u64 {
+        self.began().saturating_add(self.run_ns())
+    }
+}
+
+/// There are more requests than a recording takes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Full;
+
+/// Takes requests, in the order of their log.
+#[derive(Debug)]
+pub struct Recorder {
+    kept: Vec<Kept>,
+    /// Of each kept one, seconds from its end on a thread until it was logged; only while all times are whole
+    /// seconds.
+    rests_s: Vec<f32>,
+    is_by_second: bool,
+    /// Where each input began among the kept ones.
+    inputs: Vec<usize>,
+    refused: u64,
+    has_lock: bool,
+    threads: [Option<(u32, u32)>; POOLS_LEN_MAX],
+}
+
+impl Default for Recorder {
+    fn default() -> Recorder {
+        Recorder {
+            kept: Vec::new(),
+            rests_s: Vec::new(),
+            is_by_second: true,
+            inputs: Vec::new(),
+            refused: 0,
+            has_lock: false,
+            threads: [None; POOLS_LEN_MAX],
+        }
+    }
+}
+
+impl Recorder {
+    /// Another input begins: its times need not go on where the last one's ended.
+    pub fn begin(&mut self) {
+        self.inputs.push(self.kept.len());
+    }
+
+    /// Takes one more.
+    ///
+    /// # Errors
+    /// There are [`REQUESTS_LEN_MAX`] already.
+    pub fn push(&mut self, seen: &Seen) -> Result<(), Full> {
+        if self.kept.len() >= REQUESTS_LEN_MAX {
+            return Err(Full);
+        }
+        if !seen.began_unix_ns.is_multiple_of(1_000_000_000) {
+            self.is_by_second = false;
+            self.rests_s = Vec::new();
+        }
+        if self.is_by_second {
+            self.rests_s.push(seen.rest.as_secs_f64() as f32);
+        }
+        let kept = Kept::of(seen);
+        if let Some(found) = seen.found {
+            let threads = &mut self.threads[usize::from(kept.pool())];
+            let (least, most) = threads.unwrap_or((found.threads, found.threads));
+            *threads = Some((least.min(found.threads), most.max(found.threads)));
+        }
+        self.refused += u64::from(!kept.has_run());
+        self.has_lock |= seen.gil.is_some_and(|gil| gil > Nanos::ZERO);
+        self.kept.push(kept);
+        Ok(())
+    }
+
+    /// All that was taken, in the order in which threads were wanted.
+    pub fn finish(mut self) -> Recording {
+        if self.is_by_second {
+            self.inputs.push(self.kept.len());
+            for bounds in self.inputs.windows(2) {
+                let range = bounds[0]..bounds[1];
+                spread::spread(&mut self.kept[range.clone()], &self.rests_s[range]);
+            }
+        }
+        self.kept.sort_unstable_by_key(|kept| kept.at);
+        let first = self.kept.first().map_or(0, |kept| kept.at);
+        for kept in &mut self.kept {
+            kept.at -= first;
+        }
+        Recording {
+            queue: histogram(&self.kept, Kept::queue_ns),
+            total: histogram(&self.kept, |kept| kept.queue_ns() + kept.run_ns()),
+            kept: self.kept,
+            is_by_second: self.is_by_second,
+            refused: self.refused,
+            has_lock: self.has_lock,
+            threads: self.threads,
+        }
+    }
+}
+
+fn histogram(kept: &[Kept], of: impl Fn(&Kept) -> u64) -> Histogram<u64> {
+    let mut histogram =
+        Histogram::new_with_bounds(1, SPAN_NS_MAX, 3).expect("three digits are allowed");
+    for one in kept.iter().filter(|one| one.has_run()) {
+        histogram.saturating_record(of(one));
+    }
+    histogram
+}
+
+/// Requests of a log, in the order in which they wanted threads.
+#[derive(Clone, Debug)]
+pub struct Recording {
+    pub(crate) kept: Vec<Kept>,
+    is_by_second: bool,
+    refused: u64,
+    /// Somebody has waited for an interpreter, be it for a microsecond.
+    has_lock: bool,
+    queue: Histogram<u64>,
+    total: Histogram<u64>,
+    threads: [Option<(u32, u32)>; POOLS_LEN_MAX],
+}
+
+impl Recording {
+    /// Requests, refused ones included.
+    pub fn len(&self) -> usize {
+        self.kept.len()
+    }
+
+    /// There is none.
+    pub fn is_empty(&self) -> bool {
+        self.kept.is_empty()
+    }
+
+    /// Requests without a run: refused ones.
+    pub fn refused(&self) -> u64 {
+        self.refused
+    }
+
+    /// Whether the log's times were whole seconds, so that arrivals within a second are a guess.
+    pub fn is_by_second(&self) -> bool {
+        self.is_by_second
+    }
+
+    /// From the first arrival to the last end.
+    pub fn lasted(&self) -> Nanos {
+        Nanos(self.kept.iter().map(Kept::ended).max().unwrap_or(0))
+    }
+
+    /// Waits for a thread, nanoseconds, to three digits.
+    pub fn queue(&self) -> &Histogram<u64> {
+        &self.queue
+    }
+
+    /// Waits and runs together, likewise.
+    pub fn total(&self) -> &Histogram<u64> {
+        &self.total
+    }
+
+    /// Processes that there were; at least 1.
+    pub fn processes(&self) -> usize {
+        let last = self.kept.iter().map(|kept| kept.process).max();
+        usize::from(last.unwrap_or(0)) + 1
+    }
+
+    /// The least and the most threads that the log says a pool had; `None` when it does not say.
+    pub fn threads_found(&self, pool: usize) -> Option<(usize, usize)> {
+        let (least, most) = self.threads.get(pool).copied().flatten()?;
+        Some((least.max(1) as usize, most.max(1) as usize))
+    }
+
+    /// The greatest number of requests of a pool that were at work at once, in one process; at least 1.
+    pub fn running_max(&self, pool: usize) -> usize {
+        let of_process = |process: usize| {
+            let is_of = |kept: &Kept| {
+                usize::from(kept.process) == process && usize::from(kept.pool()) == pool
+            };
+            work::running_max(&self.kept, is_of)
+        };
+        (0..self.processes())
+            .map(of_process)
+            .max()
+            .unwrap_or(1)
+            .max(1)
+    }
+
+    /// Pearson's correlation of waits and runs: over 0.2 both have risen together, as they do when the whole
+    /// server stands still. `None` when one of them never varied.
+    pub fn correlation(&self) -> Option<f64> {
+        let ran = || self.kept.iter().filter(|kept| kept.has_run());
+        let len = ran().count() as f64;
+        let mean = |of: &dyn Fn(&Kept) -> f64| ran().map(of).sum::<f64>() / len;
+        let queue = |kept: &Kept| f64::from(kept.queue_s).max(0.0);
+        let run = |kept: &Kept| f64::from(kept.run_s);
+        let (queue_mean, run_mean) = (mean(&queue), mean(&run));
+        let mut sums = [0.0; 3];
+        for kept in ran() {
+            let (one, other) = (queue(kept) - queue_mean, run(kept) - run_mean);
+            sums[0] += one * other;
+            sums[1] += one * one;
+            sums[2] += other * other;
+        }
+        let found = sums[0] / (sums[1] * sums[2]).sqrt();
+        found.is_finite().then_some(found)
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    pub(crate) const DAY_NS: u64 = 1_795_262_400_000_000_000;
+
+    /// A request at a microsecond, with its wait and its run in microseconds.
+    pub(crate) fn seen(at_us: u64, queue_us: u64, run_us: u64) -> Seen {
+        Seen {
+            began_unix_ns: DAY_NS + at_us * 1_000,
+            queue: Some(Nanos::from_us(queue_us)),
+            run: Some(Nanos::from_us(run_us)),
+            ..Seen::default()
+        }
+    }
+
+    pub(crate) fn recording(all: &[Seen]) -> Recording {
+        let mut recorder = Recorder::default();
+        recorder.begin();
+        for one in all {
+            recorder.push(one).unwrap();
+        }
+        recorder.finish()
+    }
+
+    #[test]
+    fn a_request_takes_32_bytes() {
+        assert_eq!(size_of::<Kept>(), 32);
+    }
+
+    #[test]
+    fn puts_requests_into_the_order_of_their_arrivals() {
+        let accepted = Seen {
+            accept: Nanos::from_us(500),
+            ..seen(100, 0, 10)
+        };
+        let found = recording(&[seen(700, 1, 2), accepted, seen(400, 3, 4)]);
+        let times: Vec<u64> = found.kept.iter().map(|kept| kept.at).collect();
+        assert_eq!(times, [0, 200_000, 300_000]);
+        assert_eq!(found.lasted(), Nanos::from_us(303));
+        assert!(!found.is_by_second());
+    }
+
+    #[test]
+    fn keeps_times_of_an_hour_and_of_a_microsecond() {
+        let found = recording(&[seen(1, 1, 3_600_000_000)]);
+        assert_eq!(found.kept[0].queue_ns(), 1_000);
+        assert_eq!(found.kept[0].run_ns(), 3_600_000_000_000);
+    }
+
+    #[test]
+    fn refused_ones_count_and_have_no_times() {
+        let refused = Seen {
+            queue: None,
+            run: None,
+            ..seen(5, 0, 0)
+        };
+        let found = recording(&[refused, seen(1, 0, 9)]);
+        assert_eq!(
+            (found.len(), found.refused(), found.total().len()),
+            (2, 1, 1)
+        );
+    }
+
+    #[test]
+    fn finds_out_how_many_ran_at_once_in_a_process() {
+        let other = Seen {
+            process: 1,
+            ..seen(10_000, 0, 100_000)
+        };
+        let pooled = Seen {
+            pool: 1,
+            ..seen(10_000, 0, 100_000)
+        };
+        let found = recording(&[
+            seen(1, 0, 50_000),
+            seen(10_000, 40_000, 50_000),
+            seen(20_000, 0, 10_000),
+            other,
+            pooled,
+        ]);
+        assert_eq!(found.running_max(0), 2);
+        assert_eq!(found.running_max(1), 1);
+        assert_eq!(found.processes(), 2);
+    }
+
+    #[test]
+    fn remembers_how_many_threads_were_found() {
+        let with = |threads| Seen {
+            found: Some(Found {
+                threads,
+                from_queue: false,
+            }),
+            ..seen(1, 0, 1)
+        };
+        assert_eq!(recording(&[seen(1, 0, 1)]).threads_found(0), None);
+        let found = recording(&[with(4), with(2), with(8)]);
+        assert_eq!(found.threads_found(0), Some((2, 8)));
+        assert_eq!(found.threads_found(1), None);
+    }
+
+    #[test]
+    fn correlates_waits_with_runs() {
+        let check = |pairs: &[(u64, u64)], expect: Option<f64>| {
+            let all: Vec<Seen> = pairs
+                .iter()
+                .map(|(queue, run)| seen(1, *queue, *run))
+                .collect();
+            let found = recording(&all).correlation();
+            match (found, expect) {
+                (Some(found), Some(expect)) => assert!((found - expect).abs() < 1e-6, "{found}"),
+                _ => assert_eq!(found, expect),
+            }
+        };
+        check(&[(1_000, 2_000), (2_000, 4_000), (3_000, 6_000)], Some(1.0));
+        check(
+            &[(1_000, 3_000), (2_000, 2_000), (3_000, 1_000)],
+            Some(-1.0),
+        );
+        check(&[(1_000, 1_000), (1_000, 2_000)], None);
+        check(&[], None);
+    }
+}

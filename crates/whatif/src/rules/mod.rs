@@ -1,0 +1,165 @@
+//! How other servers size their pools, to be compared with our own controller.
+//!
+//! Each rule takes what a pool looks like once a tick and says how many threads there should be. They are
+//! models of the decisions, made from the sources that each names, not the programs: a program that decides
+//! whenever a request comes decides here once a tick for all that have come. None of them sheds, except
+//! where it says so. They must not know the requests.
+
+mod franken;
+mod gradient;
+mod granian;
+mod naviserver;
+mod prefork;
+
+use measure::{Nanos, Stamp};
+use stage::{Admission, Class, Decision, Mood, PoolSeen, PoolSettings, Pressure, SizeStep, TICK};
+
+use crate::Policy;
+
+pub use franken::FrankenPhp;
+pub use gradient::Gradient2;
+pub use granian::Granian;
+pub use naviserver::NaviServer;
+pub use prefork::Prefork;
+
+/// A pool of always the same size that takes whoever finds a place in its queue.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Fixed;
+
+impl Growth for Fixed {
+    fn wanted(&mut self, _: Stamp, seen: &PoolSeen) -> usize {
+        seen.running + seen.idle
+    }
+}
+
+/// A rule for the size of a pool that takes whoever finds a place in its queue.
+trait Growth {
+    /// How many threads there are to be, once a tick.
+    fn wanted(&mut self, now: Stamp, seen: &PoolSeen) -> usize;
+}
+
+impl<G: Growth> Policy for G {
+    fn tick(&mut self, now: Stamp, seen: &PoolSeen) -> Decision {
+        decision(step_to(seen.running + seen.idle, self.wanted(now, seen)))
+    }
+
+    fn admit(&self, waiting: usize, _: Class, settings: &PoolSettings, _: &Mood) -> Admission {
+        while_there_is_room(waiting, settings.shape.queue_len_max)
+    }
+}
+
+/// A step, and no pressure: these rules know none.
+fn decision(step: SizeStep) -> Decision {
+    Decision {
+        step,
+        mood: Mood {
+            pressure: Pressure::Calm,
+            completed_per_second: None,
+        },
+    }
+}
+
+fn while_there_is_room(waiting: usize, len_max: usize) -> Admission {
+    match waiting < len_max {
+        true => Admission::Enqueue,
+        false => Admission::Refuse {
+            retry_after_secs: 1,
+        },
+    }
+}
+
+/// The step from a size to another.
+fn step_to(threads: usize, wanted: usize) -> SizeStep {
+    match wanted.checked_sub(threads) {
+        Some(0) => SizeStep::Keep,
+        Some(more) => SizeStep::Grow(more),
+        None => SizeStep::Shrink(threads - wanted),
+    }
+}
+
+/// How many threads have been idle for a time: where the one idle last is taken first, as many as were idle
+/// at every look in it.
+#[derive(Clone, Debug)]
+struct IdleFor {
+    ticks: u64,
+    idle_min: usize,
+    window: u64,
+}
+
+impl IdleFor {
+    fn new(span: Nanos) -> IdleFor {
+        IdleFor {
+            ticks: 0,
+            idle_min: usize::MAX,
+            window: (span.0 / TICK.0).max(1),
+        }
+    }
+
+    /// Looks once; at the end of each span, how many were idle all through it, else 0.
+    fn look(&mut self, idle: usize) -> usize {
+        self.idle_min = self.idle_min.min(idle);
+        self.ticks += 1;
+        if self.ticks < self.window {
+            return 0;
+        }
+        self.ticks = 0;
+        std::mem::replace(&mut self.idle_min, usize::MAX)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use stage::{PoolShape, WaitsSeen};
+
+    pub(super) fn settings(threads_min: usize, threads_max: usize) -> PoolSettings {
+        PoolSettings {
+            shape: PoolShape {
+                threads_min,
+                threads_max,
+                queue_len_max: 100,
+            },
+            queue_target: Nanos::from_ms(50),
+            queue_timeout: Nanos::from_secs(1),
+            overload_timeout: Nanos::from_ms(100),
+            reserve_threads: 0,
+            reserve_len: 0,
+        }
+    }
+
+    /// What a rule does at each of some looks: (waiting, running, idle).
+    pub(super) fn steps(rule: &mut dyn Policy, looks: &[(usize, usize, usize)]) -> Vec<SizeStep> {
+        let look = |(tick, &(waiting, running, idle)): (usize, &(usize, usize, usize))| {
+            let seen = PoolSeen {
+                waiting,
+                oldest_wait: Nanos::from_ms(20 * u64::from(waiting > 0)),
+                running,
+                idle,
+                waits: WaitsSeen {
+                    run_median: Some(Nanos::from_ms(20)),
+                    ..WaitsSeen::default()
+                },
+                ..PoolSeen::default()
+            };
+            let now = Stamp(1).plus(Nanos(TICK.0 * tick as u64));
+            rule.tick(now, &seen).step
+        };
+        looks.iter().enumerate().map(look).collect()
+    }
+
+    #[test]
+    fn a_fixed_pool_keeps_its_size_and_refuses_only_beyond_its_places() {
+        assert_eq!(steps(&mut Fixed, &[(99, 8, 0)]), [SizeStep::Keep]);
+        let settings = settings(8, 8);
+        let admit = |waiting| Fixed.admit(waiting, Class::Normal, &settings, &Mood::default());
+        assert_eq!(admit(99), Admission::Enqueue);
+        assert_ne!(admit(100), Admission::Enqueue);
+    }
+
+    #[test]
+    fn only_who_was_idle_at_every_look_was_idle_all_the_time() {
+        let mut idle = IdleFor::new(Nanos::from_ms(300));
+        let found: Vec<usize> = [5, 2, 4, 7, 7, 9].iter().map(|n| idle.look(*n)).collect();
+        assert_eq!(found, [0, 0, 2, 0, 0, 7]);
+    }
+}

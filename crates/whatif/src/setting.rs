@@ -1,0 +1,103 @@
+//! What a simulated server is like.
+
+use std::fmt;
+
+use measure::Nanos;
+use stage::PoolSettings;
+
+use crate::engine::Policy;
+
+/// A simulated server.
+#[derive(Debug)]
+pub struct Setting {
+    /// What tables call it.
+    pub name: String,
+    /// Processes, each with all of these pools; a request goes to one of them by chance.
+    pub processes: usize,
+    /// At least one.
+    pub pools: Vec<PoolPlan>,
+    /// Index of the pool of each route; routes beyond its end go to the first.
+    pub pool_of_route: Vec<usize>,
+    /// What idle threads need to begin: each of these is as likely as the others. Empty: nothing.
+    pub wakes: Vec<Nanos>,
+    /// What a thread needs from one request to the next.
+    pub fetch: Nanos,
+    /// What a new thread needs until it can begin.
+    pub thread_start: Nanos,
+    /// How those that run at once slow each other down, within one process.
+    pub sharing: Sharing,
+    /// What only one request of a process can do at a time; `None`: there is no such thing.
+    pub lock: Option<Lock>,
+    /// Times in which the whole server stands still.
+    pub pauses: Vec<Pause>,
+    /// A reply after this time is worth nothing: for the goodput.
+    pub patience: Nanos,
+}
+
+/// A pool of a simulated server.
+pub struct PoolPlan {
+    /// What tables call it.
+    pub name: String,
+    /// Bounds and targets.
+    pub settings: PoolSettings,
+    /// Threads at the start.
+    pub threads: usize,
+    /// Who says how many threads there are, and who is refused: made anew for each process.
+    pub policy: Box<dyn Fn() -> Box<dyn Policy>>,
+}
+
+impl fmt::Debug for PoolPlan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PoolPlan")
+            .field("name", &self.name)
+            .field("settings", &self.settings)
+            .field("threads", &self.threads)
+            .finish_non_exhaustive()
+    }
+}
+
+/// With `n` requests at work each advances at `1 / (1 + σ (n − 1) + κ n (n − 1))` of its own speed (the
+/// universal scalability law).
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub struct Sharing {
+    /// Contention: 1 for work under one lock.
+    pub sigma: f64,
+    /// Coherence: what makes more threads give less.
+    pub kappa: f64,
+}
+
+impl Sharing {
+    /// How fast each of `running` advances: 1 alone.
+    pub fn speed(&self, running: usize) -> f64 {
+        let others = running.saturating_sub(1) as f64;
+        1.0 / (1.0 + self.sigma * others + self.kappa * running as f64 * others)
+    }
+}
+
+/// A lock that requests need for [`Arrival::computing`](crate::Arrival): the interpreter's.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Lock {
+    /// After so long without a change of hands, whoever waits for it has the holder give way.
+    pub slice: Nanos,
+    /// The part of its computing that a request does before what it does without the lock, 0 to 1.
+    pub before: f64,
+}
+
+/// As CPython has it (`sys.setswitchinterval`).
+impl Default for Lock {
+    fn default() -> Lock {
+        Lock {
+            slice: Nanos::from_ms(5),
+            before: 0.5,
+        }
+    }
+}
+
+/// A time in which nothing advances.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Pause {
+    /// Its begin.
+    pub at: Nanos,
+    /// Its length.
+    pub lasts: Nanos,
+}
