@@ -13,8 +13,8 @@ from pathlib import Path
 
 import cpu
 import crowd
+import generator
 import process
-import wrk
 from peers import Place
 from scenarios import LARGE, SMALL, Kind, Row
 from toolbox import Toolbox
@@ -28,7 +28,7 @@ SETTLE_S = 1.5
 SLOW_SEGMENT_BYTES = 1460
 # A whole 64 KB reply in the kernel, less what a client's least window took of it.
 HANDED_OVER_BYTES = 60 * 1024
-FAULTS = (process.NotReady, crowd.CrowdFailed, wrk.WrkFailed)
+FAULTS = (process.NotReady, crowd.CrowdFailed, generator.GeneratorFailed)
 
 
 @dataclass(frozen=True)
@@ -120,13 +120,14 @@ def running(row: Row, box: Toolbox, ground: Ground) -> Iterator[Running]:
 
 
 def load(row: Row, box: Toolbox, ground: Ground) -> Sample:
-    """Warm-up, then one window under wrk, beside the slow readers of `row` if it has any."""
+    """Warm-up, then one window under load, beside the slow readers of `row` if it has any."""
     with running(row, box, ground) as server, contextlib.ExitStack() as stack:
         readers = stack.enter_context(_slow_readers(row, server, ground)) if row.slow_readers else None
         unsent = crowd.unsent_bytes(server.place.port)
-        wrk.run(server.place.port, SMALL, row.connections, ground.warm_up_s, ground.client_core)
+        aim = (box, server.place.port, SMALL, row.connections)
+        row.by(*aim, ground.warm_up_s, ground.client_core)
         window = cpu.Window(server.pid)
-        counted = wrk.run(server.place.port, SMALL, row.connections, ground.seconds, ground.client_core)
+        counted = row.by(*aim, ground.seconds, ground.client_core)
         usage = window.close(counted.cpu_s)
         values = values_of(counted, usage) | {"reply_bytes": float(len(server.reply))}
         if readers:
@@ -174,23 +175,23 @@ def _disturbance(taken: Sample) -> tuple[bool, float]:
     return taken.lagged, taken.foreign_share
 
 
-def values_of(counted: wrk.Counted, usage: cpu.Usage) -> dict[str, float]:
+def values_of(counted: generator.Counted, usage: cpu.Usage) -> dict[str, float]:
     none = counted.responses == 0
     p99_us = counted.p99_us
-    # wrk leaves latencies above its timeout out of the percentiles.
+    # Requests that were not answered in time are in no percentile.
     if counted.timeouts * 99 >= counted.responses:
-        p99_us = max(p99_us, wrk.REPLY_TIMEOUT_S * 1e6)
+        p99_us = max(p99_us, generator.REPLY_TIMEOUT_S * 1e6)
     return {
         "responses": float(counted.responses),
         "rps": counted.responses / counted.duration_s,
         "cpu_us": math.nan if none else usage.server_s * 1e6 / counted.responses,
         "user_share": usage.user_share,
         "server_cpu": usage.server_s / usage.elapsed_s,
-        "wrk_cpu": counted.cpu_s / usage.elapsed_s,
+        "generator_cpu": counted.cpu_s / usage.elapsed_s,
         "sleeps": math.nan if none else usage.sleeps / counted.responses,
-        "wrk_cpu_us": math.nan if none else counted.cpu_s * 1e6 / counted.responses,
+        "generator_cpu_us": math.nan if none else counted.cpu_s * 1e6 / counted.responses,
         "p50_us": math.inf if none else counted.p50_us,
         "p99_us": math.inf if none else p99_us,
-        "errors": float(counted.faults + counted.refused),
+        "errors": float(counted.faults),
         "timeouts": float(counted.timeouts),
     }

@@ -103,14 +103,14 @@ def wait_ready(child: subprocess.Popen[bytes], command: Command, port: int, path
 
 
 def fetch(port: int, path: str) -> bytes:
-    """One keep-alive GET as wrk sends it; the raw reply, framed by its Content-Length."""
+    """One keep-alive GET as the generator sends it; the raw reply, framed by its Content-Length."""
     with socket.create_connection(("127.0.0.1", port), REPLY_TIMEOUT_S) as client:
         client.sendall(request(port, path))
         return read_reply(client)
 
 
 def request(port: int, path: str) -> bytes:
-    """The bytes that wrk sends, for the same cost of parsing."""
+    """The bytes that the generator sends, for the same cost of parsing."""
     return f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n\r\n".encode()
 
 

@@ -58,7 +58,8 @@ RELOAD_TITLES = {
     "restart_s": "seconds from the kill to the next reply, without the import",
     "refused": "connections in vain after the kill",
 }
-TITLES = RATIOS | SLOW_RATIOS | RELOAD_TITLES | LOG_TITLES
+GENERATOR_RATIOS = {"generator_cpu_us": "the generator's cpu/req"}
+TITLES = RATIOS | GENERATOR_RATIOS | SLOW_RATIOS | RELOAD_TITLES | LOG_TITLES
 
 
 @dataclass
@@ -109,7 +110,7 @@ Column = tuple[str, Callable[[Results, str], str]]
 
 def table(results: Results) -> str:
     """The whole text of one scenario: title, rows, failures, ratios."""
-    columns = IDLE_COLUMNS if results.scenario.kind is Kind.IDLE else LOAD_COLUMNS
+    columns = COLUMNS[results.scenario.kind]
     if any(row.slow_readers for row in results.scenario.rows):
         columns = columns + SLOW_COLUMNS
     lines: list[list[str]] = [["server", *(title for title, _ in columns)]]
@@ -178,7 +179,10 @@ def _judge(results: Results, bar: Bar) -> Verdict:
 def _ratio_lines(results: Results) -> str:
     present = [row for row in results.samples if row not in results.failures]
     pairs = [(bar.row, bar.base) for bar in results.scenario.bars if bar.base]
-    if any(row.slow_readers for row in results.scenario.rows):
+    titles = RATIOS
+    if results.scenario.kind is Kind.GENERATOR:
+        titles = GENERATOR_RATIOS | {"rps": RATIOS["rps"]}
+    elif any(row.slow_readers for row in results.scenario.rows):
         pairs = [(row, row.rsplit(" +", 1)[0]) for row in present if " +" in row]
     elif MILEPOST in present:
         pairs = [(MILEPOST, row) for row in present if row != MILEPOST]
@@ -189,12 +193,12 @@ def _ratio_lines(results: Results) -> str:
     for row, base in pairs:
         parts = [
             f"{title} {spread(values, '.2f')}"
-            for metric, title in RATIOS.items()
+            for metric, title in titles.items()
             if (values := results.ratios(metric, row, base))
         ]
         if parts:
             lines.append([f"{row} / {base}", *parts])
-    return ("ratios\n" + _aligned(lines, left=len(RATIOS) + 1)) if lines else ""
+    return ("ratios\n" + _aligned(lines, left=len(titles) + 1)) if lines else ""
 
 
 def middle(values: Sequence[float]) -> float:
@@ -242,16 +246,16 @@ def _note(results: Results, row: str) -> str:
     busy = results.values(row, "server_cpu")
     if busy and statistics.median(busy) < SATURATED_SHARE:
         notes.append("server not saturated")
-    generator = results.values(row, "wrk_cpu")
+    generator = results.values(row, "generator_cpu")
     if generator and statistics.median(generator) > GENERATOR_LIMIT_SHARE:
-        notes.append("wrk at its limit")
+        notes.append("generator at its limit")
     return ", ".join(notes)
 
 
 # Below this share of its core a server has idle wake-ups and small batches, which make each
 # request dearer than it would be under full load.
 SATURATED_SHARE = 0.93
-# Above this share of its core wrk sets the rate: requests per second are its own then.
+# Above this share of its core the generator sets the rate: requests per second are its own then.
 GENERATOR_LIMIT_SHARE = 0.95
 
 LOAD_COLUMNS: tuple[Column, ...] = (
@@ -262,7 +266,7 @@ LOAD_COLUMNS: tuple[Column, ...] = (
     ("system %", lambda results, row: _complement(results, row)),
     ("core %", _middle_of("server_cpu", ".0f", 100)),
     ("sleeps/req", _middle_of("sleeps", ".3f")),
-    ("wrk %", _middle_of("wrk_cpu", ".0f", 100)),
+    ("generator %", _middle_of("generator_cpu", ".0f", 100)),
     ("p50 ms", _middle_of("p50_us", ".2f", 1e-3)),
     ("p99 ms", _spread_of("p99_us", ".2f", 1e-3)),
     ("note", _note),
@@ -271,12 +275,23 @@ SLOW_COLUMNS: tuple[Column, ...] = (
     ("slow open", _middle_of("slow_open", ".0f")),
     ("slow held", _middle_of("slow_held", ".0f")),
 )
+GENERATOR_COLUMNS: tuple[Column, ...] = (
+    ("req/s", _spread_of("rps", ",.0f")),
+    ("generator cpu us/req", _spread_of("generator_cpu_us", ".2f")),
+    ("generator %", _middle_of("generator_cpu", ".0f", 100)),
+    ("server %", _middle_of("server_cpu", ".0f", 100)),
+    ("p50 ms", _middle_of("p50_us", ".2f", 1e-3)),
+    ("p99 ms", _spread_of("p99_us", ".2f", 1e-3)),
+    ("note", _note),
+)
 IDLE_COLUMNS: tuple[Column, ...] = (
     ("open", _middle_of("open", ".0f")),
     ("bytes/connection", _spread_of("bytes_per_connection", ",.0f")),
     ("before MB", _middle_of("base_bytes", ".1f", 1e-6)),
     ("bytes/connection kept after close", _middle_of("kept_per_connection", ",.0f")),
 )
+
+COLUMNS = {Kind.LOAD: LOAD_COLUMNS, Kind.GENERATOR: GENERATOR_COLUMNS, Kind.IDLE: IDLE_COLUMNS}
 
 
 def _complement(results: Results, row: str) -> str:

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Measures Milepost against its peers, side by side in one run on one machine.
 
-The server runs on one core and wrk on another; servers take turns (A B C A B C ...), each
+The server runs on one core and `milepost bench` on another; servers take turns (A B C A B C ...), each
 started afresh, so that a drift of the machine hits all of them. Tables go to stdout, progress
 to stderr. Exit status: 0 measured, 1 a bar was missed under --strict, 2 could not measure.
 """
@@ -27,7 +27,7 @@ from measure import Ground, Sample
 from scenarios import Row, Scenario
 from toolbox import Toolbox
 
-NAMES = ("static", "static-log", "wsgi", "wsgi-log", "idle", "slow-readers")
+NAMES = ("static", "static-log", "wsgi", "wsgi-log", "idle", "slow-readers", "generators")
 
 
 def main() -> int:
@@ -146,7 +146,7 @@ def describe(options: argparse.Namespace, box: Toolbox, ground: Ground) -> list[
     lines += [f"{name:8} {version}" for name, version in box.versions.items()]
     lines += [f"{name:8} missing: {why}" for name, why in box.missing.items()]
     lines.append(
-        f"method   server on core {ground.server_core}, wrk -t1 on core {ground.client_core}; "
+        f"method   server on core {ground.server_core}, `milepost bench` on core {ground.client_core}; "
         f"{options.repeat} interleaved repetitions of {ground.seconds} s after {ground.warm_up_s} s; "
         "median (least-greatest); ratios within a repetition"
     )

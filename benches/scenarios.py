@@ -8,10 +8,16 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import Enum
 
+import generator
 import peers
+import wrk
+from generator import Counted
 from peers import Place
 from process import Command
 from toolbox import Toolbox
+
+# Toolbox, port, path, connections, seconds, core.
+By = Callable[[Toolbox, int, str, int, int, int], Counted]
 
 SMALL = "/1k.txt"
 LARGE = "/64k.txt"
@@ -21,22 +27,25 @@ SLOW_READERS = 500
 
 
 class Kind(Enum):
-    """How a row is measured: under wrk's load, or by the memory of silent connections."""
+    """How a row is measured: under load (and whose side is looked at), or by the memory of silent
+    connections."""
 
     LOAD = "load"
+    GENERATOR = "generator"
     IDLE = "idle"
 
 
 @dataclass(frozen=True)
 class Row:
     """One server in one setting. `tool` is what must be there; `slow_readers` are held open
-    beside the load, each with a request for LARGE."""
+    beside the load, each with a request for LARGE; `by` makes the load."""
 
     name: str
     tool: str
     start: Callable[[Toolbox, Place], Command]
     connections: int = 64
     slow_readers: int = 0
+    by: By = generator.run
 
 
 class Judged(Enum):
@@ -75,7 +84,7 @@ class Scenario:
 
 def every(box: Toolbox, reply: bytes) -> list[Scenario]:
     """All scenarios; `reply` is what the floor sends."""
-    return [static(reply), static_log(), wsgi(), wsgi_log(), idle(), slow_readers()]
+    return [static(reply), static_log(), wsgi(), wsgi_log(), idle(), slow_readers(), generators()]
 
 
 def static(reply: bytes) -> Scenario:
@@ -182,6 +191,41 @@ def slow_readers() -> Scenario:
     )
     title = f"16 healthy clients beside {SLOW_READERS} that ask for 64 KB and never read, 4 pool threads"
     return Scenario("slow-readers", title, Kind.LOAD, rows, bars)
+
+
+def generators() -> Scenario:
+    """What a request costs whoever makes it: `milepost bench` against wrk, before the same nginx."""
+
+    def row(name: str, tool: str, run: Callable[..., Counted], *more: str) -> Row:
+        def by(box: Toolbox, port: int, path: str, connections: int, seconds: int, core: int) -> Counted:
+            return run(box, port, path, connections, seconds, core, *more)
+
+        return Row(name, tool, lambda box, place: peers.nginx(box, place, "on"), by=by)
+
+    ring = ("--engine", "io_uring")
+    short = ("--requests-per-connection", "1", "--close")
+    rows = (
+        row("wrk, kept", "wrk", wrk.run),
+        row("epoll, kept", MILEPOST, generator.run),
+        row("io_uring, kept", MILEPOST, generator.run, *ring),
+        row("wrk, short", "wrk", wrk.run, "-H", "Connection: close"),
+        row("epoll, short, RST", MILEPOST, generator.run, *short, "rst"),
+        row("epoll, short, FIN", MILEPOST, generator.run, *short, "fin"),
+        row("epoll, short, the server closes", MILEPOST, generator.run, *short, "server"),
+        row("io_uring, short, RST", MILEPOST, generator.run, *ring, *short, "rst"),
+    )
+    bars = tuple(
+        Bar("generator_cpu_us", name, base, at_most=most)
+        for name, base, most in (
+            ("epoll, kept", "wrk, kept", 1.0),
+            ("io_uring, kept", "wrk, kept", 0.9),
+            ("epoll, short, RST", "wrk, short", 0.72),
+            ("epoll, short, FIN", "wrk, short", 0.85),
+            ("io_uring, short, RST", "wrk, short", 0.72),
+        )
+    )
+    title = "generators before nginx: processor time of the generator, 1 KB file, 64 connections"
+    return Scenario("generators", title, Kind.GENERATOR, rows, bars)
 
 
 def _log(place: Place) -> tuple[str, str]:

@@ -1,15 +1,16 @@
-"""The load generator: runs wrk on its own core and gives what it counted.
+"""wrk, the generator that ours is compared with: runs it on its own core and gives what it counted.
 
 wrk is a closed loop, and since version 4 it always back-fills latencies above twice the mean
-cycle; its percentiles compare servers in one run and are not what an open system would see.
+cycle: its percentiles are not looked at here.
 """
 
 from __future__ import annotations
 
-import resource
 import subprocess
-from dataclasses import dataclass
 from pathlib import Path
+
+from generator import Counted, GeneratorFailed, children_cpu_s
+from toolbox import Toolbox
 
 SCRIPT = Path(__file__).with_name("wrk.lua")
 # wrk drops latencies above its timeout from the percentiles and counts them as timeouts.
@@ -17,41 +18,31 @@ REPLY_TIMEOUT_S = 4
 EXIT_GRACE_S = 20
 
 
-class WrkFailed(Exception):
-    """wrk did not start, did not end, or printed nothing that can be read."""
-
-
-@dataclass(frozen=True)
-class Counted:
-    """One run. `responses` are complete replies; `faults` are connect, read and write errors."""
-
-    responses: int
-    duration_s: float
-    p50_us: float
-    p99_us: float
-    max_us: float
-    faults: int
-    refused: int
-    timeouts: int
-    cpu_s: float
-
-
-def run(port: int, path: str, connections: int, seconds: int, core: int) -> Counted:
-    """Loads `path` for `seconds` with one wrk thread on `core`. Raises WrkFailed."""
+def run(
+    _box: Toolbox, port: int, path: str, connections: int, seconds: int, core: int, *more: str
+) -> Counted:
+    """Loads `path` for `seconds` with one wrk thread on `core`. Raises GeneratorFailed."""
     command = ["taskset", "-c", str(core), "wrk", "-t1", f"-c{connections}", f"-d{seconds}s", "--latency"]
-    command += ["--timeout", f"{REPLY_TIMEOUT_S}s", "-s", str(SCRIPT), f"http://127.0.0.1:{port}{path}"]
+    command += [
+        "--timeout",
+        f"{REPLY_TIMEOUT_S}s",
+        "-s",
+        str(SCRIPT),
+        *more,
+        f"http://127.0.0.1:{port}{path}",
+    ]
     cpu_s = children_cpu_s()
     try:
         done = subprocess.run(
             command, capture_output=True, text=True, timeout=seconds + EXIT_GRACE_S, check=False
         )
     except subprocess.TimeoutExpired as cause:
-        raise WrkFailed(f"wrk did not end within {seconds + EXIT_GRACE_S} s") from cause
+        raise GeneratorFailed(f"wrk did not end within {seconds + EXIT_GRACE_S} s") from cause
     cpu_s = children_cpu_s() - cpu_s
     for line in done.stdout.splitlines():
         if line.startswith("COUNTED "):
             return _read(line, cpu_s)
-    raise WrkFailed(f"wrk said: {(done.stderr or done.stdout).strip()[:200]}")
+    raise GeneratorFailed(f"wrk said: {(done.stderr or done.stdout).strip()[:200]}")
 
 
 def _read(line: str, cpu_s: float) -> Counted:
@@ -62,14 +53,8 @@ def _read(line: str, cpu_s: float) -> Counted:
         p50_us=value["p50_us"],
         p99_us=value["p99_us"],
         max_us=value["max_us"],
-        faults=value["connect"] + value["read"] + value["write"],
-        refused=value["status"],
+        faults=value["connect"] + value["read"] + value["write"] + value["status"],
         timeouts=value["timeout"],
         cpu_s=cpu_s,
+        invalid=False,
     )
-
-
-def children_cpu_s() -> float:
-    """The processor time of all children that have ended and were waited for."""
-    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return usage.ru_utime + usage.ru_stime

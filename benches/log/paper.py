@@ -7,7 +7,7 @@ from slow.paper import Columns, Paper
 COLUMNS: Columns = {
     "rps": ("requests/s", ",.0f", 1.0),
     "cpu_us": ("processor µs a request", ".2f", 1.0),
-    "wrk_cpu": ("wrk's core %", ".0f", 100.0),
+    "generator_cpu": ("generator's core %", ".0f", 100.0),
     "rate": ("requests/s asked", ",.0f", 1.0),
     "p50_us": ("p50 ms", ".3f", 1e-3),
     "p99_us": ("p99 ms", ".3f", 1e-3),

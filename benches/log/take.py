@@ -109,7 +109,7 @@ def sample(row: scenarios.Row, known: str, box: Toolbox, ground: Ground) -> Samp
 
 
 def loaded(row: Row, box: Toolbox, ground: Ground) -> Sample:
-    """Under wrk, again while others disturb it."""
+    """Under load, again while others disturb it."""
     return measure.least_disturbed(lambda: measure.load(row, box, ground), ATTEMPTS_MAX, ground.patience_s)
 
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 import math
 
 import cpu
+import generator
 import measure
-import wrk
 from measure import Ground, Sample
 from toolbox import Toolbox
 
@@ -21,7 +21,7 @@ SHORT = 64
 
 
 def kept(row: measure.Row, box: Toolbox, ground: Ground) -> Sample:
-    """Kept connections, by wrk."""
+    """Kept connections."""
     return measure.least_disturbed(lambda: measure.load(row, box, ground), ATTEMPTS_MAX, ground.patience_s)
 
 
@@ -33,10 +33,10 @@ def short(row: measure.Row, box: Toolbox, ground: Ground) -> Sample:
 def _short(row: measure.Row, box: Toolbox, ground: Ground) -> Sample:
     with measure.running(row, box, ground) as server:
         load.run(Load(server.place.port, ground.warm_up_s, SHORT), box, ground)
-        generator_s = wrk.children_cpu_s()
+        generator_s = generator.children_cpu_s()
         window = cpu.Window(server.pid)
         told = load.run(Load(server.place.port, ground.seconds, SHORT), box, ground)
-        usage = window.close(wrk.children_cpu_s() - generator_s)
+        usage = window.close(generator.children_cpu_s() - generator_s)
     answered = told["short"]["answered"]
     values = load.values(told) | {
         "rps": answered / told["seconds"],

@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 import crowd
+import generator
 import process
-import wrk
 from measure import Ground
 from toolbox import BENCHES, Toolbox
 
@@ -42,7 +42,7 @@ AUTOGROUP = Path("/proc/sys/kernel/sched_autogroup_enabled")
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
-class PaceFailed(wrk.WrkFailed):
+class PaceFailed(generator.GeneratorFailed):
     """The client of constant rate gave no result."""
 
 

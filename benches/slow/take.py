@@ -17,9 +17,9 @@ from typing import Any
 
 import cpu
 import crowd
+import generator
 import measure
 import scenarios
-import wrk
 from measure import Ground, Running, Sample
 from toolbox import Toolbox
 
@@ -146,10 +146,10 @@ def beside_idle(row: Row, box: Toolbox, ground: Ground) -> Sample:
             clients = stack.enter_context(
                 crowd.held("idle", server.place.port, scenarios.SMALL, count, output, ground.client_core)
             )
-        load = (server.place.port, scenarios.SMALL, row.connections)
-        wrk.run(*load, ground.warm_up_s, ground.client_core)
+        load = (box, server.place.port, scenarios.SMALL, row.connections)
+        generator.run(*load, ground.warm_up_s, ground.client_core)
         window = cpu.Window(server.pid)
-        counted = wrk.run(*load, ground.seconds, ground.client_core)
+        counted = generator.run(*load, ground.seconds, ground.client_core)
         usage = window.close(counted.cpu_s)
         values = measure.values_of(counted, usage)
         if clients:

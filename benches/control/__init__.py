@@ -1,0 +1,1 @@
+"""Pools that steer themselves, measured on the real server."""

@@ -1,0 +1,393 @@
+//! The engine by readiness: one thread, one poll, its own connections.
+//!
+//! Takes a seat, gives what it counted. On paper, for a kept connection: one `recv` and one `send` a request,
+//! an `epoll_wait` shared by everything that was ready, two looks at the clock, no allocation, no lock. A
+//! short one adds `socket`, `connect`, `epoll_ctl` and `close` (and `setsockopt` to close by a reset).
+//!
+//! Replies are read first, all that are there, and requests are sent in a second pass: the server's side of a
+//! loopback connection would otherwise run in the middle of each read. Sockets are watched by edges, for
+//! reading alone: a request goes out in the same turn in which the connection is begun, because on most ways
+//! it is established by then; only one that is not is watched for room as well.
+
+mod connection;
+mod reading;
+mod sending;
+mod timing;
+
+#[cfg(test)]
+#[path = "../loop_tests/mod.rs"]
+#[allow(clippy::duplicate_mod, reason = "both loops pass the same tests")]
+mod tests;
+#[cfg(test)]
+mod tls_tests;
+
+use std::collections::VecDeque;
+use std::os::fd::OwnedFd;
+
+use measure::{Nanos, Stamp, now};
+use rustix::buffer::spare_capacity;
+use rustix::event::{self, PollFd, PollFlags, Timespec, epoll};
+use rustix::io::Errno;
+
+use super::schedule::{Chooser, Schedule};
+use super::seat::{Driven, Seat, TICK, Ticker, Turn};
+use super::socket::{self, Remote};
+use super::sources::Sources;
+use super::tally::{Failure, Flight, Tally};
+use super::{Fault, tls};
+use crate::plan::{Closing, Load, Scheme};
+use connection::{Connection, State};
+
+/// Events taken by one look, and connections sent to in one pass. With the most that each can cost a turn stays
+/// well below the time by which the generator would be taken to have stood still.
+const EVENTS_LEN: usize = 128;
+/// Bytes taken by one read.
+const READ_BYTES: usize = 64 * 1024;
+/// Connections begun in one turn, so that time is looked at in between.
+const BEGINS_A_TURN: usize = 128;
+/// A place whose connection failed tries again after this: a server that refuses everybody is not hammered.
+const PAUSE: Nanos = Nanos::from_ms(10);
+/// A server that was to close has so long for it.
+const LINGER: Nanos = Nanos::from_secs(1);
+
+/// Runs one thread's share to its end.
+pub(crate) fn drive(seat: &Seat<'_>) -> Result<Driven, Fault> {
+    let mut engine = Loop::new(seat)?;
+    engine.run()?;
+    Ok(engine.finish())
+}
+
+/// A thread's loop.
+struct Loop<'a> {
+    seat: &'a Seat<'a>,
+    poll: OwnedFd,
+    remote: Remote,
+    tls: Option<tls::Client>,
+    sources: Sources,
+    schedule: Option<Schedule>,
+    chooser: Chooser,
+    tally: Tally,
+    ticker: Ticker,
+    connections: Vec<Connection>,
+    /// Requests under way: a ring of as many as may be in flight for each connection.
+    flights: Vec<Flight>,
+    buffer: Box<[u8]>,
+    /// What is to be sent or begun in the second pass.
+    todo: VecDeque<u32>,
+    /// Open loads: connections that may take a request, the longest idle first.
+    idle: VecDeque<u32>,
+    /// Places that failed, and when they try again.
+    paused: VecDeque<(Stamp, u32)>,
+    /// Closed loads: connections beyond those that are active.
+    resting: Vec<u32>,
+    /// Places that have been begun at least once.
+    begun: usize,
+    /// Closed loads: places that are used at this time.
+    active: usize,
+    warm: usize,
+    in_flight: u64,
+    next_scan: Stamp,
+    scan_pause: Nanos,
+    needs_nodelay: bool,
+    burst: Burst,
+    turn: Turn,
+}
+
+/// Where a load stands that is sent all at once.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Burst {
+    /// It is another load.
+    None,
+    /// Connections are opened.
+    Gathering,
+    /// Everything was sent.
+    Sent,
+}
+
+impl<'a> Loop<'a> {
+    fn new(seat: &'a Seat<'a>) -> Result<Loop<'a>, Fault> {
+        let plan = seat.plan;
+        let poll = epoll::create(epoll::CreateFlags::CLOEXEC)
+            .map_err(|error| Fault::new(format!("cannot make an epoll descriptor: {error}")))?;
+        let remote = Remote::of(&plan.target.address)?;
+        let tls = match &plan.target.scheme {
+            Scheme::Http => None,
+            Scheme::Https(tls) => Some(tls::Client::new(tls)?),
+        };
+        let len = seat.connections_len;
+        let longest = plan
+            .requests
+            .kinds
+            .iter()
+            .map(|kind| kind.bytes.len())
+            .max();
+        let needs_nodelay = remote.is_tcp()
+            && (plan.connections.in_flight > 1 || longest.unwrap_or(0) > 1_000 || tls.is_some());
+        Ok(Loop {
+            seat,
+            poll,
+            tls,
+            sources: Sources::of(plan, seat.thread),
+            schedule: Schedule::of(plan, seat.thread),
+            chooser: Chooser::of(plan, seat.thread),
+            tally: seat.tally(),
+            ticker: Ticker::new(seat),
+            connections: (0..len).map(|_| Connection::new()).collect(),
+            flights: vec![Flight::default(); len * plan.connections.in_flight],
+            buffer: vec![0; READ_BYTES].into_boxed_slice(),
+            todo: VecDeque::with_capacity(len),
+            idle: VecDeque::with_capacity(len),
+            paused: VecDeque::new(),
+            resting: Vec::new(),
+            begun: 0,
+            active: len,
+            warm: 0,
+            in_flight: 0,
+            next_scan: Stamp::ZERO,
+            scan_pause: Nanos((plan.connections.timeout.0 / 20).clamp(TICK.0, 250_000_000)),
+            needs_nodelay,
+            remote,
+            burst: if matches!(plan.load, Load::Burst) {
+                Burst::Gathering
+            } else {
+                Burst::None
+            },
+            turn: Turn::Goes,
+        })
+    }
+
+    fn run(&mut self) -> Result<(), Fault> {
+        let mut events: Vec<epoll::Event> = Vec::with_capacity(EVENTS_LEN);
+        loop {
+            let at = now();
+            self.turn = self.ticker.turn(self.seat, &mut self.tally, self.warm, at);
+            if self.is_over(at) {
+                return Ok(());
+            }
+            self.keep_time(at);
+            self.begin_connections(at);
+            self.begin_due(at);
+            self.send_all();
+            events.clear();
+            match self.wait(&mut events) {
+                Ok(()) | Err(Errno::INTR) => {}
+                Err(error) => return Err(Fault::new(format!("epoll_wait failed: {error}"))),
+            }
+            for event in &events {
+                self.happened(*event);
+            }
+        }
+    }
+
+    /// Sleeps until something is ready or due.
+    ///
+    /// epoll_wait sleeps in whole milliseconds; epoll_pwait2 does not, but wants Linux 5.11. A request that is due
+    /// is waited for by ppoll on the poll itself, to the nanosecond: one call more where there is nothing to do.
+    fn wait(&self, events: &mut Vec<epoll::Event>) -> Result<(), Errno> {
+        let mut pause = self.pause(now());
+        let is_awake = pause.tv_sec == 0 && pause.tv_nsec == 0;
+        if self.schedule.is_some() && !is_awake {
+            event::poll(&mut [PollFd::new(&self.poll, PollFlags::IN)], Some(&pause))?;
+            pause = Timespec {
+                tv_sec: 0,
+                tv_nsec: 0,
+            };
+        }
+        epoll::wait(&self.poll, spare_capacity(events), Some(&pause)).map(drop)
+    }
+
+    /// What was ready: reading comes first, sending in the second pass.
+    fn happened(&mut self, event: epoll::Event) {
+        let data = event.data.u64();
+        let (place, generation) = (data as u32, (data >> 32) as u32);
+        let connection = &self.connections[place as usize];
+        if connection.generation != generation || connection.socket.is_none() {
+            return;
+        }
+        let flags = event.flags;
+        match connection.state {
+            State::Closed => {}
+            State::Connecting => {
+                self.settle_connecting(place);
+                // What came with the establishing is not told of again.
+                let is_there = flags.intersects(epoll::EventFlags::IN | epoll::EventFlags::RDHUP);
+                if is_there && self.connections[place as usize].state == State::Open {
+                    self.read(place, true);
+                }
+            }
+            State::Handshaking => self.shake_hands(place),
+            State::Open | State::Lingering => {
+                let ends =
+                    epoll::EventFlags::RDHUP | epoll::EventFlags::HUP | epoll::EventFlags::ERR;
+                if flags.intersects(epoll::EventFlags::IN | ends) {
+                    self.read(place, flags.intersects(ends));
+                }
+                if flags.contains(epoll::EventFlags::OUT)
+                    && self.connections[place as usize].has_to_send()
+                {
+                    self.todo.push_back(place);
+                }
+            }
+        }
+    }
+
+    /// Whether nothing is left to be done.
+    fn is_over(&self, at: Stamp) -> bool {
+        let is_done = self.in_flight == 0 && self.next_due().is_none();
+        match (self.turn, &self.schedule) {
+            (Turn::Goes, None) => self.burst == Burst::Sent && self.in_flight == 0,
+            (Turn::Goes, Some(schedule)) => self.in_flight == 0 && schedule.due().is_none(),
+            (Turn::Ends, None) => true,
+            (Turn::Ends, Some(_)) => {
+                // What was due is waited for, unless somebody wants the end now.
+                let latest = self
+                    .tally
+                    .window
+                    .end
+                    .plus(self.seat.plan.connections.timeout);
+                is_done || self.seat.common.is_over() || at >= latest
+            }
+        }
+    }
+
+    /// The next request that is due within the run.
+    fn next_due(&self) -> Option<Stamp> {
+        let due = self.schedule.as_ref()?.due()?;
+        let at = self.seat.common.start.plus(due.offset);
+        (at < self.tally.window.end && !self.is_full()).then_some(at)
+    }
+
+    /// Whether all requests that may be counted have ended.
+    fn is_full(&self) -> bool {
+        self.seat
+            .requests_max
+            .is_some_and(|most| self.tally.ended >= most)
+    }
+
+    /// Whether another request may be begun.
+    fn may_begin(&self) -> bool {
+        let most = self.seat.requests_max.unwrap_or(u64::MAX);
+        // Nothing is counted yet, and all connections have to get warm.
+        self.tally.window.begin == Stamp::NEVER
+            || self.tally.ended.saturating_add(self.in_flight) < most
+    }
+
+    fn finish(mut self) -> Driven {
+        self.ticker.finish(self.seat, &mut self.tally);
+        self.settle_under_way();
+        self.tally.counts.unsent += self.count_unsent();
+        let is_reset = self.seat.plan.connections.closing == Closing::Rst;
+        for connection in &mut self.connections {
+            // A closing handshake for each of them would outlive the run; ports must not be kept either.
+            if let Some(descriptor) = connection.socket.take()
+                && (is_reset || connection.len > 0)
+            {
+                socket::reset(descriptor);
+            }
+        }
+        Driven {
+            tally: self.tally,
+            stalled: self.ticker.stalled,
+        }
+    }
+
+    /// What is under way at the end is unfinished; what was begun and not sent is not, and in an open load it
+    /// was due all the same.
+    fn settle_under_way(&mut self) {
+        for place in 0..self.begun as u32 {
+            for number in 0..self.connections[place as usize].len {
+                let flight = &self.flights[self.flight_index(place, number)];
+                if flight.sent != Stamp::ZERO {
+                    self.tally.counts.unfinished += 1;
+                } else if self.schedule.is_some() && self.tally.window.holds(flight.due) {
+                    self.tally.counts.unsent += 1;
+                }
+            }
+        }
+    }
+
+    /// Requests that were due within the counted time and were never begun.
+    fn count_unsent(&mut self) -> u64 {
+        let at = now();
+        let begin = self.tally.window.begin;
+        let mut count = 0;
+        while let Some(due) = self.next_due().filter(|due| *due < at) {
+            count += u64::from(due >= begin);
+            if let Some(schedule) = &mut self.schedule {
+                schedule.advance();
+            }
+        }
+        count
+    }
+
+    fn flight_index(&self, place: u32, number: u32) -> usize {
+        let depth = self.seat.plan.connections.in_flight;
+        let connection = &self.connections[place as usize];
+        place as usize * depth + (connection.head + number) as usize % depth
+    }
+
+    /// Begins a request: it is under way, and sent in the second pass.
+    fn begin_request(&mut self, place: u32, kind: u32, due: Stamp) {
+        let connection = &self.connections[place as usize];
+        let flight = Flight {
+            kind,
+            began: connection.turn,
+            due,
+            ..Flight::default()
+        };
+        let index = self.flight_index(place, connection.len);
+        self.flights[index] = flight;
+        let connection = &mut self.connections[place as usize];
+        connection.len += 1;
+        connection.unsent += 1;
+        connection.left -= 1;
+        self.in_flight += 1;
+    }
+
+    /// Fills a connection of a closed load with what it may have in flight; whether it has any.
+    fn fill(&mut self, place: u32) -> bool {
+        let depth = self.seat.plan.connections.in_flight as u32;
+        while self.connections[place as usize].len < depth
+            && self.connections[place as usize].left > 0
+            && self.may_begin()
+        {
+            let kind = self.chooser.choose();
+            self.begin_request(place, kind, Stamp::ZERO);
+        }
+        self.connections[place as usize].len > 0
+    }
+
+    fn is_closed_load(&self) -> bool {
+        matches!(self.seat.plan.load, Load::Closed | Load::Burst)
+    }
+
+    fn warm_up(&mut self, place: u32) {
+        let connection = &mut self.connections[place as usize];
+        if !connection.is_warm {
+            connection.is_warm = true;
+            self.warm += 1;
+        }
+    }
+
+    /// All requests under way on a connection have failed: the oldest for this reason, those behind it, of
+    /// which nothing was read, because their connection is gone.
+    fn fail_flights(&mut self, place: u32, failure: Failure, at: Stamp) {
+        let len = self.connections[place as usize].len;
+        for number in 0..len {
+            let flight = self.flights[self.flight_index(place, number)];
+            let why = match failure {
+                Failure::Connect | Failure::Local | Failure::Timeout => failure,
+                _ if number == 0 => failure,
+                _ => Failure::Reset,
+            };
+            self.tally.failed(&flight, why, at);
+        }
+        self.in_flight -= u64::from(len);
+        let connection = &mut self.connections[place as usize];
+        if len > 0 {
+            connection.turn = at;
+        }
+        connection.len = 0;
+        connection.unsent = 0;
+    }
+}

@@ -1,0 +1,231 @@
+//! Servers and plans at which a loop could miscount, wait for ever, or blame somebody else.
+
+use super::*;
+
+fn open(rate: f64) -> Load {
+    Load::Open {
+        arrivals: Arrivals::Constant,
+        rate: Profile::constant(rate),
+    }
+}
+
+/// All times of turns together, as a share of the places' time: 1 where each moment belongs to one turn.
+fn turns_share(plan: &Plan, driven: &Driven) -> f64 {
+    let window = driven.tally.window;
+    let seconds = driven.tally.last_end.since(window.begin).as_secs_f64();
+    let turns = driven.tally.cycle.moments();
+    turns.mean() * turns.len() as f64 / 1e9 / (seconds * plan.connections.len as f64)
+}
+
+#[test]
+fn takes_no_second_reply_for_one_to_the_next_request() {
+    let twice = [OK, OK].concat();
+    let (address, seen) = server(move |_, _| Does::Reply(twice.clone()));
+    let mut plan = plan(address);
+    plan.connections.len = 1;
+    plan.length.requests = Some(20);
+    let driven = drive_all(&plan);
+    let counts = driven.tally.counts();
+    assert!(counts.failures.short >= 1, "{counts:?}");
+    assert_eq!(counts.answered + counts.failures.sum(), 20);
+    let longest = driven.tally.last_byte.moments().max() / 1e9;
+    assert!(
+        longest < 10.0,
+        "{longest} s of a request that was never sent"
+    );
+    assert!(seen.requests() <= 20);
+}
+
+#[test]
+fn times_pipelined_requests_out_while_more_are_due() {
+    let (address, seen) = server(|number, _| match number {
+        0 => Does::Reply(OK.to_vec()),
+        _ => Does::Nothing,
+    });
+    let mut plan = plan(address);
+    plan.load = open(200.0);
+    plan.connections.len = 1;
+    plan.connections.in_flight = 1_000;
+    plan.connections.timeout = Nanos::from_ms(100);
+    plan.length.requests = None;
+    plan.length.duration = Some(Nanos::from_ms(500));
+    let counts = run(&plan);
+    assert_eq!(counts.answered, 1, "{counts:?}");
+    assert_eq!(counts.failures.sum(), counts.failures.timeout);
+    assert!(seen.connections() >= 3, "each is given up after its time");
+    assert_eq!(
+        counts.answered + counts.failures.sum() + counts.unfinished + counts.unsent,
+        100
+    );
+}
+
+#[test]
+fn gives_an_idle_connection_its_whole_time() {
+    let (address, _) = server(|_, _| {
+        thread::sleep(Duration::from_millis(120));
+        Does::Reply(OK.to_vec())
+    });
+    let mut plan = plan(address);
+    plan.load = open(2.0);
+    plan.connections.len = 1;
+    plan.connections.timeout = Nanos::from_ms(300);
+    plan.length.requests = Some(3);
+    plan.length.duration = None;
+    let counts = run(&plan);
+    assert_eq!(
+        (counts.answered, counts.failures.sum()),
+        (3, 0),
+        "{counts:?}"
+    );
+}
+
+#[test]
+fn ends_when_so_many_were_counted_whatever_is_due_yet() {
+    let (address, _) = server(|_, _| Does::Reply(OK.to_vec()));
+    let mut plan = plan(address);
+    plan.length.duration = None;
+    plan.length.requests = Some(7);
+    for requests_each in [None, each(1)] {
+        plan.connections.requests_each = requests_each;
+        for load in [
+            open(1_000.0),
+            Load::Recorded {
+                arrivals: (0..20)
+                    .map(|number| Arrival {
+                        offset: Nanos::from_ms(number),
+                        kind: 0,
+                    })
+                    .collect(),
+            },
+        ] {
+            plan.load = load;
+            let counts = run(&plan);
+            assert_eq!(
+                (counts.answered, counts.failures.sum(), counts.unsent),
+                (7, 0, 0),
+                "{counts:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn begins_to_count_with_fewer_requests_than_connections_and_when_all_fail() {
+    let (address, _) = server(|_, _| Does::Reply(OK.to_vec()));
+    let mut few = plan(address);
+    few.length.begin = Begin::AllOpen;
+    few.length.requests = Some(3);
+    assert!(run(&few).answered >= 3);
+
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("an address");
+    drop(listener);
+    let mut refused = plan(Address::Ip(address));
+    refused.length.begin = Begin::AllOpen;
+    refused.length.requests = Some(30);
+    let counts = run(&refused);
+    assert!(counts.failures.connect >= 30, "{counts:?}");
+}
+
+#[test]
+fn leaves_no_moment_out_of_the_turns() {
+    type Change = fn(&mut Plan);
+    let cases: [(&str, Change, &'static [u8]); 4] = [
+        ("kept", |_| {}, OK),
+        (
+            "n each",
+            |plan| plan.connections.requests_each = each(3),
+            OK,
+        ),
+        (
+            "ended by the server",
+            |plan| {
+                plan.connections.requests_each = each(1);
+                plan.connections.closing = Closing::Server;
+            },
+            OK,
+        ),
+        (
+            "said to be closed",
+            |_| {},
+            b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 0\r\n\r\n",
+        ),
+    ];
+    for (name, change, reply) in cases {
+        let (address, _) = server(move |_, _| Does::Reply(reply.to_vec()));
+        let mut plan = plan(address);
+        change(&mut plan);
+        // Of one place no turn is cut off before the last end, however slow this host is.
+        plan.connections.len = 1;
+        plan.length.requests = None;
+        // What a loop needs before its first turn is left out.
+        plan.length.begin = Begin::After(Nanos::from_ms(100));
+        plan.length.duration = Some(Nanos::from_ms(400));
+        let driven = drive_all(&plan);
+        assert_eq!(driven.tally.counts.failures.sum(), 0, "{name}");
+        if driven.tally.counts.disturbed == 0 {
+            let share = turns_share(&plan, &driven);
+            assert!((0.96..=1.04).contains(&share), "{name}: {share}");
+        }
+    }
+}
+
+#[test]
+fn counts_failed_turns_once() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("an address");
+    drop(listener);
+    let mut plan = plan(Address::Ip(address));
+    plan.connections.len = 1;
+    plan.length.requests = None;
+    plan.length.begin = Begin::After(Nanos::from_ms(100));
+    plan.length.duration = Some(Nanos::from_ms(400));
+    let driven = drive_all(&plan);
+    if driven.tally.counts.disturbed == 0 {
+        let share = turns_share(&plan, &driven);
+        assert!((0.96..=1.04).contains(&share), "{share}");
+    }
+}
+
+#[test]
+fn counts_every_reply_or_none_at_the_end_of_the_time() {
+    for requests_each in [None, each(1), each(4)] {
+        let (address, seen) = server(|_, _| Does::Reply(OK.to_vec()));
+        let mut plan = plan(address);
+        plan.connections.requests_each = requests_each;
+        plan.connections.len = 64;
+        plan.length.requests = None;
+        plan.length.duration = Some(Nanos::from_ms(150));
+        let counts = run(&plan);
+        assert!(counts.unfinished <= 64);
+        // The server's threads may have requests that they have not read when the loop resets all.
+        let told = counts.answered + counts.failures.sum() + counts.unfinished;
+        let seen = seen.requests();
+        assert!((seen..=seen + 64).contains(&told), "{told} and {seen}");
+    }
+}
+
+#[test]
+fn lets_rates_be_as_odd_as_they_like() {
+    let (address, _) = server(|_, _| Does::Reply(OK.to_vec()));
+    let mut plan = plan(address);
+    plan.length.requests = None;
+    plan.length.duration = Some(Nanos::from_ms(100));
+    plan.connections.timeout = Nanos::from_ms(500);
+    for (rate, due) in [(0.01, 1), (1e6, 100_000)] {
+        plan.load = open(rate);
+        let counts = run(&plan);
+        let told = counts.answered + counts.failures.sum() + counts.unfinished + counts.unsent;
+        assert_eq!(told, due, "{counts:?}");
+    }
+    plan.load = Load::Open {
+        arrivals: Arrivals::Constant,
+        rate: Profile::of(vec![Leg {
+            from: 0.0,
+            to: 1_000.0,
+            lasts: Nanos::from_ms(100),
+        }]),
+    };
+    let counts = run(&plan);
+    assert_eq!((counts.answered, counts.unsent), (50, 0), "{counts:?}");
+}

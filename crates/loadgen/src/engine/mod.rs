@@ -1,0 +1,65 @@
+//! The engines: threads that make the load and count what comes back.
+//!
+//! Takes a plan, gives an outcome. Each thread has its own loop, its own connections and its own tally;
+//! they share a few atomics and meet at the end.
+//!
+//! ```text
+//! run ──► seat, thread 0 ─┬► epoll ─┐        answer: bytes ─► the end of a reply, right or wrong
+//!     ├─► seat, thread 1  └► ring  ─┼► tally ─► outcome
+//!     └─► ...                       │        schedule: when what is due
+//! ```
+
+mod run;
+mod seat;
+
+mod epoll;
+mod ring;
+
+mod schedule;
+pub(crate) mod socket;
+pub(crate) mod sources;
+mod tls;
+
+mod answer;
+mod stalls;
+mod tally;
+
+use crate::outcome::Second;
+
+pub use run::run;
+
+/// Who is told how a run goes on, and may end it.
+pub trait Watch {
+    /// A second is over: of all threads together.
+    fn second(&mut self, second: &Second);
+
+    /// Whether the run is to end now; asked about ten times a second.
+    fn is_over(&mut self) -> bool;
+}
+
+/// Why a run could not be made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fault {
+    /// What and why.
+    pub text: String,
+    /// What helps.
+    pub hint: Option<String>,
+}
+
+impl Fault {
+    /// Without a remedy.
+    pub fn new(text: impl Into<String>) -> Fault {
+        Fault {
+            text: text.into(),
+            hint: None,
+        }
+    }
+
+    /// With a remedy.
+    pub fn with_hint(text: impl Into<String>, hint: impl Into<String>) -> Fault {
+        Fault {
+            text: text.into(),
+            hint: Some(hint.into()),
+        }
+    }
+}

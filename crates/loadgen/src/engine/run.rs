@@ -1,0 +1,387 @@
+//! A run from its first thread to its outcome: the corridor of the load generator.
+//!
+//! Takes a plan, prepares the host's side of it, starts threads and meters, listens to seconds, and joins what
+//! everybody has counted. Only here do the parts of the crate meet.
+
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::thread::{self, Scope, ScopedJoinHandle};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use measure::{Nanos, Stamp, now};
+use nix::sched::{CloneFlags, CpuSet, sched_setaffinity, unshare};
+use nix::unistd::Pid;
+
+use super::seat::{Common, Driven, Seat};
+use super::tally::{SecondShare, Sum, Tally};
+use super::{Fault, Watch, epoll, ring};
+use crate::company::Party;
+use crate::distribution::Summary;
+use crate::machine::{self, HostMeter, KernelCounters, ServerMeter, ThreadMeter};
+use crate::outcome::{Asked, Generator, Outcome, SCHEMA, ServerUse, ThreadUse, Times};
+use crate::plan::{Arrivals, Engine, Load, Plan, Tables};
+
+/// Between two questions whether the run is to end.
+const LOOK: Duration = Duration::from_millis(50);
+/// All threads begin together, when the slowest has made its tables.
+const LEAD: Nanos = Nanos::from_ms(50);
+/// Kinds of requests that an outcome names: a recording may have a million.
+const KINDS_SAID: usize = 20;
+
+/// Makes the load and counts what comes back.
+///
+/// The counted time begins and ends as the plan says, or when `watch` wants it to end. The outcome's `asked`
+/// has the target's URL; a label is the caller's.
+///
+/// # Errors
+/// What this host or the plan does not allow. A server that fails is an outcome.
+pub fn run(plan: &Plan, watch: &mut dyn Watch) -> Result<Outcome, Fault> {
+    if let Some(text) = plan.fault() {
+        return Err(Fault::new(text));
+    }
+    let mut plan = plan.clone();
+    let mut remarks = machine::prepare(&mut plan)?;
+    let party = Party::start(&plan)?;
+    let measured = measured(&plan, watch);
+    let company = party.stop();
+    let measured = measured?;
+    let (stalled, processors) = (measured.stalled, measured.host.processors());
+    let mut outcome = measured.outcome(&plan);
+    outcome.company = company;
+    remarks.extend(machine::judge(&outcome, stalled, processors));
+    remarks.sort_by_key(|remark| remark.weight);
+    outcome.remarks = remarks;
+    Ok(outcome)
+}
+
+/// What was counted and metered, not yet put together.
+struct Measured {
+    tally: Tally,
+    begin: Stamp,
+    end: Stamp,
+    began_unix_ms: u64,
+    threads: Vec<ThreadUse>,
+    stalled: Nanos,
+    seconds: Sum,
+    start: Stamp,
+    server: Option<ServerMeter>,
+    host: HostMeter,
+    own_s: f64,
+    kernel: std::collections::BTreeMap<String, u64>,
+    resident_early_bytes: u64,
+}
+
+fn measured(plan: &Plan, watch: &mut dyn Watch) -> Result<Measured, Fault> {
+    let pids = &plan.machine.server_pids;
+    let mut meters = Meters {
+        server: if pids.is_empty() {
+            None
+        } else {
+            Some(ServerMeter::open(pids)?)
+        },
+        host: HostMeter::begin(),
+        own_s: machine::own_cpu_s(),
+        kernel: KernelCounters::read(),
+        is_marked: false,
+        resident_early_bytes: 0,
+        began_unix_ms: 0,
+    };
+    let common = Common::new(plan, now().plus(LEAD));
+    let (sender, receiver) = channel();
+    let mut seconds = Sum::default();
+    let joined = thread::scope(|scope| {
+        let threads: Vec<_> = (0..plan.machine.threads)
+            .map(|number| start(scope, plan, &common, number, &sender))
+            .collect();
+        drop(sender);
+        listen(&receiver, &common, &mut seconds, watch, &mut meters);
+        meters.end();
+        let parts = threads.into_iter().map(|thread| {
+            thread
+                .join()
+                .unwrap_or_else(|_| Err(Fault::new("a thread of the generator panicked")))
+        });
+        parts.collect::<Result<Vec<_>, Fault>>()
+    })?;
+    let ended_at = now();
+    let begin = common.begin().min(ended_at);
+    let tally = Seat::of(plan, &common, 0, channel().0).tally();
+    let mut measured = Measured {
+        tally,
+        begin,
+        end: ended_at,
+        began_unix_ms: meters.began_unix_ms,
+        threads: Vec::new(),
+        stalled: Nanos::ZERO,
+        seconds,
+        start: common.start,
+        kernel: KernelCounters::read().since(&meters.kernel),
+        server: meters.server,
+        host: meters.host,
+        own_s: meters.own_s,
+        resident_early_bytes: meters.resident_early_bytes,
+    };
+    for part in joined {
+        measured.tally.merge(&part.driven.tally);
+        measured.stalled = measured.stalled.max(part.driven.stalled);
+        measured.threads.push(part.used);
+    }
+    measured.settle_end(plan);
+    Ok(measured)
+}
+
+/// What a thread gives back.
+struct Part {
+    driven: Driven,
+    used: ThreadUse,
+}
+
+fn start<'scope, 'env>(
+    scope: &'scope Scope<'scope, 'env>,
+    plan: &'env Plan,
+    common: &'env Common,
+    number: usize,
+    seconds: &Sender<SecondShare>,
+) -> ScopedJoinHandle<'scope, Result<Part, Fault>> {
+    let seconds = seconds.clone();
+    scope.spawn(move || {
+        settle_thread(plan, number)?;
+        let seat = Seat::of(plan, common, number, seconds);
+        thread::sleep(Duration::from_nanos(common.start.since(now()).0));
+        let meter = ThreadMeter::begin();
+        let began = now();
+        let driven = match plan.machine.engine {
+            Engine::Epoll => epoll::drive(&seat),
+            Engine::IoUring => ring::drive(&seat),
+        };
+        // One thread that cannot go on ends the run for all.
+        let driven = driven.inspect_err(|_| common.end())?;
+        Ok(Part {
+            driven,
+            used: meter.end(now().since(began)),
+        })
+    })
+}
+
+/// A thread's own side: its processor, its table of descriptors, how exactly it is woken.
+fn settle_thread(plan: &Plan, number: usize) -> Result<(), Fault> {
+    if plan.machine.tables == Tables::Own {
+        unshare(CloneFlags::CLONE_FILES).map_err(|error| {
+            Fault::new(format!(
+                "a thread cannot have a table of descriptors of its own: {error}"
+            ))
+        })?;
+    }
+    if let Some(cpu) = plan
+        .machine
+        .cpus
+        .get(number % plan.machine.cpus.len().max(1))
+    {
+        let mut set = CpuSet::new();
+        set.set(*cpu)
+            .and_then(|()| sched_setaffinity(Pid::from_raw(0), &set))
+            .map_err(|error| Fault::new(format!("cannot run on processor {cpu}: {error}")))?;
+    }
+    // Wake-ups that are due are not put off to be taken together with others. Without it they are 50 µs late.
+    let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
+    Ok(())
+}
+
+/// Meters that begin with the counted time.
+struct Meters {
+    server: Option<ServerMeter>,
+    host: HostMeter,
+    /// Processor time of this process: at the beginning, then since then.
+    own_s: f64,
+    kernel: KernelCounters,
+    is_marked: bool,
+    resident_early_bytes: u64,
+    began_unix_ms: u64,
+}
+
+impl Meters {
+    /// The run has ended.
+    fn end(&mut self) {
+        if let Some(server) = &mut self.server {
+            server.mark();
+        }
+        self.own_s = machine::own_cpu_s() - self.own_s;
+    }
+
+    /// The counted time has begun.
+    fn mark(&mut self) {
+        self.is_marked = true;
+        self.began_unix_ms = unix_ms();
+        self.resident_early_bytes = machine::resident_bytes();
+        self.host = HostMeter::begin();
+        self.own_s = machine::own_cpu_s();
+        self.kernel = KernelCounters::read();
+        if let Some(server) = &mut self.server {
+            server.mark();
+        }
+    }
+}
+
+/// Listens until all threads have ended.
+fn listen(
+    seconds: &Receiver<SecondShare>,
+    common: &Common,
+    sum: &mut Sum,
+    watch: &mut dyn Watch,
+    meters: &mut Meters,
+) {
+    loop {
+        let at = now();
+        if !meters.is_marked && common.begin() <= at {
+            meters.mark();
+        }
+        if watch.is_over() {
+            common.end();
+        }
+        match seconds.recv_timeout(LOOK) {
+            Ok(share) => sum.add(share),
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => return,
+        }
+        // A second is told when the next one is half over: no thread is later than that.
+        let passed = now().since(common.start).0;
+        let until = passed.saturating_sub(500_000_000) / 1_000_000_000;
+        for second in sum.told(until, begin_second(common.begin(), common.start)) {
+            watch.second(&second);
+            // What ends unwaited for is lost since the last look alone.
+            if let Some(server) = meters.server.as_mut().filter(|_| meters.is_marked) {
+                server.mark();
+            }
+        }
+    }
+}
+
+/// The number of the first counted second.
+fn begin_second(begin: Stamp, start: Stamp) -> u64 {
+    if begin == Stamp::NEVER {
+        u64::MAX
+    } else {
+        begin.since(start).0.div_ceil(1_000_000_000)
+    }
+}
+
+fn unix_ms() -> u64 {
+    let since = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}
+
+impl Measured {
+    /// Where the counted time ended: as planned, or earlier because everything was done or somebody ended it.
+    fn settle_end(&mut self, plan: &Plan) {
+        let planned = plan
+            .length
+            .duration
+            .map_or(Stamp::NEVER, |lasts| self.begin.plus(lasts));
+        let is_done = match &plan.load {
+            Load::Recorded { .. } | Load::Burst => true,
+            Load::Closed | Load::Open { .. } => plan
+                .length
+                .requests
+                .is_some_and(|most| self.tally.ended >= most),
+        };
+        self.end = if self.end >= planned && !is_done {
+            planned
+        } else if is_done && self.tally.last_end > self.begin {
+            self.tally.last_end.min(planned)
+        } else {
+            self.end
+        };
+    }
+
+    fn outcome(self, plan: &Plan) -> Outcome {
+        let elapsed = self.end.since(self.begin);
+        let cpu_s: f64 = self.threads.iter().map(|thread| thread.cpu_s).sum();
+        let server = self
+            .server
+            .as_ref()
+            .map(|server| server.used(self.tally.ended, elapsed));
+        let server_s = server.as_ref().map_or(0.0, |server: &ServerUse| {
+            server.cpu_share * elapsed.as_secs_f64()
+        });
+        Outcome {
+            schema: SCHEMA,
+            milepost: env!("CARGO_PKG_VERSION").to_owned(),
+            asked: asked(plan),
+            began_unix_ms: self.began_unix_ms,
+            seconds: elapsed.as_secs_f64(),
+            counts: self.tally.counts(),
+            times: times(&self.tally, plan),
+            series: self.seconds.finish(begin_second(self.begin, self.start)),
+            generator: Generator {
+                cpu_us_per_request: cpu_s * 1e6 / self.tally.all_ended.max(1) as f64,
+                resident_bytes: machine::resident_bytes(),
+                resident_early_bytes: self.resident_early_bytes,
+                stalled_s: self.stalled.as_secs_f64(),
+                foreign_cpu_share: self.host.foreign_share(self.own_s, server_s),
+                threads: self.threads,
+            },
+            server,
+            kernel: self.kernel,
+            company: Vec::new(),
+            remarks: Vec::new(),
+        }
+    }
+}
+
+fn asked(plan: &Plan) -> Asked {
+    let (load, rate) = match &plan.load {
+        Load::Closed => ("closed", None),
+        Load::Open {
+            arrivals: Arrivals::Constant,
+            rate,
+        } => ("open, constant", Some(rate)),
+        Load::Open {
+            arrivals: Arrivals::Poisson { .. },
+            rate,
+        } => ("open, poisson", Some(rate)),
+        Load::Recorded { .. } => ("recorded", None),
+        Load::Burst => ("burst", None),
+    };
+    let connections = &plan.connections;
+    Asked {
+        url: plan.target.url.clone(),
+        label: String::new(),
+        load: load.to_owned(),
+        rate: rate.map(|rate| rate.at(Nanos(u64::MAX))),
+        connections: connections.len,
+        in_flight: connections.in_flight,
+        requests_each: connections.requests_each.map(Into::into),
+        closing: connections.closing,
+        engine: plan.machine.engine,
+        threads: plan.machine.threads,
+        requests: plan
+            .requests
+            .kinds
+            .iter()
+            .take(KINDS_SAID)
+            .map(|kind| kind.name.clone())
+            .collect(),
+        timeout_s: connections.timeout.as_secs_f64(),
+    }
+}
+
+fn times(tally: &Tally, plan: &Plan) -> Times {
+    let by_due = matches!(plan.load, Load::Open { .. } | Load::Recorded { .. });
+    let latency = if by_due {
+        &tally.latency
+    } else {
+        &tally.last_byte
+    };
+    Times {
+        latency: Summary::from(latency),
+        connect: Summary::from(&tally.connect),
+        first_byte: Summary::from(&tally.first_byte),
+        last_byte: Summary::from(&tally.last_byte),
+        cycle: Summary::from(&tally.cycle),
+        late: by_due.then(|| Summary::from(&tally.late)),
+    }
+}
+
+#[cfg(test)]
+mod tests;

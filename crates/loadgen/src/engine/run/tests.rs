@@ -1,0 +1,115 @@
+//! Whole runs, with several threads, against a server of this process.
+
+use std::io::{Read as _, Write as _};
+use std::net::TcpListener;
+use std::sync::Arc;
+
+use super::*;
+use crate::plan::{Address, Arrival, Begin, sample};
+
+const OK: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello";
+
+struct Silent;
+
+impl Watch for Silent {
+    fn second(&mut self, _: &crate::outcome::Second) {}
+
+    fn is_over(&mut self) -> bool {
+        false
+    }
+}
+
+/// Two threads with three connections, against a server that answers whatever comes, request by request.
+fn served() -> Plan {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let mut plan = sample();
+    plan.target.address = Address::Ip(listener.local_addr().expect("an address"));
+    plan.machine.threads = 2;
+    plan.connections.len = 3;
+    let request_bytes = plan.requests.kinds[0].bytes.len();
+    thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            thread::spawn(move || {
+                let mut request = vec![0; request_bytes];
+                while stream.read_exact(&mut request).is_ok() && stream.write_all(OK).is_ok() {}
+            });
+        }
+    });
+    plan
+}
+
+fn outcome(plan: &Plan) -> Outcome {
+    run(plan, &mut Silent).unwrap_or_else(|fault| panic!("{fault:?}"))
+}
+
+#[test]
+fn a_burst_of_several_threads_ends_when_all_are_answered() {
+    for engine in [Engine::Epoll, Engine::IoUring] {
+        let mut plan = served();
+        plan.machine.engine = engine;
+        plan.load = Load::Burst;
+        plan.connections.in_flight = 2;
+        plan.length.duration = None;
+        // As the command line says it; three are no half of it.
+        plan.length.requests = Some(6);
+        let outcome = outcome(&plan);
+        assert_eq!(outcome.counts.answered, 6, "{:?}", outcome.counts);
+        assert_eq!(outcome.counts.failures.sum(), 0);
+        let slowest = outcome.times.latency.max_us / 1e6;
+        assert!(
+            outcome.seconds >= slowest && outcome.seconds < 10.0,
+            "{}",
+            outcome.seconds
+        );
+    }
+}
+
+#[test]
+fn a_recording_over_several_threads_loses_none_and_ends() {
+    for engine in [Engine::Epoll, Engine::IoUring] {
+        let mut plan = served();
+        plan.machine.engine = engine;
+        let arrivals: Vec<Arrival> = (0..7)
+            .map(|number| Arrival {
+                offset: Nanos::from_ms(number * 3),
+                kind: 0,
+            })
+            .collect();
+        plan.load = Load::Recorded {
+            arrivals: Arc::from(arrivals),
+        };
+        plan.length.duration = None;
+        plan.length.requests = Some(7);
+        let outcome = outcome(&plan);
+        assert_eq!(outcome.counts.answered, 7, "{:?}", outcome.counts);
+        assert_eq!((outcome.counts.unsent, outcome.counts.unfinished), (0, 0));
+    }
+}
+
+#[test]
+fn begins_to_count_when_a_thread_has_no_request_to_count() {
+    for engine in [Engine::Epoll, Engine::IoUring] {
+        let mut plan = served();
+        plan.machine.engine = engine;
+        plan.length.begin = Begin::AllOpen;
+        plan.length.duration = None;
+        plan.length.requests = Some(1);
+        let outcome = outcome(&plan);
+        assert!(outcome.counts.answered >= 1, "{:?}", outcome.counts);
+    }
+}
+
+#[test]
+fn says_what_the_server_took() {
+    let mut plan = served();
+    // The server is in this process, which is watched when it is asked for.
+    plan.machine.server_pids = vec![std::process::id()];
+    plan.length.duration = Some(Nanos::from_ms(400));
+    let outcome = outcome(&plan);
+    let server = outcome.server.expect("it was watched");
+    assert!(server.cpu_share > 0.0, "{server:?}");
+    assert!(
+        server.cpu_us_per_request > 0.0 && server.resident_bytes > 0,
+        "{server:?}"
+    );
+}

@@ -1,0 +1,197 @@
+//! When requests are due, and of which kind: one thread's share of the whole plan.
+//!
+//! Takes the plan and the thread's number, gives intended times one after another. Pure: the times are
+//! offsets from the beginning of the run, nobody's clock is read. The shares of all threads together are the plan.
+
+use std::sync::Arc;
+
+use fastrand::Rng;
+use measure::Nanos;
+
+use crate::plan::{Arrival, Arrivals, Load, Plan, Profile};
+
+/// The intended times of one thread's requests.
+#[derive(Debug)]
+pub(crate) struct Schedule {
+    source: Source,
+    next: Option<Due>,
+}
+
+/// A request that is to leave.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Due {
+    /// From the beginning of the run.
+    pub(crate) offset: Nanos,
+    /// Its kind; `None`: to be chosen by weight.
+    pub(crate) kind: Option<u32>,
+}
+
+#[derive(Debug)]
+enum Source {
+    Constant {
+        rate: Profile,
+        next: u64,
+        step: u64,
+    },
+    /// `passed` in units of the mean gap of this thread.
+    Poisson {
+        rate: Profile,
+        rng: Rng,
+        passed: f64,
+        threads: f64,
+    },
+    Recorded {
+        arrivals: Arc<[Arrival]>,
+        next: usize,
+        step: usize,
+    },
+}
+
+impl Schedule {
+    /// The share of thread `thread`; `None`: the load is not by the clock.
+    pub(crate) fn of(plan: &Plan, thread: usize) -> Option<Schedule> {
+        let step = plan.machine.threads;
+        let source = match &plan.load {
+            Load::Closed | Load::Burst => return None,
+            Load::Recorded { arrivals } => Source::Recorded {
+                arrivals: arrivals.clone(),
+                next: thread,
+                step,
+            },
+            Load::Open {
+                arrivals: Arrivals::Constant,
+                rate,
+            } => Source::Constant {
+                rate: rate.clone(),
+                next: thread as u64,
+                step: step as u64,
+            },
+            Load::Open {
+                arrivals: Arrivals::Poisson { seed },
+                rate,
+            } => Source::Poisson {
+                rate: rate.clone(),
+                rng: rng(Purpose::Gaps, *seed, thread),
+                passed: 0.0,
+                threads: step as f64,
+            },
+        };
+        let mut schedule = Schedule { source, next: None };
+        schedule.next = schedule.source.next();
+        Some(schedule)
+    }
+
+    /// The next one; `None`: nothing more is to leave.
+    #[inline]
+    pub(crate) fn due(&self) -> Option<Due> {
+        self.next
+    }
+
+    /// It has left.
+    #[inline]
+    pub(crate) fn advance(&mut self) {
+        self.next = self.source.next();
+    }
+}
+
+impl Source {
+    fn next(&mut self) -> Option<Due> {
+        match self {
+            Source::Constant { rate, next, step } => {
+                let offset = rate.reached(*next as f64)?;
+                *next += *step;
+                Some(Due { offset, kind: None })
+            }
+            Source::Poisson {
+                rate,
+                rng,
+                passed,
+                threads,
+            } => {
+                // 1 − [0, 1) is never 0, of which there is no logarithm.
+                *passed -= (1.0 - rng.f64()).ln();
+                let offset = rate.reached(*passed * *threads)?;
+                Some(Due { offset, kind: None })
+            }
+            Source::Recorded {
+                arrivals,
+                next,
+                step,
+            } => {
+                let arrival = arrivals.get(*next)?;
+                *next += *step;
+                Some(Due {
+                    offset: arrival.offset,
+                    kind: Some(arrival.kind),
+                })
+            }
+        }
+    }
+}
+
+/// Chooses kinds by their weights.
+#[derive(Debug)]
+pub(crate) struct Chooser {
+    /// Sums of the weights up to each kind.
+    sums: Vec<u64>,
+    rng: Rng,
+}
+
+impl Chooser {
+    /// For one thread.
+    pub(crate) fn of(plan: &Plan, thread: usize) -> Chooser {
+        let weights = plan
+            .requests
+            .kinds
+            .iter()
+            .map(|kind| u64::from(kind.weight));
+        let sums = weights.scan(0, |sum, weight| {
+            *sum += weight;
+            Some(*sum)
+        });
+        Chooser {
+            sums: sums.collect(),
+            rng: rng(Purpose::Kinds, 0, thread),
+        }
+    }
+
+    /// The kind of the next request.
+    #[inline]
+    pub(crate) fn choose(&mut self) -> u32 {
+        let all = match self.sums.as_slice() {
+            [] | [_] => return 0,
+            [.., all] => (*all).max(1),
+        };
+        let drawn = self.rng.u64(0..all);
+        self.sums.partition_point(|&sum| sum <= drawn) as u32
+    }
+}
+
+/// What random numbers are for: a kind must not come with gaps of its own.
+#[derive(Clone, Copy)]
+enum Purpose {
+    Gaps,
+    Kinds,
+}
+
+/// Numbers for one thread. fastrand's of neighbouring seeds resemble each other: with seeds one apart, one
+/// kind of two came after gaps that were twice as long. So the seeds are scrambled.
+fn rng(purpose: Purpose, seed: u64, thread: usize) -> Rng {
+    let words = [purpose as u64, seed, thread as u64];
+    Rng::with_seed(
+        words
+            .into_iter()
+            .fold(0, |seed, word| scrambled(seed ^ word)),
+    )
+}
+
+/// A step of SplitMix64.
+fn scrambled(number: u64) -> u64 {
+    let mut mixed = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    mixed ^ (mixed >> 31)
+}
+
+#[cfg(test)]
+mod tests;

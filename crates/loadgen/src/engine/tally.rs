@@ -1,0 +1,417 @@
+//! What one thread counts: distributions, counters, the current second.
+//!
+//! Takes what happened with its stamps, keeps what falls into the window. No other thread touches it; after
+//! the run the tallies of all threads are merged.
+//!
+//! Closed loads count what *ends* within the window. Open loads count what was *due* within it, whenever it
+//! ends: what is still under way at the end of the window would be the slowest of all.
+
+use std::collections::BTreeMap;
+
+use measure::{Nanos, Stamp};
+
+use super::answer::{Ended, Wrong};
+use super::stalls::Stalls;
+use crate::distribution::Distribution;
+use crate::outcome::{Counts, Failures, Second};
+
+/// The counted time. `begin` may become known only during the run.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Window {
+    pub(crate) begin: Stamp,
+    pub(crate) end: Stamp,
+}
+
+impl Window {
+    #[inline]
+    pub(crate) fn holds(self, at: Stamp) -> bool {
+        self.begin <= at && at < self.end
+    }
+}
+
+/// The stamps of one request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Flight {
+    /// Which of the plan's kinds.
+    pub(crate) kind: u32,
+    /// When the turn began: the end of the request before in this place, or the beginning of the connection.
+    pub(crate) began: Stamp,
+    /// When it was due; [`Stamp::ZERO`] in closed loads.
+    pub(crate) due: Stamp,
+    /// When its first byte was given to the kernel.
+    pub(crate) sent: Stamp,
+    /// When the first byte of its reply was read; [`Stamp::ZERO`]: not yet.
+    pub(crate) first_byte: Stamp,
+}
+
+/// Why a request has no right reply.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Failure {
+    Connect,
+    Reset,
+    Timeout,
+    Short,
+    Status,
+    Body,
+    Local,
+}
+
+impl From<Wrong> for Failure {
+    fn from(wrong: Wrong) -> Failure {
+        match wrong {
+            Wrong::Short => Failure::Short,
+            Wrong::Status => Failure::Status,
+            Wrong::Body => Failure::Body,
+        }
+    }
+}
+
+/// What one thread counts.
+#[derive(Debug)]
+pub(crate) struct Tally {
+    pub(crate) window: Window,
+    /// Open loads count by due times.
+    by_due: bool,
+    /// What they spoil is in no distribution.
+    stalls: Stalls,
+    pub(crate) counts: Counts,
+    statuses: Box<[u64; 1000]>,
+    pub(crate) latency: Distribution,
+    pub(crate) connect: Distribution,
+    pub(crate) first_byte: Distribution,
+    pub(crate) last_byte: Distribution,
+    pub(crate) cycle: Distribution,
+    pub(crate) late: Distribution,
+    /// Requests that ended in the window, in any way.
+    pub(crate) ended: u64,
+    /// Requests that ended at any time.
+    pub(crate) all_ended: u64,
+    /// When the last counted one ended.
+    pub(crate) last_end: Stamp,
+    second: SecondTally,
+}
+
+/// The second that is going on.
+#[derive(Debug, Default)]
+struct SecondTally {
+    answered: u64,
+    failed: u64,
+    read_bytes: u64,
+    latency: Distribution,
+}
+
+/// What a thread says of a second; [`Sum`] makes one of those of all threads.
+#[derive(Debug)]
+pub(crate) struct SecondShare {
+    /// Whole seconds since the run began.
+    pub(crate) at: u64,
+    answered: u64,
+    failed: u64,
+    read_bytes: u64,
+    latency: Distribution,
+}
+
+impl Tally {
+    /// An empty one; `by_due` for open loads.
+    pub(crate) fn new(window: Window, by_due: bool) -> Tally {
+        Tally {
+            window,
+            by_due,
+            stalls: Stalls::new(),
+            counts: Counts::default(),
+            statuses: Box::new([0; 1000]),
+            latency: Distribution::new(),
+            connect: Distribution::new(),
+            first_byte: Distribution::new(),
+            last_byte: Distribution::new(),
+            cycle: Distribution::new(),
+            late: Distribution::new(),
+            ended: 0,
+            all_ended: 0,
+            last_end: Stamp::ZERO,
+            second: SecondTally::default(),
+        }
+    }
+
+    /// A reply was read to its end at `now`.
+    #[inline]
+    pub(crate) fn ended(&mut self, flight: &Flight, reply: Ended, now: Stamp) {
+        // What is no reply has no status.
+        if reply.status > 0 && self.counted(flight, now) {
+            self.statuses[usize::from(reply.status).min(999)] += 1;
+        }
+        match reply.wrong {
+            None => self.answered(flight, now),
+            Some(wrong) => self.failed(flight, wrong.into(), now),
+        }
+    }
+
+    #[inline]
+    fn answered(&mut self, flight: &Flight, now: Stamp) {
+        let from = self.from(flight);
+        let is_disturbed = self.stalls.spoil(from, now);
+        if !is_disturbed {
+            self.second.latency.record(now.since(from));
+        }
+        self.second.answered += 1;
+        self.all_ended += 1;
+        if !self.counted(flight, now) {
+            return;
+        }
+        self.ended += 1;
+        self.last_end = now;
+        self.counts.answered += 1;
+        if is_disturbed {
+            self.counts.disturbed += 1;
+            return;
+        }
+        if self.by_due {
+            self.latency.record(now.since(flight.due));
+        }
+        self.last_byte.record(now.since(flight.sent));
+        self.first_byte.record(flight.first_byte.since(flight.sent));
+        self.cycle.record(now.since(flight.began));
+    }
+
+    /// A request that was due at `due` was begun at `now` on a connection that had been free since `free`. Only
+    /// what is later than both is the generator's own lateness: a server that keeps all connections busy is
+    /// in the latency.
+    #[inline]
+    pub(crate) fn begun(&mut self, due: Stamp, free: Stamp, now: Stamp) {
+        if self.window.holds(due) && !self.stalls.spoil(due, now) {
+            self.late.record(now.since(due.max(free)));
+        }
+    }
+
+    /// A request has failed at `now`; it is in no distribution but the one of turns.
+    pub(crate) fn failed(&mut self, flight: &Flight, failure: Failure, now: Stamp) {
+        self.second.failed += 1;
+        self.all_ended += 1;
+        if !self.counted(flight, now) {
+            return;
+        }
+        self.ended += 1;
+        self.last_end = now;
+        let failures = &mut self.counts.failures;
+        *match failure {
+            Failure::Connect => &mut failures.connect,
+            Failure::Reset => &mut failures.reset,
+            Failure::Timeout => &mut failures.timeout,
+            Failure::Short => &mut failures.short,
+            Failure::Status => &mut failures.status,
+            Failure::Body => &mut failures.body,
+            Failure::Local => &mut failures.local,
+        } += 1;
+        if self.stalls.spoil(self.from(flight), now) {
+            self.counts.disturbed += 1;
+        } else {
+            self.cycle.record(now.since(flight.began));
+        }
+    }
+
+    /// A connection was established at `now`.
+    #[inline]
+    pub(crate) fn connected(&mut self, began: Stamp, now: Stamp) {
+        if self.window.holds(now) {
+            self.counts.connections += 1;
+            if !self.stalls.spoil(began, now) {
+                self.connect.record(now.since(began));
+            }
+        }
+    }
+
+    /// Bytes were read at `now`.
+    #[inline]
+    pub(crate) fn read(&mut self, bytes: usize, now: Stamp) {
+        self.second.read_bytes += bytes as u64;
+        if self.window.holds(now) {
+            self.counts.read_bytes += bytes as u64;
+        }
+    }
+
+    /// Bytes were sent at `now`.
+    #[inline]
+    pub(crate) fn sent(&mut self, bytes: usize, now: Stamp) {
+        if self.window.holds(now) {
+            self.counts.sent_bytes += bytes as u64;
+        }
+    }
+
+    /// The generator has stood still for `length`, up to `now`.
+    pub(crate) fn stood_still(&mut self, length: Nanos, now: Stamp) {
+        self.stalls.add(length, now);
+    }
+
+    /// Ends the current second, the `at`-th of the run.
+    pub(crate) fn end_second(&mut self, at: u64) -> SecondShare {
+        let second = std::mem::take(&mut self.second);
+        SecondShare {
+            at,
+            answered: second.answered,
+            failed: second.failed,
+            read_bytes: second.read_bytes,
+            latency: second.latency,
+        }
+    }
+
+    /// Adds what another thread counted.
+    pub(crate) fn merge(&mut self, other: &Tally) {
+        for (mine, theirs) in [
+            (&mut self.latency, &other.latency),
+            (&mut self.connect, &other.connect),
+            (&mut self.first_byte, &other.first_byte),
+            (&mut self.last_byte, &other.last_byte),
+            (&mut self.cycle, &other.cycle),
+            (&mut self.late, &other.late),
+        ] {
+            mine.merge(theirs);
+        }
+        for (mine, theirs) in self.statuses.iter_mut().zip(other.statuses.iter()) {
+            *mine += theirs;
+        }
+        self.ended += other.ended;
+        self.all_ended += other.all_ended;
+        self.last_end = self.last_end.max(other.last_end);
+        add(&mut self.counts, &other.counts);
+    }
+
+    /// The counts, statuses included.
+    pub(crate) fn counts(&self) -> Counts {
+        let statuses = self
+            .statuses
+            .iter()
+            .enumerate()
+            .filter(|(_, count)| **count > 0);
+        Counts {
+            statuses: statuses
+                .map(|(status, count)| (status as u16, *count))
+                .collect::<BTreeMap<_, _>>(),
+            ..self.counts.clone()
+        }
+    }
+
+    /// Where a request's latency begins. One that was never sent has waited since its turn began.
+    #[inline]
+    fn from(&self, flight: &Flight) -> Stamp {
+        if self.by_due {
+            flight.due
+        } else {
+            flight.sent.max(flight.began)
+        }
+    }
+
+    #[inline]
+    fn counted(&self, flight: &Flight, now: Stamp) -> bool {
+        self.window
+            .holds(if self.by_due { flight.due } else { now })
+    }
+}
+
+fn add(mine: &mut Counts, theirs: &Counts) {
+    let Counts {
+        answered,
+        failures,
+        disturbed,
+        unsent,
+        unfinished,
+        ..
+    } = theirs;
+    mine.answered += answered;
+    mine.disturbed += disturbed;
+    mine.unsent += unsent;
+    mine.unfinished += unfinished;
+    mine.connections += theirs.connections;
+    mine.ended_idle += theirs.ended_idle;
+    mine.left_open += theirs.left_open;
+    mine.resumed += theirs.resumed;
+    mine.read_bytes += theirs.read_bytes;
+    mine.sent_bytes += theirs.sent_bytes;
+    let Failures {
+        connect,
+        reset,
+        timeout,
+        short,
+        status,
+        body,
+        local,
+    } = failures;
+    mine.failures.connect += connect;
+    mine.failures.reset += reset;
+    mine.failures.timeout += timeout;
+    mine.failures.short += short;
+    mine.failures.status += status;
+    mine.failures.body += body;
+    mine.failures.local += local;
+}
+
+/// Seconds of all threads, as they come in.
+#[derive(Debug, Default)]
+pub(crate) struct Sum {
+    /// Those that threads may still add to.
+    pending: BTreeMap<u64, SecondShare>,
+    /// The others, numbered from the beginning of the run.
+    done: Vec<Second>,
+}
+
+impl Sum {
+    /// Adds a thread's share.
+    pub(crate) fn add(&mut self, share: SecondShare) {
+        match self.pending.get_mut(&share.at) {
+            None => {
+                self.pending.insert(share.at, share);
+            }
+            Some(there) => {
+                there.answered += share.answered;
+                there.failed += share.failed;
+                there.read_bytes += share.read_bytes;
+                there.latency.merge(&share.latency);
+            }
+        }
+    }
+
+    /// Ends the seconds before the `until`-th and gives them, numbered from the `begin`-th on.
+    pub(crate) fn told(&mut self, until: u64, begin: u64) -> Vec<Second> {
+        let later = self.pending.split_off(&until);
+        let ended = std::mem::replace(&mut self.pending, later);
+        let known = self.done.len();
+        self.done.extend(ended.values().map(second));
+        self.done[known..]
+            .iter()
+            .map(|second| numbered(*second, begin))
+            .collect()
+    }
+
+    /// All of them, numbered from the `begin`-th on.
+    pub(crate) fn finish(mut self, begin: u64) -> Vec<Second> {
+        self.told(u64::MAX, begin);
+        // What came after its second was told.
+        self.done.sort_by_key(|second| second.at_s);
+        self.done
+            .into_iter()
+            .map(|second| numbered(second, begin))
+            .collect()
+    }
+}
+
+fn second(share: &SecondShare) -> Second {
+    let us = |quantile| share.latency.quantile(quantile).0 as f64 / 1e3;
+    Second {
+        at_s: share.at as i64,
+        answered: share.answered,
+        failed: share.failed,
+        read_bytes: share.read_bytes,
+        p50_us: us(0.5),
+        p99_us: us(0.99),
+        max_us: share.latency.moments().max() / 1e3,
+    }
+}
+
+fn numbered(second: Second, begin: u64) -> Second {
+    Second {
+        at_s: second.at_s.saturating_sub_unsigned(begin),
+        ..second
+    }
+}
+
+#[cfg(test)]
+mod tests;

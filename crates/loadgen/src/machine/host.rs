@@ -1,0 +1,147 @@
+//! What the host allows: limits and settings of the kernel, read once before a run and never changed.
+
+use std::fs;
+
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+
+use super::proc::{numbers, setting};
+
+/// What the host allows.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Host {
+    /// Descriptors that this process may have in one table.
+    pub(super) nofile: u64,
+    /// `fs.nr_open`: above it no limit of descriptors can be raised.
+    pub(super) nr_open: u64,
+    /// Descriptors that all processes together may still open, of `fs.file-max`; `None`: it does not bind us.
+    pub(super) files_left: Option<u64>,
+    /// Ports that the kernel chooses from, of one local address and towards one target.
+    pub(super) ports: u64,
+    /// When a port in TIME_WAIT is used again for the same target.
+    pub(super) reuse: Reuse,
+    /// `net.ipv4.tcp_max_tw_buckets`: more connections are never in TIME_WAIT.
+    pub(super) time_wait_max: u64,
+    /// `net.core.somaxconn`.
+    pub(super) somaxconn: u64,
+    /// `net.ipv4.tcp_max_syn_backlog`; `None`: SYN cookies make it meaningless.
+    pub(super) syn_backlog: Option<u64>,
+}
+
+/// When a port in TIME_WAIT is used again for the same target, `net.ipv4.tcp_tw_reuse`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Reuse {
+    /// After the minute.
+    Never,
+    /// After so many milliseconds, everywhere.
+    AfterMs(u64),
+    /// After so many milliseconds between addresses of loopback, after the minute elsewhere.
+    OnLoopbackAfterMs(u64),
+}
+
+impl Host {
+    /// This one; a setting that cannot be read has the kernel's default.
+    pub(super) fn read() -> Host {
+        let ranges = fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range");
+        let reserved = fs::read_to_string("/proc/sys/net/ipv4/ip_local_reserved_ports");
+        let has_cookies = setting("net/ipv4/tcp_syncookies").unwrap_or(1) > 0;
+        Host {
+            nofile: raised_nofile(),
+            nr_open: setting("fs/nr_open").unwrap_or(1_048_576),
+            files_left: files_left(),
+            ports: ports(&ranges.unwrap_or_default(), &reserved.unwrap_or_default()),
+            reuse: Reuse::of(
+                setting("net/ipv4/tcp_tw_reuse").unwrap_or(2),
+                setting("net/ipv4/tcp_tw_reuse_delay").unwrap_or(1000),
+                setting("net/ipv4/tcp_timestamps").unwrap_or(1),
+            ),
+            time_wait_max: setting("net/ipv4/tcp_max_tw_buckets").unwrap_or(131_072),
+            somaxconn: setting("net/core/somaxconn").unwrap_or(4096),
+            syn_backlog: setting("net/ipv4/tcp_max_syn_backlog").filter(|_| !has_cookies),
+        }
+    }
+}
+
+impl Reuse {
+    fn of(reuse: u64, delay_ms: u64, timestamps: u64) -> Reuse {
+        match reuse {
+            // Without time stamps an old segment could not be told from a new one, so there is no reuse.
+            _ if timestamps == 0 => Reuse::Never,
+            0 => Reuse::Never,
+            2 => Reuse::OnLoopbackAfterMs(delay_ms),
+            _ => Reuse::AfterMs(delay_ms),
+        }
+    }
+}
+
+/// Raises the soft limit of this process to its hard one, which is no change of the host, and gives what holds.
+fn raised_nofile() -> u64 {
+    let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE) else {
+        return 1024;
+    };
+    match setrlimit(Resource::RLIMIT_NOFILE, hard, hard) {
+        Ok(()) => hard,
+        Err(_) => soft,
+    }
+}
+
+fn files_left() -> Option<u64> {
+    // The kernel does not hold root to it.
+    if rustix::process::geteuid().is_root() {
+        return None;
+    }
+    let used = setting("fs/file-nr")?;
+    Some(setting("fs/file-max")?.saturating_sub(used))
+}
+
+/// Ports of `ip_local_port_range` without those of `ip_local_reserved_ports`.
+fn ports(range: &str, reserved: &str) -> u64 {
+    let mut ends = numbers(range);
+    let (low, high) = (ends.next().unwrap_or(32_768), ends.next().unwrap_or(60_999));
+    let kept = |part: &str| {
+        let (from, to) = part.split_once('-').unwrap_or((part, part));
+        let (from, to) = (from.parse::<u64>().ok()?, to.parse::<u64>().ok()?);
+        Some((to.min(high) + 1).saturating_sub(from.max(low)))
+    };
+    let kept: u64 = reserved.trim().split(',').filter_map(kept).sum();
+    (high + 1).saturating_sub(low).saturating_sub(kept)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_ports_without_reserved_ones() {
+        let cases = [
+            ("32768\t60999\n", "\n", 28_232),
+            ("1024 65535", "", 64_512),
+            ("32768 60999", "8080,40000-40009,60999-61500\n", 28_232 - 11),
+            ("", "", 28_232),
+            ("5 4", "", 0),
+        ];
+        for (range, reserved, expect) in cases {
+            assert_eq!(ports(range, reserved), expect, "{range} {reserved}");
+        }
+    }
+
+    #[test]
+    fn knows_when_ports_in_time_wait_are_used_again() {
+        let cases = [
+            ((0, 1000, 1), Reuse::Never),
+            ((1, 500, 1), Reuse::AfterMs(500)),
+            ((2, 1000, 1), Reuse::OnLoopbackAfterMs(1000)),
+            ((1, 1000, 0), Reuse::Never),
+        ];
+        for ((reuse, delay_ms, timestamps), expect) in cases {
+            assert_eq!(Reuse::of(reuse, delay_ms, timestamps), expect, "{reuse}");
+        }
+    }
+
+    #[test]
+    fn raises_the_own_limit_to_the_hard_one() {
+        let host = Host::read();
+        let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).expect("a limit");
+        assert_eq!((soft, host.nofile), (hard, hard));
+        assert!(host.ports > 0 && host.nr_open >= hard && host.somaxconn > 0);
+    }
+}

@@ -1,0 +1,186 @@
+//! What the numbers are worth: remarks about a finished run.
+//!
+//! Pure: takes the outcome and what it does not hold, gives sentences with remedies.
+
+use measure::Nanos;
+
+use super::backlog::PEAKS;
+use super::{note, remark};
+use crate::outcome::{Outcome, Remark, ThreadUse, Weight};
+
+/// A generator that stood still for a greater share of the time has measured itself.
+const STALLED_SHARE: f64 = 0.01;
+/// The same when its lateness is a greater share of the latency, both at 99 %.
+const LATE_SHARE: f64 = 0.1;
+/// A thread that takes more of a processor is the limit of a closed load.
+const LIMITED_SHARE: f64 = 0.9;
+/// From here on replies wait for the generator now and then.
+const BUSY_SHARE: f64 = 0.75;
+/// A thread that waits for a processor a greater share of the time adds that to latencies.
+const WAITED_SHARE: f64 = 0.05;
+/// Everybody else's share of one processor.
+const FOREIGN_SHARE: f64 = 0.08;
+
+/// What has to be known about a finished run, the worst first. `stalled` is how long the thread stood still that
+/// did so longest, `processors` are those of the host. Remarks that the outcome has already are not looked at.
+pub fn judge(outcome: &Outcome, stalled: Nanos, processors: usize) -> Vec<Remark> {
+    let found = [
+        stalled_remark(outcome, stalled),
+        late_remark(outcome),
+        limited_remark(outcome),
+        waited_remark(outcome),
+        local_remark(outcome),
+        foreign_remark(outcome, processors),
+        left_open_remark(outcome),
+        backlog_remark(outcome),
+        time_wait_remark(outcome),
+    ];
+    let mut remarks: Vec<Remark> = found.into_iter().flatten().collect();
+    remarks.sort_by_key(|remark| remark.weight);
+    remarks
+}
+
+fn stalled_remark(outcome: &Outcome, stalled: Nanos) -> Option<Remark> {
+    let share = stalled.as_secs_f64() / outcome.seconds;
+    (share > STALLED_SHARE).then(|| {
+        let text = format!(
+            "the generator stood still for {:.2} s ({}), and {} requests that were under way then are in no \
+             distribution: give it a processor of its own (`--cpus`), and stop what else runs here",
+            stalled.as_secs_f64(),
+            percent(share),
+            outcome.counts.disturbed
+        );
+        remark(Weight::Invalid, "stalled", text)
+    })
+}
+
+fn late_remark(outcome: &Outcome) -> Option<Remark> {
+    let late = outcome.times.late.as_ref()?.p99_us?;
+    let latency = outcome.times.latency.p99_us?;
+    (late > latency * LATE_SHARE).then(|| {
+        let text = format!(
+            "requests left up to {:.3} ms after their time (99 % of them sooner), {} of the latency at 99 %: \
+             use more threads or connections, a lower rate, `--spin 60us`, or a processor of its own (`--cpus`)",
+            late / 1e3,
+            percent(late / latency)
+        );
+        remark(Weight::Invalid, "late", text)
+    })
+}
+
+fn limited_remark(outcome: &Outcome) -> Option<Remark> {
+    let (number, share) = worst(outcome, |thread| thread.cpu_share)?;
+    let remedy = "more threads (`--threads`) on more processors, or `--engine io_uring`";
+    // The rate of other loads is given: there lateness tells whether it was kept.
+    let is_closed = outcome.asked.load == "closed";
+    if share > LIMITED_SHARE && is_closed {
+        let text = format!(
+            "the generator was the limit, not the server: its thread {number} took {} of a processor; {remedy}",
+            percent(share)
+        );
+        return Some(remark(Weight::Invalid, "generator-limited", text));
+    }
+    (share > BUSY_SHARE).then(|| {
+        let text = format!(
+            "the generator's thread {number} took {} of a processor, so that replies may have waited for it: \
+             {remedy}",
+            percent(share)
+        );
+        remark(Weight::Doubtful, "generator-busy", text)
+    })
+}
+
+fn waited_remark(outcome: &Outcome) -> Option<Remark> {
+    let (number, share) = worst(outcome, |thread| {
+        thread.waited_s / elapsed_s(outcome, thread)
+    })?;
+    (share > WAITED_SHARE).then(|| {
+        let text = format!(
+            "the generator's thread {number} waited {} of the time for a processor that others used: give it \
+             one of its own (`--cpus`), and the server the others",
+            percent(share)
+        );
+        remark(Weight::Doubtful, "waited", text)
+    })
+}
+
+/// The thread with the greatest share, and that share.
+fn worst(outcome: &Outcome, share: impl Fn(&ThreadUse) -> f64) -> Option<(usize, f64)> {
+    let shares = outcome.generator.threads.iter().map(share).enumerate();
+    shares.max_by(|(_, one), (_, other)| one.total_cmp(other))
+}
+
+/// How long a thread was measured, warm-up included.
+fn elapsed_s(outcome: &Outcome, thread: &ThreadUse) -> f64 {
+    if thread.cpu_share > 0.0 {
+        thread.cpu_s / thread.cpu_share
+    } else {
+        outcome.seconds
+    }
+}
+
+fn local_remark(outcome: &Outcome) -> Option<Remark> {
+    let local = outcome.counts.failures.local;
+    (local > 0).then(|| {
+        let text = format!(
+            "{local} requests failed on this side, for want of ports, descriptors or memory: more local \
+             addresses (`--source A-B`), `--close rst`, or a greater `ulimit -n`"
+        );
+        remark(Weight::Invalid, "local", text)
+    })
+}
+
+/// Only where the server is watched: otherwise it is among the others.
+fn foreign_remark(outcome: &Outcome, processors: usize) -> Option<Remark> {
+    outcome.server.as_ref()?;
+    let of_one = outcome.generator.foreign_cpu_share * processors as f64;
+    (of_one > FOREIGN_SHARE).then(|| {
+        let text = format!(
+            "others took {} of a processor meanwhile: stop what else runs here, and repeat",
+            percent(of_one)
+        );
+        remark(Weight::Doubtful, "foreign", text)
+    })
+}
+
+fn left_open_remark(outcome: &Outcome) -> Option<Remark> {
+    let open = outcome.counts.left_open;
+    (open > 0).then(|| {
+        let text = format!(
+            "the server left {open} connections open whose last request said `Connection: close`; we ended \
+             them after a second, and their ports are kept for a minute"
+        );
+        note("left-open", text)
+    })
+}
+
+fn backlog_remark(outcome: &Outcome) -> Option<Remark> {
+    let grown = |name: &str| outcome.kernel.get(name).copied().unwrap_or(0);
+    let overflows = grown("TcpExt.ListenOverflows").max(grown("TcpExt.ListenDrops"));
+    let full = grown("TcpExt.TCPReqQFullDrop") + grown("TcpExt.TCPReqQFullDoCookies");
+    let again = grown("TcpExt.TCPSynRetrans");
+    (overflows + full > 0).then(|| {
+        let text = format!(
+            "a queue of new connections on this host was full {} times, and {again} connections were asked for \
+             again: {PEAKS}; raise the server's backlog and `sysctl -w net.core.somaxconn=N`, or open fewer at \
+             once (`--connect-rate`)",
+            overflows + full
+        );
+        note("backlog", text)
+    })
+}
+
+fn time_wait_remark(outcome: &Outcome) -> Option<Remark> {
+    let times = *outcome.kernel.get("TcpExt.TCPTimeWaitOverflow")?;
+    Some(note(
+        "time-wait",
+        format!(
+            "{times} connections were ended without TIME_WAIT because the kernel's table of them was full: \
+             `sysctl -w net.ipv4.tcp_max_tw_buckets=N`, or `--close rst`"
+        ),
+    ))
+}
+
+fn percent(share: f64) -> String {
+    format!("{:.1} %", share * 100.0)
+}

@@ -1,0 +1,77 @@
+//! The machine that a load is made on: what it allows, and what it was doing meanwhile.
+//!
+//! Takes a plan and makes it fit before the run ([`prepare`]), reads the kernel's counters and the processor time
+//! of threads, server and everybody else around it, and says afterwards what that means for the numbers
+//! ([`judge`]). It reads `/proc` and raises the own soft limit of descriptors; it must not change the host.
+//!
+//! ```text
+//! prepare ─► descriptors, ports, backlog ◄─ host        pure, from values
+//! meters  ─► kernel, server ◄─ tree, threads, others ◄─ proc
+//! judge   ─► remarks                                    pure, from the outcome
+//! ```
+
+mod backlog;
+mod descriptors;
+mod host;
+mod judge;
+mod kernel;
+mod ports;
+mod proc;
+mod server;
+mod tree;
+mod uses;
+
+use crate::engine::Fault;
+use crate::outcome::{Remark, Weight};
+use crate::plan::{Address, Plan};
+
+pub use judge::judge;
+pub use kernel::KernelCounters;
+pub use server::ServerMeter;
+pub use uses::{HostMeter, ThreadMeter, own_cpu_s, resident_bytes};
+
+/// Makes a plan fit this machine: threads, tables of descriptors, and local addresses where there are too few
+/// ports. Gives what has to be known, the worst first, with the commands that change it.
+///
+/// # Errors
+/// When the load cannot be made here; the hint has the remedy.
+pub fn prepare(plan: &mut Plan) -> Result<Vec<Remark>, Fault> {
+    let host = host::Host::read();
+    let mut remarks = fit(plan, &host)?;
+    let limits = server::descriptor_limits(&plan.machine.server_pids);
+    remarks.extend(descriptors::server_remark(plan, &limits));
+    remarks.sort_by_key(|remark| remark.weight);
+    Ok(remarks)
+}
+
+/// [`prepare`] for a host with these values.
+fn fit(plan: &mut Plan, host: &host::Host) -> Result<Vec<Remark>, Fault> {
+    // Threads first: they are a bound of the rate.
+    let mut remarks = descriptors::choose(plan, host)?;
+    remarks.extend(ports::choose(plan, host)?);
+    remarks.extend(backlog::remarks(plan, host));
+    Ok(remarks)
+}
+
+/// Whether the server is on this host, as far as its address says.
+fn is_local(plan: &Plan) -> bool {
+    match &plan.target.address {
+        Address::Ip(address) => ports::is_loopback(address.ip()),
+        Address::Unix(_) => true,
+    }
+}
+
+fn remark(weight: Weight, word: &str, text: String) -> Remark {
+    Remark {
+        weight,
+        word: word.to_owned(),
+        text,
+    }
+}
+
+fn note(word: &str, text: String) -> Remark {
+    remark(Weight::Note, word, text)
+}
+
+#[cfg(test)]
+pub(crate) mod tests;

@@ -1,0 +1,287 @@
+//! Whether the local ports suffice, and which local addresses are used.
+//!
+//! Pure: takes the plan and what the host allows. A connection has a port of its local address for as long as it
+//! is open, and in TIME_WAIT for up to a minute more when we end it properly: so needed are
+//! connections + rate × time. Linux looks at every second port first, so that connecting becomes slow once half
+//! of the ports of an address are taken; and past all of them it fails.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+
+use measure::Nanos;
+
+use super::host::{Host, Reuse};
+use super::{note, remark};
+use crate::engine::Fault;
+use crate::outcome::{Remark, Weight};
+use crate::plan::{Address, Begin, Closing, Length, Load, Misbehaviour, Plan};
+
+/// TIME_WAIT on Linux.
+const TIME_WAIT: Nanos = Nanos::from_secs(60);
+/// Connections a second that a thread is assumed to make as quickly as it can; 23,000 were measured.
+const CONNECTIONS_PER_S: f64 = 25_000.0;
+/// Requests a second likewise, on kept connections.
+const REQUESTS_PER_S: f64 = 50_000.0;
+/// Local addresses that are chosen at most.
+const SOURCES_MAX: u64 = 4_096;
+/// What takes away the need for ports, for every hint.
+const WIDER: &str = "`sysctl -w net.ipv4.ip_local_port_range='1024 65535'`";
+
+/// How many ports are needed at once.
+#[derive(Clone, Copy, PartialEq, Debug)]
+struct Need {
+    /// Connections that are open, with the company's.
+    open: u64,
+    /// Ports in TIME_WAIT.
+    waiting: u64,
+    /// Connections a second that we end properly.
+    per_s: f64,
+    /// How that rate is known.
+    known: Known,
+}
+
+/// How a rate is known.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Known {
+    /// From the plan.
+    Planned,
+    /// It is as much as threads can do.
+    Assumed,
+}
+
+/// Chooses local addresses where the target is on loopback and none were given.
+///
+/// # Errors
+/// When there are fewer ports than are needed, with the remedies.
+pub(super) fn choose(plan: &mut Plan, host: &Host) -> Result<Vec<Remark>, Fault> {
+    let Address::Ip(target) = plan.target.address else {
+        return Ok(Vec::new());
+    };
+    let need = Need::of(plan, target, host);
+    let all = need.open + need.waiting;
+    let given = plan.connections.sources.len() as u64;
+    if all <= host.ports / 2 * given.max(1) {
+        return Ok(Vec::new());
+    }
+    let wanted = all.div_ceil((host.ports / 2).max(1));
+    if given == 0 && target.ip().is_ipv4() && target.ip().is_loopback() && wanted <= SOURCES_MAX {
+        plan.connections.sources = loopback_sources(wanted);
+        return Ok(vec![chosen_remark(&need, wanted, target, host)]);
+    }
+    if all > host.ports * given.max(1) {
+        return Err(too_few(&need, given.max(1), target, host));
+    }
+    Ok(vec![remark(
+        Weight::Doubtful,
+        "ports",
+        format!(
+            "{} of the {} ports of {} are needed: past half of them the kernel takes long to find a free one, \
+             which is in the time to connect; {}",
+            need.said(),
+            host.ports * given.max(1),
+            addresses(given.max(1)),
+            remedies(&need, target, host).join(", or ")
+        ),
+    )])
+}
+
+impl Need {
+    fn of(plan: &Plan, target: SocketAddr, host: &Host) -> Need {
+        let company: usize = plan.company.iter().map(|group| group.len).sum();
+        let waits = waits(target, host);
+        let (per_s, known) = match plan.connections.closing {
+            Closing::Fin => ended_per_s(plan),
+            Closing::Rst | Closing::Server => (0.0, Known::Planned),
+        };
+        let ours = waiting_of(plan, per_s, waits);
+        let company_per_s = half_closed_per_s(plan);
+        let waiting = ours + company_per_s * waits.as_secs_f64();
+        Need {
+            open: (plan.connections.len + company) as u64,
+            waiting: (waiting.ceil() as u64).min(host.time_wait_max),
+            per_s: per_s + company_per_s,
+            known,
+        }
+    }
+
+    fn said(&self) -> String {
+        let assumed = match self.known {
+            Known::Assumed => ", which is assumed because a closed load has no rate of its own",
+            Known::Planned => "",
+        };
+        let all = self.open + self.waiting;
+        if self.waiting == 0 {
+            return format!("{all} (one for each connection)");
+        }
+        format!(
+            "{all} ({} connections and {} in TIME_WAIT, at {:.0} connections a second{assumed})",
+            self.open, self.waiting, self.per_s
+        )
+    }
+}
+
+/// How long a port that we have closed is not to be used for the same target.
+fn waits(target: SocketAddr, host: &Host) -> Nanos {
+    match host.reuse {
+        Reuse::AfterMs(ms) => Nanos::from_ms(ms),
+        Reuse::OnLoopbackAfterMs(ms) if is_loopback(target.ip()) => Nanos::from_ms(ms),
+        Reuse::OnLoopbackAfterMs(_) | Reuse::Never => TIME_WAIT,
+    }
+}
+
+/// Whether an address is one of loopback, in either family.
+pub(super) fn is_loopback(address: IpAddr) -> bool {
+    address.to_canonical().is_loopback()
+}
+
+/// Connections a second that end because they have had their requests.
+fn ended_per_s(plan: &Plan) -> (f64, Known) {
+    let Some(each) = plan.connections.requests_each else {
+        return (0.0, Known::Planned);
+    };
+    let each = each.get() as f64;
+    match &plan.load {
+        Load::Closed => {
+            let thread = CONNECTIONS_PER_S.min(REQUESTS_PER_S / each);
+            (thread * plan.machine.threads as f64, Known::Assumed)
+        }
+        Load::Open { rate, .. } => (rate.most() / each, Known::Planned),
+        Load::Recorded { arrivals } => {
+            let lasts = arrivals
+                .last()
+                .map_or(0.0, |last| last.offset.as_secs_f64());
+            (
+                arrivals.len() as f64 / each / lasts.max(1.0),
+                Known::Planned,
+            )
+        }
+        // None is opened again.
+        Load::Burst => (0.0, Known::Planned),
+    }
+}
+
+/// How many of the plan's own connections are in TIME_WAIT at most: no more than end while one waits, or at all.
+fn waiting_of(plan: &Plan, per_s: f64, waits: Nanos) -> f64 {
+    if per_s == 0.0 {
+        return 0.0;
+    }
+    let each = plan
+        .connections
+        .requests_each
+        .map_or(1.0, |each| each.get() as f64);
+    let within = match &plan.load {
+        Load::Recorded { arrivals } => {
+            let offsets = arrivals.iter().map(|arrival| arrival.offset);
+            most_within(offsets, waits) as f64 / each
+        }
+        _ => per_s * waits.as_secs_f64().min(lasts_s(&plan.length)),
+    };
+    match (plan.length.requests, plan.length.begin) {
+        (Some(requests), Begin::AtOnce) => within.min(requests as f64 / each),
+        _ => within,
+    }
+}
+
+/// How long a run takes at most; endless where that is not known.
+fn lasts_s(length: &Length) -> f64 {
+    let before = match length.begin {
+        Begin::AtOnce => Some(0.0),
+        Begin::After(pause) => Some(pause.as_secs_f64()),
+        Begin::AllOpen => None,
+    };
+    let lasts = length.duration.zip(before);
+    lasts.map_or(f64::INFINITY, |(duration, before)| {
+        duration.as_secs_f64() + before
+    })
+}
+
+/// The greatest number of times within any window of this length; they come in order.
+fn most_within(times: impl Iterator<Item = Nanos> + Clone, window: Nanos) -> usize {
+    let mut earliest = times.clone().peekable();
+    let (mut inside, mut most) = (0_usize, 0);
+    for time in times {
+        inside += 1;
+        while earliest
+            .next_if(|first| first.0 + window.0 < time.0)
+            .is_some()
+        {
+            inside -= 1;
+        }
+        most = most.max(inside);
+    }
+    most
+}
+
+/// Connections a second of the company that end with us as the first.
+fn half_closed_per_s(plan: &Plan) -> f64 {
+    let halves = plan
+        .company
+        .iter()
+        .filter(|group| group.misbehaviour == Misbehaviour::HalfCloses);
+    let len: usize = halves.map(|group| group.len).sum();
+    crate::company::reopened_per_s(len)
+}
+
+/// 127.0.0.1, 127.0.0.2 and so on; `len` is at most [`SOURCES_MAX`].
+fn loopback_sources(len: u64) -> Vec<IpAddr> {
+    let first = u32::from(Ipv4Addr::LOCALHOST);
+    let all = first..first + len as u32;
+    all.map(|address| IpAddr::V4(Ipv4Addr::from(address)))
+        .collect()
+}
+
+fn chosen_remark(need: &Need, len: u64, target: SocketAddr, host: &Host) -> Remark {
+    let last = Ipv4Addr::from(u32::from(Ipv4Addr::LOCALHOST) + len as u32 - 1);
+    note(
+        "sources",
+        format!(
+            "connections come from {len} local addresses in turn, 127.0.0.1 to {last}, each used for less than \
+             half of its {} ports: needed are {}; fewer addresses suffice with {}",
+            host.ports,
+            need.said(),
+            remedies(need, target, host).join(", or ")
+        ),
+    )
+}
+
+fn too_few(need: &Need, sources: u64, target: SocketAddr, host: &Host) -> Fault {
+    let text = format!(
+        "{} local ports are needed, and {} has {}",
+        need.said(),
+        addresses(sources),
+        host.ports * sources
+    );
+    let enough = (need.open + need.waiting).div_ceil((host.ports / 2).max(1));
+    let mut hints = vec![format!(
+        "give {enough} addresses of this host by `--source A-B`"
+    )];
+    if target.ip().is_loopback() && target.is_ipv6() {
+        hints.push("reach the server over 127.0.0.1, where addresses abound".to_owned());
+    }
+    hints.extend(remedies(need, target, host));
+    Fault::with_hint(text, hints.join(", or "))
+}
+
+fn addresses(len: u64) -> String {
+    match len {
+        1 => "one local address".to_owned(),
+        _ => format!("{len} local addresses"),
+    }
+}
+
+/// What makes fewer addresses suffice, the best first.
+fn remedies(need: &Need, target: SocketAddr, host: &Host) -> Vec<String> {
+    let mut all = Vec::new();
+    if need.waiting > 0 {
+        all.push("`--close rst`".to_owned());
+        if waits(target, host) == TIME_WAIT {
+            all.push("`sysctl -w net.ipv4.tcp_tw_reuse=1`".to_owned());
+        }
+    }
+    if host.ports < 60_000 {
+        all.push(WIDER.to_owned());
+    }
+    if all.is_empty() {
+        all.push("fewer connections (`--connections`)".to_owned());
+    }
+    all
+}

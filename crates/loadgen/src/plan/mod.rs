@@ -1,0 +1,459 @@
+//! What is to be done: a load, typed and checked.
+//!
+//! Takes nothing, gives [`Plan`] and its parts, all public and plain. Whoever makes one (the command line, a
+//! scenario file, a test) has checked it with [`Plan::fault`]; engines trust it. No file is read here.
+
+mod company;
+mod profile;
+mod requests;
+#[cfg(test)]
+mod sample;
+mod target;
+
+use std::net::IpAddr;
+use std::num::NonZeroU64;
+use std::sync::Arc;
+
+use measure::Nanos;
+
+pub use company::{Company, Misbehaviour};
+pub use profile::{Leg, Profile};
+pub use requests::{Method, Request, RequestParts, Requests};
+#[cfg(test)]
+pub(crate) use sample::{sample, sample_request};
+pub use target::{Address, Scheme, Target, Tls, TlsTrust};
+
+/// A load and everything that it needs.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// Where the requests go.
+    pub target: Target,
+    /// What is asked for.
+    pub requests: Requests,
+    /// What makes a request leave.
+    pub load: Load,
+    /// Connections and how they are used.
+    pub connections: Connections,
+    /// When it begins to count, and when it ends.
+    pub length: Length,
+    /// What a reply has to be.
+    pub expect: Expect,
+    /// Clients that misbehave beside the measured ones.
+    pub company: Vec<Company>,
+    /// The generator's own side.
+    pub machine: Machine,
+}
+
+/// What makes a request leave.
+#[derive(Clone, Debug)]
+pub enum Load {
+    /// The reply to the one before: each connection keeps so many in flight as it may.
+    Closed,
+    /// The clock: requests leave at a rate, whether replies come or not.
+    Open {
+        /// How they are spaced.
+        arrivals: Arrivals,
+        /// Requests a second over the time of the run, its warm-up included.
+        rate: Profile,
+    },
+    /// The clock, as it was recorded.
+    Recorded {
+        /// In the order of time.
+        arrivals: Arc<[Arrival]>,
+    },
+    /// All at once: each connection sends what it may have in flight as soon as all of them are open, and
+    /// then nothing more.
+    Burst,
+}
+
+/// How the requests of an open load are spaced.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Arrivals {
+    /// Equally.
+    Constant,
+    /// As independent clients come: exponential gaps, from this seed.
+    Poisson {
+        /// The same seed gives the same gaps.
+        seed: u64,
+    },
+}
+
+/// One recorded request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Arrival {
+    /// After the beginning of the run.
+    pub offset: Nanos,
+    /// Which of [`Requests::kinds`].
+    pub kind: u32,
+}
+
+/// Connections and how they are used.
+#[derive(Clone, Debug)]
+pub struct Connections {
+    /// At most so many at once, over all threads; at least 1.
+    pub len: usize,
+    /// Of these so many are used as time goes on (closed loads only); `None`: all.
+    pub active: Option<Profile>,
+    /// Requests in flight on each; more than 1 is pipelining.
+    pub in_flight: usize,
+    /// After so many requests a connection is closed and another one opened; `None`: it is kept.
+    pub requests_each: Option<NonZeroU64>,
+    /// Who ends a connection after its last request.
+    pub closing: Closing,
+    /// Connections opened a second while the run begins; `None`: as quickly as may be.
+    pub opened_per_s: Option<f64>,
+    /// Local addresses, used in turn; empty: the kernel chooses.
+    pub sources: Vec<IpAddr>,
+    /// A request that is not answered so long after it was sent has failed; so has a connection that is not
+    /// established so long after it was begun.
+    pub timeout: Nanos,
+}
+
+/// Who ends a connection after its last request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Closing {
+    /// We do, by a reset: no port is kept from use, and the closing is not part of the measurement.
+    Rst,
+    /// We do, properly: each connection keeps a port of ours for a minute (TIME_WAIT).
+    Fin,
+    /// The server does, because the last request says `Connection: close`; a server that does not within
+    /// a second after its reply is closed upon, and that is counted.
+    Server,
+}
+
+/// When a run begins to count, and when it ends. At least one of `duration` and `requests` is given.
+#[derive(Clone, Copy, Debug)]
+pub struct Length {
+    /// What happens before is not counted.
+    pub begin: Begin,
+    /// Counted time.
+    pub duration: Option<Nanos>,
+    /// Counted requests, failed ones included.
+    pub requests: Option<u64>,
+}
+
+/// When a run begins to count.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Begin {
+    /// With the first request.
+    AtOnce,
+    /// After so long.
+    After(Nanos),
+    /// When all connections are open and each has had one reply (or failed).
+    AllOpen,
+}
+
+/// What a reply has to be.
+#[derive(Clone, Debug, Default)]
+pub struct Expect {
+    /// Statuses that are right; empty: 200 to 399.
+    pub statuses: Vec<u16>,
+    /// Bytes of each body; `None`: any. A reply that ends before its own declared end is always short, and one
+    /// to HEAD has no body that could be right.
+    pub body_bytes: Option<u64>,
+    /// What the body has to be.
+    pub body: ExpectBody,
+}
+
+/// What a body has to be.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum ExpectBody {
+    /// Anything.
+    #[default]
+    Any,
+    /// The same as the first one of its kind of request.
+    SameAsFirst,
+    /// The one with this SHA-256.
+    Sha256([u8; 32]),
+}
+
+/// The generator's own side.
+#[derive(Clone, Debug)]
+pub struct Machine {
+    /// Threads, each with its own loop and connections; at least 1.
+    pub threads: usize,
+    /// Each thread has a table of descriptors of its own.
+    pub tables: Tables,
+    /// Processors that the threads may use; empty: any.
+    pub cpus: Vec<usize>,
+    /// How sockets are used.
+    pub engine: Engine,
+    /// Before a due request the loop spins so long instead of sleeping.
+    pub spin: Nanos,
+    /// Processes of the server to be watched; their children are watched with them.
+    pub server_pids: Vec<u32>,
+}
+
+/// Whose descriptors a thread uses.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Tables {
+    /// The process's.
+    Shared,
+    /// Its own: each thread may have as many as the limit says.
+    Own,
+}
+
+/// How sockets are used.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Engine {
+    /// Readiness.
+    Epoll,
+    /// Completion: connect, send, receive and close are handed to the kernel in batches.
+    IoUring,
+}
+
+impl Plan {
+    /// Why the parts do not fit together, with the remedy; `None`: they do.
+    pub fn fault(&self) -> Option<String> {
+        let connections = &self.connections;
+        let said = |text: &str| Some(text.to_owned());
+        if self.length.duration.is_none() && self.length.requests.is_none() {
+            return said("neither a duration nor a number of requests: give one of them");
+        }
+        if self.requests.kinds.is_empty() {
+            return said("there is no request to send");
+        }
+        if connections.len == 0 || connections.in_flight == 0 || self.machine.threads == 0 {
+            return said("connections, requests in flight and threads are at least 1");
+        }
+        if self.machine.threads > connections.len {
+            return said("more threads than connections: give fewer threads or more connections");
+        }
+        if connections.in_flight > 1
+            && connections
+                .requests_each
+                .is_some_and(|each| each.get() < connections.in_flight as u64)
+        {
+            return said("more requests in flight than a connection may send: lower `--pipeline`");
+        }
+        if self.machine.engine == Engine::IoUring && matches!(self.target.scheme, Scheme::Https(_))
+        {
+            return said("the io_uring engine does not speak TLS: use `--engine epoll`");
+        }
+        if let Some(text) = self.load_fault() {
+            return said(text);
+        }
+        if connections.opened_per_s.is_some_and(|rate| !is_rate(rate)) {
+            return said("connections are opened at a rate of more than nothing");
+        }
+        if connections.active.is_some() && !matches!(self.load, Load::Closed) {
+            return said("only a closed load can use more and fewer connections over time");
+        }
+        if self.length.begin == Begin::AllOpen && !matches!(self.load, Load::Closed) {
+            return said("only a closed load can begin to count when all connections are open");
+        }
+        if self.length.begin == Begin::AllOpen && connections.active.is_some() {
+            return said(
+                "connections that change over time need not ever be all open: begin to count \
+                 after a warm-up",
+            );
+        }
+        None
+    }
+
+    /// Why nothing would leave, or nobody knows what.
+    fn load_fault(&self) -> Option<&'static str> {
+        let kinds = &self.requests.kinds;
+        match &self.load {
+            Load::Recorded { arrivals } if arrivals.is_empty() => {
+                return Some("there is no recorded request");
+            }
+            Load::Recorded { arrivals } => {
+                let is_known = |arrival: &Arrival| (arrival.kind as usize) < kinds.len();
+                let all_known = arrivals.iter().all(is_known);
+                return (!all_known).then_some("a recorded request is none of those to be sent");
+            }
+            Load::Open { rate, .. } if !is_rate(rate.most()) => {
+                return Some("requests leave at a rate of more than nothing");
+            }
+            Load::Open { .. } | Load::Closed | Load::Burst => {}
+        }
+        let is_chosen = kinds.iter().any(|kind| kind.weight > 0);
+        (!is_chosen).then_some("every request has the weight 0: give one of them more")
+    }
+}
+
+fn is_rate(number: f64) -> bool {
+    number.is_finite() && number > 0.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A sample that is changed, and the beginning of what is said of it; empty: nothing.
+    fn check(change: impl FnOnce(&mut Plan), expect: &str) {
+        let mut plan = sample();
+        change(&mut plan);
+        let fault = plan.fault().unwrap_or_default();
+        assert!(
+            fault.starts_with(expect) && fault.is_empty() == expect.is_empty(),
+            "{fault:?} and not {expect:?}"
+        );
+    }
+
+    fn open(rate: Profile) -> Load {
+        Load::Open {
+            arrivals: Arrivals::Constant,
+            rate,
+        }
+    }
+
+    fn leg(from: f64, to: f64) -> Leg {
+        Leg {
+            from,
+            to,
+            lasts: Nanos::from_secs(1),
+        }
+    }
+
+    #[test]
+    fn takes_what_fits_together() {
+        check(|_| {}, "");
+        check(
+            |plan| {
+                plan.length.duration = None;
+                plan.length.requests = Some(1);
+            },
+            "",
+        );
+        check(
+            |plan| plan.load = open(Profile::of(vec![leg(0.0, 9.0), leg(9.0, 0.0)])),
+            "",
+        );
+        check(|plan| plan.length.begin = Begin::AllOpen, "");
+        check(
+            |plan| plan.connections.active = Some(Profile::constant(1.0)),
+            "",
+        );
+        check(|plan| plan.requests.kinds.push(sample_request(0)), "");
+        check(
+            |plan| {
+                plan.connections.in_flight = 4;
+                plan.connections.requests_each = NonZeroU64::new(4);
+            },
+            "",
+        );
+    }
+
+    #[test]
+    fn refuses_a_run_without_end() {
+        check(
+            |plan| plan.length.duration = None,
+            "neither a duration nor a number of requests",
+        );
+    }
+
+    #[test]
+    fn refuses_nothing_to_send_and_nobody_to_send_it() {
+        check(|plan| plan.requests.kinds.clear(), "there is no request");
+        check(
+            |plan| plan.requests.kinds[0].weight = 0,
+            "every request has the weight 0",
+        );
+        let few = "connections, requests in flight and threads are at least 1";
+        check(|plan| plan.connections.len = 0, few);
+        check(|plan| plan.connections.in_flight = 0, few);
+        check(|plan| plan.machine.threads = 0, few);
+        check(
+            |plan| plan.machine.threads = 2,
+            "more threads than connections",
+        );
+        check(
+            |plan| {
+                plan.connections.in_flight = 5;
+                plan.connections.requests_each = NonZeroU64::new(4);
+            },
+            "more requests in flight than a connection may send",
+        );
+    }
+
+    #[test]
+    fn refuses_rates_at_which_nothing_happens() {
+        for number in [0.0, -1.0, f64::NAN, f64::INFINITY] {
+            let text = "requests leave at a rate of more than nothing";
+            check(|plan| plan.load = open(Profile::constant(number)), text);
+            let text = "connections are opened at a rate of more than nothing";
+            check(|plan| plan.connections.opened_per_s = Some(number), text);
+        }
+    }
+
+    #[test]
+    fn refuses_recordings_of_nothing_and_of_unknown_requests() {
+        let recorded = |kinds: &[u32]| {
+            let arrival = |&kind| Arrival {
+                offset: Nanos::ZERO,
+                kind,
+            };
+            Load::Recorded {
+                arrivals: kinds.iter().map(arrival).collect(),
+            }
+        };
+        check(
+            |plan| plan.load = recorded(&[]),
+            "there is no recorded request",
+        );
+        check(
+            |plan| plan.load = recorded(&[0, 1]),
+            "a recorded request is none of those",
+        );
+        // Whoever is recorded needs no weight.
+        check(
+            |plan| {
+                plan.load = recorded(&[0]);
+                plan.requests.kinds[0].weight = 0;
+            },
+            "",
+        );
+    }
+
+    #[test]
+    fn refuses_what_other_loads_cannot_do() {
+        for load in [Load::Burst, open(Profile::constant(1.0))] {
+            let active = "only a closed load can use more and fewer connections";
+            let begin = "only a closed load can begin to count";
+            check(
+                |plan| {
+                    plan.load = load.clone();
+                    plan.connections.active = Some(Profile::constant(1.0));
+                },
+                active,
+            );
+            check(
+                |plan| {
+                    plan.load = load;
+                    plan.length.begin = Begin::AllOpen;
+                },
+                begin,
+            );
+        }
+    }
+
+    #[test]
+    fn refuses_to_wait_for_connections_that_may_never_be_used() {
+        check(
+            |plan| {
+                plan.connections.active = Some(Profile::constant(1.0));
+                plan.length.begin = Begin::AllOpen;
+            },
+            "connections that change over time need not ever be all open",
+        );
+    }
+
+    #[test]
+    fn refuses_tls_over_io_uring() {
+        check(
+            |plan| {
+                plan.machine.engine = Engine::IoUring;
+                plan.target.scheme = Scheme::Https(Tls {
+                    server_name: "h.test".to_owned(),
+                    trust: TlsTrust::Anybody,
+                    resumes: true,
+                });
+            },
+            "the io_uring engine does not speak TLS",
+        );
+    }
+}

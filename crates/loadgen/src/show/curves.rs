@@ -1,0 +1,254 @@
+//! The curves of runs: percentiles, and second by second.
+//!
+//! Takes outcomes, gives lines for pictures. Durations become seconds. Nothing here knows of HTML.
+
+use super::intervals::decoded;
+use super::picture::{BAD, COLOURS_LEN, Line, Look, Trace};
+use crate::distribution::Summary;
+use crate::outcome::{Outcome, Second};
+
+/// Points of a percentile curve.
+const POINTS_LEN: usize = 160;
+/// Magnitudes of what lies beyond: from 50 % to 0.001 %.
+const MAGNITUDES: (f64, f64) = (std::f64::consts::LOG10_2, 5.0);
+/// With fewer values beyond it, a quantile is an accident.
+const BEYOND_LEN: f64 = 10.0;
+/// Steps of time in a picture.
+const STEPS_LEN_MAX: usize = 300;
+
+/// The percentile curve of a summary, and its end where fewer than ten values lie beyond each point.
+pub(super) fn percentiles(name: &str, index: usize, summary: &Summary) -> Vec<Trace> {
+    let points = quantiles(summary);
+    let sure_len = points
+        .iter()
+        .take_while(|(_, _, beyond)| *beyond >= BEYOND_LEN)
+        .count();
+    let plain = |points: &[(f64, f64, f64)]| points.iter().map(|(x, y, _)| (*x, *y)).collect();
+    // The uncertain end begins where the certain part ends.
+    let rest = points
+        .get(sure_len.saturating_sub(1)..)
+        .filter(|_| sure_len < points.len());
+    let whole = trace(name, index, run_look(index), plain(&points[..sure_len]));
+    let rest = rest.map(|rest| trace(name, index, Look::Dotted, plain(rest)));
+    [Some(whole), rest].into_iter().flatten().collect()
+}
+
+/// Quantile, seconds, and how many values lie beyond.
+fn quantiles(summary: &Summary) -> Vec<(f64, f64, f64)> {
+    let Some(histogram) = decoded(summary).filter(|histogram| !histogram.is_empty()) else {
+        return stored_quantiles(summary);
+    };
+    let (first, last) = MAGNITUDES;
+    let len = histogram.len() as f64;
+    let max_ns = if summary.max_us > 0.0 {
+        summary.max_us * 1e3
+    } else {
+        f64::INFINITY
+    };
+    let mut recorded = histogram.iter_recorded();
+    let (mut seen, mut ns) = (0u64, 0.0);
+    let points = (0..=POINTS_LEN).map_while(|index| {
+        let share = index as f64 / POINTS_LEN as f64;
+        let beyond = 10f64.powf(-(first + (last - first) * share));
+        // As `value_at_quantile`, which would begin anew for each.
+        let wanted = ((1.0 - beyond) * len).ceil() as u64;
+        while seen < wanted {
+            let value = recorded.next()?;
+            seen += value.count_since_last_iteration();
+            ns = value.value_iterated_to() as f64;
+        }
+        // The end of a bucket may lie beyond all values.
+        Some((1.0 - beyond, ns.min(max_ns) / 1e9, beyond * len))
+    });
+    // Beyond the last value there is nothing to draw.
+    points
+        .take_while(|(_, _, beyond)| *beyond >= 1.0 - 1e-9)
+        .collect()
+}
+
+/// What a summary says itself, if its histogram cannot be decoded.
+fn stored_quantiles(summary: &Summary) -> Vec<(f64, f64, f64)> {
+    let stored = [
+        (0.5, Some(summary.p50_us)),
+        (0.75, Some(summary.p75_us)),
+        (0.9, Some(summary.p90_us)),
+        (0.95, Some(summary.p95_us)),
+        (0.99, summary.p99_us),
+        (0.999, summary.p99_9_us),
+        (0.999_9, summary.p99_99_us),
+    ];
+    let known = stored.into_iter().filter(|_| summary.count > 0);
+    known
+        .filter_map(|(at, us)| Some((at, us? / 1e6, (1.0 - at) * summary.count as f64)))
+        .collect()
+}
+
+/// Right replies a second, and failures where there are any.
+pub(super) fn rates(name: &str, index: usize, runs_len: usize, outcome: &Outcome) -> Vec<Trace> {
+    let per_second = |count: fn(&Second) -> f64| means(seconds(outcome), count);
+    let mut traces = vec![trace(
+        name,
+        index,
+        run_look(index),
+        per_second(|at| at.answered as f64),
+    )];
+    if outcome.series.iter().any(|at| at.failed > 0) {
+        let (colour, failed) = match runs_len {
+            1 => (BAD, "failed".to_owned()),
+            _ => (index, format!("{name}, failed")),
+        };
+        traces.push(trace(
+            &failed,
+            colour,
+            Look::Dashed,
+            per_second(|at| at.failed as f64),
+        ));
+    }
+    traces
+}
+
+/// Megabytes (of 1024 KB) that were read in each second.
+pub(super) fn bytes_read(name: &str, index: usize, outcome: &Outcome) -> Trace {
+    let points = means(seconds(outcome), |at| {
+        at.read_bytes as f64 / (1 << 20) as f64
+    });
+    trace(name, index, run_look(index), points)
+}
+
+/// The mean over each step.
+/// The seconds of a run. What ended on its very last stroke begins one more, which would be drawn as a fall to 0.
+pub(super) fn seconds(outcome: &Outcome) -> &[Second] {
+    match outcome.series.split_last() {
+        Some((last, others))
+            if last.at_s as f64 >= outcome.seconds && last.answered + last.failed == 0 =>
+        {
+            others
+        }
+        _ => &outcome.series,
+    }
+}
+
+fn means(series: &[Second], of: fn(&Second) -> f64) -> Vec<(f64, f64)> {
+    let mean = |step: &[Second]| step.iter().map(of).sum::<f64>() / step.len() as f64;
+    let steps = steps(series).into_iter();
+    steps.map(|step| (begin(step), mean(step))).collect()
+}
+
+/// A latency of each second, in seconds; nothing where no request ended. Of several seconds the greatest.
+pub(super) fn latencies(
+    name: &str,
+    colour: usize,
+    look: Look,
+    outcome: &Outcome,
+    of: fn(&Second) -> f64,
+) -> Trace {
+    let greatest = |step: &[Second]| step.iter().map(of).fold(f64::NAN, f64::max) / 1e6;
+    let steps = steps(seconds(outcome));
+    let points = steps.iter().map(|step| (begin(step), greatest(step)));
+    trace(name, colour, look, points.collect())
+}
+
+/// Further runs than there are colours are told apart by their dashes.
+pub(super) fn run_look(index: usize) -> Look {
+    if (index / COLOURS_LEN).is_multiple_of(2) {
+        Look::Solid
+    } else {
+        Look::Dashed
+    }
+}
+
+fn steps(series: &[Second]) -> Vec<&[Second]> {
+    let step_len = series.len().div_ceil(STEPS_LEN_MAX).max(1);
+    series.chunks(step_len).collect()
+}
+
+fn begin(step: &[Second]) -> f64 {
+    step.first().map_or(0.0, |second| second.at_s as f64)
+}
+
+fn trace(name: &str, colour: usize, look: Look, points: Vec<(f64, f64)>) -> Trace {
+    let line = Line {
+        name: name.to_owned(),
+        points,
+        low_high: None,
+    };
+    Trace { line, colour, look }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::sample;
+    use super::*;
+
+    #[test]
+    fn a_percentile_curve_ends_at_the_last_value() {
+        let run = sample::closed();
+        let traces = percentiles("a", 3, &run.times.latency);
+        let [whole, rest] = &traces[..] else {
+            panic!("{traces:?}")
+        };
+        assert_eq!(
+            (whole.colour, whole.look, rest.look),
+            (3, Look::Solid, Look::Dotted)
+        );
+        assert_eq!(whole.line.points.last(), rest.line.points.first());
+        // 20,000 values: ten lie beyond 99.95 %, one beyond 99.995 %.
+        let ends = [whole, rest].map(|trace| trace.line.points.last().unwrap().0);
+        assert!((0.999..=0.999_5).contains(&ends[0]), "{ends:?}");
+        assert!((0.999_94..=0.999_95).contains(&ends[1]), "{ends:?}");
+        let all = whole.line.points.iter().chain(&rest.line.points);
+        let values: Vec<f64> = all.map(|(_, value)| *value).collect();
+        assert!(values.is_sorted(), "{values:?}");
+        assert!((values[0] - run.times.latency.p50_us / 1e6).abs() < 1e-6);
+    }
+
+    #[test]
+    fn a_histogram_that_cannot_be_read_leaves_what_was_said() {
+        let mut summary = sample::closed().times.latency;
+        summary.hdr = "no histogram".to_owned();
+        let points: Vec<f64> = percentiles("a", 0, &summary)
+            .iter()
+            .flat_map(|trace| trace.line.points.iter().map(|(at, _)| *at))
+            .collect();
+        assert_eq!(points, [0.5, 0.75, 0.9, 0.95, 0.99, 0.999]);
+        assert!(
+            percentiles("a", 0, &sample::empty().times.latency)[0]
+                .line
+                .points
+                .is_empty()
+        );
+    }
+
+    #[test]
+    fn an_empty_second_behind_the_end_is_not_drawn() {
+        let mut run = sample::closed();
+        let (len, last) = (run.series.len(), run.series[run.series.len() - 1]);
+        run.seconds = last.at_s as f64 + 1.0;
+        let behind = Second {
+            at_s: last.at_s + 1,
+            answered: 0,
+            ..last
+        };
+        run.series.push(behind);
+        assert_eq!(seconds(&run).len(), len);
+        // A server that stands still at the end is.
+        run.seconds += 0.5;
+        assert_eq!(seconds(&run).len(), len + 1);
+    }
+
+    #[test]
+    fn long_runs_are_drawn_in_steps() {
+        let mut run = sample::closed();
+        let second = run.series[5];
+        run.series = (0..1_000).map(|at_s| Second { at_s, ..second }).collect();
+        run.series[4].max_us = 9e6;
+        let rate = &rates("a", 0, 1, &run)[0].line.points;
+        assert_eq!(rate.len(), 250);
+        assert!(
+            rate.iter()
+                .all(|(_, value)| *value == second.answered as f64)
+        );
+        let longest = latencies("a", 0, Look::Solid, &run, |at| at.max_us);
+        assert_eq!(longest.line.points[1], (4.0, 9.0));
+    }
+}

@@ -1,0 +1,358 @@
+//! One figure of two groups of runs: the ratio, how well it is known, and what that says.
+//!
+//! Takes outcomes of both sides, gives an [`Against`]. Which way depends on how many runs there are:
+//!
+//! | runs a side | the interval |
+//! |---|---|
+//! | 5 and more | bootstrap over whole runs, of paired ratios where the numbers agree |
+//! | 2 to 4 | Student's t of the logarithms: a bootstrap of so few would be too narrow |
+//! | 1 and 1 | ten batches of seconds, Welch's test of their means |
+//! | else | none |
+
+use serde::Serialize;
+
+use super::super::interval::{
+    BATCHES_LEN, Interval, batch_spread_about, bootstrap, median, resample, spread, t, welch_half,
+};
+use super::super::metric::{Better, Figure, Metric, Span};
+use super::super::unit::Unit;
+use crate::outcome::{Outcome, Second};
+
+/// Fewer runs than these are not resampled.
+const BOOTSTRAP_LEN_MIN: usize = 5;
+/// Fewer replies than these beyond a quantile of a batch make it an accident.
+const BEYOND_LEN: f64 = 10.0;
+
+const TOO_LITTLE: &str = "too little data";
+
+/// One side against the first.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct Against {
+    /// What it comes to.
+    pub change: Change,
+    /// The number and its interval, as far as they can be said.
+    pub estimate: Option<Estimate>,
+    /// Why the change cannot be said.
+    pub why: Option<Why>,
+}
+
+/// Why a change cannot be said.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct Why {
+    /// In a word or three.
+    pub word: &'static str,
+    /// In a sentence, with the remedy.
+    pub text: String,
+}
+
+/// What a difference comes to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Change {
+    /// The whole interval is better.
+    Better,
+    /// The whole interval is worse.
+    Worse,
+    /// The interval holds "no difference".
+    Noise,
+    /// There is no interval.
+    Unsaid,
+}
+
+/// A number and its interval.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize)]
+pub struct Estimate {
+    /// What the number is.
+    pub form: Form,
+    /// The number.
+    pub value: f64,
+    /// 95 %; `None`: too little data.
+    pub interval: Option<Interval>,
+    /// Where the interval comes from.
+    pub method: Option<Method>,
+}
+
+/// What an estimate is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Form {
+    /// To the first side's value.
+    Ratio,
+    /// From the first side's value, of shares and of what may be nought.
+    Difference,
+}
+
+/// Where an interval comes from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Method {
+    /// Whole runs, resampled.
+    Bootstrap,
+    /// Whole runs, by Student's t.
+    Student,
+    /// Batches of seconds of one run a side.
+    Batches,
+}
+
+impl Against {
+    pub(super) fn unsaid(word: &'static str, text: &str) -> Against {
+        Against {
+            change: Change::Unsaid,
+            estimate: None,
+            why: Some(Why {
+                word,
+                text: text.to_owned(),
+            }),
+        }
+    }
+
+    fn too_little(value: f64, form: Form, cause: &str) -> Against {
+        Against {
+            estimate: Some(Estimate {
+                form,
+                value,
+                interval: None,
+                method: None,
+            }),
+            ..Against::unsaid(TOO_LITTLE, &format!("{cause}: repeat with --repeat 5"))
+        }
+    }
+
+    fn of(metric: Metric, form: Form, value: f64, interval: Interval, method: Method) -> Against {
+        let none = form.no_difference();
+        let is_lower = interval.high < none;
+        let change = if interval.low <= none && none <= interval.high {
+            Change::Noise
+        } else if is_lower == (metric.better() == Better::Lower) {
+            Change::Better
+        } else {
+            Change::Worse
+        };
+        Against {
+            change,
+            estimate: Some(Estimate {
+                form,
+                value,
+                interval: Some(interval),
+                method: Some(method),
+            }),
+            why: None,
+        }
+    }
+}
+
+impl Form {
+    /// Shares are compared by their difference, and so is everything with a nought among its values.
+    fn fitting(metric: Metric, values: &[&[f64]]) -> Form {
+        let has_nought = values
+            .iter()
+            .any(|side| side.iter().any(|value| *value <= 0.0));
+        if metric.unit() == Unit::Share || has_nought {
+            Form::Difference
+        } else {
+            Form::Ratio
+        }
+    }
+
+    pub(super) fn no_difference(self) -> f64 {
+        match self {
+            Form::Ratio => 1.0,
+            Form::Difference => 0.0,
+        }
+    }
+
+    fn of(self, first: f64, other: f64) -> f64 {
+        match self {
+            Form::Ratio => other / first,
+            Form::Difference => other - first,
+        }
+    }
+
+    /// Onto a scale on which it is a difference.
+    fn straight(self, value: f64) -> f64 {
+        match self {
+            Form::Ratio => value.ln(),
+            Form::Difference => value,
+        }
+    }
+
+    fn back(self, value: f64) -> f64 {
+        match self {
+            Form::Ratio => value.exp(),
+            Form::Difference => value,
+        }
+    }
+
+    /// How far batches lie from the value of their whole run, on the scale of [`Form::straight`].
+    fn distances(self, batches: &[f64], whole: f64) -> Vec<f64> {
+        let has_nought = batches.iter().any(|value| *value <= 0.0);
+        let distance = |value: &f64| match self {
+            // For small distances the same as the logarithm, and there is none of nought.
+            Form::Ratio if has_nought => value / whole - 1.0,
+            Form::Ratio => (value / whole).ln(),
+            Form::Difference => value - whole,
+        };
+        batches.iter().map(distance).collect()
+    }
+
+    fn around(self, value: f64, half: f64) -> Interval {
+        let centre = self.straight(value);
+        Interval {
+            low: self.back(centre - half),
+            high: self.back(centre + half),
+        }
+    }
+}
+
+/// One figure of two groups of runs.
+pub(super) fn against(metric: Metric, first: &[&Outcome], other: &[&Outcome]) -> Against {
+    if let ([first], [other]) = (first, other) {
+        return by_seconds(metric, first, other);
+    }
+    let values = |runs: &[&Outcome]| runs.iter().map(|run| metric.of(run)).collect::<Vec<_>>();
+    let (first, other) = (values(first), values(other));
+    if first.len() == other.len() {
+        let pairs = first.into_iter().zip(other);
+        let pairs: Vec<(f64, f64)> = pairs
+            .filter_map(|(first, other)| Some((first?, other?)))
+            .collect();
+        by_pairs(metric, &pairs)
+    } else {
+        let known = |values: Vec<Option<f64>>| values.into_iter().flatten().collect::<Vec<_>>();
+        by_sides(metric, &known(first), &known(other))
+    }
+}
+
+/// Of runs that were made in turns: what was slow for one was so for the other.
+pub(super) fn by_pairs(metric: Metric, pairs: &[(f64, f64)]) -> Against {
+    let (firsts, others): (Vec<f64>, Vec<f64>) = pairs.iter().copied().unzip();
+    if pairs.is_empty() {
+        return no_value();
+    }
+    let form = Form::fitting(metric, &[&firsts, &others]);
+    let mut found: Vec<f64> = pairs
+        .iter()
+        .map(|(first, other)| form.of(*first, *other))
+        .collect();
+    let value = median(&mut found);
+    if pairs.len() == 1 {
+        return Against::too_little(value, form, "one pair of runs has this figure");
+    }
+    if pairs.len() < BOOTSTRAP_LEN_MIN {
+        let straight: Vec<f64> = found.iter().map(|value| form.straight(*value)).collect();
+        let spread = spread(&straight);
+        let half = t(spread.freedom) * spread.variance.sqrt();
+        let interval = form.around(form.back(spread.mean), half);
+        return Against::of(metric, form, value, interval, Method::Student);
+    }
+    let mut drawn = Vec::with_capacity(found.len());
+    let interval = bootstrap(|rng| {
+        resample(&found, &mut drawn, rng);
+        median(&mut drawn)
+    });
+    Against::of(metric, form, value, interval, Method::Bootstrap)
+}
+
+/// Of different numbers of runs.
+fn by_sides(metric: Metric, firsts: &[f64], others: &[f64]) -> Against {
+    if firsts.is_empty() || others.is_empty() {
+        return no_value();
+    }
+    let form = Form::fitting(metric, &[firsts, others]);
+    let value = form.of(median(&mut firsts.to_vec()), median(&mut others.to_vec()));
+    let len = firsts.len().min(others.len());
+    if len < 2 {
+        return Against::too_little(value, form, "one side has a single run");
+    }
+    if len < BOOTSTRAP_LEN_MIN {
+        let straight = |values: &[f64]| {
+            let values: Vec<f64> = values.iter().map(|value| form.straight(*value)).collect();
+            spread(&values)
+        };
+        let (first, other) = (straight(firsts), straight(others));
+        let centre = form.back(other.mean - first.mean);
+        let interval = form.around(centre, welch_half(first, other));
+        return Against::of(metric, form, value, interval, Method::Student);
+    }
+    let mut drawn = Vec::new();
+    let interval = bootstrap(|rng| {
+        resample(firsts, &mut drawn, rng);
+        let first = median(&mut drawn);
+        resample(others, &mut drawn, rng);
+        form.of(first, median(&mut drawn))
+    });
+    Against::of(metric, form, value, interval, Method::Bootstrap)
+}
+
+fn no_value() -> Against {
+    Against::unsaid("no value", "one side has no run with this figure")
+}
+
+/// Of one run a side: the figures of the whole runs, and the spread of their batches.
+fn by_seconds(metric: Metric, first: &Outcome, other: &Outcome) -> Against {
+    let (Some(first_value), Some(other_value)) = (metric.of(first), metric.of(other)) else {
+        return no_value();
+    };
+    let form = Form::fitting(metric, &[&[first_value], &[other_value]]);
+    let value = form.of(first_value, other_value);
+    let (Some(first), Some(other)) = (batches(metric, first), batches(metric, other)) else {
+        let cause = "one run a side, and no ten batches of seconds with this figure";
+        return Against::too_little(value, form, cause);
+    };
+    let first = batch_spread_about(&form.distances(&first, first_value));
+    let other = batch_spread_about(&form.distances(&other, other_value));
+    let half = welch_half(first, other);
+    Against::of(
+        metric,
+        form,
+        value,
+        form.around(value, half),
+        Method::Batches,
+    )
+}
+
+/// A figure's values of ten batches of whole seconds; `None`: it has none, or they are too few.
+fn batches(metric: Metric, outcome: &Outcome) -> Option<Vec<f64>> {
+    let whole = outcome.seconds.floor() as i64;
+    let is_counted = |second: &&Second| (0..whole).contains(&second.at_s);
+    let seconds: Vec<Second> = outcome.series.iter().filter(is_counted).copied().collect();
+    let len = seconds.len() / BATCHES_LEN;
+    if len == 0 {
+        return None;
+    }
+    let batches = seconds.chunks_exact(len).take(BATCHES_LEN);
+    let values: Vec<f64> = batches
+        .map(|batch| batch_value(metric, batch))
+        .collect::<Option<_>>()?;
+    let is_known = metric.unit() == Unit::Share || values.iter().any(|value| *value > 0.0);
+    is_known.then_some(values)
+}
+
+fn batch_value(metric: Metric, batch: &[Second]) -> Option<f64> {
+    let sum = |value: fn(&Second) -> u64| batch.iter().map(value).sum::<u64>() as f64;
+    let answered = sum(|second| second.answered);
+    match metric {
+        Metric::RequestsPerSecond => Some(answered / batch.len() as f64),
+        Metric::ReadPerSecond => Some(sum(|second| second.read_bytes) / batch.len() as f64),
+        Metric::FailureShare => {
+            let failed = sum(|second| second.failed);
+            (answered + failed > 0.0).then(|| failed / (answered + failed))
+        }
+        Metric::Time(Span::Latency, Figure::Quantile(percent)) => {
+            let value: fn(&Second) -> f64 = match percent {
+                50.0 => |second| second.p50_us,
+                99.0 => |second| second.p99_us,
+                _ => return None,
+            };
+            // Quantiles of seconds are averaged to see how they vary, never to say a quantile: what is said
+            // is that of the whole run, and the distance from it counts as spread.
+            let weighted = |second: &Second| value(second) * second.answered as f64;
+            let is_enough = answered * (1.0 - percent / 100.0) + 1e-6 >= BEYOND_LEN;
+            is_enough.then(|| batch.iter().map(weighted).sum::<f64>() / answered)
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests;

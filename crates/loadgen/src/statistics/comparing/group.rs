@@ -1,0 +1,210 @@
+//! Which runs belong together: those that asked for the same, under the same label.
+//!
+//! Takes sets, gives groups of runs beside each other, and what stands alone.
+
+use super::super::interval::median;
+use super::super::metric::Metric;
+use super::Set;
+use crate::outcome::{Asked, Outcome, Weight};
+
+/// Runs of one set at one point, in their order.
+#[derive(Clone, Debug)]
+pub(super) struct Group<'a> {
+    pub(super) set: &'a str,
+    pub(super) runs: Vec<&'a Outcome>,
+}
+
+/// Groups of all sets beside each other, the first set's first.
+#[derive(Debug)]
+pub(super) struct Matched<'a> {
+    pub(super) points: Vec<Vec<Group<'a>>>,
+    pub(super) warnings: Vec<String>,
+}
+
+impl<'a> Group<'a> {
+    fn asked(&self) -> &'a Asked {
+        &self.runs[0].asked
+    }
+
+    /// What was asked for, in words.
+    pub(super) fn point(&self) -> String {
+        let asked = self.asked();
+        let mut parts = vec![asked.load.clone()];
+        if let Some(rate) = asked.rate {
+            parts.push(format!("{rate}/s"));
+        }
+        parts.push(format!("{} connections", asked.connections));
+        if asked.in_flight > 1 {
+            parts.push(format!("{} in flight on each", asked.in_flight));
+        }
+        if let Some(each) = asked.requests_each {
+            parts.push(format!("requests on each: {each}"));
+        }
+        match asked.requests.as_slice() {
+            [] => {}
+            [one] => parts.push(one.clone()),
+            [first, rest @ ..] => parts.push(format!("{first} and {} more", rest.len())),
+        }
+        parts.join(", ")
+    }
+
+    /// The median of a figure over the runs that have it.
+    pub(super) fn median(&self, metric: Metric) -> Option<f64> {
+        let mut values: Vec<f64> = self.runs.iter().filter_map(|run| metric.of(run)).collect();
+        (!values.is_empty()).then(|| median(&mut values))
+    }
+
+    /// What has to be said of runs that are not valid.
+    pub(super) fn invalid(&self) -> Option<String> {
+        let mut remarks = self.runs.iter().filter_map(|run| {
+            let mut remarks = run.remarks.iter();
+            remarks.find(|remark| remark.weight == Weight::Invalid)
+        });
+        let first = remarks.next()?;
+        let len = 1 + remarks.count();
+        let verb = if len == 1 { "is" } else { "are" };
+        Some(format!(
+            "{len} of {} runs of `{}` {verb} invalid: {}",
+            self.runs.len(),
+            self.set,
+            first.text
+        ))
+    }
+}
+
+/// What the groups of a point asked for in different ways.
+pub(super) fn differences(groups: &[Group<'_>]) -> Vec<String> {
+    let Some((first, others)) = groups.split_first() else {
+        return Vec::new();
+    };
+    let warning = |other: &Group<'_>| {
+        let parts = between(first.asked(), other.asked());
+        (!parts.is_empty()).then(|| {
+            format!(
+                "`{}` and `{}` asked for different things: {}: ratios of different things are none",
+                first.set,
+                other.set,
+                parts.join(", ")
+            )
+        })
+    };
+    others.iter().filter_map(warning).collect()
+}
+
+/// In what two loads differ, as far as their results cannot be compared then. Where the load goes to, and
+/// with what it is made, is what people compare.
+fn between(one: &Asked, other: &Asked) -> Vec<String> {
+    let optional = |value: Option<String>| value.unwrap_or_else(|| "none".to_owned());
+    let rate = |asked: &Asked| optional(asked.rate.map(|rate| format!("{rate}/s")));
+    let each = |asked: &Asked| optional(asked.requests_each.map(|each| each.to_string()));
+    let facts = |asked: &Asked| {
+        [
+            ("load", format!("`{}`", asked.load)),
+            ("rate", rate(asked)),
+            ("connections", asked.connections.to_string()),
+            ("in flight", asked.in_flight.to_string()),
+            ("requests on each connection", each(asked)),
+            ("closing", format!("{:?}", asked.closing).to_lowercase()),
+            ("requests", format!("`{}`", asked.requests.join(", "))),
+            ("timeout", format!("{} s", asked.timeout_s)),
+        ]
+    };
+    let pairs = facts(one).into_iter().zip(facts(other));
+    pairs
+        .filter(|((_, one), (_, other))| one != other)
+        .map(|((name, one), (_, other))| format!("{name} {one} and {other}"))
+        .collect()
+}
+
+fn is_same(one: &Asked, other: &Asked) -> bool {
+    between(one, other).is_empty()
+}
+
+/// The runs of a set by their labels; the set itself if there is only one.
+pub(super) fn by_label(set: &Set) -> Vec<Set> {
+    let mut sets: Vec<Set> = Vec::new();
+    for run in &set.runs {
+        let label = &run.asked.label;
+        match sets.iter_mut().find(|known| known.name == *label) {
+            Some(known) => known.runs.push(run.clone()),
+            None => sets.push(Set {
+                name: label.clone(),
+                runs: vec![run.clone()],
+            }),
+        }
+    }
+    if let [one] = sets.as_mut_slice() {
+        one.name.clone_from(&set.name);
+    }
+    sets
+}
+
+fn groups(set: &Set) -> Vec<Group<'_>> {
+    let mut groups: Vec<Group<'_>> = Vec::new();
+    for run in &set.runs {
+        let asked = &run.asked;
+        let belongs = |group: &&mut Group<'_>| {
+            group.asked().label == asked.label && is_same(group.asked(), asked)
+        };
+        match groups.iter_mut().find(belongs) {
+            Some(group) => group.runs.push(run),
+            None => groups.push(Group {
+                set: &set.name,
+                runs: vec![run],
+            }),
+        }
+    }
+    groups
+}
+
+/// Puts the groups of all sets beside each other.
+pub(super) fn matched(sets: &[Set]) -> Matched<'_> {
+    let mut all = sets.iter().map(groups);
+    let firsts = all.next().unwrap_or_default();
+    let mut others: Vec<Vec<Group<'_>>> = all.collect();
+    let mut matched = Matched {
+        points: Vec::new(),
+        warnings: Vec::new(),
+    };
+    for first in &firsts {
+        let mut beside = vec![first.clone()];
+        for other in &mut others {
+            if let Some(index) = partner(first, &firsts, other) {
+                beside.push(other.remove(index));
+            }
+        }
+        if beside.len() > 1 {
+            matched.points.push(beside);
+        } else {
+            matched.warnings.push(alone(first));
+        }
+    }
+    matched.warnings.extend(others.iter().flatten().map(alone));
+    matched
+}
+
+fn alone(group: &Group<'_>) -> String {
+    let label = match group.asked().label.as_str() {
+        "" => String::new(),
+        label => format!(", `{label}`"),
+    };
+    format!("`{}` alone has {}{label}", group.set, group.point())
+}
+
+/// Which of `others` belongs beside `first`: the one with its label and its question, else the only one with
+/// its question (people call the sides by different labels), else the only one of all.
+fn partner(first: &Group<'_>, firsts: &[Group<'_>], others: &[Group<'_>]) -> Option<usize> {
+    let asked = first.asked();
+    let fits = |group: &&Group<'_>| is_same(group.asked(), asked);
+    let same_label = |group: &Group<'_>| group.asked().label == asked.label;
+    let exact = others
+        .iter()
+        .position(|group| fits(&group) && same_label(group));
+    if exact.is_some() {
+        return exact;
+    }
+    if firsts.iter().filter(fits).count() == 1 && others.iter().filter(fits).count() == 1 {
+        return others.iter().position(|group| fits(&group));
+    }
+    (firsts.len() == 1 && others.len() == 1).then_some(0)
+}

@@ -1,0 +1,251 @@
+//! Sets of runs beside each other: which is better, and what is noise.
+//!
+//! Takes sets of outcomes, gives a [`Comparison`] to the first set. Intervals come from whole runs, or from
+//! batches of seconds where there is one run a side; what they cannot carry is not said.
+//!
+//! ```text
+//! sets ─► groups: runs that asked for the same ─► panels: groups of all sets beside each other
+//!                                                   └─► estimate: each figure, each set against the first
+//! ```
+
+mod comparison;
+mod estimate;
+mod group;
+
+use serde::Serialize;
+
+use super::metric::Metric;
+use crate::outcome::Outcome;
+
+pub use comparison::{Comparison, Panel, Row, Side};
+pub use estimate::{Against, Change, Estimate, Form, Method, Why};
+
+use estimate::against;
+use group::{Group, Matched};
+
+/// Runs that are compared with other ones.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Set {
+    /// For people: a file's name, or a label.
+    pub name: String,
+    /// In the order in which they were made: the n-th run of one set is paired with the n-th of another one.
+    pub runs: Vec<Outcome>,
+}
+
+/// How many runs a set has at one point.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct Members {
+    /// The set's name.
+    pub name: String,
+    /// Its runs.
+    pub runs_len: usize,
+}
+
+/// Compares all sets with the first one by the usual figures.
+///
+/// A single set whose runs have several labels is taken apart by them.
+pub fn compare(sets: &[Set]) -> Comparison {
+    build(sets, &Metric::USUAL, Rows::WithValues)
+}
+
+/// The same by these figures, in this order.
+pub fn compare_by(sets: &[Set], metrics: &[Metric]) -> Comparison {
+    build(sets, metrics, Rows::All)
+}
+
+/// Which figures get a row.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Rows {
+    /// All that were asked for.
+    All,
+    /// Those that some run has.
+    WithValues,
+}
+
+fn build(sets: &[Set], metrics: &[Metric], rows: Rows) -> Comparison {
+    let by_label;
+    let sets = match sets {
+        [one] => {
+            by_label = group::by_label(one);
+            &by_label
+        }
+        _ => sets,
+    };
+    let Matched { points, warnings } = group::matched(sets);
+    let panel = |groups: &Vec<Group<'_>>| panel(groups, metrics, rows);
+    Comparison {
+        schema: comparison::SCHEMA,
+        sets: sets.iter().map(|set| set.name.clone()).collect(),
+        panels: points.iter().map(panel).collect(),
+        warnings,
+    }
+}
+
+fn panel(groups: &[Group<'_>], metrics: &[Metric], rows: Rows) -> Panel {
+    let differences = group::differences(groups);
+    let alike = if differences.is_empty() {
+        Alike::Yes
+    } else {
+        Alike::No
+    };
+    let row = |metric: &Metric| row(*metric, groups, alike);
+    let is_shown =
+        |row: &Row| rows == Rows::All || row.sides.iter().any(|side| side.median.is_some());
+    let members = |group: &Group<'_>| Members {
+        name: group.set.to_owned(),
+        runs_len: group.runs.len(),
+    };
+    let invalid = groups.iter().filter_map(Group::invalid);
+    Panel {
+        point: groups.first().map(Group::point).unwrap_or_default(),
+        members: groups.iter().map(members).collect(),
+        rows: metrics.iter().map(row).filter(is_shown).collect(),
+        warnings: differences.into_iter().chain(invalid).collect(),
+    }
+}
+
+/// Whether all runs asked for the same.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Alike {
+    Yes,
+    No,
+}
+
+fn row(metric: Metric, groups: &[Group<'_>], alike: Alike) -> Row {
+    let side = |(index, group): (usize, &Group<'_>)| Side {
+        median: group.median(metric),
+        against_first: match (index, alike) {
+            (0, _) => None,
+            (_, Alike::No) => Some(Against::unsaid(
+                "not alike",
+                "they asked for different things",
+            )),
+            (_, Alike::Yes) => Some(against(metric, &groups[0].runs, &group.runs)),
+        },
+    };
+    Row {
+        metric,
+        unit: metric.unit().name(),
+        better: metric.better(),
+        sides: groups.iter().enumerate().map(side).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::outcome::{Remark, Weight};
+    use crate::statistics::samples::outcome;
+
+    fn runs(label: &str, rates: &[usize]) -> Vec<Outcome> {
+        let run = |answered: &usize| {
+            let mut run = outcome(&vec![1_000_000; *answered], 1);
+            run.asked.label = label.into();
+            run
+        };
+        rates.iter().map(run).collect()
+    }
+
+    fn set(name: &str, runs: Vec<Outcome>) -> Set {
+        Set {
+            name: name.into(),
+            runs,
+        }
+    }
+
+    fn change(comparison: &Comparison, panel: usize, metric: Metric) -> Change {
+        let rows = &comparison.panels[panel].rows;
+        let row = rows.iter().find(|row| row.metric == metric);
+        let side = &row.expect("a row of this figure").sides[1];
+        side.against_first.as_ref().expect("not the first").change
+    }
+
+    const RPS: Metric = Metric::RequestsPerSecond;
+
+    #[test]
+    fn says_better_worse_and_noise() {
+        let base = set("a", runs("", &[1_000, 1_010, 990, 1_005, 995]));
+        for (rates, expect) in [
+            ([1_100, 1_115, 1_090, 1_108, 1_093], Change::Better),
+            ([900, 905, 890, 902, 897], Change::Worse),
+            ([1_001, 1_005, 996, 1_000, 997], Change::Noise),
+        ] {
+            let found = compare(&[base.clone(), set("b", runs("", &rates))]);
+            assert_eq!(change(&found, 0, RPS), expect, "{rates:?}");
+            assert_eq!(change(&found, 0, Metric::P50), Change::Noise);
+            assert!(found.is_worse() == (expect == Change::Worse));
+        }
+    }
+
+    #[test]
+    fn compares_each_point_with_its_own() {
+        let sweep = |rates: [usize; 2]| {
+            let mut all = Vec::new();
+            for _ in 0..5 {
+                for (connections, rate) in [10, 20].into_iter().zip(rates) {
+                    let mut run = runs("", &[rate]).remove(0);
+                    run.asked.connections = connections;
+                    all.push(run);
+                }
+            }
+            all
+        };
+        let found = compare(&[set("a", sweep([100, 200])), set("b", sweep([100, 300]))]);
+        assert_eq!(found.panels.len(), 2);
+        assert!(found.warnings.is_empty());
+        assert_eq!(change(&found, 0, RPS), Change::Noise);
+        assert_eq!(change(&found, 1, RPS), Change::Better);
+        assert_eq!(found.panels[1].members[1].runs_len, 5);
+    }
+
+    #[test]
+    fn takes_one_file_apart_by_its_labels() {
+        let mut all = runs("epoll", &[1_000; 5]);
+        all.extend(runs("io_uring", &[1_200; 5]));
+        let found = compare(&[set("all.json", all)]);
+        assert_eq!(found.sets, ["epoll", "io_uring"]);
+        assert_eq!(change(&found, 0, RPS), Change::Better);
+    }
+
+    #[test]
+    fn gives_no_ratio_of_different_things() {
+        let mut other = runs("", &[2_000; 5]);
+        for run in &mut other {
+            run.asked.connections = 128;
+        }
+        let found = compare(&[set("a", runs("", &[1_000; 5])), set("b", other)]);
+        assert_eq!(change(&found, 0, RPS), Change::Unsaid);
+        let warning = "`a` and `b` asked for different things: connections 64 and 128: ratios of \
+                       different things are none";
+        assert_eq!(found.panels[0].warnings, [warning]);
+    }
+
+    #[test]
+    fn warns_of_what_is_invalid_or_alone() {
+        let mut other = runs("", &[1_000; 5]);
+        other[2].remarks.push(Remark {
+            weight: Weight::Invalid,
+            word: "late".into(),
+            text: "requests left too late".into(),
+        });
+        let mut alone = runs("", &[50]).remove(0);
+        alone.asked.connections = 7;
+        other.push(alone);
+        let found = compare(&[set("a", runs("", &[1_000; 5])), set("b", other)]);
+        let invalid = "1 of 5 runs of `b` is invalid: requests left too late";
+        assert_eq!(found.panels[0].warnings, [invalid]);
+        let alone = "`b` alone has closed, 7 connections, GET /";
+        assert_eq!(found.warnings, [alone]);
+    }
+
+    #[test]
+    fn compares_nothing_with_nothing() {
+        for sets in [
+            vec![],
+            vec![set("a", vec![])],
+            vec![set("a", vec![]), set("b", vec![])],
+        ] {
+            assert!(compare(&sets).panels.is_empty());
+        }
+    }
+}

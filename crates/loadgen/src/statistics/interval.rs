@@ -1,0 +1,276 @@
+//! Intervals that hold for autocorrelated values: from whole runs and from batches.
+//!
+//! Takes numbers, gives 95 % intervals. Latencies within a run follow each other like the lengths of a queue:
+//! formulas for independent values (the binomial one for quantiles among them) say intervals that hold half
+//! the time or less, so there are none here.
+
+/// Batches of a run; the variance of their means stands for the run's own.
+pub(super) const BATCHES_LEN: usize = 10;
+/// Resamples of a bootstrap.
+const RESAMPLES_LEN: usize = 10_000;
+/// The same data give the same interval.
+const SEED: u64 = 0x6d69_6c65_706f_7374;
+/// Of the interval, outside at each end.
+const TAIL: f64 = 0.025;
+
+/// A 95 % interval.
+#[derive(Clone, Copy, PartialEq, Debug, serde::Serialize)]
+pub struct Interval {
+    /// Its lower end.
+    pub low: f64,
+    /// Its upper end.
+    pub high: f64,
+}
+
+/// A mean and how well it is known.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(super) struct Spread {
+    pub(super) mean: f64,
+    /// Variance of the mean.
+    pub(super) variance: f64,
+    /// Degrees of freedom of that variance.
+    pub(super) freedom: f64,
+}
+
+/// The interval of the mean of a series that may be autocorrelated, from the means of ten batches; `None`:
+/// fewer than ten values. Values that do not fill the batches are left out at the end.
+pub fn batch_interval(values: &[f64]) -> Option<Interval> {
+    let spread = batch_spread(&batch_means(values)?);
+    let half = t(spread.freedom) * spread.variance.sqrt();
+    Some(Interval {
+        low: spread.mean - half,
+        high: spread.mean + half,
+    })
+}
+
+/// The means of ten batches of equal length.
+pub(super) fn batch_means(values: &[f64]) -> Option<Vec<f64>> {
+    let len = values.len() / BATCHES_LEN;
+    if len == 0 {
+        return None;
+    }
+    let batches = values.chunks_exact(len).take(BATCHES_LEN);
+    Some(batches.map(mean).collect())
+}
+
+/// The mean of batches, which may still be correlated with their neighbours: what the variance lacks for that
+/// is put back by the correlation of first order, without its bias in so short a series (Kendall 1954).
+pub(super) fn batch_spread(batches: &[f64]) -> Spread {
+    let plain = spread(batches);
+    let len = batches.len() as f64;
+    let distance = |value: &f64| value - plain.mean;
+    let squares: f64 = batches.iter().map(|value| distance(value).powi(2)).sum();
+    if squares <= 0.0 || len <= 4.0 {
+        return plain;
+    }
+    let products = batches
+        .windows(2)
+        .map(|pair| distance(&pair[0]) * distance(&pair[1]));
+    let found = products.sum::<f64>() / squares;
+    let correlation = ((found + 1.0 / len) / (1.0 - 3.0 / len)).clamp(0.0, 0.8);
+    let factor = (1.0 + correlation) / (1.0 - correlation);
+    Spread {
+        variance: plain.variance * factor,
+        freedom: (len / factor - 1.0).max(2.0),
+        ..plain
+    }
+}
+
+/// How well the value of a whole run is known, from the distances of its batches to it. A quantile of the
+/// whole is no mean of quantiles of its parts: how far their mean lies from it is uncertainty as well
+/// (without that, intervals of p99 at a utilisation of 0.8 held the truth in 153 of 200 trials).
+pub(super) fn batch_spread_about(distances: &[f64]) -> Spread {
+    let spread = batch_spread(distances);
+    let len = distances.len() as f64;
+    let squares: f64 = distances.iter().map(|distance| distance.powi(2)).sum();
+    Spread {
+        variance: spread.variance.max(squares / (len - 1.0) / len),
+        ..spread
+    }
+}
+
+/// The mean of independent values; at least two.
+pub(super) fn spread(values: &[f64]) -> Spread {
+    let len = values.len() as f64;
+    let mean = mean(values);
+    let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
+    Spread {
+        mean,
+        variance: squares / (len - 1.0) / len,
+        freedom: len - 1.0,
+    }
+}
+
+/// Half the interval of a difference whose parts have these variances, each a mean's (Welch).
+pub(super) fn welch_half(one: Spread, other: Spread) -> f64 {
+    let sum = one.variance + other.variance;
+    let parts = one.variance.powi(2) / one.freedom + other.variance.powi(2) / other.freedom;
+    if parts <= 0.0 {
+        return 0.0;
+    }
+    t(sum.powi(2) / parts) * sum.sqrt()
+}
+
+/// The interval of a statistic by resampling whole runs: `draw` gives the statistic of one resample.
+/// The percentile method.
+pub(super) fn bootstrap(mut draw: impl FnMut(&mut fastrand::Rng) -> f64) -> Interval {
+    let mut rng = fastrand::Rng::with_seed(SEED);
+    let mut drawn: Vec<f64> = (0..RESAMPLES_LEN).map(|_| draw(&mut rng)).collect();
+    drawn.sort_by(f64::total_cmp);
+    let at = |share: f64| drawn[((RESAMPLES_LEN - 1) as f64 * share).round() as usize];
+    Interval {
+        low: at(TAIL),
+        high: at(1.0 - TAIL),
+    }
+}
+
+/// As many of `values` as there are, each drawn from all of them, written into `drawn`.
+pub(super) fn resample(values: &[f64], drawn: &mut Vec<f64>, rng: &mut fastrand::Rng) {
+    drawn.clear();
+    drawn.extend((0..values.len()).map(|_| values[rng.usize(..values.len())]));
+}
+
+/// The median; sorts them. Zero for none.
+pub(super) fn median(values: &mut [f64]) -> f64 {
+    values.sort_by(f64::total_cmp);
+    let half = values.len() / 2;
+    match values.len() {
+        0 => 0.0,
+        len if len % 2 == 1 => values[half],
+        _ => values[half - 1].midpoint(values[half]),
+    }
+}
+
+/// Zero for none.
+pub(super) fn mean(values: &[f64]) -> f64 {
+    values.iter().sum::<f64>() / values.len().max(1) as f64
+}
+
+/// The value that Student's t with so many degrees of freedom does not exceed in 97.5 %, within 0.2 %.
+pub(super) fn t(freedom: f64) -> f64 {
+    const TABLE: [f64; 30] = [
+        12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160,
+        2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056,
+        2.052, 2.048, 2.045, 2.042,
+    ];
+    const NORMAL: f64 = 1.960;
+    let freedom = freedom.max(1.0);
+    let below = freedom.floor().min(30.0);
+    let lower = TABLE[below as usize - 1];
+    // Nearly straight over 1/n.
+    let (next, upper) = match TABLE.get(below as usize) {
+        Some(upper) => (1.0 / (below + 1.0), *upper),
+        None => (0.0, NORMAL),
+    };
+    let share = (1.0 / below - 1.0 / freedom) / (1.0 / below - next);
+    lower + (upper - lower) * share
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn normal(rng: &mut fastrand::Rng) -> f64 {
+        (-2.0 * (1.0 - rng.f64()).ln()).sqrt() * (std::f64::consts::TAU * rng.f64()).cos()
+    }
+
+    /// Of 200 series how many of the intervals hold the true mean.
+    fn covered(len: usize, correlation: f64, interval: fn(&[f64]) -> Option<Interval>) -> u32 {
+        (0..200)
+            .map(|seed| {
+                let mut rng = fastrand::Rng::with_seed(seed);
+                let mut value = normal(&mut rng) / (1.0 - correlation * correlation).sqrt();
+                let series: Vec<f64> = (0..len)
+                    .map(|_| {
+                        value = correlation * value + normal(&mut rng);
+                        value + 100.0
+                    })
+                    .collect();
+                let found = interval(&series).expect("long enough");
+                u32::from(found.low <= 100.0 && 100.0 <= found.high)
+            })
+            .sum()
+    }
+
+    #[test]
+    fn holds_the_truth_of_autocorrelated_series() {
+        for (len, correlation) in [(10, 0.0), (60, 0.0), (60, 0.5), (60, 0.8), (300, 0.9)] {
+            let covered = covered(len, correlation, batch_interval);
+            assert!(covered >= 170, "{len} {correlation}: {covered} of 200");
+        }
+    }
+
+    #[test]
+    fn would_not_hold_it_with_a_formula_for_independent_values() {
+        let independent = |values: &[f64]| {
+            let spread = spread(values);
+            let half = t(spread.freedom) * spread.variance.sqrt();
+            Some(Interval {
+                low: spread.mean - half,
+                high: spread.mean + half,
+            })
+        };
+        assert!(covered(60, 0.0, independent) >= 180);
+        assert!(covered(60, 0.8, independent) < 130);
+    }
+
+    #[test]
+    fn needs_ten_values() {
+        assert_eq!(batch_interval(&[1.0; 9]), None);
+        assert_eq!(
+            batch_interval(&[3.0; 10]),
+            Some(Interval {
+                low: 3.0,
+                high: 3.0
+            })
+        );
+    }
+
+    #[test]
+    fn knows_student_s_t() {
+        for (freedom, expect) in [
+            (1.0, 12.706),
+            (2.0, 4.303),
+            (4.5, 2.659),
+            (9.0, 2.262),
+            (30.0, 2.042),
+            (60.0, 2.000),
+            (120.0, 1.980),
+            (1e9, 1.960),
+            (0.1, 12.706),
+        ] {
+            assert!((t(freedom) / expect - 1.0).abs() < 0.002, "{freedom}");
+        }
+    }
+
+    #[test]
+    fn gives_the_same_interval_for_the_same_values() {
+        let draw = || {
+            let mut drawn = Vec::new();
+            bootstrap(|rng| {
+                resample(&[1.0, 2.0, 3.0, 4.0, 5.0], &mut drawn, rng);
+                median(&mut drawn)
+            })
+        };
+        assert_eq!(draw(), draw());
+        assert_eq!(
+            draw(),
+            Interval {
+                low: 1.0,
+                high: 5.0
+            }
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn finds_the_median_as_by_counting(mut values in prop::collection::vec(-1e6..1e6f64, 1..50)) {
+            let found = median(&mut values);
+            let below = values.iter().filter(|value| **value < found).count();
+            let above = values.iter().filter(|value| **value > found).count();
+            prop_assert!(2 * below <= values.len() && 2 * above <= values.len());
+        }
+    }
+}

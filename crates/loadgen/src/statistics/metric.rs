@@ -1,0 +1,521 @@
+//! The figures of a run by the names that people use for them: `rps`, `p99`, `connect-p50`, `failures`.
+//!
+//! Takes an outcome, gives a number or the reason why there is none. The same names are asserted, searched
+//! for and compared.
+
+use std::fmt;
+
+use hdrhistogram::Histogram;
+
+use super::unit::Unit;
+use crate::distribution::Summary;
+use crate::engine::Fault;
+use crate::outcome::{Outcome, ServerUse};
+
+/// Fewer values than these beyond a quantile make it an accident.
+const BEYOND_LEN: f64 = 10.0;
+
+/// A figure of a run.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum Metric {
+    /// `rps`: requests with the right reply in a second.
+    RequestsPerSecond,
+    /// `read`: bytes of replies read in a second.
+    ReadPerSecond,
+    /// `p99`, `mean`, `connect-p99`, `first-byte-max`: how long something took.
+    Time(Span, Figure),
+    /// `failures`: requests without the right reply, of all that ended.
+    FailureShare,
+    /// `unsent`: requests that were due and never sent, of all that were due.
+    UnsentShare,
+    /// `cpu`: the generator's processor time for a request.
+    GeneratorCpu,
+    /// `generator-rss`: its resident memory at the end.
+    GeneratorResident,
+    /// `server-cpu`: the server's processor time for a request.
+    ServerCpu,
+    /// `rss`: its resident memory at the end.
+    ServerResident,
+    /// `switches`: its context switches for a request.
+    ServerSwitches,
+}
+
+/// Which time; see [`Times`](crate::outcome::Times).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Span {
+    /// The one to quote: it has no name of its own.
+    Latency,
+    /// `connect-`
+    Connect,
+    /// `first-byte-`
+    FirstByte,
+    /// `last-byte-`
+    LastByte,
+    /// `cycle-`
+    Cycle,
+    /// `late-`: how long after its time a request was sent.
+    Late,
+}
+
+/// Which figure of a distribution.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum Figure {
+    /// The average.
+    Mean,
+    /// The standard deviation, with n − 1.
+    Stdev,
+    /// The shortest.
+    Min,
+    /// The longest.
+    Max,
+    /// `p99.9`: so many percent, more than 0 and less than 100.
+    Quantile(f64),
+}
+
+/// In which direction things become better.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Better {
+    /// More is better.
+    Higher,
+    /// Less is better.
+    Lower,
+}
+
+/// Why a figure cannot be said.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Unsaid(pub String);
+
+const PLAIN: [(&str, Metric); 9] = [
+    ("rps", Metric::RequestsPerSecond),
+    ("read", Metric::ReadPerSecond),
+    ("failures", Metric::FailureShare),
+    ("unsent", Metric::UnsentShare),
+    ("cpu", Metric::GeneratorCpu),
+    ("generator-rss", Metric::GeneratorResident),
+    ("server-cpu", Metric::ServerCpu),
+    ("rss", Metric::ServerResident),
+    ("switches", Metric::ServerSwitches),
+];
+const SPANS: [(&str, Span); 5] = [
+    ("connect-", Span::Connect),
+    ("first-byte-", Span::FirstByte),
+    ("last-byte-", Span::LastByte),
+    ("cycle-", Span::Cycle),
+    ("late-", Span::Late),
+];
+const FIGURES: [(&str, Figure); 4] = [
+    ("mean", Figure::Mean),
+    ("stdev", Figure::Stdev),
+    ("min", Figure::Min),
+    ("max", Figure::Max),
+];
+const PERCENTS: [&str; 7] = ["p50", "p75", "p90", "p95", "p99", "p99.9", "p99.99"];
+
+impl Metric {
+    /// The median.
+    pub const P50: Metric = Metric::Time(Span::Latency, Figure::Quantile(50.0));
+    /// 99 %.
+    pub const P99: Metric = Metric::Time(Span::Latency, Figure::Quantile(99.0));
+
+    /// What is compared when nobody says what.
+    pub const USUAL: [Metric; 14] = [
+        Metric::RequestsPerSecond,
+        Metric::Time(Span::Latency, Figure::Mean),
+        Metric::Time(Span::Latency, Figure::Stdev),
+        Metric::P50,
+        Metric::Time(Span::Latency, Figure::Quantile(90.0)),
+        Metric::P99,
+        Metric::Time(Span::Latency, Figure::Quantile(99.9)),
+        Metric::Time(Span::Latency, Figure::Max),
+        Metric::Time(Span::Connect, Figure::Quantile(99.0)),
+        Metric::Time(Span::FirstByte, Figure::Quantile(50.0)),
+        Metric::FailureShare,
+        Metric::GeneratorCpu,
+        Metric::ServerCpu,
+        Metric::ServerResident,
+    ];
+
+    /// The figure of this name.
+    ///
+    /// # Errors
+    /// When there is none, with the nearest one.
+    pub fn parse(name: &str) -> Result<Metric, Fault> {
+        let name = name.trim();
+        if let Some((_, metric)) = PLAIN.iter().find(|(known, _)| *known == name) {
+            return Ok(*metric);
+        }
+        let (span, figure) = SPANS
+            .iter()
+            .find_map(|(prefix, span)| Some((*span, name.strip_prefix(prefix)?)))
+            .unwrap_or((Span::Latency, name));
+        if let Some((_, figure)) = FIGURES.iter().find(|(known, _)| *known == figure) {
+            return Ok(Metric::Time(span, *figure));
+        }
+        match figure.strip_prefix('p').and_then(percent) {
+            Some(percent) if percent > 0.0 && percent < 100.0 => {
+                Ok(Metric::Time(span, Figure::Quantile(percent)))
+            }
+            Some(_) => Err(Fault::with_hint(
+                format!("`{name}`: a quantile lies between p0 and p100"),
+                "the ends are `min` and `max`",
+            )),
+            None => Err(unknown(name)),
+        }
+    }
+
+    /// The figures of names that stand with commas between them.
+    ///
+    /// # Errors
+    /// As [`Metric::parse`], for the first unknown one.
+    pub fn parse_list(names: &str) -> Result<Vec<Metric>, Fault> {
+        names.split(',').map(Metric::parse).collect()
+    }
+
+    /// What it is a number of.
+    pub fn unit(self) -> Unit {
+        match self {
+            Metric::RequestsPerSecond => Unit::PerSecond,
+            Metric::ReadPerSecond => Unit::BytesPerSecond,
+            Metric::Time(..) | Metric::GeneratorCpu | Metric::ServerCpu => Unit::Time,
+            Metric::FailureShare | Metric::UnsentShare => Unit::Share,
+            Metric::GeneratorResident | Metric::ServerResident => Unit::Bytes,
+            Metric::ServerSwitches => Unit::Count,
+        }
+    }
+
+    /// In which direction it becomes better.
+    pub fn better(self) -> Better {
+        match self {
+            Metric::RequestsPerSecond | Metric::ReadPerSecond => Better::Higher,
+            _ => Better::Lower,
+        }
+    }
+
+    /// Its value in a run, in its unit; `None`: it cannot be said.
+    pub fn of(self, outcome: &Outcome) -> Option<f64> {
+        self.said(outcome).ok()
+    }
+
+    /// Its value in a run, in its unit.
+    ///
+    /// # Errors
+    /// Why it cannot be said: nothing was counted, the server was not watched, too few values.
+    pub fn said(self, outcome: &Outcome) -> Result<f64, Unsaid> {
+        let counts = &outcome.counts;
+        let failed = counts.failures.sum();
+        match self {
+            Metric::RequestsPerSecond => by_time(outcome, outcome.per_second()),
+            Metric::ReadPerSecond => by_time(outcome, counts.read_bytes as f64 / outcome.seconds),
+            Metric::Time(span, figure) => figure.said(span.summary(outcome)?),
+            Metric::FailureShare => share(failed, counts.answered + failed),
+            Metric::UnsentShare => share(counts.unsent, counts.answered + failed + counts.unsent),
+            Metric::GeneratorCpu => {
+                share(1, counts.answered + failed)?;
+                Ok(outcome.generator.cpu_us_per_request)
+            }
+            Metric::GeneratorResident => Ok(outcome.generator.resident_bytes as f64),
+            Metric::ServerCpu => Ok(server(outcome)?.cpu_us_per_request),
+            Metric::ServerResident => Ok(server(outcome)?.resident_bytes as f64),
+            Metric::ServerSwitches => Ok(server(outcome)?.switches_per_request),
+        }
+    }
+}
+
+impl fmt::Display for Metric {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Metric::Time(span, figure) = self else {
+            let named = PLAIN.iter().find(|(_, metric)| metric == self);
+            return f.write_str(named.map_or("", |(name, _)| name));
+        };
+        let prefix = SPANS.iter().find(|(_, known)| known == span);
+        f.write_str(prefix.map_or("", |(name, _)| name))?;
+        match figure {
+            Figure::Quantile(percent) => write!(f, "p{percent}"),
+            _ => {
+                let named = FIGURES.iter().find(|(_, known)| known == figure);
+                f.write_str(named.map_or("", |(name, _)| name))
+            }
+        }
+    }
+}
+
+impl Span {
+    fn summary(self, outcome: &Outcome) -> Result<&Summary, Unsaid> {
+        let times = &outcome.times;
+        match self {
+            Span::Latency => Ok(&times.latency),
+            Span::Connect => Ok(&times.connect),
+            Span::FirstByte => Ok(&times.first_byte),
+            Span::LastByte => Ok(&times.last_byte),
+            Span::Cycle => Ok(&times.cycle),
+            Span::Late => times.late.as_ref().ok_or_else(|| {
+                Unsaid(
+                    "requests of a closed load are never late: only an open one has a clock".into(),
+                )
+            }),
+        }
+    }
+}
+
+impl Figure {
+    fn said(self, all: &Summary) -> Result<f64, Unsaid> {
+        if all.count == 0 {
+            return Err(Unsaid("nothing was counted".into()));
+        }
+        match self {
+            Figure::Mean => Ok(all.mean_us),
+            Figure::Stdev => Ok(all.stdev_us),
+            Figure::Min => Ok(all.min_us),
+            Figure::Max => Ok(all.max_us),
+            Figure::Quantile(percent) => quantile(all, percent, 0),
+        }
+    }
+}
+
+/// The quantile of latencies when `missing` requests more count as slower than all that were counted.
+///
+/// # Errors
+/// When it lies among those, or is an accident of too few values.
+pub(super) fn latency_quantile(
+    outcome: &Outcome,
+    percent: f64,
+    missing: u64,
+) -> Result<f64, Unsaid> {
+    quantile(&outcome.times.latency, percent, missing)
+}
+
+fn quantile(all: &Summary, percent: f64, missing: u64) -> Result<f64, Unsaid> {
+    let len = (all.count + missing) as f64;
+    let beyond = percent.min(100.0 - percent) / 100.0 * len;
+    // Not one less because of the number's binary form.
+    if beyond + 1e-6 < BEYOND_LEN {
+        let need = (BEYOND_LEN * 100.0 / percent.min(100.0 - percent)).ceil();
+        return Err(Unsaid(format!(
+            "too few values: fewer than ten of {len} lie beyond p{percent}, it takes {need}"
+        )));
+    }
+    if missing == 0
+        && let Some(us) = stored(all, percent)
+    {
+        return Ok(us);
+    }
+    let histogram = decoded(&all.hdr)
+        .ok_or_else(|| Unsaid("the file holds no histogram that can be read".into()))?;
+    let among = (percent / 100.0 * len / all.count as f64).min(1.0);
+    let us = histogram.value_at_quantile(among) as f64 / 1e3;
+    Ok(us.clamp(all.min_us, all.max_us.max(all.min_us)))
+}
+
+fn stored(all: &Summary, percent: f64) -> Option<f64> {
+    let known = [
+        (50.0, Some(all.p50_us)),
+        (75.0, Some(all.p75_us)),
+        (90.0, Some(all.p90_us)),
+        (95.0, Some(all.p95_us)),
+        (99.0, all.p99_us),
+        (99.9, all.p99_9_us),
+        (99.99, all.p99_99_us),
+    ];
+    known.iter().find(|(known, _)| *known == percent)?.1
+}
+
+fn decoded(hdr: &str) -> Option<Histogram<u64>> {
+    use base64::Engine as _;
+    use hdrhistogram::serialization::Deserializer;
+    let bytes = base64::engine::general_purpose::STANDARD.decode(hdr).ok()?;
+    Deserializer::new().deserialize(&mut bytes.as_slice()).ok()
+}
+
+fn by_time(outcome: &Outcome, value: f64) -> Result<f64, Unsaid> {
+    if outcome.seconds > 0.0 {
+        Ok(value)
+    } else {
+        Err(Unsaid("the run took no time".into()))
+    }
+}
+
+fn share(part: u64, whole: u64) -> Result<f64, Unsaid> {
+    if whole > 0 {
+        Ok(part as f64 / whole as f64)
+    } else {
+        Err(Unsaid("no request has ended".into()))
+    }
+}
+
+fn server(outcome: &Outcome) -> Result<&ServerUse, Unsaid> {
+    let watched = outcome.server.as_ref();
+    watched.ok_or_else(|| Unsaid("the server was not watched: name its process".into()))
+}
+
+fn percent(digits: &str) -> Option<f64> {
+    let fits = |byte: u8| byte.is_ascii_digit() || byte == b'.';
+    if !digits.bytes().all(fits) {
+        return None;
+    }
+    digits.parse().ok()
+}
+
+fn unknown(name: &str) -> Fault {
+    let text = format!("`{name}`: unknown figure");
+    let names = || {
+        let plain = PLAIN.iter().map(|(name, _)| *name);
+        let figures = FIGURES.iter().map(|(name, _)| *name).chain(PERCENTS);
+        let spans = std::iter::once("").chain(SPANS.iter().map(|(prefix, _)| *prefix));
+        let timed = spans.flat_map(move |prefix| {
+            figures
+                .clone()
+                .map(move |figure| format!("{prefix}{figure}"))
+        });
+        plain.map(str::to_owned).chain(timed)
+    };
+    let near = names().min_by_key(|known| distance(known, name));
+    match near {
+        Some(near) if distance(&near, name) <= near.len().div_ceil(3) => {
+            Fault::with_hint(text, format!("did you mean `{near}`?"))
+        }
+        _ => Fault::with_hint(
+            text,
+            "known are rps, mean, stdev, min, max, p50 to p99.99, failures, unsent, read, cpu, \
+             generator-rss, server-cpu, rss, switches, and times with connect-, first-byte-, \
+             last-byte-, cycle- or late- before them",
+        ),
+    }
+}
+
+/// How many letters have to be put in, left out, changed, or exchanged with their neighbour.
+fn distance(one: &str, other: &str) -> usize {
+    let (one, other): (Vec<char>, Vec<char>) = (one.chars().collect(), other.chars().collect());
+    let width = other.len() + 1;
+    let mut cells: Vec<usize> = (0..width).collect();
+    for row in 1..=one.len() {
+        cells.push(row);
+        for column in 1..width {
+            let here = row * width + column;
+            let same = usize::from(one[row - 1] != other[column - 1]);
+            let mut least = (cells[here - width - 1] + same)
+                .min(cells[here - width] + 1)
+                .min(cells[here - 1] + 1);
+            let is_exchanged = row > 1
+                && column > 1
+                && one[row - 1] == other[column - 2]
+                && one[row - 2] == other[column - 1];
+            if is_exchanged {
+                least = least.min(cells[here - 2 * width - 2] + 1);
+            }
+            cells.push(least);
+        }
+    }
+    cells[cells.len() - 1]
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::outcome::Failures;
+    use crate::statistics::samples::{outcome, summary};
+
+    #[test]
+    fn has_the_same_name_coming_and_going() {
+        for name in [
+            "rps",
+            "read",
+            "mean",
+            "stdev",
+            "p50",
+            "p99.9",
+            "p99.99",
+            "p97.5",
+            "min",
+            "max",
+            "connect-p99",
+            "first-byte-p50",
+            "last-byte-max",
+            "cycle-mean",
+            "late-p99",
+            "failures",
+            "unsent",
+            "cpu",
+            "generator-rss",
+            "server-cpu",
+            "rss",
+            "switches",
+        ] {
+            assert_eq!(Metric::parse(name).expect(name).to_string(), name);
+        }
+        let list = Metric::parse_list("rps, p50,p99").expect("three known names");
+        assert_eq!(list, [Metric::RequestsPerSecond, Metric::P50, Metric::P99]);
+    }
+
+    #[test]
+    fn refuses_unknown_names_with_the_nearest() {
+        for (name, hint) in [
+            ("rsp", "did you mean `rps`?"),
+            ("failure", "did you mean `failures`?"),
+            ("stddev", "did you mean `stdev`?"),
+            ("conect-p99", "did you mean `connect-p99`?"),
+            ("first_byte-p50", "did you mean `first-byte-p50`?"),
+            ("server_cpu", "did you mean `server-cpu`?"),
+        ] {
+            let fault = Metric::parse(name).expect_err(name);
+            assert_eq!(fault.hint.as_deref(), Some(hint), "{name}");
+        }
+        let far = Metric::parse("happiness").expect_err("no such figure");
+        assert!(far.hint.is_some_and(|hint| hint.starts_with("known are")));
+        for name in ["p100", "p0", "connect-p250"] {
+            let fault = Metric::parse(name).expect_err(name);
+            assert!(fault.text.contains("between p0 and p100"), "{name}");
+        }
+        for name in ["", "p", "pinf", "pnan", "p-1", "connect-", "p1.2.3"] {
+            assert!(Metric::parse(name).is_err(), "{name}");
+        }
+    }
+
+    #[test]
+    fn says_why_it_cannot_be_said() {
+        let mut run = outcome(&[1_000_000; 500], 10);
+        for (name, part) in [
+            ("p99", "fewer than ten of 500 lie beyond p99, it takes 1000"),
+            ("late-p50", "only an open one has a clock"),
+            ("server-cpu", "was not watched"),
+            ("connect-mean", "nothing was counted"),
+        ] {
+            let metric = Metric::parse(name).expect(name);
+            let Unsaid(why) = metric.said(&run).expect_err(name);
+            assert!(why.contains(part), "{name}: {why}");
+        }
+        run.counts.answered = 0;
+        assert!(Metric::FailureShare.said(&run).is_err());
+        run.seconds = 0.0;
+        assert!(Metric::RequestsPerSecond.said(&run).is_err());
+    }
+
+    #[test]
+    fn counts_failures_of_all_that_ended() {
+        let mut run = outcome(&[1_000; 75], 10);
+        run.counts.failures = Failures {
+            timeout: 20,
+            local: 5,
+            ..Failures::default()
+        };
+        assert_eq!(Metric::FailureShare.of(&run), Some(0.25));
+        assert_eq!(Metric::RequestsPerSecond.of(&run), Some(7.5));
+    }
+
+    proptest! {
+        #[test]
+        fn finds_any_quantile_as_sorting_does(
+            values in prop::collection::vec(1_000u64..10_000_000_000, 1_000..3_000),
+            percent in prop::sample::select(vec![25.0, 50.0, 75.0, 90.0, 97.5, 99.0]),
+        ) {
+            let all = summary(&values);
+            let found = quantile(&all, percent, 0).expect("enough values");
+            let mut sorted = values;
+            sorted.sort_unstable();
+            let rank = (percent / 100.0 * sorted.len() as f64).ceil() as usize;
+            let exact = sorted[rank - 1] as f64 / 1e3;
+            prop_assert!((found / exact - 1.0).abs() < 0.001, "{found} {exact}");
+        }
+    }
+}

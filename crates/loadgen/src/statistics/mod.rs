@@ -1,0 +1,30 @@
+//! Arithmetic on what was measured. Pure: takes numbers, gives numbers and verdicts.
+//!
+//! ```text
+//! outcome ─► metric ─► assertion ─► search        does it hold, and up to which rate
+//!                 └──► comparing ─► interval      is the other one better, or is it noise
+//! ```
+
+mod moments;
+
+mod assertion;
+mod comparing;
+mod interval;
+mod knee;
+mod metric;
+#[cfg(test)]
+mod samples;
+mod search;
+mod unit;
+
+pub use assertion::{Answer, Assertion, Judged, Verdict};
+pub use comparing::{
+    Against, Change, Comparison, Estimate, Form, Members, Method, Panel, Row, Set, Side, Why,
+    compare, compare_by,
+};
+pub use interval::{Interval, batch_interval};
+pub use knee::{End, Knee};
+pub use metric::{Better, Figure, Metric, Span, Unsaid};
+pub use moments::Moments;
+pub use search::{Held, Search, Step, Try};
+pub use unit::Unit;

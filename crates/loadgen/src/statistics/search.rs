@@ -1,0 +1,390 @@
+//! The highest rate at which an assertion holds: which rate to try next.
+//!
+//! Takes what each try has said, gives the next rate or the knee. Pure: the caller makes the runs.
+//!
+//! ```text
+//!          holds: twice as much                fails twice: the middle
+//! first ──────────────────────► ... ─────────► bisection, until the bracket is within 5 % ─► knee
+//!   └── fails twice: half as much, down to 1/s
+//! ```
+//!
+//! A try that does not hold is made once more before it counts: one stall of the machine is not the server's
+//! knee. When the generator was the limit, the search ends: higher rates would say nothing of the server. So it
+//! does when a try cannot be judged, as a run that is invalid or too short for the percentile: to call that a
+//! rate at which it does not hold would lead to a knee that is nobody's.
+
+use super::assertion::{Assertion, Verdict};
+use super::knee::{End, Knee};
+use super::metric::Metric;
+use crate::outcome::Outcome;
+
+/// Bisection ends when the bracket is so narrow, as a share of its lower end.
+const BRACKET_SHARE: f64 = 0.05;
+/// And after so many steps.
+const BISECTIONS_LEN_MAX: usize = 8;
+/// No lower rate is tried, requests a second.
+const RATE_MIN: f64 = 1.0;
+
+/// A search that is going on.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Search {
+    first: f64,
+    most: f64,
+    /// The highest rate that held.
+    low: Option<f64>,
+    /// The lowest that did not.
+    high: Option<f64>,
+    tries: Vec<Try>,
+    bisections_len: usize,
+}
+
+/// What to do next.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Step {
+    /// Make a run at this rate, requests a second, and say what came of it.
+    Try(f64),
+    /// There is nothing more to try.
+    Done(Knee),
+}
+
+/// What came of a try.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Try {
+    /// Requests a second that were asked for.
+    pub rate: f64,
+    /// Whether the assertion held.
+    pub held: Held,
+    /// Right replies in a second.
+    pub answered: f64,
+    /// Median latency; `None`: it cannot be said.
+    pub p50_us: Option<f64>,
+    /// 99 %, likewise.
+    pub p99_us: Option<f64>,
+    /// Why it cannot be said whether the assertion held, if so.
+    pub why_unsaid: Option<String>,
+}
+
+/// Whether an assertion held.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Held {
+    /// It did.
+    Yes,
+    /// It did not.
+    No,
+    /// It cannot be said: the run is invalid, or too short for what is asked.
+    Unsaid,
+    /// It did not, and the generator was the limit: this says nothing of the server.
+    GeneratorLimited,
+}
+
+impl Try {
+    /// What came of a run at `rate`: `assertion` is what the search is for.
+    pub fn of(rate: f64, outcome: &Outcome, assertion: &Assertion) -> Try {
+        let verdict = assertion.holds(outcome);
+        let held = Held::of(outcome, &verdict);
+        Try {
+            rate,
+            held,
+            answered: outcome.per_second(),
+            p50_us: Metric::P50.of(outcome),
+            p99_us: Metric::P99.of(outcome),
+            why_unsaid: verdict
+                .why_unsaid()
+                .filter(|_| held == Held::Unsaid)
+                .map(str::to_owned),
+        }
+    }
+}
+
+impl Held {
+    /// Remarks by these words say that the generator did not keep up.
+    const LIMITED: [&str; 3] = ["generator-limited", "late", "ports"];
+
+    fn of(outcome: &Outcome, verdict: &Verdict) -> Held {
+        let mut words = outcome.remarks.iter().map(|remark| remark.word.as_str());
+        match verdict.is_held() {
+            true => Held::Yes,
+            false if words.any(|word| Held::LIMITED.contains(&word)) => Held::GeneratorLimited,
+            false if verdict.why_unsaid().is_some() => Held::Unsaid,
+            false => Held::No,
+        }
+    }
+}
+
+impl Search {
+    /// Begins at `first_rate` and tries nothing over `most`; both in requests a second. A first rate outside
+    /// 1 to `most` is taken to the nearer end.
+    pub fn new(first_rate: f64, most: f64) -> Search {
+        let most = most.max(RATE_MIN);
+        Search {
+            first: first_rate.max(RATE_MIN).min(most),
+            most,
+            low: None,
+            high: None,
+            tries: Vec::new(),
+            bisections_len: 0,
+        }
+    }
+
+    /// What to do next; the same until something is said.
+    pub fn next(&self) -> Step {
+        if let Some(last) = self.tries.last() {
+            if last.held != Held::Yes && !self.is_second() {
+                return Step::Try(last.rate);
+            }
+            match last.held {
+                Held::GeneratorLimited => return self.done(End::GeneratorLimited),
+                Held::Unsaid => return self.done(End::Unsaid),
+                Held::Yes | Held::No => {}
+            }
+        }
+        match (self.low, self.high) {
+            (None, None) => Step::Try(self.first),
+            (Some(low), None) if low >= self.most => self.done(End::AllHeld),
+            (Some(low), None) => Step::Try((low * 2.0).min(self.most)),
+            (None, Some(high)) if high <= RATE_MIN => self.done(End::NoneHeld),
+            (None, Some(high)) => Step::Try((high / 2.0).max(RATE_MIN)),
+            (Some(low), Some(high)) => {
+                let is_narrow = high - low <= BRACKET_SHARE * low;
+                if is_narrow || self.bisections_len >= BISECTIONS_LEN_MAX {
+                    self.done(End::Found)
+                } else {
+                    Step::Try(low.midpoint(high))
+                }
+            }
+        }
+    }
+
+    /// What came of the try that [`Search::next`] asked for.
+    pub fn said(&mut self, tried: Try) {
+        let is_bisection = self.low.is_some() && self.high.is_some();
+        let is_again = self
+            .tries
+            .last()
+            .is_some_and(|last| last.rate == tried.rate);
+        if is_bisection && !is_again {
+            self.bisections_len += 1;
+        }
+        match tried.held {
+            Held::Yes => self.low = Some(tried.rate),
+            Held::No if is_again => self.high = Some(tried.rate),
+            Held::No | Held::Unsaid | Held::GeneratorLimited => {}
+        }
+        self.tries.push(tried);
+    }
+
+    /// What was tried up to now.
+    pub fn tries(&self) -> &[Try] {
+        &self.tries
+    }
+
+    /// The knee as far as it is known: for a search that is broken off.
+    pub fn knee(&self, end: End) -> Knee {
+        Knee {
+            best: self.low,
+            end,
+            tries: self.tries.clone(),
+        }
+    }
+
+    /// Whether the last try was the second one at its rate.
+    fn is_second(&self) -> bool {
+        let rates: Vec<f64> = self
+            .tries
+            .iter()
+            .rev()
+            .take(2)
+            .map(|one| one.rate)
+            .collect();
+        matches!(rates.as_slice(), [last, before] if last == before)
+    }
+
+    fn done(&self, end: End) -> Step {
+        Step::Done(self.knee(end))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::outcome::{Remark, Weight};
+    use crate::statistics::samples::outcome;
+
+    fn searched(mut search: Search, mut server: impl FnMut(f64) -> Held) -> Knee {
+        for _ in 0..200 {
+            match search.next() {
+                Step::Done(knee) => return knee,
+                Step::Try(rate) => search.said(Try {
+                    rate,
+                    held: server(rate),
+                    answered: rate,
+                    p50_us: Some(1.0),
+                    p99_us: Some(2.0),
+                    why_unsaid: None,
+                }),
+            }
+        }
+        panic!("no end after 200 tries");
+    }
+
+    fn held(holds: bool) -> Held {
+        if holds { Held::Yes } else { Held::No }
+    }
+
+    proptest! {
+        #[test]
+        fn finds_a_sharp_knee(first in 1.0..1e5f64, knee in 2.0..1e6f64) {
+            let found = searched(Search::new(first, 2e6), |rate| held(rate < knee));
+            let best = found.best.expect("1/s holds");
+            prop_assert_eq!(found.end, End::Found);
+            prop_assert!(best < knee && knee <= best * 1.05 + 1e-9, "{} of {}", best, knee);
+            let mut rates: Vec<u64> = found.tries.iter().map(|one| one.rate.to_bits()).collect();
+            let len = rates.len();
+            rates.dedup();
+            let failed = found.tries.iter().filter(|one| one.held == Held::No).count();
+            prop_assert_eq!(len - rates.len(), failed / 2, "each failure is tried exactly twice");
+            prop_assert_eq!(failed % 2, 0);
+        }
+
+        #[test]
+        fn ends_whatever_the_server_does(seed: u64, first in -1.0..1e7f64, most in -1.0..1e7f64) {
+            let mut rng = fastrand::Rng::with_seed(seed);
+            let found = searched(Search::new(first, most), |_| held(rng.bool()));
+            prop_assert!(found.tries.iter().all(|one| one.rate >= 1.0 && one.rate <= most.max(1.0)));
+        }
+    }
+
+    #[test]
+    fn finds_a_noisy_knee_nearly_always() {
+        let mut near = 0;
+        for seed in 0..200 {
+            let mut rng = fastrand::Rng::with_seed(seed);
+            // One run in ten is spoilt, and the last tenth before the knee holds only now and then.
+            let found = searched(Search::new(100.0, 1e6), |rate| {
+                let chance = ((10_000.0 - rate) / 1_000.0).clamp(0.0, 1.0);
+                held(rng.f64() < 0.9 * chance)
+            });
+            let best = found.best.expect("low rates hold");
+            assert!(best < 10_000.0, "{seed}: {best}");
+            near += u32::from(best > 8_500.0);
+        }
+        assert!(near >= 170, "{near} of 200");
+    }
+
+    #[test]
+    fn tries_a_failed_rate_once_more() {
+        let mut search = Search::new(100.0, 1e6);
+        let mut say = |held| {
+            let Step::Try(rate) = search.next() else {
+                panic!("not yet at an end");
+            };
+            search.said(Try {
+                rate,
+                held,
+                answered: rate,
+                p50_us: None,
+                p99_us: None,
+                why_unsaid: None,
+            });
+            rate
+        };
+        let rates = [
+            Held::Yes,
+            Held::No,
+            Held::Yes,
+            Held::No,
+            Held::No,
+            Held::Yes,
+        ]
+        .map(&mut say);
+        assert_eq!(rates, [100.0, 200.0, 200.0, 400.0, 400.0, 300.0]);
+    }
+
+    #[test]
+    fn ends_at_the_most_and_at_the_least() {
+        let most = searched(Search::new(100.0, 1_000.0), |_| Held::Yes);
+        assert_eq!((most.best, most.end), (Some(1_000.0), End::AllHeld));
+        let least = searched(Search::new(100.0, 1_000.0), |_| Held::No);
+        assert_eq!((least.best, least.end), (None, End::NoneHeld));
+    }
+
+    #[test]
+    fn ends_when_the_generator_is_the_limit() {
+        let found = searched(Search::new(100.0, 1e6), |rate| {
+            if rate > 500.0 {
+                Held::GeneratorLimited
+            } else {
+                Held::Yes
+            }
+        });
+        assert_eq!(
+            (found.best, found.end),
+            (Some(400.0), End::GeneratorLimited)
+        );
+        assert_eq!(found.tries.len(), 5, "the last one twice");
+    }
+
+    #[test]
+    fn ends_where_two_runs_cannot_be_judged() {
+        let found = searched(Search::new(100.0, 1e6), |rate| {
+            if rate > 500.0 {
+                Held::Unsaid
+            } else {
+                Held::Yes
+            }
+        });
+        assert_eq!((found.best, found.end), (Some(400.0), End::Unsaid));
+        assert_eq!(found.tries.len(), 5, "the last one twice");
+    }
+
+    #[test]
+    fn takes_a_run_too_short_for_its_percentile_for_no_failure_of_the_server() {
+        let assertion = Assertion::parse("p99 < 20ms").expect("a condition");
+        let short = Try::of(100.0, &outcome(&[1_000_000; 100], 1), &assertion);
+        assert_eq!(short.held, Held::Unsaid);
+        let mut search = Search::new(100.0, 1e6);
+        search.said(short.clone());
+        search.said(short);
+        let Step::Done(knee) = search.next() else {
+            panic!("not at an end");
+        };
+        assert_eq!(
+            knee.answer(),
+            "it held at no rate; at 100/s it cannot be said: too few values: fewer than ten of 100 lie \
+             beyond p99, it takes 1000: give it more time (`--duration`), or begin higher (`--rate`)"
+        );
+        let slow = Try::of(100.0, &outcome(&[30_000_000; 1_000], 10), &assertion);
+        assert_eq!((slow.held, slow.why_unsaid), (Held::No, None));
+    }
+
+    #[test]
+    fn goes_on_when_the_generator_was_the_limit_only_once() {
+        let mut tries = 0;
+        let found = searched(Search::new(100.0, 1_000.0), |_| {
+            tries += 1;
+            if tries == 2 {
+                Held::GeneratorLimited
+            } else {
+                Held::Yes
+            }
+        });
+        assert_eq!((found.best, found.end), (Some(1_000.0), End::AllHeld));
+    }
+
+    #[test]
+    fn tells_the_generator_s_limit_from_the_server_s() {
+        let assertion = Assertion::parse("rps > 1000").expect("a condition");
+        let mut run = outcome(&[1_000_000; 2_000], 10);
+        assert_eq!(Try::of(5_000.0, &run, &assertion).held, Held::No);
+        run.remarks.push(Remark {
+            weight: Weight::Doubtful,
+            word: "generator-limited".into(),
+            text: "a thread used 97 % of a processor".into(),
+        });
+        let tried = Try::of(5_000.0, &run, &assertion);
+        assert_eq!(tried.held, Held::GeneratorLimited);
+        assert_eq!((tried.answered, tried.p50_us), (200.0, Some(1_000.0)));
+    }
+}
