@@ -1,10 +1,11 @@
 """Milepost: an application server that knows where every millisecond of every request goes.
 
-The server is started by the command `milepost` or by `python -m milepost`. This package holds
-nothing that an application needs to import: what the server tells an application stands in the
-`environ` of each request (`milepost.phases`, `milepost.request_id`).
+The server is started by the command `milepost` or by `python -m milepost`. What it tells an
+application stands in the `environ` of each request (`milepost.phases`, `milepost.request_id`); an
+application needs to import nothing. It may tell the server something in turn (`downstream`), and it
+may want to know the exception by which it is told to stop (`RequestTimeout`).
 """
 
-from milepost._milepost import __version__
+from milepost._milepost import RequestTimeout, __version__, downstream
 
-__all__ = ["__version__"]
+__all__ = ["RequestTimeout", "__version__", "downstream"]

@@ -379,6 +379,15 @@ fn mismatch(callable: &Bound<'_, PyAny>, arguments: &[&str]) -> Option<String> {
     }
 }
 
+/// The turn of a test that changes sys.path, which is one for all tests of this program. Taken before the
+/// interpreter is: whoever imports lets others run in between.
+#[cfg(test)]
+pub(crate) fn turn_on_the_path() -> std::sync::MutexGuard<'static, ()> {
+    static TURN: std::sync::Mutex<()> = std::sync::Mutex::new(());
+    TURN.lock()
+        .unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
 #[cfg(test)]
 mod tests {
     use std::path::PathBuf;
@@ -387,11 +396,7 @@ mod tests {
 
     /// Message, hint and traceback for `module:attribute` in a folder with some modules; `None`: it loads.
     fn wrong(name: &str) -> Option<(String, String, String)> {
-        // sys.path is one for all tests: another one's half-written folder must not stand in front.
-        static ONE_AT_A_TIME: std::sync::Mutex<()> = std::sync::Mutex::new(());
-        let _turn = ONE_AT_A_TIME
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        let _turn = turn_on_the_path();
         let folder = tempfile::tempdir().unwrap();
         let write =
             |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();

@@ -14,6 +14,8 @@ mod modules;
 
 mod wsgi;
 
+mod downstream;
+
 mod body;
 mod phases;
 
@@ -35,6 +37,12 @@ mod _milepost {
 
     #[pymodule_export]
     use super::main;
+
+    #[pymodule_export]
+    use crate::downstream::downstream;
+
+    #[pymodule_export]
+    use crate::wsgi::RequestTimeout;
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {

@@ -85,6 +85,7 @@ mod tests {
 
     #[test]
     fn names_what_somebody_edits_and_nothing_that_was_installed() {
+        let _turn = crate::import::turn_on_the_path();
         let folder = tempfile::tempdir().unwrap();
         let root = folder.path().canonicalize().unwrap();
         let write = |name: &str, text: &str| {

@@ -1,29 +1,50 @@
 //! `environ["milepost.phases"]`: what has passed of an exchange when its application looks.
 //!
-//! Takes the stamps of an exchange; works out nothing until it is asked. Stamps are on the clock of
-//! `time.monotonic()`, durations are in seconds.
+//! Takes the stamps of an exchange, what it found at its queue and the meter of its thread; works out nothing
+//! until it is asked.
+//! Stamps are on the clock of `time.monotonic()`, durations are in seconds.
 
-use measure::{Phases as Stamps, Stamp};
+use measure::{Nanos, Phases as Stamps, Queued, Stamp};
+use pyo3::IntoPyObjectExt;
 use pyo3::exceptions::PyKeyError;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
+use server::meter::Meter;
 
-const NAMES: [&str; 6] = ["arrived", "queued", "started", "accept", "queue", "gil"];
+const NAMES: [&str; 11] = [
+    "arrived",
+    "queued",
+    "started",
+    "accept",
+    "queue",
+    "gil",
+    "before",
+    "waiting",
+    "threads",
+    "idle",
+    "from_queue",
+];
 
 /// The phases that have passed: a read-only mapping whose keys are attributes too.
 ///
 /// `arrived`, `queued` and `started` are moments on the clock of `time.monotonic()`; `accept`, `queue` and
-/// `gil` are seconds.
+/// `gil` are seconds, and so is `before`: how long the request had waited before it came to this server, as
+/// a trusted proxy says. The others are as they were when it came to its pool's queue: how many requests
+/// were `waiting`, how many `threads` the pool had, how many of them were `idle`; `from_queue` is whether it
+/// had to wait for one.
 #[pyclass(module = "milepost._milepost", name = "Phases", mapping)]
 #[derive(Default)]
 pub(crate) struct Phases {
     stamps: Stamps,
+    found: Queued,
+    /// Of the thread that runs it, from there on.
+    meter: Option<Meter>,
 }
 
 impl Phases {
     /// Shows another exchange.
-    pub(crate) fn reset(&mut self, stamps: Stamps) {
-        self.stamps = stamps;
+    pub(crate) fn reset(&mut self, stamps: Stamps, found: Queued, meter: Option<Meter>) {
+        (self.stamps, self.found, self.meter) = (stamps, found, meter);
     }
 
     fn seconds(&self) -> [(&'static str, f64); 3] {
@@ -73,24 +94,65 @@ impl Phases {
         self.stamps.gil.as_secs_f64()
     }
 
+    /// Seconds that it had waited before it came to this server; 0.0 when no trusted proxy says so.
+    #[getter]
+    fn before(&self) -> f64 {
+        self.found.before.as_secs_f64()
+    }
+
+    /// How many requests waited in its pool's queue when it came.
+    #[getter]
+    fn waiting(&self) -> u32 {
+        self.found.waiting
+    }
+
+    /// How many threads the pool had then.
+    #[getter]
+    fn threads(&self) -> u32 {
+        self.found.threads
+    }
+
+    /// How many of them had nothing to do.
+    #[getter]
+    fn idle(&self) -> u32 {
+        self.found.idle
+    }
+
+    /// Whether it had to wait for a thread.
+    #[getter(from_queue)]
+    fn is_from_queue(&self) -> bool {
+        self.found.from_queue
+    }
+
     /// Seconds since the exchange arrived.
     fn age(&self) -> f64 {
         measure::now().since(self.stamps.arrived).as_secs_f64()
     }
 
-    /// Names of the phases.
-    fn keys(&self) -> [&'static str; 6] {
+    /// Seconds of processor time that its thread has used for it; to be asked while it runs.
+    fn cpu(&self) -> f64 {
+        let used = self.meter.and_then(|meter| meter.used());
+        used.map_or(0.0, Nanos::as_secs_f64)
+    }
+
+    /// Names of all that it has.
+    fn keys(&self) -> [&'static str; NAMES.len()] {
         NAMES
     }
 
-    fn __getitem__(&self, py: Python<'_>, name: &str) -> PyResult<f64> {
+    fn __getitem__<'py>(&self, py: Python<'py>, name: &str) -> PyResult<Bound<'py, PyAny>> {
         match name {
-            "arrived" => self.arrived(py),
-            "queued" => self.queued(py),
-            "started" => self.started(py),
-            "accept" => Ok(self.accept()),
-            "queue" => Ok(self.queue()),
-            "gil" => Ok(self.gil()),
+            "arrived" => self.arrived(py)?.into_bound_py_any(py),
+            "queued" => self.queued(py)?.into_bound_py_any(py),
+            "started" => self.started(py)?.into_bound_py_any(py),
+            "accept" => self.accept().into_bound_py_any(py),
+            "queue" => self.queue().into_bound_py_any(py),
+            "gil" => self.gil().into_bound_py_any(py),
+            "before" => self.before().into_bound_py_any(py),
+            "waiting" => self.waiting().into_bound_py_any(py),
+            "threads" => self.threads().into_bound_py_any(py),
+            "idle" => self.idle().into_bound_py_any(py),
+            "from_queue" => self.is_from_queue().into_bound_py_any(py),
             _ => Err(PyKeyError::new_err(name.to_owned())),
         }
     }
@@ -112,7 +174,16 @@ impl Phases {
         let spans = self
             .seconds()
             .map(|(name, seconds)| format!("{name}={seconds:.6}"));
-        format!("<milepost.Phases {}>", spans.join(" "))
+        let Queued {
+            waiting,
+            threads,
+            idle,
+            ..
+        } = self.found;
+        format!(
+            "<milepost.Phases {} waiting={waiting} threads={threads} idle={idle}>",
+            spans.join(" ")
+        )
     }
 }
 
@@ -136,8 +207,6 @@ fn seconds(stamp: Stamp) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use measure::Nanos;
-
     use super::*;
 
     #[test]
@@ -150,20 +219,39 @@ mod tests {
             gil: Nanos(250_000),
             ..Stamps::default()
         };
+        let found = Queued {
+            before: Nanos(500_000_000),
+            waiting: 3,
+            threads: 2,
+            idle: 0,
+            from_queue: true,
+        };
+        let phases = Phases {
+            stamps,
+            found,
+            meter: Some(Meter::start()),
+        };
         Python::initialize();
         Python::attach(|py| {
             let names = pyo3::types::PyDict::new(py);
             names
-                .set_item("p", Bound::new(py, Phases { stamps }).unwrap())
+                .set_item("p", Bound::new(py, phases).unwrap())
                 .unwrap();
             let script = c"
 import time
 assert (p.accept, p['queue'], p.gil) == (0.0015, 0.0025, 0.00025), dict(p)
-assert sorted(p) == sorted(p.keys()) == sorted(dict(p)) and len(p) == 6
+assert sorted(p) == sorted(p.keys()) == sorted(dict(p)) and len(p) == 11
 assert 'queue' in p and 'run' not in p and 3 not in p
 assert -1 < time.monotonic() - p.arrived < 60 and p.age() >= 0
+before, end = p.cpu(), time.thread_time() + 0.02
+while time.thread_time() < end: pass
+time.sleep(0.02)
+assert before + 0.02 <= p.cpu() < p.age(), (before, p.cpu(), p.age())
 assert abs(p.queued - p.arrived - p.accept) < 1e-9, p.queued - p.arrived
-assert repr(p) == '<milepost.Phases accept=0.001500 queue=0.002500 gil=0.000250>', repr(p)
+assert (p.before, p['waiting'], p.threads, p['idle'], p.from_queue) == (0.5, 3, 2, 0, True), dict(p)
+assert dict(p) == {name: getattr(p, name) for name in p}
+assert type(p['waiting']) is type(p.idle) is int and p['from_queue'] is p.from_queue is True
+assert repr(p) == '<milepost.Phases accept=0.001500 queue=0.002500 gil=0.000250 waiting=3 threads=2 idle=0>', repr(p)
 try: p['run']
 except KeyError: pass
 else: raise AssertionError

@@ -17,6 +17,7 @@ use rustix::net::{
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use crate::config::meant::Pool;
 use crate::stats::Segment;
 
 /// Bytes of one message. What may be longer (a configuration, a traceback) travels as a file.
@@ -51,6 +52,17 @@ pub enum Order {
     Reopen,
     /// Every driver is to note this number in its counters.
     Beat(u64),
+    /// A pool is to have another size from now on.
+    Reshape {
+        /// Its name.
+        pool: String,
+        /// Fewest threads.
+        threads_min: usize,
+        /// Most threads.
+        threads_max: usize,
+        /// What the answer, `Notice::Reshaped`, is to name; 0: nobody waits for one.
+        number: u64,
+    },
     /// To a template: fork a process, which goes on with the channel that comes along as descriptor.
     Fork,
 }
@@ -74,6 +86,16 @@ pub enum Notice {
         /// Pool threads that were still in the application.
         stuck_threads: usize,
     },
+    /// It is to be replaced: too few of its pool threads come back.
+    Worn {
+        /// `with 3 threads that did not come back`
+        reason: String,
+    },
+    /// A pool has the size of the order of this number, which is not 0.
+    Reshaped {
+        /// The order's.
+        number: u64,
+    },
     /// A template: it has forked this process. With one descriptor: its pidfd.
     Forked {
         /// Its process id.
@@ -91,6 +113,18 @@ pub enum Notice {
         /// As `waitpid` gives it.
         wait_status: i32,
     },
+}
+
+impl Order {
+    /// That a pool is to have the size that it has here; the answer names `number`, 0 wants none.
+    pub fn reshape(pool: &Pool, number: u64) -> Order {
+        Order::Reshape {
+            pool: pool.name.clone(),
+            threads_min: pool.threads_min,
+            threads_max: pool.threads_max,
+            number,
+        }
+    }
 }
 
 /// Who a process is.

@@ -10,9 +10,11 @@ use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
+use measure::{Nanos, Stamp};
+use stage::{Class, Entry, PoolSettings, PoolShape};
 use tokio::sync::oneshot;
 
-use crate::handover::{Chair, Queue};
+use crate::queue::{Chair, Queue};
 
 /// Whether an errand is finished.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -38,9 +40,10 @@ impl Crew {
     /// Starts `threads` threads named `name-0`, `name-1` ….
     pub(crate) fn start(name: &str, threads: usize) -> io::Result<Self> {
         let crew = Self(Arc::new(Office {
-            queue: Arc::new(Queue::new(usize::MAX)),
+            queue: Arc::new(Queue::new(&patient(threads))),
             threads,
         }));
+        crew.0.queue.grow(threads, Stamp::ZERO);
         for index in 0..threads {
             let queue = Arc::clone(&crew.0.queue);
             std::thread::Builder::new()
@@ -117,29 +120,55 @@ impl Crew {
     }
 
     fn send(&self, errand: Errand) {
-        assert!(
-            self.0.queue.admit(),
-            "a crew's queue has no bound of its own"
-        );
-        self.0.queue.push(&mut vec![errand]);
+        enqueue(&self.0.queue, errand);
     }
 }
 
 impl Drop for Office {
     fn drop(&mut self) {
-        self.queue.close();
+        self.queue.close(&patient(self.threads));
     }
+}
+
+/// Errands wait as long as it takes, all alike.
+fn patient(threads: usize) -> PoolSettings {
+    let ever = Nanos(u64::MAX);
+    PoolSettings {
+        shape: PoolShape {
+            threads_min: threads,
+            threads_max: threads,
+            queue_len_max: usize::MAX,
+        },
+        queue_target: ever,
+        queue_timeout: ever,
+        overload_timeout: ever,
+        reserve_threads: 0,
+        reserve_len: 0,
+    }
+}
+
+fn enqueue(queue: &Queue<Errand>, errand: Errand) {
+    let Ok(()) = queue.admit(|_| Ok::<(), std::convert::Infallible>(()));
+    let entry = Entry {
+        item: errand,
+        class: Class::Normal,
+        queued: Stamp::ZERO,
+        before: Nanos::ZERO,
+    };
+    queue.push(&mut vec![entry], |_, _| {});
 }
 
 fn work(queue: &Queue<Errand>) {
     // sendfile to a client that is gone must not end the process.
     crate::sys::block_sigpipe();
+    queue.come();
     let chair = Arc::<Chair>::default();
-    while let Some(mut errand) = queue.take(&chair) {
+    while let Some(taken) = queue.take(&chair, &mut None, || Stamp::ZERO) {
+        let mut errand = taken.item;
         // A panic costs this errand, whose connection hears of it by the missing answer.
         while let Ok(Going::On) = catch_unwind(AssertUnwindSafe(&mut errand)) {
-            if queue.len() > 0 && queue.admit() {
-                queue.push(&mut vec![errand]);
+            if queue.len() > 0 {
+                enqueue(queue, errand);
                 break;
             }
         }

@@ -8,7 +8,7 @@ mod id;
 use std::fs::File;
 use std::sync::Arc;
 
-use measure::Phases;
+use measure::{Phases, Queued};
 use smol_str::SmolStr;
 use wire::{HeadView, RequestHead};
 
@@ -28,6 +28,8 @@ pub struct Exchange {
     pub body: Body,
     /// Stamps that have passed.
     pub phases: Phases,
+    /// Where it queues, and what it found there.
+    pub queue: QueueFacts,
     /// Who is at the other end.
     pub ends: Arc<Ends>,
     /// Bytes of head and body received.
@@ -36,6 +38,17 @@ pub struct Exchange {
     pub route: u16,
     /// Index of the driver that received it.
     pub driver: u16,
+}
+
+/// The queue of an exchange.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct QueueFacts {
+    /// Index of its pool.
+    pub pool: u16,
+    /// How much it matters there.
+    pub class: stage::Class,
+    /// What it found when it came.
+    pub queued: Queued,
 }
 
 impl Exchange {
@@ -168,6 +181,7 @@ mod tests {
             rewritten: rewritten.map(|target| target.as_bytes().into()),
             body: Body::Empty,
             phases: Phases::default(),
+            queue: QueueFacts::default(),
             ends: Arc::new(ends),
             request_bytes: 0,
             route: 0,

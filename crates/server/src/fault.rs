@@ -12,6 +12,8 @@ pub enum Fault {
     /// The application raised, or broke the rules of its interface. The text (a traceback) goes to the
     /// error log only.
     App(String),
+    /// It was interrupted because it took too long; its client has its answer already.
+    Overdue,
     /// The operating system.
     System(std::io::Error),
     /// Milepost itself.
@@ -23,6 +25,7 @@ impl Fault {
     pub fn status(&self) -> u16 {
         match self {
             Fault::Peer(_) => 400,
+            Fault::Overdue => 504,
             Fault::App(_) | Fault::System(_) | Fault::Bug(_) => 500,
         }
     }
@@ -33,6 +36,7 @@ impl fmt::Display for Fault {
         match self {
             Fault::Peer(text) => write!(f, "client: {text}"),
             Fault::App(text) => write!(f, "application: {text}"),
+            Fault::Overdue => f.write_str("interrupted: it took longer than request_timeout"),
             Fault::System(error) => write!(f, "system: {error}"),
             Fault::Bug(text) => write!(f, "bug: {text}"),
         }

@@ -5,6 +5,7 @@
 //! running, delivering, logging.
 
 mod lead;
+mod lookout;
 mod orders;
 mod watchman;
 
@@ -20,6 +21,9 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTTIN, SIGTTOU, SI
 use signal_hook::iterator::Signals;
 use tokio::sync::watch;
 
+use stage::Drivers;
+
+use crate::allot::Allot;
 use crate::channel::EarKey;
 use crate::clients::Clients;
 use crate::config::meant::{Config, LogTarget};
@@ -34,13 +38,17 @@ use crate::listen::{self, Address};
 use crate::log::{self, Log};
 use crate::pages::Pages;
 use crate::pidfile::PidFile;
-use crate::pool::Pool;
+use crate::pool::{self, Pool, Surroundings};
 use crate::rates::Rates;
+use crate::request_start::RequestStarts;
 use crate::route::Router;
 use crate::rules::Rules;
+use crate::slow::Slow;
 use crate::spool::Spoolers;
 use crate::stats::{Shape, Stats};
+use crate::watch::Watch;
 
+use lookout::Lookout;
 use watchman::Watchman;
 
 pub use lead::Lead;
@@ -107,17 +115,8 @@ enum Event {
     Cut,
     Reopen,
     DriverEnded(io::Result<u64>),
+    /// A thread of a pool is gone, however it went.
     PoolThreadEnded,
-}
-
-/// Tells the main thread that a pool thread is gone, however it went.
-struct Farewell(mpsc::Sender<Event>);
-
-impl Drop for Farewell {
-    fn drop(&mut self) {
-        // Nobody listens any more when the process is about to end anyway.
-        let _ = self.0.send(Event::PoolThreadEnded);
-    }
 }
 
 impl House {
@@ -170,25 +169,40 @@ impl House {
             Usher::new().map_err(|error| start_fault("cannot make an event counter", &error))?;
         let addresses = open(&config)?;
         let ids = Ids::new(&config.request_ids);
-        let (log, log_threads) = Log::open(&config.logs, &log_names(names, &ids))
+        let (log, log_threads) = Log::open(&config.logs, &log_names(&config, names, &ids))
             .map_err(|fault| log_fault(&fault))
             .inspect_err(|_| listen::remove_files(&listen::unix_paths(&addresses)))?;
         let crews = Crews::start(&config)
             .map_err(|error| start_fault("cannot start a thread", &error))
             .inspect_err(|_| listen::remove_files(&listen::unix_paths(&addresses)))?;
         let memory = Arc::new(ReplyMemory::new(config.delivery.replies_memory_bytes_max));
-        let pool = handler
-            .is_some()
-            .then(|| Pool::new(&config, &log, &stats, &memory, &pages));
+        let slow = Slow::new(&config).map(Arc::new);
+        let watch = Watch::new(&config).filter(|_| handler.is_some());
+        let pools = match handler {
+            Some(_) => Pool::all(&Surroundings {
+                config: &config,
+                log: &log,
+                stats: &stats,
+                memory: &memory,
+                pages: &pages,
+                slow: &slow,
+                watch: watch.as_ref(),
+            }),
+            None => Vec::new(),
+        };
         let shared = Arc::new(Shared {
-            router: Router::new(&config, pool.is_some()),
-            pool,
+            router: Router::new(&config, !pools.is_empty()),
+            allot: Allot::new(&config),
+            slow,
+            pools,
+            watch,
             stats,
             log: Arc::clone(&log),
             rules: Rules::new(&config.rules),
             pages,
             rates,
             ids,
+            request_starts: RequestStarts::new(&config.request_start_from),
             clients: Clients::new(
                 config.listen.client_connections_max,
                 config.listen.client_prefix_v4,
@@ -201,7 +215,10 @@ impl House {
             connections: AtomicUsize::new(0),
             full: AtomicBool::new(false),
             slot: lead.as_ref().map_or(0, |lead| lead.identity.slot),
-            processors: processors(&config),
+            drivers: Drivers {
+                len: config.listen.drivers,
+                processors: processors(&config),
+            },
             inboxes: Shared::inboxes(config.listen.drivers),
             usher,
             closing: OnceLock::new(),
@@ -257,8 +274,7 @@ impl House {
     pub fn run(self) -> Result<Ended, StartFault> {
         let events = self.events.clone();
         let orders = self.orders();
-        let pool_threads = self
-            .start_pool(&events)
+        self.start_pools(&events)
             .map_err(|error| start_fault("cannot start a pool thread", &error))?;
         let House {
             shared,
@@ -271,8 +287,17 @@ impl House {
             pid_file,
             moods,
             lead,
+            handler,
             ..
         } = self;
+        let _lookout = match (&shared.watch, handler) {
+            (Some(watch), Some(handler)) => {
+                let channel = lead.as_ref().map(|lead| Arc::clone(&lead.channel));
+                let lookout = Lookout::new(watch, &shared, &handler, channel).start();
+                Some(lookout.map_err(|error| start_fault("cannot start a thread", &error))?)
+            }
+            _ => None,
+        };
         let unix_paths = listen::unix_paths(&addresses);
         let drivers = start_drivers(&shared, addresses, files, &moods.subscribe(), &events)
             .map_err(|error| start_fault("cannot start a driver", &error))?;
@@ -285,16 +310,15 @@ impl House {
             inbox,
             moods,
             drivers,
-            pool_threads,
             cut: 0,
             exit_code: 0,
             deadline: None,
             patience: None,
         };
         watchman.serve(&shared);
-        watchman.close_pool(&shared);
+        watchman.close_pools(&shared);
         listen::remove_files(&unix_paths);
-        let mut ended = watchman.ended(&shared.stats);
+        let mut ended = watchman.ended(&shared);
         // A signal must not kill the process with lines in its memory; it shortens what they may take.
         log.end(&log_threads, || {
             let is_hurried = watchman.heard_signal();
@@ -314,11 +338,17 @@ impl House {
         Ok(ended)
     }
 
-    fn start_pool(&self, events: &mpsc::Sender<Event>) -> io::Result<usize> {
-        let (Some(pool), Some(handler)) = (&self.shared.pool, &self.handler) else {
-            return Ok(0);
+    fn start_pools(&self, events: &mpsc::Sender<Event>) -> io::Result<()> {
+        let Some(handler) = &self.handler else {
+            return Ok(());
         };
-        pool.start(handler, || Farewell(events.clone()))
+        let events = events.clone();
+        // Nobody listens any more when the process is about to end anyway.
+        let farewell = Arc::new(move || drop(events.send(Event::PoolThreadEnded)));
+        for pool in &self.shared.pools {
+            pool.start(handler, Arc::clone(&farewell) as Arc<_>)?;
+        }
+        pool::start_steward(&self.shared.pools)
     }
 }
 
@@ -353,7 +383,10 @@ pub(crate) fn shape(config: &Config, has_pool: bool) -> Shape {
     Shape {
         drivers: config.listen.drivers,
         routes: Router::names(config),
-        pools: has_pool.then(Pool::names).unwrap_or_default(),
+        pools: match has_pool {
+            true => Pool::names(config),
+            false => Vec::new(),
+        },
     }
 }
 
@@ -483,10 +516,10 @@ fn start_fault(what: &str, error: &io::Error) -> StartFault {
 }
 
 /// The names behind the numbers of records.
-fn log_names(routes: Vec<String>, ids: &Ids) -> Names {
+fn log_names(config: &Config, routes: Vec<String>, ids: &Ids) -> Names {
     Names {
         routes,
-        pools: Pool::names(),
+        pools: Pool::names(config),
         process: std::process::id().to_string(),
         id_seed: ids.seed(),
     }

@@ -5,13 +5,14 @@
 
 use std::cell::Cell;
 use std::hash::{BuildHasher, RandomState};
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use wire::HeadView;
 
 use crate::config::meant::RequestIds;
 use crate::exchange::Id;
+use crate::networks::Networks;
 
 /// Bits of a number that count; those above them are the driver's index. At a million exchanges a second
 /// they last 285 years.
@@ -20,7 +21,7 @@ const COUNT_BITS: u32 = 53;
 /// What all drivers know of ids.
 pub(crate) struct Ids {
     header: Option<String>,
-    trust: Vec<Network>,
+    trust: Networks,
     seed: u64,
 }
 
@@ -38,20 +39,11 @@ pub(crate) struct Numbers {
     next: Cell<u64>,
 }
 
-/// Addresses with the same leading bits, an IPv4 one in its IPv4-mapped form (RFC 4291 section 2.5.5.2).
-struct Network {
-    bits: u128,
-    mask: u128,
-}
-
 impl Ids {
     pub(crate) fn new(config: &RequestIds) -> Self {
-        let networks = config.trust.iter();
         Self {
             header: config.header.clone(),
-            trust: networks
-                .map(|(ip, prefix)| Network::new(*ip, *prefix))
-                .collect(),
+            trust: Networks::new(&config.trust),
             seed: seed(),
         }
     }
@@ -63,8 +55,7 @@ impl Ids {
 
     /// Whether the ids of a client count; one on a unix socket has no address.
     pub(crate) fn trust(&self, peer: Option<IpAddr>) -> Trust {
-        let is_trusted = self.header.is_some()
-            && peer.is_none_or(|peer| self.trust.iter().any(|network| network.has(peer)));
+        let is_trusted = self.header.is_some() && peer.is_none_or(|peer| self.trust.has(peer));
         match is_trusted {
             true => Trust::Taken,
             false => Trust::Refused,
@@ -94,30 +85,6 @@ impl Numbers {
         self.next.set(number + 1);
         number
     }
-}
-
-impl Network {
-    fn new(ip: IpAddr, prefix: u8) -> Self {
-        let prefix = match ip {
-            IpAddr::V4(_) => 96 + u32::from(prefix.min(32)),
-            IpAddr::V6(_) => u32::from(prefix.min(128)),
-        };
-        let mask = u128::MAX.checked_shl(128 - prefix).unwrap_or(0);
-        let bits = bits(ip) & mask;
-        Self { bits, mask }
-    }
-
-    fn has(&self, ip: IpAddr) -> bool {
-        bits(ip) & self.mask == self.bits
-    }
-}
-
-fn bits(ip: IpAddr) -> u128 {
-    let mapped: Ipv6Addr = match ip {
-        IpAddr::V4(ip) => ip.to_ipv6_mapped(),
-        IpAddr::V6(ip) => ip,
-    };
-    mapped.to_bits()
 }
 
 /// Differs from process to process and from start to start: of the kernel's random bytes, which the keys of

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use measure::{Ending, NO_POOL, Phases, Record};
+use measure::{Ending, NO_POOL, Phases, Queued, Record};
 use wire::HeadView;
 
 use crate::exchange::{Ends, Id};
@@ -28,6 +28,8 @@ pub(crate) struct Closing<'a> {
     pub(crate) request_line: &'a [u8],
     pub(crate) ends: &'a Ends,
     pub(crate) phases: &'a Phases,
+    /// What it found at its pool's queue.
+    pub(crate) queued: Queued,
     pub(crate) route: u16,
     pub(crate) driver: u16,
     pub(crate) request_bytes: u64,
@@ -67,6 +69,7 @@ impl Ledger {
             id: closing.id.number(),
             request_id: b"",
             phases: *closing.phases,
+            queued: closing.queued,
             wall_arrived_ns: 0,
             peer: closing.ends.peer_host.as_bytes(),
             method: b"",

@@ -17,6 +17,8 @@ mod listen;
 
 mod clients;
 mod ids;
+mod networks;
+mod request_start;
 
 mod driver;
 
@@ -27,8 +29,16 @@ mod rules;
 
 mod route;
 
+mod allot;
+mod slow;
+
 mod handover;
 pub mod pool;
+mod queue;
+
+pub mod meter;
+mod tenure;
+pub mod watch;
 
 pub mod handler;
 

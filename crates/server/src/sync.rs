@@ -1,13 +1,13 @@
-//! The synchronisation primitives that `handover` is built on, so that a model checker can put its own
-//! in their place (`crates/model` compiles `handover.rs` against loom's).
+//! The synchronisation primitives that `handover`, `queue` and `tenure` are built on, so that a model checker can put its own
+//! in their place (`crates/model` compiles them against loom's).
 
-pub(crate) use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
+pub(crate) use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 pub(crate) use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
 pub(crate) use atomic_waker::AtomicWaker as WakerCell;
 
 /// Locks; a panic while the lock was held elsewhere does not spread, because every critical section in
-/// `handover` leaves its data consistent at each step.
+/// these rooms leaves its data consistent at each step.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex
         .lock()

@@ -5,19 +5,29 @@
 
 mod call;
 mod environ;
+mod knocker;
 mod lines;
 mod names;
+mod onlooker;
 mod reply;
+mod roster;
 mod turns;
 mod workbench;
 mod wrapper;
 
+use std::sync::Arc;
+
+use measure::Stamp;
 use pyo3::prelude::*;
 use server::exchange::Exchange;
-use server::handler::Handler;
+use server::handler::{Handler, Stack};
 use server::pool::Seat;
+use server::watch::Thread;
 
-use crate::raw;
+use crate::{downstream, raw};
+use knocker::{Door, Knocker};
+use onlooker::Onlooker;
+pub(crate) use roster::RequestTimeout;
 use turns::{Burst, Turns};
 use workbench::Workbench;
 pub(crate) use wrapper::FileWrapper;
@@ -27,7 +37,9 @@ pub(crate) struct Wsgi {
     application: Py<PyAny>,
     script_name: Vec<u8>,
     concurrency: Concurrency,
-    turns: Turns,
+    door: Arc<Door>,
+    knocker: Knocker,
+    onlooker: Onlooker,
 }
 
 /// How an application is served.
@@ -46,13 +58,18 @@ impl Wsgi {
             application,
             script_name: root_path.trim_end_matches('/').into(),
             concurrency,
-            turns: Turns::default(),
+            door: Arc::default(),
+            knocker: Knocker::default(),
+            onlooker: Onlooker::default(),
         }
     }
 
     fn work_attached(&self, py: Python<'_>, seat: &mut Seat) -> PyResult<()> {
         name_thread(py);
-        let mut workbench = Workbench::new(py, self, seat.request_id_header())?;
+        downstream::enter(seat.pool_index());
+        let listed = self.door.roster.enter(py)?;
+        let line = Arc::clone(&listed.line);
+        let mut workbench = Workbench::new(py, self, line, seat.request_id_header())?;
         let mut burst = Burst::begin();
         loop {
             let exchange = match seat.next_now() {
@@ -65,12 +82,13 @@ impl Wsgi {
                     None => return Ok(()),
                 },
             };
+            let meter = seat.meter();
             seat.attend(exchange, |exchange, outlet| {
-                workbench.answer(py, exchange, outlet)
+                workbench.answer(py, exchange, outlet, meter)
             });
-            if self.concurrency.gil && self.turns.is_due(&mut burst) {
-                raw::detached(py, || self.turns.let_others_in());
-                self.turns.attached();
+            if self.concurrency.gil && self.turns().is_due(&mut burst) {
+                raw::detached(py, || self.turns().let_others_in());
+                self.turns().attached();
                 burst = Burst::begin();
             }
         }
@@ -80,15 +98,21 @@ impl Wsgi {
     fn wait(&self, py: Python<'_>, seat: &mut Seat) -> Option<Box<Exchange>> {
         let (exchange, since) = raw::detached(py, || {
             let exchange = seat.next_wait();
-            self.turns.attaching();
+            self.turns().attaching();
             (exchange, measure::now())
         });
-        self.turns.attached();
+        self.turns().attached();
         let mut exchange = exchange?;
         if self.concurrency.gil {
-            exchange.phases.gil = measure::now().since(since);
+            let waited = measure::now().since(since);
+            exchange.phases.gil = waited;
+            self.turns().has_waited(waited);
         }
         Some(exchange)
+    }
+
+    fn turns(&self) -> &Turns {
+        &self.door.turns
     }
 }
 
@@ -99,6 +123,29 @@ impl Handler for Wsgi {
                 error.print(py);
             }
         });
+    }
+
+    fn stack(&self, thread: Thread) -> Stack {
+        match self.door.roster.find(thread) {
+            Some(line) => self.onlooker.stack(line),
+            None => Stack::Unknown,
+        }
+    }
+
+    fn interrupt(&self, thread: Thread, began: Stamp) -> bool {
+        let line = self.door.roster.find(thread);
+        line.is_some_and(|line| self.onlooker.interrupt(line, began))
+    }
+
+    fn gil_share(&self) -> Option<f64> {
+        self.concurrency
+            .gil
+            .then(|| self.knocker.share(&self.door))
+            .flatten()
+    }
+
+    fn is_downstream_full(&self, pool: u16) -> bool {
+        downstream::is_full(pool)
     }
 }
 

@@ -24,6 +24,8 @@ pub(crate) struct Turns {
     attaching: AtomicUsize,
     /// Times that a thread has attached.
     attached: AtomicU64,
+    /// Nanoseconds that all threads have waited to attach before their exchanges.
+    waited_ns: AtomicU64,
 }
 
 /// Exchanges that a thread has run since it last attached.
@@ -51,6 +53,21 @@ impl Turns {
     pub(crate) fn attached(&self) {
         self.attaching.fetch_sub(1, Ordering::Relaxed);
         self.attached.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// This thread has waited so long to attach for an exchange.
+    pub(crate) fn has_waited(&self, waited: Nanos) {
+        self.waited_ns.fetch_add(waited.0, Ordering::Relaxed);
+    }
+
+    /// What all threads have waited to attach for exchanges, since the beginning.
+    pub(crate) fn waited(&self) -> Nanos {
+        Nanos(self.waited_ns.load(Ordering::Relaxed))
+    }
+
+    /// Threads that are waiting to attach.
+    pub(crate) fn attaching_len(&self) -> usize {
+        self.attaching.load(Ordering::Relaxed)
     }
 
     /// One more exchange is done: whether it is time to let siblings in.

@@ -5,6 +5,7 @@
 //! back, and nothing of the exchange stays here.
 
 use std::ptr::NonNull;
+use std::sync::Arc;
 use std::thread;
 
 use pyo3::prelude::*;
@@ -12,11 +13,13 @@ use pyo3::types::PyDict;
 use server::delivery::Outlet;
 use server::exchange::{Body, Exchange};
 use server::fault::Fault;
+use server::meter::Meter;
 
 use super::call::{Caller, End};
 use super::environ::{Environs, Fixed, Tools};
 use super::reply::{self, Given};
-use super::{FileWrapper, Wsgi, names};
+use super::roster::Line;
+use super::{FileWrapper, RequestTimeout, Wsgi, names};
 use crate::body::Input;
 use crate::phases::Phases;
 use crate::{raw, trace};
@@ -29,6 +32,8 @@ pub(crate) struct Workbench<'py> {
     input: Bound<'py, Input>,
     phases: Bound<'py, Phases>,
     scratch: Vec<u8>,
+    /// Where this thread can be found and interrupted.
+    line: Arc<Line>,
 }
 
 impl<'py> Workbench<'py> {
@@ -36,6 +41,7 @@ impl<'py> Workbench<'py> {
     pub(crate) fn new(
         py: Python<'py>,
         wsgi: &Wsgi,
+        line: Arc<Line>,
         request_id_header: Option<&str>,
     ) -> PyResult<Self> {
         let fixed = Fixed {
@@ -53,6 +59,7 @@ impl<'py> Workbench<'py> {
             input: Bound::new(py, Input::default())?,
             phases: Bound::new(py, Phases::default())?,
             scratch: Vec::new(),
+            line,
         })
     }
 
@@ -62,9 +69,10 @@ impl<'py> Workbench<'py> {
         py: Python<'py>,
         exchange: &mut Exchange,
         outlet: &mut Outlet<'_>,
+        meter: Option<Meter>,
     ) -> Result<(), Fault> {
         let environ = self
-            .begin(exchange, outlet)
+            .begin(exchange, outlet, meter)
             .map_err(|error| trace::fault(py, &error))?;
         // Takes the outlet back on every way out, a panic included.
         let on_bench = OnBench(self);
@@ -75,14 +83,19 @@ impl<'py> Workbench<'py> {
             is_head,
             scratch: &mut bench.scratch,
         };
+        let inside = bench.line.begin(py, exchange.phases.started);
         let answered = bench
             .application
             .call1((environ, &bench.caller.start_response))
             .and_then(|result| reply::send(given, &result));
+        let is_interrupted = inside.leave();
         let end = bench.caller.call.borrow().end_state();
         // Text before the bench is cleared: a traceback holds what the application was given, which would
         // then count as kept.
-        let told = tell(py, answered, end);
+        let told = match is_interrupted && is_timeout(py, &answered) {
+            true => Err(Fault::Overdue),
+            false => tell(py, answered, end),
+        };
         drop(on_bench);
         if end == End::Overrun {
             let text = "the body was longer than its Content-Length; the rest was dropped";
@@ -98,11 +111,14 @@ impl<'py> Workbench<'py> {
         &mut self,
         exchange: &mut Exchange,
         outlet: &mut Outlet<'_>,
+        meter: Option<Meter>,
     ) -> PyResult<Bound<'py, PyDict>> {
         let body = std::mem::take(&mut exchange.body);
         let body_bytes = body.bytes();
         self.input.try_borrow_mut()?.reset(body);
-        self.phases.try_borrow_mut()?.reset(exchange.phases);
+        self.phases
+            .try_borrow_mut()?
+            .reset(exchange.phases, exchange.queue.queued, meter);
         let tools = Tools {
             input: self.input.as_any(),
             phases: self.phases.as_any(),
@@ -173,6 +189,15 @@ fn errors(py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
             py.import("io")?.call_method1("open", arguments)
         }
     }
+}
+
+/// Whether an interrupted call ended by that: what else it may have raised is news.
+fn is_timeout(py: Python<'_>, answered: &PyResult<Option<PyErr>>) -> bool {
+    let error = match answered {
+        Ok(close_error) => close_error.as_ref(),
+        Err(error) => Some(error),
+    };
+    error.is_some_and(|error| error.is_instance_of::<RequestTimeout>(py))
 }
 
 /// What the error log is to be told of an answer; keeps nothing of the exceptions.

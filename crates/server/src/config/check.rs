@@ -6,6 +6,7 @@
 mod descriptors;
 mod logs;
 mod pages;
+mod pools;
 mod processes;
 mod rules;
 mod shares;
@@ -57,6 +58,7 @@ pub(super) fn finish(draft: &Draft, machine: &Machine<'_>) -> (Loaded, Vec<Fault
     config.rules = check.rules(draft);
     config.rates.routes = check.rate_routes(draft);
     check.shares(draft);
+    check.pools(draft, &mut config);
     config.binds = check.binds(draft);
     config.processes.count = check.processes_count(draft);
     config.listen.drivers = check.drivers(draft, config.processes.count);

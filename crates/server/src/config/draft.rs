@@ -6,11 +6,13 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+use measure::Nanos;
+
 use super::bind::BindName;
 use super::fault::{Fault, Origin};
 use super::meant::{
-    CacheRule, Config, ErrorLog, ErrorPage, FixedReply, LogFilter, LogForm, LogTarget, Rate,
-    Redirect, Rewrite,
+    CacheRule, Config, ErrorLog, ErrorPage, FixedReply, LogFilter, LogForm, LogTarget, PoolRule,
+    Rate, Redirect, Rewrite,
 };
 use super::reading::{Reading, Text};
 use super::value;
@@ -40,6 +42,11 @@ pub(super) struct Draft {
     pub replies: Vec<Placed<FixedReply>>,
     pub rewrites: Vec<Placed<Rewrite>>,
     pub error_pages: Vec<Placed<ErrorPage>>,
+    pub pools: Vec<Placed<PoolEntry>>,
+    pub pool_rules: Vec<Placed<RuleEntry>>,
+    /// Empty: none.
+    pub slow_pool: String,
+    pub slow_after: Nanos,
     pub rate_routes: Vec<Placed<RouteRate>>,
     pub access_logs: Vec<Placed<Wished<AccessEntry>>>,
     pub log_form: Option<LogForm>,
@@ -86,6 +93,30 @@ pub(super) struct RouteRate {
     /// As a mount's; empty for the application as well.
     pub url: String,
     pub rate: Rate,
+}
+
+/// A pool beside the first; what it does not name is as the first's.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct PoolEntry {
+    pub name: String,
+    /// Fewest and most.
+    pub threads: Option<(usize, usize)>,
+    pub queue_len_max: Option<usize>,
+    pub queue_target: Option<Nanos>,
+    pub queue_timeout: Option<Nanos>,
+    pub overload_timeout: Option<Nanos>,
+    /// Threads and places.
+    pub reserve: Option<(usize, usize)>,
+    /// `Some(None)`: none, whatever the first has.
+    pub request_timeout: Option<Option<Nanos>>,
+}
+
+/// A rule and the name of its pool.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct RuleEntry {
+    pub pool: String,
+    /// Its index of the pool means nothing yet.
+    pub rule: PoolRule,
 }
 
 /// One entry of a list that `off` can stand in.

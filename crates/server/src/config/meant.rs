@@ -4,6 +4,7 @@
 //! holds no text form, no file positions and no I/O.
 
 mod logs;
+mod pools;
 mod processes;
 
 use std::net::SocketAddr;
@@ -15,10 +16,11 @@ pub use logs::{
     AccessLog, ErrorLog, Level, Levels, LogCompression, LogFilter, LogForm, LogOverflow,
     LogPrivacy, LogTarget, Logs, RequestIds, Rotation,
 };
+pub use pools::{Pool, PoolRule, SlowPool};
 pub use processes::{Control, Development, Processes, Recycling};
 
 /// The whole configuration of one serving process.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Config {
     /// Addresses to listen on, in the order given. Never empty after checking.
     pub binds: Vec<Bind>,
@@ -30,8 +32,17 @@ pub struct Config {
     pub app: Option<App>,
     /// Folders of files, the longest URL prefix first after checking.
     pub statics: Vec<StaticMount>,
-    /// Pool of threads that run the application.
-    pub pool: Pool,
+    /// Pools of threads that run the application. The first is there always, takes what no rule gives to
+    /// another, and is called `default`.
+    pub pools: Vec<Pool>,
+    /// Which requests go to which pool, and how much they matter; the narrowest rule counts.
+    pub pool_rules: Vec<PoolRule>,
+    /// Clients whose `X-Request-Start` is taken, as addresses and prefix lengths. Unix sockets are trusted.
+    pub request_start_from: Vec<(std::net::IpAddr, u8)>,
+    /// Requests that run longer than this have their thread's stack in the error log, once each.
+    pub slow_request: Option<Nanos>,
+    /// Where requests go whose like have been slow.
+    pub slow_pool: Option<SlowPool>,
     /// Bounds of what a client may send.
     pub limits: wire::Limits,
     /// Deadlines.
@@ -63,6 +74,38 @@ pub struct Config {
     /// Pages that replace the plain ones of replies that the server gives by itself. The first that has
     /// the status counts; after checking the narrowest range comes first.
     pub error_pages: Vec<ErrorPage>,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            binds: Default::default(),
+            processes: Default::default(),
+            listen: Default::default(),
+            app: Default::default(),
+            statics: Default::default(),
+            pools: vec![Pool::default()],
+            pool_rules: Default::default(),
+            request_start_from: Default::default(),
+            slow_request: Default::default(),
+            slow_pool: Default::default(),
+            limits: Default::default(),
+            timeouts: Default::default(),
+            spool: Default::default(),
+            delivery: Default::default(),
+            file_cache: Default::default(),
+            logs: Default::default(),
+            request_ids: Default::default(),
+            pid_file: Default::default(),
+            headers: Default::default(),
+            status_path: Default::default(),
+            file_serving: Default::default(),
+            compression: Default::default(),
+            rates: Default::default(),
+            rules: Default::default(),
+            error_pages: Default::default(),
+        }
+    }
 }
 
 impl Config {
@@ -303,17 +346,6 @@ pub struct ErrorPage {
     pub file: PathBuf,
 }
 
-/// Pool of threads that run the application.
-#[derive(Clone, Debug)]
-pub struct Pool {
-    /// Fewest threads.
-    pub threads_min: usize,
-    /// Most threads. The pool has this size for now.
-    pub threads_max: usize,
-    /// Requests that may wait for a thread; one more is refused with 503.
-    pub queue_len_max: usize,
-}
-
 /// Deadlines; none is renewed by a trickle of bytes unless it says so.
 #[derive(Clone, Debug)]
 pub struct Timeouts {
@@ -394,16 +426,6 @@ impl Default for Listen {
             client_prefix_v6: 64,
             steering: Steering::Hash,
             driver_stall: Nanos::from_ms(500),
-        }
-    }
-}
-
-impl Default for Pool {
-    fn default() -> Self {
-        Self {
-            threads_min: 4,
-            threads_max: 4,
-            queue_len_max: 1024,
         }
     }
 }

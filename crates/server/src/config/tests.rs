@@ -3,16 +3,19 @@
 mod logs;
 mod others;
 mod pages;
+mod pools;
 mod processes;
 mod rules;
+mod said;
 mod shares;
+mod table;
 
 use std::collections::BTreeSet;
 use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use super::meant::{Bind, Config, LogForm, LogTarget};
+use super::meant::{Bind, Config, LogForm, LogTarget, Pool};
 use super::written::{FlagForm, SETTINGS, setting};
 use super::{FlagText, Loaded, Machine, Sources, TomlText, load};
 
@@ -100,224 +103,6 @@ fn check_fault(key: &str, text: &str, expect: &str) {
     );
 }
 
-mod table {
-    use super::others::OTHERS;
-    use super::*;
-
-    #[test]
-    fn has_each_name_once() {
-        let mut names = BTreeSet::new();
-        let mut letters = BTreeSet::new();
-        for setting in SETTINGS {
-            for name in std::iter::once(&setting.key).chain(setting.aliases) {
-                assert!(names.insert(*name), "{name} twice");
-                assert!(
-                    name.bytes()
-                        .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_'),
-                    "{name}"
-                );
-            }
-            assert!(
-                setting.short.is_none_or(|letter| letters.insert(letter)),
-                "{}",
-                setting.key
-            );
-        }
-    }
-
-    #[test]
-    fn says_something_short_about_each() {
-        for setting in SETTINGS {
-            assert!(
-                !setting.help.is_empty() && setting.help.len() <= 80,
-                "{}",
-                setting.key
-            );
-            assert!(!setting.help.ends_with('.'), "{}", setting.key);
-            assert!(
-                setting.doc.is_empty() || setting.doc.ends_with('.'),
-                "{}",
-                setting.key
-            );
-            assert!(!setting.expected().is_empty());
-        }
-        assert_eq!(
-            setting("app").map(|app| app.form()),
-            Some(FlagForm::Argument)
-        );
-    }
-
-    #[test]
-    fn has_the_defaults_that_are_meant() {
-        let config = good("", &[], &[]).config;
-        let meant = Config::default();
-        assert_eq!(format!("{:?}", config.pool), format!("{:?}", meant.pool));
-        assert_eq!(
-            format!("{:?}", config.limits),
-            format!("{:?}", meant.limits)
-        );
-        assert_eq!(
-            format!("{:?}", config.timeouts),
-            format!("{:?}", meant.timeouts)
-        );
-        assert_eq!(format!("{:?}", config.spool), format!("{:?}", meant.spool));
-        assert_eq!(
-            format!("{:?}", config.delivery),
-            format!("{:?}", meant.delivery)
-        );
-        assert_eq!(
-            format!("{:?}", config.file_cache),
-            format!("{:?}", meant.file_cache)
-        );
-        assert_eq!(
-            format!("{:?}", config.headers),
-            format!("{:?}", meant.headers)
-        );
-        assert_eq!(
-            format!("{:?}", config.file_serving),
-            format!("{:?}", meant.file_serving)
-        );
-        assert_eq!(
-            format!("{:?}", config.compression),
-            format!("{:?}", meant.compression)
-        );
-        assert_eq!(format!("{:?}", config.rates), format!("{:?}", meant.rates));
-        assert_eq!(format!("{:?}", config.rules), format!("{:?}", meant.rules));
-        assert_eq!(config.error_pages, meant.error_pages);
-        let listen = super::super::meant::Listen {
-            drivers: 2,
-            ..meant.listen
-        };
-        assert_eq!(format!("{:?}", config.listen), format!("{listen:?}"));
-        assert_eq!(
-            format!("{:?}", config.processes),
-            format!("{:?}", meant.processes)
-        );
-        let logs = good("", &[], &[("access_log", "-")]).config.logs;
-        let stdout = super::super::meant::AccessLog::new(LogTarget::Stdout);
-        assert_eq!(logs.access, [stdout]);
-        assert_eq!(config.logs, meant.logs);
-        assert_eq!(config.request_ids, meant.request_ids);
-        assert_eq!(config.pid_file, meant.pid_file);
-        assert_eq!(config.status_path, None);
-        assert_eq!(
-            config.binds,
-            [Bind::Tcp(vec![([127, 0, 0, 1], 8000).into()])]
-        );
-    }
-
-    #[test]
-    fn reaches_every_field_that_is_meant() {
-        let keys: Vec<&str> = OTHERS.iter().map(|(key, _)| *key).collect();
-        assert_eq!(
-            keys,
-            SETTINGS
-                .iter()
-                .map(|setting| setting.key)
-                .collect::<Vec<_>>()
-        );
-        let others: Vec<_> = OTHERS
-            .iter()
-            .filter(|(key, _)| *key != "preload")
-            .copied()
-            .collect();
-        let (before, mut after) = (
-            good("", &[], &[("access_log", "-")]).config,
-            good("", &[], &others).config,
-        );
-        // It excludes `reload`.
-        let preloading = good("", &[], &[("preload", "true")]).config;
-        after.processes.preload = preloading.processes.preload;
-        let fields = |config: &Config| {
-            let text = format!(
-                "{:?}, {:?}, {:?}, {:?}, {:?}, {:?}, {:?}, {:?}, {:?}, {:?}, {:?}, {:?}, {:?}, {:?}, {:?}, {:?}, pid_file: {:?}",
-                config.pool,
-                config.processes,
-                config.limits,
-                config.timeouts,
-                config.spool,
-                config.delivery,
-                config.file_cache,
-                config.logs,
-                config.headers,
-                config.listen,
-                config.file_serving,
-                config.compression,
-                config.rates,
-                config.rules,
-                config.error_pages,
-                config.request_ids,
-                config.pid_file,
-            );
-            // A structure within another is reached when its own fields are.
-            let parts = text.split([',', '}']).map(|part| {
-                part.rsplit('{')
-                    .next()
-                    .unwrap_or_default()
-                    .trim()
-                    .to_owned()
-            });
-            let fields: Vec<String> = parts.filter(|part| part.contains(": ")).collect();
-            fields
-        };
-        let (before, after) = (fields(&before), fields(&after));
-        assert!(after.len() > 60, "{after:?}");
-        for field in after {
-            assert!(!before.contains(&field), "not reached: {field}");
-        }
-    }
-
-    #[test]
-    fn puts_values_where_they_belong() {
-        let config = good("", &[], &OTHERS[..24]).config;
-        let app = config.app.expect("an application");
-        assert_eq!(
-            (app.module.as_str(), app.attribute.as_str()),
-            ("shop.wsgi", "make.app")
-        );
-        assert_eq!(
-            (app.app_dir.as_path(), app.root_path.as_str()),
-            (Path::new("/srv/src"), "/shop")
-        );
-        assert!(app.factory);
-        let mount = &config.statics[0];
-        assert_eq!(
-            (mount.url.as_str(), mount.dir.as_path()),
-            ("/files", Path::new("pub"))
-        );
-        assert_eq!(mount.index, "home.html");
-        assert_eq!(
-            good("", &[], &[("driver_cpus", "auto")])
-                .config
-                .listen
-                .driver_cpus,
-            [0, 1, 2, 3]
-        );
-        assert_eq!(
-            good("", &[], &[("defer_accept", "1500ms")])
-                .config
-                .listen
-                .defer_accept_secs,
-            2
-        );
-        let log = good(
-            "",
-            &[],
-            &[("access_log", "a.log"), ("access_log_format", "common")],
-        )
-        .config
-        .logs
-        .access;
-        let [log] = &log[..] else {
-            panic!("{log:?}");
-        };
-        assert_eq!(
-            (&log.target, &log.form),
-            (&LogTarget::File("a.log".into()), &LogForm::Common)
-        );
-    }
-}
-
 mod precedence {
     use super::*;
 
@@ -371,7 +156,10 @@ mod precedence {
         let toml = "threads = 6\nidle_timeout = 1.5\nbody_bytes_max = 1_000\nnodelay = false\ndriver_cpus = [3, 0]\n\
                     bind = 'localhost:80'\nstatic = ['/a=b']\nmax_connections = 70\n";
         let config = good(toml, &[], &[]).config;
-        assert_eq!((config.pool.threads_min, config.pool.threads_max), (6, 6));
+        assert_eq!(
+            (config.pools[0].threads_min, config.pools[0].threads_max),
+            (6, 6)
+        );
         assert_eq!(config.timeouts.idle.0, 1_500_000_000);
         assert_eq!(config.limits.body_bytes_max, 1000);
         assert!(!config.listen.nodelay);
@@ -391,179 +179,6 @@ mod precedence {
             ("HOME", "/root"),
         ];
         good("", &env, &[]);
-    }
-}
-
-mod said {
-    use super::*;
-
-    #[test]
-    fn all_faults_of_all_sources_at_once_with_their_places() {
-        let toml = "app = 'shop:app'\n\naccept_batch = 'many'\nbacklgo = 3\nthreads = '8:2'\nbind = [\n  ':80',\n  'here',\n]\n[static]\n'x' = 'pub'\n[listen]\nbacklog = 1\n";
-        let env = [("MILEPOST_NODELAY", "maybe"), ("MILEPOST_BLACKLOG", "1")];
-        let expect = [
-            "m.toml:4: `backlgo`: unknown setting > did you mean `backlog`?",
-            "m.toml:12: `listen`: unknown setting > settings stand at the top of the file, outside of tables: `backlog = ...`",
-            "`MILEPOST_BLACKLOG`: unknown setting > did you mean `MILEPOST_BACKLOG`?",
-            "m.toml:3: `accept_batch`: expected a count from 1 to 65536, found `many`",
-            "m.toml:5: `threads`: expected MIN:MAX or one number, from 1 to 4096, found `8:2` > the smaller number comes first: `2:8`",
-            "m.toml:8: `bind`: expected HOST:PORT, [V6]:PORT, :PORT, PORT, unix:PATH, systemd or systemd:NAME, found `here` > add a port: `here:8000`",
-            "m.toml:11: `static.\"x\"`: expected /URL=DIR (as `/static=./static`), found `x=pub` > the URL begins with a slash: `/x=pub`",
-            "`MILEPOST_NODELAY`: expected `true` or `false`, found `maybe`",
-            "`--spoolers`: expected a count from 1 to 64, found `0`",
-        ];
-        assert_eq!(faults(toml, &env, &[("spoolers", "0")]), expect);
-    }
-
-    #[test]
-    fn bad_toml_with_its_line() {
-        let found = faults("backlog = 1\nbacklog 2\n", &[], &[]);
-        assert_eq!(found.len(), 1, "{found:?}");
-        assert!(found[0].starts_with("m.toml:2: not TOML: "), "{found:?}");
-        let found = faults("app = 'a:b'\nbacklog = 1\nbacklog = 2\n", &[], &[]);
-        assert!(
-            found[0].starts_with("m.toml:3: not TOML: duplicate key"),
-            "{found:?}"
-        );
-    }
-
-    #[test]
-    fn values_of_the_wrong_shape() {
-        let found = |toml| faults(&format!("app = 'a:b'\n{toml}"), &[], &[]).join("|");
-        assert!(found("backlog = [1]").contains(
-            "m.toml:2: `backlog`: expected a count from 1 to 65535, found `a TOML array`"
-        ));
-        assert!(found("[backlog]\nx = 1").contains("m.toml:2: `backlog`: expected a count"));
-        assert!(
-            found("[static]\n'/a' = [1]")
-                .contains("m.toml:3: `static.\"/a\"`: expected /URL=DIR (as `/static=./static`), found `a TOML array`")
-        );
-        assert!(found("[static]\n'/a' = 'x'\nbacklog = 5").contains(
-            "m.toml:4: `static.\"backlog\"`: not a setting within `[static]` > settings stand above all tables: `backlog = ...`"
-        ));
-        assert!(found("config = 'x'").contains("belongs on the command line: `--config FILE`"));
-        assert!(
-            found("workers = 1\nprocesses = 1")
-                .contains("m.toml:3: `processes`: the same setting as m.toml:2: `workers`")
-        );
-        assert!(found("bind = []").contains("no address to listen on"));
-    }
-
-    #[test]
-    fn values_out_of_their_kind() {
-        check_fault(
-            "app",
-            "shop.py",
-            "> name the module, not its file: `shop:app`",
-        );
-        check_fault(
-            "app",
-            "./shop/wsgi.py:application",
-            "`shop.wsgi:application`",
-        );
-        for app in [
-            "shop:",
-            ":app",
-            "shop:()",
-            "a b",
-            "shop:app()()",
-            "1x:app",
-            "shop..x:app",
-        ] {
-            check_fault("app", app, "`APP`: expected MODULE:ATTRIBUTE");
-        }
-        check_fault("root_path", "shop", "> it begins with a slash: `/shop`");
-        check_fault("static", "/static", "> write `/static=DIR`");
-        check_fault("static", "./pub", "> write `/static=./pub`");
-        check_fault("static", "/a?b=c", "expected /URL=DIR");
-        check_fault("static", "/a=", "> name a folder");
-        check_fault("static_index", "a/b", "a file's name without a slash");
-        check_fault("drivers", "0", "a count from 1 to 256, or `auto`");
-        check_fault("driver_cpus", "2-1", "a list of processors");
-        check_fault("accept_batch", "3.5", "a count from 1 to 65536");
-        check_fault("defer_accept", "2h", "a duration from 0s to 1h");
-        check_fault("head_timeout", "0", "a duration from 1ms to 24h");
-        check_fault("threads", "2-8", "> write `2:8`");
-        check_fault("threads", "0:4", "from 1 to 4096");
-        check_fault("head_bytes_max", "17M", "a size from 256 to 16M");
-        check_fault("body_bytes_max", "3MB", "> units are powers of 1024: `3M`");
-        check_fault("access_log_format", "jsno", "> did you mean `json`?");
-        check_fault("server_header", "a\r\nb", "found `a\\r\\nb`");
-        check_fault("status_path", "status", "a URL path");
-    }
-
-    #[test]
-    fn what_does_not_hold_together() {
-        check_fault(
-            "static",
-            "/a=missing",
-            "folder `missing` cannot be read: no such file or directory > relative paths start at `/srv`",
-        );
-        check_fault(
-            "app_dir",
-            "missing",
-            "`--app-dir`: folder `missing` cannot be read",
-        );
-        check_fault("spool_dir", "missing", "`--spool-dir`: folder `missing`");
-        check_fault(
-            "access_log",
-            "missing/a.log",
-            "`--access-log`: folder `missing`",
-        );
-        check_fault(
-            "static",
-            "/=pub",
-            "would leave no request to the application",
-        );
-        check_fault(
-            "target_bytes_max",
-            "1M",
-            "`--target-bytes-max`: target_bytes_max (1048576 bytes) is larger than head_bytes_max (32768 bytes)",
-        );
-        check_fault(
-            "head_bytes_max",
-            "10K",
-            "`--head-bytes-max`: header_bytes_max",
-        );
-        check_fault(
-            "driver_cpus",
-            "0,9",
-            "no processor 9 here > this process may run on 0, 1, 2, 3",
-        );
-        check_fault(
-            "bind",
-            "nowhere:80",
-            "host `nowhere` cannot be resolved: name or service not known",
-        );
-        let twice = faults(
-            "app = 'a:b'",
-            &[],
-            &[("static", "/a=x"), ("static", "/a/=y")],
-        );
-        assert!(twice[0].contains("`/a` is mounted twice"), "{twice:?}");
-        let twice = faults(
-            "app = 'a:b'",
-            &[],
-            &[("bind", "localhost:80"), ("bind", "127.0.0.1:80")],
-        );
-        assert!(
-            twice[0].contains("`127.0.0.1:80` is already in the list"),
-            "{twice:?}"
-        );
-        good("", &[], &[("bind", ":0"), ("bind", ":0")]);
-    }
-
-    #[test]
-    fn that_there_is_nothing_to_serve() {
-        let found = faults("", &[], &[]);
-        assert_eq!(found.len(), 1);
-        assert!(found[0].starts_with("configuration: nothing to serve > name an application"));
-        assert_eq!(
-            faults("", &[], &[("static", "/=pub")]),
-            Vec::<String>::new()
-        );
-        // The unknown key may well be the application.
-        assert_eq!(faults("ap = 'a:b'", &[], &[]).len(), 1);
     }
 }
 

@@ -7,7 +7,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::fs::FileExt;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use measure::{Ending, Stamp};
@@ -30,6 +30,14 @@ pub(crate) struct Door {
     delivered: AtomicU64,
     /// When a pool thread took the last exchange.
     started: AtomicU64,
+    /// The status that the last reply was begun with.
+    status: AtomicU16,
+    /// Bytes of its head, once that is complete.
+    head_bytes: AtomicU64,
+    /// Bytes of it that the pool thread has sent itself.
+    sent_bytes: AtomicU64,
+    /// The driver has ended the last exchange because its handler took too long; the connection ends with it.
+    overdue: AtomicBool,
 }
 
 /// A reply on its way from a pool thread to the driver.
@@ -72,6 +80,10 @@ impl Door {
             room: Condvar::new(),
             delivered: AtomicU64::new(0),
             started: AtomicU64::new(0),
+            status: AtomicU16::new(0),
+            head_bytes: AtomicU64::new(0),
+            sent_bytes: AtomicU64::new(0),
+            overdue: AtomicBool::new(false),
         }
     }
 
@@ -94,9 +106,51 @@ impl Door {
         self.started.store(started.0, Ordering::Relaxed);
     }
 
+    /// Driver: the status of a reply of which some has been sent.
+    pub(crate) fn status(&self) -> u16 {
+        self.status.load(Ordering::Relaxed)
+    }
+
+    /// Driver: bytes of the head of a reply of which some has been sent.
+    pub(crate) fn head_bytes(&self) -> u64 {
+        self.head_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Driver: bytes that the pool thread has sent itself of a reply of which some has been sent; a call of it
+    /// that has not come back is not in them.
+    pub(crate) fn sent_bytes(&self) -> u64 {
+        self.sent_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Pool thread: the reply is begun with it. Call it before any of the reply is sent.
+    pub(crate) fn set_status(&self, status: u16) {
+        self.status.store(status, Ordering::Relaxed);
+    }
+
+    /// Pool thread: the reply has a head of so many bytes, and nothing of it has been sent. Call it before any is.
+    pub(crate) fn set_head(&self, head_bytes: u64) {
+        self.head_bytes.store(head_bytes, Ordering::Relaxed);
+        self.sent_bytes.store(0, Ordering::Relaxed);
+    }
+
+    /// Pool thread: so much of the reply is sent by now.
+    pub(crate) fn set_sent(&self, sent_bytes: u64) {
+        self.sent_bytes.store(sent_bytes, Ordering::Relaxed);
+    }
+
     /// Pool thread: the reply is out. Call it before giving the connection back.
     pub(crate) fn set_delivered(&self, delivered: Stamp) {
         self.delivered.store(delivered.0, Ordering::Relaxed);
+    }
+
+    /// Driver: the exchange was ended here because its handler took too long.
+    pub(crate) fn set_overdue(&self) {
+        self.overdue.store(true, Ordering::Release);
+    }
+
+    /// Whether the driver has ended the exchange because its handler took too long.
+    pub(crate) fn is_overdue(&self) -> bool {
+        self.overdue.load(Ordering::Acquire)
     }
 
     /// Driver: some of the flow was sent.

@@ -97,6 +97,8 @@ pub(super) struct Exit<'a> {
     pub(super) unstored: bool,
     overflow: Overflow,
     rate: Option<Rate>,
+    /// The turnstile knows that the client may have a part of the reply.
+    has_spoken: bool,
     /// The client has closed its side and was seen to read on.
     is_half_closed: bool,
     /// Whoever offers next was told by `is_quick` that it may take a moment.
@@ -125,9 +127,20 @@ impl<'a> Exit<'a> {
             unstored: false,
             overflow: Overflow::default(),
             rate: None,
+            has_spoken: false,
             is_half_closed: false,
             may_wait: Cell::new(false),
         }
+    }
+
+    /// The reply is begun with this status.
+    pub(super) fn set_status(&self, status: u16) {
+        self.door.set_status(status);
+    }
+
+    /// The reply's head is complete; nothing was offered yet.
+    pub(super) fn set_head(&self, head_bytes: u64) {
+        self.door.set_head(head_bytes);
     }
 
     /// The bandwidth that the application gives this reply, before any of it was offered.
@@ -260,9 +273,15 @@ impl<'a> Exit<'a> {
             offered += buffer.len();
         }
         let may_wait = self.may_wait.take();
+        if !self.has_spoken && self.door.turnstile.speak().is_err() {
+            self.way = Way::Nowhere;
+            return;
+        }
+        self.has_spoken = true;
         match super::send(self.door, &slices[..buffers.len()]) {
             Ok(sent) => {
                 self.sent_bytes += sent as u64;
+                self.door.set_sent(self.sent_bytes);
                 if sent < offered {
                     self.begin_flow(buffers, sent);
                 } else if may_wait {

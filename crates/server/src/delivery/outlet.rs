@@ -155,6 +155,7 @@ impl<'a> Outlet<'a> {
         );
         self.stage = Stage::Begun;
         self.status = status;
+        self.exit.set_status(status);
         self.declared = Declared::default();
         self.treatment = Treatment::Untouched;
         self.desk.out.clear();
@@ -433,6 +434,7 @@ impl<'a> Outlet<'a> {
         };
         self.desk.end_head(&end, &phases);
         self.head_bytes = self.desk.out.len() as u64;
+        self.exit.set_head(self.head_bytes);
     }
 
     /// Offers a piece of the body as far as the declared length goes, after the head where that has not

@@ -2,7 +2,7 @@
 
 use std::io::{self, IoSlice};
 
-use measure::{Ending, Phases, Stamp};
+use measure::{Ending, Phases, Queued, Stamp};
 use wire::{HeadView, ReplyFacts, ReplyFraming, ReplyPlan, RequestHead, Version};
 
 use super::connection::{Connection, Step};
@@ -11,7 +11,6 @@ use super::sending::{Outflow, Stop};
 use crate::delivery::{self, Chain, Door, EndOfHead};
 use crate::exchange::{Exchange, Id};
 use crate::ledger::{Closing, Outcome};
-use crate::pool::Pool;
 use crate::rates::Limit;
 use crate::reply::{Part, Reply, ReplyBody};
 use crate::route::Router;
@@ -24,6 +23,8 @@ pub(super) struct About<'a> {
     pub(super) view: Option<HeadView<'a>>,
     /// What was received of a head that was refused.
     pub(super) line: &'a [u8],
+    /// Index of the pool that it went through.
+    pub(super) pool: Option<u16>,
     pub(super) phases: Phases,
     pub(super) route: u16,
     pub(super) request_bytes: u64,
@@ -61,6 +62,8 @@ pub(super) struct Tail {
     /// Index of the pool that it went through.
     pub(super) pool: Option<u16>,
     pub(super) phases: Phases,
+    /// What it found at its pool's queue.
+    pub(super) queued: Queued,
     pub(super) route: u16,
     pub(super) request_bytes: u64,
     pub(super) status: u16,
@@ -106,6 +109,7 @@ impl Connection {
             id,
             view,
             line,
+            pool: None,
             phases: self.inline_phases(measure::now()),
             route,
             request_bytes,
@@ -257,6 +261,7 @@ impl Connection {
             },
             ends: &self.ends,
             phases: &tail.phases,
+            queued: tail.queued,
             route: tail.route,
             driver: self.driver.index,
             request_bytes: tail.request_bytes,
@@ -315,8 +320,9 @@ impl Tail {
     fn new(about: &About<'_>, status: u16) -> Self {
         Tail {
             id: about.id,
-            pool: None,
+            pool: about.pool,
             phases: about.phases,
+            queued: Queued::default(),
             route: about.route,
             request_bytes: about.request_bytes,
             status,
@@ -333,6 +339,7 @@ impl Tail {
             id,
             pool: None,
             phases,
+            queued: Queued::default(),
             route: Router::NONE,
             request_bytes,
             status: 0,
@@ -349,7 +356,8 @@ impl Tail {
         let (id, phases, bytes) = (exchange.id, exchange.phases, exchange.request_bytes);
         let unanswered = Tail::unanswered(id, phases, bytes, Ending::Drained);
         Tail {
-            pool: Some(Pool::INDEX),
+            pool: Some(exchange.queue.pool),
+            queued: exchange.queue.queued,
             route: exchange.route,
             ..unanswered
         }

@@ -5,43 +5,51 @@ use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use measure::Stamp;
+use measure::{Ending, Nanos, Stamp};
 use wire::RequestHead;
 
-use super::answer::Tail;
+use super::answer::{About, After, Tail};
 use super::connection::{Connection, Step, Woken};
 use super::refused::Refused;
 use super::sending::{LOOK, Outflow, Stop};
 use crate::delivery::{Chain, Finished, FirstWay};
 use crate::exchange::{Body, Exchange};
-use crate::handover::{Returned, Wish};
-use crate::pool::{Job, Pool};
+use crate::handover::{Returned, Said, Wish};
+use crate::pool::{Job, Unadmitted};
 use crate::stats::Doing;
 
-/// What the connection keeps of an exchange that is away, for the log in case the drain deadline passes.
+/// Why an exchange ends without its application.
+const OVERDUE: &str = "the application took longer than request_timeout";
+
+/// What the connection keeps of an exchange that is away, for the log in case it does not come back in time.
 struct Absent {
     head: Arc<RequestHead>,
     tail: Tail,
+    /// How long the application may take.
+    timeout: Option<Nanos>,
 }
 
 impl Connection {
     /// Hands an exchange to the pool and waits for its reply to be out.
     pub(super) async fn away(&mut self, exchange: Box<Exchange>) -> Step {
-        let Some(pool) = self.driver.shared.pool.clone() else {
-            return Step::Close;
-        };
         let queued = exchange.phases.queued;
-        if let Err(retry_after_secs) = self.admit(&pool, queued) {
+        if let Err(unadmitted) = self.admit(&exchange) {
             self.arrived = exchange.phases.arrived;
             let (id, head, route) = (exchange.id, Arc::clone(&exchange.head), exchange.route);
-            let refused = Refused::queue_full(retry_after_secs);
+            let refused = Refused::unadmitted(unadmitted);
             let step = self.refuse(id, head.view(), route, exchange.request_bytes, refused);
             self.let_go(exchange);
             return step;
         }
+        let pool = self
+            .driver
+            .shared
+            .pools
+            .get(usize::from(exchange.queue.pool));
         let absent = Absent {
             head: Arc::clone(&exchange.head),
             tail: Tail::absent(&exchange),
+            timeout: pool.and_then(|pool| pool.request_timeout()),
         };
         let keep_alive = exchange.head().index.keep_alive && self.driver.serving();
         let mut job = Some(Job {
@@ -57,18 +65,41 @@ impl Connection {
         };
         // A look after a while: when the reply is out by then, the connection is idle and is to be watched
         // as such.
-        self.now_doing(Doing::Away, queued.plus(LOOK).plus(LOOK));
+        let look = queued.plus(LOOK).plus(LOOK);
+        let due = absent.timeout.map_or(look, |timeout| queued.plus(timeout));
+        self.now_doing(Doing::Away, look.min(due));
         let returned = poll_fn(|context| {
             if let Some(job) = job.take() {
                 self.door().turnstile.lend(wish, context);
                 self.driver.hand_over(job);
             }
-            self.poll_away(&mut wish, context)
+            self.poll_away(&absent, &mut wish, context)
         })
         .await;
         match returned {
             Ok(returned) => self.back(returned, &absent).await,
-            Err(Cut) => self.end_absent(&absent),
+            Err(given @ Given::Cut(said)) => {
+                self.end_absent(&absent, given, self.sent_by_pool(said))
+            }
+            Err(given @ Given::Overdue(said)) => {
+                self.door().set_overdue();
+                match said {
+                    Said::Nothing => self.answer_overdue(&absent),
+                    Said::Something => {
+                        self.cut_off();
+                        self.end_absent(&absent, given, self.sent_by_pool(said))
+                    }
+                }
+            }
+        }
+    }
+
+    /// What the pool thread has sent of an exchange that was seized; the door's numbers are those of an earlier
+    /// one while it has sent nothing.
+    fn sent_by_pool(&self, said: Said) -> u64 {
+        match said {
+            Said::Nothing => 0,
+            Said::Something => self.door().sent_bytes(),
         }
     }
 
@@ -79,23 +110,41 @@ impl Connection {
         }
     }
 
-    fn admit(&self, pool: &Pool, now: Stamp) -> Result<(), u32> {
-        let mut watch = self.driver.drain_watch.borrow_mut();
-        pool.admit(watch.look(pool, now))
+    fn admit(&self, exchange: &Exchange) -> Result<(), Unadmitted> {
+        let pool = &self.driver.shared.pools[usize::from(exchange.queue.pool)];
+        pool.admit(exchange.queue.class)
     }
 
     /// Waits for the exchange to come back: by the client's next bytes when nobody needs to know earlier,
     /// else by a wake-up.
-    fn poll_away(&self, wish: &mut Wish, context: &mut Context<'_>) -> Poll<Result<Returned, Cut>> {
+    fn poll_away(
+        &self,
+        absent: &Absent,
+        wish: &mut Wish,
+        context: &mut Context<'_>,
+    ) -> Poll<Result<Returned, Given>> {
         let turnstile = &self.door().turnstile;
-        match self.take_fired() {
-            Some(Woken::Cut) if turnstile.seize() => return Poll::Ready(Err(Cut)),
-            // The reply may be long out. If it is not, it is to wake us from now on, and no look is needed.
-            Some(_) => {
-                *wish = Wish::Woken;
-                self.now_doing(Doing::Away, Stamp::NEVER);
+        let fired = self.take_fired();
+        if fired == Some(Woken::Cut)
+            && let Some(said) = turnstile.seize()
+        {
+            return Poll::Ready(Err(Given::Cut(said)));
+        }
+        // The reply may be long out. If it is not, it is to wake us from now on, and no look is needed.
+        if fired.is_some() {
+            *wish = Wish::Woken;
+            let due = self.due(absent, measure::now());
+            if due == Stamp::ZERO
+                && let Some(said) = turnstile.seize()
+            {
+                return Poll::Ready(Err(Given::Overdue(said)));
             }
-            None => {}
+            let next = if due == Stamp::ZERO {
+                Stamp::NEVER
+            } else {
+                due
+            };
+            self.now_doing(Doing::Away, next);
         }
         if let Some(returned) = turnstile.returned() {
             return Poll::Ready(Ok(returned));
@@ -106,6 +155,47 @@ impl Connection {
         }
         *wish = Wish::Woken;
         turnstile.poll_return(context).map(Ok)
+    }
+
+    /// When the time of the application is up: ZERO when it is, NEVER when there is no bound. An exchange that
+    /// still waits for a thread has all of its time before it.
+    fn due(&self, absent: &Absent, now: Stamp) -> Stamp {
+        let Some(timeout) = absent.timeout else {
+            return Stamp::NEVER;
+        };
+        let due = match self.started(absent) {
+            Some(started) => started.plus(timeout),
+            None => now.plus(timeout),
+        };
+        if due <= now { Stamp::ZERO } else { due }
+    }
+
+    /// When a pool thread took it, if one has.
+    fn started(&self, absent: &Absent) -> Option<Stamp> {
+        let started = self.door().started();
+        (started >= absent.tail.phases.queued).then_some(started)
+    }
+
+    /// Answers in the place of the application, which is still at it: 504 (RFC 9110 section 15.6.5), and the
+    /// end of the connection, whose door the pool thread still has.
+    fn answer_overdue(&mut self, absent: &Absent) -> Step {
+        let refused = Refused::because(504, OVERDUE);
+        let mut phases = absent.tail.phases;
+        phases.started = self.started(absent).unwrap_or(phases.queued);
+        self.driver.stats().errors.add();
+        let about = About {
+            id: absent.tail.id,
+            view: Some(absent.head.view()),
+            line: b"",
+            pool: absent.tail.pool,
+            phases,
+            route: absent.tail.route,
+            request_bytes: absent.tail.request_bytes,
+            ending: Ending::Refused,
+            cause: OVERDUE,
+            after: After::Linger,
+        };
+        self.answer(&about, refused.reply()).unwrap_or(Step::Linger)
     }
 
     async fn back(&mut self, returned: Returned, absent: &Absent) -> Step {
@@ -131,7 +221,7 @@ impl Connection {
         let mut outflow = Outflow::new(self, limit, measure::now());
         let stop = loop {
             if chain.is_empty() {
-                match self.next_of_flow(&mut chain, &mut outflow).await {
+                match self.next_of_flow(absent, &mut chain, &mut outflow).await {
                     Ok(Next::Parts) => {}
                     Ok(Next::Finished) => break None,
                     Err(stop) => break Some(stop),
@@ -163,14 +253,23 @@ impl Connection {
     }
 
     /// Waits for parts, or for the end of the reply.
-    async fn next_of_flow(&self, chain: &mut Chain, outflow: &mut Outflow) -> Result<Next, Stop> {
+    async fn next_of_flow(
+        &self,
+        absent: &Absent,
+        chain: &mut Chain,
+        outflow: &mut Outflow,
+    ) -> Result<Next, Stop> {
         let mut is_held = false;
         let part = poll_fn(|context| {
             if self.take_fired() == Some(Woken::Cut) {
                 return Poll::Ready(Err(Woken::Cut.stop()));
             }
             self.door().turnstile.watch(context);
+            let due = self.due(absent, measure::now());
             let mut flow = self.door().flow();
+            if due == Stamp::ZERO && flow.finished.is_none() {
+                return Poll::Ready(Err(STOP_OVERDUE));
+            }
             if !flow.chain.is_empty() {
                 chain.append(&mut flow.chain);
                 return Poll::Ready(Ok(Next::Parts));
@@ -180,7 +279,9 @@ impl Connection {
             }
             if !is_held {
                 is_held = true;
+                drop(flow);
                 self.hold_outflow(outflow);
+                self.now_doing(Doing::Sending, due);
             }
             Poll::Pending
         });
@@ -205,9 +306,9 @@ impl Connection {
             self.door().made_room();
             self.cut_off();
         }
-        self.now_doing(Doing::Sending, Stamp::NEVER);
-        let Some(finished) = self.finished().await else {
-            return self.end_absent(absent);
+        let finished = match self.finished(absent).await {
+            Ok(finished) => finished,
+            Err(given) => return self.end_absent(absent, given, sent_bytes),
         };
         let keep_alive = finished.keep_alive;
         let mut tail = Tail::absent(&finished.exchange);
@@ -238,41 +339,68 @@ impl Connection {
         }
     }
 
-    /// Logs an exchange that has not come back by the drain deadline.
-    fn end_absent(&self, absent: &Absent) -> Step {
+    /// Logs an exchange that has not come back in time.
+    fn end_absent(&self, absent: &Absent, given: Given, sent_bytes: u64) -> Step {
         let mut tail = absent.tail;
         let now = measure::now();
         // Taken by a pool thread, it ran until now; else it waited until now.
-        let started = self.door().started();
-        let is_running = started >= tail.phases.queued;
-        tail.phases.started = if is_running { started } else { now };
+        tail.phases.started = self.started(absent).unwrap_or(now);
         tail.phases.replied = now;
         tail.phases.delivered = now;
+        tail.sent_bytes = sent_bytes;
+        if sent_bytes > 0 {
+            (tail.status, tail.head_bytes) = (self.door().status(), self.door().head_bytes());
+        }
+        if let Given::Overdue(_) = given {
+            self.driver.stats().errors.add();
+            (tail.status, tail.ending, tail.cause) = (self.door().status(), Ending::Cut, OVERDUE);
+        }
         self.end(Some(absent.head.view()), b"", &tail);
         Step::Close
     }
 
-    /// The exchange, once the pool thread is done with it. `None` when the drain deadline passed first.
-    async fn finished(&self) -> Option<Finished> {
+    /// The exchange, once the pool thread is done with it. It is given up at the drain deadline, and when the
+    /// application's time is up.
+    async fn finished(&self, absent: &Absent) -> Result<Finished, Given> {
         poll_fn(|context| {
-            let cut = self.take_fired() == Some(Woken::Cut) || self.cutting();
+            let is_cut = self.take_fired() == Some(Woken::Cut) || self.cutting();
             self.door().turnstile.watch(context);
+            let due = self.due(absent, measure::now());
+            self.now_doing(Doing::Sending, due);
             let mut flow = self.door().flow();
-            match flow.finished.take() {
-                Some(finished) => Poll::Ready(Some(finished)),
-                None if cut => {
-                    flow.seized = true;
-                    Poll::Ready(None)
-                }
-                None => Poll::Pending,
+            if let Some(finished) = flow.finished.take() {
+                return Poll::Ready(Ok(finished));
             }
+            let given = match () {
+                () if due == Stamp::ZERO => Given::Overdue(Said::Something),
+                () if is_cut => Given::Cut(Said::Something),
+                () => return Poll::Pending,
+            };
+            flow.seized = true;
+            drop(flow);
+            if let Given::Overdue(_) = given {
+                self.door().set_overdue();
+            }
+            Poll::Ready(Err(given))
         })
         .await
     }
 }
 
-/// The drain deadline passed.
-struct Cut;
+/// Why an exchange that is away is not waited for any longer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Given {
+    /// The drain deadline passed.
+    Cut(Said),
+    /// The application took longer than it may.
+    Overdue(Said),
+}
+
+/// How a reply ends in its middle whose application took longer than it may.
+const STOP_OVERDUE: Stop = Stop {
+    ending: Ending::Cut,
+    cause: OVERDUE,
+};
 
 enum Next {
     Parts,

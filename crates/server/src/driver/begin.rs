@@ -3,9 +3,10 @@
 
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
-use measure::{Ending, Phases, Stamp};
+use measure::{Ending, Nanos, Phases, Queued, Stamp};
 use wire::{BodyFraming, HeadView, RequestHead};
 
 use super::answer::{About, After};
@@ -13,9 +14,10 @@ use super::body::Incoming;
 use super::connection::{Connection, Step};
 use super::look::Looking;
 use super::refused::Refused;
-use crate::exchange::{Body, Exchange, Id};
+use crate::exchange::{Body, Exchange, Id, QueueFacts};
 use crate::handler::files::Given;
 use crate::reply::{Reply, ReplyBody};
+use crate::request_start;
 use crate::route::{Router, Target};
 use crate::rules::Ruled;
 
@@ -24,6 +26,8 @@ pub(super) struct Request {
     pub(super) id: Id,
     pub(super) arrived: Stamp,
     pub(super) route: u16,
+    /// The pool that is to run it.
+    pub(super) queue: QueueFacts,
     pub(super) request_bytes: u64,
     /// The target that it goes on with, if a rule changed it.
     pub(super) rewritten: Option<Box<[u8]>>,
@@ -48,7 +52,15 @@ impl Connection {
         let target = shared.router.find(path);
         let route = Router::index(target);
         match target {
-            Target::Pool => Some(self.begin_for_pool(id, view, route, rewritten)),
+            Target::Pool => {
+                let (pool, class) = shared.pool_of(view, path, &self.ends);
+                let queue = QueueFacts {
+                    pool,
+                    class,
+                    ..QueueFacts::default()
+                };
+                Some(self.begin_for_pool(id, view, (route, queue), rewritten))
+            }
             Target::Files { mount, rest_from } => {
                 let rest = &path[rest_from..];
                 let about = self.about(id, view, route, now);
@@ -89,6 +101,7 @@ impl Connection {
             id,
             view: Some(view),
             line: b"",
+            pool: None,
             phases: self.inline_phases(now),
             route,
             request_bytes: view.bytes.len() as u64,
@@ -107,13 +120,14 @@ impl Connection {
         &mut self,
         id: Id,
         view: HeadView<'_>,
-        route: u16,
+        (route, queue): (u16, QueueFacts),
         rewritten: Option<Box<[u8]>>,
     ) -> Step {
         let request = Request {
             id,
             arrived: self.arrived,
             route,
+            queue,
             request_bytes: view.bytes.len() as u64,
             rewritten,
         };
@@ -139,11 +153,19 @@ impl Connection {
             queued: measure::now(),
             ..Phases::default()
         };
+        let queue = QueueFacts {
+            queued: Queued {
+                before: self.before(head.view(), &phases),
+                ..Queued::default()
+            },
+            ..request.queue
+        };
         Box::new(Exchange {
             id: request.id,
             head,
             body,
             phases,
+            queue,
             ends: Arc::clone(&self.ends),
             request_bytes: request.request_bytes,
             route: request.route,
@@ -151,6 +173,21 @@ impl Connection {
             rewritten: request.rewritten,
         })
     }
+
+    /// How long it had waited when it arrived, as a proxy in front says.
+    fn before(&self, view: HeadView<'_>, phases: &Phases) -> Nanos {
+        let told = self.driver.shared.request_starts.told(view, &self.ends);
+        told.map_or(Nanos::ZERO, |started_ns| {
+            let accept = phases.queued.since(phases.arrived);
+            request_start::before(started_ns, unix_now_ns().saturating_sub(accept.0))
+        })
+    }
+}
+
+/// The wall clock; 0 before 1970.
+fn unix_now_ns() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.map_or(0, |since| u64::try_from(since.as_nanos()).unwrap_or(0))
 }
 
 fn has_body(view: HeadView<'_>) -> bool {

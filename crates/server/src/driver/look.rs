@@ -117,6 +117,7 @@ impl Connection {
             id,
             view: Some(view),
             line: b"",
+            pool: None,
             phases,
             route,
             request_bytes,

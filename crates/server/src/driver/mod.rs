@@ -36,7 +36,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use measure::{Nanos, Stamp};
-use stage::Lifetimes;
+use stage::{Entry, Lifetimes};
 use tokio::sync::{Notify, oneshot, watch};
 use tokio::time::Instant;
 use wire::HeadIndex;
@@ -48,7 +48,7 @@ use crate::handler::files::{Files, LookKey, Looked};
 use crate::ids::Numbers;
 use crate::ledger::Ledger;
 use crate::log::{Level, Patience};
-use crate::pool::{DrainWatch, Job};
+use crate::pool::Job;
 use crate::reply::{Part, Reply, ReplyBody};
 use crate::stats::DriverStats;
 
@@ -96,12 +96,12 @@ struct Driver {
     scratch: RefCell<Scratch>,
     files: RefCell<Files>,
     table: RefCell<Table>,
-    outbox: RefCell<Vec<Job>>,
+    /// Exchanges on their way to their pools, by pool.
+    outboxes: RefCell<Vec<Vec<Entry<Job>>>>,
     /// Looks that are under way, with the connections that wait for the same.
     looks: RefCell<HashMap<LookKey, Vec<oneshot::Sender<Looked>>>>,
-    /// When the oldest exchange in the outbox was queued; NEVER when there is none.
+    /// When the oldest exchange in an outbox was queued; NEVER when there is none.
     outbox_since: Cell<Stamp>,
-    drain_watch: RefCell<DrainWatch>,
     /// Exchanges cut by the drain deadline.
     cut: Cell<u64>,
     /// A task panicked.
@@ -112,6 +112,8 @@ struct Driver {
     ears: RefCell<HashMap<EarKey, Hearing>>,
     lifetimes: Cell<Lifetimes>,
     /// Told when the mood changes, a connection leaves, or an acceptor ends.
+    /// Whether siblings with connections share the processors, as of the last look.
+    has_neighbours: Cell<bool>,
     changed: Notify,
     /// Told when there may be room for connections again, and when the mood changes.
     room: Notify,
@@ -171,15 +173,15 @@ impl Driver {
             }),
             files: RefCell::new(files),
             table: RefCell::default(),
-            outbox: RefCell::default(),
+            outboxes: RefCell::new(shared.pools.iter().map(|_| Vec::new()).collect()),
             looks: RefCell::default(),
             outbox_since: Cell::new(Stamp::NEVER),
-            drain_watch: RefCell::default(),
             cut: Cell::new(0),
             broken: Cell::new(false),
             acceptors: Cell::new(0),
             ears: RefCell::default(),
             lifetimes: Cell::default(),
+            has_neighbours: Cell::new(false),
             changed: Notify::new(),
             room: Notify::new(),
             arrival: Notify::new(),
@@ -299,8 +301,19 @@ impl Driver {
             self.look_at_deadlines(now).await;
             self.let_files_go(now);
             self.publish_gauges();
+            self.look_for_neighbours();
             self.room.notify_waiters();
         }
+    }
+
+    /// Siblings that have connections and may run on the same processor.
+    fn look_for_neighbours(&self) {
+        let mine = usize::from(self.index);
+        let mut siblings = self.shared.stats.drivers.iter().enumerate();
+        let is_busy = siblings
+            .any(|(index, driver)| index != mine && driver.open.load(Ordering::Relaxed) > 0);
+        let shares = self.shared.drivers.share_processors();
+        self.has_neighbours.set(shares && is_busy);
     }
 
     /// Closing a file may wait for its disk.
@@ -330,11 +343,7 @@ impl Driver {
             tokio::task::yield_now().await;
             self.flush();
             if measure::now().since(began) > DUE_QUICK {
-                let is_busy = self
-                    .shared
-                    .pool
-                    .as_ref()
-                    .is_some_and(|pool| pool.is_at_work());
+                let is_busy = self.shared.pools.iter().any(|pool| pool.is_at_work());
                 batch = if is_busy { batch_of_busy } else { DUE_BATCH };
                 if is_busy {
                     tokio::time::sleep(DUE_PAUSE).await;
@@ -364,9 +373,10 @@ impl Driver {
         for (gauge, count) in self.stats().doing.iter().zip(self.table.borrow().count()) {
             gauge.store(count, Ordering::Relaxed);
         }
-        if let Some(pool) = &self.shared.pool {
-            pool.publish_gauges();
-        }
+        self.shared
+            .pools
+            .iter()
+            .for_each(|pool| pool.publish_gauges());
     }
 
     fn stats(&self) -> &DriverStats {
@@ -380,20 +390,29 @@ impl Driver {
     /// Nothing is left to do but wait for the kernel.
     fn before_sleep(&self) {
         self.flush();
-        if let Some(pool) = &self.shared.pool {
-            pool.rest(self.drain_watch.borrow().rate(), REST_MAX);
+        // The one with most to do: the others hear of what comes meanwhile so much later.
+        let pools = self.shared.pools.iter();
+        if let Some(pool) = pools.max_by_key(|pool| pool.waiting_len()) {
+            pool.rest(REST_MAX);
+        }
+        // A sleeping driver is woken by the next packet, in the middle of a sibling's turn. One that lets its
+        // siblings go first finds all that came meanwhile, and nobody had to be woken.
+        if self.has_neighbours.get() {
+            rustix::thread::sched_yield();
         }
     }
 
-    /// Hands what is in the outbox to the pool.
+    /// Hands what is in the outboxes to the pools.
     fn flush(&self) {
-        let Some(pool) = &self.shared.pool else {
+        if self.outbox_since.get() == Stamp::NEVER {
             return;
-        };
-        let mut outbox = self.outbox.borrow_mut();
-        if !outbox.is_empty() {
-            pool.push(&mut outbox);
-            self.outbox_since.set(Stamp::NEVER);
+        }
+        self.outbox_since.set(Stamp::NEVER);
+        let mut outboxes = self.outboxes.borrow_mut();
+        for (outbox, pool) in outboxes.iter_mut().zip(&self.shared.pools) {
+            if !outbox.is_empty() {
+                pool.push(outbox);
+            }
         }
     }
 
@@ -406,11 +425,18 @@ impl Driver {
 
     fn hand_over(&self, job: Job) {
         let len = {
-            let mut outbox = self.outbox.borrow_mut();
-            if outbox.is_empty() {
-                self.outbox_since.set(job.exchange.phases.queued);
+            let exchange = &job.exchange;
+            let (queue, queued) = (exchange.queue, exchange.phases.queued);
+            if self.outbox_since.get() == Stamp::NEVER {
+                self.outbox_since.set(queued);
             }
-            outbox.push(job);
+            let outbox = &mut self.outboxes.borrow_mut()[usize::from(queue.pool)];
+            outbox.push(Entry {
+                item: job,
+                class: queue.class,
+                queued,
+                before: queue.queued.before,
+            });
             outbox.len()
         };
         if len >= OUTBOX_LEN_MAX {
@@ -420,9 +446,10 @@ impl Driver {
 
     /// All counters as JSON.
     fn status_page(&self) -> Reply {
-        if let Some(pool) = &self.shared.pool {
-            pool.publish_gauges();
-        }
+        self.shared
+            .pools
+            .iter()
+            .for_each(|pool| pool.publish_gauges());
         let waiting = self.shared.waiting_json();
         let counted = self.shared.stats.counted();
         let body = counted.page(&waiting, &self.shared.log.json());

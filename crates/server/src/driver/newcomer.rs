@@ -174,7 +174,7 @@ impl Driver {
         raise(drivers, || {
             let open = drivers[mine].open.load(Ordering::Relaxed);
             let (sibling, least) = least_from(&self.shared, mine + 1, drivers.len() - 1);
-            let load = |driver, open| Load::new(open, driver, self.shared.processors);
+            let load = |driver, open| Load::new(open, driver, self.shared.drivers);
             match stage::placement(load(mine, open), load(sibling, least), lifetime) {
                 Placement::HandOver => (sibling, least),
                 Placement::Keep => (mine, open),
@@ -232,7 +232,7 @@ fn least_from(shared: &Shared, first: usize, len: usize) -> (usize, u32) {
         let index = index % drivers.len();
         (index, drivers[index].open.load(Ordering::Relaxed))
     });
-    let least = open.min_by_key(|(index, open)| Load::new(*open, *index, shared.processors));
+    let least = open.min_by_key(|(index, open)| Load::new(*open, *index, shared.drivers));
     least.expect("there is a driver: whoever asks is one, or has been given some")
 }
 

@@ -4,6 +4,7 @@
 
 use bytes::Bytes;
 
+use crate::pool::Unadmitted;
 use crate::reply::Reply;
 
 /// Why a request is refused.
@@ -32,11 +33,11 @@ impl Refused {
         }
     }
 
-    pub(super) fn queue_full(retry_after_secs: u32) -> Self {
+    pub(super) fn unadmitted(unadmitted: Unadmitted) -> Self {
         Refused {
             status: 503,
-            cause: "queue full",
-            retry_after_secs: Some(retry_after_secs),
+            cause: unadmitted.cause,
+            retry_after_secs: Some(unadmitted.retry_after_secs),
         }
     }
 

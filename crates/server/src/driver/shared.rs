@@ -6,21 +6,29 @@ use std::sync::{Arc, OnceLock};
 
 use super::inbox::{Call, Inbox};
 use super::usher::Usher;
+use stage::{Class, Drivers};
+use wire::HeadView;
+
+use crate::allot::Allot;
 use crate::channel::EarKey;
 use crate::clients::Clients;
 use crate::config::meant::Config;
 use crate::crew::Crew;
 use crate::delivery::ReplyMemory;
+use crate::exchange::Ends;
 use crate::ids::Ids;
 use crate::listen::At;
 use crate::log::Log;
 use crate::pages::Pages;
 use crate::pool::Pool;
 use crate::rates::Rates;
+use crate::request_start::RequestStarts;
 use crate::route::Router;
 use crate::rules::Rules;
+use crate::slow::Slow;
 use crate::spool::Spoolers;
 use crate::stats::Stats;
+use crate::watch::Watch;
 
 /// What all drivers of a process share.
 pub(crate) struct Shared {
@@ -28,16 +36,23 @@ pub(crate) struct Shared {
     /// The process's place among those of its generation: its drivers' own sockets are numbered from
     /// `slot * drivers` on.
     pub(crate) slot: usize,
-    /// Processors that this process's drivers have to themselves; more drivers share them.
-    pub(crate) processors: usize,
+    /// How many drivers share how many processors.
+    pub(crate) drivers: Drivers,
     pub(crate) router: Router,
-    pub(crate) pool: Option<Arc<Pool>>,
+    pub(crate) allot: Allot,
+    /// Where it is wished.
+    pub(crate) slow: Option<Arc<Slow>>,
+    /// By their index; none without a handler.
+    pub(crate) pools: Vec<Arc<Pool>>,
+    /// Where there is something to watch for.
+    pub(crate) watch: Option<Arc<Watch>>,
     pub(crate) stats: Arc<Stats>,
     pub(crate) log: Arc<Log>,
     pub(crate) rules: Rules,
     pub(crate) pages: Arc<Pages>,
     pub(crate) rates: Rates,
     pub(crate) ids: Ids,
+    pub(crate) request_starts: RequestStarts,
     pub(crate) clients: Clients,
     pub(crate) replies_memory: Arc<ReplyMemory>,
     pub(crate) spoolers: Spoolers,
@@ -102,6 +117,28 @@ impl Shared {
             // One that has ended beats no more.
             let _ = inbox.send(Call::Beat(number));
         }
+    }
+
+    /// Threads of all pools that exist, those that are about to end included.
+    pub(crate) fn pool_threads(&self) -> usize {
+        self.pools.iter().map(|pool| pool.threads_alive()).sum()
+    }
+
+    /// Which pool runs a request that the application is to answer, and how much it matters. Routes that are
+    /// slow have a pool of their own, unless a rule has placed them.
+    pub(super) fn pool_of(&self, view: HeadView<'_>, path: &[u8], ends: &Ends) -> (u16, Class) {
+        let (pool, class) = self.allot.find(view, path, ends);
+        match &self.slow {
+            Some(slow) if pool == 0 && class != Class::Health && slow.has(view.method(), path) => {
+                (slow.pool(), class)
+            }
+            _ => (pool, class),
+        }
+    }
+
+    /// Threads that were given up and have not ended; they are not among those of the pools.
+    pub(crate) fn given_up_threads(&self) -> usize {
+        self.watch.as_ref().map_or(0, |watch| watch.given_up_len())
     }
 
     /// Accepts no longer from the socket of that name, whoever does.

@@ -10,6 +10,9 @@ use crate::delivery::Outlet;
 use crate::exchange::Exchange;
 use crate::fault::Fault;
 use crate::pool::Seat;
+use crate::watch::Thread;
+
+use measure::Stamp;
 
 /// Something that answers exchanges on pool threads.
 pub trait Handler: Send + Sync + 'static {
@@ -21,6 +24,43 @@ pub trait Handler: Send + Sync + 'static {
     /// }
     /// ```
     fn work(&self, seat: &mut Seat);
+
+    /// Where a pool thread is in what it runs, for people. Bounded: waits a second at most.
+    fn stack(&self, thread: Thread) -> Stack {
+        let _ = thread;
+        Stack::Unknown
+    }
+
+    /// Has a pool thread leave the exchange that it began then, as soon as what it runs lets it; does nothing
+    /// when it runs another by now. False when that could not even be asked for within a second.
+    fn interrupt(&self, thread: Thread, began: Stamp) -> bool {
+        let _ = (thread, began);
+        false
+    }
+
+    /// The share of the pool threads' time at work, lately, in which they waited for their interpreter, from
+    /// 0 to 1; `None` where nobody waits for it, or where nothing has run lately. Whoever asks every second
+    /// keeps the measurement going.
+    fn gil_share(&self) -> Option<f64> {
+        None
+    }
+
+    /// Whether something that the exchanges of a pool need, such as connections to a database, is used up.
+    fn is_downstream_full(&self, pool: u16) -> bool {
+        let _ = pool;
+        false
+    }
+}
+
+/// What is known of the place where a thread is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Stack {
+    /// Its frames, the outermost first, each on lines of its own.
+    Frames(String),
+    /// Nobody could look within a second: somebody holds the interpreter.
+    Held,
+    /// The handler has no way to look.
+    Unknown,
 }
 
 /// A handler without state of its own per thread.

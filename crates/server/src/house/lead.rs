@@ -42,7 +42,7 @@ impl Lead {
             let channel = Arc::clone(&channel);
             move || {
                 while let Ok(Some(received)) = channel.receive() {
-                    obey(received, &orders, &events);
+                    obey(received, &orders, &events, &channel);
                 }
                 // Nobody is left who would hand the sockets to others: what waits in them is this process's.
                 orders.drain_alone();
@@ -55,7 +55,12 @@ impl Lead {
     }
 }
 
-fn obey(received: Received<Order>, orders: &Orders, events: &mpsc::Sender<Event>) {
+fn obey(
+    received: Received<Order>,
+    orders: &Orders,
+    events: &mpsc::Sender<Event>,
+    channel: &Channel,
+) {
     match received.message {
         Order::Hear(ears) => {
             for (ear, socket) in ears.into_iter().zip(received.fds) {
@@ -81,6 +86,21 @@ fn obey(received: Received<Order>, orders: &Orders, events: &mpsc::Sender<Event>
         Order::Cut => drop(events.send(Event::Cut)),
         Order::Reopen => drop(events.send(Event::Reopen)),
         Order::Beat(number) => orders.beat(number),
+        Order::Reshape {
+            pool,
+            threads_min,
+            threads_max,
+            number,
+        } => {
+            if !orders.reshape(&pool, threads_min, threads_max) {
+                say(&format!(
+                    "the supervisor told of a pool `{pool}` that is not there"
+                ));
+            } else if number != 0 {
+                // A supervisor that is gone asks no longer.
+                let _ = channel.send(&Notice::Reshaped { number }, &[]);
+            }
+        }
         Order::Begin(_) | Order::Fork => say("the supervisor gave an order to the wrong process"),
     }
 }

@@ -1,4 +1,4 @@
-//! Orders: what an open house can be told about its sockets and its end, from any thread.
+//! Orders: what an open house can be told about its sockets, its pools and its end, from any thread.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -14,7 +14,7 @@ use crate::driver::{self, Ear, Mood, Shared};
 pub use crate::driver::Closing;
 use crate::listen::At;
 
-/// What an open house can be told about its sockets and its end, from any thread.
+/// What an open house can be told about its sockets, its pools and its end, from any thread.
 #[derive(Clone)]
 pub struct Orders {
     shared: Arc<Shared>,
@@ -77,6 +77,16 @@ impl Orders {
     /// Accepts from that socket no longer; what waits in it is left to others.
     pub fn deafen(&self, key: EarKey) {
         self.shared.deafen(key);
+    }
+
+    /// Other bounds for the size of the pool of that name from now on; at least one thread stays. False where
+    /// there is no such pool.
+    pub fn reshape(&self, pool: &str, threads_min: usize, threads_max: usize) -> bool {
+        let found = self.shared.pools.iter().find(|found| found.name() == pool);
+        if let Some(pool) = found {
+            pool.reshape(threads_min, threads_max);
+        }
+        found.is_some()
     }
 
     /// Has every driver note `number` in its counters, as soon as it comes to it.

@@ -7,14 +7,12 @@ use tokio::sync::watch;
 
 use super::{Ended, Event, Idle, LAST_MOMENT, say};
 use crate::driver::{Mood, Shared};
-use crate::stats::Stats;
 
 /// The main thread while the house is open: it waits for signals and for threads to end.
 pub(super) struct Watchman {
     pub(super) inbox: mpsc::Receiver<Event>,
     pub(super) moods: watch::Sender<Mood>,
     pub(super) drivers: usize,
-    pub(super) pool_threads: usize,
     pub(super) cut: u64,
     pub(super) exit_code: i32,
     /// When what is left is cut; set by the first signal.
@@ -48,7 +46,7 @@ impl Watchman {
                     say(&format!("a driver failed: {error}"));
                     self.cut_now(2);
                 }
-                Some(Event::PoolThreadEnded) => self.pool_threads -= 1,
+                Some(Event::PoolThreadEnded) => {}
                 None if self.patience.take().is_some() => self.mood(Mood::Draining),
                 None if *self.moods.borrow() == Mood::Cutting => return,
                 None => self.cut_now(self.exit_code),
@@ -63,9 +61,7 @@ impl Watchman {
             .deadline
             .map_or(deadline, |before| before.min(deadline));
         self.deadline = Some(deadline);
-        if let Some(pool) = &shared.pool {
-            pool.drain();
-        }
+        shared.pools.iter().for_each(|pool| pool.drain());
         match idle {
             Idle::Closed => {
                 self.patience = None;
@@ -90,16 +86,16 @@ impl Watchman {
         });
     }
 
-    /// Until all pool threads have ended; those in application code get what is left of the drain time.
-    pub(super) fn close_pool(&mut self, shared: &Shared) {
-        let Some(pool) = &shared.pool else { return };
-        pool.close();
-        while self.pool_threads > 0 {
+    /// Until all pool threads have ended; those in application code get what is left of the drain time, but for
+    /// those that were given up.
+    pub(super) fn close_pools(&mut self, shared: &Shared) {
+        shared.pools.iter().for_each(|pool| pool.close());
+        while shared.pool_threads() > 0 {
             match self.next() {
-                Some(Event::PoolThreadEnded) => self.pool_threads -= 1,
                 Some(Event::Signal | Event::Cut) => self.cut_now(1),
                 Some(Event::Reopen) => shared.log.reopen(),
-                Some(Event::DriverEnded(_) | Event::Drain(_)) => {}
+                // Threads are counted before they say that they have ended.
+                Some(Event::PoolThreadEnded | Event::DriverEnded(_) | Event::Drain(_)) => {}
                 None => return,
             }
         }
@@ -136,12 +132,12 @@ impl Watchman {
         }
     }
 
-    pub(super) fn ended(&self, stats: &Stats) -> Ended {
+    pub(super) fn ended(&self, shared: &Shared) -> Ended {
         Ended {
             time_left: self.time_left(),
             cut: self.cut,
-            exchanges: stats.exchanges(),
-            stuck_threads: self.pool_threads,
+            exchanges: shared.stats.exchanges(),
+            stuck_threads: shared.pool_threads() + shared.given_up_threads(),
             exit_code: self.exit_code,
         }
     }

@@ -98,8 +98,14 @@ pub struct PoolCounted {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct PoolFigures {
-    /// Gauge: threads that there may be.
+    /// Gauge: how hard it is: 0 calm, 1 saturated, 2 overloaded; of many, the hardest.
+    pub pressure: u64,
+    /// Gauge: threads that there are.
     pub threads: u64,
+    /// Gauge: fewest threads that there are to be.
+    pub threads_min: u64,
+    /// Gauge: most threads that there may be.
+    pub threads_max: u64,
     /// Gauge: threads asleep.
     pub idle: u64,
     /// Gauge: exchanges that threads are running.
@@ -108,10 +114,25 @@ pub struct PoolFigures {
     pub waiting: u64,
     /// Gauge: exchanges that the queue takes.
     pub waiting_max: u64,
+    /// Gauge: of a thousand parts of the threads' time at work, those in which they wait for the interpreter; of
+    /// several processes the greatest. `None` where nobody measures it: the pool's size is fixed, or nothing runs.
+    pub gil_share_permille: Option<u64>,
     /// Exchanges that threads have finished.
     pub completed: u64,
     /// Exchanges refused because the queue was full.
     pub refused: u64,
+    /// Exchanges refused because the pool was overloaded.
+    pub shed: u64,
+    /// Exchanges refused because they had waited too long for a thread.
+    pub expired: u64,
+    /// Routes that were sent here because they are slow.
+    pub routes_moved: u64,
+    /// Those of them that have left again.
+    pub routes_returned: u64,
+    /// Threads that have begun.
+    pub threads_started: u64,
+    /// Threads that have ended, those that were lost included.
+    pub threads_ended: u64,
 }
 
 /// How the exchanges of one route ended, or of all routes of the same name.
@@ -161,6 +182,8 @@ pub struct Seconds {
     pub total: Distribution,
     /// The part of the run spent waiting for the interpreter.
     pub gil: Distribution,
+    /// The part of the run that was processor time.
+    pub cpu: Distribution,
 }
 
 /// A distribution of durations. As JSON: the figures that people read, in seconds, and the exact ones with
@@ -235,6 +258,12 @@ impl Counted {
             pool.figures = PoolFigures {
                 completed: pool.figures.completed,
                 refused: pool.figures.refused,
+                shed: pool.figures.shed,
+                expired: pool.figures.expired,
+                routes_moved: pool.figures.routes_moved,
+                routes_returned: pool.figures.routes_returned,
+                threads_started: pool.figures.threads_started,
+                threads_ended: pool.figures.threads_ended,
                 ..PoolFigures::default()
             };
         }
@@ -269,13 +298,14 @@ impl Counted {
             .fold(0, u64::saturating_add)
     }
 
-    /// The status page: drivers, the first pool, and quantiles of routes; `waiting` and `log` are finished
+    /// The status page: drivers, the first pool, all pools, and quantiles of routes; `waiting` and `log` are finished
     /// members.
     pub(crate) fn page(&self, waiting: &str, log: &str) -> String {
         let drivers = json(&self.drivers);
         let pool = json(&self.pools.first().map(|pool| &pool.figures));
+        let pools = json(&self.pools);
         let mut out = format!(
-            "{{\"drivers\":{drivers},\"waiting\":{waiting},\"log\":{log},\"pool\":{pool},\"routes\":["
+            "{{\"drivers\":{drivers},\"waiting\":{waiting},\"log\":{log},\"pool\":{pool},\"pools\":{pools},\"routes\":["
         );
         for (index, route) in self.routes.iter().enumerate() {
             out.push_str(if index == 0 { "" } else { "," });
@@ -335,15 +365,25 @@ impl DriverCounted {
 
 impl PoolFigures {
     fn add(&mut self, other: &PoolFigures) {
+        self.pressure = self.pressure.max(other.pressure);
         add_each([
             (&mut self.threads, other.threads),
+            (&mut self.threads_min, other.threads_min),
+            (&mut self.threads_max, other.threads_max),
             (&mut self.idle, other.idle),
             (&mut self.running, other.running),
             (&mut self.waiting, other.waiting),
             (&mut self.waiting_max, other.waiting_max),
             (&mut self.completed, other.completed),
             (&mut self.refused, other.refused),
+            (&mut self.shed, other.shed),
+            (&mut self.expired, other.expired),
+            (&mut self.routes_moved, other.routes_moved),
+            (&mut self.routes_returned, other.routes_returned),
+            (&mut self.threads_started, other.threads_started),
+            (&mut self.threads_ended, other.threads_ended),
         ]);
+        self.gil_share_permille = self.gil_share_permille.max(other.gil_share_permille);
     }
 }
 
@@ -384,6 +424,7 @@ impl RouteCounted {
         ours.deliver.0.merge(&theirs.deliver.0);
         ours.total.0.merge(&theirs.total.0);
         ours.gil.0.merge(&theirs.gil.0);
+        ours.cpu.0.merge(&theirs.cpu.0);
     }
 
     fn write_page(&self, out: &mut String) {
@@ -411,7 +452,7 @@ impl RouteCounted {
 }
 
 impl Seconds {
-    fn named(&self) -> [(&'static str, &Distribution); 6] {
+    fn named(&self) -> [(&'static str, &Distribution); 7] {
         [
             ("accept", &self.accept),
             ("queue", &self.queue),
@@ -419,6 +460,7 @@ impl Seconds {
             ("deliver", &self.deliver),
             ("total", &self.total),
             ("gil", &self.gil),
+            ("cpu", &self.cpu),
         ]
     }
 }

@@ -62,6 +62,7 @@ impl RouteStats {
                 deliver: spread(&self.phases.deliver),
                 total: spread(&self.phases.total),
                 gil: spread(&self.phases.gil),
+                cpu: spread(&self.phases.cpu),
             },
         }
     }

@@ -376,6 +376,24 @@ fn the_json_form_keeps_everything() {
 }
 
 #[test]
+fn a_share_that_nobody_measures_is_null_and_not_0() {
+    let stats = Stats::new(&shape(1, &["app"])).unwrap();
+    let says = |expect: &str| {
+        let page = stats.counted().page("{}", "[]");
+        let expect = format!(r#""gil_share_permille":{expect},"#);
+        // Of the sum of all pools, and of the one that there is.
+        assert_eq!(page.matches(&expect).count(), 2, "{page}");
+    };
+    says("null");
+    stats.pool(0).set_gil_share(Some(0.0));
+    says("0");
+    stats.pool(0).set_gil_share(Some(1.0));
+    says("1000");
+    stats.pool(0).set_gil_share(None);
+    says("null");
+}
+
+#[test]
 fn the_status_page_shows_quantiles() {
     let stats = Stats::new(&shape(1, &["app"])).unwrap();
     end(&stats, 0, 5);
@@ -383,8 +401,18 @@ fn the_status_page_shows_quantiles() {
     stats.drivers[0].timed_out(Timeout::Crowded);
     stats.drivers[0].doing[Doing::Closing as usize].store(1, Ordering::Relaxed);
     stats.pool(0).threads.store(4, Ordering::Relaxed);
+    stats.pool(0).shed.store(2, Ordering::Relaxed);
+    stats.pool(0).expired.store(3, Ordering::Relaxed);
+    stats.pool(0).threads_started.store(5, Ordering::Relaxed);
+    stats.pool(0).threads_ended.store(1, Ordering::Relaxed);
+    stats.pool(0).set_gil_share(Some(0.25));
     let none = r#"{"count":1,"mean":0.000000,"p50":0.000000,"p99":0.000000,"max":0.000000}"#;
     let five = r#"{"count":1,"mean":0.005000,"p50":0.005000,"p99":0.005000,"max":0.005000}"#;
+    let pool = concat!(
+        r#""pressure":0,"threads":4,"threads_min":0,"threads_max":0,"idle":0,"running":0,"waiting":0,"waiting_max":0,"#,
+        r#""gil_share_permille":250,"#,
+        r#""completed":0,"refused":0,"shed":2,"expired":3,"routes_moved":0,"routes_returned":0,"threads_started":5,"threads_ended":1"#
+    );
     let expect = format!(
         concat!(
             r#"{{"drivers":[{{"driver":0,"accepted":1,"received":0,"spooled":0,"partial":0,"errors":0,"#,
@@ -392,12 +420,13 @@ fn the_status_page_shows_quantiles() {
             r#""timeouts":{{"head":0,"body":0,"send":0,"idle":0,"crowded":1}},"#,
             r#""connections":{{"idle":0,"reading":0,"spooling":0,"away":0,"sending":0,"closing":1}}}}],"#,
             r#""waiting":{{}},"log":[],"#,
-            r#""pool":{{"threads":4,"idle":0,"running":0,"waiting":0,"waiting_max":0,"completed":0,"refused":0}},"#,
+            r#""pool":{{{pool}}},"pools":[{{"name":"default",{pool}}}],"#,
             r#""routes":[{{"route":"app","none":0,"1xx":0,"2xx":1,"3xx":0,"4xx":0,"5xx":0,"#,
             r#""incomplete":0,"sent_bytes":100,"seconds":{{"accept":{none},"queue":{none},"run":{five},"#,
-            r#""deliver":{none},"total":{five},"gil":{none}}}}}]}}"#,
+            r#""deliver":{none},"total":{five},"gil":{none},"cpu":{none}}}}}]}}"#,
             "\n"
         ),
+        pool = pool,
         none = none,
         five = five
     );
@@ -411,7 +440,7 @@ fn the_status_page_shows_quantiles() {
         without
             .counted()
             .page("{}", "[]")
-            .contains(r#""pool":null"#)
+            .contains(r#""pool":null,"pools":[]"#)
     );
 }
 

@@ -21,12 +21,23 @@ pub struct Overrides {
     pub drivers: Option<usize>,
 }
 
+/// Which sizes the pools of a new generation have.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Sizes {
+    /// Those of the configuration.
+    #[default]
+    Written,
+    /// Those that `scale --pool` gave them, where it did.
+    Kept,
+}
+
 /// A reload that somebody asked for.
 #[derive(Debug, Default)]
 pub(super) struct Wish {
     /// Those who wait for its end.
     pub(super) clients: Vec<ClientId>,
     pub(super) overrides: Overrides,
+    pub(super) sizes: Sizes,
     /// Code has changed: a fault is shown instead of the application.
     pub(super) is_development: bool,
 }
@@ -34,7 +45,8 @@ pub(super) struct Wish {
 impl Wish {
     /// Whether what it asks for is what `other` does.
     pub(super) fn is_as_wanted(&self, other: &Wish) -> bool {
-        (&self.overrides, self.is_development) == (&other.overrides, other.is_development)
+        (&self.overrides, self.sizes, self.is_development)
+            == (&other.overrides, other.sizes, other.is_development)
     }
 }
 
@@ -81,6 +93,11 @@ impl Supervisor<'_> {
                 let overrides = Overrides { processes, drivers };
                 self.scale(Some(client), &overrides);
             }
+            Request::Reshape {
+                ref pool,
+                threads_min,
+                threads_max,
+            } => self.reshape(client, pool, (threads_min, threads_max)),
             Request::Status => {
                 let status = self.status();
                 self.done(client, &Outcome::Status(Box::new(status)));
@@ -148,6 +165,7 @@ impl Supervisor<'_> {
             let failure = Failure::new("scale: the server was told to stop meanwhile");
             self.refuse(Some(client), failure);
         }
+        self.end_reshaping("the server was told to stop meanwhile");
         // Nobody new comes by a path that is gone.
         self.sockets.remove_files();
         let closing = self.sockets.closing_at_end();
@@ -230,6 +248,7 @@ impl Supervisor<'_> {
                     processes: Some(processes),
                     drivers: Some(overrides.drivers.unwrap_or(drivers)),
                 },
+                sizes: Sizes::Kept,
                 is_development: false,
             });
         }

@@ -1,10 +1,12 @@
 //! One configuration and the places of its processes.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::time::Instant;
 
-use crate::config::meant::Config;
+use crate::channel::Order;
+use crate::config::meant::{Config, Pool};
 use crate::house;
 use crate::payload::{self, Payload};
 use crate::stats::Shape;
@@ -24,6 +26,8 @@ pub(super) struct Generation {
     /// By place.
     pub(super) lives: Vec<Life>,
     pub(super) template: Life,
+    /// Pools whose sizes are no longer those of the payload, by their index.
+    reshaped: BTreeSet<usize>,
 }
 
 impl Generation {
@@ -43,6 +47,7 @@ impl Generation {
             payload,
             shape,
             template: Life::default(),
+            reshaped: BTreeSet::new(),
         })
     }
 
@@ -60,6 +65,25 @@ impl Generation {
     pub(super) fn resize(&mut self, count: usize) {
         self.lives.resize(count, Life::default());
         self.config.processes.count = count;
+    }
+
+    /// A pool has another size from now on, in processes that are still to come too.
+    pub(super) fn reshape(&mut self, pool: usize, threads_min: usize, threads_max: usize) {
+        self.config.pools[pool].threads_min = threads_min;
+        self.config.pools[pool].threads_max = threads_max;
+        self.reshaped.insert(pool);
+    }
+
+    /// Pools whose sizes are not those that are written.
+    pub(super) fn reshaped(&self) -> impl Iterator<Item = &Pool> {
+        self.reshaped.iter().map(|pool| &self.config.pools[*pool])
+    }
+
+    /// What a process is to be told that knows only what is written.
+    pub(super) fn shape_orders(&self) -> Vec<Order> {
+        self.reshaped()
+            .map(|pool| Order::reshape(pool, 0))
+            .collect()
     }
 
     /// A template forks its processes. A page of faults needs no application.

@@ -21,6 +21,7 @@ mod program;
 mod recycling;
 mod reloading;
 mod reports;
+mod reshaping;
 mod sockets;
 mod steering;
 mod talk;
@@ -62,6 +63,7 @@ use notify::Manager;
 use process::{Process, State};
 use recycling::Bounds;
 use reloading::Reloading;
+use reshaping::Reshaping;
 use sockets::Sockets;
 use talk::{say, talk};
 use watch::Watch;
@@ -139,6 +141,9 @@ struct Supervisor<'s> {
     wishes: Vec<Wish>,
     /// Who waits for another number of processes.
     scaling: Vec<ClientId>,
+    /// Who waits for pools of another size, in the order in which they asked.
+    reshaping: Vec<Reshaping>,
+    reshapes_made: u64,
     stopping: Option<Stopping>,
     probe: Option<upgrade::Probe>,
     watch: Option<Watch>,
@@ -272,6 +277,8 @@ impl<'s> Supervisor<'s> {
             reloading: None,
             wishes: Vec::new(),
             scaling: Vec::new(),
+            reshaping: Vec::new(),
+            reshapes_made: 0,
             stopping: None,
             probe: None,
             watch: None,

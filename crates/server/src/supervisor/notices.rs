@@ -112,6 +112,7 @@ impl Supervisor<'_> {
                     process.state = State::Ready;
                     process.ready = Some(Instant::now());
                     process.python = python;
+                    self.tell_shapes(serial, generation);
                 }
                 if let Some(watch) = &mut self.watch {
                     watch.extend(&[], &modules, measure::now());
@@ -123,6 +124,8 @@ impl Supervisor<'_> {
                 process.failure =
                     failure.or_else(|| Some(Failure::new("a process could not start")));
             }
+            Notice::Reshaped { number } => self.reshaped(serial, number),
+            Notice::Worn { reason } => process.worn = Some(reason),
             Notice::Drained { cut, stuck_threads } => {
                 process.cut = cut;
                 if stuck_threads > 0 {

@@ -3,7 +3,7 @@
 
 use std::time::Instant;
 
-use super::commands::{Wish, counted};
+use super::commands::{Sizes, Wish, counted};
 use super::control::{ClientId, Outcome};
 use super::generation::Generation;
 use super::notify::Manager;
@@ -91,7 +91,11 @@ impl Supervisor<'_> {
                 notes.push("`pid_file` and `control` change with the next start".to_owned());
             }
         }
-        self.start_generation(config, notes, payload)
+        let (mut generation, change) = self.start_generation(config, notes, payload)?;
+        if let (Sizes::Kept, Some(serving)) = (wish.sizes, &self.serving) {
+            generation.keep_sizes(serving);
+        }
+        Ok((generation, change))
     }
 
     fn start_generation(
@@ -138,9 +142,10 @@ impl Supervisor<'_> {
                     .as_ref()
                     .map_or(0.0, |reloading| reloading.began.elapsed().as_secs_f64());
                 let text = format!(
-                    "generation {id} serves with {} after {secs:.1} s; generation {} drains",
+                    "generation {id} serves with {} after {secs:.1} s; generation {} drains{}",
                     counted(count, "process", "processes"),
-                    old.id
+                    old.id,
+                    serving.sizes_after(&old)
                 );
                 let notes = serving.notes.clone();
                 say(&text);
@@ -294,6 +299,9 @@ impl Supervisor<'_> {
         // All that was asked for meanwhile is answered by one reload, as the last one wished it.
         let mut wishes = std::mem::take(&mut self.wishes);
         let Some(mut last) = wishes.pop() else { return };
+        if wishes.iter().any(|wish| wish.sizes == Sizes::Written) {
+            last.sizes = Sizes::Written;
+        }
         let earlier = wishes.into_iter().flat_map(|wish| wish.clients);
         last.clients.extend(earlier);
         self.reload(last);

@@ -15,7 +15,7 @@ use super::process::{self, Process};
 use super::sockets::{Depth, SocketKey};
 use super::{Supervisor, steering};
 use crate::channel::Role;
-use crate::stats::{Counted, DriverCounted, PoolFigures, View};
+use crate::stats::{Counted, DriverCounted, PoolCounted, View};
 
 /// Connections that wait, by socket.
 type Depths = BTreeMap<SocketKey, Depth>;
@@ -165,7 +165,7 @@ impl Supervisor<'_> {
                 .iter()
                 .map(|driver| driver_line(process, driver, depths))
                 .collect(),
-            pool: counted.pools.first().map(|pool| pool_line(&pool.figures)),
+            pools: counted.pools.iter().map(pool_line).collect(),
         }
     }
 
@@ -254,14 +254,27 @@ fn driver_line(process: &Process, driver: &DriverCounted, depths: &Depths) -> Dr
     }
 }
 
-fn pool_line(figures: &PoolFigures) -> PoolStatus {
+fn pool_line(pool: &PoolCounted) -> PoolStatus {
+    let figures = &pool.figures;
+    let pressure = match figures.pressure {
+        0 => "calm",
+        1 => "saturated",
+        _ => "overloaded",
+    };
     PoolStatus {
+        name: pool.name.clone(),
+        pressure: pressure.to_owned(),
         threads: figures.threads,
+        threads_min: figures.threads_min,
+        threads_max: figures.threads_max,
         idle: figures.idle,
         running: figures.running,
         waiting: figures.waiting,
         completed: figures.completed,
         refused: figures.refused,
+        shed: figures.shed,
+        expired: figures.expired,
+        gil_share_permille: figures.gil_share_permille,
     }
 }
 

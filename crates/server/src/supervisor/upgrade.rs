@@ -204,6 +204,9 @@ impl<'s> Supervisor<'s> {
             }
             process.flush();
         }
+        self.end_reshaping(
+            "the server is upgraded meanwhile, and pools have what is written again",
+        );
         let error = match self.state(client).and_then(|state| {
             let kept = state.descriptors();
             sys::set_inherited(&kept, sys::Inherited::Yes)?;

@@ -70,8 +70,8 @@ impl Tested {
         config.compression.codings = vec![Coding::Gzip];
         config.delivery.reply_buffer_bytes = 100_000;
         config.status_path = Some("/-/status".to_owned());
-        config.pool.threads_min = 2;
-        config.pool.threads_max = 2;
+        config.pools[0].threads_min = 2;
+        config.pools[0].threads_max = 2;
         change(&mut config);
         let running = run(config, dir, Some(Arc::new(cases::answer)));
         let cases = cases::cases();
@@ -139,6 +139,7 @@ impl Tested {
         let ended = self.running.thread.join().unwrap();
         assert_eq!(ended.cut, 0);
         // Crews end by themselves, once nobody can have an errand for them.
+        drop(self.running.orders);
         wait_until("the end of all threads", || threads().is_empty());
         let log = fs::read_to_string(self.running.dir.path().join("access.log")).unwrap();
         let mut endings: HashMap<usize, Vec<&str>> = HashMap::new();

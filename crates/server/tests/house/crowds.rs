@@ -15,10 +15,11 @@ fn a_full_queue_is_refused_at_once_and_the_rest_is_served() {
     let at_gate = Arc::clone(&gate);
     let running = serve_with(
         |config| {
-            config.pool = Pool {
+            config.pools[0] = Pool {
                 threads_min: 1,
                 threads_max: 1,
                 queue_len_max: 2,
+                ..Pool::default()
             }
         },
         move |exchange, outlet| {
@@ -158,10 +159,11 @@ fn one_idle_connection_makes_room_for_another_where_all_others_are_busy() {
     let running = serve_with(
         |config| {
             config.listen.connections_max = 16;
-            config.pool = Pool {
+            config.pools[0] = Pool {
                 threads_min: 15,
                 threads_max: 15,
                 queue_len_max: 100,
+                ..Pool::default()
             };
         },
         move |exchange, outlet| {
@@ -197,10 +199,11 @@ fn connections_that_are_away_are_not_taken_for_some_that_leave() {
         |config| {
             config.listen.connections_max = 16;
             config.status_path = Some("/-/status".to_owned());
-            config.pool = Pool {
+            config.pools[0] = Pool {
                 threads_min: 15,
                 threads_max: 15,
                 queue_len_max: 100,
+                ..Pool::default()
             };
         },
         move |_, outlet| {

@@ -14,7 +14,7 @@ use super::support::*;
 fn a_supervisor_reads_what_a_house_counts() {
     let (mut config, dir) = config();
     config.listen.drivers = 2;
-    let threads = u64::try_from(config.pool.threads_max).unwrap();
+    let threads = u64::try_from(config.pools[0].threads_max).unwrap();
     let shape = Shape {
         drivers: 2,
         routes: config.route_names(),
@@ -38,7 +38,7 @@ fn a_supervisor_reads_what_a_house_counts() {
         },
     };
     let house = House::open_under(config, Some(Arc::new(echo)), lead).unwrap();
-    let stopper = house.stopper();
+    let (stopper, orders) = (house.stopper(), house.orders());
     let thread = std::thread::spawn(move || house.run().unwrap());
     let ready: Received<Notice> = ours.receive().unwrap().unwrap();
     assert!(matches!(ready.message, Notice::Ready { .. }));
@@ -70,6 +70,7 @@ fn a_supervisor_reads_what_a_house_counts() {
     let running = Running {
         address,
         stopper,
+        orders,
         thread,
         dir,
     };

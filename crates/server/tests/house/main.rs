@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used)] // All of this is tests.
 
 mod compression;
+mod cpu;
 mod crowds;
 mod deadlines;
 mod ears;
@@ -14,6 +15,8 @@ mod files;
 mod framed;
 mod ids;
 mod led;
+mod pools;
+mod request_start;
 mod slow;
 mod spreading;
 mod stopping;

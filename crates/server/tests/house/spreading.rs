@@ -153,10 +153,11 @@ fn check_bound<S: Read + Write>(
     let change = |config: &mut Config| {
         config.listen.drivers = 4;
         config.listen.connections_max = 8;
-        config.pool = Pool {
+        config.pools[0] = Pool {
             threads_min: 16,
             threads_max: 16,
             queue_len_max: 100,
+            ..Pool::default()
         };
     };
     let running = serve(&change, Box::new(wait));

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use measure::Nanos;
 use server::House;
 use server::config::meant::{AccessLog, Bind, LogOverflow, LogTarget, Pool};
+use server::delivery::Declared;
 
 use super::support::*;
 
@@ -95,16 +96,70 @@ fn the_drain_deadline_cuts_counts_and_logs_what_is_left() {
     drop(release);
 }
 
+/// What is logged of a reply whose handler hangs after `bytes` of its body, cut by the drain deadline: its status,
+/// its body's bytes.
+fn logged_of_a_cut_reply(bytes: usize) -> (String, usize) {
+    let (release, held) = mpsc::channel::<()>();
+    let held = Mutex::new(held);
+    let running = serve_with(
+        |config| config.timeouts.drain = Nanos::from_ms(300),
+        move |exchange, outlet| {
+            if exchange.head().path() == b"/whole" {
+                return whole(outlet, b"an earlier one, longer");
+            }
+            outlet.begin(200, b"OK");
+            outlet.declare(Declared {
+                content_length: Some(1 << 30),
+                ..Declared::default()
+            });
+            outlet.piece(&vec![b'~'; bytes]);
+            // Ends when the sender is dropped.
+            let _ = held.lock().unwrap().recv();
+            Ok(())
+        },
+    );
+    let mut stream = running.connect();
+    stream
+        .write_all(b"GET /whole HTTP/1.1\r\nHost: a\r\n\r\nGET /half HTTP/1.1\r\nHost: a\r\n\r\n")
+        .unwrap();
+    let mut received = 0;
+    let mut piece = vec![0; 1 << 20];
+    // All of it: what the pool thread could not send the driver has by then.
+    while received < bytes {
+        let more = stream.read(&mut piece).unwrap();
+        received += piece[..more].iter().filter(|byte| **byte == b'~').count();
+    }
+    let (ended, lines) = running.stop();
+    drop(release);
+    assert_eq!((ended.cut, ended.exchanges), (1, 2), "{lines:?}");
+    let line = lines.iter().find(|line| line.contains("/half")).unwrap();
+    assert!(line.contains("end=drained"), "{line}");
+    let rest = line.split("/half HTTP/1.1\" ").nth(1).unwrap();
+    let mut words = rest.split(' ');
+    let status = words.next().unwrap().to_owned();
+    (status, words.next().unwrap().parse().unwrap())
+}
+
+#[test]
+fn what_a_client_has_of_a_cut_reply_is_logged_whoever_sent_it() {
+    // By the pool thread.
+    assert_eq!(logged_of_a_cut_reply(10), ("200".to_owned(), 10));
+    // Most of it by the driver: no socket takes so much at once.
+    let bytes = 32 << 20;
+    assert_eq!(logged_of_a_cut_reply(bytes), ("200".to_owned(), bytes));
+}
+
 #[test]
 fn what_was_logged_as_cut_does_not_run_afterwards() {
     let runs = Arc::new(AtomicUsize::new(0));
     let seen = Arc::clone(&runs);
     let running = serve_with(
         |config| {
-            config.pool = Pool {
+            config.pools[0] = Pool {
                 threads_min: 1,
                 threads_max: 1,
                 queue_len_max: 100,
+                ..Pool::default()
             };
             config.timeouts.drain = Nanos::from_ms(100);
         },

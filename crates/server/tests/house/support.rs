@@ -12,7 +12,7 @@ use server::delivery::Outlet;
 use server::exchange::{Body, Exchange};
 use server::fault::Fault;
 use server::handler::Handler;
-use server::{Ended, House, Stopper};
+use server::{Ended, House, Orders, Stopper};
 
 /// Longest time that anything here may take; only a failing test waits for it.
 pub(super) const PATIENCE: Duration = Duration::from_secs(20);
@@ -22,6 +22,7 @@ pub(super) type Answer = Result<(), Fault>;
 pub(super) struct Running {
     pub(super) address: SocketAddr,
     pub(super) stopper: Stopper,
+    pub(super) orders: Orders,
     pub(super) thread: JoinHandle<Ended>,
     pub(super) dir: tempfile::TempDir,
 }
@@ -70,11 +71,12 @@ pub(super) fn run(
     let house = House::open(config, handler).unwrap();
     let url = house.listening()[0].url.clone();
     let address = url.strip_prefix("http://").unwrap().parse().unwrap();
-    let stopper = house.stopper();
+    let (stopper, orders) = (house.stopper(), house.orders());
     let thread = thread::spawn(move || house.run().unwrap());
     Running {
         address,
         stopper,
+        orders,
         thread,
         dir,
     }

@@ -78,7 +78,11 @@ impl TomlFile<'_> {
         let origin = self.origin(place, name);
         let Some(first) = first else {
             if !table.contains_key(lead) {
-                let hint = format!("`{lead} = \"...\"` says where it goes");
+                let meaning = match lead {
+                    "to" => "where it goes",
+                    _ => "which one is meant",
+                };
+                let hint = format!("`{lead} = \"...\"` says {meaning}");
                 let fault = Fault::statement(origin, format!("a table without `{lead}`"));
                 self.faults.push(fault.with_hint(hint));
             }

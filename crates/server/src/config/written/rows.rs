@@ -11,6 +11,8 @@ const NONE: Nanos = Nanos(0);
 const MS: Nanos = Nanos(1_000_000);
 /// The kernel keeps a connection waiting for less than this in good health, too.
 const STALL_LEAST: Nanos = Nanos(50_000_000);
+/// A shorter wait than this is the hand-over itself.
+const WAIT_LEAST: Nanos = Nanos(100_000);
 const HOUR: Nanos = Nanos(3_600_000_000_000);
 const DAY: Nanos = Nanos(24 * 3_600_000_000_000);
 const K: u64 = 1 << 10;
@@ -698,12 +700,14 @@ pub static SETTINGS: &[Setting] = &[
         placeholder: "MIN:MAX",
         default: "4:4",
         help: "Pool threads that run the application; one number stands for both",
-        doc: "This version starts MAX threads and keeps them.",
+        doc: "Between MIN and MAX the pool sizes itself by the time that requests wait for a thread. These \
+              and the settings up to `request_timeout` are those of the pool `default`, and of other pools \
+              what they do not name themselves.",
         kind: Kind::Range {
             max: 4096,
             set: |draft, min, max| {
-                draft.config.pool.threads_min = min as usize;
-                draft.config.pool.threads_max = max as usize;
+                draft.config.pools[0].threads_min = min as usize;
+                draft.config.pools[0].threads_max = max as usize;
             },
         },
         ..PLAIN
@@ -717,7 +721,176 @@ pub static SETTINGS: &[Setting] = &[
         kind: Kind::Count {
             min: 1,
             max: 1_000_000,
-            set: |draft, count| draft.config.pool.queue_len_max = count as usize,
+            set: |draft, count| draft.config.pools[0].queue_len_max = count as usize,
+        },
+        ..PLAIN
+    },
+    Setting {
+        key: "queue_target",
+        group: Group::Pool,
+        placeholder: "DURATION",
+        default: "5ms",
+        help: "How long 95 of 100 requests may wait for a thread before the pool grows",
+        doc: "Also the test of overload: when even the least wait of half a second is longer, while every \
+              thread runs, the pool is overloaded.",
+        kind: Kind::Duration {
+            min: WAIT_LEAST,
+            max: HOUR,
+            set: |draft, span| draft.config.pools[0].queue_target = span,
+        },
+        ..PLAIN
+    },
+    Setting {
+        key: "queue_timeout",
+        group: Group::Pool,
+        placeholder: "DURATION",
+        default: "30s",
+        help: "Longest wait for a thread; a request that waited longer gets 503",
+        kind: Kind::Duration {
+            min: MS,
+            max: HOUR,
+            set: |draft, span| draft.config.pools[0].queue_timeout = span,
+        },
+        ..PLAIN
+    },
+    Setting {
+        key: "overload_timeout",
+        group: Group::Pool,
+        placeholder: "DURATION",
+        default: "10s",
+        help: "Longest wait for a thread while the pool is overloaded; 503 beyond",
+        doc: "Where clients or a proxy in front try again, twice the queue_target keeps all waits short. Not \
+              longer than queue_timeout, which it follows when only that one is set.",
+        kind: Kind::Duration {
+            min: MS,
+            max: HOUR,
+            set: |draft, span| draft.config.pools[0].overload_timeout = span,
+        },
+        ..PLAIN
+    },
+    Setting {
+        key: "queue_reserve",
+        group: Group::Pool,
+        placeholder: "THREADS[:PLACES]",
+        default: "0",
+        help: "Threads, and places in the queue, that only health checks may have",
+        doc: "Which requests are health checks, rules say: `--pool-rule 'default path=/health class=health'`. \
+              One number stands for both. Other pools keep as many where a rule gives them health checks.",
+        kind: Kind::Text {
+            expected: "THREADS or THREADS:PLACES (as `1`, `1:8`)",
+            set: set::queue_reserve,
+        },
+        ..PLAIN
+    },
+    Setting {
+        key: "request_timeout",
+        group: Group::Pool,
+        placeholder: "DURATION",
+        default: "off",
+        help: "Longest run of a request in the application, 504 beyond, or off",
+        kind: Kind::Text {
+            expected: "a duration from 1ms to 24h (as `30s`, `2m`), or `off`",
+            set: set::request_timeout,
+        },
+        ..PLAIN
+    },
+    Setting {
+        key: "pool",
+        group: Group::Pool,
+        placeholder: "POOL",
+        help: "Another pool of threads: its name, and options (repeatable)",
+        doc: "NAME, and behind it `threads=` (as `1:8`), `queue_len_max=`, `queue_target=`, \
+              `queue_timeout=`, `overload_timeout=`, `reserve=` (as queue_reserve) and `request_timeout=`; \
+              what is left out is as the settings of the same name say. Which requests it gets, pool_rule \
+              says. In the environment pools are separated by line breaks where there is one, else by `;`. \
+              In TOML a pool is also a table: `{name = \"reports\", threads = \"1:8\"}`.",
+        kind: Kind::List {
+            expected: set::POOL,
+            entries: Entries::WithOptions {
+                lead: "name",
+                keys: set::POOL_KEYS,
+            },
+            clear: |draft| draft.pools.clear(),
+            add: set::add_pool,
+        },
+        ..PLAIN
+    },
+    Setting {
+        key: "pool_rule",
+        group: Group::Pool,
+        placeholder: "RULE",
+        help: "Requests that a pool takes, and how much they matter (repeatable)",
+        doc: "A pool's name, and behind it `path=` (a path, or a glob: `*` stays within a segment, \
+              `/reports/**` is all beneath), `method=` (with commas between), `host=` (`*.` before it: all \
+              beneath), `header=` (a name, or `name: value`), `from=` (addresses or networks, with commas \
+              between), and `class=`, one of `health`, `high`, `normal` and `low`. All that is named must fit. \
+              Of several rules that fit the narrowest counts: first by the path, a whole one before globs, \
+              then by the longer text before the first wildcard; then by host, header, network and method; \
+              of equals the first. Paths are compared as sent, or as a rewrite made them. Requests that fit \
+              no rule go to `default`. In the environment rules are separated by line breaks where there is \
+              one, else by `;`. In TOML a rule is also a table: `{pool = \"reports\", path = \"/reports/**\"}`.",
+        kind: Kind::List {
+            expected: set::POOL_RULE,
+            entries: Entries::WithOptions {
+                lead: "pool",
+                keys: set::POOL_RULE_KEYS,
+            },
+            clear: |draft| draft.pool_rules.clear(),
+            add: set::add_pool_rule,
+        },
+        ..PLAIN
+    },
+    Setting {
+        key: "slow_pool",
+        group: Group::Pool,
+        placeholder: "NAME",
+        default: "off",
+        help: "Pool that routes go to by themselves once they are slow, or off",
+        doc: "A route is a method and a path in which segments of digits, hex numbers and UUIDs are one. When \
+              the median of its last 16 runs is over slow_after, its requests go to this pool, and come back \
+              when it is under half of that; the error log says so.",
+        kind: Kind::Text {
+            expected: "a pool's name, or `off`",
+            set: set::slow_pool,
+        },
+        ..PLAIN
+    },
+    Setting {
+        key: "slow_after",
+        group: Group::Pool,
+        placeholder: "DURATION",
+        default: "1s",
+        help: "The usual run of a route from which on slow_pool takes it",
+        kind: Kind::Duration {
+            min: MS,
+            max: HOUR,
+            set: |draft, span| draft.slow_after = span,
+        },
+        ..PLAIN
+    },
+    Setting {
+        key: "slow_request",
+        group: Group::Pool,
+        placeholder: "DURATION",
+        default: "off",
+        help: "Runs longer than this have their stack in the error log, once, or off",
+        kind: Kind::Text {
+            expected: "a duration from 1ms to 24h (as `5s`), or `off`",
+            set: set::slow_request,
+        },
+        ..PLAIN
+    },
+    Setting {
+        key: "request_start_from",
+        group: Group::Pool,
+        placeholder: "ADDRESS[/BITS]",
+        help: "Clients whose X-Request-Start counts into the wait: proxies (repeatable)",
+        doc: "An address or a network, as `10.0.0.0/8`; clients on unix sockets are trusted.",
+        kind: Kind::List {
+            expected: "an address or a network in digits (as `127.0.0.1`, `10.0.0.0/8`, `fd00::/8`)",
+            entries: Entries::Plain,
+            clear: |draft| draft.config.request_start_from.clear(),
+            add: set::add_request_start_from,
         },
         ..PLAIN
     },

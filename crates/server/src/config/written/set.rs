@@ -5,6 +5,7 @@
 mod codings;
 mod files;
 mod logs;
+mod pools;
 mod processes;
 mod request_ids;
 mod rules;
@@ -16,6 +17,8 @@ use measure::Nanos;
 
 use super::super::bind;
 use super::super::draft::{AppName, Cpus, Draft, Mount, Placed};
+use super::super::entry::{self, Entry};
+use super::super::nearest;
 use super::super::reading::Text;
 use super::super::value;
 
@@ -26,11 +29,15 @@ pub(super) use logs::{
     add_error_log, log_compress, log_form, log_keep, log_keep_age, log_overflow, log_rotate_every,
     log_rotate_size,
 };
+pub(super) use pools::{
+    POOL, POOL_KEYS, POOL_RULE, POOL_RULE_KEYS, add_pool, add_pool_rule, queue_reserve,
+    request_timeout, slow_pool, slow_request,
+};
 pub(super) use processes::{
     add_reload_dir, control, group, heartbeat_timeout, process_age_max, process_requests_max,
     process_resident_max, processes, recycle_jitter, start_timeout, steering, user,
 };
-pub(super) use request_ids::{add_trust, request_id_header};
+pub(super) use request_ids::{add_request_start_from, add_trust, request_id_header};
 pub(super) use rules::{add_error_page, add_redirect, add_reply, add_rewrite};
 pub(super) use shares::{add_route_rate, client_connections_max, rate_connection, rate_pool};
 
@@ -195,4 +202,37 @@ pub(super) fn folder(text: &str) -> Result<PathBuf, Option<String>> {
     } else {
         Ok(PathBuf::from(text))
     }
+}
+
+/// A token of RFC 9110 section 5.6.2: a header's name, a method.
+fn is_token(text: &str) -> bool {
+    let is_good = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b);
+    !text.is_empty() && text.bytes().all(is_good)
+}
+
+/// An entry whose options are known, each once.
+fn options(text: &str, keys: &[&'static str]) -> Result<Entry, Option<String>> {
+    let entry = entry::parse(text).map_err(Some)?;
+    for (index, (key, _)) in entry.options.iter().enumerate() {
+        if !keys.contains(&key.as_str()) {
+            return Err(Some(unknown_key(key, keys)));
+        }
+        if entry.options[..index].iter().any(|(other, _)| other == key) {
+            return Err(Some(format!("`{key}` is there twice")));
+        }
+    }
+    Ok(entry)
+}
+
+fn unknown_key(key: &str, keys: &[&'static str]) -> String {
+    match nearest(key, keys.iter().copied()) {
+        Some(near) => format!("no option `{key}`: did you mean `{near}`?"),
+        None => format!("no option `{key}`: there are {}", named(keys)),
+    }
+}
+
+/// "`a`, `b`"
+fn named(names: &[&str]) -> String {
+    let names: Vec<String> = names.iter().map(|name| format!("`{name}`")).collect();
+    names.join(", ")
 }

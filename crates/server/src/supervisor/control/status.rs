@@ -98,8 +98,8 @@ pub struct ProcessStatus {
     pub restarts: u64,
     /// Its drivers.
     pub drivers: Vec<DriverStatus>,
-    /// Its pool, where it has one.
-    pub pool: Option<PoolStatus>,
+    /// Its pools, where it has an application; the first takes what no rule gives to another.
+    pub pools: Vec<PoolStatus>,
 }
 
 /// One driver.
@@ -130,8 +130,16 @@ pub struct DriverStatus {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct PoolStatus {
+    /// Its name.
+    pub name: String,
+    /// `calm`, `saturated` or `overloaded`.
+    pub pressure: String,
     /// Its threads.
     pub threads: u64,
+    /// Fewest threads that there are to be.
+    pub threads_min: u64,
+    /// Most threads that there may be.
+    pub threads_max: u64,
     /// Threads that wait for work.
     pub idle: u64,
     /// Exchanges that run.
@@ -142,6 +150,13 @@ pub struct PoolStatus {
     pub completed: u64,
     /// Exchanges refused because too many waited.
     pub refused: u64,
+    /// Exchanges refused because the pool was overloaded.
+    pub shed: u64,
+    /// Exchanges refused because they had waited too long for a thread.
+    pub expired: u64,
+    /// Of a thousand parts of the threads' time at work, those in which they wait for the interpreter; `None`
+    /// where nobody measures it, because the pool's size is fixed or nothing runs.
+    pub gil_share_permille: Option<u64>,
 }
 
 /// One address.

@@ -20,6 +20,8 @@ pub const REQUEST_BYTES_MAX: usize = 4096;
 pub const PROCESSES_MAX: usize = 1024;
 /// Most drivers that may be asked for, as in the setting.
 pub const DRIVERS_MAX: usize = 256;
+/// Most threads of a pool that may be asked for, as in the setting.
+pub const THREADS_MAX: usize = 4096;
 
 /// What a client wants.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -41,6 +43,16 @@ pub enum Request {
         /// Drivers of each process; as it is without.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         drivers: Option<usize>,
+    },
+    /// Let a pool of each process have another size, until the next reload; each bound is from 1 to
+    /// [`THREADS_MAX`], the lower first.
+    Reshape {
+        /// Its name.
+        pool: String,
+        /// Fewest threads.
+        threads_min: usize,
+        /// Most threads.
+        threads_max: usize,
     },
     /// Say how things are.
     Status,
@@ -134,6 +146,18 @@ impl Request {
                     "scale: expected 1 to {PROCESSES_MAX} processes, 1 to {DRIVERS_MAX} drivers"
                 )))
             }
+            Ok(Request::Reshape {
+                threads_min,
+                threads_max,
+                ..
+            }) if !(1..=THREADS_MAX).contains(&threads_min)
+                || !(threads_min..=THREADS_MAX).contains(&threads_max) =>
+            {
+                Err(Refusal::could_not(format!(
+                    "scale: expected 1 to {THREADS_MAX} threads, the smaller number first, found \
+                     {threads_min}:{threads_max}"
+                )))
+            }
             Ok(request) => Ok(request),
             Err(error) => {
                 let refusal = Refusal::could_not(format!("request not understood: {error}"));
@@ -155,6 +179,7 @@ impl Request {
             Request::Reopen => "reopen",
             Request::Upgrade => "upgrade",
             Request::Scale { .. } => "scale",
+            Request::Reshape { .. } => "reshape",
             Request::Status => "status",
         }
     }
@@ -283,6 +308,14 @@ mod tests {
         Request::Scale { processes, drivers }
     }
 
+    fn reshape(pool: &str, threads_min: usize, threads_max: usize) -> Request {
+        Request::Reshape {
+            pool: pool.to_owned(),
+            threads_min,
+            threads_max,
+        }
+    }
+
     #[test]
     fn reads_requests_strictly() {
         check(r#"{"verb":"reload"}"#, Ok(Request::Reload));
@@ -299,6 +332,18 @@ mod tests {
         check(r#"{"verb":"scale","drivers":257}"#, Err("1 to 256"));
         check(r#"{"verb":"scale","processes":-1}"#, Err("invalid value"));
         check(r#"{"verb":"scale","threads":1}"#, Err("unknown field"));
+        check(
+            r#"{"verb":"reshape","pool":"slow","threads_min":1,"threads_max":4096}"#,
+            Ok(reshape("slow", 1, 4096)),
+        );
+        for bounds in [(0, 3), (3, 2), (1, 4097)] {
+            let line = reshape("slow", bounds.0, bounds.1).line();
+            check(
+                &line,
+                Err("expected 1 to 4096 threads, the smaller number first"),
+            );
+        }
+        check(r#"{"verb":"reshape","pool":"slow"}"#, Err("missing field"));
         check(r#"{"verb":"restart"}"#, Err("unknown variant `restart`"));
         check(r#"{}"#, Err("missing field `verb`"));
         check("", Err("EOF"));
@@ -314,6 +359,7 @@ mod tests {
             Request::Upgrade,
             scale(Some(1), Some(2)),
             scale(None, Some(2)),
+            reshape("default", 1, 8),
             Request::Status,
         ] {
             let line = request.line();

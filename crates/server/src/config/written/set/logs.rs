@@ -8,14 +8,14 @@ use std::path::PathBuf;
 use measure::{Nanos, Template};
 
 use super::super::super::draft::{AccessEntry, Draft, Placed, Wished};
-use super::super::super::entry::{self, Entry};
+use super::super::super::entry::Entry;
 use super::super::super::meant::{
     ErrorLog, Level, Levels, LogCompression, LogFilter, LogForm, LogOverflow, LogTarget,
 };
 use super::super::super::nearest;
 use super::super::super::reading::Text;
 use super::super::super::value;
-use super::Set;
+use super::{Set, named, options};
 
 type Hint = Option<String>;
 
@@ -160,28 +160,13 @@ fn span(text: &str, none: &str) -> Result<Option<Nanos>, Hint> {
 
 /// An entry whose options are known, each once.
 fn parsed(text: &str, keys: &[&'static str]) -> Result<Entry, Hint> {
-    let entry = entry::parse(text).map_err(Some)?;
-    for (index, (key, _)) in entry.options.iter().enumerate() {
-        if !keys.contains(&key.as_str()) {
-            return Err(Some(unknown_key(key, keys)));
-        }
-        if entry.options[..index].iter().any(|(other, _)| other == key) {
-            return Err(Some(format!("`{key}` is there twice")));
-        }
-    }
+    let entry = options(text, keys)?;
     // What looks like an option in the first place is a target that was left out.
     match entry.lead.split_once('=') {
         Some((key, _)) if keys.contains(&key) => {
             Err(Some(format!("where to comes first: `- {text}`")))
         }
         _ => Ok(entry),
-    }
-}
-
-fn unknown_key(key: &str, keys: &[&'static str]) -> String {
-    match nearest(key, keys.iter().copied()) {
-        Some(near) => format!("no option `{key}`: did you mean `{near}`?"),
-        None => format!("no option `{key}`: there are {}", named(keys)),
     }
 }
 
@@ -305,10 +290,4 @@ fn level(text: &str) -> Result<Level, Hint> {
         let names = LEVELS.map(|(name, _)| name);
         Some(format!("no level `{text}`: there are {}", named(&names)))
     })
-}
-
-/// "`a`, `b`"
-fn named(names: &[&str]) -> String {
-    let names: Vec<String> = names.iter().map(|name| format!("`{name}`")).collect();
-    names.join(", ")
 }

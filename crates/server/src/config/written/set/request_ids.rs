@@ -1,4 +1,4 @@
-//! Setters of request ids: the header that names them, the clients whose header is believed.
+//! Setters of request ids and of clients that are believed: the header that names ids, networks.
 //!
 //! Each takes one text and puts its meaning into the draft, or gives a hint. Pure.
 
@@ -7,7 +7,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use super::super::super::draft::Draft;
 use super::super::super::reading::Text;
 use super::super::super::value;
-use super::Set;
+use super::{Set, is_token};
 
 /// Headers that are about one connection or about where a message ends (RFC 9110 section 7.6.1, RFC 9112
 /// sections 6 and 9): an id in one of them would break the message.
@@ -52,9 +52,7 @@ pub(in super::super) fn request_id_header(draft: &mut Draft, text: &str) -> Set 
     if let Some((name, _)) = text.split_once(':') {
         return Err(Some(format!("the name alone: `{}`", name.trim())));
     }
-    // RFC 9110 section 5.6.2
-    let is_token_byte = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b);
-    if text.is_empty() || !text.bytes().all(is_token_byte) {
+    if !is_token(text) {
         return Err(None);
     }
     let name = text.to_ascii_lowercase();
@@ -73,7 +71,24 @@ pub(in super::super) fn request_id_header(draft: &mut Draft, text: &str) -> Set 
 }
 
 pub(in super::super) fn add_trust(draft: &mut Draft, text: &Text) -> Set {
-    let written = text.text.as_str();
+    draft
+        .config
+        .request_ids
+        .trust
+        .push(client_network(&text.text)?);
+    Ok(())
+}
+
+pub(in super::super) fn add_request_start_from(draft: &mut Draft, text: &Text) -> Set {
+    draft
+        .config
+        .request_start_from
+        .push(client_network(&text.text)?);
+    Ok(())
+}
+
+/// `ADDRESS` or `ADDRESS/BITS`, without bits behind the prefix.
+pub(super) fn client_network(written: &str) -> Result<(IpAddr, u8), Option<String>> {
     let (address, bits) = match written.split_once('/') {
         Some((address, bits)) => (address, Some(bits)),
         None => (written, None),
@@ -97,8 +112,7 @@ pub(in super::super) fn add_trust(draft: &mut Draft, text: &Text) -> Set {
             "the network is `{network}/{bits}`, this address alone `{ip}`"
         )));
     }
-    draft.config.request_ids.trust.push(unmapped(ip, bits));
-    Ok(())
+    Ok(unmapped(ip, bits))
 }
 
 fn no_address(text: &str) -> Option<String> {

@@ -1,0 +1,234 @@
+//! The lookout: a thread that does what the watch finds to be done.
+//!
+//! Takes `Watch::tick`; writes stacks into the error log, has threads interrupted, starts others in the place of
+//! those that do not come back, and asks the supervisor for another process when too few are left. Sleeps
+//! until something can be due, where nothing runs until something does; must not be waited for by anybody.
+
+use std::fs;
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+use std::thread;
+use std::time::Duration;
+
+use measure::{Nanos, Stamp};
+
+use crate::channel::{Channel, Notice};
+use crate::driver::Shared;
+use crate::handler::{Handler, Stack};
+use crate::log::Level;
+use crate::watch::{Deed, Due, PATIENCE, Thread, Watch};
+
+/// What it takes to do what is due.
+pub(super) struct Lookout {
+    watch: Arc<Watch>,
+    /// Not kept alive: its end is the lookout's.
+    shared: Weak<Shared>,
+    handler: Arc<dyn Handler>,
+    /// To the supervisor, if there is one.
+    channel: Option<Arc<Channel>>,
+    /// The supervisor has been asked for another process.
+    has_asked: bool,
+}
+
+impl Lookout {
+    pub(super) fn new(
+        watch: &Arc<Watch>,
+        shared: &Arc<Shared>,
+        handler: &Arc<dyn Handler>,
+        channel: Option<Arc<Channel>>,
+    ) -> Self {
+        Self {
+            watch: Arc::clone(watch),
+            shared: Arc::downgrade(shared),
+            handler: Arc::clone(handler),
+            channel,
+            has_asked: false,
+        }
+    }
+
+    /// Starts the thread; it ends when what is given back is dropped.
+    pub(super) fn start(self) -> io::Result<Posted> {
+        let is_over = Arc::new(AtomicBool::new(false));
+        let watch = {
+            let is_over = Arc::clone(&is_over);
+            move || self.look_out(&is_over)
+        };
+        let thread = thread::Builder::new()
+            .name("mp-watch".to_owned())
+            .spawn(watch)?;
+        let thread = thread.thread().clone();
+        Ok(Posted { is_over, thread })
+    }
+
+    fn look_out(mut self, is_over: &AtomicBool) {
+        let watch = Arc::clone(&self.watch);
+        watch.bell().sleeps_here();
+        while !is_over.load(Ordering::Acquire) {
+            let Some(shared) = self.shared.upgrade() else {
+                return;
+            };
+            let round = watch.tick(measure::now());
+            round.due.iter().for_each(|due| self.act(due, &shared));
+            drop(shared);
+            let mut next = round.next;
+            if next == Stamp::NEVER {
+                while watch.bell().is_armed() && !is_over.load(Ordering::Acquire) {
+                    thread::park();
+                }
+                // No sooner, however short it is what was begun: one wake-up and one look in that time.
+                next = watch.due_after(measure::now());
+            }
+            sleep_until(next, is_over);
+        }
+    }
+
+    fn act(&mut self, due: &Due, shared: &Shared) {
+        match due.deed {
+            Deed::Tell => self.tell(due, shared, Level::Warning, "slow"),
+            Deed::Stop => {
+                let what = "the application took longer than request_timeout";
+                self.tell(due, shared, Level::Error, what);
+                if !self.handler.interrupt(due.post.thread(), due.began) {
+                    let text = format!("{}: its thread could not be interrupted yet", due.name());
+                    shared.log.error(Level::Error, &text);
+                }
+            }
+            Deed::GiveUp => self.replace(due, shared),
+        }
+    }
+
+    /// Where the thread is, and what has passed of the exchange.
+    fn tell(&self, due: &Due, shared: &Shared, level: Level, what: &str) {
+        let thread = due.post.thread();
+        let stack = self.handler.stack(thread);
+        let place = match &stack {
+            _ if !due.post.runs(due.began) => "it has ended meanwhile".to_owned(),
+            Stack::Frames(frames) => {
+                format!("Stack (most recent call last):\n{}", frames.trim_end())
+            }
+            Stack::Held => format!(
+                "no stack: somebody held the interpreter for longer than a second; its thread {}",
+                native(thread)
+            ),
+            Stack::Unknown => format!("no stack; its thread {}", native(thread)),
+        };
+        let text = format!("{}: {what}: {}; {place}", due.name(), facts(due));
+        shared.log.error(level, &text);
+    }
+
+    /// A thread that does not come back is done without, unless so many did not that it would not help.
+    fn replace(&mut self, due: &Due, shared: &Shared) {
+        let Some(pool) = shared.pools.get(usize::from(due.post.pool())) else {
+            return;
+        };
+        let given_up = self.watch.given_up(due.post.pool());
+        let is_bearable = given_up <= pool.threads_max();
+        // Whoever has ended meanwhile is missed by the pool already.
+        if is_bearable && due.post.count_out() {
+            pool.do_without_one();
+        }
+        let text = format!(
+            "{}: {} did not come back within {} s of its interruption and is given up; {}",
+            due.name(),
+            due.post.name(),
+            PATIENCE.0 / 1_000_000_000,
+            match is_bearable {
+                true => "another thread takes its place",
+                false => "too many did not for another to take its place",
+            }
+        );
+        shared.log.error(Level::Error, &text);
+        if given_up * 2 > pool.threads_max() {
+            self.ask_for_another_process(shared, given_up);
+        }
+    }
+
+    fn ask_for_another_process(&mut self, shared: &Shared, given_up: usize) {
+        let Some(channel) = self.channel.as_ref().filter(|_| !self.has_asked) else {
+            return;
+        };
+        let reason = format!("with {given_up} threads that did not come back");
+        // A full channel has room when the next thread is given up.
+        self.has_asked = channel.send_now(&Notice::Worn { reason }, &[]).is_ok();
+        if self.has_asked {
+            let text = format!(
+                "more than half of a pool's threads ({given_up}) did not come back: another process is asked for"
+            );
+            shared.log.error(Level::Error, &text);
+        }
+    }
+}
+
+/// A lookout at its post; dropped, it ends.
+pub(super) struct Posted {
+    is_over: Arc<AtomicBool>,
+    thread: thread::Thread,
+}
+
+impl Drop for Posted {
+    fn drop(&mut self) {
+        self.is_over.store(true, Ordering::Release);
+        self.thread.unpark();
+    }
+}
+
+fn sleep_until(next: Stamp, is_over: &AtomicBool) {
+    loop {
+        let left = next.since(measure::now());
+        if left == Nanos::ZERO || is_over.load(Ordering::Acquire) {
+            return;
+        }
+        thread::park_timeout(Duration::from_nanos(left.0));
+    }
+}
+
+/// `running for 1.204 s (accept 0.001 s, queue 0.020 s, cpu 0.004 s) on mp-pool-3`: of the time that it has
+/// run, the last is what its thread has computed.
+fn facts(due: &Due) -> String {
+    let phases = &due.phases;
+    let spans = [
+        ("accept", Some(phases.queued.since(phases.arrived))),
+        ("queue", Some(phases.started.since(phases.queued))),
+        ("cpu", due.meter.used()),
+    ];
+    let known = spans
+        .iter()
+        .filter_map(|(name, span)| Some((name, (*span)?)));
+    let spans: Vec<_> = known
+        .map(|(name, span)| format!("{name} {:.3} s", span.as_secs_f64()))
+        .collect();
+    let age = age(due.began).as_secs_f64();
+    let on = due.post.name();
+    format!("running for {age:.3} s ({}) on {on}", spans.join(", "))
+}
+
+fn age(began: Stamp) -> Nanos {
+    measure::now().since(began)
+}
+
+/// What the kernel says of a thread: `4711 is S (sleeping) in futex_wait_queue`.
+fn native(thread: Thread) -> String {
+    let folder = format!("/proc/self/task/{}", thread.0);
+    let status = fs::read_to_string(format!("{folder}/status")).unwrap_or_default();
+    let state = status.lines().find_map(|line| line.strip_prefix("State:"));
+    let state = state.map_or("gone", str::trim);
+    // "0" where it runs, and where the kernel does not say.
+    let place = fs::read_to_string(format!("{folder}/wchan")).unwrap_or_default();
+    match place.trim() {
+        "" | "0" => format!("{} is {state}", thread.0),
+        place => format!("{} is {state} in {place}", thread.0),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn says_what_the_kernel_says_of_a_thread() {
+        let own = Thread::current();
+        assert!(native(own).contains("is R (running)"), "{}", native(own));
+        assert!(native(Thread(i32::MAX)).contains("is gone"));
+    }
+}
