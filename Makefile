@@ -1,5 +1,5 @@
 # The two commands are `make demo` and `make test`; tools/ holds what they do.
-.PHONY: help demo test bench bench-slow bench-log bench-reload docs freethreaded
+.PHONY: help demo test bench bench-slow bench-log bench-reload bench-control docs freethreaded
 
 help:
 	@echo 'make demo          build and serve examples/bookshop (PORT=8000)'
@@ -8,6 +8,7 @@ help:
 	@echo 'make bench-slow    slow clients and slow disks (ARGS="--only 3")'
 	@echo 'make bench-log      what the access log costs, and that it loses nothing (ARGS="--only 4")'
 	@echo 'make bench-reload  reloads, crashes and spread over processes (ARGS="--only 3")'
+	@echo 'make bench-control pools that steer themselves, and what the simulator foretold (ARGS="--only 1")'
 	@echo 'make docs          write the generated reference pages'
 	@echo 'make freethreaded  build a free-threaded CPython for the tests, once'
 
@@ -28,6 +29,9 @@ bench-log:
 
 bench-reload:
 	@tools/bench-reload.sh $(ARGS)
+
+bench-control:
+	@tools/bench-control.sh $(ARGS)
 
 docs:
 	cargo run -q -p xtask -- docs

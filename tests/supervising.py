@@ -130,6 +130,11 @@ class Supervised(Milepost):
         """Every word that was answered, of so many connections."""
         return {self.answers()[0] for _ in range(times)}
 
+    def serves_only(self, word: str) -> bool:
+        """Soon every connection is answered with it: the old generation is told to stop accepting at the
+        moment at which the new one has taken over, and may have been about to."""
+        return until(lambda: self.words() == {word})
+
     def held(self, name: str = "gate") -> tuple[Client, int, int]:
         """A request that runs now, the descriptor that holds it, and the process that has it."""
         gate = self.folder / name

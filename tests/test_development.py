@@ -145,7 +145,7 @@ def test_an_error_is_shown_in_the_browser_until_it_is_mended(
     assert plain.status == 500 and (plain.header("content-type") or "").startswith("text/plain")
     write_app(tmp_path, "three")
     assert until(lambda: server.ask().status == 200)
-    assert server.words() == {"three"}
+    assert server.serves_only("three")
 
 
 def test_an_error_at_the_start_is_shown_too(supervise: Callable[..., Supervised], tmp_path: Path) -> None:

@@ -237,6 +237,16 @@ def test_phases_that_have_passed_can_be_read(client: Client) -> None:
     assert abs(phases["queued"] - phases["arrived"] - phases["accept"]) < 1e-6
 
 
+def test_a_request_is_told_what_it_found_at_the_queue(serve) -> None:
+    with serve("zoo:app", "--threads", "2:2").connect() as client:
+        phases = json.loads(client.ask("GET", "/phases").body)
+    found = {name: phases[name] for name in ("waiting", "threads", "idle", "from_queue", "before")}
+    # Nobody else is there, but a thread that has just started may not have sat down yet.
+    idle = found.pop("idle")
+    assert idle in (0, 1, 2)
+    assert found == {"waiting": 0, "threads": 2, "from_queue": idle == 0, "before": 0.0}
+
+
 def test_errors_stream_reaches_stderr(serve) -> None:
     server = serve("zoo:app")
     with server.connect() as client:

@@ -21,6 +21,8 @@ LINE = re.compile(
     r"deliver=(?P<deliver>\d+\.\d{6}) total=(?P<total>\d+\.\d{6}) "
     r"id=(?P<id>\S+) route=(?P<route>\S+)(?: pool=(?P<pool>\S+))?"
     r'(?: end=(?P<end>[a-z-]+))?(?: cause="(?P<cause>[^"]*)")?'
+    r"(?: waiting=(?P<waiting>\d+) threads=(?P<threads>\d+) idle=(?P<idle>\d+)(?: from_queue=yes)?)?"
+    r"(?: before=(?P<before>\d+\.\d{6}))?(?: cpu=(?P<cpu>\d+\.\d{6}))?"
 )
 PHASES = ("accept", "queue", "run", "deliver")
 
@@ -71,6 +73,8 @@ def test_lines_are_combined_with_phases(serve: Callable[..., Milepost], www: Pat
     first = fields["GET /hello?a=b HTTP/1.1"]
     assert (first["agent"], first["referer"]) == ("agent/1", "http://r/")
     for f in fields.values():
+        # Of those that a thread ran.
+        assert (f["cpu"] is None) == (f["pool"] is None), f
         assert f["peer"] == "127.0.0.1"
         assert re.fullmatch(r"\d\d/[A-Z][a-z]{2}/\d{4}:\d\d:\d\d:\d\d [+-]\d{4}", f["time"])
         assert f["end"] is None

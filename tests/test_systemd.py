@@ -170,7 +170,7 @@ def test_a_reload_is_told_with_its_time(
     assert until(lambda: manager.of("READY") == ["1", "1"])
     (reloading,) = [lines for lines in manager.told if lines.get("RELOADING") == "1"]
     assert began_us <= int(reloading["MONOTONIC_USEC"]) <= int(reloading["at"])
-    assert server.words() == {"two"}
+    assert server.serves_only("two")
 
 
 def test_a_reload_that_failed_ends_as_well(

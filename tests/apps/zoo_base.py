@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import functools
 import json
+import random
 import threading
 import urllib.parse
 
@@ -74,5 +75,5 @@ class Closing:
 
 @functools.lru_cache(maxsize=8)
 def pattern(length):
-    """Bytes in which no piece looks like another one."""
-    return b"".join(b"%011d," % n for n in range(length // 12 + 1))[:length]
+    """Bytes in which no piece looks like another one, made in no time: deadlines are measured beside it."""
+    return random.Random(length).randbytes(length)

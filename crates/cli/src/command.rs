@@ -10,7 +10,7 @@ use clap_complete::Shell;
 use server::config::FlagText;
 use server::config::written::{FlagForm, Group, SETTINGS, Setting};
 
-use crate::{commanding, reporting};
+use crate::{benching, commanding, reporting, whatifing};
 
 /// The package's version.
 pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -28,7 +28,9 @@ Examples:
   milepost check --config milepost.toml
   milepost reload --config milepost.toml
   milepost status
-  milepost report access.log";
+  milepost report access.log
+  milepost whatif access.log --threads 2,4,8
+  milepost bench http://127.0.0.1:8000/";
 
 const PRECEDENCE: &str = "\
 Every flag is also a key of the configuration file (`accept_batch = 32`) and an environment
@@ -52,6 +54,13 @@ pub(crate) fn command(purpose: Purpose) -> Command {
         .required(true)
         .value_parser(clap::value_parser!(Shell))
         .help("bash, zsh, fish, elvish or powershell");
+    let page = Arg::new("page")
+        .value_name("PAGE")
+        .default_value("settings")
+        .value_parser(PossibleValuesParser::new(["settings", "bench"]))
+        .hide_possible_values(true)
+        .hide_default_value(true)
+        .help("settings or bench [default: settings]");
     Command::new("milepost")
         // Not argv[0]: under `python -m milepost` that is a file's name.
         .bin_name("milepost")
@@ -70,13 +79,17 @@ pub(crate) fn command(purpose: Purpose) -> Command {
         )
         .subcommands(commanding::commands())
         .subcommand(reporting::command())
+        .subcommand(whatifing::command())
+        .subcommand(benching::command(purpose))
         .subcommand(
             Command::new("completions")
                 .about("Print the completions of a shell")
                 .arg(shell),
         )
         .subcommand(
-            Command::new("reference").about("Print the reference of all settings in Markdown"),
+            Command::new("reference")
+                .about("Print the reference of all settings, or of bench, in Markdown")
+                .arg(page),
         )
         .subcommand(Command::new("version").about("Print the version"))
 }

@@ -8,6 +8,8 @@ mod signal;
 mod status;
 mod talking;
 
+use std::path::Path;
+
 use clap::{Arg, ArgAction, ArgMatches, Command, ValueHint};
 use server::supervisor::control::wire::{self, Kind, Outcome, Refusal, Request};
 
@@ -69,7 +71,9 @@ impl Verb {
             Verb::Reload => "Have a running server take its configuration and code anew (SIGHUP)",
             Verb::Reopen => "Tell a running server to open its log files anew (SIGUSR1)",
             Verb::Upgrade => "Have a running server go on as the program installed now (SIGUSR2)",
-            Verb::Scale => "Change how many processes and drivers a running server has",
+            Verb::Scale => {
+                "Change how many processes, drivers or pool threads a running server has"
+            }
             Verb::Status => "Show processes, drivers and connections of a running server",
         }
     }
@@ -98,13 +102,15 @@ impl Verb {
             }
             Verb::Scale => {
                 "Until the next reload, which has the numbers of the configuration again; no connection is\n\
-                 lost.\n\
+                 lost. Other drivers need a new generation, which has the pools' sizes of the configuration.\n\
                  Exit code 0: so many serve. 1: they do not, or no server runs there. 2: it could not be told."
             }
             Verb::Status => {
                 "A process is named by its generation and place, a driver by its number behind that. PSS: memory\n\
                  of which each shared page counts in parts. WAITING: connections in the accept queue, of how many\n\
-                 that may; for a pool: requests without a thread yet. HANDED: connections given to a driver that\n\
+                 that may; for a pool: requests without a thread yet. THREADS: there now, of how few and how\n\
+                 many. STATE: calm, saturated, or overloaded. EXPIRED: requests refused because they waited too\n\
+                 long for a thread; REFUSED: because too many waited. HANDED: connections given to a driver that\n\
                  had fewer. RESCUED: connections accepted for a driver that was late.\n\
                  Exit code 0: shown. 1: no server runs there. 2: it could not be asked."
             }
@@ -120,6 +126,16 @@ impl Verb {
             Verb::Scale => vec![
                 count("processes", wire::PROCESSES_MAX, "Serving processes"),
                 count("drivers", wire::DRIVERS_MAX, "Driver threads of each"),
+                Arg::new("pool")
+                    .long("pool")
+                    .value_name("NAME")
+                    .value_hint(ValueHint::Other)
+                    .help("The pool that --threads is about"),
+                Arg::new("threads")
+                    .long("threads")
+                    .value_name("MIN:MAX")
+                    .value_hint(ValueHint::Other)
+                    .help("Threads of a pool in each process, without --pool of `default`"),
             ],
             Verb::Status => vec![
                 Arg::new("json")
@@ -178,6 +194,25 @@ pub(crate) fn commands() -> impl Iterator<Item = Command> {
     Verb::ALL.into_iter().map(Verb::command)
 }
 
+/// The processes of a running server, its supervisor first.
+///
+/// # Errors
+/// Nobody answers at this control socket.
+pub(crate) fn processes(socket: &Path) -> Result<Vec<u32>, Vec<Message>> {
+    match talking::ask(socket, &Request::Status, &mut |_| ()) {
+        Ok(Outcome::Status(status)) => {
+            let serving = status.processes.iter().filter_map(|process| process.pid);
+            Ok([status.pid].into_iter().chain(serving).collect())
+        }
+        Ok(Outcome::Refused(refusal)) => Err(vec![Message::from(refusal)]),
+        Ok(Outcome::Done(_)) => {
+            let what = format!("control socket `{}`", socket.display());
+            Err(vec![Message::new(&what, "no processes were named")])
+        }
+        Err(failure) => Err(failure.messages),
+    }
+}
+
 /// Does it.
 pub(crate) fn run(verb: Verb, matches: &ArgMatches) -> i32 {
     match ask(verb, matches) {
@@ -231,6 +266,10 @@ fn finish(verb: Verb, matches: &ArgMatches, outcome: Outcome) -> i32 {
     }
 }
 
+/// What `scale` can be told.
+const HOW_MANY: &str =
+    "`--processes N`, `--drivers N`, or both; or `--pool NAME --threads MIN:MAX`";
+
 fn count(name: &'static str, max: usize, help: &str) -> Arg {
     Arg::new(name)
         .long(name)
@@ -240,6 +279,16 @@ fn count(name: &'static str, max: usize, help: &str) -> Arg {
 }
 
 fn scale(matches: &ArgMatches) -> Result<Request, Failure> {
+    if let Some(threads) = matches.get_one::<String>("threads") {
+        return reshape(matches, threads);
+    }
+    if let Some(pool) = matches.get_one::<String>("pool") {
+        let message = Message::new("`--pool`", "how many threads is not said");
+        return Err(Failure {
+            code: COULD_NOT,
+            messages: vec![message.with_hint(format!("`--pool {pool} --threads MIN:MAX`"))],
+        });
+    }
     let mut messages = Vec::new();
     let mut number = |name: &str, max: usize| {
         let text = matches.get_one::<String>(name)?;
@@ -255,7 +304,7 @@ fn scale(matches: &ArgMatches) -> Result<Request, Failure> {
     let drivers = number("drivers", wire::DRIVERS_MAX);
     if processes.is_none() && drivers.is_none() && messages.is_empty() {
         let message = Message::new("scale", "how many is not said");
-        messages.push(message.with_hint("`--processes N`, `--drivers N`, or both"));
+        messages.push(message.with_hint(HOW_MANY));
     }
     if messages.is_empty() {
         Ok(Request::Scale { processes, drivers })
@@ -265,4 +314,44 @@ fn scale(matches: &ArgMatches) -> Result<Request, Failure> {
             messages,
         })
     }
+}
+
+/// Threads of one pool; processes and drivers are another request.
+fn reshape(matches: &ArgMatches, threads: &str) -> Result<Request, Failure> {
+    let failure = |message: Message| {
+        Err(Failure {
+            code: COULD_NOT,
+            messages: vec![message],
+        })
+    };
+    if let Some(other) = ["processes", "drivers"]
+        .into_iter()
+        .find(|name| matches.contains_id(name))
+    {
+        let cause = format!("cannot stand beside `--{other}`");
+        let message = Message::new("`--threads`", cause);
+        return failure(message.with_hint("one after the other"));
+    }
+    let number = |text: &str| text.parse().ok();
+    let (min, max) = threads.split_once(':').unwrap_or((threads, threads));
+    let bounds = number(min).zip(number(max));
+    let is_good =
+        |(min, max): &(usize, usize)| *min >= 1 && *max <= wire::THREADS_MAX && min <= max;
+    let Some((threads_min, threads_max)) = bounds.filter(is_good) else {
+        let most = wire::THREADS_MAX;
+        let cause = format!("expected MIN:MAX or one number, from 1 to {most}, found `{threads}`");
+        let message = Message::new("`--threads`", cause);
+        return failure(match bounds {
+            Some((min, max)) if min > max => {
+                message.with_hint(format!("the smaller number comes first: `{max}:{min}`"))
+            }
+            _ => message,
+        });
+    };
+    let pool = matches.get_one::<String>("pool");
+    Ok(Request::Reshape {
+        pool: pool.map_or("default", String::as_str).to_owned(),
+        threads_min,
+        threads_max,
+    })
 }

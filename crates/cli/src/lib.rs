@@ -6,10 +6,12 @@
 
 #![forbid(unsafe_code)]
 
+mod benching;
 mod check;
 mod command;
 mod commanding;
 mod host;
+mod inputs;
 mod message;
 mod misuse;
 mod process;
@@ -19,6 +21,7 @@ mod serve;
 mod start_block;
 mod surroundings;
 mod template;
+mod whatifing;
 
 use std::ffi::OsString;
 
@@ -63,9 +66,15 @@ fn dispatch(matches: &ArgMatches, host: Option<&dyn AppHost>) -> i32 {
         Some(("serve", matches)) => serve::run(matches, host),
         Some(("check", matches)) => check::run(matches, host),
         Some(("report", matches)) => reporting::run(matches),
+        Some(("whatif", matches)) => whatifing::run(matches),
+        Some(("bench", matches)) => benching::run(matches, host),
         Some(("completions", matches)) => completions(matches),
-        Some(("reference", _)) => {
-            message::data(&reference::page());
+        Some(("reference", matches)) => {
+            let page = match matches.get_one::<String>("page").map(String::as_str) {
+                Some("bench") => benching::page(),
+                _ => reference::page(),
+            };
+            message::data(&page);
             DONE
         }
         Some(("version", _)) => {

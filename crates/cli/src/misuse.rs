@@ -2,14 +2,14 @@
 //!
 //! Takes an error and gives a message. Prints nothing.
 
-use clap::Error;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{Command, Error};
 use server::config::nearest;
 use server::config::written::{SETTINGS, Setting, setting};
 
 use crate::command::{Purpose, command};
 use crate::message::Message;
-use crate::reporting;
+use crate::{benching, reporting, whatifing};
 
 /// `--help` and `--version` come as errors too.
 pub(crate) fn is_answer(error: &Error) -> bool {
@@ -28,9 +28,13 @@ pub(crate) fn message(error: &Error) -> Message {
     };
     let arg = word(ContextKind::InvalidArg);
     match error.kind() {
+        ErrorKind::ArgumentConflict if !word(ContextKind::InvalidSubcommand).is_empty() => {
+            // A second URL, which clap takes for a command.
+            surplus_argument(&word(ContextKind::InvalidSubcommand), error)
+        }
         ErrorKind::InvalidSubcommand => unknown_command(&word(ContextKind::InvalidSubcommand)),
-        ErrorKind::UnknownArgument if arg.starts_with('-') => unknown_flag(&arg),
-        ErrorKind::UnknownArgument => surplus_argument(&arg),
+        ErrorKind::UnknownArgument if arg.starts_with('-') => unknown_flag(&arg, error),
+        ErrorKind::UnknownArgument => surplus_argument(&arg, error),
         ErrorKind::InvalidValue if word(ContextKind::InvalidValue).is_empty() => {
             missing_value(&arg)
         }
@@ -40,8 +44,12 @@ pub(crate) fn message(error: &Error) -> Message {
             &word(ContextKind::ValidValue),
         ),
         ErrorKind::MissingRequiredArgument => {
-            Message::new(&format!("`{}`", arg.trim_matches(['<', '>'])), "is missing")
-                .with_hint("`milepost completions bash`")
+            let name = arg.trim_matches(['<', '>', '.']);
+            let example = match name {
+                "SHELL" => "`milepost completions bash`",
+                _ => "`milepost bench compare before.json after.json`",
+            };
+            Message::new(&format!("`{name}`"), "is missing").with_hint(example)
         }
         ErrorKind::InvalidUtf8 => Message::new("command line", "an argument is not UTF-8"),
         _ => Message::new("command line", first_line(error)).with_hint("see `milepost --help`"),
@@ -53,6 +61,7 @@ fn unknown_command(word: &str) -> Message {
     let near = nearest(word, command.get_subcommands().map(clap::Command::get_name));
     let hint = match near {
         Some(near) => format!("did you mean `milepost {near}`?"),
+        None if word.contains("://") => format!("to load a server: `milepost bench {word}`"),
         None if word.contains(':') => format!("to serve an application: `milepost serve {word}`"),
         None => {
             let names: Vec<&str> = command
@@ -65,19 +74,22 @@ fn unknown_command(word: &str) -> Message {
     Message::new(&format!("`{word}`"), "unknown command").with_hint(hint)
 }
 
-fn unknown_flag(flag: &str) -> Message {
+fn unknown_flag(flag: &str, error: &Error) -> Message {
     let message = Message::new(&format!("`{flag}`"), "unknown flag");
     let word = flag.trim_start_matches('-').replace('-', "_");
-    let report = reporting::command();
+    let (report, whatif) = (reporting::command(), whatifing::command());
     let others = SETTINGS
         .iter()
         .flat_map(|setting| setting.aliases.iter().copied());
+    let bench: Vec<String> = benching::names().collect();
     let known = SETTINGS
         .iter()
         .map(|setting| setting.key)
         .chain(others)
+        .chain(bench.iter().map(String::as_str))
         .chain(["help", "version"])
-        .chain(report.get_arguments().filter_map(clap::Arg::get_long));
+        .chain(report.get_arguments().filter_map(clap::Arg::get_long))
+        .chain(whatif.get_arguments().filter_map(clap::Arg::get_long));
     let hint = match setting(&word) {
         // Known after all, only not by this command.
         Some(setting) => format!(
@@ -87,9 +99,18 @@ fn unknown_flag(flag: &str) -> Message {
         None if reporting::has_flag(&report, flag) => {
             format!("it belongs to a command: `milepost report {flag} ...`")
         }
+        None if reporting::has_flag(&whatif, flag) => {
+            format!("it belongs to a command: `milepost whatif {flag} ...`")
+        }
+        None if benching::has_flag(flag) => {
+            format!("it belongs to a command: `milepost bench {flag} ...`")
+        }
         None => match negated(&word).or_else(|| nearest(&word, known).map(as_flag)) {
             Some(near) => format!("did you mean `{near}`?"),
-            None => "`milepost serve --help` lists all flags".to_owned(),
+            None => {
+                let command = if is_of_bench(error) { "bench" } else { "serve" };
+                format!("`milepost {command} --help` lists all flags")
+            }
         },
     };
     message.with_hint(hint)
@@ -113,9 +134,19 @@ fn as_flag(key: &str) -> String {
     format!("--{}", key.replace('_', "-"))
 }
 
-fn surplus_argument(word: &str) -> Message {
-    Message::new(&format!("`{word}`"), "one argument too many")
-        .with_hint("one application is served; a flag's value with spaces needs quotes")
+fn is_of_bench(error: &Error) -> bool {
+    match error.get(ContextKind::Usage) {
+        Some(ContextValue::StyledStr(usage)) => usage.to_string().contains("milepost bench"),
+        _ => false,
+    }
+}
+
+fn surplus_argument(word: &str, error: &Error) -> Message {
+    let hint = match is_of_bench(error) {
+        true => "one URL is asked; a flag's value with spaces needs quotes",
+        false => "one application is served; a flag's value with spaces needs quotes",
+    };
+    Message::new(&format!("`{word}`"), "one argument too many").with_hint(hint)
 }
 
 fn missing_value(arg: &str) -> Message {
@@ -123,10 +154,24 @@ fn missing_value(arg: &str) -> Message {
     let known: Option<&Setting> = SETTINGS.iter().find(|setting| setting.flag() == flag);
     let message = Message::new(&format!("`{flag}`"), "a value is missing");
     let expected = known.map_or_else(
-        || reporting::expected(flag),
+        || {
+            expected_by(&reporting::command(), flag)
+                .or_else(|| benching::expected(flag))
+                .or_else(|| expected_by(&whatifing::command(), flag))
+        },
         |setting| Some(setting.expected()),
     );
     message.with_hint_maybe(expected.map(|expected| format!("expected {expected}")))
+}
+
+/// What a flag of this subcommand wants.
+fn expected_by(command: &Command, flag: &str) -> Option<String> {
+    let name = flag.trim_start_matches('-');
+    let arg = command
+        .get_arguments()
+        .find(|arg| arg.get_long() == Some(name))?;
+    let value = arg.get_value_names()?.first()?;
+    Some(format!("{value}: {}", arg.get_help()?))
 }
 
 fn wrong_value(arg: &str, found: &str, valid: &str) -> Message {
@@ -178,7 +223,7 @@ mod tests {
         );
         check(
             "zzz",
-            "`zzz`: unknown command > the commands are serve, check, stop, reload, reopen, upgrade, scale, status, report, completions, reference, version",
+            "`zzz`: unknown command > the commands are serve, check, stop, reload, reopen, upgrade, scale, status, report, whatif, bench, completions, reference, version",
         );
         check(
             "serve --acept-batch 3",
@@ -187,6 +232,14 @@ mod tests {
         check(
             "serve --max-conections=3",
             "`--max-conections`: unknown flag > did you mean `--max-connections`?",
+        );
+        check(
+            "whatif --objectiv x",
+            "`--objectiv`: unknown flag > did you mean `--objective`?",
+        );
+        check(
+            "serve --objective x",
+            "`--objective`: unknown flag > it belongs to a command: `milepost whatif --objective ...`",
         );
         check(
             "serve --no-nodelay",
@@ -203,6 +256,14 @@ mod tests {
         check(
             "serve -x",
             "`-x`: unknown flag > `milepost serve --help` lists all flags",
+        );
+        check(
+            "bench --quux http://h/",
+            "`--quux`: unknown flag > `milepost bench --help` lists all flags",
+        );
+        check(
+            "bench compare",
+            "`FILE`: is missing > `milepost bench compare before.json after.json`",
         );
         check(
             "--bind :80",
@@ -223,6 +284,22 @@ mod tests {
         check(
             "serve a:b c:d",
             "`c:d`: one argument too many > one application is served; a flag's value with spaces needs quotes",
+        );
+        check(
+            "bench http://a/ b",
+            "`b`: one argument too many > one URL is asked; a flag's value with spaces needs quotes",
+        );
+        check(
+            "bench --rat 5",
+            "`--rat`: unknown flag > did you mean `--rate`?",
+        );
+        check(
+            "http://a/",
+            "`http://a/`: unknown command > to load a server: `milepost bench http://a/`",
+        );
+        check(
+            "serve --connect-rate 5",
+            "`--connect-rate`: unknown flag > it belongs to a command: `milepost bench --connect-rate ...`",
         );
         check(
             "completions",

@@ -72,7 +72,7 @@ pub(crate) fn load_app(
         );
     };
     let facts = AppFacts {
-        multithread: config.pool.threads_max > 1,
+        multithread: config.pools.len() > 1 || config.pools[0].threads_max > 1,
         multiprocess: config.processes.count > 1,
     };
     host.load(app, &facts).map_err(Message::from)

@@ -7,7 +7,7 @@ use std::ops::RangeInclusive;
 
 use server::Listening;
 use server::config::meant::{
-    AccessLog, App, Config, ErrorLog, Level, Levels, LogForm, LogTarget, Logs,
+    AccessLog, App, Config, ErrorLog, Level, Levels, LogForm, LogTarget, Logs, Pool,
 };
 
 use crate::command::VERSION;
@@ -68,7 +68,7 @@ fn row(label: &str, text: &str) -> String {
 fn served(config: &Config, python: Option<&str>) -> Vec<String> {
     let mut rows = Vec::new();
     if let Some(app) = &config.app {
-        let threads = counted(config.pool.threads_max, "thread");
+        let threads = threads_of(&config.pools[0]);
         let under = if app.root_path.is_empty() {
             String::new()
         } else {
@@ -81,6 +81,10 @@ fn served(config: &Config, python: Option<&str>) -> Vec<String> {
             "app",
             &format!("{}{under} on {threads}{python}", app_name(app)),
         ));
+        let others = config.pools.iter().skip(1);
+        rows.extend(
+            others.map(|pool| row("pool", &format!("{} on {}", pool.name, threads_of(pool)))),
+        );
     }
     for mount in &config.statics {
         let url = if mount.url.is_empty() {
@@ -91,6 +95,14 @@ fn served(config: &Config, python: Option<&str>) -> Vec<String> {
         rows.push(row("files", &format!("{url} from {}", mount.dir.display())));
     }
     rows
+}
+
+/// `4 threads`, `2 to 8 threads`
+fn threads_of(pool: &Pool) -> String {
+    match pool.threads_min == pool.threads_max {
+        true => counted(pool.threads_max, "thread"),
+        false => format!("{} to {} threads", pool.threads_min, pool.threads_max),
+    }
 }
 
 fn drivers(facts: &Facts<'_>) -> String {
@@ -273,6 +285,35 @@ mod tests {
             width = 9 + VERSION.len(),
         );
         assert_eq!(text(&facts), expect);
+    }
+
+    #[test]
+    fn names_every_pool_with_its_bounds() {
+        let pool = |name: &str, threads_min, threads_max| Pool {
+            name: name.into(),
+            threads_min,
+            threads_max,
+            ..Pool::default()
+        };
+        let config = Config {
+            pools: vec![
+                pool("default", 2, 8),
+                pool("reports", 1, 1),
+                pool("batch", 3, 3),
+                pool("slow", 1, 4),
+            ],
+            ..config()
+        };
+        let found = served(&config, None);
+        let expect = [
+            "  app      bookshop:app on 2 to 8 threads",
+            "  pool     reports on 1 thread",
+            "  pool     batch on 3 threads",
+            "  pool     slow on 1 to 4 threads",
+            "  files    /static from ./static",
+            "  files    / from pub",
+        ];
+        assert_eq!(found, expect);
     }
 
     #[test]

@@ -96,6 +96,8 @@ fn shows_help_as_it_was_agreed() {
         check_snapshot(&format!("{verb}_help.txt"), &said.data);
     }
     check_snapshot("report_help.txt", &place.run("report --help").data);
+    check_snapshot("bench_help.txt", &place.run("bench --help").data);
+    check_snapshot("bench_help_short.txt", &place.run("bench -h").data);
 }
 
 #[test]
@@ -111,6 +113,8 @@ fn keeps_help_within_a_hundred_columns() {
         "scale -h",
         "status --help",
         "report --help",
+        "bench --help",
+        "bench -h",
     ] {
         let said = Place::new().run(line);
         assert_eq!((said.code, said.talk.as_str()), (Some(0), ""), "{line}");
@@ -133,10 +137,13 @@ fn prints_version_reference_and_completions_as_data() {
             .data
             .contains("\n### `accept_batch`\n")
     );
+    let bench = place.run("reference bench");
+    assert!(bench.data.contains("\n### `connect_rate`\n"));
     for shell in ["bash", "zsh", "fish"] {
         let said = place.run(&format!("completions {shell}"));
+        let flags = ["accept-batch", "connect-rate", "io_uring"];
         assert!(
-            said.code == Some(0) && said.data.contains("accept-batch"),
+            said.code == Some(0) && flags.iter().all(|flag| said.data.contains(flag)),
             "{shell}"
         );
     }
@@ -161,6 +168,77 @@ fn refuses_to_serve_with_every_fault_at_once() {
             "milepost: `--threads`: expected MIN:MAX or one number, from 1 to 4096, found `0`",
             "milepost: m.toml:4: `static.\"/a\"`: folder `missing` cannot be read: no such file or directory",
             &hint,
+        ],
+    );
+}
+
+#[test]
+fn refuses_a_load_with_every_fault_at_once() {
+    Place::new().check(
+        "bench -c none --company 5:sleeps --json pub --csv gone/a.csv --repeat 0 --seed 1 ftp://a/",
+        2,
+        &[
+            "milepost: `--json`: `pub` cannot be written: it is a folder",
+            "milepost: `--csv`: `gone/a.csv` cannot be written: its folder is not there",
+            "milepost: `--repeat`: expected a count from 1 to 10000, found `0`",
+            "milepost: `ftp://a/`: `ftp` is not spoken here",
+            "hint: http, https and http+unix are",
+            "milepost: `--connections`: expected a number up to 4000000, steps as `500:10s,1000:10s` or a ramp as `100..2000:30s`, found `none`",
+            "milepost: `--seed`: constant arrivals have none",
+            "hint: `--arrivals poisson` has gaps that come from a seed",
+            "milepost: `--company`: expected N:WHAT, where WHAT is never-reads, reads-at=SIZE, trickles=TIME, idle, half-closes or resets=TIME, and may be followed by :receive-buffer=SIZE, found `5:sleeps`",
+        ],
+    );
+}
+
+#[test]
+fn loads_nobody_else_s_server_without_being_told_to() {
+    let place = Place::new();
+    let hint =
+        "hint: a load may take a server away from others: `--i-own-this-target` if it is yours";
+    for (line, host) in [
+        ("bench http://8.8.8.8/", "8.8.8.8"),
+        ("bench -n 1 http://[::ffff:8.8.8.8]:81/", "::ffff:8.8.8.8"),
+    ] {
+        let said = format!("milepost: `{host}`: is neither loopback nor a private or test address");
+        place.check(line, 2, &[&said, hint]);
+    }
+    place.check(
+        "bench",
+        2,
+        &[
+            "milepost: `URL`: is missing",
+            "hint: `milepost bench http://127.0.0.1:8000/`",
+        ],
+    );
+}
+
+#[test]
+fn reads_what_a_load_names() {
+    let log = "1.2.3.4 - - [21/Nov/2026:12:00:00 +0000] \"POST /a HTTP/1.1\" 200 5\nnonsense\n";
+    let place = Place::new()
+        .file("log", log)
+        .file("mix.toml", "[[request]]\nweight = 2\n");
+    place.check(
+        "bench --replay log http://127.0.0.1/",
+        2,
+        &[
+            "milepost: `log`: 1 of 2 lines are no requests and are left out; the first: log:2",
+            "milepost: `--replay`: requests that may change something: 1 POST",
+            "hint: `--replay-methods all` sends them with the body of `--body`, or an empty one",
+        ],
+    );
+    place.check(
+        "bench --requests-file mix.toml http://127.0.0.1/",
+        2,
+        &["milepost: mix.toml:1: `target`: is missing"],
+    );
+    place.check(
+        "bench --admin-socket none http://127.0.0.1/",
+        2,
+        &[
+            "milepost: control socket `none`: it is not there",
+            "hint: the server that makes it (`control`) does not run",
         ],
     );
 }

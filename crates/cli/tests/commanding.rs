@@ -246,7 +246,25 @@ fn says_what_is_wrong_with_its_flags() {
     for (words, talk) in [
         (
             "scale -c m.toml",
-            "milepost: scale: how many is not said\nhint: `--processes N`, `--drivers N`, or both\n",
+            "milepost: scale: how many is not said\nhint: `--processes N`, `--drivers N`, or both; or \
+             `--pool NAME --threads MIN:MAX`\n",
+        ),
+        (
+            "scale --pool slow --threads 8:2",
+            "milepost: `--threads`: expected MIN:MAX or one number, from 1 to 4096, found `8:2`\n\
+             hint: the smaller number comes first: `2:8`\n",
+        ),
+        (
+            "scale --pool slow",
+            "milepost: `--pool`: how many threads is not said\nhint: `--pool slow --threads MIN:MAX`\n",
+        ),
+        (
+            "scale --threads many",
+            "milepost: `--threads`: expected MIN:MAX or one number, from 1 to 4096, found `many`\n",
+        ),
+        (
+            "scale --threads 4 --drivers 2",
+            "milepost: `--threads`: cannot stand beside `--drivers`\nhint: one after the other\n",
         ),
         (
             "scale --processes 0 --drivers many",

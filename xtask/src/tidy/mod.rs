@@ -75,9 +75,13 @@ impl fmt::Display for Finding {
 /// Checks the checkout at `root`, prints what it found.
 ///
 /// # Errors
-/// Something cannot be read.
+/// Something cannot be read, or there is nothing.
 pub(crate) fn run(root: &Path) -> Result<ExitCode, String> {
     let texts = tree::read(root)?;
+    // A tool that was built in a checkout which is gone would find everything in order.
+    if texts.is_empty() {
+        return Err(format!("{}: there is nothing to check", root.display()));
+    }
     let findings = check(&texts);
     for finding in &findings {
         println!("{finding}");

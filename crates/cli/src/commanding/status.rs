@@ -197,26 +197,30 @@ fn drivers(processes: &[ProcessStatus]) -> String {
 fn pools(processes: &[ProcessStatus]) -> String {
     let row = |process: &ProcessStatus, pool: &PoolStatus| {
         vec![
-            name(process),
-            count(pool.threads),
+            format!("{}.{}", name(process), pool.name),
+            threads(pool),
             count(pool.running),
             count(pool.idle),
             count(pool.waiting),
+            pool.pressure.clone(),
             count(pool.completed),
-            count(pool.refused),
+            count(pool.refused + pool.shed),
+            count(pool.expired),
         ]
     };
     let rows = processes
         .iter()
-        .filter_map(|process| Some(row(process, process.pool.as_ref()?)));
+        .flat_map(|process| process.pools.iter().map(move |one| row(process, one)));
     let heads = [
         Column::Left("POOL"),
         Column::Right("THREADS"),
-        Column::Right("RUNNING"),
+        Column::Right("RUN"),
         Column::Right("IDLE"),
         Column::Right("WAITING"),
-        Column::Right("COMPLETED"),
+        Column::Left("STATE"),
+        Column::Right("DONE"),
         Column::Right("REFUSED"),
+        Column::Right("EXPIRED"),
     ];
     columns(&heads, rows.collect())
 }
@@ -232,6 +236,20 @@ fn queue(driver: &DriverStatus) -> String {
         (Some(waiting), Some(max)) => format!("{waiting}/{max}"),
         (Some(waiting), None) => waiting.to_string(),
         (None, _) => none(),
+    }
+}
+
+/// `2 of 1:8`: how many there are, and between which bounds; a size that is fixed and reached is one number.
+fn threads(pool: &PoolStatus) -> String {
+    let PoolStatus {
+        threads,
+        threads_min,
+        threads_max,
+        ..
+    } = *pool;
+    match threads_min == threads_max && threads == threads_max {
+        true => threads.to_string(),
+        false => format!("{threads} of {threads_min}:{threads_max}"),
     }
 }
 

@@ -1,9 +1,8 @@
 //! The flags of `milepost report` and what they mean.
 //!
-//! Takes clap's matches, gives a wish or all faults at once. Reads the clock for "since an hour ago" and asks
-//! whether standard input is a terminal; opens nothing.
+//! Takes clap's matches, gives a wish or all faults at once. Reads the clock for "since an hour ago"; opens
+//! nothing.
 
-use std::io::{self, IsTerminal};
 use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -12,6 +11,7 @@ use clap::{Arg, ArgAction, ArgMatches, Command, ValueHint};
 use measure::{Pattern, Template};
 use report::{By, Filter, Input, Plan, TimelineWish, When, duration, statuses};
 
+use crate::inputs::inputs;
 use crate::message::Message;
 
 const ABOUT: &str = "Say where the time of the requests in access logs went";
@@ -36,6 +36,9 @@ Examples:
 Times without an offset are on the log's own clock. Durations take us, ms, s, m, h, d.
 Exit: 0 done, 1 no line was understood, 2 something could not be read or written.";
 
+/// Where nothing is named and nothing is piped.
+const MISSING: &str =
+    "`milepost report access.log`, or pipe a log into it; `-` reads what is typed";
 /// Most of the slowest requests that are kept.
 const SLOWEST_LEN_MAX: usize = 10_000;
 
@@ -160,24 +163,13 @@ pub(crate) fn has_flag(command: &Command, flag: &str) -> bool {
         .any(|arg| arg.get_long() == Some(name))
 }
 
-/// What a flag of the subcommand wants.
-pub(crate) fn expected(flag: &str) -> Option<String> {
-    let name = flag.trim_start_matches('-');
-    let command = command();
-    let arg = command
-        .get_arguments()
-        .find(|arg| arg.get_long() == Some(name))?;
-    let value = arg.get_value_names()?.first()?;
-    Some(format!("{value}: {}", arg.get_help()?))
-}
-
 /// Understands the flags.
 ///
 /// # Errors
 /// All that is wrong with them.
 pub(super) fn wish(matches: &ArgMatches) -> Result<Wish, Vec<Message>> {
     let mut faults = Vec::new();
-    let inputs = inputs(matches, &mut faults);
+    let inputs = inputs(matches, Some(MISSING), &mut faults);
     let page = matches
         .get_one::<String>("html")
         .map(|name| match name.as_str() {
@@ -217,33 +209,6 @@ pub(super) fn wish(matches: &ArgMatches) -> Result<Wish, Vec<Message>> {
         is_json,
         page,
     })
-}
-
-fn inputs(matches: &ArgMatches, faults: &mut Vec<Message>) -> Vec<Input> {
-    let named = matches.get_many::<PathBuf>("log").into_iter().flatten();
-    let mut inputs: Vec<Input> = named
-        .map(|path| match path.as_os_str() == "-" {
-            true => Input::Stdin,
-            false => Input::File(path.clone()),
-        })
-        .collect();
-    if inputs.is_empty() {
-        inputs.push(Input::Stdin);
-        if io::stdin().is_terminal() {
-            let hint =
-                "`milepost report access.log`, or pipe a log into it; `-` reads what is typed";
-            faults.push(Message::new("`LOG`", "is missing").with_hint(hint));
-        }
-    }
-    if inputs
-        .iter()
-        .filter(|input| **input == Input::Stdin)
-        .count()
-        > 1
-    {
-        faults.push(Message::new("`-`", "standard input can be read once only"));
-    }
-    inputs
 }
 
 fn filter(matches: &ArgMatches, faults: &mut Vec<Message>) -> Filter {

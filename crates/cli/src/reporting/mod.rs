@@ -16,7 +16,7 @@ use crate::message::{self, Message};
 use crate::{COULD_NOT, DONE, NO};
 use bar::Bar;
 use flags::{Page, Wish};
-pub(crate) use flags::{command, expected, has_flag};
+pub(crate) use flags::{command, has_flag};
 
 pub(crate) fn run(matches: &ArgMatches) -> i32 {
     let wish = match flags::wish(matches) {

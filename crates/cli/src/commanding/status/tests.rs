@@ -18,6 +18,22 @@ fn driver(driver: usize, times: u64) -> DriverStatus {
     }
 }
 
+fn pool(name: &str, pressure: &str, threads: (u64, u64)) -> PoolStatus {
+    PoolStatus {
+        name: name.to_owned(),
+        pressure: pressure.to_owned(),
+        threads: 4,
+        threads_min: threads.0,
+        threads_max: threads.1,
+        idle: 3,
+        running: 1,
+        waiting: 0,
+        completed: 197_000,
+        refused: 12,
+        ..PoolStatus::default()
+    }
+}
+
 fn process(slot: usize, generation: u64, state: State) -> ProcessStatus {
     ProcessStatus {
         slot,
@@ -30,14 +46,14 @@ fn process(slot: usize, generation: u64, state: State) -> ProcessStatus {
         proportional_bytes: Some(41_500_000),
         restarts: slot as u64,
         drivers: vec![driver(0, 1), driver(1, 10)],
-        pool: Some(PoolStatus {
-            threads: 4,
-            idle: 3,
-            running: 1,
-            waiting: 0,
-            completed: 197_000,
-            refused: 12,
-        }),
+        pools: vec![
+            pool("default", "calm", (4, 4)),
+            PoolStatus {
+                expired: 7,
+                shed: 3,
+                ..pool("slow", "overloaded", (1, 8))
+            },
+        ],
     }
 }
 
@@ -151,9 +167,11 @@ DRIVER  ACCEPTED  REQUESTS  OPEN  WAITING  HANDED  RESCUED  ERRORS
 8.0.0      1,234    98,765   120   2/4096       3        0       1
 8.0.1     12,340   987,650   120   2/4096       3        0      10
 
-POOL  THREADS  RUNNING  IDLE  WAITING  COMPLETED  REFUSED
-7.0         4        1     3        0    197,000       12
-8.0         4        1     3        0    197,000       12
+POOL          THREADS  RUN  IDLE  WAITING  STATE          DONE  REFUSED  EXPIRED
+7.0.default         4    1     3        0  calm        197,000       12        0
+7.0.slow     4 of 1:8    1     3        0  overloaded  197,000       15        7
+8.0.default         4    1     3        0  calm        197,000       12        0
+8.0.slow     4 of 1:8    1     3        0  overloaded  197,000       15        7
 ";
     let table = table(&status());
     assert!(table == expect, "{table}");
@@ -174,6 +192,8 @@ fn stays_within_eighty_columns_when_numbers_are_large() {
         process.resident_bytes = Some(999_900 << 20);
         process.proportional_bytes = Some(999_900 << 20);
         process.restarts = 99_999_999;
+        // Names take what room they need.
+        process.pools.truncate(1);
         for driver in &mut process.drivers {
             driver.accepted = 999_999_999;
             driver.received = 12_345_678_901;

@@ -1,0 +1,188 @@
+//! Files that a load names: read from the disk, and access logs as recordings.
+//!
+//! Takes paths, gives bytes and recordings. Says how much of a log was no request.
+
+use std::fs;
+use std::io;
+use std::ops::ControlFlow;
+use std::path::Path;
+
+use loadgen::engine::Fault;
+use loadgen::written::{ARRIVALS_LEN_MAX, Files, Full, KINDS_LEN_MAX, Recording};
+use measure::{Nanos, Pattern};
+use report::{Input, Passed, thousands};
+
+use crate::message::Message;
+
+/// The disk, and the form of logs that have one of their own.
+pub(super) struct Disk {
+    pub(super) pattern: Option<Pattern>,
+}
+
+impl Files for Disk {
+    fn read(&self, path: &Path) -> io::Result<Vec<u8>> {
+        fs::read(path)
+    }
+
+    fn recording(&self, path: &Path) -> Result<Recording, Fault> {
+        let (recording, passed, unsent_len) = read(path, self.pattern.clone())?;
+        let name = path.display().to_string();
+        if recording.is_empty() {
+            let hint = "`milepost report` says what is in it; `--replay-format` reads templates";
+            return Err(Fault::with_hint(
+                format!("`{name}`: there is no request in it"),
+                hint,
+            ));
+        }
+        for message in doubts(&name, &passed, unsent_len) {
+            message.say();
+        }
+        Ok(recording)
+    }
+}
+
+/// The requests of a log, what was read, and how many requests are none that can be sent.
+fn read(path: &Path, pattern: Option<Pattern>) -> Result<(Recording, Passed, u64), Fault> {
+    let input = match path.as_os_str() == "-" {
+        true => Input::Stdin,
+        false => Input::File(path.to_owned()),
+    };
+    let mut recording = Recording::default();
+    let mut unsent_len = 0;
+    let mut full = None;
+    let passed = report::requests(&input, pattern, &mut |one| {
+        let Some((method, target)) = sendable(&one.method, &one.target) else {
+            unsent_len += 1;
+            return ControlFlow::Continue(());
+        };
+        match recording.push(Nanos(one.began_unix_ns), method, target) {
+            Ok(()) => ControlFlow::Continue(()),
+            Err(fault) => {
+                full = Some(fault);
+                ControlFlow::Break(())
+            }
+        }
+    });
+    let name = input.name();
+    let passed = passed.map_err(|fault| Fault::new(format!("`{name}`: {}", fault.cause)))?;
+    if let Some(full) = full {
+        let what = match full {
+            Full::Kinds => format!("{} different requests", thousands(KINDS_LEN_MAX as u64)),
+            Full::Arrivals => format!("{} requests", thousands(ARRIVALS_LEN_MAX as u64)),
+        };
+        let text = format!("`{name}`: there are more than {what} in it");
+        return Err(Fault::with_hint(
+            text,
+            "replay a part of it: `head`, `zcat | sed`",
+        ));
+    }
+    Ok((recording, passed, unsent_len))
+}
+
+/// A method and a target as a client sends them to a server; `None`: it is nothing that a server is asked.
+fn sendable<'a>(method: &'a [u8], target: &'a [u8]) -> Option<(&'a str, &'a str)> {
+    let method = std::str::from_utf8(method).ok()?;
+    let target = std::str::from_utf8(target).ok()?;
+    let is_token = |byte: u8| byte.is_ascii_alphanumeric() || b"-_".contains(&byte);
+    // RFC 9112 section 3.2.2: what proxies are asked; a server is asked for the path.
+    let target = match target.strip_prefix("http://") {
+        Some(rest) => &rest[rest.find('/')?..],
+        None => target,
+    };
+    let is_target = (target.starts_with('/') || target == "*")
+        && target.bytes().all(|byte| (0x21..0x7f).contains(&byte));
+    let is_method = !method.is_empty() && method.bytes().all(is_token) && method != "CONNECT";
+    (is_target && is_method).then_some((method, target))
+}
+
+fn doubts(name: &str, passed: &Passed, unsent_len: u64) -> Vec<Message> {
+    let what = format!("`{name}`");
+    let mut messages = Vec::new();
+    if let Some(first) = passed.first_other {
+        let cause = format!(
+            "{} of {} lines are no requests and are left out; the first: {name}:{first}",
+            thousands(passed.others_len),
+            thousands(passed.lines_len),
+        );
+        messages.push(Message::new(&what, cause));
+    }
+    if unsent_len > 0 {
+        let cause = format!(
+            "{} requests cannot be sent and are left out: no path, or no method",
+            thousands(unsent_len)
+        );
+        messages.push(Message::new(&what, cause));
+    }
+    messages
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn log(lines: &[&str]) -> (tempfile::TempDir, std::path::PathBuf) {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("log");
+        let line = |(at, request): (usize, &&str)| {
+            format!("1.2.3.4 - - [21/Nov/2026:12:00:{at:02} +0000] \"{request}\" 200 5\n")
+        };
+        let text: String = lines.iter().enumerate().map(line).collect();
+        fs::write(&path, text).unwrap();
+        (folder, path)
+    }
+
+    #[test]
+    fn takes_what_can_be_sent() {
+        let (_folder, path) = log(&[
+            "GET /a HTTP/1.1",
+            "GET http://shop/b?c HTTP/1.1",
+            "CONNECT shop:443 HTTP/1.1",
+            "OPTIONS * HTTP/1.1",
+            "-",
+            "GET shop HTTP/1.1",
+        ]);
+        let (recording, passed, unsent_len) = read(&path, None).unwrap();
+        assert_eq!((recording.len(), passed.lines_len, unsent_len), (3, 6, 2));
+        let said: Vec<String> = doubts("log", &passed, unsent_len)
+            .iter()
+            .map(Message::text)
+            .collect();
+        assert_eq!(
+            said,
+            [
+                "milepost: `log`: 1 of 6 lines are no requests and are left out; the first: log:5\n",
+                "milepost: `log`: 2 requests cannot be sent and are left out: no path, or no method\n",
+            ]
+        );
+    }
+
+    #[test]
+    fn knows_paths_and_methods() {
+        for (method, target, expect) in [
+            ("GET", "/", Some("/")),
+            ("GET", "http://a/b", Some("/b")),
+            ("GET", "http://a", None),
+            ("GET", "a", None),
+            ("GET", "/a b", None),
+            ("GET", "/é", None),
+            ("G T", "/", None),
+            ("CONNECT", "/", None),
+        ] {
+            let found = sendable(method.as_bytes(), target.as_bytes());
+            assert_eq!(found.map(|(_, target)| target), expect, "{method} {target}");
+        }
+        assert_eq!(sendable(b"GET", b"/\xff"), None);
+    }
+
+    #[test]
+    fn says_what_cannot_be_replayed() {
+        let disk = Disk { pattern: None };
+        let fault = |path: &Path| disk.recording(path).map(|_| ()).unwrap_err().text;
+        let (folder, path) = log(&[]);
+        let name = path.display();
+        assert_eq!(fault(&path), format!("`{name}`: there is no request in it"));
+        let missing = folder.path().join("missing");
+        let name = missing.display();
+        assert_eq!(fault(&missing), format!("`{name}`: no such file"));
+    }
+}

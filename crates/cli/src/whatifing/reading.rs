@@ -1,0 +1,243 @@
+//! Logs as recordings.
+//!
+//! Takes inputs, gives requests with their times, by numbers of routes, pools, processes and clients. Says
+//! what was left out; decides nothing about it.
+
+use std::collections::hash_map::DefaultHasher;
+use std::hash::{Hash, Hasher};
+use std::ops::ControlFlow;
+
+use measure::{Nanos, Pattern};
+use report::{Fate, Input, Timing, thousands};
+use whatif::recorded::{Found, REQUESTS_LEN_MAX, Recorder, Recording, Seen};
+
+use super::routes::{PoolRule, Routes};
+use crate::message::Message;
+
+/// Whether requests without times count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Untimed {
+    /// Their arrivals are all that is wanted.
+    Taken,
+    /// Nothing can be said about them.
+    Left,
+}
+
+/// What was read.
+#[derive(Debug)]
+pub(super) struct Read {
+    pub(super) recording: Recording,
+    pub(super) routes: Routes,
+    /// Lines.
+    pub(super) lines_len: u64,
+    /// Lines that were not understood.
+    pub(super) misread_len: u64,
+    /// The first of them: `NAME:LINE`.
+    pub(super) misread_first: Option<String>,
+    /// Compressed logs that end before their end.
+    pub(super) cut_off: Vec<String>,
+    /// Requests that no thread had to do with.
+    pub(super) elsewhere_len: u64,
+    /// Requests without times that were left out.
+    pub(super) untimed_len: u64,
+}
+
+/// Reads all inputs.
+///
+/// # Errors
+/// One cannot be read to its end, or there are too many requests.
+pub(super) fn read(
+    inputs: &[Input],
+    pattern: Option<&Pattern>,
+    rules: &[PoolRule],
+    untimed: Untimed,
+) -> Result<Read, Message> {
+    let mut taker = Taker {
+        recorder: Recorder::default(),
+        routes: Routes::new(rules),
+        processes: Vec::new(),
+        untimed,
+        elsewhere_len: 0,
+        untimed_len: 0,
+        is_full: false,
+    };
+    let (mut lines_len, mut misread_len, mut misread_first) = (0, 0, None);
+    let mut cut_off = Vec::new();
+    for input in inputs {
+        taker.recorder.begin();
+        let passed = report::timings(input, pattern.cloned(), &mut |timing| taker.take(timing))
+            .map_err(|fault| Message::new(&format!("`{}`", fault.name), &fault.cause))?;
+        if taker.is_full {
+            let text = format!(
+                "there are more than {} requests",
+                thousands(REQUESTS_LEN_MAX as u64)
+            );
+            return Err(Message::new(&format!("`{}`", input.name()), text)
+                .with_hint("ask about a part of it: `head`, `zcat | sed`"));
+        }
+        cut_off.extend(passed.is_cut_off.then(|| input.name()));
+        lines_len += passed.lines_len;
+        misread_len += passed.others_len;
+        let first = passed
+            .first_other
+            .map(|line| format!("{}:{line}", input.name()));
+        misread_first = misread_first.or(first);
+    }
+    Ok(Read {
+        recording: taker.recorder.finish(),
+        routes: taker.routes,
+        lines_len,
+        misread_len,
+        misread_first,
+        cut_off,
+        elsewhere_len: taker.elsewhere_len,
+        untimed_len: taker.untimed_len,
+    })
+}
+
+struct Taker {
+    recorder: Recorder,
+    routes: Routes,
+    processes: Vec<Vec<u8>>,
+    untimed: Untimed,
+    elsewhere_len: u64,
+    untimed_len: u64,
+    is_full: bool,
+}
+
+impl Taker {
+    fn take(&mut self, timing: &Timing<'_>) -> ControlFlow<()> {
+        match (timing.fate, self.untimed) {
+            (Fate::Elsewhere, _) => {
+                self.elsewhere_len += 1;
+                return ControlFlow::Continue(());
+            }
+            (Fate::Untimed, Untimed::Left) => {
+                self.untimed_len += 1;
+                return ControlFlow::Continue(());
+            }
+            _ => {}
+        }
+        let numbers = self.routes.numbers(timing);
+        let has_run = timing.fate == Fate::Ran;
+        let seen = Seen {
+            began_unix_ns: timing.began_unix_ns,
+            accept: timing.spans.accept.unwrap_or_default(),
+            queue: timing.spans.queue.filter(|_| has_run),
+            run: timing.spans.run.filter(|_| has_run),
+            cpu: timing.spans.cpu.filter(|_| has_run),
+            gil: timing.spans.gil.filter(|_| has_run),
+            rest: timing.spans.deliver.unwrap_or_default(),
+            route: numbers.route,
+            pool: numbers.pool,
+            process: self.process(timing.process),
+            client: client(timing.peer),
+            found: found(timing),
+        };
+        match self.recorder.push(&seen) {
+            Ok(()) => ControlFlow::Continue(()),
+            Err(whatif::recorded::Full) => {
+                self.is_full = true;
+                ControlFlow::Break(())
+            }
+        }
+    }
+
+    fn process(&mut self, name: &[u8]) -> u8 {
+        let known = self.processes.iter().position(|known| known == name);
+        let process = known.unwrap_or_else(|| {
+            if self.processes.len() < usize::from(u8::MAX) {
+                self.processes.push(name.to_vec());
+            }
+            self.processes.len() - 1
+        });
+        process as u8
+    }
+}
+
+/// Two clients with the same number count as one: of a million that happens to a hundred.
+fn client(peer: &[u8]) -> u32 {
+    let mut hasher = DefaultHasher::new();
+    peer.hash(&mut hasher);
+    hasher.finish() as u32
+}
+
+fn found(timing: &Timing<'_>) -> Option<Found> {
+    Some(Found {
+        threads: timing.queued.threads?,
+        from_queue: timing.queued.from_queue?,
+    })
+}
+
+impl Read {
+    /// What keeps it from being asked about.
+    pub(super) fn fault(&self, name: &str) -> Option<Message> {
+        if !self.recording.is_empty() {
+            return None;
+        }
+        let what = format!("`{name}`");
+        if self.untimed_len > 0 {
+            return Some(
+                Message::new(&what, "there are no run times in it").with_hint(
+                    "log them with `--access-log-format json`; `--run LAW` makes them up",
+                ),
+            );
+        }
+        if self.elsewhere_len > 0 {
+            let hint = "files and pages of the server itself need no thread of a pool";
+            return Some(Message::new(&what, "no request in it went to a thread").with_hint(hint));
+        }
+        let hint = "`milepost report` says what is in it; `--format` reads templates";
+        Some(Message::new(&what, "there is no request in it").with_hint(hint))
+    }
+
+    /// What keeps `rules` from being asked about: a pool that they make is there already.
+    pub(super) fn clash(&self, rules: &[PoolRule]) -> Option<Message> {
+        let pools = self.routes.pools();
+        let is_there = |rule: &&PoolRule| pools.iter().any(|(name, _)| *name == rule.name);
+        let rule = rules.iter().find(is_there)?;
+        let text = format!("there is a pool `{}` in the log", rule.name);
+        let hint =
+            "a pool of its own has a name of its own; `--threads` is about the log's busiest";
+        Some(Message::new("`--pools`", text).with_hint(hint))
+    }
+
+    /// What was left out.
+    pub(super) fn doubts(&self) -> Vec<String> {
+        let mut doubts = Vec::new();
+        for name in &self.cut_off {
+            doubts.push(format!(
+                "`{name}`: the compressed data is cut off; what came before it was read"
+            ));
+        }
+        if let Some(first) = &self.misread_first {
+            doubts.push(format!(
+                "{} of {} lines were not understood; the first: {first}",
+                thousands(self.misread_len),
+                thousands(self.lines_len)
+            ));
+        }
+        if self.untimed_len > 0 {
+            doubts.push(format!(
+                "{} requests have no run times and were left out",
+                thousands(self.untimed_len)
+            ));
+        }
+        for name in self.routes.idle_rules() {
+            doubts.push(format!("pool `{name}`: no request has one of its paths"));
+        }
+        if self.recording.is_by_second() {
+            doubts.push(
+                "the log's times are whole seconds, so arrivals within a second are a guess; \
+                 `--access-log-format json` writes microseconds"
+                    .to_owned(),
+            );
+        }
+        doubts
+    }
+
+    /// How long the recording lasted, at least a nanosecond.
+    pub(super) fn lasted(&self) -> Nanos {
+        self.recording.lasted().max(Nanos(1))
+    }
+}

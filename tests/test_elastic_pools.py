@@ -1,0 +1,211 @@
+"""Pools that size themselves, and what keeps them from growing: those who know that it is useless.
+
+Each load is seen to make a pool grow that nobody has told anything; the one that was told does not.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sysconfig
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from raw import Client, request
+from serving import until
+from supervising import Supervised
+
+# Two pools with an engine each, of two connections; of one its use is told. A request holds a connection as
+# long as its gate is shut, or holds none and sleeps for a moment.
+ORDERS = """
+import time
+
+import milepost
+from sqlalchemy import create_engine, event, text
+from sqlalchemy.pool import QueuePool
+
+SIZE = 2
+
+
+def engine(name):
+    made = create_engine(
+        "sqlite:///%s.db" % name,
+        poolclass=QueuePool, pool_size=SIZE, max_overflow=0, pool_timeout=60,
+        connect_args={"check_same_thread": False},
+    )
+    assert type(made.pool) is QueuePool
+    return made
+
+
+engines = {"told": engine("told"), "untold": engine("untold")}
+pool = engines["told"].pool
+
+
+@event.listens_for(engines["told"], "checkout")
+def taken(*_):
+    milepost.downstream("database", pool.checkedout(), SIZE)
+
+
+@event.listens_for(engines["told"], "checkin")
+def given_back(*_):
+    milepost.downstream("database", pool.checkedout() - 1, SIZE)
+
+
+def app(environ, start_response):
+    _, name, what = environ["PATH_INFO"].split("/")
+    if what == "holds":
+        with engines[name].connect() as connection, open(environ["QUERY_STRING"]) as gate:
+            body = b"%d" % connection.execute(text("select 42")).scalar()
+            gate.read()
+    elif what == "taken":
+        body = b"%d" % engines[name].pool.checkedout()
+    else:
+        time.sleep(0.02)
+        body = b"slept"
+    start_response("200 OK", [("Content-Type", "text/plain"), ("Content-Length", str(len(body)))])
+    return [body]
+"""
+
+# Sleeps or computes.
+WORK = """
+import time
+
+
+def app(environ, start_response):
+    if environ["PATH_INFO"] == "/sleep":
+        time.sleep(0.02)
+    else:
+        sum(range(300_000))
+    start_response("200 OK", [("Content-Type", "text/plain"), ("Content-Length", "4")])
+    return [b"done"]
+"""
+
+PATIENT = ("--overload-timeout", "60s", "--queue-timeout", "60s")
+
+
+def started(server: Supervised, name: str) -> int:
+    """Threads that a pool has ever had."""
+    (found,) = (one for one in server.status()["counters"]["pools"] if one["name"] == name)
+    threads: int = found["threads_started"]
+    return threads
+
+
+def asked(server: Supervised, target: str) -> Client:
+    """A connection on which this was asked."""
+    client = server.connect()
+    client.send(request("GET", target, "Connection: close"))
+    return client
+
+
+def answered(clients: list[Client]) -> list[str]:
+    """What each was answered."""
+    texts = []
+    for client in clients:
+        with client:
+            reply = client.reply()
+        assert reply.status == 200, reply
+        texts.append(reply.text)
+    return texts
+
+
+def holding(server: Supervised, name: str, count: int) -> tuple[list[Client], list[Path]]:
+    """Requests that each have or want a connection until their gates open."""
+    gates = [server.folder / f"{name}{number}" for number in range(count)]
+    for gate in gates:
+        os.mkfifo(gate)
+    return [asked(server, f"/{name}/holds?{gate}") for gate in gates], gates
+
+
+def running(server: Supervised, name: str) -> int:
+    (process,) = server.processes()
+    (found,) = (one for one in process["pools"] if one["name"] == name)
+    count: int = found["running"]
+    return count
+
+
+def test_a_pool_whose_connections_are_used_up_does_not_grow(
+    tmp_path: Path, supervise: Callable[..., Supervised]
+) -> None:
+    """Two threads have the connections, the third waits for one, the fourth does what needs none."""
+    pytest.importorskip("sqlalchemy")
+    (tmp_path / "app.py").write_text(ORDERS)
+    names = ["told", "untold"]
+    words: list[str] = []
+    for name in names:
+        words += ["--pool", f"{name} threads=4:12", "--pool-rule", f"{name} path=/{name}/**"]
+    server = supervise(*words, *PATIENT)
+    held: dict[str, tuple[list[Client], list[Path]]] = {}
+    for name in names:
+        held[name] = holding(server, name, 3)
+        assert until(lambda name=name: server.ask(f"/{name}/taken").text == "2")
+        assert until(lambda name=name: running(server, name) == 3)
+    waiting = {name: [asked(server, f"/{name}/sleeps") for _ in range(150)] for name in names}
+    assert all(set(answered(waiting[name])) == {"slept"} for name in names)
+    for clients, gates in held.values():
+        with contextlib.ExitStack() as opened:
+            # Opening waits for the application to have opened the other side: each once it has a connection.
+            openers = [threading.Thread(target=lambda gate=gate: open(gate, "w").close()) for gate in gates]
+            for opener in openers:
+                opener.start()
+                opened.callback(opener.join)
+            assert answered(clients) == ["42"] * 3
+    assert started(server, "untold") > 4
+    assert started(server, "told") == 4
+
+
+@contextlib.contextmanager
+def asking(server: Supervised, target: str, callers: int) -> Iterator[None]:
+    """So many ask without a pause, each on one connection."""
+    over = threading.Event()
+    faults: list[Any] = []
+
+    def call() -> None:
+        with server.connect() as client:
+            while not over.is_set():
+                reply = client.ask("GET", target)
+                if reply.status != 200:
+                    faults.append(reply)
+                    return
+
+    threads = [threading.Thread(target=call) for _ in range(callers)]
+    for thread in threads:
+        thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        for thread in threads:
+            thread.join()
+    assert faults == []
+
+
+@pytest.mark.skipif(bool(sysconfig.get_config_var("Py_GIL_DISABLED")), reason="threads compute at once")
+def test_a_pool_that_computes_under_the_interpreters_lock_does_not_grow_to_its_maximum(
+    tmp_path: Path,
+) -> None:
+    # Milliseconds each, one after the other: there are dozens of looks at the pool meanwhile.
+    assert most(tmp_path / "compute", 150) < 16
+    # The same callers, while each thread can work by itself.
+    assert most(tmp_path / "sleep", 800) >= 8
+
+
+def most(folder: Path, requests: int) -> int:
+    """Threads at once, of all that were seen of a new server while so many were answered."""
+    folder.mkdir()
+    (folder / "app.py").write_text(WORK)
+    seen = 0
+    with Supervised(folder, "app:app", "--threads", "1:16", *PATIENT) as server:
+
+        def is_over() -> bool:
+            nonlocal seen
+            (pool,) = server.processes()[0]["pools"]
+            seen = max(seen, pool["threads"])
+            return bool(pool["completed"] >= requests)
+
+        with asking(server, f"/{folder.name}", 24):
+            assert until(is_over)
+    return seen

@@ -1,0 +1,151 @@
+#!/bin/sh
+# The steps of `make test`, one after another: steps.sh FOLDER STEP...
+#
+# Takes what tools/test.sh exports: `venv` and `checks` (the folders of its two environments),
+# PYO3_PYTHON, and the settings that are named there. Gives what each step has printed on stdout, in one
+# piece under its own heading when the step has ended, and its name as a line of FOLDER/passed,
+# FOLDER/FAILED or FOLDER/skipped. A failed step does not hide what the later ones would say.
+# It must not be started but by test.sh, which alone knows the verdict: other steps may run beside it.
+set -u
+. "$(dirname "$0")/common.sh"
+cd "$root" || exit 2
+
+results=$1
+shift
+python_sources="examples python tests"
+# The exit code of a step that had nothing to run on.
+is_skipped=77
+
+fmt() {
+    cargo fmt --all --check &&
+        "$checks/bin/ruff" format --no-cache --check $python_sources &&
+        "$checks/bin/ruff" check --no-cache $python_sources
+}
+
+clippy() {
+    cargo clippy --workspace --all-targets --locked -- -D warnings &&
+        cargo clippy -p milepost-server --all-targets --features faults --locked -- -D warnings
+}
+
+# The feature `faults` is for its own tests alone: the others run what is released. What the first run
+# finds must not keep the second one from being seen.
+rust() {
+    rust_failed=0
+    # Many tests wait for a deadline or a thread most of their time.
+    export RUST_TEST_THREADS="${RUST_TEST_THREADS:-$(($(nproc) * 2))}"
+    cargo test --workspace --locked --no-fail-fast || rust_failed=1
+    cargo test -p milepost-server --locked --no-fail-fast --features faults --lib --test faults || rust_failed=1
+    return "$rust_failed"
+}
+
+tidy() { cargo run -q --locked -p xtask -- tidy; }
+
+# Every interleaving of the hand-over; a target folder of its own because `--cfg loom` changes every
+# crate, and optimised because there are many interleavings.
+loom() {
+    RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-$root/target}/loom" \
+        cargo test --locked --profile quick -p milepost-model
+}
+
+fuzz() { sh fuzz/smoke.sh; }
+
+# build_wheel VENV FOLDER: a wheel for its interpreter, as the only file of the folder.
+build_wheel() {
+    rm -rf "$2"
+    MATURIN_PEP517_ARGS="--locked --profile ${MILEPOST_WHEEL_PROFILE:-quick}" \
+        "$1/bin/python" -m pip wheel -q --no-deps --wheel-dir "$2" "$root"
+}
+
+# install_wheel VENV FOLDER
+install_wheel() { "$1/bin/python" -m pip install -q --no-deps --force-reinstall "$2"/*.whl; }
+
+# One wheel for the tests and for the checkers, whose interpreter is the same, and one for the free-threaded
+# interpreter where it is at hand. They are compiled while others test: those may have the cores.
+wheel() {
+    renice -n 10 -p $$ >/dev/null
+    build_wheel "$venv" "$results/wheel" &&
+        install_wheel "$venv" "$results/wheel" &&
+        install_wheel "$checks" "$results/wheel" &&
+        if interpreter=$(find_freethreaded); then
+            ft_venv=$(freethreaded_venv) && build_wheel "$ft_venv" "$results/wheel-freethreaded"
+        fi
+}
+
+# Where the free-threaded interpreter is; it is built where that is asked for.
+find_freethreaded() {
+    case "${MILEPOST_FREETHREADED:-}" in
+        build) sh tools/freethreaded.sh ;;
+        *) sh tools/freethreaded.sh --at-hand ;;
+    esac
+}
+
+freethreaded_venv() { venv test-freethreaded "$interpreter" "$root/tests/requirements-freethreaded.txt"; }
+
+# The tests must see the wheel as its users do, never the folder python/ of the checkout.
+from_elsewhere() { (cd / && "$@"); }
+
+stubtest() {
+    from_elsewhere "$checks/bin/python" -m mypy.stubtest milepost._milepost &&
+        from_elsewhere "$checks/bin/python" -m mypy --cache-dir "$cache/mypy" --strict -p milepost
+}
+
+# run_pytest VENV ARGUMENT...: most tests wait for a server most of the time, so that more of them than there
+# are cores run at once. Neighbours stay together, for the servers that they share.
+run_pytest() {
+    of_venv=$1
+    shift
+    from_elsewhere "$of_venv/bin/python" -m pytest -c "$root/pyproject.toml" "$root/tests" \
+        -n "${MILEPOST_PYTEST_WORKERS:-$(($(nproc) * 2))}" --dist worksteal "$@"
+}
+
+# Tests with programs that are not there are skipped, and say so.
+pytest() {
+    sh tools/need.sh logrotate rsyslogd || true
+    run_pytest "$venv" -rs
+}
+
+# What supervisor, files, logs, load generator and simulator do by themselves is the same whatever interpreter
+# there is, and was tested a step before.
+without_interpreter() {
+    for noun in control scale spread recycling reload_numbers systemd container counters upgrade \
+        log_daemons log_numbers files static_complete descriptors http_refusals bad_input performance whatif; do
+        printf -- '--ignore-glob */test_%s.py ' "$noun"
+    done
+    printf -- '--ignore-glob */test_bench*.py '
+}
+
+freethreaded() {
+    if ! interpreter=$(find_freethreaded); then
+        [ "${MILEPOST_FREETHREADED:-}" != build ] || return 1
+        echo 'free-threaded: not at hand, skipped (make freethreaded builds it)'
+        return "$is_skipped"
+    fi
+    ft_venv=$(freethreaded_venv) || return 1
+    # Patterns for pytest, not for the shell.
+    without=$(without_interpreter)
+    set -f
+    { [ -d "$results/wheel-freethreaded" ] || build_wheel "$ft_venv" "$results/wheel-freethreaded"; } &&
+        (set +f && install_wheel "$ft_venv" "$results/wheel-freethreaded") &&
+        run_pytest "$ft_venv" --ignore-glob '*/test_frameworks_*' $without
+}
+
+run_step() {
+    step_began=$(date +%s)
+    echo "-- $1: under way"
+    "$1" >"$results/$1.txt" 2>&1
+    case $? in
+        0) outcome=passed ;;
+        "$is_skipped") outcome=skipped ;;
+        *) outcome=FAILED ;;
+    esac
+    echo "$1" >>"$results/$outcome"
+    # Steps that run beside each other must not print into each other's sections.
+    {
+        flock 9
+        printf '\n== %s\n' "$1"
+        cat "$results/$1.txt"
+        echo "== $1: $outcome after $(($(date +%s) - step_began)) s"
+    } 9>"$results/printing"
+}
+
+for step in "$@"; do run_step "$step"; done
