@@ -147,6 +147,9 @@ impl Connection {
             self.now_doing(Doing::Away, next);
         }
         if let Some(returned) = turnstile.returned() {
+            if fired == Some(Woken::Crowded) {
+                self.still_crowded();
+            }
             return Poll::Ready(Ok(returned));
         }
         // Readable (or failed): what the client sent waits in the socket until the reply is out.
@@ -155,6 +158,16 @@ impl Connection {
         }
         *wish = Wish::Woken;
         turnstile.poll_return(context).map(Ok)
+    }
+
+    /// Its place is needed although it is back: the wait for the next request is to hear of it, or it would
+    /// keep its place until the next look, and by then those that were idle for the longest time have asked
+    /// again.
+    fn still_crowded(&self) {
+        if self.buffer.is_empty() {
+            let mut table = self.driver.table.borrow_mut();
+            table.mark_crowded(self.seat);
+        }
     }
 
     /// When the time of the application is up: ZERO when it is, NEVER when there is no bound. An exchange that

@@ -145,6 +145,11 @@ impl Table {
         }
     }
 
+    /// Puts back that others need the place of a connection, which is awake.
+    pub(super) fn mark_crowded(&mut self, index: usize) {
+        self.slot(index).fired = Fired::Crowded;
+    }
+
     /// Wakes every connection.
     pub(super) fn fire_all(&mut self) {
         self.slots
