@@ -20,11 +20,11 @@ use measure::{Nanos, Stamp};
 
 /// Drivers beyond the processors come into use only when those before them have so many each: they add no
 /// processor, and make smaller batches of the same requests. With one processor, ten clients cost 11 % more
-/// processor time on three drivers than on one.
+/// processor time on three drivers than on one, and half as much again where two of them have a second one.
 const FILL_LEN: u32 = 12;
-/// Up to four drivers are few enough that sixteen long connections can be four each.
+/// Three and four drivers are few enough that sixteen long connections can be spread exactly.
 const FEW_DRIVERS: usize = 4;
-/// So many are then spread exactly.
+/// These.
 const SPREAD_LEN: u32 = 16;
 /// With fewer connections than these at the least loaded driver the spread is exact.
 const EXACT_LEN: u32 = 16;
@@ -91,7 +91,7 @@ impl Drivers {
     /// How many connections each one has before another one beyond the processors comes into use.
     fn fill(self) -> u32 {
         match self.len {
-            0..=FEW_DRIVERS => SPREAD_LEN / self.len.max(1) as u32,
+            3..=FEW_DRIVERS => SPREAD_LEN / self.len as u32,
             _ => FILL_LEN,
         }
     }
@@ -195,6 +195,9 @@ mod tests {
         forty.sort_unstable();
         assert_eq!(forty, [0, 0, 0, 0, 0, 0, 4, 12, 12, 12]);
         assert_eq!(on_two(120), [12; 10]);
+        let mut two_on_one = spread(2, 1, &hashes[..10], usize::MAX, LONG).0;
+        two_on_one.sort_unstable();
+        assert_eq!(two_on_one, [0, 10]);
     }
 
     #[test]
