@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::distribution::Summary;
-use crate::plan::{Closing, Engine};
+use crate::plan::{Closing, Engine, Timestamps};
 
 /// The form of [`Outcome`]; it grows when a field changes its meaning or goes.
 pub const SCHEMA: u32 = 1;
@@ -65,6 +65,9 @@ pub struct Asked {
     pub closing: Closing,
     /// How sockets are used.
     pub engine: Engine,
+    /// When replies counted as arrived.
+    #[serde(default)]
+    pub timestamps: Timestamps,
     /// Threads of the generator.
     pub threads: usize,
     /// Kinds of requests by name.
@@ -147,6 +150,10 @@ pub struct Times {
     /// How long a request of an open load that was due, and for which a connection was free, waited for the
     /// generator itself.
     pub late: Option<Summary>,
+    /// With the kernel's timestamps: how long a reply that had arrived waited for the generator to read its
+    /// last byte. It is in no other time but `cycle`.
+    #[serde(default)]
+    pub unread: Option<Summary>,
 }
 
 /// One second of the run.

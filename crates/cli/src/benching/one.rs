@@ -353,6 +353,7 @@ mod tests {
                 requests_each: None,
                 closing: Closing::Fin,
                 engine: Engine::Epoll,
+                timestamps: Default::default(),
                 threads: 1,
                 requests: Vec::new(),
                 timeout_s: 1.0,
@@ -371,6 +372,7 @@ mod tests {
                 last_byte: none.clone(),
                 cycle: none,
                 late: None,
+                unread: None,
             },
             series: Vec::new(),
             generator: Generator {

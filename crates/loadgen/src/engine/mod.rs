@@ -21,6 +21,7 @@ pub(crate) mod sources;
 mod tls;
 
 mod answer;
+mod arrivals;
 mod stalls;
 mod tally;
 

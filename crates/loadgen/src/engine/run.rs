@@ -18,7 +18,7 @@ use crate::company::Party;
 use crate::distribution::Summary;
 use crate::machine::{self, HostMeter, KernelCounters, ServerMeter, ThreadMeter};
 use crate::outcome::{Asked, Generator, Outcome, SCHEMA, ServerUse, ThreadUse, Times};
-use crate::plan::{Arrivals, Engine, Load, Plan, Tables};
+use crate::plan::{Arrivals, Engine, Load, Plan, Tables, Timestamps};
 
 /// Between two questions whether the run is to end.
 const LOOK: Duration = Duration::from_millis(50);
@@ -354,6 +354,7 @@ fn asked(plan: &Plan) -> Asked {
         requests_each: connections.requests_each.map(Into::into),
         closing: connections.closing,
         engine: plan.machine.engine,
+        timestamps: plan.machine.timestamps,
         threads: plan.machine.threads,
         requests: plan
             .requests
@@ -380,6 +381,8 @@ fn times(tally: &Tally, plan: &Plan) -> Times {
         last_byte: Summary::from(&tally.last_byte),
         cycle: Summary::from(&tally.cycle),
         late: by_due.then(|| Summary::from(&tally.late)),
+        unread: (plan.machine.timestamps == Timestamps::Kernel)
+            .then(|| Summary::from(&tally.unread)),
     }
 }
 

@@ -42,6 +42,8 @@ pub(crate) struct Flight {
     pub(crate) sent: Stamp,
     /// When the first byte of its reply was read; [`Stamp::ZERO`]: not yet.
     pub(crate) first_byte: Stamp,
+    /// When its last byte had arrived, by the kernel's stamps; [`Stamp::ZERO`]: when it was read.
+    pub(crate) arrived: Stamp,
 }
 
 /// Why a request has no right reply.
@@ -82,6 +84,7 @@ pub(crate) struct Tally {
     pub(crate) last_byte: Distribution,
     pub(crate) cycle: Distribution,
     pub(crate) late: Distribution,
+    pub(crate) unread: Distribution,
     /// Requests that ended in the window, in any way.
     pub(crate) ended: u64,
     /// Requests that ended at any time.
@@ -126,6 +129,7 @@ impl Tally {
             last_byte: Distribution::new(),
             cycle: Distribution::new(),
             late: Distribution::new(),
+            unread: Distribution::new(),
             ended: 0,
             all_ended: 0,
             last_end: Stamp::ZERO,
@@ -149,9 +153,11 @@ impl Tally {
     #[inline]
     fn answered(&mut self, flight: &Flight, now: Stamp) {
         let from = self.from(flight);
-        let is_disturbed = self.stalls.spoil(from, now);
+        let has_arrived = flight.arrived != Stamp::ZERO;
+        let arrived = if has_arrived { flight.arrived } else { now };
+        let is_disturbed = self.stalls.spoil(from, arrived);
         if !is_disturbed {
-            self.second.latency.record(now.since(from));
+            self.second.latency.record(arrived.since(from));
         }
         self.second.answered += 1;
         self.all_ended += 1;
@@ -166,9 +172,12 @@ impl Tally {
             return;
         }
         if self.by_due {
-            self.latency.record(now.since(flight.due));
+            self.latency.record(arrived.since(flight.due));
         }
-        self.last_byte.record(now.since(flight.sent));
+        if has_arrived {
+            self.unread.record(now.since(arrived));
+        }
+        self.last_byte.record(arrived.since(flight.sent));
         self.first_byte.record(flight.first_byte.since(flight.sent));
         self.cycle.record(now.since(flight.began));
     }
@@ -263,6 +272,7 @@ impl Tally {
             (&mut self.last_byte, &other.last_byte),
             (&mut self.cycle, &other.cycle),
             (&mut self.late, &other.late),
+            (&mut self.unread, &other.unread),
         ] {
             mine.merge(theirs);
         }

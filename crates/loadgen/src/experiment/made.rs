@@ -24,6 +24,7 @@ pub(super) fn outcome(per_second: f64, seconds: f64) -> Outcome {
             requests_each: None,
             closing: Closing::Rst,
             engine: Engine::Epoll,
+            timestamps: Default::default(),
             threads: 1,
             requests: Vec::new(),
             timeout_s: 1.0,
@@ -41,6 +42,7 @@ pub(super) fn outcome(per_second: f64, seconds: f64) -> Outcome {
             last_byte: none.clone(),
             cycle: none,
             late: None,
+            unread: None,
         },
         series: Vec::new(),
         generator: Generator {
@@ -101,6 +103,7 @@ pub(super) fn plan(port: u16) -> Plan {
             tables: Tables::Shared,
             cpus: Vec::new(),
             engine: Engine::Epoll,
+            timestamps: Default::default(),
             spin: Nanos::ZERO,
             server_pids: Vec::new(),
         },

@@ -7,13 +7,15 @@ use measure::Nanos;
 use super::backlog::PEAKS;
 use super::{note, remark};
 use crate::outcome::{Outcome, Remark, ThreadUse, Weight};
+use crate::plan::Timestamps;
 
 /// A generator that stood still for a greater share of the time has measured itself.
 const STALLED_SHARE: f64 = 0.01;
 /// The same when its lateness is a greater share of the latency, both at 99 %.
 const LATE_SHARE: f64 = 0.1;
-/// A thread that takes more of a processor is the limit of a closed load.
+/// A thread that takes more of a processor, with what it waits for one, is the limit of a closed load.
 const LIMITED_SHARE: f64 = 0.9;
+const LIMITED: &str = "generator-limited";
 /// From here on replies wait for the generator now and then.
 const BUSY_SHARE: f64 = 0.75;
 /// A thread that waits for a processor a greater share of the time adds that to latencies.
@@ -24,11 +26,16 @@ const FOREIGN_SHARE: f64 = 0.08;
 /// What has to be known about a finished run, the worst first. `stalled` is how long the thread stood still that
 /// did so longest, `processors` are those of the host. Remarks that the outcome has already are not looked at.
 pub fn judge(outcome: &Outcome, stalled: Nanos, processors: usize) -> Vec<Remark> {
+    let limited = limited_remark(outcome);
+    let is_limit = limited
+        .as_ref()
+        .is_some_and(|remark| remark.word == LIMITED);
     let found = [
         stalled_remark(outcome, stalled),
         late_remark(outcome),
-        limited_remark(outcome),
-        waited_remark(outcome),
+        limited,
+        // Of a thread that is never idle that is said with it.
+        waited_remark(outcome).filter(|_| !is_limit),
         local_remark(outcome),
         foreign_remark(outcome, processors),
         left_open_remark(outcome),
@@ -69,25 +76,44 @@ fn late_remark(outcome: &Outcome) -> Option<Remark> {
 }
 
 fn limited_remark(outcome: &Outcome) -> Option<Remark> {
-    let (number, share) = worst(outcome, |thread| thread.cpu_share)?;
+    let waited_share = |thread: &ThreadUse| thread.waited_s / elapsed_s(outcome, thread);
+    let (number, share) = worst(outcome, |thread| thread.cpu_share + waited_share(thread))?;
+    let thread = &outcome.generator.threads[number];
+    let took = match waited_share(thread) {
+        waited if waited > WAITED_SHARE => format!(
+            "took {} of a processor and waited {} of the time for one",
+            percent(thread.cpu_share),
+            percent(waited)
+        ),
+        _ => format!("took {} of a processor", percent(thread.cpu_share)),
+    };
+    // Of a closed load; the rate of other ones is given, and lateness tells whether it was kept.
+    let is_limit = share > LIMITED_SHARE && outcome.asked.load == "closed";
     let remedy = "more threads (`--threads`) on more processors, or `--engine io_uring`";
-    // The rate of other loads is given: there lateness tells whether it was kept.
-    let is_closed = outcome.asked.load == "closed";
-    if share > LIMITED_SHARE && is_closed {
-        let text = format!(
-            "the generator was the limit, not the server: its thread {number} took {} of a processor; {remedy}",
-            percent(share)
-        );
-        return Some(remark(Weight::Invalid, "generator-limited", text));
+    match (is_limit, outcome.asked.timestamps) {
+        (true, Timestamps::Read) => {
+            let text = format!(
+                "the generator was the limit, not the server: its thread {number} {took}; {remedy}; \
+                 `--timestamps kernel` keeps its own queue out of the latency"
+            );
+            Some(remark(Weight::Invalid, LIMITED, text))
+        }
+        (true, Timestamps::Kernel) => {
+            let text = format!(
+                "the generator was the limit, not the server: its thread {number} {took}. What it left unread is \
+                 in no latency, but the server could have answered more: {remedy}"
+            );
+            Some(remark(Weight::Doubtful, LIMITED, text))
+        }
+        (false, Timestamps::Read) if share > BUSY_SHARE => {
+            let text = format!(
+                "the generator's thread {number} {took}, so that replies may have waited for it: {remedy}; \
+                 `--timestamps kernel` keeps that out of the latency"
+            );
+            Some(remark(Weight::Doubtful, "generator-busy", text))
+        }
+        (false, _) => None,
     }
-    (share > BUSY_SHARE).then(|| {
-        let text = format!(
-            "the generator's thread {number} took {} of a processor, so that replies may have waited for it: \
-             {remedy}",
-            percent(share)
-        );
-        remark(Weight::Doubtful, "generator-busy", text)
-    })
 }
 
 fn waited_remark(outcome: &Outcome) -> Option<Remark> {

@@ -45,6 +45,7 @@ pub(crate) fn sample() -> Plan {
             tables: Tables::Shared,
             cpus: Vec::new(),
             engine: Engine::Epoll,
+            timestamps: Default::default(),
             spin: Nanos::ZERO,
             server_pids: Vec::new(),
         },

@@ -87,6 +87,7 @@ fn tagged(outcome: &Outcome) -> impl Iterator<Item = (&'static str, &Summary)> {
         ("last_byte", Some(&times.last_byte)),
         ("cycle", Some(&times.cycle)),
         ("late", times.late.as_ref()),
+        ("unread", times.unread.as_ref()),
     ];
     let known = all
         .into_iter()

@@ -72,6 +72,7 @@ fn run(index: usize, outcome: &Outcome) -> Vec<Column> {
         ("last_byte", Some(&times.last_byte)),
         ("cycle", Some(&times.cycle)),
         ("late", times.late.as_ref()),
+        ("unread", times.unread.as_ref()),
     ] {
         summarised(name, summary, &mut columns);
     }

@@ -88,6 +88,7 @@ fn place(run: &Value) -> String {
         ("times.last_byte", fails::<Summary>),
         ("times.cycle", fails::<Summary>),
         ("times.late", fails::<Option<Summary>>),
+        ("times.unread", fails::<Option<Summary>>),
         ("generator", fails::<Generator>),
     ];
     let broken = parts.into_iter().find(|(path, fails)| {
@@ -120,7 +121,8 @@ fn finite(outcome: &Outcome) -> Outcome {
         .company
         .iter_mut()
         .filter_map(|count| count.lived.as_mut());
-    times.late.iter_mut().chain(lived).for_each(settle_summary);
+    let rest = times.late.iter_mut().chain(&mut times.unread).chain(lived);
+    rest.for_each(settle_summary);
     for second in &mut outcome.series {
         settle(&mut [&mut second.p50_us, &mut second.p99_us, &mut second.max_us]);
     }

@@ -106,6 +106,9 @@ pub(super) fn model(outcome: &Outcome) -> String {
     if outcome.times.late.is_some() {
         parts.push("latency from the intended start".to_owned());
     }
+    if outcome.times.unread.is_some() {
+        parts.push("kernel timestamps".to_owned());
+    }
     parts.push(counted(asked.connections as u64, "connection"));
     parts.push(format!("{} in flight", thousands(asked.in_flight as u64)));
     parts.push(match asked.requests_each {
@@ -236,6 +239,7 @@ pub(super) fn timed(outcome: &Outcome) -> impl Iterator<Item = (&'static str, &S
         ("last byte", Some(&times.last_byte)),
         ("cycle", Some(&times.cycle)),
         ("late", times.late.as_ref()),
+        ("unread", times.unread.as_ref()),
     ];
     all.into_iter()
         .filter_map(|(name, summary)| Some((name, summary?)))

@@ -55,6 +55,8 @@ pub enum Span {
     Cycle,
     /// `late-`: how long after its time a request was sent.
     Late,
+    /// `unread-`: how long a reply that had arrived waited to be read.
+    Unread,
 }
 
 /// Which figure of a distribution.
@@ -96,12 +98,13 @@ const PLAIN: [(&str, Metric); 9] = [
     ("rss", Metric::ServerResident),
     ("switches", Metric::ServerSwitches),
 ];
-const SPANS: [(&str, Span); 5] = [
+const SPANS: [(&str, Span); 6] = [
     ("connect-", Span::Connect),
     ("first-byte-", Span::FirstByte),
     ("last-byte-", Span::LastByte),
     ("cycle-", Span::Cycle),
     ("late-", Span::Late),
+    ("unread-", Span::Unread),
 ];
 const FIGURES: [(&str, Figure); 4] = [
     ("mean", Figure::Mean),
@@ -253,6 +256,9 @@ impl Span {
                     "requests of a closed load are never late: only an open one has a clock".into(),
                 )
             }),
+            Span::Unread => times.unread.as_ref().ok_or_else(|| {
+                Unsaid("only `--timestamps kernel` tells how long replies lay unread".into())
+            }),
         }
     }
 }
@@ -377,7 +383,7 @@ fn unknown(name: &str) -> Fault {
             text,
             "known are rps, mean, stdev, min, max, p50 to p99.99, failures, unsent, read, cpu, \
              generator-rss, server-cpu, rss, switches, and times with connect-, first-byte-, \
-             last-byte-, cycle- or late- before them",
+             last-byte-, cycle-, late- or unread- before them",
         ),
     }
 }

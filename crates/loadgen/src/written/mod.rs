@@ -122,6 +122,9 @@ fn machine(reading: &mut Reading<'_>) -> Machine {
         engine: reading
             .value("engine", values::engine)
             .unwrap_or(crate::plan::Engine::Epoll),
+        timestamps: reading
+            .value("timestamps", values::timestamps)
+            .unwrap_or_default(),
         spin: spin.unwrap_or_default(),
         server_pids: pids,
     }

@@ -4,7 +4,7 @@
 
 use measure::Nanos;
 
-use crate::plan::{Closing, Engine, Leg, Profile};
+use crate::plan::{Closing, Engine, Leg, Profile, Timestamps};
 
 /// What was expected.
 pub(super) type Expected = String;
@@ -173,6 +173,11 @@ pub(super) fn closing(text: &str) -> Result<Closing, Expected> {
 pub(super) fn engine(text: &str) -> Result<Engine, Expected> {
     let known = [("epoll", Engine::Epoll), ("io_uring", Engine::IoUring)];
     choice(&text.replace('-', "_"), &known)
+}
+
+pub(super) fn timestamps(text: &str) -> Result<Timestamps, Expected> {
+    let known = [("read", Timestamps::Read), ("kernel", Timestamps::Kernel)];
+    choice(text, &known)
 }
 
 /// Digits and nothing else: no sign, no space.

@@ -15,6 +15,8 @@ mod sending;
 mod timing;
 
 #[cfg(test)]
+mod stamp_tests;
+#[cfg(test)]
 #[path = "../loop_tests/mod.rs"]
 #[allow(clippy::duplicate_mod, reason = "both loops pass the same tests")]
 mod tests;
@@ -29,13 +31,14 @@ use rustix::buffer::spare_capacity;
 use rustix::event::{self, PollFd, PollFlags, Timespec, epoll};
 use rustix::io::Errno;
 
+use super::arrivals::Arrivals;
 use super::schedule::{Chooser, Schedule};
 use super::seat::{Driven, Seat, TICK, Ticker, Turn};
 use super::socket::{self, Remote};
 use super::sources::Sources;
 use super::tally::{Failure, Flight, Tally};
 use super::{Fault, tls};
-use crate::plan::{Closing, Load, Scheme};
+use crate::plan::{Closing, Load, Scheme, Timestamps};
 use connection::{Connection, State};
 
 /// Events taken by one look, and connections sent to in one pass. With the most that each can cost a turn stays
@@ -89,6 +92,7 @@ struct Loop<'a> {
     next_scan: Stamp,
     scan_pause: Nanos,
     needs_nodelay: bool,
+    arrivals: Option<Arrivals>,
     burst: Burst,
     turn: Turn,
 }
@@ -146,6 +150,7 @@ impl<'a> Loop<'a> {
             next_scan: Stamp::ZERO,
             scan_pause: Nanos((plan.connections.timeout.0 / 20).clamp(TICK.0, 250_000_000)),
             needs_nodelay,
+            arrivals: (plan.machine.timestamps == Timestamps::Kernel).then(Arrivals::new),
             remote,
             burst: if matches!(plan.load, Load::Burst) {
                 Burst::Gathering
@@ -172,6 +177,9 @@ impl<'a> Loop<'a> {
             match self.wait(&mut events) {
                 Ok(()) | Err(Errno::INTR) => {}
                 Err(error) => return Err(Fault::new(format!("epoll_wait failed: {error}"))),
+            }
+            if let Some(arrivals) = &mut self.arrivals {
+                arrivals.set_clock();
             }
             for event in &events {
                 self.happened(*event);

@@ -9,9 +9,9 @@ use rustix::net::{SendAncillaryBuffer, SendFlags, send, sendmsg, sockopt};
 
 use super::connection::State;
 use super::{Burst, EVENTS_LEN, Loop, PAUSE};
-use crate::engine::socket;
 use crate::engine::tally::Failure;
 use crate::engine::tls::Hand;
+use crate::engine::{arrivals, socket};
 use crate::plan::{Closing, Load};
 
 /// Requests of one connection that leave by one call.
@@ -79,6 +79,9 @@ impl<'a> Loop<'a> {
             Ok(descriptor) => {
                 if self.needs_nodelay {
                     socket::set_nodelay(&descriptor);
+                }
+                if self.arrivals.is_some() {
+                    arrivals::ask_for(&descriptor);
                 }
                 let connection = &mut self.connections[place as usize];
                 connection.socket = Some(descriptor);

@@ -182,6 +182,7 @@ pub(super) fn plan(address: Address) -> Plan {
             tables: Tables::Shared,
             cpus: Vec::new(),
             engine: Engine::IoUring,
+            timestamps: Default::default(),
             spin: Nanos::ZERO,
             server_pids: Vec::new(),
         },

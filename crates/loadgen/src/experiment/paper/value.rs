@@ -80,13 +80,14 @@ const COUNTS: [(&str, Count); 20] = [
 
 type Clock = for<'a> fn(&'a Times) -> Option<&'a Summary>;
 
-const CLOCKS: [(&str, Clock); 6] = [
+const CLOCKS: [(&str, Clock); 7] = [
     ("latency", |times| Some(&times.latency)),
     ("connect", |times| Some(&times.connect)),
     ("first-byte", |times| Some(&times.first_byte)),
     ("last-byte", |times| Some(&times.last_byte)),
     ("cycle", |times| Some(&times.cycle)),
     ("late", |times| times.late.as_ref()),
+    ("unread", |times| times.unread.as_ref()),
 ];
 
 type Number = fn(&Summary) -> Option<f64>;

@@ -9,7 +9,7 @@ use crate::distribution::{Distribution, Summary};
 use crate::outcome::{
     Asked, Counts, Generator, Outcome, SCHEMA, ServerUse, ThreadUse, Times, Weight,
 };
-use crate::plan::{Closing, Engine};
+use crate::plan::{Closing, Engine, Timestamps};
 
 /// A run of ten seconds without a fault, on two processors.
 fn good() -> Outcome {
@@ -31,6 +31,7 @@ fn good() -> Outcome {
             requests_each: None,
             closing: Closing::Rst,
             engine: Engine::Epoll,
+            timestamps: Timestamps::Read,
             threads: 2,
             requests: vec!["GET /".to_owned()],
             timeout_s: 20.0,
@@ -45,6 +46,7 @@ fn good() -> Outcome {
             last_byte: all(1000),
             cycle: all(1000),
             late: None,
+            unread: None,
         },
         series: Vec::new(),
         generator: Generator {
@@ -85,7 +87,7 @@ fn says_what_each_fault_means() {
         outcome.asked.load = "open, constant".to_owned();
         outcome.generator.threads[1].cpu_share = 0.95;
     };
-    let cases: [(Change, Option<(Weight, &str)>); 14] = [
+    let cases: [(Change, Option<(Weight, &str)>); 17] = [
         (|_| {}, None),
         (
             |outcome| outcome.times.late = Some(all(101)),
@@ -108,6 +110,29 @@ fn says_what_each_fault_means() {
         (
             |outcome| outcome.generator.threads[0].waited_s = 0.51,
             Some((Doubtful, "waited")),
+        ),
+        (
+            |outcome| {
+                outcome.asked.timestamps = Timestamps::Kernel;
+                outcome.generator.threads[1].cpu_share = 0.91;
+            },
+            Some((Doubtful, "generator-limited")),
+        ),
+        (
+            |outcome| {
+                outcome.asked.timestamps = Timestamps::Kernel;
+                outcome.generator.threads[1].cpu_share = 0.76;
+            },
+            None,
+        ),
+        (
+            |outcome| {
+                // Two threads on one processor, never idle.
+                outcome.generator.threads[1].cpu_share = 0.5;
+                outcome.generator.threads[1].cpu_s = 5.0;
+                outcome.generator.threads[1].waited_s = 0.45 * 10.0;
+            },
+            Some((Invalid, "generator-limited")),
         ),
         (
             |outcome| outcome.counts.failures.local = 1,

@@ -55,6 +55,7 @@ pub(crate) fn plan(address: &str, connections: usize) -> Plan {
             tables: Tables::Shared,
             cpus: Vec::new(),
             engine: Engine::Epoll,
+            timestamps: Default::default(),
             spin: Nanos::ZERO,
             server_pids: Vec::new(),
         },

@@ -206,12 +206,13 @@ fn overview(runs: &[Run<'_>], out: &mut String) {
 
 fn percentile_curves(runs: &[Run<'_>], out: &mut String) {
     type Of = fn(&Outcome) -> Option<&Summary>;
-    let choices: [(&str, Of); 5] = [
+    let choices: [(&str, Of); 6] = [
         ("latency", |run| Some(&run.times.latency)),
         ("first byte", |run| Some(&run.times.first_byte)),
         ("last byte", |run| Some(&run.times.last_byte)),
         ("connect", |run| Some(&run.times.connect)),
         ("late", |run| run.times.late.as_ref()),
+        ("unread", |run| run.times.unread.as_ref()),
     ];
     let scale = Scale::of(Axis::Nines, Axis::Durations);
     let panes = choices.into_iter().filter_map(|(name, of)| {

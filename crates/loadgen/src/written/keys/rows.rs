@@ -151,6 +151,11 @@ keys! {
         choices: &["epoll", "io_uring"],
         doc: "io_uring takes less processor time where the kernel allows it, and speaks no TLS.",
     }
+    timestamps: One = "When a reply counts as arrived: read (by the generator) or kernel (taken in by this machine)" {
+        group: Group::Machine, placeholder: "WHEN", default: "read",
+        choices: &["read", "kernel"],
+        doc: "With `kernel` no latency holds what the reply waited for a busy generator; that is shown by itself, as `unread`. Of TCP without TLS, with `--engine epoll`.",
+    }
     spin: One = "Before a due request spin so long instead of sleeping" {
         group: Group::Machine, placeholder: "TIME", default: "0",
         doc: "Requests of a rate then leave within a microsecond of their time, at the price of processor time.",
