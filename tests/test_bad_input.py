@@ -483,5 +483,5 @@ def settled(server: Milepost, watcher: Client, spool: Path, like: Footprint | No
         connections = found[0].connections
         return sum(connections.values()) == connections["idle"] == 1 and not found[0].deleted
 
-    until(is_quiet, 20)
+    until(is_quiet)
     return found[0]

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from raw import request
-from serving import APPS, COMMAND, Milepost, environment, run
+from serving import APPS, COMMAND, DEADLINE_S, Milepost, environment, run
 
 HELLO = """
 def app(environ, start_response):
@@ -338,7 +338,7 @@ def test_a_closed_standard_stream_is_never_taken_by_another_file(folder: Path) -
         "from app import app\n"
     )
     script = 'exec "$0" check looks:app <&- >&- 2>&-'
-    done = subprocess.run(["sh", "-c", script, COMMAND], cwd=folder, env=environment(), timeout=30)
+    done = subprocess.run(["sh", "-c", script, COMMAND], cwd=folder, env=environment(), timeout=DEADLINE_S)
     assert done.returncode == 0
     assert (folder / "seen").read_text() == "/dev/null /dev/null /dev/null"
 

@@ -38,7 +38,7 @@ TEMPLATES = [{"BACKEND": "django.template.backends.django.DjangoTemplates", "APP
               "django.contrib.auth.context_processors.auth",
               "django.contrib.messages.context_processors.messages"]}}]
 DATABASES = {"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": BASE_DIR / "db.sqlite3",
-             "OPTIONS": {"timeout": 20, "transaction_mode": "IMMEDIATE"}}}
+             "OPTIONS": {"timeout": 60, "transaction_mode": "IMMEDIATE"}}}
 STATIC_URL = "/static/"
 STATIC_ROOT = BASE_DIR / "collected"
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"

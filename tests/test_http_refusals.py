@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from raw import Client, chunked, request
-from serving import Milepost
+from serving import DEADLINE_S, Milepost
 
 GET = b"GET /hello HTTP/1.1\r\n"
 POST = b"POST /body HTTP/1.1\r\nHost: a\r\n"
@@ -214,7 +214,7 @@ def send_until_answered(client: Client, piece: bytes = bytes(65_536)) -> None:
     client.sock.setblocking(False)
     rest = b""
     while True:
-        readable, writable, _ = select.select([client.sock], [client.sock], [], 20)
+        readable, writable, _ = select.select([client.sock], [client.sock], [], DEADLINE_S)
         assert readable or writable, "neither an answer nor room to send"
         if readable:
             break
@@ -224,7 +224,7 @@ def send_until_answered(client: Client, piece: bytes = bytes(65_536)) -> None:
         except OSError as error:
             # The answer is on its way already; what counts is that it can still be read.
             assert error.errno in (errno.EPIPE, errno.ECONNRESET, errno.EAGAIN)
-    client.sock.settimeout(20)
+    client.sock.settimeout(DEADLINE_S)
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from raw import Client, CutShort, Reply, request
-from serving import APPS, Milepost, until
+from serving import APPS, DEADLINE_S, Milepost, until
 
 CSS = b"body { color: black }\n" * 200
 SIBLINGS = {"br": b"a brotli file, " * 20, "zstd": b"a zstd file, " * 21, "gzip": gzip.compress(CSS, mtime=0)}
@@ -508,7 +508,7 @@ def test_a_full_queue_has_its_page_and_says_when_to_come_again(
     for client in clients:
         client.send(request("GET", "/hello"))
     # One of the two waits, the other one is refused while it does.
-    ready, _, _ = select.select([client.sock for client in clients], [], [], 20)
+    ready, _, _ = select.select([client.sock for client in clients], [], [], DEADLINE_S)
     (refused,) = (client for client in clients if client.sock in ready)
     reply = refused.reply()
     assert own_page(reply, 503)

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from raw import Client, CutShort, request
-from serving import Milepost
+from serving import DEADLINE_S, Milepost
 
 
 def gates(folder: Path, count: int) -> list[Path]:
@@ -35,7 +35,7 @@ def held(server: Milepost, gate: Path, path: str = "/gate") -> tuple[Client, int
 
 def refuses_connections(server: Milepost) -> bool:
     with socket.socket() as probe:
-        probe.settimeout(20)
+        probe.settimeout(DEADLINE_S)
         return probe.connect_ex(server.address) != 0
 
 
@@ -247,5 +247,5 @@ def test_a_stopping_server_does_not_wait_for_a_client_that_never_reads(
         server.signal()
         server.exchanges += 1
         assert server.wait() in (0, 1)
-        assert select.select([client.sock], [], [], 20)[0]
+        assert select.select([client.sock], [], [], DEADLINE_S)[0]
     assert "end=drained" in server.lines[0]

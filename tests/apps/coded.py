@@ -50,7 +50,7 @@ def stream(environ, start_response, query):
     start_response("200 OK", [("Content-Type", "text/event-stream"), ("Cache-Control", "no-cache")])
     for number in range(4):
         yield b"data: event %d\n\n" % number
-        assert go.acquire(timeout=20)
+        assert go.acquire(timeout=60)
 
 
 def let_go(environ, start_response, query):
@@ -73,7 +73,7 @@ def endless(environ, start_response, query):
 def was_closed(environ, start_response, query):
     """Waits for the end of `/endless`."""
     start_response("200 OK", [("Content-Type", "text/plain")])
-    return [b"yes" if closed.wait(20) else b"no"]
+    return [b"yes" if closed.wait(60) else b"no"]
 
 
 def conditional(environ, start_response, query):

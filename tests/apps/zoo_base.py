@@ -47,7 +47,7 @@ class Notes:
             self.of[token].append(what)
             self.changed.notify_all()
 
-    def wait(self, token, what, timeout=20):
+    def wait(self, token, what, timeout=60):
         with self.changed:
             self.changed.wait_for(lambda: what in self.of[token], timeout)
             return list(self.of[token])
