@@ -93,9 +93,11 @@ def test_failures_are_classed_and_not_sent_again(
 
 
 def test_a_refused_connection_is_a_failed_connect(tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-    done = bench(tmp_path, "-c", "2", "-n", "5", f"http://127.0.0.1:{port}/", code=2)
+    # Bound, so that nobody else gets it, and nobody listens.
+    with socket.socket() as kept:
+        kept.bind(("127.0.0.1", 0))
+        port = kept.getsockname()[1]
+        done = bench(tmp_path, "-c", "2", "-n", "5", f"http://127.0.0.1:{port}/", code=2)
     assert done.failures == {"connect": 5}
     assert done.counts["connections"] == 0
     assert "hint: " in done.err

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from raw import request
-from serving import DEADLINE_S, until
+from serving import DEADLINE_S, free_port, until
 from supervising import Supervised, calling, freeze, is_running, listening_inodes, write_app
 
 
@@ -83,7 +83,9 @@ def test_waiting_connections_outlive_the_processes_that_they_waited_for(
     supervise: Callable[..., Supervised], tmp_path: Path
 ) -> None:
     """More than the server takes in: the rest is in the kernel's queues, before and after."""
-    server = supervise("--connections-max", "4", "--threads", "1:1")
+    # Those who are in wait for a thread as long as the reload takes, which is no overload.
+    patience = ("--queue-target", "10s", "--queue-timeout", "5m", "--overload-timeout", "5m")
+    server = supervise("--connections-max", "4", "--threads", "1:1", *patience)
     client, holder, _ = server.held()
     waiting = [server.connect() for _ in range(100)]
     for one in waiting:
@@ -251,7 +253,7 @@ def test_a_port_taken_by_another_leaves_the_old_alone(
 def test_code_that_never_comes_to_its_end_fails_at_the_start_timeout(
     supervise: Callable[..., Supervised], tmp_path: Path
 ) -> None:
-    server = supervise("--start-timeout", "5s")
+    server = supervise("--start-timeout", "10s")
     old = server.settled(1)
     write_app(tmp_path, "two", "import threading; threading.Event().wait()")
     assert "start_timeout" in server.refused("reload")
@@ -306,10 +308,7 @@ def test_a_stop_in_the_middle_of_a_reload_ends_both(
 
 def test_addresses_come_and_go(from_file: Callable[..., Supervised], tmp_path: Path) -> None:
     """The one that stays keeps its socket: who waits in it does not notice."""
-    with socket.socket() as one, socket.socket() as two:
-        one.bind(("127.0.0.1", 0))
-        two.bind(("127.0.0.1", 0))
-        gone, new = one.getsockname()[1], two.getsockname()[1]
+    gone, new = free_port(10_000, 20_000), free_port(20_000, 30_000)
     unix = tmp_path / "s"
     server = from_file(bound(tmp_path, f"unix:{unix}", f"127.0.0.1:{gone}"), bind=None, log=None)
     inode = unix.stat().st_ino
