@@ -72,12 +72,21 @@ def limited(serve: Callable[..., Milepost], tmp_path: Path) -> Callable[..., Mil
     return start
 
 
-def is_limited(seconds: float, least: float) -> None:
-    assert least * 0.95 < seconds < least * 2 + 1
+def is_limited(least: float, measure: Callable[[], float]) -> None:
+    """It never takes less, and no more than another limit would make of it. A busy machine takes its time as
+    well, so that one attempt in which it did not decides."""
+
+    def is_no_slower() -> bool:
+        seconds = measure()
+        assert least * 0.95 < seconds
+        return seconds < least * 2 + 1
+
+    assert until(is_no_slower)
 
 
-def is_free(seconds: float) -> None:
-    assert seconds < ONE_S
+def is_free(measure: Callable[[], float]) -> None:
+    """It takes less than any limit would let it; one attempt decides."""
+    assert until(lambda: measure() < ONE_S)
 
 
 @pytest.mark.parametrize(
@@ -103,13 +112,13 @@ def test_the_narrowest_limit_that_is_set_counts_alone(
 ) -> None:
     server = limited(*limits)
     for target in free:
-        is_free(download(server, target))
+        is_free(partial(download, server, target))
     # At once where they do not share.
     if "connection" in limits[0]:
-        is_limited(download(server, *counted), ONE_S)
+        is_limited(ONE_S, partial(download, server, *counted))
     else:
         for target in counted:
-            is_limited(download(server, target), ONE_S)
+            is_limited(ONE_S, partial(download, server, target))
 
 
 @pytest.mark.parametrize(
@@ -125,19 +134,23 @@ def test_the_narrowest_limit_that_is_set_counts_alone(
 def test_replies_share_what_is_given_to_all_of_them(
     limited: Callable[..., Milepost], limits: list[str], targets: list[str], least: float
 ) -> None:
-    seconds = download(limited(*limits), *targets)
-    is_limited(seconds, least)
+    measure = partial(download, limited(*limits), *targets)
+    is_limited(least, measure)
     # Those who share nothing are done before those who share could be.
-    assert least == BOTH_S or seconds < BOTH_S
+    assert least == BOTH_S or until(lambda: measure() < BOTH_S)
 
 
 def test_a_connection_has_one_share_for_all_its_replies(limited: Callable[..., Milepost]) -> None:
     server = limited(f"--rate-connection={RATE}")
-    with server.connect() as client:
-        began = time.monotonic()
-        client.send(request("GET", FILE) + request("GET", APP))
-        assert [len(client.reply().body) for _ in range(2)] == [SIZE, SIZE]
-        is_limited(time.monotonic() - began, BOTH_S)
+
+    def both() -> float:
+        with server.connect() as client:
+            began = time.monotonic()
+            client.send(request("GET", FILE) + request("GET", APP))
+            assert [len(client.reply().body) for _ in range(2)] == [SIZE, SIZE]
+            return time.monotonic() - began
+
+    is_limited(BOTH_S, both)
 
 
 def test_small_replies_do_not_notice_a_limit(limited: Callable[..., Milepost]) -> None:
@@ -147,25 +160,36 @@ def test_small_replies_do_not_notice_a_limit(limited: Callable[..., Milepost]) -
         # Together less than the burst of 16 KB, heads included.
         for _ in range(80):
             assert client.ask("GET", "/hello").body == b"hello"
-        assert time.monotonic() - began < 1
+        # A pause for each, however short, would be more than that: drivers look four times a second.
+        assert time.monotonic() - began < 15
 
 
 def test_an_application_limits_a_reply_by_itself(limited: Callable[..., Milepost]) -> None:
     server = limited(f"--rate-connection={SLOW}", f"--rate-pool={SLOW}")
-    with server.connect() as client:
-        limited_s = partial(is_limited, least=ONE_S)
-        for rate, check in ((str(RATE), limited_s), ("0", is_free), ("off", is_free)):
-            began = time.monotonic()
-            reply = client.ask("GET", f"/limited?bytes={SIZE}&rate={rate}")
-            check(time.monotonic() - began)
-            assert (len(reply.body), reply.framing) == (SIZE, "length")
-            assert reply.header("x-accel-limit-rate") is None
+
+    def take(client: Client, rate: str) -> float:
+        began = time.monotonic()
+        reply = client.ask("GET", f"/limited?bytes={SIZE}&rate={rate}")
+        seconds = time.monotonic() - began
+        assert (len(reply.body), reply.framing) == (SIZE, "length")
+        assert reply.header("x-accel-limit-rate") is None
+        return seconds
+
+    def in_a_row() -> bool:
+        """On one connection; whether each came as quickly as it may."""
+        with server.connect() as client:
+            limited_s, *free_s = [take(client, rate) for rate in (str(RATE), "0", "off")]
+        assert ONE_S * 0.95 < limited_s
+        return limited_s < 2 * ONE_S + 1 and max(free_s) < ONE_S
+
+    assert until(in_a_row)
     with server.connect() as client:
         assert client.ask("GET", "/limited?bytes=5&rate=fast").status == 500
 
 
 def test_a_limit_holds_no_thread(limited: Callable[..., Milepost]) -> None:
-    server = limited("--threads=1:1", "--rate-connection=200000")
+    # Half a minute for all of it.
+    server = limited("--threads=1:1", "--rate-connection=20000")
     slow = server.connect()
     slow.send(request("GET", APP))
     # The one thread is done with it long before its client is.
