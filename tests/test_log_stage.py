@@ -292,7 +292,7 @@ def test_several_logs_each_have_what_passes_their_filter(
     logs = (
         ("--access-log", "errors.log status=4xx,500-599 format=common"),
         ("--access-log", "files.log route=/static"),
-        ("--access-log", "slow.json slower=200ms format=json"),
+        ("--access-log", "slow.json slower=2s format=json"),
         ("--access-log", 'own.log format="{status} {method} \\"{target}\\" {id}"'),
     )
     server = serve("zoo:app", "--static", "/static=www", *[part for log in logs for part in log])
@@ -305,8 +305,8 @@ def test_several_logs_each_have_what_passes_their_filter(
         os.mkfifo(gate)
         client.send(request("GET", f"/gate?name={gate}"))
         with open(gate, "wb"):
-            # Longer than the filter says; the others take a hundredth of it.
-            time.sleep(0.25)
+            # Longer than the filter says; the others take a thousandth of it.
+            time.sleep(2.1)
         assert client.reply().status == 200
     assert server.stop() == 0
 

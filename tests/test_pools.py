@@ -130,7 +130,8 @@ def test_a_full_pool_refuses_and_the_others_do_not(pools: Callable[..., Supervis
 
 def test_who_waited_too_long_is_refused(pools: Callable[..., Supervised]) -> None:
     server = pools(
-        *("--pool", "tiny threads=1 queue_timeout=100ms"),
+        # Long enough for the first, which has its thread at once.
+        *("--pool", "tiny threads=1 queue_timeout=2s"),
         *("--pool-rule", "tiny path=/tiny/**"),
     )
     client, gate = hold(server, "/tiny/gate", "gate")

@@ -15,12 +15,12 @@ from pathlib import Path
 
 import pytest
 
-from serving import COMMAND, Milepost, environment
+from serving import COMMAND, DEADLINE_S, Milepost, environment
 
 APP = """
 import time
 
-USED_S = 0.02
+USED_S = 0.1
 
 def compute(seconds):
     end = time.thread_time() + seconds
@@ -47,7 +47,7 @@ def app(environ, start_response):
     start_response("200 OK", [("Content-Type", "text/plain"), ("Content-Length", str(len(body)))])
     return [body]
 """
-USED_S = 0.02
+USED_S = 0.1
 PATHS = ("/computes", "/sleeps", "/streams", "/computes", "/sleeps")
 
 
@@ -61,7 +61,9 @@ def server(serve: Callable[..., Milepost], tmp_path: Path, request: pytest.Fixtu
 
 def report(*files: Path) -> dict[str, dict[str, dict[str, dict[str, float]]]]:
     argv = [str(COMMAND), "report", "--json", *map(str, files)]
-    done = subprocess.run(argv, env=environment(), capture_output=True, text=True, timeout=30, check=True)
+    done = subprocess.run(
+        argv, env=environment(), capture_output=True, text=True, timeout=DEADLINE_S, check=True
+    )
     found: dict[str, dict[str, dict[str, dict[str, float]]]] = json.loads(done.stdout)
     return found
 

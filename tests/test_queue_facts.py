@@ -40,7 +40,17 @@ def served(serve: Callable[..., Milepost], tmp_path: Path) -> Callable[..., Mile
     (tmp_path / "queue_app.py").write_text(APP)
 
     def start(*arguments: str) -> Milepost:
-        options = ("--threads", "2:2", "--drivers", "1", "--status-path", "/-/status")
+        # However long they wait at their gates, the pool is not overloaded.
+        options = (
+            "--threads",
+            "2:2",
+            "--drivers",
+            "1",
+            "--status-path",
+            "/-/status",
+            "--queue-target",
+            "10s",
+        )
         return serve("queue_app:app", *options, *arguments)
 
     return start

@@ -31,8 +31,9 @@ def test_max_requests_is_another_name_for_it(supervise: Callable[..., Supervised
 
 def test_at_a_certain_age_a_process_is_replaced(supervise: Callable[..., Supervised]) -> None:
     server = supervise("--process-age-max", "1s", "--recycle-jitter", "0%")
-    first = server.settled(1)
-    assert until(lambda: server.pids() and not server.pids() & first)
+    # Where starting takes as long as that, there is never one alone.
+    first = server.pids()
+    assert until(lambda: (pids := server.pids()) and not pids & first)
 
 
 def test_at_a_certain_size_a_process_is_replaced(supervise: Callable[..., Supervised]) -> None:
@@ -55,7 +56,8 @@ def test_one_at_a_time_and_as_many_as_configured_are_always_ready(
 ) -> None:
     """All three are due at the same time: the next one leaves when the one before has been replaced."""
     server = supervise("--processes", "3", "--process-age-max", "1s", "--recycle-jitter", "0%")
-    first = server.settled(3)
+    first = server.pids()
+    assert len(first) >= 3
     seen: list[list[str]] = []
 
     def all_new() -> bool:
@@ -68,18 +70,20 @@ def test_one_at_a_time_and_as_many_as_configured_are_always_ready(
     for states in seen:
         assert states.count("ready") >= 3, states
         assert states.count("starting") <= 1, states
-        assert len(states) <= 5, states
+        # Those that drain may take their time.
+        assert states.count("ready") + states.count("starting") <= 4, states
 
 
 def test_jitter_parts_those_that_were_started_together(supervise: Callable[..., Supervised]) -> None:
     """With a bound of 1 s and a jitter of all of it again they are not all due within one instant."""
     server = supervise("--processes", "4", "--process-age-max", "1s", "--recycle-jitter", "100%")
-    first = server.settled(4)
+    first = server.pids()
+    assert len(first) >= 4
     partly = threading.Event()
 
     def all_new() -> bool:
         left = server.pids() & first
-        if 0 < len(left) < 4:
+        if 0 < len(left) < len(first):
             partly.set()
         return not left
 

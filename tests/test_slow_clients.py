@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from raw import Client, request
-from serving import Milepost
+from serving import DEADLINE_S, Milepost
 
 THREADS = 2
 SLOW = 40
@@ -86,7 +86,8 @@ def test_half_sent_heads_hold_no_thread(server: Milepost) -> None:
 
 
 def test_a_full_queue_refuses_with_503_at_once(serve: Callable[..., Milepost], tmp_path: Path) -> None:
-    server = serve("zoo:app", "--threads", "1:1", "--drivers", "1", "--queue-len-max", "2")
+    patience = ("--queue-target", "10s", "--overload-timeout", "30s")
+    server = serve("zoo:app", "--threads", "1:1", "--drivers", "1", "--queue-len-max", "2", *patience)
     gate = tmp_path / "gate"
     os.mkfifo(gate)
     holder = server.connect()
@@ -98,7 +99,7 @@ def test_a_full_queue_refuses_with_503_at_once(serve: Callable[..., Milepost], t
     # Eight of ten find the queue full; they are answered while the thread is still held.
     refused: list[Client] = []
     while len(refused) < 8:
-        ready, _, _ = select.select([c.sock for c in waiting if c not in refused], [], [], 20)
+        ready, _, _ = select.select([c.sock for c in waiting if c not in refused], [], [], DEADLINE_S)
         assert ready, "nobody was refused"
         for client in [c for c in waiting if c.sock in ready]:
             reply = client.reply()

@@ -130,7 +130,7 @@ def test_it_says_when_it_is_ready_and_when_it_stops(
     server = supervise(env={"NOTIFY_SOCKET": manager.place})
     assert until(lambda: manager.of("READY") == ["1"])
     assert server.answers()[0] == "one"
-    assert manager.of("STATUS")
+    assert until(lambda: manager.of("STATUS"))
     assert manager.of("STOPPING") == []
     assert server.stop() == 0
     assert until(lambda: manager.of("STOPPING") == ["1"])
