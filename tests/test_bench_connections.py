@@ -89,7 +89,7 @@ def test_pipelines_as_deep_as_asked(tmp_path: Path) -> None:
             caller.sock.sendall(OK * 4)
 
     with Peer(talk) as peer:
-        done = bench(tmp_path, "-c", "1", "-n", "40", "--pipeline", "4", "--timeout", "5s", peer.url)
+        done = bench(tmp_path, "-c", "1", "-n", "40", "--pipeline", "4", "--timeout", "30s", peer.url)
         assert peer.requests == 40
     assert (done.counts["answered"], done.counts["connections"]) == (40, 1)
 

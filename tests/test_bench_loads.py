@@ -41,8 +41,8 @@ def stopped(pid: int, seconds: float) -> None:
 
 
 def beside_a_stop(server: Milepost, folder: Path, *load: str) -> dict[str, object]:
-    """A run of 3 s beside a server that stands still for 1 s."""
-    going = Going(folder, *load, "-d", "3s", server.url)
+    """A run of 6 s beside a server that stands still for 1 s of them, however late this test is with it."""
+    going = Going(folder, *load, "-d", "6s", server.url)
     assert until(lambda: server.log.exists() and server.log.stat().st_size > 0)
     stopped(server.serving_pid, 1)
     done = going.end()
@@ -51,13 +51,13 @@ def beside_a_stop(server: Milepost, folder: Path, *load: str) -> dict[str, objec
 
 
 def test_a_rate_does_not_forgive_a_server_that_stands_still(files: Milepost, tmp_path: Path) -> None:
-    """A third of the requests was due in the second of the stop: 99 % of all waited up to 0.97 s."""
+    """A sixth of the requests was due in the second of the stop: 99 % of all waited up to 0.94 s."""
     made = beside_a_stop(files, tmp_path, "-r", "500", "-c", "50")
     latency, counts = made["times"]["latency"], made["counts"]
     assert latency["p99_us"] >= 800_000
     # Whatever the server did, so many were due.
     due = counts["answered"] + counts["unsent"] + counts["unfinished"]
-    assert 1490 <= due <= 1510
+    assert 2990 <= due <= 3010
     close(files)
 
 
@@ -68,15 +68,18 @@ def test_a_closed_load_forgives_it_and_sends_less(files: Milepost, tmp_path: Pat
     # What the generator itself held up as well is left out of the distributions, and counted as such.
     assert latency["max_us"] >= 800_000 or made["counts"]["disturbed"] > 0
     assert latency["p99_us"] < 500_000
-    answered = [second["answered"] for second in made["series"][:3]]
+    answered = [second["answered"] for second in made["series"][:6]]
     assert min(answered) < 0.8 * max(answered)
     close(files)
 
 
 def test_a_generator_that_stood_still_says_so(files: Milepost, tmp_path: Path) -> None:
-    going = Going(tmp_path, "-r", "500", "-d", "2s", files.url)
+    going = Going(tmp_path, "-r", "500", "-d", "60s", files.url)
     assert until(lambda: len(files.lines) > 20)
     stopped(going.process.pid, 0.6)
+    before = len(files.lines)
+    assert until(lambda: len(files.lines) > before + 20)
+    going.process.send_signal(signal.SIGINT)
     done = going.end()
     assert done.remarks["stalled"] == "invalid"
     assert "INVALID" in done.out and "stood still" in done.out
@@ -207,9 +210,9 @@ def test_company_keeps_to_itself(files: Milepost, tmp_path: Path) -> None:
     """Clients that misbehave are a load of their own: the measured one counts as without them."""
     kinds = ("never-reads", "reads-at=1K", "trickles=100ms", "idle", "half-closes", "resets=50ms")
     company = [word for kind in kinds for word in ("--company", f"2:{kind}")]
-    done = bench(tmp_path, "-c", "2", "-r", "200", "-d", "1s", *company, files.url)
+    done = bench(tmp_path, "-c", "2", "-r", "200", "-d", "4s", *company, files.url)
     assert done.failures == {}
-    assert 190 <= done.counts["answered"] <= 210
+    assert 790 <= done.counts["answered"] <= 810
     groups = done.run["company"]
     assert len(groups) == len(kinds)
     assert all(group["made"] >= 2 for group in groups)
