@@ -48,10 +48,11 @@ def command(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     return run(folder, *words, XDG_RUNTIME_DIR=str(folder / "run"))
 
 
-# Hides the places where servers of others are found: a command without a name must not reach them.
+# Hides the places where servers of others are found: a command without a name must not reach them. The
+# second one may be gone in the moment in which it is to be hidden, as another test removes it.
 HIDE = (
-    "mount -t tmpfs none /run && "
-    'if test -e /tmp/milepost-$(id -u); then mount -t tmpfs none /tmp/milepost-$(id -u); fi && exec "$@"'
+    "mount -t tmpfs none /run && place=/tmp/milepost-$(id -u) && "
+    '{ test ! -e $place || mount -t tmpfs none $place || test ! -e $place; } && exec "$@"'
 )
 ALONE = ["unshare", "--mount", "sh", "-c", HIDE, "sh"]
 

