@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from benching import Benched, Going, Peer, answering, bench, undisturbed
+from benching import PATIENCE_S, Benched, Going, Peer, answering, bench, undisturbed
 from serving import Milepost, run, until
 
 REFERENCE = Path(__file__).resolve().parent.parent / "docs" / "reference" / "bench-json.md"
@@ -181,17 +181,20 @@ def test_a_search_ends_at_the_knee(tmp_path: Path) -> None:
     words = ("--search", "rps < 100", "-r", "20", "-c", "4", "-d", "250ms")
 
     def finds_it() -> bool:
-        done = undisturbed(lambda: bench(tmp_path, *words, peer.url, code=None))
+        done = bench(tmp_path, *words, peer.url, code=None)
         # What did not hold is tried twice.
         rates = list(dict.fromkeys(run["asked"]["rate"] for run in done.runs))
-        assert rates[:4] == [20, 40, 80, 160]
         held = [run["asked"]["rate"] for run in done.runs if run["counts"]["answered"] / run["seconds"] < 100]
-        assert f"{max(held):.0f}" in done.out
-        return 80 <= max(held) <= 105
+        return (
+            rates[:4] == [20, 40, 80, 160]
+            and 80 <= max(held, default=0) <= 105
+            and f"{max(held):.0f}" in done.out
+        )
 
     with Peer(answering()) as peer:
-        # The server here is a thread of this test: where it stands still, a higher rate holds.
-        assert until(finds_it)
+        # Where the generator stands still no rate holds; where the server does, which is a thread of this
+        # test, any does: one search in which neither did decides.
+        assert until(finds_it, PATIENCE_S)
 
 
 def test_a_search_that_finds_no_rate_answers_no(tmp_path: Path) -> None:
