@@ -83,7 +83,7 @@ fn turn(control: &mut Control) -> Option<(server::supervisor::control::ClientId,
         .map(|(fd, interest)| PollFd::from_borrowed_fd(*fd, *interest))
         .collect();
     let limit = Timespec {
-        tv_sec: 20,
+        tv_sec: 60,
         tv_nsec: 0,
     };
     assert_ne!(poll(&mut fds, Some(&limit)).unwrap(), 0, "nothing came");

@@ -207,7 +207,7 @@ fn reads_a_pipe_as_it_comes_and_ends_with_it() {
     let mut follow = follow(&[Input::File(name.into())]);
     drop(reader);
     let until = |follow: &mut Follow, is_reached: &dyn Fn(&mut Follow) -> bool| {
-        let patience = Instant::now() + Duration::from_secs(20);
+        let patience = Instant::now() + Duration::from_secs(60);
         while !is_reached(follow) {
             assert!(Instant::now() < patience);
             follow.turn(Instant::now());
@@ -231,7 +231,7 @@ fn tells_of_what_cannot_be_opened() {
         Input::File(folder.path().into()),
     ]);
     while follow.turn(Instant::now()) {}
-    let patience = Instant::now() + Duration::from_secs(20);
+    let patience = Instant::now() + Duration::from_secs(60);
     let mut faults = follow.take_faults();
     while faults.is_empty() {
         assert!(Instant::now() < patience);

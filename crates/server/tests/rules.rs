@@ -20,7 +20,7 @@ use server::exchange::Exchange;
 use server::fault::Fault;
 
 /// Longest time that anything here may take; only a failing test waits for it.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 fn pattern(from: &str) -> PathPattern {
     match from.strip_suffix('*') {

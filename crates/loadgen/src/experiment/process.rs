@@ -331,7 +331,7 @@ mod tests {
         let pids = trial.words("pids");
         assert_eq!(pids[0], process.pid());
         assert!(pids.iter().all(|pid| lives(*pid)));
-        process.stop(Duration::from_secs(5)).expect("its end");
+        process.stop(Duration::from_secs(60)).expect("its end");
         assert!(!pids.iter().any(|pid| lives(*pid)));
     }
 
@@ -351,7 +351,7 @@ mod tests {
         let mut process = trial.start("trap 'echo 1 > asked; exit' TERM; echo $$ > .pids; mv .pids pids; while :; do sleep 0.01; done");
         trial.words("pids");
         process.signal(Signal::SIGSTOP).expect("it lives");
-        process.stop(Duration::from_secs(5)).expect("its end");
+        process.stop(Duration::from_secs(60)).expect("its end");
         assert_eq!(trial.words("asked"), [1]);
     }
 
@@ -366,7 +366,7 @@ mod tests {
         }
         assert_eq!(process.ended().as_deref(), Some("exit code 3"));
         assert!(process.signal(Signal::SIGHUP).is_err());
-        process.stop(Duration::from_secs(5)).expect("its end");
+        process.stop(Duration::from_secs(60)).expect("its end");
         assert!(!lives(pids[0]));
     }
 
@@ -395,7 +395,7 @@ mod tests {
             };
             run_to_end(&start, time_max, &mut || false)
         };
-        let long = Duration::from_secs(20);
+        let long = Duration::from_secs(60);
         assert_eq!(
             run("echo $WORD; echo e >&2", "a", long).expect("output"),
             "7\ne\n"
@@ -438,7 +438,7 @@ mod tests {
             cpus: &[],
             log: &log,
         };
-        let text = run_to_end(&start, Duration::from_secs(20), &mut || false).expect("output");
+        let text = run_to_end(&start, Duration::from_secs(60), &mut || false).expect("output");
         let limits: Vec<&str> = text.lines().collect();
         assert_eq!(limits[0], limits[1]);
     }

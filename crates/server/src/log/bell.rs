@@ -74,7 +74,7 @@ impl Bell {
 mod tests {
     use super::*;
 
-    const LONG: Duration = Duration::from_secs(20);
+    const LONG: Duration = Duration::from_secs(60);
 
     #[test]
     fn what_is_urgent_is_not_left_to_age() {

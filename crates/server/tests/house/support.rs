@@ -15,7 +15,7 @@ use server::handler::Handler;
 use server::{Ended, House, Orders, Stopper};
 
 /// Longest time that anything here may take; only a failing test waits for it.
-pub(super) const PATIENCE: Duration = Duration::from_secs(20);
+pub(super) const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(super) type Answer = Result<(), Fault>;
 

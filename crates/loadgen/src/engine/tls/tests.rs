@@ -124,7 +124,7 @@ fn wait(socket: &TcpStream, link: &Link) {
         flags |= PollFlags::OUT;
     }
     let patience = Timespec {
-        tv_sec: 20,
+        tv_sec: 60,
         tv_nsec: 0,
     };
     let ready = poll(&mut [PollFd::new(socket, flags)], Some(&patience)).unwrap();

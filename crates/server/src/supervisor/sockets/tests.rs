@@ -18,7 +18,7 @@ use crate::config::meant::{Bind, Listen, Steering};
 
 const CLIENTS: usize = 4;
 /// A client that gets no answer for so long is lost.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
 const LATER: Duration = Duration::from_secs(3600);
 
 fn config(binds: Vec<Bind>) -> Config {
