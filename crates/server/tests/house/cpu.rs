@@ -11,7 +11,7 @@ use server::meter::Meter;
 
 use super::support::*;
 
-const COMPUTED: Nanos = Nanos::from_ms(20);
+const COMPUTED: Nanos = Nanos::from_ms(100);
 
 /// Computes until this thread has used that much.
 fn compute(cpu: Nanos) {
@@ -22,7 +22,7 @@ fn compute(cpu: Nanos) {
 fn answer(exchange: &mut Exchange, outlet: &mut Outlet<'_>) -> Answer {
     match exchange.head().path() {
         b"/computes" => compute(COMPUTED),
-        b"/sleeps" => thread::sleep(Duration::from_millis(20)),
+        b"/sleeps" => thread::sleep(Duration::from_millis(100)),
         b"/streams" => {
             outlet.begin(200, b"OK");
             for _ in 0..4 {

@@ -14,20 +14,23 @@ fn ms(ms: u64) -> Duration {
 
 #[test]
 fn an_empty_line_does_not_renew_the_idle_time() {
-    let running = serve_with(|config| config.timeouts.idle = Nanos::from_ms(1500), echo);
+    let running = serve_with(|config| config.timeouts.idle = Nanos::from_ms(4000), echo);
+    let began = Instant::now();
     let mut stream = running.connect();
     stream
         .write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
         .unwrap();
     assert!(stream.read(&mut [0; 512]).unwrap() > 0);
-    let began = Instant::now();
-    for byte in b"\r\n" {
-        thread::sleep(ms(600));
-        stream.write_all(&[*byte]).unwrap();
+    // So late that a time which they renewed would end far behind the one they did not.
+    for (byte, pause_ms) in [(b'\r', 3300), (b'\n', 200)] {
+        thread::sleep(ms(pause_ms));
+        // A machine that stood still meanwhile may have let the time pass.
+        let _ = stream.write_all(&[byte]);
     }
-    assert_eq!(stream.read(&mut [0; 512]).unwrap(), 0);
+    let ended = stream.read(&mut [0; 512]);
     let took = began.elapsed();
-    assert!(took >= ms(1500) && took < ms(2300), "closed after {took:?}");
+    assert!(matches!(ended, Ok(0) | Err(_)), "{ended:?}");
+    assert!(took >= ms(4000) && took < ms(7000), "closed after {took:?}");
     running.stop();
 }
 
@@ -35,18 +38,18 @@ fn an_empty_line_does_not_renew_the_idle_time() {
 fn a_head_behind_one_that_was_answered_at_once_has_its_own_time() {
     let running = serve_with(
         |config| {
-            config.timeouts.head = Nanos::from_ms(1500);
+            config.timeouts.head = Nanos::from_ms(4000);
             config.status_path = Some("/-/status".to_owned());
         },
         echo,
     );
     let mut stream = running.connect();
     stream.write_all(b"GET /-/status HTTP/1.1\r\n").unwrap();
-    thread::sleep(ms(1000));
+    thread::sleep(ms(2500));
     stream
         .write_all(b"Host: a\r\n\r\nGET /next HTTP/1.1\r\n")
         .unwrap();
-    thread::sleep(ms(1000));
+    thread::sleep(ms(2500));
     stream
         .write_all(b"Host: a\r\nConnection: close\r\n\r\n")
         .unwrap();
@@ -60,7 +63,7 @@ fn the_time_of_a_slow_head_is_in_the_record_of_its_refused_body() {
     let running = serve_with(|config| config.timeouts.body = Nanos::from_ms(300), echo);
     let mut stream = running.connect();
     stream.write_all(b"POST / HTTP/1.1\r\n").unwrap();
-    thread::sleep(ms(1100));
+    thread::sleep(ms(3000));
     stream
         .write_all(b"Host: a\r\nContent-Length: 5\r\n\r\n")
         .unwrap();
@@ -68,5 +71,7 @@ fn the_time_of_a_slow_head_is_in_the_record_of_its_refused_body() {
     let (_, lines) = running.stop();
     let accept = lines[0].split(" accept=").nth(1).unwrap();
     let secs: f64 = accept.split(' ').next().unwrap().parse().unwrap();
-    assert!(secs >= 1.4, "{lines:?}");
+    // It began when the server accepted it, which may be later than the client connected; the body's time
+    // alone is a tenth of this.
+    assert!(secs >= 1.6, "{lines:?}");
 }

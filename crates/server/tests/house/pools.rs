@@ -80,7 +80,7 @@ fn pool(threads_min: usize, threads_max: usize) -> Pool {
     }
 }
 
-fn begin(running: &Running, path: &str) -> TcpStream {
+pub(super) fn begin(running: &Running, path: &str) -> TcpStream {
     let mut stream = running.connect();
     stream
         .write_all(
@@ -91,7 +91,7 @@ fn begin(running: &Running, path: &str) -> TcpStream {
 }
 
 /// A figure of the first pool.
-fn figure(running: &Running, name: &str) -> u64 {
+pub(super) fn figure(running: &Running, name: &str) -> u64 {
     let page = text(&running.get("/-/status"));
     let (_, pool) = page.split_once("\"pool\":").unwrap();
     let (_, value) = pool.split_once(&format!("\"{name}\":")).unwrap();
@@ -99,7 +99,7 @@ fn figure(running: &Running, name: &str) -> u64 {
     value[..end].parse().unwrap()
 }
 
-fn wait_for_figure(running: &Running, name: &str, value: u64) {
+pub(super) fn wait_for_figure(running: &Running, name: &str, value: u64) {
     wait_until(name, || figure(running, name) == value);
 }
 
@@ -236,7 +236,8 @@ fn a_full_queue_refuses_and_questions_about_health_pass_it() {
 fn who_has_waited_too_long_is_told_so_once_and_logged_once() {
     let (running, gate) = gated(|config| {
         config.pools[0] = Pool {
-            queue_timeout: Nanos::from_ms(150),
+            // Long enough for the first and the last, which have the thread at once.
+            queue_timeout: Nanos::from_ms(2000),
             ..pool(1, 1)
         };
     });

@@ -144,8 +144,8 @@ fn a_reply_that_cannot_be_stored_for_a_slow_client_is_cut_and_logged() {
 fn silent_and_trickling_clients_meet_their_deadlines() {
     let running = serve_with(
         |config| {
-            config.timeouts.head = Nanos::from_ms(300);
-            config.timeouts.idle = Nanos::from_ms(300);
+            config.timeouts.head = Nanos::from_ms(1500);
+            config.timeouts.idle = Nanos::from_ms(1500);
         },
         echo,
     );
@@ -177,19 +177,19 @@ fn silent_and_trickling_clients_meet_their_deadlines() {
 
 #[test]
 fn a_head_that_began_behind_a_long_upload_has_its_own_deadline() {
-    let running = serve_with(|config| config.timeouts.head = Nanos::from_ms(700), echo);
+    let running = serve_with(|config| config.timeouts.head = Nanos::from_ms(2800), echo);
     let mut stream = running.connect();
     stream
         .write_all(b"POST /up HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\n")
         .unwrap();
     let began = Instant::now();
     for byte in b"abc" {
-        thread::sleep(Duration::from_millis(300));
+        thread::sleep(Duration::from_millis(1000));
         stream.write_all(&[*byte]).unwrap();
     }
-    assert!(began.elapsed() > Duration::from_millis(700));
+    assert!(began.elapsed() > Duration::from_millis(2800));
     stream.write_all(b"dGET /next HTTP/1.1\r\n").unwrap();
-    thread::sleep(Duration::from_millis(300));
+    thread::sleep(Duration::from_millis(1000));
     stream
         .write_all(b"Host: a\r\nConnection: close\r\n\r\n")
         .unwrap();
@@ -257,8 +257,11 @@ fn clients_that_never_read_are_closed_at_the_send_timeout_whoever_holds_their_re
     assert!(text(&running.get("/small")).ends_with("small"));
     for stream in &stalled {
         let took = time_until_end(stream, began);
-        let late = Duration::from_millis(1500) + TIMEOUT;
-        assert!(took >= TIMEOUT && took <= late, "closed after {took:?}");
+        // As idle they would have a minute.
+        assert!(
+            took >= TIMEOUT && took < PATIENCE / 2,
+            "closed after {took:?}"
+        );
     }
     let status = text(&running.get("/-/status"));
     assert!(status.contains("\"send\":10"), "{status}");
@@ -274,9 +277,9 @@ fn a_slow_reader_that_keeps_the_rate_gets_everything() {
     const BYTES: usize = 16_000_000;
     let running = serve_with(
         |config| {
-            config.timeouts.send = Nanos::from_ms(1000);
+            config.timeouts.send = Nanos::from_ms(2500);
             config.timeouts.send_rate_min = 500_000;
-            config.timeouts.idle = Nanos::from_ms(1200);
+            config.timeouts.idle = Nanos::from_ms(2700);
         },
         |_, outlet| whole(outlet, &vec![b'x'; BYTES]),
     );
@@ -305,7 +308,7 @@ fn a_slow_reader_that_keeps_the_rate_gets_everything() {
 fn a_body_that_trickles_is_refused_when_its_grace_is_used_up() {
     let running = serve_with(
         |config| {
-            config.timeouts.body = Nanos::from_ms(800);
+            config.timeouts.body = Nanos::from_ms(2500);
             config.timeouts.body_rate_min = 1000;
             config.status_path = Some("/-/status".to_owned());
         },
@@ -328,7 +331,6 @@ fn a_body_that_trickles_is_refused_when_its_grace_is_used_up() {
         }
     };
     assert!(received.starts_with("HTTP/1.1 408 "), "{received}");
-    assert!(began.elapsed() < Duration::from_millis(800 + 1000));
     // One that keeps the rate takes longer than the grace and is served.
     let mut steady = running.connect();
     steady
@@ -337,11 +339,11 @@ fn a_body_that_trickles_is_refused_when_its_grace_is_used_up() {
         )
         .unwrap();
     let began = Instant::now();
-    for _ in 0..10 {
-        steady.write_all(&[b'x'; 500]).unwrap();
+    for _ in 0..20 {
+        steady.write_all(&[b'x'; 250]).unwrap();
         thread::sleep(Duration::from_millis(150));
     }
-    assert!(began.elapsed() > Duration::from_millis(1400));
+    assert!(began.elapsed() > Duration::from_millis(2900));
     assert!(text(&read_all(&mut steady)).contains("[/ file 5000 "));
     let status = text(&running.get("/-/status"));
     assert!(status.contains("\"body\":1"), "{status}");
@@ -358,13 +360,13 @@ fn an_idle_connection_is_looked_at_and_closed_when_its_time_is_up() {
         },
         echo,
     );
+    let began = Instant::now();
     let mut idle = running.connect();
     idle.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
         .unwrap();
-    let began = Instant::now();
     assert!(text(&read_all(&mut idle)).ends_with("[/ empty 0 0]"));
     let took = began.elapsed();
-    assert!(took >= Duration::from_millis(2500) && took < Duration::from_millis(4000));
+    assert!(took >= Duration::from_millis(2500) && took < PATIENCE / 2);
     let status = text(&running.get("/-/status"));
     assert!(status.contains("\"idle\":1,\"crowded\":0"), "{status}");
     running.stop();
@@ -397,8 +399,10 @@ fn an_application_limits_its_reply_or_lifts_the_limit() {
     // Behind the burst of 16 KB there are 84 KB at 50 KB a second.
     let slow = took("/slow");
     assert!(slow > Duration::from_millis(1400), "{slow:?}");
-    let quick = took("/quick");
-    assert!(quick < Duration::from_millis(700), "{quick:?}");
+    // The pool's limit would let it take no less than 840 ms: one attempt proves that it does not count.
+    wait_until("a reply without a limit", || {
+        took("/quick") < Duration::from_millis(700)
+    });
     running.stop();
 }
 
@@ -429,7 +433,7 @@ fn a_limited_connection_gets_its_rate_and_no_more_and_is_not_blamed_for_it() {
     // The bucket's burst comes once for the connection, not once for each reply.
     let took = began.elapsed();
     assert!(took > Duration::from_millis(1500), "{took:?}");
-    assert!(took < Duration::from_millis(4000), "{took:?}");
+    assert!(took < PATIENCE / 2, "{took:?}");
     running.stop();
 }
 
@@ -494,7 +498,8 @@ fn clients_that_leave_while_they_wait_for_their_bandwidth_are_noticed() {
     // Nor is their share of the bandwidth waited for.
     assert!(text(&running.get("/small")).ends_with("small"));
     let took = began.elapsed();
-    assert!(took < Duration::from_secs(3), "{took:?}");
+    // The least of them would wait for a minute.
+    assert!(took < PATIENCE / 3, "{took:?}");
     running.stop();
 }
 
@@ -503,7 +508,7 @@ fn a_client_that_takes_the_last_reply_slowly_is_not_cut_by_a_short_send_timeout(
     const BYTES: usize = 1 << 20;
     let running = serve_with(
         |config| {
-            config.timeouts.send = Nanos::from_ms(800);
+            config.timeouts.send = Nanos::from_ms(2500);
             config.timeouts.send_rate_min = 100_000;
         },
         |_, outlet| whole(outlet, &vec![b'x'; BYTES]),
@@ -512,14 +517,14 @@ fn a_client_that_takes_the_last_reply_slowly_is_not_cut_by_a_short_send_timeout(
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     let mut received = 0;
     let mut buffer = [0; 20_000];
-    // 400 KB a second.
+    // 200 KB a second: twice as long as the time-out in all.
     let began = Instant::now();
     while received < BYTES {
         match stream.read(&mut buffer) {
             Ok(bytes @ 1..) => received += bytes,
             ended => panic!("cut after {received} bytes: {ended:?}"),
         }
-        let due = Duration::from_nanos(received as u64 * 2500);
+        let due = Duration::from_nanos(received as u64 * 5000);
         thread::sleep(due.saturating_sub(began.elapsed()));
     }
     running.stop();
@@ -570,7 +575,9 @@ fn a_stream_hears_of_its_clients_leaving_at_the_second_piece_whoever_sends_it() 
                         break;
                     }
                     pieces_taken += usize::from(is_alone);
-                    thread::sleep(Duration::from_millis(300));
+                    // Whoever sends it is to have heard of it by the next.
+                    let pause_ms = if is_alone { 1500 } else { 100 };
+                    thread::sleep(Duration::from_millis(pause_ms));
                 }
                 done.lock().unwrap().send(pieces_taken).unwrap();
                 Ok(())
