@@ -4,8 +4,10 @@ use super::*;
 
 #[test]
 fn counts_from_due_times_when_the_server_stops() {
-    // The host may stand still as well; then it says so, and when that was often another run decides.
-    for _ in 0..5 {
+    // The host may stand still as well, the loop or the server or both: then another run decides. A loop that
+    // counts from when it sends is quick in each of them.
+    let mut found = Vec::new();
+    for _ in 0..20 {
         let first = OnceLock::new();
         let (address, seen) = server(move |_, _| {
             let stop = Duration::from_millis(400)..Duration::from_millis(700);
@@ -32,20 +34,19 @@ fn counts_from_due_times_when_the_server_stops() {
             (1_000, 0, 0)
         );
         check_nothing_is_lost(&counts, &seen);
-        if counts.disturbed <= 100 {
-            // 300 of 1,000 were delayed, by 0 to 300 ms: 1 % by more than 290. What is left out moves a quantile by
-            // a millisecond each at most, as one was due in each.
-            let ms = |quantile| driven.tally.latency.quantile(quantile).0 as f64 / 1e6;
-            let off = counts.disturbed as f64;
-            let within =
-                |expect: f64, ms: f64| (expect - 20.0 - off..expect + 50.0 + off).contains(&ms);
-            assert!(within(290.0, ms(0.99)), "{} without {off}", ms(0.99));
-            assert!(within(190.0, ms(0.9)), "{} without {off}", ms(0.9));
-            assert!(ms(0.5) < 100.0, "{} without {off}", ms(0.5));
+        // 300 of 1,000 were delayed, by 0 to 300 ms: 1 % by more than 290. What is left out moves a quantile by
+        // a millisecond each at most, as one was due in each.
+        let ms = |quantile| driven.tally.latency.quantile(quantile).0 as f64 / 1e6;
+        let off = counts.disturbed as f64;
+        let within =
+            |expect: f64, ms: f64| (expect - 20.0 - off..expect + 50.0 + off).contains(&ms);
+        let (p99, p90, p50) = (ms(0.99), ms(0.9), ms(0.5));
+        if off <= 100.0 && within(290.0, p99) && within(190.0, p90) && p50 < 100.0 {
             return;
         }
+        found.push((p99, p90, p50, off));
     }
-    panic!("this host stands still all the time");
+    panic!("{found:?}");
 }
 
 #[test]
@@ -59,7 +60,7 @@ fn counts_what_was_due_and_never_sent() {
     plan.connections.timeout = Nanos::from_ms(100);
     plan.length = Length {
         begin: Begin::AtOnce,
-        duration: Some(Nanos::from_ms(300)),
+        duration: Some(Nanos::from_ms(2_000)),
         requests: None,
     };
     let counts = run(&plan);
@@ -69,7 +70,7 @@ fn counts_what_was_due_and_never_sent() {
     );
     assert_eq!(
         counts.failures.timeout + counts.unfinished + counts.unsent,
-        300
+        2_000
     );
     assert!(
         counts.failures.timeout >= 16 && counts.unsent > 0,
@@ -145,9 +146,10 @@ fn opens_again_what_the_server_ends_between_two_requests() {
     let (address, seen) = server(|_, _| Does::End(OK.to_vec()));
     let mut plan = plan(address);
     plan.connections.len = 2;
+    // Between two requests of a connection a busy server has a second to end it.
     plan.load = Load::Open {
         arrivals: Arrivals::Constant,
-        rate: Profile::constant(20.0),
+        rate: Profile::constant(2.0),
     };
     plan.length = Length {
         begin: Begin::AtOnce,
@@ -203,7 +205,8 @@ fn bursts_when_all_connections_are_open() {
         "{counts:?}"
     );
     assert!(
-        begun.elapsed() < Duration::from_secs(15),
+        // Not after a plan without an end.
+        begun.elapsed() < Duration::from_secs(19),
         "it ends when all are answered"
     );
     assert_eq!(seen_first.load(Ordering::SeqCst), 30);

@@ -46,29 +46,30 @@ fn times_pipelined_requests_out_while_more_are_due() {
     plan.load = open(200.0);
     plan.connections.len = 1;
     plan.connections.in_flight = 1_000;
-    plan.connections.timeout = Nanos::from_ms(100);
+    plan.connections.timeout = Nanos::from_ms(500);
     plan.length.requests = None;
-    plan.length.duration = Some(Nanos::from_ms(500));
+    plan.length.duration = Some(Nanos::from_ms(3_000));
     let counts = run(&plan);
     assert_eq!(counts.answered, 1, "{counts:?}");
     assert_eq!(counts.failures.sum(), counts.failures.timeout);
     assert!(seen.connections() >= 3, "each is given up after its time");
     assert_eq!(
         counts.answered + counts.failures.sum() + counts.unfinished + counts.unsent,
-        100
+        600
     );
 }
 
 #[test]
 fn gives_an_idle_connection_its_whole_time() {
     let (address, _) = server(|_, _| {
-        thread::sleep(Duration::from_millis(120));
+        thread::sleep(Duration::from_millis(200));
         Does::Reply(OK.to_vec())
     });
     let mut plan = plan(address);
-    plan.load = open(2.0);
+    // Idle for longer than it may wait, and answered long before that.
+    plan.load = open(0.4);
     plan.connections.len = 1;
-    plan.connections.timeout = Nanos::from_ms(300);
+    plan.connections.timeout = Nanos::from_ms(2_000);
     plan.length.requests = Some(3);
     plan.length.duration = None;
     let counts = run(&plan);
@@ -117,10 +118,8 @@ fn begins_to_count_with_fewer_requests_than_connections_and_when_all_fail() {
     few.length.requests = Some(3);
     assert!(run(&few).answered >= 3);
 
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-    let address = listener.local_addr().expect("an address");
-    drop(listener);
-    let mut refused = plan(Address::Ip(address));
+    let (_kept, address) = nobody();
+    let mut refused = plan(address);
     refused.length.begin = Begin::AllOpen;
     refused.length.requests = Some(30);
     let counts = run(&refused);
@@ -172,10 +171,8 @@ fn leaves_no_moment_out_of_the_turns() {
 
 #[test]
 fn counts_failed_turns_once() {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-    let address = listener.local_addr().expect("an address");
-    drop(listener);
-    let mut plan = plan(Address::Ip(address));
+    let (_kept, address) = nobody();
+    let mut plan = plan(address);
     plan.connections.len = 1;
     plan.length.requests = None;
     plan.length.begin = Begin::After(Nanos::from_ms(100));
@@ -218,6 +215,7 @@ fn lets_rates_be_as_odd_as_they_like() {
         let told = counts.answered + counts.failures.sum() + counts.unfinished + counts.unsent;
         assert_eq!(told, due, "{counts:?}");
     }
+    plan.connections.timeout = Nanos::from_secs(10);
     plan.load = Load::Open {
         arrivals: Arrivals::Constant,
         rate: Profile::of(vec![Leg {

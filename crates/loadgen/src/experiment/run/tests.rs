@@ -162,7 +162,15 @@ fn gives_points_to_the_servers_they_are_for() {
 
 #[test]
 fn starts_a_server_anew_for_each_turn_and_tells_the_plan_of_it() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let heard = folder.path().join("heard");
+    let script = "import signal, socket, sys, time\n\
+                  signal.signal(signal.SIGUSR1, lambda *_: open(sys.argv[2], 'a').write('x'))\n\
+                  listening = socket.create_server(('127.0.0.1', int(sys.argv[1])))\n\
+                  while True: time.sleep(100)\n";
     let mut spec = listening("app");
+    spec.files[0].1 = script.to_owned();
+    spec.start.push(heard.display().to_string());
     spec.version = words("{python} --version");
     spec.facts = vec![FactSpec {
         name: "pid".to_owned(),
@@ -174,7 +182,7 @@ fn starts_a_server_anew_for_each_turn_and_tells_the_plan_of_it() {
         times: 1,
         what: Do::Signal {
             whom: "server".to_owned(),
-            signal: "CONT".to_owned(),
+            signal: "USR1".to_owned(),
         },
     }];
     let mut experiment = experiment(vec![spec], &["1"], 2);
@@ -186,8 +194,10 @@ fn starts_a_server_anew_for_each_turn_and_tells_the_plan_of_it() {
         };
         std::net::TcpStream::connect(address).map_err(|error| Fault::new(error.to_string()))?;
         seen.push((plan.machine.server_pids.clone(), plan.machine.cpus.clone()));
-        // The action is done at once, but by another thread.
-        thread::sleep(Duration::from_millis(200));
+        // The action is due at once, and done by another thread.
+        while fs::read(&heard).unwrap_or_default().len() < seen.len() {
+            thread::yield_now();
+        }
         Ok(made::outcome(1_000.0, 2.0))
     };
     let findings = ran(&experiment, &mut Diary::default(), &mut run_plan).expect("findings");
