@@ -80,7 +80,8 @@ fn drainable_len(class: Class, settings: &PoolSettings, mood: &Mood) -> usize {
     let len = drained.max(settings.shape.threads_max);
     match (class, mood.pressure) {
         (Class::Health, _) => usize::MAX,
-        (Class::Low, Pressure::Overloaded) => len / 2,
+        // Never none: whoever is refused keeps the overload going, and the pool would stand idle in it.
+        (Class::Low, Pressure::Overloaded) => len.div_ceil(2),
         _ => len,
     }
 }
@@ -208,6 +209,26 @@ mod tests {
             completed_per_second: None,
         };
         check_len(Class::Normal, unknown, 0, 1_000);
+    }
+
+    /// What is refused keeps an overload going: a class that is refused whatever waits would never be served
+    /// again by a pool that has nothing to do.
+    #[test]
+    fn whoever_comes_to_an_empty_queue_may_wait() {
+        for class in Class::ALL {
+            for pressure in [Pressure::Calm, Pressure::Saturated, Pressure::Overloaded] {
+                let settings = PoolSettings {
+                    shape: PoolShape {
+                        threads_min: 1,
+                        threads_max: 1,
+                        queue_len_max: 1,
+                    },
+                    ..settings(1)
+                };
+                let found = admit(0, class, &settings, &pressed(pressure, 1.0));
+                assert_eq!(found, Admission::Enqueue, "{class:?} under {pressure:?}");
+            }
+        }
     }
 
     #[test]
