@@ -251,15 +251,22 @@ impl Control {
         }
         let is_settled = now.since(self.changed) >= SHRINK_AFTER_CHANGE
             && now.since(self.last_growth) >= SHRINK_AFTER_GROWTH;
+        let kept = self.kept_of(self.threads);
         let less = (self.threads / SHRINK_PART)
-            .max(self.idle_min / SHRINK_PART_OF_IDLE)
+            .max(self.idle_min.saturating_sub(kept) / SHRINK_PART_OF_IDLE)
             .max(1);
-        // The last idle thread stays: when all others hang, it is the one that serves everybody.
-        let is_spared = seen.idle > less;
+        // The last idle thread that anybody may have stays: when all others hang, it is the one that serves
+        // everybody.
+        let is_spared = seen.idle > less + self.kept_of(self.threads.saturating_sub(less));
         match is_settled && is_spared && self.latency.is_roomy(seen, self.settings.queue_target) {
             true => (self.threads - less).max(bounds.min),
             false => self.threads,
         }
+    }
+
+    /// Of so many threads, those that idle for questions about health alone.
+    fn kept_of(&self, threads: usize) -> usize {
+        self.settings.reserve_threads.min(threads.saturating_sub(1))
     }
 
     /// The size after a growth. One that follows another at once needs somebody who came after that and

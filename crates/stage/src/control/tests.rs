@@ -400,6 +400,45 @@ fn a_fixed_pool_only_gets_back_what_it_lost() {
     assert_eq!((world.threads, world.outcome.started), (8, 3));
 }
 
+/// The size of a pool after a minute in which as many threads run, nobody waits, and four are kept for questions
+/// about health.
+fn size_beside_a_reserve(threads: usize, running: usize) -> usize {
+    let mut control = Control::new(&PoolSettings {
+        reserve_threads: 4,
+        ..settings(2, 16)
+    });
+    let mut threads = threads;
+    for tick in 1..=600 {
+        let seen = PoolSeen {
+            running,
+            idle: threads - running,
+            completed: tick,
+            ..PoolSeen::default()
+        };
+        match control
+            .tick(Stamp(1).plus(Nanos(tick * TICK.0)), &seen)
+            .step
+        {
+            SizeStep::Keep => {}
+            SizeStep::Grow(more) => threads += more,
+            SizeStep::Shrink(fewer) => threads -= fewer,
+        }
+    }
+    threads
+}
+
+#[test]
+fn threads_that_are_kept_for_health_are_not_to_spare() {
+    // All that the others may have run, or all but one.
+    assert_eq!(size_beside_a_reserve(8, 4), 8);
+    assert_eq!(size_beside_a_reserve(8, 3), 8);
+    // One that is to spare goes; one that serves everybody stays.
+    assert_eq!(size_beside_a_reserve(8, 2), 7);
+    // Nobody comes.
+    assert_eq!(size_beside_a_reserve(8, 0), 2);
+    assert_eq!(size_beside_a_reserve(5, 0), 2);
+}
+
 #[test]
 fn other_bounds_hold_from_the_next_look_on() {
     let mut world = World::new(settings(2, 64), 2, alone);
