@@ -61,7 +61,7 @@ pub(crate) struct Arrival {
 /// What a thread has got.
 pub(crate) struct Taken<T> {
     pub(crate) item: T,
-    /// When it was taken.
+    /// When it was taken; never before it came.
     pub(crate) now: Stamp,
     pub(crate) turn: Turn,
 }
@@ -427,7 +427,8 @@ impl<T> QueueState<T> {
         };
         let taken = Taken {
             item: entry.item,
-            now,
+            // The clock was read before the lock was there, and the item may have come meanwhile.
+            now: now.max(entry.queued),
             turn,
         };
         Some((taken, self.is_short()))
@@ -476,5 +477,54 @@ impl Chair {
     fn call(&self, call: Call) {
         *lock(&self.called) = Some(call);
         self.bell.notify_one();
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use stage::PoolShape;
+
+    use super::*;
+
+    fn queue(threads: usize) -> Queue<u32> {
+        let queue = Queue::new(&PoolSettings {
+            shape: PoolShape {
+                threads_min: 1,
+                threads_max: 8,
+                queue_len_max: 8,
+            },
+            queue_target: Nanos::from_ms(5),
+            queue_timeout: Nanos::from_secs(30),
+            overload_timeout: Nanos::from_secs(10),
+            reserve_threads: 0,
+            reserve_len: 0,
+        });
+        assert_eq!(queue.grow(threads, Stamp(1)), threads);
+        (0..threads).for_each(|_| queue.come());
+        queue
+    }
+
+    fn push(queue: &Queue<u32>, item: u32, queued: Stamp) {
+        let entry = Entry {
+            item,
+            class: Class::Normal,
+            queued,
+            before: Nanos::ZERO,
+        };
+        queue.push(&mut vec![entry], |_, _| {});
+    }
+
+    /// A thread may read the clock, and find what came after that by the time that it has the lock.
+    #[test]
+    fn nobody_is_taken_before_they_came() {
+        let queue = queue(1);
+        for number in 0..2 {
+            assert_eq!(queue.admit(|_| Ok::<(), ()>(())), Ok(()));
+            push(&queue, number, Stamp(9));
+        }
+        let taken = queue.take_now(&mut None, || Stamp(5)).unwrap();
+        assert_eq!((taken.item, taken.now), (0, Stamp(9)));
+        let taken = queue.take(&Arc::default(), &mut None, || Stamp(5)).unwrap();
+        assert_eq!((taken.item, taken.now), (1, Stamp(9)));
     }
 }

@@ -81,6 +81,8 @@ impl Clerk {
             return;
         }
         self.pool.counters.expired.fetch_add(1, Ordering::Relaxed);
+        // One that has waited in front of the server may have come after the steward looked at the clock.
+        let now = now.max(exchange.phases.queued);
         exchange.phases.started = now;
         held.door.set_started(now);
         let retry_after_secs =
