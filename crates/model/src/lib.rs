@@ -121,7 +121,7 @@ mod tests {
             before: Nanos::ZERO,
         };
         for _ in items {
-            assert_eq!(queue.admit(|_| Ok::<(), ()>(())), Ok(()));
+            assert_eq!(queue.admit(|_, _| Ok::<(), ()>(())), Ok(()));
         }
         queue.push(&mut items.iter().map(entry).collect(), |_, _| {});
     }
@@ -173,6 +173,7 @@ mod tests {
             all.sort_unstable();
             assert_eq!(all, [1, 2]);
             assert_eq!((queue.len(), queue.alive()), (0, 0));
+            assert_eq!(queue.admit(|_, free| Err::<(), usize>(free)), Err(0));
         });
     }
 
@@ -425,7 +426,7 @@ mod tests {
         check(|| {
             let queue = queue(1, 0);
             let admit = |queue: &Queue<u32>| {
-                let bound = |waiting| if waiting < 1 { Ok(()) } else { Err(()) };
+                let bound = |waiting, _| if waiting < 1 { Ok(()) } else { Err(()) };
                 queue.admit(bound).is_ok()
             };
             let other = Arc::clone(&queue);

@@ -148,7 +148,7 @@ fn patient(threads: usize) -> PoolSettings {
 }
 
 fn enqueue(queue: &Queue<Errand>, errand: Errand) {
-    let Ok(()) = queue.admit(|_| Ok::<(), std::convert::Infallible>(()));
+    let Ok(()) = queue.admit(|_, _| Ok::<(), std::convert::Infallible>(()));
     let entry = Entry {
         item: errand,
         class: Class::Normal,

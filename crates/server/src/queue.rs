@@ -23,7 +23,13 @@ pub(crate) struct Queue<T> {
     short: Condvar,
     /// Items admitted and neither taken nor given up, those that still wait in a driver's outbox included.
     admitted: AtomicUsize,
+    /// Threads that sleep, and those that were called and have not asked yet. Whoever is admitted may have one of
+    /// them, and waits for nobody.
+    free: AtomicUsize,
 }
+
+/// A thread that has nothing to do, as long as this is kept.
+struct Free<'a>(&'a AtomicUsize);
 
 struct QueueState<T> {
     line: Line<T>,
@@ -121,14 +127,19 @@ impl<T> Queue<T> {
             state: Mutex::new(state),
             short: Condvar::new(),
             admitted: AtomicUsize::new(0),
+            free: AtomicUsize::new(0),
         }
     }
 
-    /// Reserves a place for one item if `admits` it beside those that are admitted already. A reserved item
-    /// must be pushed.
-    pub(crate) fn admit<R>(&self, admits: impl FnOnce(usize) -> Result<(), R>) -> Result<(), R> {
+    /// Reserves a place for one item if `admits` it beside those that are admitted already, with so many threads
+    /// that have nothing to do. A reserved item must be pushed.
+    pub(crate) fn admit<R>(
+        &self,
+        admits: impl FnOnce(usize, usize) -> Result<(), R>,
+    ) -> Result<(), R> {
         let before = self.admitted.fetch_add(1, Ordering::Relaxed);
-        admits(before).inspect_err(|_| {
+        let free = self.free.load(Ordering::Relaxed);
+        admits(before, free).inspect_err(|_| {
             self.admitted.fetch_sub(1, Ordering::Relaxed);
         })
     }
@@ -219,6 +230,8 @@ impl<T> Queue<T> {
         ran: &mut Option<Nanos>,
         clock: impl Fn() -> Stamp,
     ) -> Option<Taken<T>> {
+        // It ends behind `gone`: somebody who comes in between is admitted rather than refused.
+        let mut free = None;
         loop {
             let early = (self.len() > 0).then(&clock);
             {
@@ -244,6 +257,7 @@ impl<T> Queue<T> {
                     return None;
                 }
                 state.idle.push(Arc::clone(chair));
+                free.get_or_insert_with(|| Free::new(&self.free));
             }
             if chair.sleep() == Call::Go {
                 return None;
@@ -463,6 +477,19 @@ impl<T> QueueState<T> {
     }
 }
 
+impl<'a> Free<'a> {
+    fn new(threads: &'a AtomicUsize) -> Self {
+        threads.fetch_add(1, Ordering::Relaxed);
+        Self(threads)
+    }
+}
+
+impl Drop for Free<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 impl Chair {
     fn sleep(&self) -> Call {
         let mut called = lock(&self.called);
@@ -519,7 +546,7 @@ mod tests {
     fn nobody_is_taken_before_they_came() {
         let queue = queue(1);
         for number in 0..2 {
-            assert_eq!(queue.admit(|_| Ok::<(), ()>(())), Ok(()));
+            assert_eq!(queue.admit(|_, _| Ok::<(), ()>(())), Ok(()));
             push(&queue, number, Stamp(9));
         }
         let taken = queue.take_now(&mut None, || Stamp(5)).unwrap();

@@ -228,7 +228,14 @@ impl Pool {
     /// It is to be refused.
     pub(crate) fn admit(&self, class: Class) -> Result<(), Unadmitted> {
         let (settings, mood) = (self.settings(), self.mood.load());
-        self.queue.admit(|waiting| {
+        self.queue.admit(|admitted, free| {
+            // Those for whom there is a thread do not wait, though it may not have come to them yet. A burst
+            // would else be refused by a short queue before threads that sleep.
+            let free = match class {
+                Class::Health => free,
+                _ => free.saturating_sub(settings.reserve_threads),
+            };
+            let waiting = admitted.saturating_sub(free);
             let admission = stage::admit(waiting, class, &settings, &mood);
             let Admission::Refuse { retry_after_secs } = admission else {
                 return Ok(());

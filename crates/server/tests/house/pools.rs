@@ -2,7 +2,7 @@
 //!
 //! Handlers wait at a gate, so that nothing depends on how fast anything is.
 
-use std::io::Write;
+use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
@@ -230,6 +230,34 @@ fn a_full_queue_refuses_and_questions_about_health_pass_it() {
         1,
         "{lines:?}"
     );
+}
+
+/// Each has a thread, and none has to wait for one.
+#[test]
+fn a_burst_for_idle_threads_passes_the_shortest_queue() {
+    let (running, _) = gated(|config| {
+        config.pools[0] = Pool {
+            queue_len_max: 1,
+            ..pool(8, 8)
+        };
+    });
+    let mut clients: Vec<_> = (0..8).map(|_| running.connect()).collect();
+    for _ in 0..50 {
+        wait_for_figure(&running, "idle", 8);
+        for client in &mut clients {
+            client
+                .write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+                .unwrap();
+        }
+        for client in &mut clients {
+            let mut reply = [0; 1024];
+            let bytes = client.read(&mut reply).unwrap();
+            let reply = text(&reply[..bytes]);
+            assert!(reply.starts_with("HTTP/1.1 200 "), "{reply}");
+        }
+    }
+    assert_eq!(figure(&running, "refused"), 0);
+    running.stop();
 }
 
 #[test]
