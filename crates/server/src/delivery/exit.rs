@@ -261,7 +261,12 @@ impl<'a> Exit<'a> {
                 self.flowing = true;
                 self.way = Way::Flow;
             }
-            Err(Seized) => self.way = Way::Nowhere,
+            Err(Seized) => {
+                self.way = Way::Nowhere;
+                // The driver has answered in our place, and may be done with the connection.
+                let unsent = std::mem::take(&mut self.door.flow().memory_bytes);
+                self.bounds.memory.give_back(unsent);
+            }
         }
     }
 

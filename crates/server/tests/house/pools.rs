@@ -10,7 +10,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use measure::Nanos;
-use server::config::meant::{Config, Pool, PoolRule};
+use server::config::meant::{Config, Pool, PoolRule, Rate};
+use server::delivery::Declared;
 use server::exchange::Exchange;
 use server::handler::Handler;
 use server::pool::Seat;
@@ -257,6 +258,41 @@ fn a_burst_for_idle_threads_passes_the_shortest_queue() {
         }
     }
     assert_eq!(figure(&running, "refused"), 0);
+    running.stop();
+}
+
+/// Its client has been answered and is gone by the time that the handler gives a reply of limited bandwidth, which
+/// a driver would send.
+#[test]
+fn a_reply_that_comes_too_late_takes_no_memory() {
+    let gate = Arc::new(Gate::default());
+    let at_gate = Arc::clone(&gate);
+    let change = |config: &mut Config| {
+        config.status_path = Some("/-/status".to_owned());
+        config.pools[0] = Pool {
+            request_timeout: Some(Nanos::from_ms(50)),
+            ..pool(1, 1)
+        };
+    };
+    let running = serve_with(change, move |_, outlet| {
+        at_gate.pass();
+        outlet.begin(200, b"OK");
+        outlet.declare(Declared {
+            rate: Some(Rate::BytesPerSec(1)),
+            ..Declared::default()
+        });
+        outlet.whole(&[b'x'; 1_000]);
+        Ok(())
+    });
+    let mut late = begin(&running, "/");
+    let reply = text(&read_all(&mut late));
+    assert!(reply.starts_with("HTTP/1.1 504 "), "{reply}");
+    drop(late);
+    let says = |what: &str| text(&running.get("/-/status")).contains(what);
+    wait_until("it is gone", || says("\"connections\":1,"));
+    gate.open();
+    wait_for_figure(&running, "completed", 1);
+    assert!(says("\"replies_memory_bytes\":0}"));
     running.stop();
 }
 
