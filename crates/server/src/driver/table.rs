@@ -115,11 +115,17 @@ impl Table {
     pub(super) fn due(&self, now: Stamp, idle_max: Nanos, surplus: usize) -> Vec<usize> {
         let mut due = Vec::new();
         let mut idle = Vec::new();
+        let mut leaving = 0;
         for (index, slot) in self.slots.iter().enumerate() {
             let Some(slot) = slot else { continue };
             let idle_since = slot.idle_since();
-            if slot.deadline <= now || idle_since.is_some_and(|since| since.plus(idle_max) <= now) {
+            if slot.deadline <= now {
+                // Perhaps only to be looked at: where requests take long there is always somebody, and none of
+                // them makes room.
                 due.push(index);
+            } else if idle_since.is_some_and(|since| since.plus(idle_max) <= now) {
+                due.push(index);
+                leaving += 1;
             } else if surplus > 0
                 && let Some(since) = idle_since
                 && since.plus(SURPLUS_AGE_MIN) <= now
@@ -128,7 +134,7 @@ impl Table {
             }
         }
         idle.sort_unstable();
-        let oldest = idle.into_iter().take(surplus.saturating_sub(due.len()));
+        let oldest = idle.into_iter().take(surplus.saturating_sub(leaving));
         due.extend(oldest.map(|(_, index)| index));
         due
     }
@@ -193,5 +199,59 @@ impl Slot {
         if let Some(waker) = &self.waker {
             waker.wake_by_ref();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::OwnedFd;
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+
+    const NOW: Stamp = Stamp(10_000_000_000);
+
+    fn before(ms: u64) -> Stamp {
+        Stamp(NOW.0 - Nanos::from_ms(ms).0)
+    }
+
+    fn enter(table: &mut Table) -> usize {
+        let (socket, _) = UnixStream::pair().unwrap();
+        let door = Arc::new(Door::new(OwnedFd::from(socket)));
+        table.enter(door, before(9_000), Stamp::NEVER)
+    }
+
+    fn idle(table: &mut Table, ms: u64, deadline: Stamp) -> usize {
+        let index = enter(table);
+        table.set_idle(index, before(ms), deadline);
+        index
+    }
+
+    #[test]
+    fn a_look_at_somebody_makes_no_room_for_others() {
+        let mut table = Table::default();
+        for _ in 0..3 {
+            let away = enter(&mut table);
+            table.set(away, Doing::Away, NOW);
+        }
+        let looked_at = idle(&mut table, 1_000, NOW);
+        let [older, younger] = [500, 400].map(|ms| idle(&mut table, ms, Stamp::NEVER));
+        let due = table.due(NOW, Nanos::from_secs(60), 1);
+        assert!(due.contains(&looked_at) && due.contains(&older), "{due:?}");
+        assert!(!due.contains(&younger), "{due:?}");
+        // Whoever goes for another reason does.
+        let due = table.due(NOW, Nanos::from_ms(500), 1);
+        assert!(due.contains(&older) && !due.contains(&younger), "{due:?}");
+    }
+
+    #[test]
+    fn who_has_only_just_become_idle_keeps_its_place() {
+        let mut table = Table::default();
+        idle(&mut table, 99, Stamp::NEVER);
+        let away = enter(&mut table);
+        table.set(away, Doing::Away, Stamp::NEVER);
+        assert!(table.due(NOW, Nanos::from_secs(60), 2).is_empty());
+        let old = idle(&mut table, 100, Stamp::NEVER);
+        assert_eq!(table.due(NOW, Nanos::from_secs(60), 2), [old]);
     }
 }
