@@ -19,6 +19,9 @@ use crate::handover::Turnstile;
 use crate::reply::Part;
 use crate::unnamed::unnamed_file;
 
+/// More bytes than any reply has.
+const UNTOLD: u64 = u64::MAX;
+
 /// One connection's socket and hand-over state.
 pub(crate) struct Door {
     socket: OwnedFd,
@@ -34,6 +37,8 @@ pub(crate) struct Door {
     status: AtomicU16,
     /// Bytes of its head, once that is complete.
     head_bytes: AtomicU64,
+    /// Bytes of both head and body, where these are known; else `UNTOLD`.
+    whole_bytes: AtomicU64,
     /// Bytes of it that the pool thread has sent itself.
     sent_bytes: AtomicU64,
     /// The driver has ended the last exchange because its handler took too long; the connection ends with it.
@@ -82,6 +87,7 @@ impl Door {
             started: AtomicU64::new(0),
             status: AtomicU16::new(0),
             head_bytes: AtomicU64::new(0),
+            whole_bytes: AtomicU64::new(UNTOLD),
             sent_bytes: AtomicU64::new(0),
             overdue: AtomicBool::new(false),
         }
@@ -127,8 +133,17 @@ impl Door {
         self.status.store(status, Ordering::Relaxed);
     }
 
-    /// Pool thread: the reply has a head of so many bytes, and nothing of it has been sent. Call it before any is.
-    pub(crate) fn set_head(&self, head_bytes: u64) {
+    /// Driver: whether so many bytes are all of a reply of which some has been sent. Nobody knows it of one that
+    /// ends with its last chunk, or with the connection.
+    pub(crate) fn is_whole(&self, sent_bytes: u64) -> bool {
+        self.whole_bytes.load(Ordering::Relaxed) == sent_bytes
+    }
+
+    /// Pool thread: the reply has a head of so many bytes, a body of so many if that is known, and nothing of it
+    /// has been sent. Call it before any is.
+    pub(crate) fn set_head(&self, head_bytes: u64, body_bytes: Option<u64>) {
+        let whole_bytes = body_bytes.map_or(UNTOLD, |bytes| head_bytes.saturating_add(bytes));
+        self.whole_bytes.store(whole_bytes, Ordering::Relaxed);
         self.head_bytes.store(head_bytes, Ordering::Relaxed);
         self.sent_bytes.store(0, Ordering::Relaxed);
     }

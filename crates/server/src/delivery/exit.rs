@@ -139,8 +139,8 @@ impl<'a> Exit<'a> {
     }
 
     /// The reply's head is complete; nothing was offered yet.
-    pub(super) fn set_head(&self, head_bytes: u64) {
-        self.door.set_head(head_bytes);
+    pub(super) fn set_head(&self, head_bytes: u64, body_bytes: Option<u64>) {
+        self.door.set_head(head_bytes, body_bytes);
     }
 
     /// The bandwidth that the application gives this reply, before any of it was offered.

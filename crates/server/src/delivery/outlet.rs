@@ -434,7 +434,12 @@ impl<'a> Outlet<'a> {
         };
         self.desk.end_head(&end, &phases);
         self.head_bytes = self.desk.out.len() as u64;
-        self.exit.set_head(self.head_bytes);
+        let body_bytes = match plan.framing {
+            ReplyFraming::NoBody => Some(0),
+            ReplyFraming::Length(bytes) => Some(bytes),
+            ReplyFraming::Chunked | ReplyFraming::UntilClose => None,
+        };
+        self.exit.set_head(self.head_bytes, body_bytes);
     }
 
     /// Offers a piece of the body as far as the declared length goes, after the head where that has not

@@ -86,8 +86,12 @@ impl Connection {
                 match said {
                     Said::Nothing => self.answer_overdue(&absent),
                     Said::Something => {
+                        let sent_bytes = self.sent_by_pool(said);
+                        if self.door().is_whole(sent_bytes) {
+                            return self.end_answered(&absent, sent_bytes);
+                        }
                         self.cut_off();
-                        self.end_absent(&absent, given, self.sent_by_pool(said))
+                        self.end_absent(&absent, given, sent_bytes)
                     }
                 }
             }
@@ -307,7 +311,19 @@ impl Connection {
 
     /// Ends the exchange of a flow once the pool thread is done with it; `given_up` when the client did
     /// not get everything.
-    async fn end_flow(&mut self, given_up: Option<Stop>, sent_bytes: u64, absent: &Absent) -> Step {
+    async fn end_flow(
+        &mut self,
+        mut given_up: Option<Stop>,
+        sent_bytes: u64,
+        absent: &Absent,
+    ) -> Step {
+        if given_up == Some(STOP_OVERDUE) && self.door().is_whole(sent_bytes) {
+            if self.seize_flow() {
+                self.door().set_overdue();
+                return self.end_answered(absent, sent_bytes);
+            }
+            given_up = None;
+        }
         if let Some(stop) = given_up {
             self.count_stop(stop);
             let unsent = {
@@ -350,6 +366,27 @@ impl Connection {
         if let Body::File { .. } = exchange.body {
             self.driver.shared.spoolers.discard(exchange);
         }
+    }
+
+    /// Whether the exchange of a flow was not finished yet; then it is this driver's to log.
+    fn seize_flow(&self) -> bool {
+        let mut flow = self.door().flow();
+        flow.seized = flow.finished.is_none();
+        flow.seized
+    }
+
+    /// Logs an exchange whose reply is out, while the application is still at it when its time is up. The client
+    /// has what it asked for, and only the connection ends, whose door the pool thread still has.
+    fn end_answered(&self, absent: &Absent, sent_bytes: u64) -> Step {
+        let mut tail = absent.tail;
+        let now = measure::now();
+        tail.phases.started = self.started(absent).unwrap_or(tail.phases.queued);
+        tail.phases.replied = now;
+        tail.phases.delivered = now;
+        (tail.status, tail.head_bytes) = (self.door().status(), self.door().head_bytes());
+        (tail.sent_bytes, tail.ending) = (sent_bytes, Ending::Complete);
+        self.end(Some(absent.head.view()), b"", &tail);
+        Step::Linger
     }
 
     /// Logs an exchange that has not come back in time.

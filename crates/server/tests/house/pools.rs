@@ -296,6 +296,38 @@ fn a_reply_that_comes_too_late_takes_no_memory() {
     running.stop();
 }
 
+/// The handler goes on after its reply is out, as an application does in `close()`.
+#[test]
+fn a_reply_that_is_out_by_the_deadline_is_not_cut() {
+    for bytes in [10, 8_000_000] {
+        let gate = Arc::new(Gate::default());
+        let at_gate = Arc::clone(&gate);
+        let change = |config: &mut Config| {
+            config.pools[0] = Pool {
+                request_timeout: Some(Nanos::from_ms(500)),
+                ..pool(1, 1)
+            };
+        };
+        let running = serve_with(change, move |_, outlet| {
+            whole(outlet, &vec![b'x'; bytes])?;
+            at_gate.pass();
+            Ok(())
+        });
+        let mut client = running.connect();
+        client
+            .write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+            .unwrap();
+        let reply = text(&read_all(&mut client));
+        assert!(reply.starts_with("HTTP/1.1 200 "), "{reply}");
+        assert!(reply.ends_with(&format!("\r\n\r\n{}", "x".repeat(bytes))));
+        gate.open();
+        let (ended, lines) = running.stop();
+        assert_eq!((ended.exchanges, lines.len()), (1, 1), "{lines:?}");
+        assert!(lines[0].contains(&format!("\" 200 {bytes} ")), "{lines:?}");
+        assert!(with(&lines, "end=").is_empty(), "{lines:?}");
+    }
+}
+
 #[test]
 fn who_has_waited_too_long_is_told_so_once_and_logged_once() {
     let (running, gate) = gated(|config| {
