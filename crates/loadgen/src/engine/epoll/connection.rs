@@ -38,6 +38,8 @@ pub(super) struct Connection {
     pub(super) tls: Option<Box<Link>>,
     pub(super) state: State,
     pub(super) generation: u32,
+    /// Whether the poll knows the socket.
+    pub(super) is_watched: bool,
     /// Whether the poll tells when the socket takes more bytes.
     pub(super) watches_room: bool,
     /// Whether it has had a reply, or has failed to, at least once.
@@ -70,6 +72,7 @@ impl Connection {
             tls: None,
             state: State::Closed,
             generation: 0,
+            is_watched: false,
             watches_room: false,
             is_warm: false,
             is_queued: false,

@@ -107,14 +107,16 @@ impl<'a> Loop<'a> {
         };
         let (data, flags) = interest(place, connection.generation, connection.watches_room);
         if epoll::add(&self.poll, descriptor, data, flags).is_err() {
-            self.fail(place, Failure::Local, now());
+            return self.fail(place, Failure::Local, now());
         }
+        self.connections[place as usize].is_watched = true;
     }
 
     /// Says again what is watched, which reports it again as well.
     pub(super) fn watch_again(&mut self, place: u32) {
         let connection = &self.connections[place as usize];
-        let Some(descriptor) = &connection.socket else {
+        // One that is just begun is watched by whoever has begun it, for what is wanted by then.
+        let Some(descriptor) = connection.socket.as_ref().filter(|_| connection.is_watched) else {
             return;
         };
         let (data, flags) = interest(place, connection.generation, connection.watches_room);
@@ -308,10 +310,7 @@ impl<'a> Loop<'a> {
         let connection = &mut self.connections[place as usize];
         if !connection.watches_room {
             connection.watches_room = true;
-            // A connection that is just begun is watched by whoever has begun it.
-            if connection.state != State::Connecting {
-                self.watch_again(place);
-            }
+            self.watch_again(place);
         }
     }
 
@@ -361,6 +360,7 @@ impl<'a> Loop<'a> {
     pub(super) fn close(&mut self, place: u32, closing: Closing) {
         let connection = &mut self.connections[place as usize];
         connection.state = State::Closed;
+        connection.is_watched = false;
         connection.watches_room = false;
         connection.deadline = Stamp::NEVER;
         connection.offset = 0;

@@ -467,6 +467,27 @@ fn sends_and_reads_more_than_a_socket_holds() {
 }
 
 #[test]
+fn begins_connections_with_bodies_that_no_socket_holds() {
+    let (address, seen) = server(|_, _| Does::Reply(OK.to_vec()));
+    let mut plan = plan(address);
+    let body = vec![b'x'; 24_000_000];
+    let parts = RequestParts {
+        method: "POST",
+        target: "/",
+        host: "host",
+        fields: &[],
+        body: Some(&body),
+    };
+    plan.requests.kinds = vec![parts.request(1)];
+    plan.connections.len = 2;
+    plan.connections.requests_each = each(1);
+    plan.length.requests = Some(4);
+    let counts = run(&plan);
+    assert_eq!((counts.answered, counts.failures.sum()), (4, 0));
+    assert_eq!(seen.requests(), 4);
+}
+
+#[test]
 fn counts_from_when_all_are_open() {
     let (address, seen) = server(|_, _| Does::Reply(OK.to_vec()));
     let mut plan = plan(address);
