@@ -81,6 +81,10 @@ pub struct Asked {
 pub struct Counts {
     /// Requests with the right reply.
     pub answered: u64,
+    /// Of a load by the clock, right replies that came within the counted time: those of requests that were due
+    /// in it may come later, and say nothing of how many the server answers a second. `None`: all of them.
+    #[serde(default)]
+    pub answered_within: Option<u64>,
     /// Others, by why.
     pub failures: Failures,
     /// Right replies and failures that were under way while the generator itself stood still: they are
@@ -123,6 +127,13 @@ pub struct Failures {
     pub body: u64,
     /// Nothing that the server did: no port, no descriptor, no memory on this side.
     pub local: u64,
+}
+
+impl Counts {
+    /// Right replies that came within the counted time.
+    pub fn within(&self) -> u64 {
+        self.answered_within.unwrap_or(self.answered)
+    }
 }
 
 impl Failures {
@@ -263,10 +274,10 @@ pub enum Weight {
 }
 
 impl Outcome {
-    /// Requests with the right reply in a second.
+    /// Right replies in a second of the counted time.
     pub fn per_second(&self) -> f64 {
         if self.seconds > 0.0 {
-            self.counts.answered as f64 / self.seconds
+            self.counts.within() as f64 / self.seconds
         } else {
             0.0
         }

@@ -85,6 +85,8 @@ pub(crate) struct Tally {
     pub(crate) cycle: Distribution,
     pub(crate) late: Distribution,
     pub(crate) unread: Distribution,
+    /// Right replies that came within the window, whenever they were due.
+    within: u64,
     /// Requests that ended in the window, in any way.
     pub(crate) ended: u64,
     /// Requests that ended at any time.
@@ -130,6 +132,7 @@ impl Tally {
             cycle: Distribution::new(),
             late: Distribution::new(),
             unread: Distribution::new(),
+            within: 0,
             ended: 0,
             all_ended: 0,
             last_end: Stamp::ZERO,
@@ -161,6 +164,7 @@ impl Tally {
         }
         self.second.answered += 1;
         self.all_ended += 1;
+        self.within += u64::from(self.window.holds(now));
         if !self.counted(flight, now) {
             return;
         }
@@ -279,6 +283,7 @@ impl Tally {
         for (mine, theirs) in self.statuses.iter_mut().zip(other.statuses.iter()) {
             *mine += theirs;
         }
+        self.within += other.within;
         self.ended += other.ended;
         self.all_ended += other.all_ended;
         self.last_end = self.last_end.max(other.last_end);
@@ -296,6 +301,7 @@ impl Tally {
             statuses: statuses
                 .map(|(status, count)| (status as u16, *count))
                 .collect::<BTreeMap<_, _>>(),
+            answered_within: self.by_due.then_some(self.within),
             ..self.counts.clone()
         }
     }

@@ -126,6 +126,7 @@ fn counts(outcome: &Outcome, columns: &mut Vec<Column>) {
     let failures = &counts.failures;
     for (name, count) in [
         ("answered", counts.answered),
+        ("answered_within", counts.within()),
         ("failed", failures.sum()),
         ("failed_connect", failures.connect),
         ("failed_reset", failures.reset),

@@ -178,11 +178,7 @@ fn counts(outcome: &Outcome, sheet: &mut Sheet) {
 
 fn counts_text(counts: &Counts, seconds: f64) -> String {
     let mut parts = vec![
-        format!(
-            "{} answered in {} s",
-            thousands(counts.answered),
-            number(seconds)
-        ),
+        answered(counts, seconds),
         format!("{} made", counted(counts.connections, "connection")),
     ];
     for (len, words) in [
@@ -198,6 +194,20 @@ fn counts_text(counts: &Counts, seconds: f64) -> String {
         }
     }
     parts.join(" · ")
+}
+
+/// How many were answered; of a load by the clock that was behind, how many in time.
+pub(super) fn answered(counts: &Counts, seconds: f64) -> String {
+    let (all, within) = (counts.answered, counts.within());
+    let seconds = number(seconds);
+    if all == within {
+        return format!("{} answered in {seconds} s", thousands(all));
+    }
+    format!(
+        "{} answered, {} within the {seconds} s",
+        thousands(all),
+        thousands(within)
+    )
 }
 
 fn failures_text(counts: &Counts) -> String {

@@ -50,6 +50,30 @@ fn counts_from_due_times_when_the_server_stops() {
 }
 
 #[test]
+fn counts_no_reply_that_comes_after_the_time_for_what_a_server_does_in_it() {
+    let (address, _) = server(|_, _| {
+        thread::sleep(Duration::from_millis(20));
+        Does::Reply(OK.to_vec())
+    });
+    let mut plan = plan(address);
+    plan.connections.len = 2;
+    plan.load = Load::Open {
+        arrivals: Arrivals::Constant,
+        rate: Profile::constant(400.0),
+    };
+    plan.length = Length {
+        begin: Begin::AtOnce,
+        duration: Some(Nanos::from_ms(500)),
+        requests: None,
+    };
+    let counts = run(&plan);
+    assert_eq!((counts.answered, counts.failures.sum()), (200, 0));
+    // 25 on each connection, however quick this host is.
+    let within = counts.answered_within.expect("it goes by the clock");
+    assert!((1..=52).contains(&within), "{counts:?}");
+}
+
+#[test]
 fn counts_what_was_due_and_never_sent() {
     let (address, seen) = server(|_, _| Does::Nothing);
     let mut plan = plan(address);

@@ -6,7 +6,7 @@ use measure::civil_from_unix;
 
 use super::super::columns::{HEADS, durations};
 use super::super::table::{
-    classes, company, little, model, per_request, server_text, threads_text, timed,
+    answered, classes, company, little, model, per_request, server_text, threads_text, timed,
 };
 use super::super::text::{bytes, escaped, number, short_seconds, thousands};
 use super::{Run, TEXT_CHARS_MAX};
@@ -88,14 +88,7 @@ fn found(outcome: &Outcome) -> Vec<(&'static str, String)> {
         .iter()
         .map(|(status, len)| format!("{status} {}", thousands(*len)));
     let mut facts = vec![
-        (
-            "answered",
-            format!(
-                "{} in {} s",
-                thousands(counts.answered),
-                number(outcome.seconds)
-            ),
-        ),
+        ("requests", answered(counts, outcome.seconds)),
         ("statuses", statuses.collect::<Vec<_>>().join(" · ")),
         (
             "bytes",
