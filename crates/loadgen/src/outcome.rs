@@ -94,6 +94,9 @@ pub struct Counts {
     pub unsent: u64,
     /// Requests that were sent and not answered at the end, when that was no failure.
     pub unfinished: u64,
+    /// How long the oldest of them had been under way by then.
+    #[serde(default)]
+    pub unfinished_longest_us: f64,
     /// Connections established.
     pub connections: u64,
     /// Kept connections that the server ended between two requests: opened again, no failure.

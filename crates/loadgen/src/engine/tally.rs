@@ -222,6 +222,18 @@ impl Tally {
         }
     }
 
+    /// A request is under way at `now`, the end of the run. What was begun and not sent is not, and in an open load
+    /// it was due all the same.
+    pub(crate) fn under_way(&mut self, flight: &Flight, now: Stamp) {
+        if flight.sent != Stamp::ZERO {
+            self.counts.unfinished += 1;
+            let us = now.since(self.from(flight)).0 as f64 / 1e3;
+            self.counts.unfinished_longest_us = self.counts.unfinished_longest_us.max(us);
+        } else if self.by_due && self.window.holds(flight.due) {
+            self.counts.unsent += 1;
+        }
+    }
+
     /// A connection was established at `now`.
     #[inline]
     pub(crate) fn connected(&mut self, began: Stamp, now: Stamp) {
@@ -330,12 +342,14 @@ fn add(mine: &mut Counts, theirs: &Counts) {
         disturbed,
         unsent,
         unfinished,
+        unfinished_longest_us,
         ..
     } = theirs;
     mine.answered += answered;
     mine.disturbed += disturbed;
     mine.unsent += unsent;
     mine.unfinished += unfinished;
+    mine.unfinished_longest_us = mine.unfinished_longest_us.max(*unfinished_longest_us);
     mine.connections += theirs.connections;
     mine.ended_idle += theirs.ended_idle;
     mine.left_open += theirs.left_open;

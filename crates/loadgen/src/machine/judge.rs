@@ -6,6 +6,7 @@ use measure::Nanos;
 
 use super::backlog::PEAKS;
 use super::{note, remark};
+use crate::distribution::Summary;
 use crate::outcome::{Outcome, Remark, ThreadUse, Weight};
 use crate::plan::Timestamps;
 
@@ -20,6 +21,16 @@ const LIMITED: &str = "generator-limited";
 const BUSY_SHARE: f64 = 0.75;
 /// A thread that waits for a processor a greater share of the time adds that to latencies.
 const WAITED_SHARE: f64 = 0.05;
+/// Connections that are busy a greater share of the time, on average, are all busy now and then.
+const TAKEN_SHARE: f64 = 0.8;
+/// What requests of a rate wait for one of them, as a share of the latency.
+const AWAITED_SHARE: f64 = 0.1;
+/// Requests that would be the slowest: a greater share of them is beyond what p99 says.
+const CENSORED_SHARE: f64 = 0.01;
+/// A request without a reply at the end is worth a word when it has taken such a share of the time.
+const HELD_SHARE: f64 = 0.05;
+/// Fewer values than these beyond a quantile make it an accident.
+const BEYOND_LEN: f64 = 10.0;
 /// Everybody else's share of one processor.
 const FOREIGN_SHARE: f64 = 0.08;
 
@@ -37,6 +48,9 @@ pub fn judge(outcome: &Outcome, stalled: Nanos, processors: usize) -> Vec<Remark
         // Of a thread that is never idle that is said with it.
         waited_remark(outcome).filter(|_| !is_limit),
         local_remark(outcome),
+        connections_remark(outcome),
+        censored_remark(outcome),
+        unfinished_remark(outcome),
         foreign_remark(outcome, processors),
         left_open_remark(outcome),
         backlog_remark(outcome),
@@ -62,16 +76,93 @@ fn stalled_remark(outcome: &Outcome, stalled: Nanos) -> Option<Remark> {
 }
 
 fn late_remark(outcome: &Outcome) -> Option<Remark> {
-    let late = outcome.times.late.as_ref()?.p99_us?;
-    let latency = outcome.times.latency.p99_us?;
+    let late = outcome.times.late.as_ref()?;
+    let (percent_of, latency) = farthest(&outcome.times.latency)?;
+    let (_, late) = quantiles(late).find(|(percent, _)| *percent == percent_of)?;
+    let late = late?;
     (late > latency * LATE_SHARE).then(|| {
         let text = format!(
-            "requests left up to {:.3} ms after their time (99 % of them sooner), {} of the latency at 99 %: \
-             use more threads or connections, a lower rate, `--spin 60us`, or a processor of its own (`--cpus`)",
+            "requests left up to {:.3} ms after their time ({percent_of} % of them sooner), {} of the latency at \
+             {percent_of} %: use more threads or connections, a lower rate, `--spin 60us`, or a processor of its \
+             own (`--cpus`)",
             late / 1e3,
             percent(late / latency)
         );
         remark(Weight::Invalid, "late", text)
+    })
+}
+
+/// The farthest of the usual quantiles that is no accident: a short run has its lateness as well.
+fn farthest(all: &Summary) -> Option<(u32, f64)> {
+    let mut known = quantiles(all).filter_map(|(percent, us)| Some((percent, us?)));
+    known.find(|(percent, _)| {
+        let beyond = f64::from(100 - percent) / 100.0 * all.count as f64;
+        beyond + 1e-6 >= BEYOND_LEN
+    })
+}
+
+fn quantiles(all: &Summary) -> impl Iterator<Item = (u32, Option<f64>)> {
+    let usual = [
+        (99, all.p99_us),
+        (95, Some(all.p95_us)),
+        (90, Some(all.p90_us)),
+        (50, Some(all.p50_us)),
+    ];
+    usual.into_iter()
+}
+
+/// A rate for which there are too few connections waits for them, and not for the server.
+fn connections_remark(outcome: &Outcome) -> Option<Remark> {
+    let (asked, times) = (&outcome.asked, &outcome.times);
+    times.late.as_ref()?;
+    let slots = asked.connections as f64 * asked.in_flight as f64;
+    let busy_s = times.last_byte.count as f64 * times.last_byte.mean_us / 1e6;
+    let busy = busy_s / (slots * outcome.seconds);
+    let awaited_us = times.latency.mean_us - times.last_byte.mean_us;
+    let is_awaited = awaited_us > AWAITED_SHARE * times.latency.mean_us;
+    (busy.is_finite() && busy > TAKEN_SHARE && is_awaited).then(|| {
+        let text = format!(
+            "nearly all connections were busy all the time, and requests that were due waited {:.3} ms for a free \
+             one on average, which is in the latency: use more (`--connections`) to see whether the server is the \
+             limit",
+            awaited_us / 1e3
+        );
+        remark(Weight::Doubtful, "connections", text)
+    })
+}
+
+/// Quantiles are of what was answered. Refusals may be quick; what is counted here is not.
+fn censored_remark(outcome: &Outcome) -> Option<Remark> {
+    let counts = &outcome.counts;
+    let is_by_due = outcome.times.late.is_some();
+    let unfinished = if is_by_due { counts.unfinished } else { 0 };
+    let slow = counts.failures.timeout + counts.unsent + unfinished;
+    let ended = counts.answered + counts.failures.sum();
+    let share = slow as f64 / (ended + counts.unsent + unfinished) as f64;
+    (share > CENSORED_SHARE && counts.answered > 0).then(|| {
+        let text = format!(
+            "{slow} requests ({}) timed out, were never sent or had no reply at the end: they would be the slowest, \
+             and are in no percentile",
+            percent(share)
+        );
+        remark(Weight::Doubtful, "censored", text)
+    })
+}
+
+/// A closed load that waits for a server which has stopped counts nothing meanwhile.
+fn unfinished_remark(outcome: &Outcome) -> Option<Remark> {
+    let (counts, latency) = (&outcome.counts, &outcome.times.latency);
+    let longest_us = counts.unfinished_longest_us;
+    let is_long = longest_us > latency.max_us && longest_us / 1e6 > HELD_SHARE * outcome.seconds;
+    let is_closed = outcome.asked.load == "closed";
+    (is_closed && counts.answered > 0 && is_long).then(|| {
+        let text = format!(
+            "{} requests had no reply at the end, the oldest after {:.2} s, longer than any that was answered: they \
+             are in no percentile; a rate (`--rate`) is not stopped by a server that stands still",
+            counts.unfinished,
+            longest_us / 1e6
+        );
+        remark(Weight::Doubtful, "unfinished", text)
     })
 }
 

@@ -258,17 +258,13 @@ impl<'a> Loop<'a> {
         }
     }
 
-    /// What is under way at the end is unfinished; what was begun and not sent is not, and in an open load it
-    /// was due all the same.
+    /// What is under way at the end.
     fn settle_under_way(&mut self) {
+        let at = now();
         for place in 0..self.begun as u32 {
             for number in 0..self.connections[place as usize].len {
-                let flight = &self.flights[self.flight_index(place, number)];
-                if flight.sent != Stamp::ZERO {
-                    self.tally.counts.unfinished += 1;
-                } else if self.schedule.is_some() && self.tally.window.holds(flight.due) {
-                    self.tally.counts.unsent += 1;
-                }
+                let index = self.flight_index(place, number);
+                self.tally.under_way(&self.flights[index], at);
             }
         }
     }

@@ -72,8 +72,13 @@ fn good() -> Outcome {
 
 /// 2,000 times the same.
 fn all(us: u64) -> Summary {
+    some(2_000, us)
+}
+
+/// So many times the same.
+fn some(len: usize, us: u64) -> Summary {
     let mut distribution = Distribution::new();
-    for _ in 0..2_000 {
+    for _ in 0..len {
         distribution.record(Nanos::from_us(us));
     }
     Summary::from(&distribution)
@@ -87,7 +92,7 @@ fn says_what_each_fault_means() {
         outcome.asked.load = "open, constant".to_owned();
         outcome.generator.threads[1].cpu_share = 0.95;
     };
-    let cases: [(Change, Option<(Weight, &str)>); 17] = [
+    let cases: [(Change, Option<(Weight, &str)>); 26] = [
         (|_| {}, None),
         (
             |outcome| outcome.times.late = Some(all(101)),
@@ -148,6 +153,80 @@ fn says_what_each_fault_means() {
                 outcome.server = None;
             },
             None,
+        ),
+        // Of a run that is too short for p99 as well.
+        (
+            |outcome| {
+                outcome.times.latency = some(200, 1000);
+                outcome.times.late = Some(some(200, 101));
+            },
+            Some((Invalid, "late")),
+        ),
+        (
+            |outcome| {
+                outcome.times.latency = some(200, 1000);
+                outcome.times.late = Some(some(200, 99));
+            },
+            None,
+        ),
+        // 2,000 replies of 300 ms each on 64 connections in 10 s.
+        (
+            |outcome| {
+                outcome.times.last_byte = all(300_000);
+                outcome.times.latency = all(2_000_000);
+                outcome.times.late = Some(all(10));
+            },
+            Some((Doubtful, "connections")),
+        ),
+        (
+            |outcome| {
+                outcome.times.last_byte = all(30_000);
+                outcome.times.latency = all(200_000);
+                outcome.times.late = Some(all(10));
+            },
+            None,
+        ),
+        (
+            |outcome| {
+                outcome.counts.answered = 1_000;
+                outcome.counts.failures.timeout = 11;
+            },
+            Some((Doubtful, "censored")),
+        ),
+        (
+            |outcome| {
+                outcome.counts.answered = 1_000;
+                outcome.counts.failures.status = 500;
+                outcome.counts.failures.timeout = 9;
+            },
+            None,
+        ),
+        (
+            |outcome| {
+                outcome.counts.answered = 1_000;
+                outcome.counts.unfinished = 64;
+                outcome.counts.unfinished_longest_us = 7e6;
+            },
+            Some((Doubtful, "unfinished")),
+        ),
+        (
+            |outcome| {
+                outcome.counts.answered = 1_000;
+                outcome.counts.unfinished = 64;
+                outcome.counts.unfinished_longest_us = 2e4;
+            },
+            None,
+        ),
+        // It waits for all of them, and its percentiles count from when they were due.
+        (
+            |outcome| {
+                outcome.asked.load = "open, constant".to_owned();
+                outcome.times.late = Some(all(10));
+                outcome.counts.answered = 1_000;
+                outcome.counts.unfinished = 64;
+                outcome.counts.unfinished_longest_us = 7e6;
+            },
+            Some((Doubtful, "censored")),
         ),
         (
             |outcome| outcome.counts.left_open = 3,

@@ -75,7 +75,7 @@ keys! {
     }
     connections: One = "Connections at once; also steps and ramps: `10..250:30s`" {
         group: Group::Connections, short: Some('c'), placeholder: "N", default: "50",
-        doc: "A rate uses as many of them as it needs. When a number that changes has come down, the connections beyond it rest.",
+        doc: "A rate uses as many of them as it needs; what is due while all are busy waits, which is in its latency, and the result says so. When a number that changes has come down, the connections beyond it rest.",
         example: "64",
     }
     pipeline: One = "Requests in flight on each connection" {
