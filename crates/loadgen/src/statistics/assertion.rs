@@ -162,26 +162,40 @@ impl Condition {
         match figure {
             Figure::Quantile(percent) => missing_aware(outcome, percent),
             Figure::Min => self.metric.said(outcome),
-            Figure::Mean | Figure::Stdev | Figure::Max if outcome.counts.unsent > 0 => {
-                Err(Unsaid(format!(
-                    "{} requests that were due were never sent, and would have been the slowest",
-                    outcome.counts.unsent
-                )))
+            // The longest of all is one of those: a time-out of 30 s is no maximum of 5 ms.
+            Figure::Max if missing(outcome) > 0 => Ok(f64::INFINITY),
+            Figure::Mean | Figure::Stdev if outcome.counts.unsent > 0 => Err(Unsaid(format!(
+                "{} requests that were due were never sent, and would have been the slowest",
+                outcome.counts.unsent
+            ))),
+            // Closed loads end with requests under way: the oldest one takes that long at least.
+            Figure::Max => {
+                let longest_us = outcome.counts.unfinished_longest_us;
+                Ok(self.metric.said(outcome)?.max(longest_us))
             }
-            Figure::Mean | Figure::Stdev | Figure::Max => self.metric.said(outcome),
+            Figure::Mean | Figure::Stdev => self.metric.said(outcome),
         }
     }
 }
 
 /// The quantile of all requests, with those that have no right reply at its far end; infinite among them.
 fn missing_aware(outcome: &Outcome, percent: f64) -> Result<f64, Unsaid> {
-    let missing = outcome.counts.failures.sum() + outcome.counts.unsent;
+    let missing = missing(outcome);
     let answered = outcome.times.latency.count;
     let beyond = (1.0 - percent / 100.0) * (answered + missing) as f64;
-    if answered > 0 && missing as f64 > beyond + 1e-6 {
+    if missing as f64 > beyond + 1e-6 {
         return Ok(f64::INFINITY);
     }
     latency_quantile(outcome, percent, missing)
+}
+
+/// Requests without a right reply. In an open load one that is under way at the end was due like the others; a
+/// closed load always ends with some, and how long they would have taken nobody knows.
+fn missing(outcome: &Outcome) -> u64 {
+    let counts = &outcome.counts;
+    let is_by_due = outcome.times.late.is_some();
+    let unfinished = if is_by_due { counts.unfinished } else { 0 };
+    counts.failures.sum() + counts.unsent + unfinished
 }
 
 impl Relation {
@@ -313,8 +327,53 @@ mod tests {
         let verdict = verdict.holds(&run);
         assert!(!verdict.is_held());
         assert_eq!(verdict.conditions[0].answer, Answer::Fails);
-        assert!(matches!(verdict.conditions[1].answer, Answer::Unsaid(_)));
+        assert_eq!(verdict.conditions[1].answer, Answer::Fails);
         assert!(matches!(verdict.conditions[2].answer, Answer::Unsaid(_)));
+    }
+
+    #[test]
+    fn takes_a_server_that_answers_nobody_for_no_quick_one() {
+        let mut run = outcome(&[], 10);
+        for failed in [1, 999, 50_000] {
+            run.counts.failures.connect = failed;
+            for text in ["p50 < 20ms", "p99 < 20ms", "max < 1s"] {
+                let verdict = Assertion::parse(text).expect(text).holds(&run);
+                assert_eq!(
+                    verdict.conditions[0].answer,
+                    Answer::Fails,
+                    "{text}, {failed}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn takes_no_time_out_for_less_than_the_longest_reply() {
+        let mut run = run();
+        check("max < 1s", &run, "max < 1s: holds, 10.0 ms\n");
+        run.counts.failures.timeout = 1;
+        let none = "the requests in question have no right reply";
+        let expect = format!("max < 1s: does not hold, {none}\n");
+        check("max < 1s", &run, &expect);
+    }
+
+    #[test]
+    fn knows_that_the_longest_is_as_long_as_what_is_still_under_way() {
+        let mut run = run();
+        run.counts.unfinished = 64;
+        run.counts.unfinished_longest_us = 7e6;
+        check("max < 1s", &run, "max < 1s: does not hold, 7.00 s\n");
+    }
+
+    #[test]
+    fn counts_what_an_open_load_has_left_under_way() {
+        let mut run = run();
+        run.counts.unfinished = 200;
+        check("p99 < 1s", &run, "p99 < 1s: holds, 9.90 ms\n");
+        run.times.late = Some(run.times.latency.clone());
+        let none = "the requests in question have no right reply";
+        let expect = format!("p99 < 1s: does not hold, {none}\n");
+        check("p99 < 1s", &run, &expect);
     }
 
     #[test]

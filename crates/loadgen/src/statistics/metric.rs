@@ -291,6 +291,9 @@ pub(super) fn latency_quantile(
 }
 
 fn quantile(all: &Summary, percent: f64, missing: u64) -> Result<f64, Unsaid> {
+    if all.count == 0 {
+        return Err(Unsaid("nothing was counted".into()));
+    }
     let len = (all.count + missing) as f64;
     let beyond = percent.min(100.0 - percent) / 100.0 * len;
     // Not one less because of the number's binary form.
