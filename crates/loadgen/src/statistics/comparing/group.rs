@@ -91,6 +91,31 @@ pub(super) fn differences(groups: &[Group<'_>]) -> Vec<String> {
     others.iter().filter_map(warning).collect()
 }
 
+/// Runs of different lengths: what is rare happens in the longer ones.
+const LONGER: f64 = 1.5;
+
+/// What has to be said of groups whose runs lasted longer than those of the first one, or less long.
+pub(super) fn lengths(groups: &[Group<'_>]) -> Vec<String> {
+    let Some((first, others)) = groups.split_first() else {
+        return Vec::new();
+    };
+    let length = |group: &Group<'_>| {
+        let mut seconds: Vec<f64> = group.runs.iter().map(|run| run.seconds).collect();
+        median(&mut seconds)
+    };
+    let warning = |other: &Group<'_>| {
+        let (one, two) = (length(first), length(other));
+        (one.max(two) > LONGER * one.min(two)).then(|| {
+            format!(
+                "runs of `{}` lasted {one:.1} s and those of `{}` {two:.1} s: what is rare happens in the longer \
+                 ones, so that `max` and far percentiles are not alike",
+                first.set, other.set
+            )
+        })
+    };
+    others.iter().filter_map(warning).collect()
+}
+
 /// In what two loads differ, as far as their results cannot be compared then. Where the load goes to, and
 /// with what it is made, is what people compare.
 fn between(one: &Asked, other: &Asked) -> Vec<String> {

@@ -100,7 +100,11 @@ fn panel(groups: &[Group<'_>], metrics: &[Metric], rows: Rows) -> Panel {
         point: groups.first().map(Group::point).unwrap_or_default(),
         members: groups.iter().map(members).collect(),
         rows: metrics.iter().map(row).filter(is_shown).collect(),
-        warnings: differences.into_iter().chain(invalid).collect(),
+        warnings: differences
+            .into_iter()
+            .chain(group::lengths(groups))
+            .chain(invalid)
+            .collect(),
     }
 }
 
@@ -236,6 +240,19 @@ mod tests {
         assert_eq!(found.panels[0].warnings, [invalid]);
         let alone = "`b` alone has closed, 7 connections, GET /";
         assert_eq!(found.warnings, [alone]);
+    }
+
+    #[test]
+    fn warns_of_runs_that_lasted_longer() {
+        let lasting = |seconds: f64| {
+            let mut all = runs("", &[1_000; 5]);
+            all.iter_mut().for_each(|run| run.seconds = seconds);
+            all
+        };
+        for (seconds, expect) in [(1.0, 0), (1.4, 0), (0.1, 1), (60.0, 1)] {
+            let found = compare(&[set("a", runs("", &[1_000; 5])), set("b", lasting(seconds))]);
+            assert_eq!(found.panels[0].warnings.len(), expect, "{seconds}");
+        }
     }
 
     #[test]
