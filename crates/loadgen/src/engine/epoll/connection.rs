@@ -88,6 +88,12 @@ impl Connection {
         }
     }
 
+    /// Requests under way of which at least a byte has left: the oldest ones.
+    pub(super) fn sent_len(&self) -> u32 {
+        let is_begun = self.unsent > 0 && self.offset > 0;
+        self.len - self.unsent + u32::from(is_begun)
+    }
+
     /// Whether something waits for room in the socket, ciphertext included.
     pub(super) fn has_to_send(&self) -> bool {
         self.unsent > 0 || self.tls.is_some()

@@ -373,11 +373,17 @@ impl<'a> Loop<'a> {
         }
     }
 
-    /// All requests under way on a connection have failed: the oldest for this reason, those behind it, of
-    /// which nothing was read, because their connection is gone.
+    /// Requests under way on a connection have failed: the oldest for this reason, those behind it, of which
+    /// nothing was read, because their connection is gone. A server that ends a connection has nothing to do with
+    /// what was never sent on it.
     fn fail_flights(&mut self, place: u32, failure: Failure, at: Stamp) {
         let len = self.connections[place as usize].len;
-        for number in 0..len {
+        let failed = match failure {
+            Failure::Connect | Failure::Local | Failure::Timeout => len,
+            _ if self.burst != Burst::None => len,
+            _ => self.connections[place as usize].sent_len().max(1).min(len),
+        };
+        for number in 0..failed {
             let flight = self.flights[self.flight_index(place, number)];
             let why = match failure {
                 Failure::Connect | Failure::Local | Failure::Timeout => failure,
@@ -386,12 +392,40 @@ impl<'a> Loop<'a> {
             };
             self.tally.failed(&flight, why, at);
         }
-        self.in_flight -= u64::from(len);
+        self.in_flight -= u64::from(failed);
+        let depth = self.seat.plan.connections.in_flight as u32;
         let connection = &mut self.connections[place as usize];
-        if len > 0 {
+        if failed > 0 {
             connection.turn = at;
         }
-        connection.len = 0;
-        connection.unsent = 0;
+        connection.head = (connection.head + failed) % depth;
+        connection.len -= failed;
+        self.set_back(place);
+    }
+
+    /// The server does not want the connection any more: what was sent on it is lost.
+    fn lose_flights(&mut self, place: u32, at: Stamp) {
+        if self.connections[place as usize].sent_len() > 0 || self.burst != Burst::None {
+            self.fail_flights(place, Failure::Reset, at);
+        } else {
+            self.set_back(place);
+        }
+    }
+
+    /// Not a byte of what is under way on a connection has left, and it is about to be closed: what was due
+    /// leaves on the next one; what was not is begun anew.
+    fn set_back(&mut self, place: u32) {
+        let is_closed_load = self.is_closed_load();
+        let each = self.seat.plan.connections.requests_each;
+        let connection = &mut self.connections[place as usize];
+        if is_closed_load {
+            self.in_flight -= u64::from(connection.len);
+            connection.len = 0;
+        } else if connection.len > 0 {
+            let each = each.map_or(u64::MAX, Into::into);
+            connection.left = each.saturating_sub(u64::from(connection.len));
+        }
+        connection.unsent = connection.len;
+        connection.offset = 0;
     }
 }

@@ -5,8 +5,8 @@ use std::io;
 use measure::{Stamp, now};
 use rustix::net::{RecvFlags, recv};
 
-use super::Loop;
 use super::connection::State;
+use super::{Burst, Loop};
 use crate::engine::answer::{Ended, Wrong};
 use crate::engine::tally::Failure;
 use crate::engine::tls::End;
@@ -179,10 +179,8 @@ impl Loop<'_> {
 
     /// The server does not want the connection any more; what was pipelined behind is lost.
     fn not_kept(&mut self, place: u32, at: Stamp) -> bool {
-        if self.connections[place as usize].len > 0 {
-            self.fail_flights(place, Failure::Reset, at);
-        }
         self.connections[place as usize].left = 0;
+        self.lose_flights(place, at);
         self.finish_connection(place, at);
         self.connections[place as usize].socket.is_some()
     }
@@ -193,10 +191,12 @@ impl Loop<'_> {
         if connection.state == State::Lingering {
             return self.give_up_ended(place, at);
         }
-        if connection.len == 0 {
+        let is_asked = connection.sent_len() > 0 || self.burst != Burst::None;
+        if connection.len == 0 || !is_asked {
             if self.tally.window.holds(at) {
                 self.tally.counts.ended_idle += 1;
             }
+            self.set_back(place);
             return self.give_up_ended(place, at);
         }
         if connection.answer.is_untouched() {
@@ -212,7 +212,7 @@ impl Loop<'_> {
             reply.wrong = Some(Wrong::Short);
         }
         self.pop(place, reply, at);
-        self.fail_flights(place, Failure::Reset, at);
+        self.lose_flights(place, at);
         self.give_up_ended(place, at);
     }
 
@@ -225,7 +225,8 @@ impl Loop<'_> {
     /// The connection was reset.
     fn broke(&mut self, place: u32, at: Stamp) {
         let connection = &self.connections[place as usize];
-        if connection.state == State::Lingering || connection.len == 0 {
+        let is_asked = connection.sent_len() > 0 || self.burst != Burst::None;
+        if connection.state == State::Lingering || connection.len == 0 || !is_asked {
             return self.ended(place, at);
         }
         let failure = if connection.answer.is_untouched() {

@@ -381,8 +381,16 @@ impl<'a> Loop<'a> {
     pub(super) fn go_on(&mut self, place: u32, at: Stamp) {
         if !self.is_closed_load() {
             // In a closed load the turn goes on: what its ending takes is part of the next one.
-            self.connections[place as usize].turn = at;
-            self.is_idle(place);
+            let depth = self.seat.plan.connections.in_flight as u32;
+            let connection = &mut self.connections[place as usize];
+            connection.turn = at;
+            let (len, left) = (connection.len, connection.left);
+            if len > 0 {
+                self.todo.push_back(place);
+            }
+            if len == 0 || len < depth && left > 0 {
+                self.is_idle(place);
+            }
         } else if self.burst == Burst::None {
             if (place as usize) < self.active {
                 self.todo.push_back(place);

@@ -227,3 +227,51 @@ fn lets_rates_be_as_odd_as_they_like() {
     let counts = run(&plan);
     assert_eq!((counts.answered, counts.unsent), (50, 0), "{counts:?}");
 }
+
+/// Serves one connection after another: reads so many requests, gives the replies and the end of the connection
+/// in one segment, so that whoever reads the one sees the other.
+fn ending_server(requests_each: usize, last: &'static [u8]) -> (Address, Arc<Seen>) {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("an address");
+    let seen = Arc::new(Seen::default());
+    let seen_by_all = seen.clone();
+    thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            rustix::net::sockopt::set_tcp_cork(&stream, true).expect("an option");
+            seen_by_all.connections.fetch_add(1, Ordering::SeqCst);
+            let mut kept = Vec::new();
+            let mut replies = Vec::new();
+            for number in 1..=requests_each {
+                if !matches!(request(&mut stream, &mut kept), Ok(Some(_))) {
+                    break;
+                }
+                seen_by_all.requests.fetch_add(1, Ordering::SeqCst);
+                let is_last = number == requests_each;
+                replies.extend_from_slice(if is_last { last } else { OK });
+            }
+            let _ = stream.write_all(&replies);
+        }
+    });
+    (Address::Ip(address), seen)
+}
+
+#[test]
+fn blames_no_server_for_a_request_that_was_never_sent() {
+    let closes: &[u8] = b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 0\r\n\r\n";
+    // Those that end without a word, and those that say it while more requests are begun.
+    for (depth, last) in [(1, OK), (8, OK), (8, closes)] {
+        let (address, seen) = ending_server(depth, last);
+        let mut plan = plan(address);
+        plan.connections.len = 1;
+        plan.connections.in_flight = depth;
+        plan.length.requests = Some(80);
+        let counts = run(&plan);
+        assert_eq!(
+            (counts.answered, counts.failures.sum()),
+            (80, 0),
+            "{depth}: {counts:?}"
+        );
+        assert_eq!(seen.connections(), 80 / depth as u64);
+        check_nothing_is_lost(&counts, &seen);
+    }
+}

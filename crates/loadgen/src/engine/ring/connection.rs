@@ -89,6 +89,11 @@ impl Connection {
         }
     }
 
+    /// Requests under way that were given to the kernel: the oldest ones.
+    pub(super) fn sent_len(&self) -> u32 {
+        self.len - self.unsent
+    }
+
     /// What its steps are told by.
     pub(super) fn tag(&self, place: u32) -> Tag {
         Tag {

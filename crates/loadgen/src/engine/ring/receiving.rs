@@ -3,9 +3,9 @@
 use measure::{Stamp, now};
 use rustix::io::Errno;
 
-use super::Loop;
 use super::connection::{Connection, State};
 use super::queue::{Filled, Step};
+use super::{Burst, Loop};
 use crate::engine::answer::Ended;
 use crate::engine::tally::Failure;
 use crate::plan::Closing;
@@ -29,7 +29,8 @@ impl Loop<'_> {
             (Ok(1..), Some(filled)) => {
                 if self.take(place, filled, at) {
                     self.receive(place);
-                    self.flush(place);
+                    // Sent in the next turn: the end of the connection may be the next thing that is heard.
+                    self.todo.push(place);
                 }
             }
             (Ok(_), _) => self.ended(place, at),
@@ -137,8 +138,8 @@ impl Loop<'_> {
 
     /// The server does not want the connection any more; what was pipelined behind is lost.
     fn not_kept(&mut self, place: u32, at: Stamp) -> bool {
-        self.fail_flights(place, Failure::Reset, at);
         self.connections[place as usize].left = 0;
+        self.lose_flights(place, at);
         self.finish_connection(place, at)
     }
 
@@ -148,10 +149,12 @@ impl Loop<'_> {
         if connection.state == State::Lingering {
             return self.give_up_ended(place, at);
         }
-        if connection.len == 0 {
+        let is_asked = connection.sent_len() > 0 || self.burst != Burst::None;
+        if connection.len == 0 || !is_asked {
             if self.tally.window.holds(at) {
                 self.tally.counts.ended_idle += 1;
             }
+            self.set_back(place);
             return self.give_up_ended(place, at);
         }
         if connection.answer.is_untouched() {
@@ -161,7 +164,7 @@ impl Loop<'_> {
         let standard = &self.seat.common.standards[self.flights[index].kind as usize];
         let reply = self.connections[place as usize].answer.close(standard);
         self.pop(place, reply, at);
-        self.fail_flights(place, Failure::Reset, at);
+        self.lose_flights(place, at);
         self.give_up_ended(place, at);
     }
 
@@ -174,7 +177,8 @@ impl Loop<'_> {
     /// The connection was reset.
     fn broke(&mut self, place: u32, at: Stamp) {
         let connection = &self.connections[place as usize];
-        if connection.state == State::Lingering || connection.len == 0 {
+        let is_asked = connection.sent_len() > 0 || self.burst != Burst::None;
+        if connection.state == State::Lingering || connection.len == 0 || !is_asked {
             return self.ended(place, at);
         }
         let is_untouched = connection.answer.is_untouched();

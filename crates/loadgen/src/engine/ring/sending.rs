@@ -24,20 +24,26 @@ impl Loop<'_> {
         let mut todo = std::mem::take(&mut self.todo);
         for &place in &todo {
             match self.connections[place as usize].state {
-                State::Closed => self.begin(place),
+                State::Closed if self.is_wanted(place) => self.begin(place),
                 State::Open => {
                     if self.is_closed_load() {
                         self.fill(place);
                     }
                     self.flush(place);
                 }
-                State::Connecting | State::Lingering => {}
+                State::Closed | State::Connecting | State::Lingering => {}
             }
         }
         todo.clear();
         // What was added meanwhile waits for the next turn.
         todo.append(&mut self.todo);
         self.todo = todo;
+    }
+
+    /// Whether a place without a connection is to have one: it may have lost its last one since it was noted.
+    fn is_wanted(&self, place: u32) -> bool {
+        let is_asked = self.is_closed_load() || self.connections[place as usize].len > 0;
+        is_asked && self.burst == Burst::None
     }
 
     /// Begins a connection; what is to be sent on it follows when it is established.
@@ -247,11 +253,17 @@ impl Loop<'_> {
         }
     }
 
-    /// All requests under way on a connection have failed: the oldest for this reason, those behind it, of
-    /// which nothing was read, because their connection is gone.
+    /// Requests under way on a connection have failed: the oldest for this reason, those behind it, of which
+    /// nothing was read, because their connection is gone. A server that ends a connection has nothing to do with
+    /// what was never sent on it.
     pub(super) fn fail_flights(&mut self, place: u32, failure: Failure, at: Stamp) {
         let len = self.connections[place as usize].len;
-        for number in 0..len {
+        let failed = match failure {
+            Failure::Connect | Failure::Local | Failure::Timeout => len,
+            _ if self.burst != Burst::None => len,
+            _ => self.connections[place as usize].sent_len().max(1).min(len),
+        };
+        for number in 0..failed {
             let flight = self.flights[self.flight_index(place, number)];
             let why = match failure {
                 Failure::Connect | Failure::Local | Failure::Timeout => failure,
@@ -260,13 +272,40 @@ impl Loop<'_> {
             };
             self.tally.failed(&flight, why, at);
         }
-        self.in_flight -= u64::from(len);
+        self.in_flight -= u64::from(failed);
+        let depth = self.seat.plan.connections.in_flight as u32;
         let connection = &mut self.connections[place as usize];
-        if len > 0 {
+        if failed > 0 {
             connection.turn = at;
         }
-        connection.len = 0;
-        connection.unsent = 0;
+        connection.head = (connection.head + failed) % depth;
+        connection.len -= failed;
+        self.set_back(place);
+    }
+
+    /// The server does not want the connection any more: what was sent on it is lost.
+    pub(super) fn lose_flights(&mut self, place: u32, at: Stamp) {
+        if self.connections[place as usize].sent_len() > 0 || self.burst != Burst::None {
+            self.fail_flights(place, Failure::Reset, at);
+        } else {
+            self.set_back(place);
+        }
+    }
+
+    /// Not a byte of what is under way on a connection has left, and it is about to be closed: what was due
+    /// leaves on the next one; what was not is begun anew.
+    pub(super) fn set_back(&mut self, place: u32) {
+        let is_closed_load = self.is_closed_load();
+        let each = self.seat.plan.connections.requests_each;
+        let connection = &mut self.connections[place as usize];
+        if is_closed_load {
+            self.in_flight -= u64::from(connection.len);
+            connection.len = 0;
+        } else if connection.len > 0 {
+            let each = each.map_or(u64::MAX, Into::into);
+            connection.left = each.saturating_sub(u64::from(connection.len));
+        }
+        connection.unsent = connection.len;
     }
 
     /// Ends what the place has of a connection.
@@ -308,8 +347,16 @@ impl Loop<'_> {
     pub(super) fn go_on(&mut self, place: u32, at: Stamp) {
         if !self.is_closed_load() {
             // In a closed load the turn goes on: what its ending takes is part of the next one.
-            self.connections[place as usize].turn = at;
-            self.is_idle(place);
+            let depth = self.seat.plan.connections.in_flight as u32;
+            let connection = &mut self.connections[place as usize];
+            connection.turn = at;
+            let (len, left) = (connection.len, connection.left);
+            if len > 0 {
+                self.todo.push(place);
+            }
+            if len == 0 || len < depth && left > 0 {
+                self.is_idle(place);
+            }
         } else if self.burst == Burst::None {
             if (place as usize) < self.active {
                 self.todo.push(place);
