@@ -8,10 +8,13 @@ use clap::builder::PossibleValuesParser;
 use clap::{Arg, ArgAction, ArgMatches, ValueHint};
 use loadgen::written::{self, Form, Group, Key, Written};
 use measure::{Pattern, Template};
+use rustix::fs::{Access, access};
+use rustix::io::Errno;
 
 use super::parts::{self, Assertion};
 use crate::command::Purpose;
 use crate::message::Message;
+use crate::surroundings::cause;
 
 /// Most repetitions.
 const REPEAT_MAX: usize = 10_000;
@@ -352,19 +355,24 @@ fn outputs(matches: &ArgMatches, faults: &mut Vec<Message>) -> Vec<Output> {
 }
 
 /// Why a file cannot be written, as far as that can be known before a run of an hour.
-fn obstacle(path: &Path) -> Option<&'static str> {
+pub(super) fn obstacle(path: &Path) -> Option<String> {
     let folder = match path.parent() {
         Some(folder) if folder.as_os_str().is_empty() => Path::new("."),
         Some(folder) => folder,
-        None => return Some("it is a folder"),
+        None => return Some("it is a folder".to_owned()),
     };
     if path.is_dir() {
-        Some("it is a folder")
-    } else if !folder.is_dir() {
-        Some("its folder is not there")
-    } else {
-        None
+        return Some("it is a folder".to_owned());
     }
+    if !folder.is_dir() {
+        return Some("its folder is not there".to_owned());
+    }
+    // Asked and not tried: opening would empty a file, or wait for whoever reads a pipe.
+    let found = match access(path, Access::WRITE_OK) {
+        Err(Errno::NOENT) => access(folder, Access::WRITE_OK | Access::EXEC_OK),
+        found => found,
+    };
+    found.err().map(|error| cause(&error.into()))
 }
 
 fn text<'m>(matches: &'m ArgMatches, name: &str) -> Option<&'m str> {

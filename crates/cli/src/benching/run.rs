@@ -14,6 +14,7 @@ use loadgen::experiment::paper::paper;
 use loadgen::experiment::scenario::{EMBEDDED, Scenario, embedded_text};
 use loadgen::experiment::{Experiment, Findings};
 
+use super::flags::obstacle;
 use crate::message::{self, Message};
 use crate::surroundings::cause;
 use crate::{COULD_NOT, DONE};
@@ -152,15 +153,22 @@ fn measured(
     );
     // Before minutes are spent on what has nowhere to go.
     fs::create_dir_all(&folder).map_err(|error| Message::new(&quoted(&folder), cause(&error)))?;
+    for suffix in ["md", "json"] {
+        let file = folder.join(format!("{name}.{suffix}"));
+        if let Some(cause) = obstacle(&file) {
+            return Err(Message::new(&quoted(&file), cause));
+        }
+    }
     let findings = measure(&scenario.experiment).map_err(|fault| said(name, fault))?;
     let page = page(&scenario, &findings);
     let json =
         serde_json::to_string_pretty(&findings).map_err(|error| Message::new(name, error))?;
+    // First, so that a disk that is full by now does not take it away.
+    message::data(&page);
     for (suffix, text) in [("md", page.as_str()), ("json", json.as_str())] {
         let file = folder.join(format!("{name}.{suffix}"));
         fs::write(&file, text).map_err(|error| Message::new(&quoted(&file), cause(&error)))?;
     }
-    message::data(&page);
     message::talk(&format!("written to {}\n", folder.display()));
     let has_some = findings
         .findings
@@ -433,6 +441,20 @@ mod tests {
         );
         let json = fs::read_to_string(out.join("six-requests.json")).unwrap();
         assert!(serde_json::from_str::<Findings>(&json).is_ok());
+    }
+
+    #[test]
+    fn measures_nothing_that_has_nowhere_to_go() {
+        let folder = tempfile::tempdir().unwrap();
+        let out = folder.path().to_str().unwrap();
+        fs::create_dir(folder.path().join("six-requests.json")).unwrap();
+        let mut is_measured = false;
+        let args = ["six-requests", "--out", out];
+        let code = run(&matches(&args), &mut |_| {
+            is_measured = true;
+            Ok(Findings::default())
+        });
+        assert_eq!((code, is_measured), (COULD_NOT, false));
     }
 
     #[test]

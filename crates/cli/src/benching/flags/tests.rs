@@ -93,6 +93,9 @@ fn takes_places_for_results() {
             "`--hdr-log`: `/` cannot be written: it is a folder",
         ],
     );
+    let long = format!("/tmp/{}", "a".repeat(300));
+    let expect = format!("`--json`: `{long}` cannot be written: file name too long");
+    check_fault(&["--json", &long, "http://h/"], &[&expect]);
 }
 
 #[test]

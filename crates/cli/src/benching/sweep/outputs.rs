@@ -9,6 +9,7 @@ use clap::ArgMatches;
 use loadgen::experiment::{Findings, SweepTable};
 
 use super::{Curve, Hands, Wish, texts};
+use crate::benching::flags::obstacle;
 use crate::message::{self, Message};
 
 /// A form that results are written in.
@@ -39,6 +40,16 @@ pub(super) fn outputs(matches: &ArgMatches, faults: &mut Vec<Message>) -> Vec<(F
                 "-" => Place::Stdout,
                 path => Place::File(path.into()),
             };
+            if outputs.iter().any(|(_, other)| *other == place) && place != Place::Stdout {
+                let cause = format!("`{text}` is written to already");
+                faults.push(Message::new(&format!("`--{name}`"), cause));
+            }
+            if let Place::File(path) = &place
+                && let Some(cause) = obstacle(path)
+            {
+                let cause = format!("`{text}` cannot be written: {cause}");
+                faults.push(Message::new(&format!("`--{name}`"), cause));
+            }
             outputs.push((form, place));
         }
     }

@@ -255,7 +255,13 @@ fn looks_at_plans_before_it_starts_anything_and_writes_every_form() {
 
 #[test]
 fn says_which_file_cannot_be_written() {
-    let wish = wished(&["--json", "/nonexistent/file", "--quiet"], &[]).expect("a wish");
+    let folder = tempfile::tempdir().expect("a folder");
+    let gone = folder.path().join("gone");
+    fs::create_dir(&gone).expect("a folder");
+    let file = gone.join("file");
+    let file = file.to_str().expect("the name is ASCII");
+    let wish = wished(&["--json", file, "--quiet"], &[]).expect("a wish");
+    fs::remove_dir(&gone).expect("it was made above");
     let none = |_: &Curve<'_>| String::new();
     let hands = Hands {
         make_plan: &mut |_| Err(Vec::new()),
@@ -264,9 +270,22 @@ fn says_which_file_cannot_be_written() {
         letters: &none,
     };
     let faults = show(&wish, &Findings::default(), &hands).expect_err("a fault");
-    assert!(
-        faults[0]
-            .text()
-            .starts_with("milepost: `/nonexistent/file`: No such file")
+    let expect = format!("milepost: `{file}`: No such file");
+    assert!(faults[0].text().starts_with(&expect));
+}
+
+#[test]
+fn knows_before_an_hour_of_measuring_what_cannot_be_written() {
+    let url = [("url", "http://127.0.0.1:8000/")];
+    let said = |flags: &[&str]| wished(flags, &url).expect_err("a fault");
+    assert_eq!(
+        said(&["--json", "/none/there", "--svg", "/"]),
+        "milepost: `--json`: `/none/there` cannot be written: its folder is not there\n\
+         milepost: `--svg`: `/` cannot be written: it is a folder\n"
     );
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("a");
+    let file = file.to_str().expect("the name is ASCII");
+    let text = said(&["--json", file, "--html", file]);
+    assert!(text.contains("is written to already"), "{text}");
 }
