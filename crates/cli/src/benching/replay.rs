@@ -2,6 +2,7 @@
 //!
 //! Takes paths, gives bytes and recordings. Says how much of a log was no request.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 use std::ops::ControlFlow;
@@ -25,7 +26,7 @@ impl Files for Disk {
     }
 
     fn recording(&self, path: &Path) -> Result<Recording, Fault> {
-        let (recording, passed, unsent_len) = read(path, self.pattern.clone())?;
+        let (recording, passed, left_out) = read(path, self.pattern.clone())?;
         let name = path.display().to_string();
         if recording.is_empty() {
             let hint = "`milepost report` says what is in it; `--replay-format` reads templates";
@@ -34,27 +35,62 @@ impl Files for Disk {
                 hint,
             ));
         }
-        for message in doubts(&name, &passed, unsent_len) {
+        for message in doubts(&name, &passed, &left_out) {
             message.say();
         }
         Ok(recording)
     }
 }
 
-/// The requests of a log, what was read, and how many requests are none that can be sent.
-fn read(path: &Path, pattern: Option<Pattern>) -> Result<(Recording, Passed, u64), Fault> {
+const HOUR_NS: u64 = 3_600_000_000_000;
+
+/// What a recording does not have that its log has.
+#[derive(Debug, Default)]
+struct LeftOut {
+    /// Requests that cannot be sent.
+    unsent_len: u64,
+    hours: Hours,
+}
+
+/// Hours that have a request: a clock that was set makes a recording that sends nothing for years.
+#[derive(Debug, Default)]
+struct Hours {
+    all: BTreeSet<u64>,
+    latest: Option<u64>,
+}
+
+impl Hours {
+    fn see(&mut self, at_ns: u64) {
+        let hour = at_ns / HOUR_NS;
+        // Nearly always the same as before.
+        if self.latest.replace(hour) != Some(hour) {
+            self.all.insert(hour);
+        }
+    }
+
+    /// Most hours in a row without a request, between others.
+    fn silence(&self) -> u64 {
+        let next = self.all.iter().skip(1);
+        let pairs = self.all.iter().zip(next);
+        pairs.map(|(one, next)| next - one - 1).max().unwrap_or(0)
+    }
+}
+
+/// The requests of a log, what was read, and what is not sent.
+fn read(path: &Path, pattern: Option<Pattern>) -> Result<(Recording, Passed, LeftOut), Fault> {
     let input = match path.as_os_str() == "-" {
         true => Input::Stdin,
         false => Input::File(path.to_owned()),
     };
     let mut recording = Recording::default();
-    let mut unsent_len = 0;
+    let mut left_out = LeftOut::default();
     let mut full = None;
     let passed = report::requests(&input, pattern, &mut |one| {
         let Some((method, target)) = sendable(&one.method, &one.target) else {
-            unsent_len += 1;
+            left_out.unsent_len += 1;
             return ControlFlow::Continue(());
         };
+        left_out.hours.see(one.began_unix_ns);
         match recording.push(Nanos(one.began_unix_ns), method, target) {
             Ok(()) => ControlFlow::Continue(()),
             Err(fault) => {
@@ -76,7 +112,7 @@ fn read(path: &Path, pattern: Option<Pattern>) -> Result<(Recording, Passed, u64
             "replay a part of it: `head`, `zcat | sed`",
         ));
     }
-    Ok((recording, passed, unsent_len))
+    Ok((recording, passed, left_out))
 }
 
 /// A method and a target as a client sends them to a server; `None`: it is nothing that a server is asked.
@@ -95,7 +131,7 @@ fn sendable<'a>(method: &'a [u8], target: &'a [u8]) -> Option<(&'a str, &'a str)
     (is_target && is_method).then_some((method, target))
 }
 
-fn doubts(name: &str, passed: &Passed, unsent_len: u64) -> Vec<Message> {
+fn doubts(name: &str, passed: &Passed, left_out: &LeftOut) -> Vec<Message> {
     let what = format!("`{name}`");
     let mut messages = Vec::new();
     if let Some(first) = passed.first_other {
@@ -106,12 +142,23 @@ fn doubts(name: &str, passed: &Passed, unsent_len: u64) -> Vec<Message> {
         );
         messages.push(Message::new(&what, cause));
     }
-    if unsent_len > 0 {
+    if left_out.unsent_len > 0 {
         let cause = format!(
             "{} requests cannot be sent and are left out: no path, or no method",
-            thousands(unsent_len)
+            thousands(left_out.unsent_len)
         );
         messages.push(Message::new(&what, cause));
+    }
+    let silence = left_out.hours.silence();
+    if silence > 0 {
+        let hours = match silence {
+            1 => "an hour".to_owned(),
+            _ => format!("{} hours", thousands(silence)),
+        };
+        let cause = format!("no request was recorded for {hours}, and none is sent for as long");
+        let hint =
+            "`--replay-speed` shortens it, `--duration` ends the run before; or cut the log there";
+        messages.push(Message::new(&what, cause).with_hint(hint));
     }
     messages
 }
@@ -141,9 +188,10 @@ mod tests {
             "-",
             "GET shop HTTP/1.1",
         ]);
-        let (recording, passed, unsent_len) = read(&path, None).unwrap();
-        assert_eq!((recording.len(), passed.lines_len, unsent_len), (3, 6, 2));
-        let said: Vec<String> = doubts("log", &passed, unsent_len)
+        let (recording, passed, left_out) = read(&path, None).unwrap();
+        let lens = (recording.len(), passed.lines_len, left_out.unsent_len);
+        assert_eq!(lens, (3, 6, 2));
+        let said: Vec<String> = doubts("log", &passed, &left_out)
             .iter()
             .map(Message::text)
             .collect();
@@ -154,6 +202,46 @@ mod tests {
                 "milepost: `log`: 2 requests cannot be sent and are left out: no path, or no method\n",
             ]
         );
+    }
+
+    #[test]
+    fn says_for_how_long_it_would_send_nothing() {
+        let line = |date: &str| format!("1.2.3.4 - - [{date} +0000] \"GET / HTTP/1.1\" 200 5\n");
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("log");
+        for (dates, expect) in [
+            (&["21/Nov/2026:12:59:59", "21/Nov/2026:13:00:00"][..], None),
+            // Logs in the wrong order leave no gap.
+            (
+                &[
+                    "21/Nov/2026:14:00:00",
+                    "21/Nov/2026:12:00:00",
+                    "21/Nov/2026:13:00:00",
+                ],
+                None,
+            ),
+            (
+                &["21/Nov/2026:12:00:00", "21/Nov/2026:14:00:00"],
+                Some("an hour"),
+            ),
+            (
+                &["21/Nov/2026:12:00:00", "01/Jan/1970:00:00:05"],
+                Some("498,683 hours"),
+            ),
+        ] {
+            let text: String = dates.iter().map(|date| line(date)).collect();
+            fs::write(&path, text).unwrap();
+            let (_, passed, left_out) = read(&path, None).unwrap();
+            let said = doubts("log", &passed, &left_out);
+            let expect = expect.map(|hours| {
+                format!("milepost: `log`: no request was recorded for {hours}, and none is sent for as long\n")
+            });
+            let first = said.first().map(|message| {
+                let text = message.text();
+                text.lines().next().unwrap_or_default().to_owned() + "\n"
+            });
+            assert_eq!(first, expect, "{dates:?}");
+        }
     }
 
     #[test]
