@@ -90,7 +90,10 @@ fn tell(wish: &Wish) -> Result<Told, Message> {
             };
             let read = reading::read(inputs, pattern.as_ref(), &wish.pools, untimed)?;
             let title = title(inputs);
-            if let Some(fault) = read.fault(&title).or_else(|| read.clash(&wish.pools)) {
+            if let Some(fault) = read
+                .fault(&title, untimed)
+                .or_else(|| read.clash(&wish.pools))
+            {
                 return Err(fault);
             }
             (title, present::of_log(wish, &read)?, read.doubts())

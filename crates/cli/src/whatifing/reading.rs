@@ -14,6 +14,9 @@ use whatif::recorded::{Found, REQUESTS_LEN_MAX, Recorder, Recording, Seen};
 use super::routes::{PoolRule, Routes};
 use crate::message::Message;
 
+/// A longer time without a request is told: nobody knows by the rate that it is there.
+const SILENCE: Nanos = Nanos::from_secs(3_600);
+
 /// Whether requests without times count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Untimed {
@@ -171,11 +174,17 @@ fn found(timing: &Timing<'_>) -> Option<Found> {
 
 impl Read {
     /// What keeps it from being asked about.
-    pub(super) fn fault(&self, name: &str) -> Option<Message> {
-        if !self.recording.is_empty() {
-            return None;
-        }
+    pub(super) fn fault(&self, name: &str, untimed: Untimed) -> Option<Message> {
         let what = format!("`{name}`");
+        if !self.recording.is_empty() {
+            let len = self.recording.len() as u64;
+            let has_run = self.recording.refused() < len || untimed == Untimed::Taken;
+            return (!has_run).then(|| {
+                let text = format!("none of its {} requests has run", thousands(len));
+                Message::new(&what, text)
+                    .with_hint("all were refused; a log from before has run times, or `--run LAW` makes them up")
+            });
+        }
         if self.untimed_len > 0 {
             return Some(
                 Message::new(&what, "there are no run times in it").with_hint(
@@ -223,6 +232,14 @@ impl Read {
                 thousands(self.untimed_len)
             ));
         }
+        let silence = self.recording.silence();
+        if silence > SILENCE {
+            let hours = (silence.as_secs_f64() / 3_600.0).round() as u64;
+            doubts.push(format!(
+                "no request came for {} h, which is in all rates: a clock was set, or a part of the log is missing",
+                thousands(hours)
+            ));
+        }
         for name in self.routes.idle_rules() {
             doubts.push(format!("pool `{name}`: no request has one of its paths"));
         }
@@ -239,5 +256,72 @@ impl Read {
     /// How long the recording lasted, at least a nanosecond.
     pub(super) fn lasted(&self) -> Nanos {
         self.recording.lasted().max(Nanos(1))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fmt::Write as _;
+
+    use super::*;
+
+    /// What is read of a log with a request at each of these times.
+    fn read_of(times: &[&str], rest: &str, untimed: Untimed) -> Read {
+        let mut text = String::new();
+        for time in times {
+            // Writing to a String cannot fail.
+            let _ = writeln!(
+                text,
+                "{{\"time\":\"{time}+00:00\",\"method\":\"GET\",\"target\":\"/\",\
+                 \"pool\":\"default\",{rest}}}"
+            );
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("log");
+        std::fs::write(&path, text).unwrap();
+        read(&[Input::File(path)], None, &[], untimed).unwrap()
+    }
+
+    const RAN: &str =
+        "\"status\":200,\"accept\":0.1,\"queue\":0.2,\"run\":0.3,\"end\":\"complete\"";
+
+    #[test]
+    fn says_nothing_of_a_log_in_which_nothing_has_run() {
+        let refused = "\"status\":503,\"accept\":0.1,\"queue\":0.0,\"run\":0.0,\"end\":\"refused\",\"cause\":\"queue is full\"";
+        let times = ["2026-11-21T12:00:01.000005", "2026-11-21T12:00:02.000005"];
+        let read = read_of(&times, refused, Untimed::Left);
+        assert_eq!((read.recording.len(), read.recording.refused()), (2, 2));
+        let fault = read.fault("log", Untimed::Left).map(|fault| fault.text());
+        let fault = fault.unwrap_or_default();
+        assert!(
+            fault.starts_with("milepost: `log`: none of its 2 requests has run\nhint: "),
+            "{fault}"
+        );
+        assert_eq!(read.fault("log", Untimed::Taken), None, "`--run` has times");
+        let read = read_of(&times, RAN, Untimed::Left);
+        assert_eq!(read.fault("log", Untimed::Left), None);
+    }
+
+    #[test]
+    fn says_that_a_clock_was_set() {
+        let noon = "2026-11-21T12:00:01.000005";
+        for (other, expect) in [
+            ("2026-11-21T12:59:00.000005", None),
+            (
+                "2026-11-21T15:00:01.000005",
+                Some("no request came for 3 h"),
+            ),
+            (
+                "1970-01-01T00:00:01.000005",
+                Some("no request came for 498,684 h"),
+            ),
+        ] {
+            let read = read_of(&[noon, other, noon], RAN, Untimed::Left);
+            let doubts = read.doubts();
+            match expect {
+                None => assert_eq!(doubts, Vec::<String>::new(), "{other}"),
+                Some(expect) => assert!(doubts[0].starts_with(expect), "{doubts:?}"),
+            }
+        }
     }
 }

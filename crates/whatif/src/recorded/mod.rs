@@ -99,7 +99,10 @@ pub const POOLS_LEN_MAX: usize = 64;
 
 impl Kept {
     fn of(seen: &Seen) -> Kept {
-        let seconds = |span: Option<Nanos>| span.map_or(-1.0, |span| span.as_secs_f64() as f32);
+        let seconds = |span: Option<Nanos>| {
+            let known = span.map(|span| Nanos(span.0.min(SPAN_NS_MAX)));
+            known.map_or(-1.0, |span| span.as_secs_f64() as f32)
+        };
         let origin = match seen.found {
             Some(found) if found.from_queue => FROM_QUEUE,
             Some(_) => FROM_IDLE,
@@ -290,6 +293,12 @@ impl Recording {
         Nanos(self.kept.iter().map(Kept::ended).max().unwrap_or(0))
     }
 
+    /// The longest time between two arrivals.
+    pub fn silence(&self) -> Nanos {
+        let pairs = self.kept.windows(2).map(|pair| pair[1].at - pair[0].at);
+        Nanos(pairs.max().unwrap_or(0))
+    }
+
     /// Waits for a thread, nanoseconds, to three digits.
     pub fn queue(&self) -> &Histogram<u64> {
         &self.queue
@@ -396,6 +405,20 @@ pub(crate) mod tests {
         let found = recording(&[seen(1, 1, 3_600_000_000)]);
         assert_eq!(found.kept[0].queue_ns(), 1_000);
         assert_eq!(found.kept[0].run_ns(), 3_600_000_000_000);
+    }
+
+    #[test]
+    fn takes_no_time_for_longer_than_ten_days() {
+        let found = recording(&[seen(0, 0, 1_000_000_000_000_000)]);
+        assert_eq!(found.lasted(), Nanos(SPAN_NS_MAX));
+    }
+
+    #[test]
+    fn knows_the_longest_time_without_an_arrival() {
+        assert_eq!(recording(&[]).silence(), Nanos::ZERO);
+        assert_eq!(recording(&[seen(5, 0, 9)]).silence(), Nanos::ZERO);
+        let found = recording(&[seen(900, 0, 1), seen(100, 0, 5), seen(300, 0, 1)]);
+        assert_eq!(found.silence(), Nanos::from_us(600));
     }
 
     #[test]
