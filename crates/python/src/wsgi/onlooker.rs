@@ -77,11 +77,21 @@ impl Onlooker {
 }
 
 impl Errand {
-    /// Whoever asked may have gone meanwhile.
-    fn run(self, py: Python<'_>) {
+    /// Whoever asked may have gone meanwhile. Who has its answer may ask again at once, and is not to find that one
+    /// pending still.
+    fn run(self, py: Python<'_>, pending: &AtomicUsize) {
+        let done = || pending.fetch_sub(1, Ordering::Relaxed);
         let _ = match self {
-            Errand::Stack(line, told) => told.send(stack_of(py, line.ident())).ok(),
-            Errand::Interrupt(line, began, told) => told.send(line.interrupt(py, began)).ok(),
+            Errand::Stack(line, told) => {
+                let stack = stack_of(py, line.ident());
+                done();
+                told.send(stack).ok()
+            }
+            Errand::Interrupt(line, began, told) => {
+                let is_interrupted = line.interrupt(py, began);
+                done();
+                told.send(is_interrupted).ok()
+            }
         };
     }
 }
@@ -91,8 +101,7 @@ fn start(pending: Arc<AtomicUsize>) -> std::io::Result<Sender<Errand>> {
     let (sender, errands): (_, Receiver<Errand>) = mpsc::channel();
     let work = move || {
         for errand in errands {
-            Python::attach(|py| errand.run(py));
-            pending.fetch_sub(1, Ordering::Relaxed);
+            Python::attach(|py| errand.run(py, &pending));
         }
     };
     thread::Builder::new()
@@ -139,6 +148,10 @@ def stack(ident):
 mod tests {
     use super::super::roster::Roster;
     use super::*;
+    use crate::raw;
+
+    /// One of these tests holds the interpreter for longer than the other waits for it.
+    static TURN: Mutex<()> = Mutex::new(());
 
     #[test]
     fn shows_where_another_thread_is() {
@@ -170,7 +183,25 @@ inside.wait()
     }
 
     #[test]
+    fn whoever_has_its_answer_is_not_waited_for() {
+        let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+        Python::initialize();
+        Python::attach(|py| {
+            let roster = Roster::default();
+            let listed = roster.enter(py).unwrap();
+            let onlooker = Onlooker::default();
+            raw::detached(py, || {
+                for _ in 0..200 {
+                    assert_ne!(onlooker.stack(Arc::clone(&listed.line)), Stack::Held);
+                    assert!(onlooker.interrupt(Arc::clone(&listed.line), Stamp(1)));
+                }
+            });
+        });
+    }
+
+    #[test]
     fn waits_no_longer_than_a_second_for_an_interpreter_that_somebody_holds() {
+        let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
         Python::initialize();
         Python::attach(|py| {
             let roster = Roster::default();
