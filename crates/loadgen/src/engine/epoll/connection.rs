@@ -44,6 +44,8 @@ pub(super) struct Connection {
     pub(super) watches_room: bool,
     /// Whether it has had a reply, or has failed to, at least once.
     pub(super) is_warm: bool,
+    /// Whether the server's queue was full, so that it is tried again.
+    pub(super) is_knocking: bool,
     /// Open loads: whether it is among those that may take a request.
     pub(super) is_queued: bool,
     pub(super) answer: Answer,
@@ -75,6 +77,7 @@ impl Connection {
             is_watched: false,
             watches_room: false,
             is_warm: false,
+            is_knocking: false,
             is_queued: false,
             answer: Answer::default(),
             deadline: Stamp::NEVER,

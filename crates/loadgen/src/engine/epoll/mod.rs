@@ -50,6 +50,8 @@ const READ_BYTES: usize = 64 * 1024;
 const BEGINS_A_TURN: usize = 128;
 /// A place whose connection failed tries again after this: a server that refuses everybody is not hammered.
 const PAUSE: Nanos = Nanos::from_ms(10);
+/// A unix socket whose queue is full is tried again after this: nobody tells when there is room.
+const KNOCK: Nanos = Nanos::from_ms(1);
 /// A server that was to close has so long for it.
 const LINGER: Nanos = Nanos::from_secs(1);
 
@@ -81,6 +83,8 @@ struct Loop<'a> {
     idle: VecDeque<u32>,
     /// Places that failed, and when they try again.
     paused: VecDeque<(Stamp, u32)>,
+    /// Places at a full queue, and when they try again.
+    knocking: VecDeque<(Stamp, u32)>,
     /// Closed loads: connections beyond those that are active.
     resting: Vec<u32>,
     /// Places that have been begun at least once.
@@ -142,6 +146,7 @@ impl<'a> Loop<'a> {
             todo: VecDeque::with_capacity(len),
             idle: VecDeque::with_capacity(len),
             paused: VecDeque::new(),
+            knocking: VecDeque::new(),
             resting: Vec::new(),
             begun: 0,
             active: len,

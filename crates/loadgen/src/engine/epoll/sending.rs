@@ -5,10 +5,11 @@ use std::os::fd::AsFd;
 
 use measure::{Stamp, now};
 use rustix::event::epoll;
+use rustix::io::Errno;
 use rustix::net::{SendAncillaryBuffer, SendFlags, send, sendmsg, sockopt};
 
 use super::connection::State;
-use super::{Burst, EVENTS_LEN, Loop, PAUSE};
+use super::{Burst, EVENTS_LEN, KNOCK, Loop, PAUSE};
 use crate::engine::tally::Failure;
 use crate::engine::tls::Hand;
 use crate::engine::{arrivals, socket};
@@ -25,6 +26,7 @@ impl<'a> Loop<'a> {
                 return;
             };
             match self.connections[place as usize].state {
+                State::Closed if self.is_knocking(place) => {}
                 State::Closed if self.is_wanted(place) => self.begin(place),
                 State::Open => {
                     if self.is_closed_load() {
@@ -38,15 +40,20 @@ impl<'a> Loop<'a> {
     }
 
     /// Whether a place without a connection is to have one: it may have lost its last one since it was noted.
-    fn is_wanted(&self, place: u32) -> bool {
+    pub(super) fn is_wanted(&self, place: u32) -> bool {
         let is_asked = self.is_closed_load() || self.connections[place as usize].len > 0;
         is_asked && self.burst == Burst::None
+    }
+
+    /// Whether it is tried again later.
+    fn is_knocking(&self, place: u32) -> bool {
+        self.connections[place as usize].is_knocking
     }
 
     /// Begins a connection, and sends on it what is to be sent.
     pub(super) fn begin(&mut self, place: u32) {
         let is_closed_load = self.is_closed_load();
-        if is_closed_load && !self.may_begin() {
+        if is_closed_load && self.connections[place as usize].len == 0 && !self.may_begin() {
             if self.burst == Burst::Gathering {
                 self.warm_up(place);
             }
@@ -65,7 +72,9 @@ impl<'a> Loop<'a> {
         let connection = &mut self.connections[place as usize];
         connection.generation = connection.generation.wrapping_add(1);
         connection.answer.reset();
-        connection.began = at;
+        if !connection.is_knocking {
+            connection.began = at;
+        }
         if connection.turn == Stamp::ZERO {
             connection.turn = at;
         }
@@ -84,6 +93,7 @@ impl<'a> Loop<'a> {
                     arrivals::ask_for(&descriptor);
                 }
                 let connection = &mut self.connections[place as usize];
+                connection.is_knocking = false;
                 connection.socket = Some(descriptor);
                 connection.state = State::Connecting;
                 self.deadline_from(place, at);
@@ -95,8 +105,21 @@ impl<'a> Loop<'a> {
                 }
                 self.watch(place);
             }
+            Err(Errno::AGAIN) if !self.remote.is_tcp() => self.knock(place, at),
             Err(error) => self.fail(place, socket::failure(error), now()),
         }
+    }
+
+    /// A unix socket's queue is full. Whoever waits in `connect` gets in when there is room, as the kernel does it
+    /// for TCP by itself; who does not wait is turned away, which is not the server's doing.
+    fn knock(&mut self, place: u32, at: Stamp) {
+        let connection = &mut self.connections[place as usize];
+        if at.since(connection.began) >= self.seat.plan.connections.timeout {
+            connection.is_knocking = false;
+            return self.fail(place, Failure::Connect, at);
+        }
+        connection.is_knocking = true;
+        self.knocking.push_back((at.plus(KNOCK), place));
     }
 
     /// Watches a connection's socket for the first time.

@@ -24,7 +24,7 @@ impl Loop<'_> {
 
     fn longest_pause(&self, at: Stamp) -> Nanos {
         let mut pause = TICK;
-        if let Some((until, _)) = self.paused.front() {
+        for (until, _) in self.paused.front().into_iter().chain(self.knocking.front()) {
             pause = pause.min(until.since(at));
         }
         if self.begun < self.active {
@@ -50,6 +50,7 @@ impl Loop<'_> {
             self.paused.pop_front();
             self.todo.push_back(place);
         }
+        self.knock_again(at);
         if at < self.next_scan {
             return;
         }
@@ -58,6 +59,24 @@ impl Loop<'_> {
         for place in 0..self.begun as u32 {
             if self.connections[place as usize].deadline <= at {
                 self.is_late(place, at);
+            }
+        }
+    }
+
+    /// Tries again where queues were full, a bounded number a turn.
+    fn knock_again(&mut self, at: Stamp) {
+        for _ in 0..BEGINS_A_TURN {
+            let Some(&(until, place)) = self.knocking.front() else {
+                return;
+            };
+            if until > at {
+                return;
+            }
+            self.knocking.pop_front();
+            if self.is_wanted(place) || self.burst == Burst::Gathering {
+                self.begin(place);
+            } else {
+                self.connections[place as usize].is_knocking = false;
             }
         }
     }

@@ -284,3 +284,44 @@ fn blames_no_server_for_a_request_that_was_never_sent() {
         check_nothing_is_lost(&counts, &seen);
     }
 }
+
+#[test]
+fn waits_for_room_in_the_queue_of_a_unix_socket() {
+    use rustix::net::{AddressFamily, SocketAddrUnix, SocketType, bind, listen, socket};
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("socket");
+    let listener = socket(AddressFamily::UNIX, SocketType::STREAM, None).expect("a socket");
+    bind(&listener, &SocketAddrUnix::new(&path).expect("a path")).expect("a fresh folder");
+    listen(&listener, 1).expect("a bound socket");
+    let listener = UnixListener::from(listener);
+    thread::spawn(move || {
+        // One after another: the others find the queue full.
+        for mut stream in listener.incoming().flatten() {
+            let _ = request(&mut stream, &mut Vec::new());
+            let _ = stream.write_all(OK);
+        }
+    });
+    let mut plan = plan(Address::Unix(path));
+    plan.connections.len = 20;
+    plan.connections.requests_each = each(1);
+    for load in [Load::Closed, open(2_000.0)] {
+        plan.load = load;
+        let counts = run(&plan);
+        assert_eq!(
+            (counts.answered, counts.failures.sum()),
+            (200, 0),
+            "{counts:?}"
+        );
+    }
+    plan.load = Load::Burst;
+    plan.connections.requests_each = None;
+    plan.length = Length {
+        begin: Begin::AtOnce,
+        duration: None,
+        requests: Some(20),
+    };
+    // The server attends to one client at a time, so that not all are in at once: those give up.
+    plan.connections.timeout = Nanos::from_ms(300);
+    let counts = run(&plan);
+    assert_eq!(counts.answered + counts.failures.sum(), 20, "{counts:?}");
+}
