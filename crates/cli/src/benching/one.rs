@@ -7,7 +7,7 @@ use std::fs;
 use std::io::{self, IsTerminal};
 
 use loadgen::engine::Fault;
-use loadgen::outcome::Outcome;
+use loadgen::outcome::{Outcome, Remark, Weight};
 use loadgen::plan::{Address, Load, Plan};
 use report::thousands;
 
@@ -137,6 +137,9 @@ impl Bench<'_> {
         let mut outcome = made?;
         outcome.asked.label.clone_from(&self.wish.label);
         outcome.asked.url.clone_from(&plan.target.url);
+        if self.stop.is_asked_for() {
+            outcome.remarks.push(interrupted(&outcome));
+        }
         if !self.wish.is_quiet {
             self.show(&(heading + &parts::table(&outcome, self.tone())));
         }
@@ -194,6 +197,18 @@ impl Bench<'_> {
         };
         message::say_all(&messages);
         code
+    }
+}
+
+/// For whoever finds the stored result of a run that was ended early.
+fn interrupted(outcome: &Outcome) -> Remark {
+    Remark {
+        weight: Weight::Note,
+        word: "interrupted".to_owned(),
+        text: format!(
+            "the run was ended by a signal after {:.1} s of counted time",
+            outcome.seconds
+        ),
     }
 }
 
@@ -388,6 +403,16 @@ mod tests {
             company: Vec::new(),
             remarks: Vec::new(),
         }
+    }
+
+    #[test]
+    fn tells_a_run_that_was_ended_early() {
+        let remark = interrupted(&outcome(5, Failures::default()));
+        assert_eq!(
+            (remark.weight, remark.word.as_str()),
+            (Weight::Note, "interrupted")
+        );
+        assert!(remark.text.contains("after 2.0 s"), "{}", remark.text);
     }
 
     fn failed(connect: u64, status: u64) -> Outcome {
