@@ -6,7 +6,6 @@ use measure::Nanos;
 
 use super::backlog::PEAKS;
 use super::{note, remark};
-use crate::distribution::Summary;
 use crate::outcome::{Outcome, Remark, ThreadUse, Weight};
 use crate::plan::Timestamps;
 
@@ -76,39 +75,33 @@ fn stalled_remark(outcome: &Outcome, stalled: Nanos) -> Option<Remark> {
 }
 
 fn late_remark(outcome: &Outcome) -> Option<Remark> {
-    let late = outcome.times.late.as_ref()?;
-    let (percent_of, latency) = farthest(&outcome.times.latency)?;
-    let (_, late) = quantiles(late).find(|(percent, _)| *percent == percent_of)?;
-    let late = late?;
-    (late > latency * LATE_SHARE).then(|| {
+    let (late, latency) = (outcome.times.late.as_ref()?, &outcome.times.latency);
+    // A short run has its lateness as well, and less that it could be measured by.
+    let usual = [
+        (99.0, late.p99_us, latency.p99_us),
+        (95.0, Some(late.p95_us), Some(latency.p95_us)),
+        (90.0, Some(late.p90_us), Some(latency.p90_us)),
+    ];
+    let is_said =
+        |percent_of: f64| (100.0 - percent_of) / 100.0 * latency.count as f64 + 1e-6 >= BEYOND_LEN;
+    let (percent_of, late_us, latency_us) =
+        usual.into_iter().find_map(|(percent_of, late, latency)| {
+            is_said(percent_of).then_some((percent_of, late?, latency?))
+        })?;
+    let (weight, word) = match percent_of {
+        99.0 => (Weight::Invalid, "late"),
+        _ => (Weight::Doubtful, "lateness"),
+    };
+    (late_us > latency_us * LATE_SHARE).then(|| {
         let text = format!(
             "requests left up to {:.3} ms after their time ({percent_of} % of them sooner), {} of the latency at \
              {percent_of} %: use more threads or connections, a lower rate, `--spin 60us`, or a processor of its \
              own (`--cpus`)",
-            late / 1e3,
-            percent(late / latency)
+            late_us / 1e3,
+            percent(late_us / latency_us)
         );
-        remark(Weight::Invalid, "late", text)
+        remark(weight, word, text)
     })
-}
-
-/// The farthest of the usual quantiles that is no accident: a short run has its lateness as well.
-fn farthest(all: &Summary) -> Option<(u32, f64)> {
-    let mut known = quantiles(all).filter_map(|(percent, us)| Some((percent, us?)));
-    known.find(|(percent, _)| {
-        let beyond = f64::from(100 - percent) / 100.0 * all.count as f64;
-        beyond + 1e-6 >= BEYOND_LEN
-    })
-}
-
-fn quantiles(all: &Summary) -> impl Iterator<Item = (u32, Option<f64>)> {
-    let usual = [
-        (99, all.p99_us),
-        (95, Some(all.p95_us)),
-        (90, Some(all.p90_us)),
-        (50, Some(all.p50_us)),
-    ];
-    usual.into_iter()
 }
 
 /// A rate for which there are too few connections waits for them, and not for the server.

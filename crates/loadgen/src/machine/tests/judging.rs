@@ -160,7 +160,7 @@ fn says_what_each_fault_means() {
                 outcome.times.latency = some(200, 1000);
                 outcome.times.late = Some(some(200, 101));
             },
-            Some((Invalid, "late")),
+            Some((Doubtful, "lateness")),
         ),
         (
             |outcome| {
