@@ -184,7 +184,9 @@ def test_a_search_ends_at_the_knee(tmp_path: Path) -> None:
         done = bench(tmp_path, *words, peer.url, code=None)
         # What did not hold is tried twice.
         rates = list(dict.fromkeys(run["asked"]["rate"] for run in done.runs))
-        within = {run["asked"]["rate"]: run["counts"]["answered_within"] / run["seconds"] for run in done.runs}
+        within = {
+            run["asked"]["rate"]: run["counts"]["answered_within"] / run["seconds"] for run in done.runs
+        }
         held = [rate for rate, per_second in within.items() if per_second < 100]
         return (
             rates[:4] == [20, 40, 80, 160]
