@@ -58,7 +58,8 @@ class Benched(NamedTuple):
     def stood_still(self) -> bool:
         """Whether a run is invalid because the machine gave its processors to others."""
         remarks = [remark for run in self.runs for remark in run["remarks"]]
-        return any((one["word"], one["weight"]) == ("stalled", "invalid") for one in remarks)
+        words = {one["word"] for one in remarks if one["weight"] == "invalid"}
+        return bool(words & {"stalled", "generator-limited"})
 
 
 def bench(folder: Path, *arguments: str, code: int | None = 0) -> Benched:

@@ -34,6 +34,9 @@ const SLACK_SHARE: u32 = 4;
 const SHORT: Nanos = Nanos::from_ms(20);
 /// Weight of one more connection in the mean is one of so many.
 const MEMORY: u64 = 16;
+/// What the mean begins with: some sixty short ones have to end before connections count as short. A single one,
+/// a question about health, says nothing of those that come right behind it.
+const FIRST: Nanos = Nanos::from_secs(1);
 
 /// What happens to a fresh connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -127,7 +130,7 @@ pub struct Lifetimes {
 impl Lifetimes {
     /// One has ended at `now` after `lifetime`.
     pub fn ended(&mut self, lifetime: Nanos, now: Stamp) {
-        let mean = self.mean.unwrap_or(lifetime);
+        let mean = self.mean.unwrap_or(FIRST);
         let more = lifetime.0.saturating_sub(mean.0) / MEMORY;
         let less = mean.0.saturating_sub(lifetime.0) / MEMORY;
         self.mean = Some(Nanos(mean.0 - less + more));
@@ -204,8 +207,11 @@ mod tests {
     fn the_mean_follows_what_ends_and_the_silence_after_it() {
         let mut lifetimes = Lifetimes::default();
         assert_eq!(lifetimes.at(Stamp(5)), Nanos(u64::MAX));
+        lifetimes.ended(Nanos::from_us(300), Stamp(1_000));
+        let after_one = placement(Load::MAX, Load::NONE, lifetimes.at(Stamp(1_000)));
+        assert_eq!(after_one, Placement::HandOver);
         lifetimes.ended(LONG, Stamp(1_000));
-        assert_eq!(lifetimes.at(Stamp(1_000)), LONG);
+        assert!(lifetimes.at(Stamp(1_000)) > FIRST);
         for _ in 0..200 {
             lifetimes.ended(Nanos::from_ms(1), Stamp(2_000));
         }

@@ -24,6 +24,8 @@ const WAITED_SHARE: f64 = 0.05;
 const TAKEN_SHARE: f64 = 0.8;
 /// What requests of a rate wait for one of them, as a share of the latency.
 const AWAITED_SHARE: f64 = 0.1;
+/// In less time a thread may well be busy all the time, and its share is measured by few ticks.
+const SHARE_S: f64 = 0.1;
 /// Requests that would be the slowest: a greater share of them is beyond what p99 says.
 const CENSORED_SHARE: f64 = 0.01;
 /// A request without a reply at the end is worth a word when it has taken such a share of the time.
@@ -160,6 +162,9 @@ fn unfinished_remark(outcome: &Outcome) -> Option<Remark> {
 }
 
 fn limited_remark(outcome: &Outcome) -> Option<Remark> {
+    if outcome.seconds < SHARE_S {
+        return None;
+    }
     let waited_share = |thread: &ThreadUse| thread.waited_s / elapsed_s(outcome, thread);
     let (number, share) = worst(outcome, |thread| thread.cpu_share + waited_share(thread))?;
     let thread = &outcome.generator.threads[number];

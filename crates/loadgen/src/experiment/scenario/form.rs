@@ -29,8 +29,7 @@ struct Form {
     takes: String,
     repeat: Option<usize>,
     rest: Option<Span>,
-    #[serde(default)]
-    pins: PinsForm,
+    pins: Option<PinsForm>,
     #[serde(default)]
     load: LoadText,
     #[serde(default)]
@@ -224,10 +223,10 @@ impl Form {
                 repeat,
                 servers,
                 points,
-                pins: Pins {
-                    server: self.pins.server,
-                    generator: self.pins.generator,
-                },
+                pins: self.pins.map_or_else(Pins::usual, |pins| Pins {
+                    server: pins.server,
+                    generator: pins.generator,
+                }),
                 rest: self.rest.map_or(REST, |span| span.0),
             },
         })

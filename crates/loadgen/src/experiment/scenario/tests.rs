@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use super::*;
+use crate::experiment::Pins;
 use crate::experiment::original::ORIGINALS;
 
 const SMALL: &str = r#"
@@ -309,4 +310,16 @@ fn every_load_of_every_scenario_is_one() {
             assert_eq!(plan.fault(), None, "{name}, {}", point.name);
         }
     }
+}
+
+#[test]
+fn holds_generator_and_servers_apart_unless_it_is_told_otherwise() {
+    let pins = |text: &str| {
+        let scenario = read(&format!("{text}\n{SMALL}")).unwrap();
+        scenario.experiment.pins
+    };
+    assert_eq!(pins(""), Pins::usual());
+    assert_eq!(pins("pins = {}"), Pins::default());
+    let told = pins("pins = { server = [0], generator = [1, 2] }");
+    assert_eq!((told.server, told.generator), (vec![0], vec![1, 2]));
 }

@@ -92,7 +92,7 @@ fn says_what_each_fault_means() {
         outcome.asked.load = "open, constant".to_owned();
         outcome.generator.threads[1].cpu_share = 0.95;
     };
-    let cases: [(Change, Option<(Weight, &str)>); 26] = [
+    let cases: [(Change, Option<(Weight, &str)>); 27] = [
         (|_| {}, None),
         (
             |outcome| outcome.times.late = Some(all(101)),
@@ -115,6 +115,14 @@ fn says_what_each_fault_means() {
         (
             |outcome| outcome.generator.threads[0].waited_s = 0.51,
             Some((Doubtful, "waited")),
+        ),
+        (
+            |outcome| {
+                outcome.seconds = 0.09;
+                outcome.generator.threads[1].cpu_share = 1.0;
+                outcome.generator.threads[1].cpu_s = 0.09;
+            },
+            None,
         ),
         (
             |outcome| {
