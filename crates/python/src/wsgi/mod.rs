@@ -67,6 +67,9 @@ impl Wsgi {
     fn work_attached(&self, py: Python<'_>, seat: &mut Seat) -> PyResult<()> {
         name_thread(py);
         downstream::enter(seat.pool_index());
+        if seat.is_watched() {
+            onlooker::prepare(py);
+        }
         let listed = self.door.roster.enter(py)?;
         let line = Arc::clone(&listed.line);
         let mut workbench = Workbench::new(py, self, line, seat.request_id_header())?;

@@ -119,9 +119,16 @@ fn stack_of(py: Python<'_>, ident: u64) -> String {
     }
 }
 
-fn format(py: Python<'_>, ident: u64) -> PyResult<Option<String>> {
+/// Imports what is needed, before it is: when somebody has to be looked at the processors may be busy, and the
+/// first look would be too late.
+pub(super) fn prepare(py: Python<'_>) {
+    // Whoever looks later is told what is missing.
+    let _ = formatter(py);
+}
+
+fn formatter(py: Python<'_>) -> PyResult<&'static Py<PyAny>> {
     static FORMAT: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-    let format = FORMAT.get_or_try_init(py, || -> PyResult<_> {
+    FORMAT.get_or_try_init(py, || {
         let names = PyDict::new(py);
         // All frames are taken before the lines of their files are read: the thread goes on meanwhile.
         let script = c"
@@ -137,8 +144,11 @@ def stack(ident):
 ";
         py.run(script, Some(&names), None)?;
         Ok(names.as_any().get_item("stack")?.unbind())
-    })?;
-    let text = format.bind(py).call1((ident,))?;
+    })
+}
+
+fn format(py: Python<'_>, ident: u64) -> PyResult<Option<String>> {
+    let text = formatter(py)?.bind(py).call1((ident,))?;
     // Names of files may hold lone surrogates, which are no UTF-8.
     let text = text.cast::<PyString>().ok();
     Ok(text.map(|text| text.to_string_lossy().into_owned()))

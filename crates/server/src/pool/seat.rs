@@ -81,6 +81,11 @@ impl Seat {
         self.post.as_ref().is_some_and(|post| post.is_given_up())
     }
 
+    /// Whether somebody looks at runs that take long.
+    pub fn is_watched(&self) -> bool {
+        self.post.is_some()
+    }
+
     /// Index of its pool.
     pub fn pool_index(&self) -> u16 {
         self.pool().index
