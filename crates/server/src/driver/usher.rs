@@ -260,7 +260,7 @@ impl Round {
                 Watching::No
             })?;
             for number in self.wait()? {
-                if self.turn(number) == Some(Pause) {
+                if self.turn(number)? == Some(Pause) {
                     self.watch(Watching::No)?;
                     self.wait()?;
                 }
@@ -370,22 +370,36 @@ impl Round {
             .collect())
     }
 
-    /// Takes in one batch from a socket.
-    fn turn(&mut self, number: usize) -> Option<Pause> {
-        let post = self.posts.get(number)?.as_ref()?;
+    /// Takes in one batch from a socket; then it is the others' turn.
+    fn turn(&mut self, number: usize) -> io::Result<Option<Pause>> {
+        let Some(Some(post)) = self.posts.get(number) else {
+            return Ok(None);
+        };
+        let mut is_served = false;
         for _ in 0..self.shared.config.listen.accept_batch {
             match post.intake.take(&post.socket, Bound::Kept) {
                 Taken::New(new) => {
+                    is_served = true;
                     self.turn = self.turn.wrapping_add(1) % self.shared.inboxes.len();
                     // While the usher has a socket, no driver ends.
                     let _ = new.give_to_least(self.turn);
                 }
                 Taken::Refused | Taken::Gone => {}
-                Taken::Nobody | Taken::Full => return None,
-                Taken::Rest => return Some(Pause),
+                Taken::Nobody | Taken::Full => break,
+                Taken::Rest => return Ok(Some(Pause)),
             }
         }
-        None
+        if is_served && self.watching == Watching::Yes {
+            self.go_last(number, post)?;
+        }
+        Ok(None)
+    }
+
+    /// Of the processes that wait for a socket the kernel tells the first that is not at work, and leaves it
+    /// the first: connections that come one at a time would all be the same process's.
+    fn go_last(&self, number: usize, post: &Post) -> io::Result<()> {
+        epoll::delete(&self.epoll, &post.socket)?;
+        self.watch_post(number, post)
     }
 
     fn last_rounds(&mut self) {
