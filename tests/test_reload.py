@@ -7,6 +7,8 @@ import re
 import signal
 import socket
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import TimeoutError as FutureTimeout
 from pathlib import Path
 
 import pytest
@@ -66,6 +68,37 @@ def test_the_command_ends_when_the_new_serves(supervise: Callable[..., Supervise
         server.done("reload")
         assert server.words(8) == {f"word{number}"}
     assert {one["generation"] for one in server.processes()} == {generation + 5}
+
+
+@pytest.mark.parametrize("bind", ["127.0.0.1:0", "unix"])
+def test_the_command_ends_when_the_old_accepts_no_more(
+    supervise: Callable[..., Supervised], tmp_path: Path, bind: str
+) -> None:
+    """Whoever connects after it is answered by new code, however late the old process looks at its orders."""
+    server = supervise("--drivers", "2", bind=bind.replace("unix", f"unix:{tmp_path}/s"))
+    (old,) = server.settled(1)
+    write_app(tmp_path, "two")
+    with ThreadPoolExecutor() as executor:
+        freeze(old)
+        reload = executor.submit(server.done, "reload")
+        assert until(lambda: server.pids() - {old})
+        with pytest.raises(FutureTimeout):
+            reload.result(timeout=0.5)
+        os.kill(old, signal.SIGCONT)
+        assert "serves with 1 process" in reload.result()
+    assert server.words() == {"two"}
+
+
+def test_a_process_that_does_not_move_holds_no_reload(
+    supervise: Callable[..., Supervised], tmp_path: Path
+) -> None:
+    server = supervise()
+    (old,) = server.settled(1)
+    write_app(tmp_path, "two")
+    freeze(old)
+    told = server.done("reload")
+    os.kill(old, signal.SIGCONT)
+    assert re.search(rf"serves with 1 process .*may still accept: process .*{old}", told), told
 
 
 def test_nothing_is_lost_under_load(supervise: Callable[..., Supervised], tmp_path: Path) -> None:

@@ -60,9 +60,11 @@ pub enum Order {
         threads_min: usize,
         /// Most threads.
         threads_max: usize,
-        /// What the answer, `Notice::Reshaped`, is to name; 0: nobody waits for one.
+        /// What the answer, `Notice::Confirmed`, is to name; 0: nobody waits for one.
         number: u64,
     },
+    /// Say, with `Notice::Confirmed` and this number, when whoever accepts has come to all that was told before.
+    Confirm(u64),
     /// To a template: fork a process, which goes on with the channel that comes along as descriptor.
     Fork,
 }
@@ -91,8 +93,8 @@ pub enum Notice {
         /// `with 3 threads that did not come back`
         reason: String,
     },
-    /// A pool has the size of the order of this number, which is not 0.
-    Reshaped {
+    /// The order of this number, which is not 0, has been followed.
+    Confirmed {
         /// The order's.
         number: u64,
     },

@@ -4,7 +4,8 @@
 //! it looks. A driver that ends closes its inbox, so that no connection is left lying in it. Its length is
 //! bounded by what calls are about: sockets, open connections, and one beat.
 
-use std::sync::Mutex;
+use std::fmt;
+use std::sync::{Arc, Mutex};
 
 use measure::Nanos;
 use tokio::sync::Notify;
@@ -24,10 +25,42 @@ pub(crate) enum Call {
     Hear(Ear),
     /// Accept from it no longer.
     Deafen(EarKey),
+    /// All before this has been done.
+    Confirm(Confirmation),
     /// Note this number in the counters.
     Beat(u64),
     /// Serve this connection.
     Take(NewConnection),
+}
+
+/// Says that all who were told of it have come to it, or never will: with the end of its last clone.
+#[derive(Clone)]
+pub(crate) struct Confirmation {
+    _said_at_end: Arc<AtEnd>,
+}
+
+struct AtEnd(Option<Box<dyn FnOnce() + Send + Sync>>);
+
+impl Confirmation {
+    pub(crate) fn new(say: impl FnOnce() + Send + Sync + 'static) -> Self {
+        Self {
+            _said_at_end: Arc::new(AtEnd(Some(Box::new(say)))),
+        }
+    }
+}
+
+impl Drop for AtEnd {
+    fn drop(&mut self) {
+        if let Some(say) = self.0.take() {
+            say();
+        }
+    }
+}
+
+impl fmt::Debug for Confirmation {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("Confirmation")
+    }
 }
 
 /// One driver's inbox.

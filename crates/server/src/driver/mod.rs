@@ -56,7 +56,7 @@ use accept::Hearing;
 use inbox::Inbox;
 use table::Table;
 
-pub(crate) use inbox::Call;
+pub(crate) use inbox::{Call, Confirmation};
 pub use shared::Closing;
 pub(crate) use shared::{Ear, Mood, Shared};
 pub(crate) use usher::{Usher, hear};
@@ -234,6 +234,7 @@ impl Driver {
                 }
             }
             Call::Deafen(key) => self.deafen(key),
+            Call::Confirm(confirmation) => drop(confirmation),
             Call::Beat(number) => {
                 self.stats().beat.store(number, Ordering::Relaxed);
                 // Nothing else does so without connections, and pool threads go to sleep after the last one.

@@ -4,7 +4,7 @@ use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use super::inbox::{Call, Inbox};
+use super::inbox::{Call, Confirmation, Inbox};
 use super::usher::Usher;
 use stage::{Class, Drivers};
 use wire::HeadView;
@@ -149,6 +149,15 @@ impl Shared {
             // A driver that has ended hears nothing.
             let _ = inbox.send(Call::Deafen(key));
         }
+    }
+
+    /// Tells all who accept of it.
+    pub(crate) fn confirm(&self, confirmation: &Confirmation) {
+        for inbox in &self.inboxes {
+            // One that has ended has done all that it will do.
+            let _ = inbox.send(Call::Confirm(confirmation.clone()));
+        }
+        self.usher.confirm(confirmation.clone());
     }
 
     /// Whether the socket of an ear closes for good with it.

@@ -17,6 +17,7 @@ use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
 use rustix::io::Errno;
 use tokio::sync::watch;
 
+use super::inbox::Confirmation;
 use super::intake::{Bound, HANDSHAKE_GRACE, Intake, Taken};
 use super::newcomer::{From, Listened};
 use super::shared::{Ear, Mood, Shared};
@@ -65,6 +66,7 @@ fn is_same(one: EarKey, other: EarKey) -> bool {
 enum Call {
     Hear(Ear),
     Deafen(EarKey),
+    Confirm(Confirmation),
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
@@ -142,6 +144,18 @@ impl Usher {
         true
     }
 
+    /// Ends `confirmation` when it has done what it was told before.
+    pub(super) fn confirm(&self, confirmation: Confirmation) {
+        {
+            let mut desk = lock(&self.desk);
+            if desk.thread != Thread::Running {
+                return;
+            }
+            desk.calls.push(Call::Confirm(confirmation));
+        }
+        self.remind();
+    }
+
     /// Sockets that it accepts from, or from which it still takes in what waits.
     pub(super) fn ears_len(&self) -> usize {
         self.ears.load(Ordering::Acquire)
@@ -172,11 +186,15 @@ impl Usher {
 
     /// Nothing is accepted any more.
     fn end(&self) {
-        let mut desk = lock(&self.desk);
-        desk.thread = Thread::Ended;
-        desk.keys.clear();
-        desk.calls.clear();
+        let unanswered = {
+            let mut desk = lock(&self.desk);
+            desk.thread = Thread::Ended;
+            desk.keys.clear();
+            std::mem::take(&mut desk.calls)
+        };
         self.ears.store(0, Ordering::Release);
+        // Confirmations are sent by it, which is not to hold the desk.
+        drop(unanswered);
     }
 }
 
@@ -275,6 +293,7 @@ impl Round {
             match call {
                 Call::Hear(ear) => self.hear_or_tell(ear),
                 Call::Deafen(key) => self.deafen(key),
+                Call::Confirm(confirmation) => drop(confirmation),
             }
         }
     }

@@ -59,7 +59,7 @@ fn obey(
     received: Received<Order>,
     orders: &Orders,
     events: &mpsc::Sender<Event>,
-    channel: &Channel,
+    channel: &Arc<Channel>,
 ) {
     match received.message {
         Order::Hear(ears) => {
@@ -98,8 +98,12 @@ fn obey(
                 ));
             } else if number != 0 {
                 // A supervisor that is gone asks no longer.
-                let _ = channel.send(&Notice::Reshaped { number }, &[]);
+                let _ = channel.send(&Notice::Confirmed { number }, &[]);
             }
+        }
+        Order::Confirm(number) => {
+            let channel = Arc::clone(channel);
+            orders.confirm(move || drop(channel.send(&Notice::Confirmed { number }, &[])));
         }
         Order::Begin(_) | Order::Fork => say("the supervisor gave an order to the wrong process"),
     }

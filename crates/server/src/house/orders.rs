@@ -89,6 +89,12 @@ impl Orders {
         found.is_some()
     }
 
+    /// Calls `say` once, when all that accept have come to what they were told before, or have ended; from any
+    /// thread, which it must not hold up.
+    pub fn confirm(&self, say: impl FnOnce() + Send + Sync + 'static) {
+        self.shared.confirm(&driver::Confirmation::new(say));
+    }
+
     /// Has every driver note `number` in its counters, as soon as it comes to it.
     pub fn beat(&self, number: u64) {
         self.shared.beat(number);

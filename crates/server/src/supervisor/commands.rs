@@ -165,7 +165,7 @@ impl Supervisor<'_> {
             let failure = Failure::new("scale: the server was told to stop meanwhile");
             self.refuse(Some(client), failure);
         }
-        self.end_reshaping("the server was told to stop meanwhile");
+        self.end_confirming("the server was told to stop meanwhile");
         // Nobody new comes by a path that is gone.
         self.sockets.remove_files();
         let closing = self.sockets.closing_at_end();

@@ -66,7 +66,7 @@ impl Supervisor<'_> {
             return;
         }
         self.answer_scaling();
-        self.answer_reshaping(now);
+        self.answer_confirmed(now);
         let Some(serving) = &self.serving else { return };
         let heartbeat = duration(serving.config.processes.heartbeat_timeout);
         let stall = duration(serving.config.listen.driver_stall);
@@ -103,7 +103,7 @@ impl Supervisor<'_> {
             now + Duration::from_nanos(left.0).min(super::SLEEP_MAX)
         }));
         at(self.probe.as_ref().map(|probe| probe.deadline));
-        at(self.reshaping.first().map(|first| first.deadline));
+        at(self.confirming.first().map(|first| first.deadline));
         if self.serving.is_some() && self.stopping.is_none() {
             at(self.health.beats_due);
             at(self.health.looks_due);

@@ -7,6 +7,7 @@
 
 mod assign;
 mod commands;
+mod confirming;
 pub mod control;
 mod ears;
 mod generation;
@@ -63,7 +64,7 @@ use notify::Manager;
 use process::{Process, State};
 use recycling::Bounds;
 use reloading::Reloading;
-use reshaping::Reshaping;
+use confirming::Confirming;
 use sockets::Sockets;
 use talk::{say, talk};
 use watch::Watch;
@@ -141,9 +142,9 @@ struct Supervisor<'s> {
     wishes: Vec<Wish>,
     /// Who waits for another number of processes.
     scaling: Vec<ClientId>,
-    /// Who waits for pools of another size, in the order in which they asked.
-    reshaping: Vec<Reshaping>,
-    reshapes_made: u64,
+    /// Who waits until processes have confirmed what they were told, in the order in which they asked.
+    confirming: Vec<Confirming>,
+    confirmations_asked: u64,
     stopping: Option<Stopping>,
     probe: Option<upgrade::Probe>,
     watch: Option<Watch>,
@@ -277,8 +278,8 @@ impl<'s> Supervisor<'s> {
             reloading: None,
             wishes: Vec::new(),
             scaling: Vec::new(),
-            reshaping: Vec::new(),
-            reshapes_made: 0,
+            confirming: Vec::new(),
+            confirmations_asked: 0,
             stopping: None,
             probe: None,
             watch: None,

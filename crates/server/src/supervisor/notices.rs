@@ -124,7 +124,7 @@ impl Supervisor<'_> {
                 process.failure =
                     failure.or_else(|| Some(Failure::new("a process could not start")));
             }
-            Notice::Reshaped { number } => self.reshaped(serial, number),
+            Notice::Confirmed { number } => self.confirmed(serial, number),
             Notice::Worn { reason } => process.worn = Some(reason),
             Notice::Drained { cut, stuck_threads } => {
                 process.cut = cut;

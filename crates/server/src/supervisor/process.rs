@@ -229,6 +229,10 @@ impl Process {
         self.role == Role::Serving && self.state == State::Ready
     }
 
+    pub(super) fn is_draining(&self) -> bool {
+        matches!(self.state, State::Draining { .. })
+    }
+
     /// Has served for so long.
     pub(super) fn served(&self, now: Instant) -> Option<Duration> {
         self.ready.map(|ready| now.saturating_duration_since(ready))

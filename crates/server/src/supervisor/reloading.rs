@@ -4,7 +4,7 @@
 use std::time::Instant;
 
 use super::commands::{Sizes, Wish, counted};
-use super::control::{ClientId, Outcome};
+use super::control::ClientId;
 use super::generation::Generation;
 use super::notify::Manager;
 use super::sockets::Change;
@@ -149,12 +149,11 @@ impl Supervisor<'_> {
                 );
                 let notes = serving.notes.clone();
                 say(&text);
-                for client in reloading.into_iter().flat_map(|one| one.wish.clients) {
-                    self.done(client, &Outcome::Done(Some(text.clone())));
-                }
                 for note in &notes {
                     talk(&format!("  note     {note}\n"));
                 }
+                let clients = reloading.into_iter().flat_map(|one| one.wish.clients);
+                self.answer_when_deaf(old.id, clients.collect(), text);
             }
         }
         if let Some(serving) = &self.serving

@@ -5,10 +5,11 @@
 //! the same sizes; the one of a reload has what is written again.
 
 use std::collections::BTreeSet;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use super::Supervisor;
 use super::commands::{Sizes, counted};
+use super::confirming::{Asked, Confirming};
 use super::control::ClientId;
 use super::generation::Generation;
 use super::process::State;
@@ -17,23 +18,6 @@ use crate::channel::{Order, Role};
 use crate::config::meant::{Config, Pool};
 use crate::config::nearest;
 use crate::fault::Failure;
-
-/// A process that takes longer to confirm is named in the answer. Its own threads do not hold it up.
-const CONFIRMED_WITHIN: Duration = Duration::from_secs(5);
-
-/// A size that not all processes have confirmed yet.
-pub(super) struct Reshaping {
-    client: ClientId,
-    /// In the orders, and in what confirms them.
-    number: u64,
-    pool: String,
-    threads: (usize, usize),
-    /// Processes that have not confirmed, by serial.
-    awaited: BTreeSet<u64>,
-    confirmed: usize,
-    /// Later ones have later deadlines.
-    pub(super) deadline: Instant,
-}
 
 impl Supervisor<'_> {
     /// Another size, fewest and most, for a pool of each process that serves.
@@ -47,8 +31,8 @@ impl Supervisor<'_> {
             Err(failure) => return self.refuse(Some(client), failure),
         };
         serving.reshape(pool, threads.0, threads.1);
-        self.reshapes_made += 1;
-        let number = self.reshapes_made;
+        self.confirmations_asked += 1;
+        let number = self.confirmations_asked;
         let (id, order) = (
             serving.id,
             Order::reshape(&serving.config.pools[pool], number),
@@ -77,56 +61,13 @@ impl Supervisor<'_> {
                 awaited.insert(process.serial);
             }
         }
-        self.reshaping.push(Reshaping {
+        let asked = Asked::Size {
             client,
-            number,
             pool: name.to_owned(),
             threads,
-            awaited,
-            confirmed: 0,
-            deadline: Instant::now() + CONFIRMED_WITHIN,
-        });
-    }
-
-    /// A process has confirmed a size.
-    pub(super) fn reshaped(&mut self, serial: u64, number: u64) {
-        let mut all = self.reshaping.iter_mut();
-        if let Some(one) = all.find(|one| one.number == number)
-            && one.awaited.remove(&serial)
-        {
-            one.confirmed += 1;
-        }
-    }
-
-    /// Those who asked are told when all processes have confirmed that are still there to do so, or when their
-    /// time is up.
-    pub(super) fn answer_reshaping(&mut self, now: Instant) {
-        let mut left = Vec::new();
-        for mut one in std::mem::take(&mut self.reshaping) {
-            let is_awaited = |serial: &u64| {
-                let mut all = self.processes.iter();
-                all.any(|process| process.serial == *serial && process.is_serving())
-            };
-            one.awaited.retain(is_awaited);
-            if one.awaited.is_empty() {
-                self.accomplished(Some(one.client), one.text());
-            } else if one.deadline <= now {
-                let names = self.processes.iter();
-                let names = names.filter(|process| one.awaited.contains(&process.serial));
-                let names: Vec<String> = names.map(super::Process::name).collect();
-                self.refuse(Some(one.client), one.unconfirmed(&names));
-            } else {
-                left.push(one);
-            }
-        }
-        self.reshaping = left;
-    }
-
-    /// Nobody waits for confirmations any longer.
-    pub(super) fn end_reshaping(&mut self, why: &str) {
-        for one in std::mem::take(&mut self.reshaping) {
-            self.refuse(Some(one.client), Failure::new(format!("scale: {why}")));
-        }
+        };
+        let one = Confirming::new(asked, number, awaited, Instant::now());
+        self.confirming.push(one);
     }
 
     /// To a process that knows only what is written: the sizes that pools have by now.
@@ -137,31 +78,6 @@ impl Supervisor<'_> {
                 process.tell(order, Vec::new());
             }
         }
-    }
-}
-
-impl Reshaping {
-    /// What has become of it; processes that start later are told then.
-    fn text(&self) -> String {
-        format!(
-            "pool `{}` has {} in {}",
-            self.pool,
-            said(self.threads),
-            counted(self.confirmed, "process", "processes")
-        )
-    }
-
-    /// That these processes have not answered.
-    fn unconfirmed(&self, names: &[String]) -> Failure {
-        let text = format!(
-            "scale: {} not confirmed within {} s that pool `{}` has {}: {}",
-            counted(names.len(), "process has", "processes have"),
-            CONFIRMED_WITHIN.as_secs(),
-            self.pool,
-            said(self.threads),
-            names.join(", ")
-        );
-        Failure::new(text).with_hint("`milepost status` shows what each has")
     }
 }
 
@@ -228,7 +144,8 @@ fn unknown(pools: &[Pool], name: &str) -> Failure {
     Failure::new(format!("scale: no pool `{name}`")).with_hint(hint)
 }
 
-fn said((threads_min, threads_max): (usize, usize)) -> String {
+/// `1 to 8 threads`
+pub(super) fn said((threads_min, threads_max): (usize, usize)) -> String {
     match threads_min == threads_max {
         true => counted(threads_max, "thread", "threads"),
         false => format!("{threads_min} to {threads_max} threads"),

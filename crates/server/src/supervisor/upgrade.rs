@@ -204,7 +204,7 @@ impl<'s> Supervisor<'s> {
             }
             process.flush();
         }
-        self.end_reshaping(
+        self.end_confirming(
             "the server is upgraded meanwhile, and pools have what is written again",
         );
         let error = match self.state(client).and_then(|state| {
