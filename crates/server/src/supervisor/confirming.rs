@@ -1,5 +1,5 @@
-//! Answers that wait until processes have confirmed what they were told: `scale --pool`, and reloads, after which
-//! nobody is to be answered by the old generation who was not there yet.
+//! Answers that wait until processes have confirmed what they were told: that a pool has another size, and, after a
+//! reload, that those of the generation before accept no more.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
