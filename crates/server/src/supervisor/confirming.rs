@@ -43,12 +43,9 @@ pub(super) enum Asked {
 }
 
 impl Supervisor<'_> {
-    /// Those who asked for a generation that serves now are told so when the processes of the one before accept
-    /// no more.
+    /// Those who asked for a generation that serves now, and the service manager, are told so when the processes of
+    /// the one before accept no more.
     pub(super) fn answer_when_deaf(&mut self, generation: u64, clients: Vec<ClientId>, text: String) {
-        if clients.is_empty() {
-            return;
-        }
         self.confirmations_asked += 1;
         let number = self.confirmations_asked;
         let mut awaited = BTreeSet::new();
@@ -125,6 +122,10 @@ impl Supervisor<'_> {
                 if !unconfirmed.is_empty() {
                     text.push_str("; may still accept: ");
                     text.push_str(&unconfirmed.join(", "));
+                }
+                // The next reload tells that it has begun, and then that it is over.
+                if self.coming.is_none() {
+                    self.tell_ready();
                 }
                 for client in clients {
                     self.done(client, &Outcome::Done(Some(text.clone())));

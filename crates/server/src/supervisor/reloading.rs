@@ -132,11 +132,13 @@ impl Supervisor<'_> {
         }
         // Everybody hears before anybody stops hearing.
         self.settle_ears();
-        self.tell_ready();
         let Some(serving) = &self.serving else { return };
         let (id, count) = (serving.id, serving.count());
         match (old, reloading) {
-            (None, _) => self.tell_serving(),
+            (None, _) => {
+                self.tell_ready();
+                self.tell_serving();
+            }
             (Some(old), reloading) => {
                 let secs = reloading
                     .as_ref()
@@ -178,7 +180,7 @@ impl Supervisor<'_> {
     }
 
     /// Tells the service manager that everything serves, as it was or anew.
-    fn tell_ready(&mut self) {
+    pub(super) fn tell_ready(&mut self) {
         let Some(serving) = &self.serving else { return };
         let text = format!(
             "generation {}, {}",
