@@ -53,7 +53,7 @@ def test_who_waits_for_a_process_that_leaves_is_served_by_another(
     """All sockets are full of connections when three of four processes leave."""
     server = supervise("--processes", "4", "--connections-max", "2", "--threads", "2:2", log=None)
     holding = [server.held(f"gate{number}") for number in range(2)]
-    # The process that stays takes in two of them four times a second.
+    # The process that stays takes them in two by two.
     waiting = [server.connect() for _ in range(80)]
     for client in waiting:
         client.send(request("GET", "/", "Connection: close"))

@@ -93,6 +93,23 @@ def test_processes_take_turns_at_a_shared_socket_however_slowly_connections_come
         pytest.fail(f"answered by each process: {answered}")
 
 
+@pytest.mark.parametrize("bind", ["127.0.0.1:0", "unix"])
+def test_room_that_comes_back_is_used_at_once(
+    supervise: Callable[..., Supervised], tmp_path: Path, bind: str
+) -> None:
+    """Where accepting began again with a look at the clock, each would wait for a quarter of a second."""
+    place = bind.replace("unix", f"unix:{tmp_path}/s")
+    server = supervise("--processes", "1", "--drivers", "2", "--connections-max", "1", bind=place)
+    clients = [server.connect() for _ in range(120)]
+    for client in clients:
+        client.send(request("GET", "/"))
+    began = time.monotonic()
+    for client in clients:
+        with client:
+            assert client.reply().status == 200
+    assert time.monotonic() - began < 15
+
+
 def test_one_wakes_for_a_connection_on_a_shared_socket(
     supervise: Callable[..., Supervised], tmp_path: Path
 ) -> None:

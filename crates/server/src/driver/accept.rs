@@ -117,6 +117,7 @@ impl Acceptor {
     async fn run(self) {
         while self.hears() {
             if !self.driver.shared.has_room() {
+                self.driver.rests.set(true);
                 self.rest().await;
                 continue;
             }
@@ -153,8 +154,8 @@ impl Acceptor {
         self.driver.serving() && self.hearing.0.get()
     }
 
-    /// Until there may be room: another driver's connections may have made it, so time passing is a sign
-    /// as well.
+    /// Until there may be room. Who looked in the moment in which it came back is not told, so time passing is
+    /// a sign as well.
     async fn rest(&self) {
         let _ = tokio::time::timeout(super::TICK, self.driver.room.notified()).await;
     }

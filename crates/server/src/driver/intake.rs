@@ -17,6 +17,7 @@ use measure::{Nanos, Stamp};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, Shutdown, SocketFlags};
 
+use super::inbox::Inbox;
 use super::newcomer::{From, Listened, NewConnection, Presence};
 use super::shared::Shared;
 use crate::clients::{Crowded, Place};
@@ -195,6 +196,20 @@ impl Shared {
             self.full.store(is_full, Ordering::Relaxed);
         }
         !is_full
+    }
+
+    /// A connection has left, so that `open` are left. Whoever rests goes on as soon as there is room again.
+    pub(super) fn left(&self, open: usize) {
+        if !self.full.load(Ordering::Relaxed)
+            || open > stage::reopening_len(self.config.listen.connections_max)
+        {
+            return;
+        }
+        // The first who sees it tells all.
+        if self.full.swap(false, Ordering::Relaxed) {
+            self.inboxes.iter().for_each(Inbox::remind);
+            self.usher.remind();
+        }
     }
 }
 

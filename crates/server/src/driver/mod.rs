@@ -108,6 +108,8 @@ struct Driver {
     broken: Cell<bool>,
     /// Acceptors that have not ended.
     acceptors: Cell<usize>,
+    /// Some rest because there are as many connections as there may be.
+    rests: Cell<bool>,
     /// Sockets that are accepted from.
     ears: RefCell<HashMap<EarKey, Hearing>>,
     lifetimes: Cell<Lifetimes>,
@@ -179,6 +181,7 @@ impl Driver {
             cut: Cell::new(0),
             broken: Cell::new(false),
             acceptors: Cell::new(0),
+            rests: Cell::new(false),
             ears: RefCell::default(),
             lifetimes: Cell::default(),
             has_neighbours: Cell::new(false),
@@ -202,6 +205,10 @@ impl Driver {
             self.set_mood(mood);
             for call in self.inbox().take() {
                 self.answer_call(call);
+            }
+            if self.rests.get() && !self.shared.full.load(Ordering::Relaxed) {
+                self.rests.set(false);
+                self.room.notify_waiters();
             }
             if mood > Mood::Serving && self.is_done() {
                 self.flush();

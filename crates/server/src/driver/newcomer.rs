@@ -103,7 +103,8 @@ impl Presence {
 impl Drop for Presence {
     fn drop(&mut self) {
         self.leave();
-        self.shared.connections.fetch_sub(1, Ordering::Relaxed);
+        let before = self.shared.connections.fetch_sub(1, Ordering::Relaxed);
+        self.shared.left(before.saturating_sub(1));
     }
 }
 
