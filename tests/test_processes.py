@@ -230,6 +230,20 @@ def test_connections_do_not_wait_for_a_stuck_process_either(supervise: Callable[
     assert until(lambda: stuck in server.who_answer(16)), "it has its sockets again"
 
 
+def test_one_that_is_stuck_as_well_is_no_help(supervise: Callable[..., Supervised]) -> None:
+    """Those that are stuck have the fewest connections, and would be asked first."""
+    server = supervise("--processes", "4", "--driver-stall", "100ms", "--heartbeat-timeout", "off")
+    stuck = sorted(server.settled(4))[:2]
+    for pid in stuck:
+        freeze(pid)
+    try:
+        assert not set(stuck) & set(server.who_answer(64))
+    finally:
+        for pid in stuck:
+            os.kill(pid, signal.SIGCONT)
+    assert until(lambda: set(stuck) <= set(server.who_answer(64))), "they have their sockets again"
+
+
 def test_a_process_that_misses_heartbeats_is_replaced(supervise: Callable[..., Supervised]) -> None:
     # Long enough for the other one, which a busy machine may hold up.
     server = supervise("--processes", "2", "--heartbeat-timeout", "4s", log=None)

@@ -105,8 +105,10 @@ impl Supervisor<'_> {
     }
 
     fn end_rescues(&mut self) {
-        for (socket, rescue) in self.take_rescues() {
-            self.end_rescue(socket, rescue);
+        for (socket, rescues) in self.take_rescues() {
+            for rescue in rescues {
+                self.end_rescue(socket, rescue);
+            }
         }
     }
 

@@ -1,7 +1,7 @@
 //! Looking after processes that run: whether their drivers answer, whether connections wait in vain, whether
 //! they are worn.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use super::assign::Holder;
@@ -13,6 +13,7 @@ use super::recycling::Wear;
 use super::sockets::SocketKey;
 use super::{Supervisor, say};
 use crate::channel::{EarKey, Order};
+use crate::stats::Glance;
 
 /// Beats that a driver has to miss in a row: after one alone, the machine may have stood still.
 const MISSED_MAX: u32 = 3;
@@ -29,13 +30,17 @@ pub(super) struct Health {
     retire_due: Option<Instant>,
     /// Sockets in which connections wait: what their driver had accepted when that was first seen.
     waiting: BTreeMap<SocketKey, Wait>,
-    /// Sockets that somebody else accepts from as well.
-    rescues: BTreeMap<SocketKey, Rescue>,
+    /// Sockets that others accept from as well.
+    rescues: BTreeMap<SocketKey, Vec<Rescue>>,
 }
 
+/// Since when nobody takes in what waits in a socket.
 #[derive(Clone, Copy, Debug)]
 struct Wait {
+    /// What its driver had accepted by then.
     accepted: u64,
+    /// What those had accepted who come to its rescue.
+    helped: u64,
     since: Instant,
 }
 
@@ -175,72 +180,123 @@ impl Supervisor<'_> {
         }
     }
 
-    /// A connection that waits although its driver has accepted nothing for a while is somebody else's.
+    /// A connection that waits although its driver has accepted nothing for a while is somebody else's. A
+    /// rescuer that does not come either gets another one beside it.
     fn look_for_stalls(&mut self, now: Instant, stall: Duration) {
         let holders = self.holders();
+        let mut stuck = Vec::new();
         for (socket, depth) in self.sockets.waiting() {
-            let Some(holder) = holders.get(&socket) else {
-                continue;
-            };
-            let accepted = self.accepted_by(holder);
-            let rescue = self.health.rescues.get(&socket).copied();
-            if depth.waiting == 0 && rescue.is_none() {
-                self.health.waiting.remove(&socket);
-                continue;
-            }
-            let since_now = Wait {
-                accepted,
-                since: now,
-            };
-            let wait = self.health.waiting.entry(socket).or_insert(since_now);
-            if wait.accepted != accepted {
-                *wait = since_now;
-                if let Some(rescue) = self.health.rescues.remove(&socket) {
-                    self.end_rescue(socket, rescue);
-                }
-            } else if rescue.is_none()
-                && now.saturating_duration_since(wait.since) >= stall
-                && let Some(rescue) = self.rescuer(holder)
+            if let Some(holder) = holders.get(&socket)
+                && self.is_stuck(socket, holder, depth.waiting, now, stall)
             {
-                self.health.rescues.insert(socket, rescue);
-                self.begin_rescue(socket, rescue);
+                stuck.push((socket, *holder));
             }
+        }
+        let under_rescue = self.health.rescues.keys();
+        let suspects = under_rescue.filter_map(|socket| holders.get(socket));
+        let suspects = suspects.chain(stuck.iter().map(|(_, holder)| holder));
+        let suspects: BTreeSet<u64> = suspects.map(|holder| holder.process).collect();
+        for (socket, holder) in stuck {
+            let Some(rescue) = self.rescuer(socket, &holder, &suspects) else {
+                continue;
+            };
+            self.health.rescues.entry(socket).or_default().push(rescue);
+            let helped = self.helped(socket);
+            if let Some(wait) = self.health.waiting.get_mut(&socket) {
+                (wait.helped, wait.since) = (helped, now);
+            }
+            self.begin_rescue(socket, rescue);
         }
     }
 
+    /// Whether connections wait in a socket from which nobody has accepted for so long. When its driver is back,
+    /// its rescue ends.
+    fn is_stuck(
+        &mut self,
+        socket: SocketKey,
+        holder: &Holder,
+        waiting: u32,
+        now: Instant,
+        stall: Duration,
+    ) -> bool {
+        let is_rescued = self.health.rescues.contains_key(&socket);
+        if waiting == 0 && !is_rescued {
+            self.health.waiting.remove(&socket);
+            return false;
+        }
+        let seen = Wait {
+            accepted: self.accepted_by(holder),
+            helped: self.helped(socket),
+            since: now,
+        };
+        let wait = self.health.waiting.entry(socket).or_insert(seen);
+        if wait.accepted != seen.accepted {
+            *wait = Wait { helped: 0, ..seen };
+            for rescue in self.health.rescues.remove(&socket).unwrap_or_default() {
+                self.end_rescue(socket, rescue);
+            }
+            return false;
+        }
+        if waiting == 0 || wait.helped != seen.helped {
+            *wait = seen;
+        }
+        now.saturating_duration_since(wait.since) >= stall
+    }
+
     /// All rescues, which end.
-    pub(super) fn take_rescues(&mut self) -> BTreeMap<SocketKey, Rescue> {
+    pub(super) fn take_rescues(&mut self) -> BTreeMap<SocketKey, Vec<Rescue>> {
         self.health.waiting.clear();
         std::mem::take(&mut self.health.rescues)
     }
 
     /// What a driver has accepted from its own sockets.
     fn accepted_by(&self, holder: &Holder) -> u64 {
-        let process = self
-            .processes
-            .iter()
-            .find(|one| one.serial == holder.process);
-        let glances = process.map(Process::glances).unwrap_or_default();
-        let driver = glances.get(usize::from(holder.driver));
-        driver.map_or(0, |driver| {
-            driver.accepted - driver.rescued.min(driver.accepted)
-        })
+        let driver = self.glance(holder.process, holder.driver);
+        driver.accepted - driver.rescued.min(driver.accepted)
     }
 
-    /// The driver with the fewest connections, another process's if there is one.
-    fn rescuer(&self, stuck: &Holder) -> Option<Rescue> {
-        let mut best: Option<((bool, u64), Rescue)> = None;
+    /// What those have accepted, from wherever, who come to a socket's rescue.
+    fn helped(&self, socket: SocketKey) -> u64 {
+        let rescues = self.health.rescues.get(&socket);
+        let rescues = rescues.into_iter().flatten();
+        rescues
+            .map(|rescue| self.glance(rescue.process, rescue.driver).accepted)
+            .sum()
+    }
+
+    fn glance(&self, process: u64, driver: u16) -> Glance {
+        let mut all = self.processes.iter();
+        let process = all.find(|one| one.serial == process);
+        let glances = process.map(Process::glances).unwrap_or_default();
+        let glance = glances.get(usize::from(driver));
+        glance.copied().unwrap_or_default()
+    }
+
+    /// The driver with the fewest connections that has not come to this socket's rescue yet; another process's if
+    /// there is one, and best one that is not stuck itself.
+    fn rescuer(
+        &self,
+        socket: SocketKey,
+        stuck: &Holder,
+        suspects: &BTreeSet<u64>,
+    ) -> Option<Rescue> {
+        let asked = self.health.rescues.get(&socket);
+        let asked = asked.map_or(&[][..], Vec::as_slice);
+        let mut best = None;
         for process in self.processes.iter().filter(|one| one.is_serving()) {
-            let is_same = process.serial == stuck.process;
+            let serial = process.serial;
+            let is_asked = asked.iter().any(|rescue| rescue.process == serial);
+            let is_suspect = is_asked || suspects.contains(&serial);
+            let is_same = serial == stuck.process;
             for (driver, counted) in (0_u16..).zip(process.glances()) {
-                if is_same && driver == stuck.driver {
-                    continue;
-                }
-                let rank = (is_same, u64::from(counted.open));
                 let rescue = Rescue {
-                    process: process.serial,
+                    process: serial,
                     driver,
                 };
+                if (is_same && driver == stuck.driver) || asked.contains(&rescue) {
+                    continue;
+                }
+                let rank = (is_suspect, is_same, counted.open);
                 if best.is_none_or(|(least, _)| rank < least) {
                     best = Some((rank, rescue));
                 }
