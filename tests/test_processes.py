@@ -334,6 +334,43 @@ def test_a_stop_ends_everybody_and_leaves_nothing(
     assert listening_inodes(port) == set()
 
 
+FORKS = """
+def child():
+    pid = os.fork()
+    if pid == 0:
+        import signal
+        for fd in map(int, os.listdir("/proc/self/fd")):
+            try:
+                # Whoever reads it would wait for this child.
+                if os.readlink("/proc/self/fd/%d" % fd).startswith("pipe:"):
+                    os.close(fd)
+            except OSError:
+                pass
+        signal.pause()
+        os._exit(0)
+    return pid
+"""
+
+
+def test_a_child_of_the_application_does_not_keep_the_address(
+    supervise: Callable[..., Supervised], tmp_path: Path
+) -> None:
+    """`multiprocessing` forks: the child has all that the process has, and may outlive the server."""
+    write_app(tmp_path, before=FORKS)
+    server = supervise("--processes", "2", "--drivers", "1", log=None)
+    server.settled(2)
+    port = server.address[1]
+    child = int(server.eval("child()"))
+    try:
+        assert server.stop() == 0
+        assert is_running(child)
+        assert listening_inodes(port) == set()
+        again = supervise("--processes", "2", bind=f"127.0.0.1:{port}", log=None)
+        assert again.ask().status == 200
+    finally:
+        os.kill(child, signal.SIGKILL)
+
+
 def test_a_stop_waits_for_no_process_that_ignores_it(supervise: Callable[..., Supervised]) -> None:
     server = supervise("--processes", "2", "--drain-timeout", "300ms", log=None)
     stuck = min(server.settled(2))

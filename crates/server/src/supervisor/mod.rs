@@ -316,6 +316,7 @@ impl<'s> Supervisor<'s> {
     }
 
     fn close(mut self) -> i32 {
+        self.sockets.end();
         drop(self.pid_file.take());
         // Files of sockets went when the end began: by now somebody else's may have their names.
         self.tell_stopped();

@@ -24,11 +24,13 @@ mod tests;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
+use std::net::Shutdown;
 use std::os::fd::BorrowedFd;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
+use socket2::SockRef;
 
 use crate::channel::{EarAt, EarKey, EarOrder};
 use crate::config::meant::Config;
@@ -241,6 +243,17 @@ impl Sockets {
     }
 
     fn files(&self) -> Vec<PathBuf> {
+    /// Ends the listening of all sockets of ours, in whichever process they are open: one that the application
+    /// has forked may live on with copies, and would keep the address from the server's next start.
+    pub(crate) fn end(&self) {
+        for group in self.groups.values().filter(|group| !group.is_inherited()) {
+            for socket in group.sockets() {
+                // It is closed all the same.
+                let _ = SockRef::from(&socket).shutdown(Shutdown::Read);
+            }
+        }
+    }
+
         self.groups.values().filter_map(Group::file).collect()
     }
 
