@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import socket
+import statistics
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -91,6 +92,42 @@ def test_processes_take_turns_at_a_shared_socket_however_slowly_connections_come
         time.sleep(0.005)
     else:
         pytest.fail(f"answered by each process: {answered}")
+
+
+def test_processes_share_a_burst_on_a_shared_socket(
+    supervise: Callable[..., Supervised], tmp_path: Path
+) -> None:
+    """The first to wake would take in all of it, and have it for as long as the connections stay."""
+    server = supervise("--processes", "4", bind=f"unix:{tmp_path}/s")
+    server.settled(4)
+    most = []
+    for _ in range(15):
+        with contextlib.ExitStack() as stack:
+            clients = [stack.enter_context(server.connect()) for _ in range(64)]
+            for client in clients:
+                client.send(request("GET", "/"))
+            answered = Counter(client.reply().text.split()[1] for client in clients)
+        most.append(max(answered.values()))
+    # Sixteen each, where all wake at once; one alone had 64 in most of them.
+    assert statistics.median(most) <= 32, most
+
+
+def test_one_that_was_alone_takes_turns_with_those_that_come(
+    supervise: Callable[..., Supervised], tmp_path: Path
+) -> None:
+    """It waits for the socket as the others do then, and is not told of each connection before them."""
+    server = supervise("--processes", "1", "--drivers", "1", bind=f"unix:{tmp_path}/s")
+    (first,) = server.settled(1)
+    assert server.answers()[1] == first
+    server.done("scale", "--processes", "4")
+    server.settled(4)
+    answered: Counter[int] = Counter()
+    for _ in range(200):
+        answered[server.answers()[1]] += 1
+        time.sleep(0.005)
+    assert len(answered) == 4
+    # A quarter, and not more than half.
+    assert answered[first] <= 80, (first, answered)
 
 
 @pytest.mark.parametrize("bind", ["127.0.0.1:0", "unix"])

@@ -169,8 +169,11 @@ pub struct EarOrder {
     pub key: EarKey,
     /// What it listens on.
     pub at: EarAt,
-    /// Other drivers and processes wait on the same socket.
+    /// Other drivers or processes wait on the same socket.
     pub is_shared: bool,
+    /// Other processes do, and whoever has taken somebody in lets them go first.
+    #[serde(default)]
+    pub takes_turns: bool,
 }
 
 /// What a socket listens on.

@@ -469,6 +469,7 @@ fn ears(addresses: Vec<Address>, drivers: usize) -> Vec<Ear> {
                     driver: index,
                 },
                 is_shared,
+                takes_turns: false,
                 is_ours: true,
             });
         }

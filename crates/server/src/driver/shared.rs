@@ -101,6 +101,8 @@ pub(crate) struct Ear {
     pub(crate) key: EarKey,
     /// Others wait for the same accept queue; it is the usher's.
     pub(crate) is_shared: bool,
+    /// Other processes do, who are to have as much of what comes.
+    pub(crate) takes_turns: bool,
     /// No other process has it: with its ear it closes for good, after a last round.
     pub(crate) is_ours: bool,
 }

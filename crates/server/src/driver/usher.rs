@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use rustix::buffer::spare_capacity;
-use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, epoll, eventfd, poll};
 use rustix::io::Errno;
 use tokio::sync::watch;
 
@@ -22,6 +22,7 @@ use super::intake::{Bound, HANDSHAKE_GRACE, Intake, Taken};
 use super::newcomer::{From, Listened};
 use super::shared::{Ear, Mood, Shared};
 use crate::channel::EarKey;
+use crate::config::meant::Config;
 use crate::listen::{self, At};
 use crate::log::Level;
 use crate::sync::lock;
@@ -32,6 +33,9 @@ const BELL: u64 = u64::MAX;
 const EVENTS_LEN: usize = 16;
 /// While there is no room, how often it is looked for.
 const PAUSE: Duration = super::TICK;
+/// Who has taken somebody in while more wait lets other processes go first for so long: they have been told as
+/// well, and need a moment to wake up.
+const COURTESY: Duration = Duration::from_micros(100);
 
 /// What other threads have of the usher.
 pub(crate) struct Usher {
@@ -237,7 +241,23 @@ struct Post {
     key: EarKey,
     listened: Arc<Listened>,
     intake: Intake,
+    takes_turns: bool,
     is_ours: bool,
+}
+
+impl Post {
+    /// Connections taken in at once.
+    fn batch(&self, config: &Config) -> usize {
+        match self.takes_turns {
+            true => 1,
+            false => config.listen.accept_batch,
+        }
+    }
+
+    fn has_visitors(&self) -> bool {
+        let mut watched = [PollFd::new(&self.socket, PollFlags::IN)];
+        poll(&mut watched, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -320,6 +340,7 @@ impl Round {
             key: ear.key,
             intake: Intake::new(&self.shared, Arc::clone(&listened), From::Usher, 0)?,
             listened,
+            takes_turns: ear.takes_turns,
             is_ours: ear.is_ours,
         };
         let free = self.posts.iter().position(Option::is_none);
@@ -395,7 +416,7 @@ impl Round {
             return Ok(None);
         };
         let mut is_served = false;
-        for _ in 0..self.shared.config.listen.accept_batch {
+        for _ in 0..post.batch(&self.shared.config) {
             match post.intake.take(&post.socket, Bound::Kept) {
                 Taken::New(new) => {
                     is_served = true;
@@ -410,6 +431,9 @@ impl Round {
         }
         if is_served && self.watching == Watching::Yes {
             self.go_last(number, post)?;
+            if post.takes_turns && post.has_visitors() {
+                std::thread::sleep(COURTESY);
+            }
         }
         Ok(None)
     }

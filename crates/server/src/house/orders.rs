@@ -69,6 +69,7 @@ impl Orders {
             at,
             key: order.key,
             is_shared: order.is_shared,
+            takes_turns: order.takes_turns,
             is_ours: false,
         };
         driver::hear(&self.shared, &self.moods, ear)

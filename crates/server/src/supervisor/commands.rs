@@ -255,6 +255,7 @@ impl Supervisor<'_> {
         if let Err(failure) = limit(processes, drivers) {
             return self.refuse(client, failure);
         }
+        let was_alone = serving.count() == 1;
         let change = self.sockets.adjust(&serving.config, processes * drivers);
         let committed = change.and_then(|change| self.sockets.commit(change, Instant::now()));
         match committed {
@@ -264,6 +265,11 @@ impl Supervisor<'_> {
         if let Some(serving) = &mut self.serving {
             serving.resize(processes);
         }
+        if was_alone && processes > 1 {
+            self.share_queues();
+        }
+        // Sockets get connections from here on: they are not to wait until processes have been started.
+        self.settle_ears();
         match client {
             Some(client) => self.scaling.push(client),
             None => say(&format!(

@@ -56,14 +56,28 @@ impl Supervisor<'_> {
             .collect()
     }
 
+    /// A process that was alone is told anew of sockets that others wait for as well from now on: it may have had
+    /// one for a driver's own, of which the kernel would tell it each time, and did not take turns.
+    pub(super) fn share_queues(&mut self) {
+        let shared = self.sockets.listeners().into_iter();
+        for listener in shared.filter(|listener| listener.kind == Kind::Shared) {
+            let holders = self.assignment.remove(&listener.key);
+            for holder in holders.into_iter().flatten() {
+                self.tell_deafen(holder.process, &[listener.key.ear(holder.driver)]);
+            }
+        }
+    }
+
     fn tell_hear(&mut self, serial: u64, keys: &[EarKey]) {
+        let is_alone = self.serving.as_ref().is_none_or(|one| one.count() == 1);
         for keys in keys.chunks(FDS_LEN_MAX) {
             let mut orders = Vec::new();
             let mut fds = Vec::new();
             for key in keys {
-                let Some((order, socket)) = self.sockets.ear(*key) else {
+                let Some((mut order, socket)) = self.sockets.ear(*key) else {
                     continue;
                 };
+                order.takes_turns = order.is_shared && !is_alone;
                 match socket.try_clone_to_owned() {
                     Ok(socket) => {
                         orders.push(order);

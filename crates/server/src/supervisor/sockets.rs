@@ -157,7 +157,7 @@ impl Sockets {
             .collect()
     }
 
-    /// What a process needs to accept from a socket; none for one that is closed.
+    /// What a process needs to accept from a socket, as if it were the only one; none for one that is closed.
     pub(crate) fn ear(&self, key: EarKey) -> Option<(EarOrder, BorrowedFd<'_>)> {
         let group = self.groups.get(&key.address)?;
         let socket = group.socket(key.index.into())?;
@@ -165,6 +165,7 @@ impl Sockets {
             key,
             at: group.at().clone(),
             is_shared: group.is_shared(),
+            takes_turns: false,
         };
         Some((order, socket))
     }
@@ -242,7 +243,6 @@ impl Sockets {
         listen::remove_files(&self.files());
     }
 
-    fn files(&self) -> Vec<PathBuf> {
     /// Ends the listening of all sockets of ours, in whichever process they are open: one that the application
     /// has forked may live on with copies, and would keep the address from the server's next start.
     pub(crate) fn end(&self) {
@@ -254,6 +254,7 @@ impl Sockets {
         }
     }
 
+    fn files(&self) -> Vec<PathBuf> {
         self.groups.values().filter_map(Group::file).collect()
     }
 

@@ -89,6 +89,7 @@ impl Group {
             key: key(index, driver),
             at: EarAt::Tcp(self.address),
             is_shared: false,
+            takes_turns: false,
         };
         let socket = self.sockets[usize::from(index)].try_clone().unwrap();
         orders.hear(order, socket).unwrap();
@@ -114,6 +115,7 @@ fn shared_order(path: &Path) -> EarOrder {
         key: key(0, 0),
         at: EarAt::Unix(path.to_owned()),
         is_shared: true,
+        takes_turns: true,
     }
 }
 
