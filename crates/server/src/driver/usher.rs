@@ -6,6 +6,7 @@
 //! (EPOLLEXCLUSIVE) is only to be had from an epoll of one's own. It waits for these sockets, a bell, and
 //! nothing else; it starts with the first socket and ends with the last.
 
+use std::cell::Cell;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -242,15 +243,32 @@ struct Post {
     listened: Arc<Listened>,
     intake: Intake,
     takes_turns: bool,
+    /// Where turns are taken: connections that the next batch may have.
+    batch: Cell<usize>,
     is_ours: bool,
 }
 
 impl Post {
-    /// Connections taken in at once.
+    /// Connections taken in at once. A burst is shared from its first connection on; as long as there is no end of
+    /// them, everybody has enough, and larger batches cost less.
     fn batch(&self, config: &Config) -> usize {
+        let most = config.listen.accept_batch;
         match self.takes_turns {
-            true => 1,
-            false => config.listen.accept_batch,
+            true => self.batch.get().min(most),
+            false => most,
+        }
+    }
+
+    /// A batch has been taken in.
+    fn give_way(&self) {
+        if !self.takes_turns {
+            return;
+        }
+        if self.has_visitors() {
+            self.batch.set(self.batch.get().saturating_mul(2));
+            std::thread::sleep(COURTESY);
+        } else {
+            self.batch.set(1);
         }
     }
 
@@ -341,6 +359,7 @@ impl Round {
             intake: Intake::new(&self.shared, Arc::clone(&listened), From::Usher, 0)?,
             listened,
             takes_turns: ear.takes_turns,
+            batch: Cell::new(1),
             is_ours: ear.is_ours,
         };
         let free = self.posts.iter().position(Option::is_none);
@@ -431,9 +450,7 @@ impl Round {
         }
         if is_served && self.watching == Watching::Yes {
             self.go_last(number, post)?;
-            if post.takes_turns && post.has_visitors() {
-                std::thread::sleep(COURTESY);
-            }
+            post.give_way();
         }
         Ok(None)
     }
