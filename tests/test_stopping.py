@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import re
@@ -15,7 +16,8 @@ from pathlib import Path
 import pytest
 
 from raw import Client, CutShort, request
-from serving import DEADLINE_S, Milepost
+from serving import DEADLINE_S, Milepost, until
+from supervising import Supervised
 
 
 def gates(folder: Path, count: int) -> list[Path]:
@@ -35,9 +37,11 @@ def held(server: Milepost, gate: Path, path: str = "/gate") -> tuple[Client, int
 
 
 def refuses_connections(server: Milepost) -> bool:
+    """At once: whoever is not answered at all waits for long, and so does everybody behind a proxy."""
     with socket.socket() as probe:
-        probe.settimeout(DEADLINE_S)
-        return probe.connect_ex(server.address) != 0
+        # Less than a client waits before it asks again.
+        probe.settimeout(0.5)
+        return probe.connect_ex(server.address) == errno.ECONNREFUSED
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -255,3 +259,48 @@ def test_a_stopping_server_does_not_wait_for_a_client_that_never_reads(
         assert server.wait() in (0, 1)
         assert select.select([client.sock], [], [], DEADLINE_S)[0]
     assert "end=drained" in server.lines[0]
+
+
+@pytest.mark.parametrize("processes", ["1", "2"])
+def test_who_comes_while_the_rest_is_answered_is_refused_and_does_not_wait(
+    supervise: Callable[..., Supervised], processes: str
+) -> None:
+    """A proxy in front goes on to the next server at once; one that nobody answers costs it seconds."""
+    server = supervise("--processes", processes, "--drivers", "2")
+    client, holder, _ = server.held()
+    server.signal()
+
+    assert until(lambda: refuses_connections(server))
+    assert all(refuses_connections(server) for _ in range(16))
+    os.close(holder)
+    with client:
+        assert client.reply().status == 200
+    assert server.wait() == 0
+
+
+def test_threads_that_a_request_has_started_are_waited_for(
+    serve: Callable[..., Milepost], tmp_path: Path
+) -> None:
+    """As behind other servers: work that goes on after the reply is not lost by a restart."""
+    (tmp_path / "app.py").write_text(
+        "import threading\n\n"
+        "def work():\n"
+        "    with open('gate') as gate:\n"
+        "        gate.read()\n"
+        "    open('done', 'w').close()\n\n"
+        "def app(environ, start_response):\n"
+        "    threading.Thread(target=work).start()\n"
+        "    start_response('200 OK', [('Content-Length', '0')])\n"
+        "    return []\n"
+    )
+    os.mkfifo(tmp_path / "gate")
+    server = serve("app:app")
+    with server.connect() as client:
+        assert client.ask("GET", "/").status == 200
+    # Opening waits for the thread to have opened the other side.
+    gate = os.open(tmp_path / "gate", os.O_WRONLY)
+    server.signal()
+    assert until(lambda: refuses_connections(server))
+    os.close(gate)
+    assert server.wait() == 0
+    assert (tmp_path / "done").exists()

@@ -83,6 +83,13 @@ pub(crate) fn turn_away(listener: &impl AsFd) -> io::Result<()> {
     SockRef::from(listener).attach_filter(&program)
 }
 
+/// Ends the listening of a socket, in whichever processes it is open: whoever asks from now on is refused, and
+/// whoever waits in it is reset.
+pub(crate) fn end(listener: &impl AsFd) {
+    // It is closed all the same.
+    let _ = SockRef::from(listener).shutdown(std::net::Shutdown::Read);
+}
+
 fn open_all(config: &Config, opened: &mut Vec<Address>) -> Result<(), StartFault> {
     for bind in &config.binds {
         match bind {

@@ -65,7 +65,7 @@ impl Wsgi {
     }
 
     fn work_attached(&self, py: Python<'_>, seat: &mut Seat) -> PyResult<()> {
-        name_thread(py);
+        introduce_thread(py);
         downstream::enter(seat.pool_index());
         if seat.is_watched() {
             onlooker::prepare(py);
@@ -152,16 +152,18 @@ impl Handler for Wsgi {
     }
 }
 
-/// Gives the thread the name that the operating system knows it by, for agents and stack dumps. What has
-/// replaced `threading` may refuse.
-fn name_thread(py: Python<'_>) {
+/// Gives the thread the name that the operating system knows it by, for agents and stack dumps. Threads that
+/// requests start are to be waited for at the end unless they say otherwise, as those of the main thread are:
+/// they inherit it, and a thread that `threading` has not started is a daemon. What has replaced `threading` may
+/// refuse.
+fn introduce_thread(py: Python<'_>) {
     let thread = std::thread::current();
-    let named = py.import("threading").and_then(|threading| {
-        threading
-            .call_method0("current_thread")?
-            .setattr("name", thread.name().unwrap_or("mp-pool"))
+    let introduced = py.import("threading").and_then(|threading| {
+        let known = threading.call_method0("current_thread")?;
+        known.setattr("name", thread.name().unwrap_or("mp-pool"))?;
+        known.setattr("_daemonic", false)
     });
-    drop(named);
+    drop(introduced);
 }
 
 /// The name of an object's class, for messages.

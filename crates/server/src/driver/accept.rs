@@ -162,7 +162,8 @@ impl Acceptor {
 
     /// Takes in what waits in the accept queue before the socket closes: closing it would reset them. From
     /// here on new clients are not answered (they ask again within a second), so that handshakes that are
-    /// under way can end and be taken in as well.
+    /// under way can end and be taken in as well. The supervisor has the socket to its own end: from the end of
+    /// this round on, who asks is refused all the same.
     async fn last_round(&self) {
         let backlog = self.driver.config().listen.backlog as usize;
         match &self.listened.at {
@@ -177,6 +178,7 @@ impl Acceptor {
             At::Unix(_) => {}
         }
         self.turn(backlog, Bound::Passed);
+        listen::end(&self.listener);
     }
 
     async fn readable_or_told(&self) {

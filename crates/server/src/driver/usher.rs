@@ -489,6 +489,7 @@ impl Round {
             std::thread::sleep(HANDSHAKE_GRACE);
             posts.iter().for_each(|post| self.take_all(post));
         }
+        posts.iter().for_each(|post| listen::end(&post.socket));
     }
 
     fn take_all(&self, post: &Post) {

@@ -24,13 +24,11 @@ mod tests;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
-use std::net::Shutdown;
 use std::os::fd::BorrowedFd;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
-use socket2::SockRef;
 
 use crate::channel::{EarAt, EarKey, EarOrder};
 use crate::config::meant::Config;
@@ -247,10 +245,7 @@ impl Sockets {
     /// has forked may live on with copies, and would keep the address from the server's next start.
     pub(crate) fn end(&self) {
         for group in self.groups.values().filter(|group| !group.is_inherited()) {
-            for socket in group.sockets() {
-                // It is closed all the same.
-                let _ = SockRef::from(&socket).shutdown(Shutdown::Read);
-            }
+            group.sockets().for_each(|socket| listen::end(&socket));
         }
     }
 
