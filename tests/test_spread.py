@@ -130,14 +130,15 @@ def test_one_that_was_alone_takes_turns_with_those_that_come(
     assert answered[first] <= 80, (first, answered)
 
 
-@pytest.mark.parametrize("bind", ["127.0.0.1:0", "unix"])
+@pytest.mark.parametrize(("bind", "drivers"), [("127.0.0.1:0", "1"), ("unix", "2")])
 def test_room_that_comes_back_is_used_at_once(
-    supervise: Callable[..., Supervised], tmp_path: Path, bind: str
+    supervise: Callable[..., Supervised], tmp_path: Path, bind: str, drivers: str
 ) -> None:
     """Where accepting began again with a look at the clock, each would wait for a quarter of a second."""
     place = bind.replace("unix", f"unix:{tmp_path}/s")
-    server = supervise("--processes", "1", "--drivers", "2", "--connections-max", "1", bind=place)
-    clients = [server.connect() for _ in range(120)]
+    # One queue, so that they are accepted in the order in which they are read.
+    server = supervise("--processes", "1", "--drivers", drivers, "--connections-max", "1", bind=place)
+    clients = [server.connect() for _ in range(240)]
     for client in clients:
         client.send(request("GET", "/"))
     began = time.monotonic()
