@@ -334,6 +334,38 @@ def test_a_stop_ends_everybody_and_leaves_nothing(
     assert listening_inodes(port) == set()
 
 
+def test_a_process_that_is_told_to_end_is_replaced_first(supervise: Callable[..., Supervised]) -> None:
+    """By hand, or by the application itself; it has a long request, and the only socket."""
+    server = supervise("--processes", "1", "--drivers", "1", "--drain-timeout", "60s")
+    client, holder, pid = server.held()
+    with calling(server, each=1) as callers:
+        os.kill(pid, signal.SIGTERM)
+        assert until(lambda: pid not in server.pids() and len(server.pids()) == 1)
+        assert server.answers()[1] != pid
+        os.close(holder)
+        assert client.reply().status == 200
+        assert until(lambda: not is_running(pid))
+    assert callers.lost == []
+    totals = server.status()["totals"]
+    assert (totals["crashes"], totals["recycled"]) == (0, 1)
+    client.sock.close()
+
+
+def test_a_signal_to_all_processes_is_not_a_second_one(supervise: Callable[..., Supervised]) -> None:
+    """The supervisor may have told them to end before it reaches them: what runs is answered."""
+    server = supervise("--processes", "1", "--drain-timeout", "60s")
+    client, holder, pid = server.held()
+    listening = listening_inodes(server.address[1])
+    assert held_inodes(pid) & listening
+    os.kill(server.pid, signal.SIGTERM)
+    assert until(lambda: not held_inodes(pid) & listening), "it has been told"
+    os.kill(pid, signal.SIGTERM)
+    os.close(holder)
+    assert client.reply().status == 200
+    client.sock.close()
+    assert server.wait() == 0
+
+
 FORKS = """
 def child():
     pid = os.fork()

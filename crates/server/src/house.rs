@@ -111,6 +111,8 @@ impl Stopper {
 
 enum Event {
     Signal,
+    /// SIGTERM, in a process of a supervisor.
+    Resign,
     Drain(Drain),
     Cut,
     Reopen,
@@ -302,6 +304,7 @@ impl House {
         let drivers = start_drivers(&shared, addresses, files, &moods.subscribe(), &events)
             .map_err(|error| start_fault("cannot start a driver", &error))?;
         let is_led = lead.is_some();
+        let supervisor = lead.as_ref().map(|lead| Arc::clone(&lead.channel));
         if let Some(lead) = lead {
             lead.follow(orders, events.clone())
                 .map_err(|error| start_fault("cannot follow the supervisor", &error))?;
@@ -309,6 +312,7 @@ impl House {
         let mut watchman = Watchman {
             inbox,
             moods,
+            supervisor,
             drivers,
             cut: 0,
             exit_code: 0,
@@ -406,6 +410,7 @@ fn watch_signals(
         for signal in signals.forever() {
             let event = match signal {
                 SIGUSR1 => Event::Reopen,
+                SIGTERM if is_led => Event::Resign,
                 SIGTERM => Event::Signal,
                 SIGINT if !is_led => Event::Signal,
                 _ => continue,

@@ -1,17 +1,20 @@
 //! The main thread while the house is open: it waits for signals, orders and the ends of threads.
 
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 
 use super::{Ended, Event, Idle, LAST_MOMENT, say};
+use crate::channel::{Channel, Notice};
 use crate::driver::{Mood, Shared};
 
 /// The main thread while the house is open: it waits for signals and for threads to end.
 pub(super) struct Watchman {
     pub(super) inbox: mpsc::Receiver<Event>,
     pub(super) moods: watch::Sender<Mood>,
+    /// Where there is one, until it has been asked for another process in this one's place.
+    pub(super) supervisor: Option<Arc<Channel>>,
     pub(super) drivers: usize,
     pub(super) cut: u64,
     pub(super) exit_code: i32,
@@ -27,10 +30,11 @@ impl Watchman {
         let drain = Duration::from_nanos(shared.config.timeouts.drain.0);
         while self.drivers > 0 {
             match self.next() {
-                Some(Event::Signal) if self.deadline.is_none() => {
+                Some(Event::Resign) if self.asks_to_be_replaced() => {}
+                Some(Event::Signal | Event::Resign) if self.deadline.is_none() => {
                     self.drain(shared, Idle::Closed, drain);
                 }
-                Some(Event::Signal | Event::Cut) => self.cut_now(1),
+                Some(Event::Signal | Event::Resign | Event::Cut) => self.cut_now(1),
                 Some(Event::Drain(drain)) => {
                     // Those that were named first are closing already.
                     let _ = shared.closing.set(drain.closing);
@@ -52,6 +56,17 @@ impl Watchman {
                 None => self.cut_now(self.exit_code),
             }
         }
+    }
+
+    /// Who ends a process of a supervisor means that one: it serves until another does in its place, which the
+    /// supervisor sees to. Who ends all at once, as `dumb-init` and systemd's `KillMode=control-group` do, may have
+    /// been overtaken by the supervisor: that is no second signal. Only the first is a request.
+    fn asks_to_be_replaced(&mut self) -> bool {
+        let Some(supervisor) = self.supervisor.take() else {
+            return false;
+        };
+        let reason = "after SIGTERM".to_owned();
+        self.deadline.is_some() || supervisor.send_now(&Notice::Worn { reason }, &[]).is_ok()
     }
 
     /// Begins to drain, or does so sooner than it was told before.
@@ -92,7 +107,8 @@ impl Watchman {
         shared.pools.iter().for_each(|pool| pool.close());
         while shared.pool_threads() > 0 {
             match self.next() {
-                Some(Event::Signal | Event::Cut) => self.cut_now(1),
+                Some(Event::Resign) if self.asks_to_be_replaced() => {}
+                Some(Event::Signal | Event::Resign | Event::Cut) => self.cut_now(1),
                 Some(Event::Reopen) => shared.log.reopen(),
                 // Threads are counted before they say that they have ended.
                 Some(Event::PoolThreadEnded | Event::DriverEnded(_) | Event::Drain(_)) => {}
@@ -111,9 +127,15 @@ impl Watchman {
     }
 
     /// Whether a signal has come since the last event that was looked at.
-    pub(super) fn heard_signal(&self) -> bool {
-        let mut events = self.inbox.try_iter();
-        events.any(|event| matches!(event, Event::Signal | Event::Cut))
+    pub(super) fn heard_signal(&mut self) -> bool {
+        while let Ok(event) = self.inbox.try_recv() {
+            match event {
+                Event::Resign if self.asks_to_be_replaced() => {}
+                Event::Signal | Event::Resign | Event::Cut => return true,
+                _ => {}
+            }
+        }
+        false
     }
 
     fn time_left(&self) -> Duration {
