@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
 import socket
+import subprocess
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeout
@@ -14,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from raw import request
-from serving import DEADLINE_S, free_port, until
+from serving import DEADLINE_S, free_port, run, until
 from supervising import Supervised, calling, freeze, is_running, listening_inodes, write_app
 
 
@@ -38,6 +40,31 @@ def from_file(supervise: Callable[..., Supervised], tmp_path: Path) -> Callable[
         return supervise(configured(tmp_path, text), *arguments, app=None, **options)
 
     return start
+
+
+def test_a_reload_that_was_asked_for_during_the_start_follows_it(
+    supervise: Callable[..., Supervised], tmp_path: Path
+) -> None:
+    """Although nothing else happens then: one driver, no heartbeats, and nobody who asks for the status."""
+    write_app(tmp_path, before="import time\nwhile os.path.exists('hold'):\n    time.sleep(0.01)")
+    hold = tmp_path / "hold"
+    hold.touch()
+
+    def status() -> subprocess.CompletedProcess[str]:
+        return run(tmp_path, "status", "--json", "--control", str(tmp_path / "control"))
+
+    def ask() -> None:
+        assert until(lambda: status().returncode == 0)
+        os.kill(json.loads(status().stdout)["pid"], signal.SIGHUP)
+        # Signals are looked at before commands.
+        status()
+        hold.unlink()
+
+    with ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(ask)
+        server = supervise("--processes", "1", "--drivers", "1", "--heartbeat-timeout", "off")
+        asked.result()
+    assert until(lambda: "generation 2 serves" in server.errors), server.errors
 
 
 @pytest.mark.parametrize("how", ["command", "signal"])

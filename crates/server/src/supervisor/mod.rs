@@ -388,7 +388,10 @@ impl<'s> Supervisor<'s> {
         }
         self.look_after(now);
         self.settle_ears();
-        self.take_next_wish();
+        if self.take_next_wish() {
+            // Nothing else may happen for long that would have them started.
+            self.start_missing(now);
+        }
     }
 
     /// Starts what is missing in each place of the generations that are wanted.

@@ -292,20 +292,23 @@ impl Supervisor<'_> {
         }
     }
 
-    /// Once a reload is over, the next.
-    pub(super) fn take_next_wish(&mut self) {
+    /// Once a reload is over, the next; whether one has begun.
+    pub(super) fn take_next_wish(&mut self) -> bool {
         if self.coming.is_some() || self.probe.is_some() || self.wishes.is_empty() {
-            return;
+            return false;
         }
         // All that was asked for meanwhile is answered by one reload, as the last one wished it.
         let mut wishes = std::mem::take(&mut self.wishes);
-        let Some(mut last) = wishes.pop() else { return };
+        let Some(mut last) = wishes.pop() else {
+            return false;
+        };
         if wishes.iter().any(|wish| wish.sizes == Sizes::Written) {
             last.sizes = Sizes::Written;
         }
         let earlier = wishes.into_iter().flat_map(|wish| wish.clients);
         last.clients.extend(earlier);
         self.reload(last);
+        self.coming.is_some()
     }
 }
 
