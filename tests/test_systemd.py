@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from serving import COMMAND, DEADLINE_S, environment, until
-from supervising import Supervised, held_inodes, write_app
+from supervising import Supervised, held_inodes, is_running, write_app
 
 # Gives its descriptors to the program as systemd does: from 3 on, with the process's own id.
 ACTIVATE = """
@@ -256,6 +256,20 @@ def test_inherited_sockets_outlive_reloads_and_upgrades(
         server.done(verb)
         for sock in listening:
             assert word.encode() in fetch(sock)
+
+
+def test_inherited_sockets_outlive_a_supervisor_that_was_killed(
+    activate: Callable[..., Supervised], listening: list[socket.socket], tmp_path: Path
+) -> None:
+    """Its processes end by themselves, and leave the sockets as they were: the next server has them too."""
+    first = activate(listening, "--bind", "systemd")
+    (pid,) = first.settled(1)
+    first.kill()
+    assert until(lambda: not is_running(pid))
+    write_app(tmp_path, "two")
+    activate(listening, "--bind", "systemd")
+    for sock in listening:
+        assert b"two" in fetch(sock)
 
 
 def test_connections_wait_in_them_while_nobody_serves(

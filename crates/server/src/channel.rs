@@ -174,6 +174,9 @@ pub struct EarOrder {
     /// Other processes do, and whoever has taken somebody in lets them go first.
     #[serde(default)]
     pub takes_turns: bool,
+    /// The service manager has it as well, and goes on with it when the server has ended.
+    #[serde(default)]
+    pub is_inherited: bool,
 }
 
 /// What a socket listens on.

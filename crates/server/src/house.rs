@@ -475,7 +475,7 @@ fn ears(addresses: Vec<Address>, drivers: usize) -> Vec<Ear> {
                 },
                 is_shared,
                 takes_turns: false,
-                is_ours: true,
+                owner: driver::Owner::Nobody,
             });
         }
     }

@@ -18,6 +18,7 @@ use tokio::io::unix::AsyncFd;
 
 use super::intake::{Bound, HANDSHAKE_GRACE, Intake, Taken};
 use super::newcomer::{From, Listened, NewConnection};
+use super::shared::Owner;
 use super::{Driver, Ear, Mood};
 use crate::channel::EarKey;
 use crate::config::meant::Steering;
@@ -35,7 +36,7 @@ pub(super) struct Acceptor {
     intake: Intake,
     hearing: Hearing,
     /// The socket has no other ear than this.
-    is_ours: bool,
+    owner: Owner,
     /// The socket is another driver's, which has accepted nothing for a while.
     is_rescue: bool,
     /// The processor that the driver is pinned to, where connections are steered by processor.
@@ -107,7 +108,7 @@ impl Acceptor {
             intake: Intake::new(&driver.shared, Arc::clone(&listened), From::Driver, index)?,
             listened,
             hearing,
-            is_ours: ear.is_ours,
+            owner: ear.owner,
             is_rescue,
             cpu: driver.steered_cpu(),
             driver,
@@ -136,10 +137,7 @@ impl Acceptor {
             }
         }
         if self.driver.mood.get() < Mood::Cutting
-            && self
-                .driver
-                .shared
-                .closes(self.listened.address, self.is_ours)
+            && self.driver.shared.closes(self.listened.address, self.owner)
         {
             self.last_round().await;
         }
@@ -174,7 +172,9 @@ impl Acceptor {
                 tokio::time::sleep(HANDSHAKE_GRACE).await;
             }
             // The file goes with whoever made it.
-            At::Unix(path) if self.is_ours => listen::remove_files(std::slice::from_ref(path)),
+            At::Unix(path) if self.owner == Owner::Nobody => {
+                listen::remove_files(std::slice::from_ref(path));
+            }
             At::Unix(_) => {}
         }
         self.turn(backlog, Bound::Passed);

@@ -58,7 +58,7 @@ use table::Table;
 
 pub(crate) use inbox::{Call, Confirmation};
 pub use shared::Closing;
-pub(crate) use shared::{Ear, Mood, Shared};
+pub(crate) use shared::{Ear, Mood, Owner, Shared};
 pub(crate) use usher::{Usher, hear};
 
 /// How often deadlines are looked at: they hold to within this.

@@ -103,8 +103,18 @@ pub(crate) struct Ear {
     pub(crate) is_shared: bool,
     /// Other processes do, who are to have as much of what comes.
     pub(crate) takes_turns: bool,
-    /// No other process has it: with its ear it closes for good, after a last round.
-    pub(crate) is_ours: bool,
+    pub(crate) owner: Owner,
+}
+
+/// Who has a listening socket beside the process that accepts from it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Owner {
+    /// Nobody: with its ear it closes for good, after a last round.
+    Nobody,
+    /// The supervisor, which says when it closes.
+    Supervisor,
+    /// The service manager, which goes on with it whatever becomes of the server.
+    Manager,
 }
 
 impl Shared {
@@ -163,13 +173,16 @@ impl Shared {
     }
 
     /// Whether the socket of an ear closes for good with it.
-    pub(super) fn closes(&self, address: u16, is_ours: bool) -> bool {
-        is_ours
-            || match self.closing.get() {
+    pub(super) fn closes(&self, address: u16, owner: Owner) -> bool {
+        match owner {
+            Owner::Nobody => true,
+            Owner::Supervisor => match self.closing.get() {
                 Some(Closing::These(addresses)) => addresses.contains(&address),
                 Some(Closing::All) => true,
                 None => false,
-            }
+            },
+            Owner::Manager => false,
+        }
     }
 
     /// What waits for storage or for clients.

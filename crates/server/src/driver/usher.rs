@@ -21,7 +21,7 @@ use tokio::sync::watch;
 use super::inbox::Confirmation;
 use super::intake::{Bound, HANDSHAKE_GRACE, Intake, Taken};
 use super::newcomer::{From, Listened};
-use super::shared::{Ear, Mood, Shared};
+use super::shared::{Ear, Mood, Owner, Shared};
 use crate::channel::EarKey;
 use crate::config::meant::Config;
 use crate::listen::{self, At};
@@ -245,7 +245,7 @@ struct Post {
     takes_turns: bool,
     /// Where turns are taken: connections that the next batch may have.
     batch: Cell<usize>,
-    is_ours: bool,
+    owner: Owner,
 }
 
 impl Post {
@@ -360,7 +360,7 @@ impl Round {
             listened,
             takes_turns: ear.takes_turns,
             batch: Cell::new(1),
-            is_ours: ear.is_ours,
+            owner: ear.owner,
         };
         let free = self.posts.iter().position(Option::is_none);
         let number = free.unwrap_or_else(|| {
@@ -382,7 +382,7 @@ impl Round {
                 // It is not there, or it is not any more.
                 let _ = epoll::delete(&self.epoll, &post.socket);
             }
-            if post.is_ours {
+            if post.owner == Owner::Nobody {
                 self.last_round(std::slice::from_ref(&post));
             }
             self.shared.usher.ears.fetch_sub(1, Ordering::AcqRel);
@@ -464,7 +464,7 @@ impl Round {
 
     fn last_rounds(&mut self) {
         let posts = std::mem::take(&mut self.posts).into_iter().flatten();
-        let closes = |post: &Post| self.shared.closes(post.listened.address, post.is_ours);
+        let closes = |post: &Post| self.shared.closes(post.listened.address, post.owner);
         let posts: Vec<Post> = posts.filter(closes).collect();
         self.last_round(&posts);
     }
@@ -480,7 +480,9 @@ impl Round {
                     has_handshakes = true;
                 }
                 // The file goes with whoever made it.
-                At::Unix(path) if post.is_ours => listen::remove_files(std::slice::from_ref(path)),
+                At::Unix(path) if post.owner == Owner::Nobody => {
+                    listen::remove_files(std::slice::from_ref(path));
+                }
                 At::Unix(_) => {}
             }
             self.take_all(post);

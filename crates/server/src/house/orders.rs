@@ -9,7 +9,7 @@ use tokio::sync::watch;
 
 use super::Event;
 use crate::channel::{EarAt, EarKey, EarOrder};
-use crate::driver::{self, Ear, Mood, Shared};
+use crate::driver::{self, Ear, Mood, Owner, Shared};
 
 pub use crate::driver::Closing;
 use crate::listen::At;
@@ -70,7 +70,10 @@ impl Orders {
             key: order.key,
             is_shared: order.is_shared,
             takes_turns: order.takes_turns,
-            is_ours: false,
+            owner: match order.is_inherited {
+                true => Owner::Manager,
+                false => Owner::Supervisor,
+            },
         };
         driver::hear(&self.shared, &self.moods, ear)
     }

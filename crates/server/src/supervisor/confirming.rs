@@ -45,7 +45,12 @@ pub(super) enum Asked {
 impl Supervisor<'_> {
     /// Those who asked for a generation that serves now, and the service manager, are told so when the processes of
     /// the one before accept no more.
-    pub(super) fn answer_when_deaf(&mut self, generation: u64, clients: Vec<ClientId>, text: String) {
+    pub(super) fn answer_when_deaf(
+        &mut self,
+        generation: u64,
+        clients: Vec<ClientId>,
+        text: String,
+    ) {
         self.confirmations_asked += 1;
         let number = self.confirmations_asked;
         let mut awaited = BTreeSet::new();

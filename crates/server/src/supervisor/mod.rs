@@ -56,6 +56,7 @@ use crate::pidfile::PidFile;
 use crate::stats::{Counted, CounterFile};
 
 use commands::{Stopping, Wish};
+use confirming::Confirming;
 use control::place::Who;
 use control::{ClientId, Control};
 use generation::Generation;
@@ -64,7 +65,6 @@ use notify::Manager;
 use process::{Process, State};
 use recycling::Bounds;
 use reloading::Reloading;
-use confirming::Confirming;
 use sockets::Sockets;
 use talk::{say, talk};
 use watch::Watch;

@@ -164,6 +164,7 @@ impl Sockets {
             at: group.at().clone(),
             is_shared: group.is_shared(),
             takes_turns: false,
+            is_inherited: group.is_inherited(),
         };
         Some((order, socket))
     }

@@ -90,6 +90,7 @@ impl Group {
             at: EarAt::Tcp(self.address),
             is_shared: false,
             takes_turns: false,
+            is_inherited: false,
         };
         let socket = self.sockets[usize::from(index)].try_clone().unwrap();
         orders.hear(order, socket).unwrap();
@@ -116,6 +117,7 @@ fn shared_order(path: &Path) -> EarOrder {
         at: EarAt::Unix(path.to_owned()),
         is_shared: true,
         takes_turns: true,
+        is_inherited: false,
     }
 }
 

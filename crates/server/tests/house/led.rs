@@ -65,6 +65,7 @@ fn a_supervisor_reads_what_a_house_counts() {
         at: EarAt::Tcp(address),
         is_shared: false,
         takes_turns: false,
+        is_inherited: false,
     };
     ours.send(&Order::Hear(vec![ear]), &[socket.as_fd()])
         .unwrap();
