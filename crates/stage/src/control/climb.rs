@@ -20,6 +20,10 @@ const MEASURE_MAX: Nanos = Nanos::from_secs(4);
 const GAIN_MIN: f64 = 0.25;
 /// A step down is kept when the rate falls by no more than this.
 const LOSS_MAX: f64 = 0.05;
+/// A step down that has clearly lost is not measured to its end: after so long, and by so many standard deviations of
+/// a count of what comes at random. With two threads it is half of what the pool can do.
+const LOST_AFTER: Nanos = Nanos::from_ms(500);
+const LOST_DEVIATIONS: f64 = 3.0;
 /// How long a size that was found is kept, at first and at most.
 const HOLD_MIN: Nanos = Nanos::from_secs(10);
 const HOLD_MAX: Nanos = Nanos::from_secs(80);
@@ -126,7 +130,7 @@ impl Climb {
                 ..
             } => {
                 let (lasted, done) = (now.since(since), completed.saturating_sub(count));
-                if !is_enough(lasted, done) {
+                if !is_enough(lasted, done) && !self.has_lost(threads, lasted, done) {
                     return threads;
                 }
                 let per_second = done as f64 / lasted.as_secs_f64();
@@ -141,6 +145,17 @@ impl Climb {
                 next
             }
         }
+    }
+
+    /// Whether fewer threads than before have completed too few to be kept, whatever is still to come.
+    fn has_lost(&self, threads: usize, lasted: Nanos, done: u64) -> bool {
+        let is_down =
+            |before: &Found| self.direction == Direction::Down && threads < before.threads;
+        let Some(before) = self.before.filter(is_down) else {
+            return false;
+        };
+        let least = (1.0 - LOSS_MAX) * before.per_second * lasted.as_secs_f64();
+        lasted >= LOST_AFTER && (done as f64) < least - LOST_DEVIATIONS * least.sqrt()
     }
 
     /// What to try after a measurement.
@@ -259,6 +274,22 @@ mod tests {
         let found = tried(8, 64, |threads| 10.0 * threads as f64);
         assert_eq!(found[..6], [8, 12, 18, 27, 40, 60]);
         assert_eq!(found[found.len() - 1], 64);
+    }
+
+    #[test]
+    fn a_step_down_that_has_clearly_lost_is_taken_back_at_once() {
+        let bounds = Bounds { min: 1, max: 2 };
+        let mut climb = Climb::new(Stamp::ZERO);
+        let (mut now, mut completed, mut threads, mut at_one) = (Stamp::ZERO, 0.0, 2, 0);
+        for _ in 0..120 {
+            now = now.plus(TICK);
+            completed += 10.0 * threads as f64 * TICK.as_secs_f64();
+            at_one += usize::from(threads == 1);
+            threads = climb.tick(now, threads, completed as u64, bounds);
+        }
+        // Two seconds and not four of ten a second where there were twenty.
+        assert!((1..=26).contains(&at_one), "{at_one} looks");
+        assert_eq!(threads, 2);
     }
 
     #[test]
