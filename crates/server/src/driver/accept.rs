@@ -54,10 +54,11 @@ enum Turn {
 }
 
 impl Driver {
-    /// Accepts from a socket as well. One that is heard already is heard once.
+    /// Accepts from a socket as well. One that is heard already is heard once; one that comes when nobody is let in
+    /// any more has its last round, if it closes.
     pub(super) fn hear(self: &Rc<Self>, ear: Ear) -> io::Result<()> {
         let key = ear.key;
-        if !self.serving() || self.ears.borrow().contains_key(&key) {
+        if self.ears.borrow().contains_key(&key) {
             return Ok(());
         }
         let hearing = Hearing(Rc::new(Cell::new(true)));

@@ -37,6 +37,8 @@ const PAUSE: Duration = super::TICK;
 /// Who has taken somebody in while more wait lets other processes go first for so long: they have been told as
 /// well, and need a moment to wake up.
 const COURTESY: Duration = Duration::from_micros(100);
+/// After so many turns in a row a batch is twice as large.
+const SINGLE_TURNS: u32 = 16;
 
 /// What other threads have of the usher.
 pub(crate) struct Usher {
@@ -243,18 +245,20 @@ struct Post {
     listened: Arc<Listened>,
     intake: Intake,
     takes_turns: bool,
-    /// Where turns are taken: connections that the next batch may have.
-    batch: Cell<usize>,
+    /// Where turns are taken: turns in a row after which more waited.
+    turns: Cell<u32>,
     owner: Owner,
 }
 
 impl Post {
-    /// Connections taken in at once. A burst is shared from its first connection on; as long as there is no end of
-    /// them, everybody has enough, and larger batches cost less.
+    /// Connections taken in at once. A burst is shared one by one; where there is no end of them everybody has
+    /// enough, and larger batches cost less.
     fn batch(&self, config: &Config) -> usize {
         let most = config.listen.accept_batch;
         match self.takes_turns {
-            true => self.batch.get().min(most),
+            true => 1_usize
+                .checked_shl(self.turns.get() / SINGLE_TURNS)
+                .map_or(most, |batch| batch.min(most)),
             false => most,
         }
     }
@@ -265,10 +269,10 @@ impl Post {
             return;
         }
         if self.has_visitors() {
-            self.batch.set(self.batch.get().saturating_mul(2));
+            self.turns.set(self.turns.get().saturating_add(1));
             std::thread::sleep(COURTESY);
         } else {
-            self.batch.set(1);
+            self.turns.set(0);
         }
     }
 
@@ -359,7 +363,7 @@ impl Round {
             intake: Intake::new(&self.shared, Arc::clone(&listened), From::Usher, 0)?,
             listened,
             takes_turns: ear.takes_turns,
-            batch: Cell::new(1),
+            turns: Cell::new(0),
             owner: ear.owner,
         };
         let free = self.posts.iter().position(Option::is_none);

@@ -348,6 +348,40 @@ fn what_waits_in_a_socket_that_closes_is_taken_in_beyond_the_bound() {
     }
 }
 
+/// The supervisor told of it in the moment before, and keeps it open to its own end: nobody else would answer.
+#[test]
+fn a_socket_that_comes_when_its_address_closes_has_its_last_round_and_refuses_from_then_on() {
+    let gate = Arc::new(Barrier::new(2));
+    let (guest, entered) = full_guest(1, &gate);
+    let (first, last) = (Group::new(1), Group::new(1));
+    first.hear(&guest.orders, 0, 0);
+    let mut held = first.connect();
+    held.write_all(WAIT).unwrap();
+    wait_until("it is at the gate", || entered.load(Ordering::Relaxed) == 1);
+    guest.drain(Closing::These(vec![0]), Idle::Awaited, PATIENCE);
+    wait_until("it is refused", || {
+        TcpStream::connect(first.address).is_err()
+    });
+    let mut late = last.connect();
+    late.write_all(LATE).unwrap();
+    let order = EarOrder {
+        key: key(1, 0),
+        at: EarAt::Tcp(last.address),
+        is_shared: false,
+        takes_turns: false,
+        is_inherited: false,
+    };
+    let socket = last.sockets[0].try_clone().unwrap();
+    guest.orders.hear(order, socket).unwrap();
+    assert!(text(&read_all(&mut late)).ends_with("served"));
+    wait_until("it is refused too", || {
+        TcpStream::connect(last.address).is_err()
+    });
+    gate.wait();
+    assert!(text(&read_all(&mut held)).ends_with("served"));
+    assert_eq!(guest.thread.join().unwrap().exchanges, 2);
+}
+
 #[test]
 fn what_waits_in_a_shared_socket_that_closes_is_taken_in_beyond_the_bound() {
     let gate = Arc::new(Barrier::new(5));
