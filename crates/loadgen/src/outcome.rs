@@ -4,11 +4,12 @@
 //! in the names. A field is never given another meaning under the same number of the schema.
 
 use std::collections::BTreeMap;
+use std::fmt::{self, Display, Formatter};
 
 use serde::{Deserialize, Serialize};
 
 use crate::distribution::Summary;
-use crate::plan::{Closing, Engine, Timestamps};
+use crate::plan::{Closing, Engine, Leg, Profile, Timestamps};
 
 /// The form of [`Outcome`]; it grows when a field changes its meaning or goes.
 pub const SCHEMA: u32 = 1;
@@ -55,8 +56,14 @@ pub struct Asked {
     pub load: String,
     /// Requests a second, of an open load; of a ramp its end.
     pub rate: Option<f64>,
+    /// Steps and ramps of that rate, the warm-up included; empty: it stays the same.
+    #[serde(default)]
+    pub rate_legs: Vec<AskedLeg>,
     /// Connections at most.
     pub connections: usize,
+    /// Steps and ramps of the number of connections in use; empty: it stays the same.
+    #[serde(default)]
+    pub connections_legs: Vec<AskedLeg>,
     /// Requests in flight on each.
     pub in_flight: usize,
     /// Requests before a connection is closed; `None`: it is kept.
@@ -74,6 +81,17 @@ pub struct Asked {
     pub requests: Vec<String>,
     /// Time to wait for a reply.
     pub timeout_s: f64,
+}
+
+/// A step or a ramp: from one number straight to another one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct AskedLeg {
+    /// At its beginning.
+    pub from: f64,
+    /// At its end; of a step the same.
+    pub to: f64,
+    /// How long it takes.
+    pub lasts_s: f64,
 }
 
 /// What was counted.
@@ -130,6 +148,34 @@ pub struct Failures {
     pub body: u64,
     /// Nothing that the server did: no port, no descriptor, no memory on this side.
     pub local: u64,
+}
+
+impl AskedLeg {
+    /// Those of a profile.
+    pub fn all(profile: &Profile) -> Vec<AskedLeg> {
+        let asked = |leg: &Leg| AskedLeg {
+            from: leg.from,
+            to: leg.to,
+            lasts_s: leg.lasts.as_secs_f64(),
+        };
+        profile.legs().iter().map(asked).collect()
+    }
+
+    /// As flags say them: `10..60:2s,60:5s`; empty: there are none.
+    pub fn written(legs: &[AskedLeg]) -> String {
+        let texts: Vec<String> = legs.iter().map(AskedLeg::to_string).collect();
+        texts.join(",")
+    }
+}
+
+impl Display for AskedLeg {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let AskedLeg { from, to, lasts_s } = self;
+        match from == to {
+            true => write!(f, "{from}:{lasts_s}s"),
+            false => write!(f, "{from}..{to}:{lasts_s}s"),
+        }
+    }
 }
 
 impl Counts {

@@ -17,7 +17,7 @@ use super::{Fault, Watch, epoll, ring};
 use crate::company::Party;
 use crate::distribution::Summary;
 use crate::machine::{self, HostMeter, KernelCounters, ServerMeter, ThreadMeter};
-use crate::outcome::{Asked, Generator, Outcome, SCHEMA, ServerUse, ThreadUse, Times};
+use crate::outcome::{Asked, AskedLeg, Generator, Outcome, SCHEMA, ServerUse, ThreadUse, Times};
 use crate::plan::{Arrivals, Engine, Load, Plan, Tables, Timestamps};
 
 /// Between two questions whether the run is to end.
@@ -349,7 +349,13 @@ fn asked(plan: &Plan) -> Asked {
         label: String::new(),
         load: load.to_owned(),
         rate: rate.map(|rate| rate.at(Nanos(u64::MAX))),
+        rate_legs: rate.map(AskedLeg::all).unwrap_or_default(),
         connections: connections.len,
+        connections_legs: connections
+            .active
+            .as_ref()
+            .map(AskedLeg::all)
+            .unwrap_or_default(),
         in_flight: connections.in_flight,
         requests_each: connections.requests_each.map(Into::into),
         closing: connections.closing,

@@ -4,7 +4,7 @@
 //! there is not is an empty field.
 
 use crate::distribution::Summary;
-use crate::outcome::{Outcome, Second};
+use crate::outcome::{AskedLeg, Outcome, Second};
 use crate::plan::{Closing, Engine};
 
 /// A header, and what stands below it.
@@ -206,6 +206,11 @@ fn sides(outcome: &Outcome, columns: &mut Vec<Column>) {
         ),
         ("valid", outcome.is_valid().to_string()),
         ("remarks", words.join(" ")),
+        ("rate_legs", AskedLeg::written(&outcome.asked.rate_legs)),
+        (
+            "connections_legs",
+            AskedLeg::written(&outcome.asked.connections_legs),
+        ),
     ];
     columns.extend(all.map(|(name, value)| (name.to_owned(), value)));
 }

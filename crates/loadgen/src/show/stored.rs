@@ -107,6 +107,14 @@ fn finite(outcome: &Outcome) -> Outcome {
     let mut outcome = outcome.clone();
     settle(&mut [&mut outcome.seconds, &mut outcome.asked.timeout_s]);
     outcome.asked.rate = outcome.asked.rate.filter(|rate| rate.is_finite());
+    let asked = &mut outcome.asked;
+    for leg in asked
+        .rate_legs
+        .iter_mut()
+        .chain(&mut asked.connections_legs)
+    {
+        settle(&mut [&mut leg.from, &mut leg.to, &mut leg.lasts_s]);
+    }
     let times = &mut outcome.times;
     for summary in [
         &mut times.latency,

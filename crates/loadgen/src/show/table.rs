@@ -9,7 +9,7 @@ use super::text::{
     NONE, bytes, counted, harmless, number, percent, share, short_seconds, thousands,
 };
 use crate::distribution::Summary;
-use crate::outcome::{Counts, Failures, Outcome, ServerUse, ThreadUse, Weight};
+use crate::outcome::{AskedLeg, Counts, Failures, Outcome, ServerUse, ThreadUse, Weight};
 
 /// Characters of a text from outside.
 const TEXT_CHARS_MAX: usize = 600;
@@ -98,7 +98,14 @@ pub(super) fn model(outcome: &Outcome) -> String {
     let mut parts = Vec::new();
     match (asked.load.split_once(", "), asked.rate) {
         (Some((kind, arrivals)), Some(rate)) => {
-            parts.push(format!("{kind} load, {}/s {arrivals}", number(rate)));
+            let rate = match &asked.rate_legs[..] {
+                [] => format!("{}/s {arrivals}", number(rate)),
+                legs => format!(
+                    "{}, {arrivals}",
+                    over_time(legs, |rate| number(rate) + "/s")
+                ),
+            };
+            parts.push(format!("{kind} load, {rate}"));
         }
         (Some((kind, arrivals)), None) => parts.push(format!("{kind} load, {arrivals}")),
         (None, _) => parts.push(format!("{} load", asked.load)),
@@ -109,7 +116,10 @@ pub(super) fn model(outcome: &Outcome) -> String {
     if outcome.times.unread.is_some() {
         parts.push("kernel timestamps".to_owned());
     }
-    parts.push(counted(asked.connections as u64, "connection"));
+    parts.push(match &asked.connections_legs[..] {
+        [] => counted(asked.connections as u64, "connection"),
+        legs => over_time(legs, |len| counted(len as u64, "connection")),
+    });
     parts.push(format!("{} in flight", thousands(asked.in_flight as u64)));
     parts.push(match asked.requests_each {
         None => "kept".to_owned(),
@@ -122,6 +132,23 @@ pub(super) fn model(outcome: &Outcome) -> String {
     parts.push(engine(asked.engine).to_owned());
     parts.push(counted(asked.threads as u64, "thread"));
     harmless(&parts.join(", "), TEXT_CHARS_MAX)
+}
+
+/// Steps and ramps in words: `10.0/s to 60.0/s over 2 s, then 60.0/s for 5 s`.
+fn over_time(legs: &[AskedLeg], named: impl Fn(f64) -> String) -> String {
+    let said = |leg: &AskedLeg| {
+        let (from, lasts) = (named(leg.from), short_seconds(leg.lasts_s));
+        match leg.from == leg.to {
+            true => format!("{from} for {lasts}"),
+            false => format!("{from} to {} over {lasts}", named(leg.to)),
+        }
+    };
+    let mut parts: Vec<String> = legs.iter().take(NAMED_LEN_MAX).map(said).collect();
+    let more = legs.len().saturating_sub(NAMED_LEN_MAX);
+    if more > 0 {
+        parts.push(counted(more as u64, "more step"));
+    }
+    parts.join(", then ")
 }
 
 fn asked(outcome: &Outcome, sheet: &mut Sheet) {

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::picture::{Axis, Line, Scale, curve, text_curve};
 use super::*;
-use crate::outcome::Outcome;
+use crate::outcome::{AskedLeg, Outcome};
 
 /// Compares with a file of this crate; `MILEPOST_SNAPSHOTS=write` writes it instead.
 #[track_caller]
@@ -32,6 +32,38 @@ fn shows_runs_as_it_was_agreed() {
     check_snapshot("open.txt", &table(&sample::open(), Tone::Plain));
     check_snapshot("empty.txt", &table(&sample::empty(), Tone::Plain));
     check_snapshot("runs.csv", &csv(&[sample::closed(), sample::open()]));
+}
+
+#[test]
+fn says_the_whole_of_steps_and_ramps() {
+    let leg = |from, to, lasts_s| AskedLeg { from, to, lasts_s };
+    let check = |run: &Outcome, expect: &str, columns: &str| {
+        let text = table(run, Tone::Plain);
+        let heading = text.split("\nlabel").next().unwrap().replace('\n', " ");
+        assert!(heading.contains(expect), "{heading}");
+        let written = csv(std::slice::from_ref(run));
+        assert!(written.trim_end().ends_with(columns), "{written}");
+        assert_eq!(
+            read_json(&json(std::slice::from_ref(run))).unwrap()[0].asked,
+            run.asked
+        );
+    };
+    let mut run = sample::open();
+    check(&run, "open load, 2,000/s constant, ", ",,");
+    run.asked.rate_legs = vec![leg(10.0, 60.0, 2.0)];
+    let ramp = "open load, 10.0/s to 60.0/s over 2 s, constant, ";
+    check(&run, ramp, ",10..60:2s,");
+    run.asked.rate_legs = vec![leg(20.0, 20.0, 1.0), leg(40.0, 40.0, 0.5)];
+    let steps = "open load, 20.0/s for 1 s, then 40.0/s for 500 ms, constant, ";
+    check(&run, steps, ",\"20:1s,40:0.5s\",");
+    run.asked.rate_legs = vec![leg(1.0, 2.0, 1.0); 40];
+    let many = "2.00/s over 1 s, then 32 more steps, constant, ";
+    check(&run, many, ",1..2:1s\",");
+    let mut run = sample::closed();
+    run.asked.label = "of connections".to_owned();
+    run.asked.connections_legs = vec![leg(1.0, 9.0, 2.0), leg(9.0, 9.0, 5.0)];
+    let connections = ", 1 connection to 9 connections over 2 s, then 9 connections for 5 s, ";
+    check(&run, connections, ",,\"1..9:2s,9:5s\"");
 }
 
 #[test]
@@ -196,7 +228,10 @@ fn every_field_is_documented_and_no_other() {
         .lines()
         .filter_map(|line| line.strip_prefix("| `")?.split_once('`'));
     let documented: BTreeSet<String> = rows.map(|(path, _)| path.to_owned()).collect();
-    let file: Value = serde_json::from_str(&json(&[sample::open()])).unwrap();
+    let mut run = sample::open();
+    run.asked.rate_legs = vec![AskedLeg::default()];
+    run.asked.connections_legs = vec![AskedLeg::default()];
+    let file: Value = serde_json::from_str(&json(&[run])).unwrap();
     let mut found = BTreeSet::new();
     paths("", &file["runs"][0], &mut found);
     let missing: Vec<_> = found.difference(&documented).collect();

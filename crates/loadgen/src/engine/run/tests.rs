@@ -5,7 +5,7 @@ use std::net::TcpListener;
 use std::sync::Arc;
 
 use super::*;
-use crate::plan::{Address, Arrival, Begin, sample};
+use crate::plan::{Address, Arrival, Begin, Leg, Profile, sample};
 
 const OK: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello";
 
@@ -62,6 +62,33 @@ fn a_burst_of_several_threads_ends_when_all_are_answered() {
             outcome.seconds
         );
     }
+}
+
+#[test]
+fn the_outcome_says_the_whole_ramp() {
+    let leg = |from, to| Leg {
+        from,
+        to,
+        lasts: Nanos::from_ms(20),
+    };
+    let ramp = || Profile::of(vec![leg(1.0, 3.0), leg(2.0, 2.0)]);
+    let mut plan = sample();
+    plan.load = Load::Open {
+        arrivals: Arrivals::Constant,
+        rate: ramp(),
+    };
+    let said = asked(&plan);
+    assert_eq!(said.rate, Some(2.0));
+    assert_eq!(AskedLeg::written(&said.rate_legs), "1..3:0.02s,2:0.02s");
+    assert_eq!(said.connections_legs, []);
+    plan.load = Load::Closed;
+    plan.connections.active = Some(ramp());
+    let said = asked(&plan);
+    assert_eq!(said.rate_legs, []);
+    assert_eq!(
+        AskedLeg::written(&said.connections_legs),
+        "1..3:0.02s,2:0.02s"
+    );
 }
 
 #[test]

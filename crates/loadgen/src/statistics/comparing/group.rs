@@ -5,7 +5,7 @@
 use super::super::interval::median;
 use super::super::metric::Metric;
 use super::Set;
-use crate::outcome::{Asked, Outcome, Weight};
+use crate::outcome::{Asked, AskedLeg, Outcome, Weight};
 
 /// Runs of one set at one point, in their order.
 #[derive(Clone, Debug)]
@@ -30,10 +30,10 @@ impl<'a> Group<'a> {
     pub(super) fn point(&self) -> String {
         let asked = self.asked();
         let mut parts = vec![asked.load.clone()];
-        if let Some(rate) = asked.rate {
-            parts.push(format!("{rate}/s"));
+        if asked.rate.is_some() {
+            parts.push(rate(asked));
         }
-        parts.push(format!("{} connections", asked.connections));
+        parts.push(format!("{} connections", connections(asked)));
         if asked.in_flight > 1 {
             parts.push(format!("{} in flight on each", asked.in_flight));
         }
@@ -120,13 +120,12 @@ pub(super) fn lengths(groups: &[Group<'_>]) -> Vec<String> {
 /// with what it is made, is what people compare.
 fn between(one: &Asked, other: &Asked) -> Vec<String> {
     let optional = |value: Option<String>| value.unwrap_or_else(|| "none".to_owned());
-    let rate = |asked: &Asked| optional(asked.rate.map(|rate| format!("{rate}/s")));
     let each = |asked: &Asked| optional(asked.requests_each.map(|each| each.to_string()));
     let facts = |asked: &Asked| {
         [
             ("load", format!("`{}`", asked.load)),
             ("rate", rate(asked)),
-            ("connections", asked.connections.to_string()),
+            ("connections", connections(asked)),
             ("in flight", asked.in_flight.to_string()),
             ("requests on each connection", each(asked)),
             ("closing", format!("{:?}", asked.closing).to_lowercase()),
@@ -139,6 +138,22 @@ fn between(one: &Asked, other: &Asked) -> Vec<String> {
         .filter(|((_, one), (_, other))| one != other)
         .map(|((name, one), (_, other))| format!("{name} {one} and {other}"))
         .collect()
+}
+
+/// Requests a second in words, of steps and ramps as flags say them.
+fn rate(asked: &Asked) -> String {
+    match (asked.rate, &asked.rate_legs[..]) {
+        (None, _) => "none".to_owned(),
+        (Some(rate), []) => format!("{rate}/s"),
+        (Some(_), legs) => format!("{}/s", AskedLeg::written(legs)),
+    }
+}
+
+fn connections(asked: &Asked) -> String {
+    match &asked.connections_legs[..] {
+        [] => asked.connections.to_string(),
+        legs => AskedLeg::written(legs),
+    }
 }
 
 fn is_same(one: &Asked, other: &Asked) -> bool {

@@ -138,7 +138,7 @@ fn row(metric: Metric, groups: &[Group<'_>], alike: Alike) -> Row {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::outcome::{Remark, Weight};
+    use crate::outcome::{AskedLeg, Remark, Weight};
     use crate::statistics::samples::outcome;
 
     fn runs(label: &str, rates: &[usize]) -> Vec<Outcome> {
@@ -220,6 +220,22 @@ mod tests {
         let found = compare(&[set("a", runs("", &[1_000; 5])), set("b", other)]);
         assert_eq!(change(&found, 0, RPS), Change::Unsaid);
         let warning = "`a` and `b` asked for different things: connections 64 and 128: ratios of \
+                       different things are none";
+        assert_eq!(found.panels[0].warnings, [warning]);
+    }
+
+    #[test]
+    fn ramps_with_the_same_end_are_different_things() {
+        let mut other = runs("", &[2_000; 5]);
+        for run in &mut other {
+            run.asked.connections_legs = vec![AskedLeg {
+                from: 2.0,
+                to: 64.0,
+                lasts_s: 3.0,
+            }];
+        }
+        let found = compare(&[set("a", runs("", &[1_000; 5])), set("b", other)]);
+        let warning = "`a` and `b` asked for different things: connections 64 and 2..64:3s: ratios of \
                        different things are none";
         assert_eq!(found.panels[0].warnings, [warning]);
     }
