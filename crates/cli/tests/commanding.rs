@@ -268,8 +268,12 @@ fn says_what_is_wrong_with_its_flags() {
         ),
         (
             "scale --processes 0 --drivers many",
-            "milepost: `--processes`: expected a count from 1 to 1024, found `0`\n\
+            "milepost: `--processes`: expected a count from 1 to 512, found `0`\n\
              milepost: `--drivers`: expected a count from 1 to 256, found `many`\n",
+        ),
+        (
+            "scale --processes 600",
+            "milepost: `--processes`: expected a count from 1 to 512, found `600`\n",
         ),
         (
             "stop --pid me",

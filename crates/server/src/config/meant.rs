@@ -17,7 +17,7 @@ pub use logs::{
     LogPrivacy, LogTarget, Logs, RequestIds, Rotation,
 };
 pub use pools::{Pool, PoolRule, SlowPool};
-pub use processes::{Control, Development, Processes, Recycling};
+pub use processes::{Control, Development, PROCESSES_MAX, Processes, Recycling, too_many_drivers};
 
 /// The whole configuration of one serving process.
 #[derive(Clone, Debug)]

@@ -10,6 +10,7 @@ use super::notify::Manager;
 use super::process::State;
 use super::{GRACE, Supervisor, say, talk};
 use crate::channel::Order;
+use crate::config::meant::too_many_drivers;
 use crate::fault::Failure;
 
 /// What `scale` asks for instead of what is written.
@@ -325,18 +326,16 @@ impl Supervisor<'_> {
 }
 
 fn limit(processes: usize, drivers: usize) -> Result<(), Failure> {
-    const SOCKETS_LEN_MAX: usize = 1024;
     if processes == 0 || processes > PROCESSES_MAX {
-        let text = format!("scale: expected 1 to {PROCESSES_MAX} processes, found {processes}");
-        return Err(Failure::new(text));
-    }
-    if processes * drivers > SOCKETS_LEN_MAX {
         let text = format!(
-            "scale: {processes} processes with {drivers} drivers are more than {SOCKETS_LEN_MAX} drivers"
+            "scale: expected a count of processes from 1 to {PROCESSES_MAX}, found `{processes}`"
         );
         return Err(Failure::new(text));
     }
-    Ok(())
+    match too_many_drivers(processes, drivers) {
+        Some((text, hint)) => Err(Failure::new(format!("scale: {text}")).with_hint(hint)),
+        None => Ok(()),
+    }
 }
 
 /// `1 process`, `2 processes`
@@ -361,4 +360,43 @@ impl From<Failure> for Refusal {
 /// Nanoseconds as they are configured.
 pub(super) fn duration(nanos: Nanos) -> std::time::Duration {
     std::time::Duration::from_nanos(nanos.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn scale_has_the_bounds_of_the_settings() {
+        let check = |(processes, drivers), expect: (&str, &str)| {
+            let found = limit(processes, drivers).err();
+            let said = found.map(|failure| (failure.message, failure.hint.unwrap_or_default()));
+            let (message, hint) = said.unwrap_or_default();
+            assert_eq!((message.as_str(), hint.as_str()), expect);
+        };
+        check((1, 1), ("", ""));
+        check((512, 2), ("", ""));
+        check((4, 256), ("", ""));
+        check(
+            (0, 1),
+            (
+                "scale: expected a count of processes from 1 to 512, found `0`",
+                "",
+            ),
+        );
+        check(
+            (513, 1),
+            (
+                "scale: expected a count of processes from 1 to 512, found `513`",
+                "",
+            ),
+        );
+        check(
+            (300, 4),
+            (
+                "scale: 300 processes with 4 drivers each are 1200 drivers: more than 1024",
+                "at most 3 drivers",
+            ),
+        );
+    }
 }

@@ -3,14 +3,12 @@
 use super::super::bind::UNIX_PATH_BYTES_MAX;
 use super::super::draft::{Draft, Placed};
 use super::super::fault::Origin;
-use super::super::meant::{Config, Control, Development, Recycling, Steering};
+use super::super::meant::{
+    Config, Control, Development, PROCESSES_MAX, Recycling, Steering, too_many_drivers,
+};
 use super::Check;
 
-const PROCESSES_MAX: usize = 512;
 const DRIVERS_AUTO_MAX: usize = 8;
-/// Drivers of all processes: each has a socket of each address, and the kernel looks through a group of
-/// sockets for every connection.
-const DRIVERS_IN_ALL_MAX: usize = 1024;
 
 impl Check<'_> {
     pub(super) fn processes_count(&self, draft: &Draft) -> usize {
@@ -42,19 +40,14 @@ impl Check<'_> {
 
     fn drivers_in_all(&mut self, draft: &Draft, config: &Config) {
         let (processes, drivers) = (config.processes.count, config.listen.drivers);
-        if processes * drivers <= DRIVERS_IN_ALL_MAX {
+        let Some((text, hint)) = too_many_drivers(processes, drivers) else {
             return;
-        }
+        };
         // The one that was written is the one to blame.
         let origin = [draft.origin("drivers"), draft.origin("processes")]
             .into_iter()
             .find(|at| *at != Origin::Whole)
             .unwrap_or_default();
-        let text = format!(
-            "{processes} processes with {drivers} drivers each are {} drivers: more than {DRIVERS_IN_ALL_MAX}",
-            processes * drivers
-        );
-        let hint = format!("at most {} drivers", DRIVERS_IN_ALL_MAX / processes);
         self.statement(origin, text, &hint);
     }
 

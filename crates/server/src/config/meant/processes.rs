@@ -4,6 +4,25 @@ use std::path::PathBuf;
 
 use measure::Nanos;
 
+/// Most serving processes.
+pub const PROCESSES_MAX: usize = 512;
+/// Most drivers of all processes: each has a socket of each address, and the kernel looks through a group of
+/// sockets for every connection.
+const DRIVERS_IN_ALL_MAX: usize = 1024;
+
+/// So many processes with so many drivers each are too many: what is wrong, and what to do.
+pub fn too_many_drivers(processes: usize, drivers: usize) -> Option<(String, String)> {
+    let all = processes * drivers;
+    if all <= DRIVERS_IN_ALL_MAX {
+        return None;
+    }
+    let text = format!(
+        "{processes} processes with {drivers} drivers each are {all} drivers: more than {DRIVERS_IN_ALL_MAX}"
+    );
+    let hint = format!("at most {} drivers", DRIVERS_IN_ALL_MAX / processes);
+    Some((text, hint))
+}
+
 /// Serving processes and their supervisor.
 #[derive(Clone, Debug)]
 pub struct Processes {

@@ -16,8 +16,7 @@ use super::status::Status;
 
 /// Bytes of one request, its line end included.
 pub const REQUEST_BYTES_MAX: usize = 4096;
-/// Most processes that may be asked for, as in the setting.
-pub const PROCESSES_MAX: usize = 1024;
+pub use crate::config::meant::PROCESSES_MAX;
 /// Most drivers that may be asked for, as in the setting.
 pub const DRIVERS_MAX: usize = 256;
 /// Most threads of a pool that may be asked for, as in the setting.
@@ -324,11 +323,12 @@ mod tests {
             Ok(scale(Some(3), None)),
         );
         check(
-            r#"{"verb":"scale","drivers":256,"processes":1024}"#,
-            Ok(scale(Some(1024), Some(256))),
+            r#"{"verb":"scale","drivers":256,"processes":512}"#,
+            Ok(scale(Some(512), Some(256))),
         );
         check(r#"{"verb":"scale"}"#, Err("neither"));
-        check(r#"{"verb":"scale","processes":0}"#, Err("1 to 1024"));
+        check(r#"{"verb":"scale","processes":0}"#, Err("1 to 512"));
+        check(r#"{"verb":"scale","processes":513}"#, Err("1 to 512"));
         check(r#"{"verb":"scale","drivers":257}"#, Err("1 to 256"));
         check(r#"{"verb":"scale","processes":-1}"#, Err("invalid value"));
         check(r#"{"verb":"scale","threads":1}"#, Err("unknown field"));

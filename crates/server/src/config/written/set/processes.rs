@@ -8,12 +8,12 @@ use std::path::PathBuf;
 use measure::Nanos;
 
 use super::super::super::draft::{Draft, Placed};
-use super::super::super::meant::{Control, Steering};
+use super::super::super::meant::{Control, PROCESSES_MAX, Steering};
 use super::super::super::reading::Text;
 use super::super::super::value;
 use super::{Set, folder};
 
-const COUNT_MAX: u64 = 512;
+const COUNT_MAX: u64 = PROCESSES_MAX as u64;
 const SECOND: Nanos = Nanos(1_000_000_000);
 const DAY: u64 = 24 * 3_600_000_000_000;
 /// Fewer bytes than an interpreter has when it has done nothing are a unit that was left out.
