@@ -5,7 +5,7 @@
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Command, Error};
 use server::config::nearest;
-use server::config::written::{SETTINGS, Setting, setting};
+use server::config::written::{SETTINGS, Setting, Spelling, foreign, setting};
 
 use crate::command::{Purpose, command};
 use crate::message::Message;
@@ -77,6 +77,9 @@ fn unknown_command(word: &str) -> Message {
 fn unknown_flag(flag: &str, error: &Error) -> Message {
     let message = Message::new(&format!("`{flag}`"), "unknown flag");
     let word = flag.trim_start_matches('-').replace('-', "_");
+    if let Some(hint) = served_otherwise(flag, &word, error) {
+        return message.with_hint(hint);
+    }
     let (report, whatif) = (reporting::command(), whatifing::command());
     let others = SETTINGS
         .iter()
@@ -116,6 +119,19 @@ fn unknown_flag(flag: &str, error: &Error) -> Message {
     message.with_hint(hint)
 }
 
+/// Of a command that takes settings: a flag that other servers have, or a setting in another spelling. It
+/// comes before flags of our other commands, where the same name means something else.
+fn served_otherwise(flag: &str, word: &str, error: &Error) -> Option<String> {
+    if !["serve", "check"].iter().any(|name| is_of(name, error)) {
+        return None;
+    }
+    let is_letter = !flag.starts_with("--");
+    foreign(if is_letter { flag } else { word }, Spelling::Flag).or_else(|| {
+        let setting = setting(word).filter(|_| !is_letter)?;
+        Some(format!("did you mean `{}`?", setting.flag()))
+    })
+}
+
 /// `--no-nodelay` is how others switch off.
 fn negated(word: &str) -> Option<String> {
     let setting = setting(word.strip_prefix("no_")?)?;
@@ -135,10 +151,15 @@ fn as_flag(key: &str) -> String {
 }
 
 fn is_of_bench(error: &Error) -> bool {
-    match error.get(ContextKind::Usage) {
-        Some(ContextValue::StyledStr(usage)) => usage.to_string().contains("milepost bench"),
-        _ => false,
-    }
+    is_of("bench", error)
+}
+
+/// Whether it was this command that was used.
+fn is_of(command: &str, error: &Error) -> bool {
+    let Some(ContextValue::StyledStr(usage)) = error.get(ContextKind::Usage) else {
+        return false;
+    };
+    usage.to_string().contains(&format!("milepost {command}"))
 }
 
 fn surplus_argument(word: &str, error: &Error) -> Message {
@@ -212,6 +233,39 @@ mod tests {
     }
 
     #[test]
+    fn names_what_other_servers_call_otherwise() {
+        let check = |line: &str, flag: &str, hint: &str| {
+            check(line, &format!("`{flag}`: unknown flag > {hint}"));
+        };
+        let timeout = "here it is `--request-timeout`: the client gets 504 and the process goes on; off by \
+                       default";
+        check("serve --timeout 30 shop:app", "--timeout", timeout);
+        check("check --timeout=30 shop:app", "--timeout", timeout);
+        check("serve -t 30 shop:app", "-t", timeout);
+        check("serve --harakiri 30", "--harakiri", timeout);
+        let field = "did you mean `--header-bytes-max`?";
+        let flag = "--limit-request-field_size";
+        check("serve --limit-request-field_size 8190", flag, field);
+        let worker = "there is one kind of worker, with `threads`: leave it out";
+        check("serve -k gthread shop:app", "-k", worker);
+        check("serve --worker-class=gevent", "--worker-class", worker);
+        let tls = "there is no TLS and no HTTP/2: put a proxy that has them in front, as nginx";
+        check("serve --certfile a.pem", "--certfile", tls);
+        let shown = "it stays in the foreground: run it under systemd, in a container, or with `&`";
+        check("serve shop:app -D", "-D", shown);
+        let level = "here it is `--error-log`: the level stands behind the target, as `stderr level=warning`";
+        check("serve --log-level warning", "--log-level", level);
+        let bind = "here it is `--bind`: HTTP is spoken there";
+        check("serve --http :80", "--http", bind);
+        check("serve --pidfile f", "--pidfile", "here it is `--pid-file`");
+        // Where the same word means something of our own.
+        let bench = "it belongs to a command: `milepost bench --timeout ...`";
+        check("report --timeout 3", "--timeout", bench);
+        let all = "`milepost bench --help` lists all flags";
+        check("bench --certfile a.pem http://h/", "--certfile", all);
+    }
+
+    #[test]
     fn names_what_was_probably_meant() {
         check(
             "srve a:b",
@@ -256,6 +310,10 @@ mod tests {
         check(
             "serve -x",
             "`-x`: unknown flag > `milepost serve --help` lists all flags",
+        );
+        check(
+            "serve --accept_batch 3",
+            "`--accept_batch`: unknown flag > did you mean `--accept-batch`?",
         );
         check(
             "bench --quux http://h/",

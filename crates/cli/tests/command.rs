@@ -317,6 +317,15 @@ fn says_what_is_wrong_with_the_file_itself() {
         2,
         &["milepost: bad.toml:2: not TOML: the text is not UTF-8"],
     );
+    fs::write(place.folder.path().join("gunicorn.conf.py"), "import os\n").unwrap();
+    let said = place.run("serve -c gunicorn.conf.py shop:app");
+    let hint = "\nhint: a configuration file is TOML, not `*.py`: `accept_batch = 32` and so on\n";
+    assert_eq!(said.code, Some(2), "{said:?}");
+    assert!(
+        said.talk.contains("gunicorn.conf.py:1: not TOML: "),
+        "{said:?}"
+    );
+    assert!(said.talk.ends_with(hint), "{said:?}");
 }
 
 #[test]

@@ -12,7 +12,9 @@ use toml_edit::{Array, Document, Item, Key, TableLike, Value};
 use super::fault::{Fault, Origin};
 use super::nearest;
 use super::sources::{Sources, TomlText};
-use super::written::{self, ENVIRONMENT_PREFIX, Entries, SETTINGS, Setting, Shape, setting};
+use super::written::{
+    self, ENVIRONMENT_PREFIX, Entries, SETTINGS, Setting, Shape, Spelling, foreign, setting,
+};
 
 /// One setting as one source has it.
 #[derive(Clone, Debug)]
@@ -73,8 +75,11 @@ fn environment(sources: &Sources, readings: &mut Vec<Reading>, faults: &mut Vec<
         let origin = Origin::Environment(name.clone());
         let known = setting(&key.to_ascii_lowercase());
         let Some(setting) = known.filter(|_| !key.contains(char::is_lowercase)) else {
-            let near = nearest(key, names()).map(|near| near.to_ascii_uppercase());
-            let hint = near.map(|near| format!("did you mean `{ENVIRONMENT_PREFIX}{near}`?"));
+            let near = || {
+                let near = nearest(key, names())?.to_ascii_uppercase();
+                Some(format!("did you mean `{ENVIRONMENT_PREFIX}{near}`?"))
+            };
+            let hint = foreign(&key.to_ascii_lowercase(), Spelling::Variable).or_else(near);
             faults.push(Fault::statement(origin, "unknown setting").with_hint_maybe(hint));
             continue;
         };
@@ -163,6 +168,15 @@ struct TomlFile<'r> {
     faults: &'r mut Vec<Fault>,
 }
 
+/// What to say of a file that is of another form by its name: those of gunicorn and uWSGI.
+fn other_form(file: &str) -> Option<String> {
+    let endings = [".py", ".ini", ".json", ".yaml", ".yml", ".xml"];
+    let ending = endings.into_iter().find(|ending| file.ends_with(ending))?;
+    Some(format!(
+        "a configuration file is TOML, not `*{ending}`: `accept_batch = 32` and so on"
+    ))
+}
+
 impl TomlFile<'_> {
     fn read(&mut self) {
         let document = match Document::parse(self.toml.text.as_str()) {
@@ -170,8 +184,9 @@ impl TomlFile<'_> {
             Err(error) => {
                 let origin = self.origin(error.span(), "");
                 let message = error.message().replace('\n', ", ");
+                let fault = Fault::statement(origin, format!("not TOML: {message}"));
                 self.faults
-                    .push(Fault::statement(origin, format!("not TOML: {message}")));
+                    .push(fault.with_hint_maybe(other_form(&self.toml.file)));
                 return;
             }
         };
@@ -293,7 +308,7 @@ impl TomlFile<'_> {
 
     fn unknown(&mut self, name: &str, item: &Item, place: Option<Range<usize>>) {
         let fault = Fault::statement(self.origin(place, name), "unknown setting");
-        let near = nearest(name, names()).map(|near| format!("did you mean `{near}`?"));
+        let near = || Some(format!("did you mean `{}`?", nearest(name, names())?));
         let nested = item.as_table_like().and_then(|table| {
             table.iter().find_map(|(key, _)| setting(key)).map(|known| {
                 format!(
@@ -302,7 +317,10 @@ impl TomlFile<'_> {
                 )
             })
         });
-        self.faults.push(fault.with_hint_maybe(nested.or(near)));
+        let hint = nested
+            .or_else(|| foreign(name, Spelling::Key))
+            .or_else(near);
+        self.faults.push(fault.with_hint_maybe(hint));
     }
 
     fn origin(&self, place: Option<Range<usize>>, key: &str) -> Origin {

@@ -3,10 +3,12 @@
 //! From this table come the TOML keys, the flags, the environment variables, `--help`, the completions and
 //! the reference page. A row's setter puts a value into the draft; it decides nothing else. Pure.
 
+mod foreign;
 mod kind;
 mod rows;
 mod set;
 
+pub use foreign::{Spelling, foreign};
 pub use rows::SETTINGS;
 
 pub(super) use kind::{Entries, Kind, Shape};

@@ -21,6 +21,20 @@ fn all_faults_of_all_sources_at_once_with_their_places() {
 }
 
 #[test]
+fn settings_of_other_servers_have_the_one_that_is_here() {
+    let toml = "app = 'shop:app'\ntimeout = 30\ncertfile = 'a.pem'\nlisten = ':80'\n";
+    let env = [("MILEPOST_PIDFILE", "f"), ("MILEPOST_MASTER", "true")];
+    let expect = [
+        "m.toml:2: `timeout`: unknown setting > here it is `request_timeout`: the client gets 504 and the process goes on; off by default",
+        "m.toml:3: `certfile`: unknown setting > there is no TLS and no HTTP/2: put a proxy that has them in front, as nginx",
+        "m.toml:4: `listen`: unknown setting > here it is `bind`: HTTP is spoken there",
+        "`MILEPOST_MASTER`: unknown setting > it is always so: leave it out",
+        "`MILEPOST_PIDFILE`: unknown setting > here it is `MILEPOST_PID_FILE`",
+    ];
+    assert_eq!(faults(toml, &env, &[]), expect);
+}
+
+#[test]
 fn bad_toml_with_its_line() {
     let found = faults("backlog = 1\nbacklog 2\n", &[], &[]);
     assert_eq!(found.len(), 1, "{found:?}");
