@@ -1,7 +1,7 @@
 //! The surroundings of a configuration: the file, the environment, the folder and the machine.
 //!
 //! Does the reading that `server::config` may not do and gives values; changes the working folder and the
-//! soft limit of open files, and nothing else.
+//! soft limit of open files, and nothing else that stays.
 
 use std::fs;
 use std::io;
@@ -14,6 +14,7 @@ use rustix::process::{Resource, Rlimit, geteuid, getrlimit, setrlimit};
 use rustix::thread::{CpuSet, sched_getaffinity};
 use server::config::written::ENVIRONMENT_PREFIX;
 use server::config::{Machine, Sources, TomlText, Understood, understand};
+use server::supervisor::attempt::spooled_file;
 use server::supervisor::control::place::Who;
 
 use crate::command;
@@ -79,6 +80,7 @@ pub(crate) fn understood(sources: &Sources) -> Result<Understood, Message> {
         current_dir,
         resolve: &resolve,
         folder: &folder,
+        spooled_file: &spooled_file,
         file: &file,
     };
     Ok(understand(sources, &machine))

@@ -329,6 +329,18 @@ fn says_what_is_wrong_with_the_file_itself() {
 }
 
 #[test]
+fn refuses_a_folder_that_takes_no_bodies() {
+    let place = Place::new().file("m.toml", "app = 'shop:app'\nspool_dir = '/proc'\n");
+    for (verb, code) in [("check", 1), ("serve", 2)] {
+        let said = place.run(&format!("{verb} -c m.toml"));
+        let expect =
+            "milepost: m.toml:2: `spool_dir`: folder `/proc`, for large bodies, takes no files: ";
+        assert_eq!(said.code, Some(code), "{said:?}");
+        assert!(said.talk.starts_with(expect), "{said:?}");
+    }
+}
+
+#[test]
 fn looks_at_the_files_of_error_pages() {
     let place = Place::new().file("404.html", "<h1>gone</h1>");
     let here = place.folder.path().canonicalize().unwrap();

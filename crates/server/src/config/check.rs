@@ -1,7 +1,7 @@
 //! Does it hold together, and does it fit this machine? The last step from written to meant.
 //!
 //! Takes the draft and the machine's facts as values, gives the configuration with notes, or what is
-//! wrong with it. Asks the machine only through the two functions in `Machine`.
+//! wrong with it. Asks the machine only through the functions in `Machine`.
 
 mod descriptors;
 mod logs;
@@ -37,6 +37,9 @@ pub struct Machine<'m> {
     pub resolve: &'m dyn Fn(&str, u16) -> io::Result<Vec<SocketAddr>>,
     /// Whether a folder is one and can be read.
     pub folder: &'m dyn Fn(&Path) -> io::Result<()>,
+    /// Whether files can be made in a folder by the user and the group, each empty for none, that the server
+    /// becomes.
+    pub spooled_file: &'m dyn Fn(&Path, &str, &str) -> io::Result<()>,
     /// Bytes of a file that is one and can be read.
     pub file: &'m dyn Fn(&Path) -> io::Result<u64>,
 }
@@ -295,8 +298,28 @@ impl Check<'_> {
         if draft.app.is_none() {
             return;
         }
-        if let Err(error) = (self.machine.folder)(&draft.config.spool.dir) {
-            self.no_folder(draft.origin("spool_dir"), &draft.config.spool.dir, &error);
+        let (dir, origin) = (&draft.config.spool.dir, draft.origin("spool_dir"));
+        if let Err(error) = (self.machine.folder)(dir) {
+            return self.no_folder(origin, dir, &error);
+        }
+        let processes = &draft.config.processes;
+        let (user, group) = (processes.user.as_str(), processes.group.as_str());
+        if let Err(error) = (self.machine.spooled_file)(dir, user, group) {
+            let (dir, cause) = (dir.display(), cause(&error));
+            let text = format!("folder `{dir}`, for large bodies, takes no files: {cause}");
+            let hint = match (error.kind(), user) {
+                (io::ErrorKind::PermissionDenied, "") => {
+                    "the user that runs milepost needs the right to write there and to enter it; or \
+                     name another one with `spool_dir`"
+                        .to_owned()
+                }
+                (io::ErrorKind::PermissionDenied, user) => format!(
+                    "user `{user}` needs the right to write there and to enter it; or name another one \
+                     with `spool_dir`"
+                ),
+                _ => "name another one with `spool_dir`".to_owned(),
+            };
+            self.statement(origin, text, &hint);
         }
     }
 }

@@ -34,6 +34,12 @@ fn on_machine<T>(f: impl FnOnce(&Machine<'_>) -> T) -> T {
         true => Err(io::Error::from_raw_os_error(2)),
         false => Ok(()),
     };
+    let spooled_file = |dir: &Path, _: &str, _: &str| match dir.file_name().and_then(|n| n.to_str())
+    {
+        Some("closed") => Err(io::Error::from_raw_os_error(13)),
+        Some("frozen") => Err(io::Error::from_raw_os_error(30)),
+        _ => Ok(()),
+    };
     let file = |file: &Path| match file.file_name().and_then(|name| name.to_str()) {
         Some("missing") => Err(io::Error::from_raw_os_error(2)),
         Some("folder") => Err(io::ErrorKind::IsADirectory.into()),
@@ -47,6 +53,7 @@ fn on_machine<T>(f: impl FnOnce(&Machine<'_>) -> T) -> T {
         current_dir: PathBuf::from("/srv"),
         resolve: &resolve,
         folder: &folder,
+        spooled_file: &spooled_file,
         file: &file,
     })
 }

@@ -6,6 +6,7 @@
 //! is missing, ends what is surplus, and gives every socket to somebody who accepts from it.
 
 mod assign;
+pub mod attempt;
 mod commands;
 mod confirming;
 pub mod control;

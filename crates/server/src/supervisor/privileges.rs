@@ -10,11 +10,13 @@ use std::os::fd::BorrowedFd;
 use std::path::Path;
 
 use nix::unistd::{
-    Gid, Group, Uid, User, getresgid, getresuid, initgroups, setgid, setgroups, setuid,
+    Gid, Group, Uid, User, getgrouplist, getresgid, getresuid, initgroups, setgid, setgroups,
+    setuid,
 };
 use rustix::thread::{
     CapabilitySet, CapabilitySets, capabilities, clear_ambient_capability_set,
-    configure_capability_in_ambient_set, set_capabilities, set_keep_capabilities,
+    configure_capability_in_ambient_set, set_capabilities, set_keep_capabilities, set_thread_gid,
+    set_thread_groups, set_thread_uid,
 };
 
 use crate::fault::{StartFault, plain};
@@ -81,6 +83,35 @@ pub(crate) fn drop_to(identity: &Identity) -> Result<(), StartFault> {
             hint,
         }
     })
+}
+
+/// Lets this thread alone have the rights of user and group, and none beside them, until it ends: the system
+/// calls themselves know threads only, it is the C library that makes all of them follow.
+pub(crate) fn lower_thread(identity: &Identity) -> io::Result<()> {
+    let (uid, gid) = (Uid::from_raw(identity.uid), Gid::from_raw(identity.gid));
+    if is_already(uid, gid) {
+        return Ok(());
+    }
+    let groups = match &identity.name {
+        Some(name) => getgrouplist(name, gid)?,
+        None => vec![gid],
+    };
+    let raw = |gid: &Gid| rustix::process::Gid::from_raw(gid.as_raw());
+    let groups: Vec<_> = groups.iter().map(raw).collect();
+    set_thread_groups(&groups)?;
+    set_thread_gid(raw(&gid))?;
+    set_thread_uid(rustix::process::Uid::from_raw(identity.uid))?;
+    if !uid.is_root() {
+        set_capabilities(
+            None,
+            CapabilitySets {
+                effective: CapabilitySet::empty(),
+                permitted: CapabilitySet::empty(),
+                inheritable: CapabilitySet::empty(),
+            },
+        )?;
+    }
+    Ok(())
 }
 
 /// Makes what is kept survive the next start of a program in this process, which is the supervisor's own

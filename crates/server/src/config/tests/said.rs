@@ -21,6 +21,30 @@ fn all_faults_of_all_sources_at_once_with_their_places() {
 }
 
 #[test]
+fn a_folder_that_takes_no_bodies() {
+    let check = |toml: &str, expect: &[&str]| assert_eq!(faults(toml, &[], &[]), expect);
+    let closed = "m.toml:2: `spool_dir`: folder `closed`, for large bodies, takes no files: permission denied > ";
+    let right =
+        "needs the right to write there and to enter it; or name another one with `spool_dir`";
+    check(
+        "app = 'a:b'\nspool_dir = 'closed'",
+        &[&format!("{closed}the user that runs milepost {right}")],
+    );
+    check(
+        "app = 'a:b'\nspool_dir = 'closed'\nuser = 'www'",
+        &[&format!("{closed}user `www` {right}")],
+    );
+    check(
+        "app = 'a:b'\nspool_dir = 'frozen'",
+        &[
+            "m.toml:2: `spool_dir`: folder `frozen`, for large bodies, takes no files: read-only file system > name another one with `spool_dir`",
+        ],
+    );
+    // Nobody sends a body to files.
+    check("static = '/=pub'\nspool_dir = 'closed'", &[]);
+}
+
+#[test]
 fn settings_of_other_servers_have_the_one_that_is_here() {
     let toml = "app = 'shop:app'\ntimeout = 30\ncertfile = 'a.pem'\nlisten = ':80'\n";
     let env = [("MILEPOST_PIDFILE", "f"), ("MILEPOST_MASTER", "true")];
