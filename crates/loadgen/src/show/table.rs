@@ -46,8 +46,10 @@ pub fn table(outcome: &Outcome, tone: Tone) -> String {
     asked(outcome, &mut sheet);
     counts(outcome, &mut sheet);
     sheet.put(Mood::Plain, [String::new()]);
-    times(outcome, &mut sheet);
-    sheet.put(Mood::Plain, [String::new()]);
+    if timed(outcome).next().is_some() {
+        times(outcome, &mut sheet);
+        sheet.put(Mood::Plain, [String::new()]);
+    }
     in_flight(outcome, &mut sheet);
     generator(outcome, &mut sheet);
     if let Some(server) = &outcome.server {
@@ -266,7 +268,7 @@ pub(super) fn classes(failures: &Failures) -> impl Iterator<Item = (&'static str
     all.into_iter().filter(|(_, len)| *len > 0)
 }
 
-/// What was timed, by the names of its rows.
+/// What was timed, by the names of its rows; when nothing was answered, without those that have no value.
 pub(super) fn timed(outcome: &Outcome) -> impl Iterator<Item = (&'static str, &Summary)> {
     let times = &outcome.times;
     let all = [
@@ -278,8 +280,10 @@ pub(super) fn timed(outcome: &Outcome) -> impl Iterator<Item = (&'static str, &S
         ("late", times.late.as_ref()),
         ("unread", times.unread.as_ref()),
     ];
+    let has_answers = outcome.counts.answered > 0;
     all.into_iter()
         .filter_map(|(name, summary)| Some((name, summary?)))
+        .filter(move |(_, summary)| has_answers || summary.count > 0)
 }
 
 fn times(outcome: &Outcome, sheet: &mut Sheet) {
@@ -294,11 +298,10 @@ fn times(outcome: &Outcome, sheet: &mut Sheet) {
                 .collect(),
         );
     }
-    let lines = laid_out(&rows).into_iter().enumerate();
-    for (index, line) in lines {
-        let mood = match index {
-            0 => Mood::Soft,
-            1 => Mood::Strong,
+    for (line, row) in laid_out(&rows).into_iter().zip(&rows) {
+        let mood = match row[0].as_str() {
+            "" => Mood::Soft,
+            "latency" => Mood::Strong,
             _ => Mood::Plain,
         };
         sheet.put(mood, [line]);

@@ -67,6 +67,26 @@ fn says_the_whole_of_steps_and_ramps() {
 }
 
 #[test]
+fn a_run_without_an_answer_has_its_failures_and_no_empty_rows() {
+    let mut run = sample::empty();
+    let cycle = sample::closed().times.cycle;
+    run.counts.failures.connect = cycle.count;
+    run.times.cycle = cycle;
+    let text = table(&run, Tone::Plain);
+    assert!(
+        text.contains("FAILED        20,000 of 20,000 (100.0 %): connect 20,000\n"),
+        "{text}"
+    );
+    assert!(text.contains("\ncycle "), "{text}");
+    for name in ["latency", "connect", "first byte", "last byte"] {
+        assert!(!text.contains(&format!("\n{name} ")), "{text}");
+    }
+    // Something that was answered has all of them.
+    run.counts.answered = 1;
+    assert!(table(&run, Tone::Plain).contains("\nlatency "));
+}
+
+#[test]
 fn colour_only_adds_to_what_is_said() {
     let colourful = table(&sample::open(), Tone::Colour);
     let mut bare = colourful.replace("\x1b[0m", "");

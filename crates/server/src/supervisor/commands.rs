@@ -295,8 +295,7 @@ impl Supervisor<'_> {
         for client in std::mem::take(&mut self.scaling) {
             match all {
                 true => {
-                    let text = format!("{} serve", counted(count, "process", "processes"));
-                    self.accomplished(Some(client), text);
+                    self.accomplished(Some(client), so_many_serve(count));
                 }
                 false => {
                     let failure = self.last_failure().unwrap_or_default();
@@ -338,6 +337,12 @@ fn limit(processes: usize, drivers: usize) -> Result<(), Failure> {
     }
 }
 
+/// `1 process serves`, `2 processes serve`
+fn so_many_serve(len: usize) -> String {
+    let verb = if len == 1 { "serves" } else { "serve" };
+    format!("{} {verb}", counted(len, "process", "processes"))
+}
+
 /// `1 process`, `2 processes`
 pub(super) fn counted(len: usize, one: &str, many: &str) -> String {
     match len {
@@ -365,6 +370,12 @@ pub(super) fn duration(nanos: Nanos) -> std::time::Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn one_process_serves_and_two_serve() {
+        assert_eq!(so_many_serve(1), "1 process serves");
+        assert_eq!(so_many_serve(2), "2 processes serve");
+    }
 
     #[test]
     fn scale_has_the_bounds_of_the_settings() {
