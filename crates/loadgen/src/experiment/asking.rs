@@ -20,7 +20,7 @@ const LIBRARY: &str = "library:";
 pub(super) fn missing(spec: &ServerSpec, programs: &Programs) -> Option<String> {
     let is_there = |need: &str| match (need.strip_prefix(MODULE), need.strip_prefix(LIBRARY)) {
         (Some(module), _) => has_module(module, programs),
-        (None, Some(library)) => has_library(library, programs),
+        (None, Some(library)) => has_library(library),
         (None, None) => is_program(need),
     };
     let need = spec.needs.iter().find(|need| !is_there(need))?;
@@ -65,24 +65,18 @@ pub(super) fn facts(server: &Server<'_>) -> (BTreeMap<String, f64>, Vec<String>)
 fn has_module(module: &str, programs: &Programs) -> bool {
     let probe =
         "import importlib.util, sys; sys.exit(importlib.util.find_spec(sys.argv[1]) is None)";
-    succeeds(probe, module, programs)
-}
-
-/// Asked of the one that would load it: where libraries are is known to the loader alone.
-fn has_library(library: &str, programs: &Programs) -> bool {
-    succeeds(
-        "import ctypes, sys; ctypes.CDLL(sys.argv[1])",
-        library,
-        programs,
-    )
-}
-
-/// Whether a few lines of Python end well.
-fn succeeds(probe: &str, argument: &str, programs: &Programs) -> bool {
     let mut command = std::process::Command::new(&programs.python);
-    command.args(["-c", probe, argument]);
-    let output = command.output();
+    let output = command.args(["-c", probe, module]).output();
     output.is_ok_and(|output| output.status.success())
+}
+
+/// Whether a program can be started with it, which the loader alone knows: it says what it cannot preload, and
+/// starts the program all the same. Not every library that can be preloaded can be opened later: jemalloc wants
+/// its memory for threads from the beginning.
+fn has_library(library: &str) -> bool {
+    let mut command = std::process::Command::new("true");
+    let output = command.env("LD_PRELOAD", library).output();
+    output.is_ok_and(|output| output.status.success() && output.stderr.is_empty())
 }
 
 /// A number, or lines of `key value`.
