@@ -103,6 +103,12 @@ def test_the_json_has_the_documented_fields_and_no_other(files: Milepost, tmp_pa
     maybe = {"kernel.COUNTER", "times.late", "remarks[].weight", "remarks[].word", "remarks[].text"}
     maybe |= {"times." + name for name in ("latency", "connect", "first_byte", "last_byte", "cycle")}
     maybe |= {"company[].lived", "asked.requests", "asked.requests[]", "server"}
+    for flag, legs in (("-r", "asked.rate_legs"), ("-c", "asked.connections_legs")):
+        ramp = bench(tmp_path, flag, "2..4:200ms,4:100ms", files.url + "/1k.txt")
+        files.count(ramp.counts["answered"])
+        of_ramp = {documented(path) for path in fields(ramp.run)}
+        assert {f"{legs}[].{end}" for end in ("from", "to", "lasts_s")} <= of_ramp
+        found |= of_ramp
     assert found - known - maybe == set()
     assert known - found - maybe == set()
     # Not compared: how many lines the company left depends on its pace.
