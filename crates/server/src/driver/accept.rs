@@ -179,7 +179,9 @@ impl Acceptor {
             At::Unix(_) => {}
         }
         self.turn(backlog, Bound::Passed);
-        listen::end(&self.listener);
+        if let At::Tcp(_) = &self.listened.at {
+            listen::end(&self.listener);
+        }
     }
 
     async fn readable_or_told(&self) {

@@ -495,7 +495,10 @@ impl Round {
             std::thread::sleep(HANDSHAKE_GRACE);
             posts.iter().for_each(|post| self.take_all(post));
         }
-        posts.iter().for_each(|post| listen::end(&post.socket));
+        // Whoever asks for a unix socket is refused as soon as its file is gone.
+        let is_tcp = |post: &&Post| matches!(post.listened.at, At::Tcp(_));
+        let tcp = posts.iter().filter(is_tcp);
+        tcp.for_each(|post| listen::end(&post.socket));
     }
 
     fn take_all(&self, post: &Post) {
