@@ -272,11 +272,18 @@ impl Eyes {
             }
             Err(error) => return Err(error),
         };
-        // The same folder by two ways has one watch.
         let folder = self.folders.entry(wd).or_insert_with(|| Folder {
             path: dir.to_owned(),
             reach,
         });
+        // The same folder by two ways has one watch. One that is only here has moved, and what the kernel
+        // tells of that is still to be read.
+        if folder.path != dir && !is_same(&folder.path, dir) {
+            let left = std::mem::replace(&mut folder.path, dir.to_owned());
+            if scope.reach(&left).is_some() {
+                self.absent.insert(left);
+            }
+        }
         folder.reach = folder.reach.max(reach);
         Ok(Entered::Yes)
     }
@@ -301,6 +308,12 @@ impl Eyes {
 fn is_link(path: &Path) -> bool {
     path.symlink_metadata()
         .is_ok_and(|found| found.is_symlink() || found.nlink() > 1)
+}
+
+/// Whether both names are of one folder.
+fn is_same(one: &Path, other: &Path) -> bool {
+    let identity = |path: &Path| path.metadata().ok().map(|found| (found.dev(), found.ino()));
+    identity(one).is_some_and(|found| Some(found) == identity(other))
 }
 
 /// The folder is gone, is none, or may not be read: that is no reason to watch the others less.

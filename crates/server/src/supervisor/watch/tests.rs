@@ -196,6 +196,33 @@ fn follows_a_folder_that_is_renamed() {
 }
 
 #[test]
+fn follows_a_folder_that_moved_into_one_that_is_new() {
+    both(&["app/old/a.py"], &[], |bed| {
+        // The new folder is walked before the kernel's word of the move has been read.
+        fs::create_dir(bed.path("app/new")).unwrap();
+        fs::rename(bed.path("app/old"), bed.path("app/new/old")).unwrap();
+        assert_eq!(bed.settled().len(), 1);
+        write(&bed.path("app/new/old/a.py"), "second");
+        bed.expect(&["app/new/old/a.py"]);
+    });
+}
+
+#[test]
+fn a_place_that_moved_into_another_is_looked_for_where_it_was() {
+    both(&["etc/named.txt"], &["etc/named.txt"], |bed| {
+        fs::create_dir(bed.path("app/new")).unwrap();
+        fs::rename(bed.path("etc"), bed.path("app/new/etc")).unwrap();
+        bed.settled();
+        write(&bed.path("app/new/etc/a.py"), "in a tree now");
+        bed.expect(&["app/new/etc/a.py"]);
+        write(&bed.path("etc/named.txt"), "back");
+        assert_eq!(bed.settled().len(), 1);
+        write(&bed.path("etc/named.txt"), "second");
+        bed.expect(&["etc/named.txt"]);
+    });
+}
+
+#[test]
 fn finds_a_place_again_that_was_gone() {
     for by in [By::Kernel, By::Looking] {
         let mut bed = Bed::new(by, &["app/a.py"], &[]);
@@ -488,7 +515,7 @@ fn deed() -> impl Strategy<Value = Deed> {
         4 => place().prop_map(Deed::Write),
         2 => place().prop_map(Deed::Remove),
         2 => (place(), place()).prop_map(|(from, to)| Deed::Rename(from, to)),
-        1 => (1..FOLDERS.len()).prop_map(Deed::RemoveFolder),
+        1 => place().prop_map(Deed::RemoveFolder),
         1 => (1..FOLDERS.len(), 1..FOLDERS.len()).prop_map(|(from, to)| Deed::RenameFolder(from, to)),
     ]
 }
@@ -515,6 +542,8 @@ proptest! {
                 bed.after(10);
             }
         }
+        // A place that comes back is told of by its own name.
+        fs::create_dir_all(bed.path("app")).unwrap();
         bed.settled();
         for folder in &FOLDERS[..4] {
             let name = format!("{folder}/last.py");
