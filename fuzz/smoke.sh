@@ -1,5 +1,6 @@
 #!/bin/sh
-# Fuzzes every target for a while, each from its seeds: fuzz/smoke.sh [seconds per target, default 10].
+# Fuzzes every target for a while, each from its seeds:
+#     fuzz/smoke.sh [SECONDS per target, default 10] [SEED of the random numbers, default a new one each time]
 # Exits 1 and says where the input is when a target fails, 2 when it could not run.
 #
 # Plain cargo on the stable toolchain: the coverage counters are a pass of LLVM that rustc can be asked
@@ -8,6 +9,7 @@
 set -u
 
 seconds=${1:-10}
+seed=${2:-0}
 targets="head chunked reply line request_start"
 fuzz=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd) || exit 2
 target_dir=${CARGO_TARGET_DIR:-$fuzz/../target}/fuzz
@@ -29,7 +31,7 @@ for target in $targets; do
     output=$target_dir/$target.txt
     mkdir -p "$corpus" "$found" || exit 2
     # The first folder takes what is found to be new; the seeds are only read.
-    "$target_dir/$host/release/$target" -max_total_time="$seconds" -max_len=1024 -timeout=5 \
+    "$target_dir/$host/release/$target" -seed="$seed" -max_total_time="$seconds" -max_len=1024 -timeout=5 \
         -dict="$fuzz/http.dict" -artifact_prefix="$found/" -print_final_stats=1 \
         "$corpus" "$fuzz/seeds/$target" >"$output" 2>&1
     status=$?

@@ -13,6 +13,9 @@ cd "$root" || exit 2
 results=$1
 shift
 python_sources="examples python tests"
+# What is drawn at random is drawn from the tree that is tested: one tree has one verdict, and the next one
+# draws other cases.
+seed=${MILEPOST_TEST_SEED:-$(printf '%d' "0x1$(git rev-parse 'HEAD^{tree}' 2>/dev/null | cut -c 1-7)")}
 # The exit code of a step that had nothing to run on.
 is_skipped=77
 
@@ -33,6 +36,7 @@ rust() {
     rust_failed=0
     # Many tests wait for a deadline or a thread most of their time.
     export RUST_TEST_THREADS="${RUST_TEST_THREADS:-$(($(nproc) * 2))}"
+    export PROPTEST_RNG_SEED="$seed"
     cargo test --workspace --locked --no-fail-fast || rust_failed=1
     cargo test -p milepost-server --locked --no-fail-fast --features faults --lib --test faults || rust_failed=1
     return "$rust_failed"
@@ -47,7 +51,7 @@ loom() {
         cargo test --locked --profile quick -p milepost-model
 }
 
-fuzz() { sh fuzz/smoke.sh; }
+fuzz() { sh fuzz/smoke.sh 10 "$seed"; }
 
 # build_wheel VENV FOLDER: a wheel for its interpreter, as the only file of the folder.
 build_wheel() {

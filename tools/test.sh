@@ -5,6 +5,7 @@
 #   MILEPOST_FREETHREADED=build   build the free-threaded interpreter if it is not at hand
 #   MILEPOST_WHEEL_PROFILE        cargo profile of the wheel under test (default quick)
 #   MILEPOST_PYTEST_WORKERS       how many tests of pytest run at once (default two for each core)
+#   MILEPOST_TEST_SEED            of what is drawn at random (default a number of the commit's tree)
 # Gives exit 0 when all steps passed, 1 when one did not, 2 when something is missing. What the steps
 # are, and what they print, is in steps.sh.
 set -u
