@@ -260,6 +260,9 @@ impl Driver {
         let now = measure::now();
         let mut lifetimes = self.lifetimes.get();
         lifetimes.ended(now.since(accepted), now);
+        if let Some(until) = lifetimes.brief_until() {
+            self.shared.usher.tell_brief_until(until);
+        }
         self.lifetimes.set(lifetimes);
     }
 

@@ -9,10 +9,11 @@
 use std::cell::Cell;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use measure::Stamp;
 use rustix::buffer::spare_capacity;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, epoll, eventfd, poll};
 use rustix::io::Errno;
@@ -48,6 +49,8 @@ pub(crate) struct Usher {
     /// Sockets that are its own, or on their way to it.
     ears: AtomicUsize,
     is_broken: AtomicBool,
+    /// Until when the drivers' connections are brief, in nanoseconds.
+    brief_until: AtomicU64,
 }
 
 #[derive(Default)]
@@ -111,6 +114,7 @@ impl Usher {
             bell: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
             ears: AtomicUsize::new(0),
             is_broken: AtomicBool::new(false),
+            brief_until: AtomicU64::new(0),
         })
     }
 
@@ -170,6 +174,17 @@ impl Usher {
 
     pub(super) fn is_broken(&self) -> bool {
         self.is_broken.load(Ordering::Relaxed)
+    }
+
+    /// A driver's connections are brief until then, and longer if more of them end.
+    pub(super) fn tell_brief_until(&self, until: Stamp) {
+        if self.ears_len() > 0 {
+            self.brief_until.store(until.0, Ordering::Relaxed);
+        }
+    }
+
+    fn has_brief_ones(&self) -> bool {
+        measure::now().0 < self.brief_until.load(Ordering::Relaxed)
     }
 
     /// Lets the usher look around: the mood may have changed.
@@ -253,22 +268,19 @@ struct Post {
 impl Post {
     /// Connections taken in at once. A burst is shared one by one; where there is no end of them everybody has
     /// enough, and larger batches cost less.
-    fn batch(&self, config: &Config) -> usize {
+    fn batch(&self, config: &Config, sharing: Sharing) -> usize {
         let most = config.listen.accept_batch;
-        match self.takes_turns {
-            true => 1_usize
+        match sharing {
+            Sharing::Counted => 1_usize
                 .checked_shl(self.turns.get() / SINGLE_TURNS)
                 .map_or(most, |batch| batch.min(most)),
-            false => most,
+            Sharing::Free => most,
         }
     }
 
     /// A batch has been taken in.
-    fn give_way(&self) {
-        if !self.takes_turns {
-            return;
-        }
-        if self.has_visitors() {
+    fn give_way(&self, sharing: Sharing) {
+        if sharing == Sharing::Counted && self.has_visitors() {
             self.turns.set(self.turns.get().saturating_add(1));
             std::thread::sleep(COURTESY);
         } else {
@@ -280,6 +292,15 @@ impl Post {
         let mut watched = [PollFd::new(&self.socket, PollFlags::IN)];
         poll(&mut watched, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
     }
+}
+
+/// How processes share who waits at a socket.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Sharing {
+    /// One by one.
+    Counted,
+    /// Each takes what there is: it is alone, or connections are gone before an uneven share of them matters.
+    Free,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -439,7 +460,11 @@ impl Round {
             return Ok(None);
         };
         let mut is_served = false;
-        for _ in 0..post.batch(&self.shared.config) {
+        let sharing = match post.takes_turns && !self.shared.usher.has_brief_ones() {
+            true => Sharing::Counted,
+            false => Sharing::Free,
+        };
+        for _ in 0..post.batch(&self.shared.config, sharing) {
             match post.intake.take(&post.socket, Bound::Kept) {
                 Taken::New(new) => {
                     is_served = true;
@@ -454,7 +479,7 @@ impl Round {
         }
         if is_served && self.watching == Watching::Yes {
             self.go_last(number, post)?;
-            post.give_way();
+            post.give_way(sharing);
         }
         Ok(None)
     }
@@ -520,3 +545,24 @@ impl Round {
 /// No descriptors, or no memory: nobody is let in for a while.
 #[derive(PartialEq, Eq)]
 struct Pause;
+
+#[cfg(test)]
+mod tests {
+    use measure::Nanos;
+
+    use super::*;
+
+    #[test]
+    fn connections_are_brief_as_long_as_drivers_say_so() {
+        let usher = Usher::new().unwrap();
+        let later = measure::now().plus(Nanos::from_secs(600));
+        usher.tell_brief_until(later);
+        assert!(!usher.has_brief_ones(), "it has no socket to share");
+        usher.ears.store(1, Ordering::Relaxed);
+        assert!(!usher.has_brief_ones(), "nobody has said so yet");
+        usher.tell_brief_until(later);
+        assert!(usher.has_brief_ones());
+        usher.tell_brief_until(measure::now());
+        assert!(!usher.has_brief_ones(), "none has ended for a while");
+    }
+}
