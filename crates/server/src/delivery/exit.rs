@@ -298,19 +298,20 @@ impl<'a> Exit<'a> {
     }
 
     fn begin_flow(&mut self, buffers: &[&[u8]], mut sent: usize) {
-        let mut rest = Vec::new();
-        for buffer in buffers {
+        let mut rest = [&[][..]; BUFFERS_MAX];
+        for (rest, buffer) in rest.iter_mut().zip(buffers) {
             let skipped = sent.min(buffer.len());
             sent -= skipped;
-            rest.extend_from_slice(&buffer[skipped..]);
+            *rest = &buffer[skipped..];
         }
-        let fits = rest.len() <= self.bounds.delivery.reply_buffer_bytes
-            && self.bounds.memory.has_room(rest.len());
-        self.keep(rest, fits);
+        let bytes = bytes_of(&rest);
+        let fits =
+            bytes <= self.bounds.delivery.reply_buffer_bytes && self.bounds.memory.has_room(bytes);
+        self.keep(&rest, fits);
     }
 
     fn offer_to_flow(&mut self, buffers: &[&[u8]]) {
-        let joined = buffers.concat();
+        let bytes = bytes_of(buffers);
         let (is_drained, fits) = {
             let flow = self.door.flow();
             if flow.gone {
@@ -319,26 +320,36 @@ impl<'a> Exit<'a> {
             }
             let is_drained = flow.file_bytes == 0;
             let fits = is_drained
-                && fits_memory(&flow, joined.len(), self.bounds.delivery)
-                && self.bounds.memory.has_room(joined.len());
+                && fits_memory(&flow, bytes, self.bounds.delivery)
+                && self.bounds.memory.has_room(bytes);
             (is_drained, fits)
         };
         // Behind the lock: closing the old file may wait for its disk, and the driver must not.
         if is_drained {
             self.overflow.renew();
         }
-        self.keep(joined, fits);
+        self.keep(buffers, fits);
     }
 
     /// Keeps bytes for the driver, in memory where they fit; what cannot be stored breaks the reply off.
-    fn keep(&mut self, data: Vec<u8>, fits_memory: bool) {
+    fn keep(&mut self, buffers: &[&[u8]], fits_memory: bool) {
         if fits_memory {
-            return self.pass_part(Part::Memory(Bytes::from(data)));
+            return self.pass_part(Part::Memory(Bytes::from(buffers.concat())));
         }
+        // A copy of a few bytes costs less than a call for each of them; of many it costs as much as storing
+        // them.
+        let joined;
+        let buffers = if bytes_of(buffers) <= SPILL_BYTES_MIN {
+            joined = buffers.concat();
+            &[joined.as_slice()][..]
+        } else {
+            buffers
+        };
         let spool_bytes_max = self.bounds.delivery.reply_spool_bytes_max;
         let most = usize::try_from(spool_bytes_max).unwrap_or(usize::MAX);
+        let most = most.max(SPILL_BYTES_MIN);
         // The client may be gone, and what is left unstored, by the time that a piece has its place.
-        for piece in data.chunks(most.max(SPILL_BYTES_MIN)) {
+        for piece in buffers.iter().flat_map(|buffer| buffer.chunks(most)) {
             match self.spill(piece) {
                 Ok(part) => self.pass_part(part),
                 Err(_) => return self.break_off(),
@@ -373,4 +384,8 @@ impl<'a> Exit<'a> {
         }
         self.overflow.write(data, self.bounds.spool)
     }
+}
+
+fn bytes_of(buffers: &[&[u8]]) -> usize {
+    buffers.iter().map(|buffer| buffer.len()).sum()
 }
