@@ -51,8 +51,8 @@ impl Supervisor<'_> {
         clients: Vec<ClientId>,
         text: String,
     ) {
-        self.confirmations_asked += 1;
-        let number = self.confirmations_asked;
+        self.last_confirmation += 1;
+        let number = self.last_confirmation;
         let mut awaited = BTreeSet::new();
         for process in &mut self.processes {
             if process.generation == generation && process.is_serving() {

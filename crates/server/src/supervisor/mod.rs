@@ -145,7 +145,9 @@ struct Supervisor<'s> {
     scaling: Vec<ClientId>,
     /// Who waits until processes have confirmed what they were told, in the order in which they asked.
     confirming: Vec<Confirming>,
-    confirmations_asked: u64,
+    /// The number of the last order to confirm. It begins with the time, above those of whom this one replaced:
+    /// a process may confirm to it what it was told before.
+    last_confirmation: u64,
     stopping: Option<Stopping>,
     probe: Option<upgrade::Probe>,
     watch: Option<Watch>,
@@ -280,7 +282,7 @@ impl<'s> Supervisor<'s> {
             wishes: Vec::new(),
             scaling: Vec::new(),
             confirming: Vec::new(),
-            confirmations_asked: 0,
+            last_confirmation: measure::now().0,
             stopping: None,
             probe: None,
             watch: None,

@@ -31,8 +31,8 @@ impl Supervisor<'_> {
             Err(failure) => return self.refuse(Some(client), failure),
         };
         serving.reshape(pool, threads.0, threads.1);
-        self.confirmations_asked += 1;
-        let number = self.confirmations_asked;
+        self.last_confirmation += 1;
+        let number = self.last_confirmation;
         let (id, order) = (
             serving.id,
             Order::reshape(&serving.config.pools[pool], number),
