@@ -211,3 +211,44 @@ def pool_of(server: Supervised) -> dict[str, Any]:
     """The only pool of the only process."""
     (pool,) = server.processes()[0]["pools"]
     return dict(pool)
+
+
+# Whoever comes at its end waits for the interpreter until that ends, which takes a moment.
+LATE = """
+import atexit
+import ctypes
+import time
+
+atexit.register(ctypes.PyDLL(None).usleep, 300_000)
+
+
+class Late:
+    def __del__(self, sleep=time.sleep):
+        sleep(0.5)
+
+
+late = Late()
+
+
+def app(environ, start_response):
+    time.sleep(0.3)
+    start_response("200 OK", [("Content-Length", "4")])
+    return [b"done"]
+"""
+
+
+def test_nobody_comes_to_an_interpreter_that_ends(
+    supervise: Callable[..., Supervised], tmp_path: Path
+) -> None:
+    """Whoever measures the waits for it, which is done while a pool that may grow has something to do."""
+    (tmp_path / "app.py").write_text(LATE)
+    # Who looks after requests that take long keeps what it knows of the application until the very end.
+    server = supervise("--threads", "2:4", "--slow-request", "1m")
+    with server.connect() as client:
+        assert client.ask("GET", "/").body == b"done"
+        client.send(request("GET", "/"))
+        assert until(lambda: pool_of(server)["running"] == 1)
+        server.signal()
+        assert client.reply().body == b"done"
+        assert server.wait() == 0
+    assert "was killed" not in server.errors, server.errors

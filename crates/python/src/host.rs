@@ -17,7 +17,7 @@ use server::supervisor::HANDOVER;
 
 use crate::import::{self, Wrong};
 use crate::wsgi::{Concurrency, Wsgi};
-use crate::{command, fork, modules, raw};
+use crate::{command, fork, modules, raw, visit};
 
 /// The interpreter that has loaded this module.
 pub struct Host {
@@ -59,6 +59,12 @@ impl AppHost for Host {
     }
 
     fn detached(&self, body: &mut (dyn FnMut() -> i32 + Send)) -> i32 {
+        let body = || {
+            let code = body();
+            // Nothing is left but the interpreter's end.
+            visit::end_all();
+            code
+        };
         Python::attach(|py| raw::detached(py, body))
     }
 

@@ -21,6 +21,7 @@ mod phases;
 
 mod raw;
 mod trace;
+mod visit;
 
 use std::ffi::OsString;
 

@@ -17,6 +17,7 @@ use super::Wsgi;
 use super::roster::Roster;
 use super::turns::Turns;
 use crate::raw;
+use crate::visit::{self, Visit};
 
 /// How often it knocks: each time costs an attach, and a thread that is made to give way two changes of context.
 const PERIOD: Duration = Duration::from_millis(50);
@@ -84,11 +85,15 @@ impl Door {
 fn start(door: Arc<Door>) -> std::io::Result<thread::Thread> {
     let handle = thread::Builder::new()
         .name("mp-gil".to_owned())
-        .spawn(move || Python::attach(|py| knock(py, &door)))?;
+        .spawn(move || {
+            let visit = visit::begin();
+            drop(Python::attach(|py| knock(py, &door, visit)));
+        })?;
     Ok(handle.thread().clone())
 }
 
-fn knock(py: Python<'_>, door: &Door) {
+/// Gives its last visit back, which ends once the thread has left the interpreter.
+fn knock(py: Python<'_>, door: &Door, mut visit: Visit) -> Visit {
     let interval = py
         .import("sys")
         .and_then(|sys| sys.call_method0("getswitchinterval")?.extract());
@@ -100,12 +105,15 @@ fn knock(py: Python<'_>, door: &Door) {
             share = Share::new(share.hold_secs);
             door.share.store(f64::NAN.to_bits(), Ordering::Relaxed);
         }
-        let knocked = raw::detached(py, || {
+        let knocked;
+        (visit, knocked) = raw::detached(py, || {
+            drop(visit);
             match is_wanted {
                 true => thread::sleep(PERIOD),
                 false => thread::park(),
             }
-            measure::now()
+            let knocked = measure::now();
+            (visit::begin(), knocked)
         });
         let now = measure::now();
         if is_wanted {
@@ -119,6 +127,7 @@ fn knock(py: Python<'_>, door: &Door) {
         }
         last = now;
     }
+    visit
 }
 
 /// What one knock has found.

@@ -17,6 +17,7 @@ use pyo3::types::{PyDict, PyString};
 use server::handler::Stack;
 
 use super::roster::Line;
+use crate::visit;
 
 /// How long the interpreter is waited for.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -101,6 +102,7 @@ fn start(pending: Arc<AtomicUsize>) -> std::io::Result<Sender<Errand>> {
     let (sender, errands): (_, Receiver<Errand>) = mpsc::channel();
     let work = move || {
         for errand in errands {
+            let _visit = visit::begin();
             Python::attach(|py| errand.run(py, &pending));
         }
     };
