@@ -149,7 +149,9 @@ struct Share {
     /// Sums of the knocks' waits, and of the times that who was let in then would have had.
     knock_waits: f64,
     knock_holds: f64,
-    /// Sums of time at work, and of the part of it before exchanges that was spent waiting.
+    /// Sums of time, of that which threads were at work in it, and of the part of it before exchanges that was spent
+    /// waiting.
+    time: f64,
     at_work: f64,
     waits: f64,
     waited: Option<Nanos>,
@@ -161,6 +163,7 @@ impl Share {
             hold_secs,
             knock_waits: 0.0,
             knock_holds: 0.0,
+            time: 0.0,
             at_work: 0.0,
             waits: 0.0,
             waited: None,
@@ -171,6 +174,7 @@ impl Share {
         for sum in [
             &mut self.knock_waits,
             &mut self.knock_holds,
+            &mut self.time,
             &mut self.at_work,
             &mut self.waits,
         ] {
@@ -178,13 +182,16 @@ impl Share {
         }
         self.knock_waits += knock.wait.as_secs_f64();
         self.knock_holds += self.hold_secs;
-        self.at_work += knock.period.as_secs_f64() * knock.at_work as f64;
+        let period = knock.period.as_secs_f64();
+        self.time += period;
+        self.at_work += period * knock.at_work as f64;
         let before = self.waited.replace(knock.waited).unwrap_or(knock.waited);
         self.waits += Nanos(knock.waited.0.saturating_sub(before.0)).as_secs_f64();
     }
 
     /// The known part, and of the rest what the knocks stand for: among n threads that all want the interpreter
-    /// each waits for n - 1 others' turns and then has its own.
+    /// each waits for n - 1 others' turns and then has its own. Whoever keeps it for a long while, in a call into C
+    /// or to collect garbage, lets the knocker wait for just as long, and of n threads no more than n - 1.
     fn get(&self) -> f64 {
         let before = match self.at_work > 0.0 {
             true => (self.waits / self.at_work).min(1.0),
@@ -195,7 +202,11 @@ impl Share {
             true => self.knock_waits / both,
             false => 0.0,
         };
-        before + (1.0 - before) * inside
+        let others = match self.at_work > 0.0 {
+            true => (1.0 - self.time / self.at_work).max(0.0),
+            false => 0.0,
+        };
+        before + (1.0 - before) * inside.min(others)
     }
 }
 
@@ -231,9 +242,16 @@ mod tests {
     fn threads_that_all_want_the_interpreter_wait_for_the_others_turns() {
         for threads in [2_u64, 10, 32] {
             let expect = (threads - 1) as f64 / threads as f64;
-            let found = share(5_000 * (threads - 1), 10, 0);
+            let found = share(5_000 * (threads - 1), threads as usize, 0);
             assert!((found - expect).abs() < 0.01, "{threads}: {found}");
         }
+    }
+
+    #[test]
+    fn one_who_keeps_the_interpreter_lets_no_more_wait_than_there_are() {
+        assert!(share(500_000, 1, 0) < 0.001);
+        assert!((share(500_000, 2, 0) - 0.5).abs() < 0.01);
+        assert!((share(500_000, 4, 0) - 0.75).abs() < 0.01);
     }
 
     #[test]
