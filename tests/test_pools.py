@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from raw import request
+from raw import Client, request
 from serving import run, until
 from supervising import Supervised, calling
 
@@ -126,6 +126,38 @@ def test_a_full_pool_refuses_and_the_others_do_not(pools: Callable[..., Supervis
             assert one.reply().text.split()[0] == "tiny"
     assert pool(server, "tiny")["refused"] == 1
     assert pool(server, "default")["refused"] == 0
+
+
+def test_who_matters_more_is_not_refused_for_those_behind_it(pools: Callable[..., Supervised]) -> None:
+    """An overloaded pool refuses whoever would wait in vain: the others, and not who goes before them."""
+    server = pools(
+        *("--threads", "1", "--queue-timeout", "5m", "--overload-timeout", "5m"),
+        *("--pool-rule", "default path=/high class=high"),
+    )
+
+    def asked(target: str) -> Client:
+        client = server.connect()
+        client.send(request("GET", target))
+        return client
+
+    # Who has left the queue is in nobody's way.
+    assert {server.ask("/high").status for _ in range(3)} == {200}
+    first, gate = hold(server, "/gate", "gate")
+    others = [asked("/"), asked("/")]
+    assert until(lambda: pool(server, "default")["pressure"] == "overloaded")
+    # By and by it is known that nothing is done at all.
+    while (seen := pool(server, "default"))["shed"] == 0:
+        if seen["waiting"] == len(others):
+            others.append(asked("/"))
+    urgent = asked("/high")
+    assert until(lambda: pool(server, "default")["waiting"] == len(others))
+    os.close(gate)
+    found = []
+    for one in (first, urgent, *others):
+        with one:
+            found.append(one.reply().status)
+    assert found == [200] * (1 + len(others)) + [503]
+    assert pool(server, "default")["shed"] == 1
 
 
 def test_who_waited_too_long_is_refused(pools: Callable[..., Supervised]) -> None:

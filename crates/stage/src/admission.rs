@@ -19,6 +19,15 @@ pub struct PoolShape {
     pub queue_len_max: usize,
 }
 
+/// What is in the queue when an exchange wants to enter it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Waiting {
+    /// Exchanges that wait.
+    pub len: usize,
+    /// Of these, those of its class and of better ones: the others do not go before it.
+    pub ahead: usize,
+}
+
 /// What happens to an exchange that wants to enter the queue.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Admission {
@@ -37,21 +46,21 @@ const RETRY_AFTER_SECS_MAX: f64 = 60.0;
 /// Decides on one exchange of `class` while `waiting` others are in the queue.
 ///
 /// Without pressure the queue's places decide, the last of which are for questions about health. Under
-/// pressure those are refused at once that would wait in vain, because the queue does not drain in time at
-/// the rate of late: in half the timeout while saturated, in the overload timeout while overloaded. As many
+/// pressure those are refused at once that would wait in vain, because what goes before them does not drain in
+/// time at the rate of late: in half the timeout while saturated, in the overload timeout while overloaded. As many
 /// as the pool may have threads may always wait: a rate that was measured while all threads hung says
 /// nothing about what comes, and they are refused in time if it does. Questions about health are refused
 /// only by a full queue.
 ///
 /// Retry-After is the time in which what waits now will have been taken: `waiting / drain rate`. A
 /// pool of which nothing is known says 1, one that stands still says 60.
-pub fn admit(waiting: usize, class: Class, settings: &PoolSettings, mood: &Mood) -> Admission {
-    let places = places_len(class, settings).min(drainable_len(class, settings, mood));
-    if waiting < places {
+pub fn admit(waiting: Waiting, class: Class, settings: &PoolSettings, mood: &Mood) -> Admission {
+    let has_place = waiting.len < places_len(class, settings);
+    if has_place && waiting.ahead < drainable_len(class, settings, mood) {
         return Admission::Enqueue;
     }
     Admission::Refuse {
-        retry_after_secs: retry_after_secs(waiting, mood),
+        retry_after_secs: retry_after_secs(waiting.len, mood),
     }
 }
 
@@ -66,7 +75,7 @@ fn places_len(class: Class, settings: &PoolSettings) -> usize {
     }
 }
 
-/// How many may wait so that the last of them is served in time.
+/// How many may go before somebody who is to be served in time.
 fn drainable_len(class: Class, settings: &PoolSettings, mood: &Mood) -> usize {
     let timeout = match mood.pressure {
         Pressure::Calm => return usize::MAX,
@@ -123,11 +132,19 @@ mod tests {
         }
     }
 
+    /// So many wait, and all go before who comes.
+    fn all(waiting: usize) -> Waiting {
+        Waiting {
+            len: waiting,
+            ahead: waiting,
+        }
+    }
+
     #[test]
     fn admits_until_the_queue_is_full() {
         let check = |waiting, queue_len_max, enqueues| {
             let found = admit(
-                waiting,
+                all(waiting),
                 Class::Normal,
                 &settings(queue_len_max),
                 &draining(10),
@@ -149,7 +166,7 @@ mod tests {
     #[test]
     fn tells_refused_clients_when_the_queue_will_have_drained() {
         let check = |waiting, mood: Mood, retry_after_secs| {
-            let found = admit(waiting, Class::Normal, &settings(0), &mood);
+            let found = admit(all(waiting), Class::Normal, &settings(0), &mood);
             assert_eq!(
                 found,
                 Admission::Refuse { retry_after_secs },
@@ -179,7 +196,7 @@ mod tests {
             reserve_len,
             ..settings(1_000)
         };
-        let admits = |waiting| admit(waiting, class, &settings, &mood) == Admission::Enqueue;
+        let admits = |waiting| admit(all(waiting), class, &settings, &mood) == Admission::Enqueue;
         let found = (0..=1_000).take_while(|waiting| admits(*waiting)).count();
         assert_eq!(found, expect, "{class:?} under {mood:?}");
         assert!((found..=2_000).all(|waiting| !admits(waiting)));
@@ -211,6 +228,24 @@ mod tests {
         check_len(Class::Normal, unknown, 0, 1_000);
     }
 
+    #[test]
+    fn who_goes_before_those_that_wait_is_not_refused_for_them() {
+        let overloaded = pressed(Pressure::Overloaded, 100.0);
+        let check = |len, ahead, expect| {
+            let found = admit(
+                Waiting { len, ahead },
+                Class::High,
+                &settings(100),
+                &overloaded,
+            );
+            assert_eq!(found == Admission::Enqueue, expect, "{ahead} of {len}");
+        };
+        check(60, 60, false);
+        check(60, 49, true);
+        check(99, 0, true);
+        check(100, 0, false);
+    }
+
     /// What is refused keeps an overload going: a class that is refused whatever waits would never be served
     /// again by a pool that has nothing to do.
     #[test]
@@ -225,7 +260,7 @@ mod tests {
                     },
                     ..settings(1)
                 };
-                let found = admit(0, class, &settings, &pressed(pressure, 1.0));
+                let found = admit(all(0), class, &settings, &pressed(pressure, 1.0));
                 assert_eq!(found, Admission::Enqueue, "{class:?} under {pressure:?}");
             }
         }
@@ -243,7 +278,7 @@ mod tests {
     proptest! {
         #[test]
         fn retry_after_stays_in_its_bounds(waiting in any::<usize>(), rate in any::<u32>()) {
-            match admit(waiting, Class::Normal, &settings(0), &draining(u64::from(rate))) {
+            match admit(all(waiting), Class::Normal, &settings(0), &draining(u64::from(rate))) {
                 Admission::Refuse { retry_after_secs } => {
                     prop_assert!((1..=60).contains(&retry_after_secs));
                 }

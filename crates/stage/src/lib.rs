@@ -17,7 +17,7 @@ mod pace;
 mod placement;
 mod runs;
 
-pub use admission::{Admission, PoolShape, admit, retry_after_secs};
+pub use admission::{Admission, PoolShape, Waiting, admit, retry_after_secs};
 pub use bucket::Bucket;
 pub use control::{Control, Decision, Mood, PoolSeen, PoolSettings, Pressure, SizeStep, TICK};
 pub use crowd::{evictions, idle_limit, reopening_len};

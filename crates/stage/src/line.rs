@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use measure::{Nanos, Stamp};
 
 use crate::runs::Runs;
-use crate::{Mood, PoolSettings, Pressure};
+use crate::{Mood, PoolSettings, Pressure, Waiting};
 
 /// How much an exchange matters. A better class always goes first, and a worse one is given up first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
@@ -196,6 +196,15 @@ impl<T> Line<T> {
     /// How many wait, those included that wait to be refused.
     pub fn len(&self) -> usize {
         self.len
+    }
+
+    /// What one of `class` that comes now finds.
+    pub fn waiting(&self, class: Class) -> Waiting {
+        let ahead = &self.waiting[..=class as usize];
+        Waiting {
+            len: self.len,
+            ahead: ahead.iter().map(VecDeque::len).sum(),
+        }
     }
 
     /// Nobody waits.

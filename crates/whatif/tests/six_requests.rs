@@ -9,6 +9,7 @@
 use measure::{Nanos, Stamp};
 use stage::{
     Admission, Class, Decision, Mood, PoolSeen, PoolSettings, PoolShape, Pressure, SizeStep,
+    Waiting,
 };
 use whatif::{Arrival, Fate, Policy, PoolPlan, Setting, Sharing, Trace, simulate_traced};
 
@@ -61,7 +62,7 @@ impl Policy for Still {
         }
     }
 
-    fn admit(&self, _: usize, _: Class, _: &PoolSettings, _: &Mood) -> Admission {
+    fn admit(&self, _: Waiting, _: Class, _: &PoolSettings, _: &Mood) -> Admission {
         Admission::Enqueue
     }
 }

@@ -18,7 +18,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use measure::{Nanos, Queued, Stamp};
-use stage::{Admission, Class, Control, Entry, PoolSettings, PoolShape, Pressure, TICK};
+use stage::{Admission, Class, Control, Entry, PoolSettings, PoolShape, Pressure, TICK, Waiting};
 
 use crate::config::meant::{self, Config, Level};
 use crate::delivery::{Door, FirstWay, ReplyMemory};
@@ -68,6 +68,8 @@ pub(crate) struct Pool {
     index: u16,
     name: String,
     queue: Queue<Job>,
+    /// By class: exchanges admitted that have not left the queue.
+    classes: [AtomicUsize; Class::ALL.len()],
     /// As configured; the bounds of its size may have changed since.
     settings: PoolSettings,
     threads_min: AtomicUsize,
@@ -134,6 +136,7 @@ impl Pool {
             index,
             name: pool.name.clone(),
             queue: Queue::new(&settings),
+            classes: Default::default(),
             settings,
             threads_min: AtomicUsize::new(shape.threads_min),
             threads_max: AtomicUsize::new(shape.threads_max),
@@ -235,13 +238,24 @@ impl Pool {
                 Class::Health => free,
                 _ => free.saturating_sub(settings.reserve_threads),
             };
-            let waiting = admitted.saturating_sub(free);
+            let ahead = self.classes[..=class as usize].iter();
+            let ahead: usize = ahead.map(|len| len.load(Ordering::Relaxed)).sum();
+            let waiting = Waiting {
+                len: admitted.saturating_sub(free),
+                ahead: ahead.saturating_sub(free),
+            };
             let admission = stage::admit(waiting, class, &settings, &mood);
             let Admission::Refuse { retry_after_secs } = admission else {
+                self.classes[class as usize].fetch_add(1, Ordering::Relaxed);
                 return Ok(());
             };
-            Err(self.unadmitted(waiting, class, retry_after_secs))
+            Err(self.unadmitted(waiting.len, class, retry_after_secs))
         })
+    }
+
+    /// An exchange of `class` has left the queue, however.
+    fn has_left(&self, class: Class) {
+        self.classes[class as usize].fetch_sub(1, Ordering::Relaxed);
     }
 
     fn unadmitted(&self, waiting: usize, class: Class, retry_after_secs: u32) -> Unadmitted {

@@ -150,6 +150,7 @@ impl Seat {
     /// not run, or when it has waited too long and is told so here.
     fn begin(&mut self, taken: Taken<Job>) -> Option<Box<Exchange>> {
         let Taken { item, now, turn } = taken;
+        self.pool().has_left(item.exchange.queue.class);
         if turn == Turn::Expired {
             self.clerk.refuse(item, now);
             // Refusals may be many, and whoever runs next is not to bear them.

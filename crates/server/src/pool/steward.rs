@@ -68,7 +68,10 @@ fn look_after(mut clerks: Vec<Clerk>) {
 fn refuse_expired(clerk: &mut Clerk, now: Stamp) -> Stamp {
     for _ in 0..REFUSALS_MAX {
         match clerk.pool.queue.take_expired(now) {
-            Some(job) => clerk.refuse(job, now),
+            Some(job) => {
+                clerk.pool.has_left(job.exchange.queue.class);
+                clerk.refuse(job, now);
+            }
             None => break,
         }
     }

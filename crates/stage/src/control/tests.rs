@@ -160,7 +160,12 @@ impl World {
 
     fn arrive(&mut self, run_ms: f64) {
         self.outcome.arrived += 1;
-        match admit(self.line.len(), Class::Normal, &self.settings, &self.mood) {
+        match admit(
+            self.line.waiting(Class::Normal),
+            Class::Normal,
+            &self.settings,
+            &self.mood,
+        ) {
             Admission::Refuse { .. } => self.outcome.refused += 1,
             Admission::Enqueue => self.line.push(Entry {
                 item: Job {

@@ -4,7 +4,7 @@ use std::fmt;
 
 use measure::{Nanos, Stamp};
 use stage::{
-    Admission, Class, Control, Decision, Mood, PoolSeen, PoolSettings, PoolShape, SizeStep,
+    Admission, Class, Control, Decision, Mood, PoolSeen, PoolSettings, PoolShape, SizeStep, Waiting,
 };
 
 use super::{Basis, Reserve};
@@ -163,7 +163,7 @@ impl Policy for Nobody {
         }
     }
 
-    fn admit(&self, _: usize, _: Class, _: &PoolSettings, _: &Mood) -> Admission {
+    fn admit(&self, _: Waiting, _: Class, _: &PoolSettings, _: &Mood) -> Admission {
         Admission::Enqueue
     }
 }

@@ -12,7 +12,7 @@ mod timeline;
 mod turns;
 
 use measure::{Nanos, Stamp};
-use stage::{Admission, Class, Control, Decision, Mood, PoolSeen, PoolSettings, admit};
+use stage::{Admission, Class, Control, Decision, Mood, PoolSeen, PoolSettings, Waiting, admit};
 
 use crate::{Arrivals, Outcome, Setting};
 use course::Course;
@@ -30,7 +30,7 @@ pub trait Policy {
     /// Whether one more may wait.
     fn admit(
         &self,
-        waiting: usize,
+        waiting: Waiting,
         class: Class,
         settings: &PoolSettings,
         mood: &Mood,

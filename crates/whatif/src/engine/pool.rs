@@ -136,7 +136,7 @@ impl Pool {
     pub(super) fn admits(&self, class: Class) -> bool {
         let found = self
             .policy
-            .admit(self.line.len(), class, &self.settings, &self.mood);
+            .admit(self.line.waiting(class), class, &self.settings, &self.mood);
         found == Admission::Enqueue
     }
 

@@ -8,7 +8,7 @@
 //! in place of a second, the run time the median of the last ones.
 
 use measure::Stamp;
-use stage::{Admission, Class, Decision, Mood, PoolSeen, PoolSettings};
+use stage::{Admission, Class, Decision, Mood, PoolSeen, PoolSettings, Waiting};
 
 use super::{decision, step_to, while_there_is_room};
 use crate::Policy;
@@ -67,8 +67,8 @@ impl Policy for Gradient2 {
         decision(step_to(seen.running + seen.idle, self.limit as usize))
     }
 
-    fn admit(&self, waiting: usize, _: Class, _: &PoolSettings, _: &Mood) -> Admission {
-        while_there_is_room(waiting, self.limit as usize)
+    fn admit(&self, waiting: Waiting, _: Class, _: &PoolSettings, _: &Mood) -> Admission {
+        while_there_is_room(waiting.len, self.limit as usize)
     }
 }
 

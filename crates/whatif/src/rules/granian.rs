@@ -6,7 +6,7 @@
 //! queue has no end.
 
 use measure::{Nanos, Stamp};
-use stage::{Admission, Class, Decision, Mood, PoolSeen, PoolSettings};
+use stage::{Admission, Class, Decision, Mood, PoolSeen, PoolSettings, Waiting};
 
 use super::{IdleFor, decision, step_to};
 use crate::Policy;
@@ -41,7 +41,7 @@ impl Policy for Granian {
         decision(step_to(threads, wanted))
     }
 
-    fn admit(&self, _: usize, _: Class, _: &PoolSettings, _: &Mood) -> Admission {
+    fn admit(&self, _: Waiting, _: Class, _: &PoolSettings, _: &Mood) -> Admission {
         Admission::Enqueue
     }
 }

@@ -12,7 +12,9 @@ mod naviserver;
 mod prefork;
 
 use measure::{Nanos, Stamp};
-use stage::{Admission, Class, Decision, Mood, PoolSeen, PoolSettings, Pressure, SizeStep, TICK};
+use stage::{
+    Admission, Class, Decision, Mood, PoolSeen, PoolSettings, Pressure, SizeStep, TICK, Waiting,
+};
 
 use crate::Policy;
 
@@ -43,8 +45,8 @@ impl<G: Growth> Policy for G {
         decision(step_to(seen.running + seen.idle, self.wanted(now, seen)))
     }
 
-    fn admit(&self, waiting: usize, _: Class, settings: &PoolSettings, _: &Mood) -> Admission {
-        while_there_is_room(waiting, settings.shape.queue_len_max)
+    fn admit(&self, waiting: Waiting, _: Class, settings: &PoolSettings, _: &Mood) -> Admission {
+        while_there_is_room(waiting.len, settings.shape.queue_len_max)
     }
 }
 
@@ -151,7 +153,10 @@ mod tests {
     fn a_fixed_pool_keeps_its_size_and_refuses_only_beyond_its_places() {
         assert_eq!(steps(&mut Fixed, &[(99, 8, 0)]), [SizeStep::Keep]);
         let settings = settings(8, 8);
-        let admit = |waiting| Fixed.admit(waiting, Class::Normal, &settings, &Mood::default());
+        let admit = |len| {
+            let waiting = Waiting { len, ahead: len };
+            Fixed.admit(waiting, Class::Normal, &settings, &Mood::default())
+        };
         assert_eq!(admit(99), Admission::Enqueue);
         assert_ne!(admit(100), Admission::Enqueue);
     }

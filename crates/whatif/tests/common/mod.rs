@@ -6,6 +6,7 @@ use measure::Nanos;
 use measure::Stamp;
 use stage::{
     Admission, Class, Decision, Mood, PoolSeen, PoolSettings, PoolShape, Pressure, SizeStep,
+    Waiting,
 };
 use whatif::{Policy, PoolPlan, Setting, Sharing};
 
@@ -23,8 +24,8 @@ impl Policy for Still {
         }
     }
 
-    fn admit(&self, waiting: usize, _: Class, settings: &PoolSettings, _: &Mood) -> Admission {
-        match waiting < settings.shape.queue_len_max {
+    fn admit(&self, waiting: Waiting, _: Class, settings: &PoolSettings, _: &Mood) -> Admission {
+        match waiting.len < settings.shape.queue_len_max {
             true => Admission::Enqueue,
             false => Admission::Refuse {
                 retry_after_secs: 1,
