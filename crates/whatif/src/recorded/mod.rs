@@ -33,6 +33,9 @@ pub const REQUESTS_LEN_MAX: usize = 100_000_000;
 /// Most routes that are told apart; whoever names them has to keep to it.
 pub const ROUTES_LEN_MAX: usize = 4_096;
 
+/// Threads that a pool may have; where a log says more, that is no number of threads.
+const THREADS_MAX: u32 = 4_096;
+
 /// One request, as whoever reads a log hands it over.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct Seen {
@@ -208,7 +211,7 @@ impl Recorder {
             self.rests_s.push(seen.rest.as_secs_f64() as f32);
         }
         let kept = Kept::of(seen);
-        if let Some(found) = seen.found {
+        if let Some(found) = seen.found.filter(|found| found.threads <= THREADS_MAX) {
             let threads = &mut self.threads[usize::from(kept.pool())];
             let (least, most) = threads.unwrap_or((found.threads, found.threads));
             *threads = Some((least.min(found.threads), most.max(found.threads)));
@@ -470,6 +473,8 @@ pub(crate) mod tests {
         let found = recording(&[with(4), with(2), with(8)]);
         assert_eq!(found.threads_found(0), Some((2, 8)));
         assert_eq!(found.threads_found(1), None);
+        // Each would be given its memory.
+        assert_eq!(recording(&[with(u32::MAX)]).threads_found(0), None);
     }
 
     #[test]
