@@ -102,7 +102,7 @@ impl Verb {
             }
             Verb::Scale => {
                 "Until the next reload, which has the numbers of the configuration again; no connection is\n\
-                 lost. Other drivers need a new generation, which has the pools' sizes of the configuration.\n\
+                 lost. Other drivers need a new generation, in which pools keep the sizes that they have.\n\
                  Exit code 0: so many serve. 1: they do not, or no server runs there. 2: it could not be told."
             }
             Verb::Status => {
