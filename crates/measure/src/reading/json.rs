@@ -1,8 +1,10 @@
 //! JSON lines, read back.
 //!
 //! Takes one object (RFC 8259); keys may come in any order and unknown ones are passed over, whatever
-//! their value. An object without a time and a status is another program's line. Numbers are as our
-//! writer has them: digits and a point.
+//! their value. An object without a time and a status is another program's line. Whole numbers are digits;
+//! seconds have a point as well, and where a program that passed the line on wrote them anew, an exponent.
+
+use crate::Nanos;
 
 use super::cursor;
 use super::date::DateReader;
@@ -88,16 +90,16 @@ fn take<'a>(
                 b"sent" => line.sent_bytes = Some(cursor::number(text)?),
                 b"request_bytes" => line.request_bytes = Some(cursor::number(text)?),
                 b"driver" => line.driver = Some(cursor::number(text)?),
-                b"accept" => spans.accept = Some(cursor::seconds(text)?),
-                b"queue" => spans.queue = Some(cursor::seconds(text)?),
-                b"run" => spans.run = Some(cursor::seconds(text)?),
-                b"deliver" => spans.deliver = Some(cursor::seconds(text)?),
-                b"total" => spans.total = Some(cursor::seconds(text)?),
-                b"gil" => spans.gil = Some(cursor::seconds(text)?),
+                b"accept" => spans.accept = Some(seconds(text)?),
+                b"queue" => spans.queue = Some(seconds(text)?),
+                b"run" => spans.run = Some(seconds(text)?),
+                b"deliver" => spans.deliver = Some(seconds(text)?),
+                b"total" => spans.total = Some(seconds(text)?),
+                b"gil" => spans.gil = Some(seconds(text)?),
                 // A common word: another program's number may be no time.
-                b"cpu" => spans.cpu = measured(cursor::seconds(text)),
+                b"cpu" => spans.cpu = measured(seconds(text)),
                 // Common words: another program's number may be no count.
-                b"before" => line.queued.before = cursor::seconds(text),
+                b"before" => line.queued.before = seconds(text),
                 b"waiting" => line.queued.waiting = cursor::count(text),
                 b"threads" => line.queued.threads = cursor::count(text),
                 b"idle" => line.queued.idle = cursor::count(text),
@@ -112,6 +114,22 @@ fn take<'a>(
         Value::Other => {}
     }
     Some(())
+}
+
+#[inline]
+fn seconds(text: &[u8]) -> Option<Nanos> {
+    cursor::seconds(text).or_else(|| seconds_with_exponent(text))
+}
+
+/// As `5.7e-05`, to the nanosecond.
+#[cold]
+fn seconds_with_exponent(text: &[u8]) -> Option<Nanos> {
+    if !text.iter().any(|byte| matches!(byte, b'e' | b'E')) {
+        return None;
+    }
+    let secs: f64 = std::str::from_utf8(text).ok()?.parse().ok()?;
+    let is_duration = (0.0..1e9).contains(&secs);
+    is_duration.then(|| Nanos((secs * 1e9).round() as u64))
 }
 
 #[inline]
