@@ -12,6 +12,8 @@ const FOR: Nanos = Nanos::from_secs(600);
 const RATE_MAX: f64 = 1e6;
 /// More would take hours.
 const REQUESTS_MAX: f64 = 1e9;
+/// Pools are looked at ten times a second until the last request has ended.
+const RUN_MAX: Nanos = Nanos::from_secs(1_000 * 3_600);
 /// Most steps of a rate, all repetitions together.
 const STEPS_LEN_MAX: usize = 100_000;
 /// Most run times of one law.
@@ -187,7 +189,7 @@ fn share(text: &str) -> Result<f64, String> {
 fn coming(kind: &str, len: Option<&str>, gap: Option<&str>) -> Result<Coming, String> {
     match kind {
         "bursts" => Ok(Coming::Bursts {
-            len_mean: len.map_or(Ok(10.0), |text| number(text, 1e4))?.max(1.0),
+            len_mean: len.map_or(Ok(10.0), burst)?,
             gap: gap.map_or(Ok(Nanos::from_ms(1)), span)?,
         }),
         "even" | "poisson" if len.is_some() || gap.is_some() => {
@@ -201,6 +203,11 @@ fn coming(kind: &str, len: Option<&str>, gap: Option<&str>) -> Result<Coming, St
     }
 }
 
+fn burst(text: &str) -> Result<f64, String> {
+    let mean = number(text, 1e4).ok().filter(|mean| *mean >= 1.0);
+    mean.ok_or_else(|| format!("expected `len=` from 1 to 10000, found `{text}`"))
+}
+
 /// Understands a law of run times.
 pub(super) fn service(text: &str) -> Result<Service, String> {
     let wrong = || {
@@ -209,30 +216,42 @@ pub(super) fn service(text: &str) -> Result<Service, String> {
         )
     };
     let Some((kind, numbers)) = text.split_once(':') else {
-        return span(text).map(Service::Constant).map_err(|_| wrong());
+        return match span(text) {
+            Ok(_) => run_time(text).map(Service::Constant),
+            Err(_) => Err(wrong()),
+        };
     };
     let numbers: Vec<&str> = numbers.split(',').map(str::trim).collect();
     match (kind, &numbers[..]) {
-        ("constant", [run]) => Ok(Service::Constant(span(run)?)),
-        ("exp", [mean]) => Ok(Service::Exponential { mean: span(mean)? }),
+        ("constant", [run]) => Ok(Service::Constant(run_time(run)?)),
+        ("exp", [mean]) => Ok(Service::Exponential {
+            mean: run_time(mean)?,
+        }),
         ("lognormal", [mean, cs2]) => Ok(Service::LogNormal {
-            mean: span(mean)?,
+            mean: run_time(mean)?,
             cs2: number(cs2, 1e4)?,
         }),
         ("uniform", [least, most]) => {
-            let (least, most) = (span(least)?, span(most)?);
+            let (least, most) = (run_time(least)?, run_time(most)?);
             (least <= most)
                 .then_some(Service::Uniform { least, most })
                 .ok_or_else(wrong)
         }
         ("pareto", [least, most, tail]) => {
-            let (least, most, tail) = (span(least)?, span(most)?, number(tail, 100.0)?);
+            let (least, most, tail) = (run_time(least)?, run_time(most)?, number(tail, 100.0)?);
             (least < most)
                 .then_some(Service::Pareto { least, most, tail })
                 .ok_or_else(wrong)
         }
         _ => Err(wrong()),
     }
+}
+
+fn run_time(text: &str) -> Result<Nanos, String> {
+    let found = span(text)?;
+    (found <= RUN_MAX)
+        .then_some(found)
+        .ok_or_else(|| format!("expected a run time up to 1000h, found `{text}`"))
 }
 
 /// The text of laws that [`laws`] understands; `lasts`: they go on for so long, from the first rate again after
@@ -487,5 +506,8 @@ mod tests {
         check("even rate=1 run=1ms cpu=1%+1%", "as many as run times");
         check("even rate=1 run=1ms+", "expected 20ms");
         check("even rate=1000000 run=1ms for=1d", "at most");
+        check("bursts rate=1 run=1ms len=0.5", "from 1 to 10000");
+        check("even rate=1 run=1001h", "up to 1000h");
+        check("even rate=1 run=pareto:1ms,1000000h,1.2", "up to 1000h");
     }
 }
