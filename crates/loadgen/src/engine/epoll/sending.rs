@@ -31,6 +31,7 @@ impl<'a> Loop<'a> {
                 State::Open => {
                     if self.is_closed_load() {
                         self.fill(place);
+                        self.settle_rested(place);
                     }
                     self.flush(place);
                 }

@@ -28,6 +28,7 @@ impl Loop<'_> {
                 State::Open => {
                     if self.is_closed_load() {
                         self.fill(place);
+                        self.settle_rested(place);
                     }
                     self.flush(place);
                 }

@@ -190,6 +190,14 @@ impl Loop<'_> {
         None
     }
 
+    /// A connection that rested has had nothing to wait for; what it is given now is to be answered in time.
+    pub(super) fn settle_rested(&mut self, place: u32) {
+        let has_none = self.connections[place as usize].deadline == Stamp::NEVER;
+        if has_none && self.burst == Burst::None {
+            self.settle_deadline(place);
+        }
+    }
+
     /// The oldest request under way decides when it is too late.
     pub(super) fn settle_deadline(&mut self, place: u32) {
         let connection = &self.connections[place as usize];
