@@ -1,6 +1,7 @@
 //! What the host allows: limits and settings of the kernel, read once before a run and never changed.
 
-use std::fs;
+use std::net::{IpAddr, UdpSocket};
+use std::{fs, io};
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
@@ -25,6 +26,16 @@ pub(super) struct Host {
     pub(super) somaxconn: u64,
     /// `net.ipv4.tcp_max_syn_backlog`; `None`: SYN cookies make it meaningless.
     pub(super) syn_backlog: Option<u64>,
+}
+
+/// The first one that is no address of this host. What cannot be asked is taken for one.
+pub(super) fn foreign(addresses: &[IpAddr]) -> Option<IpAddr> {
+    let is_foreign = |address: &IpAddr| {
+        // Of UDP, so that no port is taken from the load.
+        let bound = UdpSocket::bind((*address, 0));
+        bound.is_err_and(|error| error.kind() == io::ErrorKind::AddrNotAvailable)
+    };
+    addresses.iter().copied().find(is_foreign)
 }
 
 /// When a port in TIME_WAIT is used again for the same target, `net.ipv4.tcp_tw_reuse`.

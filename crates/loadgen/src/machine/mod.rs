@@ -37,6 +37,13 @@ pub use uses::{HostMeter, ThreadMeter, own_cpu_s, resident_bytes};
 /// When the load cannot be made here; the hint has the remedy.
 pub fn prepare(plan: &mut Plan) -> Result<Vec<Remark>, Fault> {
     let host = host::Host::read();
+    // The kernel says the same of a foreign address as of one without a free port: told apart only here.
+    if let Some(address) = host::foreign(&plan.connections.sources) {
+        return Err(Fault::with_hint(
+            format!("{address} is no address of this host: no connection can come from it"),
+            "`--source` wants addresses that `ip address` shows, or, for a target on loopback, any of 127.0.0.0/8",
+        ));
+    }
     let mut remarks = fit(plan, &host)?;
     let limits = server::descriptor_limits(&plan.machine.server_pids);
     remarks.extend(descriptors::server_remark(plan, &limits));

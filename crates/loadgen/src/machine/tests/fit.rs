@@ -116,6 +116,22 @@ fn adds_up_the_descriptors_of_a_server() {
 }
 
 #[test]
+fn refuses_a_source_that_is_no_address_of_this_host() {
+    // RFC 5737 section 3: nobody has this one.
+    for (source, is_ours) in [([127, 0, 3, 9], true), ([192, 0, 2, 77], false)] {
+        let mut plan = plan("127.0.0.1:8000", 10);
+        plan.connections.sources = vec![source.into()];
+        match prepare(&mut plan) {
+            Ok(_) => assert!(is_ours),
+            Err(fault) => {
+                assert!(!is_ours, "{fault:?}");
+                assert!(fault.text.contains("192.0.2.77"), "{}", fault.text);
+            }
+        }
+    }
+}
+
+#[test]
 fn leaves_a_small_load_on_this_host_as_it_is() {
     let mut plan = plan(HERE, 10);
     plan.machine.server_pids = vec![std::process::id()];
