@@ -17,7 +17,9 @@ use super::{Fault, Watch, epoll, ring};
 use crate::company::Party;
 use crate::distribution::Summary;
 use crate::machine::{self, HostMeter, KernelCounters, ServerMeter, ThreadMeter};
-use crate::outcome::{Asked, AskedLeg, Generator, Outcome, SCHEMA, ServerUse, ThreadUse, Times};
+use crate::outcome::{
+    Asked, AskedLeg, Generator, Outcome, SCHEMA, Second, ServerUse, ThreadUse, Times,
+};
 use crate::plan::{Arrivals, Engine, Load, Plan, Tables, Timestamps};
 
 /// Between two questions whether the run is to end.
@@ -179,7 +181,12 @@ fn settle_thread(plan: &Plan, number: usize) -> Result<(), Fault> {
         let mut set = CpuSet::new();
         set.set(*cpu)
             .and_then(|()| sched_setaffinity(Pid::from_raw(0), &set))
-            .map_err(|error| Fault::new(format!("cannot run on processor {cpu}: {error}")))?;
+            .map_err(|error| {
+                Fault::with_hint(
+                    format!("cannot run on processor {cpu}: {}", error.desc()),
+                    "`--cpus` wants processors that `taskset -p $$` allows and `lscpu -e` shows as online",
+                )
+            })?;
     }
     // Wake-ups that are due are not put off to be taken together with others. Without it they are 50 µs late.
     let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
@@ -312,7 +319,7 @@ impl Measured {
             seconds: elapsed.as_secs_f64(),
             counts: self.tally.counts(),
             times: times(&self.tally, plan),
-            series: self.seconds.finish(begin_second(self.begin, self.start)),
+            series: series(self.seconds, begin_second(self.begin, self.start), elapsed),
             generator: Generator {
                 cpu_us_per_request: cpu_s * 1e6 / self.tally.all_ended.max(1) as f64,
                 resident_bytes: machine::resident_bytes(),
@@ -327,6 +334,21 @@ impl Measured {
             remarks: Vec::new(),
         }
     }
+}
+
+/// The seconds, without an empty one behind the counted time: threads end a moment after it, which begins one more
+/// that would look as if the server had stopped.
+fn series(seconds: Sum, begin: u64, elapsed: Nanos) -> Vec<Second> {
+    let mut series = seconds.finish(begin);
+    let is_beyond = |last: &Second| last.at_s as f64 >= elapsed.as_secs_f64();
+    let is_empty = |last: &Second| last.answered + last.failed + last.read_bytes == 0;
+    if series
+        .last()
+        .is_some_and(|last| is_beyond(last) && is_empty(last))
+    {
+        series.pop();
+    }
+    series
 }
 
 fn asked(plan: &Plan) -> Asked {

@@ -115,7 +115,6 @@ pub(super) fn bytes_read(name: &str, index: usize, outcome: &Outcome) -> Trace {
     trace(name, index, run_look(index), points)
 }
 
-/// The mean over each step.
 /// The seconds of a run. What ended on its very last stroke begins one more, which would be drawn as a fall to 0.
 pub(super) fn seconds(outcome: &Outcome) -> &[Second] {
     match outcome.series.split_last() {
@@ -128,6 +127,7 @@ pub(super) fn seconds(outcome: &Outcome) -> &[Second] {
     }
 }
 
+/// The mean over each step.
 fn means(series: &[Second], of: fn(&Second) -> f64) -> Vec<(f64, f64)> {
     let mean = |step: &[Second]| step.iter().map(of).sum::<f64>() / step.len() as f64;
     let steps = steps(series).into_iter();

@@ -43,6 +43,25 @@ fn outcome(plan: &Plan) -> Outcome {
 }
 
 #[test]
+fn has_no_empty_second_behind_the_counted_time() {
+    let mut plan = served();
+    plan.length.duration = Some(Nanos::from_secs(1));
+    plan.length.requests = None;
+    let outcome = outcome(&plan);
+    let seconds: Vec<i64> = outcome.series.iter().map(|second| second.at_s).collect();
+    assert_eq!(seconds, [0]);
+}
+
+#[test]
+fn says_which_processor_is_none_of_this_host_and_where_others_are_listed() {
+    let mut plan = served();
+    plan.machine.cpus = vec![1023];
+    let fault = run(&plan, &mut Silent).expect_err("no host of ours has so many");
+    assert_eq!(fault.text, "cannot run on processor 1023: Invalid argument");
+    assert!(fault.hint.is_some_and(|hint| hint.contains("lscpu")));
+}
+
+#[test]
 fn a_burst_of_several_threads_ends_when_all_are_answered() {
     for engine in [Engine::Epoll, Engine::IoUring] {
         let mut plan = served();
