@@ -213,6 +213,17 @@ def test_a_search_that_finds_no_rate_answers_no(tmp_path: Path) -> None:
     assert min(run["asked"]["rate"] for run in done.runs) == 1
 
 
+def test_a_rate_at_which_a_search_was_broken_off_has_not_held(tmp_path: Path) -> None:
+    with Peer(answering()) as peer:
+        going = Going(tmp_path, "--search", "failures = 0", "-r", "50", "-d", "60s", peer.url)
+        assert until(lambda: peer.requests > 20)
+        going.process.send_signal(signal.SIGINT)
+        done = going.end()
+    assert done.code == 1, done
+    assert "it held at no rate; the search was broken off" in done.out
+    assert done.counts["answered"] > 0
+
+
 def test_an_interrupted_run_shows_what_was_measured(files: Milepost, tmp_path: Path) -> None:
     going = Going(tmp_path, "-c", "2", "-r", "200", "-d", "60s", files.url + "/1k.txt")
     assert until(lambda: len(files.lines) > 20)

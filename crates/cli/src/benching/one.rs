@@ -111,11 +111,13 @@ impl Bench<'_> {
             };
             plan.load = at_rate(&plan.load, rate);
             let outcome = self.one(&plan, format!("{rate:.0}/s"))?;
-            search.said(Try::of(rate, &outcome, condition));
+            let tried = Try::of(rate, &outcome, condition);
             self.outcomes.push(outcome);
+            // What was cut short has not shown that the rate holds.
             if self.stop.is_asked_for() {
                 break search.knee(End::BrokenOff);
             }
+            search.said(tried);
         };
         self.show(&parts::knee(&knee));
         Ok(knee.best.is_some())
