@@ -95,6 +95,12 @@ def test_runs_that_asked_for_different_things_are_not_compared(stored: Path) -> 
     (stored / "other.json").write_text(json.dumps(other))
     done = run(stored, "bench", "compare", "a.json", "other.json")
     assert "connections 2 and 64" in done.stdout + done.stderr
+    judged = run(stored, "bench", "compare", "a.json", "other.json", "--fail-on", "worse")
+    assert judged.returncode == 2, judged
+    # They take nothing away from those that did ask for the same.
+    both = run(stored, "bench", "compare", "a.json", "slow.json", "other.json", "--fail-on", "worse")
+    assert both.returncode == 1, both
+    assert both.stdout.count("asked for different things: connections") == 1
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,8 @@ Examples:
 
 Figures: rps, mean, stdev, min, max, p50 to p99.99, failures, unsent, read, cpu, generator-rss,
 server-cpu, rss, switches; connect-p99, first-byte-p50, last-byte-max, cycle-mean, late-p99.
-Exit: 0 done, 1 something is worse and --fail-on worse was given, 2 something could not be read.";
+Exit: 0 done, 1 something is worse and --fail-on worse was given, 2 something could not be read, or
+nothing could be judged and --fail-on worse was given.";
 
 /// The subcommand.
 pub(crate) fn command() -> Command {
@@ -74,7 +75,8 @@ pub(crate) fn command() -> Command {
         )
 }
 
-/// 0: compared. 1: something is worse, and that was asked for. 2: something could not be read.
+/// 0: compared. 1: something is worse, and that was asked for. 2: something could not be read, or
+/// nothing could be judged, and a verdict was asked for.
 pub(crate) fn run(matches: &ArgMatches) -> i32 {
     let comparison = match compared(matches) {
         Ok(comparison) => comparison,
@@ -88,10 +90,19 @@ pub(crate) fn run(matches: &ArgMatches) -> i32 {
     } else {
         comparison.text()
     });
-    if matches.get_one::<String>("fail-on").is_some() && comparison.is_worse() {
-        NO
-    } else {
-        DONE
+    if matches.get_one::<String>("fail-on").is_none() {
+        return DONE;
+    }
+    if !comparison.is_judged() {
+        // Whoever asks for a verdict must not take silence for a good one.
+        let cause = "no figure could be judged";
+        let hint = "the comparison says why";
+        Message::new("`--fail-on`", cause).with_hint(hint).say();
+        return COULD_NOT;
+    }
+    match comparison.is_worse() {
+        true => NO,
+        false => DONE,
     }
 }
 
@@ -260,6 +271,18 @@ mod tests {
         ] {
             assert_eq!(run(&matches(&words)), expect, "{words:?}");
         }
+    }
+
+    #[test]
+    fn gives_no_good_verdict_where_nothing_could_be_judged() {
+        let folder = TempDir::new().expect("a folder");
+        let base = set(&folder, "a", 1_000);
+        let mut other = stored("", 10);
+        other["asked"]["connections"] = json!(128);
+        let unlike = runs(&folder, "b", &[other]);
+        assert_eq!(run(&matches(&[&base, &unlike])), DONE);
+        let words = [&*base, &*unlike, "--fail-on", "worse"];
+        assert_eq!(run(&matches(&words)), COULD_NOT);
     }
 
     #[test]

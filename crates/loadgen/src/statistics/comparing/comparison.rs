@@ -69,12 +69,18 @@ fn by_name<S: Serializer>(metric: &Metric, serializer: S) -> Result<S::Ok, S::Er
 impl Comparison {
     /// Whether something has become worse beyond noise.
     pub fn is_worse(&self) -> bool {
+        self.changes().any(|change| change == Change::Worse)
+    }
+
+    /// Whether anything could be said of any figure.
+    pub fn is_judged(&self) -> bool {
+        self.changes().any(|change| change != Change::Unsaid)
+    }
+
+    fn changes(&self) -> impl Iterator<Item = Change> {
         let rows = self.panels.iter().flat_map(|panel| &panel.rows);
-        let mut sides = rows.flat_map(|row| &row.sides);
-        sides.any(|side| {
-            let against = side.against_first.as_ref();
-            against.is_some_and(|against| against.change == Change::Worse)
-        })
+        let sides = rows.flat_map(|row| &row.sides);
+        sides.filter_map(|side| Some(side.against_first.as_ref()?.change))
     }
 
     /// For programs, on one line with its end.

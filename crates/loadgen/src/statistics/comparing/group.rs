@@ -48,6 +48,11 @@ impl<'a> Group<'a> {
         parts.join(", ")
     }
 
+    /// Whether it asked for the same as `other`.
+    pub(super) fn is_like(&self, other: &Group<'_>) -> bool {
+        is_same(self.asked(), other.asked())
+    }
+
     /// The median of a figure over the runs that have it.
     pub(super) fn median(&self, metric: Metric) -> Option<f64> {
         let mut values: Vec<f64> = self.runs.iter().filter_map(|run| metric.of(run)).collect();

@@ -82,13 +82,7 @@ fn build(sets: &[Set], metrics: &[Metric], rows: Rows) -> Comparison {
 }
 
 fn panel(groups: &[Group<'_>], metrics: &[Metric], rows: Rows) -> Panel {
-    let differences = group::differences(groups);
-    let alike = if differences.is_empty() {
-        Alike::Yes
-    } else {
-        Alike::No
-    };
-    let row = |metric: &Metric| row(*metric, groups, alike);
+    let row = |metric: &Metric| row(*metric, groups);
     let is_shown =
         |row: &Row| rows == Rows::All || row.sides.iter().any(|side| side.median.is_some());
     let members = |group: &Group<'_>| Members {
@@ -100,7 +94,7 @@ fn panel(groups: &[Group<'_>], metrics: &[Metric], rows: Rows) -> Panel {
         point: groups.first().map(Group::point).unwrap_or_default(),
         members: groups.iter().map(members).collect(),
         rows: metrics.iter().map(row).filter(is_shown).collect(),
-        warnings: differences
+        warnings: group::differences(groups)
             .into_iter()
             .chain(group::lengths(groups))
             .chain(invalid)
@@ -108,23 +102,17 @@ fn panel(groups: &[Group<'_>], metrics: &[Metric], rows: Rows) -> Panel {
     }
 }
 
-/// Whether all runs asked for the same.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Alike {
-    Yes,
-    No,
-}
-
-fn row(metric: Metric, groups: &[Group<'_>], alike: Alike) -> Row {
+/// A figure of all groups. One that asked for something else than the first takes nothing away from the others.
+fn row(metric: Metric, groups: &[Group<'_>]) -> Row {
     let side = |(index, group): (usize, &Group<'_>)| Side {
         median: group.median(metric),
-        against_first: match (index, alike) {
-            (0, _) => None,
-            (_, Alike::No) => Some(Against::unsaid(
+        against_first: match index {
+            0 => None,
+            _ if group.is_like(&groups[0]) => Some(against(metric, &groups[0].runs, &group.runs)),
+            _ => Some(Against::unsaid(
                 "not alike",
                 "they asked for different things",
             )),
-            (_, Alike::Yes) => Some(against(metric, &groups[0].runs, &group.runs)),
         },
     };
     Row {
@@ -222,6 +210,37 @@ mod tests {
         let warning = "`a` and `b` asked for different things: connections 64 and 128: ratios of \
                        different things are none";
         assert_eq!(found.panels[0].warnings, [warning]);
+    }
+
+    #[test]
+    fn compares_what_is_alike_beside_what_is_not() {
+        let mut other = runs("", &[2_000; 5]);
+        for run in &mut other {
+            run.asked.connections = 128;
+        }
+        let found = compare(&[
+            set("a", runs("", &[1_000; 5])),
+            set("b", runs("", &[900; 5])),
+            set("c", other),
+        ]);
+        assert_eq!(change(&found, 0, RPS), Change::Worse);
+        assert!(found.is_worse());
+        let rows = &found.panels[0].rows;
+        let unlike = |row: &Row| row.sides[2].against_first.as_ref().map(|side| side.change);
+        assert!(rows.iter().all(|row| unlike(row) == Some(Change::Unsaid)));
+        assert_eq!(found.panels[0].warnings.len(), 1);
+    }
+
+    #[test]
+    fn knows_when_it_has_judged_nothing() {
+        let base = set("a", runs("", &[1_000; 5]));
+        let mut other = runs("", &[2_000; 5]);
+        for run in &mut other {
+            run.asked.connections = 128;
+        }
+        let unlike = compare(&[base.clone(), set("b", other)]);
+        assert!(!unlike.is_judged() && !unlike.is_worse());
+        assert!(compare(&[base.clone(), base]).is_judged());
     }
 
     #[test]
