@@ -4,7 +4,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::io;
+use std::io::{self, Read as _};
 use std::ops::ControlFlow;
 use std::path::Path;
 
@@ -22,7 +22,7 @@ pub(super) struct Disk {
 
 impl Files for Disk {
     fn read(&self, path: &Path) -> io::Result<Vec<u8>> {
-        fs::read(path)
+        bounded(path, FILE_BYTES_MAX)
     }
 
     fn recording(&self, path: &Path) -> Result<Recording, Fault> {
@@ -39,6 +39,22 @@ impl Files for Disk {
             message.say();
         }
         Ok(recording)
+    }
+}
+
+/// What a load names is kept in memory while it runs: no more than the largest body that can be made.
+const FILE_BYTES_MAX: u64 = 256 << 20;
+
+/// All bytes of a file that has no more than `most`: some, as /dev/zero, have no end.
+fn bounded(path: &Path, most: u64) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    let mut file = fs::File::open(path)?.take(most + 1);
+    match file.read_to_end(&mut bytes)? as u64 <= most {
+        true => Ok(bytes),
+        false => Err(io::Error::new(
+            io::ErrorKind::FileTooLarge,
+            format!("it has more than {most} bytes"),
+        )),
     }
 }
 
@@ -176,6 +192,17 @@ mod tests {
         let text: String = lines.iter().enumerate().map(line).collect();
         fs::write(&path, text).unwrap();
         (folder, path)
+    }
+
+    #[test]
+    fn reads_no_file_without_an_end() {
+        let (_folder, path) = log(&["GET / HTTP/1.1"]);
+        let whole = fs::read(&path).unwrap();
+        let most = whole.len() as u64;
+        assert_eq!(bounded(&path, most).unwrap(), whole);
+        assert!(bounded(&path, most - 1).is_err());
+        let endless = bounded(Path::new("/dev/zero"), 100).unwrap_err();
+        assert_eq!(endless.to_string(), "it has more than 100 bytes");
     }
 
     #[test]
