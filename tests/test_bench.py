@@ -7,13 +7,14 @@ import io
 import json
 import re
 import signal
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from benching import PATIENCE_S, Benched, Going, Peer, answering, bench, undisturbed
-from serving import Milepost, run, until
+from serving import COMMAND, DEADLINE_S, Milepost, environment, run, until
 
 REFERENCE = Path(__file__).resolve().parent.parent / "docs" / "reference" / "bench-json.md"
 
@@ -224,6 +225,23 @@ def test_a_rate_at_which_a_search_was_broken_off_has_not_held(tmp_path: Path) ->
     assert done.code == 1, done
     assert "it held at no rate; the search was broken off" in done.out
     assert done.counts["answered"] > 0
+
+
+@pytest.mark.parametrize("words", [[], ["-q", "--json", "-"], ["--csv", "-"]], ids=["table", "json", "csv"])
+def test_a_standard_output_that_is_full_is_no_success(tmp_path: Path, words: list[str]) -> None:
+    with Peer(answering()) as peer, Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [str(COMMAND), "bench", "-c", "1", "-n", "10", *words, peer.url],
+            cwd=tmp_path,
+            env=environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=DEADLINE_S,
+        )
+    assert done.returncode == 2, done
+    assert "milepost: standard output: cannot be written: no space left on device\n" in done.stderr
 
 
 def test_an_interrupted_run_shows_what_was_measured(files: Milepost, tmp_path: Path) -> None:

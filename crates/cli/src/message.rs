@@ -10,6 +10,7 @@ use server::fault::Failure;
 use server::supervisor::control::wire::Refusal;
 
 use crate::host::AppFault;
+use crate::surroundings::cause;
 
 /// One thing that went wrong, ready to be said.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -131,6 +132,21 @@ pub(crate) fn talk(text: &str) {
 /// To standard output. A reader that left early (`| head`) has seen what it wanted.
 pub(crate) fn data(text: &str) {
     let _ = try_data(text);
+}
+
+/// To standard output, what somebody has waited for: unlike text that can be asked for again, it must not be lost
+/// without a word. A reader that left early has seen what it wanted.
+///
+/// # Errors
+/// What kept it from being written, as on a full disk.
+pub(crate) fn result(text: &str) -> Result<(), Message> {
+    match try_data(text) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            let cause = format!("cannot be written: {}", cause(&error));
+            Err(Message::new("standard output", cause))
+        }
+        Ok(()) | Err(_) => Ok(()),
+    }
 }
 
 /// To standard output, for those who would go on for ever.

@@ -75,7 +75,7 @@ pub(crate) fn command() -> Command {
         )
 }
 
-/// 0: compared. 1: something is worse, and that was asked for. 2: something could not be read, or
+/// 0: compared. 1: something is worse, and that was asked for. 2: something could not be read, or written, or
 /// nothing could be judged, and a verdict was asked for.
 pub(crate) fn run(matches: &ArgMatches) -> i32 {
     let comparison = match compared(matches) {
@@ -85,11 +85,15 @@ pub(crate) fn run(matches: &ArgMatches) -> i32 {
             return COULD_NOT;
         }
     };
-    message::data(&if matches.get_flag("json") {
+    let shown = message::result(&if matches.get_flag("json") {
         comparison.json()
     } else {
         comparison.text()
     });
+    if let Err(message) = shown {
+        message.say();
+        return COULD_NOT;
+    }
     if matches.get_one::<String>("fail-on").is_none() {
         return DONE;
     }

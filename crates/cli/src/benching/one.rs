@@ -3,6 +3,7 @@
 //! Takes a wish, gives an exit code. 0: done. 1: an assertion does not hold, or a search has found no rate.
 //! 2: it could not be done, or not a single request was answered.
 
+use std::cell::OnceCell;
 use std::fs;
 use std::io::{self, IsTerminal};
 
@@ -48,6 +49,7 @@ pub(super) fn run(mut wish: Wish, mut faults: Vec<Message>) -> i32 {
         wish: &wish,
         stop,
         outcomes: Vec::new(),
+        unwritten: OnceCell::new(),
     };
     let address = plan.target.address.clone();
     let made = match &wish.runs {
@@ -66,6 +68,8 @@ struct Bench<'w> {
     wish: &'w Wish,
     stop: Stop,
     outcomes: Vec<Outcome>,
+    /// Why a table is not on standard output: said at the end, because the runs go on and have other outputs.
+    unwritten: OnceCell<Message>,
 }
 
 impl Bench<'_> {
@@ -152,7 +156,12 @@ impl Bench<'_> {
     fn show(&self, text: &str) {
         match self.wish.has_stdout() {
             true => message::talk(text),
-            false => message::data(text),
+            false => {
+                if let Err(message) = message::result(text) {
+                    // The first one says it for all.
+                    let _ = self.unwritten.set(message);
+                }
+            }
         }
     }
 
@@ -171,7 +180,7 @@ impl Bench<'_> {
 
     /// Writes what was measured, whatever came after it, and says how it ended.
     fn finish(&self, made: Result<bool, Fault>, address: &Address) -> i32 {
-        let mut messages = Vec::new();
+        let mut messages: Vec<Message> = self.unwritten.get().cloned().into_iter().collect();
         if !self.outcomes.is_empty() {
             let title = match self.wish.label.as_str() {
                 "" => &self.outcomes[0].asked.url,
@@ -339,13 +348,12 @@ fn unanswered(outcomes: &[Outcome], address: &Address) -> Option<Message> {
 fn written(outcomes: &[Outcome], output: &Output, title: &str) -> Result<(), Message> {
     let text = parts::written(outcomes, output.form, title).map_err(|fault| message(&fault))?;
     match &output.place {
-        Place::Stdout => message::data(&text),
+        Place::Stdout => message::result(&text),
         Place::File(path) => fs::write(path, text).map_err(|error| {
             let what = format!("`{}`", path.display());
             Message::new(&what, format!("cannot be written: {}", cause(&error)))
-        })?,
+        }),
     }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -132,7 +132,7 @@ fn stored(matches: &ArgMatches, file: &Path) -> Result<i32, Message> {
     let text = fs::read_to_string(file).map_err(|error| Message::new(&quoted(file), error))?;
     let findings: Findings =
         serde_json::from_str(&text).map_err(|error| Message::new(&quoted(file), error))?;
-    message::data(&page(&scenario, &findings));
+    message::result(&page(&scenario, &findings))?;
     Ok(DONE)
 }
 
@@ -164,12 +164,13 @@ fn measured(
     let json =
         serde_json::to_string_pretty(&findings).map_err(|error| Message::new(name, error))?;
     // First, so that a disk that is full by now does not take it away.
-    message::data(&page);
+    let shown = message::result(&page);
     for (suffix, text) in [("md", page.as_str()), ("json", json.as_str())] {
         let file = folder.join(format!("{name}.{suffix}"));
         fs::write(&file, text).map_err(|error| Message::new(&quoted(&file), cause(&error)))?;
     }
     message::talk(&format!("written to {}\n", folder.display()));
+    shown?;
     let has_some = findings
         .findings
         .iter()

@@ -85,7 +85,7 @@ pub(super) fn show(
             Form::Html => page(&title, &(hands.svg)(&curve), &table.text()),
         };
         match place {
-            Place::Stdout => message::data(&text),
+            Place::Stdout => faults.extend(message::result(&text).err()),
             Place::File(path) => {
                 if let Err(error) = fs::write(path, text) {
                     faults.push(Message::new(&format!("`{}`", path.display()), error));
@@ -98,7 +98,8 @@ pub(super) fn show(
         .iter()
         .any(|(_, place)| *place == Place::Stdout);
     if !wish.is_quiet && !has_stdout {
-        message::data(&format!("{}\n{}", table.text(), (hands.letters)(&curve)));
+        let text = format!("{}\n{}", table.text(), (hands.letters)(&curve));
+        faults.extend(message::result(&text).err());
     }
     if faults.is_empty() {
         Ok(())
