@@ -319,7 +319,10 @@ impl Measured {
             seconds: elapsed.as_secs_f64(),
             counts: self.tally.counts(),
             times: times(&self.tally, plan),
-            series: series(self.seconds, begin_second(self.begin, self.start), elapsed),
+            series: without_empty_end(
+                self.seconds.finish(begin_second(self.begin, self.start)),
+                elapsed,
+            ),
             generator: Generator {
                 cpu_us_per_request: cpu_s * 1e6 / self.tally.all_ended.max(1) as f64,
                 resident_bytes: machine::resident_bytes(),
@@ -336,18 +339,13 @@ impl Measured {
     }
 }
 
-/// The seconds, without an empty one behind the counted time: threads end a moment after it, which begins one more
-/// that would look as if the server had stopped.
-fn series(seconds: Sum, begin: u64, elapsed: Nanos) -> Vec<Second> {
-    let mut series = seconds.finish(begin);
-    let is_beyond = |last: &Second| last.at_s as f64 >= elapsed.as_secs_f64();
-    let is_empty = |last: &Second| last.answered + last.failed + last.read_bytes == 0;
-    if series
-        .last()
-        .is_some_and(|last| is_beyond(last) && is_empty(last))
-    {
-        series.pop();
-    }
+/// What ended on the very last stroke begins one more, and so does a thread that ends a moment later:
+/// one in which nothing ended would look as if the server had stopped.
+fn without_empty_end(mut series: Vec<Second>, elapsed: Nanos) -> Vec<Second> {
+    let is_empty = |last: &mut Second| {
+        last.at_s as f64 >= elapsed.as_secs_f64() && last.answered + last.failed == 0
+    };
+    let _ = series.pop_if(is_empty);
     series
 }
 

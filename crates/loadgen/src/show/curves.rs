@@ -85,7 +85,7 @@ fn stored_quantiles(summary: &Summary) -> Vec<(f64, f64, f64)> {
 
 /// Right replies a second, and failures where there are any.
 pub(super) fn rates(name: &str, index: usize, runs_len: usize, outcome: &Outcome) -> Vec<Trace> {
-    let per_second = |count: fn(&Second) -> f64| means(seconds(outcome), count);
+    let per_second = |count: fn(&Second) -> f64| means(&outcome.series, count);
     let mut traces = vec![trace(
         name,
         index,
@@ -109,22 +109,10 @@ pub(super) fn rates(name: &str, index: usize, runs_len: usize, outcome: &Outcome
 
 /// Megabytes (of 1024 KB) that were read in each second.
 pub(super) fn bytes_read(name: &str, index: usize, outcome: &Outcome) -> Trace {
-    let points = means(seconds(outcome), |at| {
+    let points = means(&outcome.series, |at| {
         at.read_bytes as f64 / (1 << 20) as f64
     });
     trace(name, index, run_look(index), points)
-}
-
-/// The seconds of a run. What ended on its very last stroke begins one more, which would be drawn as a fall to 0.
-pub(super) fn seconds(outcome: &Outcome) -> &[Second] {
-    match outcome.series.split_last() {
-        Some((last, others))
-            if last.at_s as f64 >= outcome.seconds && last.answered + last.failed == 0 =>
-        {
-            others
-        }
-        _ => &outcome.series,
-    }
 }
 
 /// The mean over each step.
@@ -143,7 +131,7 @@ pub(super) fn latencies(
     of: fn(&Second) -> f64,
 ) -> Trace {
     let greatest = |step: &[Second]| step.iter().map(of).fold(f64::NAN, f64::max) / 1e6;
-    let steps = steps(seconds(outcome));
+    let steps = steps(&outcome.series);
     let points = steps.iter().map(|step| (begin(step), greatest(step)));
     trace(name, colour, look, points.collect())
 }
@@ -217,23 +205,6 @@ mod tests {
                 .points
                 .is_empty()
         );
-    }
-
-    #[test]
-    fn an_empty_second_behind_the_end_is_not_drawn() {
-        let mut run = sample::closed();
-        let (len, last) = (run.series.len(), run.series[run.series.len() - 1]);
-        run.seconds = last.at_s as f64 + 1.0;
-        let behind = Second {
-            at_s: last.at_s + 1,
-            answered: 0,
-            ..last
-        };
-        run.series.push(behind);
-        assert_eq!(seconds(&run).len(), len);
-        // A server that stands still at the end is.
-        run.seconds += 0.5;
-        assert_eq!(seconds(&run).len(), len + 1);
     }
 
     #[test]

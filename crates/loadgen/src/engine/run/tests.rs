@@ -53,6 +53,20 @@ fn has_no_empty_second_behind_the_counted_time() {
 }
 
 #[test]
+fn keeps_the_empty_second_of_a_server_that_stands_still() {
+    let second = |at_s, answered| Second {
+        at_s,
+        answered,
+        ..Second::default()
+    };
+    let seconds = vec![second(0, 5), second(1, 0)];
+    let len = |elapsed_ms| without_empty_end(seconds.clone(), Nanos::from_ms(elapsed_ms)).len();
+    assert_eq!((len(1_000), len(1_500)), (1, 2));
+    let answered = vec![second(0, 5), second(1, 1)];
+    assert_eq!(without_empty_end(answered, Nanos::from_ms(1_000)).len(), 2);
+}
+
+#[test]
 fn says_which_processor_is_none_of_this_host_and_where_others_are_listed() {
     let mut plan = served();
     plan.machine.cpus = vec![1023];
