@@ -1,11 +1,14 @@
-//! Classes of bytes, as tables: which may stand in a token, a target, a field value.
+//! Classes of bytes, as tables: which may stand in a token, a target, a field value; and numbers as bytes.
 //!
-//! Takes bytes, gives yes or no; knows nothing of what is being parsed.
+//! Takes bytes, gives yes or no; knows nothing of what is being parsed or written.
 
 const TOKEN: u8 = 1;
 const TARGET: u8 = 2;
 const VALUE: u8 = 4;
 const HOST: u8 = 8;
+
+/// The most digits that a `u64` has.
+pub(crate) const DECIMAL_BYTES_MAX: usize = 20;
 
 const CLASSES: [u8; 256] = classes();
 
@@ -99,6 +102,35 @@ pub(crate) fn is_host_name(b: u8) -> bool {
     CLASSES[b as usize] & HOST != 0
 }
 
+/// Whether `name` is a token and not empty, RFC 9110 section 5.6.2.
+pub(crate) fn are_token(name: &[u8]) -> bool {
+    !name.is_empty() && name.iter().fold(true, |good, &b| good & is_token(b))
+}
+
+/// Whether all of `value` may stand in a field value, RFC 9110 section 5.5: as [`is_value`], without a branch
+/// or a table per byte, so that the compiler makes vectors of it.
+pub(crate) fn are_value(value: &[u8]) -> bool {
+    !value.iter().fold(false, |bad, &b| {
+        bad | ((b < 0x20) & (b != b'\t')) | (b == 0x7f)
+    })
+}
+
+/// Appends a number in decimal.
+pub(crate) fn write_decimal(out: &mut Vec<u8>, number: u64) {
+    let mut digits = [0; DECIMAL_BYTES_MAX];
+    let mut start = DECIMAL_BYTES_MAX;
+    let mut left = number;
+    loop {
+        start -= 1;
+        digits[start] = b'0' + (left % 10) as u8;
+        left /= 10;
+        if left == 0 {
+            break;
+        }
+    }
+    out.extend_from_slice(&digits[start..]);
+}
+
 /// `value` without the optional whitespace around it, RFC 9110 section 5.6.3.
 pub(crate) fn trim(value: &[u8]) -> &[u8] {
     let Some(start) = value.iter().position(|&b| b != b' ' && b != b'\t') else {
@@ -123,6 +155,8 @@ mod tests {
             assert_eq!(is_target(b), (0x21..=0x7e).contains(&b), "{b:#x}");
             let value = b == 9 || (0x20..=0x7e).contains(&b) || b >= 0x80;
             assert_eq!(is_value(b), value, "{b:#x}");
+            assert_eq!(are_value(&[b'a', b, b'a']), value, "{b:#x}");
+            assert_eq!(are_token(&[b'a', b, b'a']), token, "{b:#x}");
             let host = b.is_ascii_alphanumeric() || b"-._~!$&'()*+,;=".contains(&b);
             assert_eq!(is_host_name(b), host, "{b:#x}");
         }

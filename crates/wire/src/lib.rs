@@ -29,6 +29,7 @@ mod coding;
 mod body;
 
 mod chunk;
+mod field_lines;
 mod reply;
 mod reply_head;
 mod status;
@@ -44,6 +45,7 @@ mod request_start;
 pub use body::{BodyDecoder, Decoded};
 pub use chunk::{CHUNK_SUFFIX, ChunkPrefix, LAST_CHUNK, chunk_prefix};
 pub use coding::{AcceptEncoding, quality};
+pub use field_lines::{FieldLines, FieldsRef, InvalidField, SharedFields};
 pub use head::{
     BodyFraming, HeadIndex, HeadStep, HeadView, HeaderSpan, Marks, Method, RequestHead, Span,
     Version,

@@ -3,6 +3,7 @@
 //! Takes what is known of request and reply, gives the one framing that is right, and writes the fields
 //! that carry it. It must not write the handler's own fields or any of the body.
 
+use crate::bytes::write_decimal;
 use crate::head::Version;
 
 /// What decides a reply's framing.
@@ -106,20 +107,8 @@ pub fn end_head(out: &mut Vec<u8>, end: &HeadEnd<'_>) {
 
 /// Appends a Content-Length field.
 pub fn write_content_length(out: &mut Vec<u8>, length: u64) {
-    const DIGITS_MAX: usize = 20;
-    let mut digits = [0; DIGITS_MAX];
-    let mut start = DIGITS_MAX;
-    let mut left = length;
-    loop {
-        start -= 1;
-        digits[start] = b'0' + (left % 10) as u8;
-        left /= 10;
-        if left == 0 {
-            break;
-        }
-    }
     out.extend_from_slice(b"Content-Length: ");
-    out.extend_from_slice(&digits[start..]);
+    write_decimal(out, length);
     out.extend_from_slice(b"\r\n");
 }
 

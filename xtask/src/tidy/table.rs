@@ -180,7 +180,7 @@ pub(super) const CRATES: [CrateRule; 10] = [
         name: "wire",
         package: "milepost-wire",
         ours: &[],
-        others: Others::Only(&["httparse", "memchr"]),
+        others: Others::Only(&["bytes", "httparse", "memchr"]),
         forbids: "wire knows no I/O, no clock, no threads and no other crate of ours",
     },
     CrateRule {
