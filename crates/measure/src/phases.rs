@@ -49,6 +49,23 @@ pub struct Spans {
 }
 
 impl Phases {
+    /// Whether each stamp that has passed is no earlier than those before it.
+    pub fn are_in_order(&self) -> bool {
+        let mut latest = Stamp::ZERO;
+        let stamps = [
+            self.arrived,
+            self.queued,
+            self.started,
+            self.replied,
+            self.delivered,
+        ];
+        stamps.into_iter().all(|stamp| {
+            let is_in_order = stamp == Stamp::ZERO || stamp >= latest;
+            latest = latest.max(stamp);
+            is_in_order
+        })
+    }
+
     /// The durations between the stamps.
     ///
     /// A phase that was never reached, or whose stamp is earlier than the one before, counts zero,

@@ -1,6 +1,6 @@
 //! Every interleaving of the server's hand-over code, checked by loom.
 //!
-//! Compiles `server/src/{handover,queue,tenure}.rs` as they are against loom's primitives. It is a crate of its own because
+//! Compiles `server/src/{exchange/ownership,queue,tenure}.rs` as they are against loom's primitives. It is a crate of its own because
 //! tokio, which the server needs, is another thing under `--cfg loom`.
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test -p milepost-model --release`
@@ -8,8 +8,8 @@
 #![cfg(loom)]
 #![allow(dead_code)]
 
-#[path = "../../server/src/handover.rs"]
-mod handover;
+#[path = "../../server/src/exchange/ownership.rs"]
+mod ownership;
 #[path = "../../server/src/queue.rs"]
 mod queue;
 #[path = "../../server/src/tenure.rs"]
@@ -37,6 +37,16 @@ mod sync {
         _longest: std::time::Duration,
     ) -> MutexGuard<'a, T> {
         wait(condvar, guard)
+    }
+
+    macro_rules! invariant {
+        ($holds:expr, $($text:tt)+) => { assert!($holds, $($text)+) };
+    }
+
+    pub(crate) use invariant;
+
+    pub(crate) fn violated(text: std::fmt::Arguments<'_>) -> ! {
+        panic!("{text}");
     }
 
     /// The contract of `atomic_waker::AtomicWaker`: a wake after a register is never lost.
@@ -71,7 +81,7 @@ mod tests {
     use measure::{Nanos, Stamp};
     use stage::{Class, Entry, PoolSettings, PoolShape};
 
-    use super::handover::{Onward, Returned, Said, Seized, Turnstile, Wish};
+    use super::ownership::{KeepAlive, Returned, ResponseStarted, Revoked, WriteOwnership, WakePolicy};
     use super::queue::{Chair, Queue, Turn};
     use super::tenure::Tenure;
 
@@ -437,18 +447,18 @@ mod tests {
         });
     }
 
-    fn come_back(wish: Wish, given: Option<Onward>, expect: Returned) {
+    fn come_back(wish: WakePolicy, given: Option<KeepAlive>, expect: Returned) {
         check(move || {
-            let turnstile = Arc::new(Turnstile::new());
-            let pool = Arc::clone(&turnstile);
+            let ownership = Arc::new(WriteOwnership::new());
+            let pool = Arc::clone(&ownership);
             let mut thread = None;
             let seen = block_on(poll_fn(|context| {
                 if thread.is_none() {
-                    turnstile.lend(wish, context);
+                    ownership.hand_off(wish, context);
                     let pool = Arc::clone(&pool);
                     thread = Some(thread::spawn(move || give(&pool, given)));
                 }
-                turnstile.poll_return(context)
+                ownership.poll_return(context)
             }));
             assert_eq!(seen, expect);
             let given = thread.expect("spawned").join().expect("pool");
@@ -457,39 +467,39 @@ mod tests {
     }
 
     /// What a pool thread does at the end; `None`: the socket was full.
-    fn give(turnstile: &Turnstile, given: Option<Onward>) -> Result<(), Seized> {
+    fn give(ownership: &WriteOwnership, given: Option<KeepAlive>) -> Result<(), Revoked> {
         match given {
-            Some(onward) => turnstile.end().map(|()| turnstile.give_back(onward)),
-            None => turnstile.start_flow(),
+            Some(onward) => ownership.end().map(|()| ownership.release(onward)),
+            None => ownership.pass_to_driver(),
         }
     }
 
     #[test]
     fn driver_that_asks_late_is_woken() {
-        come_back(Wish::Silent, Some(Onward::Keep), Returned::Keep);
+        come_back(WakePolicy::NextInput, Some(KeepAlive::Keep), Returned::Kept);
     }
 
     #[test]
     fn driver_that_asked_beforehand_is_woken() {
-        come_back(Wish::Woken, Some(Onward::Keep), Returned::Keep);
-        come_back(Wish::Silent, Some(Onward::Close), Returned::Close);
-        come_back(Wish::Silent, None, Returned::Flow);
+        come_back(WakePolicy::Return, Some(KeepAlive::Keep), Returned::Kept);
+        come_back(WakePolicy::NextInput, Some(KeepAlive::Close), Returned::Closed);
+        come_back(WakePolicy::NextInput, None, Returned::Queued);
     }
 
     #[test]
     fn exactly_one_side_ends_an_exchange_that_is_seized() {
-        for given in [Some(Onward::Keep), Some(Onward::Close), None] {
+        for given in [Some(KeepAlive::Keep), Some(KeepAlive::Close), None] {
             check(move || {
-                let turnstile = Arc::new(Turnstile::new());
+                let ownership = Arc::new(WriteOwnership::new());
                 block_on(poll_fn(|context| {
-                    turnstile.lend(Wish::Silent, context);
+                    ownership.hand_off(WakePolicy::NextInput, context);
                     Poll::Ready(())
                 }));
-                let pool = Arc::clone(&turnstile);
+                let pool = Arc::clone(&ownership);
                 let thread = thread::spawn(move || give(&pool, given));
-                let seized = turnstile.seize();
+                let seized = ownership.revoke();
                 let given = thread.join().expect("pool");
-                assert_eq!(seized.is_some(), given == Err(Seized));
+                assert_eq!(seized.is_some(), given == Err(Revoked));
             });
         }
     }
@@ -497,46 +507,46 @@ mod tests {
     /// What the driver answers in the application's place and what the pool thread sends never meet.
     #[test]
     fn only_one_side_speaks_to_the_client() {
-        for wish in [Wish::Silent, Wish::Woken] {
+        for wish in [WakePolicy::NextInput, WakePolicy::Return] {
             check(move || {
-                let turnstile = Arc::new(Turnstile::new());
+                let ownership = Arc::new(WriteOwnership::new());
                 block_on(poll_fn(|context| {
-                    turnstile.lend(wish, context);
+                    ownership.hand_off(wish, context);
                     Poll::Ready(())
                 }));
-                let pool = Arc::clone(&turnstile);
+                let pool = Arc::clone(&ownership);
                 let thread = thread::spawn(move || {
-                    let spoken = pool.speak();
-                    let ended = pool.end().map(|()| pool.give_back(Onward::Keep));
+                    let spoken = pool.mark_started();
+                    let ended = pool.end().map(|()| pool.release(KeepAlive::Keep));
                     (spoken, ended)
                 });
-                let seized = turnstile.seize();
+                let seized = ownership.revoke();
                 let (spoken, ended) = thread.join().expect("pool");
-                assert_eq!(seized == Some(Said::Nothing), spoken == Err(Seized));
-                assert_eq!(seized.is_some(), ended == Err(Seized));
+                assert_eq!(seized == Some(ResponseStarted::No), spoken == Err(Revoked));
+                assert_eq!(seized.is_some(), ended == Err(Revoked));
             });
         }
     }
 
-    /// A driver that asks while the pool thread begins to speak is woken as well.
+    /// A driver that asks while the pool thread begins to mark_started is woken as well.
     #[test]
     fn a_driver_that_asks_is_woken_by_one_that_has_spoken() {
         check(|| {
-            let turnstile = Arc::new(Turnstile::new());
-            let pool = Arc::clone(&turnstile);
+            let ownership = Arc::new(WriteOwnership::new());
+            let pool = Arc::clone(&ownership);
             let mut thread = None;
             let seen = block_on(poll_fn(|context| {
                 if thread.is_none() {
-                    turnstile.lend(Wish::Silent, context);
+                    ownership.hand_off(WakePolicy::NextInput, context);
                     let pool = Arc::clone(&pool);
                     thread = Some(thread::spawn(move || {
-                        pool.speak().expect("nobody seizes");
-                        give(&pool, Some(Onward::Keep)).expect("nobody seizes");
+                        pool.mark_started().expect("nobody seizes");
+                        give(&pool, Some(KeepAlive::Keep)).expect("nobody seizes");
                     }));
                 }
-                turnstile.poll_return(context)
+                ownership.poll_return(context)
             }));
-            assert_eq!(seen, Returned::Keep);
+            assert_eq!(seen, Returned::Kept);
             thread.expect("spawned").join().expect("pool");
         });
     }
@@ -544,22 +554,22 @@ mod tests {
     #[test]
     fn a_further_piece_of_a_flow_wakes_the_driver() {
         check(|| {
-            let turnstile = Arc::new(Turnstile::new());
+            let ownership = Arc::new(WriteOwnership::new());
             let pieces = Arc::new(AtomicUsize::new(0));
-            let (pool, sent) = (Arc::clone(&turnstile), Arc::clone(&pieces));
+            let (pool, sent) = (Arc::clone(&ownership), Arc::clone(&pieces));
             let mut thread = None;
             block_on(poll_fn(|context| {
                 if thread.is_none() {
-                    turnstile.lend(Wish::Silent, context);
+                    ownership.hand_off(WakePolicy::NextInput, context);
                     let (pool, sent) = (Arc::clone(&pool), Arc::clone(&sent));
                     thread = Some(thread::spawn(move || {
                         sent.store(1, Ordering::Release);
-                        pool.start_flow().expect("nobody seizes");
+                        pool.pass_to_driver().expect("nobody seizes");
                         sent.store(2, Ordering::Release);
                         pool.wake();
                     }));
                 }
-                turnstile.watch(context);
+                ownership.watch(context);
                 match pieces.load(Ordering::Acquire) {
                     2 => Poll::Ready(()),
                     _ => Poll::Pending,

@@ -1,66 +1,121 @@
-//! The exchange: one request and all that is known of it, moved from room to room and never shared.
+//! The exchange: one request and all that is known of it. It travels by move and is never shared.
 //!
-//! Takes its head and body from a driver, its stamps from the corridors, and ends in exactly one log
-//! record. Touches no socket.
+//! Takes its head and body from a protocol, its stamps from the threads that it passes, and ends in exactly one
+//! log record. `ownership` says whether the driver or a worker may write its response, `stream` is what both
+//! share of it. Touches no socket.
 
 mod id;
+pub(crate) mod ownership;
+pub(crate) mod stream;
 
 use std::fs::File;
 use std::sync::Arc;
 
-use measure::{Phases, Queued};
+use measure::{Ending, Phases, Queued, Stamp};
 use smol_str::SmolStr;
 use wire::{HeadView, RequestHead};
 
 pub use id::{Id, IdText};
 
-/// One complete request on its way to a pool thread.
+/// One complete request on its way to a worker.
 pub struct Exchange {
-    /// What it is called.
-    pub id: Id,
-    /// Method, target, headers. Shared with the connection, which logs the exchange when the drain
-    /// deadline passes before its reply.
+    /// Method, target, headers. Shared with the driver, which logs the exchange when a deadline passes before
+    /// its response.
     pub head: Arc<RequestHead>,
     /// What a rule put in the place of the head's target: in origin form, visible ASCII. The head stays as
     /// it was sent, for the log.
     pub rewritten: Option<Box<[u8]>>,
     /// The whole body: an application never sees an incomplete one.
     pub body: Body,
+    /// Both ends of the connection.
+    pub ends: Arc<Ends>,
+    /// All else that is known of it.
+    pub record: ExchangeRecord,
+}
+
+/// What is known of an exchange beside its head, its body and its ends; the recorder makes the log line of it.
+#[derive(Clone, Copy, Debug)]
+pub struct ExchangeRecord {
+    /// What it is called.
+    pub id: Id,
     /// Stamps that have passed.
     pub phases: Phases,
-    /// Where it queues, and what it found there.
-    pub queue: QueueFacts,
-    /// Who is at the other end.
-    pub ends: Arc<Ends>,
-    /// Bytes of head and body received.
-    pub request_bytes: u64,
+    /// Index of the pool that it goes through; `None` for what a driver answers.
+    pub pool: Option<u16>,
+    /// How much it matters in that pool.
+    pub class: stage::Class,
+    /// What it found when it came to its pool's queue.
+    pub queued: Queued,
     /// Index of the route that took it.
     pub route: u16,
     /// Index of the driver that received it.
     pub driver: u16,
+    /// Bytes of head and body received.
+    pub request_bytes: u64,
+    /// Status of the response; 0 when there was none.
+    pub status: u16,
+    /// Bytes of the response's head.
+    pub head_bytes: u64,
+    /// Bytes that the kernel took, head included.
+    pub sent_bytes: u64,
+    /// How it ended.
+    pub ending: Ending,
+    /// Why, when it was refused or cut.
+    pub cause: &'static str,
 }
 
-/// The queue of an exchange.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub struct QueueFacts {
-    /// Index of its pool.
-    pub pool: u16,
-    /// How much it matters there.
-    pub class: stage::Class,
-    /// What it found when it came.
-    pub queued: Queued,
+impl ExchangeRecord {
+    /// Of a request that has arrived, and that nothing else is known of.
+    pub(crate) fn new(id: Id, driver: u16, arrived: Stamp) -> Self {
+        Self {
+            id,
+            phases: Phases {
+                arrived,
+                ..Phases::default()
+            },
+            pool: None,
+            class: stage::Class::default(),
+            queued: Queued::default(),
+            route: 0,
+            driver,
+            request_bytes: 0,
+            status: 0,
+            head_bytes: 0,
+            sent_bytes: 0,
+            ending: Ending::Complete,
+            cause: "",
+        }
+    }
+
+    /// A driver answers it at `now`: it waits for no worker.
+    pub(crate) fn begin_inline(&mut self, now: Stamp) {
+        self.phases.queued = now;
+        self.phases.started = now;
+    }
+
+    /// It ends so, whatever was known of its end before.
+    pub(crate) fn end_as(&mut self, ending: Ending, cause: &'static str) {
+        self.ending = ending;
+        self.cause = cause;
+    }
+
+    /// Its response was handed over and is out at `now`, if it was not before.
+    pub(crate) fn end_at(&mut self, now: Stamp) {
+        self.phases.replied = now;
+        self.phases.delivered = now;
+    }
 }
 
 impl Exchange {
     /// Method and target as sent but for its query, and its id, for people: queries have passwords in them,
     /// and no setting of the access log hides them in an error log.
     pub fn name(&self) -> String {
-        name(self.id, self.head())
+        name(self.record.id, self.head())
     }
 
     /// The text of its id.
     pub fn request_id(&self) -> IdText<'_> {
-        self.id.text(Some(self.head()))
+        self.record.id.text(Some(self.head()))
     }
 
     /// A borrowed look at the head, with the target as sent: which resource is meant, `path` and `query`
@@ -173,19 +228,14 @@ mod tests {
             listener: 0,
         };
         Exchange {
-            id: Id::made(0, 0),
             head: Arc::new(RequestHead::take(HeadView {
                 bytes: head.as_bytes(),
                 index: &index,
             })),
             rewritten: rewritten.map(|target| target.as_bytes().into()),
             body: Body::Empty,
-            phases: Phases::default(),
-            queue: QueueFacts::default(),
             ends: Arc::new(ends),
-            request_bytes: 0,
-            route: 0,
-            driver: 0,
+            record: ExchangeRecord::new(Id::made(0, 0), 0, Stamp::ZERO),
         }
     }
 

@@ -27,8 +27,8 @@ use crate::allot::Allot;
 use crate::channel::EarKey;
 use crate::clients::Clients;
 use crate::config::meant::{Config, LogTarget};
-use crate::crew::Crew;
-use crate::delivery::ReplyMemory;
+use crate::blocking_pool::BlockingPool;
+use crate::response::ReplyMemory;
 use crate::driver::{self, Ear, Mood, Shared, Usher};
 use crate::fault::{StartFault, plain};
 use crate::handler::Handler;
@@ -359,16 +359,16 @@ impl House {
 /// Threads that do for drivers what may wait for a disk.
 struct Crews {
     spoolers: Spoolers,
-    openers: Crew,
-    writers: Crew,
+    openers: BlockingPool,
+    writers: BlockingPool,
 }
 
 impl Crews {
     fn start(config: &Config) -> io::Result<Self> {
         Ok(Self {
             spoolers: Spoolers::start(config.spool.spoolers, &config.spool.dir)?,
-            openers: Crew::start("mp-open", config.file_serving.openers)?,
-            writers: Crew::start("mp-write", config.file_serving.writers)?,
+            openers: BlockingPool::start("mp-open", config.file_serving.openers)?,
+            writers: BlockingPool::start("mp-write", config.file_serving.writers)?,
         })
     }
 }

@@ -9,7 +9,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::crew::Crew;
+use crate::blocking_pool::BlockingPool;
 use crate::unnamed::unnamed_file;
 
 /// A body that is being written.
@@ -22,14 +22,14 @@ pub(crate) struct Spooled {
 /// The spoolers and their folder.
 #[derive(Clone)]
 pub(crate) struct Spoolers {
-    crew: Crew,
+    crew: BlockingPool,
     dir: Arc<Path>,
 }
 
 impl Spoolers {
     /// Starts `threads` spoolers; they end when the last clone of the result is gone.
     pub(crate) fn start(threads: usize, dir: &Path) -> io::Result<Self> {
-        let crew = Crew::start("mp-spool", threads)?;
+        let crew = BlockingPool::start("mp-spool", threads)?;
         Ok(Self {
             crew,
             dir: dir.into(),

@@ -1,5 +1,6 @@
-//! The synchronisation primitives that `handover`, `queue` and `tenure` are built on, so that a model checker can put its own
-//! in their place (`crates/model` compiles them against loom's).
+//! The synchronisation primitives that `exchange::ownership`, `queue` and `tenure` are built on, so that a model
+//! checker can put its own in their place (`crates/model` compiles them against loom's); and what happens when
+//! an invariant does not hold.
 
 pub(crate) use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 pub(crate) use std::sync::{Arc, Condvar, Mutex, MutexGuard};
@@ -29,4 +30,28 @@ pub(crate) fn wait_timeout<'a, T>(
 ) -> MutexGuard<'a, T> {
     let waited = condvar.wait_timeout(guard, longest);
     waited.unwrap_or_else(std::sync::PoisonError::into_inner).0
+}
+
+/// Checks an invariant, in release too. One that does not hold costs the process: what it would do next cannot
+/// be trusted, and the supervisor replaces it.
+macro_rules! invariant {
+    ($holds:expr, $($text:tt)+) => {
+        if !$holds {
+            $crate::sync::violated(format_args!($($text)+));
+        }
+    };
+}
+
+pub(crate) use invariant;
+
+/// Says which invariant does not hold, and ends the process; a test gets a panic instead, which it can expect.
+#[cold]
+#[track_caller]
+pub(crate) fn violated(text: std::fmt::Arguments<'_>) -> ! {
+    if cfg!(test) {
+        panic!("invariant violated: {text}");
+    }
+    let place = std::panic::Location::caller();
+    eprintln!("milepost: bug: invariant violated: {text} ({place})");
+    std::process::abort();
 }

@@ -13,7 +13,7 @@ use rustix::mm::{MapFlags, ProtFlags};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
-use crate::delivery::Door;
+use crate::transport::{PlainSocket, Transport};
 use crate::stats::{DriverStats, PoolStats, RouteStats};
 
 /// Asks the kernel to report a connection only once it has sent something, or after `secs` seconds.
@@ -84,10 +84,10 @@ pub(crate) fn restore_signals() {
 
 /// Bytes that a socket's client has not acknowledged (TCP), or not read (unix), with the kernel's overhead
 /// for the latter; 0 when the kernel does not say.
-pub(crate) fn unacknowledged(door: &Door) -> u64 {
+pub(crate) fn unacknowledged(socket: &PlainSocket) -> u64 {
     let mut bytes: libc::c_int = 0;
-    // SAFETY: the door's descriptor is open for the borrow, and TIOCOUTQ writes one int to a live int.
-    let result = unsafe { libc::ioctl(door.as_raw_fd(), libc::TIOCOUTQ, &raw mut bytes) };
+    // SAFETY: the socket's descriptor is open for the borrow, and TIOCOUTQ writes one int to a live int.
+    let result = unsafe { libc::ioctl(socket.as_raw_fd(), libc::TIOCOUTQ, &raw mut bytes) };
     if result == 0 {
         u64::try_from(bytes).unwrap_or(0)
     } else {
@@ -103,11 +103,11 @@ pub(crate) fn watch_listener(listener: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> 
 }
 
 /// Watches a connection's socket with the current runtime.
-pub(crate) fn watch_door(door: Arc<Door>) -> io::Result<AsyncFd<Arc<Door>>> {
+pub(crate) fn watch_socket(socket: Arc<PlainSocket>) -> io::Result<Transport> {
     let interest = Interest::READABLE | Interest::WRITABLE;
-    // SAFETY: a door owns its socket, never changes it, and closes it only when the last clone is gone.
-    let watched = unsafe { AsyncFd::register_with_interest(door, interest) };
-    watched.map_err(io::Error::from)
+    // SAFETY: a `PlainSocket` owns its descriptor, never changes it, and closes it only when the last clone is gone.
+    let watched = unsafe { AsyncFd::register_with_interest(socket, interest) };
+    watched.map(Transport::Plain).map_err(io::Error::from)
 }
 
 /// Gives the calling thread the least claim there is on processors and disks.

@@ -13,7 +13,7 @@ use measure::{Nanos, Phases, Stamp};
 use wire::RequestHead;
 
 use crate::config::meant::Config;
-use crate::delivery::Door;
+use crate::exchange::stream::StreamShared;
 use crate::exchange::{self, Exchange, Id};
 use crate::meter::Meter;
 use crate::tenure::Tenure;
@@ -58,7 +58,7 @@ struct What {
     id: Id,
     head: Arc<RequestHead>,
     phases: Phases,
-    door: Arc<Door>,
+    stream: Arc<StreamShared>,
     meter: Meter,
 }
 
@@ -240,7 +240,7 @@ impl Watched {
             && self.stopped != began
         {
             let what = (age >= timeout).then(|| self.post.what(began)).flatten();
-            match what.filter(|what| what.door.is_overdue()) {
+            match what.filter(|what| what.stream.is_overdue()) {
                 Some(what) => {
                     (self.stopped, self.stopped_at) = (began, now);
                     round.add(Deed::Stop, &self.post, &what);
@@ -286,14 +286,14 @@ impl Due {
 
 impl Post {
     /// Pool thread: begins an exchange. Two reference counts, an uncontended lock, a store and a load.
-    pub(crate) fn begin(&self, exchange: &Exchange, door: &Arc<Door>, meter: Meter) {
+    pub(crate) fn begin(&self, exchange: &Exchange, stream: &Arc<StreamShared>, meter: Meter) {
         let began = exchange.phases.started;
         let what = What {
             began,
             id: exchange.id,
             head: Arc::clone(&exchange.head),
             phases: exchange.phases,
-            door: Arc::clone(door),
+            stream: Arc::clone(stream),
             meter,
         };
         self.tenure.begin(what);
@@ -301,7 +301,7 @@ impl Post {
         self.bell.ring();
     }
 
-    /// Pool thread: the exchange is over. Its door may be closed now, which whoever looks must not put off.
+    /// Pool thread: the exchange is over. Its stream may be closed now, which whoever looks must not put off.
     pub(crate) fn end(&self) {
         self.began.store(0, Ordering::Release);
         self.tenure.end();
@@ -368,9 +368,9 @@ mod tests {
         Stamp::ZERO.plus(Nanos::from_ms(10_000 + ms))
     }
 
-    fn door() -> Arc<Door> {
+    fn stream() -> Arc<StreamShared> {
         let (socket, _) = UnixStream::pair().unwrap();
-        Arc::new(Door::new(OwnedFd::from(socket)))
+        Arc::new(StreamShared::new())
     }
 
     fn exchange(started: Stamp) -> Exchange {
@@ -412,8 +412,8 @@ mod tests {
         (watch, post)
     }
 
-    fn begin(post: &Post, exchange: &Exchange, door: &Arc<Door>) {
-        post.begin(exchange, door, Meter::start());
+    fn begin(post: &Post, exchange: &Exchange, stream: &Arc<StreamShared>) {
+        post.begin(exchange, stream, Meter::start());
     }
 
     fn deeds(watch: &Watch, ms: u64) -> Vec<Deed> {
@@ -425,7 +425,7 @@ mod tests {
     fn a_slow_exchange_is_told_once_and_the_next_one_again() {
         let (watch, post) = watch(Some(SLOW), None);
         for begun in [0, 5_000] {
-            begin(&post, &exchange(at(begun)), &door());
+            begin(&post, &exchange(at(begun)), &stream());
             assert_eq!(deeds(&watch, begun + 999), []);
             let due = watch.tick(at(begun + 1_000)).due;
             assert_eq!(due.len(), 1);
@@ -441,10 +441,10 @@ mod tests {
     #[test]
     fn nothing_is_stopped_before_its_client_has_its_answer() {
         let (watch, post) = watch(None, Some(TIMEOUT));
-        let door = door();
-        begin(&post, &exchange(at(0)), &door);
+        let stream = stream();
+        begin(&post, &exchange(at(0)), &stream);
         assert_eq!(deeds(&watch, 3_100), []);
-        door.set_overdue();
+        stream.set_overdue();
         assert_eq!(deeds(&watch, 3_150), [Deed::Stop]);
         assert_eq!(deeds(&watch, 8_149), []);
         assert_eq!(watch.given_up_len(), 0);
@@ -459,12 +459,12 @@ mod tests {
     #[test]
     fn a_thread_that_comes_back_is_not_given_up() {
         let (watch, post) = watch(None, Some(TIMEOUT));
-        let door = door();
-        door.set_overdue();
-        begin(&post, &exchange(at(0)), &door);
+        let stream = stream();
+        stream.set_overdue();
+        begin(&post, &exchange(at(0)), &stream);
         assert_eq!(deeds(&watch, 3_000), [Deed::Stop]);
         post.end();
-        begin(&post, &exchange(at(7_000)), &self::door());
+        begin(&post, &exchange(at(7_000)), &self::stream());
         assert_eq!(deeds(&watch, 9_000), []);
         assert!(!post.is_given_up());
     }
@@ -473,7 +473,7 @@ mod tests {
     fn looks_again_when_something_can_be_due() {
         let (watch, post) = watch(Some(SLOW), Some(TIMEOUT));
         assert_eq!(watch.due_after(at(0)), at(1_000));
-        begin(&post, &exchange(at(0)), &door());
+        begin(&post, &exchange(at(0)), &stream());
         assert_eq!(watch.tick(at(500)).next, at(1_000));
         assert_eq!(watch.tick(at(1_000)).next, at(2_000));
         assert_eq!(watch.tick(at(2_500)).next, at(3_000));
@@ -486,12 +486,12 @@ mod tests {
         let (watch, post) = watch(Some(SLOW), None);
         assert_eq!(watch.tick(at(0)).next, Stamp::NEVER);
         assert!(watch.bell().is_armed());
-        begin(&post, &exchange(at(5_000)), &door());
+        begin(&post, &exchange(at(5_000)), &stream());
         assert!(!watch.bell().is_armed());
         assert_eq!(watch.tick(at(5_500)).next, at(6_000));
         post.end();
         // Others begin and end between looks: nobody is woken for that.
-        begin(&post, &exchange(at(5_600)), &door());
+        begin(&post, &exchange(at(5_600)), &stream());
         post.end();
         assert!(!watch.bell().is_armed());
         assert_eq!(watch.tick(at(6_000)).next, Stamp::NEVER);

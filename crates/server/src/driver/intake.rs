@@ -156,7 +156,7 @@ impl Intake {
     fn refuse_client(&self, socket: &OwnedFd) {
         let stats = &self.shared.stats.drivers[self.driver];
         stats.crowded_clients.add_from_any();
-        let _ = crate::delivery::send(socket, &[io::IoSlice::new(TOO_MANY_CONNECTIONS)]);
+        let _ = crate::response::send(socket, &[io::IoSlice::new(TOO_MANY_CONNECTIONS)]);
         let _ = rustix::net::shutdown(socket, Shutdown::Write);
         let mut input = vec![0; REFUSED_BYTES];
         let _ = rustix::net::recv(socket, &mut input[..], RecvFlags::DONTWAIT);
@@ -170,7 +170,7 @@ impl Intake {
         let accepted = accept(socket);
         if let Ok((accepted, _)) = &accepted {
             // The client may be gone, and a full buffer of a fresh socket is not possible.
-            let _ = crate::delivery::send(accepted, &[io::IoSlice::new(NO_DESCRIPTORS)]);
+            let _ = crate::response::send(accepted, &[io::IoSlice::new(NO_DESCRIPTORS)]);
             self.shared.log.error(Level::Error, NO_DESCRIPTORS_TEXT);
         }
         let is_empty = matches!(accepted, Err(Errno::AGAIN));

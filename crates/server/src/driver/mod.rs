@@ -43,10 +43,10 @@ use wire::HeadIndex;
 
 use crate::channel::EarKey;
 use crate::config::meant::Config;
-use crate::delivery::Desk;
+use crate::response::Desk;
 use crate::handler::files::{Files, LookKey, Looked};
 use crate::ids::Numbers;
-use crate::ledger::Ledger;
+use crate::recorder::Ledger;
 use crate::log::{Level, Patience};
 use crate::pool::Job;
 use crate::reply::{Part, Reply, ReplyBody};

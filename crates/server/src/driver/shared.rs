@@ -13,8 +13,8 @@ use crate::allot::Allot;
 use crate::channel::EarKey;
 use crate::clients::Clients;
 use crate::config::meant::Config;
-use crate::crew::Crew;
-use crate::delivery::ReplyMemory;
+use crate::blocking_pool::BlockingPool;
+use crate::response::ReplyMemory;
 use crate::exchange::Ends;
 use crate::ids::Ids;
 use crate::listen::At;
@@ -56,8 +56,8 @@ pub(crate) struct Shared {
     pub(crate) clients: Clients,
     pub(crate) replies_memory: Arc<ReplyMemory>,
     pub(crate) spoolers: Spoolers,
-    pub(crate) openers: Crew,
-    pub(crate) writers: Crew,
+    pub(crate) openers: BlockingPool,
+    pub(crate) writers: BlockingPool,
     /// Open connections of all drivers.
     pub(crate) connections: AtomicUsize,
     /// Their bound was reached, and room has not come back yet.

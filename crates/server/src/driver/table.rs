@@ -9,8 +9,8 @@ use std::task::Waker;
 
 use measure::{Nanos, Stamp};
 
-use crate::delivery::Door;
-use crate::handover::Returned;
+use crate::response::Door;
+use crate::exchange::ownership::Returned;
 use crate::stats::Doing;
 
 /// An idle connection has its place for so long, whoever else needs it: its client may be about to send, or has

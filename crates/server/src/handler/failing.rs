@@ -9,12 +9,12 @@ mod page;
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, DefaultHasher, Hash, Hasher};
 
-use wire::HeadView;
+use wire::{FieldLines, HeadView};
 
-use crate::delivery::{Declared, Outlet};
+use crate::response::{Declared, ResponseWriter};
 use crate::exchange::Exchange;
 use crate::fault::{Failure, Fault};
-use crate::pool::Seat;
+use crate::pool::Worker;
 
 use super::Handler;
 use super::files::names_html;
@@ -61,29 +61,29 @@ impl Failing {
         }
     }
 
-    fn answer(&self, exchange: &Exchange, outlet: &mut Outlet<'_>) {
+    fn answer(&self, exchange: &Exchange, writer: &mut ResponseWriter) {
         let head = exchange.head();
         let (kind, body) = match names_html(head) {
             true if is_repeatable(head) => ("html", &self.page),
             true => ("html", &self.page_of_other),
             false => ("plain", &self.text),
         };
-        let lines = format!(
-            "Content-Type: text/{kind}; charset=utf-8\r\n{MARK_NAME}: {}\r\nCache-Control: no-store\r\n\
-             Vary: Accept\r\nX-Content-Type-Options: nosniff\r\nContent-Security-Policy: {}\r\n",
-            self.mark,
-            self.policy()
-        );
-        let reason = wire::reason(500).as_bytes();
-        outlet
-            .begin(500, reason)
-            .extend_from_slice(lines.as_bytes());
-        outlet.declare(Declared {
-            // The next request is to reach whoever serves by then.
+        let mut lines = FieldLines::new();
+        let kind: [&[u8]; 3] = [b"text/", kind.as_bytes(), b"; charset=utf-8"];
+        lines.push_parts(b"Content-Type", &kind);
+        lines.push(MARK_NAME.as_bytes(), self.mark.as_bytes());
+        lines.push(b"Cache-Control", b"no-store");
+        lines.push(b"Vary", b"Accept");
+        lines.push(b"X-Content-Type-Options", b"nosniff");
+        lines.push(b"Content-Security-Policy", self.policy().as_bytes());
+        let declared = Declared {
+            // The next request is to reach the application as it is by then.
             close: true,
             ..Declared::default()
-        });
-        outlet.whole(body);
+        };
+        let reason = wire::reason(500).as_bytes();
+        writer.begin(500, reason, &mut lines, declared);
+        writer.whole(&body.as_slice());
     }
 
     /// Nothing runs but our script, whatever stands in a traceback.
@@ -97,15 +97,12 @@ impl Failing {
 }
 
 impl Handler for Failing {
-    fn work(&self, seat: &mut Seat) {
-        while let Some(exchange) = seat.next_wait() {
-            seat.attend(
-                exchange,
-                |exchange: &mut Exchange, outlet: &mut Outlet<'_>| {
-                    self.answer(exchange, outlet);
-                    Ok::<(), Fault>(())
-                },
-            );
+    fn work(&self, worker: &mut Worker) {
+        while let Some(assignment) = worker.next_wait() {
+            worker.attend(assignment, |exchange, writer| {
+                self.answer(exchange, writer);
+                Ok::<(), Fault>(())
+            });
         }
     }
 }

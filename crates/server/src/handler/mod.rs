@@ -1,29 +1,29 @@
 //! The seam between the house and what answers: handlers that run on pool threads (`Handler`), one of which
 //! says why there is no other (`failing`), and `files` that answers on a driver.
 //!
-//! A handler sees an exchange and an outlet; it never sees a socket.
+//! A handler sees an exchange and a response writer; it never sees a socket.
 
 pub mod failing;
 pub mod files;
 
-use crate::delivery::Outlet;
+use crate::response::ResponseWriter;
 use crate::exchange::Exchange;
 use crate::fault::Fault;
-use crate::pool::Seat;
+use crate::pool::Worker;
 use crate::watch::Thread;
 
 use measure::Stamp;
 
 /// Something that answers exchanges on pool threads.
 pub trait Handler: Send + Sync + 'static {
-    /// The life of one pool thread: take exchanges from the seat until it gives none.
+    /// The life of one worker: take exchanges until it gives none.
     ///
     /// ```text
-    /// while let Some(exchange) = seat.next_now().or_else(|| seat.next_wait()) {
-    ///     seat.attend(exchange, |exchange, outlet| answer(exchange, outlet));
+    /// while let Some(assignment) = worker.next_now().or_else(|| worker.next_wait()) {
+    ///     worker.attend(assignment, |exchange, writer| answer(exchange, writer));
     /// }
     /// ```
-    fn work(&self, seat: &mut Seat);
+    fn work(&self, worker: &mut Worker);
 
     /// Where a pool thread is in what it runs, for people. Bounded: waits a second at most.
     fn stack(&self, thread: Thread) -> Stack {
@@ -66,11 +66,11 @@ pub enum Stack {
 /// A handler without state of its own per thread.
 impl<F> Handler for F
 where
-    F: Fn(&mut Exchange, &mut Outlet<'_>) -> Result<(), Fault> + Send + Sync + 'static,
+    F: Fn(&mut Exchange, &mut ResponseWriter) -> Result<(), Fault> + Send + Sync + 'static,
 {
-    fn work(&self, seat: &mut Seat) {
-        while let Some(exchange) = seat.next_wait() {
-            seat.attend(exchange, self);
+    fn work(&self, worker: &mut Worker) {
+        while let Some(assignment) = worker.next_wait() {
+            worker.attend(assignment, self);
         }
     }
 }

@@ -1,17 +1,16 @@
 //! The corridor of the pool threads: pools with a queue each, threads that take from it, and what happens to
 //! an exchange between its start and its reply.
 //!
-//! `staff` are the threads, which come and go, `seat` is where one of them works, `clerk` answers and ends
-//! exchanges, `steward` is the thread that looks after all pools: their sizes, their moods, and those who
+//! `staff` are the threads, which come and go, `worker` is one of them, which gives exchanges to the backend and
+//! ends them, `steward` is the thread that looks after all pools: their sizes, their moods, and those who
 //! have waited too long. Takes exchanges from drivers, gives replies to `delivery` and endings to the
 //! ledger. A panic in a handler costs one exchange. Never waits for a client.
 
 mod alarm;
-mod clerk;
 mod mood;
-mod seat;
 mod staff;
 mod steward;
+mod worker;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -21,7 +20,8 @@ use measure::{Nanos, Queued, Stamp};
 use stage::{Admission, Class, Control, Entry, PoolSettings, PoolShape, Pressure, TICK, Waiting};
 
 use crate::config::meant::{self, Config, Level};
-use crate::delivery::{Door, FirstWay, ReplyMemory};
+use crate::exchange::stream::StreamShared;
+use crate::response::{Destination, ReplyMemory, ResponseWriter};
 use crate::exchange::Exchange;
 use crate::handler::Handler;
 use crate::log::Log;
@@ -37,7 +37,7 @@ use alarm::Alarm;
 use mood::MoodCell;
 use staff::Staff;
 
-pub use seat::Seat;
+pub use worker::{Assignment, Worker, panic_text};
 pub(crate) use steward::start_steward;
 
 /// Waiting exchanges from which on a driver rests.
@@ -45,13 +45,19 @@ const REST_LEN_MIN: usize = 4;
 /// It only rests when what waits will be done in this time.
 const REST_DRAIN_SECS_MAX: f64 = 0.002;
 
-/// An exchange on its way through the pool, with the door it came from.
+/// An exchange on its way through the pool, and where its response goes.
 pub(crate) struct Job {
     pub(crate) exchange: Box<Exchange>,
-    pub(crate) door: Arc<Door>,
-    /// The connection may go on afterwards.
+    pub(crate) to: Destination,
+    /// The connection may live on afterwards.
     pub(crate) keep_alive: bool,
-    pub(crate) first: FirstWay,
+}
+
+impl Job {
+    fn stream(&self) -> Arc<StreamShared> {
+        let stream = self.to.stream.as_ref();
+        Arc::clone(stream.expect("a worker answers through a stream"))
+    }
 }
 
 /// Why an exchange does not get into the queue.
@@ -81,7 +87,7 @@ pub(crate) struct Pool {
     staff: Mutex<Option<Arc<Staff>>>,
     counters: Placed<PoolStats>,
     /// Connections end with their next reply.
-    draining: AtomicBool,
+    draining: Arc<AtomicBool>,
     closed: AtomicBool,
     config: Arc<Config>,
     log: Arc<Log>,
@@ -148,7 +154,7 @@ impl Pool {
             alarm: Arc::clone(alarm),
             staff: Mutex::new(None),
             counters,
-            draining: AtomicBool::new(false),
+            draining: Arc::default(),
             closed: AtomicBool::new(false),
             config: Arc::clone(house.config),
             log: Arc::clone(house.log),
@@ -158,6 +164,12 @@ impl Pool {
             slow: house.slow.clone(),
             watch: house.watch.map(Arc::clone),
         }
+    }
+
+    /// The writer of one of its threads.
+    fn writer(&self) -> ResponseWriter {
+        ResponseWriter::new(&self.config, &self.memory, &self.draining)
+            .compressing(&self.config.compression)
     }
 
     /// What it is called.
@@ -282,10 +294,10 @@ impl Pool {
     pub(crate) fn push(&self, jobs: &mut Vec<Entry<Job>>) {
         let mut due = Stamp::NEVER;
         let left = self.queue.push(jobs, |job, arrival| {
-            let exchange = &mut *job.exchange;
-            note(&mut exchange.queue.queued, arrival);
+            let record = &mut job.exchange.record;
+            note(&mut record.queued, arrival);
             if !arrival.is_called {
-                let (queued, before) = (exchange.phases.queued, exchange.queue.queued.before);
+                let (queued, before) = (record.phases.queued, record.queued.before);
                 let patience = Nanos(self.patience().0.saturating_sub(before.0));
                 due = due.min(queued.plus(patience.min(TICK)));
             }
@@ -350,7 +362,7 @@ impl Pool {
     /// Tells the watch over slow routes of a run; questions about health stay where they are.
     fn tell_slow(&self, exchange: &Exchange, run: Nanos) {
         let Some(slow) = &self.slow else { return };
-        if exchange.queue.class == Class::Health {
+        if exchange.record.class == Class::Health {
             return;
         }
         let method = exchange.head().method();

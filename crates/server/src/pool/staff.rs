@@ -11,7 +11,7 @@ use std::thread;
 use measure::Stamp;
 
 use super::Pool;
-use super::seat::{Leave, Seat, panic_text};
+use super::worker::{Leave, Worker, panic_text};
 use crate::handler::Handler;
 use crate::log::Level;
 use crate::sync::lock;
@@ -115,9 +115,9 @@ impl Pool {
             .threads_started
             .fetch_add(1, Ordering::Relaxed);
         self.queue.come();
-        let mut seat = Seat::new(self);
-        let worked = catch_unwind(AssertUnwindSafe(|| staff.handler.work(&mut seat)));
-        let leave = seat.leave();
+        let mut worker = Worker::new(self);
+        let worked = catch_unwind(AssertUnwindSafe(|| staff.handler.work(&mut worker)));
+        let leave = worker.leave();
         if let Err(panic) = worked {
             let (name, text) = (self.name(), panic_text(panic.as_ref()));
             let text = format!("a thread of the pool {name} ended: {text}");

@@ -12,8 +12,7 @@ use std::thread;
 use measure::{Nanos, Stamp};
 use stage::{Decision, Mood, PoolSeen, Pressure, SizeStep, TICK};
 
-use super::clerk::Clerk;
-use super::seat::panic_text;
+use super::worker::{Tools, panic_text};
 use super::{Pool, store};
 use crate::log::Level;
 use crate::sync::lock;
@@ -28,35 +27,35 @@ const REFUSALS_MAX: usize = 256;
 /// # Errors
 /// The kernel gives no more threads.
 pub(crate) fn start_steward(pools: &[Arc<Pool>]) -> io::Result<()> {
-    let clerks: Vec<Clerk> = pools.iter().cloned().map(Clerk::new).collect();
-    let steward = move || look_after(clerks);
+    let all_tools: Vec<Tools> = pools.iter().cloned().map(Tools::new).collect();
+    let steward = move || look_after(all_tools);
     thread::Builder::new()
         .name("mp-steward".to_owned())
         .spawn(steward)
         .map(drop)
 }
 
-fn look_after(mut clerks: Vec<Clerk>) {
+fn look_after(mut all_tools: Vec<Tools>) {
     // A refusal to a client that is gone must not end the process.
     crate::sys::block_sigpipe();
-    let Some(first) = clerks.first() else { return };
+    let Some(first) = all_tools.first() else { return };
     let alarm = Arc::clone(&first.pool.alarm);
     loop {
         alarm.look();
-        clerks.retain(|clerk| !clerk.pool.closed.load(Ordering::Relaxed));
-        if clerks.is_empty() {
+        all_tools.retain(|tools| !tools.pool.closed.load(Ordering::Relaxed));
+        if all_tools.is_empty() {
             return;
         }
         let mut wake = Stamp::NEVER;
-        for clerk in &mut clerks {
+        for tools in &mut all_tools {
             let looked = catch_unwind(AssertUnwindSafe(|| {
-                let due = refuse_expired(clerk, measure::now());
-                due.min(clerk.pool.look(measure::now()))
+                let due = refuse_expired(tools, measure::now());
+                due.min(tools.pool.look(measure::now()))
             }));
             wake = wake.min(looked.unwrap_or_else(|panic| {
-                let (name, text) = (clerk.pool.name(), panic_text(panic.as_ref()));
+                let (name, text) = (tools.pool.name(), panic_text(panic.as_ref()));
                 let text = format!("nobody could look after the pool {name}: {text}");
-                clerk.pool.log.error_from_pool(Level::Error, &text);
+                tools.pool.log.error_from_pool(Level::Error, &text);
                 measure::now().plus(IDLE_TICK)
             }));
         }
@@ -65,17 +64,17 @@ fn look_after(mut clerks: Vec<Clerk>) {
 }
 
 /// Tells those who have waited too long; gives when the next one will have.
-fn refuse_expired(clerk: &mut Clerk, now: Stamp) -> Stamp {
+fn refuse_expired(tools: &mut Tools, now: Stamp) -> Stamp {
     for _ in 0..REFUSALS_MAX {
-        match clerk.pool.queue.take_expired(now) {
+        match tools.pool.queue.take_expired(now) {
             Some(job) => {
-                clerk.pool.has_left(job.exchange.queue.class);
-                clerk.refuse(job, now);
+                tools.pool.has_left(job.exchange.queue.class);
+                tools.refuse(job, now);
             }
             None => break,
         }
     }
-    clerk.pool.queue.next_expiry()
+    tools.pool.queue.next_expiry()
 }
 
 impl Pool {

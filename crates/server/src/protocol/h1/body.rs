@@ -1,5 +1,5 @@
-//! Request bodies: into memory up to `readahead`, through a spooler into a file beyond, at the pace that the
-//! client has to keep.
+//! Request bodies: into memory up to `readahead`, through a body-spool thread into a file beyond, at the pace that
+//! the client has to keep.
 
 use std::io::IoSlice;
 use std::sync::Arc;
@@ -9,19 +9,20 @@ use measure::{Ending, Stamp};
 use stage::Pace;
 use wire::{BodyDecoder, HeadView, RequestHead};
 
-use super::begin::Request;
-use super::connection::{Connection, Step, Woken};
-use super::refused::Refused;
-use super::sending::Outflow;
+use super::send::SendMonitor;
+use super::{H1, Step};
 use crate::config::meant::Config;
-use crate::delivery::{self, Chain};
-use crate::exchange::{self, Body};
+use crate::exchange::{self, Body, ExchangeRecord};
+use crate::protocol::{Stop, Woken};
+use crate::recorder::Received;
+use crate::refusal::Refusal;
 use crate::reply::Part;
+use crate::response::Parts;
 use crate::spool::Spooled;
 use crate::stats::{Doing, Timeout};
 
-/// Bytes of a body that go to a spooler at once.
-const ERRAND_BYTES: usize = 64 << 10;
+/// Bytes of a body that are written at once.
+const WRITE_BYTES: usize = 64 << 10;
 
 /// A request whose head is complete and whose body is not.
 pub(super) struct Incoming {
@@ -30,7 +31,8 @@ pub(super) struct Incoming {
     /// The body, or what of it has not gone to the file yet.
     memory: Vec<u8>,
     spooled: Option<Spooled>,
-    request: Request,
+    record: ExchangeRecord,
+    rewritten: Option<Box<[u8]>>,
     pace: Pace,
     /// When bytes last came.
     moved: Stamp,
@@ -38,12 +40,12 @@ pub(super) struct Incoming {
 
 /// Why a body was not received.
 #[derive(Clone, Copy)]
-enum Stop {
-    Refused(Refused),
+enum NoBody {
+    Refused(Refusal),
     Woken(Woken),
 }
 
-impl Connection {
+impl H1 {
     /// Receives a body, into memory up to `readahead` and into a file beyond.
     pub(super) async fn receive_body(&mut self, mut incoming: Box<Incoming>) -> Step {
         if incoming.head.view().index.expect_continue && self.buffer.is_empty() {
@@ -51,23 +53,24 @@ impl Connection {
             let invited = self.invite().await;
             incoming.pace.resume(measure::now());
             if let Err(stop) = invited {
-                self.count_stop(stop);
-                self.abandon();
-                self.arrived = incoming.request.arrived;
-                let about = Some((incoming.head.view(), incoming.request.request_bytes));
-                self.end_unanswered(incoming.request.id, about, b"", stop.ending);
+                self.connection.count_stop(stop);
+                self.connection.transport.reset_on_close();
+                let received = Received::Head(incoming.head.view());
+                self.connection
+                    .end_unanswered(incoming.record, received, stop.ending);
                 return Step::Close;
             }
         }
         while !incoming.decoder.is_done() {
-            self.now_doing(incoming.doing(), incoming.pace.deadline());
+            self.connection
+                .now_doing(incoming.doing(), incoming.pace.deadline());
             let received = match self.receive_some(&mut incoming).await {
                 Ok(()) => self.spool(&mut incoming).await,
                 Err(stop) => Err(stop),
             };
             if let Err(stop) = received {
                 if let Some(spooled) = incoming.spooled.take() {
-                    self.driver.shared.spoolers.discard(spooled);
+                    self.connection.driver.shared.spoolers.discard(spooled);
                 }
                 return self.no_body(&incoming, stop);
             }
@@ -76,7 +79,8 @@ impl Connection {
             head,
             memory,
             spooled,
-            request,
+            record,
+            rewritten,
             ..
         } = *incoming;
         let body = match spooled {
@@ -87,29 +91,29 @@ impl Connection {
             None if memory.is_empty() => Body::Empty,
             None => Body::Memory(memory),
         };
-        Step::Pool(self.exchange(head, body, request))
+        Step::Pool(self.exchange(head, body, record, rewritten))
     }
 
     /// Invites the client to send its body (RFC 9110 section 15.2.1). A socket too full for it is one whose
     /// client reads nothing: it gets no invitation; but one that has begun is sent to its end, or what is
-    /// missing of it would be taken from the reply.
-    async fn invite(&mut self) -> Result<(), super::sending::Stop> {
+    /// missing of it would be taken from the response.
+    async fn invite(&mut self) -> Result<(), Stop> {
         let whole = [IoSlice::new(wire::CONTINUE_100)];
         // Reading will tell of a client that is gone.
-        let sent = delivery::send(self.door(), &whole).unwrap_or(0);
-        let mut chain = Chain::default();
+        let sent = self.connection.transport.send(&whole).unwrap_or(0);
+        let mut parts = Parts::default();
         if sent > 0 {
             let rest = Bytes::from_static(&wire::CONTINUE_100[sent..]);
-            chain.push(Part::Memory(rest));
+            parts.push(Part::Memory(rest));
         }
-        let mut outflow = Outflow::new(self, None, measure::now());
-        while !chain.is_empty() {
-            self.send_some(&mut chain, &mut outflow).await?;
+        let mut monitor = SendMonitor::new(&self.connection, None, measure::now());
+        while !parts.is_empty() {
+            self.send_some(&mut parts, &mut monitor).await?;
         }
         Ok(())
     }
 
-    async fn receive_some(&mut self, incoming: &mut Incoming) -> Result<(), Stop> {
+    async fn receive_some(&mut self, incoming: &mut Incoming) -> Result<(), NoBody> {
         if !self.buffer.is_empty() {
             let mut input = std::mem::take(&mut self.buffer);
             let used = incoming.take(&input, measure::now())?;
@@ -120,95 +124,86 @@ impl Connection {
             }
             return Ok(());
         }
-        let bytes = loop {
-            match self.read().await {
+        let (scratch, bytes) = loop {
+            match self.connection.read().await {
                 Err(Woken::Draining | Woken::Crowded) => {}
                 other => break other?,
             }
         };
         let now = measure::now();
-        let scratch = self.driver.scratch.borrow();
         let input = &scratch.input[..bytes];
-        let used = incoming.take(input, now)?;
-        if used < input.len() {
+        let taken = incoming.take(input, now);
+        if let Ok(used) = taken
+            && used < input.len()
+        {
             self.buffer.extend_from_slice(&input[used..]);
             self.arrived = now;
         }
-        Ok(())
+        self.connection.driver.put_scratch(scratch);
+        Ok(taken.map(drop)?)
     }
 
-    /// Sends what is too much for memory to a spooler. Nothing is read from this client meanwhile.
-    async fn spool(&mut self, incoming: &mut Incoming) -> Result<(), Stop> {
+    /// Has what is too much for memory written. Nothing is read from this client meanwhile.
+    async fn spool(&mut self, incoming: &mut Incoming) -> Result<(), NoBody> {
+        let driver = &self.connection.driver;
         let len = incoming.memory.len();
         let due = match &incoming.spooled {
-            None => len > self.driver.config().spool.readahead_bytes,
-            Some(_) => len >= ERRAND_BYTES || (incoming.decoder.is_done() && len > 0),
+            None => len > driver.config().spool.readahead_bytes,
+            Some(_) => len >= WRITE_BYTES || (incoming.decoder.is_done() && len > 0),
         };
         if !due {
             return Ok(());
         }
         if incoming.spooled.is_none() {
-            self.driver.stats().spooled.add();
+            driver.stats().spooled.add();
         }
         // The disk has its own time: the pace is about the client.
         incoming.pace.hold(measure::now());
-        self.now_doing(Doing::Spooling, Stamp::NEVER);
+        self.connection.now_doing(Doing::Spooling, Stamp::NEVER);
         let data = std::mem::take(&mut incoming.memory);
-        let spoolers = &self.driver.shared.spoolers;
-        let errand = spoolers.append(incoming.spooled.take(), data);
-        let written = self.unless_cut(errand).await;
+        let written = driver.shared.spoolers.append(incoming.spooled.take(), data);
+        let written = self.connection.unless_cut(written).await;
         incoming.pace.resume(measure::now());
-        let written = written.ok_or(Stop::Woken(Woken::Cut))?;
-        let fault = |error| Stop::Refused(self.spool_fault(incoming, &error));
+        let written = written.ok_or(NoBody::Woken(Woken::Cut))?;
+        let fault = |error| NoBody::Refused(self.spool_fault(incoming, &error));
         let (spooled, buffer) = written.map_err(fault)?;
         incoming.spooled = Some(spooled);
         incoming.memory = buffer;
         Ok(())
     }
 
-    fn spool_fault(&self, incoming: &Incoming, error: &std::io::Error) -> Refused {
-        let name = exchange::name(incoming.request.id, incoming.head.view());
+    fn spool_fault(&self, incoming: &Incoming, error: &std::io::Error) -> Refusal {
+        let name = exchange::name(incoming.record.id, incoming.head.view());
         let text = format!("{name}: request body could not be stored: {error}");
-        self.driver
-            .shared
-            .log
-            .error(crate::log::Level::Error, &text);
+        let log = &self.connection.driver.shared.log;
+        log.error(crate::log::Level::Error, &text);
         match error.kind() {
             std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded => {
-                Refused::SPOOL_FULL
+                Refusal::SPOOL_FULL
             }
-            _ => Refused::SPOOL_FAILED,
+            _ => Refusal::SPOOL_FAILED,
         }
     }
 
-    fn no_body(&mut self, incoming: &Incoming, stop: Stop) -> Step {
-        let request = &incoming.request;
-        self.arrived = request.arrived;
-        let ending = match stop {
-            Stop::Refused(refused) => {
-                let view = incoming.head.view();
-                let (route, bytes) = (request.route, request.request_bytes);
-                return self.refuse(request.id, view, route, bytes, refused);
-            }
-            Stop::Woken(Woken::Deadline) => {
-                self.driver.stats().timed_out(Timeout::Body);
+    fn no_body(&mut self, incoming: &Incoming, why: NoBody) -> Step {
+        let received = Received::Head(incoming.head.view());
+        let ending = match why {
+            NoBody::Refused(refusal) => return self.refuse(incoming.record, received, refusal),
+            NoBody::Woken(Woken::Deadline) => {
+                let driver = &self.connection.driver;
+                driver.stats().timed_out(Timeout::Body);
                 let silent = measure::now().since(incoming.moved);
-                let refused = if silent >= self.driver.config().timeouts.body {
-                    Refused::BODY_SILENT
-                } else {
-                    Refused::BODY_SLOW
+                let refusal = match silent >= driver.config().timeouts.body {
+                    true => Refusal::BODY_SILENT,
+                    false => Refusal::BODY_SLOW,
                 };
-                return self.no_body(incoming, Stop::Refused(refused));
+                return self.refuse(incoming.record, received, refusal);
             }
-            Stop::Woken(Woken::Cut) => Ending::Drained,
-            Stop::Woken(_) => Ending::PeerGone,
+            NoBody::Woken(Woken::Cut) => Ending::Drained,
+            NoBody::Woken(_) => Ending::PeerGone,
         };
-        self.end_unanswered(
-            request.id,
-            Some((incoming.head.view(), request.request_bytes)),
-            b"",
-            ending,
-        );
+        self.connection
+            .end_unanswered(incoming.record, received, ending);
         Step::Close
     }
 }
@@ -216,18 +211,20 @@ impl Connection {
 impl Incoming {
     /// A request whose head is complete now.
     pub(super) fn new(
-        view: HeadView<'_>,
-        request: Request,
+        head: HeadView<'_>,
+        record: ExchangeRecord,
+        rewritten: Option<Box<[u8]>>,
         config: &Config,
     ) -> Result<Self, wire::Refusal> {
         let now = measure::now();
         let timeouts = &config.timeouts;
         Ok(Self {
-            decoder: BodyDecoder::new(view.index.body, &config.limits)?,
-            head: Arc::new(RequestHead::take(view)),
+            decoder: BodyDecoder::new(head.index.body, &config.limits)?,
+            head: Arc::new(RequestHead::take(head)),
             memory: Vec::new(),
             spooled: None,
-            request,
+            record,
+            rewritten,
             pace: Pace::new(now, timeouts.body, timeouts.body_rate_min),
             moved: now,
         })
@@ -242,7 +239,7 @@ impl Incoming {
             self.memory.extend_from_slice(&input[data]);
             used += decoded.consumed;
         }
-        self.request.request_bytes += used as u64;
+        self.record.request_bytes += used as u64;
         self.pace.advance(used as u64, now);
         self.moved = now;
         Ok(used)
@@ -257,14 +254,14 @@ impl Incoming {
     }
 }
 
-impl From<wire::Refusal> for Stop {
+impl From<wire::Refusal> for NoBody {
     fn from(refusal: wire::Refusal) -> Self {
-        Stop::Refused(refusal.into())
+        NoBody::Refused(refusal.into())
     }
 }
 
-impl From<Woken> for Stop {
+impl From<Woken> for NoBody {
     fn from(woken: Woken) -> Self {
-        Stop::Woken(woken)
+        NoBody::Woken(woken)
     }
 }

@@ -1,22 +1,23 @@
-//! A reply that the socket has not taken yet: an owned list of buffers and file spans with a cursor.
+//! Parts: the rest of a response that its client has not taken yet, an owned list of buffers and file spans.
 
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{self, IoSlice};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 
 use bytes::{Buf, Bytes};
 
-use super::Followed;
 use crate::reply::{Edition, Part, ReplyBody};
+use crate::sync::invariant;
+use crate::transport::{self, Followed};
 
 /// Buffers offered in one call.
 const BUFFERS_MAX: usize = 16;
 
 /// Parts in order; what has been sent is gone from the front.
 #[derive(Default, Debug)]
-pub(crate) struct Chain {
+pub(crate) struct Parts {
     parts: VecDeque<Part>,
     memory_bytes: usize,
     file_bytes: u64,
@@ -33,7 +34,7 @@ pub(crate) enum Progress {
     More,
 }
 
-impl Chain {
+impl Parts {
     pub(crate) fn is_empty(&self) -> bool {
         self.parts.is_empty()
     }
@@ -61,7 +62,33 @@ impl Chain {
         }
     }
 
-    pub(crate) fn append(&mut self, other: &mut Chain) {
+    /// Takes the first part out.
+    pub(crate) fn pop(&mut self) -> Option<Part> {
+        let part = self.parts.pop_front()?;
+        match &part {
+            Part::Memory(data) => self.memory_bytes -= data.len(),
+            Part::File { bytes, .. } => self.file_bytes -= bytes,
+        }
+        Some(part)
+    }
+
+    /// Takes the first part out if it is a buffer.
+    pub(crate) fn pop_memory(&mut self) -> Option<Part> {
+        match self.parts.front() {
+            Some(Part::Memory(_)) => self.pop(),
+            _ => None,
+        }
+    }
+
+    /// Puts a part before all others.
+    pub(crate) fn prepend(&mut self, part: Part) {
+        let mut all = Parts::default();
+        all.push(part);
+        all.append(self);
+        *self = all;
+    }
+
+    pub(crate) fn append(&mut self, other: &mut Parts) {
         self.parts.append(&mut other.parts);
         self.memory_bytes += std::mem::take(&mut other.memory_bytes);
         self.file_bytes += std::mem::take(&mut other.file_bytes);
@@ -79,8 +106,7 @@ impl Chain {
     ///
     /// A file that is shorter than its span, or was changed since its length was announced, is an
     /// `UnexpectedEof`: the reply cannot be completed.
-    pub(crate) fn send(&mut self, socket: impl AsFd, most: u64) -> io::Result<(Progress, u64)> {
-        let socket = socket.as_fd();
+    pub(crate) fn send(&mut self, socket: &impl AsFd, most: u64) -> io::Result<(Progress, u64)> {
         let (blocked, sent) = match self.parts.front() {
             None => return Ok((Progress::Done, 0)),
             Some(Part::Memory(_)) => self.send_memory(socket, most)?,
@@ -95,7 +121,7 @@ impl Chain {
     }
 
     /// Whether the socket is full, and the bytes that it took.
-    fn send_memory(&mut self, socket: BorrowedFd<'_>, most: u64) -> io::Result<(bool, u64)> {
+    fn send_memory(&mut self, socket: &impl AsFd, most: u64) -> io::Result<(bool, u64)> {
         let most = usize::try_from(most).unwrap_or(usize::MAX);
         let mut slices = [IoSlice::new(&[]); BUFFERS_MAX];
         let mut len = 0;
@@ -116,14 +142,14 @@ impl Chain {
         } else {
             Followed::No
         };
-        let sent = super::send_followed(socket, &slices[..len], followed)?;
+        let sent = transport::send(socket, &slices[..len], followed)?;
         self.advance(sent as u64);
         Ok((sent < offered, sent as u64))
     }
 
     /// As `send_memory`. A short count may mean a full socket or a file that ends early; the next call
     /// tells.
-    fn send_file(&mut self, socket: BorrowedFd<'_>, most: u64) -> io::Result<(bool, u64)> {
+    fn send_file(&mut self, socket: &impl AsFd, most: u64) -> io::Result<(bool, u64)> {
         let Some(Part::File {
             file,
             offset,
@@ -138,7 +164,7 @@ impl Chain {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
         let offered = usize::try_from((*bytes).min(most)).unwrap_or(usize::MAX);
-        let sent = match super::send_span(socket, file, *offset, offered) {
+        let sent = match transport::send_span(socket, file, *offset, offered) {
             Ok(Some(0)) => return Err(io::ErrorKind::UnexpectedEof.into()),
             Ok(sent) => sent.unwrap_or(0) as u64,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => return Ok((false, 0)),
@@ -160,11 +186,13 @@ impl Chain {
                 Part::Memory(data) => {
                     let taken = usize::try_from(taken).expect("within a buffer");
                     data.advance(taken);
+                    invariant!(self.memory_bytes >= taken, "a list of parts has lost count");
                     self.memory_bytes -= taken;
                 }
                 Part::File { offset, bytes, .. } => {
                     *offset += taken;
                     *bytes -= taken;
+                    invariant!(self.file_bytes >= taken, "a list of parts has lost count");
                     self.file_bytes -= taken;
                 }
             }
@@ -211,7 +239,7 @@ mod tests {
             reads in proptest::collection::vec(1_usize..30_000, 1..8),
         ) {
             let (server, mut client) = UnixStream::pair().unwrap();
-            let mut chain = Chain::default();
+            let mut chain = Parts::default();
             let mut expected = Vec::new();
             for (index, (size, in_file)) in sizes.iter().enumerate() {
                 let data: Vec<u8> = (0..*size).map(|byte| (byte * 7 + index) as u8).collect();
@@ -250,8 +278,8 @@ mod tests {
     }
 
     /// A chain of parts in memory and in files, and its bytes.
-    fn chain_of(sizes: &[(usize, bool)]) -> (Chain, Vec<u8>) {
-        let mut chain = Chain::default();
+    fn chain_of(sizes: &[(usize, bool)]) -> (Parts, Vec<u8>) {
+        let mut chain = Parts::default();
         let mut bytes = Vec::new();
         for (index, (size, in_file)) in sizes.iter().enumerate() {
             let data: Vec<u8> = (0..*size).map(|at| (at * 7 + index * 29) as u8).collect();
@@ -271,7 +299,7 @@ mod tests {
     }
 
     /// Sends once; the client takes it at once, so that the socket is never full.
-    fn send_to(client: &mut Client, chain: &mut Chain, most: u64) -> io::Result<(Progress, u64)> {
+    fn send_to(client: &mut Client, chain: &mut Parts, most: u64) -> io::Result<(Progress, u64)> {
         let sent = chain.send(&client.server, most)?;
         let bytes = usize::try_from(sent.1).unwrap();
         let start = client.received.len();
@@ -395,7 +423,7 @@ mod tests {
     #[test]
     fn refuses_a_file_that_became_shorter() {
         let (server, _client) = UnixStream::pair().unwrap();
-        let mut chain = Chain::default();
+        let mut chain = Parts::default();
         chain.push(Part::File {
             file: file_of(b"12345"),
             offset: 0,

@@ -1,9 +1,9 @@
-//! The part of the outlet that compresses bodies on their way.
+//! The part of the response writer that compresses bodies on their way.
 //!
-//! Takes what the handler gives, gives compressed bytes to the exit, framed. Nothing is held back: every
+//! Takes what the application gives, gives compressed bytes to the sink, framed. Nothing is held back: every
 //! piece is flushed through the encoder, and what a slow client does not take waits compressed, as any
-//! other reply. Lengths that the handler declares are counted before compression, and its time counts as
-//! the handler's: a reply is replied when it is compressed.
+//! other response. Lengths that the application declares are counted before compression, and the time counts as
+//! the application's: a response is handed over when it is compressed.
 
 use std::fs::File;
 use std::io;
@@ -12,10 +12,10 @@ use std::os::unix::fs::FileExt;
 use measure::Stamp;
 use wire::{ReplyFraming, ReplyPlan};
 
-use super::{Head, Length, Outlet, Stage, Taken};
+use super::{Frame, Head, Inner, Length, Piece, State, Taken};
 use crate::config::meant::Coding;
-use crate::delivery::coding::{self, Treatment};
-use crate::delivery::press::{Press, Step};
+use crate::response::content_encoding::{self, Treatment};
+use crate::response::compressor::{Compressor, Step};
 
 /// Bodies given whole up to this size are compressed before their head leaves, and have a length; of
 /// larger ones this much decides whether compression is worth it. Bounds what waits compressed in memory.
@@ -25,16 +25,16 @@ const SLICE_BYTES: usize = 64 << 10;
 
 const UNCODED: &str = "the reply could not be compressed";
 
-impl Outlet<'_> {
+impl Inner {
     /// Whether compressing `bytes` bytes, if it comes to that, is a short step.
     pub(super) fn is_coded_quickly(&self, bytes: usize) -> bool {
-        let coding = match (self.stage, self.treatment) {
-            (Stage::Open { coding, .. }, _) => coding,
-            (Stage::Silent | Stage::Begun, Treatment::Coded(coding)) => Some(coding),
-            (Stage::Silent | Stage::Begun, _) => None,
+        let coding = match (self.state, self.treatment) {
+            (State::Open { coding, .. }, _) => coding,
+            (State::Silent | State::Begun, Treatment::Coded(coding)) => Some(coding),
+            (State::Silent | State::Begun, _) => None,
         };
-        match (coding, &self.desk.bench) {
-            (Some(coding), Some(bench)) => bench.press.is_quick(coding, bytes),
+        match (coding, &self.compression) {
+            (Some(coding), Some(tools)) => tools.compressor.is_quick(coding, bytes),
             _ => true,
         }
     }
@@ -42,10 +42,10 @@ impl Outlet<'_> {
     /// The coding of a reply that is about to be opened. `known`: the body's length, when the handler
     /// gives the whole.
     pub(super) fn coding_for(&mut self, known: Option<u64>) -> Option<Coding> {
-        let bench = self.desk.bench.as_ref()?;
+        let tools = self.compression.as_ref()?;
         // A handler that gives nothing for HEAD says nothing of what GET would get.
-        let told = known.filter(|bytes| *bytes > 0 || !self.asked.is_head);
-        let bytes_min = (bench.config.bytes_min as u64).max(1);
+        let told = known.filter(|bytes| *bytes > 0 || !self.request.is_head);
+        let bytes_min = (tools.config.bytes_min as u64).max(1);
         let is_small = match self.declared.content_length.or(told) {
             Some(bytes) => bytes < bytes_min,
             None => false,
@@ -61,14 +61,15 @@ impl Outlet<'_> {
     }
 
     pub(super) fn rewrite_head(&mut self) {
-        if let Some(bench) = &mut self.desk.bench {
-            coding::rewrite(&mut self.desk.out, &mut bench.scratch, self.treatment);
+        if let Some(tools) = &mut self.compression {
+            content_encoding::rewrite(&mut self.lines, &mut tools.scratch, self.treatment);
         }
     }
 
     /// The whole body at once; plain when compression does not make it smaller.
-    pub(super) fn whole_coded(&mut self, coding: Coding, body: &[u8]) -> Taken {
-        if self.asked.is_head {
+    pub(super) fn whole_coded(&mut self, coding: Coding, piece: &dyn Piece) -> Taken {
+        let body = piece.bytes();
+        if self.request.is_head {
             return self.head_coded();
         }
         let declared = self.declared.content_length.unwrap_or(body.len() as u64);
@@ -89,7 +90,7 @@ impl Outlet<'_> {
             _ => {
                 self.treatment = Treatment::Varies;
                 self.replied = measure::now();
-                return self.whole_plain(body);
+                return self.whole_plain(piece);
             }
         };
         // The thread was busy with the reply until now.
@@ -100,13 +101,13 @@ impl Outlet<'_> {
         if step != Step::End {
             self.code_on(coding);
         }
-        let taken = self.offer_framed(plan.framing, Head::Unsent, &out);
+        let taken = self.offer_framed(plan.framing, Head::Unsent, &out.as_slice(), out.len());
         self.give_back(out);
         match (taken, &body[first.len()..]) {
             (Taken::Gone, _) => Taken::Gone,
             (taken, []) => taken,
             (_, rest) => {
-                let taken = self.press(Head::Sent, rest);
+                let taken = self.compress(Head::Sent, rest);
                 self.replied = measure::now();
                 taken
             }
@@ -114,14 +115,15 @@ impl Outlet<'_> {
     }
 
     /// The first piece of a stream.
-    pub(super) fn first_coded(&mut self, coding: Coding, data: &[u8]) -> Taken {
-        if self.asked.is_head {
+    pub(super) fn first_coded(&mut self, coding: Coding, piece: &dyn Piece) -> Taken {
+        if self.request.is_head {
             return self.head_coded();
         }
+        let data = piece.bytes();
         let left = self.declared.content_length;
         // Most frameworks give a page like this. It gets a length, and goes plain if that is smaller.
         if left == Some(data.len() as u64) {
-            let taken = self.whole_coded(coding, data);
+            let taken = self.whole_coded(coding, piece);
             // The handler may go on all the same: a stream is replied at its end.
             self.replied = Stamp::ZERO;
             return taken;
@@ -129,16 +131,17 @@ impl Outlet<'_> {
         if self.begin_frame(coding, left).is_err() {
             self.treatment = Treatment::Varies;
             let plan = self.open(None, measure::now());
-            return self.offer_body(plan.framing, Head::Unsent, data);
+            return self.offer_body(plan.framing, Head::Unsent, piece);
         }
         self.open_coded(None, left, measure::now());
         self.code_on(coding);
-        self.press(Head::Unsent, data)
+        self.compress(Head::Unsent, data)
     }
 
     /// Compresses a piece and offers it, flushed.
-    pub(super) fn press(&mut self, head: Head, data: &[u8]) -> Taken {
-        let (data, taken) = self.fit(data);
+    pub(super) fn compress(&mut self, head: Head, data: &[u8]) -> Taken {
+        let (bytes, taken) = self.fit(data.len());
+        let data = &data[..bytes];
         let mut head = head;
         let mut slices = data.chunks(SLICE_BYTES).peekable();
         while let Some(slice) = slices.next() {
@@ -146,7 +149,7 @@ impl Outlet<'_> {
                 Some(_) => Step::More,
                 None => Step::Flush,
             };
-            if self.press_slice(head, slice, step) == Taken::Gone {
+            if self.compress_slice(head, slice, step) == Taken::Gone {
                 return Taken::Gone;
             }
             head = Head::Sent;
@@ -155,7 +158,7 @@ impl Outlet<'_> {
     }
 
     /// Reads a span of a file into a body that is compressed already.
-    pub(super) fn press_file(&mut self, file: &File, offset: u64, bytes: u64) -> Taken {
+    pub(super) fn compress_file(&mut self, file: &File, offset: u64, bytes: u64) -> Taken {
         let mut buffer = vec![0; SLICE_BYTES];
         let mut at = 0;
         while at < bytes {
@@ -166,7 +169,7 @@ impl Outlet<'_> {
                 return Taken::Gone;
             }
             at += slice.len() as u64;
-            match self.press(Head::Sent, slice) {
+            match self.compress(Head::Sent, slice) {
                 Taken::All => {}
                 other => return other,
             }
@@ -176,31 +179,33 @@ impl Outlet<'_> {
 
     /// Ends the encoder's frame, and the framing of the reply with it; not for a body that is cut.
     pub(super) fn end_coded(&mut self, framing: ReplyFraming) {
-        if self.exit.was_refused() || self.failed.is_some() {
+        if self.sink.was_refused() || self.failed.is_some() {
             return;
         }
         let Ok(out) = self.run(&[], Step::End) else {
             self.failed = Some(UNCODED);
             return;
         };
-        if framing == ReplyFraming::Chunked {
-            let prefix = wire::chunk_prefix(out.len());
-            let (prefix, suffix) = match out.is_empty() {
-                // A chunk without bytes would be the last one (RFC 9112 section 7.1).
-                true => (&[][..], &[][..]),
-                false => (prefix.as_bytes(), wire::CHUNK_SUFFIX),
-            };
-            self.exit.offer(&[prefix, &out, suffix, wire::LAST_CHUNK]);
-        } else {
-            self.exit.offer(&[&out]);
-        }
+        let prefix = wire::chunk_prefix(out.len());
+        // A chunk without bytes would be the last one (RFC 9112 section 7.1).
+        let (prefix, after) = match self.is_chunked(framing) {
+            true if out.is_empty() => (&[][..], wire::LAST_CHUNK),
+            true => (prefix.as_bytes(), wire::CHUNK_SUFFIX_AND_LAST),
+            false => (&[][..], &[][..]),
+        };
+        self.offer(&Frame {
+            before: [b"", prefix],
+            piece: &out.as_slice(),
+            range: 0..out.len(),
+            after,
+        });
         self.give_back(out);
     }
 
     /// The head alone, with the lines that the body of a GET would have; it has no length.
     fn head_coded(&mut self) -> Taken {
         let plan = self.open_coded(None, None, measure::now());
-        self.offer_framed(plan.framing, Head::Unsent, &[])
+        self.offer_framed(plan.framing, Head::Unsent, &[].as_slice(), 0)
     }
 
     /// Decides the framing and ends the head of a compressed body of `wire_bytes` bytes, if that is known.
@@ -208,14 +213,14 @@ impl Outlet<'_> {
         self.rewrite_head();
         let plan = self.plan(wire_bytes);
         let coding = None;
-        self.stage = Stage::Open { plan, left, coding };
+        self.state = State::Open { plan, left, coding };
         self.end_head(&plan, Length::Untold, now);
         plan
     }
 
     /// What the handler gives from now on belongs to the encoder's frame.
     fn code_on(&mut self, by: Coding) {
-        if let Stage::Open { coding, .. } = &mut self.stage {
+        if let State::Open { coding, .. } = &mut self.state {
             *coding = Some(by);
         }
     }
@@ -225,41 +230,41 @@ impl Outlet<'_> {
         self.encoder()?.begin(coding, bytes)
     }
 
-    fn press_slice(&mut self, head: Head, slice: &[u8], step: Step) -> Taken {
-        let Stage::Open { plan, .. } = self.stage else {
+    fn compress_slice(&mut self, head: Head, slice: &[u8], step: Step) -> Taken {
+        let State::Open { plan, .. } = self.state else {
             return Taken::Gone;
         };
         // An encoder would be busy for nobody.
-        if self.exit.was_refused() || self.failed.is_some() {
+        if self.sink.was_refused() || self.failed.is_some() {
             return Taken::Gone;
         }
         let Ok(out) = self.run(slice, step) else {
             self.failed = Some(UNCODED);
             return Taken::Gone;
         };
-        let taken = self.offer_framed(plan.framing, head, &out);
+        let taken = self.offer_framed(plan.framing, head, &out.as_slice(), out.len());
         self.give_back(out);
         taken
     }
 
     /// One step of the encoder; give the buffer back.
     fn run(&mut self, data: &[u8], step: Step) -> io::Result<Vec<u8>> {
-        let press = self.encoder()?;
-        press.run(data, step)?;
-        Ok(std::mem::take(&mut press.out))
+        let compressor = self.encoder()?;
+        compressor.run(data, step)?;
+        Ok(std::mem::take(&mut compressor.out))
     }
 
     fn give_back(&mut self, mut out: Vec<u8>) {
-        if let Ok(press) = self.encoder() {
+        if let Ok(compressor) = self.encoder() {
             out.clear();
-            press.out = out;
+            compressor.out = out;
         }
     }
 
-    fn encoder(&mut self) -> io::Result<&mut Press> {
-        let bench = self.desk.bench.as_mut();
-        bench
-            .map(|bench| &mut bench.press)
+    fn encoder(&mut self) -> io::Result<&mut Compressor> {
+        let tools = self.compression.as_mut();
+        tools
+            .map(|tools| &mut tools.compressor)
             .ok_or_else(|| io::Error::other("nothing is compressed here"))
     }
 }

@@ -1,10 +1,11 @@
-//! Crews: named threads that do what may wait for a disk, so that no driver does. Spoolers write request
-//! bodies, openers look files up, writers send spans of files.
+//! Blocking pools: named threads that do what may wait for a disk, so that no driver and no worker does. Body-spool
+//! threads write request bodies and the responses of slow clients to files, file-open threads look files up,
+//! sendfile threads send spans of files.
 //!
-//! A driver hands over an errand and goes on with other connections until the answer comes. A connection
-//! has at most one errand out and something to discard, and a cached file one look that nobody waits for
-//! in each `file_cache_revalidate`: they bound the queue. Errands are taken in their order; one that says
-//! that it is not finished goes behind those that wait.
+//! A driver hands over a task and serves other connections until the answer comes. A connection has at most one
+//! task out and something to discard, a cached file has one lookup in each `file_cache_revalidate`, and the
+//! memory of responses has a fixed number of tasks for each thread: they bound the queue. Tasks are taken in
+//! their order; one that is not finished moves behind those that wait.
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -16,41 +17,41 @@ use tokio::sync::oneshot;
 
 use crate::queue::{Chair, Queue};
 
-/// Whether an errand is finished.
+/// Whether a task is finished.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Going {
+pub(crate) enum TaskState {
     /// There is more to do; others have their turn first.
     On,
     /// The answer was given.
     Done,
 }
 
-type Errand = Box<dyn FnMut() -> Going + Send>;
+pub(crate) type Task = Box<dyn FnMut() -> TaskState + Send>;
 
 /// The drivers' end of a crew; its threads end when the last clone is gone.
 #[derive(Clone)]
-pub(crate) struct Crew(Arc<Office>);
+pub(crate) struct BlockingPool(Arc<Inner>);
 
-struct Office {
-    queue: Arc<Queue<Errand>>,
+struct Inner {
+    queue: Arc<Queue<Task>>,
     threads: usize,
 }
 
-impl Crew {
+impl BlockingPool {
     /// Starts `threads` threads named `name-0`, `name-1` ….
     pub(crate) fn start(name: &str, threads: usize) -> io::Result<Self> {
-        let crew = Self(Arc::new(Office {
+        let pool = Self(Arc::new(Inner {
             queue: Arc::new(Queue::new(&patient(threads))),
             threads,
         }));
-        crew.0.queue.grow(threads, Stamp::ZERO);
+        pool.0.queue.grow(threads, Stamp::ZERO);
         for index in 0..threads {
-            let queue = Arc::clone(&crew.0.queue);
+            let queue = Arc::clone(&pool.0.queue);
             std::thread::Builder::new()
                 .name(format!("{name}-{index}"))
                 .spawn(move || work(&queue))?;
         }
-        Ok(crew)
+        Ok(pool)
     }
 
     /// Whether there is nobody: the caller does the work itself.
@@ -58,7 +59,7 @@ impl Crew {
         self.0.threads == 0
     }
 
-    /// Errands that wait for a thread.
+    /// Tasks that wait for a thread.
     pub(crate) fn waiting_len(&self) -> usize {
         self.0.queue.len()
     }
@@ -72,25 +73,25 @@ impl Crew {
         let mut thing = Some(thing);
         self.send(Box::new(move || {
             drop(thing.take());
-            Going::Done
+            TaskState::Done
         }));
     }
 
-    /// Has `errand` done; on the spot where there is no thread.
+    /// Has `task` done; on the spot where there is no thread.
     ///
     /// # Errors
-    /// When the errand panicked.
-    pub(crate) async fn run<T, F>(&self, errand: F) -> io::Result<T>
+    /// When the task panicked.
+    pub(crate) async fn run<T, F>(&self, task: F) -> io::Result<T>
     where
         T: Send + 'static,
         F: FnOnce() -> T + Send + 'static,
     {
-        let mut errand = Some(errand);
-        self.run_on(move || errand.take().map(|errand| errand()))
+        let mut task = Some(task);
+        self.run_on(move || task.take().map(|task| task()))
             .await
     }
 
-    /// As `run`, for an errand in steps: `None` means that it goes on, behind those that wait.
+    /// As `run`, for a task in steps: `None` means that it goes on, behind those that wait.
     pub(crate) async fn run_on<T, F>(&self, mut step: F) -> io::Result<T>
     where
         T: Send + 'static,
@@ -108,29 +109,35 @@ impl Crew {
         let mut sender = Some(sender);
         self.send(Box::new(move || {
             let Some(answer) = step() else {
-                return Going::On;
+                return TaskState::More;
             };
             // The connection may be gone; then nobody wants the answer.
             let _ = sender.take().map(|sender| sender.send(answer));
-            Going::Done
+            TaskState::Done
         }));
         answer
             .await
-            .map_err(|_| io::Error::other("the errand panicked"))
+            .map_err(|_| io::Error::other("the task panicked"))
     }
 
-    fn send(&self, errand: Errand) {
-        enqueue(&self.0.queue, errand);
+    /// Threads of this pool.
+    pub(crate) fn threads(&self) -> usize {
+        self.0.threads
+    }
+
+    /// Has `task` done by one of the threads, of which there must be one; nobody waits for it.
+    pub(crate) fn send(&self, task: Task) {
+        enqueue(&self.0.queue, task);
     }
 }
 
-impl Drop for Office {
+impl Drop for Inner {
     fn drop(&mut self) {
         self.queue.close(&patient(self.threads));
     }
 }
 
-/// Errands wait as long as it takes, all alike.
+/// Tasks wait as long as it takes, all alike.
 fn patient(threads: usize) -> PoolSettings {
     let ever = Nanos(u64::MAX);
     PoolSettings {
@@ -147,10 +154,10 @@ fn patient(threads: usize) -> PoolSettings {
     }
 }
 
-fn enqueue(queue: &Queue<Errand>, errand: Errand) {
+fn enqueue(queue: &Queue<Task>, task: Task) {
     let Ok(()) = queue.admit(|_, _| Ok::<(), std::convert::Infallible>(()));
     let entry = Entry {
-        item: errand,
+        item: task,
         class: Class::Normal,
         queued: Stamp::ZERO,
         before: Nanos::ZERO,
@@ -158,17 +165,17 @@ fn enqueue(queue: &Queue<Errand>, errand: Errand) {
     queue.push(&mut vec![entry], |_, _| {});
 }
 
-fn work(queue: &Queue<Errand>) {
+fn work(queue: &Queue<Task>) {
     // sendfile to a client that is gone must not end the process.
     crate::sys::block_sigpipe();
     queue.come();
     let chair = Arc::<Chair>::default();
     while let Some(taken) = queue.take(&chair, &mut None, || Stamp::ZERO) {
-        let mut errand = taken.item;
-        // A panic costs this errand, whose connection hears of it by the missing answer.
-        while let Ok(Going::On) = catch_unwind(AssertUnwindSafe(&mut errand)) {
+        let mut task = taken.item;
+        // A panic costs this task, whose connection hears of it by the missing answer.
+        while let Ok(TaskState::More) = catch_unwind(AssertUnwindSafe(&mut task)) {
             if queue.len() > 0 {
-                enqueue(queue, errand);
+                enqueue(queue, task);
                 break;
             }
         }

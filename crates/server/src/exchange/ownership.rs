@@ -1,0 +1,355 @@
+//! Write ownership: whether the driver or a worker may write the response of a stream, and which of them ends
+//! its exchange.
+//!
+//! Touches no socket, no clock, no Python. Built only on `sync`, so that `crates/model` can check every
+//! interleaving of it with loom.
+
+use std::task::{Context, Poll};
+
+use crate::sync::{AtomicU8, Ordering, WakerCell, invariant, violated};
+
+/// Who may write to a stream.
+///
+/// ```text
+///            hand_off             end                 release(Keep)
+///   DRIVER ───────────► WORKER ─────────► ENDING ──────────────────────► KEPT ────┐
+///    ▲                   │ │ poll_return     │ poll_return                        │
+///    │                   │ ▼                 ▼         release(Close)             │
+///    │                   │ AWAITED ──► ENDING_AWAITED ──────────────► CLOSED ─────┤
+///    │                   │ │     end                                              │ take_back
+///    │                   ├─┴─ pass_to_driver: the driver writes on ──► QUEUED ────┤
+///    │                   └─── revoke: a deadline passed ─────────────► REVOKED    │
+///    └────────────────────────────────────────────────────────────────────────────┘
+/// ```
+///
+/// WORKER and AWAITED each have a twin (`STARTED`, `STARTED_AWAITED`) from when the worker is about to send the
+/// first byte of its response (`mark_started`): a driver that revokes the exchange before may answer in its
+/// place, one that does so afterwards can only cut the stream.
+///
+/// A response that the socket took whole is released without waking the driver: the client's next request
+/// does that. The driver is woken only when it has asked (AWAITED), or has something to do. Between `end`
+/// and `release` the worker writes the record: the next exchange of the connection cannot overtake it on its
+/// way to the log.
+pub(crate) struct WriteOwnership {
+    state: AtomicU8,
+    waker: WakerCell,
+}
+
+const DRIVER: u8 = 0;
+const WORKER: u8 = 1;
+const AWAITED: u8 = 2;
+const ENDING: u8 = 3;
+const ENDING_AWAITED: u8 = 4;
+const KEPT: u8 = 5;
+const CLOSED: u8 = 6;
+const QUEUED: u8 = 7;
+const REVOKED: u8 = 8;
+/// As WORKER, with a response that may be on its way.
+const STARTED: u8 = 9;
+/// As AWAITED, with a response that may be on its way.
+const STARTED_AWAITED: u8 = 10;
+
+/// What the driver finds when an exchange that a worker had is its own again.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Returned {
+    /// The response is out; the connection lives on.
+    Kept,
+    /// The response is out or given up; the connection ends.
+    Closed,
+    /// The socket did not take everything: the driver writes from here on.
+    Queued,
+}
+
+/// What follows an exchange that a worker has ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum KeepAlive {
+    Keep,
+    Close,
+}
+
+/// The worker came too late: the driver has ended the exchange already.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Revoked;
+
+/// Whether the client may have a part of the response of an exchange that the driver has revoked.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum ResponseStarted {
+    /// Nothing was sent: the driver may answer.
+    No,
+    /// A part may have been sent: nothing else can answer.
+    Yes,
+}
+
+/// Whether the driver wants to be woken when the exchange comes back.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum WakePolicy {
+    /// No: the client's next bytes wake the driver.
+    NextInput,
+    /// Yes: the driver has more to do at once, such as a pipelined request.
+    Return,
+}
+
+impl WriteOwnership {
+    pub(crate) fn new() -> Self {
+        Self {
+            state: AtomicU8::new(DRIVER),
+            waker: WakerCell::new(),
+        }
+    }
+
+    /// Driver: a worker may write. `context` is remembered for a wake-up.
+    pub(crate) fn hand_off(&self, wake: WakePolicy, context: &Context<'_>) {
+        // Only the driver leaves DRIVER, so that a look is enough: nothing can change the state in between.
+        let before = self.load();
+        invariant!(before == DRIVER, "a stream in state {before} is handed off");
+        self.watch(context);
+        let state = match wake {
+            WakePolicy::NextInput => WORKER,
+            WakePolicy::Return => AWAITED,
+        };
+        self.state.store(state, Ordering::Release);
+    }
+
+    /// Driver: is the stream ours again? If not, asks to be woken when it is.
+    pub(crate) fn poll_return(&self, context: &Context<'_>) -> Poll<Returned> {
+        if let Some(returned) = self.returned() {
+            return Poll::Ready(returned);
+        }
+        // Registered before the step: a worker that releases behind the step sees AWAITED and wakes this
+        // waker; one that was faster is seen by the last look.
+        self.watch(context);
+        // Refused when the worker was faster, or when a wake-up has been asked for already.
+        let _ = self.step(|state| match state {
+            WORKER => Some(AWAITED),
+            STARTED => Some(STARTED_AWAITED),
+            ENDING => Some(ENDING_AWAITED),
+            _ => None,
+        });
+        self.returned().map_or(Poll::Pending, Poll::Ready)
+    }
+
+    /// Driver: what came back, if anything; asks for nothing.
+    pub(crate) fn returned(&self) -> Option<Returned> {
+        match self.load() {
+            KEPT => Some(Returned::Kept),
+            CLOSED => Some(Returned::Closed),
+            QUEUED => Some(Returned::Queued),
+            _ => None,
+        }
+    }
+
+    /// Driver: wishes to be woken by `wake`, without asking for the exchange itself.
+    pub(crate) fn watch(&self, context: &Context<'_>) {
+        self.waker.register(context.waker());
+    }
+
+    /// Driver: takes the stream back after `returned`.
+    pub(crate) fn take_back(&self) {
+        let before = self.load();
+        invariant!(
+            matches!(before, KEPT | CLOSED | QUEUED),
+            "a stream in state {before} is taken back"
+        );
+        self.state.store(DRIVER, Ordering::Release);
+    }
+
+    /// Driver: ends an exchange that a worker still has. `None` when the worker was first; else the driver now
+    /// has to log it.
+    pub(crate) fn revoke(&self) -> Option<ResponseStarted> {
+        let before = self
+            .step(|state| is_with_worker(state).then_some(REVOKED))
+            .ok()?;
+        Some(match before {
+            WORKER | AWAITED => ResponseStarted::No,
+            _ => ResponseStarted::Yes,
+        })
+    }
+
+    /// Worker: whether the driver has ended the exchange.
+    pub(crate) fn is_revoked(&self) -> bool {
+        self.load() == REVOKED
+    }
+
+    /// Worker: before the first byte of a response is offered to the socket.
+    pub(crate) fn mark_started(&self) -> Result<(), Revoked> {
+        let started = self.step(|state| match state {
+            WORKER => Some(STARTED),
+            AWAITED => Some(STARTED_AWAITED),
+            _ => None,
+        });
+        self.worker_step(started)
+    }
+
+    /// Worker: the response is out (or given up), and the record is this thread's to write.
+    pub(crate) fn end(&self) -> Result<(), Revoked> {
+        let ended = self.step(|state| match state {
+            WORKER | STARTED => Some(ENDING),
+            AWAITED | STARTED_AWAITED => Some(ENDING_AWAITED),
+            _ => None,
+        });
+        self.worker_step(ended)
+    }
+
+    /// Worker, after `end`: the stream is the driver's again.
+    pub(crate) fn release(&self, keep_alive: KeepAlive) {
+        let state = match keep_alive {
+            KeepAlive::Keep => KEPT,
+            KeepAlive::Close => CLOSED,
+        };
+        let before = self.state.swap(state, Ordering::AcqRel);
+        invariant!(
+            matches!(before, ENDING | ENDING_AWAITED),
+            "an exchange in state {before} is released"
+        );
+        if before == ENDING_AWAITED || keep_alive == KeepAlive::Close {
+            self.waker.wake();
+        }
+    }
+
+    /// Worker: the socket is full, the driver writes from here on.
+    pub(crate) fn pass_to_driver(&self) -> Result<(), Revoked> {
+        let passed = self.step(|state| is_with_worker(state).then_some(QUEUED));
+        self.worker_step(passed)?;
+        self.waker.wake();
+        Ok(())
+    }
+
+    /// Worker: wakes the driver once more, such as for a further piece of a queued response. Only after
+    /// `pass_to_driver`: a wake-up uses the waker up, and a driver that has not got the exchange back would
+    /// not renew it.
+    pub(crate) fn wake(&self) {
+        self.waker.wake();
+    }
+
+    /// A step of the worker fails for one reason alone: the driver has revoked the exchange.
+    fn worker_step(&self, stepped: Result<u8, u8>) -> Result<(), Revoked> {
+        match stepped {
+            Ok(_) => Ok(()),
+            Err(REVOKED) => Err(Revoked),
+            Err(state) => violated(format_args!("a worker steps on a stream in state {state}")),
+        }
+    }
+
+    fn load(&self) -> u8 {
+        self.state.load(Ordering::Acquire)
+    }
+
+    fn step(&self, next: impl Fn(u8) -> Option<u8>) -> Result<u8, u8> {
+        self.state
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, next)
+    }
+}
+
+/// Whether a worker has the stream and has not begun to end the exchange.
+fn is_with_worker(state: u8) -> bool {
+    matches!(state, WORKER | AWAITED | STARTED | STARTED_AWAITED)
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+    use std::task::Waker;
+
+    use super::*;
+
+    /// Every step, whoever takes it; `None` for one that asks for nothing.
+    fn take(ownership: &WriteOwnership, step: &str) {
+        let context = Context::from_waker(Waker::noop());
+        match step {
+            "hand_off" => ownership.hand_off(WakePolicy::NextInput, &context),
+            "hand_off(Return)" => ownership.hand_off(WakePolicy::Return, &context),
+            "poll_return" => drop(ownership.poll_return(&context)),
+            "take_back" => ownership.take_back(),
+            "revoke" => drop(ownership.revoke()),
+            "mark_started" => drop(ownership.mark_started()),
+            "end" => drop(ownership.end()),
+            "release(Keep)" => ownership.release(KeepAlive::Keep),
+            "release(Close)" => ownership.release(KeepAlive::Close),
+            "pass_to_driver" => drop(ownership.pass_to_driver()),
+            _ => unreachable!("{step}"),
+        }
+    }
+
+    const STEPS: [&str; 10] = [
+        "hand_off",
+        "hand_off(Return)",
+        "poll_return",
+        "take_back",
+        "revoke",
+        "mark_started",
+        "end",
+        "release(Keep)",
+        "release(Close)",
+        "pass_to_driver",
+    ];
+
+    /// Walks every step from every state: `edges` lead somewhere, `refused` are told so, and all others panic.
+    #[test]
+    fn takes_every_edge_and_no_other() {
+        let edges: &[(u8, &str, u8)] = &[
+            (DRIVER, "hand_off", WORKER),
+            (DRIVER, "hand_off(Return)", AWAITED),
+            (WORKER, "poll_return", AWAITED),
+            (STARTED, "poll_return", STARTED_AWAITED),
+            (ENDING, "poll_return", ENDING_AWAITED),
+            (WORKER, "revoke", REVOKED),
+            (AWAITED, "revoke", REVOKED),
+            (STARTED, "revoke", REVOKED),
+            (STARTED_AWAITED, "revoke", REVOKED),
+            (WORKER, "mark_started", STARTED),
+            (AWAITED, "mark_started", STARTED_AWAITED),
+            (WORKER, "end", ENDING),
+            (STARTED, "end", ENDING),
+            (AWAITED, "end", ENDING_AWAITED),
+            (STARTED_AWAITED, "end", ENDING_AWAITED),
+            (ENDING, "release(Keep)", KEPT),
+            (ENDING_AWAITED, "release(Keep)", KEPT),
+            (ENDING, "release(Close)", CLOSED),
+            (ENDING_AWAITED, "release(Close)", CLOSED),
+            (WORKER, "pass_to_driver", QUEUED),
+            (AWAITED, "pass_to_driver", QUEUED),
+            (STARTED, "pass_to_driver", QUEUED),
+            (STARTED_AWAITED, "pass_to_driver", QUEUED),
+            (KEPT, "take_back", DRIVER),
+            (CLOSED, "take_back", DRIVER),
+            (QUEUED, "take_back", DRIVER),
+        ];
+        // These may come at any time, and change nothing where they have nothing to change.
+        let may_come_any_time = |state: u8, step: &str| match step {
+            "poll_return" | "revoke" => true,
+            "mark_started" | "end" | "pass_to_driver" => state == REVOKED,
+            _ => false,
+        };
+        for state in DRIVER..=STARTED_AWAITED {
+            for step in STEPS {
+                let ownership = WriteOwnership::new();
+                ownership.state.store(state, Ordering::Relaxed);
+                let taken = catch_unwind(AssertUnwindSafe(|| take(&ownership, step)));
+                let edge = edges
+                    .iter()
+                    .find(|(from, by, _)| (*from, *by) == (state, step));
+                let expect = match edge {
+                    Some((_, _, to)) => Some(*to),
+                    None => may_come_any_time(state, step).then_some(state),
+                };
+                let found = taken.ok().map(|()| ownership.load());
+                assert_eq!(found, expect, "{step} in state {state}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_revoked_exchange_tells_whether_its_response_has_started() {
+        let context = Context::from_waker(Waker::noop());
+        for (is_started, expect) in [(false, ResponseStarted::No), (true, ResponseStarted::Yes)] {
+            let ownership = WriteOwnership::new();
+            ownership.hand_off(WakePolicy::Return, &context);
+            if is_started {
+                assert_eq!(ownership.mark_started(), Ok(()));
+            }
+            assert_eq!(ownership.revoke(), Some(expect));
+            assert_eq!(ownership.revoke(), None);
+            assert_eq!(ownership.end(), Err(Revoked));
+        }
+    }
+}

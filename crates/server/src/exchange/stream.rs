@@ -1,0 +1,533 @@
+//! What the driver and the worker share of one stream: write ownership, the pending response, progress. The
+//! socket is not in it.
+//!
+//! A worker that may not write to the socket, or whose socket was full, adds to the `PendingResponse`; the driver
+//! takes its parts, offers them to the client, and puts back what was not taken. While nobody has the parts, a
+//! thread that may wait for a disk may move them to a file. The lock is held for none of these.
+
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use measure::Stamp;
+
+use super::Exchange;
+use super::ownership::WriteOwnership;
+use crate::config::meant::Rate;
+use crate::response::{Parts, ResponseHead, SpillFile};
+use crate::sync::invariant;
+
+/// More bytes than any response has.
+const UNKNOWN: u64 = u64::MAX;
+
+/// One stream's shared state. HTTP/1 has one for each connection and uses it again; others have one for each
+/// request.
+pub(crate) struct StreamShared {
+    pub(crate) ownership: WriteOwnership,
+    pending: Mutex<PendingResponse>,
+    /// Notified when some of the pending response was sent, or all of it was given up.
+    room: Condvar,
+    /// When the last response that a worker sent whole was out.
+    sent: AtomicU64,
+    /// When a worker took the last exchange.
+    started: AtomicU64,
+    /// When the client last took some of the pending response.
+    progress: AtomicU64,
+    /// The status that the last response was begun with.
+    status: AtomicU16,
+    /// Bytes of its head, once that is complete.
+    head_bytes: AtomicU64,
+    /// Bytes of both head and body, where these are known; else `UNKNOWN`.
+    whole_bytes: AtomicU64,
+    /// Bytes of it that the worker has sent itself.
+    sent_bytes: AtomicU64,
+    /// The driver has ended the last exchange because the application took too long; the stream ends with it.
+    overdue: AtomicBool,
+}
+
+/// A response on its way from a worker to the driver.
+#[derive(Default)]
+pub(crate) struct PendingResponse {
+    /// Parts that nobody has taken, in order.
+    parts: Parts,
+    /// Bytes of the parts before these, as long as somebody has them: the driver, or a thread that spills.
+    taken: Option<u64>,
+    /// The head, where the protocol writes it; HTTP/1 has it among the parts.
+    pub(crate) head: Option<ResponseHead>,
+    /// Bytes that the worker had sent itself before the first part.
+    pub(crate) sent_before: u64,
+    /// The bandwidth that the application gave this response.
+    pub(crate) rate: Option<Rate>,
+    /// The file that parts have moved to.
+    spill: Option<SpillFile>,
+    /// A thread is to spill, or does.
+    is_spilling: bool,
+    /// The worker is done with the response.
+    finished: Option<Finished>,
+    /// Why nothing more will be sent.
+    abandoned: Option<Abandoned>,
+    /// The driver has logged the exchange already.
+    revoked: bool,
+}
+
+/// An exchange whose response is complete but not yet sent.
+#[derive(Debug)]
+pub(crate) struct Finished {
+    pub(crate) exchange: Box<Exchange>,
+    pub(crate) after: After,
+}
+
+/// What becomes of a connection after a response.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum After {
+    /// The next request.
+    Keep,
+    /// An orderly end.
+    Close,
+    /// A reset: an orderly end would be the sign of completeness, and the response is not complete.
+    Reset,
+}
+
+/// What nobody will send. It may hold the last descriptor of a file, whose close may wait for a disk:
+/// `ReplyMemory::discard` lets go of it.
+#[derive(Default)]
+pub(crate) struct Unsent {
+    parts: Parts,
+    file: Option<SpillFile>,
+}
+
+/// Why the rest of a response is not sent.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Abandoned {
+    /// The client is gone, or was given up by its driver.
+    ClientGone,
+    /// The response could not be stored.
+    Unstored,
+    /// There was no memory for it, and its client had taken nothing for longest.
+    MemoryFull,
+    /// Its worker has waited for the client for as long as it may.
+    WaitedTooLong,
+}
+
+impl Abandoned {
+    /// What the log says; empty where the driver knows better.
+    pub(crate) fn cause(self) -> &'static str {
+        match self {
+            Abandoned::ClientGone => "",
+            Abandoned::Unstored => "the response could not be stored for its slow client",
+            Abandoned::MemoryFull => {
+                "reply_memory_max is used up, and the client had taken nothing for longest"
+            }
+            Abandoned::WaitedTooLong => {
+                "the client took the stream too slowly for its worker to wait"
+            }
+        }
+    }
+}
+
+/// What the driver finds when it looks at a pending response.
+#[derive(Debug)]
+pub(crate) enum Next {
+    /// There are parts to send: bytes in memory, and bytes in files.
+    Parts(usize, u64),
+    /// Nothing yet, or another thread has the parts.
+    Nothing,
+    /// Everything was sent, and the worker is done.
+    Finished(Finished),
+    /// Nothing more is to be sent.
+    Abandoned(Abandoned),
+}
+
+/// How a worker's wait for room ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Waited {
+    Room,
+    Abandoned,
+    TooLong,
+}
+
+impl StreamShared {
+    pub(crate) fn new() -> Self {
+        Self {
+            ownership: WriteOwnership::new(),
+            pending: Mutex::default(),
+            room: Condvar::new(),
+            sent: AtomicU64::new(0),
+            started: AtomicU64::new(0),
+            progress: AtomicU64::new(0),
+            status: AtomicU16::new(0),
+            head_bytes: AtomicU64::new(0),
+            whole_bytes: AtomicU64::new(UNKNOWN),
+            sent_bytes: AtomicU64::new(0),
+            overdue: AtomicBool::new(false),
+        }
+    }
+
+    pub(crate) fn pending(&self) -> MutexGuard<'_, PendingResponse> {
+        self.pending.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Driver: when the last response that a worker sent whole was out.
+    pub(crate) fn sent_at(&self) -> Stamp {
+        Stamp(self.sent.load(Ordering::Relaxed))
+    }
+
+    /// Worker: the response is out. Call it before the stream is released.
+    pub(crate) fn set_sent_at(&self, sent: Stamp) {
+        self.sent.store(sent.0, Ordering::Relaxed);
+    }
+
+    /// Driver: when a worker took the last exchange that was taken.
+    pub(crate) fn started_at(&self) -> Stamp {
+        Stamp(self.started.load(Ordering::Relaxed))
+    }
+
+    /// Worker: the exchange is begun.
+    pub(crate) fn set_started_at(&self, started: Stamp) {
+        self.started.store(started.0, Ordering::Relaxed);
+    }
+
+    /// When the client last took some of the pending response; before that, when it began to wait.
+    pub(crate) fn progress_at(&self) -> Stamp {
+        Stamp(self.progress.load(Ordering::Relaxed))
+    }
+
+    /// Driver: the client takes some of it now.
+    pub(crate) fn set_progress_at(&self, now: Stamp) {
+        self.progress.store(now.0, Ordering::Relaxed);
+    }
+
+    /// Driver: the status of a response of which some has been sent.
+    pub(crate) fn status(&self) -> u16 {
+        self.status.load(Ordering::Relaxed)
+    }
+
+    /// Driver: bytes of the head of a response of which some has been sent.
+    pub(crate) fn head_bytes(&self) -> u64 {
+        self.head_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Driver: bytes that the worker has sent itself of a response of which some has been sent; a call of it
+    /// that has not come back is not in them.
+    pub(crate) fn sent_bytes(&self) -> u64 {
+        self.sent_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Driver: whether so many bytes are all of a response of which some has been sent. Nobody knows it of one
+    /// that ends with its last chunk, or with the connection.
+    pub(crate) fn is_whole(&self, sent_bytes: u64) -> bool {
+        self.whole_bytes.load(Ordering::Relaxed) == sent_bytes
+    }
+
+    /// Worker: the response has this status, a head of so many bytes, and a body of so many if that is known;
+    /// nothing of it has been sent. Call it before any is.
+    pub(crate) fn set_head(&self, status: u16, head_bytes: u64, body_bytes: Option<u64>) {
+        let whole_bytes = body_bytes.map_or(UNKNOWN, |bytes| head_bytes.saturating_add(bytes));
+        self.whole_bytes.store(whole_bytes, Ordering::Relaxed);
+        self.head_bytes.store(head_bytes, Ordering::Relaxed);
+        self.sent_bytes.store(0, Ordering::Relaxed);
+        self.status.store(status, Ordering::Relaxed);
+    }
+
+    /// Worker: so much of the response is sent by now.
+    pub(crate) fn set_sent_bytes(&self, sent_bytes: u64) {
+        self.sent_bytes.store(sent_bytes, Ordering::Relaxed);
+    }
+
+    /// Driver: the exchange was ended here because the application took too long.
+    pub(crate) fn set_overdue(&self) {
+        self.overdue.store(true, Ordering::Release);
+    }
+
+    /// Whether the driver has ended the exchange because the application took too long.
+    pub(crate) fn is_overdue(&self) -> bool {
+        self.overdue.load(Ordering::Acquire)
+    }
+
+    /// Driver: puts back what the client has not taken. Gives what is not needed any more, see `abandon`.
+    #[must_use]
+    pub(crate) fn put_back(&self, rest: Parts) -> Unsent {
+        let unused = self.pending().put_back(rest);
+        self.room.notify_one();
+        unused
+    }
+
+    /// Worker: the response is complete. Gives it back when the driver has logged the exchange already.
+    pub(crate) fn finish(&self, finished: Finished) -> Option<Finished> {
+        let mut pending = self.pending();
+        if pending.revoked {
+            return Some(finished);
+        }
+        invariant!(pending.finished.is_none(), "a response is finished twice");
+        pending.finished = Some(finished);
+        None
+    }
+
+    /// Gives up the rest of the response. The first reason counts. Gives what was not sent.
+    #[must_use]
+    pub(crate) fn abandon(&self, why: Abandoned) -> Unsent {
+        let unsent = {
+            let mut pending = self.pending();
+            pending.abandoned.get_or_insert(why);
+            pending.take_unsent()
+        };
+        self.room.notify_one();
+        self.ownership.wake();
+        unsent
+    }
+
+    /// Worker: waits until at most `bytes_max` bytes are unsent.
+    pub(crate) fn wait_for_room(&self, bytes_max: u64, longest: Duration) -> Waited {
+        let until = Instant::now() + longest;
+        let mut pending = self.pending();
+        loop {
+            if pending.abandoned.is_some() {
+                return Waited::Abandoned;
+            }
+            if pending.unsent_bytes() <= bytes_max {
+                return Waited::Room;
+            }
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Waited::TooLong;
+            }
+            let waited = self.room.wait_timeout(pending, left);
+            pending = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+}
+
+impl Unsent {
+    /// Whether letting go of it may wait for a disk.
+    pub(crate) fn has_files(&self) -> bool {
+        self.file.is_some() || self.parts.bytes().1 > 0
+    }
+}
+
+impl PendingResponse {
+    /// Bytes that the client has not taken, wherever they are.
+    pub(crate) fn unsent_bytes(&self) -> u64 {
+        let (memory, file) = self.parts.bytes();
+        self.taken.unwrap_or(0) + memory as u64 + file
+    }
+
+    /// Why nothing more is sent, if that is so.
+    pub(crate) fn abandoned(&self) -> Option<Abandoned> {
+        self.abandoned
+    }
+
+    /// Worker: adds parts; gives them back when nothing more will be sent.
+    pub(crate) fn push(&mut self, mut parts: Parts) -> Result<(), Parts> {
+        if self.abandoned.is_some() {
+            return Err(parts);
+        }
+        self.parts.append(&mut parts);
+        Ok(())
+    }
+
+    /// Driver: what is to be done next.
+    pub(crate) fn next(&mut self) -> Next {
+        if let Some(why) = self.abandoned {
+            return Next::Abandoned(why);
+        }
+        if self.taken.is_some() {
+            return Next::Nothing;
+        }
+        if !self.parts.is_empty() {
+            let (memory, file) = self.parts.bytes();
+            return Next::Parts(memory, file);
+        }
+        match self.finished.take() {
+            Some(finished) => Next::Finished(finished),
+            None => Next::Nothing,
+        }
+    }
+
+    /// Driver, once a response was abandoned: the exchange, if the worker is done with it.
+    pub(crate) fn take_finished(&mut self) -> Option<Finished> {
+        self.finished.take()
+    }
+
+    /// Driver: whether the worker is done with the response.
+    pub(crate) fn is_finished(&self) -> bool {
+        self.finished.is_some()
+    }
+
+    /// Driver: the exchange is its own to log, whatever the worker does; `false` when the worker was first.
+    pub(crate) fn revoke(&mut self) -> bool {
+        self.revoked = self.finished.is_none();
+        self.revoked
+    }
+
+    /// The parts, until they are put back; `None` when another thread has them.
+    pub(crate) fn take(&mut self) -> Option<Parts> {
+        if self.taken.is_some() {
+            return None;
+        }
+        let (memory, file) = self.parts.bytes();
+        self.taken = Some(memory as u64 + file);
+        Some(std::mem::take(&mut self.parts))
+    }
+
+    fn put_back(&mut self, mut rest: Parts) -> Unsent {
+        let (memory, file) = rest.bytes();
+        let taken = self.taken.take();
+        invariant!(
+            taken.is_some_and(|taken| memory as u64 + file <= taken),
+            "{memory} + {file} bytes are put back of {taken:?} taken"
+        );
+        rest.append(&mut self.parts);
+        self.parts = rest;
+        match self.abandoned {
+            Some(_) => self.take_unsent(),
+            None => Unsent::default(),
+        }
+    }
+
+    fn take_unsent(&mut self) -> Unsent {
+        Unsent {
+            parts: std::mem::take(&mut self.parts),
+            file: self.spill.take(),
+        }
+    }
+
+    /// Driver: everything was sent, and the stream is for another exchange. A thread that was to spill and has
+    /// not begun finds nothing, or parts of the next response.
+    #[must_use]
+    pub(crate) fn renew(&mut self) -> Unsent {
+        invariant!(
+            self.taken.is_none() && self.parts.is_empty() && self.finished.is_none(),
+            "a stream is used again with a response on it"
+        );
+        let unsent = self.take_unsent();
+        *self = Self {
+            is_spilling: self.is_spilling,
+            ..Self::default()
+        };
+        unsent
+    }
+
+    /// Whether a thread is to write some of it to a file; `true` for the first who asks. It must have `bytes_min`
+    /// bytes in memory, and nobody else may have them.
+    pub(crate) fn begin_spill(&mut self, bytes_min: usize) -> bool {
+        let begins = !self.is_spilling
+            && self.taken.is_none()
+            && self.abandoned.is_none()
+            && self.parts.bytes().0 >= bytes_min;
+        self.is_spilling |= begins;
+        begins
+    }
+
+    /// The thread that spills: what it is to write, and the file so far. `None`: nothing is left to do.
+    pub(crate) fn take_for_spill(&mut self) -> Option<(Parts, Option<SpillFile>)> {
+        invariant!(self.is_spilling, "a response moves to a file unasked");
+        if self.taken.is_some() || self.abandoned.is_some() || self.parts.bytes().0 == 0 {
+            self.is_spilling = false;
+            return None;
+        }
+        // Behind the last span of a file nothing of it is needed: a new one gives the space back.
+        let file = match self.parts.bytes().1 {
+            0 => None,
+            _ => self.spill.take(),
+        };
+        let parts = self.take()?;
+        Some((parts, file))
+    }
+
+    /// The thread that spills: gives back what it took; whether it is done with it.
+    pub(crate) fn put_back_spilled(&mut self, parts: Parts, file: Option<SpillFile>) -> bool {
+        self.spill = file;
+        // This thread may wait for a disk: it lets go of what is not needed any more itself.
+        drop(self.put_back(parts));
+        self.is_spilling = self.parts.bytes().0 > 0;
+        !self.is_spilling
+    }
+
+    /// Whether to give it up would free memory now.
+    pub(crate) fn is_cuttable(&self) -> bool {
+        self.taken.is_none() && self.abandoned.is_none() && self.parts.bytes().0 > 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parts(bytes: usize) -> Parts {
+        let mut parts = Parts::default();
+        parts.push_copy(&vec![7; bytes]);
+        parts
+    }
+
+    fn pending(bytes: usize) -> PendingResponse {
+        let mut pending = PendingResponse::default();
+        assert!(pending.push(parts(bytes)).is_ok());
+        pending
+    }
+
+    #[test]
+    fn what_the_client_has_not_taken_stays_in_front() {
+        let mut pending = pending(10);
+        assert!(matches!(pending.next(), Next::Parts(10, 0)));
+        let mut taken = pending.take().unwrap();
+        assert!(pending.take().is_none());
+        assert!(matches!(pending.next(), Next::Nothing));
+        assert!(pending.push(parts(5)).is_ok());
+        assert_eq!(pending.unsent_bytes(), 15);
+        taken.advance(4);
+        assert!(pending.put_back(taken).parts.is_empty());
+        assert_eq!(pending.unsent_bytes(), 11);
+        assert!(matches!(pending.next(), Next::Parts(11, 0)));
+    }
+
+    #[test]
+    #[should_panic(expected = "invariant violated")]
+    fn more_than_was_taken_is_not_put_back() {
+        let mut pending = pending(10);
+        assert!(pending.take().is_some());
+        drop(pending.put_back(parts(11)));
+    }
+
+    #[test]
+    #[should_panic(expected = "invariant violated")]
+    fn what_nobody_took_is_not_put_back() {
+        drop(pending(10).put_back(parts(1)));
+    }
+
+    #[test]
+    fn one_thread_at_a_time_has_the_parts() {
+        let mut pending = pending(10);
+        assert!(!pending.begin_spill(11));
+        assert!(pending.begin_spill(10));
+        assert!(!pending.begin_spill(10));
+        let (taken, file) = pending.take_for_spill().unwrap();
+        assert!(file.is_none());
+        assert!(matches!(pending.next(), Next::Nothing));
+        assert!(!pending.is_cuttable());
+        assert!(!pending.put_back_spilled(taken, None));
+        assert!(matches!(pending.next(), Next::Parts(..)));
+        assert!(pending.take_for_spill().is_none());
+    }
+
+    #[test]
+    fn the_first_reason_to_give_up_counts() {
+        let stream = StreamShared::new();
+        assert!(stream.pending().push(parts(3)).is_ok());
+        assert_eq!(stream.abandon(Abandoned::MemoryFull).parts.bytes().0, 3);
+        assert!(stream.abandon(Abandoned::ClientGone).parts.is_empty());
+        assert_eq!(stream.pending().abandoned(), Some(Abandoned::MemoryFull));
+        assert!(stream.pending().push(parts(3)).is_err());
+        assert_eq!(
+            stream.wait_for_room(0, Duration::from_secs(600)),
+            Waited::Abandoned
+        );
+    }
+
+    #[test]
+    fn a_worker_waits_for_room_only_so_long() {
+        let stream = StreamShared::new();
+        assert!(stream.pending().push(parts(3)).is_ok());
+        assert_eq!(stream.wait_for_room(3, Duration::ZERO), Waited::Room);
+        assert_eq!(stream.wait_for_room(2, Duration::ZERO), Waited::TooLong);
+    }
+}

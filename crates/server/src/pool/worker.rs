@@ -1,0 +1,406 @@
+//! A worker: a thread of a pool. It gives exchanges to a backend with a writer for their responses, and ends them.
+//!
+//! A worker is held for exactly the run of an exchange: nothing here waits for a client or touches a disk. A
+//! panic in the backend costs one exchange, one in the server's own code the process.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use measure::{Ending, Nanos, Stamp};
+
+use super::{Job, Pool};
+use crate::exchange::Exchange;
+use crate::exchange::ownership::KeepAlive;
+use crate::exchange::stream::{After, Finished, StreamShared};
+use crate::fault::Fault;
+use crate::log::{Level, Patience};
+use crate::meter::Meter;
+use crate::queue::{Chair, Taken, Turn};
+use crate::recorder::{Received, Recorder};
+use crate::reply::Reply;
+use crate::response::{Ended, RequestFacts, ResponseWriter, Rest};
+use crate::stats::PoolStats;
+use crate::sync::violated;
+use crate::sys::Placed;
+use crate::watch::{Post, Thread};
+
+/// Why an exchange was refused that was in the queue.
+const WAITED_TOO_LONG: &str = "waited too long for a thread";
+/// Why a response is cut whose application has failed.
+const FAILED: &str = "the application failed while its response was being sent";
+
+/// One thread's tools to answer exchanges of a pool and to end them. Each worker has them, and the controller
+/// for each pool.
+pub(super) struct Tools {
+    pub(super) pool: Arc<Pool>,
+    /// Between two exchanges; `None` while it is out, and after a panic.
+    writer: Option<ResponseWriter>,
+    recorder: Recorder,
+}
+
+/// A thread of a pool: it gives exchanges to a backend and ends them.
+pub struct Worker {
+    tools: Tools,
+    /// The pool's own, reached in one step.
+    counters: Placed<PoolStats>,
+    chair: Arc<Chair>,
+    /// The stream of the exchange that the backend has.
+    stream: Option<Arc<StreamShared>>,
+    /// How long the last exchange had the thread, until the queue is told.
+    ran: Option<Nanos>,
+    /// What the thread uses of a processor, since the exchange before; `None`: not since any of them.
+    meter: Option<Meter>,
+    is_told_to_go: bool,
+    /// Where the watchdog sees what this thread runs.
+    post: Option<Arc<Post>>,
+}
+
+/// An exchange that a backend is to answer, and what it answers through.
+pub struct Assignment {
+    /// The exchange.
+    pub exchange: Box<Exchange>,
+    /// The way to answer it.
+    pub writer: ResponseWriter,
+}
+
+/// How a worker has ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Leave {
+    /// The pool has told it to go.
+    Told,
+    /// Another has its place already.
+    Replaced,
+    /// By itself, or given up without another in its place: it is missed.
+    Missed,
+}
+
+impl Worker {
+    pub(super) fn new(pool: &Arc<Pool>) -> Self {
+        let post = pool.watch.as_ref().map(|watch| {
+            let thread = std::thread::current();
+            let name = thread.name().unwrap_or("mp-pool");
+            watch.enter(pool.index, Thread::current(), name)
+        });
+        Self {
+            post,
+            counters: pool.stats.pool(pool.index),
+            tools: Tools::new(Arc::clone(pool)),
+            chair: Arc::default(),
+            stream: None,
+            ran: None,
+            meter: None,
+            is_told_to_go: false,
+        }
+    }
+
+    /// Its thread ends. Gives how, which nobody can change any more.
+    pub(super) fn leave(self) -> Leave {
+        let (post, is_told_to_go) = (self.post.clone(), self.is_told_to_go);
+        // First: one that has left its post in the middle of an exchange could be given up until then.
+        drop(self);
+        match post.filter(|post| post.is_given_up()) {
+            Some(post) if post.count_out() => Leave::Missed,
+            Some(_) => Leave::Replaced,
+            None if is_told_to_go => Leave::Told,
+            None => Leave::Missed,
+        }
+    }
+
+    /// Whether this thread is given up: it is to end.
+    fn is_given_up(&self) -> bool {
+        self.post.as_ref().is_some_and(|post| post.is_given_up())
+    }
+
+    /// Whether runs that take long are looked at.
+    pub fn is_watched(&self) -> bool {
+        self.post.is_some()
+    }
+
+    /// Index of its pool.
+    pub fn pool_index(&self) -> u16 {
+        self.pool().index
+    }
+
+    /// Threads that this pool may have at once, as things are; a later change may allow more.
+    pub fn threads_max(&self) -> usize {
+        self.pool().settings().shape.threads_max
+    }
+
+    /// The header that names a request's id, in lower case, where one is configured: the application is to see
+    /// the id in it, whatever the client sent.
+    pub fn request_id_header(&self) -> Option<&str> {
+        self.pool().config.request_ids.header.as_deref()
+    }
+
+    /// How much of a processor the exchange that was given last has used until now; to be kept where an
+    /// application may ask.
+    pub fn meter(&self) -> Option<Meter> {
+        self.meter
+    }
+
+    fn pool(&self) -> &Pool {
+        &self.tools.pool
+    }
+
+    /// The next waiting exchange, if there is one and nothing else is to be waited for. Never waits. End it
+    /// by `finish` before taking another.
+    pub fn next_now(&mut self) -> Option<Assignment> {
+        if self.pool().log.is_awaited() || self.is_given_up() {
+            return None;
+        }
+        loop {
+            let queue = &self.tools.pool.queue;
+            let taken = queue.take_now(&mut self.ran, measure::now)?;
+            if let Some(assignment) = self.begin(taken) {
+                return Some(assignment);
+            }
+        }
+    }
+
+    /// The next waiting exchange; waits for one, and first for room in a log that is to lose nothing.
+    /// `None`: this thread is to end.
+    pub fn next_wait(&mut self) -> Option<Assignment> {
+        self.pool().log.wait_if_awaited();
+        if self.is_given_up() {
+            return None;
+        }
+        loop {
+            let queue = &self.tools.pool.queue;
+            let Some(taken) = queue.take(&self.chair, &mut self.ran, measure::now) else {
+                self.is_told_to_go = true;
+                return None;
+            };
+            if let Some(assignment) = self.begin(taken) {
+                return Some(assignment);
+            }
+        }
+    }
+
+    /// `None` when the drain deadline passed while the exchange waited, and its client was told that it did
+    /// not run, or when it has waited too long and is refused here.
+    fn begin(&mut self, taken: Taken<Job>) -> Option<Assignment> {
+        let Taken { item, now, turn } = taken;
+        self.pool().has_left(item.exchange.record.class);
+        if turn == Turn::Expired {
+            self.tools.refuse(item, now);
+            // Refusals may be many, and the exchange that runs next is not to bear them.
+            self.meter = None;
+            return None;
+        }
+        let stream = item.stream();
+        if stream.ownership.is_revoked() {
+            return None;
+        }
+        stream.set_started_at(now);
+        let (exchange, writer) = self.tools.begin(item, now);
+        let meter = *self.meter.get_or_insert_with(Meter::start);
+        if let Some(post) = &self.post {
+            post.begin(&exchange, &stream, meter);
+        }
+        self.counters.running.fetch_add(1, Ordering::Relaxed);
+        self.stream = Some(stream);
+        Some(Assignment { exchange, writer })
+    }
+
+    /// Runs one exchange: `answer` writes its response. Its fault, or its panic, becomes a 500 when nothing has
+    /// been sent yet and a cut connection otherwise.
+    pub fn attend<F>(&mut self, assignment: Assignment, answer: F)
+    where
+        F: FnOnce(&mut Exchange, &mut ResponseWriter) -> Result<(), Fault>,
+    {
+        let Assignment {
+            mut exchange,
+            mut writer,
+        } = assignment;
+        let answered = catch_unwind(AssertUnwindSafe(|| answer(&mut exchange, &mut writer)));
+        let result = answered
+            .unwrap_or_else(|panic| Err(Fault::Bug(panic_text(panic.as_ref()))));
+        self.finish(Assignment { exchange, writer }, result);
+    }
+
+    /// Ends the exchange that this worker gave last, as `attend` does.
+    ///
+    /// # Panics
+    /// When the exchange is not that one.
+    pub fn finish(&mut self, assignment: Assignment, result: Result<(), Fault>) {
+        if let Some(post) = &self.post {
+            post.end();
+        }
+        let Assignment {
+            mut exchange,
+            mut writer,
+        } = assignment;
+        let stream = self.stream.take();
+        let stream = stream.expect("the exchange came from this worker");
+        let fault = match result {
+            Ok(()) if writer.is_silent() => {
+                Some(Fault::Bug("the application gave no response".to_owned()))
+            }
+            Ok(()) => None,
+            Err(fault) => Some(fault),
+        };
+        // What follows is the server's own: a panic leaves a stream without an owner.
+        let guard = OwnCode;
+        let ended = match &fault {
+            None => writer.finish(&mut exchange.record),
+            Some(_) if writer.head_is_sent() => writer.cut(&mut exchange.record, FAILED),
+            Some(fault) => {
+                let reply = Reply::plain(fault.status());
+                writer.respond(self.pool().pages.replace_body(reply, None));
+                writer.finish(&mut exchange.record)
+            }
+        };
+        exchange.record.phases.cpu = self.meter.as_mut().map_or(Nanos::ZERO, Meter::lap);
+        self.tools.report(&exchange, fault.as_ref(), &ended);
+        self.count(&exchange);
+        self.tools.end(exchange, &stream, ended, writer);
+        std::mem::forget(guard);
+    }
+
+    fn count(&mut self, exchange: &Exchange) {
+        let phases = &exchange.record.phases;
+        let left = phases.replied.max(phases.delivered);
+        self.ran = Some(left.since(phases.started));
+        self.counters.running.fetch_sub(1, Ordering::Relaxed);
+        self.counters.completed.fetch_add(1, Ordering::Relaxed);
+        self.pool()
+            .tell_slow(exchange, phases.replied.since(phases.started));
+    }
+}
+
+impl Drop for Worker {
+    /// A backend that ends in the middle of an exchange runs it no longer. Nobody answers it: its client
+    /// hears of it at the drain deadline at the latest.
+    fn drop(&mut self) {
+        if self.stream.is_some() {
+            self.counters.running.fetch_sub(1, Ordering::Relaxed);
+        }
+        if let (Some(watch), Some(post)) = (&self.tools.pool.watch, &self.post) {
+            watch.leave(post);
+        }
+    }
+}
+
+impl Tools {
+    pub(super) fn new(pool: Arc<Pool>) -> Self {
+        let recorder = Recorder::new(&pool.log, Arc::clone(&pool.stats), Patience::Later);
+        Self {
+            writer: None,
+            pool,
+            recorder,
+        }
+    }
+
+    /// Begins to answer an exchange that was taken at `now`.
+    fn begin(&mut self, job: Job, now: Stamp) -> (Box<Exchange>, ResponseWriter) {
+        let Job {
+            mut exchange,
+            to,
+            keep_alive,
+        } = job;
+        exchange.record.phases.started = now;
+        let mut writer = self.writer.take().unwrap_or_else(|| self.pool.writer());
+        let head = exchange.head();
+        let request = RequestFacts {
+            version: head.index.version,
+            is_head: head.is_head(),
+            keep_alive,
+            phases: exchange.record.phases,
+            accepted: writer.accepted(head),
+        };
+        writer.begin_exchange(exchange.record.id, Some(head), request, to);
+        (exchange, writer)
+    }
+
+    /// Refuses an exchange that has waited too long, unless the drain deadline has ended it.
+    pub(super) fn refuse(&mut self, job: Job, now: Stamp) {
+        let stream = job.stream();
+        if stream.ownership.is_revoked() {
+            return;
+        }
+        self.pool.counters.expired.fetch_add(1, Ordering::Relaxed);
+        // One that has waited in front of the server may have come after the controller looked at the clock.
+        let now = now.max(job.exchange.record.phases.queued);
+        stream.set_started_at(now);
+        let (mut exchange, mut writer) = self.begin(job, now);
+        let waiting = self.pool.queue.len();
+        let retry_after_secs = stage::retry_after_secs(waiting, &self.pool.mood.load());
+        let reply = Reply::refusal(503, Some(retry_after_secs));
+        writer.respond(self.pool.pages.replace_body(reply, None));
+        let ended = writer.finish(&mut exchange.record);
+        if exchange.record.ending == Ending::Complete {
+            exchange.record.end_as(Ending::Refused, WAITED_TOO_LONG);
+        }
+        self.end(exchange, &stream, ended, writer);
+    }
+
+    fn report(&self, exchange: &Exchange, fault: Option<&Fault>, ended: &Ended) {
+        if ended.waited > Nanos::ZERO {
+            self.pool.counters.stream_waits.fetch_add(1, Ordering::Relaxed);
+            let text = format!(
+                "{}: the worker waited {:.3} s for the client: more than reply_spool_bytes_max of the stream \
+                 was unsent",
+                exchange.name(),
+                ended.waited.0 as f64 / 1e9
+            );
+            self.pool.log.error_from_pool(Level::Warning, &text);
+        }
+        let text = match fault {
+            Some(Fault::Peer(_) | Fault::Overdue) => return,
+            Some(fault) => fault.to_string(),
+            None if exchange.record.ending == Ending::Cut => exchange.record.cause.to_owned(),
+            None => return,
+        };
+        let text = format!("{}: {text}", exchange.name());
+        self.pool.log.error_from_pool(Level::Error, &text);
+    }
+
+    /// Gives the stream back to its driver, or the rest of the response with it, and ends the exchange.
+    fn end(
+        &mut self,
+        exchange: Box<Exchange>,
+        stream: &Arc<StreamShared>,
+        ended: Ended,
+        writer: ResponseWriter,
+    ) {
+        self.writer = Some(writer);
+        let after = ended.after;
+        if let Rest::Queued = ended.rest {
+            // What is given back unused is dropped behind the lock: it may hold the file of a body.
+            let revoked = stream.finish(Finished { exchange, after });
+            if revoked.is_none() {
+                stream.ownership.wake();
+            }
+            return;
+        }
+        stream.set_sent_at(exchange.record.phases.delivered);
+        if stream.ownership.end().is_err() {
+            // A deadline passed: the driver has ended this exchange.
+            return;
+        }
+        let received = Received::Head(exchange.head());
+        self.recorder
+            .close(&exchange.record, received, &exchange.ends);
+        stream.ownership.release(match after {
+            After::Keep => KeepAlive::Keep,
+            After::Close | After::Reset => KeepAlive::Close,
+        });
+    }
+}
+
+/// The server's own code runs, between a backend and the next exchange: a panic here costs the process.
+struct OwnCode;
+
+impl Drop for OwnCode {
+    fn drop(&mut self) {
+        violated(format_args!("a worker panicked at the end of an exchange"));
+    }
+}
+
+/// What a panic said.
+pub fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
+    format!("panic: {}", text.unwrap_or("without a text"))
+}

@@ -1,0 +1,286 @@
+//! Protocols: each turns the bytes of a `Transport` into streams, and a stream into an exchange and its
+//! response. Nothing above this module knows HTTP/1 or sockets.
+//!
+//! `Connection` is what all of them share: the transport, the deadline, the ways in which a wait may end, and the
+//! end of an exchange in the log. `h1` is one request at a time.
+
+pub(crate) mod h1;
+#[cfg(any(test, feature = "test-protocol"))]
+pub(crate) mod interleaved;
+
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use measure::{Ending, Nanos, Stamp};
+use wire::HeadView;
+
+use crate::clients::Place;
+use crate::driver::handoff::AcceptedConnection;
+use crate::driver::handoff::ConnectionPermit;
+use crate::driver::table::Fired;
+use crate::driver::{Driver, Mood, Scratch};
+use crate::exchange::stream::StreamShared;
+use crate::exchange::{Ends, ExchangeRecord, Id};
+use crate::ids::Trust;
+use crate::recorder::Received;
+use crate::stats::{Doing, Timeout};
+use crate::transport::Transport;
+
+/// One client's connection on its driver.
+pub(crate) struct Connection {
+    pub(crate) driver: Rc<Driver>,
+    pub(crate) transport: Transport,
+    pub(crate) ends: Arc<Ends>,
+    /// Whether the ids that its client gives count.
+    trust: Trust,
+    /// Index in the driver's table.
+    pub(crate) slot: usize,
+    /// When it was accepted.
+    pub(crate) accepted: Stamp,
+    /// Its client's place among those of one address, where these are counted.
+    _place: Option<Place>,
+    /// Last: it counts until its socket is closed.
+    _permit: ConnectionPermit,
+}
+
+/// Why waiting for a client ended without it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Woken {
+    /// The deadline passed.
+    Deadline,
+    /// It is idle, and others need its place.
+    Crowded,
+    /// The driver drains.
+    Draining,
+    /// The driver ends at once.
+    Cut,
+    /// The client closed its side.
+    End,
+    /// The connection failed.
+    Failed,
+}
+
+/// Why a response was not sent to its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Stop {
+    pub(crate) ending: Ending,
+    pub(crate) cause: &'static str,
+}
+
+impl Connection {
+    /// Enters the driver's table. `stream`: what a connection of one stream at a time shares with its workers.
+    pub(crate) fn open(
+        driver: Rc<Driver>,
+        new: AcceptedConnection,
+        transport: Transport,
+        (ends, trust): (Arc<Ends>, Trust),
+        stream: Option<Arc<StreamShared>>,
+    ) -> Self {
+        let accepted = new.arrived;
+        let deadline = accepted.plus(driver.config().timeouts.head);
+        let slot = driver.table.borrow_mut().enter(stream, accepted, deadline);
+        driver.arrival.notify_one();
+        Self {
+            driver,
+            transport,
+            ends,
+            trust,
+            slot,
+            accepted,
+            _place: new.place,
+            _permit: new.permit,
+        }
+    }
+
+    /// Lets the table wake the task that calls this; once per task is enough.
+    pub(crate) async fn enter_task(&self) {
+        poll_fn(|context| {
+            let mut table = self.driver.table.borrow_mut();
+            table.set_waker(self.slot, context.waker());
+            Poll::Ready(())
+        })
+        .await;
+    }
+
+    /// The id of the next exchange; `head` is `None` when it never became one. Once an exchange.
+    pub(crate) fn new_id(&self, head: Option<HeadView<'_>>) -> Id {
+        let number = self.driver.numbers.next();
+        self.driver.shared.ids.id(number, self.trust, head)
+    }
+
+    /// The record of a request that has arrived then.
+    pub(crate) fn record(&self, head: Option<HeadView<'_>>, arrived: Stamp) -> ExchangeRecord {
+        ExchangeRecord::new(self.new_id(head), self.driver.index, arrived)
+    }
+
+    pub(crate) fn now_doing(&self, doing: Doing, deadline: Stamp) {
+        let mut table = self.driver.table.borrow_mut();
+        table.set(self.slot, doing, deadline);
+    }
+
+    pub(crate) fn deadline_in(&self, doing: Doing, time: Nanos) {
+        self.now_doing(doing, measure::now().plus(time));
+    }
+
+    pub(crate) fn cutting(&self) -> bool {
+        self.driver.mood.get() == Mood::Cutting
+    }
+
+    /// Whether the table woke this connection, and what for. A wake-up for a deadline that was moved
+    /// since counts for nothing.
+    pub(crate) fn take_fired(&self) -> Option<Woken> {
+        if self.cutting() {
+            return Some(Woken::Cut);
+        }
+        let mut table = self.driver.table.borrow_mut();
+        let fired = table.take_fired(self.slot);
+        if fired == Fired::No {
+            return None;
+        }
+        match self.driver.mood.get() {
+            _ if table.deadline(self.slot) <= measure::now() => Some(Woken::Deadline),
+            Mood::Draining => Some(Woken::Draining),
+            Mood::Serving | Mood::Leaving if fired == Fired::Crowded => Some(Woken::Crowded),
+            Mood::Serving | Mood::Leaving | Mood::Cutting => None,
+        }
+    }
+
+    /// Reads into the scratch buffer; gives it with the number of bytes there.
+    pub(crate) async fn read(&self) -> Result<(Box<Scratch>, usize), Woken> {
+        poll_fn(|context| self.poll_read(context)).await
+    }
+
+    fn poll_read(&self, context: &mut Context<'_>) -> Poll<Result<(Box<Scratch>, usize), Woken>> {
+        if let Some(woken) = self.take_fired() {
+            return Poll::Ready(Err(woken));
+        }
+        let mut scratch = self.driver.take_scratch();
+        match self.transport.poll_read(context, &mut scratch.input) {
+            Poll::Ready(Ok(bytes @ 1..)) => Poll::Ready(Ok((scratch, bytes))),
+            other => {
+                self.driver.put_scratch(scratch);
+                match ready!(other) {
+                    Ok(_) => Poll::Ready(Err(Woken::End)),
+                    Err(_) => Poll::Ready(Err(Woken::Failed)),
+                }
+            }
+        }
+    }
+
+    /// As `read`, but only what is there already.
+    pub(crate) fn read_now(&self) -> Option<(Box<Scratch>, usize)> {
+        let mut scratch = self.driver.take_scratch();
+        match self.transport.read_now(&mut scratch.input) {
+            Some(bytes) => Some((scratch, bytes)),
+            None => {
+                self.driver.put_scratch(scratch);
+                None
+            }
+        }
+    }
+
+    /// Waits for work that may take as long as it wants, but not longer than this driver: `None` when the
+    /// driver is to end at once.
+    pub(crate) async fn unless_cut<T>(&self, work: impl Future<Output = T>) -> Option<T> {
+        let mut work = pin!(work);
+        poll_fn(|context| {
+            if self.cutting() {
+                return Poll::Ready(None);
+            }
+            work.as_mut().poll(context).map(Some)
+        })
+        .await
+    }
+
+    /// Waits for work as long as the connection holds: one that was reset is not to keep its place, nor its
+    /// application at work, until we would have sent something.
+    pub(crate) async fn unless_reset<T>(&self, work: impl Future<Output = T>) -> Result<T, Stop> {
+        let mut work = pin!(work);
+        let mut reset = pin!(self.transport.failed());
+        poll_fn(|context| {
+            if let Poll::Ready(done) = work.as_mut().poll(context) {
+                return Poll::Ready(Ok(done));
+            }
+            let reset = reset.as_mut().poll(context);
+            reset.map(|()| Err(Stop::peer_gone()))
+        })
+        .await
+    }
+
+    /// Ends an exchange: the one place on a driver that does.
+    pub(crate) fn end(&self, record: &ExchangeRecord, received: Received<'_>) {
+        if record.ending == Ending::Drained {
+            self.driver.cut.set(self.driver.cut.get() + 1);
+        }
+        self.driver.recorder.close(record, received, &self.ends);
+    }
+
+    /// Ends an exchange that gets no response.
+    pub(crate) fn end_unanswered(
+        &self,
+        mut record: ExchangeRecord,
+        received: Received<'_>,
+        ending: Ending,
+    ) {
+        let now = measure::now();
+        record.begin_inline(now);
+        record.end_at(now);
+        record.end_as(ending, "");
+        self.driver.stats().errors.add();
+        self.end(&record, received);
+    }
+
+    /// Counts a response that was given up because of its client's pace.
+    pub(crate) fn count_stop(&self, stop: Stop) {
+        if stop.ending == Ending::SendTimeout {
+            self.driver.stats().timed_out(Timeout::Send);
+        }
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.driver.table.borrow_mut().leave(self.slot);
+        self.driver.has_ended(self.accepted);
+        // A panic in a task would otherwise cost this connection silently; it is to cost the process.
+        if std::thread::panicking() {
+            self.driver.broken.set(true);
+            self.driver.changed.notify_one();
+        }
+        if !self.driver.serving() {
+            self.driver.changed.notify_one();
+        }
+    }
+}
+
+impl Stop {
+    pub(crate) fn peer_gone() -> Self {
+        Self {
+            ending: Ending::PeerGone,
+            cause: "",
+        }
+    }
+
+    /// The response is cut on our side.
+    pub(crate) fn cut(cause: &'static str) -> Self {
+        Self {
+            ending: Ending::Cut,
+            cause,
+        }
+    }
+}
+
+impl Woken {
+    /// How an exchange ends whose response was being sent.
+    pub(crate) fn stop(self) -> Stop {
+        let ending = match self {
+            Woken::Deadline => Ending::SendTimeout,
+            Woken::Cut => Ending::Drained,
+            Woken::Draining | Woken::Crowded | Woken::End | Woken::Failed => Ending::PeerGone,
+        };
+        Stop { ending, cause: "" }
+    }
+}

@@ -1,0 +1,51 @@
+//! Refusals: responses that the server gives by itself, before or in the place of a backend's.
+//!
+//! The status and a few plain words are public; the cause goes to the log only.
+
+use crate::pool::Unadmitted;
+use crate::reply::Reply;
+
+/// Why a request is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Refusal {
+    pub(crate) status: u16,
+    /// For the log.
+    pub(crate) cause: &'static str,
+    /// Seconds after which to try again.
+    pub(crate) retry_after_secs: Option<u32>,
+}
+
+impl Refusal {
+    pub(crate) const HEAD_TIMEOUT: Refusal = Refusal::because(408, "head not complete in time");
+    pub(crate) const BODY_SILENT: Refusal = Refusal::because(408, "body stopped coming");
+    pub(crate) const BODY_SLOW: Refusal = Refusal::because(408, "body came too slowly");
+    pub(crate) const SPOOL_FULL: Refusal = Refusal::because(507, "no space for the request body");
+    pub(crate) const SPOOL_FAILED: Refusal =
+        Refusal::because(500, "request body could not be stored");
+
+    pub(crate) const fn because(status: u16, cause: &'static str) -> Self {
+        Refusal {
+            status,
+            cause,
+            retry_after_secs: None,
+        }
+    }
+
+    pub(crate) fn unadmitted(unadmitted: Unadmitted) -> Self {
+        Refusal {
+            status: 503,
+            cause: unadmitted.cause,
+            retry_after_secs: Some(unadmitted.retry_after_secs),
+        }
+    }
+
+    pub(crate) fn reply(&self) -> Reply {
+        Reply::refusal(self.status, self.retry_after_secs)
+    }
+}
+
+impl From<wire::Refusal> for Refusal {
+    fn from(refusal: wire::Refusal) -> Self {
+        Refusal::because(refusal.status, refusal.cause.text())
+    }
+}

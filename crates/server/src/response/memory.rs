@@ -1,0 +1,208 @@
+//! The memory of responses that wait for their clients: what is in use, and what happens when it runs out.
+//!
+//! Every buffer that is kept for a slow client carries a `Charge`, which is given back when the last part of
+//! the buffer is gone: two responses that share a buffer are charged once, and no account can be settled twice.
+//! A worker never waits here. Above half of the bound the responses whose clients have taken nothing for
+//! longest move to their unnamed files, written by the body-spool threads. Above the bound itself, where the
+//! disk does not keep up, they are cut.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use bytes::Bytes;
+use measure::{Nanos, Stamp};
+
+use crate::blocking_pool::{BlockingPool, TaskState};
+use crate::config::meant::Spool;
+use crate::exchange::stream::{Abandoned, StreamShared, Unsent};
+use crate::sync::{invariant, lock};
+
+/// Above the bound, a response is cut when its client has taken nothing for so long. A client that reads takes
+/// something every round trip, and few of those are longer.
+const CUT_AFTER: Nanos = Nanos::from_ms(1_000);
+/// Responses that move to their files at once, for each thread that writes them: enough for no thread to run
+/// out of work, and few enough for the choice to be a late one.
+const SPILLS_PER_THREAD: usize = 2;
+
+/// The memory of all responses of a process that wait for their clients.
+pub struct ReplyMemory {
+    bytes: AtomicUsize,
+    bytes_max: usize,
+    /// By address: responses of which something waits. Bounded by the streams that are open.
+    waiting: Mutex<HashMap<usize, Arc<StreamShared>>>,
+    spills: AtomicUsize,
+    spills_max: usize,
+    threads: BlockingPool,
+    spool: Spool,
+    cut: AtomicU64,
+    /// Whether a look is under way, so that no second thread begins one.
+    is_looking: AtomicBool,
+}
+
+/// A share of the memory, given back when it is dropped.
+#[derive(Debug)]
+pub struct Charge {
+    memory: Arc<ReplyMemory>,
+    bytes: usize,
+}
+
+/// A buffer with its charge.
+struct Charged<T> {
+    data: T,
+    _charge: Charge,
+}
+
+impl<T: AsRef<[u8]>> AsRef<[u8]> for Charged<T> {
+    fn as_ref(&self) -> &[u8] {
+        self.data.as_ref()
+    }
+}
+
+impl ReplyMemory {
+    /// `threads` write what moves to files.
+    pub(crate) fn new(bytes_max: usize, spool: &Spool, threads: BlockingPool) -> Arc<Self> {
+        Arc::new(Self {
+            bytes: AtomicUsize::new(0),
+            bytes_max,
+            waiting: Mutex::default(),
+            spills: AtomicUsize::new(0),
+            spills_max: threads.threads().max(1) * SPILLS_PER_THREAD,
+            threads,
+            spool: spool.clone(),
+            cut: AtomicU64::new(0),
+            is_looking: AtomicBool::new(false),
+        })
+    }
+
+    /// Bytes that wait.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    /// Responses that were cut because the bound was passed.
+    pub(crate) fn cut_count(&self) -> u64 {
+        self.cut.load(Ordering::Relaxed)
+    }
+
+    /// Charges `bytes` bytes, beyond the bound too: what the application has handed over is there already.
+    pub fn charge(self: &Arc<Self>, bytes: usize) -> Charge {
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+        Charge {
+            memory: Arc::clone(self),
+            bytes,
+        }
+    }
+
+    /// Keeps a buffer; it is charged until the last part of it is gone.
+    pub(crate) fn keep(self: &Arc<Self>, data: impl AsRef<[u8]> + Send + 'static) -> Bytes {
+        let charge = self.charge(data.as_ref().len());
+        Bytes::from_owner(Charged {
+            data,
+            _charge: charge,
+        })
+    }
+
+    /// A response begins to wait for its client.
+    pub(crate) fn enter(&self, stream: &Arc<StreamShared>) {
+        let address = Arc::as_ptr(stream) as usize;
+        lock(&self.waiting).insert(address, Arc::clone(stream));
+    }
+
+    /// Nothing of the response waits any more.
+    pub(crate) fn leave(&self, stream: &Arc<StreamShared>) {
+        let address = Arc::as_ptr(stream) as usize;
+        let left = lock(&self.waiting).remove(&address);
+        drop(left);
+    }
+
+    /// Sees to it that the bound holds. Cheap below half of it; called whenever something is kept, when a
+    /// response has moved to its file, and by drivers four times a second.
+    pub(crate) fn relieve(self: &Arc<Self>, now: Stamp) {
+        if self.bytes() <= self.bytes_max / 2 || self.is_looking.swap(true, Ordering::Acquire) {
+            return;
+        }
+        let mut waiting: Vec<_> = {
+            let waiting = lock(&self.waiting);
+            let entry = |stream: &Arc<StreamShared>| (stream.progress_at(), Arc::clone(stream));
+            waiting.values().map(entry).collect()
+        };
+        waiting.sort_by_key(|(moved, _)| *moved);
+        self.spill_some(&waiting);
+        self.cut_some(&waiting, now);
+        self.is_looking.store(false, Ordering::Release);
+    }
+
+    /// Large responses first: a write of less than a megabyte costs a disk as much as a larger one.
+    fn spill_some(self: &Arc<Self>, waiting: &[(Stamp, Arc<StreamShared>)]) {
+        for bytes_min in [super::spill::SPILL_BYTES_MIN, 1] {
+            for (_, stream) in waiting {
+                if self.spills.load(Ordering::Relaxed) >= self.spills_max {
+                    return;
+                }
+                if stream.pending().begin_spill(bytes_min) {
+                    self.spills.fetch_add(1, Ordering::Relaxed);
+                    self.spill(Arc::clone(stream));
+                }
+            }
+        }
+    }
+
+    fn spill(self: &Arc<Self>, stream: Arc<StreamShared>) {
+        let memory = Arc::clone(self);
+        self.threads.send(Box::new(move || {
+            let state = super::spill::step(&stream, &memory.spool);
+            if state == TaskState::Done {
+                let before = memory.spills.fetch_sub(1, Ordering::Relaxed);
+                invariant!(before > 0, "more responses have moved to files than began to");
+                memory.relieve(measure::now());
+            }
+            state
+        }));
+    }
+
+    /// Cuts responses until the bound holds: those whose clients have taken nothing for `CUT_AFTER`; past twice
+    /// the bound any but the one whose client moved last, because memory is not there for waiting.
+    fn cut_some(&self, waiting: &[(Stamp, Arc<StreamShared>)], now: Stamp) {
+        let last = waiting.len().saturating_sub(1);
+        for (index, (moved, stream)) in waiting.iter().enumerate() {
+            let bytes = self.bytes();
+            let is_stalled = now.since(*moved) >= CUT_AFTER;
+            let is_far_beyond = bytes > self.bytes_max.saturating_mul(2) && index < last;
+            if bytes <= self.bytes_max || !(is_stalled || is_far_beyond) {
+                return;
+            }
+            if stream.pending().is_cuttable() {
+                self.cut.fetch_add(1, Ordering::Relaxed);
+                self.discard(stream.abandon(Abandoned::MemoryFull));
+            }
+        }
+    }
+
+    /// Lets go of what will not be sent; closing a file may wait for its disk.
+    pub(crate) fn discard(&self, unsent: Unsent) {
+        if unsent.has_files() {
+            self.threads.discard(unsent);
+        }
+    }
+
+    fn give_back(&self, bytes: usize) {
+        let before = self.bytes.fetch_sub(bytes, Ordering::Relaxed);
+        invariant!(
+            before >= bytes,
+            "{bytes} bytes of responses are given back, and only {before} are charged"
+        );
+    }
+}
+
+impl Drop for Charge {
+    fn drop(&mut self) {
+        self.memory.give_back(self.bytes);
+    }
+}
+
+impl std::fmt::Debug for ReplyMemory {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("ReplyMemory").field(&self.bytes()).finish()
+    }
+}

@@ -1,0 +1,330 @@
+//! Transport: one client's stream of bytes, and nothing of what they mean.
+//!
+//! `Plain` is a socket that is watched by the driver's runtime. A worker may write to its `PlainSocket` too,
+//! where it owns the response (`direct`). Takes and gives bytes without waiting; waiting is the protocol's. Only
+//! this module touches a client's socket once it is accepted, and never with a lock held.
+
+#[cfg(feature = "faults")]
+#[doc(hidden)]
+pub mod faults;
+#[cfg(any(test, feature = "test-protocol"))]
+pub(crate) mod memory;
+
+use std::fs::File;
+use std::io::{self, IoSlice};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown};
+use socket2::SockRef;
+use tokio::io::Interest;
+use tokio::io::unix::{AsyncFd, AsyncFdReadyGuard};
+
+use crate::response::{Parts, Progress};
+use crate::sys;
+
+/// A connected socket without a protocol. Shared by the driver that watches it, a worker that answers through
+/// it, and the threads that send files to it.
+pub(crate) struct PlainSocket(OwnedFd);
+
+/// Whether more bytes follow at once, so that a short packet is better kept back.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Followed {
+    Yes,
+    No,
+}
+
+/// One client's stream of bytes. An enum, so that the hot path calls nothing through a pointer.
+pub(crate) enum Transport {
+    Plain(AsyncFd<Arc<PlainSocket>>),
+    #[cfg(any(test, feature = "test-protocol"))]
+    Memory(memory::End),
+}
+
+/// That a transport may take more. It is cleared by whoever finds it full.
+pub(crate) enum WriteReadiness<'a> {
+    Plain(AsyncFdReadyGuard<'a, Arc<PlainSocket>>),
+    /// Nothing is to be cleared: each call says anew how it is.
+    #[cfg(any(test, feature = "test-protocol"))]
+    Always,
+}
+
+impl Transport {
+    /// Watches a socket with the current runtime.
+    pub(crate) fn plain(socket: OwnedFd) -> io::Result<Self> {
+        sys::watch_socket(Arc::new(PlainSocket(socket)))
+    }
+
+    /// The way of a worker to this stream, where it may write to it itself.
+    pub(crate) fn direct(&self) -> Option<&Arc<PlainSocket>> {
+        match self {
+            Transport::Plain(io) => Some(io.get_ref()),
+            #[cfg(any(test, feature = "test-protocol"))]
+            Transport::Memory(_) => None,
+        }
+    }
+
+    /// Reads what has come; 0 bytes at the end of the client's side.
+    pub(crate) fn poll_read(
+        &self,
+        context: &mut Context<'_>,
+        buffer: &mut [u8],
+    ) -> Poll<io::Result<usize>> {
+        let io = match self {
+            Transport::Plain(io) => io,
+            #[cfg(any(test, feature = "test-protocol"))]
+            Transport::Memory(end) => return end.poll_read(context, buffer),
+        };
+        loop {
+            let mut guard = ready!(io.poll_read_ready(context))?;
+            match io.get_ref().receive(buffer) {
+                Ok(bytes) => {
+                    // A read that did not fill the buffer emptied the socket; asking again would cost a system
+                    // call per request. More bytes make a new edge, and a closed peer stays marked.
+                    if bytes > 0 && bytes < buffer.len() {
+                        guard.clear_ready();
+                    }
+                    return Poll::Ready(Ok(bytes));
+                }
+                Err(Errno::AGAIN) => guard.clear_ready(),
+                Err(Errno::INTR) => {}
+                Err(error) => return Poll::Ready(Err(error.into())),
+            }
+        }
+    }
+
+    /// As `poll_read`, but only what is there already; `None` when there is nothing.
+    pub(crate) fn read_now(&self, buffer: &mut [u8]) -> Option<usize> {
+        let bytes = match self {
+            Transport::Plain(io) => io.get_ref().receive(buffer).ok(),
+            #[cfg(any(test, feature = "test-protocol"))]
+            Transport::Memory(end) => end.read_now(buffer),
+        };
+        bytes.filter(|bytes| *bytes > 0)
+    }
+
+    /// Whether the client has sent something, or has ended its side.
+    pub(crate) fn poll_readable(&self, context: &mut Context<'_>) -> Poll<()> {
+        match self {
+            Transport::Plain(io) => io.poll_read_ready(context).map(drop),
+            #[cfg(any(test, feature = "test-protocol"))]
+            Transport::Memory(end) => end.poll_readable(context),
+        }
+    }
+
+    /// Whether the transport may take more.
+    pub(crate) fn poll_writable(
+        &self,
+        context: &mut Context<'_>,
+    ) -> Poll<io::Result<WriteReadiness<'_>>> {
+        match self {
+            Transport::Plain(io) => io
+                .poll_write_ready(context)
+                .map_ok(WriteReadiness::Plain),
+            #[cfg(any(test, feature = "test-protocol"))]
+            Transport::Memory(end) => end
+                .poll_writable(context)
+                .map(|()| Ok(WriteReadiness::Always)),
+        }
+    }
+
+    /// The transport was found full: wait for the edge that says it no longer is.
+    pub(crate) fn is_full(&self) {
+        if let Transport::Plain(io) = self {
+            let full = |_: &Arc<PlainSocket>| Err::<(), _>(io::ErrorKind::WouldBlock.into());
+            let _ = io.try_io(Interest::WRITABLE, full);
+        }
+    }
+
+    /// Until the connection has failed.
+    pub(crate) async fn failed(&self) {
+        match self {
+            Transport::Plain(io) => drop(io.ready(Interest::ERROR).await),
+            #[cfg(any(test, feature = "test-protocol"))]
+            Transport::Memory(_) => std::future::pending().await,
+        }
+    }
+
+    /// Offers buffers in one call; gives the bytes that were taken, 0 when the transport is full.
+    pub(crate) fn send(&self, buffers: &[IoSlice<'_>]) -> io::Result<usize> {
+        match self {
+            Transport::Plain(io) => io.get_ref().send(buffers, Followed::No),
+            #[cfg(any(test, feature = "test-protocol"))]
+            Transport::Memory(end) => end.send(buffers),
+        }
+    }
+
+    /// Offers the front of `parts`, at most `most` bytes of it.
+    pub(crate) fn send_parts(&self, parts: &mut Parts, most: u64) -> io::Result<(Progress, u64)> {
+        match self {
+            Transport::Plain(io) => parts.send(io.get_ref(), most),
+            #[cfg(any(test, feature = "test-protocol"))]
+            Transport::Memory(end) => end.send_parts(parts, most),
+        }
+    }
+
+    /// Bytes that were taken and that the client's side has not acknowledged; 0 where nobody knows.
+    pub(crate) fn unacknowledged(&self) -> u64 {
+        match self {
+            Transport::Plain(io) => sys::unacknowledged(io.get_ref()),
+            #[cfg(any(test, feature = "test-protocol"))]
+            Transport::Memory(end) => end.unread(),
+        }
+    }
+
+    /// Ends our side: the client sees the end of the stream and can still send.
+    pub(crate) fn close_write(&self) {
+        match self {
+            Transport::Plain(io) => drop(rustix::net::shutdown(io.get_ref(), Shutdown::Write)),
+            #[cfg(any(test, feature = "test-protocol"))]
+            Transport::Memory(end) => end.close_write(),
+        }
+    }
+
+    /// Makes the close a reset: the client must not take a response that was given up for a complete one.
+    pub(crate) fn reset_on_close(&self) {
+        match self {
+            Transport::Plain(io) => io.get_ref().reset_on_close(),
+            #[cfg(any(test, feature = "test-protocol"))]
+            Transport::Memory(end) => end.reset(),
+        }
+    }
+
+    /// Whether the close is to be a reset.
+    pub(crate) fn is_reset_on_close(&self) -> bool {
+        match self {
+            Transport::Plain(io) => {
+                matches!(SockRef::from(&**io.get_ref()).linger(), Ok(Some(Duration::ZERO)))
+            }
+            #[cfg(any(test, feature = "test-protocol"))]
+            Transport::Memory(end) => end.is_reset(),
+        }
+    }
+
+    /// Resets the connection now, although a worker may still have its socket: the application may be silent
+    /// for as long as it wants, and the client's time is up.
+    pub(crate) fn reset(&self) {
+        self.reset_on_close();
+        if let Transport::Plain(io) = self {
+            // connect(2): TCP answers a dissolved association with a reset. Unix sockets know neither.
+            if rustix::net::connect_unspec(io.get_ref()).is_err() {
+                let _ = rustix::net::shutdown(io.get_ref(), Shutdown::Both);
+            }
+        }
+    }
+}
+
+impl WriteReadiness<'_> {
+    /// The transport was found full since.
+    pub(crate) fn clear(self) {
+        if let WriteReadiness::Plain(mut guard) = self {
+            guard.clear_ready();
+        }
+    }
+
+    /// It was not.
+    pub(crate) fn keep(self) {
+        if let WriteReadiness::Plain(mut guard) = self {
+            guard.retain_ready();
+        }
+    }
+}
+
+impl PlainSocket {
+    #[cfg(test)]
+    pub(crate) fn new(socket: OwnedFd) -> Self {
+        Self(socket)
+    }
+
+    /// Offers buffers in one vectored call; gives the bytes that the socket took, 0 when it is full.
+    pub(crate) fn send(&self, buffers: &[IoSlice<'_>], followed: Followed) -> io::Result<usize> {
+        send(self, buffers, followed)
+    }
+
+    /// Makes the close a reset.
+    pub(crate) fn reset_on_close(&self) {
+        let _ = SockRef::from(self).set_linger(Some(Duration::ZERO));
+    }
+
+    fn receive(&self, buffer: &mut [u8]) -> Result<usize, Errno> {
+        let (bytes, _) = rustix::net::recv(self, buffer, RecvFlags::DONTWAIT)?;
+        Ok(bytes)
+    }
+}
+
+impl AsFd for PlainSocket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+impl AsRawFd for PlainSocket {
+    fn as_raw_fd(&self) -> RawFd {
+        self.0.as_raw_fd()
+    }
+}
+
+/// Offers buffers to a socket in one vectored call; gives the bytes that it took, 0 when it is full.
+pub(crate) fn send(
+    socket: &impl AsFd,
+    buffers: &[IoSlice<'_>],
+    followed: Followed,
+) -> io::Result<usize> {
+    #[cfg(feature = "faults")]
+    return faults::meet(
+        socket.as_fd(),
+        buffers.iter().map(|buffer| buffer.len()).sum(),
+        0,
+        |most| send_now(socket, &faults::first(buffers, most), followed),
+    );
+    #[cfg(not(feature = "faults"))]
+    send_now(socket, buffers, followed)
+}
+
+fn send_now(socket: &impl AsFd, buffers: &[IoSlice<'_>], followed: Followed) -> io::Result<usize> {
+    let mut flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+    if followed == Followed::Yes {
+        flags |= SendFlags::MORE;
+    }
+    loop {
+        match rustix::net::sendmsg(socket, buffers, &mut SendAncillaryBuffer::default(), flags) {
+            Ok(sent) => return Ok(sent),
+            Err(Errno::INTR) => {}
+            Err(Errno::AGAIN) => return Ok(0),
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+/// Offers a span of a file to a socket, without a copy. `None`: the socket is full. `Some(0)`: the file ends
+/// before the span.
+pub(crate) fn send_span(
+    socket: impl AsFd,
+    file: &File,
+    offset: u64,
+    bytes: usize,
+) -> io::Result<Option<usize>> {
+    #[cfg(feature = "faults")]
+    return faults::meet(socket.as_fd(), bytes, None, |most| {
+        send_span_now(&socket, file, offset, most)
+    });
+    #[cfg(not(feature = "faults"))]
+    send_span_now(&socket, file, offset, bytes)
+}
+
+fn send_span_now(
+    socket: &impl AsFd,
+    file: &File,
+    offset: u64,
+    bytes: usize,
+) -> io::Result<Option<usize>> {
+    let mut position = offset;
+    match rustix::fs::sendfile(socket, file, Some(&mut position), bytes) {
+        Ok(sent) => Ok(Some(sent)),
+        Err(Errno::AGAIN) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
