@@ -14,7 +14,7 @@ use std::path::Path;
 use std::sync::OnceLock;
 
 use bytes::Bytes;
-use wire::HeadView;
+use wire::{FieldLines, HeadView, SharedFields};
 
 use crate::config::meant::ErrorPage;
 use crate::fault::{StartFault, plain};
@@ -27,8 +27,8 @@ const PAGE_BYTES_MAX: u64 = 1 << 20;
 const STATUS_MIN: u16 = 400;
 const STATUSES_LEN: usize = 200;
 
-/// Lines that tell of the old body.
-const BODY_LINES: [&str; 6] = [
+/// Fields that describe the old body.
+const BODY_FIELDS: [&str; 6] = [
     "content-type",
     "content-length",
     "content-encoding",
@@ -113,30 +113,27 @@ impl Pages {
         };
         Reply {
             status: reply.status,
-            lines: page.lines(&reply.lines),
+            fields: page.fields(&reply.fields),
             body,
         }
     }
 }
 
 impl Page {
-    /// The lines of a reply whose lines were `old`.
-    fn lines(&self, old: &[u8]) -> Bytes {
-        let mut lines = Vec::with_capacity(old.len() + 64);
-        lines.extend_from_slice(b"Content-Type: ");
-        lines.extend_from_slice(&self.content_type);
-        lines.extend_from_slice(b"\r\n");
-        wire::write_content_length(&mut lines, self.body.len() as u64);
-        for line in old.split_inclusive(|byte| *byte == b'\n') {
-            let name = line.split(|byte| *byte == b':').next().unwrap_or(line);
-            let is_of_body = BODY_LINES
+    /// The fields of a reply whose fields were `old`.
+    fn fields(&self, old: &SharedFields) -> SharedFields {
+        let mut fields = FieldLines::with_capacity(old.as_bytes().len() + 64);
+        fields.push(b"Content-Type", &self.content_type);
+        fields.push_decimal(b"Content-Length", self.body.len() as u64);
+        for (name, value) in old.iter() {
+            let is_of_body = BODY_FIELDS
                 .iter()
                 .any(|known| known.as_bytes().eq_ignore_ascii_case(name));
             if !is_of_body {
-                lines.extend_from_slice(line);
+                fields.push(name, value);
             }
         }
-        Bytes::from(lines)
+        fields.freeze()
     }
 }
 
@@ -160,8 +157,7 @@ impl Source {
             let hint = "put images and styles into files of their own, below a `--static` folder";
             return Err(fault("it is larger than 1 MiB", Some(hint)));
         }
-        let mut content_type = Vec::new();
-        kind::of_path(file.as_os_str().as_bytes()).write(&mut content_type);
+        let content_type = kind::of_path(file.as_os_str().as_bytes()).parts().concat();
         if content_type == b"application/octet-stream" {
             let hint = "give it an ending that browsers show, such as `.html`";
             return Err(fault("its name does not tell its media type", Some(hint)));
@@ -222,10 +218,14 @@ mod tests {
         Pages::open(&pages)
     }
 
-    fn refusal(status: u16, lines: &str) -> Reply {
+    fn refusal(status: u16, old: &[(&str, &str)]) -> Reply {
+        let mut fields = FieldLines::new();
+        for (name, value) in old {
+            fields.push(name.as_bytes(), value.as_bytes());
+        }
         Reply {
             status,
-            lines: Bytes::copy_from_slice(lines.as_bytes()),
+            fields: fields.freeze(),
             body: ReplyBody::One(Part::Memory(Bytes::from_static(b"old"))),
         }
     }
@@ -246,12 +246,18 @@ mod tests {
     #[test]
     fn replaces_the_body_and_what_tells_of_it() {
         let pages = open(&[("a.html", b"<p>busy", 503, 503)]).unwrap();
-        let old = "Content-Type: text/plain\r\nRetry-After: 7\r\nCONTENT-LENGTH: 3\r\nETag: \"x\"\r\n\
-                   Content-Encoding: gzip\r\nX-Content-Type: y\r\n";
-        let reply = pages.dress(refusal(503, old), None);
+        let old = [
+            ("Content-Type", "text/plain"),
+            ("Retry-After", "7"),
+            ("CONTENT-LENGTH", "3"),
+            ("ETag", "\"x\""),
+            ("Content-Encoding", "gzip"),
+            ("X-Content-Type", "y"),
+        ];
+        let reply = pages.dress(refusal(503, &old), None);
         assert_eq!(reply.status, 503);
         assert_eq!(
-            String::from_utf8_lossy(&reply.lines),
+            String::from_utf8_lossy(reply.fields.as_bytes()),
             "Content-Type: text/html; charset=utf-8\r\nContent-Length: 7\r\nRetry-After: 7\r\n\
              X-Content-Type: y\r\n"
         );
@@ -261,18 +267,18 @@ mod tests {
     #[test]
     fn keeps_the_lines_that_a_status_needs() {
         let pages = open(&[("a.txt", b"", 400, 599)]).unwrap();
-        for (status, line) in [
-            (405, "Allow: GET, HEAD\r\n"),
-            (416, "Content-Range: bytes */7\r\nAccept-Ranges: bytes\r\n"),
-            (503, "Retry-After: 1\r\n"),
+        for (status, name, value) in [
+            (405, "Allow", "GET, HEAD"),
+            (416, "Content-Range", "bytes */7"),
+            (503, "Retry-After", "1"),
         ] {
-            let reply = pages.dress(
-                refusal(status, &format!("{line}Content-Length: 3\r\n")),
-                None,
-            );
+            let old = [(name, value), ("Content-Length", "3")];
+            let reply = pages.dress(refusal(status, &old), None);
             assert_eq!(
-                String::from_utf8_lossy(&reply.lines),
-                format!("Content-Type: text/plain; charset=utf-8\r\nContent-Length: 0\r\n{line}")
+                String::from_utf8_lossy(reply.fields.as_bytes()),
+                format!(
+                    "Content-Type: text/plain; charset=utf-8\r\nContent-Length: 0\r\n{name}: {value}\r\n"
+                )
             );
             assert!(matches!(reply.body, ReplyBody::Empty));
         }
@@ -290,9 +296,9 @@ mod tests {
                 bytes: head.as_bytes(),
                 index: &index,
             };
-            let reply = pages.dress(refusal(404, ""), Some(view));
+            let reply = pages.dress(refusal(404, &[]), Some(view));
             assert_eq!(body(&reply), expect);
-            assert!(reply.lines.ends_with(b"Content-Length: 4\r\n"));
+            assert_eq!(reply.fields.get(b"Content-Length"), Some(&b"4"[..]));
         }
     }
 
@@ -326,9 +332,9 @@ mod tests {
             Pages::default(),
         ] {
             for status in [200, 304, 399, 405] {
-                let reply = pages.dress(refusal(status, "Content-Length: 3\r\n"), None);
+                let reply = pages.dress(refusal(status, &[("Content-Length", "3")]), None);
                 assert_eq!(body(&reply), b"old", "{status}");
-                assert_eq!(&reply.lines[..], b"Content-Length: 3\r\n");
+                assert_eq!(reply.fields.as_bytes(), b"Content-Length: 3\r\n");
             }
         }
     }
@@ -341,9 +347,9 @@ mod tests {
         assert_eq!(page(&pages, 404).as_deref(), Some(expect));
         let expect = "<h1>599</h1> { status } {Status} {599} é";
         assert_eq!(page(&pages, 599).as_deref(), Some(expect));
-        let reply = pages.dress(refusal(404, ""), None);
-        let length = format!("Content-Length: {}\r\n", body(&reply).len());
-        assert!(reply.lines.ends_with(length.as_bytes()));
+        let reply = pages.dress(refusal(404, &[]), None);
+        let length = body(&reply).len().to_string();
+        assert_eq!(reply.fields.get(b"Content-Length"), Some(length.as_bytes()));
     }
 
     #[test]

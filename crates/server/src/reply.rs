@@ -1,4 +1,4 @@
-//! A reply as a value: status, header lines, and a body made of buffers and file spans.
+//! A reply as a value: status, fields, and a body made of buffers and file spans.
 //!
 //! Given by inline handlers and refusals, taken by delivery. Knows no socket.
 
@@ -6,15 +6,15 @@ use std::fs::File;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use wire::{FieldLines, SharedFields};
 
 /// A complete reply.
 #[derive(Clone, Debug)]
 pub struct Reply {
     /// Status code.
     pub status: u16,
-    /// Finished header lines, each `Name: value\r\n`, with `Content-Length` and without `Date`, `Server`,
-    /// `Connection` and the empty line.
-    pub lines: Bytes,
+    /// Its fields, with `Content-Length` and without `Date`, `Server` and `Connection`.
+    pub fields: SharedFields,
     /// Body.
     pub body: ReplyBody,
 }
@@ -62,19 +62,39 @@ pub struct Edition {
 }
 
 impl Reply {
-    /// A status and its reason, as text.
-    pub fn plain(status: u16) -> Reply {
-        let body = format!("{status} {}\n", wire::reason(status));
-        let lines = format!(
-            "Content-Type: text/plain; charset=utf-8\r\nContent-Length: {}\r\n",
-            body.len()
-        );
+    /// A status and its reason as text, with the seconds after which to try again, if a try makes sense.
+    pub fn refusal(status: u16, retry_after_secs: Option<u32>) -> Reply {
+        Reply::refusal_with(status, |fields| {
+            if let Some(secs) = retry_after_secs {
+                fields.push_decimal(b"Retry-After", u64::from(secs));
+            }
+        })
+    }
+
+    /// A status and its reason as text, with the fields that `add` appends.
+    pub(crate) fn refusal_with(status: u16, add: impl FnOnce(&mut FieldLines)) -> Reply {
+        let text = status_text(status);
+        let mut fields = text_fields(text.len());
+        add(&mut fields);
         Reply {
             status,
-            lines: Bytes::from(lines),
-            body: ReplyBody::One(Part::Memory(Bytes::from(body))),
+            fields: fields.freeze(),
+            body: ReplyBody::One(Part::Memory(Bytes::from(text))),
         }
     }
+}
+
+/// The line of text that stands for a status.
+pub(crate) fn status_text(status: u16) -> String {
+    format!("{status} {}\n", wire::reason(status))
+}
+
+/// The fields of plain text of `bytes` bytes.
+pub(crate) fn text_fields(bytes: usize) -> FieldLines {
+    let mut fields = FieldLines::with_capacity(128);
+    fields.push(b"Content-Type", b"text/plain; charset=utf-8");
+    fields.push_decimal(b"Content-Length", bytes as u64);
+    fields
 }
 
 impl Part {

@@ -18,12 +18,12 @@ mod reading;
 use std::collections::HashMap;
 
 use bytes::Bytes;
-use wire::HeadView;
+use wire::{FieldLines, HeadView, SharedFields};
 
 use self::aim::Aim;
 use self::reading::{Reading, Readings, Rest};
 use crate::config::meant::{self, FixedReply, PathPattern};
-use crate::reply::{Part, Reply, ReplyBody};
+use crate::reply::{Part, Reply, ReplyBody, status_text, text_fields};
 
 /// The rules of one process.
 #[derive(Debug, Default)]
@@ -68,7 +68,7 @@ struct Redirect {
 #[derive(Debug)]
 struct Fixed {
     status: u16,
-    lines: Bytes,
+    fields: SharedFields,
     body: Bytes,
     is_bare: bool,
 }
@@ -183,13 +183,16 @@ impl<T> Default for Table<T> {
 impl Redirect {
     fn reply(&self, head: HeadView<'_>, rest: Rest<'_>) -> Reply {
         let text = status_text(self.status);
-        let mut lines = text_lines(text.len()).into_bytes();
-        lines.extend_from_slice(b"Location: ");
-        self.to.write(&mut lines, rest, head.query());
-        lines.extend_from_slice(b"\r\n");
+        let mut fields = text_fields(text.len());
+        let mut target = Vec::with_capacity(head.target().len() + 64);
+        self.to.write(&mut target, rest, head.query());
+        // It is visible ASCII; were it not, no part of it may become another field.
+        if fields.try_push(b"Location", &target).is_err() {
+            return Reply::refusal(500, None);
+        }
         Reply {
             status: self.status,
-            lines: Bytes::from(lines),
+            fields: fields.freeze(),
             body: body(head, text.into()),
         }
     }
@@ -199,25 +202,28 @@ impl Fixed {
     fn new(reply: &FixedReply) -> Fixed {
         let status = reply.status;
         let is_bare = reply.text.is_empty() && status >= 400;
-        let (lines, text) = match status {
+        let (mut fields, text) = match status {
             // RFC 9110 section 8.6: no Content-Length in a 204, and in a 304 only that of the 200.
-            204 | 304 => (String::new(), String::new()),
+            204 | 304 => (FieldLines::new(), String::new()),
             // RFC 9110 section 15.3.6: a 205 has no content.
-            205 => ("Content-Length: 0\r\n".to_owned(), String::new()),
+            205 => {
+                let mut fields = FieldLines::new();
+                fields.push_decimal(b"Content-Length", 0);
+                (fields, String::new())
+            }
             _ if is_bare => {
                 let text = status_text(status);
-                (text_lines(text.len()), text)
+                (text_fields(text.len()), text)
             }
-            _ => (text_lines(reply.text.len()), reply.text.clone()),
+            _ => (text_fields(reply.text.len()), reply.text.clone()),
         };
         // RFC 9110 section 10.2.1: a 405 names the methods that are allowed, here none.
-        let lines = match status {
-            405 => lines + "Allow: \r\n",
-            _ => lines,
-        };
+        if status == 405 {
+            fields.push(b"Allow", b"");
+        }
         Fixed {
             status,
-            lines: lines.into(),
+            fields: fields.freeze(),
             body: text.into(),
             is_bare,
         }
@@ -226,7 +232,7 @@ impl Fixed {
     fn ruled(&self, head: HeadView<'_>) -> Ruled {
         let reply = Reply {
             status: self.status,
-            lines: self.lines.clone(),
+            fields: self.fields.clone(),
             body: body(head, self.body.clone()),
         };
         match self.is_bare {
@@ -238,14 +244,6 @@ impl Fixed {
 
 fn has_rest(from: &PathPattern) -> bool {
     matches!(from, PathPattern::Beginning(_))
-}
-
-fn status_text(status: u16) -> String {
-    format!("{status} {}\n", wire::reason(status))
-}
-
-fn text_lines(bytes: usize) -> String {
-    format!("Content-Type: text/plain; charset=utf-8\r\nContent-Length: {bytes}\r\n")
 }
 
 fn body(head: HeadView<'_>, text: Bytes) -> ReplyBody {

@@ -9,13 +9,14 @@ use std::fs::File;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use measure::{Nanos, Stamp};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, Shutdown, SocketFlags};
+use wire::{FieldLines, HeadEnd, ReplyFraming, ReplyPlan, Version};
 
 use super::inbox::Inbox;
 use super::newcomer::{From, Listened, NewConnection, Presence};
@@ -26,12 +27,11 @@ use crate::log::Level;
 /// How long a handshake that has begun may take to be taken in before its socket closes.
 pub(super) const HANDSHAKE_GRACE: Duration = Duration::from_millis(100);
 
-/// What a client is told when the process has no descriptor for it.
-const NO_DESCRIPTORS: &[u8] =
-    b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\nRetry-After: 1\r\nConnection: close\r\n\r\n";
+/// The reply to a client for which the process has no descriptor.
+static NO_DESCRIPTORS: LazyLock<Vec<u8>> = LazyLock::new(|| encoded_refusal(503));
 
-/// What a client is told that has too many connections.
-const TOO_MANY_CONNECTIONS: &[u8] = b"HTTP/1.1 429 Too Many Requests\r\nContent-Length: 0\r\nRetry-After: 1\r\nConnection: close\r\n\r\n";
+/// The reply to a client with too many connections.
+static TOO_MANY_CONNECTIONS: LazyLock<Vec<u8>> = LazyLock::new(|| encoded_refusal(429));
 
 /// A client with too many connections may try often; the error log is told this often.
 const TELL_EVERY: Nanos = Nanos::from_secs(1);
@@ -156,7 +156,7 @@ impl Intake {
     fn refuse_client(&self, socket: &OwnedFd) {
         let stats = &self.shared.stats.drivers[self.driver];
         stats.crowded_clients.add_from_any();
-        let _ = crate::response::send(socket, &[io::IoSlice::new(TOO_MANY_CONNECTIONS)]);
+        let _ = transport::send(socket, &[io::IoSlice::new(&TOO_MANY_CONNECTIONS)], Followed::No);
         let _ = rustix::net::shutdown(socket, Shutdown::Write);
         let mut input = vec![0; REFUSED_BYTES];
         let _ = rustix::net::recv(socket, &mut input[..], RecvFlags::DONTWAIT);
@@ -170,7 +170,7 @@ impl Intake {
         let accepted = accept(socket);
         if let Ok((accepted, _)) = &accepted {
             // The client may be gone, and a full buffer of a fresh socket is not possible.
-            let _ = crate::response::send(accepted, &[io::IoSlice::new(NO_DESCRIPTORS)]);
+            let _ = transport::send(accepted, &[io::IoSlice::new(&NO_DESCRIPTORS)], Followed::No);
             self.shared.log.error(Level::Error, NO_DESCRIPTORS_TEXT);
         }
         let is_empty = matches!(accepted, Err(Errno::AGAIN));
@@ -220,4 +220,43 @@ fn accept(listener: &impl AsFd) -> Result<(OwnedFd, Option<SocketAddr>), Errno> 
         socket,
         peer.and_then(|peer| SocketAddr::try_from(peer).ok()),
     ))
+}
+
+/// A refusal without a body, as it goes over the wire: nothing of it depends on the client, which is not read.
+fn encoded_refusal(status: u16) -> Vec<u8> {
+    let mut fields = FieldLines::new();
+    fields.push_decimal(b"Content-Length", 0);
+    fields.push_decimal(b"Retry-After", 1);
+    let plan = ReplyPlan {
+        framing: ReplyFraming::NoBody,
+        keep_alive: false,
+    };
+    let end = HeadEnd {
+        plan: &plan,
+        version: Version::Http11,
+        date: None,
+        server: None,
+        write_length: false,
+    };
+    let mut out = Vec::new();
+    wire::write_status_line(&mut out, status);
+    out.extend_from_slice(fields.as_bytes());
+    wire::end_head(&mut out, &end);
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refuses_in_as_few_bytes_as_http_needs() {
+        let check = |status: u16, line: &str| {
+            let fields = "Content-Length: 0\r\nRetry-After: 1\r\nConnection: close\r\n\r\n";
+            let expect = format!("HTTP/1.1 {line}\r\n{fields}");
+            assert_eq!(String::from_utf8(encoded_refusal(status)).unwrap(), expect);
+        };
+        check(503, "503 Service Unavailable");
+        check(429, "429 Too Many Requests");
+    }
 }

@@ -39,7 +39,7 @@ use measure::{Nanos, Stamp};
 use stage::{Entry, Lifetimes};
 use tokio::sync::{Notify, oneshot, watch};
 use tokio::time::Instant;
-use wire::HeadIndex;
+use wire::{FieldLines, HeadIndex};
 
 use crate::channel::EarKey;
 use crate::config::meant::Config;
@@ -464,14 +464,14 @@ impl Driver {
         let waiting = self.shared.waiting_json();
         let counted = self.shared.stats.counted();
         let body = counted.page(&waiting, &self.shared.log.json());
-        let lines = format!(
-            "Content-Type: application/json\r\nCache-Control: no-store\r\nContent-Length: {}\r\n",
-            body.len()
-        );
+        let mut fields = FieldLines::with_capacity(128);
+        fields.push(b"Content-Type", b"application/json");
+        fields.push(b"Cache-Control", b"no-store");
+        fields.push_decimal(b"Content-Length", body.len() as u64);
         let body = ReplyBody::One(Part::Memory(Bytes::from(body)));
         Reply {
             status: 200,
-            lines: Bytes::from(lines),
+            fields: fields.freeze(),
             body,
         }
     }

@@ -87,7 +87,7 @@ fn check(rules: &meant::Rules, cases: &[(&str, &str)]) {
 }
 
 fn line(reply: &Reply, name: &str) -> Option<String> {
-    let lines = String::from_utf8(reply.lines.to_vec()).unwrap();
+    let lines = String::from_utf8(reply.fields.as_bytes().to_vec()).unwrap();
     assert!(lines.is_empty() || lines.ends_with("\r\n"));
     lines
         .split("\r\n")
@@ -317,7 +317,7 @@ fn replies_have_the_lines_that_their_status_allows() {
             };
             assert_eq!(reply.status, status);
             assert_eq!(
-                String::from_utf8_lossy(&reply.lines),
+                String::from_utf8_lossy(reply.fields.as_bytes()),
                 lines,
                 "{status} {method}"
             );

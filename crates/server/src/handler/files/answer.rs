@@ -1,11 +1,8 @@
-//! From a page and a head to the reply: which of 200, 206, 304, 412 and 416 it is, and its lines and body.
+//! From a page and a head to the reply: which of 200, 206, 304, 412 and 416 it is, and its fields and body.
 //!
 //! Takes values, gives a value; touches neither files nor cache.
 
-use std::io::Write;
-
-use bytes::Bytes;
-use wire::{HeadView, Marks, Method};
+use wire::{FieldLines, HeadView, Marks, Method};
 
 use crate::reply::{Reply, ReplyBody};
 
@@ -33,7 +30,7 @@ fn give_as_asked(page: &Page, head: HeadView<'_>) -> Reply {
         Verdict::Failed => Plain::PreconditionFailed.reply(head),
         Verdict::NotModified => Reply {
             status: 304,
-            lines: page.lasting_lines(),
+            fields: page.lasting_fields().clone(),
             body: ReplyBody::Empty,
         },
         Verdict::Proceed => match selection(page, head) {
@@ -72,45 +69,41 @@ fn whole(page: &Page, head: HeadView<'_>) -> Reply {
     };
     Reply {
         status: 200,
-        lines: page.lines(),
+        fields: page.fields(),
         body,
     }
 }
 
 /// RFC 9110 section 15.3.7.1.
 fn one_part(page: &Page, extent: Extent) -> Reply {
-    let mut lines = Vec::with_capacity(256);
-    lines.extend_from_slice(b"Content-Type: ");
-    page.kind.write(&mut lines);
-    write!(
-        lines,
-        "\r\nContent-Length: {}\r\nContent-Range: {}\r\nAccept-Ranges: bytes\r\n",
-        extent.bytes(),
-        extent.within(page.content.bytes())
-    )
-    .expect("a vector takes every write");
+    let mut fields = FieldLines::with_capacity(256);
+    fields.push_parts(b"Content-Type", &page.kind.parts());
+    fields.push_decimal(b"Content-Length", extent.bytes());
+    let range = extent.within(page.content.bytes());
+    fields.push(b"Content-Range", range.as_bytes());
+    fields.push(b"Accept-Ranges", b"bytes");
     if let Some(coding) = page.coding {
-        write!(lines, "Content-Encoding: {}\r\n", coding.name())
-            .expect("a vector takes every write");
+        fields.push(b"Content-Encoding", coding.name().as_bytes());
     }
-    lines.extend_from_slice(&page.lasting_lines());
+    fields.append(page.lasting_fields());
     let body = ReplyBody::One(page.content.part(extent.first, extent.bytes()));
     Reply {
         status: 206,
-        lines: Bytes::from(lines),
+        fields: fields.freeze(),
         body,
     }
 }
 
 /// RFC 9110 section 15.5.17: the length is told, so that the client can ask again.
 fn unsatisfiable(page: &Page) -> Reply {
-    let lines = format!(
-        "Content-Length: 0\r\nContent-Range: bytes */{}\r\nAccept-Ranges: bytes\r\n",
-        page.content.bytes()
-    );
+    let mut fields = FieldLines::with_capacity(128);
+    fields.push_decimal(b"Content-Length", 0);
+    let range = format!("bytes */{}", page.content.bytes());
+    fields.push(b"Content-Range", range.as_bytes());
+    fields.push(b"Accept-Ranges", b"bytes");
     Reply {
         status: 416,
-        lines: Bytes::from(lines),
+        fields: fields.freeze(),
         body: ReplyBody::Empty,
     }
 }

@@ -42,12 +42,13 @@ pub(crate) fn of_path(path: &[u8]) -> ContentType {
 }
 
 impl ContentType {
-    /// Appends the value of `Content-Type`.
-    pub(crate) fn write(self, out: &mut Vec<u8>) {
-        out.extend_from_slice(self.essence.as_bytes());
-        if self.charset == Charset::Utf8 {
-            out.extend_from_slice(b"; charset=utf-8");
-        }
+    /// The value of `Content-Type`, in two parts.
+    pub(crate) fn parts(self) -> [&'static [u8]; 2] {
+        let charset = match self.charset {
+            Charset::Utf8 => &b"; charset=utf-8"[..],
+            Charset::Unsaid => b"",
+        };
+        [self.essence.as_bytes(), charset]
     }
 }
 
@@ -89,9 +90,8 @@ mod tests {
     use super::*;
 
     fn check(path: &str, expect: &str) {
-        let mut out = Vec::new();
-        of_path(path.as_bytes()).write(&mut out);
-        assert_eq!(String::from_utf8(out).unwrap(), expect, "{path}");
+        let value = of_path(path.as_bytes()).parts().concat();
+        assert_eq!(String::from_utf8(value).unwrap(), expect, "{path}");
     }
 
     #[test]

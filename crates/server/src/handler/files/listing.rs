@@ -1,6 +1,6 @@
 //! A listing: the files and folders of a folder that has no index file, as a page for people or as JSON.
 //!
-//! Takes entries, gives a finished reply's lines and body. `Folder::list` reads the entries; nothing here
+//! Takes entries, gives a finished reply's fields and body. `Folder::list` reads the entries; nothing here
 //! touches a file. Names are whatever a file system holds: each form escapes them for itself.
 
 mod html;
@@ -9,7 +9,7 @@ mod json;
 use std::fmt::Write;
 
 use bytes::Bytes;
-use wire::{HeadView, Method};
+use wire::{FieldLines, HeadView, Method, SharedFields};
 
 use crate::reply::{Part, Reply, ReplyBody};
 
@@ -18,9 +18,15 @@ pub(super) const ENTRIES_LEN_MAX: usize = 10_000;
 
 /// Never from a cache without asking: a folder has no validators. RFC 9110 section 12.5.5: `Vary`. What a
 /// file is called must not become a script in anybody's browser, even if it got past the escaping.
-const COMMON_LINES: &str = "Cache-Control: no-cache\r\nVary: Accept\r\nX-Content-Type-Options: nosniff\r\n\
-    Content-Security-Policy: default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; \
-    form-action 'none'\r\n";
+const COMMON_FIELDS: [(&str, &str); 4] = [
+    ("Cache-Control", "no-cache"),
+    ("Vary", "Accept"),
+    ("X-Content-Type-Options", "nosniff"),
+    (
+        "Content-Security-Policy",
+        "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'",
+    ),
+];
 
 /// What a client wants a listing in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -66,7 +72,7 @@ pub(super) enum Extent {
 /// A listing as it is sent.
 #[derive(Clone, Debug)]
 pub(super) struct Listing {
-    lines: Bytes,
+    fields: SharedFields,
     body: Bytes,
 }
 
@@ -88,10 +94,14 @@ impl Listing {
             Form::Html => ("text/html; charset=utf-8", html::render(&entries, at)),
             Form::Json => ("application/json", json::render(&entries, at)),
         };
-        let bytes = body.len();
-        let lines = format!("Content-Type: {kind}\r\nContent-Length: {bytes}\r\n{COMMON_LINES}");
+        let mut fields = FieldLines::with_capacity(320);
+        fields.push(b"Content-Type", kind.as_bytes());
+        fields.push_decimal(b"Content-Length", body.len() as u64);
+        for (name, value) in COMMON_FIELDS {
+            fields.push(name.as_bytes(), value.as_bytes());
+        }
         Listing {
-            lines: Bytes::from(lines),
+            fields: fields.freeze(),
             body: Bytes::from(body),
         }
     }
@@ -104,7 +114,7 @@ impl Listing {
         };
         Reply {
             status: 200,
-            lines: self.lines,
+            fields: self.fields,
             body,
         }
     }

@@ -4,9 +4,9 @@
 //! heads of their own. No content is copied.
 
 use std::hash::{BuildHasher, RandomState};
-use std::io::Write;
 
 use bytes::Bytes;
+use wire::{FieldLines, SharedFields};
 
 use crate::reply::{Part, Reply, ReplyBody};
 
@@ -25,7 +25,7 @@ pub(super) fn reply(page: &Page, extents: &[Extent]) -> Reply {
     let body = ReplyBody::Many(parts);
     Reply {
         status: 206,
-        lines: lines(page, body.bytes(), &boundary),
+        fields: fields(page, body.bytes(), &boundary),
         body,
     }
 }
@@ -36,27 +36,30 @@ fn boundary() -> String {
     format!("{:016x}{:016x}", seed.hash_one(0), seed.hash_one(1))
 }
 
+/// Delimiter, fields and empty line in front of a part, RFC 2046 section 5.1.
 fn part_head(page: &Page, extent: Extent, boundary: &str) -> Bytes {
-    let mut head = Vec::with_capacity(160);
-    write!(head, "\r\n--{boundary}\r\nContent-Type: ").expect("a vector takes every write");
-    page.kind.write(&mut head);
-    write!(
-        head,
-        "\r\nContent-Range: {}\r\n\r\n",
-        extent.within(page.content.bytes())
-    )
-    .expect("a vector takes every write");
-    Bytes::from(head)
+    let mut fields = FieldLines::with_capacity(128);
+    fields.push_parts(b"Content-Type", &page.kind.parts());
+    let range = extent.within(page.content.bytes());
+    fields.push(b"Content-Range", range.as_bytes());
+    let parts: [&[u8]; 5] = [
+        b"\r\n--",
+        boundary.as_bytes(),
+        b"\r\n",
+        fields.as_bytes(),
+        b"\r\n",
+    ];
+    Bytes::from(parts.concat())
 }
 
-fn lines(page: &Page, body_bytes: u64, boundary: &str) -> Bytes {
-    let mut lines = Vec::with_capacity(256);
-    write!(
-        lines,
-        "Content-Type: multipart/byteranges; boundary={boundary}\r\nContent-Length: {body_bytes}\r\n\
-         Accept-Ranges: bytes\r\n"
-    )
-    .expect("a vector takes every write");
-    lines.extend_from_slice(&page.lasting_lines());
-    Bytes::from(lines)
+fn fields(page: &Page, body_bytes: u64, boundary: &str) -> SharedFields {
+    let mut fields = FieldLines::with_capacity(256);
+    fields.push_parts(
+        b"Content-Type",
+        &[b"multipart/byteranges; boundary=", boundary.as_bytes()],
+    );
+    fields.push_decimal(b"Content-Length", body_bytes);
+    fields.push(b"Accept-Ranges", b"bytes");
+    fields.append(page.lasting_fields());
+    fields.freeze()
 }

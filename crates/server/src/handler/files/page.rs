@@ -1,6 +1,6 @@
 //! A page: one file as it is served, with everything that can be said of it rendered beforehand.
 //!
-//! Takes an open file and its facts, gives header lines and content. Small files are read here, once; of
+//! Takes an open file and its facts, gives fields and content. Small files are read here, once; of
 //! larger ones only the descriptor is kept. It must not know paths, requests or the cache.
 //!
 //! The entity tag is made of the modification time in nanoseconds and the length. It leaves the inode and
@@ -12,12 +12,12 @@
 //! every build, and a changed page of equal length is usual there. So a date before 1990 is not believed,
 //! and the change time, which nobody can set, takes its place.
 
-use std::fmt;
 use std::fs::File;
-use std::io::{self, Read, Write};
+use std::io::{self, Read};
 use std::sync::Arc;
 
 use bytes::Bytes;
+use wire::{FieldLines, SharedFields};
 
 use crate::config::meant::Coding;
 use crate::reply::{Edition, Part, ReplyBody};
@@ -49,8 +49,8 @@ pub(super) struct Page {
     pub(super) validators: Validators,
     /// What is sent.
     pub(super) content: Content,
-    lines: Bytes,
-    lasting_lines: Bytes,
+    fields: SharedFields,
+    lasting_fields: SharedFields,
 }
 
 /// What is said of a page beyond what its file says.
@@ -112,26 +112,26 @@ impl Page {
             etag: etag(version, content.bytes(), label.coding),
             modified_unix_secs: u64::try_from(version.unix_secs).unwrap_or(0),
         };
-        let (lines, lasting_lines) = render(label, content.bytes(), &validators);
+        let (fields, lasting_fields) = render(label, content.bytes(), &validators);
         Ok(Page {
             facts,
             kind: label.kind,
             coding: label.coding,
             validators,
             content,
-            lines,
-            lasting_lines,
+            fields,
+            lasting_fields,
         })
     }
 
-    /// Lines of a reply with the whole content.
-    pub(super) fn lines(&self) -> Bytes {
-        self.lines.clone()
+    /// Fields of a reply with the whole content.
+    pub(super) fn fields(&self) -> SharedFields {
+        self.fields.clone()
     }
 
-    /// The lines among them that a 304 and a 206 repeat: validators, `Cache-Control`, `Vary`.
-    pub(super) fn lasting_lines(&self) -> Bytes {
-        self.lasting_lines.clone()
+    /// The fields among them that a 304 and a 206 repeat: validators, `Cache-Control`, `Vary`.
+    pub(super) fn lasting_fields(&self) -> &SharedFields {
+        &self.lasting_fields
     }
 
     /// Bytes that it keeps in memory.
@@ -140,7 +140,7 @@ impl Page {
             Content::Memory(data) => data.len(),
             Content::Open { .. } => 0,
         };
-        content_bytes + self.lines.len() + self.validators.etag.len()
+        content_bytes + self.fields.as_bytes().len() + self.validators.etag.len()
     }
 }
 
@@ -206,42 +206,30 @@ fn etag(version: Moment, bytes: u64, coding: Option<Coding>) -> String {
     }
 }
 
-/// The lines of a whole reply, and those among them that a 304 repeats. RFC 9110 section 15.4.5.
-fn render(label: &Label<'_>, bytes: u64, validators: &Validators) -> (Bytes, Bytes) {
-    let mut lines = Vec::with_capacity(256);
-    lines.extend_from_slice(b"Content-Type: ");
-    label.kind.write(&mut lines);
-    put(
-        &mut lines,
-        format_args!("\r\nContent-Length: {bytes}\r\nAccept-Ranges: bytes\r\n"),
-    );
+/// The fields of a whole reply, and those among them that a 304 repeats. RFC 9110 section 15.4.5.
+fn render(label: &Label<'_>, bytes: u64, validators: &Validators) -> (SharedFields, SharedFields) {
+    let mut fields = FieldLines::with_capacity(256);
+    fields.push_parts(b"Content-Type", &label.kind.parts());
+    fields.push_decimal(b"Content-Length", bytes);
+    fields.push(b"Accept-Ranges", b"bytes");
     if let Some(coding) = label.coding {
-        put(
-            &mut lines,
-            format_args!("Content-Encoding: {}\r\n", coding.name()),
-        );
+        fields.push(b"Content-Encoding", coding.name().as_bytes());
     }
-    let lasting_start = lines.len();
-    put(
-        &mut lines,
-        format_args!("ETag: {}\r\nLast-Modified: ", validators.etag),
+    let passing_len = fields.iter().count();
+    fields.push(b"ETag", validators.etag.as_bytes());
+    fields.push(
+        b"Last-Modified",
+        &wire::date::format(validators.modified_unix_secs),
     );
-    lines.extend_from_slice(&wire::date::format(validators.modified_unix_secs));
-    lines.extend_from_slice(b"\r\n");
     if let Some(value) = label.cache_control {
-        put(&mut lines, format_args!("Cache-Control: {value}\r\n"));
+        fields.push(b"Cache-Control", value.as_bytes());
     }
     if let Some(names) = label.vary {
-        put(&mut lines, format_args!("Vary: {names}\r\n"));
+        fields.push(b"Vary", names.as_bytes());
     }
-    lines.shrink_to_fit();
-    let lines = Bytes::from(lines);
-    let lasting_lines = lines.slice(lasting_start..);
-    (lines, lasting_lines)
-}
-
-fn put(lines: &mut Vec<u8>, text: fmt::Arguments<'_>) {
-    lines.write_fmt(text).expect("a vector takes every write");
+    let fields = fields.freeze();
+    let lasting_fields = fields.skip(passing_len);
+    (fields, lasting_fields)
 }
 
 #[cfg(test)]
@@ -277,10 +265,10 @@ mod tests {
         let page = page_of("hello", 784_111_777, 5, Stay::Memory);
         let lines = "Content-Type: text/plain; charset=utf-8\r\nContent-Length: 5\r\nAccept-Ranges: bytes\r\n\
                      ETag: \"ae1b981bc490a05-5\"\r\nLast-Modified: Sun, 06 Nov 1994 08:49:37 GMT\r\n";
-        assert_eq!(String::from_utf8_lossy(&page.lines()), lines);
+        assert_eq!(String::from_utf8_lossy(page.fields().as_bytes()), lines);
         let from = lines.find("ETag").unwrap();
         assert_eq!(
-            String::from_utf8_lossy(&page.lasting_lines()),
+            String::from_utf8_lossy(page.lasting_fields().as_bytes()),
             &lines[from..]
         );
     }
@@ -319,7 +307,7 @@ mod tests {
         assert_eq!((edition.bytes, edition.modified_nanos), (8, 5));
         assert_eq!(edition.modified_unix_secs, 784_111_777);
         assert_eq!(
-            page.memory_bytes() - page.lines().len(),
+            page.memory_bytes() - page.fields().as_bytes().len(),
             page.validators.etag.len()
         );
     }
@@ -334,7 +322,7 @@ mod tests {
         fs::write(&path, "he").unwrap();
         let page = Page::load(file, facts, Stay::Memory, &plain()).unwrap();
         assert_eq!(page.content.bytes(), 2);
-        assert!(String::from_utf8_lossy(&page.lines()).contains("Content-Length: 2\r\n"));
+        assert_eq!(page.fields().get(b"Content-Length"), Some(&b"2"[..]));
         assert!(page.validators.etag.ends_with("-2\""));
     }
 }

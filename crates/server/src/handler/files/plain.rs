@@ -1,11 +1,11 @@
 //! Replies without a file: refusals as a line of plain text, and the redirect to a folder's slash.
 //!
-//! Takes a head, gives a reply made of static bytes.
+//! Takes a head, gives a reply.
 
 use bytes::Bytes;
-use wire::{HeadView, Method};
+use wire::HeadView;
 
-use crate::reply::{Part, Reply, ReplyBody};
+use crate::reply::{Part, Reply, ReplyBody, status_text, text_fields};
 
 use super::folder::Miss;
 
@@ -25,53 +25,28 @@ pub(super) enum Plain {
 impl Plain {
     /// The refusal as a reply to `head`.
     pub(super) fn reply(self, head: HeadView<'_>) -> Reply {
-        let (status, lines, text) = self.parts();
-        Reply {
-            status,
-            lines: Bytes::from_static(lines.as_bytes()),
-            body: body(head, text),
+        let mut reply = self.to_get();
+        if head.is_head() {
+            reply.body = ReplyBody::Empty;
         }
+        reply
     }
 
-    fn parts(self) -> (u16, &'static str, &'static str) {
+    fn to_get(self) -> Reply {
         match self {
-            Plain::Forbidden => (
-                403,
-                "Content-Type: text/plain; charset=utf-8\r\nContent-Length: 14\r\n",
-                "403 Forbidden\n",
-            ),
-            Plain::NotFound => (
-                404,
-                "Content-Type: text/plain; charset=utf-8\r\nContent-Length: 14\r\n",
-                "404 Not Found\n",
-            ),
+            Plain::Forbidden => Reply::refusal(403, None),
+            Plain::NotFound => Reply::refusal(404, None),
             // RFC 9110 section 15.5.5: a 404 may be stored as well.
-            Plain::NotFoundByAccept => (
-                404,
-                "Content-Type: text/plain; charset=utf-8\r\nContent-Length: 14\r\nVary: Accept\r\n",
-                "404 Not Found\n",
-            ),
+            Plain::NotFoundByAccept => {
+                Reply::refusal_with(404, |fields| fields.push(b"Vary", b"Accept"))
+            }
             // RFC 9110 section 15.5.6: with the methods that are allowed.
-            Plain::MethodNotAllowed => (
-                405,
-                "Content-Type: text/plain; charset=utf-8\r\nContent-Length: 23\r\nAllow: GET, HEAD\r\n",
-                "405 Method Not Allowed\n",
-            ),
-            Plain::PreconditionFailed => (
-                412,
-                "Content-Type: text/plain; charset=utf-8\r\nContent-Length: 24\r\n",
-                "412 Precondition Failed\n",
-            ),
-            Plain::InternalServerError => (
-                500,
-                "Content-Type: text/plain; charset=utf-8\r\nContent-Length: 26\r\n",
-                "500 Internal Server Error\n",
-            ),
-            Plain::ServiceUnavailable => (
-                503,
-                "Content-Type: text/plain; charset=utf-8\r\nContent-Length: 24\r\nRetry-After: 1\r\n",
-                "503 Service Unavailable\n",
-            ),
+            Plain::MethodNotAllowed => {
+                Reply::refusal_with(405, |fields| fields.push(b"Allow", b"GET, HEAD"))
+            }
+            Plain::PreconditionFailed => Reply::refusal(412, None),
+            Plain::InternalServerError => Reply::refusal(500, None),
+            Plain::ServiceUnavailable => Reply::refusal(503, Some(1)),
         }
     }
 }
@@ -90,42 +65,47 @@ impl From<Miss> for Plain {
 /// Sends a folder's URL to the one with its slash, so that the page's relative links work. Where the client
 /// has written that slash and a rewrite took it away, another one would lead in a circle.
 pub(super) fn redirect_to_folder(head: HeadView<'_>) -> Reply {
-    const TEXT: &str = "301 Moved Permanently\n";
     let path = head.path();
     if path.ends_with(b"/") {
         return Plain::NotFound.reply(head);
     }
-    let mut lines = Vec::with_capacity(path.len() + 128);
-    lines.extend_from_slice(
-        b"Content-Type: text/plain; charset=utf-8\r\nContent-Length: 22\r\nLocation: ",
-    );
+    let text = status_text(301);
+    let mut fields = text_fields(text.len());
+    // The parser lets nothing into a target that could not stand in a field.
+    if fields
+        .try_push(b"Location", &with_slash(path, head.query()))
+        .is_err()
+    {
+        return Plain::NotFound.reply(head);
+    }
+    let body = match head.is_head() {
+        true => ReplyBody::Empty,
+        false => ReplyBody::One(Part::Memory(Bytes::from(text))),
+    };
+    Reply {
+        status: 301,
+        fields: fields.freeze(),
+        body,
+    }
+}
+
+fn with_slash(path: &[u8], query: Option<&[u8]>) -> Vec<u8> {
+    let mut target = Vec::with_capacity(path.len() + query.map_or(0, <[u8]>::len) + 8);
     // A rewrite finds folders behind `//host/../` too, and that begins with a host for browsers.
     let slashes = path.iter().take_while(|byte| **byte == b'/').count();
     for byte in &path[slashes.max(1) - 1..] {
         match byte {
             // Browsers read `/\host/` as `//host/`: another site.
-            b'\\' => lines.extend_from_slice(b"%5C"),
-            _ => lines.push(*byte),
+            b'\\' => target.extend_from_slice(b"%5C"),
+            _ => target.push(*byte),
         }
     }
-    lines.push(b'/');
-    if let Some(query) = head.query() {
-        lines.push(b'?');
-        lines.extend_from_slice(query);
+    target.push(b'/');
+    if let Some(query) = query {
+        target.push(b'?');
+        target.extend_from_slice(query);
     }
-    lines.extend_from_slice(b"\r\n");
-    Reply {
-        status: 301,
-        lines: Bytes::from(lines),
-        body: body(head, TEXT),
-    }
-}
-
-fn body(head: HeadView<'_>, text: &'static str) -> ReplyBody {
-    match head.index.method {
-        Method::Head => ReplyBody::Empty,
-        _ => ReplyBody::One(Part::Memory(Bytes::from_static(text.as_bytes()))),
-    }
+    target
 }
 
 #[cfg(test)]
@@ -133,26 +113,34 @@ mod tests {
     use super::*;
 
     #[test]
-    fn announces_the_length_of_each_text() {
-        for plain in [
-            Plain::Forbidden,
-            Plain::NotFound,
-            Plain::NotFoundByAccept,
-            Plain::MethodNotAllowed,
-            Plain::PreconditionFailed,
-            Plain::InternalServerError,
-            Plain::ServiceUnavailable,
-        ] {
-            let (status, lines, text) = plain.parts();
-            assert!(
-                lines.contains(&format!("Content-Length: {}\r\n", text.len())),
-                "{status}"
-            );
-            assert!(
-                text.starts_with(&format!("{status} {}", wire::reason(status))),
-                "{status}"
-            );
-            assert!(lines.ends_with("\r\n"));
-        }
+    fn announces_the_length_of_each_text_and_what_its_status_needs() {
+        let check = |plain: Plain, status: u16, needed: Option<(&str, &str)>| {
+            let reply = plain.to_get();
+            assert_eq!(reply.status, status);
+            let ReplyBody::One(Part::Memory(text)) = reply.body else {
+                panic!("{plain:?}");
+            };
+            assert_eq!(text, format!("{status} {}\n", wire::reason(status)));
+            let length = text.len().to_string();
+            let expect = [
+                ("Content-Type", "text/plain; charset=utf-8"),
+                ("Content-Length", &length),
+            ];
+            let expect: Vec<_> = expect.into_iter().chain(needed).collect();
+            let found: Vec<_> = reply
+                .fields
+                .iter()
+                .map(|(name, value)| (str::from_utf8(name), str::from_utf8(value)))
+                .map(|(name, value)| (name.unwrap(), value.unwrap()))
+                .collect();
+            assert_eq!(found, expect);
+        };
+        check(Plain::Forbidden, 403, None);
+        check(Plain::NotFound, 404, None);
+        check(Plain::NotFoundByAccept, 404, Some(("Vary", "Accept")));
+        check(Plain::MethodNotAllowed, 405, Some(("Allow", "GET, HEAD")));
+        check(Plain::PreconditionFailed, 412, None);
+        check(Plain::InternalServerError, 500, None);
+        check(Plain::ServiceUnavailable, 503, Some(("Retry-After", "1")));
     }
 }

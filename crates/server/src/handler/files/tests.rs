@@ -127,7 +127,7 @@ impl House {
         let body = read_body(&reply.body);
         let got = Got {
             status: reply.status,
-            lines: String::from_utf8(reply.lines.to_vec()).unwrap(),
+            lines: String::from_utf8(reply.fields.as_bytes().to_vec()).unwrap(),
             body,
         };
         if let Some(length) = got.line("Content-Length").filter(|_| method != "HEAD") {
@@ -300,7 +300,7 @@ fn redirects_a_folder_to_its_slash() {
                 house.now,
             );
             assert!(
-                String::from_utf8_lossy(&reply.lines)
+                String::from_utf8_lossy(reply.fields.as_bytes())
                     .contains(&format!("Location: {location}\r\n"))
             );
             continue;
