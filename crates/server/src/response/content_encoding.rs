@@ -1,11 +1,11 @@
-//! What a content coding means for a reply's head: whether the body may be compressed, and how the lines
+//! What a content coding means for a reply's fields: whether the body may be compressed, and how the fields
 //! change when it is. Pure.
 //!
-//! Takes what the request accepts and the finished lines of the handler; gives a treatment and applies it.
+//! Takes what the request accepts and the fields of the handler; gives a treatment and applies it.
 //! It must not look at bodies, and where it is in doubt a reply stays as it is.
 
 use memchr::memmem;
-use wire::{AcceptEncoding, HeadView, Marks};
+use wire::{AcceptEncoding, FieldLines, HeadView, Marks};
 
 use crate::config::meant::{Coding, Compression};
 
@@ -18,7 +18,7 @@ pub(crate) struct Accepted {
     holds_weak: bool,
 }
 
-/// What becomes of a reply's head and body.
+/// What becomes of a reply's fields and body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Treatment {
     /// Nothing.
@@ -31,9 +31,9 @@ pub(super) enum Treatment {
     Coded(Coding),
 }
 
-/// The lines of a reply that matter here.
+/// The fields of a reply that matter here.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Line {
+enum Field {
     AcceptRanges,
     CacheControl,
     ContentEncoding,
@@ -70,14 +70,13 @@ fn holds_weak(head: HeadView<'_>) -> bool {
 
 fn wants_no_transform(head: HeadView<'_>) -> bool {
     let mut fields = head.headers();
-    fields.any(|(name, value)| line_of(name) == Line::CacheControl && forbids_transform(value))
+    fields.any(|(name, value)| field_of(name) == Field::CacheControl && forbids_transform(value))
 }
 
-/// What may be done with a reply whose status line and lines are `head`; its length is the caller's to
-/// judge.
+/// What may be done with a reply of these fields; its length is the caller's to judge.
 pub(super) fn treatment(
     status: u16,
-    head: &[u8],
+    fields: &FieldLines,
     accepted: Accepted,
     types: &[String],
 ) -> Treatment {
@@ -89,14 +88,14 @@ pub(super) fn treatment(
         _ => {}
     }
     let mut fits = false;
-    for (name, value) in lines(head) {
-        match line_of(name) {
-            Line::ContentType => fits = is_of_types(value, types),
-            Line::ContentEncoding | Line::ContentRange | Line::Digest => {
+    for (name, value) in fields.iter() {
+        match field_of(name) {
+            Field::ContentType => fits = is_of_types(value, types),
+            Field::ContentEncoding | Field::ContentRange | Field::Digest => {
                 return Treatment::Untouched;
             }
             // RFC 9111 section 5.2.2.6.
-            Line::CacheControl if forbids_transform(value) => return Treatment::Untouched,
+            Field::CacheControl if forbids_transform(value) => return Treatment::Untouched,
             _ => {}
         }
     }
@@ -107,78 +106,58 @@ pub(super) fn treatment(
     }
 }
 
-/// Changes the lines in `head` as the treatment demands; `scratch` is any buffer, and is one afterwards.
-pub(super) fn rewrite(head: &mut Vec<u8>, scratch: &mut Vec<u8>, treatment: Treatment) {
+/// Changes `fields` as the treatment demands; `scratch` holds any fields, and does afterwards.
+pub(super) fn rewrite(fields: &mut FieldLines, scratch: &mut FieldLines, treatment: Treatment) {
     if treatment == Treatment::Untouched {
         return;
     }
     let is_coded = matches!(treatment, Treatment::Coded(_));
     let is_weaker = treatment != Treatment::Varies;
-    let mut varies = lines(head).any(|(name, value)| line_of(name) == Line::Vary && covers(value));
+    let mut varies = fields
+        .iter()
+        .any(|(name, value)| field_of(name) == Field::Vary && covers(value));
     scratch.clear();
-    scratch.extend_from_slice(&head[..status_line_bytes(head)]);
-    for (name, value) in lines(head) {
-        match line_of(name) {
+    for (name, value) in fields.iter() {
+        match field_of(name) {
             // Ranges of what is made anew each time do not fit together.
-            Line::ContentLength | Line::AcceptRanges if is_coded => {}
+            Field::ContentLength | Field::AcceptRanges if is_coded => {}
             // RFC 9110 section 8.8.1: the same meaning, other bytes.
-            Line::Etag if is_weaker && value.starts_with(b"\"") => {
-                write(scratch, &[name, b": W/", value]);
+            Field::Etag if is_weaker && value.starts_with(b"\"") => {
+                scratch.push_parts(name, &[b"W/", value]);
             }
-            Line::Vary if !varies => {
+            Field::Vary if !varies => {
                 varies = true;
                 let comma: &[u8] = if value.is_empty() { b"" } else { b", " };
-                write(scratch, &[name, b": ", value, comma, b"Accept-Encoding"]);
+                scratch.push_parts(name, &[value, comma, b"Accept-Encoding"]);
             }
-            _ => write(scratch, &[name, b": ", value]),
+            _ => scratch.push(name, value),
         }
     }
     if !varies {
-        write(scratch, &[b"Vary: Accept-Encoding"]);
+        scratch.push(b"Vary", b"Accept-Encoding");
     }
     if let Treatment::Coded(coding) = treatment {
-        write(scratch, &[b"Content-Encoding: ", coding.name().as_bytes()]);
+        scratch.push(b"Content-Encoding", coding.name().as_bytes());
     }
-    std::mem::swap(head, scratch);
+    std::mem::swap(fields, scratch);
 }
 
-fn write(out: &mut Vec<u8>, parts: &[&[u8]]) {
-    for part in parts {
-        out.extend_from_slice(part);
-    }
-    out.extend_from_slice(b"\r\n");
-}
-
-fn status_line_bytes(head: &[u8]) -> usize {
-    memchr::memchr(b'\n', head).map_or(head.len(), |end| end + 1)
-}
-
-/// Names and values of the lines behind the status line.
-pub(super) fn lines(head: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
-    let lines = head[status_line_bytes(head)..].split_inclusive(|&b| b == b'\n');
-    lines.map(|line| {
-        let colon = memchr::memchr(b':', line).unwrap_or(line.len());
-        let value = line.get(colon + 1..).unwrap_or_default();
-        (&line[..colon], value.trim_ascii())
-    })
-}
-
-fn line_of(name: &[u8]) -> Line {
+fn field_of(name: &[u8]) -> Field {
     let is = |known: &str| name.eq_ignore_ascii_case(known.as_bytes());
     match name.len() {
-        4 if is("etag") => Line::Etag,
-        4 if is("vary") => Line::Vary,
-        6 if is("digest") => Line::Digest,
-        11 if is("content-md5") || is("repr-digest") => Line::Digest,
-        12 if is("content-type") => Line::ContentType,
-        13 if is("accept-ranges") => Line::AcceptRanges,
-        13 if is("cache-control") => Line::CacheControl,
-        13 if is("content-range") => Line::ContentRange,
+        4 if is("etag") => Field::Etag,
+        4 if is("vary") => Field::Vary,
+        6 if is("digest") => Field::Digest,
+        11 if is("content-md5") || is("repr-digest") => Field::Digest,
+        12 if is("content-type") => Field::ContentType,
+        13 if is("accept-ranges") => Field::AcceptRanges,
+        13 if is("cache-control") => Field::CacheControl,
+        13 if is("content-range") => Field::ContentRange,
         // RFC 9530 section 2: over the bytes with their coding.
-        14 if is("content-digest") => Line::Digest,
-        14 if is("content-length") => Line::ContentLength,
-        16 if is("content-encoding") => Line::ContentEncoding,
-        _ => Line::Other,
+        14 if is("content-digest") => Field::Digest,
+        14 if is("content-length") => Field::ContentLength,
+        16 if is("content-encoding") => Field::ContentEncoding,
+        _ => Field::Other,
     }
 }
 
@@ -223,18 +202,19 @@ mod tests {
         holds_weak: false,
     };
 
-    fn head(lines: &[&str]) -> Vec<u8> {
-        let mut head = b"HTTP/1.1 200 Content-Type: text/html\r\n".to_vec();
+    fn fields(lines: &[&str]) -> FieldLines {
+        let mut fields = FieldLines::new();
         for line in lines {
-            write(&mut head, &[line.as_bytes()]);
+            let (name, value) = line.split_once(':').unwrap();
+            fields.push(name.as_bytes(), value.as_bytes());
         }
-        head
+        fields
     }
 
     fn treated(status: u16, lines: &[&str], accepted: Accepted) -> Treatment {
         treatment(
             status,
-            &head(lines),
+            &fields(lines),
             accepted,
             &Compression::default().types,
         )
@@ -328,12 +308,14 @@ mod tests {
     }
 
     #[test]
-    fn rewrites_lines() {
+    fn rewrites_fields() {
         let check = |treatment: Treatment, lines: &[&str], expect: &[&str]| {
-            let mut found = head(lines);
-            rewrite(&mut found, &mut b"rubbish".to_vec(), treatment);
-            let show = |head: &[u8]| String::from_utf8_lossy(head).into_owned();
-            assert_eq!(show(&found), show(&head(expect)), "{treatment:?}");
+            let mut found = fields(lines);
+            rewrite(&mut found, &mut fields(&["X-Rubbish: r"]), treatment);
+            let found: Vec<_> = found.iter().collect();
+            let expect = fields(expect);
+            let expect: Vec<_> = expect.iter().collect();
+            assert_eq!(found, expect, "{treatment:?}");
         };
         let coded = Treatment::Coded(Coding::Brotli);
         let (vary, encoding) = ("Vary: Accept-Encoding", "Content-Encoding: br");
