@@ -102,14 +102,17 @@ pub(crate) fn is_host_name(b: u8) -> bool {
     CLASSES[b as usize] & HOST != 0
 }
 
-/// Whether `name` is a token and not empty, RFC 9110 section 5.6.2.
-pub(crate) fn are_token(name: &[u8]) -> bool {
+/// Whether `name` may be a field's: a token, RFC 9110 section 5.6.2.
+pub(crate) fn is_field_name(name: &[u8]) -> bool {
     !name.is_empty() && name.iter().fold(true, |good, &b| good & is_token(b))
 }
 
-/// Whether all of `value` may stand in a field value, RFC 9110 section 5.5: as [`is_value`], without a branch
-/// or a table per byte, so that the compiler makes vectors of it.
-pub(crate) fn are_value(value: &[u8]) -> bool {
+/// Whether `value` may be a field's, or a reason phrase: no control character but the tab, RFC 9110 section 5.5
+/// and RFC 9112 section 4.
+///
+/// Without a branch or a table per byte, so that the compiler makes vectors of it.
+#[inline]
+pub fn is_field_value(value: &[u8]) -> bool {
     !value.iter().fold(false, |bad, &b| {
         bad | ((b < 0x20) & (b != b'\t')) | (b == 0x7f)
     })
@@ -155,8 +158,8 @@ mod tests {
             assert_eq!(is_target(b), (0x21..=0x7e).contains(&b), "{b:#x}");
             let value = b == 9 || (0x20..=0x7e).contains(&b) || b >= 0x80;
             assert_eq!(is_value(b), value, "{b:#x}");
-            assert_eq!(are_value(&[b'a', b, b'a']), value, "{b:#x}");
-            assert_eq!(are_token(&[b'a', b, b'a']), token, "{b:#x}");
+            assert_eq!(is_field_value(&[b'a', b, b'a']), value, "{b:#x}");
+            assert_eq!(is_field_name(&[b'a', b, b'a']), token, "{b:#x}");
             let host = b.is_ascii_alphanumeric() || b"-._~!$&'()*+,;=".contains(&b);
             assert_eq!(is_host_name(b), host, "{b:#x}");
         }

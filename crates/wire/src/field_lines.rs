@@ -12,7 +12,7 @@ use std::fmt;
 use bytes::Bytes;
 use memchr::memchr;
 
-use crate::bytes::{DECIMAL_BYTES_MAX, are_token, are_value, trim, write_decimal};
+use crate::bytes::{DECIMAL_BYTES_MAX, is_field_name, is_field_value, trim, write_decimal};
 
 /// What separates name and value.
 const SEPARATOR: &[u8] = b": ";
@@ -92,10 +92,10 @@ impl FieldLines {
     /// What of them cannot stand in a field; nothing has been appended then.
     #[inline]
     pub fn try_push(&mut self, name: &[u8], value: &[u8]) -> Result<(), InvalidField> {
-        if !are_token(name) {
+        if !is_field_name(name) {
             return Err(InvalidField::Name);
         }
-        if !are_value(value) {
+        if !is_field_value(value) {
             return Err(InvalidField::Value);
         }
         self.0.reserve(name.len() + value.len() + FRAME_BYTES);
@@ -169,7 +169,7 @@ impl FieldLines {
     }
 
     fn begin(&mut self, name: &[u8], value_bytes: usize) {
-        assert!(are_token(name), "a field's name must be a token");
+        assert!(is_field_name(name), "a field's name must be a token");
         self.0.reserve(name.len() + value_bytes + FRAME_BYTES);
         self.0.extend_from_slice(name);
         self.0.extend_from_slice(SEPARATOR);

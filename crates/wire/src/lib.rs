@@ -42,6 +42,7 @@ mod host;
 
 mod request_start;
 
+pub use self::bytes::is_field_value;
 pub use body::{BodyDecoder, Decoded};
 pub use chunk::{CHUNK_SUFFIX, ChunkPrefix, LAST_CHUNK, chunk_prefix};
 pub use coding::{AcceptEncoding, quality};

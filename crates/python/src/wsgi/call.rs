@@ -21,6 +21,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList, PyString, PyTuple};
 use server::config::meant::Rate;
 use server::delivery::{Declared, Outlet, Taken};
+use wire::FieldLines;
 
 use super::lines::{self, Meaning};
 use crate::raw;
@@ -61,7 +62,7 @@ pub(crate) struct Call {
     outlet: Option<Lent>,
     code: u16,
     reason: Vec<u8>,
-    lines: Vec<u8>,
+    lines: FieldLines,
     declared: Declared,
     end: End,
     write: Option<Py<PyAny>>,
@@ -126,7 +127,7 @@ impl Call {
             outlet: None,
             code: 0,
             reason: Vec::new(),
-            lines: Vec::with_capacity(1024),
+            lines: FieldLines::with_capacity(1024),
             declared: Declared::default(),
             end: End::Even,
             write: None,
@@ -171,8 +172,7 @@ impl Call {
     pub(crate) fn add_content_length(&mut self, bytes: u64) {
         if self.stage == Stage::Named && self.declared.content_length.is_none() && bodied(self.code)
         {
-            self.lines
-                .extend_from_slice(format!("Content-Length: {bytes}\r\n").as_bytes());
+            self.lines.push_decimal(b"Content-Length", bytes);
             self.declared.content_length = Some(bytes);
         }
     }
@@ -202,7 +202,7 @@ impl Call {
             Stage::Named => {
                 outlet
                     .begin(self.code, &self.reason)
-                    .extend_from_slice(&self.lines);
+                    .extend_from_slice(self.lines.as_bytes());
                 outlet.declare(self.declared);
             }
             Stage::Silent | Stage::Idle => {
@@ -295,7 +295,6 @@ impl Call {
         let value = latin1_of(&value, "header value")?;
         let name_bytes = raw::latin1_bytes(name).ok_or_else(|| not_latin1(name))?;
         let value_bytes = raw::latin1_bytes(value).ok_or_else(|| not_latin1(value))?;
-        let before = self.lines.len();
         let meaning = lines::append(&mut self.lines, name_bytes, value_bytes)
             .map_err(|broken| refused(&broken, header))?;
         match meaning {
@@ -309,7 +308,9 @@ impl Call {
                 return Err(PyValueError::new_err("Content-Length is given twice"));
             }
             // RFC 9110 section 8.6: a 204 has none.
-            Meaning::ContentLength(_) if self.code == 204 => self.lines.truncate(before),
+            Meaning::ContentLength(_) if self.code == 204 => self
+                .lines
+                .retain(|name, _| !name.eq_ignore_ascii_case(b"content-length")),
             Meaning::ContentLength(bytes) => self.declared.content_length = Some(bytes),
         }
         Ok(())
@@ -517,7 +518,7 @@ def fails(kind, part, *args, **named):
             (
                 call.code,
                 text(&call.reason),
-                text(&call.lines),
+                text(call.lines.as_bytes()),
                 call.declared.content_length,
             )
         })
