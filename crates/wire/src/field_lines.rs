@@ -405,6 +405,15 @@ mod tests {
             (4, ""),
         ] {
             assert_eq!(text(lines.skip(len).as_bytes()), expect, "{len}");
+            // A cached reply is cloned for each request: its bytes are not.
+            let same = lines.skip(len).clone();
+            assert!(
+                lines
+                    .as_bytes()
+                    .as_ptr_range()
+                    .contains(&same.as_bytes().as_ptr())
+                    || len > 2
+            );
         }
     }
 
