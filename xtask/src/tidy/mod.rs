@@ -7,6 +7,7 @@
 mod rooms;
 mod table;
 
+mod line_ends;
 mod packages;
 mod purity;
 mod shape;
@@ -119,6 +120,7 @@ fn check(texts: &[(String, String)]) -> Vec<Finding> {
         words::check_code(source, &mut findings);
         purity::check(source, &mut findings);
     }
+    line_ends::check(&sources, &mut findings);
     rooms::check(&sources, &mut findings);
     findings.sort();
     findings.dedup();

@@ -16,9 +16,25 @@ pub(super) fn blank_literals(text: &str) -> String {
     String::from_utf8(out).expect("whole literals are blanked, so no character is cut")
 }
 
-/// `code` (already without literals) with everything blanked that only tests compile.
-pub(super) fn blank_tests(code: &str) -> String {
-    let mut out = code.as_bytes().to_vec();
+/// `text` with everything blanked but strings and characters.
+pub(super) fn blank_all_but_strings(text: &str) -> String {
+    let bytes = text.as_bytes();
+    let mut out = bytes.to_vec();
+    let mut at = 0;
+    while at < bytes.len() {
+        let end = literal_end(bytes, at);
+        if end == at || bytes[at] == b'/' {
+            blank(&mut out[at..end.max(at + 1)]);
+        }
+        at = end.max(at + 1);
+    }
+    String::from_utf8(out)
+        .expect("what is blanked are whole literals and single bytes between them")
+}
+
+/// A view of `code` (which is without literals), with everything blanked that only tests compile.
+pub(super) fn blank_tests(code: &str, view: &str) -> String {
+    let mut out = view.as_bytes().to_vec();
     for marker in ["#[cfg(test)]", "#[cfg(all(test"] {
         for (start, _) in code.match_indices(marker) {
             let end = item_end(code.as_bytes(), start);
@@ -203,18 +219,19 @@ mod tests {
     #[test]
     fn blanks_what_only_tests_compile() {
         let code = "fn a() {}\n#[cfg(test)]\nmod tests {\n    fn b() { {} }\n}\nfn c() {}\n";
-        let production = blank_tests(code);
+        let without_tests = |code| blank_tests(code, code);
+        let production = without_tests(code);
         assert_eq!(production.lines().count(), code.lines().count());
         assert_eq!(
             production.split_whitespace().collect::<Vec<_>>(),
             ["fn", "a()", "{}", "fn", "c()", "{}"]
         );
         assert_eq!(
-            blank_tests("#[cfg(test)]\nmod tests;\nfn a() {}").trim(),
+            without_tests("#[cfg(test)]\nmod tests;\nfn a() {}").trim(),
             "fn a() {}"
         );
         assert_eq!(
-            blank_tests("#[cfg(test)]\nuse a::{b, c};\nfn a() {}").trim(),
+            without_tests("#[cfg(test)]\nuse a::{b, c};\nfn a() {}").trim(),
             ";\nfn a() {}"
         );
     }

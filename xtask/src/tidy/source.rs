@@ -14,21 +14,27 @@ pub(super) struct Source {
     pub(super) code: String,
     /// Without tests either.
     pub(super) production: String,
+    /// The strings and characters of the production code alone.
+    pub(super) strings: String,
 }
 
 impl Source {
     pub(super) fn new(path: &str, text: &str) -> Source {
         let code = scan::blank_literals(text);
-        let production = if is_test_path(path) {
-            String::new()
+        let (production, strings) = if is_test_path(path) {
+            (String::new(), String::new())
         } else {
-            scan::blank_tests(&code)
+            (
+                scan::blank_tests(&code, &code),
+                scan::blank_tests(&code, &scan::blank_all_but_strings(text)),
+            )
         };
         Source {
             path: path.to_owned(),
             text: text.to_owned(),
             code,
             production,
+            strings,
         }
     }
 

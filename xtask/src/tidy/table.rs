@@ -148,6 +148,35 @@ pub(super) const UNSAFE_PLACES: [(&str, &str); 4] = [
     ),
 ];
 
+/// Where strings of production code may hold a line end of HTTP: a file, or a folder with its slash, and why.
+pub(super) const LINE_END_PLACES: [(&str, &str); 10] = [
+    ("crates/wire/src/field_lines.rs", "behind a field"),
+    ("crates/wire/src/status.rs", "behind a status line"),
+    (
+        "crates/wire/src/reply.rs",
+        "the fields that carry the framing, and the empty line",
+    ),
+    ("crates/wire/src/chunk.rs", "around a chunk"),
+    ("crates/wire/src/fields.rs", "a parser looks for it"),
+    ("crates/wire/src/request_line.rs", "a parser looks for it"),
+    (
+        "crates/server/src/delivery/desk.rs",
+        "behind `Server-Timing` and an exchange's id, as long as the desk holds heads as text",
+    ),
+    (
+        "crates/server/src/handler/files/multipart.rs",
+        "around the parts of a body, RFC 2046 section 5.1",
+    ),
+    (
+        "crates/cli/src/reporting/live.rs",
+        "on a raw terminal: no HTTP",
+    ),
+    (
+        "crates/loadgen/src/",
+        "the client's role: requests as users write them, and broken ones",
+    ),
+];
+
 /// Crates without I/O, threads and clock.
 pub(super) const PURE_CRATES: [&str; 3] = ["wire", "measure", "stage"];
 
