@@ -231,10 +231,10 @@ def test_a_unix_listener_serves(serve, tmp_path) -> None:
 
 def test_phases_that_have_passed_can_be_read(client: Client) -> None:
     phases = json.loads(client.ask("GET", "/phases").body)
-    assert {"arrived", "queued", "started", "accept", "queue"} <= set(phases)
+    assert {"arrived", "queued", "started", "receive", "queue"} <= set(phases)
     assert phases["arrived"] <= phases["queued"] <= phases["started"]
     assert abs(phases["started"] - phases["queued"] - phases["queue"]) < 1e-6
-    assert abs(phases["queued"] - phases["arrived"] - phases["accept"]) < 1e-6
+    assert abs(phases["queued"] - phases["arrived"] - phases["receive"]) < 1e-6
 
 
 def test_a_request_is_told_what_it_found_at_the_queue(serve) -> None:

@@ -17,14 +17,14 @@ from serving import Milepost
 LINE = re.compile(
     r'(?P<peer>\S+) - (?P<user>\S+) \[(?P<time>[^]]+)\] "(?P<request>[^"]*)" (?P<status>\d{3}|-) '
     r'(?P<bytes>\d+|-) "(?P<referer>[^"]*)" "(?P<agent>[^"]*)" '
-    r"accept=(?P<accept>\d+\.\d{6}) queue=(?P<queue>\d+\.\d{6}) run=(?P<run>\d+\.\d{6}) "
-    r"deliver=(?P<deliver>\d+\.\d{6}) total=(?P<total>\d+\.\d{6}) "
+    r"receive=(?P<receive>\d+\.\d{6}) queue=(?P<queue>\d+\.\d{6}) run=(?P<run>\d+\.\d{6}) "
+    r"send=(?P<send>\d+\.\d{6}) total=(?P<total>\d+\.\d{6}) "
     r"id=(?P<id>\S+) route=(?P<route>\S+)(?: pool=(?P<pool>\S+))?"
     r'(?: end=(?P<end>[a-z-]+))?(?: cause="(?P<cause>[^"]*)")?'
     r"(?: waiting=(?P<waiting>\d+) threads=(?P<threads>\d+) idle=(?P<idle>\d+)(?: from_queue=yes)?)?"
     r"(?: before=(?P<before>\d+\.\d{6}))?(?: cpu=(?P<cpu>\d+\.\d{6}))?"
 )
-PHASES = ("accept", "queue", "run", "deliver")
+PHASES = ("receive", "queue", "run", "send")
 
 
 def parse(line: str) -> dict[str, str]:
@@ -144,7 +144,7 @@ def test_other_forms(serve: Callable[..., Milepost], form: str) -> None:
 
 
 FORGERIES = [
-    'a" 200 5 "-" "-" accept=0.000001',
+    'a" 200 5 "-" "-" receive=0.000001',
     "a\x1b[2Jb",
     "caf\xe9\x80\xff",
     "tab\there",
@@ -259,6 +259,6 @@ def test_thousands_of_lines_arrive_in_order_per_connection(serve: Callable[..., 
 def test_server_timing_shows_the_phases_when_asked(serve: Callable[..., Milepost]) -> None:
     with serve("zoo:app", "--server-timing").connect() as client:
         timing = client.ask("GET", "/hello").header("server-timing")
-        assert re.search(r"accept;dur=\d", timing) and re.search(r"queue;dur=\d", timing)
+        assert re.search(r"receive;dur=\d", timing) and re.search(r"queue;dur=\d", timing)
     with serve("zoo:app", log="other.log").connect() as client:
         assert client.ask("GET", "/hello").header("server-timing") is None

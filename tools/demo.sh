@@ -23,10 +23,10 @@ cat <<TEXT
 
   How to read a line of the access log: who, when, what, status, bytes, referer, agent, and then
   where the time went, in seconds:
-    accept    from the first byte of the request until it was complete and handed on
+    receive   from the first byte of the request until it was complete and handed on
     queue     waiting for a free thread of the pool
     run       in the application
-    deliver   from the application's end until the kernel had the last byte
+    send      from the application's end until the kernel had the last byte
     total     all of it
   Six slow requests at once: four threads run, and the \`queue\` of the other two grows.
     for i in 1 2 3 4 5 6; do curl -s "http://127.0.0.1:$port/slow?ms=300" & done; wait

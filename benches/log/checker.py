@@ -28,7 +28,7 @@ WORDS_MAX = 5
 _NUMBER = re.compile(r"[?&]n=(\d+)\.(\d+)$")
 _PHASES = re.compile(
     rb'\S+ - \S+ \[[^]]+\] "(?:[A-Z]+ [^ "]*?(?:[?&]n=(\d+)\.(\d+))? HTTP/1\.[01]|[^"]*)" (?:\d{3}|-) (?:\d+|-) '
-    rb'"[^"]*" "[^"]*" accept=\d+\.\d{6} queue=\d+\.\d{6} run=\d+\.\d{6} deliver=\d+\.\d{6} total=\d+\.\d{6}'
+    rb'"[^"]*" "[^"]*" receive=\d+\.\d{6} queue=\d+\.\d{6} run=\d+\.\d{6} send=\d+\.\d{6} total=\d+\.\d{6}'
     rb'(?: [a-z_]+=(?:"[^"]*"|[^\s"]+))*'
 )
 

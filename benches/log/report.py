@@ -57,11 +57,11 @@ def requests(seed: int) -> list[tuple[str, str, str]]:
     for _ in range(BLOCK_LEN):
         route, path = dice.choices(ROUTES, (4, 5, 3))[0]
         is_pooled = route != "/static"
-        accept, deliver = int(dice.lognormvariate(4.2, 0.6)), int(dice.lognormvariate(3, 1))
+        receive, send = int(dice.lognormvariate(4.2, 0.6)), int(dice.lognormvariate(3, 1))
         queue = int(dice.lognormvariate(3.2, 1.3)) if is_pooled else 0
         run = int(dice.lognormvariate(8.5 if is_pooled else 3.5, 0.8))
-        spans = (accept, queue, run, deliver, accept + queue + run + deliver)
-        named = zip(("accept", "queue", "run", "deliver", "total"), spans, strict=True)
+        spans = (receive, queue, run, send, receive + queue + run + send)
+        named = zip(("receive", "queue", "run", "send", "total"), spans, strict=True)
         phases = " ".join(f"{name}={us // 1_000_000}.{us % 1_000_000:06}" for name, us in named)
         status = dice.choices((200, 304, 404, 500), (90, 5, 3, 1))[0]
         behind = (

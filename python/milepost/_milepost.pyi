@@ -25,7 +25,7 @@ class Phases:
         """When a thread took it, on the same clock."""
 
     @property
-    def accept(self) -> float:
+    def receive(self) -> float:
         """Seconds until it was complete."""
 
     @property
@@ -66,7 +66,7 @@ class Phases:
     @overload
     def __getitem__(
         self,
-        name: Literal["arrived", "queued", "started", "accept", "queue", "gil", "before"],
+        name: Literal["arrived", "queued", "started", "receive", "queue", "gil", "before"],
         /,
     ) -> float: ...
     @overload

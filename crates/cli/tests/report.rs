@@ -12,8 +12,8 @@ use tempfile::TempDir;
 
 fn line(number: u32) -> String {
     format!(
-        "192.0.2.7 - - [21/Nov/2026:12:00:00 +0000] \"GET /{number} HTTP/1.1\" 200 5 \"-\" \"-\" accept=0.000001 \
-         queue=0.000002 run=0.000003 deliver=0.000004 total=0.000010 id={number} route=app pool=default\n"
+        "192.0.2.7 - - [21/Nov/2026:12:00:00 +0000] \"GET /{number} HTTP/1.1\" 200 5 \"-\" \"-\" receive=0.000001 \
+         queue=0.000002 run=0.000003 send=0.000004 total=0.000010 id={number} route=app pool=default\n"
     )
 }
 

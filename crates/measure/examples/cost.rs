@@ -144,7 +144,7 @@ fn names() -> Names {
 
 fn template() -> Form {
     let text = "{peer} - {user} {time} \"{request}\" {status} {bytes} \"{referer}\" \"{agent}\" \
-                accept={accept} queue={queue} run={run} deliver={deliver} total={total} id={id} \
+                receive={receive} queue={queue} run={run} send={send} total={total} id={id} \
                 route={route} pool={pool}";
     Form::Template(Template::parse(text).expect("all of these are fields"))
 }
@@ -159,7 +159,7 @@ fn ordinary() -> Record<'static> {
             queued: Stamp(5_000_123_000),
             started: Stamp(5_000_133_500),
             replied: Stamp(5_004_133_900),
-            delivered: Stamp(5_004_154_000),
+            sent: Stamp(5_004_154_000),
             gil: Nanos(12_000),
             cpu: Nanos(612_000),
         },

@@ -243,13 +243,13 @@ impl Default for Snapshot {
 #[repr(C)]
 pub struct PhaseHistograms {
     /// From arrival to the queue.
-    pub accept: Histogram,
+    pub receive: Histogram,
     /// In the queue.
     pub queue: Histogram,
     /// In the handler.
     pub run: Histogram,
     /// Until the last byte was taken.
-    pub deliver: Histogram,
+    pub send: Histogram,
     /// All of it.
     pub total: Histogram,
     /// The part of the run spent waiting for the interpreter.
@@ -261,10 +261,10 @@ pub struct PhaseHistograms {
 impl PhaseHistograms {
     /// Counts one exchange.
     pub fn record(&self, spans: &Spans) {
-        self.accept.record(spans.accept);
+        self.receive.record(spans.receive);
         self.queue.record(spans.queue);
         self.run.record(spans.run);
-        self.deliver.record(spans.deliver);
+        self.send.record(spans.send);
         self.total.record(spans.total);
         self.gil.record(spans.gil);
         self.cpu.record(spans.cpu);
@@ -427,16 +427,16 @@ mod tests {
     fn counts_each_phase_apart() {
         let phases = PhaseHistograms::default();
         phases.record(&Spans {
-            accept: Nanos(1),
+            receive: Nanos(1),
             queue: Nanos(2),
             run: Nanos(3),
-            deliver: Nanos(4),
+            send: Nanos(4),
             total: Nanos(10),
             gil: Nanos(5),
             cpu: Nanos(6),
         });
         let of = |histogram: &Histogram| histogram.snapshot().max().0;
-        let found = [&phases.accept, &phases.queue, &phases.run, &phases.deliver].map(of);
+        let found = [&phases.receive, &phases.queue, &phases.run, &phases.send].map(of);
         assert_eq!(found, [1, 2, 3, 4]);
         let others = [&phases.total, &phases.gil, &phases.cpu].map(of);
         assert_eq!(others, [10, 5, 6]);

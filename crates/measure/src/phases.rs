@@ -4,8 +4,8 @@
 //! add up. It must not read a clock.
 //!
 //! ```text
-//! arrived ──accept──► queued ──queue──► started ──run──► replied ──deliver──► delivered
-//!    └───────────────────────────────── total ─────────────────────────────────┘
+//! arrived ──receive──► queued ──queue──► started ──run──► replied ──send──► sent
+//!    └────────────────────────────── total ─────────────────────────────────┘
 //! ```
 
 use crate::{Nanos, Stamp};
@@ -22,24 +22,24 @@ pub struct Phases {
     /// The handler handed over its reply, or was done with a streamed one.
     pub replied: Stamp,
     /// The last byte was taken by the kernel, or the client is gone.
-    pub delivered: Stamp,
+    pub sent: Stamp,
     /// The part of the run that a Python thread spent waiting to attach to the interpreter.
     pub gil: Nanos,
     /// Processor time that the pool thread used for it; zero where none ran it to its end.
     pub cpu: Nanos,
 }
 
-/// How long each phase took. `accept + queue + run + deliver == total`, always.
+/// How long each phase took. `receive + queue + run + send == total`, always.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Spans {
     /// From `arrived` to `queued`.
-    pub accept: Nanos,
+    pub receive: Nanos,
     /// From `queued` to `started`.
     pub queue: Nanos,
     /// From `started` to `replied`; contains `gil` and `cpu`.
     pub run: Nanos,
-    /// From `replied` to `delivered`.
-    pub deliver: Nanos,
+    /// From `replied` to `sent`.
+    pub send: Nanos,
     /// From `arrived` to the last stamp that passed.
     pub total: Nanos,
     /// The part of `run` spent waiting for the interpreter.
@@ -79,14 +79,14 @@ impl Phases {
         let queued = start.max(self.queued);
         let started = queued.max(self.started);
         let replied = started.max(self.replied);
-        let delivered = replied.max(self.delivered);
+        let sent = replied.max(self.sent);
         let run = replied.since(started);
         Spans {
-            accept: queued.since(start),
+            receive: queued.since(start),
             queue: started.since(queued),
             run,
-            deliver: delivered.since(replied),
-            total: delivered.since(start),
+            send: sent.since(replied),
+            total: sent.since(start),
             gil: self.gil,
             cpu: self.cpu.min(run),
         }
@@ -98,7 +98,7 @@ impl Phases {
             self.queued,
             self.started,
             self.replied,
-            self.delivered,
+            self.sent,
         ];
         way.into_iter()
             .find(|&stamp| stamp != Stamp::ZERO)
@@ -112,27 +112,27 @@ impl Phases {
 /// to 3 µs against a truncated total, and a reader of the log would see a sum that is wrong.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct WholeMicros {
-    pub(crate) accept: u64,
+    pub(crate) receive: u64,
     pub(crate) queue: u64,
     pub(crate) run: u64,
-    pub(crate) deliver: u64,
+    pub(crate) send: u64,
     pub(crate) total: u64,
 }
 
 impl WholeMicros {
     pub(crate) fn of(spans: &Spans) -> WholeMicros {
-        let queued_ns = spans.accept.0;
+        let queued_ns = spans.receive.0;
         let started_ns = queued_ns.saturating_add(spans.queue.0);
         let replied_ns = started_ns.saturating_add(spans.run.0);
-        let delivered_ns = replied_ns.saturating_add(spans.deliver.0);
+        let sent_ns = replied_ns.saturating_add(spans.send.0);
         let (queued, started) = (queued_ns / 1_000, started_ns / 1_000);
-        let (replied, delivered) = (replied_ns / 1_000, delivered_ns / 1_000);
+        let (replied, sent) = (replied_ns / 1_000, sent_ns / 1_000);
         WholeMicros {
-            accept: queued,
+            receive: queued,
             queue: started - queued,
             run: replied - started,
-            deliver: delivered - replied,
-            total: delivered,
+            send: sent - replied,
+            total: sent,
         }
     }
 }
@@ -143,13 +143,13 @@ mod tests {
     use proptest::prelude::*;
 
     fn phases(stamps: [u64; 5]) -> Phases {
-        let [arrived, queued, started, replied, delivered] = stamps.map(Stamp);
+        let [arrived, queued, started, replied, sent] = stamps.map(Stamp);
         Phases {
             arrived,
             queued,
             started,
             replied,
-            delivered,
+            sent,
             ..Phases::default()
         }
     }
@@ -157,10 +157,10 @@ mod tests {
     fn check(stamps: [u64; 5], expect: [u64; 5]) {
         let spans = phases(stamps).spans();
         let found = [
-            spans.accept,
+            spans.receive,
             spans.queue,
             spans.run,
-            spans.deliver,
+            spans.send,
             spans.total,
         ];
         assert_eq!(found, expect.map(Nanos), "stamps {stamps:?}");
@@ -213,10 +213,10 @@ mod tests {
         #[test]
         fn phases_add_up_to_the_total(stamps in prop::array::uniform5(0..u64::MAX)) {
             let spans = phases(stamps).spans();
-            let sum = spans.accept.0 + spans.queue.0 + spans.run.0 + spans.deliver.0;
+            let sum = spans.receive.0 + spans.queue.0 + spans.run.0 + spans.send.0;
             prop_assert_eq!(sum, spans.total.0);
             let us = WholeMicros::of(&spans);
-            prop_assert_eq!(us.accept + us.queue + us.run + us.deliver, us.total);
+            prop_assert_eq!(us.receive + us.queue + us.run + us.send, us.total);
             prop_assert_eq!(us.total, spans.total.0 / 1_000);
             for (whole, exact) in [(us.queue, spans.queue), (us.run, spans.run)] {
                 prop_assert!(whole.abs_diff(exact.0 / 1_000) <= 1);

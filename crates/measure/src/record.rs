@@ -144,8 +144,8 @@ impl Default for Record<'_> {
 /// Bytes of everything before the strings.
 const FIXED_BYTES: usize = 4 + 7 * 8 + 6 * 8 + 3 * 4 + 4 * 2 + 2 + STRINGS_LEN * 2;
 const STRINGS_LEN: usize = 11;
-/// Where `phases.delivered` is: behind the length and four stamps.
-const DELIVERED_AT: usize = 4 + 4 * 8;
+/// Where `phases.sent` is: behind the length and four stamps.
+const SENT_AT: usize = 4 + 4 * 8;
 /// Longer strings are cut: the length field is a `u16`.
 const STRING_BYTES_MAX: usize = u16::MAX as usize;
 /// A line that is no HTTP may be anything; its beginning tells enough.
@@ -181,7 +181,7 @@ impl<'a> Record<'a> {
         Some((record, record_bytes))
     }
 
-    /// When the record at the start of `input` was delivered, and the number of bytes that it takes.
+    /// When the record at the start of `input` was sent, and the number of bytes that it takes.
     ///
     /// Looks at nothing else, for whoever merges buffers by that time: [`Record::decode`] may still give
     /// `None` for what `encode` did not write. `None` when the record is not whole.
@@ -191,7 +191,7 @@ impl<'a> Record<'a> {
             at: 0,
         };
         let record_bytes = usize::try_from(u32::from_le_bytes(fixed.take())).ok()?;
-        fixed.at = DELIVERED_AT;
+        fixed.at = SENT_AT;
         let whole = (FIXED_BYTES..=input.len()).contains(&record_bytes);
         whole.then(|| (Stamp(fixed.u64()), record_bytes))
     }
@@ -244,7 +244,7 @@ impl<'a> Record<'a> {
             phases.queued.0,
             phases.started.0,
             phases.replied.0,
-            phases.delivered.0,
+            phases.sent.0,
             phases.gil.0,
             phases.cpu.0,
             self.wall_arrived_ns,
@@ -291,7 +291,7 @@ impl Fixed<'_> {
             queued: Stamp(self.u64()),
             started: Stamp(self.u64()),
             replied: Stamp(self.u64()),
-            delivered: Stamp(self.u64()),
+            sent: Stamp(self.u64()),
             gil: Nanos(self.u64()),
             cpu: Nanos(self.u64()),
         };
@@ -356,7 +356,7 @@ mod tests {
                 queued: Stamp(2),
                 started: Stamp(3),
                 replied: Stamp(4),
-                delivered: Stamp(5),
+                sent: Stamp(5),
                 gil: Nanos(6),
                 cpu: Nanos(19),
             },
@@ -395,7 +395,7 @@ mod tests {
         let whole = bytes.len();
         bytes.extend_from_slice(b"the next record");
         assert_eq!(Record::decode(&bytes), Some((*record, whole)));
-        assert_eq!(Record::peek(&bytes), Some((record.phases.delivered, whole)));
+        assert_eq!(Record::peek(&bytes), Some((record.phases.sent, whole)));
     }
 
     #[test]

@@ -7,16 +7,16 @@ use crate::phases::{Phases, WholeMicros};
 use crate::text::digits;
 use crate::{Stamp, phases::Spans};
 
-/// Appends `accept;dur=0.123, queue;dur=0.010, run;dur=4.000` in milliseconds with microseconds.
+/// Appends `receive;dur=0.123, queue;dur=0.010, run;dur=4.000` in milliseconds with microseconds.
 ///
-/// Only the phases that have passed are written, so `out` may stay as it was; `deliver` never is,
+/// Only the phases that have passed are written, so `out` may stay as it was; `send` never is,
 /// because the head goes out before it.
 pub fn server_timing(phases: &Phases, out: &mut Vec<u8>) {
     let spans: Spans = phases.spans();
     let us = WholeMicros::of(&spans);
     let mut separator: &[u8] = b"";
     for (end, name, span_us) in [
-        (phases.queued, &b"accept;dur="[..], us.accept),
+        (phases.queued, &b"receive;dur="[..], us.receive),
         (phases.started, b"queue;dur=", us.queue),
         (phases.replied, b"run;dur=", us.run),
     ] {
@@ -34,14 +34,14 @@ mod tests {
     use super::*;
 
     fn check(stamps_us: [u64; 5], expect: &str) {
-        let [arrived, queued, started, replied, delivered] =
+        let [arrived, queued, started, replied, sent] =
             stamps_us.map(|us| Stamp(us * 1_000 + 999 * u64::from(us != 0)));
         let phases = Phases {
             arrived,
             queued,
             started,
             replied,
-            delivered,
+            sent,
             ..Phases::default()
         };
         let mut out = Vec::new();
@@ -53,9 +53,9 @@ mod tests {
     fn writes_only_the_phases_that_have_passed() {
         check(
             [1, 124, 134, 4_134, 0],
-            "accept;dur=0.123, queue;dur=0.010, run;dur=4.000",
+            "receive;dur=0.123, queue;dur=0.010, run;dur=4.000",
         );
-        check([1, 124, 134, 0, 0], "accept;dur=0.123, queue;dur=0.010");
+        check([1, 124, 134, 0, 0], "receive;dur=0.123, queue;dur=0.010");
         check([1, 0, 0, 0, 0], "");
         check([1, 0, 0, 12_345_679, 0], "run;dur=12345.678");
     }

@@ -15,7 +15,7 @@ const NAMES: [&str; 11] = [
     "arrived",
     "queued",
     "started",
-    "accept",
+    "receive",
     "queue",
     "gil",
     "before",
@@ -27,7 +27,7 @@ const NAMES: [&str; 11] = [
 
 /// The phases that have passed: a read-only mapping whose keys are attributes too.
 ///
-/// `arrived`, `queued` and `started` are moments on the clock of `time.monotonic()`; `accept`, `queue` and
+/// `arrived`, `queued` and `started` are moments on the clock of `time.monotonic()`; `receive`, `queue` and
 /// `gil` are seconds, and so is `before`: how long the request had waited before it came to this server, as
 /// a trusted proxy says. The others are as they were when it came to its pool's queue: how many requests
 /// were `waiting`, how many `threads` the pool had, how many of them were `idle`; `from_queue` is whether it
@@ -49,7 +49,7 @@ impl Phases {
 
     fn seconds(&self) -> [(&'static str, f64); 3] {
         [
-            ("accept", self.accept()),
+            ("receive", self.receive()),
             ("queue", self.queue()),
             ("gil", self.gil()),
         ]
@@ -78,7 +78,7 @@ impl Phases {
 
     /// Seconds until the request was complete.
     #[getter]
-    fn accept(&self) -> f64 {
+    fn receive(&self) -> f64 {
         self.stamps.queued.since(self.stamps.arrived).as_secs_f64()
     }
 
@@ -145,7 +145,7 @@ impl Phases {
             "arrived" => self.arrived(py)?.into_bound_py_any(py),
             "queued" => self.queued(py)?.into_bound_py_any(py),
             "started" => self.started(py)?.into_bound_py_any(py),
-            "accept" => self.accept().into_bound_py_any(py),
+            "receive" => self.receive().into_bound_py_any(py),
             "queue" => self.queue().into_bound_py_any(py),
             "gil" => self.gil().into_bound_py_any(py),
             "before" => self.before().into_bound_py_any(py),
@@ -239,7 +239,7 @@ mod tests {
                 .unwrap();
             let script = c"
 import time
-assert (p.accept, p['queue'], p.gil) == (0.0015, 0.0025, 0.00025), dict(p)
+assert (p.receive, p['queue'], p.gil) == (0.0015, 0.0025, 0.00025), dict(p)
 assert sorted(p) == sorted(p.keys()) == sorted(dict(p)) and len(p) == 11
 assert 'queue' in p and 'run' not in p and 3 not in p
 assert -1 < time.monotonic() - p.arrived < 60 and p.age() >= 0
@@ -247,11 +247,11 @@ before, end = p.cpu(), time.thread_time() + 0.02
 while time.thread_time() < end: pass
 time.sleep(0.02)
 assert before + 0.02 <= p.cpu() < p.age(), (before, p.cpu(), p.age())
-assert abs(p.queued - p.arrived - p.accept) < 1e-9, p.queued - p.arrived
+assert abs(p.queued - p.arrived - p.receive) < 1e-9, p.queued - p.arrived
 assert (p.before, p['waiting'], p.threads, p['idle'], p.from_queue) == (0.5, 3, 2, 0, True), dict(p)
 assert dict(p) == {name: getattr(p, name) for name in p}
 assert type(p['waiting']) is type(p.idle) is int and p['from_queue'] is p.from_queue is True
-assert repr(p) == '<milepost.Phases accept=0.001500 queue=0.002500 gil=0.000250 waiting=3 threads=2 idle=0>', repr(p)
+assert repr(p) == '<milepost.Phases receive=0.001500 queue=0.002500 gil=0.000250 waiting=3 threads=2 idle=0>', repr(p)
 try: p['run']
 except KeyError: pass
 else: raise AssertionError

@@ -82,10 +82,10 @@ impl Slow {
             "the application"
         };
         let phases = [
-            ("the client, to send its request", spans.accept),
+            ("the client, to send its request", spans.receive),
             ("a free thread", spans.queue),
             (runner, spans.run),
-            ("the client, to take the reply", spans.deliver),
+            ("the client, to take the reply", spans.send),
         ];
         let known = phases
             .iter()
@@ -161,14 +161,14 @@ impl Slowest {
 mod tests {
     use super::*;
 
-    fn spans(accept: u64, queue: u64, run: u64, deliver: u64) -> KnownSpans {
+    fn spans(receive: u64, queue: u64, run: u64, send: u64) -> KnownSpans {
         let known = |ns| Some(Nanos(ns));
         KnownSpans {
-            accept: known(accept),
+            receive: known(receive),
             queue: known(queue),
             run: known(run),
-            deliver: known(deliver),
-            total: known(accept + queue + run + deliver),
+            send: known(send),
+            total: known(receive + queue + run + send),
             gil: None,
             cpu: None,
         }

@@ -14,7 +14,7 @@ use crate::spread::Spread;
 use crate::timeline::Timeline;
 
 /// Names of the phases, in the order of [`Group::phases`].
-pub const PHASES: [&str; 5] = ["accept", "queue", "run", "deliver", "total"];
+pub const PHASES: [&str; 5] = ["receive", "queue", "run", "send", "total"];
 /// Words for an ending that are counted apart.
 const ENDINGS_LEN_MAX: usize = 20;
 
@@ -356,10 +356,10 @@ impl Group {
 #[inline]
 pub(crate) fn phases_of(spans: &KnownSpans) -> [Option<Nanos>; PHASES.len()] {
     [
-        spans.accept,
+        spans.receive,
         spans.queue,
         spans.run,
-        spans.deliver,
+        spans.send,
         spans.total,
     ]
 }

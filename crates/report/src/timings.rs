@@ -160,7 +160,7 @@ mod tests {
     #[test]
     fn gives_the_times_of_every_form_that_has_them() {
         check("", AT_NS, (None, None), "", Fate::Untimed);
-        let ours = " accept=0.000069 queue=0.000034 run=0.004072 deliver=0.000044 total=0.004219 id=a route=app";
+        let ours = " receive=0.000069 queue=0.000034 run=0.004072 send=0.000044 total=0.004219 id=a route=app";
         let times = (Some(34), Some(4_072));
         check(
             &format!("{ours} pool=default"),
@@ -181,7 +181,7 @@ mod tests {
 
     #[test]
     fn tells_a_full_pool_from_a_bad_request() {
-        let ours = " accept=0.000069 queue=0.000000 run=0.000000 deliver=0.000044 total=0.000113 id=a route=app";
+        let ours = " receive=0.000069 queue=0.000000 run=0.000000 send=0.000044 total=0.000113 id=a route=app";
         let text = format!(
             "{}{ours} pool=default end=refused cause=\"queue is full\"\n{HEAD}{ours} end=refused\n",
             HEAD.replace(" 200 ", " 503 ")
@@ -204,7 +204,7 @@ mod tests {
 
     #[test]
     fn reads_json_and_templates() {
-        let json = "{\"time\":\"2026-11-21T12:00:01.000005+00:00\",\"target\":\"/q?x\",\"status\":200,\"pool\":\"p\",\"accept\":0.1,\"queue\":0.2,\"run\":0.3}\n";
+        let json = "{\"time\":\"2026-11-21T12:00:01.000005+00:00\",\"target\":\"/q?x\",\"status\":200,\"pool\":\"p\",\"receive\":0.1,\"queue\":0.2,\"run\":0.3}\n";
         let template = Template::parse("{time_iso} {queue} {run}").unwrap();
         let text = format!("{json}2026-11-21T12:00:01+00:00 0.2 0.3\nnonsense\n");
         let (rows, passed) = read(&text, Some(Pattern::of(&template).unwrap()));

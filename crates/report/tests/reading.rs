@@ -122,8 +122,8 @@ fn shows_how_much_of_the_runs_was_processor_time() {
     // A line of a version that did not write it down, one of this, and one that waited all the while.
     let line = |run: &str, end: &str| {
         format!(
-            "192.0.2.1 - - [21/Nov/2026:12:00:00 +0000] \"GET /{run} HTTP/1.1\" 200 9 \"-\" \"-\" accept=0.000000 \
-             queue=0.000000 run={run} deliver=0.000000 total={run} id=1 route=app pool=default{end}\n"
+            "192.0.2.1 - - [21/Nov/2026:12:00:00 +0000] \"GET /{run} HTTP/1.1\" 200 9 \"-\" \"-\" receive=0.000000 \
+             queue=0.000000 run={run} send=0.000000 total={run} id=1 route=app pool=default{end}\n"
         )
     };
     let folder = tempfile::tempdir().unwrap();
@@ -138,7 +138,7 @@ fn shows_how_much_of_the_runs_was_processor_time() {
     assert_eq!(tally.all().cpu.len(), 2);
     let shown = table(&tally);
     for part in [
-        "deliver  total     cpu\navg",
+        "send  total     cpu\navg",
         "cpu is processor time, a part of run; of requests whose lines say how much it was\n",
         "9.000  9.000 for the application ",
         "2.000  1.900 for the application, to compute ",
@@ -149,7 +149,7 @@ fn shows_how_much_of_the_runs_was_processor_time() {
     let shown = json(&tally);
     for part in [
         "\"cpu\":{\"count\":2,\"avg\":1,",
-        "\"run\":2,\"deliver\":0,\"cpu\":1.9,",
+        "\"run\":2,\"send\":0,\"cpu\":1.9,",
     ] {
         assert!(shown.contains(part), "{part:?} in\n{shown}");
     }
@@ -310,7 +310,7 @@ fn the_page_stands_alone_and_obeys_no_log() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("a<b>.log");
     let evil = "192.0.2.7 - - [21/Nov/2026:12:00:00 +0000] \"GET /<script>alert('1')</script>&\\x1b HTTP/1.1\" 200 5 \
-                \"-\" \"-\" accept=0.000001 queue=0.000002 run=9.000003 deliver=0.000004 total=9.000010 id=\\x3cb\\x3e \
+                \"-\" \"-\" receive=0.000001 queue=0.000002 run=9.000003 send=0.000004 total=9.000010 id=\\x3cb\\x3e \
                 route=\\x3cimg\\x20src=x\\x3e\n";
     fs::write(
         &path,

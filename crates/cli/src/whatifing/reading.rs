@@ -125,12 +125,12 @@ impl Taker {
         let has_run = timing.fate == Fate::Ran;
         let seen = Seen {
             began_unix_ns: timing.began_unix_ns,
-            accept: timing.spans.accept.unwrap_or_default(),
+            receive: timing.spans.receive.unwrap_or_default(),
             queue: timing.spans.queue.filter(|_| has_run),
             run: timing.spans.run.filter(|_| has_run),
             cpu: timing.spans.cpu.filter(|_| has_run),
             gil: timing.spans.gil.filter(|_| has_run),
-            rest: timing.spans.deliver.unwrap_or_default(),
+            rest: timing.spans.send.unwrap_or_default(),
             route: numbers.route,
             pool: numbers.pool,
             process: self.process(timing.process),
@@ -283,11 +283,11 @@ mod tests {
     }
 
     const RAN: &str =
-        "\"status\":200,\"accept\":0.1,\"queue\":0.2,\"run\":0.3,\"end\":\"complete\"";
+        "\"status\":200,\"receive\":0.1,\"queue\":0.2,\"run\":0.3,\"end\":\"complete\"";
 
     #[test]
     fn says_nothing_of_a_log_in_which_nothing_has_run() {
-        let refused = "\"status\":503,\"accept\":0.1,\"queue\":0.0,\"run\":0.0,\"end\":\"refused\",\"cause\":\"queue is full\"";
+        let refused = "\"status\":503,\"receive\":0.1,\"queue\":0.0,\"run\":0.0,\"end\":\"refused\",\"cause\":\"queue is full\"";
         let times = ["2026-11-21T12:00:01.000005", "2026-11-21T12:00:02.000005"];
         let read = read_of(&times, refused, Untimed::Left);
         assert_eq!((read.recording.len(), read.recording.refused()), (2, 2));

@@ -169,7 +169,7 @@ const AT_ONCE: Original = Original {
 const A_DAY: Original = Original {
     name: "a-day",
     source: "NaviServer, one day of a real site, 2012, threads 5 to 10, synchronous logs",
-    head: &["state", "", "accept", "queue", "run", "total"],
+    head: &["state", "", "receive", "queue", "run", "total"],
     rows: &[
         &["the day", "avg", "0", "0.0547", "0.2656", "0.3203"],
         &["the day", "stdev", "0", "0.7481", "0.9740", "1.4681"],

@@ -103,10 +103,10 @@ fn pairs<'a>(line: &mut Line<'a>, mut rest: &'a [u8]) -> Option<()> {
             (value, rest) = more.split_at(end);
         }
         match key {
-            b"accept" => spans.accept = Some(seconds(value)?),
+            b"receive" => spans.receive = Some(seconds(value)?),
             b"queue" => spans.queue = Some(seconds(value)?),
             b"run" => spans.run = Some(seconds(value)?),
-            b"deliver" => spans.deliver = Some(seconds(value)?),
+            b"send" => spans.send = Some(seconds(value)?),
             b"total" => spans.total = Some(seconds(value)?),
             b"gil" => spans.gil = Some(seconds(value)?),
             b"id" => line.id = known(value),
@@ -124,7 +124,7 @@ fn pairs<'a>(line: &mut Line<'a>, mut rest: &'a [u8]) -> Option<()> {
             _ => {}
         }
     }
-    if spans.accept.is_some() && spans.total.is_some() {
+    if spans.receive.is_some() && spans.total.is_some() {
         line.form = LineForm::Phases;
         line.spans = spans;
         // Written only where it is so.
@@ -162,11 +162,11 @@ fn naviserver(line: &mut Line<'_>, rest: &[u8]) -> Option<()> {
         (Some(signed_seconds(total)?), rest)
     };
     let (times, _) = quoted(rest.strip_prefix(b"\"")?)?;
-    let [start, accept, queue, filter, run] = partial(times)?;
+    let [start, receive, queue, filter, run] = partial(times)?;
     line.form = LineForm::NaviServer;
     line.wall_ns = Some(start.0);
     line.spans = KnownSpans {
-        accept: Some(accept),
+        receive: Some(receive),
         queue: Some(queue),
         run: Some(Nanos(filter.0.saturating_add(run.0))),
         total,
@@ -232,12 +232,12 @@ mod tests {
         check("", LineForm::Common, None);
         check(combined, LineForm::Combined, None);
         check(
-            &format!("{combined} accept=0.000001 total=0.000009"),
+            &format!("{combined} receive=0.000001 total=0.000009"),
             LineForm::Phases,
             Some(9_000),
         );
         check(
-            &format!(r#"{combined} accept=0.1 total=0.2 later=x "and" more"#),
+            &format!(r#"{combined} receive=0.1 total=0.2 later=x "and" more"#),
             LineForm::Phases,
             Some(200_000_000),
         );
@@ -272,7 +272,7 @@ mod tests {
         let line = read(&text).unwrap();
         assert_eq!(line.wall_ns, Some(971_186_136_000_123_000));
         assert_eq!(line.spans.run, Some(Nanos(245_031_000)));
-        assert_eq!(line.spans.deliver, None);
+        assert_eq!(line.spans.send, None);
         assert_eq!(line.referer, b"");
     }
 
@@ -358,7 +358,7 @@ mod tests {
             r#"192.0.2.7 - - [10/Oct/2000:13:55:36 +0000] "GET / HTTP/1.1" 200 many"#,
             r#"192.0.2.7 - - [10/Foo/2000:13:55:36 +0000] "GET / HTTP/1.1" 200 5"#,
             r#"192.0.2.7 - - [10/Oct/2000:13:55:36 +0000] "GET / HTTP/1.1" 200 5 "-" "agent"#,
-            r#"192.0.2.7 - - [10/Oct/2000:13:55:36 +0000] "GET / HTTP/1.1" 200 5 "-" "a" accept=0.1 total=x"#,
+            r#"192.0.2.7 - - [10/Oct/2000:13:55:36 +0000] "GET / HTTP/1.1" 200 5 "-" "a" receive=0.1 total=x"#,
         ] {
             assert_eq!(read(text), None, "{text}");
         }

@@ -90,10 +90,10 @@ fn take<'a>(
                 b"sent" => line.sent_bytes = Some(cursor::number(text)?),
                 b"request_bytes" => line.request_bytes = Some(cursor::number(text)?),
                 b"driver" => line.driver = Some(cursor::number(text)?),
-                b"accept" => spans.accept = Some(seconds(text)?),
+                b"receive" => spans.receive = Some(seconds(text)?),
                 b"queue" => spans.queue = Some(seconds(text)?),
                 b"run" => spans.run = Some(seconds(text)?),
-                b"deliver" => spans.deliver = Some(seconds(text)?),
+                b"send" => spans.send = Some(seconds(text)?),
                 b"total" => spans.total = Some(seconds(text)?),
                 b"gil" => spans.gil = Some(seconds(text)?),
                 // A common word: another program's number may be no time.

@@ -41,13 +41,13 @@ pub enum LineForm {
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct KnownSpans {
     /// From arrival to the queue.
-    pub accept: Option<Nanos>,
+    pub receive: Option<Nanos>,
     /// In the queue.
     pub queue: Option<Nanos>,
     /// In the handler; of NaviServer's lines its filters and its run.
     pub run: Option<Nanos>,
     /// Until the last byte was taken. NaviServer does not know it.
-    pub deliver: Option<Nanos>,
+    pub send: Option<Nanos>,
     /// All of it. Where only the phases are written: their sum.
     pub total: Option<Nanos>,
     /// The part of the run spent waiting for the interpreter.
@@ -161,11 +161,11 @@ impl<'a> Line<'a> {
     fn complete_total(&mut self) {
         let spans = &mut self.spans;
         if spans.total.is_none()
-            && let (Some(accept), Some(queue), Some(run)) = (spans.accept, spans.queue, spans.run)
+            && let (Some(receive), Some(queue), Some(run)) = (spans.receive, spans.queue, spans.run)
         {
-            let deliver = spans.deliver.map_or(0, |span| span.0);
-            let sum = accept.0.saturating_add(queue.0).saturating_add(run.0);
-            spans.total = Some(Nanos(sum.saturating_add(deliver)));
+            let send = spans.send.map_or(0, |span| span.0);
+            let sum = receive.0.saturating_add(queue.0).saturating_add(run.0);
+            spans.total = Some(Nanos(sum.saturating_add(send)));
         }
     }
 }

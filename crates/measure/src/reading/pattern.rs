@@ -133,10 +133,10 @@ fn shape(field: Field) -> Option<Shape> {
         | Field::Threads
         | Field::Idle => Shape::Number,
         Field::Unix
-        | Field::Accept
+        | Field::Receive
         | Field::Queue
         | Field::Run
-        | Field::Deliver
+        | Field::Send
         | Field::Total
         | Field::Gil
         | Field::Cpu
@@ -237,10 +237,10 @@ fn take<'a>(
         Field::Driver => line.driver = number(value)?,
         Field::Process => line.process = value,
         Field::Id => line.id = value,
-        Field::Accept => spans.accept = seconds(value)?,
+        Field::Receive => spans.receive = seconds(value)?,
         Field::Queue => spans.queue = seconds(value)?,
         Field::Run => spans.run = seconds(value)?,
-        Field::Deliver => spans.deliver = seconds(value)?,
+        Field::Send => spans.send = seconds(value)?,
         Field::Total => spans.total = seconds(value)?,
         Field::Gil => spans.gil = seconds(value)?,
         Field::Cpu => spans.cpu = measured(seconds(value)?),

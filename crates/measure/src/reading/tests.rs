@@ -114,7 +114,7 @@ impl Facts {
             true => [b"GET", text(1), b"HTTP/1.1", b""],
             false => [b"", b"", b"", text(1)],
         };
-        let [arrived, queued, started, replied, delivered] = self.stamps.map(|ns| Stamp(ns + 1));
+        let [arrived, queued, started, replied, sent] = self.stamps.map(|ns| Stamp(ns + 1));
         Record {
             id: self.numbers[0],
             request_id: text(7),
@@ -123,7 +123,7 @@ impl Facts {
                 queued,
                 started,
                 replied,
-                delivered,
+                sent,
                 gil: Nanos(5_000),
                 // Zero where no thread ran it.
                 cpu: Nanos(self.numbers[2] % 1_000_000_000 * u64::from(is_pooled)),
@@ -193,13 +193,13 @@ fn check_spans(line: &Line<'_>, record: &Record<'_>) {
     let us = crate::phases::WholeMicros::of(&run);
     let spans = line.spans;
     let found = [
-        spans.accept,
+        spans.receive,
         spans.queue,
         spans.run,
-        spans.deliver,
+        spans.send,
         spans.total,
     ];
-    let expect = [us.accept, us.queue, us.run, us.deliver, us.total];
+    let expect = [us.receive, us.queue, us.run, us.send, us.total];
     assert_eq!(found, expect.map(|us| Some(Nanos(us * 1_000))));
     let cpu_us = run.cpu.0 / 1_000;
     assert_eq!(spans.cpu, (cpu_us > 0).then_some(Nanos(cpu_us * 1_000)));
@@ -290,7 +290,7 @@ proptest! {
                     let us = crate::phases::WholeMicros::of(&record.phases.spans());
                     prop_assert_eq!(line.form, LineForm::NaviServer);
                     prop_assert_eq!(line.spans.total, Some(Nanos(us.total * 1_000)));
-                    prop_assert_eq!(line.spans.run, Some(Nanos((us.run + us.deliver) * 1_000)));
+                    prop_assert_eq!(line.spans.run, Some(Nanos((us.run + us.send) * 1_000)));
                 }
                 _ => prop_assert_eq!(line.spans, KnownSpans::default()),
             }
@@ -330,7 +330,7 @@ proptest! {
     fn templates_come_back_as_they_were_written(facts in facts()) {
         let record = facts.record();
         let template = Template::parse(concat!(
-            "{peer} {user};{time}{unix}|{status} {accept}-{queue} {run},{deliver}/{total} ({gil} {cpu}) ",
+            "{peer} {user};{time}{unix}|{status} {receive}-{queue} {run},{send}/{total} ({gil} {cpu}) ",
             "\"{request}\" {bytes}:{sent} {request_bytes} {host} {driver} {process} \"{agent}\" \"{referer}\" ",
             "{id} {route} {pool} {waiting}/{threads} {idle} {from_queue} {before} {end} {cause}",
         )).unwrap();
@@ -399,7 +399,7 @@ proptest! {
 #[test]
 fn lines_of_before_there_were_queue_facts_have_none() {
     let combined = r#"a - - [10/Oct/2000:13:55:36 +0000] "GET /x HTTP/1.1" 200 5 "-" "-""#;
-    let phases = "accept=0.1 queue=0.2 run=0.3 deliver=0.0 total=0.6 id=1 route=app pool=default";
+    let phases = "receive=0.1 queue=0.2 run=0.3 send=0.0 total=0.6 id=1 route=app pool=default";
     let json = r#""time":"2000-10-10T13:55:36Z","status":200,"total":0.6,"gil":0.0,"end":"cut""#;
     let mut reader = Reader::default();
     let mut check = |text: String, waiting: Option<u32>, before: Option<Nanos>| {
@@ -439,7 +439,7 @@ fn lines_of_before_there_were_queue_facts_have_none() {
 #[test]
 fn processor_time_is_known_only_where_it_was_measured() {
     let combined = r#"a - - [10/Oct/2000:13:55:36 +0000] "GET /x HTTP/1.1" 200 5 "-" "-""#;
-    let phases = "accept=0.1 queue=0.2 run=0.3 deliver=0.0 total=0.6 id=1 route=app pool=default";
+    let phases = "receive=0.1 queue=0.2 run=0.3 send=0.0 total=0.6 id=1 route=app pool=default";
     let json = r#""time":"2000-10-10T13:55:36Z","status":200,"total":0.6"#;
     let mut reader = Reader::default();
     let mut check = |behind: &str, expect: Option<u64>| {

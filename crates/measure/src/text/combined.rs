@@ -44,14 +44,14 @@ pub(super) fn combined(record: &Record<'_>, date: &mut DateText, out: &mut Vec<u
 pub(super) fn phases(record: &Record<'_>, names: &Known, out: &mut Vec<u8>) {
     let spans = record.phases.spans();
     let us = WholeMicros::of(&spans);
-    out.extend_from_slice(b" accept=");
-    push_seconds(out, us.accept);
+    out.extend_from_slice(b" receive=");
+    push_seconds(out, us.receive);
     out.extend_from_slice(b" queue=");
     push_seconds(out, us.queue);
     out.extend_from_slice(b" run=");
     push_seconds(out, us.run);
-    out.extend_from_slice(b" deliver=");
-    push_seconds(out, us.deliver);
+    out.extend_from_slice(b" send=");
+    push_seconds(out, us.send);
     out.extend_from_slice(b" total=");
     push_seconds(out, us.total);
     out.extend_from_slice(b" id=");
@@ -73,17 +73,17 @@ pub(super) fn phases(record: &Record<'_>, names: &Known, out: &mut Vec<u8>) {
 /// Appends ` "START ACCEPT QUEUE FILTER RUN"`, the partial times of NaviServer's `logpartialtimes`.
 ///
 /// Its filters run between queue and run, where nothing is here. Its run ends when the content is
-/// delivered, so it is our run and deliver: the four times add up to the total.
+/// delivered, so it is our run and send: the four times add up to the total.
 pub(super) fn partial_times(record: &Record<'_>, out: &mut Vec<u8>) {
     let us = WholeMicros::of(&record.phases.spans());
     out.extend_from_slice(b" \"");
     push_seconds(out, record.wall_arrived_ns / 1_000);
     out.push(b' ');
-    push_seconds(out, us.accept);
+    push_seconds(out, us.receive);
     out.push(b' ');
     push_seconds(out, us.queue);
     out.extend_from_slice(b" 0.000000 ");
-    push_seconds(out, us.run + us.deliver);
+    push_seconds(out, us.run + us.send);
     out.push(b'"');
 }
 

@@ -52,14 +52,14 @@ pub enum Field {
     /// The request id.
     Id,
     /// Seconds from arrived to queued.
-    Accept,
+    Receive,
     /// Seconds from queued to started.
     Queue,
     /// Seconds from started to replied.
     Run,
-    /// Seconds from replied to delivered.
-    Deliver,
-    /// Seconds from arrived to delivered.
+    /// Seconds from replied to sent.
+    Send,
+    /// Seconds from arrived to sent.
     Total,
     /// Seconds of `Run` that were a wait for the interpreter.
     Gil,
@@ -107,10 +107,10 @@ impl Field {
         Field::Driver,
         Field::Process,
         Field::Id,
-        Field::Accept,
+        Field::Receive,
         Field::Queue,
         Field::Run,
-        Field::Deliver,
+        Field::Send,
         Field::Total,
         Field::Gil,
         Field::Cpu,
@@ -149,10 +149,10 @@ impl Field {
             Field::Driver => "driver",
             Field::Process => "process",
             Field::Id => "id",
-            Field::Accept => "accept",
+            Field::Receive => "receive",
             Field::Queue => "queue",
             Field::Run => "run",
-            Field::Deliver => "deliver",
+            Field::Send => "send",
             Field::Total => "total",
             Field::Gil => "gil",
             Field::Cpu => "cpu",

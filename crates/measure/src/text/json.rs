@@ -47,10 +47,10 @@ pub(super) fn object(record: &Record<'_>, date: &mut DateText, names: &Known, ou
 fn phases(record: &Record<'_>, out: &mut Vec<u8>) {
     let spans = record.phases.spans();
     let us = WholeMicros::of(&spans);
-    seconds(out, b",\"accept\":", us.accept);
+    seconds(out, b",\"receive\":", us.receive);
     seconds(out, b",\"queue\":", us.queue);
     seconds(out, b",\"run\":", us.run);
-    seconds(out, b",\"deliver\":", us.deliver);
+    seconds(out, b",\"send\":", us.send);
     seconds(out, b",\"total\":", us.total);
     seconds(out, b",\"gil\":", spans.gil.0 / 1_000);
     seconds(out, b",\"cpu\":", spans.cpu.0 / 1_000);

@@ -14,7 +14,7 @@ const SAMPLE: Record<'static> = Record {
         queued: Stamp(1_000_124_100),
         started: Stamp(1_000_134_050),
         replied: Stamp(1_004_134_998),
-        delivered: Stamp(1_004_154_999),
+        sent: Stamp(1_004_154_999),
         gil: Nanos(1_500),
         cpu: Nanos::ZERO,
     },
@@ -56,7 +56,7 @@ const QUEUED: Queued = Queued {
 };
 
 const DATED: &str = "192.0.2.7 - - [10/Oct/2000:13:55:36 +0000]";
-const PHASES: &str = "accept=0.000123 queue=0.000010 run=0.004000 deliver=0.000021 total=0.004154";
+const PHASES: &str = "receive=0.000123 queue=0.000010 run=0.004000 send=0.000021 total=0.004154";
 const ID: &str = "e220a8397b1dcdaf";
 
 fn names() -> Names {
@@ -322,7 +322,7 @@ fn writes_json_with_fixed_keys() {
             r#""sent":2500,"request_bytes":90,"host":"example.org","referer":"\u00ff\u000a","#,
             "\"agent\":\"caf\u{e9} \\\"1\\\"\",",
             r#""route":"/a\"pi","pool":"","driver":3,"process":"shop 1","id":"e220a8397b1dcdaf","#,
-            r#""accept":0.000123,"queue":0.000010,"run":0.004000,"deliver":0.000021,"#,
+            r#""receive":0.000123,"queue":0.000010,"run":0.004000,"send":0.000021,"#,
             r#""total":0.004154,"gil":0.000001,"cpu":0.000000,"before":0.000000,"waiting":0,"threads":0,"idle":0,"#,
             r#""from_queue":false,"end":"complete"}"#,
         ),
@@ -378,10 +378,10 @@ fn fills_every_field() {
         ("driver", "3"),
         ("process", "shop\\x201"),
         ("id", ID),
-        ("accept", "0.000123"),
+        ("receive", "0.000123"),
         ("queue", "0.000010"),
         ("run", "0.004000"),
-        ("deliver", "0.000021"),
+        ("send", "0.000021"),
         ("total", "0.004154"),
         ("gil", "0.000001"),
         ("cpu", "-"),
@@ -406,7 +406,7 @@ fn fills_every_field() {
 fn a_template_can_be_any_text_form() {
     let combined =
         "{peer} - {user} {time} \"{request}\" {status} {bytes} \"{referer}\" \"{agent}\"";
-    let phases = "accept={accept} queue={queue} run={run} deliver={deliver} total={total} id={id} \
+    let phases = "receive={receive} queue={queue} run={run} send={send} total={total} id={id} \
                   route={route}";
     let forged = Record {
         user: b"a b [c]",

@@ -155,10 +155,10 @@ fn slow(slow: &Slow) -> String {
     let spans = &slow.spans;
     for (key, span) in [
         ("total", Some(slow.total)),
-        ("accept", spans.accept),
+        ("receive", spans.receive),
         ("queue", spans.queue),
         ("run", spans.run),
-        ("deliver", spans.deliver),
+        ("send", spans.send),
         ("gil", spans.gil),
         ("cpu", spans.cpu),
         ("before", slow.queued.before),

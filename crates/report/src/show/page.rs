@@ -371,7 +371,7 @@ fn slowest(slowest: &[Slow], out: &mut String) {
 /// The phases of one request side by side, each as wide as its share.
 fn way(slow: &Slow) -> String {
     let spans = &slow.spans;
-    let phases = [spans.accept, spans.queue, spans.run, spans.deliver];
+    let phases = [spans.receive, spans.queue, spans.run, spans.send];
     let mut way = String::from("<div class=way>");
     for (name, span) in PHASES.iter().zip(phases) {
         let share = span.map_or(0.0, |span| {

@@ -183,12 +183,12 @@ fn sleep_until(next: Stamp, is_over: &AtomicBool) {
     }
 }
 
-/// `running for 1.204 s (accept 0.001 s, queue 0.020 s, cpu 0.004 s) on mp-pool-3`: of the time that it has
+/// `running for 1.204 s (receive 0.001 s, queue 0.020 s, cpu 0.004 s) on mp-pool-3`: of the time that it has
 /// run, the last is what its thread has computed.
 fn facts(due: &Due) -> String {
     let phases = &due.phases;
     let spans = [
-        ("accept", Some(phases.queued.since(phases.arrived))),
+        ("receive", Some(phases.queued.since(phases.arrived))),
         ("queue", Some(phases.started.since(phases.queued))),
         ("cpu", due.meter.used()),
     ];

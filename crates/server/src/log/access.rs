@@ -77,7 +77,7 @@ impl Filter {
         let status = self.statuses.is_empty()
             || (self.statuses.iter()).any(|range| range.contains(&record.status));
         let phases = &record.phases;
-        let total = phases.delivered.since(phases.arrived);
+        let total = phases.sent.since(phases.arrived);
         route && status && (self.slower_than == Nanos(0) || total > self.slower_than)
     }
 }
@@ -165,7 +165,7 @@ impl Writer {
         let mut formatted = 0;
         let used = self.sheaf.each(|mut record| {
             record.wall_arrived_ns = record.phases.arrived.0 + offset;
-            let delivered_ns = record.phases.delivered.0 + offset;
+            let delivered_ns = record.phases.sent.0 + offset;
             let mut enough = false;
             for log in logs.iter_mut() {
                 if log.filter.passes(&record) {
@@ -323,7 +323,7 @@ mod tests {
                 target: &target,
                 ..Record::default()
             };
-            record.phases.delivered = measure::now();
+            record.phases.sent = measure::now();
             pen.write(&record);
         }
     }

@@ -213,7 +213,7 @@ mod tests {
 
     fn write(pen: &Pen, delivered: u64) {
         let mut record = Record::default();
-        record.phases.delivered = Stamp(delivered);
+        record.phases.sent = Stamp(delivered);
         pen.write(&record);
     }
 
@@ -221,7 +221,7 @@ mod tests {
         let mut seen = Vec::new();
         sheaf.gather(pages, Stamp(now));
         let used = sheaf.each(|record| {
-            seen.push(record.phases.delivered.0);
+            seen.push(record.phases.sent.0);
             true
         });
         pages.room.settle(used, 0);
@@ -276,7 +276,7 @@ mod tests {
         sheaf.gather(&pages, Stamp(9));
         let mut seen = Vec::new();
         sheaf.each(|record| {
-            seen.push(record.phases.delivered.0);
+            seen.push(record.phases.sent.0);
             false
         });
         assert_eq!(seen, [1]);

@@ -171,13 +171,13 @@ pub struct RouteCounted {
 #[serde(default)]
 pub struct Seconds {
     /// From arrival to the queue.
-    pub accept: Distribution,
+    pub receive: Distribution,
     /// In the queue.
     pub queue: Distribution,
     /// In the handler.
     pub run: Distribution,
     /// Until the last byte was taken.
-    pub deliver: Distribution,
+    pub send: Distribution,
     /// All of it.
     pub total: Distribution,
     /// The part of the run spent waiting for the interpreter.
@@ -418,10 +418,10 @@ impl RouteCounted {
             (&mut self.sent_bytes, other.sent_bytes),
         ]);
         let (ours, theirs) = (&mut self.seconds, &other.seconds);
-        ours.accept.0.merge(&theirs.accept.0);
+        ours.receive.0.merge(&theirs.receive.0);
         ours.queue.0.merge(&theirs.queue.0);
         ours.run.0.merge(&theirs.run.0);
-        ours.deliver.0.merge(&theirs.deliver.0);
+        ours.send.0.merge(&theirs.send.0);
         ours.total.0.merge(&theirs.total.0);
         ours.gil.0.merge(&theirs.gil.0);
         ours.cpu.0.merge(&theirs.cpu.0);
@@ -454,10 +454,10 @@ impl RouteCounted {
 impl Seconds {
     fn named(&self) -> [(&'static str, &Distribution); 7] {
         [
-            ("accept", &self.accept),
+            ("receive", &self.receive),
             ("queue", &self.queue),
             ("run", &self.run),
-            ("deliver", &self.deliver),
+            ("send", &self.send),
             ("total", &self.total),
             ("gil", &self.gil),
             ("cpu", &self.cpu),

@@ -56,10 +56,10 @@ impl RouteStats {
             incomplete: self.incomplete.load(Ordering::Relaxed),
             sent_bytes: self.sent_bytes.load(Ordering::Relaxed),
             seconds: Seconds {
-                accept: spread(&self.phases.accept),
+                receive: spread(&self.phases.receive),
                 queue: spread(&self.phases.queue),
                 run: spread(&self.phases.run),
-                deliver: spread(&self.phases.deliver),
+                send: spread(&self.phases.send),
                 total: spread(&self.phases.total),
                 gil: spread(&self.phases.gil),
                 cpu: spread(&self.phases.cpu),

@@ -422,8 +422,8 @@ fn the_status_page_shows_quantiles() {
             r#""waiting":{{}},"log":[],"#,
             r#""pool":{{{pool}}},"pools":[{{"name":"default",{pool}}}],"#,
             r#""routes":[{{"route":"app","none":0,"1xx":0,"2xx":1,"3xx":0,"4xx":0,"5xx":0,"#,
-            r#""incomplete":0,"sent_bytes":100,"seconds":{{"accept":{none},"queue":{none},"run":{five},"#,
-            r#""deliver":{none},"total":{five},"gil":{none},"cpu":{none}}}}}]}}"#,
+            r#""incomplete":0,"sent_bytes":100,"seconds":{{"receive":{none},"queue":{none},"run":{five},"#,
+            r#""send":{none},"total":{five},"gil":{none},"cpu":{none}}}}}]}}"#,
             "\n"
         ),
         pool = pool,

@@ -42,7 +42,7 @@ pub struct Seen {
     /// When it began, nanoseconds since 1970 UTC.
     pub began_unix_ns: u64,
     /// From then until it wanted a thread.
-    pub accept: Nanos,
+    pub receive: Nanos,
     /// How long it waited for one; `None` when it was refused, or nobody wrote it down.
     pub queue: Option<Nanos>,
     /// How long it ran on one, likewise.
@@ -112,7 +112,7 @@ impl Kept {
             None => 0,
         };
         Kept {
-            at: seen.began_unix_ns.saturating_add(seen.accept.0),
+            at: seen.began_unix_ns.saturating_add(seen.receive.0),
             queue_s: seconds(seen.queue),
             run_s: seconds(seen.run),
             cpu_s: seconds(seen.cpu),
@@ -393,7 +393,7 @@ pub(crate) mod tests {
     #[test]
     fn puts_requests_into_the_order_of_their_arrivals() {
         let accepted = Seen {
-            accept: Nanos::from_us(500),
+            receive: Nanos::from_us(500),
             ..seen(100, 0, 10)
         };
         let found = recording(&[seen(700, 1, 2), accepted, seen(400, 3, 4)]);

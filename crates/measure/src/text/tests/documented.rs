@@ -14,7 +14,7 @@ fn shown_exchange() -> Record<'static> {
             queued: at(69),
             started: at(103),
             replied: at(4_175),
-            delivered: at(4_219),
+            sent: at(4_219),
             gil: Nanos(7_000),
             cpu: Nanos(612_000),
         },
