@@ -57,7 +57,7 @@ impl Phases {
             self.queued,
             self.started,
             self.replied,
-            self.delivered,
+            self.sent,
         ];
         stamps.into_iter().all(|stamp| {
             let is_in_order = stamp == Stamp::ZERO || stamp >= latest;

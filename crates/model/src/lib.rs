@@ -81,7 +81,9 @@ mod tests {
     use measure::{Nanos, Stamp};
     use stage::{Class, Entry, PoolSettings, PoolShape};
 
-    use super::ownership::{KeepAlive, Returned, ResponseStarted, Revoked, WriteOwnership, WakePolicy};
+    use super::ownership::{
+        KeepAlive, ResponseStarted, Returned, Revoked, WakePolicy, WriteOwnership,
+    };
     use super::queue::{Chair, Queue, Turn};
     use super::tenure::Tenure;
 
@@ -482,7 +484,11 @@ mod tests {
     #[test]
     fn driver_that_asked_beforehand_is_woken() {
         come_back(WakePolicy::Return, Some(KeepAlive::Keep), Returned::Kept);
-        come_back(WakePolicy::NextInput, Some(KeepAlive::Close), Returned::Closed);
+        come_back(
+            WakePolicy::NextInput,
+            Some(KeepAlive::Close),
+            Returned::Closed,
+        );
         come_back(WakePolicy::NextInput, None, Returned::Queued);
     }
 

@@ -19,6 +19,7 @@ mod downstream;
 mod body;
 mod phases;
 
+mod kept;
 mod raw;
 mod trace;
 mod visit;

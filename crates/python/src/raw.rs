@@ -180,6 +180,9 @@ pub(crate) unsafe fn enter(
     })
 }
 
+/// Bytes that are sent without making way for other threads.
+pub(crate) const QUICK_BYTES: usize = 64 << 10;
+
 /// Runs `body` detached from the interpreter, on this very thread.
 pub(crate) fn detached<T>(py: Python<'_>, body: impl FnOnce() -> T) -> T {
     let body = Here(body);

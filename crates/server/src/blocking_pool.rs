@@ -21,7 +21,7 @@ use crate::queue::{Chair, Queue};
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum TaskState {
     /// There is more to do; others have their turn first.
-    On,
+    More,
     /// The answer was given.
     Done,
 }

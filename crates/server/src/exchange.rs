@@ -102,7 +102,7 @@ impl ExchangeRecord {
     /// Its response was handed over and is out at `now`, if it was not before.
     pub(crate) fn end_at(&mut self, now: Stamp) {
         self.phases.replied = now;
-        self.phases.delivered = now;
+        self.phases.sent = now;
     }
 }
 

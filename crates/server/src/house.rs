@@ -23,7 +23,6 @@ use tokio::sync::watch;
 
 use stage::Drivers;
 
-use crate::allot::Allot;
 use crate::channel::EarKey;
 use crate::clients::Clients;
 use crate::config::meant::{Config, LogTarget};
@@ -42,7 +41,7 @@ use crate::pool::{self, Pool, Surroundings};
 use crate::rates::Rates;
 use crate::request_start::RequestStarts;
 use crate::route::Router;
-use crate::rules::Rules;
+use crate::service::Service;
 use crate::slow::Slow;
 use crate::spool::Spoolers;
 use crate::stats::{Shape, Stats};
@@ -177,7 +176,11 @@ impl House {
         let crews = Crews::start(&config)
             .map_err(|error| start_fault("cannot start a thread", &error))
             .inspect_err(|_| listen::remove_files(&listen::unix_paths(&addresses)))?;
-        let memory = Arc::new(ReplyMemory::new(config.delivery.replies_memory_bytes_max));
+        let memory = ReplyMemory::new(
+            config.delivery.replies_memory_bytes_max,
+            &config.spool,
+            crews.spoolers.threads(),
+        );
         let slow = Slow::new(&config).map(Arc::new);
         let watch = Watch::new(&config).filter(|_| handler.is_some());
         let pools = match handler {
@@ -193,14 +196,11 @@ impl House {
             None => Vec::new(),
         };
         let shared = Arc::new(Shared {
-            router: Router::new(&config, !pools.is_empty()),
-            allot: Allot::new(&config),
-            slow,
+            service: Service::new(&config, !pools.is_empty(), slow),
             pools,
             watch,
             stats,
             log: Arc::clone(&log),
-            rules: Rules::new(&config.rules),
             pages,
             rates,
             ids,

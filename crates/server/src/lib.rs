@@ -22,17 +22,18 @@ mod request_start;
 
 mod driver;
 
-mod crew;
+mod blocking_pool;
 mod spool;
 
 mod rules;
 
+mod refusal;
 mod route;
+mod service;
 
 mod allot;
 mod slow;
 
-mod handover;
 pub mod pool;
 mod queue;
 
@@ -44,11 +45,13 @@ pub mod handler;
 
 mod pages;
 
-pub mod delivery;
+mod protocol;
+pub mod response;
+pub mod transport;
 
 mod rates;
 
-mod ledger;
+mod recorder;
 pub mod log;
 pub mod stats;
 

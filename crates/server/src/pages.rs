@@ -103,7 +103,7 @@ impl Pages {
 
     /// Gives `reply` the page of its status, if there is one, as body. `head` is that of the request, where
     /// it could be read: HEAD gets the lines alone.
-    pub(crate) fn dress(&self, reply: Reply, head: Option<HeadView<'_>>) -> Reply {
+    pub(crate) fn replace_body(&self, reply: Reply, head: Option<HeadView<'_>>) -> Reply {
         let Some(page) = self.page(reply.status) else {
             return reply;
         };
@@ -254,7 +254,7 @@ mod tests {
             ("Content-Encoding", "gzip"),
             ("X-Content-Type", "y"),
         ];
-        let reply = pages.dress(refusal(503, &old), None);
+        let reply = pages.replace_body(refusal(503, &old), None);
         assert_eq!(reply.status, 503);
         assert_eq!(
             String::from_utf8_lossy(reply.fields.as_bytes()),
@@ -273,7 +273,7 @@ mod tests {
             (503, "Retry-After", "1"),
         ] {
             let old = [(name, value), ("Content-Length", "3")];
-            let reply = pages.dress(refusal(status, &old), None);
+            let reply = pages.replace_body(refusal(status, &old), None);
             assert_eq!(
                 String::from_utf8_lossy(reply.fields.as_bytes()),
                 format!(
@@ -296,7 +296,7 @@ mod tests {
                 bytes: head.as_bytes(),
                 index: &index,
             };
-            let reply = pages.dress(refusal(404, &[]), Some(view));
+            let reply = pages.replace_body(refusal(404, &[]), Some(view));
             assert_eq!(body(&reply), expect);
             assert_eq!(reply.fields.get(b"Content-Length"), Some(&b"4"[..]));
         }
@@ -332,7 +332,7 @@ mod tests {
             Pages::default(),
         ] {
             for status in [200, 304, 399, 405] {
-                let reply = pages.dress(refusal(status, &[("Content-Length", "3")]), None);
+                let reply = pages.replace_body(refusal(status, &[("Content-Length", "3")]), None);
                 assert_eq!(body(&reply), b"old", "{status}");
                 assert_eq!(reply.fields.as_bytes(), b"Content-Length: 3\r\n");
             }
@@ -347,7 +347,7 @@ mod tests {
         assert_eq!(page(&pages, 404).as_deref(), Some(expect));
         let expect = "<h1>599</h1> { status } {Status} {599} é";
         assert_eq!(page(&pages, 599).as_deref(), Some(expect));
-        let reply = pages.dress(refusal(404, &[]), None);
+        let reply = pages.replace_body(refusal(404, &[]), None);
         let length = body(&reply).len().to_string();
         assert_eq!(reply.fields.get(b"Content-Length"), Some(length.as_bytes()));
     }

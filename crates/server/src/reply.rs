@@ -71,6 +71,18 @@ impl Reply {
         })
     }
 
+    /// What the server as a whole allows (RFC 9110 section 9.3.7).
+    pub(crate) fn options() -> Reply {
+        let mut fields = FieldLines::new();
+        fields.push(b"Allow", b"GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS");
+        fields.push_decimal(b"Content-Length", 0);
+        Reply {
+            status: 200,
+            fields: fields.freeze(),
+            body: ReplyBody::Empty,
+        }
+    }
+
     /// A status and its reason as text, with the fields that `add` appends.
     pub(crate) fn refusal_with(status: u16, add: impl FnOnce(&mut FieldLines)) -> Reply {
         let text = status_text(status);

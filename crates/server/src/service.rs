@@ -52,7 +52,7 @@ pub(crate) enum Backend {
 impl Service {
     pub(crate) fn new(config: &Config, has_app: bool, slow: Option<Arc<Slow>>) -> Self {
         Self {
-            rules: (!config.rules.is_empty()).then(|| Rules::new(&config.rules)),
+            rules: Some(Rules::new(&config.rules)).filter(|rules| !rules.is_empty()),
             router: Router::new(config, has_app),
             allot: Allot::new(config),
             slow,

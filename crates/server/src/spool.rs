@@ -1,4 +1,4 @@
-//! Spooling: request bodies beyond `readahead` go into unnamed files, written by a crew of spoolers.
+//! Spooling: request bodies beyond `readahead` go into unnamed files, written by body-spool threads.
 //!
 //! A connection has at most one buffer with a spooler, and its driver reads nothing more from that client
 //! until the buffer comes back: a slow disk holds up its own client only.
@@ -22,28 +22,33 @@ pub(crate) struct Spooled {
 /// The spoolers and their folder.
 #[derive(Clone)]
 pub(crate) struct Spoolers {
-    crew: BlockingPool,
+    pool: BlockingPool,
     dir: Arc<Path>,
 }
 
 impl Spoolers {
     /// Starts `threads` spoolers; they end when the last clone of the result is gone.
     pub(crate) fn start(threads: usize, dir: &Path) -> io::Result<Self> {
-        let crew = BlockingPool::start("mp-spool", threads)?;
+        let pool = BlockingPool::start("mp-spool", threads)?;
         Ok(Self {
-            crew,
+            pool,
             dir: dir.into(),
         })
     }
 
+    /// The threads, for whatever else is to wait for the same disk.
+    pub(crate) fn threads(&self) -> BlockingPool {
+        self.pool.clone()
+    }
+
     /// Lets go of a body that nobody wants any more.
     pub(crate) fn discard(&self, body: impl Send + 'static) {
-        self.crew.discard(body);
+        self.pool.discard(body);
     }
 
     /// Errands that wait for a spooler.
     pub(crate) fn waiting_len(&self) -> usize {
-        self.crew.waiting_len()
+        self.pool.waiting_len()
     }
 
     /// Appends `data` to a body, making its file first where there is none; gives the buffer back empty.
@@ -53,7 +58,7 @@ impl Spoolers {
         data: Vec<u8>,
     ) -> io::Result<(Spooled, Vec<u8>)> {
         let dir = Arc::clone(&self.dir);
-        self.crew.run(move || write(spooled, data, &dir)).await?
+        self.pool.run(move || write(spooled, data, &dir)).await?
     }
 }
 

@@ -7,7 +7,7 @@
 #[cfg(feature = "faults")]
 #[doc(hidden)]
 pub mod faults;
-#[cfg(any(test, feature = "test-protocol"))]
+#[cfg(feature = "faults")]
 pub(crate) mod memory;
 
 use std::fs::File;
@@ -40,7 +40,7 @@ pub(crate) enum Followed {
 /// One client's stream of bytes. An enum, so that the hot path calls nothing through a pointer.
 pub(crate) enum Transport {
     Plain(AsyncFd<Arc<PlainSocket>>),
-    #[cfg(any(test, feature = "test-protocol"))]
+    #[cfg(feature = "faults")]
     Memory(memory::End),
 }
 
@@ -48,7 +48,7 @@ pub(crate) enum Transport {
 pub(crate) enum WriteReadiness<'a> {
     Plain(AsyncFdReadyGuard<'a, Arc<PlainSocket>>),
     /// Nothing is to be cleared: each call says anew how it is.
-    #[cfg(any(test, feature = "test-protocol"))]
+    #[cfg(feature = "faults")]
     Always,
 }
 
@@ -62,7 +62,7 @@ impl Transport {
     pub(crate) fn direct(&self) -> Option<&Arc<PlainSocket>> {
         match self {
             Transport::Plain(io) => Some(io.get_ref()),
-            #[cfg(any(test, feature = "test-protocol"))]
+            #[cfg(feature = "faults")]
             Transport::Memory(_) => None,
         }
     }
@@ -75,7 +75,7 @@ impl Transport {
     ) -> Poll<io::Result<usize>> {
         let io = match self {
             Transport::Plain(io) => io,
-            #[cfg(any(test, feature = "test-protocol"))]
+            #[cfg(feature = "faults")]
             Transport::Memory(end) => return end.poll_read(context, buffer),
         };
         loop {
@@ -100,7 +100,7 @@ impl Transport {
     pub(crate) fn read_now(&self, buffer: &mut [u8]) -> Option<usize> {
         let bytes = match self {
             Transport::Plain(io) => io.get_ref().receive(buffer).ok(),
-            #[cfg(any(test, feature = "test-protocol"))]
+            #[cfg(feature = "faults")]
             Transport::Memory(end) => end.read_now(buffer),
         };
         bytes.filter(|bytes| *bytes > 0)
@@ -110,7 +110,7 @@ impl Transport {
     pub(crate) fn poll_readable(&self, context: &mut Context<'_>) -> Poll<()> {
         match self {
             Transport::Plain(io) => io.poll_read_ready(context).map(drop),
-            #[cfg(any(test, feature = "test-protocol"))]
+            #[cfg(feature = "faults")]
             Transport::Memory(end) => end.poll_readable(context),
         }
     }
@@ -124,7 +124,7 @@ impl Transport {
             Transport::Plain(io) => io
                 .poll_write_ready(context)
                 .map_ok(WriteReadiness::Plain),
-            #[cfg(any(test, feature = "test-protocol"))]
+            #[cfg(feature = "faults")]
             Transport::Memory(end) => end
                 .poll_writable(context)
                 .map(|()| Ok(WriteReadiness::Always)),
@@ -133,6 +133,7 @@ impl Transport {
 
     /// The transport was found full: wait for the edge that says it no longer is.
     pub(crate) fn is_full(&self) {
+        #[cfg_attr(not(feature = "faults"), expect(irrefutable_let_patterns))]
         if let Transport::Plain(io) = self {
             let full = |_: &Arc<PlainSocket>| Err::<(), _>(io::ErrorKind::WouldBlock.into());
             let _ = io.try_io(Interest::WRITABLE, full);
@@ -143,7 +144,7 @@ impl Transport {
     pub(crate) async fn failed(&self) {
         match self {
             Transport::Plain(io) => drop(io.ready(Interest::ERROR).await),
-            #[cfg(any(test, feature = "test-protocol"))]
+            #[cfg(feature = "faults")]
             Transport::Memory(_) => std::future::pending().await,
         }
     }
@@ -152,7 +153,7 @@ impl Transport {
     pub(crate) fn send(&self, buffers: &[IoSlice<'_>]) -> io::Result<usize> {
         match self {
             Transport::Plain(io) => io.get_ref().send(buffers, Followed::No),
-            #[cfg(any(test, feature = "test-protocol"))]
+            #[cfg(feature = "faults")]
             Transport::Memory(end) => end.send(buffers),
         }
     }
@@ -161,7 +162,7 @@ impl Transport {
     pub(crate) fn send_parts(&self, parts: &mut Parts, most: u64) -> io::Result<(Progress, u64)> {
         match self {
             Transport::Plain(io) => parts.send(io.get_ref(), most),
-            #[cfg(any(test, feature = "test-protocol"))]
+            #[cfg(feature = "faults")]
             Transport::Memory(end) => end.send_parts(parts, most),
         }
     }
@@ -170,7 +171,7 @@ impl Transport {
     pub(crate) fn unacknowledged(&self) -> u64 {
         match self {
             Transport::Plain(io) => sys::unacknowledged(io.get_ref()),
-            #[cfg(any(test, feature = "test-protocol"))]
+            #[cfg(feature = "faults")]
             Transport::Memory(end) => end.unread(),
         }
     }
@@ -179,7 +180,7 @@ impl Transport {
     pub(crate) fn close_write(&self) {
         match self {
             Transport::Plain(io) => drop(rustix::net::shutdown(io.get_ref(), Shutdown::Write)),
-            #[cfg(any(test, feature = "test-protocol"))]
+            #[cfg(feature = "faults")]
             Transport::Memory(end) => end.close_write(),
         }
     }
@@ -188,7 +189,7 @@ impl Transport {
     pub(crate) fn reset_on_close(&self) {
         match self {
             Transport::Plain(io) => io.get_ref().reset_on_close(),
-            #[cfg(any(test, feature = "test-protocol"))]
+            #[cfg(feature = "faults")]
             Transport::Memory(end) => end.reset(),
         }
     }
@@ -199,7 +200,7 @@ impl Transport {
             Transport::Plain(io) => {
                 matches!(SockRef::from(&**io.get_ref()).linger(), Ok(Some(Duration::ZERO)))
             }
-            #[cfg(any(test, feature = "test-protocol"))]
+            #[cfg(feature = "faults")]
             Transport::Memory(end) => end.is_reset(),
         }
     }
@@ -208,6 +209,7 @@ impl Transport {
     /// for as long as it wants, and the client's time is up.
     pub(crate) fn reset(&self) {
         self.reset_on_close();
+        #[cfg_attr(not(feature = "faults"), expect(irrefutable_let_patterns))]
         if let Transport::Plain(io) = self {
             // connect(2): TCP answers a dissolved association with a reset. Unix sockets know neither.
             if rustix::net::connect_unspec(io.get_ref()).is_err() {
@@ -220,6 +222,7 @@ impl Transport {
 impl WriteReadiness<'_> {
     /// The transport was found full since.
     pub(crate) fn clear(self) {
+        #[cfg_attr(not(feature = "faults"), expect(irrefutable_let_patterns))]
         if let WriteReadiness::Plain(mut guard) = self {
             guard.clear_ready();
         }
@@ -227,6 +230,7 @@ impl WriteReadiness<'_> {
 
     /// It was not.
     pub(crate) fn keep(self) {
+        #[cfg_attr(not(feature = "faults"), expect(irrefutable_let_patterns))]
         if let WriteReadiness::Plain(mut guard) = self {
             guard.retain_ready();
         }

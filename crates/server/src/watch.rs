@@ -287,12 +287,12 @@ impl Due {
 impl Post {
     /// Pool thread: begins an exchange. Two reference counts, an uncontended lock, a store and a load.
     pub(crate) fn begin(&self, exchange: &Exchange, stream: &Arc<StreamShared>, meter: Meter) {
-        let began = exchange.phases.started;
+        let began = exchange.record.phases.started;
         let what = What {
             began,
-            id: exchange.id,
+            id: exchange.record.id,
             head: Arc::clone(&exchange.head),
-            phases: exchange.phases,
+            phases: exchange.record.phases,
             stream: Arc::clone(stream),
             meter,
         };

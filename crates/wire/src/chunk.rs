@@ -9,6 +9,9 @@ pub const CHUNK_SUFFIX: &[u8] = b"\r\n";
 /// must not look complete.
 pub const LAST_CHUNK: &[u8] = b"0\r\n\r\n";
 
+/// The end of a chunk's data and of the chunked body in one.
+pub const CHUNK_SUFFIX_AND_LAST: &[u8] = b"\r\n0\r\n\r\n";
+
 const DIGITS_MAX: usize = 16;
 
 /// The size line before a chunk's data.

@@ -44,7 +44,7 @@ mod request_start;
 
 pub use self::bytes::is_field_value;
 pub use body::{BodyDecoder, Decoded};
-pub use chunk::{CHUNK_SUFFIX, ChunkPrefix, LAST_CHUNK, chunk_prefix};
+pub use chunk::{CHUNK_SUFFIX, CHUNK_SUFFIX_AND_LAST, ChunkPrefix, LAST_CHUNK, chunk_prefix};
 pub use coding::{AcceptEncoding, quality};
 pub use field_lines::{FieldLines, FieldsRef, InvalidField, SharedFields};
 pub use head::{
@@ -53,9 +53,7 @@ pub use head::{
 };
 pub use limits::Limits;
 pub use refusal::{Cause, Refusal};
-pub use reply::{
-    HeadEnd, ReplyFacts, ReplyFraming, ReplyPlan, end_head, plan_reply, write_content_length,
-};
+pub use reply::{ReplyFacts, ReplyFraming, ReplyPlan, end_head, plan_reply, write_content_length};
 pub use reply_head::{Asked, NoReply, ReplyBody, ReplyHead, ReplyHeadStep};
 pub use request_start::request_start_ns;
 pub use status::{CONTINUE_100, reason, write_status_line, write_status_line_with};

@@ -60,47 +60,24 @@ pub fn plan_reply(facts: &ReplyFacts) -> ReplyPlan {
     }
 }
 
-/// What the end of a reply's head is made of.
-#[derive(Clone, Copy, Debug)]
-pub struct HeadEnd<'a> {
-    /// The reply's plan.
-    pub plan: &'a ReplyPlan,
-    /// Version of the request: HTTP/1.0 clients must be told that the connection lives on, 1.1 clients
-    /// that it does not.
-    pub version: Version,
-    /// Value of Date; `None` when the handler wrote its own.
-    pub date: Option<&'a [u8; 29]>,
-    /// Value of Server, visible ASCII and spaces; `None` when the handler wrote its own or none is wanted.
-    pub server: Option<&'a str>,
-    /// Whether to write Content-Length for [`ReplyFraming::Length`]; false when the handler wrote its own.
-    pub write_length: bool,
-}
-
-/// Ends a head: appends Date, Server, Connection, Content-Length or Transfer-Encoding, and the empty line.
+/// Ends the head of a reply with this plan: appends Connection, Content-Length (`length`, where the reply's own
+/// fields do not tell it) or Transfer-Encoding, and the empty line. HTTP/1.0 clients must be told that the
+/// connection lives on, 1.1 clients that it does not.
 ///
-/// A reply without a body gets neither of the last two. In a reply to HEAD (and in a 304) Content-Length
-/// may tell what GET would have sent: [`write_content_length`] before this call.
-pub fn end_head(out: &mut Vec<u8>, end: &HeadEnd<'_>) {
-    if let Some(date) = end.date {
-        out.extend_from_slice(b"Date: ");
-        out.extend_from_slice(date);
-        out.extend_from_slice(b"\r\n");
-    }
-    if let Some(server) = end.server {
-        out.extend_from_slice(b"Server: ");
-        out.extend_from_slice(server.as_bytes());
-        out.extend_from_slice(b"\r\n");
-    }
+/// A reply without a body gets neither of the last two fields. In a reply to HEAD (and in a 304) Content-Length
+/// may tell what GET would have sent, among the reply's own fields.
+pub fn end_head(out: &mut Vec<u8>, plan: &ReplyPlan, version: Version, length: Option<u64>) {
     // RFC 9112 section 9.3.
-    match (end.plan.keep_alive, end.version) {
+    match (plan.keep_alive, version) {
         (true, Version::Http11) => {}
         (true, Version::Http10) => out.extend_from_slice(b"Connection: keep-alive\r\n"),
         (false, _) => out.extend_from_slice(b"Connection: close\r\n"),
     }
-    match end.plan.framing {
-        ReplyFraming::Length(length) if end.write_length => write_content_length(out, length),
-        ReplyFraming::Chunked => out.extend_from_slice(b"Transfer-Encoding: chunked\r\n"),
-        ReplyFraming::NoBody | ReplyFraming::Length(_) | ReplyFraming::UntilClose => {}
+    if plan.framing == ReplyFraming::Chunked {
+        out.extend_from_slice(b"Transfer-Encoding: chunked\r\n");
+    }
+    if let Some(length) = length {
+        write_content_length(out, length);
     }
     out.extend_from_slice(b"\r\n");
 }

@@ -1,16 +1,16 @@
 //! The application's side of one exchange: `start_response` and `write`.
 //!
 //! Takes status and headers from the application, checks them (PEP 3333) and keeps them as finished lines
-//! until the first byte of the body opens the reply. Touches the outlet only then, and only on the pool
-//! thread that lent it.
+//! until the first byte of the body opens the response. Owns the response writer while the application runs, and
+//! uses it only on the worker that does.
 //!
 //! ```text
-//! IDLE ──lend──► SILENT ──start_response──► NAMED ──first byte of the body──► OPEN ──end──► IDLE
+//! IDLE ──begin─► SILENT ──start_response──► NAMED ──first byte of the body──► OPEN ──end──► IDLE
 //!                                            │  ▲ start_response(exc_info)     │ start_response(exc_info)
 //!                                            └──┘ replaces                     └─► raises that exception
 //! ```
 
-use std::ptr::NonNull;
+use std::sync::Mutex;
 use std::thread::{self, ThreadId};
 
 use pyo3::exceptions::{
@@ -20,11 +20,11 @@ use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList, PyString, PyTuple};
 use server::config::meant::Rate;
-use server::delivery::{Declared, Outlet, Taken};
+use server::response::{Declared, Piece, ResponseWriter, Taken};
 use wire::FieldLines;
 
 use super::lines::{self, Meaning};
-use crate::raw;
+use crate::{kept, raw};
 
 /// Where an exchange is in its reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,6 +44,15 @@ pub(crate) enum Sent {
     Gone,
 }
 
+/// What joined bytes are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Joined {
+    /// The whole body.
+    Whole,
+    /// One of several parts.
+    Part,
+}
+
 /// What was unusual about a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {
@@ -59,7 +68,8 @@ pub(crate) enum End {
 #[pyclass(module = "milepost._milepost", name = "Call")]
 pub(crate) struct Call {
     stage: Stage,
-    outlet: Option<Lent>,
+    /// In a lock that nobody waits for: PyO3 wants to share the object between threads.
+    answering: Mutex<Option<Answering>>,
     code: u16,
     reason: Vec<u8>,
     lines: FieldLines,
@@ -68,16 +78,11 @@ pub(crate) struct Call {
     write: Option<Py<PyAny>>,
 }
 
-/// An outlet as long as its exchange lasts.
-struct Lent {
-    outlet: NonNull<Outlet<'static>>,
+/// The writer of an exchange that the application answers, and the worker that runs it.
+struct Answering {
+    writer: ResponseWriter,
     thread: ThreadId,
 }
-
-// SAFETY: used only after a look at `thread`.
-unsafe impl Send for Lent {}
-// SAFETY: as above.
-unsafe impl Sync for Lent {}
 
 /// `start_response` of one pool thread with what belongs to it; used again and again as long as no
 /// application keeps it.
@@ -124,7 +129,7 @@ impl Call {
     fn idle() -> Self {
         Self {
             stage: Stage::Idle,
-            outlet: None,
+            answering: Mutex::new(None),
             code: 0,
             reason: Vec::new(),
             lines: FieldLines::with_capacity(1024),
@@ -134,23 +139,26 @@ impl Call {
         }
     }
 
-    /// Begins an exchange.
-    ///
-    /// # Safety
-    /// `outlet` stays valid and is not used by anybody else until [`Call::end`].
-    pub(crate) unsafe fn lend(&mut self, outlet: NonNull<Outlet<'static>>) {
+    /// Begins an exchange, with the way to answer it.
+    pub(crate) fn begin(&mut self, writer: ResponseWriter) {
         self.stage = Stage::Silent;
-        self.outlet = Some(Lent {
-            outlet,
+        self.end = End::Even;
+        *self.answering() = Some(Answering {
+            writer,
             thread: thread::current().id(),
         });
-        self.end = End::Even;
     }
 
-    /// Ends the exchange: what the application keeps of it is of no more use.
-    pub(crate) fn end(&mut self) {
+    /// Ends the exchange: what the application keeps of it is of no more use. Gives the writer back.
+    pub(crate) fn end(&mut self) -> Option<ResponseWriter> {
         self.stage = Stage::Idle;
-        self.outlet = None;
+        self.answering().take().map(|answering| answering.writer)
+    }
+
+    fn answering(&mut self) -> &mut Option<Answering> {
+        self.answering
+            .get_mut()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
     /// Breaks the ring between this and `write`, for one that an application keeps.
@@ -182,58 +190,86 @@ impl Call {
         self.end
     }
 
-    /// Gives the head to the outlet, so that what comes next opens the reply; without bytes of a body it
+    /// Gives the head to the writer, so that what comes next opens the response; without bytes of a body it
     /// stays there until the exchange ends.
-    pub(crate) fn name(&mut self) -> PyResult<&mut Outlet<'static>> {
-        let stage = self.stage;
-        let Some(lent) = self
-            .outlet
+    pub(crate) fn name(&mut self) -> PyResult<&mut ResponseWriter> {
+        let answering = self.answering.get_mut();
+        let answering = answering.unwrap_or_else(std::sync::PoisonError::into_inner);
+        let Some(answering) = answering
             .as_mut()
-            .filter(|lent| lent.thread == thread::current().id())
+            .filter(|answering| answering.thread == thread::current().id())
         else {
             return Err(PyRuntimeError::new_err(
-                "the reply belongs to the thread that calls the application",
+                "the response belongs to the thread that calls the application",
             ));
         };
-        // SAFETY: `lend` promises that the outlet is alive and ours; the borrow of `self` keeps it single.
-        let outlet = unsafe { lent.outlet.as_mut() };
-        match stage {
+        let writer = &mut answering.writer;
+        match self.stage {
             Stage::Open => {}
-            Stage::Named => {
-                outlet
-                    .begin(self.code, &self.reason)
-                    .extend_from_slice(self.lines.as_bytes());
-                outlet.declare(self.declared);
-            }
+            Stage::Named => writer.begin(self.code, &self.reason, &mut self.lines, self.declared),
             Stage::Silent | Stage::Idle => {
                 return Err(PyAssertionError::new_err(
                     "the application gave a body before start_response()",
                 ));
             }
         }
-        Ok(outlet)
+        Ok(writer)
     }
 
-    /// Sends a part of the body; the head goes out with the first that is not empty.
-    pub(crate) fn piece(&mut self, py: Python<'_>, data: &[u8]) -> PyResult<Sent> {
-        if data.is_empty() {
+    /// Sends a part of the body; the head leaves with the first that is not empty.
+    pub(crate) fn piece(&mut self, data: &Bound<'_, PyBytes>) -> PyResult<Sent> {
+        if data.as_bytes().is_empty() {
             return Ok(Sent::On);
         }
-        let outlet = self.name()?;
-        let taken = match outlet.is_quick(data.len()) {
-            true => outlet.piece(data),
-            false => raw::detached(py, || outlet.piece(data)),
+        self.give(data, |writer, piece| writer.piece(piece))
+    }
+
+    /// As `piece`, for one of several parts that the application has given together.
+    pub(crate) fn piece_of_many(&mut self, data: &Bound<'_, PyBytes>) -> PyResult<Sent> {
+        if data.as_bytes().is_empty() {
+            return Ok(Sent::On);
+        }
+        self.give(data, |writer, piece| writer.piece_of_many(piece))
+    }
+
+    /// Sends the whole body.
+    pub(crate) fn whole(&mut self, data: &Bound<'_, PyBytes>) -> PyResult<Sent> {
+        self.give(data, |writer, piece| writer.whole(piece))
+    }
+
+    /// Sends bytes that are no object of their own, in the whole or as one part of many.
+    pub(crate) fn joined(
+        &mut self,
+        py: Python<'_>,
+        data: &[u8],
+        is_whole: Joined,
+    ) -> PyResult<Sent> {
+        let writer = self.name()?;
+        let mut give = || match is_whole {
+            Joined::Whole => writer.whole(data),
+            Joined::Part => writer.piece_of_many(data),
+        };
+        let taken = match data.len() <= raw::QUICK_BYTES {
+            true => give(),
+            false => raw::detached(py, give),
         };
         self.stage = Stage::Open;
         Ok(self.note(taken))
     }
 
-    /// Sends the whole body.
-    pub(crate) fn whole(&mut self, py: Python<'_>, data: &[u8]) -> PyResult<Sent> {
-        let outlet = self.name()?;
-        let taken = match outlet.is_quick(data.len()) {
-            true => outlet.whole(data),
-            false => raw::detached(py, || outlet.whole(data)),
+    fn give(
+        &mut self,
+        data: &Bound<'_, PyBytes>,
+        give: impl Fn(&mut ResponseWriter, &dyn Piece) -> Taken,
+    ) -> PyResult<Sent> {
+        let writer = self.name()?;
+        let taken = match writer.is_quick(data.as_bytes().len()) {
+            true => give(writer, &kept::Attached(data)),
+            false => {
+                // A reference is made while this thread may make one.
+                let piece = kept::keep(data, writer.memory());
+                raw::detached(data.py(), || give(writer, &piece))
+            }
         };
         self.stage = Stage::Open;
         Ok(self.note(taken))
@@ -250,10 +286,10 @@ impl Call {
         if bytes == 0 {
             return Ok(Sent::On);
         }
-        let outlet = self.name()?;
-        let taken = match outlet.file_is_quick(bytes) {
-            true => outlet.file(file, offset, bytes),
-            false => raw::detached(py, || outlet.file(file, offset, bytes)),
+        let writer = self.name()?;
+        let taken = match writer.file_is_quick() {
+            true => writer.file(file, offset, bytes),
+            false => raw::detached(py, || writer.file(file, offset, bytes)),
         };
         self.stage = Stage::Open;
         Ok(self.note(taken))
@@ -477,7 +513,7 @@ fn written(owner: &Bound<'_, PyAny>, arguments: &raw::Arguments<'_>) -> PyResult
     if call.stage == Stage::Idle {
         return Err(over());
     }
-    match call.piece(py, data.as_bytes())? {
+    match call.piece(data)? {
         Sent::On => Ok(py.None()),
         Sent::Gone => Err(PyConnectionResetError::new_err("the client is gone")),
     }

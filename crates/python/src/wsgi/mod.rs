@@ -1,6 +1,6 @@
 //! WSGI (PEP 3333) on pool threads: the application is called, its reply is given to the outlet.
 //!
-//! Takes exchanges from a seat. A thread attaches to the interpreter once and detaches only where it would
+//! Takes exchanges from a worker. A thread attaches to the interpreter once and detaches only where it would
 //! wait, so that a request costs no release of the GIL while others are waiting. Knows no socket.
 
 mod call;
@@ -19,9 +19,8 @@ use std::sync::Arc;
 
 use measure::Stamp;
 use pyo3::prelude::*;
-use server::exchange::Exchange;
 use server::handler::{Handler, Stack};
-use server::pool::Seat;
+use server::pool::{Assignment, Worker};
 use server::watch::Thread;
 
 use crate::{downstream, raw};
@@ -64,31 +63,36 @@ impl Wsgi {
         }
     }
 
-    fn work_attached(&self, py: Python<'_>, seat: &mut Seat) -> PyResult<()> {
+    fn work_attached(&self, py: Python<'_>, worker: &mut Worker) -> PyResult<()> {
         introduce_thread(py);
-        downstream::enter(seat.pool_index());
-        if seat.is_watched() {
+        downstream::enter(worker.pool_index());
+        if worker.is_watched() {
             onlooker::prepare(py);
         }
         let listed = self.door.roster.enter(py)?;
         let line = Arc::clone(&listed.line);
-        let mut workbench = Workbench::new(py, self, line, seat.request_id_header())?;
+        let mut workbench = Workbench::new(py, self, line, worker.request_id_header())?;
         let mut burst = Burst::begin();
         loop {
-            let exchange = match seat.next_now() {
-                Some(exchange) => exchange,
-                None => match self.wait(py, seat) {
-                    Some(exchange) => {
+            let assignment = match worker.next_now() {
+                Some(assignment) => assignment,
+                None => match self.wait(py, worker) {
+                    Some(assignment) => {
                         burst = Burst::begin();
-                        exchange
+                        assignment
                     }
                     None => return Ok(()),
                 },
             };
-            let meter = seat.meter();
-            seat.attend(exchange, |exchange, outlet| {
-                workbench.answer(py, exchange, outlet, meter)
-            });
+            let Assignment {
+                mut exchange,
+                writer,
+            } = assignment;
+            let (writer, answered) = workbench.answer(py, &mut exchange, writer, worker.meter());
+            for text in answered.news.iter().flatten() {
+                worker.note(&exchange, text);
+            }
+            worker.finish(Assignment { exchange, writer }, answered.result);
             if self.concurrency.gil && self.turns().is_due(&mut burst) {
                 raw::detached(py, || self.turns().let_others_in());
                 self.turns().attached();
@@ -98,20 +102,20 @@ impl Wsgi {
     }
 
     /// Waits for an exchange, detached; notes how long it took to attach again.
-    fn wait(&self, py: Python<'_>, seat: &mut Seat) -> Option<Box<Exchange>> {
-        let (exchange, since) = raw::detached(py, || {
-            let exchange = seat.next_wait();
+    fn wait(&self, py: Python<'_>, worker: &mut Worker) -> Option<Assignment> {
+        let (assignment, since) = raw::detached(py, || {
+            let assignment = worker.next_wait();
             self.turns().attaching();
-            (exchange, measure::now())
+            (assignment, measure::now())
         });
         self.turns().attached();
-        let mut exchange = exchange?;
+        let mut assignment = assignment?;
         if self.concurrency.gil {
             let waited = measure::now().since(since);
-            exchange.phases.gil = waited;
+            assignment.exchange.record.phases.gil = waited;
             self.turns().has_waited(waited);
         }
-        Some(exchange)
+        Some(assignment)
     }
 
     fn turns(&self) -> &Turns {
@@ -120,9 +124,9 @@ impl Wsgi {
 }
 
 impl Handler for Wsgi {
-    fn work(&self, seat: &mut Seat) {
+    fn work(&self, worker: &mut Worker) {
         Python::attach(|py| {
-            if let Err(error) = self.work_attached(py, seat) {
+            if let Err(error) = self.work_attached(py, worker) {
                 error.print(py);
             }
         });

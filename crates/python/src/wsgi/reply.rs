@@ -8,7 +8,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList, PyString, PyTuple};
 
-use super::call::{Call, Sent};
+use super::call::{Call, Joined, Sent};
 use super::wrapper::{FileSpan, FileWrapper, block};
 
 /// Neighbours in a list that together are no longer than this leave as one.
@@ -75,16 +75,12 @@ impl<'py> Given<'_, 'py> {
 
     /// The only part.
     fn only(self, item: &Bound<'py, PyAny>) -> PyResult<()> {
-        self.whole(block(item)?.as_bytes())
-    }
-
-    fn whole(&self, data: &[u8]) -> PyResult<()> {
-        let py = self.call.py();
+        let data = block(item)?;
         let mut call = self.call.try_borrow_mut()?;
         match call.is_open() {
-            false => call.whole(py, data)?,
+            false => call.whole(data)?,
             // write() came first.
-            true => call.piece(py, data)?,
+            true => call.piece_of_many(data)?,
         };
         Ok(())
     }
@@ -100,18 +96,29 @@ impl<'py> Given<'_, 'py> {
             .map(|part| part.as_bytes().len())
             .sum::<usize>();
         if bytes <= JOIN_BYTES_MAX {
-            join(self.scratch, &parts);
-            return self.whole(self.scratch);
+            let py = self.call.py();
+            let data = join(self.scratch, &parts);
+            let mut call = self.call.try_borrow_mut()?;
+            let what = match call.is_open() {
+                false => Joined::Whole,
+                true => Joined::Part,
+            };
+            call.joined(py, data, what)?;
+            return Ok(());
         }
         self.call.try_borrow_mut()?.add_content_length(bytes as u64);
         let mut rest = parts.as_slice();
         while let [first, ..] = rest {
             let run_len = run_len(rest);
-            let data = match run_len {
-                1 => first.as_bytes(),
-                _ => join(self.scratch, &rest[..run_len]),
+            let mut call = self.call.try_borrow_mut()?;
+            let sent = match run_len {
+                1 => call.piece_of_many(first)?,
+                _ => {
+                    let data = join(self.scratch, &rest[..run_len]);
+                    call.joined(self.call.py(), data, Joined::Part)?
+                }
             };
-            let sent = self.call.try_borrow_mut()?.piece(self.call.py(), data)?;
+            drop(call);
             if sent == Sent::Gone || self.is_head {
                 break;
             }
@@ -126,14 +133,13 @@ impl<'py> Given<'_, 'py> {
         let mut first = true;
         for item in items {
             let item = item?;
-            let data = block(&item)?.as_bytes();
-            if data.is_empty() {
+            let data = block(&item)?;
+            let bytes = data.as_bytes().len() as u64;
+            if bytes == 0 {
                 continue;
             }
             if first && self.is_single(result)? {
-                self.call
-                    .try_borrow_mut()?
-                    .add_content_length(data.len() as u64);
+                self.call.try_borrow_mut()?.add_content_length(bytes);
             }
             first = false;
             if self.piece(data)? == Sent::Gone || self.is_head {
@@ -153,8 +159,8 @@ impl<'py> Given<'_, 'py> {
         Ok(length_is_open && known_len(result)? == Some(1))
     }
 
-    fn piece(&self, data: &[u8]) -> PyResult<Sent> {
-        self.call.try_borrow_mut()?.piece(self.call.py(), data)
+    fn piece(&self, data: &Bound<'py, PyBytes>) -> PyResult<Sent> {
+        self.call.try_borrow_mut()?.piece(data)
     }
 
     fn file(self, span: FileSpan) -> PyResult<()> {
@@ -168,7 +174,7 @@ impl<'py> Given<'_, 'py> {
     fn end(&self) -> PyResult<()> {
         let mut call = self.call.try_borrow_mut()?;
         if !call.is_open() {
-            call.whole(self.call.py(), b"")?;
+            call.joined(self.call.py(), b"", Joined::Whole)?;
         }
         Ok(())
     }

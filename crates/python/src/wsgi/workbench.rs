@@ -1,21 +1,22 @@
 //! The workbench of one pool thread: everything that its exchanges use again and again, and the way of one
 //! exchange through the application.
 //!
-//! Takes an exchange and an outlet. Whatever the application does, `close()` is called, the outlet is taken
-//! back, and nothing of the exchange stays here.
+//! Takes an exchange and a response writer. Whatever the application does, `close()` is called, the writer is
+//! given back, and nothing of the exchange stays here.
 
-use std::ptr::NonNull;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::thread;
 
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use server::delivery::Outlet;
 use server::exchange::{Body, Exchange};
 use server::fault::Fault;
 use server::meter::Meter;
+use server::pool::panic_text;
+use server::response::ResponseWriter;
 
-use super::call::{Caller, End};
+use super::call::{Call, Caller, End};
 use super::environ::{Environs, Fixed, Tools};
 use super::reply::{self, Given};
 use super::roster::Line;
@@ -34,6 +35,22 @@ pub(crate) struct Workbench<'py> {
     scratch: Vec<u8>,
     /// Where this thread can be found and interrupted.
     line: Arc<Line>,
+}
+
+/// What became of an exchange.
+pub(crate) struct Answered {
+    pub(crate) result: Result<(), Fault>,
+    /// What the error log is to hear although the response is good.
+    pub(crate) news: [Option<String>; 2],
+}
+
+impl Answered {
+    fn fault(fault: Fault) -> Self {
+        Self {
+            result: Err(fault),
+            news: [None, None],
+        }
+    }
 }
 
 impl<'py> Workbench<'py> {
@@ -63,85 +80,93 @@ impl<'py> Workbench<'py> {
         })
     }
 
-    /// Runs one exchange through the application.
+    /// Runs one exchange through the application. Whatever that does, the writer comes back.
     pub(crate) fn answer(
         &mut self,
         py: Python<'py>,
         exchange: &mut Exchange,
-        outlet: &mut Outlet<'_>,
+        writer: ResponseWriter,
         meter: Option<Meter>,
-    ) -> Result<(), Fault> {
-        let environ = self
-            .begin(exchange, outlet, meter)
-            .map_err(|error| trace::fault(py, &error))?;
-        // Takes the outlet back on every way out, a panic included.
-        let on_bench = OnBench(self);
-        let bench = &mut *on_bench.0;
-        let is_head = exchange.head().is_head();
+    ) -> (ResponseWriter, Answered) {
+        self.borrow_call(py).begin(writer);
+        let run = AssertUnwindSafe(|| match self.begin(exchange, meter) {
+            Ok(environ) => self.run(py, exchange, environ),
+            Err(error) => Answered::fault(trace::fault(py, &error)),
+        });
+        let answered = catch_unwind(run)
+            .unwrap_or_else(|panic| Answered::fault(Fault::Bug(panic_text(panic.as_ref()))));
+        (self.clear(), answered)
+    }
+
+    /// On a free-threaded interpreter another thread may be inside start_response() right now.
+    fn borrow_call(&self, py: Python<'py>) -> PyRefMut<'_, Call> {
+        loop {
+            match self.caller.call.try_borrow_mut() {
+                Ok(call) => return call,
+                Err(_) => raw::detached(py, thread::yield_now),
+            }
+        }
+    }
+
+    fn run(
+        &mut self,
+        py: Python<'py>,
+        exchange: &Exchange,
+        environ: Bound<'py, PyDict>,
+    ) -> Answered {
         let given = Given {
-            call: &bench.caller.call,
-            is_head,
-            scratch: &mut bench.scratch,
+            call: &self.caller.call,
+            is_head: exchange.head().is_head(),
+            scratch: &mut self.scratch,
         };
-        let inside = bench.line.begin(py, exchange.phases.started);
-        let answered = bench
+        let inside = self.line.begin(py, exchange.record.phases.started);
+        let answered = self
             .application
-            .call1((environ, &bench.caller.start_response))
+            .call1((environ, &self.caller.start_response))
             .and_then(|result| reply::send(given, &result));
         let is_interrupted = inside.leave();
-        let end = bench.caller.call.borrow().end_state();
-        // Text before the bench is cleared: a traceback holds what the application was given, which would
-        // then count as kept.
-        let told = match is_interrupted && is_timeout(py, &answered) {
-            true => Err(Fault::Overdue),
-            false => tell(py, answered, end),
+        let end = self.caller.call.borrow().end_state();
+        // Text before all is cleared: a traceback holds what the application was given, which would then count
+        // as kept.
+        let (result, news) = match is_interrupted && is_timeout(py, &answered) {
+            true => (Err(Fault::Overdue), None),
+            false => match tell(py, answered, end) {
+                Ok(text) => (Ok(()), text.map(|text| format!("application: {text}"))),
+                Err(fault) => (Err(fault), None),
+            },
         };
-        drop(on_bench);
-        if end == End::Overrun {
-            let text = "the body was longer than its Content-Length; the rest was dropped";
-            outlet.report(exchange, text);
+        let overrun = (end == End::Overrun)
+            .then_some("the body was longer than its Content-Length; the rest was dropped");
+        Answered {
+            result,
+            news: [overrun.map(str::to_owned), news],
         }
-        if let Some(text) = told? {
-            outlet.report(exchange, &format!("application: {text}"));
-        }
-        Ok(())
     }
 
     fn begin(
         &mut self,
         exchange: &mut Exchange,
-        outlet: &mut Outlet<'_>,
         meter: Option<Meter>,
     ) -> PyResult<Bound<'py, PyDict>> {
         let body = std::mem::take(&mut exchange.body);
         let body_bytes = body.bytes();
         self.input.try_borrow_mut()?.reset(body);
+        let record = &exchange.record;
         self.phases
             .try_borrow_mut()?
-            .reset(exchange.phases, exchange.queue.queued, meter);
+            .reset(record.phases, record.queued, meter);
         let tools = Tools {
             input: self.input.as_any(),
             phases: self.phases.as_any(),
         };
-        let environ = self.environs.build(exchange, body_bytes, &tools)?;
-        let outlet = NonNull::from(outlet).cast::<Outlet<'static>>();
-        let mut call = self.caller.call.try_borrow_mut()?;
-        // SAFETY: `answer` does not touch the outlet itself, and `OnBench` takes it back before `answer`
-        // returns or unwinds.
-        unsafe { call.lend(outlet) };
-        Ok(environ)
+        self.environs.build(exchange, body_bytes, &tools)
     }
 
-    /// Takes back what was lent; what the application has kept is left to it and replaced.
-    fn clear(&mut self) {
+    /// Takes the writer back; what the application has kept of the rest is left to it and replaced.
+    fn clear(&mut self) -> ResponseWriter {
         let py = self.application.py();
-        loop {
-            // On a free-threaded interpreter another thread may be inside start_response() right now.
-            match self.caller.call.try_borrow_mut() {
-                Ok(mut call) => break call.end(),
-                Err(_) => raw::detached(py, thread::yield_now),
-            }
-        }
+        let writer = self.borrow_call(py).end();
+        let writer = writer.expect("the exchange was begun with one, which nothing else takes");
         if !self.caller.is_ours_alone()
             && let Ok(caller) = Caller::new(py)
         {
@@ -154,6 +179,7 @@ impl<'py> Workbench<'py> {
             drop(write);
         }
         self.clear_tools(py);
+        writer
     }
 
     fn clear_tools(&mut self, py: Python<'py>) {
@@ -211,14 +237,5 @@ fn tell(
         // write() raises when the client is gone; that is no fault of the application.
         Err(_) if end == End::Gone => Ok(None),
         Err(error) => Err(trace::fault(py, &error)),
-    }
-}
-
-/// An exchange that is being answered.
-struct OnBench<'a, 'py>(&'a mut Workbench<'py>);
-
-impl Drop for OnBench<'_, '_> {
-    fn drop(&mut self) {
-        self.0.clear();
     }
 }

@@ -381,10 +381,10 @@ pub struct Spool {
 /// Replies that their client does not take at once.
 #[derive(Clone, Debug)]
 pub struct Delivery {
-    /// Bytes of one reply that wait in memory; the rest goes to an unnamed file.
-    pub reply_buffer_bytes: usize,
-    /// Bytes of one reply that wait in its unnamed file; past it the application waits.
+    /// Bytes of one streamed response that wait for its client; past it the worker waits.
     pub reply_spool_bytes_max: u64,
+    /// How long a worker waits so in all.
+    pub stream_wait_timeout: Nanos,
     /// Bytes of all replies that wait in memory; past it they wait in their files.
     pub replies_memory_bytes_max: usize,
 }
@@ -458,8 +458,8 @@ impl Default for Spool {
 impl Default for Delivery {
     fn default() -> Self {
         Self {
-            reply_buffer_bytes: 256 << 10,
             reply_spool_bytes_max: 1 << 30,
+            stream_wait_timeout: Nanos::from_secs(60),
             replies_memory_bytes_max: 256 << 20,
         }
     }

@@ -17,7 +17,7 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
 use super::intake::{Bound, HANDSHAKE_GRACE, Intake, Taken};
-use super::newcomer::{From, Listened, NewConnection};
+use super::handoff::{AcceptedBy, Listened, AcceptedConnection};
 use super::shared::Owner;
 use super::{Driver, Ear, Mood};
 use crate::channel::EarKey;
@@ -106,7 +106,7 @@ impl Acceptor {
         let index = usize::from(driver.index);
         Ok(Self {
             listener: sys::watch_listener(ear.socket)?,
-            intake: Intake::new(&driver.shared, Arc::clone(&listened), From::Driver, index)?,
+            intake: Intake::new(&driver.shared, Arc::clone(&listened), AcceptedBy::Driver, index)?,
             listened,
             hearing,
             owner: ear.owner,
@@ -218,7 +218,7 @@ impl Acceptor {
         Turn::More
     }
 
-    fn count(&self, new: &NewConnection) {
+    fn count(&self, new: &AcceptedConnection) {
         let stats = self.driver.stats();
         stats.accepted.add();
         if self.is_rescue {

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use measure::Nanos;
 use tokio::sync::Notify;
 
-use super::newcomer::NewConnection;
+use super::handoff::AcceptedConnection;
 use super::shared::Ear;
 use crate::channel::EarKey;
 use crate::sync::lock;
@@ -30,7 +30,7 @@ pub(crate) enum Call {
     /// Note this number in the counters.
     Beat(u64),
     /// Serve this connection.
-    Take(NewConnection),
+    Take(AcceptedConnection),
 }
 
 /// Says that all who were told of it have come to it, or never will: with the end of its last clone.
@@ -96,20 +96,20 @@ impl Inbox {
     }
 
     /// Gives the driver a connection; gives it back if the driver has ended.
-    pub(super) fn give(&self, new: NewConnection) -> Result<(), NewConnection> {
+    pub(super) fn give(&self, new: AcceptedConnection) -> Result<(), AcceptedConnection> {
         self.give_unless(new, |_, _| false)
     }
 
     /// As `give`, but gives it back too if the driver is late with those before.
-    pub(super) fn offer(&self, new: NewConnection) -> Result<(), NewConnection> {
+    pub(super) fn offer(&self, new: AcceptedConnection) -> Result<(), AcceptedConnection> {
         self.give_unless(new, Waiting::is_late)
     }
 
     fn give_unless(
         &self,
-        new: NewConnection,
-        refuses: impl Fn(&Waiting, &NewConnection) -> bool,
-    ) -> Result<(), NewConnection> {
+        new: AcceptedConnection,
+        refuses: impl Fn(&Waiting, &AcceptedConnection) -> bool,
+    ) -> Result<(), AcceptedConnection> {
         let was_empty = {
             let mut waiting = lock(&self.waiting);
             if waiting.is_closed || refuses(&waiting, &new) {
@@ -161,7 +161,7 @@ impl Waiting {
     }
 
     /// Whether a connection waits that came much earlier than `new`.
-    fn is_late(&self, new: &NewConnection) -> bool {
+    fn is_late(&self, new: &AcceptedConnection) -> bool {
         let mut taken = self.calls.iter().filter_map(|call| match call {
             Call::Take(waiting) => Some(waiting.arrived),
             _ => None,

@@ -16,13 +16,14 @@ use std::time::Duration;
 use measure::{Nanos, Stamp};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, Shutdown, SocketFlags};
-use wire::{FieldLines, HeadEnd, ReplyFraming, ReplyPlan, Version};
+use wire::{FieldLines, ReplyFraming, ReplyPlan, Version};
 
 use super::inbox::Inbox;
-use super::newcomer::{From, Listened, NewConnection, Presence};
+use super::handoff::{AcceptedBy, Listened, AcceptedConnection, ConnectionPermit};
 use super::shared::Shared;
 use crate::clients::{Crowded, Place};
 use crate::log::Level;
+use crate::transport::{self, Followed};
 
 /// How long a handshake that has begun may take to be taken in before its socket closes.
 pub(super) const HANDSHAKE_GRACE: Duration = Duration::from_millis(100);
@@ -43,7 +44,7 @@ const NO_DESCRIPTORS_TEXT: &str = "out of file descriptors: accepting rests; rai
 pub(super) struct Intake {
     shared: Arc<Shared>,
     listened: Arc<Listened>,
-    from: From,
+    from: AcceptedBy,
     /// Whose counter refused clients are added to.
     driver: usize,
     /// When the error log was last told of a client with too many connections.
@@ -56,7 +57,7 @@ pub(super) struct Intake {
 #[derive(Debug)]
 pub(super) enum Taken {
     /// A connection.
-    New(NewConnection),
+    New(AcceptedConnection),
     /// One that its client had no right to; it was told so.
     Refused,
     /// The client gave up before it was accepted (accept(2), "Error handling").
@@ -81,7 +82,7 @@ impl Intake {
     pub(super) fn new(
         shared: &Arc<Shared>,
         listened: Arc<Listened>,
-        from: From,
+        from: AcceptedBy,
         driver: usize,
     ) -> io::Result<Self> {
         Ok(Self {
@@ -96,16 +97,16 @@ impl Intake {
 
     /// Takes one connection from `socket`, which must not block.
     pub(super) fn take(&self, socket: &impl AsFd, bound: Bound) -> Taken {
-        let presence = match bound {
+        let permit = match bound {
             Bound::Kept if !self.shared.has_room() => None,
-            Bound::Kept => Presence::new(&self.shared),
-            Bound::Passed => Some(Presence::beyond(&self.shared)),
+            Bound::Kept => ConnectionPermit::new(&self.shared),
+            Bound::Passed => Some(ConnectionPermit::beyond(&self.shared)),
         };
-        let Some(presence) = presence else {
+        let Some(permit) = permit else {
             return Taken::Full;
         };
         match accept(socket) {
-            Ok((accepted, peer)) => self.count_in(accepted, peer, presence),
+            Ok((accepted, peer)) => self.count_in(accepted, peer, permit),
             Err(Errno::AGAIN) => Taken::Nobody,
             Err(Errno::MFILE | Errno::NFILE) => self.refuse_one(socket),
             // Invalid: somebody has shut the listener down, which no retry mends.
@@ -114,15 +115,15 @@ impl Intake {
         }
     }
 
-    fn count_in(&self, socket: OwnedFd, peer: Option<SocketAddr>, presence: Presence) -> Taken {
+    fn count_in(&self, socket: OwnedFd, peer: Option<SocketAddr>, permit: ConnectionPermit) -> Taken {
         let arrived = measure::now();
         match self.place(peer, arrived) {
-            Ok(place) => Taken::New(NewConnection {
+            Ok(place) => Taken::New(AcceptedConnection {
                 socket,
                 peer,
                 listened: Arc::clone(&self.listened),
                 place,
-                presence,
+                permit,
                 arrived,
                 from: self.from,
             }),
@@ -231,17 +232,10 @@ fn encoded_refusal(status: u16) -> Vec<u8> {
         framing: ReplyFraming::NoBody,
         keep_alive: false,
     };
-    let end = HeadEnd {
-        plan: &plan,
-        version: Version::Http11,
-        date: None,
-        server: None,
-        write_length: false,
-    };
     let mut out = Vec::new();
     wire::write_status_line(&mut out, status);
     out.extend_from_slice(fields.as_bytes());
-    wire::end_head(&mut out, &end);
+    wire::end_head(&mut out, &plan, Version::Http11, None);
     out
 }
 

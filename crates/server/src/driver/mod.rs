@@ -2,7 +2,7 @@
 //! needs no pool, and sends what a pool thread could not.
 //!
 //! Never runs application code, never waits for a disk. `accept` takes connections in by an `intake`, the
-//! `usher`'s thread those of sockets that drivers share; `newcomer` gives them to this driver or a sibling, by
+//! `usher`'s thread those of sockets that drivers share; `handoff` gives them to this driver or a sibling, by
 //! its `inbox`. `connection` is the life of one, split into `receive`, `begin`, `body`, `look`, `answer`,
 //! `sending` and `away`; `table` keeps their deadlines.
 
@@ -12,19 +12,11 @@ mod inbox;
 
 mod accept;
 mod intake;
-mod newcomer;
+pub(crate) mod handoff;
 mod usher;
 
-mod answer;
-mod away;
-mod begin;
-mod body;
-mod connection;
-mod look;
-mod receive;
-mod refused;
-mod sending;
-mod table;
+mod file_lookup;
+pub(crate) mod table;
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -43,10 +35,10 @@ use wire::{FieldLines, HeadIndex};
 
 use crate::channel::EarKey;
 use crate::config::meant::Config;
-use crate::response::Desk;
+use crate::response::{Parts, ResponseWriter};
 use crate::handler::files::{Files, LookKey, Looked};
 use crate::ids::Numbers;
-use crate::recorder::Ledger;
+use crate::recorder::Recorder;
 use crate::log::{Level, Patience};
 use crate::pool::Job;
 use crate::reply::{Part, Reply, ReplyBody};
@@ -86,16 +78,18 @@ const REST_MAX: Nanos = Nanos(500_000);
 const INPUT_BYTES: usize = 64 << 10;
 
 /// One driver thread's own things.
-struct Driver {
-    index: u16,
-    numbers: Numbers,
-    shared: Arc<Shared>,
-    mood: Cell<Mood>,
-    ledger: Ledger,
-    desk: RefCell<Desk>,
-    scratch: RefCell<Scratch>,
-    files: RefCell<Files>,
-    table: RefCell<Table>,
+pub(crate) struct Driver {
+    pub(crate) index: u16,
+    pub(crate) numbers: Numbers,
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) mood: Cell<Mood>,
+    pub(crate) recorder: Recorder,
+    /// The writer of what this driver answers itself; out while it does.
+    writer: Cell<Option<ResponseWriter>>,
+    /// Out while a connection uses it, so that no borrow of it outlives a step.
+    scratch: Cell<Option<Box<Scratch>>>,
+    pub(crate) files: RefCell<Files>,
+    pub(crate) table: RefCell<Table>,
     /// Exchanges on their way to their pools, by pool.
     outboxes: RefCell<Vec<Vec<Entry<Job>>>>,
     /// Looks that are under way, with the connections that wait for the same.
@@ -103,9 +97,9 @@ struct Driver {
     /// When the oldest exchange in an outbox was queued; NEVER when there is none.
     outbox_since: Cell<Stamp>,
     /// Exchanges cut by the drain deadline.
-    cut: Cell<u64>,
+    pub(crate) cut: Cell<u64>,
     /// A task panicked.
-    broken: Cell<bool>,
+    pub(crate) broken: Cell<bool>,
     /// Acceptors that have not ended.
     acceptors: Cell<usize>,
     /// Some rest because there are as many connections as there may be.
@@ -116,17 +110,17 @@ struct Driver {
     /// Told when the mood changes, a connection leaves, or an acceptor ends.
     /// Whether siblings with connections share the processors, as of the last look.
     has_neighbours: Cell<bool>,
-    changed: Notify,
+    pub(crate) changed: Notify,
     /// Told when there may be room for connections again, and when the mood changes.
     room: Notify,
     /// Told when a connection enters the table.
-    arrival: Notify,
+    pub(crate) arrival: Notify,
 }
 
 /// Buffers that only live within one step, shared by all connections: an idle one needs none.
-struct Scratch {
-    input: Box<[u8]>,
-    head: HeadIndex,
+pub(crate) struct Scratch {
+    pub(crate) input: Box<[u8]>,
+    pub(crate) head: HeadIndex,
 }
 
 thread_local! {
@@ -165,14 +159,9 @@ impl Driver {
             numbers: Numbers::of_driver(index),
             shared: Arc::clone(shared),
             mood: Cell::new(Mood::Serving),
-            ledger: Ledger::new(&shared.log, Arc::clone(&shared.stats), Patience::Now),
-            desk: RefCell::new(
-                Desk::new(&shared.config.headers).naming(&shared.config.request_ids),
-            ),
-            scratch: RefCell::new(Scratch {
-                input: vec![0; INPUT_BYTES].into_boxed_slice(),
-                head: HeadIndex::new(),
-            }),
+            recorder: Recorder::new(&shared.log, Arc::clone(&shared.stats), Patience::Now),
+            writer: Cell::new(None),
+            scratch: Cell::new(None),
             files: RefCell::new(files),
             table: RefCell::default(),
             outboxes: RefCell::new(shared.pools.iter().map(|_| Vec::new()).collect()),
@@ -256,7 +245,7 @@ impl Driver {
     }
 
     /// A connection has ended that was accepted at `accepted`.
-    fn has_ended(&self, accepted: Stamp) {
+    pub(crate) fn has_ended(&self, accepted: Stamp) {
         let now = measure::now();
         let mut lifetimes = self.lifetimes.get();
         lifetimes.ended(now.since(accepted), now);
@@ -311,6 +300,7 @@ impl Driver {
             let now = measure::now();
             self.look_at_deadlines(now).await;
             self.let_files_go(now);
+            self.shared.replies_memory.relieve(now);
             self.publish_gauges();
             self.look_for_neighbours();
             self.room.notify_waiters();
@@ -390,11 +380,45 @@ impl Driver {
             .for_each(|pool| pool.publish_gauges());
     }
 
-    fn stats(&self) -> &DriverStats {
+    pub(crate) fn stats(&self) -> &DriverStats {
         &self.shared.stats.drivers[usize::from(self.index)]
     }
 
-    fn config(&self) -> &Config {
+    /// The buffers of a step; give them back by `put_scratch`.
+    pub(crate) fn take_scratch(&self) -> Box<Scratch> {
+        self.scratch.take().unwrap_or_else(|| {
+            Box::new(Scratch {
+                input: vec![0; INPUT_BYTES].into_boxed_slice(),
+                head: HeadIndex::new(),
+            })
+        })
+    }
+
+    pub(crate) fn put_scratch(&self, scratch: Box<Scratch>) {
+        self.scratch.set(Some(scratch));
+    }
+
+    /// The writer of this thread; give it back by `put_writer`.
+    pub(crate) fn take_writer(&self) -> ResponseWriter {
+        self.writer.take().unwrap_or_else(|| {
+            // Whether connections end with their next response is known before it begins, on this thread.
+            let draining = Arc::default();
+            ResponseWriter::new(self.config(), &self.shared.replies_memory, &draining)
+        })
+    }
+
+    pub(crate) fn put_writer(&self, writer: ResponseWriter) {
+        self.writer.set(Some(writer));
+    }
+
+    /// Lets go of parts that will not be sent; closing a file may wait for its disk.
+    pub(crate) fn discard(&self, parts: Parts) {
+        if parts.bytes().1 > 0 {
+            self.shared.writers.discard(parts);
+        }
+    }
+
+    pub(crate) fn config(&self) -> &Config {
         &self.shared.config
     }
 
@@ -428,25 +452,26 @@ impl Driver {
     }
 
     /// Hands over what has waited long enough, however busy this driver is.
-    fn flush_due(&self, now: Stamp) {
+    pub(crate) fn flush_due(&self, now: Stamp) {
         if self.outbox_since.get().plus(OUTBOX_AGE_MAX) <= now {
             self.flush();
         }
     }
 
-    fn hand_over(&self, job: Job) {
+    pub(crate) fn hand_over(&self, job: Job) {
         let len = {
-            let exchange = &job.exchange;
-            let (queue, queued) = (exchange.queue, exchange.phases.queued);
+            let record = &job.exchange.record;
+            let (class, queued, before) = (record.class, record.phases.queued, record.queued.before);
+            let pool = usize::from(record.pool.unwrap_or_default());
             if self.outbox_since.get() == Stamp::NEVER {
                 self.outbox_since.set(queued);
             }
-            let outbox = &mut self.outboxes.borrow_mut()[usize::from(queue.pool)];
+            let outbox = &mut self.outboxes.borrow_mut()[pool];
             outbox.push(Entry {
                 item: job,
-                class: queue.class,
+                class,
                 queued,
-                before: queue.queued.before,
+                before,
             });
             outbox.len()
         };
@@ -456,7 +481,7 @@ impl Driver {
     }
 
     /// All counters as JSON.
-    fn status_page(&self) -> Reply {
+    pub(crate) fn status_page(&self) -> Reply {
         self.shared
             .pools
             .iter()
@@ -476,7 +501,7 @@ impl Driver {
         }
     }
 
-    fn serving(&self) -> bool {
+    pub(crate) fn serving(&self) -> bool {
         self.mood.get() == Mood::Serving
     }
 }

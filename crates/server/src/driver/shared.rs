@@ -6,16 +6,14 @@ use std::sync::{Arc, OnceLock};
 
 use super::inbox::{Call, Confirmation, Inbox};
 use super::usher::Usher;
-use stage::{Class, Drivers};
-use wire::HeadView;
+use stage::Drivers;
 
-use crate::allot::Allot;
 use crate::channel::EarKey;
 use crate::clients::Clients;
 use crate::config::meant::Config;
 use crate::blocking_pool::BlockingPool;
 use crate::response::ReplyMemory;
-use crate::exchange::Ends;
+use crate::exchange::Exchange;
 use crate::ids::Ids;
 use crate::listen::At;
 use crate::log::Log;
@@ -23,9 +21,7 @@ use crate::pages::Pages;
 use crate::pool::Pool;
 use crate::rates::Rates;
 use crate::request_start::RequestStarts;
-use crate::route::Router;
-use crate::rules::Rules;
-use crate::slow::Slow;
+use crate::service::Service;
 use crate::spool::Spoolers;
 use crate::stats::Stats;
 use crate::watch::Watch;
@@ -38,17 +34,13 @@ pub(crate) struct Shared {
     pub(crate) slot: usize,
     /// How many drivers share how many processors.
     pub(crate) drivers: Drivers,
-    pub(crate) router: Router,
-    pub(crate) allot: Allot,
-    /// Where it is wished.
-    pub(crate) slow: Option<Arc<Slow>>,
+    pub(crate) service: Service,
     /// By their index; none without a handler.
     pub(crate) pools: Vec<Arc<Pool>>,
     /// Where there is something to watch for.
     pub(crate) watch: Option<Arc<Watch>>,
     pub(crate) stats: Arc<Stats>,
     pub(crate) log: Arc<Log>,
-    pub(crate) rules: Rules,
     pub(crate) pages: Arc<Pages>,
     pub(crate) rates: Rates,
     pub(crate) ids: Ids,
@@ -136,16 +128,13 @@ impl Shared {
         self.pools.iter().map(|pool| pool.threads_alive()).sum()
     }
 
-    /// Which pool runs a request that the application is to answer, and how much it matters. Routes that are
-    /// slow have a pool of their own, unless a rule has placed them.
-    pub(super) fn pool_of(&self, view: HeadView<'_>, path: &[u8], ends: &Ends) -> (u16, Class) {
-        let (pool, class) = self.allot.find(view, path, ends);
-        match &self.slow {
-            Some(slow) if pool == 0 && class != Class::Health && slow.has(view.method(), path) => {
-                (slow.pool(), class)
-            }
-            _ => (pool, class),
-        }
+    /// The pool of an exchange that a worker is to run.
+    ///
+    /// # Panics
+    /// The exchange has none.
+    pub(crate) fn pool_of(&self, exchange: &Exchange) -> &Arc<Pool> {
+        let pool = exchange.record.pool;
+        &self.pools[usize::from(pool.expect("the service has given it a pool"))]
     }
 
     /// Threads that were given up and have not ended; they are not among those of the pools.
@@ -188,12 +177,13 @@ impl Shared {
     /// What waits for storage or for clients.
     pub(super) fn waiting_json(&self) -> String {
         format!(
-            "{{\"connections\":{},\"spoolers\":{},\"openers\":{},\"writers\":{},\"replies_memory_bytes\":{}}}",
+            "{{\"connections\":{},\"spoolers\":{},\"openers\":{},\"writers\":{},\"replies_memory_bytes\":{},\"responses_cut\":{}}}",
             self.connections.load(Ordering::Relaxed),
             self.spoolers.waiting_len(),
             self.openers.waiting_len(),
             self.writers.waiting_len(),
-            self.replies_memory.bytes()
+            self.replies_memory.bytes(),
+            self.replies_memory.cut_count()
         )
     }
 }

@@ -9,9 +9,10 @@ use std::task::Waker;
 
 use measure::{Nanos, Stamp};
 
-use crate::response::Door;
 use crate::exchange::ownership::Returned;
+use crate::exchange::stream::StreamShared;
 use crate::stats::Doing;
+use crate::sync::invariant;
 
 /// An idle connection has its place for so long, whoever else needs it: its client may be about to send, or has
 /// only just come.
@@ -19,7 +20,7 @@ const SURPLUS_AGE_MIN: Nanos = Nanos::from_ms(100);
 
 /// A driver's connections.
 #[derive(Default)]
-pub(super) struct Table {
+pub(crate) struct Table {
     slots: Vec<Option<Slot>>,
     free: Vec<usize>,
 }
@@ -32,12 +33,13 @@ struct Slot {
     /// Woken by its deadline or by a change of the driver's mood; reset by the connection.
     fired: Fired,
     waker: Option<Waker>,
-    door: Arc<Door>,
+    /// What it shares with workers, where it has one stream at a time.
+    stream: Option<Arc<StreamShared>>,
 }
 
 /// Whether the driver has woken a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(super) enum Fired {
+pub(crate) enum Fired {
     #[default]
     No,
     Yes,
@@ -46,14 +48,19 @@ pub(super) enum Fired {
 }
 
 impl Table {
-    pub(super) fn enter(&mut self, door: Arc<Door>, now: Stamp, deadline: Stamp) -> usize {
+    pub(crate) fn enter(
+        &mut self,
+        stream: Option<Arc<StreamShared>>,
+        now: Stamp,
+        deadline: Stamp,
+    ) -> usize {
         let slot = Slot {
             deadline,
             since: now,
             doing: Doing::Idle,
             fired: Fired::No,
             waker: None,
-            door,
+            stream,
         };
         match self.free.pop() {
             Some(index) => {
@@ -67,28 +74,29 @@ impl Table {
         }
     }
 
-    pub(super) fn leave(&mut self, index: usize) {
-        self.slots[index] = None;
+    pub(crate) fn leave(&mut self, index: usize) {
+        let left = self.slots[index].take();
+        invariant!(left.is_some(), "slot {index} of the table is left twice");
         self.free.push(index);
     }
 
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.slots.len() - self.free.len()
     }
 
     /// Remembers how to wake the connection's task; once per task is enough.
-    pub(super) fn set_waker(&mut self, index: usize, waker: &Waker) {
+    pub(crate) fn set_waker(&mut self, index: usize, waker: &Waker) {
         self.slot(index).waker = Some(waker.clone());
     }
 
-    pub(super) fn set(&mut self, index: usize, doing: Doing, deadline: Stamp) {
+    pub(crate) fn set(&mut self, index: usize, doing: Doing, deadline: Stamp) {
         let slot = self.slot(index);
         slot.doing = doing;
         slot.deadline = deadline;
     }
 
     /// As `set` for a connection that has been idle since `since`.
-    pub(super) fn set_idle(&mut self, index: usize, since: Stamp, deadline: Stamp) {
+    pub(crate) fn set_idle(&mut self, index: usize, since: Stamp, deadline: Stamp) {
         let slot = self.slot(index);
         slot.doing = Doing::Idle;
         slot.since = since;
@@ -96,23 +104,23 @@ impl Table {
     }
 
     /// Whether the connection was woken by its deadline or by the driver; resets it.
-    pub(super) fn take_fired(&mut self, index: usize) -> Fired {
+    pub(crate) fn take_fired(&mut self, index: usize) -> Fired {
         std::mem::take(&mut self.slot(index).fired)
     }
 
     /// Whether the connection is idle, and since when it does what it does.
-    pub(super) fn idle_since(&mut self, index: usize) -> (bool, Stamp) {
+    pub(crate) fn idle_since(&mut self, index: usize) -> (bool, Stamp) {
         let slot = self.slot(index);
         (slot.doing == Doing::Idle, slot.since)
     }
 
-    pub(super) fn deadline(&mut self, index: usize) -> Stamp {
+    pub(crate) fn deadline(&mut self, index: usize) -> Stamp {
         self.slot(index).deadline
     }
 
     /// Connections that are to be woken at `now`: those whose deadline has passed, those that have been idle
     /// for longer than `idle_max`, and the `surplus` that have been idle for the longest time.
-    pub(super) fn due(&self, now: Stamp, idle_max: Nanos, surplus: usize) -> Vec<usize> {
+    pub(crate) fn due(&self, now: Stamp, idle_max: Nanos, surplus: usize) -> Vec<usize> {
         let mut due = Vec::new();
         let mut idle = Vec::new();
         let mut leaving = 0;
@@ -140,7 +148,7 @@ impl Table {
     }
 
     /// Wakes one of those that were due at `now`, unless it has done something since.
-    pub(super) fn fire(&mut self, index: usize, now: Stamp) {
+    pub(crate) fn fire(&mut self, index: usize, now: Stamp) {
         let Some(slot) = &mut self.slots[index] else {
             return;
         };
@@ -152,12 +160,12 @@ impl Table {
     }
 
     /// Puts back that others need the place of a connection, which is awake.
-    pub(super) fn mark_crowded(&mut self, index: usize) {
+    pub(crate) fn mark_crowded(&mut self, index: usize) {
         self.slot(index).fired = Fired::Crowded;
     }
 
     /// Wakes every connection.
-    pub(super) fn fire_all(&mut self) {
+    pub(crate) fn fire_all(&mut self) {
         self.slots
             .iter_mut()
             .flatten()
@@ -165,7 +173,7 @@ impl Table {
     }
 
     /// How many connections are doing what.
-    pub(super) fn count(&self) -> [u32; Doing::COUNT] {
+    pub(crate) fn count(&self) -> [u32; Doing::COUNT] {
         let mut counts = [0; Doing::COUNT];
         for slot in self.slots.iter().flatten() {
             let doing = slot.idle_since().map_or(slot.doing, |_| Doing::Idle);
@@ -187,8 +195,10 @@ impl Slot {
     fn idle_since(&self) -> Option<Stamp> {
         match self.doing {
             Doing::Idle => Some(self.since),
-            Doing::Away if self.door.turnstile.returned() == Some(Returned::Keep) => {
-                Some(self.door.delivered())
+            Doing::Away => {
+                let stream = self.stream.as_ref()?;
+                let is_kept = stream.ownership.returned() == Some(Returned::Kept);
+                is_kept.then(|| stream.sent_at())
             }
             _ => None,
         }
@@ -204,9 +214,6 @@ impl Slot {
 
 #[cfg(test)]
 mod tests {
-    use std::os::fd::OwnedFd;
-    use std::os::unix::net::UnixStream;
-
     use super::*;
 
     const NOW: Stamp = Stamp(10_000_000_000);
@@ -216,15 +223,23 @@ mod tests {
     }
 
     fn enter(table: &mut Table) -> usize {
-        let (socket, _) = UnixStream::pair().unwrap();
-        let door = Arc::new(Door::new(OwnedFd::from(socket)));
-        table.enter(door, before(9_000), Stamp::NEVER)
+        let stream = Arc::new(StreamShared::new());
+        table.enter(Some(stream), before(9_000), Stamp::NEVER)
     }
 
     fn idle(table: &mut Table, ms: u64, deadline: Stamp) -> usize {
         let index = enter(table);
         table.set_idle(index, before(ms), deadline);
         index
+    }
+
+    #[test]
+    #[should_panic(expected = "invariant violated")]
+    fn a_slot_is_left_once() {
+        let mut table = Table::default();
+        let index = enter(&mut table);
+        table.leave(index);
+        table.leave(index);
     }
 
     #[test]

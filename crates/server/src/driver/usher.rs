@@ -21,7 +21,7 @@ use tokio::sync::watch;
 
 use super::inbox::Confirmation;
 use super::intake::{Bound, HANDSHAKE_GRACE, Intake, Taken};
-use super::newcomer::{From, Listened};
+use super::handoff::{AcceptedBy, Listened};
 use super::shared::{Ear, Mood, Owner, Shared};
 use crate::channel::EarKey;
 use crate::config::meant::Config;
@@ -381,7 +381,7 @@ impl Round {
         let post = Post {
             socket: ear.socket,
             key: ear.key,
-            intake: Intake::new(&self.shared, Arc::clone(&listened), From::Usher, 0)?,
+            intake: Intake::new(&self.shared, Arc::clone(&listened), AcceptedBy::Usher, 0)?,
             listened,
             takes_turns: ear.takes_turns,
             turns: Cell::new(0),

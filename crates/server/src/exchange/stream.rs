@@ -6,7 +6,7 @@
 //! thread that may wait for a disk may move them to a file. The lock is held for none of these.
 
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use measure::Stamp;
@@ -71,7 +71,6 @@ pub(crate) struct PendingResponse {
 }
 
 /// An exchange whose response is complete but not yet sent.
-#[derive(Debug)]
 pub(crate) struct Finished {
     pub(crate) exchange: Box<Exchange>,
     pub(crate) after: After,
@@ -126,7 +125,6 @@ impl Abandoned {
 }
 
 /// What the driver finds when it looks at a pending response.
-#[derive(Debug)]
 pub(crate) enum Next {
     /// There are parts to send: bytes in memory, and bytes in files.
     Parts(usize, u64),

@@ -68,7 +68,7 @@ fn refuse_expired(tools: &mut Tools, now: Stamp) -> Stamp {
     for _ in 0..REFUSALS_MAX {
         match tools.pool.queue.take_expired(now) {
             Some(job) => {
-                tools.pool.has_left(job.exchange.queue.class);
+                tools.pool.has_left(job.exchange.record.class);
                 tools.refuse(job, now);
             }
             None => break,

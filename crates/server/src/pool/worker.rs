@@ -219,6 +219,13 @@ impl Worker {
         self.finish(Assignment { exchange, writer }, result);
     }
 
+    /// Adds to the error log about an exchange whose response is good nevertheless, such as a body that was longer
+    /// than its `Content-Length`.
+    pub fn note(&self, exchange: &Exchange, text: &str) {
+        let text = format!("{}: {text}", exchange.name());
+        self.pool().log.error_from_pool(Level::Warning, &text);
+    }
+
     /// Ends the exchange that this worker gave last, as `attend` does.
     ///
     /// # Panics
@@ -246,7 +253,7 @@ impl Worker {
             None => writer.finish(&mut exchange.record),
             Some(_) if writer.head_is_sent() => writer.cut(&mut exchange.record, FAILED),
             Some(fault) => {
-                let reply = Reply::plain(fault.status());
+                let reply = Reply::refusal(fault.status(), None);
                 writer.respond(self.pool().pages.replace_body(reply, None));
                 writer.finish(&mut exchange.record)
             }
@@ -260,7 +267,7 @@ impl Worker {
 
     fn count(&mut self, exchange: &Exchange) {
         let phases = &exchange.record.phases;
-        let left = phases.replied.max(phases.delivered);
+        let left = phases.replied.max(phases.sent);
         self.ran = Some(left.since(phases.started));
         self.counters.running.fetch_sub(1, Ordering::Relaxed);
         self.counters.completed.fetch_add(1, Ordering::Relaxed);
@@ -374,7 +381,7 @@ impl Tools {
             }
             return;
         }
-        stream.set_sent_at(exchange.record.phases.delivered);
+        stream.set_sent_at(exchange.record.phases.sent);
         if stream.ownership.end().is_err() {
             // A deadline passed: the driver has ended this exchange.
             return;

@@ -28,14 +28,12 @@ use std::sync::Arc;
 use measure::Stamp;
 
 use super::{Connection, Woken};
-use crate::driver::handoff::AcceptedConnection;
 use crate::driver::Driver;
+use crate::driver::handoff::Opened;
 use crate::exchange::stream::StreamShared;
-use crate::exchange::{Ends, Exchange};
-use crate::ids::Trust;
+use crate::exchange::Exchange;
 use crate::rates::Limit;
 use crate::stats::Doing;
-use crate::transport::Transport;
 
 use body::Incoming;
 use respond::{Lookup, Sending};
@@ -91,18 +89,12 @@ enum Progress {
 }
 
 impl H1 {
-    pub(crate) fn open(
-        driver: Rc<Driver>,
-        new: AcceptedConnection,
-        transport: Transport,
-        ends: Arc<Ends>,
-        trust: Trust,
-    ) -> Self {
-        let arrived = new.arrived;
+    pub(crate) fn open(driver: Rc<Driver>, opened: Opened) -> Self {
+        let arrived = opened.accepted;
         let stream = Arc::new(StreamShared::new());
         let shared = Some(Arc::clone(&stream));
         Self {
-            connection: Connection::open(driver, new, transport, (ends, trust), shared),
+            connection: Connection::open(driver, opened, shared),
             stream,
             buffer: Vec::new(),
             searched: 0,

@@ -5,7 +5,7 @@
 //! end of an exchange in the log. `h1` is one request at a time.
 
 pub(crate) mod h1;
-#[cfg(any(test, feature = "test-protocol"))]
+#[cfg(feature = "faults")]
 pub(crate) mod interleaved;
 
 use std::future::{Future, poll_fn};
@@ -18,8 +18,7 @@ use measure::{Ending, Nanos, Stamp};
 use wire::HeadView;
 
 use crate::clients::Place;
-use crate::driver::handoff::AcceptedConnection;
-use crate::driver::handoff::ConnectionPermit;
+use crate::driver::handoff::{ConnectionPermit, Opened};
 use crate::driver::table::Fired;
 use crate::driver::{Driver, Mood, Scratch};
 use crate::exchange::stream::StreamShared;
@@ -74,24 +73,22 @@ impl Connection {
     /// Enters the driver's table. `stream`: what a connection of one stream at a time shares with its workers.
     pub(crate) fn open(
         driver: Rc<Driver>,
-        new: AcceptedConnection,
-        transport: Transport,
-        (ends, trust): (Arc<Ends>, Trust),
+        opened: Opened,
         stream: Option<Arc<StreamShared>>,
     ) -> Self {
-        let accepted = new.arrived;
+        let accepted = opened.accepted;
         let deadline = accepted.plus(driver.config().timeouts.head);
         let slot = driver.table.borrow_mut().enter(stream, accepted, deadline);
         driver.arrival.notify_one();
         Self {
             driver,
-            transport,
-            ends,
-            trust,
+            transport: opened.transport,
+            ends: opened.ends,
+            trust: opened.trust,
             slot,
             accepted,
-            _place: new.place,
-            _permit: new.permit,
+            _place: opened.place,
+            _permit: opened.permit,
         }
     }
 

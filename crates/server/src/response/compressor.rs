@@ -1,4 +1,4 @@
-//! The press: the encoders of one pool thread, kept from reply to reply because their memory is large.
+//! The compressor: the encoders of one worker, kept from reply to reply because their memory is large.
 //!
 //! Takes pieces of one body after the other, gives compressed bytes in a buffer of its own. Knows no
 //! replies and no sockets.
@@ -41,7 +41,7 @@ const GZIP_HEAD: [u8; 10] = [0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 255];
 
 /// How far a step has to go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Step {
+pub(crate) enum Step {
     /// More follows at once.
     More,
     /// A client can decode everything up to here.
@@ -52,20 +52,20 @@ pub(super) enum Step {
 
 /// Encoders of one thread. `begin`, then any number of `run`, the last of them with `Step::End` unless the
 /// body is cut; then `rest`.
-pub(super) struct Press {
+pub(crate) struct Compressor {
     gzip: Option<Gzip>,
     zstd: Option<Zstd>,
     brotli: Option<Brotli>,
     running: Option<Coding>,
     /// Compressed bytes; the caller empties it.
-    pub(super) out: Vec<u8>,
+    pub(crate) out: Vec<u8>,
     gzip_level: u32,
     brotli_level: u32,
     zstd_level: i32,
 }
 
-impl Press {
-    pub(super) fn new(config: &Compression) -> Self {
+impl Compressor {
+    pub(crate) fn new(config: &Compression) -> Self {
         Self {
             gzip: None,
             zstd: None,
@@ -79,7 +79,7 @@ impl Press {
     }
 
     /// Whether a piece of `bytes` bytes is compressed in passing, so that nobody need make way for it.
-    pub(super) fn is_quick(&self, coding: Coding, bytes: usize) -> bool {
+    pub(crate) fn is_quick(&self, coding: Coding, bytes: usize) -> bool {
         let is_quick = match coding {
             Coding::Gzip => true,
             Coding::Brotli => self.brotli_level <= QUICK_BROTLI_LEVEL_MAX,
@@ -89,7 +89,7 @@ impl Press {
     }
 
     /// Begins a body, of `bytes` bytes where that is known. What was left of another one is forgotten.
-    pub(super) fn begin(&mut self, coding: Coding, bytes: Option<u64>) -> io::Result<()> {
+    pub(crate) fn begin(&mut self, coding: Coding, bytes: Option<u64>) -> io::Result<()> {
         self.out.clear();
         self.brotli = None;
         self.running = Some(coding);
@@ -115,7 +115,7 @@ impl Press {
     /// # Errors
     /// When an encoder finds no memory, or got another number of bytes than was announced: the body
     /// cannot go on.
-    pub(super) fn run(&mut self, data: &[u8], step: Step) -> io::Result<()> {
+    pub(crate) fn run(&mut self, data: &[u8], step: Step) -> io::Result<()> {
         let out = &mut self.out;
         match (
             self.running,
@@ -131,7 +131,7 @@ impl Press {
     }
 
     /// Ends a reply: what is only of use to it is given back.
-    pub(super) fn rest(&mut self) {
+    pub(crate) fn rest(&mut self) {
         self.running = None;
         self.brotli = None;
         self.out.clear();
@@ -329,7 +329,7 @@ mod tests {
 
     #[test]
     fn lets_a_client_decode_everything_up_to_each_flush() {
-        let mut press = Press::new(&Compression::default());
+        let mut press = Compressor::new(&Compression::default());
         for coding in CODINGS {
             press.begin(coding, None).unwrap();
             let mut given = Vec::new();
@@ -351,7 +351,7 @@ mod tests {
 
     #[test]
     fn forgets_a_body_that_was_cut_when_the_next_begins() {
-        let mut press = Press::new(&Compression::default());
+        let mut press = Compressor::new(&Compression::default());
         for coding in CODINGS {
             press.begin(coding, Some(5000)).unwrap();
             press.run(&prose(2000), Step::Flush).unwrap();
@@ -369,7 +369,7 @@ mod tests {
     fn compresses_at_every_level() {
         let body = prose(8000);
         for level in [0, 1, 4, 6, 9, 10, 11, 15, 19] {
-            let mut press = Press::new(&Compression {
+            let mut press = Compressor::new(&Compression {
                 gzip_level: level.clamp(1, 9),
                 brotli_level: level.min(11),
                 zstd_level: i32::try_from(level).unwrap().max(1),
@@ -387,7 +387,7 @@ mod tests {
     #[test]
     fn calls_only_small_pieces_at_low_levels_quick() {
         let check = |gzip_level, brotli_level, zstd_level, expect: [bool; 3]| {
-            let press = Press::new(&Compression {
+            let press = Compressor::new(&Compression {
                 gzip_level,
                 brotli_level,
                 zstd_level,
@@ -412,7 +412,7 @@ mod tests {
             let bytes = zstd.0.sizeof();
             assert!(bytes <= ZSTD_BYTES_MAX, "level {level} takes {bytes} bytes");
         }
-        let mut press = Press::new(&Compression::default());
+        let mut press = Compressor::new(&Compression::default());
         press.begin(Coding::Gzip, None).unwrap();
         press.out.reserve(4 << 20);
         press.rest();
@@ -421,7 +421,7 @@ mod tests {
 
     #[test]
     fn refuses_to_end_a_body_of_another_length() {
-        let mut press = Press::new(&Compression::default());
+        let mut press = Compressor::new(&Compression::default());
         press.begin(Coding::Zstd, Some(10)).unwrap();
         press.run(b"short", Step::Flush).unwrap();
         assert!(press.run(&[], Step::End).is_err());
@@ -443,7 +443,7 @@ mod tests {
                 1..4,
             ),
         ) {
-            let mut press = Press::new(&Compression::default());
+            let mut press = Compressor::new(&Compression::default());
             for (coding, pieces) in bodies {
                 let coding = CODINGS[coding];
                 press.begin(coding, None).unwrap();

@@ -20,7 +20,7 @@ pub(crate) struct Accepted {
 
 /// What becomes of a reply's fields and body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Treatment {
+pub(crate) enum Treatment {
     /// Nothing.
     Untouched,
     /// Another client might get it compressed.
@@ -49,7 +49,7 @@ enum Field {
 
 impl Accepted {
     /// Reads a request's head. `codings` that are empty would accept nothing: do not ask then.
-    pub(super) fn read(head: HeadView<'_>, config: &Compression) -> Self {
+    pub(crate) fn read(head: HeadView<'_>, config: &Compression) -> Self {
         let offered = config.codings.iter();
         let place = AcceptEncoding::read(head).choose(offered.map(|coding| coding.name()));
         let coding = place.map(|place| config.codings[place]);
@@ -74,7 +74,7 @@ fn wants_no_transform(head: HeadView<'_>) -> bool {
 }
 
 /// What may be done with a reply of these fields; its length is the caller's to judge.
-pub(super) fn treatment(
+pub(crate) fn treatment(
     status: u16,
     fields: &FieldLines,
     accepted: Accepted,
@@ -107,7 +107,7 @@ pub(super) fn treatment(
 }
 
 /// Changes `fields` as the treatment demands; `scratch` holds any fields, and does afterwards.
-pub(super) fn rewrite(fields: &mut FieldLines, scratch: &mut FieldLines, treatment: Treatment) {
+pub(crate) fn rewrite(fields: &mut FieldLines, scratch: &mut FieldLines, treatment: Treatment) {
     if treatment == Treatment::Untouched {
         return;
     }

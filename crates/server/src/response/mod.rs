@@ -1,107 +1,27 @@
-//! Delivery: how bytes leave.
+//! Responses: how a response leaves, from a head and pieces of a body to bytes on the way to a client.
 //!
-//! `send` offers buffers to a socket without waiting; `chain` is a reply that the socket has not taken
-//! yet, an owned list of parts with a cursor; `desk` writes heads; `outlet` is what a handler answers
-//! through, `exit` where its bytes go, `door` what passes from a pool thread to the driver, and `writer`
-//! what sends spans of files; `coding` decides whether a body is compressed, and `press` does it. Only
-//! these touch a client's socket for writing, and never with a lock held.
+//! `writer` is what every backend answers through; `sink` where its bytes go; `parts` what a client has not taken
+//! yet, `memory` what of it waits in memory, `spill` how it moves to a file; `head` has the server's own fields,
+//! `content_encoding` decides whether a body is compressed, and `compressor` does it; `send_file` sends spans of
+//! files.
 
-mod chain;
-mod coding;
-mod desk;
-mod door;
-mod exit;
-#[cfg(feature = "faults")]
-#[doc(hidden)]
-pub mod faults;
-mod outlet;
-mod press;
+mod compressor;
+mod content_encoding;
+mod head;
+mod memory;
+mod parts;
+mod send_file;
+mod sink;
+mod spill;
 mod writer;
 
-use std::fs::File;
-use std::io::{self, IoSlice};
-use std::os::fd::AsFd;
+pub use memory::{Charge, ReplyMemory};
+pub(crate) use parts::{Parts, Progress};
+pub(crate) use send_file::send_file;
+pub use sink::Piece;
+pub(crate) use sink::{Encoding, ResponseHead};
+pub(crate) use spill::SpillFile;
+pub(crate) use writer::{Destination, Ended, RequestFacts, Rest};
+pub use writer::{Declared, ResponseWriter, Taken};
 
-use rustix::io::Errno;
-use rustix::net::{SendAncillaryBuffer, SendFlags};
-
-pub(crate) use chain::{Chain, Progress};
-pub(crate) use desk::{Desk, EndOfHead};
-pub(crate) use door::{Door, Finished, Flow};
-pub(crate) use exit::{Bounds, FirstWay, ReplyMemory};
-pub(crate) use outlet::{Asked, Close, UNSTORED};
-pub use outlet::{Declared, Outlet, Taken};
-pub(crate) use writer::write;
-
-/// Whether more bytes follow at once, so that a short packet is better kept back.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Followed {
-    Yes,
-    No,
-}
-
-/// Offers buffers to a socket in one vectored call; gives the bytes that it took, 0 when it is full.
-pub(crate) fn send(socket: impl AsFd, buffers: &[IoSlice<'_>]) -> io::Result<usize> {
-    send_followed(socket, buffers, Followed::No)
-}
-
-fn send_followed(
-    socket: impl AsFd,
-    buffers: &[IoSlice<'_>],
-    followed: Followed,
-) -> io::Result<usize> {
-    #[cfg(feature = "faults")]
-    return faults::meet(
-        socket.as_fd(),
-        buffers.iter().map(|buffer| buffer.len()).sum(),
-        0,
-        |most| send_now(&socket, &faults::first(buffers, most), followed),
-    );
-    #[cfg(not(feature = "faults"))]
-    send_now(&socket, buffers, followed)
-}
-
-fn send_now(socket: &impl AsFd, buffers: &[IoSlice<'_>], followed: Followed) -> io::Result<usize> {
-    let mut flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-    if followed == Followed::Yes {
-        flags |= SendFlags::MORE;
-    }
-    loop {
-        match rustix::net::sendmsg(socket, buffers, &mut SendAncillaryBuffer::default(), flags) {
-            Ok(sent) => return Ok(sent),
-            Err(Errno::INTR) => {}
-            Err(Errno::AGAIN) => return Ok(0),
-            Err(error) => return Err(error.into()),
-        }
-    }
-}
-
-/// Offers a span of a file to a socket, without a copy. `None`: the socket is full. `Some(0)`: the file ends
-/// before the span.
-fn send_span(
-    socket: impl AsFd,
-    file: &File,
-    offset: u64,
-    bytes: usize,
-) -> io::Result<Option<usize>> {
-    #[cfg(feature = "faults")]
-    return faults::meet(socket.as_fd(), bytes, None, |most| {
-        send_span_now(&socket, file, offset, most)
-    });
-    #[cfg(not(feature = "faults"))]
-    send_span_now(&socket, file, offset, bytes)
-}
-
-fn send_span_now(
-    socket: &impl AsFd,
-    file: &File,
-    offset: u64,
-    bytes: usize,
-) -> io::Result<Option<usize>> {
-    let mut position = offset;
-    match rustix::fs::sendfile(socket, file, Some(&mut position), bytes) {
-        Ok(sent) => Ok(Some(sent)),
-        Err(Errno::AGAIN) => Ok(None),
-        Err(error) => Err(error.into()),
-    }
-}
+pub(crate) use crate::reply::{Part, Reply as Response, ReplyBody as ResponseBody};

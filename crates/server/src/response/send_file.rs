@@ -1,14 +1,15 @@
-//! Writing: chains with spans of files, sent by a thread that may wait for a disk.
+//! Writing: partss with spans of files, sent by a thread that may wait for a disk.
 //!
-//! A writer sends until the socket is full, the chain is empty or the allowance is used up, in steps: after
-//! each, the other connections' errands have their turn. It never waits for a client.
+//! A writer sends until the socket is full, the parts is empty or the allowance is used up, in steps: after
+//! each, the other connections' tasks have their turn. It never waits for a client.
 
 use std::io;
 use std::sync::Arc;
 
 use measure::Nanos;
 
-use super::{Chain, Door, Progress};
+use super::{Parts, Progress};
+use crate::transport::PlainSocket;
 
 /// Bytes of a span offered in the first call. Storage that needs 50 ms for each 128 KB takes that long for
 /// them that nobody else has his turn.
@@ -17,31 +18,31 @@ const SPAN_BYTES_MIN: u64 = 256 << 10;
 const SPAN_BYTES_MAX: u64 = 2 << 20;
 /// A call that took no longer was served from memory.
 const QUICK: Nanos = Nanos(2_000_000);
-/// Bytes that one errand sends at most, so that the driver hears of a client that takes everything.
-const ERRAND_BYTES_MAX: u64 = 32 << 20;
+/// Bytes that one task sends at most, so that the driver hears of a client that takes everything.
+const TASK_BYTES_MAX: u64 = 32 << 20;
 
-/// What became of an errand.
+/// What became of an task.
 pub(crate) struct Written {
     /// What is still to go.
-    pub(crate) chain: Chain,
+    pub(crate) parts: Parts,
     /// Bytes that the socket took.
     pub(crate) sent: u64,
     /// How the last call went.
     pub(crate) last: io::Result<Progress>,
 }
 
-/// The errand of sending at most `most` bytes of `chain`, in steps; the last one gives the answer.
-pub(crate) fn write(
-    mut chain: Chain,
-    door: Arc<Door>,
+/// The task of sending at most `most` bytes of `parts`, in steps; the last one gives the answer.
+pub(crate) fn send_file(
+    mut parts: Parts,
+    socket: Arc<PlainSocket>,
     most: u64,
 ) -> impl FnMut() -> Option<Written> {
-    let mut left = most.min(ERRAND_BYTES_MAX);
+    let mut left = most.min(TASK_BYTES_MAX);
     let mut span = SPAN_BYTES_MIN;
     let mut sent_in_all = 0;
     move || {
         let began = measure::now();
-        let last = match chain.send(&*door, span.min(left)) {
+        let last = match parts.send(&*socket, span.min(left)) {
             Ok((progress, sent)) => {
                 sent_in_all += sent;
                 left -= sent;
@@ -54,7 +55,7 @@ pub(crate) fn write(
             Err(error) => Err(error),
         };
         Some(Written {
-            chain: std::mem::take(&mut chain),
+            parts: std::mem::take(&mut parts),
             sent: sent_in_all,
             last,
         })

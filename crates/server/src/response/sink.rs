@@ -28,12 +28,13 @@ pub(crate) enum Encoding {
     /// The writer: a head of text, chunks where there is no length.
     Http1,
     /// The driver, by the frames of its protocol: the writer gives the head as a value, and data as it is.
-    #[cfg_attr(not(any(test, feature = "test-protocol")), expect(dead_code))]
+    #[cfg_attr(not(feature = "faults"), expect(dead_code))]
     Frames,
 }
 
 /// The head of a response, for a protocol that encodes it itself.
 #[derive(Debug)]
+#[cfg_attr(not(feature = "faults"), expect(dead_code))]
 pub(crate) struct ResponseHead {
     pub(crate) status: u16,
     pub(crate) fields: FieldLines,
@@ -47,13 +48,23 @@ pub trait Piece {
     fn keep(&self, memory: &Arc<ReplyMemory>) -> Bytes;
 }
 
-impl Piece for &[u8] {
+impl Piece for [u8] {
     fn bytes(&self) -> &[u8] {
         self
     }
 
     fn keep(&self, memory: &Arc<ReplyMemory>) -> Bytes {
         memory.keep(self.to_vec())
+    }
+}
+
+impl<P: Piece + ?Sized> Piece for &P {
+    fn bytes(&self) -> &[u8] {
+        (**self).bytes()
+    }
+
+    fn keep(&self, memory: &Arc<ReplyMemory>) -> Bytes {
+        (**self).keep(memory)
     }
 }
 

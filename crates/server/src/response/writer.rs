@@ -160,7 +160,8 @@ pub(crate) enum Rest {
     Sent,
     /// In the stream: its driver sends it and ends the exchange.
     Queued,
-    /// In this driver's hand.
+    /// In this driver's hand; the head where its protocol encodes it.
+    #[cfg_attr(not(feature = "faults"), expect(dead_code))]
     Here(Parts, Option<ResponseHead>),
 }
 
@@ -326,7 +327,8 @@ impl ResponseWriter {
 
     /// The head and the whole body at once. Adds `Content-Length` when none was declared. The body is kept by
     /// reference where the socket does not take it, unless it is compressed.
-    pub fn whole(&mut self, body: &dyn Piece) -> Taken {
+    pub fn whole<P: Piece + ?Sized>(&mut self, body: &P) -> Taken {
+        let body: &dyn Piece = &body;
         let inner = &mut *self.0;
         inner.replied = measure::now();
         let taken = match inner.coding_for(Some(body.bytes().len() as u64)) {
@@ -340,20 +342,20 @@ impl ResponseWriter {
     /// One piece of a stream; the head leaves with the first that is not empty. Before another piece of a
     /// response of which more than `reply_spool_bytes_max` waits, the thread waits for the client, for
     /// `stream_wait_timeout` at most: see `is_quick`.
-    pub fn piece(&mut self, data: &dyn Piece) -> Taken {
+    pub fn piece<P: Piece + ?Sized>(&mut self, data: &P) -> Taken {
         let inner = &mut *self.0;
         if data.bytes().is_empty() {
             return inner.state_of_client();
         }
         inner.wait_while_beyond_bound();
-        inner.give(data)
+        inner.give(&data)
     }
 
     /// As `piece`, for one of several that the application has handed over together: nothing waits.
-    pub fn piece_of_many(&mut self, data: &dyn Piece) -> Taken {
+    pub fn piece_of_many<P: Piece + ?Sized>(&mut self, data: &P) -> Taken {
         match data.bytes().is_empty() {
             true => self.0.state_of_client(),
-            false => self.0.give(data),
+            false => self.0.give(&data),
         }
     }
 
@@ -470,7 +472,7 @@ impl Inner {
         record.head_bytes = self.head_bytes;
         record.sent_bytes = self.sink.sent_bytes;
         record.phases.replied = self.replied;
-        record.phases.delivered = self.sent;
+        record.phases.sent = self.sent;
         record.end_as(if is_gone { Ending::PeerGone } else { ending }, cause);
         let sink = std::mem::replace(&mut self.sink, Sink::none());
         let rest = match &sink.stream {
@@ -721,9 +723,10 @@ impl Inner {
             Head::Unsent => self.head.as_slice(),
             Head::Sent => &[],
         };
-        let prefix = wire::chunk_prefix(bytes);
+        let prefix = is_chunked.then(|| wire::chunk_prefix(bytes));
+        let prefix = prefix.as_ref().map_or(&[][..], |prefix| prefix.as_bytes());
         let frame = Frame {
-            before: [head, if is_chunked { prefix.as_bytes() } else { b"" }],
+            before: [head, prefix],
             piece,
             range: match framing {
                 ReplyFraming::NoBody => 0..0,

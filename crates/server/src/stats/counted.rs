@@ -125,6 +125,8 @@ pub struct PoolFigures {
     pub shed: u64,
     /// Exchanges refused because they had waited too long for a thread.
     pub expired: u64,
+    /// Streamed responses whose worker had to wait for the client.
+    pub stream_waits: u64,
     /// Routes that were sent here because they are slow.
     pub routes_moved: u64,
     /// Those of them that have left again.
@@ -260,6 +262,7 @@ impl Counted {
                 refused: pool.figures.refused,
                 shed: pool.figures.shed,
                 expired: pool.figures.expired,
+                stream_waits: pool.figures.stream_waits,
                 routes_moved: pool.figures.routes_moved,
                 routes_returned: pool.figures.routes_returned,
                 threads_started: pool.figures.threads_started,
@@ -378,6 +381,7 @@ impl PoolFigures {
             (&mut self.refused, other.refused),
             (&mut self.shed, other.shed),
             (&mut self.expired, other.expired),
+            (&mut self.stream_waits, other.stream_waits),
             (&mut self.routes_moved, other.routes_moved),
             (&mut self.routes_returned, other.routes_returned),
             (&mut self.threads_started, other.threads_started),

@@ -19,6 +19,8 @@ pub(crate) struct PoolStats {
     pub(crate) shed: AtomicU64,
     /// Exchanges refused because they had waited too long for a thread.
     pub(crate) expired: AtomicU64,
+    /// Streamed responses whose worker had to wait for the client.
+    pub(crate) stream_waits: AtomicU64,
     /// Routes that were sent here because they are slow.
     pub(crate) routes_moved: AtomicU64,
     /// Those of them that have left again.
@@ -72,6 +74,7 @@ impl PoolStats {
                 refused: of(&self.refused),
                 shed: of(&self.shed),
                 expired: of(&self.expired),
+                stream_waits: of(&self.stream_waits),
                 routes_moved: of(&self.routes_moved),
                 routes_returned: of(&self.routes_returned),
                 threads_started: of(&self.threads_started),

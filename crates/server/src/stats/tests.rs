@@ -411,7 +411,7 @@ fn the_status_page_shows_quantiles() {
     let pool = concat!(
         r#""pressure":0,"threads":4,"threads_min":0,"threads_max":0,"idle":0,"running":0,"waiting":0,"waiting_max":0,"#,
         r#""gil_share_permille":250,"#,
-        r#""completed":0,"refused":0,"shed":2,"expired":3,"routes_moved":0,"routes_returned":0,"threads_started":5,"threads_ended":1"#
+        r#""completed":0,"refused":0,"shed":2,"expired":3,"stream_waits":0,"routes_moved":0,"routes_returned":0,"threads_started":5,"threads_ended":1"#
     );
     let expect = format!(
         concat!(

@@ -143,16 +143,14 @@ fn bounds_what_tells_clients_apart() {
 }
 
 #[test]
-fn takes_old_names_of_grace_and_buffers() {
+fn takes_old_names_of_grace_and_spools() {
     let flags = [
         ("body_grace", "5s"),
-        ("reply_buffer", "8K"),
         ("reply_spool_max", "9K"),
     ];
     let config = good("body_rate_min = '1K/s'", &[], &flags).config;
     assert_eq!(config.timeouts.body.0, 5_000_000_000);
     assert_eq!(config.timeouts.body_rate_min, 1024);
-    assert_eq!(config.delivery.reply_buffer_bytes, 8 << 10);
     assert_eq!(config.delivery.reply_spool_bytes_max, 9 << 10);
     check_fault(
         "send_rate_min",

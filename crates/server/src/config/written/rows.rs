@@ -1228,26 +1228,14 @@ pub static SETTINGS: &[Setting] = &[
         ..PLAIN
     },
     Setting {
-        key: "reply_buffer_bytes",
-        aliases: &["reply_buffer"],
-        group: Group::Bodies,
-        placeholder: "SIZE",
-        default: "256K",
-        help: "Bytes of one reply that wait in memory for a slow client",
-        kind: Kind::Size {
-            min: K,
-            max: G,
-            set: |draft, bytes| draft.config.delivery.reply_buffer_bytes = bytes as usize,
-        },
-        ..PLAIN
-    },
-    Setting {
         key: "reply_spool_bytes_max",
         aliases: &["reply_spool_max"],
         group: Group::Bodies,
         placeholder: "SIZE",
         default: "1G",
-        help: "Bytes of one reply that wait in its unnamed file; beyond, the application waits",
+        help: "Unsent bytes of one streamed response; beyond, its worker waits for the client",
+        doc: "Only a stream whose application is still producing it waits. A response that the application has \
+              handed over as a whole never holds its worker, whatever its size.",
         kind: Kind::Size {
             min: 0,
             max: u64::MAX,
@@ -1256,11 +1244,28 @@ pub static SETTINGS: &[Setting] = &[
         ..PLAIN
     },
     Setting {
+        key: "stream_wait_timeout",
+        group: Group::Bodies,
+        placeholder: "TIME",
+        default: "60s",
+        help: "Maximum time in all that a worker waits for the client of one streamed response",
+        doc: "A stream that is beyond `reply_spool_bytes_max` for longer is cut, counted and named in the log.",
+        kind: Kind::Duration {
+            min: NONE,
+            max: DAY,
+            set: |draft, span| draft.config.delivery.stream_wait_timeout = span,
+        },
+        ..PLAIN
+    },
+    Setting {
         key: "reply_memory_max",
         group: Group::Bodies,
         placeholder: "SIZE",
         default: "256M",
-        help: "Bytes of all replies that wait in memory; beyond, they wait in their files",
+        help: "Memory for all responses that wait for slow clients",
+        doc: "Above half of it, the responses whose clients have taken nothing for longest move to unnamed files in \
+              `spool_dir`. Above all of it, where the disk does not keep up, these are cut. A buffer that several \
+              responses share counts once.",
         kind: Kind::Size {
             min: M,
             max: 1024 * G,

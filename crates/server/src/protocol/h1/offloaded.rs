@@ -340,8 +340,8 @@ impl H1 {
             after,
         } = finished;
         exchange.record.sent_bytes = sent_bytes;
-        exchange.record.phases.delivered = measure::now();
-        self.idle_since = exchange.record.phases.delivered;
+        exchange.record.phases.sent = measure::now();
+        self.idle_since = exchange.record.phases.sent;
         self.connection
             .end(&exchange.record, Received::Head(exchange.head()));
         self.discard_exchange(exchange);
@@ -387,7 +387,7 @@ impl H1 {
         let mut exchange = finished.exchange;
         exchange.record.sent_bytes = sent_bytes;
         exchange.record.end_as(stop.ending, stop.cause);
-        exchange.record.phases.delivered = measure::now();
+        exchange.record.phases.sent = measure::now();
         self.connection
             .end(&exchange.record, Received::Head(exchange.head()));
         self.discard_exchange(exchange);

@@ -138,7 +138,7 @@ impl H1 {
                 })))
             }
             _ => {
-                self.idle_since = record.phases.delivered;
+                self.idle_since = record.phases.sent;
                 self.connection.end(&record, received);
                 then.progress()
             }
@@ -191,8 +191,8 @@ impl H1 {
             self.connection.transport.reset_on_close();
             self.connection.driver.discard(parts);
         }
-        record.phases.delivered = measure::now();
-        self.idle_since = record.phases.delivered;
+        record.phases.sent = measure::now();
+        self.idle_since = record.phases.sent;
         let received = match &head {
             Some(head) => Received::Head(head.view()),
             None => Received::Beginning(&beginning),

@@ -324,11 +324,6 @@ impl H1 {
         }
     }
 
-    /// Nothing waits to be sent: it is the application that makes the client wait.
-    pub(super) fn hold(&self, monitor: &mut SendMonitor) {
-        monitor.hold(measure::now());
-        self.connection.now_doing(Doing::Sending, Stamp::NEVER);
-    }
 }
 
 fn fault(error: &io::Error) -> Stop {

@@ -186,7 +186,7 @@ impl Inner {
             self.failed = Some(UNCODED);
             return;
         };
-        let prefix = wire::chunk_prefix(out.len());
+        let prefix = wire::chunk_prefix(out.len().max(1));
         // A chunk without bytes would be the last one (RFC 9112 section 7.1).
         let (prefix, after) = match self.is_chunked(framing) {
             true if out.is_empty() => (&[][..], wire::LAST_CHUNK),

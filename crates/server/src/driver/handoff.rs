@@ -16,10 +16,12 @@ use socket2::SockRef;
 use stage::{Load, Placement};
 
 use super::Driver;
-use super::connection::Connection;
+use crate::protocol::h1::H1;
+use crate::transport::Transport;
 use super::shared::Shared;
 use crate::clients::Place;
 use crate::exchange::Ends;
+use crate::ids::Trust;
 use crate::listen::At;
 use crate::stats::DriverStats;
 
@@ -29,20 +31,33 @@ const TRIES: usize = 16;
 
 /// A connection that was just accepted.
 #[derive(Debug)]
-pub(crate) struct NewConnection {
+pub(crate) struct AcceptedConnection {
     pub(super) socket: OwnedFd,
     pub(super) peer: Option<SocketAddr>,
     pub(super) listened: Arc<Listened>,
     /// Its client's place among those of one address, where these are counted.
     pub(super) place: Option<Place>,
-    pub(super) presence: Presence,
+    pub(super) permit: ConnectionPermit,
     pub(super) arrived: Stamp,
-    pub(super) from: From,
+    pub(super) from: AcceptedBy,
+}
+
+/// A connection that a driver serves.
+pub(crate) struct Opened {
+    pub(crate) transport: Transport,
+    pub(crate) ends: Arc<Ends>,
+    /// Whether the ids that its client gives count.
+    pub(crate) trust: Trust,
+    /// Its client's place among those of one address, where these are counted.
+    pub(crate) place: Option<Place>,
+    pub(crate) permit: ConnectionPermit,
+    /// When it was accepted.
+    pub(crate) accepted: Stamp,
 }
 
 /// Who accepted it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum From {
+pub(super) enum AcceptedBy {
     /// A driver.
     Driver,
     /// The usher.
@@ -58,17 +73,17 @@ pub(super) struct Listened {
 }
 
 /// That a connection counts; given back when it is dropped.
-pub(super) struct Presence {
+pub(crate) struct ConnectionPermit {
     shared: Arc<Shared>,
     /// Whose it is; nobody's before it is placed.
     driver: Option<usize>,
 }
 
-impl Presence {
+impl ConnectionPermit {
     /// Counts one more connection. `None`: there are as many as there may be.
     pub(super) fn new(shared: &Arc<Shared>) -> Option<Self> {
-        let (presence, before) = Self::count(shared);
-        (before < shared.config.listen.connections_max).then_some(presence)
+        let (permit, before) = Self::count(shared);
+        (before < shared.config.listen.connections_max).then_some(permit)
     }
 
     /// Counts one more connection, whatever the bound.
@@ -79,11 +94,11 @@ impl Presence {
     /// Also gives how many there were before.
     fn count(shared: &Arc<Shared>) -> (Self, usize) {
         let before = shared.connections.fetch_add(1, Ordering::Relaxed);
-        let presence = Self {
+        let permit = Self {
             shared: Arc::clone(shared),
             driver: None,
         };
-        (presence, before)
+        (permit, before)
     }
 
     /// Gives the connection to a driver whose number was raised for it already.
@@ -100,7 +115,7 @@ impl Presence {
     }
 }
 
-impl Drop for Presence {
+impl Drop for ConnectionPermit {
     fn drop(&mut self) {
         self.leave();
         let before = self.shared.connections.fetch_sub(1, Ordering::Relaxed);
@@ -108,44 +123,44 @@ impl Drop for Presence {
     }
 }
 
-impl std::fmt::Debug for Presence {
+impl std::fmt::Debug for ConnectionPermit {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("Presence").field(&self.driver).finish()
+        f.debug_tuple("ConnectionPermit").field(&self.driver).finish()
     }
 }
 
-impl NewConnection {
+impl AcceptedConnection {
     /// Gives it to the least loaded driver, those from `first` on before others with as many; to one that is
     /// late with others only if all are. Gives it back when that one has ended.
-    pub(super) fn give_to_least(mut self, first: usize) -> Result<(), NewConnection> {
-        let shared = Arc::clone(&self.presence.shared);
+    pub(super) fn give_to_least(mut self, first: usize) -> Result<(), AcceptedConnection> {
+        let shared = Arc::clone(&self.permit.shared);
         let drivers = &shared.stats.drivers;
         let target = raise(drivers, || least_from(&shared, first, drivers.len()));
-        self.presence.settle(target);
+        self.permit.settle(target);
         let Err(mut new) = shared.inboxes[target].offer(self) else {
             return Ok(());
         };
         for step in 1..drivers.len() {
             let other = (target + step) % drivers.len();
             drivers[other].open.fetch_add(1, Ordering::Relaxed);
-            new.presence.settle(other);
+            new.permit.settle(other);
             match shared.inboxes[other].offer(new) {
                 Ok(()) => return Ok(()),
                 Err(refused) => new = refused,
             }
         }
         drivers[target].open.fetch_add(1, Ordering::Relaxed);
-        new.presence.settle(target);
+        new.permit.settle(target);
         shared.inboxes[target].give(new)
     }
 }
 
 impl Driver {
     /// Keeps a connection that this driver has accepted, or hands it to a sibling that has clearly fewer.
-    pub(super) fn place(self: &Rc<Self>, mut new: NewConnection) {
+    pub(super) fn place(self: &Rc<Self>, mut new: AcceptedConnection) {
         let mine = usize::from(self.index);
         let target = self.target(new.arrived);
-        new.presence.settle(target);
+        new.permit.settle(target);
         if target == mine {
             return self.welcome(new);
         }
@@ -153,7 +168,7 @@ impl Driver {
             Ok(()) => self.stats().handed_over.add(),
             Err(mut new) => {
                 self.stats().open.fetch_add(1, Ordering::Relaxed);
-                new.presence.settle(mine);
+                new.permit.settle(mine);
                 self.welcome(new);
             }
         }
@@ -184,21 +199,23 @@ impl Driver {
     }
 
     /// A connection that a sibling or the usher gives to this driver.
-    pub(super) fn take(self: &Rc<Self>, new: NewConnection) {
+    pub(super) fn take(self: &Rc<Self>, new: AcceptedConnection) {
         match new.from {
-            From::Driver => self.stats().taken_over.add(),
-            From::Usher => self.stats().accepted.add(),
+            AcceptedBy::Driver => self.stats().taken_over.add(),
+            AcceptedBy::Usher => self.stats().accepted.add(),
         }
         self.welcome(new);
     }
 
-    fn welcome(self: &Rc<Self>, new: NewConnection) {
+    fn welcome(self: &Rc<Self>, new: AcceptedConnection) {
         let ends = Arc::new(ends(&new.socket, &new.listened, new.peer));
         let trust = self.shared.ids.trust(new.peer.map(|peer| peer.ip()));
-        match Connection::open(Rc::clone(self), new, ends, trust) {
-            Ok(connection) => drop(tokio::task::spawn_local(connection.serve())),
-            Err(_) => self.stats().errors.add(),
-        }
+        let AcceptedConnection { socket, place, permit, arrived, .. } = new;
+        let Ok(transport) = Transport::plain(socket) else {
+            return self.stats().errors.add();
+        };
+        let opened = Opened { transport, ends, trust, place, permit, accepted: arrived };
+        drop(tokio::task::spawn_local(H1::open(Rc::clone(self), opened).serve()));
     }
 }
 

@@ -1,0 +1,154 @@
+//! Kept bytes: `bytes` objects of the application that wait for slow clients, by reference.
+//!
+//! An object that several responses share is charged once. It is let go of on whatever thread sends its last
+//! byte, which is not attached to the interpreter and must not wait for it: `mp-release` does that, attached for
+//! a batch at a time.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::thread;
+use std::time::Duration;
+
+use bytes::Bytes;
+use pyo3::prelude::*;
+use pyo3::pybacked::PyBackedBytes;
+use pyo3::types::PyBytes;
+use server::response::{Charge, Piece, ReplyMemory};
+
+use crate::visit;
+
+/// Pieces up to this size are copied: a reference costs more than that.
+const COPY_BYTES_MAX: usize = 4 << 10;
+/// How long the first object of a batch waits for others.
+const BATCH_TIME: Duration = Duration::from_millis(50);
+/// Bytes of released objects that wait for no others.
+const BATCH_BYTES_MAX: usize = 16 << 20;
+
+/// An object that responses wait with.
+struct Kept {
+    address: usize,
+    /// `None` once it is dropped.
+    data: Option<PyBackedBytes>,
+    _charge: Charge,
+}
+
+/// By address: objects that responses wait with. Bounded by `reply_memory_max` and what workers hand over.
+static KEPT: Mutex<Option<HashMap<usize, Weak<Kept>>>> = Mutex::new(None);
+
+/// Objects that nothing waits with any more.
+static RELEASED: Mutex<Released> = Mutex::new(Released {
+    objects: Vec::new(),
+    bytes: 0,
+    has_thread: false,
+});
+/// Notified when the first object comes, and when there are many bytes.
+static RELEASED_SOME: Condvar = Condvar::new();
+
+struct Released {
+    objects: Vec<PyBackedBytes>,
+    bytes: usize,
+    has_thread: bool,
+}
+
+/// A piece of a body, while this thread is attached.
+pub(crate) struct Attached<'a, 'py>(pub(crate) &'a Bound<'py, PyBytes>);
+
+impl Piece for Attached<'_, '_> {
+    fn bytes(&self) -> &[u8] {
+        self.0.as_bytes()
+    }
+
+    fn keep(&self, memory: &Arc<ReplyMemory>) -> Bytes {
+        let data = self.0.as_bytes();
+        match data.len() {
+            0..=COPY_BYTES_MAX => data.keep(memory),
+            _ => keep(self.0, memory),
+        }
+    }
+}
+
+/// Keeps an object for as long as the result lives.
+pub(crate) fn keep(object: &Bound<'_, PyBytes>, memory: &Arc<ReplyMemory>) -> Bytes {
+    let address = object.as_ptr() as usize;
+    let mut kept = locked(&KEPT);
+    let kept = kept.get_or_insert_with(HashMap::new);
+    // A dead entry is that of an object that was let go of, perhaps another one at this address.
+    if let Some(known) = kept.get(&address).and_then(Weak::upgrade) {
+        return Bytes::from_owner(Shared(known));
+    }
+    let new = Arc::new(Kept {
+        address,
+        _charge: memory.charge(object.as_bytes().len()),
+        data: Some(PyBackedBytes::from(object.clone())),
+    });
+    kept.insert(address, Arc::downgrade(&new));
+    Bytes::from_owner(Shared(new))
+}
+
+/// One response's share of an object.
+struct Shared(Arc<Kept>);
+
+impl AsRef<[u8]> for Shared {
+    fn as_ref(&self) -> &[u8] {
+        self.0.data.as_deref().unwrap_or_default()
+    }
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        {
+            let mut kept = locked(&KEPT);
+            // The same object may have been kept anew meanwhile.
+            if let Some(kept) = kept.as_mut()
+                && kept
+                    .get(&self.address)
+                    .is_some_and(|known| known.strong_count() == 0)
+            {
+                kept.remove(&self.address);
+            }
+        }
+        if let Some(data) = self.data.take() {
+            release(data);
+        }
+    }
+}
+
+/// Leaves an object to the thread that may attach.
+fn release(object: PyBackedBytes) {
+    let mut released = locked(&RELEASED);
+    released.bytes += object.len();
+    released.objects.push(object);
+    if !released.has_thread {
+        // Without a thread the objects wait for the next one that can be started.
+        released.has_thread = thread::Builder::new()
+            .name("mp-release".to_owned())
+            .spawn(release_all)
+            .is_ok();
+    }
+    if released.objects.len() == 1 || released.bytes > BATCH_BYTES_MAX {
+        RELEASED_SOME.notify_one();
+    }
+}
+
+/// The thread: attaches once for all objects that have come in `BATCH_TIME`.
+fn release_all() {
+    loop {
+        let released = locked(&RELEASED);
+        let released = RELEASED_SOME.wait_while(released, |released| released.objects.is_empty());
+        let released = released.unwrap_or_else(PoisonError::into_inner);
+        let waited = RELEASED_SOME.wait_timeout_while(released, BATCH_TIME, |released| {
+            released.bytes <= BATCH_BYTES_MAX
+        });
+        let (mut released, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        let batch = std::mem::take(&mut released.objects);
+        released.bytes = 0;
+        drop(released);
+        let _visit = visit::begin();
+        Python::attach(|_| drop(batch));
+    }
+}
+
+/// No panic leaves one of these between two states.
+fn locked<T>(mutex: &'static Mutex<T>) -> MutexGuard<'static, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
