@@ -6,6 +6,7 @@
 use std::ops::Range;
 
 use crate::bytes::{is_token, is_value};
+use crate::chunk_extension::ChunkExtension;
 use crate::head::BodyFraming;
 use crate::limits::Limits;
 use crate::refusal::{Cause, Refusal};
@@ -40,7 +41,7 @@ pub struct Decoded {
 ///
 ///         ┌────────────────────────── LF ──────────────────────────┐
 ///         ▼                                                        │
-/// ─► Size ──';'──► Extension ──CR──► SizeLf ──LF, size > 0──► Data ──► DataCr ──CR──► DataLf
+/// ─► Size ──► Extension ──CR──► SizeLf ──LF, size > 0──► Data ──► DataCr ──CR──► DataLf
 ///         └───────────CR───────────►   │
 ///                                      └─LF, size 0──► TrailerStart ──CR──► LastLf ──LF──► Done
 ///                                                       │        ▲
@@ -62,6 +63,7 @@ enum State {
     },
     Extension {
         size: u64,
+        extension: ChunkExtension,
         line_bytes: usize,
     },
     SizeLf {
@@ -184,15 +186,18 @@ impl BodyDecoder {
                 let line_bytes = self.size_line(line_bytes)?;
                 self.step_size(size, digits, line_bytes, byte)
             }
-            State::Extension { size, line_bytes } => {
+            State::Extension {
+                size,
+                extension,
+                line_bytes,
+            } => {
                 let line_bytes = self.size_line(line_bytes)?;
-                match byte {
-                    b'\r' => Ok(State::SizeLf { size, line_bytes }),
-                    // Skipped, RFC 9112 section 7.1.1, but never with a line end inside: what one
-                    // recipient takes for an extension is another's next request.
-                    byte if is_value(byte) => Ok(State::Extension { size, line_bytes }),
-                    _ => Err(Cause::ChunkExtensionByte),
+                // Skipped, RFC 9112 section 7.1.1, but held to its grammar: what one recipient takes for
+                // an extension is another's next request.
+                if byte == b'\r' && extension.may_end() {
+                    return Ok(State::SizeLf { size, line_bytes });
                 }
+                extension_state(size, line_bytes, extension.step(byte))
             }
             State::SizeLf { size, line_bytes } => {
                 self.size_line(line_bytes)?;
@@ -205,7 +210,7 @@ impl BodyDecoder {
         }
     }
 
-    /// RFC 9112 section 7.1: `1*HEXDIG` and nothing before or behind it, not even whitespace.
+    /// RFC 9112 section 7.1: `1*HEXDIG` with nothing before it, and behind it nothing but extensions.
     fn step_size(
         &self,
         size: u64,
@@ -219,16 +224,17 @@ impl BodyDecoder {
                 digits: digits + 1,
                 line_bytes,
             }),
-            (b';', _) if digits > 0 => Ok(State::Extension { size, line_bytes }),
             (b'\r', _) if digits > 0 => Ok(State::SizeLf { size, line_bytes }),
-            (_, None) if digits > 0 => Err(Cause::ChunkExtensionByte),
+            (_, None) if digits > 0 => {
+                extension_state(size, line_bytes, ChunkExtension::begin(byte))
+            }
             _ => Err(Cause::ChunkSize),
         }
     }
 
     fn step_size_end(&self, size: u64, byte: u8) -> Result<State, Cause> {
         if byte != b'\n' {
-            return Err(Cause::ChunkExtensionByte);
+            return Err(Cause::ChunkExtensionForm);
         }
         if size == 0 {
             return Ok(State::TrailerStart { bytes: 0 });
@@ -275,6 +281,19 @@ impl BodyDecoder {
         }
         Ok(line_bytes + 1)
     }
+}
+
+fn extension_state(
+    size: u64,
+    line_bytes: usize,
+    extension: Option<ChunkExtension>,
+) -> Result<State, Cause> {
+    let extension = extension.ok_or(Cause::ChunkExtensionForm)?;
+    Ok(State::Extension {
+        size,
+        extension,
+        line_bytes,
+    })
 }
 
 #[cfg(test)]
@@ -372,6 +391,7 @@ mod tests {
     fn skips_extensions_within_their_bound() {
         check_chunked("1;a=b\r\nx\r\n0;c\r\n\r\n", Ok(("x", 17, true)));
         check_chunked("1; a = \"b c\"\r\nx\r\n0\r\n\r\n", Ok(("x", 22, true)));
+        check_chunked("1 ;a;b=\"\\\"\"\r\nx\r\n0\t;c\r\n\r\n", Ok(("x", 24, true)));
         let fits = format!("1;{}\r\nx\r\n0\r\n\r\n", "a".repeat(20));
         check_chunked(&fits, Ok(("x", fits.len(), true)));
         check_chunked(
@@ -396,17 +416,27 @@ mod tests {
             ("\n5\r\n", Cause::ChunkSize),
             ("00000000000000005\r\n", Cause::ChunkSize),
             ("fffffffffffffffff\r\n", Cause::ChunkSize),
-            ("0x5\r\n", Cause::ChunkExtensionByte),
-            ("5 \r\n", Cause::ChunkExtensionByte),
-            ("5 ;a\r\n", Cause::ChunkExtensionByte),
-            ("5\t\r\n", Cause::ChunkExtensionByte),
-            ("5_0\r\n", Cause::ChunkExtensionByte),
-            ("5\nhello", Cause::ChunkExtensionByte),
-            ("5\rhello", Cause::ChunkExtensionByte),
-            ("5;a\nhello", Cause::ChunkExtensionByte),
-            ("5;a\rb\r\n", Cause::ChunkExtensionByte),
-            ("5;\0\r\n", Cause::ChunkExtensionByte),
-            ("5;\x7f\r\n", Cause::ChunkExtensionByte),
+            ("0x5\r\n", Cause::ChunkExtensionForm),
+            ("5 \r\n", Cause::ChunkExtensionForm),
+            ("5\t\r\n", Cause::ChunkExtensionForm),
+            ("5_0\r\n", Cause::ChunkExtensionForm),
+            ("5\nhello", Cause::ChunkExtensionForm),
+            ("5\rhello", Cause::ChunkExtensionForm),
+            ("5;\r\n", Cause::ChunkExtensionForm),
+            ("5;;\r\n", Cause::ChunkExtensionForm),
+            ("5;=b\r\n", Cause::ChunkExtensionForm),
+            ("5;a=\r\n", Cause::ChunkExtensionForm),
+            ("5;a=b;\r\n", Cause::ChunkExtensionForm),
+            ("5;a=b,c\r\n", Cause::ChunkExtensionForm),
+            ("5;a=\"b\r\n", Cause::ChunkExtensionForm),
+            ("5;a=\"b\r\n\"\r\n", Cause::ChunkExtensionForm),
+            ("5;a=\"b\\\r\n", Cause::ChunkExtensionForm),
+            ("5;a \r\n", Cause::ChunkExtensionForm),
+            ("0;\r\n\r\n", Cause::ChunkExtensionForm),
+            ("5;a\nhello", Cause::ChunkExtensionForm),
+            ("5;a\rb\r\n", Cause::ChunkExtensionForm),
+            ("5;\0\r\n", Cause::ChunkExtensionForm),
+            ("5;\x7f\r\n", Cause::ChunkExtensionForm),
         ] {
             check_chunked(input, Err(cause));
         }

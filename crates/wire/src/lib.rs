@@ -27,6 +27,7 @@ mod scan;
 mod coding;
 
 mod body;
+mod chunk_extension;
 
 mod chunk;
 mod field_lines;

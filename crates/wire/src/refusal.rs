@@ -106,7 +106,7 @@ causes! {
     BodyTooLarge 413 "body over its bound",
     ChunkSize 400 "chunk size is not 1 to 16 hexadecimal digits",
     ChunkLineTooLong 400 "size line of a chunk over its bound",
-    ChunkExtensionByte 400 "invalid character after a chunk size",
+    ChunkExtensionForm 400 "malformed extension, or anything else, after a chunk size",
     ChunkEnd 400 "chunk data not followed by its line end",
     TrailerTooLarge 431 "trailer section over its bound",
     TrailerByte 400 "malformed trailer field",
