@@ -60,6 +60,9 @@ fn check_accepted(input: &[u8], index: &HeadIndex, limits: &Limits) {
 
     let view = HeadView { bytes, index };
     assert!(view.path().starts_with(b"/") || view.target() == b"*");
+    assert!(!view.path().iter().any(|byte| b"\"<>\\".contains(byte)));
+    assert!(wire::target::decode(view.path(), &mut Vec::new()));
+    assert!(view.authority().is_none_or(|host| !host.is_empty()));
     assert!(view.target().len() <= limits.target_bytes_max);
     assert!(index.headers.len() <= limits.headers_len_max);
     let framing = [&b"content-length"[..], b"transfer-encoding"];
@@ -70,7 +73,9 @@ fn check_accepted(input: &[u8], index: &HeadIndex, limits: &Limits) {
             .count()
     };
     assert!(named(&framing[..1]) <= 1 && (named(&framing[..1]) == 0 || named(&framing[1..]) == 0));
-    assert!(named(&[b"host"]) <= 1);
+    for single in [&b"host"[..], b"content-type", b"authorization"] {
+        assert!(named(&[single]) <= 1);
+    }
     assert_eq!(RequestHead::take(view).view().bytes, bytes);
     check_codings(view);
     check_against_httparse(view);

@@ -98,6 +98,7 @@ fn span_within(bytes: &[u8], part: &[u8]) -> Span {
 #[derive(Default)]
 struct Facts {
     marks: Marks,
+    has_content_type: bool,
     host: Option<Span>,
     length: Option<u64>,
     codings: Option<Codings>,
@@ -124,8 +125,9 @@ impl Facts {
             7 if is("upgrade") => self.mark(Marks::UPGRADE),
             8 if is("if-match") || is("if-range") => self.mark(Marks::CONDITIONAL),
             10 if is("connection") => self.note_connection(value),
+            12 if is("content-type") => self.note_content_type()?,
             13 if is("if-none-match") => self.mark(Marks::CONDITIONAL),
-            13 if is("authorization") => self.mark(Marks::AUTHORIZATION),
+            13 if is("authorization") => self.note_authorization()?,
             14 if is("content-length") => self.note_length(value)?,
             15 if is("accept-encoding") => self.mark(Marks::ACCEPT_ENCODING),
             17 if is("transfer-encoding") => {
@@ -143,14 +145,32 @@ impl Facts {
     }
 
     /// RFC 9112 section 3.2: more than one Host or an invalid value is a 400, in an absolute request too.
-    /// An empty value is what a client sends for a target without an authority.
+    /// An empty value belongs to targets without an authority, and an http URI has one (RFC 9110 section 4.2.1).
     fn note_host(&mut self, value: &[u8], span: Span) -> Result<(), Cause> {
         if self.host.replace(span).is_some() {
             return Err(Cause::HostRepeated);
         }
-        if !value.is_empty() && !is_host(value) {
+        if !is_host(value) {
             return Err(Cause::HostInvalid);
         }
+        Ok(())
+    }
+
+    /// RFC 9110 sections 5.3 and 8.3: a field of one value is sent once. Two recipients that take different
+    /// ones, or a list of both, read different bodies.
+    fn note_content_type(&mut self) -> Result<(), Cause> {
+        if std::mem::replace(&mut self.has_content_type, true) {
+            return Err(Cause::ContentTypeRepeated);
+        }
+        Ok(())
+    }
+
+    /// RFC 9110 sections 5.3 and 11.6.2, likewise: a proxy that checks one must not vouch for another.
+    fn note_authorization(&mut self) -> Result<(), Cause> {
+        if self.marks.contains(Marks::AUTHORIZATION) {
+            return Err(Cause::AuthorizationRepeated);
+        }
+        self.mark(Marks::AUTHORIZATION);
         Ok(())
     }
 

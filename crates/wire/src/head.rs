@@ -31,6 +31,7 @@ pub enum Method {
     Delete,
     Options,
     Patch,
+    Trace,
     /// Any other token of at most 32 bytes, but never CONNECT, which is refused.
     Other,
 }
@@ -45,9 +46,18 @@ impl Method {
             b"DELETE" => Method::Delete,
             b"OPTIONS" => Method::Options,
             b"PATCH" => Method::Patch,
+            b"TRACE" => Method::Trace,
             _ => Method::Other,
         }
     }
+}
+
+/// The scheme of an absolute target, RFC 9112 section 3.2.2.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[expect(missing_docs, reason = "named by the schemes themselves")]
+pub enum Scheme {
+    Http,
+    Https,
 }
 
 /// How the end of a request's body is found, RFC 9112 section 6.3.
@@ -163,13 +173,15 @@ pub struct HeadIndex {
     pub method_span: Span,
     /// The target as sent.
     pub target: Span,
-    /// The target's path, not decoded: starts with `/`, or is `*` in `OPTIONS *`. An absolute target is
+    /// The target's path, not decoded, every `%` with its two digits: starts with `/`, or is `*` in `OPTIONS *`. An absolute target is
     /// stripped to its path, an empty one of which is given as `/`.
     pub path: Span,
     /// The query without its `?`, not decoded; `Some` and empty for a bare `?`.
     pub query: Option<Span>,
-    /// Host and port: of an absolute target, else of Host (RFC 9112 section 3.2.2). May be empty when Host
-    /// is; `None` only in HTTP/1.0.
+    /// The scheme of an absolute target; `None` for a target of another form.
+    pub scheme: Option<Scheme>,
+    /// Host and port: of an absolute target, else of Host (RFC 9112 section 3.2.2). Never empty; `None` only
+    /// in HTTP/1.0.
     pub authority: Option<Span>,
     /// Version of the request.
     pub version: Version,
@@ -207,6 +219,7 @@ impl HeadIndex {
             target: Span::default(),
             path: Span::default(),
             query: None,
+            scheme: None,
             authority: None,
             version: Version::Http11,
             headers: Vec::new(),
@@ -288,6 +301,7 @@ impl HeadIndex {
         self.target = line.target;
         self.path = line.path;
         self.query = line.query;
+        self.scheme = line.scheme;
         self.authority = line.authority;
         self.version = line.version;
     }

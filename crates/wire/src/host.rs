@@ -13,29 +13,48 @@ pub(crate) fn is_host(bytes: &[u8]) -> bool {
             return false;
         };
         let (literal, after) = (&rest[..close], &rest[close + 1..]);
-        return is_ipv6(literal) && (after.is_empty() || is_colon_and_port(after));
+        return (is_ipv6(literal) || is_ip_future(literal))
+            && (after.is_empty() || is_colon_and_port(after));
     }
     let name_end = memchr::memchr(b':', bytes).unwrap_or(bytes.len());
     let (name, after) = bytes.split_at(name_end);
-    !name.is_empty() && is_name(name) && (after.is_empty() || is_colon_and_port(after))
+    is_name(name) && (after.is_empty() || is_colon_and_port(after))
 }
 
-/// `reg-name`, which includes IPv4 addresses.
+/// `reg-name`, which includes IPv4 addresses. RFC 1035 section 3.1: no label of it is empty but the root's,
+/// behind the last dot, and a name consists of more than that one.
 fn is_name(name: &[u8]) -> bool {
     let mut rest = name;
+    let mut label_is_empty = true;
     while let [first, tail @ ..] = rest {
         rest = match (first, tail) {
+            (b'.', _) if label_is_empty => return false,
             (b, tail) if is_host_name(*b) => tail,
             (b'%', [a, b, tail @ ..]) if a.is_ascii_hexdigit() && b.is_ascii_hexdigit() => tail,
             _ => return false,
         };
+        label_is_empty = *first == b'.';
     }
-    true
+    !name.is_empty()
 }
 
 /// The standard library's reader is exactly the grammar of RFC 3986 section 3.2.2 without zones.
 fn is_ipv6(literal: &[u8]) -> bool {
     std::str::from_utf8(literal).is_ok_and(|text| text.parse::<std::net::Ipv6Addr>().is_ok())
+}
+
+/// `IPvFuture`, RFC 3986 section 3.2.2.
+fn is_ip_future(literal: &[u8]) -> bool {
+    let [b'v' | b'V', rest @ ..] = literal else {
+        return false;
+    };
+    let mut halves = rest.splitn(2, |&b| b == b'.');
+    let version = halves.next().unwrap_or_default();
+    let address = halves.next().unwrap_or_default();
+    !version.is_empty()
+        && version.iter().all(u8::is_ascii_hexdigit)
+        && !address.is_empty()
+        && address.iter().all(|&b| b == b':' || is_host_name(b))
 }
 
 /// The grammar allows an empty port and any number of digits; more than 16 bits is never a port.
@@ -73,6 +92,10 @@ mod tests {
             "a:65535",
             "a:00080",
             "[::1]:",
+            "a.",
+            "a.example.:80",
+            "[v1.a:b]",
+            "[VfF.~!$&'()*+,;=-._:]:443",
         ] {
             assert!(is_host(host.as_bytes()), "{host}");
         }
@@ -102,6 +125,20 @@ mod tests {
             "[a]",
             "a\t",
             "a]",
+            ".",
+            ".:80",
+            "..",
+            ".a",
+            "a..b",
+            "a..",
+            "[v1.]",
+            "[v.a]",
+            "[v1a]",
+            "[vg.a]",
+            "[1.a]",
+            "[v1.a/b]",
+            "[v1.a%20]",
+            "[v1.a]b",
             "a:-1",
             "a:+1",
         ] {

@@ -49,8 +49,8 @@ pub use chunk::{CHUNK_SUFFIX, CHUNK_SUFFIX_AND_LAST, ChunkPrefix, LAST_CHUNK, ch
 pub use coding::{AcceptEncoding, quality};
 pub use field_lines::{FieldLines, FieldsRef, InvalidField, SharedFields};
 pub use head::{
-    BodyFraming, HeadIndex, HeadStep, HeadView, HeaderSpan, Marks, Method, RequestHead, Span,
-    Version,
+    BodyFraming, HeadIndex, HeadStep, HeadView, HeaderSpan, Marks, Method, RequestHead, Scheme,
+    Span, Version,
 };
 pub use limits::Limits;
 pub use refusal::{Cause, Refusal};

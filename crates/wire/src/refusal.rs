@@ -72,6 +72,8 @@ causes! {
     TargetByte 400 "target is empty or has a character that is not visible ASCII",
     TargetFragment 400 "target with a fragment",
     TargetForm 400 "target is neither a path nor an absolute http or https URI",
+    PathByte 400 "path with a raw double quote, angle bracket or backslash",
+    PathEscape 400 "path with a percent sign that two hexadecimal digits do not follow",
     TargetAsterisk 400 "target `*` with a method other than OPTIONS",
     VersionForm 400 "request line does not end with one space and HTTP/1.1",
     VersionMajor 505 "major version of HTTP other than 1",
@@ -90,6 +92,10 @@ causes! {
     HostRepeated 400 "more than one Host",
     HostInvalid 400 "invalid host or port in Host",
     AuthorityInvalid 400 "invalid host or port in the target",
+
+    // Fields that have one value.
+    ContentTypeRepeated 400 "more than one Content-Type",
+    AuthorizationRepeated 400 "more than one Authorization",
 
     // Framing.
     LengthInvalid 400 "Content-Length is not a plain decimal number of at most 64 bits",

@@ -194,7 +194,8 @@ fn wants_exactly_one_good_host() {
         &["Host: a", "hOST: b", "X: y\r\nHost:"],
     );
     for host in [
-        "a/b", "a b", "a@b", "u:p@a", "a:b", "a,b:c", "[::1", "a\\b", "\u{e9}", "a?", "<a>",
+        "a/b", "a b", "a@b", "u:p@a", "a:b", "a,b:c", "[::1", "a\\b", "\u{e9}", "a?", "<a>", "",
+        " ", ".", "a..b", ".:80", "[v1.]",
     ] {
         refuses(
             Cause::HostInvalid,
@@ -206,11 +207,37 @@ fn wants_exactly_one_good_host() {
         );
     }
     assert_eq!(served("GET / HTTP/1.0\r\n\r\n").authority, None);
-    let text = "GET / HTTP/1.1\r\nHost: \r\n\r\n";
-    assert_eq!(
-        served(text).authority.map(|span| span.of(text.as_bytes())),
-        Some(&b""[..])
+    for host in ["a.", "[v1.a:b]", "[v1.a:b]:80"] {
+        let text = format!("GET / HTTP/1.1\r\nHost: {host}\r\n\r\n");
+        let authority = served(&text).authority;
+        assert_eq!(
+            authority.map(|span| span.of(text.as_bytes())),
+            Some(host.as_bytes())
+        );
+    }
+}
+
+#[test]
+fn refuses_fields_of_one_value_that_are_repeated() {
+    // RFC 9110 sections 5.3, 8.3 and 11.6.2.
+    refuses_fields(
+        Cause::ContentTypeRepeated,
+        &[
+            "Content-Type: a/b\r\nContent-Type: c/d",
+            "Content-Type: a/b\r\nX: y\r\ncontent-type: a/b",
+            "Content-Type:\r\nContent-Type:",
+        ],
     );
+    refuses_fields(
+        Cause::AuthorizationRepeated,
+        &[
+            "Authorization: Basic YTpi\r\nAuthorization: Bearer c",
+            "authorization: a\r\nX: y\r\nAUTHORIZATION: a",
+        ],
+    );
+    served(&with(
+        "Content-Type: a/b\r\nAuthorization: a\r\nProxy-Authorization: b\r\nX-Content-Type: c",
+    ));
 }
 
 #[test]
