@@ -23,6 +23,15 @@ impl Refusal {
     pub(crate) const SPOOL_FAILED: Refusal =
         Refusal::because(500, "request body could not be stored");
 
+    /// For a connection that has sent nothing while others need its place.
+    pub(crate) const CROWDED: Refusal = Refusal {
+        retry_after_secs: Some(1),
+        ..Refusal::because(
+            503,
+            "nothing was sent, and others need the place (connections_max)",
+        )
+    };
+
     pub(crate) const fn because(status: u16, cause: &'static str) -> Self {
         Refusal {
             status,

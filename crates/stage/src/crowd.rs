@@ -20,6 +20,55 @@ use measure::Nanos;
 
 /// An idle connection lasts this long in a full house, unless it is configured to last less.
 const FLOOR: Nanos = Nanos::from_secs(1);
+/// An idle connection keeps its place for so long at the bound: its client may be about to send the next request.
+const BETWEEN_REQUESTS_MIN: Nanos = Nanos::from_ms(100);
+/// While the server drains or its places are taken, a connection that was accepted and has sent nothing is given
+/// so long: its client has been promised an answer by the handshake, and is not asked to try again as a client
+/// that was served once is.
+pub const FIRST_BYTE_GRACE: Nanos = Nanos::from_secs(1);
+
+/// What an idle connection waits for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Awaited {
+    /// The first byte of all.
+    FirstRequest,
+    /// Another request behind those that were answered.
+    NextRequest,
+}
+
+/// How long connections keep their places without sending anything.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Idling {
+    first_max: Nanos,
+    next_max: Nanos,
+}
+
+impl Idling {
+    /// While `open` of at most `max` connections are open. The first request has `head_timeout`, the next one
+    /// `idle_timeout`.
+    pub fn new(open: usize, max: usize, head_timeout: Nanos, idle_timeout: Nanos) -> Idling {
+        Idling {
+            first_max: idle_limit(open, max, head_timeout),
+            next_max: idle_limit(open, max, idle_timeout),
+        }
+    }
+
+    /// How long a connection may be idle.
+    pub fn max(self, awaited: Awaited) -> Nanos {
+        match awaited {
+            Awaited::FirstRequest => self.first_max,
+            Awaited::NextRequest => self.next_max,
+        }
+    }
+
+    /// How long it has been idle at least when it is closed at the bound to make room.
+    pub fn surplus_min(self, awaited: Awaited) -> Nanos {
+        match awaited {
+            Awaited::FirstRequest => FIRST_BYTE_GRACE,
+            Awaited::NextRequest => BETWEEN_REQUESTS_MIN,
+        }
+    }
+}
 
 /// How long an idle connection lasts while `open` of at most `max` connections are open.
 ///
@@ -95,6 +144,21 @@ mod tests {
         check(3, 0, 3);
         check(0, 0, 0);
         check(usize::MAX, usize::MAX, 1 << 60);
+    }
+
+    #[test]
+    fn who_has_sent_nothing_has_its_second_at_the_bound() {
+        let [head, idle] = [30_000, 60_000].map(Nanos::from_ms);
+        let check = |open, first_ms, next_ms| {
+            let idling = Idling::new(open, 16_000, head, idle);
+            let maxima = [Awaited::FirstRequest, Awaited::NextRequest].map(|a| idling.max(a));
+            assert_eq!(maxima, [first_ms, next_ms].map(Nanos::from_ms), "{open}");
+            assert_eq!(idling.surplus_min(Awaited::FirstRequest), FIRST_BYTE_GRACE);
+            assert!(idling.surplus_min(Awaited::NextRequest) < FIRST_BYTE_GRACE);
+        };
+        check(0, 30_000, 60_000);
+        check(11_500, 15_500, 30_500);
+        check(16_000, 1_000, 1_000);
     }
 
     proptest! {

@@ -20,7 +20,7 @@ mod runs;
 pub use admission::{Admission, PoolShape, Waiting, admit, retry_after_secs};
 pub use bucket::Bucket;
 pub use control::{Control, Decision, Mood, PoolSeen, PoolSettings, Pressure, SizeStep, TICK};
-pub use crowd::{evictions, idle_limit, reopening_len};
+pub use crowd::{Awaited, FIRST_BYTE_GRACE, Idling, evictions, idle_limit, reopening_len};
 pub use drain::DrainRate;
 pub use line::{Class, Entry, Line, WaitsSeen};
 pub use pace::Pace;

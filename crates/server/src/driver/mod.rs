@@ -28,7 +28,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use measure::{Nanos, Stamp};
-use stage::{Entry, Lifetimes};
+use stage::{Entry, Idling, Lifetimes};
 use tokio::sync::{Notify, oneshot, watch};
 use tokio::time::Instant;
 use wire::{FieldLines, HeadIndex};
@@ -361,13 +361,14 @@ impl Driver {
         let open = self.shared.connections.load(Ordering::Relaxed);
         let config = self.config();
         let bound = config.listen.connections_max;
-        let idle_max = stage::idle_limit(open, bound, config.timeouts.idle);
+        let timeouts = &config.timeouts;
+        let idling = Idling::new(open, bound, timeouts.head, timeouts.idle);
         let table = self.table.borrow();
         let surplus = match self.shared.full.load(Ordering::Relaxed) {
             true => stage::evictions(open, bound) * table.len(),
             false => 0,
         };
-        table.due(now, idle_max, surplus.div_ceil(open.max(1)))
+        table.due(now, idling, surplus.div_ceil(open.max(1)))
     }
 
     fn publish_gauges(&self) {

@@ -7,16 +7,13 @@
 use std::sync::Arc;
 use std::task::Waker;
 
-use measure::{Nanos, Stamp};
+use measure::Stamp;
+use stage::{Awaited, Idling};
 
 use crate::exchange::ownership::Returned;
 use crate::exchange::stream::StreamShared;
 use crate::stats::Doing;
 use crate::sync::invariant;
-
-/// An idle connection has its place for so long, whoever else needs it: its client may be about to send, or has
-/// only just come.
-const SURPLUS_AGE_MIN: Nanos = Nanos::from_ms(100);
 
 /// A driver's connections.
 #[derive(Default)]
@@ -30,6 +27,8 @@ struct Slot {
     /// Since when it does what it does.
     since: Stamp,
     doing: Doing,
+    /// What it waits for while it is idle.
+    awaited: Awaited,
     /// Woken by its deadline or by a change of the driver's mood; reset by the connection.
     fired: Fired,
     waker: Option<Waker>,
@@ -58,6 +57,7 @@ impl Table {
             deadline,
             since: now,
             doing: Doing::Idle,
+            awaited: Awaited::FirstRequest,
             fired: Fired::No,
             waker: None,
             stream,
@@ -91,6 +91,9 @@ impl Table {
 
     pub(crate) fn set(&mut self, index: usize, doing: Doing, deadline: Stamp) {
         let slot = self.slot(index);
+        if doing != Doing::Idle {
+            slot.awaited = Awaited::NextRequest;
+        }
         slot.doing = doing;
         slot.deadline = deadline;
     }
@@ -99,6 +102,7 @@ impl Table {
     pub(crate) fn set_idle(&mut self, index: usize, since: Stamp, deadline: Stamp) {
         let slot = self.slot(index);
         slot.doing = Doing::Idle;
+        slot.awaited = Awaited::NextRequest;
         slot.since = since;
         slot.deadline = deadline;
     }
@@ -119,8 +123,8 @@ impl Table {
     }
 
     /// Connections that are to be woken at `now`: those whose deadline has passed, those that have been idle
-    /// for longer than `idle_max`, and the `surplus` that have been idle for the longest time.
-    pub(crate) fn due(&self, now: Stamp, idle_max: Nanos, surplus: usize) -> Vec<usize> {
+    /// for longer than they may, and the `surplus` that have been idle for the longest time.
+    pub(crate) fn due(&self, now: Stamp, idling: Idling, surplus: usize) -> Vec<usize> {
         let mut due = Vec::new();
         let mut idle = Vec::new();
         let mut leaving = 0;
@@ -131,12 +135,12 @@ impl Table {
                 // Perhaps only to be looked at: where requests take long there is always somebody, and none of
                 // them makes room.
                 due.push(index);
-            } else if idle_since.is_some_and(|since| since.plus(idle_max) <= now) {
+            } else if idle_since.is_some_and(|since| since.plus(idling.max(slot.awaited)) <= now) {
                 due.push(index);
                 leaving += 1;
             } else if surplus > 0
                 && let Some(since) = idle_since
-                && since.plus(SURPLUS_AGE_MIN) <= now
+                && since.plus(idling.surplus_min(slot.awaited)) <= now
             {
                 idle.push((since, index));
             }
@@ -214,6 +218,8 @@ impl Slot {
 
 #[cfg(test)]
 mod tests {
+    use measure::Nanos;
+
     use super::*;
 
     const NOW: Stamp = Stamp(10_000_000_000);
@@ -251,12 +257,36 @@ mod tests {
         }
         let looked_at = idle(&mut table, 1_000, NOW);
         let [older, younger] = [500, 400].map(|ms| idle(&mut table, ms, Stamp::NEVER));
-        let due = table.due(NOW, Nanos::from_secs(60), 1);
+        let due = table.due(NOW, idling(30_000, 60_000), 1);
         assert!(due.contains(&looked_at) && due.contains(&older), "{due:?}");
         assert!(!due.contains(&younger), "{due:?}");
         // Whoever goes for another reason does.
-        let due = table.due(NOW, Nanos::from_ms(500), 1);
+        let due = table.due(NOW, idling(30_000, 500), 1);
         assert!(due.contains(&older) && !due.contains(&younger), "{due:?}");
+    }
+
+    fn idling(head_ms: u64, idle_ms: u64) -> Idling {
+        Idling::new(0, 1, Nanos::from_ms(head_ms), Nanos::from_ms(idle_ms))
+    }
+
+    #[test]
+    fn who_has_sent_nothing_yet_keeps_its_place_for_a_second() {
+        let mut table = Table::default();
+        let silent = |table: &mut Table, ms| {
+            table.enter(None, before(ms), Stamp::NEVER)
+        };
+        let newer = silent(&mut table, 999);
+        assert!(table.due(NOW, idling(30_000, 60_000), 9).is_empty());
+        let older = silent(&mut table, 1_000);
+        assert_eq!(table.due(NOW, idling(30_000, 60_000), 9), [older]);
+        // The time between two requests is no bound for the first one.
+        assert!(table.due(NOW, idling(30_000, 1), 0).is_empty());
+        // While the server drains it is still one that has sent nothing.
+        table.set(newer, Doing::Idle, Stamp::NEVER);
+        assert_eq!(table.due(NOW, idling(30_000, 60_000), 9), [older]);
+        table.set(newer, Doing::Reading, Stamp::NEVER);
+        table.set_idle(newer, before(100), Stamp::NEVER);
+        assert_eq!(table.due(NOW, idling(30_000, 60_000), 9), [older, newer]);
     }
 
     #[test]
@@ -265,8 +295,8 @@ mod tests {
         idle(&mut table, 99, Stamp::NEVER);
         let away = enter(&mut table);
         table.set(away, Doing::Away, Stamp::NEVER);
-        assert!(table.due(NOW, Nanos::from_secs(60), 2).is_empty());
+        assert!(table.due(NOW, idling(30_000, 60_000), 2).is_empty());
         let old = idle(&mut table, 100, Stamp::NEVER);
-        assert_eq!(table.due(NOW, Nanos::from_secs(60), 2), [old]);
+        assert_eq!(table.due(NOW, idling(30_000, 60_000), 2), [old]);
     }
 }

@@ -144,6 +144,49 @@ fn the_oldest_idle_connection_makes_room_at_the_bound() {
     running.stop();
 }
 
+/// What a client reads up to the end, or up to a reset behind the reply.
+fn read_what_there_is(stream: &mut TcpStream) -> String {
+    let mut reply = Vec::new();
+    let _ = stream.read_to_end(&mut reply);
+    text(&reply)
+}
+
+#[test]
+fn whoever_has_sent_nothing_at_the_bound_is_answered_and_logged() {
+    let running = serve_with(
+        |config| {
+            config.listen.drivers = 1;
+            config.listen.connections_max = 16;
+            config.status_path = Some("/-/status".to_owned());
+        },
+        echo,
+    );
+    let mut held: Vec<TcpStream> = (0..24).map(|_| running.connect()).collect();
+    // Nobody sends anything until the first has been asked to make room.
+    let mut replies = vec![read_what_there_is(&mut held[0])];
+    assert!(replies[0].contains("Retry-After: 1\r\n"), "{replies:?}");
+    for stream in &mut held[1..] {
+        // It may have been answered meanwhile, and be closed.
+        let _ = stream.write_all(b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+        replies.push(read_what_there_is(stream));
+    }
+    let count = |start: &str| replies.iter().filter(|r| r.starts_with(start)).count();
+    let (served, refused) = (count("HTTP/1.1 200 "), count("HTTP/1.1 503 "));
+    assert_eq!(served + refused, 24, "{replies:?}");
+    assert!(refused > 0 && served > 0, "{replies:?}");
+    let status = text(&running.get("/-/status"));
+    assert!(
+        status.contains(&format!("\"crowded\":{refused}")),
+        "{status}"
+    );
+    let (_, log) = running.stop();
+    let line = "\" 503 24 \"-\" \"-\" ";
+    let cause =
+        "end=refused cause=\"nothing was sent, and others need the place (connections_max)\"";
+    let lines = log.iter().filter(|l| l.contains(line) && l.contains(cause));
+    assert_eq!((lines.count(), log.len()), (refused, 25), "{log:?}");
+}
+
 #[test]
 fn one_idle_connection_makes_room_for_another_where_all_others_are_busy() {
     let gate = Arc::new(Barrier::new(16));

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use measure::{Ending, Nanos, Queued, Stamp};
+use stage::FIRST_BYTE_GRACE;
 use wire::{BodyFraming, HeadIndex, HeadStep, HeadView, RequestHead};
 
 use super::body::Incoming;
@@ -25,8 +26,6 @@ use crate::stats::{Doing, Timeout};
 
 /// Requests of one client that are answered in one turn before the other connections get theirs.
 const REQUESTS_A_TURN: usize = 32;
-/// While draining, how long a connection that was accepted and has sent nothing is given.
-const FIRST_BYTE_GRACE: Nanos = Nanos(1_000_000_000);
 /// After so long without a request the kernel is asked whether the client has taken the last response.
 const IDLE_LOOK: Nanos = Nanos(1_000_000_000);
 
@@ -164,7 +163,10 @@ impl H1 {
         let stats = driver.stats();
         if woken == Woken::Crowded {
             stats.timed_out(Timeout::Crowded);
-            return Progress::Next(Step::Close);
+            return Progress::Next(match self.received {
+                0 => self.refuse_silent(),
+                _ => Step::Close,
+            });
         }
         if self.received == 0 {
             stats.timed_out(Timeout::Head);

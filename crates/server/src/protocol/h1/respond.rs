@@ -54,20 +54,38 @@ impl H1 {
         self.refuse(record, Received::Beginning(beginning), refusal)
     }
 
+    /// Refuses a client that has sent nothing while others need its place. It is not waited for: its request
+    /// may be under way, but nothing here would read it.
+    pub(super) fn refuse_silent(&mut self) -> Step {
+        let record = self.connection.record(None, self.arrived);
+        let received = Received::Beginning(b"");
+        self.refuse_then(record, received, Refusal::CROWDED, Then::Leave)
+    }
+
     /// Refuses a request; its connection ends.
     pub(super) fn refuse(
+        &mut self,
+        record: ExchangeRecord,
+        received: Received<'_>,
+        refusal: Refusal,
+    ) -> Step {
+        self.refuse_then(record, received, refusal, Then::Linger)
+    }
+
+    fn refuse_then(
         &mut self,
         mut record: ExchangeRecord,
         received: Received<'_>,
         refusal: Refusal,
+        then: Then,
     ) -> Step {
         self.connection.driver.stats().errors.add();
         record.pool = None;
         record.begin_inline(measure::now());
         record.end_as(Ending::Refused, refusal.cause);
-        match self.respond(record, received, Then::Linger, refusal.reply()) {
+        match self.respond(record, received, then, refusal.reply()) {
             Progress::Next(step) => step,
-            Progress::Answered | Progress::NeedInput => Step::Linger,
+            Progress::Answered | Progress::NeedInput => Step::Close,
         }
     }
 
