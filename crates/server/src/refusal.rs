@@ -2,8 +2,12 @@
 //!
 //! The status and a few plain words are public; the cause goes to the log only.
 
+use wire::{HeadView, Method, Scheme};
+
+use crate::exchange::Ends;
 use crate::pool::Unadmitted;
 use crate::reply::Reply;
+use crate::route::Router;
 
 /// Why a request is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,6 +17,8 @@ pub(crate) struct Refusal {
     pub(crate) cause: &'static str,
     /// Seconds after which to try again.
     pub(crate) retry_after_secs: Option<u32>,
+    /// The methods that are allowed, for a 405 (RFC 9110 section 15.5.6).
+    pub(crate) allow: Option<&'static str>,
 }
 
 impl Refusal {
@@ -32,11 +38,30 @@ impl Refusal {
         )
     };
 
+    const MISDIRECTED: Refusal = Refusal::because(421, "https target on a connection without TLS");
+
+    /// Why a request is refused before any rule or route is looked for, if it is.
+    pub(crate) fn unserved(head: HeadView<'_>, ends: &Ends, router: &Router) -> Option<Self> {
+        // RFC 9110 section 7.4: an origin that was not reached over a secured connection must not be taken
+        // for one that was.
+        if head.index.scheme == Some(Scheme::Https) && ends.scheme != "https" {
+            return Some(Refusal::MISDIRECTED);
+        }
+        if head.index.method == Method::Trace && !router.takes_trace(head.path()) {
+            return Some(Refusal {
+                allow: Some(router.allowed(head.path())),
+                ..Refusal::because(405, "method TRACE")
+            });
+        }
+        None
+    }
+
     pub(crate) const fn because(status: u16, cause: &'static str) -> Self {
         Refusal {
             status,
             cause,
             retry_after_secs: None,
+            allow: None,
         }
     }
 
@@ -45,11 +70,19 @@ impl Refusal {
             status: 503,
             cause: unadmitted.cause,
             retry_after_secs: Some(unadmitted.retry_after_secs),
+            allow: None,
         }
     }
 
     pub(crate) fn reply(&self) -> Reply {
-        Reply::refusal(self.status, self.retry_after_secs)
+        Reply::refusal_with(self.status, |fields| {
+            if let Some(secs) = self.retry_after_secs {
+                fields.push_decimal(b"Retry-After", u64::from(secs));
+            }
+            if let Some(allow) = self.allow {
+                fields.push(b"Allow", allow.as_bytes());
+            }
+        })
     }
 }
 

@@ -74,7 +74,7 @@ impl Reply {
     /// What the server as a whole allows (RFC 9110 section 9.3.7).
     pub(crate) fn options() -> Reply {
         let mut fields = FieldLines::new();
-        fields.push(b"Allow", b"GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS");
+        fields.push(b"Allow", crate::route::ALL_METHODS.as_bytes());
         fields.push_decimal(b"Content-Length", 0);
         Reply {
             status: 200,

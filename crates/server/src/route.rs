@@ -26,7 +26,13 @@ pub(crate) struct Router {
     /// Prefix and mount, the longest prefix first.
     prefixes: Vec<(String, usize)>,
     has_app: bool,
+    passes_trace: bool,
 }
+
+/// Methods that files and the server's own pages have.
+const READING: &str = "GET, HEAD";
+/// Methods that are passed to the application; any other is, too, but a list has an end.
+pub(crate) const ALL_METHODS: &str = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS";
 
 impl Router {
     /// Index, in the log's names, of the route of a refused request.
@@ -47,6 +53,22 @@ impl Router {
             status_path: config.status_path.clone(),
             prefixes,
             has_app,
+            passes_trace: config.trace_requests,
+        }
+    }
+
+    /// Whether TRACE requests of a path are answered (RFC 9110 section 9.3.8): by the application, where it is
+    /// asked to.
+    pub(crate) fn takes_trace(&self, path: &[u8]) -> bool {
+        self.passes_trace && self.find(path) == Target::Pool
+    }
+
+    /// The methods of a path, for the field Allow.
+    pub(crate) fn allowed(&self, path: &[u8]) -> &'static str {
+        match self.find(path) {
+            Target::Files { .. } | Target::Status => READING,
+            Target::Pool | Target::Server => ALL_METHODS,
+            Target::Nothing => "",
         }
     }
 
@@ -114,6 +136,36 @@ mod tests {
             expect,
             "{path}"
         );
+    }
+
+    #[test]
+    fn trace_is_the_applications_where_it_is_asked_to() {
+        let config = |trace_requests| Config {
+            statics: vec![StaticMount {
+                url: "/static".to_owned(),
+                dir: "/".into(),
+                index: "index.html".to_owned(),
+                fallback: None,
+            }],
+            status_path: Some("/-/status".to_owned()),
+            trace_requests,
+            ..Config::default()
+        };
+        for (path, has_app, allow) in [
+            ("/", true, ALL_METHODS),
+            ("/", false, ""),
+            ("/static/a", true, READING),
+            ("/-/status", true, READING),
+        ] {
+            let asks = |trace| Router::new(&config(trace), has_app);
+            let takes = |trace| asks(trace).takes_trace(path.as_bytes());
+            assert_eq!(
+                (takes(false), takes(true)),
+                (false, allow == ALL_METHODS),
+                "{path}"
+            );
+            assert_eq!(asks(true).allowed(path.as_bytes()), allow, "{path}");
+        }
     }
 
     #[test]

@@ -37,6 +37,8 @@ pub(crate) struct Disposition {
 
 /// What answers a request.
 pub(crate) enum Backend {
+    /// None: the request is refused, and its connection ends.
+    Refuse(Refusal),
     /// This response.
     Respond(Reply),
     /// This response, with its own body whatever its status: no error page takes its place.
@@ -61,6 +63,13 @@ impl Service {
 
     /// What becomes of a request with this head.
     pub(crate) fn dispatch(&self, head: HeadView<'_>, ends: &Ends) -> Disposition {
+        if let Some(refusal) = Refusal::unserved(head, ends, &self.router) {
+            return Disposition {
+                route: Router::NONE,
+                rewritten: None,
+                backend: Backend::Refuse(refusal),
+            };
+        }
         let ruled = self.rules.as_ref().map_or(Ruled::Nothing, |rules| rules.look(head));
         let rewritten = match ruled {
             Ruled::Nothing => None,

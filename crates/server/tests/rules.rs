@@ -250,7 +250,7 @@ fn a_folder_behind_a_rewrite_is_not_redirected_to_another_site() {
             "/evil.example/../folder/sub/",
         ),
         (
-            "/\\evil.example/../folder/sub",
+            "/%5Cevil.example/../folder/sub",
             "/%5Cevil.example/../folder/sub/",
         ),
         (

@@ -134,7 +134,7 @@ fn compares_hosts_without_port_case_and_last_dot() {
     check(&["1 host=shop.example"], "GET a.shop.example/", 0);
     check(&["1 host=*.example"], "GET a.b.example:1/", 1);
     check(&["1 host=*.example"], "GET example/", 0);
-    check(&["1 host=*.example"], "GET .example/", 0);
+    check(&["1 host=*.example"], "GET example./", 0);
     check(&["1 host=*.example"], "GET notexample/", 0);
     check(&["1 host=[::1]"], "GET [::1]:80/", 1);
     check(&["1 host=[::1]"], "GET [::2]:80/", 0);

@@ -61,6 +61,8 @@ pub struct Config {
     pub pid_file: Option<PathBuf>,
     /// Reply headers that the server adds.
     pub headers: Headers,
+    /// TRACE requests are passed to the application; otherwise 405 answers them, as everywhere else.
+    pub trace_requests: bool,
     /// Path that answers with the server's counters as JSON; nothing by default.
     pub status_path: Option<String>,
     /// How files are found, sent and described.
@@ -98,6 +100,7 @@ impl Default for Config {
             request_ids: Default::default(),
             pid_file: Default::default(),
             headers: Default::default(),
+            trace_requests: Default::default(),
             status_path: Default::default(),
             file_serving: Default::default(),
             compression: Default::default(),

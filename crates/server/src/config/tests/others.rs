@@ -7,6 +7,7 @@ pub(super) const OTHERS: &[(&str, &str)] = &[
     ("app_dir", "src"),
     ("factory", "true"),
     ("root_path", "/shop/"),
+    ("trace_requests", "true"),
     ("static", "/files=pub"),
     ("static_index", "home.html"),
     ("static_fallback", "/files=shell.html"),

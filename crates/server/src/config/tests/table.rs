@@ -106,6 +106,7 @@ fn has_the_defaults_that_are_meant() {
     assert_eq!(config.slow_request, meant.slow_request);
     assert_eq!(config.request_start_from, meant.request_start_from);
     assert_eq!(config.pid_file, meant.pid_file);
+    assert_eq!(config.trace_requests, meant.trace_requests);
     assert_eq!(config.status_path, None);
     assert_eq!(
         config.binds,
@@ -193,6 +194,7 @@ fn puts_values_where_they_belong() {
         (Path::new("/srv/src"), "/shop")
     );
     assert!(app.factory);
+    assert!(config.trace_requests);
     let mount = &config.statics[0];
     assert_eq!(
         (mount.url.as_str(), mount.dir.as_path()),

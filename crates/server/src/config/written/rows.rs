@@ -108,6 +108,18 @@ pub static SETTINGS: &[Setting] = &[
         ..PLAIN
     },
     Setting {
+        key: "trace_requests",
+        placeholder: "BOOL",
+        default: "false",
+        help: "Pass TRACE requests to the application instead of answering 405",
+        doc: "An answer to TRACE repeats the request, cookies and credentials included, so that scripts and logs \
+              get to see them. Files and the server's own pages answer 405 in either case.",
+        kind: Kind::Switch {
+            set: |draft, yes| draft.config.trace_requests = yes,
+        },
+        ..PLAIN
+    },
+    Setting {
         key: "static",
         group: Group::Files,
         placeholder: "/URL=DIR",
@@ -460,7 +472,8 @@ pub static SETTINGS: &[Setting] = &[
         placeholder: "N",
         default: "10000",
         help: "Open connections per process; at the bound accepting rests",
-        doc: "Cut to what the limit of open files (ulimit -n) leaves room for.",
+        doc: "Idle connections make room, also those that have sent nothing within a second of their accept: their \
+              clients get 503. Cut to what the limit of open files (ulimit -n) leaves room for.",
         kind: Kind::Count {
             min: 1,
             max: 10_000_000,

@@ -148,8 +148,10 @@ impl Files {
     /// # Panics
     /// When there is no such mount.
     pub fn ask(&mut self, mount: usize, head: HeadView<'_>, rest: &[u8], now: Stamp) -> Given {
-        if !matches!(head.index.method, Method::Get | Method::Head) {
-            return Given::Ready(Plain::MethodNotAllowed.reply(head));
+        match head.index.method {
+            Method::Get | Method::Head => {}
+            Method::Other => return Given::Ready(Plain::NotImplemented.reply(head)),
+            _ => return Given::Ready(Plain::MethodNotAllowed.reply(head)),
         }
         if let Some(family) = self.cache.fresh(mount, rest, now)
             && !family.has_moved_on()

@@ -19,6 +19,7 @@ pub(super) enum Plain {
     MethodNotAllowed,
     PreconditionFailed,
     InternalServerError,
+    NotImplemented,
     ServiceUnavailable,
 }
 
@@ -46,6 +47,8 @@ impl Plain {
             }
             Plain::PreconditionFailed => Reply::refusal(412, None),
             Plain::InternalServerError => Reply::refusal(500, None),
+            // RFC 9110 section 9.1: a method that the server does not know is not one that the file forbids.
+            Plain::NotImplemented => Reply::refusal(501, None),
             Plain::ServiceUnavailable => Reply::refusal(503, Some(1)),
         }
     }

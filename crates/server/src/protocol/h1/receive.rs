@@ -299,6 +299,7 @@ impl H1 {
         };
         let received = Received::Head(head);
         match backend {
+            Backend::Refuse(refusal) => Progress::Next(self.refuse(record, received, refusal)),
             Backend::Respond(reply) => self.respond(record, received, then, reply),
             Backend::RespondAsIs(reply) => self.respond_as_is(record, received, then, reply),
             Backend::Status => self.respond(record, received, then, driver.status_page()),
