@@ -60,6 +60,16 @@ def test_a_second_start_response_without_exc_info_raises(client: Client) -> None
     assert (reply.status, reply.body) == (200, b"AssertionError")
 
 
+def test_start_response_takes_a_list_and_a_triple_only(client: Client) -> None:
+    reply = client.ask("GET", "/odd-starts")
+    triple = "exc_info must be a (type, value, traceback) tuple, not "
+    assert reply.text.split("\n") == [
+        *(f"headers must be a list of tuples, not {kind}" for kind in ("tuple", "dict", "list_iterator")),
+        *(triple + kind for kind in ("ValueError", "list", "bool", "tuple")),
+    ]
+    assert (reply.status, reply.header("x-a")) == (200, None)
+
+
 @pytest.mark.parametrize("path", ["/replaced", "/replaced-in-generator"])
 def test_exc_info_before_output_replaces_the_head(client: Client, path: str) -> None:
     reply = client.ask("GET", path)

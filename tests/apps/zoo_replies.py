@@ -58,6 +58,29 @@ def start_twice(environ, start_response):
 
 
 @animal
+def odd_starts(environ, start_response):
+    """Calls start_response with what PEP 3333 does not take, and tells what each call raised."""
+    raised = []
+    for headers, exc_info in [
+        ((("X-A", "a"),), None),
+        ({"X-A": "a"}, None),
+        (iter([("X-A", "a")]), None),
+        ([], ValueError("no tuple")),
+        ([], [ValueError, ValueError(), None]),
+        ([], True),
+        ([], (ValueError,)),
+    ]:
+        try:
+            start_response("200 OK", headers, exc_info)
+        except TypeError as error:
+            raised.append(str(error))
+        else:
+            raised.append("nothing")
+    start_response("200 OK", [("Content-Type", "text/plain")], None)
+    return ["\n".join(raised).encode()]
+
+
+@animal
 def replaced(environ, start_response):
     """Fails after start_response but before output, and starts again with exc_info."""
     start_response("200 OK", [("X-First", "1"), ("Content-Length", "5")])

@@ -420,8 +420,9 @@ fn started(owner: &Bound<'_, PyAny>, arguments: &raw::Arguments<'_>) -> PyResult
     let exc_info = arguments
         .at(2, "exc_info")
         .filter(|exc_info| !exc_info.is_none());
+    let exc_info = exc_info.as_ref().map(triple).transpose()?;
     let mut call = claim(owner)?;
-    begin(&mut call, &status, &headers, exc_info.as_ref())?;
+    begin(&mut call, &status, &headers, exc_info)?;
     let write = call.write.as_ref().map(|write| write.clone_ref(owner.py()));
     write.ok_or_else(over)
 }
@@ -430,7 +431,7 @@ fn begin(
     call: &mut Call,
     status: &Bound<'_, PyAny>,
     headers: &Bound<'_, PyAny>,
-    exc_info: Option<&Bound<'_, PyAny>>,
+    exc_info: Option<&Bound<'_, PyTuple>>,
 ) -> PyResult<()> {
     match (call.stage, exc_info) {
         (Stage::Silent, _) | (Stage::Named, Some(_)) => {}
@@ -447,40 +448,33 @@ fn begin(
     call.lines.clear();
     call.declared = Declared::default();
     call.set_status(status)?;
-    if let Ok(list) = headers.cast_exact::<PyList>() {
-        for header in list.iter() {
-            call.add_header(&header)?;
-        }
-    } else {
-        let found = headers
-            .cast::<PyList>()
-            .map(|list| list.to_tuple())
-            .or_else(|_| headers.cast::<PyTuple>().cloned());
-        let Ok(found) = found else {
-            let kind = super::type_name(headers);
-            return Err(PyTypeError::new_err(format!(
-                "headers must be a list of tuples, not {kind}"
-            )));
-        };
-        for header in found.iter() {
-            call.add_header(&header)?;
-        }
+    // PEP 3333: a list and nothing else, because middleware appends to it.
+    let Ok(list) = headers.cast::<PyList>() else {
+        let kind = super::type_name(headers);
+        return Err(PyTypeError::new_err(format!(
+            "headers must be a list of tuples, not {kind}"
+        )));
+    };
+    for header in list.iter() {
+        call.add_header(&header)?;
     }
     call.stage = Stage::Named;
     Ok(())
 }
 
+/// What `sys.exc_info()` gives, whether or not its exception is to be raised (PEP 3333).
+fn triple<'a, 'py>(exc_info: &'a Bound<'py, PyAny>) -> PyResult<&'a Bound<'py, PyTuple>> {
+    let triple = exc_info.cast::<PyTuple>().ok();
+    triple.filter(|triple| triple.len() == 3).ok_or_else(|| {
+        PyTypeError::new_err(format!(
+            "exc_info must be a (type, value, traceback) tuple, not {}",
+            super::type_name(exc_info)
+        ))
+    })
+}
+
 /// The exception in an `exc_info` triple.
-fn raised(exc_info: &Bound<'_, PyAny>) -> PyResult<PyErr> {
-    let triple = exc_info
-        .cast::<PyTuple>()
-        .ok()
-        .filter(|triple| triple.len() == 3);
-    let Some(triple) = triple else {
-        return Err(PyTypeError::new_err(
-            "exc_info must be a (type, value, traceback) tuple",
-        ));
-    };
+fn raised(triple: &Bound<'_, PyTuple>) -> PyResult<PyErr> {
     let (kind, value, trace) = (
         triple.get_item(0)?,
         triple.get_item(1)?,
@@ -591,6 +585,13 @@ fails(ValueError, 'three digits', 'OK', [])
 fails(ValueError, 'control', '200 OK\\r\\nX: y', [])
 fails(ValueError, 'latin-1', '200 \\u20ac', [])
 fails(TypeError, 'list of tuples, not dict', '200 OK', {'a': 'b'})
+fails(TypeError, 'list of tuples, not tuple', '200 OK', (('a', 'b'),))
+fails(TypeError, 'list of tuples, not tuple', '200 OK', ())
+fails(TypeError, 'list of tuples, not generator', '200 OK', (pair for pair in []))
+fails(TypeError, 'list of tuples, not NoneType', '200 OK', None)
+for odd in [ValueError(), [ValueError, ValueError(), None], 'x', 0, True, False, (), (ValueError,), {}]:
+    fails(TypeError, 'exc_info must be a (type, value, traceback) tuple, not ' + type(odd).__name__, '200 OK', [], odd)
+    fails(TypeError, 'exc_info must be', '200 OK', [], exc_info=odd)
 fails(TypeError, '(name, value)', '200 OK', ['ab'])
 fails(TypeError, '(name, value)', '200 OK', [('a', 'b', 'c')])
 fails(TypeError, 'header name must be str', '200 OK', [(b'a', 'b')])
@@ -602,6 +603,16 @@ fails(ValueError, 'hop-by-hop', '200 OK', [('Connection', 'close')])
 fails(ValueError, 'twice', '200 OK', [('Content-Length', '3'), ('Content-Length', '3')])
 s('200 OK', [('X-Late', 'yes')])
 ");
+    }
+
+    #[test]
+    fn takes_lists_of_other_classes_and_exc_info_without_an_exception() {
+        let found = run(c"
+import sys
+class Headers(list): pass
+s('200 OK', Headers([('X-A', 'a')]), sys.exc_info())
+");
+        assert_eq!(found, (200, "OK".into(), "X-A: a\r\n".into(), None));
     }
 
     #[test]
