@@ -146,7 +146,7 @@ def test_names_are_found_as_they_are_written(files: Client, path: str, body: byt
         "//a.txt",
         "/sub//b.txt",
         "/sub%2fb.txt",
-        "/..\\secret.txt",
+        "/..%5Csecret.txt",
         "/outside",
         "/absolute",
         "/outer/secret.txt",
@@ -172,9 +172,17 @@ def test_what_is_not_in_the_folder_is_not_found(files: Client, path: str) -> Non
         assert b"outside" not in reply.body
 
 
-@pytest.mark.parametrize("path", ["/%", "/%2", "/%zz", "/a%2"])
-def test_a_broken_escape_is_no_name(files: Client, path: str) -> None:
-    assert files.ask("GET", path).status in (400, 404)
+@pytest.mark.parametrize(
+    "path", ["/%", "/%2", "/%zz", "/a%2", "/a.txt%", "/..\\secret.txt", '/a".txt', "/<a.txt", "/a.txt>"]
+)
+def test_what_names_do_not_hold_unescaped_is_refused(files: Client, path: str) -> None:
+    reply = files.ask("GET", path)
+    assert (reply.status, reply.closes) == (400, True)
+
+
+def test_a_query_may_hold_what_a_path_may_not(files: Client) -> None:
+    reply = files.ask("GET", '/a.txt?q=100%&f={a|b}"<>\\')
+    assert (reply.status, reply.body) == (200, TEXT)
 
 
 def test_folders_show_their_index_and_no_listing(files: Client) -> None:
@@ -192,11 +200,17 @@ def test_a_folder_without_its_slash_is_redirected(files: Client) -> None:
     assert not reply.header("location").startswith("//")
 
 
-@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "PURGE"])
-def test_other_methods_are_refused(files: Client, method: str) -> None:
+@pytest.mark.parametrize(
+    ("method", "status"),
+    [
+        *((method, 405) for method in ("POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE")),
+        *((method, 501) for method in ("PURGE", "PROPFIND", "get", "X")),
+    ],
+)
+def test_other_methods_are_refused(files: Client, method: str, status: int) -> None:
     reply = files.ask(method, "/a.txt", body=b"x")
-    assert reply.status == 405
-    assert {"GET", "HEAD"} <= set(re.split(r", *", reply.header("allow")))
+    assert reply.status == status
+    assert reply.header("allow") == ("GET, HEAD" if status == 405 else None)
     # The body is not taken for a request: it was read, or the connection ends.
     if reply.closes:
         assert files.is_closed()

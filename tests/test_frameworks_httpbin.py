@@ -18,7 +18,9 @@ from serving import Milepost
 
 @pytest.fixture(scope="module")
 def httpbin(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Milepost]:
-    with Milepost(tmp_path_factory.mktemp("httpbin"), "httpbin:app", "--threads", "4:4") as server:
+    with Milepost(
+        tmp_path_factory.mktemp("httpbin"), "httpbin:app", "--threads", "4:4", "--trace-requests"
+    ) as server:
         yield server
     assert "Traceback" not in server.errors, server.errors
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import json
 import select
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -21,6 +24,17 @@ REFUSED = {
     "empty header name": (400, GET + b"Host: a\r\n: x\r\n\r\n"),
     "bad host": (400, GET + b"Host: a b\r\n\r\n"),
     "host with path": (400, GET + b"Host: a/b\r\n\r\n"),
+    "empty host": (400, GET + b"Host:\r\n\r\n"),
+    "host of spaces": (400, GET + b"Host: \t \r\n\r\n"),
+    "host of a dot": (400, GET + b"Host: .\r\n\r\n"),
+    "host with an empty label": (400, GET + b"Host: a..b\r\n\r\n"),
+    "host that begins with a dot": (400, GET + b"Host: .a\r\n\r\n"),
+    "address of the future without an address": (400, GET + b"Host: [v1.]\r\n\r\n"),
+    "empty host in 1.0": (400, b"GET /hello HTTP/1.0\r\nHost:\r\n\r\n"),
+    "empty host beside an absolute target": (400, b"GET http://a/hello HTTP/1.1\r\nHost:\r\n\r\n"),
+    "host of a dot in the target": (400, b"GET http://./hello HTTP/1.1\r\nHost: a\r\n\r\n"),
+    "another scheme": (421, b"GET https://a/hello HTTP/1.1\r\nHost: a\r\n\r\n"),
+    "another scheme in capitals": (421, b"GET HTTPS://a/hello HTTP/1.1\r\nHost: a\r\n\r\n"),
     "no target": (400, b"GET HTTP/1.1\r\nHost: a\r\n\r\n"),
     "two spaces": (400, b"GET  /hello HTTP/1.1\r\nHost: a\r\n\r\n"),
     "space in target": (400, b"GET /a b HTTP/1.1\r\nHost: a\r\n\r\n"),
@@ -28,6 +42,15 @@ REFUSED = {
     "raw byte in target": (400, b"GET /\xe9 HTTP/1.1\r\nHost: a\r\n\r\n"),
     "fragment": (400, b"GET /a#b HTTP/1.1\r\nHost: a\r\n\r\n"),
     "relative target": (400, b"GET hello HTTP/1.1\r\nHost: a\r\n\r\n"),
+    "percent without digits": (400, b"GET /a% HTTP/1.1\r\nHost: a\r\n\r\n"),
+    "percent with one digit": (400, b"GET /a%2/b HTTP/1.1\r\nHost: a\r\n\r\n"),
+    "percent with other letters": (400, b"GET /a%zz?b HTTP/1.1\r\nHost: a\r\n\r\n"),
+    "percent twice": (400, b"GET /%%20 HTTP/1.1\r\nHost: a\r\n\r\n"),
+    "double quote in path": (400, b'GET /a"b HTTP/1.1\r\nHost: a\r\n\r\n'),
+    "angle bracket in path": (400, b"GET /a<b HTTP/1.1\r\nHost: a\r\n\r\n"),
+    "closing angle bracket in path": (400, b"GET /a>b?c HTTP/1.1\r\nHost: a\r\n\r\n"),
+    "backslash in path": (400, b"GET /a\\b HTTP/1.1\r\nHost: a\r\n\r\n"),
+    "backslash in the path of an absolute target": (400, b"GET http://a/\\b HTTP/1.1\r\nHost: a\r\n\r\n"),
     "asterisk with get": (400, b"GET * HTTP/1.1\r\nHost: a\r\n\r\n"),
     "bad method": (400, b"GE(T /hello HTTP/1.1\r\nHost: a\r\n\r\n"),
     "no version": (400, b"GET /hello\r\nHost: a\r\n\r\n"),
@@ -36,6 +59,8 @@ REFUSED = {
     "version 2": (505, b"GET /hello HTTP/2.0\r\nHost: a\r\n\r\n"),
     "version 0.9": (505, b"GET /hello HTTP/0.9\r\nHost: a\r\n\r\n"),
     "long method": (501, b"X" * 40 + b" /hello HTTP/1.1\r\nHost: a\r\n\r\n"),
+    "trace": (405, b"TRACE /hello HTTP/1.1\r\nHost: a\r\nCookie: secret\r\n\r\n"),
+    "trace without a route": (405, b"TRACE /nothing HTTP/1.1\r\nHost: a\r\n\r\n"),
     "connect": (501, b"CONNECT a:443 HTTP/1.1\r\nHost: a:443\r\n\r\n"),
     "tls hello": (400, bytes.fromhex("16030100a5010000a10303") + b"\r\n\r\n"),
     "rubbish": (400, b"\x00\x01\x02\x03\r\n\r\n"),
@@ -57,6 +82,12 @@ REFUSED = {
     "long field": (431, GET + b"Host: a\r\nX: " + b"x" * 20_000 + b"\r\n\r\n"),
     "long head": (431, GET + b"Host: a\r\n" + (b"X: " + b"x" * 4_000 + b"\r\n") * 20 + b"\r\n"),
     "endless field": (431, GET + b"Host: a\r\nX: " + b"x" * 60_000),
+    "two kinds of content": (400, POST + b"Content-Type: a/b\r\nContent-Type: c/d\r\n\r\n"),
+    "the same kind of content twice": (400, POST + b"Content-Type: a/b\r\ncontent-type: a/b\r\n\r\n"),
+    "two authorizations": (
+        400,
+        GET + b"Host: a\r\nAuthorization: Basic YTpi\r\nAuthorization: Bearer c\r\n\r\n",
+    ),
     # Framing: what smuggling is made of.
     "two lengths": (400, POST + b"Content-Length: 5\r\nContent-Length: 6\r\n\r\n12345"),
     "the same length twice": (400, POST + b"Content-Length: 5\r\nContent-Length: 5\r\n\r\n12345"),
@@ -88,6 +119,18 @@ REFUSED = {
     "bare lf after size": (400, POST + b"Transfer-Encoding: chunked\r\n\r\n5\n12345\r\n0\r\n\r\n"),
     "long extension": (400, POST + b"Transfer-Encoding: chunked\r\n\r\n5;" + b"x" * 9_000),
     "lf in extension": (400, POST + b"Transfer-Encoding: chunked\r\n\r\n5;a\nb\r\n12345\r\n0\r\n\r\n"),
+    **{
+        f"extension {extension!r}": (
+            400,
+            POST + b"Transfer-Encoding: chunked\r\n\r\n5" + extension + b"\r\n12345\r\n0\r\n\r\n",
+        )
+        for extension in (
+            *(b";", b";;", b";=b", b";a=", b";a=b;", b";a=b,c", b" ", b";a ", b";a b", b";a==b"),
+            *(b';"a"', b';a="', b';a="b', b';a="b\\"', b';a="b"c', b';a=b"c"', b';a="\x00"', b";\xe9"),
+        )
+    },
+    "extension of the last chunk": (400, POST + b"Transfer-Encoding: chunked\r\n\r\n0;\r\n\r\n"),
+    "quotes over two lines": (400, POST + b'Transfer-Encoding: chunked\r\n\r\n5;a="\r\n12345\r\n0;"\r\n\r\n'),
     "bad trailer": (400, POST + b"Transfer-Encoding: chunked\r\n\r\n0\r\nX y: 1\r\n\r\n"),
     # Bodies.
     "large length": (413, POST + b"Content-Length: 99999999999\r\n\r\n"),
@@ -138,13 +181,21 @@ ACCEPTED = {
     "empty line first": b"\r\nGET /hello HTTP/1.1\r\nHost: a\r\n\r\n",
     "minor version 2": b"GET /hello HTTP/1.2\r\nHost: a\r\n\r\n",
     "no host in 1.0": b"GET /hello HTTP/1.0\r\n\r\n",
-    "empty host": b"GET /hello HTTP/1.1\r\nHost:\r\n\r\n",
+    "host with its last dot": b"GET /hello HTTP/1.1\r\nHost: a.example.\r\n\r\n",
+    "host of the future": b"GET /hello HTTP/1.1\r\nHost: [v1.a:b]\r\n\r\n",
+    "host of the future with port": b"GET /hello HTTP/1.1\r\nHost: [v1.a:b]:80\r\n\r\n",
+    "query of browsers": b"GET /hello?q=100%&f={a|b} HTTP/1.1\r\nHost: a\r\n\r\n",
+    "query with what paths may not hold": b'GET /hello?%zz"<>\\% HTTP/1.1\r\nHost: a\r\n\r\n',
+    "escaped path": b"GET /%68%65llo HTTP/1.1\r\nHost: a\r\n\r\n",
+    "content type and authorization": GET + b"Host: a\r\nContent-Type: a/b\r\nAuthorization: c\r\n\r\n",
     "host with port": b"GET /hello HTTP/1.1\r\nHost: [::1]:80\r\n\r\n",
     "spaces around a value": b"GET /hello HTTP/1.1\r\nHost: \t a \t\r\n\r\n",
     "absolute form": b"GET http://a/hello HTTP/1.1\r\nHost: a\r\n\r\n",
     "leading zeros": POST + b"Content-Length: 0005\r\n\r\n12345",
     "upper case chunked": POST + b"Transfer-Encoding: CHUNKED\r\n\r\n0\r\n\r\n",
     "chunk extension": POST + b'Transfer-Encoding: chunked\r\n\r\n5;a=b;c="d"\r\n12345\r\n0\r\n\r\n',
+    "chunk extensions with spaces": POST
+    + b'Transfer-Encoding: chunked\r\n\r\n5 ; a\t=\tb ;c;d = "e;f,\\"\\\\\xe9"\r\n12345\r\n0 ;g\r\n\r\n',
     "chunk size with zeros": POST + b"Transfer-Encoding: chunked\r\n\r\n0005\r\n12345\r\n000\r\n\r\n",
     "trailers": POST + b"Transfer-Encoding: chunked\r\n\r\n0\r\nX-Sum: 1\r\nY: 2\r\n\r\n",
 }
@@ -157,6 +208,43 @@ def test_unusual_but_right_is_served(zoo: Milepost, name: str) -> None:
         assert client.reply().status == 200
         if "1.0" not in name:
             assert client.ask("GET", "/hello").status == 200
+
+
+@pytest.mark.parametrize("query", ["q=100%&f={a|b}", '%zz"<>\\^`%', "a=%2&b=?/"])
+def test_queries_reach_the_application_as_browsers_send_them(client: Client, query: str) -> None:
+    reply = client.ask("GET", f"/environ?{query}")
+    assert reply.status == 200
+    assert json.loads(reply.body)["QUERY_STRING"] == query
+
+
+def test_trace_is_passed_on_only_where_the_application_is_asked(
+    serve: Callable[..., Milepost], tmp_path: Path
+) -> None:
+    (tmp_path / "www").mkdir()
+    (tmp_path / "www" / "a.txt").write_bytes(b"a")
+    routes = ("--static", "/files=www", "--status-path", "/-/status")
+    asked = serve("zoo:app", "--trace-requests", *routes, log="asked.log")
+    with asked.connect() as client:
+        reply = client.ask("TRACE", "/environ")
+        assert (reply.status, json.loads(reply.body)["REQUEST_METHOD"]) == (200, "TRACE")
+    for server, path, allow in (
+        (asked, "/files/a.txt", "GET, HEAD"),
+        (asked, "/-/status", "GET, HEAD"),
+        (serve("zoo:app", *routes), "/environ", "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"),
+    ):
+        with server.connect() as client:
+            reply = client.ask("TRACE", path, "Cookie: secret")
+            assert (reply.status, reply.header("allow")) == (405, allow)
+            assert b"secret" not in reply.body
+
+
+def test_a_misdirected_request_says_so_in_the_log(serve: Callable[..., Milepost]) -> None:
+    server = serve("zoo:app")
+    with server.connect() as client:
+        assert client.ask("GET", "https://a/hello", host="a").reason == "Misdirected Request"
+    assert server.stop() == 0
+    (line,) = server.lines
+    assert 'end=refused cause="https target on a connection without TLS"' in line
 
 
 def test_options_asterisk_is_answered(client: Client) -> None:
@@ -269,3 +357,35 @@ def test_nothing_of_a_refused_connection_reaches_its_neighbours(zoo: Milepost, c
             bad.send(data)
             assert client.ask("GET", "/hello").body == b"hello"
             bad.reply()
+
+
+def test_connections_that_send_nothing_at_the_bound_are_answered_and_logged(
+    serve: Callable[..., Milepost],
+) -> None:
+    """Forty at once where there is room for twenty: none ends without a byte and without a line."""
+    server = serve("zoo:app", "--connections-max", "20", "--drivers", "1", "--status-path", "/-/status")
+    waiting = [server.connect() for _ in range(40)]
+    # Nobody sends anything until the server has asked the first of them to make room.
+    readable, _, _ = select.select([client.sock for client in waiting], [], [], DEADLINE_S)
+    assert readable
+    statuses = []
+    for client in waiting:
+        # It may have been answered by now, and be closed.
+        with contextlib.suppress(ConnectionError):
+            client.send(request("GET", "/hello", "Connection: close"))
+        reply = client.reply()
+        statuses.append(reply.status)
+        if reply.status == 503:
+            assert (reply.header("retry-after"), reply.closes) == ("1", True)
+        client.sock.close()
+    refused = statuses.count(503)
+    assert refused > 0
+    assert statuses.count(200) == 40 - refused, statuses
+    with server.connect() as client:
+        (driver,) = json.loads(client.ask("GET", "/-/status").body)["drivers"]
+    assert driver["timeouts"]["crowded"] == refused
+    assert server.stop() == 0
+    lines = [line for line in server.lines if line_status(line) == 503]
+    assert len(lines) == refused
+    for line in lines:
+        assert 'end=refused cause="nothing was sent, and others need the place (connections_max)"' in line
