@@ -23,6 +23,7 @@ LINE = re.compile(
     r'(?: end=(?P<end>[a-z-]+))?(?: cause="(?P<cause>[^"]*)")?'
     r"(?: waiting=(?P<waiting>\d+) threads=(?P<threads>\d+) idle=(?P<idle>\d+)(?: from_queue=yes)?)?"
     r"(?: before=(?P<before>\d+\.\d{6}))?(?: cpu=(?P<cpu>\d+\.\d{6}))?"
+    r" worker=(?P<worker>-|\d+\.\d+)"
 )
 PHASES = ("receive", "queue", "run", "send")
 
@@ -74,7 +75,7 @@ def test_lines_are_combined_with_phases(serve: Callable[..., Milepost], www: Pat
     assert (first["agent"], first["referer"]) == ("agent/1", "http://r/")
     for f in fields.values():
         # Of those that a thread ran.
-        assert (f["cpu"] is None) == (f["pool"] is None), f
+        assert (f["cpu"] is None) == (f["pool"] is None) == (f["worker"] == "-"), f
         assert f["peer"] == "127.0.0.1"
         assert re.fullmatch(r"\d\d/[A-Z][a-z]{2}/\d{4}:\d\d:\d\d:\d\d [+-]\d{4}", f["time"])
         assert f["end"] is None
@@ -107,6 +108,23 @@ def test_waiting_for_a_thread_is_in_queue(serve: Callable[..., Milepost], tmp_pa
     assert float(fields["/hello"]["queue"]) > 0
     # One thread: the waiter waited in the queue while the holder ran, so not longer than that.
     assert float(fields["/hello"]["queue"]) <= float(fields["/gate"]["total"])
+
+
+@pytest.mark.parametrize("form", ["phases", "json"])
+def test_the_worker_is_named_alike_in_the_environ_and_the_log(serve: Callable[..., Milepost], form: str) -> None:
+    server = serve("zoo:app", "--threads", "1:1", "--access-log-format", form)
+    with server.connect() as client:
+        named = [json.loads(client.ask("GET", "/environ").body)["milepost.worker"] for _ in range(2)]
+        client.send(b"broken\r\n\r\n")
+        assert client.reply().status == 400
+    assert server.stop() == 0
+    if form == "json":
+        logged = [json.loads(line)["worker"] for line in server.lines]
+    else:
+        logged = [parse(line)["worker"] for line in server.lines]
+    assert re.fullmatch(r"\d+\.1", named[0]) and named[1] == named[0]
+    # A driver answered the last one.
+    assert logged == [*named, "-"]
 
 
 @pytest.mark.parametrize("form", ["json", "common", "combined"])

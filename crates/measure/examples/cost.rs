@@ -162,6 +162,7 @@ fn ordinary() -> Record<'static> {
             sent: Stamp(5_004_154_000),
             gil: Nanos(12_000),
             cpu: Nanos(612_000),
+            worker: std::num::NonZeroU32::new(3),
         },
         queued: Queued {
             threads: 8,

@@ -8,6 +8,8 @@
 //!    └────────────────────────────── total ─────────────────────────────────┘
 //! ```
 
+use std::num::NonZeroU32;
+
 use crate::{Nanos, Stamp};
 
 /// When an exchange passed each point of its way; [`Stamp::ZERO`] where it has not been yet.
@@ -27,6 +29,8 @@ pub struct Phases {
     pub gil: Nanos,
     /// Processor time that the pool thread used for it; zero where none ran it to its end.
     pub cpu: Nanos,
+    /// Number of the worker that took it at `started`, unique in its process; `None` where no worker ran it.
+    pub worker: Option<NonZeroU32>,
 }
 
 /// How long each phase took. `receive + queue + run + send == total`, always.

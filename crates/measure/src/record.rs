@@ -9,6 +9,8 @@
 //! ```
 //! All numbers are little-endian. The layout lives only inside one process and may change freely.
 
+use std::num::NonZeroU32;
+
 use crate::{Nanos, Phases, Queued, Stamp};
 
 /// How an exchange ended.
@@ -142,7 +144,7 @@ impl Default for Record<'_> {
 }
 
 /// Bytes of everything before the strings.
-const FIXED_BYTES: usize = 4 + 7 * 8 + 6 * 8 + 3 * 4 + 4 * 2 + 2 + STRINGS_LEN * 2;
+const FIXED_BYTES: usize = 4 + 7 * 8 + 6 * 8 + 4 * 4 + 4 * 2 + 2 + STRINGS_LEN * 2;
 const STRINGS_LEN: usize = 11;
 /// Where `phases.sent` is: behind the length and four stamps.
 const SENT_AT: usize = 4 + 4 * 8;
@@ -256,7 +258,10 @@ impl<'a> Record<'a> {
         ] {
             put(&mut fixed, &mut at, number.to_le_bytes());
         }
-        for number in [self.queued.waiting, self.queued.threads, self.queued.idle] {
+        // Workers are numbered from 1: 0 stands for none.
+        let worker = phases.worker.map_or(0, NonZeroU32::get);
+        let queued = &self.queued;
+        for number in [queued.waiting, queued.threads, queued.idle, worker] {
             put(&mut fixed, &mut at, number.to_le_bytes());
         }
         for number in [self.status, self.route, self.driver, self.pool] {
@@ -294,9 +299,9 @@ impl Fixed<'_> {
             sent: Stamp(self.u64()),
             gil: Nanos(self.u64()),
             cpu: Nanos(self.u64()),
+            ..Phases::default()
         };
         let mut record = Record {
-            phases,
             wall_arrived_ns: self.u64(),
             body_bytes: self.u64(),
             sent_bytes: self.u64(),
@@ -308,6 +313,10 @@ impl Fixed<'_> {
                 threads: self.u32(),
                 idle: self.u32(),
                 from_queue: false,
+            },
+            phases: Phases {
+                worker: NonZeroU32::new(self.u32()),
+                ..phases
             },
             status: self.u16(),
             route: self.u16(),
@@ -359,6 +368,7 @@ mod tests {
                 sent: Stamp(5),
                 gil: Nanos(6),
                 cpu: Nanos(19),
+                worker: NonZeroU32::new(20),
             },
             queued: Queued {
                 before: Nanos(15),

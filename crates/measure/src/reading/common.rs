@@ -91,6 +91,7 @@ fn behind<'a>(line: &mut Line<'a>, mut rest: &'a [u8]) -> Option<()> {
 fn pairs<'a>(line: &mut Line<'a>, mut rest: &'a [u8]) -> Option<()> {
     let mut spans = KnownSpans::default();
     let mut queued = KnownQueued::default();
+    let mut worker = None;
     while let [b' ', more @ ..] = rest {
         let Some((key, more)) = key(more) else {
             break;
@@ -121,6 +122,7 @@ fn pairs<'a>(line: &mut Line<'a>, mut rest: &'a [u8]) -> Option<()> {
             b"idle" => queued.idle = count(value),
             b"from_queue" => queued.from_queue = Some(value == b"yes"),
             b"before" => queued.before = seconds(value),
+            b"worker" => worker = Some(known(value)),
             _ => {}
         }
     }
@@ -131,6 +133,7 @@ fn pairs<'a>(line: &mut Line<'a>, mut rest: &'a [u8]) -> Option<()> {
         queued.from_queue = queued.from_queue.or(queued.threads.and(Some(false)));
         queued.leave_out_nothing();
         line.queued = queued;
+        line.worker = worker;
         if line.end.is_empty() {
             line.end = b"complete";
         }

@@ -8,7 +8,7 @@ use crate::Nanos;
 
 use super::cursor;
 use super::date::DateReader;
-use super::{Line, LineForm, measured};
+use super::{Line, LineForm, known, measured};
 
 pub(super) fn line<'a>(bytes: &'a [u8], date: &mut DateReader) -> Option<Line<'a>> {
     let mut line = Line {
@@ -61,6 +61,10 @@ fn take<'a>(
                     let moment = date.rfc3339(text)?;
                     line.wall_ns = Some(moment.wall_ns);
                     line.utc_offset_secs = moment.utc_offset_secs;
+                    return Some(());
+                }
+                b"worker" => {
+                    line.worker = Some(known(text));
                     return Some(());
                 }
                 b"peer" => &mut line.peer,

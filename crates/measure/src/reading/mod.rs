@@ -138,6 +138,9 @@ pub struct Line<'a> {
     pub pool: &'a [u8],
     /// The process.
     pub process: &'a [u8],
+    /// The worker that ran it, as `PROCESS.NUMBER`: `Some` and empty when none did, `None` when the line does
+    /// not say.
+    pub worker: Option<&'a [u8]>,
     /// Index of the driver.
     pub driver: Option<u64>,
     /// The request's id.

@@ -236,6 +236,7 @@ fn take<'a>(
         Field::Pool => line.pool = value,
         Field::Driver => line.driver = number(value)?,
         Field::Process => line.process = value,
+        Field::Worker => line.worker = Some(value),
         Field::Id => line.id = value,
         Field::Receive => spans.receive = seconds(value)?,
         Field::Queue => spans.queue = seconds(value)?,

@@ -1,5 +1,7 @@
 //! What the writer writes is what the reader reads: every fact of every form, whatever the bytes.
 
+use std::num::NonZeroU32;
+
 use super::*;
 use crate::{
     Ending, Form, NO_POOL, Names, Phases, Queued, Record, Stamp, Style, Template, Writer, made_id,
@@ -127,6 +129,7 @@ impl Facts {
                 gil: Nanos(5_000),
                 // Zero where no thread ran it.
                 cpu: Nanos(self.numbers[2] % 1_000_000_000 * u64::from(is_pooled)),
+                worker: NonZeroU32::new(self.numbers[0] as u32 % 99).filter(|_| is_pooled),
             },
             queued: self.queued,
             wall_arrived_ns: self.wall_us * 1_000,
@@ -245,6 +248,9 @@ fn check_names(line: &Line<'_>, record: &Record<'_>) {
     assert_eq!(&*line.plain(line.id), id);
     assert_eq!(&*line.plain(line.end), record.ending.text().as_bytes());
     assert_eq!(&*line.plain(line.cause), record.cause);
+    let number = record.phases.worker;
+    let worker = number.map_or_else(String::new, |number| format!("one.{number}"));
+    assert_eq!(line.worker, Some(worker.as_bytes()));
 }
 
 /// JSON shows bytes that are no UTF-8 as the characters of the same number.
@@ -331,7 +337,7 @@ proptest! {
         let record = facts.record();
         let template = Template::parse(concat!(
             "{peer} {user};{time}{unix}|{status} {receive}-{queue} {run},{send}/{total} ({gil} {cpu}) ",
-            "\"{request}\" {bytes}:{sent} {request_bytes} {host} {driver} {process} \"{agent}\" \"{referer}\" ",
+            "\"{request}\" {bytes}:{sent} {request_bytes} {host} {driver} {process}/{worker} \"{agent}\" \"{referer}\" ",
             "{id} {route} {pool} {waiting}/{threads} {idle} {from_queue} {before} {end} {cause}",
         )).unwrap();
         let pattern = Pattern::of(&template).unwrap();

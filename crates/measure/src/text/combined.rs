@@ -39,8 +39,8 @@ pub(super) fn combined(record: &Record<'_>, date: &mut DateText, out: &mut Vec<u
     out.push(b'"');
 }
 
-/// Appends the phases, the id, the route, what was not as it always is, what there was at the queue, and how
-/// much of the run was processor time.
+/// Appends the phases, the id, the route, what was not as it always is, what there was at the queue, how much
+/// of the run was processor time, and the worker.
 pub(super) fn phases(record: &Record<'_>, names: &Known, out: &mut Vec<u8>) {
     let spans = record.phases.spans();
     let us = WholeMicros::of(&spans);
@@ -68,6 +68,8 @@ pub(super) fn phases(record: &Record<'_>, names: &Known, out: &mut Vec<u8>) {
         out.extend_from_slice(b" cpu=");
         push_seconds(out, spans.cpu.0 / 1_000);
     }
+    out.extend_from_slice(b" worker=");
+    names.push_worker(record, out);
 }
 
 /// Appends ` "START ACCEPT QUEUE FILTER RUN"`, the partial times of NaviServer's `logpartialtimes`.

@@ -49,6 +49,8 @@ pub enum Field {
     Driver,
     /// The name of the process.
     Process,
+    /// The worker that ran it: process and number.
+    Worker,
     /// The request id.
     Id,
     /// Seconds from arrived to queued.
@@ -83,7 +85,7 @@ pub enum Field {
 
 impl Field {
     /// All of them.
-    pub const ALL: [Field; 37] = [
+    pub const ALL: [Field; 38] = [
         Field::Peer,
         Field::User,
         Field::Time,
@@ -106,6 +108,7 @@ impl Field {
         Field::Pool,
         Field::Driver,
         Field::Process,
+        Field::Worker,
         Field::Id,
         Field::Receive,
         Field::Queue,
@@ -148,6 +151,7 @@ impl Field {
             Field::Pool => "pool",
             Field::Driver => "driver",
             Field::Process => "process",
+            Field::Worker => "worker",
             Field::Id => "id",
             Field::Receive => "receive",
             Field::Queue => "queue",

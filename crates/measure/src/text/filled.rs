@@ -88,6 +88,7 @@ fn fill(field: Field, facts: &Facts<'_>, dates: &mut Dates, slot: &mut Slot<'_>)
         Field::Pool => slot.text(names.pool(record)),
         Field::Driver => push_u64(slot.out, u64::from(record.driver)),
         Field::Process => slot.text(&names.process),
+        Field::Worker => slot.worker(record, names),
         Field::Id => slot.text(names.id(record, &mut [0; 16])),
         Field::Receive => push_seconds(slot.out, us.receive),
         Field::Queue => push_seconds(slot.out, us.queue),
@@ -112,6 +113,17 @@ impl Slot<'_> {
             _ if text.is_empty() => self.out.push(b'-'),
             Place::Quoted => push_quoted(self.out, text),
             Place::Bare => push_listed(self.out, text, self.bare),
+        }
+    }
+
+    fn worker(&mut self, record: &Record<'_>, names: &Known) {
+        match record.phases.worker {
+            None => self.text(b""),
+            Some(worker) => {
+                self.text(&names.process);
+                self.out.push(b'.');
+                push_u64(self.out, u64::from(worker.get()));
+            }
         }
     }
 

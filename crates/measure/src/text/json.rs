@@ -31,6 +31,9 @@ pub(super) fn object(record: &Record<'_>, date: &mut DateText, names: &Known, ou
     name(out, b",\"pool\":\"", names.pool(record));
     number(out, b",\"driver\":", u64::from(record.driver));
     name(out, b",\"process\":\"", &names.process);
+    out.extend_from_slice(b",\"worker\":\"");
+    names.push_worker(record, out);
+    out.push(b'"');
     text(out, b",\"id\":\"", names.id(record, &mut [0; 16]));
     phases(record, out);
     queued(&record.queued, out);

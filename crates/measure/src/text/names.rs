@@ -1,5 +1,6 @@
 //! Names behind the numbers of a record, made ready for one form.
 
+use super::digits::push_u64;
 use super::id::made_id;
 use crate::Record;
 
@@ -43,6 +44,17 @@ impl Known {
 
     pub(super) fn pool(&self, record: &Record<'_>) -> &[u8] {
         by_index(&self.pools, record.pool)
+    }
+
+    /// Appends the worker that ran the record: `PROCESS.NUMBER`, `-` for none. A process's name is its pid,
+    /// not its slot: during a reload two generations have the same slots.
+    pub(super) fn push_worker(&self, record: &Record<'_>, out: &mut Vec<u8>) {
+        let Some(worker) = record.phases.worker else {
+            return out.push(b'-');
+        };
+        out.extend_from_slice(&self.process);
+        out.push(b'.');
+        push_u64(out, u64::from(worker.get()));
     }
 
     /// The record's id, not escaped; `made` has room for one that is made here.

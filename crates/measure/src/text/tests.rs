@@ -3,6 +3,8 @@
 mod documented;
 mod forged;
 
+use std::num::NonZeroU32;
+
 use super::*;
 use crate::{Ending, NO_POOL, Nanos, Phases, Queued, Stamp};
 
@@ -17,6 +19,7 @@ const SAMPLE: Record<'static> = Record {
         sent: Stamp(1_004_154_999),
         gil: Nanos(1_500),
         cpu: Nanos::ZERO,
+        worker: None,
     },
     queued: Queued {
         before: Nanos::ZERO,
@@ -56,6 +59,8 @@ const QUEUED: Queued = Queued {
 };
 
 const DATED: &str = "192.0.2.7 - - [10/Oct/2000:13:55:36 +0000]";
+/// What stands at the end of every line with phases.
+const LAST: &str = " worker=-";
 const PHASES: &str = "receive=0.000123 queue=0.000010 run=0.004000 send=0.000021 total=0.004154";
 const ID: &str = "e220a8397b1dcdaf";
 
@@ -101,7 +106,7 @@ fn writes_the_text_forms() {
     check(
         Form::CombinedPhases,
         &SAMPLE,
-        &format!("{combined} {PHASES} id={ID} route=/a\\x22pi"),
+        &format!("{combined} {PHASES} id={ID} route=/a\\x22pi{LAST}"),
     );
     check(
         Form::NaviServer,
@@ -115,7 +120,7 @@ fn says_only_what_is_not_as_it_always_is() {
     let end = |record: &Record<'_>| {
         let text = line(Form::CombinedPhases, record);
         let (_, end) = text.split_once("total=0.004154").unwrap();
-        end.trim_end().to_owned()
+        end.trim_end().strip_suffix(LAST).unwrap().to_owned()
     };
     let with = |ending, cause: &'static [u8]| Record {
         ending,
@@ -152,7 +157,7 @@ fn tells_what_there_was_at_the_queue_behind_everything_else() {
         };
         let text = line(Form::CombinedPhases, &record);
         let (_, end) = text.split_once(" pool=default").unwrap();
-        end.trim_end().to_owned()
+        end.trim_end().strip_suffix(LAST).unwrap().to_owned()
     };
     let free = Queued {
         before: Nanos(999),
@@ -207,7 +212,7 @@ fn tells_the_processor_time_of_what_a_thread_ran() {
         };
         let text = line(Form::CombinedPhases, &record);
         let (_, end) = text.trim_end().split_once(" before=0.001500").unwrap();
-        assert_eq!(end, phases);
+        assert_eq!(end, format!("{phases}{LAST}"));
         let text = line(Form::Json, &record);
         let expect = format!(r#""gil":0.000001,"cpu":{json},"before":"#);
         assert!(text.contains(&expect), "{text}");
@@ -221,6 +226,35 @@ fn tells_the_processor_time_of_what_a_thread_ran() {
 }
 
 #[test]
+fn names_the_worker_that_ran_it() {
+    let check = |worker, text: &str, json: &str, filled: &str| {
+        let record = Record {
+            phases: Phases {
+                worker: NonZeroU32::new(worker),
+                ..SAMPLE.phases
+            },
+            ..SAMPLE
+        };
+        let found = line(Form::CombinedPhases, &record);
+        assert!(found.contains(&format!(" worker={text}")), "{found}");
+        let found = line(Form::Json, &record);
+        assert!(
+            found.contains(&format!(r#","worker":"{json}","#)),
+            "{found}"
+        );
+        check_filled("{worker}", &record, filled);
+    };
+    check(0, "-", "-", "-");
+    check(1, "shop\\x201.1", "shop 1.1", "shop\\x201.1");
+    check(
+        u32::MAX,
+        "shop\\x201.4294967295",
+        "shop 1.4294967295",
+        "shop\\x201.4294967295",
+    );
+}
+
+#[test]
 fn names_cannot_shift_fields() {
     let record = Record {
         route: 2,
@@ -230,7 +264,7 @@ fn names_cannot_shift_fields() {
     };
     let text = line(Form::CombinedPhases, &record);
     assert!(
-        text.ends_with(" id=a\\x20b\\x22c route=two\\x20words pool=slow\\x20\\x5bx\\x5d\n"),
+        text.contains(" id=a\\x20b\\x22c route=two\\x20words pool=slow\\x20\\x5bx\\x5d worker="),
         "{text}"
     );
     check_filled(
@@ -244,7 +278,7 @@ fn names_cannot_shift_fields() {
         ..SAMPLE
     };
     let text = line(Form::CombinedPhases, &nameless);
-    assert!(text.ends_with(" route=- pool=-\n"), "{text}");
+    assert!(text.contains(" route=- pool=- worker="), "{text}");
 }
 
 #[test]
@@ -321,7 +355,7 @@ fn writes_json_with_fixed_keys() {
             r#""method":"GET","target":"/x","protocol":"HTTP/1.1","status":200,"bytes":2326,"#,
             r#""sent":2500,"request_bytes":90,"host":"example.org","referer":"\u00ff\u000a","#,
             "\"agent\":\"caf\u{e9} \\\"1\\\"\",",
-            r#""route":"/a\"pi","pool":"","driver":3,"process":"shop 1","id":"e220a8397b1dcdaf","#,
+            r#""route":"/a\"pi","pool":"","driver":3,"process":"shop 1","worker":"-","id":"e220a8397b1dcdaf","#,
             r#""receive":0.000123,"queue":0.000010,"run":0.004000,"send":0.000021,"#,
             r#""total":0.004154,"gil":0.000001,"cpu":0.000000,"before":0.000000,"waiting":0,"threads":0,"idle":0,"#,
             r#""from_queue":false,"end":"complete"}"#,
@@ -377,6 +411,7 @@ fn fills_every_field() {
         ("pool", "default"),
         ("driver", "3"),
         ("process", "shop\\x201"),
+        ("worker", "-"),
         ("id", ID),
         ("receive", "0.000123"),
         ("queue", "0.000010"),
@@ -407,7 +442,7 @@ fn a_template_can_be_any_text_form() {
     let combined =
         "{peer} - {user} {time} \"{request}\" {status} {bytes} \"{referer}\" \"{agent}\"";
     let phases = "receive={receive} queue={queue} run={run} send={send} total={total} id={id} \
-                  route={route}";
+                  route={route} worker={worker}";
     let forged = Record {
         user: b"a b [c]",
         target: b"/\"\n",

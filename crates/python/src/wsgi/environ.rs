@@ -34,6 +34,8 @@ pub(crate) struct Fixed<'py> {
     pub(crate) multiprocess: bool,
     /// `SCRIPT_NAME`, decoded.
     pub(crate) script_name: Vec<u8>,
+    /// `milepost.worker`
+    pub(crate) worker: Bound<'py, PyString>,
     /// Key of the header that names a request's id, where one is configured.
     pub(crate) request_id_key: Option<Bound<'py, PyString>>,
 }
@@ -262,7 +264,7 @@ impl<'py> Environs<'py> {
     }
 }
 
-/// At least 22 keys, so that the dictionary has room for 19 headers before it must grow, and its copy too.
+/// At least 22 keys, so that the dictionary has room for 18 headers before it must grow, and its copy too.
 fn template<'py>(
     py: Python<'py>,
     fixed: &Fixed<'py>,
@@ -303,6 +305,7 @@ fn template<'py>(
     dict.set_item(intern!(py, "wsgi.multiprocess"), fixed.multiprocess)?;
     dict.set_item(intern!(py, "wsgi.run_once"), false)?;
     dict.set_item(intern!(py, "milepost.phases"), tools.phases)?;
+    dict.set_item(intern!(py, "milepost.worker"), &fixed.worker)?;
     dict.set_item(intern!(py, "milepost.request_id"), intern!(py, ""))?;
     Ok(dict)
 }

@@ -71,7 +71,7 @@ impl Wsgi {
         }
         let listed = self.door.roster.enter(py)?;
         let line = Arc::clone(&listed.line);
-        let mut workbench = Workbench::new(py, self, line, worker.request_id_header())?;
+        let mut workbench = Workbench::new(py, self, line, worker)?;
         let mut burst = Burst::begin();
         loop {
             let assignment = match worker.next_now() {

@@ -9,11 +9,11 @@ use std::sync::Arc;
 use std::thread;
 
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
+use pyo3::types::{PyDict, PyString};
 use server::exchange::{Body, Exchange};
 use server::fault::Fault;
 use server::meter::Meter;
-use server::pool::panic_text;
+use server::pool::{Worker, panic_text};
 use server::response::ResponseWriter;
 
 use super::call::{Call, Caller, End};
@@ -54,12 +54,12 @@ impl Answered {
 }
 
 impl<'py> Workbench<'py> {
-    /// `request_id_header` is the header that names a request's id, if there is one.
+    /// For the thread of `worker`.
     pub(crate) fn new(
         py: Python<'py>,
         wsgi: &Wsgi,
         line: Arc<Line>,
-        request_id_header: Option<&str>,
+        worker: &Worker,
     ) -> PyResult<Self> {
         let fixed = Fixed {
             errors: errors(py)?,
@@ -67,7 +67,10 @@ impl<'py> Workbench<'py> {
             multithread: wsgi.concurrency.multithread,
             multiprocess: wsgi.concurrency.multiprocess,
             script_name: wsgi.script_name.clone(),
-            request_id_key: request_id_header.map(|name| names::common_key(py, name.as_bytes())),
+            worker: PyString::new(py, &worker.name()),
+            request_id_key: worker
+                .request_id_header()
+                .map(|name| names::common_key(py, name.as_bytes())),
         };
         Ok(Self {
             application: wsgi.application.bind(py).clone(),

@@ -5,7 +5,8 @@
 //! takes its parts, offers them to the client, and puts back what was not taken. While nobody has the parts, a
 //! thread that may wait for a disk may move them to a file. The lock is held for none of these.
 
-use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
+use std::num::NonZeroU32;
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -31,6 +32,8 @@ pub(crate) struct StreamShared {
     sent: AtomicU64,
     /// When a worker took the last exchange.
     started: AtomicU64,
+    /// Number of the worker that runs it; 0 for none.
+    worker: AtomicU32,
     /// When the client last took some of the pending response.
     progress: AtomicU64,
     /// The status that the last response was begun with.
@@ -152,6 +155,7 @@ impl StreamShared {
             room: Condvar::new(),
             sent: AtomicU64::new(0),
             started: AtomicU64::new(0),
+            worker: AtomicU32::new(0),
             progress: AtomicU64::new(0),
             status: AtomicU16::new(0),
             head_bytes: AtomicU64::new(0),
@@ -177,12 +181,20 @@ impl StreamShared {
 
     /// Driver: when a worker took the last exchange that was taken.
     pub(crate) fn started_at(&self) -> Stamp {
-        Stamp(self.started.load(Ordering::Relaxed))
+        Stamp(self.started.load(Ordering::Acquire))
     }
 
-    /// Worker: the exchange is begun.
-    pub(crate) fn set_started_at(&self, started: Stamp) {
-        self.started.store(started.0, Ordering::Relaxed);
+    /// Driver: which worker runs the exchange that was taken last, once `started_at` says that it was taken.
+    pub(crate) fn worker(&self) -> Option<NonZeroU32> {
+        NonZeroU32::new(self.worker.load(Ordering::Relaxed))
+    }
+
+    /// Worker: the exchange is begun, by the worker with this number if its application runs.
+    pub(crate) fn set_started_at(&self, started: Stamp, worker: Option<NonZeroU32>) {
+        let worker = worker.map_or(0, NonZeroU32::get);
+        self.worker.store(worker, Ordering::Relaxed);
+        // Behind the worker: a driver that sees the stamp of this exchange sees its worker too.
+        self.started.store(started.0, Ordering::Release);
     }
 
     /// When the client last took some of the pending response; before that, when it began to wait.

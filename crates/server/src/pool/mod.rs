@@ -12,7 +12,8 @@ mod staff;
 mod steward;
 mod worker;
 
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::num::NonZeroU32;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -96,6 +97,8 @@ pub(crate) struct Pool {
     pages: Arc<Pages>,
     slow: Option<Arc<Slow>>,
     watch: Option<Arc<Watch>>,
+    /// Threads that all pools of the process have had.
+    workers: Arc<AtomicU32>,
 }
 
 /// What the steward keeps of a pool from look to look.
@@ -125,13 +128,20 @@ impl Pool {
     /// All pools that are configured, without threads.
     pub(crate) fn all(house: &Surroundings<'_>) -> Vec<Arc<Self>> {
         let alarm = Arc::new(Alarm::new());
+        let workers = Arc::default();
         let pools = house.config.pools.iter().zip(0_u16..);
         pools
-            .map(|(pool, index)| Arc::new(Self::new(index, pool, &alarm, house)))
+            .map(|(pool, index)| Arc::new(Self::new(index, pool, &alarm, &workers, house)))
             .collect()
     }
 
-    fn new(index: u16, pool: &meant::Pool, alarm: &Arc<Alarm>, house: &Surroundings<'_>) -> Self {
+    fn new(
+        index: u16,
+        pool: &meant::Pool,
+        alarm: &Arc<Alarm>,
+        workers: &Arc<AtomicU32>,
+        house: &Surroundings<'_>,
+    ) -> Self {
         let settings = settings(pool);
         let shape = settings.shape;
         let counters = house.stats.pool(index);
@@ -163,6 +173,7 @@ impl Pool {
             pages: Arc::clone(house.pages),
             slow: house.slow.clone(),
             watch: house.watch.map(Arc::clone),
+            workers: Arc::clone(workers),
         }
     }
 
@@ -170,6 +181,12 @@ impl Pool {
     fn writer(&self) -> ResponseWriter {
         ResponseWriter::new(&self.config, &self.memory, &self.draining)
             .compressing(&self.config.compression)
+    }
+
+    /// Number of a thread that begins its work: of all pools' threads, and never given again.
+    fn next_worker(&self) -> NonZeroU32 {
+        let before = self.workers.fetch_add(1, Ordering::Relaxed);
+        NonZeroU32::MIN.saturating_add(before)
     }
 
     /// What it is called.

@@ -3,6 +3,7 @@
 //! A worker is held for exactly the run of an exchange: nothing here waits for a client or touches a disk. A
 //! panic in the backend costs one exchange, one in the server's own code the process.
 
+use std::num::NonZeroU32;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -42,6 +43,8 @@ pub(super) struct Tools {
 /// A thread of a pool: it gives exchanges to a backend and ends them.
 pub struct Worker {
     tools: Tools,
+    /// Its number in the process.
+    number: NonZeroU32,
     /// The pool's own, reached in one step.
     counters: Placed<PoolStats>,
     chair: Arc<Chair>,
@@ -84,6 +87,7 @@ impl Worker {
         });
         Self {
             post,
+            number: pool.next_worker(),
             counters: pool.stats.pool(pool.index),
             tools: Tools::new(Arc::clone(pool)),
             chair: Arc::default(),
@@ -115,6 +119,11 @@ impl Worker {
     /// Whether runs that take long are looked at.
     pub fn is_watched(&self) -> bool {
         self.post.is_some()
+    }
+
+    /// What the worker is called in the log, in JSON and in environ: `PROCESS.NUMBER`.
+    pub fn name(&self) -> String {
+        format!("{}.{}", crate::house::process_name(), self.number)
     }
 
     /// Index of its pool.
@@ -192,8 +201,9 @@ impl Worker {
         if stream.ownership.is_revoked() {
             return None;
         }
-        stream.set_started_at(now);
-        let (exchange, writer) = self.tools.begin(item, now);
+        stream.set_started_at(now, Some(self.number));
+        let (mut exchange, writer) = self.tools.begin(item, now);
+        exchange.record.phases.worker = Some(self.number);
         let meter = *self.meter.get_or_insert_with(Meter::start);
         if let Some(post) = &self.post {
             post.begin(&exchange, &stream, meter);
@@ -329,7 +339,7 @@ impl Tools {
         self.pool.counters.expired.fetch_add(1, Ordering::Relaxed);
         // One that has waited in front of the server may have come after the controller looked at the clock.
         let now = now.max(job.exchange.record.phases.queued);
-        stream.set_started_at(now);
+        stream.set_started_at(now, None);
         let (mut exchange, mut writer) = self.begin(job, now);
         let waiting = self.pool.queue.len();
         let retry_after_secs = stage::retry_after_secs(waiting, &self.pool.mood.load());

@@ -113,6 +113,15 @@ fn with<'a>(lines: &'a [String], what: &str) -> Vec<&'a String> {
     lines.iter().filter(|line| line.contains(what)).collect()
 }
 
+fn worker(line: &str) -> String {
+    let (_, rest) = line.split_once(" worker=").unwrap();
+    rest.split_whitespace().next().unwrap().to_owned()
+}
+
+fn worker_name(number: u32) -> String {
+    format!("{}.{number}", std::process::id())
+}
+
 /// Clients that ask one after the other until they are told to stop; each gives what it got.
 struct Load {
     is_over: Arc<AtomicBool>,
@@ -293,7 +302,13 @@ fn a_reply_that_comes_too_late_takes_no_memory() {
     gate.open();
     wait_for_figure(&running, "completed", 1);
     assert!(says("\"replies_memory_bytes\":0}"));
-    running.stop();
+    let (_, lines) = running.stop();
+    // The driver answered, but a worker was held.
+    let answered = with(&lines, "\"GET / HTTP/1.1\" 504 ");
+    assert_eq!(
+        answered.iter().map(|line| worker(line)).collect::<Vec<_>>(),
+        [worker_name(1)]
+    );
 }
 
 /// The handler goes on after its reply is out, as an application does in `close()`.
@@ -324,7 +339,7 @@ fn a_reply_that_is_out_by_the_deadline_is_not_cut() {
         let (ended, lines) = running.stop();
         assert_eq!((ended.exchanges, lines.len()), (1, 1), "{lines:?}");
         assert!(lines[0].contains(&format!("\" 200 {bytes} ")), "{lines:?}");
-        assert!(with(&lines, "end=").is_empty(), "{lines:?}");
+        assert!(with(&lines, " end=").is_empty(), "{lines:?}");
     }
 }
 
@@ -406,6 +421,47 @@ fn an_overloaded_pool_refuses_before_its_queue_is_full() {
     let (_, lines) = running.stop();
     let causes = with(&lines, "cause=\"pool is overloaded\"");
     assert_eq!(causes.len(), refused.len(), "{lines:?}");
+}
+
+#[test]
+fn each_record_names_the_worker_that_ran_it() {
+    let (running, gate) = gated(|config| {
+        config.status_path = Some("/-/status".to_owned());
+        config.pools = vec![
+            pool(1, 1),
+            Pool {
+                name: "slow".to_owned(),
+                ..pool(2, 2)
+            },
+        ];
+        config.pool_rules = vec![PoolRule {
+            path: Some("/gate".to_owned()),
+            pool: 1,
+            ..PoolRule::default()
+        }];
+    });
+    let mut slow: Vec<_> = (0..2).map(|_| begin(&running, "/gate")).collect();
+    gate.wait_for(2);
+    for _ in 0..3 {
+        assert!(running.get("/quick").ends_with(b"/quick"));
+    }
+    assert!(!running.get("/-/status").is_empty());
+    gate.open();
+    assert!(slow.iter_mut().all(|stream| is_served(stream, "/gate")));
+    let (_, lines) = running.stop();
+    let of = |what: &str| {
+        with(&lines, what)
+            .into_iter()
+            .map(|line| worker(line))
+            .collect::<Vec<_>>()
+    };
+    let mut held = [of("/gate"), of("/quick")].concat();
+    held.sort();
+    held.dedup();
+    // Numbers are of the process, whatever the pool; two ran at the gate at once, and one ran all the others.
+    assert_eq!(held, [1, 2, 3].map(worker_name), "{lines:?}");
+    assert_eq!(of("pool=slow").len(), 2);
+    assert_eq!(of("/-/status"), ["-"]);
 }
 
 #[test]

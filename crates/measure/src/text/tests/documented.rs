@@ -1,5 +1,7 @@
 //! The reference page of the access log says what the code does.
 
+use std::num::NonZeroU32;
+
 use super::*;
 
 const PAGE: &str = include_str!("../../../../../docs/reference/access-log.md");
@@ -17,6 +19,7 @@ fn shown_exchange() -> Record<'static> {
             sent: at(4_219),
             gil: Nanos(7_000),
             cpu: Nanos(612_000),
+            worker: NonZeroU32::new(3),
         },
         queued: Queued {
             threads: 8,
@@ -48,7 +51,7 @@ fn check_shown(form: Form, style: Style) {
     let names = Names {
         routes: vec!["app".into()],
         pools: vec!["default".into()],
-        process: "shop".into(),
+        process: "4711".into(),
         id_seed: 0x77aa_1234_9876_0001,
     };
     let mut out = Vec::new();

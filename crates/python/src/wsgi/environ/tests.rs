@@ -61,6 +61,7 @@ fn run_with_ids(script_name: &str, header: Option<&str>, heads: &[&str], script:
             multithread: true,
             multiprocess: false,
             script_name: script_name.into(),
+            worker: PyString::new(py, "4711.3"),
             request_id_key: header.map(|name| names::common_key(py, name.as_bytes())),
         };
         let mut environs = Environs::new(py, fixed);
@@ -94,7 +95,7 @@ assert e == {
     'SERVER_SOFTWARE': e['SERVER_SOFTWARE'], 'REMOTE_ADDR': '192.0.2.7', 'REMOTE_PORT': '54321',
     'wsgi.version': (1, 0), 'wsgi.url_scheme': 'http', 'wsgi.input': None, 'wsgi.input_terminated': True,
     'wsgi.errors': None, 'wsgi.file_wrapper': None, 'wsgi.multithread': True, 'wsgi.multiprocess': False,
-    'wsgi.run_once': False, 'milepost.phases': None,
+    'wsgi.run_once': False, 'milepost.phases': None, 'milepost.worker': '4711.3',
     'milepost.request_id': '0000000000000000', 'HTTP_HOST': 'h:1', 'HTTP_ACCEPT': '*/*',
 }, e
 assert type(e) is dict

@@ -166,7 +166,7 @@ impl H1 {
         let Some(timeout) = offloaded.timeout else {
             return Stamp::NEVER;
         };
-        let due = match self.started(offloaded) {
+        let due = match self.started(&offloaded.record) {
             Some(started) => started.plus(timeout),
             None => now.plus(timeout),
         };
@@ -174,9 +174,17 @@ impl H1 {
     }
 
     /// When a worker took it, if one has.
-    fn started(&self, offloaded: &Offloaded) -> Option<Stamp> {
+    fn started(&self, record: &ExchangeRecord) -> Option<Stamp> {
         let started = self.stream.started_at();
-        (started >= offloaded.record.phases.queued).then_some(started)
+        // Until one has, the stream still has the stamp of the connection's last exchange.
+        (started >= record.phases.queued).then_some(started)
+    }
+
+    /// Notes when a worker took the exchange, and which; `otherwise` when none has.
+    fn set_started(&self, record: &mut ExchangeRecord, otherwise: Stamp) {
+        let started = self.started(record);
+        record.phases.started = started.unwrap_or(otherwise);
+        record.phases.worker = started.and_then(|_| self.stream.worker());
     }
 
     async fn take_back(&mut self, returned: Returned, offloaded: &Offloaded) -> Step {
@@ -228,8 +236,7 @@ impl H1 {
     fn respond_overdue(&mut self, offloaded: &Offloaded) -> Step {
         self.connection.driver.stats().errors.add();
         let mut record = offloaded.record;
-        let phases = &mut record.phases;
-        phases.started = self.started(offloaded).unwrap_or(phases.queued);
+        self.set_started(&mut record, offloaded.record.phases.queued);
         record.end_as(Ending::Refused, OVERDUE);
         let received = Received::Head(offloaded.head.view());
         let reply = Refusal::because(504, OVERDUE).reply();
@@ -447,7 +454,7 @@ impl H1 {
     /// client has what it asked for, and only the connection ends, whose stream the worker still has.
     fn end_answered(&self, offloaded: &Offloaded, sent_bytes: u64) -> Step {
         let mut record = offloaded.record;
-        record.phases.started = self.started(offloaded).unwrap_or(record.phases.queued);
+        self.set_started(&mut record, offloaded.record.phases.queued);
         record.end_at(measure::now());
         (record.status, record.head_bytes) = (self.stream.status(), self.stream.head_bytes());
         record.sent_bytes = sent_bytes;
@@ -461,7 +468,7 @@ impl H1 {
         let mut record = offloaded.record;
         let now = measure::now();
         // Taken by a worker, it ran until now; else it waited until now.
-        record.phases.started = self.started(offloaded).unwrap_or(now);
+        self.set_started(&mut record, now);
         record.end_at(now);
         record.sent_bytes = sent_bytes;
         record.end_as(Ending::Drained, "");
