@@ -23,7 +23,7 @@ LINE = re.compile(
     r'(?: end=(?P<end>[a-z-]+))?(?: cause="(?P<cause>[^"]*)")?'
     r"(?: waiting=(?P<waiting>\d+) threads=(?P<threads>\d+) idle=(?P<idle>\d+)(?: from_queue=yes)?)?"
     r"(?: before=(?P<before>\d+\.\d{6}))?(?: cpu=(?P<cpu>\d+\.\d{6}))?"
-    r" worker=(?P<worker>-|\d+\.\d+)"
+    r" worker=(?P<worker>-|\d+\.\d+) at=(?P<at>\d+\.\d{6})"
 )
 PHASES = ("receive", "queue", "run", "send")
 

@@ -218,7 +218,10 @@ def test_says_when_no_law_fits(tmp_path: Path) -> None:
     assert "expected a log of at least 100 requests" in few.stderr and few.stdout == ""
 
 
-def test_the_log_of_a_server_is_answered(tmp_path: Path, serve: Callable[..., Milepost]) -> None:
+@pytest.mark.parametrize("form", [(), ("--access-log-format", "json")], ids=["default", "json"])
+def test_the_log_of_a_server_is_answered(
+    tmp_path: Path, serve: Callable[..., Milepost], form: tuple[str, ...]
+) -> None:
     (tmp_path / "napper.py").write_text(
         "import time\n"
         "def app(environ, start_response):\n"
@@ -226,7 +229,7 @@ def test_the_log_of_a_server_is_answered(tmp_path: Path, serve: Callable[..., Mi
         "    start_response('200 OK', [('Content-Length', '2')])\n"
         "    return [b'ok']\n"
     )
-    server = serve("napper:app", "--threads", "2:2", "--access-log-format", "json")
+    server = serve("napper:app", "--threads", "2:2", *form)
 
     def ask() -> None:
         with server.connect() as client:
@@ -242,6 +245,8 @@ def test_the_log_of_a_server_is_answered(tmp_path: Path, serve: Callable[..., Mi
     found = told(tmp_path, str(server.log), "--threads", "1,2,4", "--force")
     assert found["log"]["requests"] == 200
     assert found["log"]["pools"] == [{"name": "default", "threads": "2"}]
+    # Arrivals are known to the microsecond.
+    assert not any("whole seconds" in remark for remark in found["remarks"])
     # Nobody was refused, and yet it was a server that turns a standing queue around.
     assert found["calibration"]["simulated"]["control"] == "on"
     waits = [answer["queue"]["mean_ms"] for answer in found["answers"]]
@@ -309,7 +314,7 @@ def test_says_why_a_log_has_no_answer(tmp_path: Path) -> None:
     check("nonsense\n", "there is no request in it", "hint: ")
     date = "21/Nov/2026:12:00:01 +0000"
     untimed = COMBINED.format(client=1, date=date, path="/") + "\n"
-    check(untimed, "there are no run times in it", "hint: ", "--access-log-format json")
+    check(untimed, "there are no run times in it", "hint: ", "--access-log-format phases")
     missing = whatif(tmp_path, "missing.log", code=2)
     assert "no such file" in missing.stderr
 

@@ -8,8 +8,20 @@ use std::io::Write as _;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
+/// In which form lines are.
+#[derive(Clone, Copy)]
+enum Lines {
+    NaviServer,
+    /// Ours, as they are without any setting.
+    Phases,
+}
+
 /// What a server with so many threads and one queue logs of 200 requests a second of 5 to 25 ms each.
 fn log(threads: usize, requests: u64) -> String {
+    log_in(Lines::NaviServer, threads, requests)
+}
+
+fn log_in(form: Lines, threads: usize, requests: u64) -> String {
     let mut free = vec![0; threads];
     let (mut at_us, mut chance) = (1_795_262_400_000_000_u64, 7_u64);
     let mut lines = Vec::new();
@@ -33,7 +45,23 @@ fn log(threads: usize, requests: u64) -> String {
                 .to_owned();
         let seconds = |us: u64| format!("{}.{:06}", us / 1_000_000, us % 1_000_000);
         let (at, queue, run) = (seconds(at_us), seconds(begin_us - at_us), seconds(run_us));
-        writeln!(line, "\"{at} 0.000050 {queue} 0.000001 {run}\"").unwrap();
+        match form {
+            Lines::NaviServer => {
+                writeln!(line, "\"{at} 0.000050 {queue} 0.000000 {run}\"").unwrap();
+            }
+            Lines::Phases => {
+                let total = seconds(begin_us - at_us + 50 + run_us);
+                let second = at_us / 1_000_000 - 1_795_262_400;
+                let (minute, second) = (second / 60, second % 60);
+                line = line.replace(":00:00 +", &format!(":{minute:02}:{second:02} +"));
+                writeln!(
+                    line,
+                    "receive=0.000050 queue={queue} run={run} send=0.000000 total={total} id=1 route=app \
+                     pool=default worker=4711.1 at={at}"
+                )
+                .unwrap();
+            }
+        }
         lines.push((begin_us + run_us, line));
     }
     lines.sort();
@@ -72,6 +100,46 @@ fn a_refusal_names_all_that_a_log_does_not_say() {
     ] {
         assert!(said.contains(flag), "{flag}: {said}");
     }
+}
+
+#[test]
+fn a_log_in_the_default_form_is_as_good_as_one_of_naviserver() {
+    let folder = tempfile::tempdir().unwrap();
+    let said = [Lines::NaviServer, Lines::Phases].map(|form| {
+        fs::write(folder.path().join("a.log"), log_in(form, 4, 3_000)).unwrap();
+        let flags = ["a.log", "--threads-now", "4", "--threads", "2,4", "--json"];
+        let done = whatif(folder.path(), &flags);
+        assert_eq!(done.status.code(), Some(0), "{}", text(&done.stderr));
+        let said = text(&done.stdout).to_owned();
+        assert!(!said.contains("whole seconds"), "{said}");
+        let (_, answers) = said.split_once("\"answers\":").unwrap();
+        answers.to_owned()
+    });
+    assert!(said[0] == said[1], "{}", said[1]);
+}
+
+#[test]
+fn former_names_of_the_phases_are_named_with_a_way_to_the_new_ones() {
+    let folder = tempfile::tempdir().unwrap();
+    let former = log_in(Lines::Phases, 4, 300)
+        .replace(" receive=", " accept=")
+        .replace(" send=", " deliver=");
+    fs::write(folder.path().join("a.log"), former).unwrap();
+    let done = whatif(folder.path(), &["a.log"]);
+    assert_eq!(done.status.code(), Some(2));
+    let hint = "sed 's/ accept=/ receive=/; s/ deliver=/ send=/' OLD.log > NEW.log";
+    assert!(text(&done.stderr).contains(hint), "{}", text(&done.stderr));
+    let done = Command::new(env!("CARGO_BIN_EXE_milepost"))
+        .args(["report", "a.log"])
+        .current_dir(folder.path())
+        .output()
+        .unwrap();
+    let said = text(&done.stderr);
+    assert!(
+        said.contains("300 of 300 lines have the phases by their former names")
+            && said.contains(hint),
+        "{said}"
+    );
 }
 
 #[test]

@@ -92,6 +92,7 @@ pub struct Tally {
     lines_len: u64,
     misread_len: u64,
     misread_first: Option<Misread>,
+    former_len: u64,
     cut_off: Vec<String>,
     forms: [u64; 6],
     all: Group,
@@ -117,6 +118,7 @@ impl Tally {
             lines_len: 0,
             misread_len: 0,
             misread_first: None,
+            former_len: 0,
             cut_off: Vec::new(),
             forms: [0; 6],
             all: Group::default(),
@@ -139,6 +141,11 @@ impl Tally {
     /// Lines that were not understood, and the first of them.
     pub fn misread(&self) -> (u64, Option<&Misread>) {
         (self.misread_len, self.misread_first.as_ref())
+    }
+
+    /// Lines with the former names of the phases, which are not read.
+    pub fn former_len(&self) -> u64 {
+        self.former_len
     }
 
     /// Inputs whose last line has no end; it was left out, because nothing says what is missing.
@@ -240,6 +247,7 @@ impl Tally {
             return self.count_misread();
         };
         self.lines_len += 1;
+        self.former_len += u64::from(line.has_former_names);
         if self.filter.passes(&line) {
             self.count(&line);
         }

@@ -33,6 +33,8 @@ pub struct Timing<'a> {
     pub process: &'a [u8],
     /// What became of it.
     pub fate: Fate,
+    /// Its phases are there by names that are not read any more.
+    pub has_former_names: bool,
 }
 
 /// What became of a request, for a pool of threads.
@@ -76,6 +78,7 @@ fn timing<'a>(line: &Line<'a>) -> Option<Timing<'a>> {
         pool: line.pool,
         process: line.process,
         fate: fate(line),
+        has_former_names: line.has_former_names,
     })
 }
 

@@ -62,6 +62,14 @@ fn say_doubts(tally: &Tally) -> i32 {
     for name in tally.cut_off_inputs() {
         Message::new(name, "the last line has no end and was left out").say();
     }
+    if tally.former_len() > 0 {
+        let text = format!(
+            "{} of {} lines have the phases by their former names, `accept` and `deliver`, which are not read",
+            thousands(tally.former_len()),
+            thousands(tally.lines_len()),
+        );
+        Message::from_text(text).with_hint(FORMER_NAMES).say();
+    }
     let (misread_len, first) = tally.misread();
     let Some(first) = first else {
         return DONE;
@@ -86,6 +94,10 @@ fn say_doubts(tally: &Tally) -> i32 {
         .say();
     if has_none { NO } else { DONE }
 }
+
+/// What makes a log readable that was written when two phases had other names.
+pub(crate) const FORMER_NAMES: &str =
+    "`sed 's/ accept=/ receive=/; s/ deliver=/ send=/' OLD.log > NEW.log` renames them";
 
 fn say_fault(fault: &Fault) {
     Message::new(&format!("`{}`", fault.name), &fault.cause).say();

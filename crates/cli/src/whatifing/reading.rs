@@ -13,9 +13,14 @@ use whatif::recorded::{Found, REQUESTS_LEN_MAX, Recorder, Recording, Seen};
 
 use super::routes::{PoolRule, Routes};
 use crate::message::Message;
+use crate::reporting::FORMER_NAMES;
 
 /// A longer time without a request is told: nobody knows by the rate that it is there.
 const SILENCE: Nanos = Nanos::from_secs(3_600);
+
+/// What to do about a log without times.
+const NO_TIMES_HINT: &str = "log them as the server does by default (`--access-log-format phases`) or as `json`; \
+     `--run LAW` makes them up";
 
 /// Whether requests without times count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,6 +48,8 @@ pub(super) struct Read {
     pub(super) elsewhere_len: u64,
     /// Requests without times that were left out.
     pub(super) untimed_len: u64,
+    /// Some of these have times by names that are not read any more.
+    has_former_names: bool,
 }
 
 /// Reads all inputs.
@@ -62,6 +69,7 @@ pub(super) fn read(
         untimed,
         elsewhere_len: 0,
         untimed_len: 0,
+        has_former_names: false,
         is_full: false,
     };
     let (mut lines_len, mut misread_len, mut misread_first) = (0, 0, None);
@@ -95,6 +103,7 @@ pub(super) fn read(
         cut_off,
         elsewhere_len: taker.elsewhere_len,
         untimed_len: taker.untimed_len,
+        has_former_names: taker.has_former_names,
     })
 }
 
@@ -105,6 +114,7 @@ struct Taker {
     untimed: Untimed,
     elsewhere_len: u64,
     untimed_len: u64,
+    has_former_names: bool,
     is_full: bool,
 }
 
@@ -117,6 +127,7 @@ impl Taker {
             }
             (Fate::Untimed, Untimed::Left) => {
                 self.untimed_len += 1;
+                self.has_former_names |= timing.has_former_names;
                 return ControlFlow::Continue(());
             }
             _ => {}
@@ -186,11 +197,12 @@ impl Read {
             });
         }
         if self.untimed_len > 0 {
-            return Some(
-                Message::new(&what, "there are no run times in it").with_hint(
-                    "log them with `--access-log-format json`; `--run LAW` makes them up",
-                ),
-            );
+            let hint = match self.has_former_names {
+                true => FORMER_NAMES,
+                false => NO_TIMES_HINT,
+            };
+            let text = "there are no run times in it";
+            return Some(Message::new(&what, text).with_hint(hint));
         }
         if self.elsewhere_len > 0 {
             let hint = "files and pages of the server itself need no thread of a pool";
@@ -246,7 +258,7 @@ impl Read {
         if self.recording.is_by_second() {
             doubts.push(
                 "the log's times are whole seconds, so arrivals within a second are a guess; \
-                 `--access-log-format json` writes microseconds"
+                 lines with `at=`, as the server writes them by default, have microseconds"
                     .to_owned(),
             );
         }

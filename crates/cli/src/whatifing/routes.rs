@@ -229,6 +229,7 @@ mod tests {
             pool: pool.as_bytes(),
             process: b"",
             fate: Fate::Ran,
+            has_former_names: false,
         }
     }
 

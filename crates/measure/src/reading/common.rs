@@ -91,7 +91,8 @@ fn behind<'a>(line: &mut Line<'a>, mut rest: &'a [u8]) -> Option<()> {
 fn pairs<'a>(line: &mut Line<'a>, mut rest: &'a [u8]) -> Option<()> {
     let mut spans = KnownSpans::default();
     let mut queued = KnownQueued::default();
-    let mut worker = None;
+    let (mut worker, mut at) = (None, None);
+    let mut has_accept = false;
     while let [b' ', more @ ..] = rest {
         let Some((key, more)) = key(more) else {
             break;
@@ -123,6 +124,8 @@ fn pairs<'a>(line: &mut Line<'a>, mut rest: &'a [u8]) -> Option<()> {
             b"from_queue" => queued.from_queue = Some(value == b"yes"),
             b"before" => queued.before = seconds(value),
             b"worker" => worker = Some(known(value)),
+            b"at" => at = seconds(value),
+            b"accept" => has_accept = true,
             _ => {}
         }
     }
@@ -134,11 +137,25 @@ fn pairs<'a>(line: &mut Line<'a>, mut rest: &'a [u8]) -> Option<()> {
         queued.leave_out_nothing();
         line.queued = queued;
         line.worker = worker;
+        line.process = worker.map_or(b"", process_of);
+        // The date of the line is this time without its fraction.
+        line.wall_ns = match (line.wall_ns, at) {
+            (Some(date_ns), Some(at)) if at.0 / SECOND_NS == date_ns / SECOND_NS => Some(at.0),
+            (date_ns, _) => date_ns,
+        };
         if line.end.is_empty() {
             line.end = b"complete";
         }
     }
+    line.has_former_names = has_accept && spans.receive.is_none() && spans.total.is_some();
     Some(())
+}
+
+const SECOND_NS: u64 = 1_000_000_000;
+
+/// The part of a worker's name that is its process.
+fn process_of(worker: &[u8]) -> &[u8] {
+    memchr::memrchr(b'.', worker).map_or(b"", |end| &worker[..end])
 }
 
 /// A word in small letters before `=`, and what follows.
@@ -244,6 +261,39 @@ mod tests {
             LineForm::Phases,
             Some(200_000_000),
         );
+    }
+
+    #[test]
+    fn the_arrival_to_the_microsecond_is_the_date_made_finer() {
+        let check = |more: &str, expect_ns: u64, process: &str| {
+            let text = format!(r#"{DATED} "-" "-" receive=0.1 total=0.2{more}"#);
+            let line = read(&text).expect(&text);
+            assert_eq!(line.wall_ns, Some(expect_ns), "{text}");
+            assert_eq!(line.process, process.as_bytes(), "{text}");
+        };
+        let date_ns = 971_186_136_000_000_000;
+        check("", date_ns, "");
+        check(" worker=- at=971186136.000123", date_ns + 123_000, "");
+        check(
+            " worker=4711.3 at=971186136.999999",
+            date_ns + 999_999_000,
+            "4711",
+        );
+        // Another program's word, or a moment that is not the line's.
+        check(" at=home", date_ns, "");
+        check(" at=971186137.000123", date_ns, "");
+    }
+
+    #[test]
+    fn knows_the_former_names_of_the_phases() {
+        let check = |more: &str, expect| {
+            let text = format!(r#"{DATED} "-" "-"{more}"#);
+            let line = read(&text).expect(&text);
+            assert_eq!(line.has_former_names, expect, "{text}");
+        };
+        check(" accept=0.1 queue=0.0 run=0.1 deliver=0.0 total=0.2", true);
+        check(" receive=0.1 queue=0.0 run=0.1 send=0.0 total=0.2", false);
+        check(" accept=text/html", false);
     }
 
     #[test]

@@ -33,6 +33,7 @@ pub(super) fn line<'a>(bytes: &'a [u8], date: &mut DateReader) -> Option<Line<'a
     if !spaces(end).is_empty() || !has_status || line.wall_ns.is_none() {
         return None;
     }
+    line.has_former_names &= line.spans.receive.is_none() && line.spans.queue.is_some();
     line.complete_total();
     line.queued.leave_out_nothing();
     Some(line)
@@ -94,6 +95,7 @@ fn take<'a>(
                 b"sent" => line.sent_bytes = Some(cursor::number(text)?),
                 b"request_bytes" => line.request_bytes = Some(cursor::number(text)?),
                 b"driver" => line.driver = Some(cursor::number(text)?),
+                b"accept" => line.has_former_names = true,
                 b"receive" => spans.receive = Some(seconds(text)?),
                 b"queue" => spans.queue = Some(seconds(text)?),
                 b"run" => spans.run = Some(seconds(text)?),

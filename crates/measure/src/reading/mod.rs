@@ -136,7 +136,7 @@ pub struct Line<'a> {
     pub route: &'a [u8],
     /// The pool's name; empty when it did not go through one.
     pub pool: &'a [u8],
-    /// The process.
+    /// The process; of a line that has no more than a worker's name, the worker's.
     pub process: &'a [u8],
     /// The worker that ran it, as `PROCESS.NUMBER`: `Some` and empty when none did, `None` when the line does
     /// not say.
@@ -145,6 +145,8 @@ pub struct Line<'a> {
     pub driver: Option<u64>,
     /// The request's id.
     pub id: &'a [u8],
+    /// The first phase is called `accept`, as before its name was `receive`: no phase of the line is read.
+    pub has_former_names: bool,
     /// How it ended; empty when the form does not say.
     pub end: &'a [u8],
     /// Why it was refused or cut.

@@ -132,7 +132,7 @@ fn shape(field: Field) -> Option<Shape> {
         | Field::Waiting
         | Field::Threads
         | Field::Idle => Shape::Number,
-        Field::Unix
+        Field::At
         | Field::Receive
         | Field::Queue
         | Field::Run
@@ -209,7 +209,7 @@ fn take<'a>(
     match field {
         Field::Peer => line.peer = value,
         Field::User => line.user = value,
-        Field::Time | Field::TimeIso | Field::Unix => return take_time(line, field, value, date),
+        Field::Time | Field::TimeIso | Field::At => return take_time(line, field, value, date),
         Field::Request => {
             [line.method, line.target, line.version, line.request_line] = request(value);
         }

@@ -276,8 +276,8 @@ proptest! {
             let text = written(form.clone(), &record, offset_secs);
             let line = reader.line(&text).unwrap_or_else(|| panic!("{}", text.escape_ascii()));
             prop_assert_eq!(line.utc_offset_secs, offset_secs);
-            let is_navi = form == Form::NaviServer;
-            check_common(&line, &record, if is_navi { record.wall_arrived_ns } else { whole_second });
+            let is_fine = matches!(form, Form::CombinedPhases | Form::NaviServer);
+            check_common(&line, &record, if is_fine { record.wall_arrived_ns } else { whole_second });
             check_request(&line, &record);
             if form != Form::Common {
                 check_agents(&line, &record);
@@ -336,7 +336,7 @@ proptest! {
     fn templates_come_back_as_they_were_written(facts in facts()) {
         let record = facts.record();
         let template = Template::parse(concat!(
-            "{peer} {user};{time}{unix}|{status} {receive}-{queue} {run},{send}/{total} ({gil} {cpu}) ",
+            "{peer} {user};{time}{at}|{status} {receive}-{queue} {run},{send}/{total} ({gil} {cpu}) ",
             "\"{request}\" {bytes}:{sent} {request_bytes} {host} {driver} {process}/{worker} \"{agent}\" \"{referer}\" ",
             "{id} {route} {pool} {waiting}/{threads} {idle} {from_queue} {before} {end} {cause}",
         )).unwrap();
@@ -344,7 +344,7 @@ proptest! {
         let text = written(Form::Template(template), &record, facts.offset_minutes * 60);
         let line = Reader::new(Some(pattern)).line(&text).expect("a line of ours");
         prop_assert_eq!(line.form, LineForm::Template);
-        // `{unix}` follows `{time}` and is finer.
+        // `{at}` follows `{time}` and is finer.
         check_common(&line, &record, record.wall_arrived_ns);
         check_request(&line, &record);
         check_agents(&line, &record);

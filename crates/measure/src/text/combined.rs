@@ -40,7 +40,7 @@ pub(super) fn combined(record: &Record<'_>, date: &mut DateText, out: &mut Vec<u
 }
 
 /// Appends the phases, the id, the route, what was not as it always is, what there was at the queue, how much
-/// of the run was processor time, and the worker.
+/// of the run was processor time, the worker, and the arrival to the microsecond: the date has whole seconds.
 pub(super) fn phases(record: &Record<'_>, names: &Known, out: &mut Vec<u8>) {
     let spans = record.phases.spans();
     let us = WholeMicros::of(&spans);
@@ -70,6 +70,8 @@ pub(super) fn phases(record: &Record<'_>, names: &Known, out: &mut Vec<u8>) {
     }
     out.extend_from_slice(b" worker=");
     names.push_worker(record, out);
+    out.extend_from_slice(b" at=");
+    push_seconds(out, record.wall_arrived_ns / 1_000);
 }
 
 /// Appends ` "START ACCEPT QUEUE FILTER RUN"`, the partial times of NaviServer's `logpartialtimes`.

@@ -14,7 +14,7 @@ pub enum Field {
     /// Arrival as RFC 3339, with microseconds.
     TimeIso,
     /// Arrival in seconds since 1970 UTC, with microseconds.
-    Unix,
+    At,
     /// Method, target and version; the raw first line of a head that could not be parsed.
     Request,
     /// The method.
@@ -90,7 +90,7 @@ impl Field {
         Field::User,
         Field::Time,
         Field::TimeIso,
-        Field::Unix,
+        Field::At,
         Field::Request,
         Field::Method,
         Field::Target,
@@ -133,7 +133,7 @@ impl Field {
             Field::User => "user",
             Field::Time => "time",
             Field::TimeIso => "time_iso",
-            Field::Unix => "unix",
+            Field::At => "at",
             Field::Request => "request",
             Field::Method => "method",
             Field::Target => "target",

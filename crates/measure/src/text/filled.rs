@@ -69,7 +69,7 @@ fn fill(field: Field, facts: &Facts<'_>, dates: &mut Dates, slot: &mut Slot<'_>)
         Field::User => slot.text(record.user),
         Field::Time => slot.out.extend_from_slice(dates.clf.clf_at(wall_ns)),
         Field::TimeIso => dates.iso.push_rfc3339(wall_ns, slot.out),
-        Field::Unix => push_seconds(slot.out, wall_ns / 1_000),
+        Field::At => push_seconds(slot.out, wall_ns / 1_000),
         Field::Request => slot.request(record),
         Field::Method => slot.text(record.method),
         Field::Target => slot.text(record.target),

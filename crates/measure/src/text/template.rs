@@ -292,7 +292,7 @@ mod tests {
             "{request-bytes}",
             "there is no field `request-bytes` (character 1 of the template); did you mean `request_bytes`?",
         );
-        let all = "peer user time time_iso unix request method target path query protocol status bytes \
+        let all = "peer user time time_iso at request method target path query protocol status bytes \
                    sent request_bytes host referer agent route pool driver process worker id receive queue run \
                    send total gil cpu before waiting threads idle from_queue end cause";
         check(

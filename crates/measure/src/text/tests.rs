@@ -60,7 +60,7 @@ const QUEUED: Queued = Queued {
 
 const DATED: &str = "192.0.2.7 - - [10/Oct/2000:13:55:36 +0000]";
 /// What stands at the end of every line with phases.
-const LAST: &str = " worker=-";
+const LAST: &str = " worker=- at=971186136.000123";
 const PHASES: &str = "receive=0.000123 queue=0.000010 run=0.004000 send=0.000021 total=0.004154";
 const ID: &str = "e220a8397b1dcdaf";
 
@@ -393,7 +393,7 @@ fn fills_every_field() {
         ("user", "bob"),
         ("time", "[10/Oct/2000:13:55:36 +0000]"),
         ("time_iso", "2000-10-10T13:55:36.000123+00:00"),
-        ("unix", "971186136.000123"),
+        ("at", "971186136.000123"),
         ("request", "GET\\x20/a?b?c\\x20HTTP/1.1"),
         ("method", "GET"),
         ("target", "/a?b?c"),
@@ -442,7 +442,7 @@ fn a_template_can_be_any_text_form() {
     let combined =
         "{peer} - {user} {time} \"{request}\" {status} {bytes} \"{referer}\" \"{agent}\"";
     let phases = "receive={receive} queue={queue} run={run} send={send} total={total} id={id} \
-                  route={route} worker={worker}";
+                  route={route} worker={worker} at={at}";
     let forged = Record {
         user: b"a b [c]",
         target: b"/\"\n",
