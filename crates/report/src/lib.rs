@@ -24,6 +24,7 @@ mod spread;
 mod tally;
 mod timeline;
 mod timings;
+mod waiting;
 
 pub use at_queue::{AtQueue, Count};
 pub use filter::{Filter, When, duration, statuses};
@@ -36,6 +37,7 @@ pub use source::Input;
 pub use spread::Spread;
 pub use tally::{Group, Grouped, Misread, PHASES, Plan, Tally, TimelineWish};
 pub use timings::{Fate, Timing, timings};
+pub use waiting::{Holder, Missing, Request, RouteWaiting, WAIT_MIN, Wait, Waiting, first_part};
 
 use std::sync::atomic::Ordering;
 

@@ -12,6 +12,7 @@ use crate::lines::Piece;
 use crate::slowest::{Slow, Slowest};
 use crate::spread::Spread;
 use crate::timeline::Timeline;
+use crate::waiting::{Collector, Waiting};
 
 /// Names of the phases, in the order of [`Group::phases`].
 pub const PHASES: [&str; 5] = ["receive", "queue", "run", "send", "total"];
@@ -104,6 +105,7 @@ pub struct Tally {
     utc_offset_secs: i32,
     groups: Option<Groups>,
     slowest: Slowest,
+    waiting: Collector,
     timeline: Option<Timeline>,
 }
 
@@ -129,6 +131,7 @@ impl Tally {
             utc_offset_secs: 0,
             groups: plan.by.map(Groups::new),
             slowest: Slowest::new(plan.slowest_len),
+            waiting: Collector::new(plan.slowest_len),
             timeline: (plan.timeline == TimelineWish::Kept).then(Timeline::default),
         }
     }
@@ -213,6 +216,11 @@ impl Tally {
         self.slowest.kept()
     }
 
+    /// For whose runs requests waited. Works it out of what is kept: call it once.
+    pub fn waiting(&self) -> Waiting {
+        self.waiting.waiting()
+    }
+
     pub(crate) fn timeline(&self) -> Option<&Timeline> {
         self.timeline.as_ref()
     }
@@ -248,7 +256,10 @@ impl Tally {
         };
         self.lines_len += 1;
         self.former_len += u64::from(line.has_former_names);
-        if self.filter.passes(&line) {
+        let counts = self.filter.passes(&line);
+        // A run that the report is not about may hold up one that it is about.
+        self.waiting.take(&line, counts);
+        if counts {
             self.count(&line);
         }
     }

@@ -91,6 +91,43 @@ fn prints_each_group() {
     );
 }
 
+/// The observation that this project began with, printed by one command.
+#[test]
+fn says_whose_runs_the_six_requests_waited_for() {
+    let (tally, _) = tally_of(&[&data("six.log")], &plan());
+    check_snapshot("six.txt", &table(&tally));
+    check_snapshot("six.json", &json(&tally));
+    let sentence = "the queue time of /4, /5, /6 is the run time of /2, /3, /4";
+    assert!(table(&tally).contains(sentence));
+    let page = page(&tally, "six.log");
+    for part in [
+        sentence,
+        "<tr><td>app /</td><td class=n>1.156</td><td class=n>100.0 %</td><td class=n>3</td>",
+        "<td class=t>0.1221 for GET /2 0000000000000002  (left its worker to it)<br>0.1221 for GET /3 ",
+    ] {
+        assert!(page.contains(part), "{part:?} in\n{page}");
+    }
+}
+
+#[test]
+fn says_what_a_log_does_not_say_of_its_waits() {
+    let (tally, _) = tally_of(&[&data("queued.log")], &plan());
+    assert!(table(&tally).contains("the lines do not name workers (`worker=`)"));
+    assert!(json(&tally).contains("\"waiting\":{\"missing\":\"workers\"}"));
+    // Where none waited, nothing is said.
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("log");
+    let quick = fs::read_to_string(data("six.log")).unwrap();
+    let quick: String = quick
+        .lines()
+        .take(2)
+        .map(|line| format!("{line}\n"))
+        .collect();
+    fs::write(&file, quick).unwrap();
+    let (tally, _) = tally_of(&[&file], &plan());
+    assert!(!table(&tally).contains("worker") && !page(&tally, "log").contains("Who held whom"));
+}
+
 #[test]
 fn shows_what_requests_found_at_the_queue() {
     let plan = Plan {

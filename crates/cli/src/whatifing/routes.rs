@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 
-use report::Timing;
+use report::{Timing, first_part};
 use whatif::asking::Threads;
 use whatif::recorded::{POOLS_LEN_MAX, ROUTES_LEN_MAX};
 
@@ -202,16 +202,6 @@ impl Routes {
     }
 }
 
-/// `/orders` of `/orders/17/items`; of a first part with digits only what is before them.
-fn first_part(path: &[u8]) -> &[u8] {
-    let rest = path.strip_prefix(b"/").unwrap_or(path);
-    let len = rest
-        .iter()
-        .position(|byte| *byte == b'/' || byte.is_ascii_digit())
-        .unwrap_or(rest.len());
-    &path[..(path.len() - rest.len()) + len.min(64)]
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -252,17 +242,6 @@ mod tests {
         check("/a*b*c", "/aXbXbYc", true);
         check("/a*b*c", "/aXbXbY", false);
         check("*", "", true);
-    }
-
-    #[test]
-    fn routes_are_first_parts_of_paths() {
-        let check = |path: &str, expect: &str| {
-            assert_eq!(first_part(path.as_bytes()), expect.as_bytes(), "{path}");
-        };
-        check("/", "/");
-        check("/orders/17", "/orders");
-        check("/o17", "/o");
-        check("", "");
     }
 
     #[test]

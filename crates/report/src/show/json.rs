@@ -8,6 +8,7 @@ use std::fmt::Write as _;
 use measure::json_text;
 
 use super::table::{ROWS, class_counts, form_name};
+use super::waiting;
 use crate::at_queue::{AtQueue, Count};
 use crate::slowest::Slow;
 use crate::spread::{Spread, secs};
@@ -93,7 +94,8 @@ pub fn json(tally: &Tally) -> String {
         .map(slow)
         .collect::<Vec<_>>()
         .join(",");
-    let _ = writeln!(out, ",\"slowest\":[{slowest}]}}");
+    let waiting = waiting::json(&tally.waiting());
+    let _ = writeln!(out, ",\"waiting\":{waiting},\"slowest\":[{slowest}]}}");
     out
 }
 
@@ -201,7 +203,7 @@ fn slow(slow: &Slow) -> String {
     out
 }
 
-fn field(out: &mut String, key: &str, value: impl std::fmt::Display) {
+pub(super) fn field(out: &mut String, key: &str, value: impl std::fmt::Display) {
     let _ = write!(out, "\"{key}\":{value},");
 }
 
@@ -217,12 +219,12 @@ fn list(out: &mut String, key: &str, items: impl Iterator<Item = String>) {
     let _ = write!(out, "\"{key}\":[{}],", items.collect::<Vec<_>>().join(","));
 }
 
-fn string(text: &[u8]) -> String {
+pub(super) fn string(text: &[u8]) -> String {
     format!("\"{}\"", String::from_utf8_lossy(&json_text(text)))
 }
 
 /// Nanoseconds are enough, and f64's `Display` has no exponent.
-fn number(value: f64) -> String {
+pub(super) fn number(value: f64) -> String {
     let text = format!("{value:.9}");
     let text = text.trim_end_matches('0').trim_end_matches('.');
     if text.is_empty() {

@@ -7,9 +7,10 @@ mod json;
 mod page;
 mod table;
 mod text;
+mod waiting;
 
 pub use json::json;
 pub use page::page;
 pub use table::{interval_line, live, table};
-pub(crate) use text::hour_text;
 pub use text::thousands;
+pub(crate) use text::{harmless, hour_text};

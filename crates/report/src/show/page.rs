@@ -9,6 +9,7 @@ use super::table::{CPU_NOTE, QUEUE_HEADS, ROWS, class_counts, queue_cells};
 use super::text::{
     bytes, harmless, mean, percent, rate, seconds, short_seconds, thousands, time, zone,
 };
+use super::waiting;
 use crate::filter::local_ns;
 use crate::groups::GROUPS_LEN_MAX;
 use crate::slowest::{Slow, know_queues};
@@ -43,6 +44,7 @@ pub fn page(tally: &Tally, title: &str) -> String {
         over_time(tally, timeline, &mut out);
     }
     groups(tally, &mut out);
+    waiting::page(&tally.waiting(), &mut out);
     slowest(tally.slowest(), &mut out);
     foot(tally, &mut out);
     out.push_str("</main>\n");
@@ -426,7 +428,7 @@ fn foot(tally: &Tally, out: &mut String) {
 }
 
 /// Text out of a log that neither ends an element nor drives a terminal.
-fn escaped(text: &[u8]) -> String {
+pub(super) fn escaped(text: &[u8]) -> String {
     let mut out = String::new();
     for character in harmless(text, TEXT_CHARS_MAX).chars() {
         match character {

@@ -8,6 +8,7 @@ use std::fmt::Write as _;
 use measure::LineForm;
 
 use super::text::{bytes, harmless, mean, percent, rate, seconds, thousands, time, zone};
+use super::waiting;
 use crate::at_queue::AtQueue;
 use crate::groups::GROUPS_LEN_MAX;
 use crate::slowest::{Slow, know_queues};
@@ -59,6 +60,7 @@ pub fn table(tally: &Tally) -> String {
         out.push_str("\nno phases: these lines do not say how long a request took\n");
     }
     groups(tally, &mut out);
+    waiting::table(&tally.waiting(), &mut out);
     slowest(tally.slowest(), &mut out);
     out
 }
@@ -416,7 +418,7 @@ pub(super) fn queue_cells(slow: &Slow) -> [String; 4] {
 }
 
 /// A column, its head first.
-struct Column {
+pub(super) struct Column {
     cells: Vec<String>,
     side: Side,
 }
@@ -428,16 +430,16 @@ enum Side {
 }
 
 impl Column {
-    fn left(head: &str, cells: impl Iterator<Item = String>) -> Column {
+    pub(super) fn left(head: &str, cells: impl Iterator<Item = String>) -> Column {
         Column::new(head, cells, Side::Left)
     }
 
-    fn right(head: &str, cells: impl Iterator<Item = String>) -> Column {
+    pub(super) fn right(head: &str, cells: impl Iterator<Item = String>) -> Column {
         Column::new(head, cells, Side::Right)
     }
 
     /// Numbers whose points stand below each other.
-    fn point(head: &str, cells: impl Iterator<Item = String>) -> Column {
+    pub(super) fn point(head: &str, cells: impl Iterator<Item = String>) -> Column {
         let cells: Vec<String> = cells.collect();
         let places = |cell: &str| cell.find('.').map_or(0, |at| cell.len() - at);
         let places_max = cells.iter().map(|cell| places(cell)).max().unwrap_or(0);
@@ -464,7 +466,7 @@ impl Column {
     }
 }
 
-fn laid_out(columns: &[Column]) -> String {
+pub(super) fn laid_out(columns: &[Column]) -> String {
     let rows_len = columns
         .iter()
         .map(|column| column.cells.len())

@@ -113,7 +113,7 @@ pub(crate) fn hour_text(hour: u64) -> String {
 }
 
 /// Text out of a log that no terminal obeys: what is not printable is `\xHH`, cut at `chars_max`.
-pub(super) fn harmless(text: &[u8], chars_max: usize) -> String {
+pub(crate) fn harmless(text: &[u8], chars_max: usize) -> String {
     let mut shown = String::new();
     for chunk in text.utf8_chunks() {
         for character in chunk.valid().chars() {

@@ -1,0 +1,340 @@
+//! Who held whom: for whose runs requests waited, and which routes made others wait.
+//!
+//! Takes lines that name workers, gives the waiting that each route caused, and the longest waits with the
+//! runs that held the workers meanwhile. Every nanosecond of a wait is shared equally among the runs that were
+//! in progress in the same pool of the same process. Opens nothing and prints nothing.
+//!
+//! ```text
+//! line ─► Run ─► window (bounded) ─► sweep (by pool, in the order of time) ─► Waiting
+//! ```
+
+mod sweep;
+mod window;
+
+use std::collections::HashMap;
+
+use measure::{Line, Nanos};
+
+use window::{Label, Run, Window};
+
+/// A shorter wait is the time that a thread takes to wake up: nobody's run caused it.
+pub const WAIT_MIN: Nanos = Nanos::from_ms(1);
+/// Routes that are told apart. What comes later counts together: a log may have a path for each request.
+const ROUTES_LEN_MAX: usize = 500;
+/// Runs that are named for each wait, the longest first: a wait may have thousands.
+const HOLDERS_LEN_MAX: usize = 4;
+/// Waits of one sentence.
+const SENTENCE_LEN_MAX: usize = 8;
+
+/// What requests waited for.
+#[derive(Clone, Debug, Default)]
+pub struct Waiting {
+    /// Requests that waited longer than [`WAIT_MIN`].
+    pub waited_len: u64,
+    /// How long, together.
+    pub waited_ns: u64,
+    /// What of that no run in the log explains.
+    pub unexplained_ns: f64,
+    /// Routes that ran, those that caused the most waiting first.
+    pub routes: Vec<RouteWaiting>,
+    /// The longest waits, the longest first.
+    pub longest: Vec<Wait>,
+    /// Lines that came too late for the window: waiting at their beginning is put down to other runs.
+    pub late_len: u64,
+    /// Requests that waited whose line names no worker; they are not in `waited_len`.
+    pub unnamed_len: u64,
+    /// Why nothing can be said, although requests waited.
+    pub missing: Option<Missing>,
+}
+
+/// What a log does not say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Missing {
+    /// Which worker ran what.
+    Workers,
+    /// When requests arrived, to the microsecond.
+    Microseconds,
+}
+
+/// The waiting that the runs of one route caused.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct RouteWaiting {
+    /// The route's name and the first part of the path.
+    pub name: String,
+    /// Its runs.
+    pub runs_len: u64,
+    /// How long they took, together.
+    pub run_ns: u64,
+    /// Its share of the waiting of others.
+    pub caused_ns: f64,
+    /// Requests that waited while one of its runs was in progress.
+    pub delayed_len: u64,
+}
+
+/// A request that waited.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Wait {
+    /// How long.
+    pub queue: Nanos,
+    /// When it came to the queue, nanoseconds since 1970.
+    pub queued_ns: u64,
+    /// The offset that its time was written at.
+    pub utc_offset_secs: i32,
+    /// Which one.
+    pub request: Request,
+    /// The runs that it waited for, those with the largest shares; [`Holder::left_worker`] is among them.
+    pub holders: Vec<Holder>,
+    /// How many more there were.
+    pub others_len: u64,
+    /// Their shares, together.
+    pub others_ns: f64,
+}
+
+/// A run that others waited for.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Holder {
+    /// Whose run.
+    pub request: Request,
+    /// Its share of the wait.
+    pub share_ns: f64,
+    /// How much of the wait it was in progress.
+    pub overlap: Nanos,
+    /// Its end freed the worker that took the one that waited.
+    pub left_worker: bool,
+}
+
+/// What a request is called.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Request {
+    /// Its id.
+    pub id: Vec<u8>,
+    /// Its method.
+    pub method: Vec<u8>,
+    /// Its target.
+    pub target: Vec<u8>,
+}
+
+impl Waiting {
+    /// Which run each of the longest waits was, where one run was in progress for at least half of it and freed
+    /// the worker: `the queue time of /4, /5 is the run time of /2, /3`.
+    pub fn sentence(&self) -> Option<String> {
+        let mut pairs: Vec<(&Wait, &Request)> = Vec::new();
+        for wait in &self.longest {
+            let holder = wait.holders.iter().find(|holder| holder.left_worker);
+            if let Some(holder) = holder
+                && holder.overlap.0 >= wait.queue.0 / 2
+            {
+                pairs.push((wait, &holder.request));
+            }
+        }
+        pairs.truncate(SENTENCE_LEN_MAX);
+        pairs.sort_by_key(|(wait, _)| wait.queued_ns);
+        let names = names(&pairs)?;
+        let list = |side: fn(&(String, String)) -> &str| {
+            let names: Vec<_> = names.iter().map(side).collect();
+            names.join(", ")
+        };
+        let (waits, runs) = (list(|pair| &pair.0), list(|pair| &pair.1));
+        Some(format!(
+            "the queue time of {waits} is the run time of {runs}"
+        ))
+    }
+}
+
+/// Targets, where they tell all these requests apart; else ids.
+fn names(pairs: &[(&Wait, &Request)]) -> Option<Vec<(String, String)>> {
+    pairs.first()?;
+    let mut known: HashMap<&[u8], &[u8]> = HashMap::new();
+    let are_distinct = pairs
+        .iter()
+        .flat_map(|(wait, run)| [&wait.request, *run])
+        .all(|request| *known.entry(&request.target).or_insert(&request.id) == request.id);
+    let name = |request: &Request| {
+        let text = match are_distinct {
+            true => &request.target,
+            false => &request.id,
+        };
+        crate::show::harmless(text, 60)
+    };
+    let named = pairs
+        .iter()
+        .map(|(wait, run)| (name(&wait.request), name(run)));
+    Some(named.collect())
+}
+
+/// Takes lines.
+#[derive(Clone, Debug)]
+pub(crate) struct Collector {
+    window: Window,
+    found: Found,
+    routes: HashMap<Vec<u8>, u16>,
+    key: Vec<u8>,
+    named_len: u64,
+    /// Those of them whose arrival is no whole second.
+    fine_len: u64,
+    unnamed_len: u64,
+    utc_offset_secs: i32,
+}
+
+/// What the settled part of the log says.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Found {
+    pub(super) waited_len: u64,
+    pub(super) waited_ns: u64,
+    pub(super) unexplained_ns: f64,
+    pub(super) routes: Vec<RouteWaiting>,
+    /// The longest first.
+    pub(super) longest: Vec<Wait>,
+    pub(super) longest_len_max: usize,
+    pub(super) late_len: u64,
+}
+
+impl Found {
+    /// What a further wait must exceed.
+    pub(super) fn bar_ns(&self) -> u64 {
+        match self.longest.get(self.longest_len_max.wrapping_sub(1)) {
+            Some(last) => last.queue.0,
+            None if self.longest_len_max == 0 => u64::MAX,
+            None => 0,
+        }
+    }
+
+    pub(super) fn insert(&mut self, wait: Wait) {
+        let at = self
+            .longest
+            .partition_point(|kept| kept.queue >= wait.queue);
+        self.longest.insert(at, wait);
+        self.longest.truncate(self.longest_len_max);
+    }
+}
+
+impl Collector {
+    /// Nothing yet; of the longest waits so many are kept.
+    pub(crate) fn new(longest_len_max: usize) -> Collector {
+        Collector {
+            window: Window::default(),
+            found: Found {
+                longest_len_max,
+                ..Found::default()
+            },
+            routes: HashMap::new(),
+            key: Vec::new(),
+            named_len: 0,
+            fine_len: 0,
+            unnamed_len: 0,
+            utc_offset_secs: 0,
+        }
+    }
+
+    /// Takes a line. Runs of all lines hold workers, whatever the report is about; waits count where the line
+    /// does (`counts`).
+    #[inline]
+    pub(crate) fn take(&mut self, line: &Line<'_>, counts: bool) {
+        let (Some(wall_ns), Some(queue), Some(run)) =
+            (line.wall_ns, line.spans.queue, line.spans.run)
+        else {
+            return;
+        };
+        let has_waited = queue > WAIT_MIN && line.queued.from_queue != Some(false);
+        let worker = match line.worker {
+            Some(b"") => return,
+            Some(worker) => worker,
+            None => {
+                self.unnamed_len += u64::from(has_waited && counts);
+                return;
+            }
+        };
+        self.named_len += 1;
+        self.fine_len += u64::from(!wall_ns.is_multiple_of(1_000_000_000));
+        self.utc_offset_secs = line.utc_offset_secs;
+        let receive = line.spans.receive.unwrap_or_default();
+        let queued_ns = wall_ns.saturating_add(receive.0);
+        let started_ns = queued_ns.saturating_add(queue.0);
+        let route = self.route(line);
+        let of_route = &mut self.found.routes[usize::from(route)];
+        of_route.runs_len += 1;
+        of_route.run_ns = of_route.run_ns.saturating_add(run.0);
+        let run = Run {
+            queue: window::queue_key(line),
+            worker: window::worker_key(worker),
+            queued_ns,
+            started_ns,
+            ended_ns: started_ns.saturating_add(run.0),
+            label: Label::default(),
+            route,
+            has_waited: has_waited && counts,
+        };
+        self.window.push(run, line, &mut self.found);
+    }
+
+    /// What is known by now.
+    pub(crate) fn waiting(&self) -> Waiting {
+        let (mut window, mut found) = (self.window.clone(), self.found.clone());
+        window.settle_all(&mut found, self.utc_offset_secs);
+        found
+            .routes
+            .sort_by(|one, two| two.caused_ns.total_cmp(&one.caused_ns));
+        let missing = match (self.named_len, self.fine_len) {
+            (0, _) if self.unnamed_len > 0 => Some(Missing::Workers),
+            (1.., 0) if found.waited_len > 0 => Some(Missing::Microseconds),
+            _ => None,
+        };
+        if missing.is_some() {
+            // What was worked out of whole seconds is worth nothing.
+            return Waiting {
+                unnamed_len: self.unnamed_len,
+                missing,
+                ..Waiting::default()
+            };
+        }
+        Waiting {
+            waited_len: found.waited_len,
+            waited_ns: found.waited_ns,
+            unexplained_ns: found.unexplained_ns,
+            routes: found.routes,
+            longest: found.longest,
+            late_len: found.late_len,
+            unnamed_len: self.unnamed_len,
+            missing,
+        }
+    }
+
+    fn route(&mut self, line: &Line<'_>) -> u16 {
+        self.key.clear();
+        self.key.extend_from_slice(&line.plain(line.route));
+        let target = line.plain(line.target);
+        let end = memchr::memchr(b'?', &target).unwrap_or(target.len());
+        self.key.push(b' ');
+        self.key.extend_from_slice(first_part(&target[..end]));
+        if let Some(route) = self.routes.get(&self.key) {
+            return *route;
+        }
+        let routes = &mut self.found.routes;
+        if routes.len() == ROUTES_LEN_MAX {
+            self.key.clear();
+            self.key.extend_from_slice(b"others");
+        }
+        let last = routes.len().min(ROUTES_LEN_MAX) as u16;
+        let route = *self.routes.entry(self.key.clone()).or_insert(last);
+        if usize::from(route) == routes.len() {
+            routes.push(RouteWaiting {
+                name: String::from_utf8_lossy(self.key.trim_ascii()).into_owned(),
+                ..RouteWaiting::default()
+            });
+        }
+        route
+    }
+}
+
+/// `/orders` of `/orders/17/items`; of a first part with digits only what is before them.
+pub fn first_part(path: &[u8]) -> &[u8] {
+    let rest = path.strip_prefix(b"/").unwrap_or(path);
+    let len = rest
+        .iter()
+        .position(|byte| *byte == b'/' || byte.is_ascii_digit())
+        .unwrap_or(rest.len());
+    &path[..(path.len() - rest.len()) + len.min(64)]
+}
+
+#[cfg(test)]
+mod tests;
