@@ -441,7 +441,7 @@ def test_ten_thousand_of_them_leave_nothing_behind(serve: Callable[..., Milepost
     server = serve(
         *("zoo:app", "--threads", "2:2", "--static", f"/files={folder / 'www'}", "--drivers", "1"),
         *("--readahead", "4K", "--spool-dir", str(spool), "--status-path", "/-/status"),
-        *("--reply-buffer-bytes", "64K", "--access-log-format", "json"),
+        *("--reply-memory-max", "1M", "--access-log-format", "json"),
     )
     every = kinds()
     watcher = server.connect()

@@ -31,7 +31,7 @@ EARLY_S, LATE_S = 0.1, 15.0
 SETTINGS = [
     *("--head-timeout", f"{HEAD_S}s", "--body-timeout", f"{BODY_S}s", "--body-rate-min", str(BODY_RATE)),
     *("--send-timeout", f"{SEND_S}s", "--send-rate-min", str(SEND_RATE), "--idle-timeout", f"{IDLE_S}s"),
-    *("--readahead", "16K", "--reply-buffer-bytes", "8M", "--reply-spool-bytes-max", "24M"),
+    *("--readahead", "16K", "--reply-spool-bytes-max", "24M"),
     *("--drivers", "1", "--threads", "8:8", "--static", "/files=www", "--status-path", "/-/status"),
     *("--access-log-format", "json", "--log-flush", "10ms"),
 ]

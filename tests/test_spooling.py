@@ -51,7 +51,7 @@ def small(serve: Callable[..., Milepost], disk: Path) -> Iterator[Milepost]:
     whole = free_bytes(disk)
     server = serve(
         *("zoo:app", "--threads", "2:2", "--drivers", "1", "--spool-dir", str(disk)),
-        *("--readahead", "16K", "--reply-buffer-bytes", "64K", "--log-flush", "10ms"),
+        *("--readahead", "16K", "--reply-memory-max", "1M", "--log-flush", "10ms"),
     )
     yield server
     assert until(lambda: free_bytes(disk) == whole), f"{whole - free_bytes(disk)} bytes are lost"
@@ -138,7 +138,10 @@ def never_reading(server: Milepost, target: str) -> Client:
 
 
 def test_a_reply_that_outgrows_memory_on_a_full_disk_is_cut(small: Milepost) -> None:
-    cause = 'end=cut cause="the reply could not be stored for its slow client"'
+    causes = (
+        'end=cut cause="the response could not be stored for its slow client"',
+        'end=cut cause="reply_memory_max is used up, and the client had taken nothing for longest"',
+    )
     with Others(small):
         slow = [
             never_reading(small, f"/large?bytes=20000000&token={n}&length={n % 2 or ''}") for n in range(4)
@@ -151,7 +154,7 @@ def test_a_reply_that_outgrows_memory_on_a_full_disk_is_cut(small: Milepost) -> 
                 client.reply()
             assert len(cut.value.so_far) < 20_000_000
             small.count()
-        assert until(lambda: sum(cause in line for line in small.lines) == 4)
+        assert until(lambda: sum(any(cause in line for cause in causes) for line in small.lines) == 4)
 
 
 def test_a_reader_that_keeps_up_needs_no_disk(small: Milepost, disk: Path) -> None:
@@ -180,7 +183,7 @@ def test_a_reader_that_keeps_up_needs_no_disk(small: Milepost, disk: Path) -> No
 def server(serve: Callable[..., Milepost]) -> Milepost:
     return serve(
         *("zoo:app", "--threads", "4:4", "--drivers", "1"),
-        *("--reply-buffer-bytes", "128K", "--reply-spool-bytes-max", "1M"),
+        *("--reply-memory-max", "1M", "--reply-spool-bytes-max", "1M"),
     )
 
 
@@ -282,7 +285,7 @@ def test_a_stream_is_closed_soon_after_its_client_has_left(
         client.chunk()
     if target.startswith("/flood"):
         # Its application waits for room: memory, file and socket are full.
-        assert until(lambda: spooled_bytes(server) > 900_000)
+        assert until(lambda: spooled_bytes(server) > 400_000)
     left = time.monotonic()
     how(client)
     server.count()
@@ -310,7 +313,7 @@ def test_a_slow_reader_of_a_stream_loses_nothing(server: Milepost) -> None:
     from_zoo = random.Random(65_536).randbytes(65_536)
     with server.connect(receive_buffer_bytes=4096) as client:
         client.send(request("GET", "/flood?token=slow"))
-        assert until(lambda: spooled_bytes(server) > 900_000)
+        assert until(lambda: spooled_bytes(server) > 400_000)
         client.head()
         seen = b""
         while len(seen) < 6_000_000:

@@ -64,9 +64,9 @@ def note(environ, start_response):
 
 @animal
 def flood(environ, start_response):
-    """As much as there is room for, for ever."""
+    """As much as there is room for, for ever; each part an object of its own, or all of them would be one."""
     start_response("200 OK", [("Content-Type", "application/octet-stream")])
-    return Endless(environ, lambda number: pattern(65_536))
+    return Endless(environ, lambda number: bytes(bytearray(pattern(65_536))))
 
 
 @animal
