@@ -66,7 +66,7 @@ pub struct ExchangeRecord {
 
 impl ExchangeRecord {
     /// Of a request that has arrived, and that nothing else is known of.
-    pub(crate) fn new(id: Id, driver: u16, arrived: Stamp) -> Self {
+    pub fn new(id: Id, driver: u16, arrived: Stamp) -> Self {
         Self {
             id,
             phases: Phases {

@@ -238,11 +238,6 @@ impl WriteReadiness<'_> {
 }
 
 impl PlainSocket {
-    #[cfg(test)]
-    pub(crate) fn new(socket: OwnedFd) -> Self {
-        Self(socket)
-    }
-
     /// Offers buffers in one vectored call; gives the bytes that the socket took, 0 when it is full.
     pub(crate) fn send(&self, buffers: &[IoSlice<'_>], followed: Followed) -> io::Result<usize> {
         send(self, buffers, followed)

@@ -353,13 +353,10 @@ impl Post {
 
 #[cfg(test)]
 mod tests {
-    use std::os::fd::OwnedFd;
-    use std::os::unix::net::UnixStream;
-
     use wire::{HeadIndex, HeadStep, HeadView, Limits};
 
     use super::*;
-    use crate::exchange::{Body, Ends};
+    use crate::exchange::{Body, Ends, ExchangeRecord, Id};
 
     const SLOW: Nanos = Nanos::from_secs(1);
     const TIMEOUT: Nanos = Nanos::from_secs(3);
@@ -369,7 +366,6 @@ mod tests {
     }
 
     fn stream() -> Arc<StreamShared> {
-        let (socket, _) = UnixStream::pair().unwrap();
         Arc::new(StreamShared::new())
     }
 
@@ -382,15 +378,12 @@ mod tests {
             bytes: head,
             index: &index,
         };
+        let mut record = ExchangeRecord::new(Id::made(0, 0), 0, Stamp::ZERO);
+        record.phases.started = started;
         Exchange {
-            id: Id::made(0, 0),
             head: Arc::new(RequestHead::take(view)),
             rewritten: None,
             body: Body::Empty,
-            phases: Phases {
-                started,
-                ..Phases::default()
-            },
             ends: Arc::new(Ends {
                 peer_host: "".into(),
                 peer_port: "".into(),
@@ -399,10 +392,7 @@ mod tests {
                 scheme: "http",
                 listener: 0,
             }),
-            request_bytes: 0,
-            route: 0,
-            driver: 0,
-            queue: crate::exchange::QueueFacts::default(),
+            record,
         }
     }
 

@@ -15,9 +15,10 @@ use server::config::meant::{
     AccessLog, Bind, Config, ErrorPage, FixedReply, LogTarget, Logs, PathPattern, Redirect,
     Rewrite, Rules, StaticMount,
 };
-use server::delivery::Outlet;
 use server::exchange::Exchange;
 use server::fault::Fault;
+use server::response::{Declared, ResponseWriter};
+use wire::FieldLines;
 
 /// Longest time that anything here may take; only a failing test waits for it.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -72,17 +73,17 @@ fn rules() -> Rules {
 }
 
 /// Answers with what it is asked for, as rewritten and as sent.
-fn echo(exchange: &mut Exchange, outlet: &mut Outlet<'_>) -> Result<(), Fault> {
+fn echo(exchange: &mut Exchange, writer: &mut ResponseWriter) -> Result<(), Fault> {
     if exchange.path() == b"/fail" {
         return Err(Fault::App("told to".to_owned()));
     }
     let own = exchange.path() == b"/own-404";
     let text = [exchange.target(), b" for ", exchange.head().target()].concat();
     let (status, reason) = if own { (404, "Mine") } else { (200, "OK") };
-    outlet
-        .begin(status, reason.as_bytes())
-        .extend_from_slice(b"Content-Type: text/plain\r\n");
-    outlet.whole(&text);
+    let mut fields = FieldLines::new();
+    fields.push(b"Content-Type", b"text/plain");
+    writer.begin(status, reason.as_bytes(), &mut fields, Declared::default());
+    writer.whole(text.as_slice());
     Ok(())
 }
 

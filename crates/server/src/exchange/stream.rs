@@ -515,8 +515,11 @@ mod tests {
         assert!(matches!(pending.next(), Next::Nothing));
         assert!(!pending.is_cuttable());
         assert!(!pending.put_back_spilled(taken, None));
-        assert!(matches!(pending.next(), Next::Parts(..)));
+        assert!(matches!(pending.next(), Next::Parts(10, 0)));
+        let sending = pending.take().unwrap();
         assert!(pending.take_for_spill().is_none());
+        assert!(pending.put_back(sending).parts.is_empty());
+        assert!(pending.begin_spill(10));
     }
 
     #[test]

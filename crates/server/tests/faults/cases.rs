@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::sync::LazyLock;
 
-use server::delivery::{Declared, Outlet};
+use server::response::{Declared, ResponseWriter};
 use server::exchange::Exchange;
 use server::fault::Fault;
 
@@ -286,29 +286,23 @@ impl Case {
 }
 
 /// The application.
-pub(super) fn answer(exchange: &mut Exchange, outlet: &mut Outlet<'_>) -> Answer {
+pub(super) fn answer(exchange: &mut Exchange, writer: &mut ResponseWriter) -> Answer {
     match exchange.head().path() {
-        b"/small" => whole(outlet, &small()),
-        b"/memory" => whole(outlet, &in_memory()),
-        b"/file" => whole(outlet, &in_file()),
-        b"/short-pieces" => pieces(outlet, short_pieces()),
-        b"/long-pieces" => pieces(outlet, long_pieces()),
-        b"/between" => file_between(outlet),
-        b"/torn" => torn_file(outlet),
-        b"/echo" => whole(outlet, &read_body(&exchange.body)),
+        b"/small" => whole(writer, &small()),
+        b"/memory" => whole(writer, &in_memory()),
+        b"/file" => whole(writer, &in_file()),
+        b"/short-pieces" => pieces(writer, short_pieces()),
+        b"/long-pieces" => pieces(writer, long_pieces()),
+        b"/between" => file_between(writer),
+        b"/torn" => torn_file(writer),
+        b"/echo" => whole(writer, &read_body(&exchange.body)),
         b"/short" => {
-            outlet
-                .begin(200, b"OK")
-                .extend_from_slice(b"Content-Length: 200000\r\n");
-            outlet.declare(Declared {
-                content_length: Some(200_000),
-                ..Declared::default()
-            });
-            outlet.piece(&pattern(199_999));
+            writer.begin_with_length(200_000);
+            writer.give(&pattern(199_999));
             Ok(())
         }
         b"/broken" => {
-            pieces(outlet, long_pieces())?;
+            pieces(writer, long_pieces())?;
             // The client's own fault is no line in the error log.
             Err(Fault::Peer("in mid-reply".to_owned()))
         }
@@ -316,32 +310,29 @@ pub(super) fn answer(exchange: &mut Exchange, outlet: &mut Outlet<'_>) -> Answer
     }
 }
 
-fn pieces(outlet: &mut Outlet<'_>, pieces: Vec<Vec<u8>>) -> Answer {
-    outlet
-        .begin(200, b"OK")
-        .extend_from_slice(b"Content-Type: text/plain\r\n");
-    outlet.declare(Declared::default());
+fn pieces(writer: &mut ResponseWriter, pieces: Vec<Vec<u8>>) -> Answer {
+    writer.begin_ok("Content-Type: text/plain\r\n");
     for piece in pieces {
-        outlet.piece(&piece);
+        writer.give(&piece);
     }
     Ok(())
 }
 
-fn file_between(outlet: &mut Outlet<'_>) -> Answer {
-    around_file(outlet, &pattern(BETWEEN_BYTES))
+fn file_between(writer: &mut ResponseWriter) -> Answer {
+    around_file(writer, &pattern(BETWEEN_BYTES))
 }
 
 /// The file is shorter than its span.
-fn torn_file(outlet: &mut Outlet<'_>) -> Answer {
-    around_file(outlet, &pattern(BETWEEN_BYTES / 2))
+fn torn_file(writer: &mut ResponseWriter) -> Answer {
+    around_file(writer, &pattern(BETWEEN_BYTES / 2))
 }
 
-fn around_file(outlet: &mut Outlet<'_>, content: &[u8]) -> Answer {
+fn around_file(writer: &mut ResponseWriter, content: &[u8]) -> Answer {
     let mut file = tempfile::tempfile().unwrap();
     file.write_all(content).unwrap();
-    outlet.begin(200, b"OK");
-    outlet.piece(b"first");
-    outlet.file(file, 1_000, BETWEEN_BYTES as u64 - 1_000);
-    outlet.piece(b"last");
+    writer.begin_ok("");
+    writer.give(b"first");
+    writer.file(file, 1_000, BETWEEN_BYTES as u64 - 1_000);
+    writer.give(b"last");
     Ok(())
 }

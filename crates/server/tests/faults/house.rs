@@ -68,7 +68,7 @@ impl Tested {
             fallback: None,
         }];
         config.compression.codings = vec![Coding::Gzip];
-        config.delivery.reply_buffer_bytes = 100_000;
+        config.delivery.replies_memory_bytes_max = 200_000;
         config.status_path = Some("/-/status".to_owned());
         config.pools[0].threads_min = 2;
         config.pools[0].threads_max = 2;

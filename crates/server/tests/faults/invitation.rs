@@ -1,6 +1,6 @@
 //! An invitation to send a body (RFC 9110 section 15.2.1) in calls that take some of it.
 
-use server::delivery::faults::{Plan, Temper};
+use server::transport::faults::{Plan, Temper};
 
 use super::house::Tested;
 use super::visit::Visit;

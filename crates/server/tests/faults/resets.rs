@@ -1,7 +1,7 @@
 //! A reset in place of any call: the client has the beginning of its reply, nobody else notices, and nothing
 //! is left behind.
 
-use server::delivery::faults::{Plan, Temper};
+use server::transport::faults::{Plan, Temper};
 
 use super::cases::After;
 use super::dice::with_seeds;

@@ -5,7 +5,7 @@ use std::net::{Shutdown, TcpStream};
 use std::thread;
 use std::time::Duration;
 
-use server::delivery::faults::{self, Plan, Planned};
+use server::transport::faults::{self, Plan, Planned};
 
 use super::dice::Dice;
 use super::support::{PATIENCE, Running};

@@ -1,7 +1,7 @@
 //! Without resets a client gets every byte, whatever each call takes.
 
 use server::config::meant::Rate;
-use server::delivery::faults::{Plan, Temper};
+use server::transport::faults::{Plan, Temper};
 
 use super::cases::After;
 use super::dice::{Dice, with_seeds};

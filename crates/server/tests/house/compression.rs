@@ -4,12 +4,12 @@ use std::io::Write;
 use std::sync::{Mutex, mpsc};
 
 use server::config::meant::{Coding, Compression};
-use server::delivery::{Declared, Outlet, Taken};
 use server::exchange::Exchange;
 use server::fault::Fault;
+use server::response::{Declared, ResponseWriter, Taken};
 
 use super::framed::{Client, Reply, decode};
-use super::support::{Answer, PATIENCE, Running};
+use super::support::{Answer, Answering, PATIENCE, Running};
 
 const CODINGS: [&str; 3] = ["gzip", "br", "zstd"];
 
@@ -23,14 +23,14 @@ fn compression() -> Compression {
 
 fn serve<F>(handler: F) -> Running
 where
-    F: Fn(&mut Exchange, &mut Outlet<'_>) -> Answer + Send + Sync + 'static,
+    F: Fn(&mut Exchange, &mut ResponseWriter) -> Answer + Send + Sync + 'static,
 {
     serve_with(compression(), handler)
 }
 
 fn serve_with<F>(compression: Compression, handler: F) -> Running
 where
-    F: Fn(&mut Exchange, &mut Outlet<'_>) -> Answer + Send + Sync + 'static,
+    F: Fn(&mut Exchange, &mut ResponseWriter) -> Answer + Send + Sync + 'static,
 {
     super::support::serve_with(|config| config.compression = compression, handler)
 }
@@ -65,26 +65,25 @@ fn noise(bytes: usize) -> Vec<u8> {
     (0..bytes).map(|_| next()).collect()
 }
 
-fn begin(outlet: &mut Outlet<'_>, lines: &str, content_length: Option<u64>) {
-    let out = outlet.begin(200, b"OK");
-    out.extend_from_slice(b"Content-Type: text/plain\r\n");
-    out.extend_from_slice(lines.as_bytes());
+fn begin(writer: &mut ResponseWriter, lines: &str, content_length: Option<u64>) {
+    let mut lines = format!("Content-Type: text/plain\r\n{lines}");
     if let Some(bytes) = content_length {
-        out.extend_from_slice(format!("Content-Length: {bytes}\r\n").as_bytes());
+        lines += &format!("Content-Length: {bytes}\r\n");
     }
-    outlet.declare(Declared {
+    let declared = Declared {
         content_length,
         ..Declared::default()
-    });
+    };
+    writer.begin_with(200, &lines, declared);
 }
 
 #[test]
 fn compresses_whole_replies_and_tells_their_length() {
-    let house = serve(|_, outlet| {
+    let house = serve(|_, writer| {
         let body = prose(5000);
         let lines = "ETag: \"a\"\r\nAccept-Ranges: bytes\r\nVary: Cookie\r\n";
-        begin(outlet, lines, Some(body.len() as u64));
-        assert_eq!(outlet.whole(&body), Taken::All);
+        begin(writer, lines, Some(body.len() as u64));
+        assert_eq!(writer.give_whole(&body), Taken::All);
         Ok(())
     });
     // One thread's encoders serve one reply after the other.
@@ -117,11 +116,11 @@ fn compresses_whole_replies_and_tells_their_length() {
 
 #[test]
 fn answers_head_with_the_lines_of_get_and_no_length() {
-    let house = serve(|exchange, outlet| {
-        begin(outlet, "ETag: \"a\"\r\n", None);
+    let house = serve(|exchange, writer| {
+        begin(writer, "ETag: \"a\"\r\n", None);
         match exchange.head().is_head() {
-            true => outlet.whole(b""),
-            false => outlet.whole(&prose(5000)),
+            true => writer.give_whole(b""),
+            false => writer.give_whole(&prose(5000)),
         };
         Ok(())
     });
@@ -146,11 +145,11 @@ fn lets_a_client_decode_each_piece_before_the_next_is_made() {
     for coding in CODINGS {
         let (go_on, may_go_on) = mpsc::channel::<()>();
         let may_go_on = Mutex::new(may_go_on);
-        let house = serve(move |_, outlet| {
-            begin(outlet, "", None);
+        let house = serve(move |_, writer| {
+            begin(writer, "", None);
             for number in 0..5 {
                 let piece = format!("data: event {number}\n\n");
-                assert_eq!(outlet.piece(piece.as_bytes()), Taken::All);
+                assert_eq!(writer.give(piece.as_bytes()), Taken::All);
                 may_go_on.lock().unwrap().recv_timeout(PATIENCE).unwrap();
             }
             Ok(())
@@ -183,19 +182,19 @@ fn lets_a_client_decode_each_piece_before_the_next_is_made() {
 
 #[test]
 fn counts_the_declared_length_before_compression() {
-    let house = serve(|exchange, outlet| {
+    let house = serve(|exchange, writer| {
         let query = exchange
             .head()
             .header("X-Give")
             .unwrap_or_default()
             .to_vec();
         let given: usize = std::str::from_utf8(&query).unwrap().parse().unwrap();
-        begin(outlet, "", Some(5000));
+        begin(writer, "", Some(5000));
         let body = prose(given);
         match exchange.head().header("X-How") {
-            Some(b"whole") => assert_eq!(outlet.whole(&body) == Taken::Overrun, given > 5000),
+            Some(b"whole") => assert_eq!(writer.give_whole(&body) == Taken::Overrun, given > 5000),
             _ => body.chunks(700).for_each(|piece| {
-                outlet.piece(piece);
+                writer.give(piece);
             }),
         }
         Ok(())
@@ -219,9 +218,9 @@ fn sends_plain_what_would_not_become_smaller() {
     for bytes in [3000, 3 << 20] {
         let body = noise(bytes);
         let given = body.clone();
-        let house = serve(move |_, outlet| {
-            begin(outlet, "ETag: \"a\"\r\n", None);
-            outlet.whole(&given);
+        let house = serve(move |_, writer| {
+            begin(writer, "ETag: \"a\"\r\n", None);
+            writer.give_whole(&given);
             Ok(())
         });
         for coding in CODINGS {
@@ -238,15 +237,15 @@ fn sends_plain_what_would_not_become_smaller() {
 /// As most frameworks give them: an iterable of one part, with its length.
 #[test]
 fn takes_a_first_piece_of_the_declared_length_for_the_whole() {
-    let house = serve(|exchange, outlet| {
+    let house = serve(|exchange, writer| {
         let body = match exchange.head().header("X-Noise") {
             Some(_) => noise(5000),
             None => prose(5000),
         };
-        begin(outlet, "", Some(5000));
-        assert_eq!(outlet.piece(&body), Taken::All);
+        begin(writer, "", Some(5000));
+        assert_eq!(writer.give(&body), Taken::All);
         if !exchange.head().is_head() {
-            assert_eq!(outlet.piece(b"more"), Taken::Overrun);
+            assert_eq!(writer.give(b"more"), Taken::Overrun);
         }
         Ok(())
     });
@@ -268,9 +267,9 @@ fn takes_a_first_piece_of_the_declared_length_for_the_whole() {
 
 #[test]
 fn compresses_large_whole_replies_as_they_leave() {
-    let house = serve(|_, outlet| {
-        begin(outlet, "", None);
-        outlet.whole(&prose(3_000_001));
+    let house = serve(|_, writer| {
+        begin(writer, "", None);
+        writer.give_whole(&prose(3_000_001));
         Ok(())
     });
     for coding in ["gzip", "zstd"] {
@@ -284,9 +283,9 @@ fn compresses_large_whole_replies_as_they_leave() {
 
 #[test]
 fn cuts_a_stream_that_fails_without_an_end_of_its_frame() {
-    let house = serve(|_, outlet| {
-        begin(outlet, "", None);
-        outlet.piece(&prose(500));
+    let house = serve(|_, writer| {
+        begin(writer, "", None);
+        writer.give(&prose(500));
         Err(Fault::App("broken".to_owned()))
     });
     for coding in CODINGS {
@@ -302,15 +301,15 @@ fn sends_files_plain_unless_their_reply_is_compressed_already() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("file");
     std::fs::write(&path, prose(200_000)).unwrap();
-    let house = serve(move |exchange, outlet| {
-        begin(outlet, "", None);
+    let house = serve(move |exchange, writer| {
+        begin(writer, "", None);
         if exchange.head().header("X-First").is_some() {
-            assert!(outlet.file_is_quick(200_000));
-            outlet.piece(b"first ");
-            assert!(!outlet.file_is_quick(200_000));
+            assert!(writer.file_is_quick());
+            writer.give(b"first ");
+            assert!(!writer.file_is_quick());
         }
         let file = std::fs::File::open(&path).unwrap();
-        assert_eq!(outlet.file(file, 0, 200_000), Taken::All);
+        assert_eq!(writer.file(file, 0, 200_000), Taken::All);
         Ok(())
     });
     for coding in CODINGS {
@@ -330,11 +329,11 @@ fn cuts_a_compressed_reply_whose_file_is_too_short() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("file");
     std::fs::write(&path, b"short").unwrap();
-    let house = serve(move |_, outlet| {
-        begin(outlet, "", None);
-        outlet.piece(b"first ");
+    let house = serve(move |_, writer| {
+        begin(writer, "", None);
+        writer.give(b"first ");
         let file = std::fs::File::open(&path).unwrap();
-        assert_eq!(outlet.file(file, 0, 200_000), Taken::Gone);
+        assert_eq!(writer.file(file, 0, 200_000), Taken::Gone);
         Ok(())
     });
     let reply = get(&house, &accept("gzip"));
@@ -345,11 +344,11 @@ fn cuts_a_compressed_reply_whose_file_is_too_short() {
 
 #[test]
 fn ends_compressed_streams_for_old_clients_with_the_connection() {
-    let house = serve(|exchange, outlet| {
-        begin(outlet, "", None);
+    let house = serve(|exchange, writer| {
+        begin(writer, "", None);
         match exchange.head().header("X-How") {
-            Some(b"whole") => outlet.whole(&prose(5000)),
-            _ => outlet.piece(&prose(5000)),
+            Some(b"whole") => writer.give_whole(&prose(5000)),
+            _ => writer.give(&prose(5000)),
         };
         Ok(())
     });
@@ -375,12 +374,12 @@ fn ends_compressed_streams_for_old_clients_with_the_connection() {
 
 #[test]
 fn keeps_small_and_foreign_replies_as_they_are() {
-    let house = serve(|exchange, outlet| {
+    let house = serve(|exchange, writer| {
         let lines = exchange.head().header("X-Lines").unwrap_or_default();
         let lines = String::from_utf8_lossy(lines).replace('|', "\r\n");
         let small = exchange.head().header("X-Small").is_some();
-        begin(outlet, &lines, None);
-        outlet.whole(&prose(if small { 99 } else { 100 }));
+        begin(writer, &lines, None);
+        writer.give_whole(&prose(if small { 99 } else { 100 }));
         Ok(())
     });
     let check = |lines: &str, is_coded: bool| {
@@ -408,12 +407,12 @@ fn keeps_small_and_foreign_replies_as_they_are() {
 
 #[test]
 fn calls_large_pieces_slow_only_where_they_are_compressed() {
-    let house = serve(|_, outlet| {
-        begin(outlet, "", None);
-        let quick = [1000, 10_000].map(|bytes| outlet.is_quick(bytes));
-        outlet.piece(format!("{quick:?}").as_bytes());
-        let quick = [1000, 10_000].map(|bytes| outlet.is_quick(bytes));
-        outlet.piece(format!("{quick:?}").as_bytes());
+    let house = serve(|_, writer| {
+        begin(writer, "", None);
+        let quick = [1000, 10_000].map(|bytes| writer.is_quick(bytes));
+        writer.give(format!("{quick:?}").as_bytes());
+        let quick = [1000, 10_000].map(|bytes| writer.is_quick(bytes));
+        writer.give(format!("{quick:?}").as_bytes());
         Ok(())
     });
     let coded = get(&house, &accept("gzip"));
@@ -425,11 +424,9 @@ fn calls_large_pieces_slow_only_where_they_are_compressed() {
 
 #[test]
 fn weakens_the_etag_of_a_304_for_a_reply_that_was_compressed() {
-    let house = serve(|_, outlet| {
-        let lines = outlet.begin(304, b"Not Modified");
-        lines.extend_from_slice(b"ETag: \"a\"\r\n");
-        outlet.declare(Declared::default());
-        outlet.whole(b"");
+    let house = serve(|_, writer| {
+        writer.begin_with(304, "ETag: \"a\"\r\n", Declared::default());
+        writer.give_whole(b"");
         Ok(())
     });
     let reply = get(&house, "If-None-Match: W/\"a\"\r\n");
@@ -451,12 +448,12 @@ fn reaches_slow_clients_through_the_driver() {
             gzip_level: 1,
             ..compression()
         },
-        move |_, outlet| {
-            begin(outlet, "", None);
+        move |_, writer| {
+            begin(writer, "", None);
             // Much more than a socket takes, compressed.
             body.chunks(1 << 20).for_each(|piece| {
-                outlet.piece(piece);
-                outlet.piece(&noise(100_000));
+                writer.give(piece);
+                writer.give(&noise(100_000));
             });
             done.lock().unwrap().send(()).unwrap();
             Ok(())
@@ -476,9 +473,9 @@ fn reaches_slow_clients_through_the_driver() {
 
 #[test]
 fn touches_nothing_when_no_coding_is_configured() {
-    let house = serve_with(Compression::default(), |_, outlet| {
-        begin(outlet, "ETag: \"a\"\r\n", None);
-        outlet.whole(&prose(5000));
+    let house = serve_with(Compression::default(), |_, writer| {
+        begin(writer, "ETag: \"a\"\r\n", None);
+        writer.give_whole(&prose(5000));
         Ok(())
     });
     let reply = get(&house, &accept("gzip"));

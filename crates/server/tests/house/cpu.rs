@@ -5,9 +5,9 @@ use std::thread;
 use std::time::Duration;
 
 use measure::Nanos;
-use server::delivery::Outlet;
 use server::exchange::Exchange;
 use server::meter::Meter;
+use server::response::ResponseWriter;
 
 use super::support::*;
 
@@ -19,21 +19,21 @@ fn compute(cpu: Nanos) {
     while meter.used().unwrap() < cpu {}
 }
 
-fn answer(exchange: &mut Exchange, outlet: &mut Outlet<'_>) -> Answer {
+fn answer(exchange: &mut Exchange, writer: &mut ResponseWriter) -> Answer {
     match exchange.head().path() {
         b"/computes" => compute(COMPUTED),
         b"/sleeps" => thread::sleep(Duration::from_millis(100)),
         b"/streams" => {
-            outlet.begin(200, b"OK");
+            writer.begin_ok("");
             for _ in 0..4 {
                 compute(Nanos(COMPUTED.0 / 4));
-                outlet.piece(b"part");
+                writer.give(b"part");
             }
             return Ok(());
         }
         _ => {}
     }
-    whole(outlet, b"")
+    whole(writer, b"")
 }
 
 /// Microseconds under a key of the only line with `path`.

@@ -25,11 +25,11 @@ fn a_full_queue_is_refused_at_once_and_the_rest_is_served() {
                 ..Pool::default()
             }
         },
-        move |exchange, outlet| {
+        move |exchange, writer| {
             if exchange.head().path() == b"/wait" {
                 at_gate.wait();
             }
-            whole(outlet, b"served")
+            whole(writer, b"served")
         },
     );
     let _first = begin(&running, "/wait");
@@ -56,12 +56,12 @@ fn connections_beyond_the_bound_wait_their_turn() {
     let (at_gate, seen) = (Arc::clone(&gate), Arc::clone(&entered));
     let running = serve_with(
         |config| config.listen.connections_max = 4,
-        move |exchange, outlet| {
+        move |exchange, writer| {
             seen.fetch_add(1, Ordering::Relaxed);
             if exchange.head().path() == b"/wait" {
                 at_gate.wait();
             }
-            whole(outlet, b"served")
+            whole(writer, b"served")
         },
     );
     // None of them is idle: those would make room.
@@ -201,11 +201,11 @@ fn one_idle_connection_makes_room_for_another_where_all_others_are_busy() {
                 ..Pool::default()
             };
         },
-        move |exchange, outlet| {
+        move |exchange, writer| {
             if exchange.head().path() == b"/busy" {
                 at_gate.wait();
             }
-            whole(outlet, b"served")
+            whole(writer, b"served")
         },
     );
     let mut idle = running.connect();
@@ -241,9 +241,9 @@ fn connections_that_are_away_are_not_taken_for_some_that_leave() {
                 ..Pool::default()
             };
         },
-        move |_, outlet| {
+        move |_, writer| {
             at_gate.wait();
-            whole(outlet, b"served")
+            whole(writer, b"served")
         },
     );
     let mut busy: Vec<TcpStream> = (0..15).map(|_| running.connect()).collect();

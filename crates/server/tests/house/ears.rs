@@ -29,7 +29,7 @@ struct Guest {
 
 fn guest<F>(change: impl FnOnce(&mut Config), handler: F) -> Guest
 where
-    F: Fn(&mut server::exchange::Exchange, &mut server::delivery::Outlet<'_>) -> Answer
+    F: Fn(&mut server::exchange::Exchange, &mut server::response::ResponseWriter) -> Answer
         + Send
         + Sync
         + 'static,
@@ -219,7 +219,7 @@ fn ears_come_and_go_under_load_and_no_request_is_lost() {
 #[test]
 fn a_deaf_house_leaves_those_who_wait_to_the_next_one() {
     let group = Group::new(1);
-    let first = guest(|_| {}, |_, outlet| whole(outlet, b"first"));
+    let first = guest(|_| {}, |_, writer| whole(writer, b"first"));
     group.hear(&first.orders, 0, 0);
     let mut kept = group.connect();
     assert!(ask(&mut kept, "/").ends_with("first"));
@@ -236,7 +236,7 @@ fn a_deaf_house_leaves_those_who_wait_to_the_next_one() {
             .unwrap();
     }
     assert!(ask(&mut kept, "/").ends_with("first"));
-    let second = guest(|_| {}, |_, outlet| whole(outlet, b"second"));
+    let second = guest(|_| {}, |_, writer| whole(writer, b"second"));
     group.hear(&second.orders, 0, 0);
     for stream in &mut waiting {
         assert!(text(&read_all(stream)).ends_with("second"));
@@ -310,12 +310,12 @@ fn full_guest(drivers: usize, gate: &Arc<Barrier>) -> (Guest, Arc<AtomicUsize>) 
             config.listen.drivers = drivers;
             config.listen.connections_max = 4;
         },
-        move |exchange, outlet| {
+        move |exchange, writer| {
             if exchange.head().path() == b"/wait" {
                 seen.fetch_add(1, Ordering::Relaxed);
                 at_gate.wait();
             }
-            whole(outlet, b"served")
+            whole(writer, b"served")
         },
     );
     (guest, entered)
@@ -425,7 +425,7 @@ fn a_shared_socket_that_does_not_close_leaves_those_who_wait_to_the_next_house()
         ask(&mut stream, "/")
     };
     let two = |config: &mut Config| config.listen.drivers = 2;
-    let first = guest(two, |_, outlet| whole(outlet, b"first"));
+    let first = guest(two, |_, writer| whole(writer, b"first"));
     hear(&first);
     assert!(ask_new().ends_with("first"));
     assert_eq!(first.stop().cut, 0);
@@ -437,7 +437,7 @@ fn a_shared_socket_that_does_not_close_leaves_those_who_wait_to_the_next_house()
             ask(&mut stream, "/")
         }
     });
-    let second = guest(two, |_, outlet| whole(outlet, b"second"));
+    let second = guest(two, |_, writer| whole(writer, b"second"));
     hear(&second);
     assert!(asking.join().unwrap().ends_with("second"));
     for _ in 0..100 {

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
-use server::delivery::{Declared, Taken};
 use server::fault::Fault;
+use server::response::Taken;
 
 use super::support::*;
 
@@ -69,20 +69,14 @@ fn check_split(running: &Running, request: &[u8], split: usize) {
 
 #[test]
 fn a_panic_costs_one_exchange() {
-    let running = serve(|exchange, outlet| match exchange.head().path() {
+    let running = serve(|exchange, writer| match exchange.head().path() {
         b"/panic" => panic!("on purpose"),
         b"/late" => {
-            outlet
-                .begin(200, b"OK")
-                .extend_from_slice(b"Content-Length: 10\r\n");
-            outlet.declare(Declared {
-                content_length: Some(10),
-                ..Declared::default()
-            });
-            outlet.piece(b"12345");
+            writer.begin_with_length(10);
+            writer.give(b"12345");
             panic!("on purpose, later")
         }
-        _ => whole(outlet, b"fine"),
+        _ => whole(writer, b"fine"),
     });
     let reply = text(&running.get("/panic"));
     assert!(
@@ -102,9 +96,9 @@ fn a_panic_costs_one_exchange() {
 
 #[test]
 fn a_cut_reply_that_ends_with_its_connection_ends_in_a_reset() {
-    let running = serve(|_, outlet| {
-        outlet.begin(200, b"OK");
-        outlet.piece(b"half of it");
+    let running = serve(|_, writer| {
+        writer.begin_ok("");
+        writer.give(b"half of it");
         Err(Fault::App("on purpose".to_owned()))
     });
     let mut stream = running.connect();
@@ -117,16 +111,10 @@ fn a_cut_reply_that_ends_with_its_connection_ends_in_a_reset() {
 
 #[test]
 fn a_body_shorter_than_announced_ends_in_a_cut_and_a_longer_one_is_truncated() {
-    let running = serve(|exchange, outlet| {
-        outlet
-            .begin(200, b"OK")
-            .extend_from_slice(b"Content-Length: 5\r\n");
-        outlet.declare(Declared {
-            content_length: Some(5),
-            ..Declared::default()
-        });
+    let running = serve(|exchange, writer| {
+        writer.begin_with_length(5);
         let long = exchange.head().path() == b"/long";
-        let taken = outlet.piece(if long { b"abcdefgh" } else { b"abc" });
+        let taken = writer.give(if long { "abcdefgh" } else { "abc" });
         assert_eq!(taken == Taken::Overrun, long);
         Ok(())
     });
@@ -161,7 +149,7 @@ fn a_refused_upload_sees_its_413_while_it_is_still_sending() {
 #[test]
 fn the_last_reply_arrives_whole_although_the_client_sent_more() {
     let large = vec![b'x'; 3 << 20];
-    let running = serve(move |_, outlet| whole(outlet, &large));
+    let running = serve(move |_, writer| whole(writer, &large));
     let mut stream = running.connect();
     // The empty line after the body and the request behind it are never read.
     let sent =

@@ -8,9 +8,9 @@ use std::sync::Arc;
 use std::thread;
 
 use server::config::meant::{Bind, Config, RequestIds, StaticMount};
-use server::delivery::{Declared, Outlet};
 use server::exchange::Exchange;
 use server::fault::Fault;
+use server::response::ResponseWriter;
 
 use super::support::*;
 
@@ -26,9 +26,9 @@ fn trusting(address: &str) -> impl FnOnce(&mut Config) + use<> {
 }
 
 /// Answers with the id as a handler sees it.
-fn tell(exchange: &mut Exchange, outlet: &mut Outlet<'_>) -> Answer {
+fn tell(exchange: &mut Exchange, writer: &mut ResponseWriter) -> Answer {
     let id = exchange.request_id().to_vec();
-    whole(outlet, &id)
+    whole(writer, &id)
 }
 
 /// Every id in the heads of `replies`, which have no such line in their bodies.
@@ -197,24 +197,21 @@ fn files_refusals_and_errors_have_the_header_once() {
     config.status_path = Some("/-/status".to_owned());
     config.limits.body_bytes_max = 3_000;
     trusting("127.0.0.1")(&mut config);
-    let answer = |exchange: &mut Exchange, outlet: &mut Outlet<'_>| match exchange.path() {
+    let answer = |exchange: &mut Exchange, writer: &mut ResponseWriter| match exchange.path() {
         b"/fault" => Err(Fault::App("on purpose".to_owned())),
         b"/panic" => panic!("on purpose"),
         b"/own" => {
-            outlet
-                .begin(200, b"OK")
-                .extend_from_slice(b"x-REQUEST-ID: own\r\n");
-            outlet.whole(b"");
+            writer.begin_ok("x-REQUEST-ID: own\r\n");
+            writer.give_whole(b"");
             Ok(())
         }
         b"/stream" => {
-            outlet.begin(200, b"OK");
-            outlet.declare(Declared::default());
-            outlet.piece(b"one");
-            outlet.piece(b"two");
+            writer.begin_ok("");
+            writer.give(b"one");
+            writer.give(b"two");
             Ok(())
         }
-        _ => tell(exchange, outlet),
+        _ => tell(exchange, writer),
     };
     let running = run(config, dir, Some(Arc::new(answer)));
     let check = |status: u16, request: &str| {

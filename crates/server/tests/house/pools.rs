@@ -11,10 +11,10 @@ use std::time::{Duration, Instant};
 
 use measure::Nanos;
 use server::config::meant::{Config, Pool, PoolRule, Rate};
-use server::delivery::Declared;
 use server::exchange::Exchange;
 use server::handler::Handler;
-use server::pool::Seat;
+use server::pool::Worker;
+use server::response::Declared;
 use stage::Class;
 
 use super::support::*;
@@ -63,12 +63,12 @@ fn gated(change: impl FnOnce(&mut Config)) -> (Running, Arc<Gate>) {
         config.status_path = Some("/-/status".to_owned());
         change(config);
     };
-    let running = serve_with(with_status, move |exchange, outlet| {
+    let running = serve_with(with_status, move |exchange, writer| {
         if exchange.path().starts_with(b"/gate") {
             at_gate.pass();
         }
         let path = exchange.path().to_vec();
-        whole(outlet, &path)
+        whole(writer, &path)
     });
     (running, gate)
 }
@@ -171,10 +171,10 @@ fn a_pool_grows_under_load_and_shrinks_to_its_least_size_when_idle() {
             config.status_path = Some("/-/status".to_owned());
             config.pools[0] = pool(least, most);
         },
-        |exchange, outlet| {
+        |exchange, writer| {
             thread::sleep(Duration::from_millis(10));
             let path = exchange.path().to_vec();
-            whole(outlet, &path)
+            whole(writer, &path)
         },
     );
     assert_eq!(figure(&running, "threads"), 2, "it starts with the fewest");
@@ -283,14 +283,14 @@ fn a_reply_that_comes_too_late_takes_no_memory() {
             ..pool(1, 1)
         };
     };
-    let running = serve_with(change, move |_, outlet| {
+    let running = serve_with(change, move |_, writer| {
         at_gate.pass();
-        outlet.begin(200, b"OK");
-        outlet.declare(Declared {
+        let declared = Declared {
             rate: Some(Rate::BytesPerSec(1)),
             ..Declared::default()
-        });
-        outlet.whole(&[b'x'; 1_000]);
+        };
+        writer.begin_with(200, "", declared);
+        writer.give_whole(&[b'x'; 1_000]);
         Ok(())
     });
     let mut late = begin(&running, "/");
@@ -323,8 +323,8 @@ fn a_reply_that_is_out_by_the_deadline_is_not_cut() {
                 ..pool(1, 1)
             };
         };
-        let running = serve_with(change, move |_, outlet| {
-            whole(outlet, &vec![b'x'; bytes])?;
+        let running = serve_with(change, move |_, writer| {
+            whole(writer, &vec![b'x'; bytes])?;
             at_gate.pass();
             Ok(())
         });
@@ -503,7 +503,7 @@ fn exchanges_know_what_they_met_at_the_queue() {
     let gate = Arc::new(Gate::default());
     let at_gate = Arc::clone(&gate);
     let facts = |exchange: &Exchange| {
-        let met = exchange.queue.queued;
+        let met = exchange.record.queued;
         let from = if met.from_queue { "queue" } else { "idle" };
         format!("[{} {} {} {from}]", met.waiting, met.threads, met.idle)
     };
@@ -512,9 +512,9 @@ fn exchanges_know_what_they_met_at_the_queue() {
             config.status_path = Some("/-/status".to_owned());
             config.pools[0] = pool(1, 1);
         },
-        move |exchange, outlet| {
+        move |exchange, writer| {
             at_gate.pass();
-            whole(outlet, facts(exchange).as_bytes())
+            whole(writer, facts(exchange).as_bytes())
         },
     );
     wait_for_figure(&running, "idle", 1);
@@ -603,13 +603,13 @@ struct Unreliable {
 }
 
 impl Handler for Unreliable {
-    fn work(&self, seat: &mut Seat) {
+    fn work(&self, worker: &mut Worker) {
         match self.lives.fetch_add(1, Ordering::Relaxed) {
             0 => panic!("a handler that is broken"),
             1 => {}
             _ => {
-                while let Some(exchange) = seat.next_now().or_else(|| seat.next_wait()) {
-                    seat.attend(exchange, |_, outlet| whole(outlet, b"there"));
+                while let Some(assignment) = worker.next_now().or_else(|| worker.next_wait()) {
+                    worker.attend(assignment, |_, writer| whole(writer, b"there"));
                 }
             }
         }

@@ -7,8 +7,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use measure::Nanos;
 use server::config::meant::{Bind, Config};
-use server::delivery::Outlet;
 use server::exchange::Exchange;
+use server::response::ResponseWriter;
 
 use super::support::*;
 
@@ -26,9 +26,9 @@ fn believing(address: &str) -> impl FnOnce(&mut Config) + use<> {
 }
 
 /// Answers with the whole seconds that the exchange had waited before it came.
-fn tell(exchange: &mut Exchange, outlet: &mut Outlet<'_>) -> Answer {
-    let secs = exchange.queue.queued.before.0 / 1_000_000_000;
-    whole(outlet, secs.to_string().as_bytes())
+fn tell(exchange: &mut Exchange, writer: &mut ResponseWriter) -> Answer {
+    let secs = exchange.record.queued.before.0 / 1_000_000_000;
+    whole(writer, secs.to_string().as_bytes())
 }
 
 /// A request that a proxy got `WAITED_SECS` ago; whole seconds are not quite that long ago.

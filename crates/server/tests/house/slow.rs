@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use measure::Nanos;
 use server::config::meant::Rate;
-use server::delivery::{Declared, Taken};
+use server::response::{Declared, Taken};
 
 use super::support::*;
 
@@ -20,9 +20,9 @@ fn readers_that_never_read_hold_no_pool_thread() {
     let running = serve_with(
         // A busy machine may need long for all of them: nobody is to be refused for that.
         |config| config.pools[0].queue_target = Nanos::from_secs(3600),
-        move |exchange, outlet| match exchange.head().path() {
-            b"/large" => whole(outlet, &large),
-            _ => whole(outlet, b"small"),
+        move |exchange, writer| match exchange.head().path() {
+            b"/large" => whole(writer, &large),
+            _ => whole(writer, b"small"),
         },
     );
     let mut stalled = Vec::new();
@@ -55,10 +55,10 @@ fn a_stream_beyond_memory_continues_in_a_file_and_arrives_whole() {
     const PIECES: usize = 400;
     let (done, handler_done) = mpsc::channel();
     let done = Mutex::new(done);
-    let running = serve(move |_, outlet| {
-        outlet.begin(200, b"OK");
+    let running = serve(move |_, writer| {
+        writer.begin_ok("");
         for piece in 0..PIECES {
-            assert_eq!(outlet.piece(&vec![piece as u8; PIECE]), Taken::All);
+            assert_eq!(writer.give(vec![piece as u8; PIECE]), Taken::All);
         }
         done.lock().unwrap().send(()).unwrap();
         Ok(())
@@ -85,15 +85,15 @@ fn a_stream_beyond_memory_continues_in_a_file_and_arrives_whole() {
 
 #[test]
 fn a_stream_ends_when_its_client_goes_whether_it_was_slow_or_not() {
-    let running = serve(|exchange, outlet| {
+    let running = serve(|exchange, writer| {
         let size = if exchange.head().path() == b"/slow" {
             1 << 20
         } else {
             10
         };
-        outlet.begin(200, b"OK");
+        writer.begin_ok("");
         let deadline = Instant::now() + PATIENCE;
-        while outlet.piece(&vec![b'x'; size]) == Taken::All {
+        while writer.give(vec![b'x'; size]) == Taken::All {
             assert!(
                 Instant::now() < deadline,
                 "the client's leaving went unnoticed"
@@ -120,9 +120,9 @@ fn a_stream_ends_when_its_client_goes_whether_it_was_slow_or_not() {
 fn a_reply_that_cannot_be_stored_for_a_slow_client_is_cut_and_logged() {
     let running = serve_with(
         |config| config.spool.dir = "/proc/nowhere".into(),
-        |_, outlet| {
-            outlet.begin(200, b"OK");
-            while outlet.piece(&vec![b'x'; 1 << 20]) == Taken::All {}
+        |_, writer| {
+            writer.begin_ok("");
+            while writer.give(vec![b'x'; 1 << 20]) == Taken::All {}
             Ok(())
         },
     );
@@ -239,11 +239,11 @@ fn clients_that_never_read_are_closed_at_the_send_timeout_whoever_holds_their_re
             config.timeouts.send = Nanos::from_ms(2500);
             config.status_path = Some("/-/status".to_owned());
         },
-        |exchange, outlet| match exchange.head().path() {
+        |exchange, writer| match exchange.head().path() {
             // Fits into the kernel's buffers, not into the client's.
-            b"/kernel" => whole(outlet, &vec![b'x'; 64 << 10]),
-            b"/memory" => whole(outlet, &vec![b'x'; 8 << 20]),
-            _ => whole(outlet, b"small"),
+            b"/kernel" => whole(writer, &vec![b'x'; 64 << 10]),
+            b"/memory" => whole(writer, &vec![b'x'; 8 << 20]),
+            _ => whole(writer, b"small"),
         },
     );
     let began = Instant::now();
@@ -281,7 +281,7 @@ fn a_slow_reader_that_keeps_the_rate_gets_everything() {
             config.timeouts.send_rate_min = 500_000;
             config.timeouts.idle = Nanos::from_ms(2700);
         },
-        |_, outlet| whole(outlet, &vec![b'x'; BYTES]),
+        |_, writer| whole(writer, &vec![b'x'; BYTES]),
     );
     let mut stream = running.connect();
     stream
@@ -376,17 +376,17 @@ fn an_idle_connection_is_looked_at_and_closed_when_its_time_is_up() {
 fn an_application_limits_its_reply_or_lifts_the_limit() {
     let running = serve_with(
         |config| config.rates.pool = Some(Rate::BytesPerSec(100_000)),
-        |exchange, outlet| {
-            outlet.begin(200, b"OK");
+        |exchange, writer| {
             let rate = match exchange.head().path() {
                 b"/slow" => Rate::BytesPerSec(50_000),
                 _ => Rate::Unlimited,
             };
-            outlet.declare(Declared {
+            let declared = Declared {
                 rate: Some(rate),
                 ..Declared::default()
-            });
-            outlet.whole(&vec![b'x'; 100_000]);
+            };
+            writer.begin_with(200, "", declared);
+            writer.give_whole(vec![b'x'; 100_000]);
             Ok(())
         },
     );
@@ -414,7 +414,7 @@ fn a_limited_connection_gets_its_rate_and_no_more_and_is_not_blamed_for_it() {
             config.timeouts.send = Nanos::from_ms(300);
             config.timeouts.send_rate_min = 1 << 30;
         },
-        |_, outlet| whole(outlet, &vec![b'x'; 100_000]),
+        |_, writer| whole(writer, &vec![b'x'; 100_000]),
     );
     let mut stream = running.connect();
     let began = Instant::now();
@@ -446,9 +446,9 @@ fn a_whole_reply_larger_than_its_file_may_be_makes_the_application_wait() {
     let expected = sent.clone();
     let running = serve_with(
         |config| config.delivery.reply_spool_bytes_max = 1 << 20,
-        move |_, outlet| {
-            outlet.begin(200, b"OK");
-            let taken = outlet.whole(&sent);
+        move |_, writer| {
+            writer.begin_ok("");
+            let taken = writer.give_whole(&sent);
             done.lock().unwrap().send(taken).unwrap();
             Ok(())
         },
@@ -472,9 +472,9 @@ fn clients_that_leave_while_they_wait_for_their_bandwidth_are_noticed() {
             config.rates.pool = Some(Rate::BytesPerSec(1000));
             config.status_path = Some("/-/status".to_owned());
         },
-        |exchange, outlet| match exchange.head().path() {
-            b"/small" => whole(outlet, b"small"),
-            _ => whole(outlet, &[b'x'; 64 << 10]),
+        |exchange, writer| match exchange.head().path() {
+            b"/small" => whole(writer, b"small"),
+            _ => whole(writer, &[b'x'; 64 << 10]),
         },
     );
     // The bucket's burst is for the first, and each of the others waits 50 ms longer.
@@ -511,7 +511,7 @@ fn a_client_that_takes_the_last_reply_slowly_is_not_cut_by_a_short_send_timeout(
             config.timeouts.send = Nanos::from_ms(2500);
             config.timeouts.send_rate_min = 100_000;
         },
-        |_, outlet| whole(outlet, &vec![b'x'; BYTES]),
+        |_, writer| whole(writer, &vec![b'x'; BYTES]),
     );
     let mut stream = never_reading(&running, b"GET / HTTP/1.1\r\nHost: a\r\n\r\n");
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -532,16 +532,10 @@ fn a_client_that_takes_the_last_reply_slowly_is_not_cut_by_a_short_send_timeout(
 
 #[test]
 fn a_client_that_leaves_is_not_taken_for_an_application_that_gives_too_little() {
-    let running = serve(|_, outlet| {
-        outlet
-            .begin(200, b"OK")
-            .extend_from_slice(b"Content-Length: 1000000000\r\n");
-        outlet.declare(Declared {
-            content_length: Some(1_000_000_000),
-            ..Declared::default()
-        });
+    let running = serve(|_, writer| {
+        writer.begin_with_length(1_000_000_000);
         let deadline = Instant::now() + PATIENCE;
-        while outlet.piece(b"x") == Taken::All && Instant::now() < deadline {}
+        while writer.give(b"x") == Taken::All && Instant::now() < deadline {}
         Ok(())
     });
     let mut stream = running.connect();
@@ -566,12 +560,12 @@ fn a_stream_hears_of_its_clients_leaving_at_the_second_piece_whoever_sends_it() 
         let done = Mutex::new(done);
         let running = serve_with(
             |config| config.rates.pool = limit,
-            move |_, outlet| {
-                outlet.begin(200, b"OK");
+            move |_, writer| {
+                writer.begin_ok("");
                 let mut pieces_taken = 0;
                 loop {
                     let is_alone = has_left.load(Ordering::Relaxed);
-                    if outlet.piece(b"data: 1\n\n") == Taken::Gone {
+                    if writer.give(b"data: 1\n\n") == Taken::Gone {
                         break;
                     }
                     pieces_taken += usize::from(is_alone);
@@ -605,12 +599,12 @@ fn a_stream_hears_of_its_clients_leaving_with_the_next_piece() {
     let has_left = Mutex::new(has_left);
     let (heard, hears) = mpsc::channel();
     let heard = Mutex::new(heard);
-    let running = serve(move |_, outlet| {
-        outlet.begin(200, b"OK");
-        assert_eq!(outlet.piece(b"first"), Taken::All);
+    let running = serve(move |_, writer| {
+        writer.begin_ok("");
+        assert_eq!(writer.give(b"first"), Taken::All);
         has_left.lock().unwrap().recv_timeout(PATIENCE).unwrap();
-        assert!(!outlet.is_quick(4), "it is to be asked for a moment");
-        heard.lock().unwrap().send(outlet.piece(b"next")).unwrap();
+        assert!(!writer.is_quick(4), "it is to be asked for a moment");
+        heard.lock().unwrap().send(writer.give(b"next")).unwrap();
         Ok(())
     });
     let request = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n";

@@ -86,7 +86,7 @@ fn sixteen_long_connections_on_four_drivers_are_four_each() {
 
 fn serve_unix<F>(change: impl Fn(&mut Config), handler: F) -> (Running, PathBuf)
 where
-    F: Fn(&mut server::exchange::Exchange, &mut server::delivery::Outlet<'_>) -> Answer
+    F: Fn(&mut server::exchange::Exchange, &mut server::response::ResponseWriter) -> Answer
         + Send
         + Sync
         + 'static,
@@ -193,9 +193,9 @@ type Wait = dyn Fn(&[u8]) + Send + Sync;
 fn the_bound_of_connections_holds_while_they_are_handed_over() {
     check_bound(
         |change, wait| {
-            serve_with(change, move |exchange, outlet| {
+            serve_with(change, move |exchange, writer| {
                 wait(exchange.head().path());
-                whole(outlet, b"served")
+                whole(writer, b"served")
             })
         },
         Running::connect,
@@ -206,9 +206,9 @@ fn the_bound_of_connections_holds_while_they_are_handed_over() {
 fn the_bound_of_connections_holds_for_a_socket_that_drivers_share() {
     check_bound(
         |change, wait| {
-            let (running, _) = serve_unix(change, move |exchange, outlet| {
+            let (running, _) = serve_unix(change, move |exchange, writer| {
                 wait(exchange.head().path());
-                whole(outlet, b"served")
+                whole(writer, b"served")
             });
             running
         },

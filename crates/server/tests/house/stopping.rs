@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use measure::Nanos;
 use server::House;
 use server::config::meant::{AccessLog, Bind, LogOverflow, LogTarget, Pool};
-use server::delivery::Declared;
+use server::response::Declared;
 
 use super::pools::figure;
 use super::support::*;
@@ -21,12 +21,12 @@ fn stopping_serves_what_was_received_and_what_waits_in_the_accept_queue() {
     let seen = Arc::clone(&entered);
     let gate = Arc::new(Barrier::new(2));
     let at_gate = Arc::clone(&gate);
-    let running = serve(move |exchange, outlet| {
+    let running = serve(move |exchange, writer| {
         seen.fetch_add(1, Ordering::Relaxed);
         if exchange.head().path() == b"/wait" {
             at_gate.wait();
         }
-        whole(outlet, b"served")
+        whole(writer, b"served")
     });
     let mut idle = running.connect();
     idle.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
@@ -76,11 +76,11 @@ fn the_drain_deadline_cuts_counts_and_logs_what_is_left() {
             config.timeouts.drain = Nanos::from_ms(300);
             config.status_path = Some("/-/status".to_owned());
         },
-        move |_, outlet| {
+        move |_, writer| {
             seen.fetch_add(1, Ordering::Relaxed);
             // Ends when the sender is dropped.
             let _ = held.lock().unwrap().recv();
-            whole(outlet, b"too late")
+            whole(writer, b"too late")
         },
     );
     let mut stream = running.connect();
@@ -110,16 +110,16 @@ fn logged_of_a_cut_reply(bytes: usize) -> (String, usize) {
     let held = Mutex::new(held);
     let running = serve_with(
         |config| config.timeouts.drain = Nanos::from_ms(300),
-        move |exchange, outlet| {
+        move |exchange, writer| {
             if exchange.head().path() == b"/whole" {
-                return whole(outlet, b"an earlier one, longer");
+                return whole(writer, b"an earlier one, longer");
             }
-            outlet.begin(200, b"OK");
-            outlet.declare(Declared {
+            let declared = Declared {
                 content_length: Some(1 << 30),
                 ..Declared::default()
-            });
-            outlet.piece(&vec![b'~'; bytes]);
+            };
+            writer.begin_with(200, "", declared);
+            writer.give(vec![b'~'; bytes]);
             // Ends when the sender is dropped.
             let _ = held.lock().unwrap().recv();
             Ok(())
@@ -171,10 +171,10 @@ fn what_was_logged_as_cut_does_not_run_afterwards() {
             config.timeouts.drain = Nanos::from_ms(100);
             config.status_path = Some("/-/status".to_owned());
         },
-        move |_, outlet| {
+        move |_, writer| {
             seen.fetch_add(1, Ordering::Relaxed);
             thread::sleep(Duration::from_millis(200));
-            whole(outlet, b"done")
+            whole(writer, b"done")
         },
     );
     let mut streams: Vec<TcpStream> = (0..10).map(|_| running.connect()).collect();
@@ -215,11 +215,11 @@ fn signals_beyond_the_second_do_not_put_the_end_off() {
     let held = Mutex::new(held);
     let entered = Arc::new(AtomicUsize::new(0));
     let seen = Arc::clone(&entered);
-    let running = serve(move |_, outlet| {
+    let running = serve(move |_, writer| {
         seen.fetch_add(1, Ordering::Relaxed);
         // Ends when the sender is dropped.
         let _ = held.lock().unwrap().recv();
-        whole(outlet, b"too late")
+        whole(writer, b"too late")
     });
     let mut stream = running.connect();
     stream
@@ -252,7 +252,7 @@ fn a_second_signal_ends_the_wait_for_a_log_that_is_stuck() {
             config.logs.access = vec![AccessLog::new(LogTarget::File(pipe))];
             config.logs.overflow = LogOverflow::Wait;
         },
-        |_, outlet| whole(outlet, b"there"),
+        |_, writer| whole(writer, b"there"),
     );
     let path = format!("/{}", "x".repeat(4_000));
     // More than a pipe has room for.

@@ -8,11 +8,12 @@ use std::time::{Duration, Instant};
 
 use measure::Nanos;
 use server::config::meant::{AccessLog, Bind, Config, LogTarget, Logs, Spool};
-use server::delivery::Outlet;
 use server::exchange::{Body, Exchange};
 use server::fault::Fault;
 use server::handler::Handler;
+use server::response::{Declared, ResponseWriter, Taken};
 use server::{Ended, House, Orders, Stopper};
+use wire::FieldLines;
 
 /// Longest time that anything here may take; only a failing test waits for it.
 pub(super) const PATIENCE: Duration = Duration::from_secs(60);
@@ -49,14 +50,14 @@ pub(super) fn config() -> (Config, tempfile::TempDir) {
 
 pub(super) fn serve<F>(handler: F) -> Running
 where
-    F: Fn(&mut Exchange, &mut Outlet<'_>) -> Answer + Send + Sync + 'static,
+    F: Fn(&mut Exchange, &mut ResponseWriter) -> Answer + Send + Sync + 'static,
 {
     serve_with(|_| {}, handler)
 }
 
 pub(super) fn serve_with<F>(change: impl FnOnce(&mut Config), handler: F) -> Running
 where
-    F: Fn(&mut Exchange, &mut Outlet<'_>) -> Answer + Send + Sync + 'static,
+    F: Fn(&mut Exchange, &mut ResponseWriter) -> Answer + Send + Sync + 'static,
 {
     let (mut config, dir) = config();
     change(&mut config);
@@ -116,16 +117,65 @@ pub(super) fn read_all(stream: &mut TcpStream) -> Vec<u8> {
     reply
 }
 
-pub(super) fn whole(outlet: &mut Outlet<'_>, body: &[u8]) -> Answer {
-    outlet
-        .begin(200, b"OK")
-        .extend_from_slice(b"Content-Type: text/plain\r\n");
-    outlet.whole(body);
+pub(super) fn whole(writer: &mut ResponseWriter, body: &[u8]) -> Answer {
+    writer.begin_ok("Content-Type: text/plain\r\n");
+    writer.give_whole(body);
     Ok(())
 }
 
+/// How handlers of tests answer: fields as text, bodies of whatever has bytes.
+pub(super) trait Answering {
+    /// Begins a response with these complete lines.
+    fn begin_with(&mut self, status: u16, lines: &str, declared: Declared);
+
+    /// One piece of a streamed body.
+    fn give(&mut self, data: impl AsRef<[u8]>) -> Taken;
+
+    /// The whole body.
+    fn give_whole(&mut self, data: impl AsRef<[u8]>) -> Taken;
+
+    /// Begins a response of which nothing is declared.
+    fn begin_ok(&mut self, lines: &str) {
+        self.begin_with(200, lines, Declared::default());
+    }
+
+    /// Begins a response whose body is to have so many bytes.
+    fn begin_with_length(&mut self, bytes: u64) {
+        let lines = format!("Content-Length: {bytes}\r\n");
+        let declared = Declared {
+            content_length: Some(bytes),
+            ..Declared::default()
+        };
+        self.begin_with(200, &lines, declared);
+    }
+}
+
+impl Answering for ResponseWriter {
+    fn begin_with(&mut self, status: u16, lines: &str, declared: Declared) {
+        let mut fields = FieldLines::new();
+        for line in lines.split_terminator("\r\n") {
+            let (name, value) = line.split_once(": ").unwrap();
+            fields.push(name.as_bytes(), value.as_bytes());
+        }
+        self.begin(
+            status,
+            wire::reason(status).as_bytes(),
+            &mut fields,
+            declared,
+        );
+    }
+
+    fn give(&mut self, data: impl AsRef<[u8]>) -> Taken {
+        self.piece(data.as_ref())
+    }
+
+    fn give_whole(&mut self, data: impl AsRef<[u8]>) -> Taken {
+        self.whole(data.as_ref())
+    }
+}
+
 /// Answers with the path and what is known of the body.
-pub(super) fn echo(exchange: &mut Exchange, outlet: &mut Outlet<'_>) -> Answer {
+pub(super) fn echo(exchange: &mut Exchange, writer: &mut ResponseWriter) -> Answer {
     let body = read_body(&exchange.body);
     let sum: u64 = body.iter().map(|byte| u64::from(*byte)).sum();
     let kind = match exchange.body {
@@ -135,7 +185,7 @@ pub(super) fn echo(exchange: &mut Exchange, outlet: &mut Outlet<'_>) -> Answer {
     };
     let path = text(exchange.head().path());
     whole(
-        outlet,
+        writer,
         format!("[{path} {kind} {} {sum}]", body.len()).as_bytes(),
     )
 }

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use measure::Phases;
-use server::exchange::{Body, Id, QueueFacts};
+use measure::Stamp;
+use server::exchange::{Body, ExchangeRecord, Id};
 use wire::{HeadIndex, HeadStep, Limits, RequestHead};
 
 use super::*;
@@ -29,19 +29,14 @@ fn exchange(head: &str, body: Body) -> Exchange {
         listener: 0,
     };
     Exchange {
-        id: Id::made(0, 0),
         head: Arc::new(RequestHead::take(HeadView {
             bytes: head.as_bytes(),
             index: &index,
         })),
         rewritten,
         body,
-        phases: Phases::default(),
-        queue: QueueFacts::default(),
         ends: Arc::new(ends),
-        request_bytes: 0,
-        route: 0,
-        driver: 0,
+        record: ExchangeRecord::new(Id::made(0, 0), 0, Stamp::ZERO),
     }
 }
 
