@@ -69,6 +69,7 @@ def requests(seed: int) -> list[tuple[str, str, str]]:
             f'"https://shop.example/" "{dice.choice(AGENTS)}"'
         )
         tail = f" {phases} id={dice.getrandbits(64):016x} route={route}" + " pool=default" * is_pooled
+        tail += f" worker={'4711.' + str(dice.randrange(1, 9)) if is_pooled else '-'}"
         made.append((f"192.0.2.{dice.randrange(256)} - - [", f"] {behind}", tail))
     return made
 
@@ -78,6 +79,7 @@ def write_logs(folder: Path, lines_len: int) -> tuple[Path, Path]:
     phases, combined = folder / "phases.log", folder / "combined.log"
     made = requests(seed=7)
     begin = datetime(2026, 11, 21, 8, tzinfo=timezone.utc)
+    begin_s = int(begin.timestamp())
     with phases.open("w") as with_phases, combined.open("w") as without:
         for first in range(0, lines_len, BLOCK_LEN):
             long, short = [], []
@@ -90,7 +92,8 @@ def write_logs(folder: Path, lines_len: int) -> tuple[Path, Path]:
                 head, behind, tail = made[index]
                 line = head + date + behind
                 short.append(line)
-                long.append(line + tail)
+                us = (first + index) % REQUESTS_A_SECOND * 1_000_000 // REQUESTS_A_SECOND
+                long.append(f"{line}{tail} at={begin_s + second}.{us:06}")
             with_phases.write("\n".join(long) + "\n")
             without.write("\n".join(short) + "\n")
     return phases, combined
