@@ -103,7 +103,7 @@ fn says_whose_runs_the_six_requests_waited_for() {
     for part in [
         sentence,
         "<tr><td>app /</td><td class=n>1.156</td><td class=n>100.0 %</td><td class=n>3</td>",
-        "<td class=t>0.1221 for GET /2 0000000000000002  (left its worker to it)<br>0.1221 for GET /3 ",
+        "<td class=t>0.1221 for GET /2 0000000000000002  (freed the worker)<br>0.1221 for GET /3 ",
     ] {
         assert!(page.contains(part), "{part:?} in\n{page}");
     }

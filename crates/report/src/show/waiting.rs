@@ -137,7 +137,7 @@ fn longest(waiting: &Waiting, out: &mut String) {
         rows.push([queue, String::new(), id(&wait.request), name(&wait.request)]);
         for holder in &wait.holders {
             let share = seconds(holder.share_ns / 1e9);
-            let name = format!("{}{}", name(&holder.request), left(holder));
+            let name = format!("{}{}", name(&holder.request), freed(holder));
             rows.push([String::new(), share, id(&holder.request), name]);
         }
         if wait.others_len > 0 {
@@ -163,9 +163,9 @@ fn longest(waiting: &Waiting, out: &mut String) {
     );
 }
 
-fn left(holder: &Holder) -> &'static str {
-    match holder.left_worker {
-        true => "  (left its worker to it)",
+fn freed(holder: &Holder) -> &'static str {
+    match holder.freed_worker {
+        true => "  (freed the worker)",
         false => "",
     }
 }
@@ -235,10 +235,10 @@ fn json_request(request: &Request) -> String {
 fn json_wait(wait: &Wait) -> String {
     let holders = wait.holders.iter().map(|holder| {
         format!(
-            "{{{},\"share\":{},\"left_worker\":{}}}",
+            "{{{},\"share\":{},\"freed_worker\":{}}}",
             json_request(&holder.request),
             number(holder.share_ns / 1e9),
-            holder.left_worker
+            holder.freed_worker
         )
     });
     let holders: Vec<_> = holders.collect();
@@ -307,7 +307,7 @@ fn page_longest(waiting: &Waiting, out: &mut String) {
                 seconds(holder.share_ns / 1e9),
                 escaped(name(&holder.request).as_bytes()),
                 escaped(&holder.request.id),
-                left(holder)
+                freed(holder)
             )
         });
         let others = (wait.others_len > 0).then(|| {

@@ -82,7 +82,7 @@ pub struct Wait {
     pub utc_offset_secs: i32,
     /// Which one.
     pub request: Request,
-    /// The runs that it waited for, those with the largest shares; [`Holder::left_worker`] is among them.
+    /// The runs that it waited for, those with the largest shares; [`Holder::freed_worker`] is among them.
     pub holders: Vec<Holder>,
     /// How many more there were.
     pub others_len: u64,
@@ -100,7 +100,7 @@ pub struct Holder {
     /// How much of the wait it was in progress.
     pub overlap: Nanos,
     /// Its end freed the worker that took the one that waited.
-    pub left_worker: bool,
+    pub freed_worker: bool,
 }
 
 /// What a request is called.
@@ -120,7 +120,7 @@ impl Waiting {
     pub fn sentence(&self) -> Option<String> {
         let mut pairs: Vec<(&Wait, &Request)> = Vec::new();
         for wait in &self.longest {
-            let holder = wait.holders.iter().find(|holder| holder.left_worker);
+            let holder = wait.holders.iter().find(|holder| holder.freed_worker);
             if let Some(holder) = holder
                 && holder.overlap.0 >= wait.queue.0 / 2
             {
@@ -192,10 +192,9 @@ pub(super) struct Found {
 impl Found {
     /// What a further wait must exceed.
     pub(super) fn bar_ns(&self) -> u64 {
-        match self.longest.get(self.longest_len_max.wrapping_sub(1)) {
-            Some(last) => last.queue.0,
-            None if self.longest_len_max == 0 => u64::MAX,
-            None => 0,
+        match self.longest.len() < self.longest_len_max {
+            true => 0,
+            false => self.longest.last().map_or(u64::MAX, |last| last.queue.0),
         }
     }
 

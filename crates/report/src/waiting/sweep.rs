@@ -50,7 +50,7 @@ pub(super) struct NumberedWait {
     run: u32,
     /// Runs that it waited for, their share, and how long they were in progress meanwhile.
     holders: Vec<(u32, f64, u64)>,
-    left_worker: Option<u32>,
+    freed_worker: Option<u32>,
 }
 
 /// How far the sweep is.
@@ -102,7 +102,7 @@ pub(super) fn sweep(runs: &[Run], slice: Slice, found: &mut Found) -> Vec<Number
     let longest = std::mem::take(&mut state.longest);
     let waits = longest.into_iter();
     waits
-        .map(|(_, run, left_worker)| state.numbered(run, left_worker))
+        .map(|(_, run, freed_worker)| state.numbered(run, freed_worker))
         .collect()
 }
 
@@ -166,7 +166,7 @@ impl State<'_> {
         }
     }
 
-    fn waited(&mut self, index: u32, left_worker: Option<u32>, found: &mut Found) {
+    fn waited(&mut self, index: u32, freed_worker: Option<u32>, found: &mut Found) {
         let run = self.runs[index as usize];
         let queue_ns = run.started_ns - run.queued_ns;
         found.waited_len += 1;
@@ -182,7 +182,7 @@ impl State<'_> {
             .longest
             .partition_point(|(kept_ns, ..)| *kept_ns >= queue_ns);
         if at < found.longest_len_max {
-            self.longest.insert(at, (queue_ns, index, left_worker));
+            self.longest.insert(at, (queue_ns, index, freed_worker));
             self.longest.truncate(found.longest_len_max);
         }
     }
@@ -224,7 +224,7 @@ impl State<'_> {
     }
 
     /// Whom a request has waited for; called at the end, when all its marks are made.
-    fn numbered(&self, index: u32, left_worker: Option<u32>) -> NumberedWait {
+    fn numbered(&self, index: u32, freed_worker: Option<u32>) -> NumberedWait {
         let (wait, marks) = (self.runs[index as usize], self.marks[index as usize]);
         let overlapping = self.runs.iter().zip(&self.marks).zip(0_u32..);
         let mut holders = Vec::new();
@@ -247,7 +247,7 @@ impl State<'_> {
         NumberedWait {
             run: index,
             holders,
-            left_worker,
+            freed_worker,
         }
     }
 }
@@ -261,8 +261,8 @@ impl NumberedWait {
         text: impl Fn(u32) -> Request,
     ) -> Wait {
         let wait = &runs[self.run as usize];
-        // The one that left its worker is named, however small its share.
-        let is_named_first = |holder: &(u32, f64, u64)| self.left_worker == Some(holder.0);
+        // The one that freed the worker is named, however small its share.
+        let is_named_first = |holder: &(u32, f64, u64)| self.freed_worker == Some(holder.0);
         self.holders.sort_by(|one, two| {
             let by_worker = is_named_first(two).cmp(&is_named_first(one));
             by_worker.then(two.1.total_cmp(&one.1))
@@ -280,7 +280,7 @@ impl NumberedWait {
                     request: text(holder.0),
                     share_ns: holder.1,
                     overlap: Nanos(holder.2),
-                    left_worker: is_named_first(holder),
+                    freed_worker: is_named_first(holder),
                 })
                 .collect(),
             others_len: others.len() as u64,

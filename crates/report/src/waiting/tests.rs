@@ -73,7 +73,7 @@ fn the_queue_time_is_the_run_time_of_those_before() {
     let holders = |wait: &Wait| {
         let name = |holder: &Holder| {
             let target = String::from_utf8(holder.request.target.clone()).unwrap();
-            (target, ms(holder.share_ns), holder.left_worker)
+            (target, ms(holder.share_ns), holder.freed_worker)
         };
         wait.holders.iter().map(name).collect::<Vec<_>>()
     };
