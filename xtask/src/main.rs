@@ -1,17 +1,18 @@
 //! Chores of the house: `cargo run -p xtask -- CHORE`.
 //!
 //! Takes the name of a chore. `tidy` reads the sources and says which rules of the house they break;
-//! `docs` writes the reference page of the settings. Exit 0 done, 1 rules are broken, 2 could not.
+//! `docs` writes the reference page of the settings; `lines` counts lines of production code. Exit 0 done, 1 rules are broken, 2 could not.
 //! No part of the product may depend on it.
 #![forbid(unsafe_code)]
 
 mod docs;
+mod lines;
 mod tidy;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-const USAGE: &str = "usage: cargo run -p xtask -- tidy | docs";
+const USAGE: &str = "usage: cargo run -p xtask -- tidy | docs | lines PATH...";
 
 fn main() -> ExitCode {
     let chores: Vec<String> = std::env::args().skip(1).collect();
@@ -22,6 +23,7 @@ fn main() -> ExitCode {
         .as_slice()
     {
         ["tidy"] => tidy::run(&root()),
+        ["lines", first, rest @ ..] => lines::run(first, rest).map(|()| ExitCode::SUCCESS),
         ["docs"] => docs::run(&root()).map(|()| ExitCode::SUCCESS),
         _ => Err(USAGE.to_owned()),
     };

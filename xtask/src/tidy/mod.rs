@@ -103,6 +103,11 @@ pub(crate) fn run(root: &Path) -> Result<ExitCode, String> {
     })
 }
 
+/// Lines of code in a Rust file, without tests, comments and blank lines.
+pub(crate) fn code_lines_len(path: &str, text: &str) -> usize {
+    Source::new(path, text).code_lines_len()
+}
+
 /// All findings in `texts` (path relative to the checkout, content), by file and line.
 fn check(texts: &[(String, String)]) -> Vec<Finding> {
     let mut findings = Vec::new();

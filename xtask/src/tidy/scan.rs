@@ -5,12 +5,25 @@
 
 /// `text` with comments, strings and characters blanked.
 pub(super) fn blank_literals(text: &str) -> String {
+    blank_those(text, |_| true)
+}
+
+/// `text` with comments blanked; strings and characters stay.
+pub(super) fn blank_comments(text: &str) -> String {
+    blank_those(text, |literal| {
+        literal.starts_with(b"//") || literal.starts_with(b"/*")
+    })
+}
+
+fn blank_those(text: &str, is_blanked: impl Fn(&[u8]) -> bool) -> String {
     let bytes = text.as_bytes();
     let mut out = bytes.to_vec();
     let mut at = 0;
     while at < bytes.len() {
         let end = literal_end(bytes, at);
-        blank(&mut out[at..end]);
+        if is_blanked(&bytes[at..end]) {
+            blank(&mut out[at..end]);
+        }
         at = end.max(at + 1);
     }
     String::from_utf8(out).expect("whole literals are blanked, so no character is cut")
@@ -32,8 +45,13 @@ pub(super) fn blank_all_but_strings(text: &str) -> String {
         .expect("what is blanked are whole literals and single bytes between them")
 }
 
-/// A view of `code` (which is without literals), with everything blanked that only tests compile.
-pub(super) fn blank_tests(code: &str, view: &str) -> String {
+/// `code` (already without literals) with everything blanked that only tests compile.
+pub(super) fn blank_tests(code: &str) -> String {
+    blank_tests_in(code, code)
+}
+
+/// `view`, another view of the same text as `code`, with everything blanked that only tests compile.
+pub(super) fn blank_tests_in(view: &str, code: &str) -> String {
     let mut out = view.as_bytes().to_vec();
     for marker in ["#[cfg(test)]", "#[cfg(all(test"] {
         for (start, _) in code.match_indices(marker) {
@@ -208,6 +226,12 @@ mod tests {
     }
 
     #[test]
+    fn leaves_literals_where_comments_alone_are_blanked() {
+        let text = "f(\"// a\"); // b\n/* c */ 'd'";
+        assert_eq!(blank_comments(text), "f(\"// a\");     \n        'd'");
+    }
+
+    #[test]
     fn leaves_lifetimes_and_raw_names() {
         check(
             "fn f<'a>(x: &'a str) -> &'static str {}",
@@ -219,7 +243,7 @@ mod tests {
     #[test]
     fn blanks_what_only_tests_compile() {
         let code = "fn a() {}\n#[cfg(test)]\nmod tests {\n    fn b() { {} }\n}\nfn c() {}\n";
-        let without_tests = |code| blank_tests(code, code);
+        let without_tests = |code| blank_tests(code);
         let production = without_tests(code);
         assert_eq!(production.lines().count(), code.lines().count());
         assert_eq!(

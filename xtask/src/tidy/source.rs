@@ -25,8 +25,8 @@ impl Source {
             (String::new(), String::new())
         } else {
             (
-                scan::blank_tests(&code, &code),
-                scan::blank_tests(&code, &scan::blank_all_but_strings(text)),
+                scan::blank_tests(&code),
+                scan::blank_tests_in(&scan::blank_all_but_strings(text), &code),
             )
         };
         Source {
@@ -55,6 +55,18 @@ impl Source {
         self.text.lines().count() - tests_len
     }
 
+    /// Lines of code alone: neither tests, nor comments, nor blank lines. A line of a string counts.
+    pub(super) fn code_lines_len(&self) -> usize {
+        if is_test_path(&self.path) {
+            return 0;
+        }
+        let uncommented = scan::blank_comments(&self.text);
+        scan::blank_tests_in(&uncommented, &self.code)
+            .lines()
+            .filter(|line| !line.trim().is_empty())
+            .count()
+    }
+
     /// Line number of a position in any of the views.
     pub(super) fn line_of(&self, at: usize) -> usize {
         scan::line_of(&self.text, at)
@@ -81,5 +93,13 @@ mod tests {
             Source::new("crates/a/src/tests.rs", text).production_lines_len(),
             0
         );
+    }
+    #[test]
+    fn counts_lines_of_code_alone() {
+        let text = "//! a\n\n// b\nfn a() {\n    /* c\n    d */ \"e\n\n    // f\"\n}\n\
+                    #[cfg(test)]\nmod tests {\n    fn b() { \"\n//\n\" }\n}\n";
+        // `fn a() {`, the first and the last line of the string, `}`.
+        assert_eq!(Source::new("crates/a/src/a.rs", text).code_lines_len(), 4);
+        assert_eq!(Source::new("crates/a/tests/a.rs", text).code_lines_len(), 0);
     }
 }
