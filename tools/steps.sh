@@ -104,7 +104,7 @@ run_pytest() {
 
 # Tests with programs that are not there are skipped, and say so.
 pytest() {
-    sh tools/need.sh logrotate rsyslogd || true
+    sh tools/need.sh logrotate rsyslogd strace || true
     run_pytest "$venv" -rs
 }
 
