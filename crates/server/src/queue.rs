@@ -157,11 +157,12 @@ impl<T> Queue<T> {
         items: &mut Vec<Entry<T>>,
         mut note: impl FnMut(&mut T, Arrival),
     ) -> usize {
-        let mut called = Vec::new();
+        // A request on its own calls one thread at most, and takes no allocation for that.
+        let (mut first, mut called) = (None, Vec::new());
         let mut left = 0;
         {
             let mut state = lock(&self.state);
-            called.reserve(items.len().min(state.idle.len()));
+            called.reserve(items.len().min(state.idle.len()).saturating_sub(1));
             for mut entry in items.drain(..) {
                 let is_called = state.may_be_called(entry.class);
                 let arrival = Arrival {
@@ -173,11 +174,13 @@ impl<T> Queue<T> {
                 note(&mut entry.item, arrival);
                 state.line.push(entry);
                 match is_called {
+                    true if first.is_none() => first = state.idle.pop(),
                     true => called.extend(state.idle.pop()),
                     false => left += 1,
                 }
             }
         }
+        look(first.as_slice());
         look(&called);
         left
     }
