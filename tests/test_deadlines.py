@@ -159,8 +159,8 @@ def idle_but_for_an_empty_line(server: Milepost) -> float:
 HEAD_LATE = ("refused", "head not complete in time")
 SILENT = ("refused", "body stopped coming")
 TRICKLED = ("refused", "body came too slowly")
-UNREAD = ("send-timeout", "the client took nothing of the reply")
-SLOWLY = ("send-timeout", "the client took the reply too slowly")
+UNREAD = ("send-timeout", "the client took nothing of the response")
+SLOWLY = ("send-timeout", "the client took the response too slowly")
 # So late that a time which it renewed would end far behind the one it did not.
 LINE_S = 0.85 * IDLE_S
 

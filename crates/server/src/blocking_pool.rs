@@ -87,8 +87,7 @@ impl BlockingPool {
         F: FnOnce() -> T + Send + 'static,
     {
         let mut task = Some(task);
-        self.run_on(move || task.take().map(|task| task()))
-            .await
+        self.run_on(move || task.take().map(|task| task())).await
     }
 
     /// As `run`, for a task in steps: `None` means that it goes on, behind those that wait.

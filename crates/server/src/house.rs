@@ -23,11 +23,10 @@ use tokio::sync::watch;
 
 use stage::Drivers;
 
+use crate::blocking_pool::BlockingPool;
 use crate::channel::EarKey;
 use crate::clients::Clients;
 use crate::config::meant::{Config, LogTarget};
-use crate::blocking_pool::BlockingPool;
-use crate::response::ReplyMemory;
 use crate::driver::{self, Ear, Mood, Shared, Usher};
 use crate::fault::{StartFault, plain};
 use crate::handler::Handler;
@@ -40,6 +39,7 @@ use crate::pidfile::PidFile;
 use crate::pool::{self, Pool, Surroundings};
 use crate::rates::Rates;
 use crate::request_start::RequestStarts;
+use crate::response::ReplyMemory;
 use crate::route::Router;
 use crate::service::Service;
 use crate::slow::Slow;

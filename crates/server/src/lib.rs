@@ -51,8 +51,8 @@ pub mod transport;
 
 mod rates;
 
-mod recorder;
 pub mod log;
+mod recorder;
 pub mod stats;
 
 pub mod channel;

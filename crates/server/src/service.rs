@@ -70,7 +70,10 @@ impl Service {
                 backend: Backend::Refuse(refusal),
             };
         }
-        let ruled = self.rules.as_ref().map_or(Ruled::Nothing, |rules| rules.look(head));
+        let ruled = self
+            .rules
+            .as_ref()
+            .map_or(Ruled::Nothing, |rules| rules.look(head));
         let rewritten = match ruled {
             Ruled::Nothing => None,
             Ruled::Rewritten(target) => Some(target.into_boxed_slice()),
@@ -97,9 +100,10 @@ impl Service {
     /// slow have a pool of their own, unless a rule has placed them.
     fn pool(&self, head: HeadView<'_>, path: &[u8], ends: &Ends) -> Backend {
         let (pool, class) = self.allot.find(head, path, ends);
-        let slow = self.slow.as_ref().filter(|slow| {
-            pool == 0 && class != Class::Health && slow.has(head.method(), path)
-        });
+        let slow = self
+            .slow
+            .as_ref()
+            .filter(|slow| pool == 0 && class != Class::Health && slow.has(head.method(), path));
         let pool = slow.map_or(pool, |slow| slow.pool());
         Backend::Pool { pool, class }
     }

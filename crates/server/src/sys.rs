@@ -13,8 +13,8 @@ use rustix::mm::{MapFlags, ProtFlags};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
-use crate::transport::{PlainSocket, Transport};
 use crate::stats::{DriverStats, PoolStats, RouteStats};
+use crate::transport::{PlainSocket, Transport};
 
 /// Asks the kernel to report a connection only once it has sent something, or after `secs` seconds.
 pub(crate) fn set_defer_accept(listener: BorrowedFd<'_>, secs: u32) -> io::Result<()> {

@@ -121,9 +121,7 @@ impl Transport {
         context: &mut Context<'_>,
     ) -> Poll<io::Result<WriteReadiness<'_>>> {
         match self {
-            Transport::Plain(io) => io
-                .poll_write_ready(context)
-                .map_ok(WriteReadiness::Plain),
+            Transport::Plain(io) => io.poll_write_ready(context).map_ok(WriteReadiness::Plain),
             #[cfg(feature = "faults")]
             Transport::Memory(end) => end
                 .poll_writable(context)
@@ -198,7 +196,10 @@ impl Transport {
     pub(crate) fn is_reset_on_close(&self) -> bool {
         match self {
             Transport::Plain(io) => {
-                matches!(SockRef::from(&**io.get_ref()).linger(), Ok(Some(Duration::ZERO)))
+                matches!(
+                    SockRef::from(&**io.get_ref()).linger(),
+                    Ok(Some(Duration::ZERO))
+                )
             }
             #[cfg(feature = "faults")]
             Transport::Memory(end) => end.is_reset(),

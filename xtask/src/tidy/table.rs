@@ -6,16 +6,92 @@
 /// Rooms of the server that everybody may use, and that use only each other.
 pub(super) const VOCABULARY: [&str; 4] = ["exchange", "reply", "fault", "config"];
 
-/// Rooms that connect the others: start-up, driver threads, pool threads, the process.
-pub(super) const CORRIDORS: [&str; 5] = ["lib", "house", "driver", "pool", "supervisor"];
+/// Rooms that connect the others: start-up, driver threads and their protocols, pool threads, the process.
+pub(super) const CORRIDORS: [&str; 6] =
+    ["lib", "house", "driver", "protocol", "pool", "supervisor"];
 
 /// Folders whose parts are rooms of their own.
-pub(super) const HALLS: [&str; 3] = ["handler::files", "handler::proxy", "handler::pages"];
+pub(super) const HALLS: [&str; 1] = ["handler::files"];
 
 /// Further edges between rooms: from, to, why.
 pub(super) const EDGES: &[(&str, &str, &str)] = &[
-    ("handler", "delivery", "the seam hands a handler its outlet"),
-    ("handler", "pool", "the seam gives a pool thread its seat"),
+    (
+        "handler",
+        "response",
+        "the seam hands a backend its response writer",
+    ),
+    (
+        "exchange",
+        "response",
+        "a stream holds what of its response is pending",
+    ),
+    (
+        "exchange",
+        "sync",
+        "primitives that loom can take the place of, and invariants",
+    ),
+    (
+        "response",
+        "transport",
+        "a worker offers its response to the socket once",
+    ),
+    ("response", "sync", "one way to lock, and invariants"),
+    (
+        "response",
+        "unnamed",
+        "responses that outgrow memory move to an unnamed file",
+    ),
+    ("response", "blocking_pool", "the threads that write it"),
+    (
+        "transport",
+        "response",
+        "parts of a response are what a transport sends",
+    ),
+    ("transport", "sys", "what no crate wraps of a socket"),
+    (
+        "sys",
+        "transport",
+        "watching a socket needs `unsafe`, which has one place",
+    ),
+    ("recorder", "log", "an exchange ends in exactly one record"),
+    ("recorder", "stats", "and in exactly one count"),
+    ("recorder", "sync", "invariants"),
+    ("service", "rules", "rules come before routes"),
+    ("service", "route", "a path leads to a backend"),
+    ("service", "allot", "a pool and a class belong to a request"),
+    (
+        "service",
+        "slow",
+        "routes whose usual run is long have a pool",
+    ),
+    (
+        "service",
+        "refusal",
+        "what nothing is configured for is refused",
+    ),
+    (
+        "refusal",
+        "pool",
+        "a pool says why it does not admit an exchange",
+    ),
+    ("refusal", "route", "a refusal names the methods of a path"),
+    ("reply", "route", "so does the answer to `OPTIONS *`"),
+    (
+        "spool",
+        "blocking_pool",
+        "the threads that write request bodies",
+    ),
+    (
+        "blocking_pool",
+        "queue",
+        "tasks wait in the queue that loom has checked",
+    ),
+    (
+        "blocking_pool",
+        "sys",
+        "sendfile to a client that is gone must not end the process",
+    ),
+    ("handler", "pool", "the seam gives a worker to a backend"),
     (
         "handler",
         "handler::files",
@@ -28,23 +104,8 @@ pub(super) const EDGES: &[(&str, &str, &str)] = &[
     ),
     (
         "watch",
-        "delivery",
-        "a door says whether its driver has ended the exchange",
-    ),
-    (
-        "watch",
         "meter",
         "whoever looks at an exchange is told what it has used of a processor",
-    ),
-    (
-        "delivery",
-        "handover",
-        "the turnstile says who may write to a connection",
-    ),
-    (
-        "handover",
-        "sync",
-        "primitives that loom can take the place of",
     ),
     ("ids", "networks", "one way to tell a network's clients"),
     ("allot", "networks", "one way to tell a network's clients"),
@@ -76,31 +137,8 @@ pub(super) const EDGES: &[(&str, &str, &str)] = &[
         "route",
         "rates of routes go by the routes' indices",
     ),
-    (
-        "delivery",
-        "unnamed",
-        "replies that outgrow memory continue in an unnamed file",
-    ),
     ("spool", "unnamed", "so do request bodies"),
-    ("spool", "crew", "spoolers are a crew"),
-    (
-        "crew",
-        "queue",
-        "errands wait in the queue that loom has checked",
-    ),
-    (
-        "crew",
-        "sys",
-        "sendfile to a client that is gone must not end the process",
-    ),
     ("listen", "sys", "what no crate wraps of a listening socket"),
-    (
-        "sys",
-        "delivery",
-        "watching a connection's socket needs `unsafe`, which has one place",
-    ),
-    ("ledger", "log", "an exchange ends in exactly one record"),
-    ("ledger", "stats", "and in exactly one count"),
     ("stats", "sys", "counters lie in mapped memory"),
     (
         "sys",
@@ -111,11 +149,6 @@ pub(super) const EDGES: &[(&str, &str, &str)] = &[
         "channel",
         "stats",
         "a process is told which segment of the counters is its own",
-    ),
-    (
-        "delivery",
-        "log",
-        "a handler reports what was odd about a good reply",
     ),
     ("log", "sys", "SIGPIPE must not end the process"),
     (
@@ -153,7 +186,7 @@ pub(super) const UNSAFE_PLACES: [(&str, &str); 5] = [
 ];
 
 /// Where strings of production code may hold a line end of HTTP: a file, or a folder with its slash, and why.
-pub(super) const LINE_END_PLACES: [(&str, &str); 10] = [
+pub(super) const LINE_END_PLACES: [(&str, &str); 9] = [
     ("crates/wire/src/field_lines.rs", "behind a field"),
     ("crates/wire/src/status.rs", "behind a status line"),
     (
@@ -163,10 +196,6 @@ pub(super) const LINE_END_PLACES: [(&str, &str); 10] = [
     ("crates/wire/src/chunk.rs", "around a chunk"),
     ("crates/wire/src/fields.rs", "a parser looks for it"),
     ("crates/wire/src/request_line.rs", "a parser looks for it"),
-    (
-        "crates/server/src/delivery/desk.rs",
-        "behind `Server-Timing` and an exchange's id, as long as the desk holds heads as text",
-    ),
     (
         "crates/server/src/handler/files/multipart.rs",
         "around the parts of a body, RFC 2046 section 5.1",

@@ -16,8 +16,8 @@ use socket2::SockRef;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
+use super::handoff::{AcceptedBy, AcceptedConnection, Listened};
 use super::intake::{Bound, HANDSHAKE_GRACE, Intake, Taken};
-use super::handoff::{AcceptedBy, Listened, AcceptedConnection};
 use super::shared::Owner;
 use super::{Driver, Ear, Mood};
 use crate::channel::EarKey;
@@ -106,7 +106,12 @@ impl Acceptor {
         let index = usize::from(driver.index);
         Ok(Self {
             listener: sys::watch_listener(ear.socket)?,
-            intake: Intake::new(&driver.shared, Arc::clone(&listened), AcceptedBy::Driver, index)?,
+            intake: Intake::new(
+                &driver.shared,
+                Arc::clone(&listened),
+                AcceptedBy::Driver,
+                index,
+            )?,
             listened,
             hearing,
             owner: ear.owner,

@@ -16,14 +16,14 @@ use socket2::SockRef;
 use stage::{Load, Placement};
 
 use super::Driver;
-use crate::protocol::h1::H1;
-use crate::transport::Transport;
 use super::shared::Shared;
 use crate::clients::Place;
 use crate::exchange::Ends;
 use crate::ids::Trust;
 use crate::listen::At;
+use crate::protocol::h1::H1;
 use crate::stats::DriverStats;
+use crate::transport::Transport;
 
 /// How often the numbers are looked at anew when others changed them meanwhile. With as many drivers at once
 /// a connection may come to lie one off.
@@ -125,7 +125,9 @@ impl Drop for ConnectionPermit {
 
 impl std::fmt::Debug for ConnectionPermit {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("ConnectionPermit").field(&self.driver).finish()
+        f.debug_tuple("ConnectionPermit")
+            .field(&self.driver)
+            .finish()
     }
 }
 
@@ -210,12 +212,27 @@ impl Driver {
     fn welcome(self: &Rc<Self>, new: AcceptedConnection) {
         let ends = Arc::new(ends(&new.socket, &new.listened, new.peer));
         let trust = self.shared.ids.trust(new.peer.map(|peer| peer.ip()));
-        let AcceptedConnection { socket, place, permit, arrived, .. } = new;
+        let AcceptedConnection {
+            socket,
+            place,
+            permit,
+            arrived,
+            ..
+        } = new;
         let Ok(transport) = Transport::plain(socket) else {
             return self.stats().errors.add();
         };
-        let opened = Opened { transport, ends, trust, place, permit, accepted: arrived };
-        drop(tokio::task::spawn_local(H1::open(Rc::clone(self), opened).serve()));
+        let opened = Opened {
+            transport,
+            ends,
+            trust,
+            place,
+            permit,
+            accepted: arrived,
+        };
+        drop(tokio::task::spawn_local(
+            H1::open(Rc::clone(self), opened).serve(),
+        ));
     }
 }
 

@@ -18,8 +18,8 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, Shutdown, SocketFlags};
 use wire::{FieldLines, ReplyFraming, ReplyPlan, Version};
 
+use super::handoff::{AcceptedBy, AcceptedConnection, ConnectionPermit, Listened};
 use super::inbox::Inbox;
-use super::handoff::{AcceptedBy, Listened, AcceptedConnection, ConnectionPermit};
 use super::shared::Shared;
 use crate::clients::{Crowded, Place};
 use crate::log::Level;
@@ -115,7 +115,12 @@ impl Intake {
         }
     }
 
-    fn count_in(&self, socket: OwnedFd, peer: Option<SocketAddr>, permit: ConnectionPermit) -> Taken {
+    fn count_in(
+        &self,
+        socket: OwnedFd,
+        peer: Option<SocketAddr>,
+        permit: ConnectionPermit,
+    ) -> Taken {
         let arrived = measure::now();
         match self.place(peer, arrived) {
             Ok(place) => Taken::New(AcceptedConnection {
@@ -157,7 +162,11 @@ impl Intake {
     fn refuse_client(&self, socket: &OwnedFd) {
         let stats = &self.shared.stats.drivers[self.driver];
         stats.crowded_clients.add_from_any();
-        let _ = transport::send(socket, &[io::IoSlice::new(&TOO_MANY_CONNECTIONS)], Followed::No);
+        let _ = transport::send(
+            socket,
+            &[io::IoSlice::new(&TOO_MANY_CONNECTIONS)],
+            Followed::No,
+        );
         let _ = rustix::net::shutdown(socket, Shutdown::Write);
         let mut input = vec![0; REFUSED_BYTES];
         let _ = rustix::net::recv(socket, &mut input[..], RecvFlags::DONTWAIT);

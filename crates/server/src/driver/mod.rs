@@ -11,8 +11,8 @@ mod shared;
 mod inbox;
 
 mod accept;
-mod intake;
 pub(crate) mod handoff;
+mod intake;
 mod usher;
 
 mod file_lookup;
@@ -35,13 +35,13 @@ use wire::{FieldLines, HeadIndex};
 
 use crate::channel::EarKey;
 use crate::config::meant::Config;
-use crate::response::{Parts, ResponseWriter};
 use crate::handler::files::{Files, LookKey, Looked};
 use crate::ids::Numbers;
-use crate::recorder::Recorder;
 use crate::log::{Level, Patience};
 use crate::pool::Job;
+use crate::recorder::Recorder;
 use crate::reply::{Part, Reply, ReplyBody};
+use crate::response::{Parts, ResponseWriter};
 use crate::stats::DriverStats;
 
 use accept::Hearing;
@@ -462,7 +462,8 @@ impl Driver {
     pub(crate) fn hand_over(&self, job: Job) {
         let len = {
             let record = &job.exchange.record;
-            let (class, queued, before) = (record.class, record.phases.queued, record.queued.before);
+            let (class, queued, before) =
+                (record.class, record.phases.queued, record.queued.before);
             let pool = usize::from(record.pool.unwrap_or_default());
             if self.outbox_since.get() == Stamp::NEVER {
                 self.outbox_since.set(queued);

@@ -8,11 +8,10 @@ use super::inbox::{Call, Confirmation, Inbox};
 use super::usher::Usher;
 use stage::Drivers;
 
+use crate::blocking_pool::BlockingPool;
 use crate::channel::EarKey;
 use crate::clients::Clients;
 use crate::config::meant::Config;
-use crate::blocking_pool::BlockingPool;
-use crate::response::ReplyMemory;
 use crate::exchange::Exchange;
 use crate::ids::Ids;
 use crate::listen::At;
@@ -21,6 +20,7 @@ use crate::pages::Pages;
 use crate::pool::Pool;
 use crate::rates::Rates;
 use crate::request_start::RequestStarts;
+use crate::response::ReplyMemory;
 use crate::service::Service;
 use crate::spool::Spoolers;
 use crate::stats::Stats;
@@ -177,13 +177,12 @@ impl Shared {
     /// What waits for storage or for clients.
     pub(super) fn waiting_json(&self) -> String {
         format!(
-            "{{\"connections\":{},\"spoolers\":{},\"openers\":{},\"writers\":{},\"replies_memory_bytes\":{},\"responses_cut\":{}}}",
+            "{{\"connections\":{},\"spoolers\":{},\"openers\":{},\"writers\":{},\"replies_memory_bytes\":{}}}",
             self.connections.load(Ordering::Relaxed),
             self.spoolers.waiting_len(),
             self.openers.waiting_len(),
             self.writers.waiting_len(),
-            self.replies_memory.bytes(),
-            self.replies_memory.cut_count()
+            self.replies_memory.bytes()
         )
     }
 }

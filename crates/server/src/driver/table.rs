@@ -272,9 +272,7 @@ mod tests {
     #[test]
     fn who_has_sent_nothing_yet_keeps_its_place_for_a_second() {
         let mut table = Table::default();
-        let silent = |table: &mut Table, ms| {
-            table.enter(None, before(ms), Stamp::NEVER)
-        };
+        let silent = |table: &mut Table, ms| table.enter(None, before(ms), Stamp::NEVER);
         let newer = silent(&mut table, 999);
         assert!(table.due(NOW, idling(30_000, 60_000), 9).is_empty());
         let older = silent(&mut table, 1_000);

@@ -19,9 +19,9 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, epoll, eventfd, p
 use rustix::io::Errno;
 use tokio::sync::watch;
 
+use super::handoff::{AcceptedBy, Listened};
 use super::inbox::Confirmation;
 use super::intake::{Bound, HANDSHAKE_GRACE, Intake, Taken};
-use super::handoff::{AcceptedBy, Listened};
 use super::shared::{Ear, Mood, Owner, Shared};
 use crate::channel::EarKey;
 use crate::config::meant::Config;

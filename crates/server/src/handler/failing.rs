@@ -11,10 +11,10 @@ use std::hash::{BuildHasher, DefaultHasher, Hash, Hasher};
 
 use wire::{FieldLines, HeadView};
 
-use crate::response::{Declared, ResponseWriter};
 use crate::exchange::Exchange;
 use crate::fault::{Failure, Fault};
 use crate::pool::Worker;
+use crate::response::{Declared, ResponseWriter};
 
 use super::Handler;
 use super::files::names_html;

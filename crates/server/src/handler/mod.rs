@@ -6,10 +6,10 @@
 pub mod failing;
 pub mod files;
 
-use crate::response::ResponseWriter;
 use crate::exchange::Exchange;
 use crate::fault::Fault;
 use crate::pool::Worker;
+use crate::response::ResponseWriter;
 use crate::watch::Thread;
 
 use measure::Stamp;

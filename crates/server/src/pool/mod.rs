@@ -21,13 +21,13 @@ use measure::{Nanos, Queued, Stamp};
 use stage::{Admission, Class, Control, Entry, PoolSettings, PoolShape, Pressure, TICK, Waiting};
 
 use crate::config::meant::{self, Config, Level};
-use crate::exchange::stream::StreamShared;
-use crate::response::{Destination, ReplyMemory, ResponseWriter};
 use crate::exchange::Exchange;
+use crate::exchange::stream::StreamShared;
 use crate::handler::Handler;
 use crate::log::Log;
 use crate::pages::Pages;
 use crate::queue::{Arrival, Queue};
+use crate::response::{Destination, ReplyMemory, ResponseWriter};
 use crate::slow::{Slow, Way};
 use crate::stats::{PoolStats, Stats};
 use crate::sync::lock;
@@ -38,8 +38,8 @@ use alarm::Alarm;
 use mood::MoodCell;
 use staff::Staff;
 
-pub use worker::{Assignment, Worker, panic_text};
 pub(crate) use steward::start_steward;
+pub use worker::{Assignment, Worker, panic_text};
 
 /// Waiting exchanges from which on a driver rests.
 const REST_LEN_MIN: usize = 4;

@@ -38,7 +38,9 @@ pub(crate) fn start_steward(pools: &[Arc<Pool>]) -> io::Result<()> {
 fn look_after(mut all_tools: Vec<Tools>) {
     // A refusal to a client that is gone must not end the process.
     crate::sys::block_sigpipe();
-    let Some(first) = all_tools.first() else { return };
+    let Some(first) = all_tools.first() else {
+        return;
+    };
     let alarm = Arc::clone(&first.pool.alarm);
     loop {
         alarm.look();

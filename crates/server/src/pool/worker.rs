@@ -224,8 +224,7 @@ impl Worker {
             mut writer,
         } = assignment;
         let answered = catch_unwind(AssertUnwindSafe(|| answer(&mut exchange, &mut writer)));
-        let result = answered
-            .unwrap_or_else(|panic| Err(Fault::Bug(panic_text(panic.as_ref()))));
+        let result = answered.unwrap_or_else(|panic| Err(Fault::Bug(panic_text(panic.as_ref()))));
         self.finish(Assignment { exchange, writer }, result);
     }
 
@@ -354,7 +353,10 @@ impl Tools {
 
     fn report(&self, exchange: &Exchange, fault: Option<&Fault>, ended: &Ended) {
         if ended.waited > Nanos::ZERO {
-            self.pool.counters.stream_waits.fetch_add(1, Ordering::Relaxed);
+            self.pool
+                .counters
+                .stream_waits
+                .fetch_add(1, Ordering::Relaxed);
             let text = format!(
                 "{}: the worker waited {:.3} s for the client: more than reply_spool_bytes_max of the stream \
                  was unsent",

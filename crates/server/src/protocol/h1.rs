@@ -30,8 +30,8 @@ use measure::Stamp;
 use super::{Connection, Woken};
 use crate::driver::Driver;
 use crate::driver::handoff::Opened;
-use crate::exchange::stream::StreamShared;
 use crate::exchange::Exchange;
+use crate::exchange::stream::StreamShared;
 use crate::rates::Limit;
 use crate::stats::Doing;
 

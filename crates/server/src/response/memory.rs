@@ -7,7 +7,7 @@
 //! disk does not keep up, they are cut.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
@@ -35,7 +35,6 @@ pub struct ReplyMemory {
     spills_max: usize,
     threads: BlockingPool,
     spool: Spool,
-    cut: AtomicU64,
     /// Whether a look is under way, so that no second thread begins one.
     is_looking: AtomicBool,
 }
@@ -70,7 +69,6 @@ impl ReplyMemory {
             spills_max: threads.threads().max(1) * SPILLS_PER_THREAD,
             threads,
             spool: spool.clone(),
-            cut: AtomicU64::new(0),
             is_looking: AtomicBool::new(false),
         })
     }
@@ -78,11 +76,6 @@ impl ReplyMemory {
     /// Bytes that wait.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes.load(Ordering::Relaxed)
-    }
-
-    /// Responses that were cut because the bound was passed.
-    pub(crate) fn cut_count(&self) -> u64 {
-        self.cut.load(Ordering::Relaxed)
     }
 
     /// Charges `bytes` bytes, beyond the bound too: what the application has handed over is there already.
@@ -154,7 +147,10 @@ impl ReplyMemory {
             let state = super::spill::step(&stream, &memory.spool);
             if state == TaskState::Done {
                 let before = memory.spills.fetch_sub(1, Ordering::Relaxed);
-                invariant!(before > 0, "more responses have moved to files than began to");
+                invariant!(
+                    before > 0,
+                    "more responses have moved to files than began to"
+                );
                 memory.relieve(measure::now());
             }
             state
@@ -173,7 +169,6 @@ impl ReplyMemory {
                 return;
             }
             if stream.pending().is_cuttable() {
-                self.cut.fetch_add(1, Ordering::Relaxed);
                 self.discard(stream.abandon(Abandoned::MemoryFull));
             }
         }

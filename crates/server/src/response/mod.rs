@@ -21,7 +21,7 @@ pub(crate) use send_file::send_file;
 pub use sink::Piece;
 pub(crate) use sink::{Encoding, ResponseHead};
 pub(crate) use spill::SpillFile;
-pub(crate) use writer::{Destination, Ended, RequestFacts, Rest};
 pub use writer::{Declared, ResponseWriter, Taken};
+pub(crate) use writer::{Destination, Ended, RequestFacts, Rest};
 
 pub(crate) use crate::reply::{Part, Reply as Response, ReplyBody as ResponseBody};

@@ -155,9 +155,7 @@ impl Sink {
     pub(super) fn is_closed(&self) -> bool {
         match (&self.way, &self.stream) {
             (Way::Direct(_), _) | (Way::Queued, None) => false,
-            (Way::Queued, Some(stream)) => {
-                self.is_queued && stream.pending().abandoned().is_some()
-            }
+            (Way::Queued, Some(stream)) => self.is_queued && stream.pending().abandoned().is_some(),
             (Way::Closed, _) => true,
         }
     }

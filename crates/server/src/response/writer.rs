@@ -395,7 +395,12 @@ impl ResponseWriter {
             content_length: Some(body.bytes()),
             ..self.0.declared
         };
-        self.begin(status, wire::reason(status).as_bytes(), &mut lines, declared);
+        self.begin(
+            status,
+            wire::reason(status).as_bytes(),
+            &mut lines,
+            declared,
+        );
         match body {
             ResponseBody::Empty => drop(self.whole(&Bytes::new())),
             ResponseBody::One(Part::Memory(data)) => drop(self.whole(&data)),
@@ -512,10 +517,8 @@ impl Inner {
         let delivery = &self.settings.delivery;
         let began = measure::now();
         let left = Nanos(delivery.stream_wait_timeout.0.saturating_sub(self.waited.0));
-        let waited = stream.wait_for_room(
-            delivery.reply_spool_bytes_max,
-            Duration::from_nanos(left.0),
-        );
+        let waited =
+            stream.wait_for_room(delivery.reply_spool_bytes_max, Duration::from_nanos(left.0));
         self.waited = Nanos(self.waited.0 + measure::now().since(began).0);
         if waited == Waited::TooLong {
             let unsent = stream.abandon(Abandoned::WaitedTooLong);

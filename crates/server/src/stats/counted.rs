@@ -64,6 +64,8 @@ pub struct Timeouts {
     pub send: u64,
     pub idle: u64,
     pub crowded: u64,
+    /// Their responses were cut: `reply_memory_max` was used up, and their clients had taken nothing for longest.
+    pub memory: u64,
 }
 
 /// Connections by what they are doing.
@@ -353,6 +355,7 @@ impl DriverCounted {
             (&mut ours.send, theirs.send),
             (&mut ours.idle, theirs.idle),
             (&mut ours.crowded, theirs.crowded),
+            (&mut ours.memory, theirs.memory),
         ]);
         let (ours, theirs) = (&mut self.connections, &other.connections);
         add_each([

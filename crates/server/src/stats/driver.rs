@@ -73,10 +73,12 @@ pub(crate) enum Timeout {
     Idle,
     /// It was idle, and others needed its place before its time was up.
     Crowded,
+    /// Its response was cut: `reply_memory_max` was used up, and its client had taken nothing for longest.
+    Memory,
 }
 
 impl Timeout {
-    const COUNT: usize = 5;
+    const COUNT: usize = 6;
 }
 
 /// What a connection is doing.
@@ -133,6 +135,7 @@ impl DriverStats {
             send: of(Timeout::Send),
             idle: of(Timeout::Idle),
             crowded: of(Timeout::Crowded),
+            memory: of(Timeout::Memory),
         }
     }
 

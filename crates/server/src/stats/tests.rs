@@ -417,7 +417,7 @@ fn the_status_page_shows_quantiles() {
         concat!(
             r#"{{"drivers":[{{"driver":0,"accepted":1,"received":0,"spooled":0,"partial":0,"errors":0,"#,
             r#""crowded_clients":0,"handed_over":0,"taken_over":0,"rescued":0,"local_cpu":0,"beat":0,"open":0,"#,
-            r#""timeouts":{{"head":0,"body":0,"send":0,"idle":0,"crowded":1}},"#,
+            r#""timeouts":{{"head":0,"body":0,"send":0,"idle":0,"crowded":1,"memory":0}},"#,
             r#""connections":{{"idle":0,"reading":0,"spooling":0,"away":0,"sending":0,"closing":1}}}}],"#,
             r#""waiting":{{}},"log":[],"#,
             r#""pool":{{{pool}}},"pools":[{{"name":"default",{pool}}}],"#,

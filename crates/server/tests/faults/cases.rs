@@ -3,9 +3,9 @@
 use std::io::Write;
 use std::sync::LazyLock;
 
-use server::response::{Declared, ResponseWriter};
 use server::exchange::Exchange;
 use server::fault::Fault;
+use server::response::{Declared, ResponseWriter};
 
 use super::support::{Answer, read_body, whole};
 

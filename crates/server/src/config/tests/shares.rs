@@ -144,10 +144,7 @@ fn bounds_what_tells_clients_apart() {
 
 #[test]
 fn takes_old_names_of_grace_and_spools() {
-    let flags = [
-        ("body_grace", "5s"),
-        ("reply_spool_max", "9K"),
-    ];
+    let flags = [("body_grace", "5s"), ("reply_spool_max", "9K")];
     let config = good("body_rate_min = '1K/s'", &[], &flags).config;
     assert_eq!(config.timeouts.body.0, 5_000_000_000);
     assert_eq!(config.timeouts.body_rate_min, 1024);

@@ -20,7 +20,7 @@ use crate::protocol::{Stop, Woken};
 use crate::recorder::Received;
 use crate::refusal::Refusal;
 use crate::response::{Destination, Encoding};
-use crate::stats::Doing;
+use crate::stats::{Doing, Timeout};
 
 /// Why an exchange ends without its application.
 const OVERDUE: &str = "the application took longer than request_timeout";
@@ -73,7 +73,9 @@ impl H1 {
         // as such.
         let queued = offloaded.record.phases.queued;
         let look = queued.plus(LOOK).plus(LOOK);
-        let due = offloaded.timeout.map_or(look, |timeout| queued.plus(timeout));
+        let due = offloaded
+            .timeout
+            .map_or(look, |timeout| queued.plus(timeout));
         self.connection.now_doing(Doing::Away, look.min(due));
         let returned = poll_fn(|context| {
             if let Some(job) = job.take() {
@@ -142,7 +144,11 @@ impl H1 {
         }
         // Readable (or failed): what the client sent waits in the socket until the response is out.
         if *wake == WakePolicy::NextInput
-            && self.connection.transport.poll_readable(context).is_pending()
+            && self
+                .connection
+                .transport
+                .poll_readable(context)
+                .is_pending()
         {
             return Poll::Pending;
         }
@@ -267,7 +273,11 @@ impl H1 {
             Ok(finished) => self.end_sent(finished, sent_bytes),
             Err(stop) => self.end_unsent(stop, sent_bytes, offloaded).await,
         };
-        self.connection.driver.shared.replies_memory.leave(&self.stream);
+        self.connection
+            .driver
+            .shared
+            .replies_memory
+            .leave(&self.stream);
         step
     }
 
@@ -406,6 +416,9 @@ impl H1 {
         let Some(why) = self.stream.pending().abandoned() else {
             return;
         };
+        if why == Abandoned::MemoryFull {
+            self.connection.driver.stats().timed_out(Timeout::Memory);
+        }
         let name = exchange::name(offloaded.record.id, offloaded.head.view());
         let text = format!("{name}: the response was cut: {}", why.cause());
         self.connection

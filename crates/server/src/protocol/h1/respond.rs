@@ -119,7 +119,11 @@ impl H1 {
         let limit = self.limit(record.route, None);
         let (ending, cause) = (record.ending, record.cause);
         let ended = {
-            let direct = self.connection.transport.direct().filter(|_| limit.is_none());
+            let direct = self
+                .connection
+                .transport
+                .direct()
+                .filter(|_| limit.is_none());
             let to = Destination {
                 stream: None,
                 direct: direct.cloned(),

@@ -183,7 +183,9 @@ impl H1 {
             && let Some(socket) = self.connection.transport.direct()
         {
             let socket = Arc::clone(socket);
-            return self.send_by_thread(socket, parts, monitor, (most, readiness)).await;
+            return self
+                .send_by_thread(socket, parts, monitor, (most, readiness))
+                .await;
         }
         let progress = self.send_turn(parts, monitor, most)?;
         if progress == Progress::Blocked {
@@ -245,10 +247,7 @@ impl H1 {
     }
 
     /// Waits until the socket may take more.
-    async fn writable<'c>(
-        &'c self,
-        monitor: &mut SendMonitor,
-    ) -> Result<WriteReadiness<'c>, Stop> {
+    async fn writable<'c>(&'c self, monitor: &mut SendMonitor) -> Result<WriteReadiness<'c>, Stop> {
         let connection = &self.connection;
         let mut is_armed = false;
         poll_fn(|context| {
@@ -323,7 +322,6 @@ impl H1 {
             self.limit = monitor.limit.take();
         }
     }
-
 }
 
 fn fault(error: &io::Error) -> Stop {

@@ -14,8 +14,8 @@ use wire::{ReplyFraming, ReplyPlan};
 
 use super::{Frame, Head, Inner, Length, Piece, State, Taken};
 use crate::config::meant::Coding;
-use crate::response::content_encoding::{self, Treatment};
 use crate::response::compressor::{Compressor, Step};
+use crate::response::content_encoding::{self, Treatment};
 
 /// Bodies given whole up to this size are compressed before their head leaves, and have a length; of
 /// larger ones this much decides whether compression is worth it. Bounds what waits compressed in memory.
