@@ -106,7 +106,7 @@ def anonymous_bytes(root_pid: int) -> int:
     """RssAnon of the tree: user-space memory that is really there, without files and sockets."""
     total = 0
     for pid in tree(root_pid):
-        total += _status_field(PROC / str(pid), "RssAnon") * 1024
+        total += status_field(PROC / str(pid), "RssAnon") * 1024
     return total
 
 
@@ -127,10 +127,10 @@ def _sleeps(pid: int) -> int:
         tasks = list((PROC / str(pid) / "task").iterdir())
     except OSError:
         return 0
-    return sum(_status_field(task, "voluntary_ctxt_switches") for task in tasks)
+    return sum(status_field(task, "voluntary_ctxt_switches") for task in tasks)
 
 
-def _status_field(process: Path, name: str) -> int:
+def status_field(process: Path, name: str) -> int:
     """A number of a `status` file; 0 when the process has ended."""
     try:
         status = (process / "status").read_text()

@@ -44,9 +44,14 @@ def milepost_static(box: Toolbox, place: Place, *options: str) -> Command:
 
 def milepost_wsgi(box: Toolbox, place: Place, app: str, threads: int, *options: str) -> Command:
     """`app` of bench_app on one driver and `threads` pool threads."""
+    return milepost_app(box, place, f"bench_app:{app}", threads, *options)
+
+
+def milepost_app(box: Toolbox, place: Place, app: str, threads: int, *options: str) -> Command:
+    """An application of apps/, as MODULE:NAME, on one driver and `threads` pool threads."""
     # `1:1` rather than the default range: a pool of a fixed size, as the peers have.
     pool = ["--threads", f"{threads}:{threads}"]
-    return _milepost(box, place, f"bench_app:{app}", *pool, *options)
+    return _milepost(box, place, app, *pool, *options)
 
 
 def _milepost(box: Toolbox, place: Place, *options: str) -> Command:

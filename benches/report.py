@@ -19,6 +19,10 @@ from scenarios import MILEPOST, Bar, Judged, Kind, Scenario
 RATIOS = {"cpu_us": "cpu/req", "rps": "req/s", "p99_us": "p99", "bytes_per_connection": "bytes"}
 # Measures of the slow scenarios, which have bars and columns of their own.
 SLOW_RATIOS = {
+    "failed": "requests without an answer",
+    "queue_p99_us": "p99 of the queue",
+    "held_most": "workers held by the disk at once",
+    "peak_bytes": "memory at most, bytes",
     "p99_app_us": "p99 of the application",
     "p99_file_us": "p99 of a cached file",
     "p99_kept_us": "p99 of a cached file of the slow disk",

@@ -26,6 +26,8 @@ from slow import company, paper, scenes, take
 HERE = Path(__file__).parent.resolve()
 PROGRAMS = ("pace", "slowfs")
 DESCRIPTORS_NEEDED = 16_000
+# Scenarios with a slow disk.
+NEED_FUSE = {"3", "5", "7", "8"}
 
 
 def main() -> int:
@@ -55,7 +57,7 @@ def read_arguments() -> argparse.Namespace:
         "--only",
         type=run.names(scenes.NUMBERS),
         default=list(scenes.NUMBERS),
-        help="scenarios, by comma (1 to 6)",
+        help="scenarios, by comma (1 to 8)",
     )
     parser.add_argument("--repeat", type=int, default=3, help="interleaved repetitions (3)")
     parser.add_argument("--seconds", type=int, default=5, help="of each throughput measurement (5)")
@@ -114,11 +116,13 @@ def describe(options: argparse.Namespace, box: Toolbox, ground: Ground, awake: b
 def check(box: Toolbox, chosen: list[str]) -> None:
     """Says at once what cannot be done without. Raises Unusable."""
     lacking = [f"{name}: {box.missing[name]}" for name in ("milepost", "pace") if name in box.missing]
-    if "slowfs" in box.missing and {"3", "5"} & set(chosen):
+    if "slowfs" in box.missing and NEED_FUSE & set(chosen):
         lacking.append(f"slowfs: {box.missing['slowfs']}")
-    if not os.access("/dev/fuse", os.W_OK) and {"3", "5"} & set(chosen):
+    if not os.access("/dev/fuse", os.W_OK) and NEED_FUSE & set(chosen):
+        others = ",".join(number for number in scenes.NUMBERS if number not in NEED_FUSE)
         lacking.append(
-            "/dev/fuse cannot be opened; scenarios 3 and 5 need it\nhint: modprobe fuse, or --only 1,2,4,6"
+            f"/dev/fuse cannot be opened; scenarios {', '.join(sorted(NEED_FUSE))} need it\n"
+            f"hint: modprobe fuse, or --only {others}"
         )
     if lacking:
         raise toolbox.Unusable("\n".join(lacking))

@@ -4,9 +4,11 @@
     python -m slow.misfit trickle  PORT COUNT DEADLINE_S        a byte every 5 s of a head or a body
     python -m slow.misfit upload   PORT COUNT                   100 MB each, as fast as it is taken
     python -m slow.misfit download PORT COUNT                   one cold file after the other
+    python -m slow.misfit shared   PORT COUNT                   ask for 8 MB of one object, never read
+    python -m slow.misfit own      PORT COUNT                   ask for 8 MB of an object each, never read
     python -m slow.misfit fetch    PORT PATH                    one download for each line of stdin
 
-Prints `ready` when all have begun. A line on stdin is answered by one line of JSON about what has
+Prints `ready` when all have begun; `shared` and `own` once before that and wait for a line. A line on stdin is answered by one line of JSON about what has
 happened until then; the end of stdin ends it. Must not judge more than whether a close was in time.
 """
 
@@ -32,6 +34,10 @@ import process
 LARGE_PATHS = ("/64k.txt", "/files/64k.txt")
 SMALL_PATH = "/1k.txt"
 COLD_PATH = "/slow/cold-%d.bin"
+# Modes that begin with the first line of stdin, so that they come when a load is under way.
+ON_ORDER = ("shared", "own")
+# Modes that never read, and what they ask for by turns.
+UNREAD_PATHS = {"stalled": LARGE_PATHS, "shared": ("/shared",), "own": ("/own",)}
 # As on Ethernet, see benches/measure.py; and the least window that the kernel gives.
 SEGMENT_BYTES = 1460
 RECEIVE_BYTES = 1
@@ -113,13 +119,13 @@ class Company:
 
     def join(self, index: int) -> None:
         """One more guest of the mode."""
-        never_reads = self.mode == "stalled"
-        segment_bytes, receive_bytes = (SEGMENT_BYTES, RECEIVE_BYTES) if never_reads else (0, 0)
+        unread = UNREAD_PATHS.get(self.mode)
+        segment_bytes, receive_bytes = (SEGMENT_BYTES, RECEIVE_BYTES) if unread else (0, 0)
         peer = client.connect(self.port, index, segment_bytes, receive_bytes)
         guest = Guest(peer, self.mode, time.monotonic())
         events = GONE
-        if self.mode == "stalled":
-            peer.sendall(process.request(self.port, LARGE_PATHS[index % 2]))
+        if unread:
+            peer.sendall(process.request(self.port, unread[index % len(unread)]))
         elif self.mode == "trickle":
             self.start_trickle(guest, index)
         elif self.mode == "upload":
@@ -222,6 +228,9 @@ def main() -> int:
     if mode == "fetch":
         return fetch_for_each_line(port, sys.argv[3])
     company = Company(mode, port, float(sys.argv[4]) if len(sys.argv) > 4 else 0.0)
+    if mode in ON_ORDER:
+        print("ready", flush=True)
+        os.read(STDIN, 4096)
     company.begin(int(sys.argv[3]))
     company.epoll.register(STDIN, select.EPOLLIN)
     print("ready", flush=True)

@@ -13,6 +13,12 @@ MARKS = {True: "reached", False: "MISSED", None: "not measured"}
 Columns = Mapping[str, tuple[str, str, float]]
 COLUMNS: Columns = {
     "p50_app_us": ("p50 app ms", ".2f", 1e-3),
+    "queue_p50_us": ("queue p50 ms", ".3f", 1e-3),
+    "queue_p99_us": ("queue p99 ms", ".3f", 1e-3),
+    "queue_max_us": ("queue max ms", ".1f", 1e-3),
+    "held_most": ("workers held by the disk, at once", ".0f", 1.0),
+    "held_share": ("moments with such a worker %", ".0f", 100.0),
+    "peak_bytes": ("memory peak MB", ",.0f", 1e-6),
     "p99_app_us": ("p99 app ms", ".2f", 1e-3),
     "p99_file_us": ("p99 file ms", ".2f", 1e-3),
     "p99_kept_us": ("p99 file of the slow disk ms", ".2f", 1e-3),

@@ -1,4 +1,4 @@
-"""The six scenarios: which rows are compared, and the figures to reach. Nothing here measures."""
+"""The scenarios: which rows are compared, and the figures to reach. Nothing here measures."""
 
 from __future__ import annotations
 
@@ -10,20 +10,26 @@ from pathlib import Path
 import peers
 from peers import Place
 from process import Command
-from scenarios import MILEPOST, Bar, Kind, Scenario
+from scenarios import MILEPOST, Bar, Judged, Kind, Scenario
 from toolbox import Toolbox
 
-from slow import take
+from slow import take, untaken
 from slow.company import Disk
 from slow.take import Misfits, Row
 
-NUMBERS = ("1", "2", "3", "4", "5", "6")
+NUMBERS = ("1", "2", "3", "4", "5", "6", "7", "8")
 STALLED = 2_000
 TRICKLING = 1_000
 DOWNLOADS = 32
 UPLOADS = 32
 IDLE = 10_000
 ACTIVE = 200
+UNTAKEN = 80
+UNTAKEN_WORKERS = 5
+# The bound of what waits in memory, and a reply that each worker may have beyond it.
+UNTAKEN_BYTES_MAX = (256 << 20) + UNTAKEN_WORKERS * (8 << 20)
+# The first second has them come; the others show whether anything is left of it.
+UNTAKEN_STAY_S = 12
 # Short, so that the run is; and a while longer, to see all of them closed.
 DEADLINE_S = 8
 STAY_BEYOND_S = 3
@@ -37,7 +43,15 @@ FILE_AND_KEPT = (("file", "/1k.txt"), ("kept", "/slow/1k.txt"))
 def every(box: Toolbox) -> list[Scenario]:
     """All of them, by their numbers."""
     flags = known_flags(box)
-    return [stalled(flags), trickle(flags), cold_files(), large_download(), uploads(), idle()]
+    return [
+        stalled(flags),
+        trickle(flags),
+        cold_files(),
+        large_download(),
+        uploads(),
+        idle(),
+        *untaken_replies(),
+    ]
 
 
 def known_flags(box: Toolbox) -> str:
@@ -156,6 +170,39 @@ def idle() -> Scenario:
     )
     title = f"{IDLE} idle connections beside {ACTIVE} active ones"
     return Scenario("6", title, Kind.LOAD, (alone, beside), bars)
+
+
+def untaken_replies() -> list[Scenario]:
+    """The application has given all it has: who waits then is the client, and nobody else."""
+
+    def start(box: Toolbox, place: Place) -> Command:
+        options = ("--spool-dir", str(_slow(place)), "--access-log", str(place.access_log))
+        return peers.milepost_app(box, place, "untaken_app:app", UNTAKEN_WORKERS, *options)
+
+    def scenario(number: str, mode: str, whose: str) -> Scenario:
+        quiet = Row(
+            "quiet",
+            MILEPOST,
+            start,
+            take=untaken.sample,
+            paths=(("app", "/1k.txt"),),
+            disk=Disk(read_ms=0, write_ms=400),
+            stay_s=UNTAKEN_STAY_S,
+        )
+        beside = replace(quiet, name=f"{UNTAKEN} untaken", misfits=Misfits(mode, UNTAKEN))
+        bars = (
+            Bar("queue_p99_us", beside.name, quiet.name, at_most=1.5),
+            Bar("failed", beside.name, None, at_most=0, judged=Judged.WORST),
+            Bar("held_most", beside.name, None, at_most=0, judged=Judged.WORST),
+            Bar("peak_bytes", beside.name, None, at_most=UNTAKEN_BYTES_MAX, judged=Judged.WORST),
+        )
+        title = (
+            f"{UNTAKEN} clients that take nothing of 8 MB ({whose}), {UNTAKEN_WORKERS} workers, "
+            "storage with 400 ms a write"
+        )
+        return Scenario(number, title, Kind.LOAD, (quiet, beside), bars)
+
+    return [scenario("7", "shared", "one object"), scenario("8", "own", "an object each")]
 
 
 def _quiet_and(
