@@ -29,6 +29,7 @@ use crate::clients::Clients;
 use crate::config::meant::{Config, LogTarget};
 use crate::driver::{self, Ear, Mood, Shared, Usher};
 use crate::fault::{StartFault, plain};
+use crate::fork;
 use crate::handler::Handler;
 use crate::handler::files::{Files, FolderFault};
 use crate::ids::Ids;
@@ -157,6 +158,7 @@ impl House {
         if let Some(path) = &config.pid_file {
             PidFile::check(path)?;
         }
+        fork::guard().map_err(|error| start_fault("cannot guard against forks", &error))?;
         let config = Arc::new(config);
         let mut files = Vec::new();
         for _ in 0..config.listen.drivers {
@@ -394,17 +396,24 @@ pub(crate) fn shape(config: &Config, has_pool: bool) -> Shape {
     }
 }
 
+/// Signals that a house may handle.
+const HANDLED: [i32; 8] = [
+    SIGTERM, SIGUSR1, SIGINT, SIGHUP, SIGQUIT, SIGUSR2, SIGTTIN, SIGTTOU,
+];
+
 /// Under a supervisor, signals that a terminal sends to all its processes are the supervisor's business.
 fn watch_signals(
     events: mpsc::Sender<Event>,
     lead: Option<&Lead>,
 ) -> io::Result<signal_hook::iterator::Handle> {
+    let keep = fork::keep_handlers(&HANDLED);
     let for_all = [SIGINT, SIGHUP, SIGQUIT, SIGUSR2, SIGTTIN, SIGTTOU];
     let is_led = lead.is_some();
     let mut signals = match is_led {
         true => Signals::new([SIGTERM, SIGUSR1].into_iter().chain(for_all))?,
         false => Signals::new([SIGTERM, SIGINT, SIGUSR1])?,
     };
+    keep();
     let handle = signals.handle();
     let watch = move || {
         for signal in signals.forever() {
@@ -434,6 +443,8 @@ fn start_drivers(
     events: &mpsc::Sender<Event>,
 ) -> io::Result<usize> {
     let drivers = files.len();
+    let sockets = addresses.iter().flat_map(|address| &address.sockets);
+    sockets.for_each(fork::keep_from_children);
     let (for_all, mut own): (Vec<Ear>, Vec<Ear>) = ears(addresses, drivers)
         .into_iter()
         .partition(|ear| ear.is_shared);

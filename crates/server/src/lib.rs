@@ -55,6 +55,8 @@ pub mod log;
 mod recorder;
 pub mod stats;
 
+pub mod fork;
+
 pub mod channel;
 mod house;
 pub mod payload;

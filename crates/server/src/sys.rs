@@ -1,20 +1,27 @@
 //! The few system calls that no crate wraps safely. The only room of this crate with `unsafe`.
 
+use std::cell::Cell;
 use std::ffi::c_void;
 use std::io;
-use std::mem::{needs_drop, size_of, size_of_val};
+use std::mem::{MaybeUninit, needs_drop, size_of, size_of_val};
 use std::ops::Deref;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr::NonNull;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
 
-use rustix::fs::SealFlags;
+use rustix::fs::{Mode, OFlags, SealFlags};
 use rustix::mm::{MapFlags, ProtFlags};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
 use crate::stats::{DriverStats, PoolStats, RouteStats};
 use crate::transport::{PlainSocket, Transport};
+
+/// More than what stands up to `FDSize` in /proc/self/status: eleven short lines.
+const STATUS_BYTES: usize = 4_096;
+/// How many descriptors are looked at where the kernel does not say how many there may be.
+const DESCRIPTORS_GUESSED: RawFd = 65_536;
 
 /// Asks the kernel to report a connection only once it has sent something, or after `secs` seconds.
 pub(crate) fn set_defer_accept(listener: BorrowedFd<'_>, secs: u32) -> io::Result<()> {
@@ -65,7 +72,7 @@ pub(crate) fn peer_credentials(socket: BorrowedFd<'_>) -> io::Result<(u32, u32)>
 /// Blocks SIGPIPE in the calling thread: sendfile has no flag against it, and an application may have
 /// set it back to its deadly default.
 pub(crate) fn block_sigpipe() {
-    let mut set = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
+    let mut set = MaybeUninit::<libc::sigset_t>::uninit();
     // SAFETY: the pointer is to a set of our own; sigemptyset initialises it.
     unsafe { libc::sigemptyset(set.as_mut_ptr()) };
     // SAFETY: the set is initialised, SIGPIPE is a signal.
@@ -80,6 +87,147 @@ pub(crate) fn restore_signals() {
         // SAFETY: a default action needs no handler that could be unsafe.
         unsafe { libc::signal(signal, libc::SIG_DFL) };
     }
+}
+
+/// What a signal does in this process.
+pub(crate) struct SignalAction {
+    signal: libc::c_int,
+    action: libc::sigaction,
+    /// The handler that has taken its place.
+    replaced_by: libc::sighandler_t,
+}
+
+impl SignalAction {
+    /// What it does now.
+    pub(crate) fn of(signal: libc::c_int) -> Self {
+        let action = signal_action(signal);
+        Self {
+            signal,
+            action,
+            replaced_by: action.sa_sigaction,
+        }
+    }
+
+    /// Another handler has taken its place by now.
+    pub(crate) fn is_replaced(&mut self) {
+        self.replaced_by = signal_action(self.signal).sa_sigaction;
+    }
+
+    /// Takes its place back, unless somebody else has taken it. Made to be called in a forked child.
+    pub(crate) fn restore(&self) {
+        if signal_action(self.signal).sa_sigaction != self.replaced_by {
+            return;
+        }
+        // SAFETY: the action was this signal's in this very program, so its handler is still there.
+        unsafe { libc::sigaction(self.signal, &raw const self.action, std::ptr::null_mut()) };
+    }
+}
+
+fn signal_action(signal: libc::c_int) -> libc::sigaction {
+    let mut action = MaybeUninit::<libc::sigaction>::zeroed();
+    // SAFETY: the action is only asked for, and written to a place of its size.
+    unsafe { libc::sigaction(signal, std::ptr::null(), action.as_mut_ptr()) };
+    // SAFETY: zeros are an action too (the default one), where the kernel has refused to tell.
+    unsafe { action.assume_init() }
+}
+
+thread_local! {
+    /// The mask of a thread that is in the middle of a fork.
+    static MASK: Cell<Option<libc::sigset_t>> = const { Cell::new(None) };
+}
+
+/// Holds back all signals of the calling thread.
+pub(crate) fn hold_signals() {
+    let mut all = MaybeUninit::<libc::sigset_t>::uninit();
+    let mut before = MaybeUninit::<libc::sigset_t>::uninit();
+    // SAFETY: the pointer is to a set of our own; sigfillset initialises it.
+    unsafe { libc::sigfillset(all.as_mut_ptr()) };
+    // SAFETY: the set is initialised, and the mask is written to a place of its size.
+    if unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr()) } == 0 {
+        // SAFETY: the call has succeeded and written it.
+        MASK.set(Some(unsafe { before.assume_init() }));
+    }
+}
+
+/// Gives the calling thread the signals back that `hold_signals` holds; in a forked child too.
+pub(crate) fn release_signals() {
+    if let Some(mask) = MASK.take() {
+        // SAFETY: the mask was the kernel's; the old one is not asked for.
+        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const mask, std::ptr::null_mut()) };
+    }
+}
+
+/// Has every fork of this process call these, those of extension modules in C included: `prepare` before it,
+/// `parent` and `child` after it, all in the thread that forks. They cannot be taken back.
+///
+/// In a child nothing may be called but what is safe in a signal handler.
+pub(crate) fn at_fork(
+    prepare: extern "C" fn(),
+    parent: extern "C" fn(),
+    child: extern "C" fn(),
+) -> io::Result<()> {
+    // Their type is that of the declaration, which calls them `unsafe`.
+    let hook = |hook: extern "C" fn()| Some(hook as unsafe extern "C" fn());
+    // SAFETY: functions of this module stay where they are: neither Python nor anybody else unloads it.
+    let failed = unsafe { libc::pthread_atfork(hook(prepare), hook(parent), hook(child)) };
+    match failed {
+        0 => Ok(()),
+        number => Err(io::Error::from_raw_os_error(number)),
+    }
+}
+
+/// A number in memory that the kernel wipes in every process that is forked from this one.
+pub(crate) fn wiped_on_fork() -> io::Result<Placed<AtomicU32>> {
+    let page = Mapping::private(rustix::param::page_size())?;
+    let (first, advice) = (page.first.as_ptr(), rustix::mm::Advice::LinuxWipeOnFork);
+    // Kernels before 4.14 do not know it: there only children that run the hooks are told apart.
+    // SAFETY: the pages are the mapping's own, and stay as they are in this process.
+    let _ = unsafe { rustix::mm::madvise(first, page.bytes, advice) };
+    let placed = page.place::<AtomicU32>(0, 1);
+    let placed = placed.and_then(|numbers| numbers.one(0));
+    placed.ok_or_else(|| io::ErrorKind::OutOfMemory.into())
+}
+
+/// Closes every descriptor of a forked child that `is_ours` says. Allocates nothing.
+pub(crate) fn close_all_of(is_ours: impl Fn(BorrowedFd<'_>) -> bool) {
+    // The standard streams are never the server's. Each number is tried: the kernel makes an entry of
+    // /proc/self/fd in ten times the time that this takes (116 ms against 10 for 8,000 connections).
+    for number in libc::STDERR_FILENO + 1..descriptors_end() {
+        // SAFETY: the call asks for a flag of a number, whatever it stands for.
+        if unsafe { libc::fcntl(number, libc::F_GETFD) } < 0 {
+            continue;
+        }
+        // SAFETY: it is open, and a child has no other thread that could close it.
+        if is_ours(unsafe { BorrowedFd::borrow_raw(number) }) {
+            // SAFETY: its owner was a thread of the parent: no code of the child uses it or closes it again.
+            unsafe { libc::close(number) };
+        }
+    }
+}
+
+/// No descriptor of this process has this number or a higher one. Allocates nothing.
+fn descriptors_end() -> RawFd {
+    // Without /proc the lowest ones, where most are.
+    table_len().unwrap_or(DESCRIPTORS_GUESSED)
+}
+
+/// How many descriptors the kernel's table for this process has room for, by /proc. A fork makes it as small as
+/// the highest open number allows.
+fn table_len() -> Option<RawFd> {
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+    let file = rustix::fs::open(c"/proc/self/status", flags, Mode::empty()).ok()?;
+    let mut space = [0_u8; STATUS_BYTES];
+    let bytes = rustix::io::read(&file, &mut space).ok()?;
+    let name = b"\nFDSize:";
+    let at = memchr::memmem::find(&space[..bytes], name)? + name.len();
+    let number = space[at..bytes].split(|byte| *byte == b'\n').next()?;
+    std::str::from_utf8(number).ok()?.trim().parse().ok()
+}
+
+/// Leaves without a word: nothing of what the process has registered for its end runs.
+pub(crate) fn leave_now(code: i32) -> ! {
+    // SAFETY: the call takes a number and does not come back.
+    unsafe { libc::_exit(code) }
 }
 
 /// Bytes that a socket's client has not acknowledged (TCP), or not read (unix), with the kernel's overhead
@@ -145,6 +293,8 @@ unsafe impl Placeable for DriverStats {}
 unsafe impl Placeable for PoolStats {}
 // SAFETY: as above.
 unsafe impl Placeable for RouteStats {}
+// SAFETY: as above.
+unsafe impl Placeable for AtomicU32 {}
 
 /// Something that lies in mapped memory, which stays for as long as this does.
 pub(crate) struct Placed<T: ?Sized> {
@@ -393,6 +543,12 @@ mod tests {
         check(4_096 + bytes, 0, None);
         check(bytes, usize::MAX / bytes, None);
         check(0, usize::MAX, None);
+    }
+
+    #[test]
+    fn knows_an_end_of_the_descriptors() {
+        let file = std::fs::File::open("/dev/null").unwrap();
+        assert!(table_len().is_some_and(|len| len > file.as_raw_fd()));
     }
 
     #[test]

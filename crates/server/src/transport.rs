@@ -23,6 +23,7 @@ use socket2::SockRef;
 use tokio::io::Interest;
 use tokio::io::unix::{AsyncFd, AsyncFdReadyGuard};
 
+use crate::fork;
 use crate::response::{Parts, Progress};
 use crate::sys;
 
@@ -252,6 +253,12 @@ impl PlainSocket {
     fn receive(&self, buffer: &mut [u8]) -> Result<usize, Errno> {
         let (bytes, _) = rustix::net::recv(self, buffer, RecvFlags::DONTWAIT)?;
         Ok(bytes)
+    }
+}
+
+impl Drop for PlainSocket {
+    fn drop(&mut self) {
+        fork::end_connection(self.as_fd());
     }
 }
 

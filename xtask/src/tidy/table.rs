@@ -16,6 +16,16 @@ pub(super) const HALLS: [&str; 1] = ["handler::files"];
 /// Further edges between rooms: from, to, why.
 pub(super) const EDGES: &[(&str, &str, &str)] = &[
     (
+        "transport",
+        "fork",
+        "a close must reach the client although a forked child has the socket",
+    ),
+    (
+        "fork",
+        "sys",
+        "hooks of the C library, and memory that a fork wipes",
+    ),
+    (
         "handler",
         "response",
         "the seam hands a backend its response writer",

@@ -10,6 +10,7 @@ use tokio::sync::watch;
 use super::Event;
 use crate::channel::{EarAt, EarKey, EarOrder};
 use crate::driver::{self, Ear, Mood, Owner, Shared};
+use crate::fork;
 
 pub use crate::driver::Closing;
 use crate::listen::At;
@@ -60,6 +61,7 @@ impl Orders {
     /// # Errors
     /// The thread that accepts from shared sockets cannot be started.
     pub fn hear(&self, order: EarOrder, socket: OwnedFd) -> io::Result<()> {
+        fork::keep_from_children(&socket);
         let at = match order.at {
             EarAt::Tcp(address) => At::Tcp(address),
             EarAt::Unix(path) => At::Unix(path),

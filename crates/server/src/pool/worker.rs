@@ -15,6 +15,7 @@ use crate::exchange::Exchange;
 use crate::exchange::ownership::KeepAlive;
 use crate::exchange::stream::{After, Finished, StreamShared};
 use crate::fault::Fault;
+use crate::fork;
 use crate::log::{Level, Patience};
 use crate::meter::Meter;
 use crate::queue::{Chair, Taken, Turn};
@@ -23,9 +24,11 @@ use crate::reply::Reply;
 use crate::response::{Ended, RequestFacts, ResponseWriter, Rest};
 use crate::stats::PoolStats;
 use crate::sync::violated;
-use crate::sys::Placed;
+use crate::sys::{self, Placed};
 use crate::watch::{Post, Thread};
 
+/// What a child exits with that a backend did not keep.
+const CHILD_CAME_BACK: i32 = 70;
 /// Why an exchange was refused that was in the queue.
 const WAITED_TOO_LONG: &str = "waited too long for a thread";
 /// Why a response is cut whose application has failed.
@@ -240,6 +243,10 @@ impl Worker {
     /// # Panics
     /// When the exchange is not that one.
     pub fn finish(&mut self, assignment: Assignment, result: Result<(), Fault>) {
+        if fork::is_child() {
+            // A backend that has forked keeps its child; what comes here all the same must not answer.
+            sys::leave_now(CHILD_CAME_BACK);
+        }
         if let Some(post) = &self.post {
             post.end();
         }
