@@ -1,9 +1,12 @@
-//! Sharing what is imported: freezing the collector and forking, for a template process.
+//! Two kinds of forks: the template's, which share what is imported, and those of an application in a request.
 //!
-//! Takes the interpreter, gives a second process. The fork is Python's own, so that the hooks of the
+//! Takes the interpreter, gives a second process. The template's fork is Python's own, so that the hooks of the
 //! interpreter and of libraries run (`os.register_at_fork`: `random` takes a new seed, locks of `threading`
 //! and `logging` are made anew). It is refused beside other threads: in the child they would be gone, with
 //! the locks that they hold.
+//!
+//! An application forks beside the threads of the server. The server's own hooks have taken its sockets and
+//! signals out of the child by then (`server::fork`); here the child ends where it comes back from the application.
 
 use std::fs;
 use std::io;
@@ -11,8 +14,11 @@ use std::thread;
 use std::time::Duration;
 
 use cli::Forked;
-use pyo3::exceptions::PyOSError;
+use pyo3::exceptions::{PyOSError, PyRuntimeError};
+use pyo3::ffi;
 use pyo3::prelude::*;
+use pyo3::types::{IntoPyDict, PyCFunction, PyDict, PyTuple};
+use server::fork;
 
 use crate::trace;
 
@@ -48,6 +54,111 @@ pub(crate) fn fork(py: Python<'_>) -> io::Result<Forked> {
         Ok(pid) => Ok(Forked::Parent(pid)),
         Err(_) => Err(io::Error::other("os.fork gave no process id")),
     }
+}
+
+/// Has the children of requests find in `threading` what Python's own code expects there.
+///
+/// # Errors
+/// Python refuses the hook.
+pub(crate) fn prepare_children(py: Python<'_>) -> PyResult<()> {
+    let hook = |arguments: &Bound<'_, PyTuple>, _: Option<&Bound<'_, PyDict>>| {
+        let py = arguments.py();
+        // What has replaced `threading` may refuse.
+        drop(fork::is_child().then(|| make_main_thread(py)));
+    };
+    let hook = PyCFunction::new_closure(py, None, None, hook)?;
+    let named = [("after_in_child", hook)].into_py_dict(py)?;
+    let register = py.import("os")?.getattr("register_at_fork")?;
+    register.call((), Some(&named))?;
+    Ok(())
+}
+
+/// The thread that forks is the main thread in a child. In some versions of Python (3.11.7 is one) a thread that
+/// `threading` has not started then lacks the lock that a main thread releases at its end: `threading._shutdown`
+/// fails without it, and so does every `multiprocessing.Process` that comes to its end.
+fn make_main_thread(py: Python<'_>) -> PyResult<()> {
+    let main = py.import("threading")?.call_method0("main_thread")?;
+    if main
+        .getattr_opt("_tstate_lock")?
+        .is_some_and(|lock| lock.is_none())
+    {
+        main.call_method0("_set_tstate_lock")?;
+    }
+    Ok(())
+}
+
+/// What code of the application has given, in the process that serves. A child that it has forked meanwhile does
+/// not come back: it leaves as if that code had been all of its program. That is, it ends with 0, with what
+/// `sys.exit` says, or with 1 and a traceback; threads that it has started are waited for, `atexit` runs, and
+/// what waits in buffers is written.
+pub(crate) fn unless_child<T>(py: Python<'_>, given: PyResult<T>) -> PyResult<T> {
+    match fork::is_child() {
+        false => given,
+        true => leave(py, given.err()),
+    }
+}
+
+/// Whether this process must not answer, and the exception that says so.
+pub(crate) fn refuse_in_child() -> PyResult<()> {
+    match fork::is_child() {
+        false => Ok(()),
+        true => Err(PyRuntimeError::new_err(
+            "this process was forked in the middle of a request: only the one that took the request answers it",
+        )),
+    }
+}
+
+fn leave(py: Python<'_>, error: Option<PyErr>) -> ! {
+    let_siblings_go(py);
+    let code = match error {
+        None => 0,
+        Some(error) => {
+            error.restore(py);
+            // Prints; does not come back from a SystemExit, whose code it takes.
+            // SAFETY: attached, and the exception is set.
+            unsafe { ffi::PyErr_PrintEx(0) };
+            1
+        }
+    };
+    // The forking thread is Python's main thread in a child. Nothing of Rust is unwound: what lies on the stack
+    // belongs to the request, which is the parent's.
+    // SAFETY: attached, and nothing comes after it.
+    unsafe { ffi::Py_Exit(code) }
+}
+
+/// Has the interpreter's end wait for no process that the application has started by `multiprocessing`: those that
+/// are no daemons would be joined, however long they run. They go on; daemons are terminated as ever.
+pub(crate) fn let_children_go(py: Python<'_>) {
+    forget_processes(py, |process| Ok(!process.getattr("daemon")?.is_truthy()?));
+}
+
+/// A child has those of its parent in its list too, and would terminate them at its end.
+fn let_siblings_go(py: Python<'_>) {
+    let own = std::process::id();
+    forget_processes(py, |process| {
+        Ok(process.getattr("_parent_pid")?.extract::<u32>()? != own)
+    });
+}
+
+/// Takes processes out of the list that `multiprocessing` ends or joins at the interpreter's end.
+fn forget_processes(py: Python<'_>, is_chosen: impl Fn(&Bound<'_, PyAny>) -> PyResult<bool>) {
+    let forget = || -> PyResult<()> {
+        let modules = py.import("sys")?.getattr("modules")?;
+        let module = modules.call_method1("get", ("multiprocessing.process",))?;
+        if module.is_none() {
+            return Ok(());
+        }
+        let listed = module.getattr("_children")?;
+        let processes: Vec<_> = listed.try_iter()?.collect::<PyResult<_>>()?;
+        for process in processes {
+            if is_chosen(&process)? {
+                listed.call_method1("discard", (process,))?;
+            }
+        }
+        Ok(())
+    };
+    // One that is made otherwise does what it does in every program; a stop is bounded all the same.
+    drop(forget());
 }
 
 /// The system's own error keeps its number: EAGAIN and ENOMEM may pass.

@@ -47,6 +47,10 @@ impl AppHost for Host {
                 ..AppFault::default()
             })?;
             let application = import::load(py, app).map_err(fault)?;
+            fork::prepare_children(py).map_err(|error| AppFault {
+                message: format!("`os.register_at_fork`: {error}"),
+                ..AppFault::default()
+            })?;
             warn_of_gil(py);
             let concurrency = Concurrency {
                 multithread: facts.multithread,
@@ -65,7 +69,11 @@ impl AppHost for Host {
             visit::end_all();
             code
         };
-        Python::attach(|py| raw::detached(py, body))
+        Python::attach(|py| {
+            let code = raw::detached(py, body);
+            fork::let_children_go(py);
+            code
+        })
     }
 
     fn command(&self) -> Vec<OsString> {

@@ -24,7 +24,7 @@ use server::response::{Declared, Piece, ResponseWriter, Taken};
 use wire::FieldLines;
 
 use super::lines::{self, Meaning};
-use crate::{kept, raw};
+use crate::{fork, kept, raw};
 
 /// Where an exchange is in its reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -193,6 +193,7 @@ impl Call {
     /// Gives the head to the writer, so that what comes next opens the response; without bytes of a body it
     /// stays there until the exchange ends.
     pub(crate) fn name(&mut self) -> PyResult<&mut ResponseWriter> {
+        fork::refuse_in_child()?;
         let answering = self.answering.get_mut();
         let answering = answering.unwrap_or_else(std::sync::PoisonError::into_inner);
         let Some(answering) = answering

@@ -10,6 +10,7 @@ use pyo3::types::{PyBytes, PyList, PyString, PyTuple};
 
 use super::call::{Call, Joined, Sent};
 use super::wrapper::{FileSpan, FileWrapper, block};
+use crate::fork;
 
 /// Neighbours in a list that together are no longer than this leave as one.
 const JOIN_BYTES_MAX: usize = 64 << 10;
@@ -25,7 +26,8 @@ pub(crate) struct Given<'a, 'py> {
 /// Sends the body and closes `result`. Gives the error of `close()` when the reply itself went well.
 pub(crate) fn send(given: Given<'_, '_>, result: &Bound<'_, PyAny>) -> PyResult<Option<PyErr>> {
     let py = result.py();
-    match (given.body(result), close(result)) {
+    let body = given.body(result);
+    match (body, fork::unless_child(py, close(result))) {
         (Ok(()), Ok(())) => Ok(None),
         (Ok(()), Err(error)) => Ok(Some(error)),
         (Err(error), Ok(())) => Err(error),
@@ -129,10 +131,10 @@ impl<'py> Given<'_, 'py> {
 
     /// Whatever can be iterated: each part leaves before the next is asked for.
     fn pieces(self, result: &Bound<'py, PyAny>) -> PyResult<()> {
-        let items = iterate(result)?;
+        let py = result.py();
+        let mut items = iterate(result)?;
         let mut first = true;
-        for item in items {
-            let item = item?;
+        while let Some(item) = fork::unless_child(py, items.next().transpose())? {
             let data = block(&item)?;
             let bytes = data.as_bytes().len() as u64;
             if bytes == 0 {

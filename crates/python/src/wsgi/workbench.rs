@@ -23,7 +23,7 @@ use super::roster::Line;
 use super::{FileWrapper, RequestTimeout, Wsgi, names};
 use crate::body::Input;
 use crate::phases::Phases;
-use crate::{raw, trace};
+use crate::{fork, raw, trace};
 
 /// Everything one pool thread needs.
 pub(crate) struct Workbench<'py> {
@@ -123,10 +123,11 @@ impl<'py> Workbench<'py> {
             scratch: &mut self.scratch,
         };
         let inside = self.line.begin(py, exchange.record.phases.started);
-        let answered = self
+        let called = self
             .application
-            .call1((environ, &self.caller.start_response))
-            .and_then(|result| reply::send(given, &result));
+            .call1((environ, &self.caller.start_response));
+        let answered =
+            fork::unless_child(py, called).and_then(|result| reply::send(given, &result));
         let is_interrupted = inside.leave();
         let end = self.caller.call.borrow().end_state();
         // Text before all is cleared: a traceback holds what the application was given, which would then count
