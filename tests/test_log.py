@@ -111,7 +111,9 @@ def test_waiting_for_a_thread_is_in_queue(serve: Callable[..., Milepost], tmp_pa
 
 
 @pytest.mark.parametrize("form", ["phases", "json"])
-def test_the_worker_is_named_alike_in_the_environ_and_the_log(serve: Callable[..., Milepost], form: str) -> None:
+def test_the_worker_is_named_alike_in_the_environ_and_the_log(
+    serve: Callable[..., Milepost], form: str
+) -> None:
     server = serve("zoo:app", "--threads", "1:1", "--access-log-format", form)
     with server.connect() as client:
         named = [json.loads(client.ask("GET", "/environ").body)["milepost.worker"] for _ in range(2)]
