@@ -73,9 +73,10 @@ def nginx(
     access_log: str = "off",
     open_file_cache: str = "max=1000 inactive=600s",
     locations: str = "",
+    tcp_nopush: str = "off",
 ) -> Command:
     """One worker; `sendfile` is on or off, the others are as in its manual. Its file cache is on
-    unless told otherwise."""
+    by default; `tcp_nopush`, which needs sendfile, puts head and file into one segment."""
     config = place.directory / "nginx.conf"
     # The worker must read a private directory of ours when it is started by root.
     user = "user root;" if os.geteuid() == 0 else ""
@@ -94,6 +95,7 @@ http {{
 {temporary}    types {{ text/plain txt; }}
     access_log {access_log};
     sendfile {sendfile};
+    tcp_nopush {tcp_nopush};
     open_file_cache {open_file_cache};
     keepalive_timeout 600s;
     # The default of 1,000 would close and open connections inside the measurement.

@@ -22,6 +22,8 @@ By = Callable[[Toolbox, int, str, int, int, int], Counted]
 SMALL = "/1k.txt"
 LARGE = "/64k.txt"
 MILEPOST = "milepost"
+# A row of Milepost with its access log on, among others that have none.
+LOGGING = "milepost log on"
 IDLE_CONNECTIONS = 10_000
 SLOW_READERS = 500
 
@@ -88,22 +90,36 @@ def every(box: Toolbox, reply: bytes) -> list[Scenario]:
 
 
 def static(reply: bytes) -> Scenario:
-    """Against nginx with and without sendfile, and against the floor."""
+    """Against nginx by default and as fast as it can be set, and against the floor."""
     rows = (
         Row(MILEPOST, MILEPOST, peers.milepost_static),
+        Row(LOGGING, MILEPOST, lambda box, place: peers.milepost_static(box, place, *_log(place))),
         Row("nginx", "nginx", lambda box, place: peers.nginx(box, place, "on")),
+        Row("nginx tcp_nopush", "nginx", lambda box, place: peers.nginx(box, place, "on", tcp_nopush="on")),
         Row("nginx sendfile off", "nginx", lambda box, place: peers.nginx(box, place, "off")),
         Row("floor", "floor", lambda box, place: peers.floor(box, place, reply)),
     )
     bars = (
         Bar("cpu_us", MILEPOST, "nginx", at_most=0.65),
+        Bar("cpu_us", MILEPOST, "nginx tcp_nopush", at_most=0.65),
         Bar("cpu_us", MILEPOST, "nginx sendfile off", at_most=0.65),
         Bar("cpu_us", MILEPOST, "floor", at_most=1.20),
+        # What Milepost does by default against peers that do less.
+        Bar("cpu_us", LOGGING, "floor", at_most=1.15),
     )
     # No server can come below the floor: this says how much of a bar is within reach.
-    also = (("floor", "nginx"), ("floor", "nginx sendfile off"))
+    also = (
+        *((LOGGING, base) for base in ("nginx", "nginx tcp_nopush", "nginx sendfile off")),
+        ("floor", "nginx"),
+        ("floor", "nginx sendfile off"),
+    )
     return Scenario(
-        "static", "1 KB file, keep-alive, access log off, one driver", Kind.LOAD, rows, bars, also
+        "static",
+        "1 KB file, keep-alive, access log off but for one row, one driver",
+        Kind.LOAD,
+        rows,
+        bars,
+        also,
     )
 
 
@@ -128,6 +144,7 @@ def wsgi() -> Scenario:
     """Against the Python servers, each with one thread that runs the application."""
     rows = (
         Row(MILEPOST, MILEPOST, lambda box, place: peers.milepost_wsgi(box, place, "small", 1)),
+        Row(LOGGING, MILEPOST, lambda box, place: peers.milepost_wsgi(box, place, "small", 1, *_log(place))),
         Row("granian", "granian", lambda box, place: peers.granian(box, place, "small", 1)),
         Row("gunicorn gthread", "gunicorn", lambda box, place: peers.gunicorn(box, place, "small", 1)),
         Row("bjoern", "bjoern", peers.bjoern),
@@ -135,10 +152,16 @@ def wsgi() -> Scenario:
     bars = (
         Bar("cpu_us", MILEPOST, "granian", at_most=0.70),
         Bar("cpu_us", MILEPOST, "bjoern", at_most=1.10),
+        Bar("cpu_us", LOGGING, "granian", at_most=0.65),
+        Bar("cpu_us", LOGGING, "bjoern", at_most=1.05),
         Bar("rps", MILEPOST, "granian", at_least=1.3),
     )
     return Scenario(
-        "wsgi", "WSGI 1 KB reply, one process, one pool thread, access log off", Kind.LOAD, rows, bars
+        "wsgi",
+        "WSGI 1 KB reply, one process, one pool thread, access log off but for one row",
+        Kind.LOAD,
+        rows,
+        bars,
     )
 
 
