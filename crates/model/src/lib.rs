@@ -557,6 +557,30 @@ mod tests {
         });
     }
 
+    /// The worker of the exchange before wakes the driver late, when that has handed off the next one.
+    #[test]
+    fn a_late_wake_up_for_one_exchange_hides_none_of_the_next() {
+        for given in [Some(KeepAlive::Close), None] {
+            check(move || {
+                let ownership = Arc::new(WriteOwnership::new());
+                let (before, next) = (Arc::clone(&ownership), Arc::clone(&ownership));
+                let late = thread::spawn(move || before.wake());
+                let mut thread = None;
+                block_on(poll_fn(|context| {
+                    if thread.is_none() {
+                        ownership.hand_off(WakePolicy::NextInput, context);
+                        let next = Arc::clone(&next);
+                        thread = Some(thread::spawn(move || give(&next, given)));
+                    }
+                    ownership.poll_silent_return(context).map(drop)
+                }));
+                late.join().expect("the worker before");
+                let given = thread.expect("spawned").join().expect("pool");
+                assert_eq!(given, Ok(()));
+            });
+        }
+    }
+
     #[test]
     fn a_further_piece_of_a_flow_wakes_the_driver() {
         check(|| {

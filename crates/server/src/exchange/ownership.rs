@@ -128,6 +128,18 @@ impl WriteOwnership {
         self.returned().map_or(Poll::Pending, Poll::Ready)
     }
 
+    /// Driver: is the stream ours again? Asks for no wake-up when the response is out and the connection lives
+    /// on, but is woken for anything else.
+    pub(crate) fn poll_silent_return(&self, context: &Context<'_>) -> Poll<Returned> {
+        if let Some(returned) = self.returned() {
+            return Poll::Ready(returned);
+        }
+        // Registered at each look: the worker of the exchange before may have used the waker up only now, by its
+        // wake-up for the end of a response that this driver had seen already.
+        self.watch(context);
+        self.returned().map_or(Poll::Pending, Poll::Ready)
+    }
+
     /// Driver: what came back, if anything; asks for nothing.
     pub(crate) fn returned(&self) -> Option<Returned> {
         match self.load() {

@@ -150,7 +150,7 @@ impl H1 {
                 .poll_readable(context)
                 .is_pending()
         {
-            return Poll::Pending;
+            return ownership.poll_silent_return(context).map(Ok);
         }
         *wake = WakePolicy::Return;
         ownership.poll_return(context).map(Ok)
