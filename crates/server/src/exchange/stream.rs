@@ -286,6 +286,21 @@ impl StreamShared {
         unsent
     }
 
+    /// The thread that spills: what it took is lost, and with it the response. In one step: what the worker has
+    /// added meanwhile must not be sent behind a gap, nor the response be taken for finished.
+    #[must_use]
+    pub(crate) fn fail_spill(&self) -> Unsent {
+        let unsent = {
+            let mut pending = self.pending();
+            pending.abandoned.get_or_insert(Abandoned::Unstored);
+            pending.is_spilling = false;
+            pending.put_back(Parts::default())
+        };
+        self.room.notify_one();
+        self.ownership.wake();
+        unsent
+    }
+
     /// Worker: waits until at most `bytes_max` bytes are unsent.
     pub(crate) fn wait_for_room(&self, bytes_max: u64, longest: Duration) -> Waited {
         let until = Instant::now() + longest;
@@ -520,6 +535,22 @@ mod tests {
         assert!(pending.take_for_spill().is_none());
         assert!(pending.put_back(sending).parts.is_empty());
         assert!(pending.begin_spill(10));
+    }
+
+    #[test]
+    fn nothing_is_sent_behind_what_could_not_be_stored() {
+        let stream = StreamShared::new();
+        assert!(stream.pending().push(parts(10)).is_ok());
+        assert!(stream.pending().begin_spill(1));
+        assert!(stream.pending().take_for_spill().is_some());
+        assert!(stream.pending().push(parts(5)).is_ok());
+        assert_eq!(stream.fail_spill().parts.bytes().0, 5);
+        let mut pending = stream.pending();
+        assert!(matches!(
+            pending.next(),
+            Next::Abandoned(Abandoned::Unstored)
+        ));
+        assert_eq!(pending.unsent_bytes(), 0);
     }
 
     #[test]

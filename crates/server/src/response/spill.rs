@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use crate::blocking_pool::TaskState;
 use crate::config::meant::Spool;
-use crate::exchange::stream::{Abandoned, StreamShared};
+use crate::exchange::stream::StreamShared;
 use crate::response::{Part, Parts};
 use crate::unnamed::unnamed_file;
 
@@ -44,8 +44,7 @@ pub(super) fn step(stream: &Arc<StreamShared>, spool: &Spool) -> TaskState {
             }
         }
         Err(_) => {
-            let _ = stream.pending().put_back_spilled(Parts::default(), None);
-            drop(stream.abandon(Abandoned::Unstored));
+            drop(stream.fail_spill());
             TaskState::Done
         }
     }
