@@ -443,29 +443,26 @@ impl PendingResponse {
         begins
     }
 
-    /// The thread that spills: what it is to write, and the file so far. `None`: nothing is left to do.
+    /// The thread that spills: what it is to write, and the last file. `None`: nothing is left to do.
     pub(crate) fn take_for_spill(&mut self) -> Option<(Parts, Option<SpillFile>)> {
         invariant!(self.is_spilling, "a response moves to a file unasked");
         if self.taken.is_some() || self.abandoned.is_some() || self.parts.bytes().0 == 0 {
             self.is_spilling = false;
             return None;
         }
-        // Behind the last span of a file nothing of it is needed: a new one gives the space back.
-        let file = match self.parts.bytes().1 {
-            0 => None,
-            _ => self.spill.take(),
-        };
+        let file = self.spill.take();
         let parts = self.take()?;
         Some((parts, file))
     }
 
-    /// The thread that spills: gives back what it took; whether it is done with it.
-    pub(crate) fn put_back_spilled(&mut self, parts: Parts, file: Option<SpillFile>) -> bool {
+    /// The thread that spills: gives back what it took; whether it is done with it, and what is not needed any
+    /// more. That thread may wait for a disk, but not with the lock of this, which the driver takes.
+    #[must_use]
+    pub(crate) fn put_back_spilled(&mut self, parts: Parts, file: Option<SpillFile>) -> (bool, Unsent) {
         self.spill = file;
-        // This thread may wait for a disk: it lets go of what is not needed any more itself.
-        drop(self.put_back(parts));
+        let unused = self.put_back(parts);
         self.is_spilling = self.parts.bytes().0 > 0;
-        !self.is_spilling
+        (!self.is_spilling, unused)
     }
 
     /// Whether to give it up would free memory now.
@@ -529,7 +526,7 @@ mod tests {
         assert!(file.is_none());
         assert!(matches!(pending.next(), Next::Nothing));
         assert!(!pending.is_cuttable());
-        assert!(!pending.put_back_spilled(taken, None));
+        assert!(!pending.put_back_spilled(taken, None).0);
         assert!(matches!(pending.next(), Next::Parts(10, 0)));
         let sending = pending.take().unwrap();
         assert!(pending.take_for_spill().is_none());

@@ -33,9 +33,12 @@ pub(super) fn step(stream: &Arc<StreamShared>, spool: &Spool) -> TaskState {
     let Some((parts, file)) = stream.pending().take_for_spill() else {
         return TaskState::Done;
     };
+    // Behind the last span of a file nothing of it is needed: a new one gives the space back.
+    let file = file.filter(|_| parts.bytes().1 > 0);
     match write(parts, file, spool) {
         Ok((parts, file)) => {
-            let is_done = stream.pending().put_back_spilled(parts, file);
+            let (is_done, unused) = stream.pending().put_back_spilled(parts, file);
+            drop(unused);
             // The driver may have waited for the parts, or for room at the client.
             stream.ownership.wake();
             match is_done {
