@@ -286,6 +286,24 @@ impl StreamShared {
         unsent
     }
 
+    /// Gives up a response for its memory. `None`: its client has taken some since `moved`, nobody would free
+    /// memory now, or another response is there. In one step: the driver may end the response at any time, and
+    /// the next one on the stream must not pay for it.
+    #[must_use]
+    pub(crate) fn abandon_stalled(&self, moved: Stamp) -> Option<Unsent> {
+        let unsent = {
+            let mut pending = self.pending();
+            if !pending.is_cuttable() || self.progress_at() != moved {
+                return None;
+            }
+            pending.abandoned = Some(Abandoned::MemoryFull);
+            pending.take_unsent()
+        };
+        self.room.notify_one();
+        self.ownership.wake();
+        Some(unsent)
+    }
+
     /// The thread that spills: what it took is lost, and with it the response. In one step: what the worker has
     /// added meanwhile must not be sent behind a gap, nor the response be taken for finished.
     #[must_use]
@@ -466,7 +484,7 @@ impl PendingResponse {
     }
 
     /// Whether to give it up would free memory now.
-    pub(crate) fn is_cuttable(&self) -> bool {
+    fn is_cuttable(&self) -> bool {
         self.taken.is_none() && self.abandoned.is_none() && self.parts.bytes().0 > 0
     }
 }
@@ -562,6 +580,22 @@ mod tests {
             stream.wait_for_room(0, Duration::from_secs(600)),
             Waited::Abandoned
         );
+    }
+
+    #[test]
+    fn a_response_is_given_up_for_its_memory_only_while_its_client_takes_nothing() {
+        let stream = StreamShared::new();
+        stream.set_progress_at(Stamp(7));
+        assert!(stream.abandon_stalled(Stamp(7)).is_none());
+        assert!(stream.pending().push(parts(3)).is_ok());
+        assert!(stream.abandon_stalled(Stamp(6)).is_none());
+        let taken = stream.pending().take().unwrap();
+        assert!(stream.abandon_stalled(Stamp(7)).is_none());
+        assert!(stream.put_back(taken).parts.is_empty());
+        assert_eq!(stream.pending().abandoned(), None);
+        let unsent = stream.abandon_stalled(Stamp(7)).unwrap();
+        assert_eq!(unsent.parts.bytes(), (3, 0));
+        assert!(stream.abandon_stalled(Stamp(7)).is_none());
     }
 
     #[test]

@@ -15,7 +15,7 @@ use measure::{Nanos, Stamp};
 
 use crate::blocking_pool::{BlockingPool, TaskState};
 use crate::config::meant::Spool;
-use crate::exchange::stream::{Abandoned, StreamShared, Unsent};
+use crate::exchange::stream::{StreamShared, Unsent};
 use crate::sync::{invariant, lock};
 
 /// Above the bound, a response is cut when its client has taken nothing for so long. A client that reads takes
@@ -168,8 +168,8 @@ impl ReplyMemory {
             if bytes <= self.bytes_max || !(is_stalled || is_far_beyond) {
                 return;
             }
-            if stream.pending().is_cuttable() {
-                self.discard(stream.abandon(Abandoned::MemoryFull));
+            if let Some(unsent) = stream.abandon_stalled(*moved) {
+                self.discard(unsent);
             }
         }
     }
