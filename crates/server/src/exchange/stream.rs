@@ -341,6 +341,11 @@ impl StreamShared {
 }
 
 impl Unsent {
+    /// Lets go of what is in memory, which waits for nothing.
+    pub(crate) fn drop_buffers(&mut self) {
+        self.parts.drop_buffers();
+    }
+
     /// Whether letting go of it may wait for a disk.
     pub(crate) fn has_files(&self) -> bool {
         self.file.is_some() || self.parts.bytes().1 > 0
@@ -476,7 +481,11 @@ impl PendingResponse {
     /// The thread that spills: gives back what it took; whether it is done with it, and what is not needed any
     /// more. That thread may wait for a disk, but not with the lock of this, which the driver takes.
     #[must_use]
-    pub(crate) fn put_back_spilled(&mut self, parts: Parts, file: Option<SpillFile>) -> (bool, Unsent) {
+    pub(crate) fn put_back_spilled(
+        &mut self,
+        parts: Parts,
+        file: Option<SpillFile>,
+    ) -> (bool, Unsent) {
         self.spill = file;
         let unused = self.put_back(parts);
         self.is_spilling = self.parts.bytes().0 > 0;

@@ -174,8 +174,10 @@ impl ReplyMemory {
         }
     }
 
-    /// Lets go of what will not be sent; closing a file may wait for its disk.
-    pub(crate) fn discard(&self, unsent: Unsent) {
+    /// Lets go of what will not be sent: of its memory at once, so that no other response is cut for it, and of
+    /// its files on a thread, because closing one may wait for its disk.
+    pub(crate) fn discard(&self, mut unsent: Unsent) {
+        unsent.drop_buffers();
         if unsent.has_files() {
             self.threads.discard(unsent);
         }
@@ -199,5 +201,88 @@ impl Drop for Charge {
 impl std::fmt::Debug for ReplyMemory {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_tuple("ReplyMemory").field(&self.bytes()).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::sync::mpsc;
+
+    use super::*;
+    use crate::reply::Part;
+    use crate::response::Parts;
+
+    const SECOND: Stamp = Stamp(1_000_000_000);
+
+    /// A response that has waited since `moved`, with some bytes in memory and some in a file.
+    fn waiting(memory: &Arc<ReplyMemory>, moved: Stamp, bytes: usize) -> Arc<StreamShared> {
+        let stream = Arc::new(StreamShared::new());
+        let mut parts = Parts::default();
+        parts.push(Part::File {
+            file: Arc::new(File::open("/dev/null").unwrap()),
+            offset: 0,
+            bytes: 1,
+            edition: None,
+        });
+        parts.push(Part::Memory(memory.keep(vec![0; bytes])));
+        assert!(stream.pending().push(parts).is_ok());
+        stream.set_progress_at(moved);
+        memory.enter(&stream);
+        stream
+    }
+
+    fn is_cut(stream: &StreamShared) -> bool {
+        stream.pending().abandoned() == Some(crate::exchange::stream::Abandoned::MemoryFull)
+    }
+
+    /// The only thread that writes is held meanwhile, as by a disk that does not answer.
+    fn memory_without_disk(bytes_max: usize) -> (Arc<ReplyMemory>, mpsc::Sender<()>) {
+        let threads = BlockingPool::start("test-spool", 1).unwrap();
+        let (release, held) = mpsc::channel::<()>();
+        threads.send(Box::new(move || {
+            let _ = held.recv();
+            TaskState::Done
+        }));
+        (
+            ReplyMemory::new(bytes_max, &Spool::default(), threads),
+            release,
+        )
+    }
+
+    #[test]
+    fn cuts_no_more_than_the_bound_asks_for_those_first_that_have_stalled_for_longest() {
+        let (memory, _release) = memory_without_disk(100);
+        let ages = [3, 1, 2].map(|since| waiting(&memory, Stamp(since), 50));
+        memory.relieve(SECOND.plus(CUT_AFTER));
+        assert_eq!(
+            ages.each_ref().map(|stream| is_cut(stream)),
+            [false, true, false]
+        );
+        assert_eq!((memory.bytes(), memory.cut_count()), (100, 1));
+    }
+
+    #[test]
+    fn cuts_nobody_who_reads_and_nothing_within_the_bound() {
+        let (memory, _release) = memory_without_disk(100);
+        let reading = waiting(&memory, SECOND, 101);
+        memory.relieve(SECOND);
+        assert!(!is_cut(&reading));
+        memory.leave(&reading);
+        let stalled = waiting(&memory, Stamp(1), 0);
+        let _shared = memory.keep([0; 1]);
+        memory.relieve(SECOND.plus(CUT_AFTER));
+        assert!(!is_cut(&stalled));
+    }
+
+    #[test]
+    fn what_is_kept_is_charged_until_its_last_part_is_gone() {
+        let (memory, _release) = memory_without_disk(100);
+        let kept = memory.keep(vec![0; 10]);
+        let part = kept.slice(3..4);
+        drop(kept);
+        assert_eq!(memory.bytes(), 10);
+        drop(part);
+        assert_eq!(memory.bytes(), 0);
     }
 }

@@ -88,6 +88,12 @@ impl Parts {
         *self = all;
     }
 
+    /// Lets go of all buffers; spans of files stay.
+    pub(crate) fn drop_buffers(&mut self) {
+        self.parts.retain(|part| matches!(part, Part::File { .. }));
+        self.memory_bytes = 0;
+    }
+
     pub(crate) fn append(&mut self, other: &mut Parts) {
         self.parts.append(&mut other.parts);
         self.memory_bytes += std::mem::take(&mut other.memory_bytes);
