@@ -8,7 +8,8 @@
 #[doc(hidden)]
 pub mod faults;
 #[cfg(feature = "faults")]
-pub(crate) mod memory;
+#[doc(hidden)]
+pub mod memory;
 
 use std::fs::File;
 use std::io::{self, IoSlice};

@@ -180,6 +180,35 @@ impl Parts {
         Ok((sent == 0, sent))
     }
 
+    /// Takes some of the front out as bytes, at most `most`; fails as `send` does.
+    #[cfg(feature = "faults")]
+    pub(crate) fn read(&mut self, most: usize) -> io::Result<Vec<u8>> {
+        use std::os::unix::fs::FileExt;
+        let data = match self.parts.front() {
+            None => return Ok(Vec::new()),
+            Some(Part::Memory(data)) => data[..data.len().min(most)].to_vec(),
+            Some(Part::File {
+                file,
+                offset,
+                bytes,
+                edition,
+            }) => {
+                if edition.is_some_and(|edition| was_changed(file, &edition, offset + bytes)) {
+                    return Err(io::ErrorKind::UnexpectedEof.into());
+                }
+                let mut data = vec![0; usize::try_from(*bytes).unwrap_or(most).min(most)];
+                let read = file.read_at(&mut data, *offset)?;
+                if read == 0 && !data.is_empty() {
+                    return Err(io::ErrorKind::UnexpectedEof.into());
+                }
+                data.truncate(read);
+                data
+            }
+        };
+        self.advance(data.len() as u64);
+        Ok(data)
+    }
+
     /// Drops `sent` bytes from the front.
     pub(crate) fn advance(&mut self, mut sent: u64) {
         while sent > 0 {
