@@ -4,29 +4,63 @@
 //! `Connection` is what all of them share: the transport, the deadline, the ways in which a wait may end, and the
 //! end of an exchange in the log. `h1` is one request at a time.
 
+pub(crate) mod offloaded;
+
 pub(crate) mod h1;
 #[cfg(feature = "faults")]
 pub(crate) mod interleaved;
 
 use std::future::{Future, poll_fn};
+use std::io::{self, ErrorKind};
 use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
+use std::time::{SystemTime, UNIX_EPOCH};
 
-use measure::{Ending, Nanos, Stamp};
-use wire::HeadView;
+use measure::{Ending, Nanos, Queued, Stamp};
+use wire::{HeadView, RequestHead};
 
 use crate::clients::Place;
 use crate::driver::handoff::{ConnectionPermit, Opened};
 use crate::driver::table::Fired;
 use crate::driver::{Driver, Mood, Scratch};
 use crate::exchange::stream::StreamShared;
-use crate::exchange::{Ends, ExchangeRecord, Id};
+use crate::exchange::{self, Body, Ends, Exchange, ExchangeRecord, Id};
 use crate::ids::Trust;
+use crate::log::Level;
 use crate::recorder::Received;
+use crate::refusal::Refusal;
+use crate::reply::Reply;
+use crate::request_start;
+use crate::response::{Destination, Ended, RequestFacts};
 use crate::stats::{Doing, Timeout};
 use crate::transport::Transport;
+
+/// What a connection speaks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[cfg_attr(not(feature = "faults"), expect(unreachable_pub))]
+pub enum Protocol {
+    /// HTTP/1: one stream at a time.
+    Http1,
+    /// The toy of the tests: many streams at once.
+    #[cfg(feature = "faults")]
+    Interleaved,
+}
+
+impl Protocol {
+    /// Serves a connection, by tasks of their own on this thread.
+    pub(crate) fn serve(self, driver: Rc<Driver>, opened: Opened) {
+        let task = match self {
+            Protocol::Http1 => tokio::task::spawn_local(h1::H1::open(driver, opened).serve()),
+            #[cfg(feature = "faults")]
+            Protocol::Interleaved => {
+                tokio::task::spawn_local(interleaved::Interleaved::open(driver, opened).serve())
+            }
+        };
+        drop(task);
+    }
+}
 
 /// One client's connection on its driver.
 pub(crate) struct Connection {
@@ -207,6 +241,84 @@ impl Connection {
         .await
     }
 
+    /// A complete request, ready for the pool.
+    pub(crate) fn exchange(
+        &self,
+        head: Arc<RequestHead>,
+        body: Body,
+        mut record: ExchangeRecord,
+        rewritten: Option<Box<[u8]>>,
+    ) -> Box<Exchange> {
+        record.phases.queued = measure::now();
+        record.queued = Queued {
+            before: self.before(head.view(), &record),
+            ..Queued::default()
+        };
+        Box::new(Exchange {
+            head,
+            rewritten,
+            body,
+            ends: Arc::clone(&self.ends),
+            record,
+        })
+    }
+
+    /// How long it had waited when it arrived, as a proxy in front says.
+    fn before(&self, head: HeadView<'_>, record: &ExchangeRecord) -> Nanos {
+        let shared = &self.driver.shared;
+        let told = shared.request_starts.told(head, &self.ends);
+        told.map_or(Nanos::ZERO, |started_ns| {
+            let receive = record.phases.queued.since(record.phases.arrived);
+            request_start::before(started_ns, unix_now_ns().saturating_sub(receive.0))
+        })
+    }
+
+    /// Names a request whose body could not be stored; gives what its client is told.
+    pub(crate) fn spool_fault(
+        &self,
+        record: &ExchangeRecord,
+        head: HeadView<'_>,
+        error: &io::Error,
+    ) -> Refusal {
+        let name = exchange::name(record.id, head);
+        let text = format!("{name}: request body could not be stored: {error}");
+        self.driver.shared.log.error(Level::Error, &text);
+        match error.kind() {
+            ErrorKind::StorageFull | ErrorKind::QuotaExceeded => Refusal::SPOOL_FULL,
+            _ => Refusal::SPOOL_FAILED,
+        }
+    }
+
+    /// The response with an error page in the place of its body, where there is one for its status.
+    pub(crate) fn with_error_page(&self, reply: Reply, head: Option<HeadView<'_>>) -> Reply {
+        match reply.status {
+            0..400 => reply,
+            _ => self.driver.shared.pages.replace_body(reply, head),
+        }
+    }
+
+    /// Writes a response of the server's own, as far as it gets; the rest is the protocol's to send. A refusal
+    /// stays one in the record.
+    pub(crate) fn write(
+        &self,
+        record: &mut ExchangeRecord,
+        head: Option<HeadView<'_>>,
+        request: RequestFacts,
+        to: Destination,
+        reply: Reply,
+    ) -> Ended {
+        let (ending, cause) = (record.ending, record.cause);
+        let mut writer = self.driver.take_writer();
+        writer.begin_exchange(record.id, head, request, to);
+        writer.respond(reply);
+        let ended = writer.finish(record);
+        self.driver.put_writer(writer);
+        if record.ending == Ending::Complete {
+            record.end_as(ending, cause);
+        }
+        ended
+    }
+
     /// Ends an exchange: the one place on a driver that does.
     pub(crate) fn end(&self, record: &ExchangeRecord, received: Received<'_>) {
         if record.ending == Ending::Drained {
@@ -261,6 +373,24 @@ impl Stop {
         }
     }
 
+    /// Why a response ends that could not be sent.
+    pub(crate) fn of_send(error: &io::Error) -> Self {
+        match error.kind() {
+            // What was announced cannot be kept.
+            ErrorKind::UnexpectedEof => Stop::cut("the file was changed while it was sent"),
+            // A network that lost its client says why it could not be reached (tcp(7), "Error handling").
+            ErrorKind::BrokenPipe
+            | ErrorKind::ConnectionReset
+            | ErrorKind::ConnectionAborted
+            | ErrorKind::NotConnected
+            | ErrorKind::HostUnreachable
+            | ErrorKind::NetworkUnreachable
+            | ErrorKind::NetworkDown
+            | ErrorKind::TimedOut => Stop::peer_gone(),
+            _ => Stop::cut("the file could not be read"),
+        }
+    }
+
     /// The response is cut on our side.
     pub(crate) fn cut(cause: &'static str) -> Self {
         Self {
@@ -279,5 +409,32 @@ impl Woken {
             Woken::Draining | Woken::Crowded | Woken::End | Woken::Failed => Ending::PeerGone,
         };
         Stop { ending, cause: "" }
+    }
+}
+
+/// The wall clock; 0 before 1970.
+fn unix_now_ns() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.map_or(0, |since| u64::try_from(since.as_nanos()).unwrap_or(0))
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::io::Errno;
+
+    use super::*;
+
+    #[test]
+    fn a_client_that_cannot_be_reached_is_gone_and_no_file_is_blamed() {
+        let check = |errno: Errno, expect| {
+            assert_eq!(Stop::of_send(&errno.into()).ending, expect, "{errno:?}");
+        };
+        check(Errno::PIPE, Ending::PeerGone);
+        check(Errno::CONNRESET, Ending::PeerGone);
+        check(Errno::TIMEDOUT, Ending::PeerGone);
+        check(Errno::HOSTUNREACH, Ending::PeerGone);
+        check(Errno::NETUNREACH, Ending::PeerGone);
+        check(Errno::IO, Ending::Cut);
+        check(Errno::STALE, Ending::Cut);
     }
 }

@@ -12,7 +12,7 @@ use wire::{BodyDecoder, HeadView, RequestHead};
 use super::send::SendMonitor;
 use super::{H1, Step};
 use crate::config::meant::Config;
-use crate::exchange::{self, Body, ExchangeRecord};
+use crate::exchange::{Body, ExchangeRecord};
 use crate::protocol::{Stop, Woken};
 use crate::recorder::Received;
 use crate::refusal::Refusal;
@@ -91,7 +91,7 @@ impl H1 {
             None if memory.is_empty() => Body::Empty,
             None => Body::Memory(memory),
         };
-        Step::Pool(self.exchange(head, body, record, rewritten))
+        Step::Pool(self.connection.exchange(head, body, record, rewritten))
     }
 
     /// Invites the client to send its body (RFC 9110 section 15.2.1). A socket too full for it is one whose
@@ -165,24 +165,14 @@ impl H1 {
         let written = self.connection.unless_cut(written).await;
         incoming.pace.resume(measure::now());
         let written = written.ok_or(NoBody::Woken(Woken::Cut))?;
-        let fault = |error| NoBody::Refused(self.spool_fault(incoming, &error));
+        let fault = |error| {
+            let head = incoming.head.view();
+            NoBody::Refused(self.connection.spool_fault(&incoming.record, head, &error))
+        };
         let (spooled, buffer) = written.map_err(fault)?;
         incoming.spooled = Some(spooled);
         incoming.memory = buffer;
         Ok(())
-    }
-
-    fn spool_fault(&self, incoming: &Incoming, error: &std::io::Error) -> Refusal {
-        let name = exchange::name(incoming.record.id, incoming.head.view());
-        let text = format!("{name}: request body could not be stored: {error}");
-        let log = &self.connection.driver.shared.log;
-        log.error(crate::log::Level::Error, &text);
-        match error.kind() {
-            std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded => {
-                Refusal::SPOOL_FULL
-            }
-            _ => Refusal::SPOOL_FAILED,
-        }
     }
 
     fn no_body(&mut self, incoming: &Incoming, why: NoBody) -> Step {

@@ -5,47 +5,21 @@ use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use measure::{Ending, Nanos, Stamp};
-use wire::RequestHead;
+use measure::Stamp;
 
 use super::respond::Then;
 use super::send::{LOOK, SendMonitor};
 use super::{H1, Progress, Step};
 use crate::exchange::ownership::{ResponseStarted, Returned, WakePolicy};
 use crate::exchange::stream::{Abandoned, After, Finished, Next};
-use crate::exchange::{self, Body, Exchange, ExchangeRecord};
-use crate::log::Level;
+use crate::exchange::Exchange;
 use crate::pool::Job;
+use crate::protocol::offloaded::{GivenUp, OVERDUE, Offloaded, STOP_OVERDUE};
 use crate::protocol::{Stop, Woken};
 use crate::recorder::Received;
 use crate::refusal::Refusal;
 use crate::response::{Destination, Encoding};
-use crate::stats::{Doing, Timeout};
-
-/// Why an exchange ends without its application.
-const OVERDUE: &str = "the application took longer than request_timeout";
-/// How a response ends in its middle whose application took longer than it may.
-const STOP_OVERDUE: Stop = Stop {
-    ending: Ending::Cut,
-    cause: OVERDUE,
-};
-
-/// What the driver keeps of an exchange that a worker has, for the log in case it does not come back in time.
-struct Offloaded {
-    head: Arc<RequestHead>,
-    record: ExchangeRecord,
-    /// How long the application may take.
-    timeout: Option<Nanos>,
-}
-
-/// Why an exchange that a worker has is not waited for any longer.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum GivenUp {
-    /// The drain deadline passed.
-    Cut(ResponseStarted),
-    /// The application took longer than it may.
-    Overdue(ResponseStarted),
-}
+use crate::stats::Doing;
 
 impl H1 {
     /// Hands an exchange to its pool and waits for its response to be out.
@@ -56,14 +30,10 @@ impl H1 {
             let refusal = Refusal::unadmitted(unadmitted);
             let head = Arc::clone(&exchange.head);
             let step = self.refuse(exchange.record, Received::Head(head.view()), refusal);
-            self.discard_exchange(exchange);
+            self.connection.discard_exchange(exchange);
             return step;
         }
-        let offloaded = Offloaded {
-            head: Arc::clone(&exchange.head),
-            record: exchange.record,
-            timeout: pool.request_timeout(),
-        };
+        let offloaded = Offloaded::new(&exchange, pool.request_timeout());
         let mut job = Some(self.job(exchange));
         let mut wake = match self.buffer.is_empty() {
             true => WakePolicy::NextInput,
@@ -124,7 +94,7 @@ impl H1 {
         // The response may be long out. If it is not, it is to wake us from now on, and no look is needed.
         if fired.is_some() {
             *wake = WakePolicy::Return;
-            let due = self.due(offloaded, measure::now());
+            let due = offloaded.due(&self.stream, measure::now());
             if due == Stamp::ZERO
                 && let Some(started) = ownership.revoke()
             {
@@ -166,33 +136,6 @@ impl H1 {
         }
     }
 
-    /// When the time of the application is up: ZERO when it is, NEVER when there is no bound. An exchange that
-    /// still waits for a worker has all of its time before it.
-    fn due(&self, offloaded: &Offloaded, now: Stamp) -> Stamp {
-        let Some(timeout) = offloaded.timeout else {
-            return Stamp::NEVER;
-        };
-        let due = match self.started(&offloaded.record) {
-            Some(started) => started.plus(timeout),
-            None => now.plus(timeout),
-        };
-        if due <= now { Stamp::ZERO } else { due }
-    }
-
-    /// When a worker took it, if one has.
-    fn started(&self, record: &ExchangeRecord) -> Option<Stamp> {
-        let started = self.stream.started_at();
-        // Until one has, the stream still has the stamp of the connection's last exchange.
-        (started >= record.phases.queued).then_some(started)
-    }
-
-    /// Notes when a worker took the exchange, and which; `otherwise` when none has.
-    fn set_started(&self, record: &mut ExchangeRecord, otherwise: Stamp) {
-        let started = self.started(record);
-        record.phases.started = started.unwrap_or(otherwise);
-        record.phases.worker = started.and_then(|_| self.stream.worker());
-    }
-
     async fn take_back(&mut self, returned: Returned, offloaded: &Offloaded) -> Step {
         match returned {
             Returned::Kept => {
@@ -208,7 +151,7 @@ impl H1 {
     /// The worker still has the exchange: answers in its place, or ends what it has begun to answer.
     fn give_up(&mut self, given_up: GivenUp, offloaded: &Offloaded) -> Step {
         match given_up {
-            GivenUp::Cut(started) => {
+            GivenUp::Cut(started) | GivenUp::ClientGone(started) => {
                 self.end_given_up(offloaded, given_up, self.sent_by_worker(started))
             }
             GivenUp::Overdue(started) => {
@@ -241,12 +184,9 @@ impl H1 {
     /// end of the connection, whose stream the worker still has.
     fn respond_overdue(&mut self, offloaded: &Offloaded) -> Step {
         self.connection.driver.stats().errors.add();
-        let mut record = offloaded.record;
-        self.set_started(&mut record, offloaded.record.phases.queued);
-        record.end_as(Ending::Refused, OVERDUE);
-        let received = Received::Head(offloaded.head.view());
+        let record = offloaded.overdue_record(&self.stream);
         let reply = Refusal::because(504, OVERDUE).reply();
-        match self.respond(record, received, Then::Linger, reply) {
+        match self.respond(record, offloaded.received(), Then::Linger, reply) {
             Progress::Next(step) => step,
             Progress::Answered | Progress::NeedInput => Step::Linger,
         }
@@ -325,7 +265,7 @@ impl H1 {
                 return Poll::Ready(Err(Woken::Cut.stop()));
             }
             self.stream.ownership.watch(context);
-            let due = self.due(offloaded, measure::now());
+            let due = offloaded.due(&self.stream, measure::now());
             let mut pending = self.stream.pending();
             if due == Stamp::ZERO && !pending.is_finished() {
                 return Poll::Ready(Err(STOP_OVERDUE));
@@ -361,7 +301,7 @@ impl H1 {
         self.idle_since = exchange.record.phases.sent;
         self.connection
             .end(&exchange.record, Received::Head(exchange.head()));
-        self.discard_exchange(exchange);
+        self.connection.discard_exchange(exchange);
         match after {
             After::Keep => {
                 let unsent = self.stream.pending().renew();
@@ -393,7 +333,7 @@ impl H1 {
             return self.end_sent(finished, sent_bytes);
         }
         self.connection.count_stop(stop);
-        self.log_abandoned(offloaded);
+        self.connection.log_abandoned(offloaded, &self.stream);
         let unsent = self.stream.abandon(Abandoned::ClientGone);
         self.connection.driver.shared.replies_memory.discard(unsent);
         self.connection.transport.reset();
@@ -407,25 +347,8 @@ impl H1 {
         exchange.record.phases.sent = measure::now();
         self.connection
             .end(&exchange.record, Received::Head(exchange.head()));
-        self.discard_exchange(exchange);
+        self.connection.discard_exchange(exchange);
         Step::Close
-    }
-
-    /// Names a response that was given up on our side.
-    fn log_abandoned(&self, offloaded: &Offloaded) {
-        let Some(why) = self.stream.pending().abandoned() else {
-            return;
-        };
-        if why == Abandoned::MemoryFull {
-            self.connection.driver.stats().timed_out(Timeout::Memory);
-        }
-        let name = exchange::name(offloaded.record.id, offloaded.head.view());
-        let text = format!("{name}: the response was cut: {}", why.cause());
-        self.connection
-            .driver
-            .shared
-            .log
-            .error(Level::Warning, &text);
     }
 
     /// The exchange, once the worker is done with it. It is given up at the drain deadline, and when the
@@ -435,7 +358,7 @@ impl H1 {
             let connection = &self.connection;
             let is_cut = connection.take_fired() == Some(Woken::Cut) || connection.cutting();
             self.stream.ownership.watch(context);
-            let due = self.due(offloaded, measure::now());
+            let due = offloaded.due(&self.stream, measure::now());
             connection.now_doing(Doing::Sending, due);
             let mut pending = self.stream.pending();
             if let Some(finished) = pending.take_finished() {
@@ -456,45 +379,17 @@ impl H1 {
         .await
     }
 
-    /// Lets go of an exchange; closing the file of its body may wait for a disk.
-    fn discard_exchange(&self, exchange: Box<Exchange>) {
-        if let Body::File { .. } = exchange.body {
-            self.connection.driver.shared.spoolers.discard(exchange);
-        }
-    }
-
-    /// Logs an exchange whose response is out, while the application is still at it when its time is up. The
-    /// client has what it asked for, and only the connection ends, whose stream the worker still has.
+    /// Ends the connection behind a response that is out, whose application is still at it.
     fn end_answered(&self, offloaded: &Offloaded, sent_bytes: u64) -> Step {
-        let mut record = offloaded.record;
-        self.set_started(&mut record, offloaded.record.phases.queued);
-        record.end_at(measure::now());
-        (record.status, record.head_bytes) = (self.stream.status(), self.stream.head_bytes());
-        record.sent_bytes = sent_bytes;
         self.connection
-            .end(&record, Received::Head(offloaded.head.view()));
+            .end_answered(offloaded, &self.stream, sent_bytes);
         Step::Linger
     }
 
-    /// Logs an exchange that has not come back in time.
+    /// Ends the connection of an exchange that has not come back in time.
     fn end_given_up(&self, offloaded: &Offloaded, given_up: GivenUp, sent_bytes: u64) -> Step {
-        let mut record = offloaded.record;
-        let now = measure::now();
-        // Taken by a worker, it ran until now; else it waited until now.
-        self.set_started(&mut record, now);
-        record.end_at(now);
-        record.sent_bytes = sent_bytes;
-        record.end_as(Ending::Drained, "");
-        if sent_bytes > 0 {
-            (record.status, record.head_bytes) = (self.stream.status(), self.stream.head_bytes());
-        }
-        if let GivenUp::Overdue(_) = given_up {
-            self.connection.driver.stats().errors.add();
-            record.status = self.stream.status();
-            record.end_as(Ending::Cut, OVERDUE);
-        }
         self.connection
-            .end(&record, Received::Head(offloaded.head.view()));
+            .end_given_up(offloaded, &self.stream, given_up, sent_bytes);
         Step::Close
     }
 }

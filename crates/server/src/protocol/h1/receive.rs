@@ -3,9 +3,8 @@
 
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
 
-use measure::{Ending, Nanos, Queued, Stamp};
+use measure::{Ending, Nanos, Stamp};
 use stage::FIRST_BYTE_GRACE;
 use wire::{BodyFraming, HeadIndex, HeadStep, HeadView, RequestHead};
 
@@ -14,13 +13,12 @@ use super::respond::{Lookup, Then};
 use super::send::SendMonitor;
 use super::{H1, Progress, Step};
 use crate::driver::{Mood, Scratch};
-use crate::exchange::{Body, Exchange, ExchangeRecord};
+use crate::exchange::{Body, ExchangeRecord};
 use crate::handler::files::Given;
 use crate::protocol::Woken;
 use crate::recorder::Received;
 use crate::refusal::Refusal;
 use crate::reply::Reply;
-use crate::request_start;
 use crate::service::{self, Backend, Disposition};
 use crate::stats::{Doing, Timeout};
 
@@ -341,7 +339,7 @@ impl H1 {
     ) -> Step {
         if !has_body(head) {
             let head = Arc::new(RequestHead::take(head));
-            return Step::Pool(self.exchange(head, Body::Empty, record, rewritten));
+            return Step::Pool(self.connection.exchange(head, Body::Empty, record, rewritten));
         }
         let config = self.connection.driver.config();
         match Incoming::new(head, record, rewritten, config) {
@@ -349,44 +347,6 @@ impl H1 {
             Err(refusal) => self.refuse(record, Received::Head(head), refusal.into()),
         }
     }
-
-    /// A complete request, ready for the pool.
-    pub(super) fn exchange(
-        &self,
-        head: Arc<RequestHead>,
-        body: Body,
-        mut record: ExchangeRecord,
-        rewritten: Option<Box<[u8]>>,
-    ) -> Box<Exchange> {
-        record.phases.queued = measure::now();
-        record.queued = Queued {
-            before: self.before(head.view(), &record),
-            ..Queued::default()
-        };
-        Box::new(Exchange {
-            head,
-            rewritten,
-            body,
-            ends: Arc::clone(&self.connection.ends),
-            record,
-        })
-    }
-
-    /// How long it had waited when it arrived, as a proxy in front says.
-    fn before(&self, head: HeadView<'_>, record: &ExchangeRecord) -> Nanos {
-        let shared = &self.connection.driver.shared;
-        let told = shared.request_starts.told(head, &self.connection.ends);
-        told.map_or(Nanos::ZERO, |started_ns| {
-            let receive = record.phases.queued.since(record.phases.arrived);
-            request_start::before(started_ns, unix_now_ns().saturating_sub(receive.0))
-        })
-    }
-}
-
-/// The wall clock; 0 before 1970.
-fn unix_now_ns() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    since.map_or(0, |since| u64::try_from(since.as_nanos()).unwrap_or(0))
 }
 
 fn has_body(head: HeadView<'_>) -> bool {

@@ -98,13 +98,7 @@ impl H1 {
         then: Then,
         reply: Reply,
     ) -> Progress {
-        let reply = match reply.status {
-            0..400 => reply,
-            _ => {
-                let pages = &self.connection.driver.shared.pages;
-                pages.replace_body(reply, received.head())
-            }
-        };
+        let reply = self.connection.with_error_page(reply, received.head());
         self.respond_as_is(record, received, then, reply)
     }
 
@@ -117,29 +111,15 @@ impl H1 {
         reply: Reply,
     ) -> Progress {
         let limit = self.limit(record.route, None);
-        let (ending, cause) = (record.ending, record.cause);
-        let ended = {
-            let direct = self
-                .connection
-                .transport
-                .direct()
-                .filter(|_| limit.is_none());
-            let to = Destination {
-                stream: None,
-                direct: direct.cloned(),
-                encoding: Encoding::Http1,
-            };
-            let request = self.facts(&record, received.head(), then);
-            let mut writer = self.connection.driver.take_writer();
-            writer.begin_exchange(record.id, received.head(), request, to);
-            writer.respond(reply);
-            let ended = writer.finish(&mut record);
-            self.connection.driver.put_writer(writer);
-            ended
+        let direct = self.connection.transport.direct().filter(|_| limit.is_none());
+        let to = Destination {
+            stream: None,
+            direct: direct.cloned(),
+            encoding: Encoding::Http1,
         };
-        if record.ending == Ending::Complete {
-            record.end_as(ending, cause);
-        }
+        let request = self.facts(&record, received.head(), then);
+        let head = received.head();
+        let ended = self.connection.write(&mut record, head, request, to, reply);
         match (ended.after, then) {
             _ if record.ending == Ending::PeerGone => then = Then::Close,
             (After::Close | After::Reset, Then::Next) => then = Then::Leave,

@@ -6,7 +6,6 @@
 //! kernel is asked twice a second while a client makes us wait, never on the way of a quick one.
 
 use std::future::poll_fn;
-use std::io::{self, ErrorKind};
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
@@ -206,7 +205,7 @@ impl H1 {
         for _ in 0..SENDS_A_TURN {
             let step = left.min(SPAN_BYTES);
             let sent = self.connection.transport.send_parts(parts, step);
-            let (now, sent) = sent.map_err(|error| fault(&error))?;
+            let (now, sent) = sent.map_err(|error| Stop::of_send(&error))?;
             progress = now;
             left -= sent;
             monitor.took(sent);
@@ -235,10 +234,10 @@ impl H1 {
         monitor.resume(measure::now());
         let written = written
             .ok_or(Woken::Cut.stop())?
-            .map_err(|error| fault(&error))?;
+            .map_err(|error| Stop::of_send(&error))?;
         *parts = written.parts;
         monitor.took(written.sent);
-        let progress = written.last.map_err(|error| fault(&error))?;
+        let progress = written.last.map_err(|error| Stop::of_send(&error))?;
         match progress {
             Progress::Blocked => readiness.clear(),
             Progress::Done | Progress::More => readiness.keep(),
@@ -321,43 +320,5 @@ impl H1 {
         if own.is_none() {
             self.limit = monitor.limit.take();
         }
-    }
-}
-
-fn fault(error: &io::Error) -> Stop {
-    match error.kind() {
-        // What was announced cannot be kept.
-        ErrorKind::UnexpectedEof => Stop::cut("the file was changed while it was sent"),
-        // A network that lost its client says why it could not be reached (tcp(7), "Error handling").
-        ErrorKind::BrokenPipe
-        | ErrorKind::ConnectionReset
-        | ErrorKind::ConnectionAborted
-        | ErrorKind::NotConnected
-        | ErrorKind::HostUnreachable
-        | ErrorKind::NetworkUnreachable
-        | ErrorKind::NetworkDown
-        | ErrorKind::TimedOut => Stop::peer_gone(),
-        _ => Stop::cut("the file could not be read"),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use rustix::io::Errno;
-
-    use super::*;
-
-    #[test]
-    fn a_client_that_cannot_be_reached_is_gone_and_no_file_is_blamed() {
-        let check = |errno: Errno, expect| {
-            assert_eq!(fault(&errno.into()).ending, expect, "{errno:?}");
-        };
-        check(Errno::PIPE, Ending::PeerGone);
-        check(Errno::CONNRESET, Ending::PeerGone);
-        check(Errno::TIMEDOUT, Ending::PeerGone);
-        check(Errno::HOSTUNREACH, Ending::PeerGone);
-        check(Errno::NETUNREACH, Ending::PeerGone);
-        check(Errno::IO, Ending::Cut);
-        check(Errno::STALE, Ending::Cut);
     }
 }
