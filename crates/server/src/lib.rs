@@ -71,3 +71,6 @@ mod sys;
 
 pub use fault::StartFault;
 pub use house::{Closing, Drain, Ended, House, Idle, Lead, Listening, Orders, Stopper};
+#[cfg(feature = "faults")]
+#[doc(hidden)]
+pub use protocol::Protocol;

@@ -16,14 +16,18 @@ use socket2::SockRef;
 use stage::{Load, Placement};
 
 use super::Driver;
+#[cfg(feature = "faults")]
+use super::inbox::Call;
 use super::shared::Shared;
 use crate::clients::Place;
 use crate::exchange::Ends;
 use crate::ids::Trust;
 use crate::listen::At;
-use crate::protocol::h1::H1;
+use crate::protocol::Protocol;
 use crate::stats::DriverStats;
 use crate::transport::Transport;
+#[cfg(feature = "faults")]
+use crate::transport::memory;
 
 /// How often the numbers are looked at anew when others changed them meanwhile. With as many drivers at once
 /// a connection may come to lie one off.
@@ -230,9 +234,65 @@ impl Driver {
             permit,
             accepted: arrived,
         };
-        drop(tokio::task::spawn_local(
-            H1::open(Rc::clone(self), opened).serve(),
-        ));
+        Protocol::Http1.serve(Rc::clone(self), opened);
+    }
+}
+
+/// A connection of a test, which nobody accepts.
+#[cfg(feature = "faults")]
+#[derive(Debug)]
+pub(crate) struct MemoryConnection {
+    end: memory::End,
+    protocol: Protocol,
+    permit: ConnectionPermit,
+}
+
+#[cfg(feature = "faults")]
+impl Shared {
+    /// Gives the least loaded driver a connection that lies in memory and whose buffers hold `bytes_max` bytes each;
+    /// `None` when the driver has ended.
+    pub(crate) fn connect_in_memory(
+        self: &Arc<Self>,
+        protocol: Protocol,
+        bytes_max: usize,
+    ) -> Option<memory::Client> {
+        let (end, client) = memory::pair(bytes_max);
+        let mut permit = ConnectionPermit::beyond(self);
+        let drivers = &self.stats.drivers;
+        let driver = raise(drivers, || least_from(self, 0, drivers.len()));
+        permit.settle(driver);
+        let new = MemoryConnection {
+            end,
+            protocol,
+            permit,
+        };
+        let sent = self.inboxes[driver].send(Call::TakeMemory(new));
+        sent.ok().map(|()| client)
+    }
+}
+
+#[cfg(feature = "faults")]
+impl Driver {
+    pub(super) fn take_memory(self: &Rc<Self>, new: MemoryConnection) {
+        let local = std::net::Ipv4Addr::LOCALHOST;
+        let ends = Ends {
+            peer_host: local.to_smolstr(),
+            peer_port: 0.to_smolstr(),
+            local_host: local.to_smolstr(),
+            local_port: 0.to_smolstr(),
+            scheme: "http",
+            listener: 0,
+        };
+        self.stats().accepted.add();
+        let opened = Opened {
+            transport: Transport::Memory(new.end),
+            ends: Arc::new(ends),
+            trust: self.shared.ids.trust(Some(local.into())),
+            place: None,
+            permit: new.permit,
+            accepted: measure::now(),
+        };
+        new.protocol.serve(Rc::clone(self), opened);
     }
 }
 

@@ -31,6 +31,9 @@ pub(crate) enum Call {
     Beat(u64),
     /// Serve this connection.
     Take(AcceptedConnection),
+    /// Serve a connection that lies in memory.
+    #[cfg(feature = "faults")]
+    TakeMemory(super::handoff::MemoryConnection),
 }
 
 /// Says that all who were told of it have come to it, or never will: with the end of its last clone.

@@ -237,6 +237,8 @@ impl Driver {
                 self.publish_gauges();
             }
             Call::Take(new) => self.take(new),
+            #[cfg(feature = "faults")]
+            Call::TakeMemory(new) => self.take_memory(new),
         }
     }
 

@@ -101,6 +101,21 @@ impl Orders {
         self.shared.confirm(&driver::Confirmation::new(say));
     }
 
+    /// A connection without a socket, for tests: each of its buffers holds `bytes_max` bytes.
+    ///
+    /// # Panics
+    /// When the drivers have ended.
+    #[cfg(feature = "faults")]
+    #[doc(hidden)]
+    pub fn connect_in_memory(
+        &self,
+        protocol: crate::protocol::Protocol,
+        bytes_max: usize,
+    ) -> crate::transport::memory::Client {
+        let client = self.shared.connect_in_memory(protocol, bytes_max);
+        client.expect("a driver serves")
+    }
+
     /// Has every driver note `number` in its counters, as soon as it comes to it.
     pub fn beat(&self, number: u64) {
         self.shared.beat(number);

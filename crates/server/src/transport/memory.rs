@@ -294,7 +294,9 @@ impl Write for Client {
     fn write(&mut self, data: &[u8]) -> io::Result<usize> {
         self.block(|state| match state.to_server.is_abandoned {
             true => Some(Err(ErrorKind::BrokenPipe.into())),
-            false => Some(state.to_server.put(data)).filter(|put| *put > 0 || data.is_empty()).map(Ok),
+            false => Some(state.to_server.put(data))
+                .filter(|put| *put > 0 || data.is_empty())
+                .map(Ok),
         })
     }
 
@@ -355,7 +357,10 @@ mod tests {
         assert_eq!(end.read_now(&mut buffer), None);
         let mut parts = parts(b"123456");
         assert_eq!(end.send_parts(&mut parts, 3).unwrap(), (Progress::More, 3));
-        assert_eq!(end.send_parts(&mut parts, 9).unwrap(), (Progress::Blocked, 1));
+        assert_eq!(
+            end.send_parts(&mut parts, 9).unwrap(),
+            (Progress::Blocked, 1)
+        );
         assert_eq!(end.unread(), 4);
         assert!(end.poll_writable(&mut context).is_pending());
         assert_eq!(client.read(&mut buffer).unwrap(), 4);

@@ -339,7 +339,10 @@ impl H1 {
     ) -> Step {
         if !has_body(head) {
             let head = Arc::new(RequestHead::take(head));
-            return Step::Pool(self.connection.exchange(head, Body::Empty, record, rewritten));
+            return Step::Pool(
+                self.connection
+                    .exchange(head, Body::Empty, record, rewritten),
+            );
         }
         let config = self.connection.driver.config();
         match Incoming::new(head, record, rewritten, config) {

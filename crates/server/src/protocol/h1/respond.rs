@@ -111,7 +111,11 @@ impl H1 {
         reply: Reply,
     ) -> Progress {
         let limit = self.limit(record.route, None);
-        let direct = self.connection.transport.direct().filter(|_| limit.is_none());
+        let direct = self
+            .connection
+            .transport
+            .direct()
+            .filter(|_| limit.is_none());
         let to = Destination {
             stream: None,
             direct: direct.cloned(),
