@@ -14,8 +14,7 @@ use std::thread;
 use std::time::Duration;
 
 use cli::Forked;
-use pyo3::exceptions::{PyOSError, PyRuntimeError};
-use pyo3::ffi;
+use pyo3::exceptions::{PyOSError, PyRuntimeError, PySystemExit};
 use pyo3::prelude::*;
 use pyo3::types::{IntoPyDict, PyCFunction, PyDict, PyTuple};
 use server::fork;
@@ -108,22 +107,40 @@ pub(crate) fn refuse_in_child() -> PyResult<()> {
     }
 }
 
+/// The steps are those of a child of `multiprocessing`. `Py_Exit` is not fit for it: from 3.13 on it continues in
+/// the first thread of the parent, which a child does not have. Nothing of Rust is unwound: what lies on the stack
+/// belongs to the request, which is the parent's.
 fn leave(py: Python<'_>, error: Option<PyErr>) -> ! {
+    let code = error.map_or(0, |error| exit_code(py, &error));
     let_siblings_go(py);
-    let code = match error {
-        None => 0,
-        Some(error) => {
-            error.restore(py);
-            // Prints; does not come back from a SystemExit, whose code it takes.
-            // SAFETY: attached, and the exception is set.
-            unsafe { ffi::PyErr_PrintEx(0) };
-            1
+    for (module, step) in [("threading", "_shutdown"), ("atexit", "_run_exitfuncs")] {
+        let done = py
+            .import(module)
+            .and_then(|module| module.call_method0(step));
+        if let Err(error) = done {
+            error.write_unraisable(py, None);
         }
+    }
+    flush(py);
+    fork::leave(code)
+}
+
+/// What a program exits with that ends by this exception; says why where a program does.
+fn exit_code(py: Python<'_>, error: &PyErr) -> i32 {
+    if !error.is_instance_of::<PySystemExit>(py) {
+        error.print(py);
+        return 1;
+    }
+    let code = error.value(py).getattr("code");
+    let Some(code) = code.ok().filter(|code| !code.is_none()) else {
+        return 0;
     };
-    // The forking thread is Python's main thread in a child. Nothing of Rust is unwound: what lies on the stack
-    // belongs to the request, which is the parent's.
-    // SAFETY: attached, and nothing comes after it.
-    unsafe { ffi::Py_Exit(code) }
+    code.extract().unwrap_or_else(|_| {
+        let stderr = py.import("sys").and_then(|sys| sys.getattr("stderr"));
+        // A stream that is closed or gone takes no text.
+        drop(stderr.and_then(|stderr| stderr.call_method1("write", (format!("{code}\n"),))));
+        1
+    })
 }
 
 /// Has the interpreter's end wait for no process that the application has started by `multiprocessing`: those that

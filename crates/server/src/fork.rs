@@ -53,6 +53,11 @@ pub fn is_child() -> bool {
         .is_some_and(|mark| mark.load(Ordering::Relaxed) != SERVES)
 }
 
+/// Ends a child at once: nothing of what the server has registered for its end runs there.
+pub fn leave(code: i32) -> ! {
+    sys::leave_now(code)
+}
+
 /// What is accepted from this socket belongs to the server, and so does the socket.
 pub(crate) fn keep_from_children(listener: &impl AsFd) {
     // A socket without an address has no clients.

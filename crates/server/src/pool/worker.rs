@@ -24,7 +24,7 @@ use crate::reply::Reply;
 use crate::response::{Ended, RequestFacts, ResponseWriter, Rest};
 use crate::stats::PoolStats;
 use crate::sync::violated;
-use crate::sys::{self, Placed};
+use crate::sys::Placed;
 use crate::watch::{Post, Thread};
 
 /// What a child exits with that a backend did not keep.
@@ -245,7 +245,7 @@ impl Worker {
     pub fn finish(&mut self, assignment: Assignment, result: Result<(), Fault>) {
         if fork::is_child() {
             // A backend that has forked keeps its child; what comes here all the same must not answer.
-            sys::leave_now(CHILD_CAME_BACK);
+            fork::leave(CHILD_CAME_BACK);
         }
         if let Some(post) = &self.post {
             post.end();

@@ -5,9 +5,9 @@ use std::sync::LazyLock;
 
 use server::exchange::Exchange;
 use server::fault::Fault;
-use server::response::{Declared, ResponseWriter};
+use server::response::ResponseWriter;
 
-use super::support::{Answer, read_body, whole};
+use super::support::{Answer, Answering, read_body, whole};
 
 /// A request and what is known of its reply.
 #[derive(Clone, Copy)]
