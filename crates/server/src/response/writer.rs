@@ -393,7 +393,7 @@ impl ResponseWriter {
         lines.append(&fields);
         let declared = Declared {
             content_length: Some(body.bytes()),
-            ..self.0.declared
+            ..Declared::default()
         };
         self.begin(
             status,

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 use server::fault::Fault;
-use server::response::Taken;
+use server::response::{Declared, Taken};
 
 use super::support::*;
 
@@ -92,6 +92,31 @@ fn a_panic_costs_one_exchange() {
         1,
         "{lines:?}"
     );
+}
+
+#[test]
+fn a_refusal_has_nothing_of_the_response_that_it_replaces() {
+    let running = serve(|_, writer| {
+        let declared = Declared {
+            content_length: Some(10),
+            date: true,
+            server: true,
+            close: true,
+            ..Declared::default()
+        };
+        let lines = "Content-Length: 10\r\nDate: never\r\nServer: mine\r\n";
+        writer.begin_with(200, lines, declared);
+        Err(Fault::App("on purpose".to_owned()))
+    });
+    let reply = text(&running.get("/"));
+    assert!(reply.starts_with("HTTP/1.1 500 "), "{reply}");
+    for name in ["Date", "Server", "Content-Length"] {
+        let lines = reply.matches(&format!("\r\n{name}: ")).count();
+        assert_eq!(lines, 1, "{name}: {reply}");
+    }
+    assert!(!reply.contains("never") && !reply.contains("mine"), "{reply}");
+    assert!(!reply.contains("Connection: close"), "{reply}");
+    running.stop();
 }
 
 #[test]
