@@ -373,6 +373,12 @@ impl PendingResponse {
         Ok(())
     }
 
+    /// Worker: takes back what it has added, of a response that never became the driver's.
+    #[must_use]
+    pub(crate) fn withdraw(&mut self) -> Unsent {
+        self.take_unsent()
+    }
+
     /// Driver: what is to be done next.
     pub(crate) fn next(&mut self) -> Next {
         if let Some(why) = self.abandoned {

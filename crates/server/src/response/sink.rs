@@ -16,7 +16,7 @@ use super::memory::ReplyMemory;
 use super::{Part, Parts};
 use crate::config::meant::Rate;
 use crate::exchange::ownership::Revoked;
-use crate::exchange::stream::{Abandoned, StreamShared};
+use crate::exchange::stream::StreamShared;
 use crate::transport::{self, Followed, PlainSocket};
 
 /// Buffers in one offer: head, chunk prefix, data, chunk suffix.
@@ -263,7 +263,8 @@ impl Sink {
                 // The driver has answered in our place, and may be done with the connection.
                 self.way = Way::Closed;
                 memory.leave(stream);
-                memory.discard(stream.abandon(Abandoned::ClientGone));
+                // Not given up: the driver looks at that, and its own response may be waiting for the client.
+                memory.discard(stream.pending().withdraw());
             }
         }
     }
