@@ -335,6 +335,8 @@ impl Connection {
         ending: Ending,
     ) {
         let now = measure::now();
+        // It never came to its pool, of whose queue the record would tell.
+        record.pool = None;
         record.begin_inline(now);
         record.end_at(now);
         record.end_as(ending, "");
