@@ -114,7 +114,10 @@ fn a_refusal_has_nothing_of_the_response_that_it_replaces() {
         let lines = reply.matches(&format!("\r\n{name}: ")).count();
         assert_eq!(lines, 1, "{name}: {reply}");
     }
-    assert!(!reply.contains("never") && !reply.contains("mine"), "{reply}");
+    assert!(
+        !reply.contains("never") && !reply.contains("mine"),
+        "{reply}"
+    );
     assert!(!reply.contains("Connection: close"), "{reply}");
     running.stop();
 }

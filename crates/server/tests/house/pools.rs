@@ -109,7 +109,7 @@ fn is_served(stream: &mut TcpStream, path: &str) -> bool {
     reply.starts_with("HTTP/1.1 200 ") && reply.ends_with(path)
 }
 
-fn with<'a>(lines: &'a [String], what: &str) -> Vec<&'a String> {
+pub(super) fn with<'a>(lines: &'a [String], what: &str) -> Vec<&'a String> {
     lines.iter().filter(|line| line.contains(what)).collect()
 }
 

@@ -8,18 +8,29 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use measure::Nanos;
-use server::config::meant::Rate;
-use server::response::{Declared, Taken};
+use server::config::meant::{Config, Rate};
+use server::response::{Declared, ResponseWriter, Taken};
 
+use super::pools::{figure, wait_for_figure, with};
 use super::support::*;
+
+/// The body of a stream ends with its connection, and that of one that is cut with a reset.
+const OLD_REQUEST: &[u8] = b"GET / HTTP/1.0\r\n\r\n";
 
 #[test]
 fn readers_that_never_read_hold_no_pool_thread() {
-    const CLIENTS: usize = 100;
-    let large = vec![b'x'; 8 << 20];
+    const CLIENTS: usize = 60;
+    /// More than the kernel takes for a client that reads nothing.
+    const BYTES: usize = 6 << 20;
+    let large = vec![b'x'; BYTES];
     let running = serve_with(
         // A busy machine may need long for all of them: nobody is to be refused for that.
-        |config| config.pools[0].queue_target = Nanos::from_secs(3600),
+        |config| {
+            config.pools[0].queue_target = Nanos::from_secs(3600);
+            // More than half of it, so that many move to files; less than all, so that none is cut, however
+            // slow the disk is.
+            config.delivery.replies_memory_bytes_max = CLIENTS * BYTES + (1 << 20);
+        },
         move |exchange, writer| match exchange.head().path() {
             b"/large" => whole(writer, &large),
             _ => whole(writer, b"small"),
@@ -38,7 +49,7 @@ fn readers_that_never_read_hold_no_pool_thread() {
     }
     // One of them changes its mind: it gets every byte.
     let (_, body, rest) = split_reply(&read_all(&mut stalled.pop().unwrap()));
-    assert!(body.len() == 8 << 20 && body.iter().all(|byte| *byte == b'x') && rest.is_empty());
+    assert!(body.len() == BYTES && body.iter().all(|byte| *byte == b'x') && rest.is_empty());
     drop(stalled);
     let (ended, lines) = running.stop();
     assert_eq!(ended.exchanges, 2 * CLIENTS as u64);
@@ -50,12 +61,13 @@ fn readers_that_never_read_hold_no_pool_thread() {
 }
 
 #[test]
-fn a_stream_beyond_memory_continues_in_a_file_and_arrives_whole() {
+fn a_stream_beyond_half_of_the_memory_continues_in_a_file_and_arrives_whole() {
     const PIECE: usize = 50_000;
     const PIECES: usize = 400;
+    let change = |config: &mut Config| config.delivery.replies_memory_bytes_max = PIECE * PIECES;
     let (done, handler_done) = mpsc::channel();
     let done = Mutex::new(done);
-    let running = serve(move |_, writer| {
+    let running = serve_with(change, move |_, writer| {
         writer.begin_ok("");
         for piece in 0..PIECES {
             assert_eq!(writer.give(vec![piece as u8; PIECE]), Taken::All);
@@ -69,6 +81,7 @@ fn a_stream_beyond_memory_continues_in_a_file_and_arrives_whole() {
         .unwrap();
     // The handler is done before the client has read a byte.
     handler_done.recv_timeout(PATIENCE).unwrap();
+    wait_until("some of it is in a file", || has_spooled(&running));
     let reply = read_all(&mut stream);
     let start = reply
         .windows(4)
@@ -81,6 +94,15 @@ fn a_stream_beyond_memory_continues_in_a_file_and_arrives_whole() {
     let named = std::fs::read_dir(running.dir.path()).unwrap().count();
     assert_eq!(named, 1, "only the log has a name");
     running.stop();
+}
+
+/// Whether this house has an unnamed file open.
+fn has_spooled(running: &Running) -> bool {
+    let links = std::fs::read_dir("/proc/self/fd").unwrap();
+    let mut files = links.filter_map(|link| std::fs::read_link(link.ok()?.path()).ok());
+    files.any(|file| {
+        file.starts_with(running.dir.path()) && file.to_string_lossy().ends_with(" (deleted)")
+    })
 }
 
 #[test]
@@ -437,32 +459,100 @@ fn a_limited_connection_gets_its_rate_and_no_more_and_is_not_blamed_for_it() {
     running.stop();
 }
 
-#[test]
-fn a_whole_reply_larger_than_its_file_may_be_makes_the_application_wait() {
-    const BYTES: usize = 32 << 20;
+/// Answers with 32 MB, in pieces of one where `is_whole` is false; says what became of the last, and when.
+fn large_response(
+    running: impl FnOnce(Box<dyn Fn(&mut ResponseWriter) -> Answer + Send + Sync>) -> Running,
+    is_whole: bool,
+) -> (Running, mpsc::Receiver<Taken>) {
     let (done, handler_done) = mpsc::channel();
     let done = Mutex::new(done);
-    let sent: Vec<u8> = (0..BYTES).map(|at| (at / 1000) as u8).collect();
-    let expected = sent.clone();
-    let running = serve_with(
-        |config| config.delivery.reply_spool_bytes_max = 1 << 20,
-        move |_, writer| {
-            writer.begin_ok("");
-            let taken = writer.give_whole(&sent);
-            done.lock().unwrap().send(taken).unwrap();
-            Ok(())
-        },
-    );
+    let sent = numbered(32 << 20);
+    let answer = move |writer: &mut ResponseWriter| {
+        writer.begin_ok("");
+        let taken = match is_whole {
+            true => writer.give_whole(&sent),
+            false => {
+                let mut pieces = sent.chunks(1 << 20).map(|piece| writer.give(piece));
+                let last = pieces.find(|taken| *taken != Taken::All);
+                last.unwrap_or(Taken::All)
+            }
+        };
+        done.lock().unwrap().send(taken).unwrap();
+        Ok(())
+    };
+    (running(Box::new(answer)), handler_done)
+}
+
+/// Bytes that tell their place.
+fn numbered(bytes: usize) -> Vec<u8> {
+    (0..bytes).map(|at| (at / 1000) as u8).collect()
+}
+
+fn serve_large(
+    change: impl FnOnce(&mut Config),
+) -> impl FnOnce(Box<dyn Fn(&mut ResponseWriter) -> Answer + Send + Sync>) -> Running {
+    |answer| {
+        let status = |config: &mut Config| {
+            config.status_path = Some("/-/status".to_owned());
+            config.pools[0].threads_min = 1;
+            config.pools[0].threads_max = 1;
+            change(config);
+        };
+        serve_with(status, move |_, writer| answer(writer))
+    }
+}
+
+#[test]
+fn a_stream_larger_than_may_be_unsent_makes_the_application_wait() {
+    let serve = serve_large(|config| config.delivery.reply_spool_bytes_max = 1 << 20);
+    let (running, handler_done) = large_response(serve, false);
     let mut stream = running.connect();
-    stream
-        .write_all(b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
-        .unwrap();
+    stream.write_all(OLD_REQUEST).unwrap();
     let early = handler_done.recv_timeout(Duration::from_millis(1000));
     assert!(early.is_err(), "more is kept than may be");
-    let (_, body, rest) = split_reply(&read_all(&mut stream));
-    assert!(rest.is_empty() && body == expected);
+    let reply = read_all(&mut stream);
+    assert!(reply.ends_with(&numbered(32 << 20)));
     assert_eq!(handler_done.recv_timeout(PATIENCE), Ok(Taken::All));
+    wait_for_figure(&running, "stream_waits", 1);
+    let (_, lines) = running.stop();
+    assert!(with(&lines, " end=").is_empty(), "{lines:?}");
+}
+
+#[test]
+fn a_whole_response_makes_no_application_wait_whatever_its_size() {
+    let serve = serve_large(|config| config.delivery.reply_spool_bytes_max = 1 << 20);
+    let (running, handler_done) = large_response(serve, true);
+    let mut stream = running.connect();
+    stream.write_all(OLD_REQUEST).unwrap();
+    // The client has not read a byte.
+    assert_eq!(handler_done.recv_timeout(PATIENCE), Ok(Taken::All));
+    wait_for_figure(&running, "completed", 1);
+    let (_, body, rest) = split_reply(&read_all(&mut stream));
+    assert!(rest.is_empty() && body == numbered(32 << 20));
+    assert_eq!(figure(&running, "stream_waits"), 0);
     running.stop();
+}
+
+#[test]
+fn a_stream_whose_client_takes_nothing_is_cut_when_its_worker_has_waited_long_enough() {
+    let serve = serve_large(|config| {
+        config.delivery.reply_spool_bytes_max = 1 << 20;
+        config.delivery.stream_wait_timeout = Nanos::from_ms(300);
+    });
+    let (running, handler_done) = large_response(serve, false);
+    let mut stream = running.connect();
+    stream.write_all(OLD_REQUEST).unwrap();
+    assert_eq!(handler_done.recv_timeout(PATIENCE), Ok(Taken::Gone));
+    let mut reply = Vec::new();
+    let error = stream.read_to_end(&mut reply).unwrap_err();
+    assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset);
+    wait_for_figure(&running, "stream_waits", 1);
+    let (_, lines) = running.stop();
+    let lines = with(&lines, "GET / ");
+    assert!(
+        lines.len() == 1 && lines[0].contains("end=cut"),
+        "{lines:?}"
+    );
 }
 
 #[test]
@@ -594,7 +684,7 @@ fn a_stream_hears_of_its_clients_leaving_at_the_second_piece_whoever_sends_it() 
 }
 
 #[test]
-fn a_stream_hears_of_its_clients_leaving_with_the_next_piece() {
+fn a_client_that_has_only_closed_its_side_gets_the_rest_of_its_stream() {
     let (left, has_left) = mpsc::channel::<()>();
     let has_left = Mutex::new(has_left);
     let (heard, hears) = mpsc::channel();
@@ -603,18 +693,11 @@ fn a_stream_hears_of_its_clients_leaving_with_the_next_piece() {
         writer.begin_ok("");
         assert_eq!(writer.give(b"first"), Taken::All);
         has_left.lock().unwrap().recv_timeout(PATIENCE).unwrap();
-        assert!(!writer.is_quick(4), "it is to be asked for a moment");
+        assert!(writer.is_quick(4), "nothing waits for a client");
         heard.lock().unwrap().send(writer.give(b"next")).unwrap();
         Ok(())
     });
     let request = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n";
-    let mut leaving = running.connect();
-    leaving.write_all(request).unwrap();
-    assert!(leaving.read(&mut [0; 4096]).unwrap() > 0);
-    drop(leaving);
-    left.send(()).unwrap();
-    assert_eq!(hears.recv_timeout(PATIENCE).unwrap(), Taken::Gone);
-    // One that has only closed its side gets the rest.
     let mut reading = running.connect();
     reading.write_all(request).unwrap();
     reading.shutdown(std::net::Shutdown::Write).unwrap();
