@@ -83,12 +83,12 @@ fn small() -> Vec<u8> {
     b"a small reply".to_vec()
 }
 
-/// Fits into the memory that a reply has.
+/// Stays in memory.
 fn in_memory() -> Vec<u8> {
     pattern(90_000)
 }
 
-/// Continues in an unnamed file.
+/// Moves to an unnamed file while its client is slow.
 fn in_file() -> Vec<u8> {
     pattern(500_000)
 }
@@ -98,7 +98,7 @@ fn short_pieces() -> Vec<Vec<u8>> {
     (0..60).map(|index| pattern(1 + index * 7 % 300)).collect()
 }
 
-/// Pieces of a stream that goes through an unnamed file.
+/// Pieces of a stream that moves to an unnamed file while its client is slow.
 fn long_pieces() -> Vec<Vec<u8>> {
     (0..20).map(|index| pattern(1 + index * 2_003)).collect()
 }

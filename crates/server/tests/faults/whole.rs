@@ -78,7 +78,11 @@ fn rows_arrive_whole(tested: Tested) {
 fn replies_that_have_begun_arrive_whole_while_the_house_stops() {
     for writers in [0, 1] {
         with_seeds(2, |seed| {
-            let tested = Tested::open(writers);
+            let tested = Tested::open_with(|config| {
+                config.file_serving.writers = writers;
+                // They all wait at once: more than half of it.
+                config.delivery.replies_memory_bytes_max = 1_600_000;
+            });
             let mut visits = Vec::new();
             for index in
                 (0..tested.cases.len()).filter(|index| tested.cases[*index].after == After::Next)
