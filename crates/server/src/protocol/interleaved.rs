@@ -227,6 +227,8 @@ impl Mux {
 impl Inbox {
     fn put(&self, kind: Kind, payload: &[u8]) -> Result<(), Broken> {
         match kind {
+            // What was under way is for nobody.
+            _ if self.is_reset.get() => return Ok(()),
             Kind::Data if self.is_complete.get() => return Err(Broken),
             Kind::Data => self.body.borrow_mut().extend_from_slice(payload),
             Kind::Window => {

@@ -42,7 +42,7 @@ pub(crate) struct End {
     link: Arc<Link>,
 }
 
-/// The client's end, for a thread that may block.
+/// The client's end, for threads that may block: one may read while another writes.
 #[derive(Debug)]
 pub struct Client {
     link: Arc<Link>,
@@ -284,13 +284,13 @@ impl Client {
     }
 }
 
-impl Read for Client {
+impl Read for &Client {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         self.block(|state| state.to_client.get(buffer).map(Ok))
     }
 }
 
-impl Write for Client {
+impl Write for &Client {
     fn write(&mut self, data: &[u8]) -> io::Result<usize> {
         self.block(|state| match state.to_server.is_abandoned {
             true => Some(Err(ErrorKind::BrokenPipe.into())),
@@ -298,6 +298,22 @@ impl Write for Client {
                 .filter(|put| *put > 0 || data.is_empty())
                 .map(Ok),
         })
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Read for Client {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        (&*self).read(buffer)
+    }
+}
+
+impl Write for Client {
+    fn write(&mut self, data: &[u8]) -> io::Result<usize> {
+        (&*self).write(data)
     }
 
     fn flush(&mut self) -> io::Result<()> {

@@ -1,0 +1,387 @@
+//! One table of requests, asked in every way: status, fields, body and record are the same.
+
+use std::collections::BTreeMap;
+
+use measure::Nanos;
+use serde_json::Value;
+use server::config::meant::{Config, FixedReply, PathPattern, Rate, Redirect, Rewrite};
+use server::exchange::Exchange;
+use server::fault::Fault;
+use server::response::{Declared, ResponseWriter};
+
+use super::client::Response;
+use super::support::*;
+use super::ways::*;
+
+/// Keys of a record that belong to the moment, or to the head as a protocol writes it.
+const OF_THE_MOMENT: [&str; 18] = [
+    "time",
+    "sent",
+    "driver",
+    "process",
+    "worker",
+    "id",
+    "receive",
+    "queue",
+    "run",
+    "send",
+    "total",
+    "gil",
+    "cpu",
+    "waiting",
+    "threads",
+    "idle",
+    "from_queue",
+    "bytes",
+];
+
+fn answer(exchange: &mut Exchange, writer: &mut ResponseWriter) -> Answer {
+    let path = text(exchange.path());
+    match path.as_str() {
+        "/small" => return whole(writer, b"a small response"),
+        "/large" => return whole(writer, &pattern(3 << 20)),
+        "/nothing" => writer.begin_with(204, "X-Field: kept\r\n", Declared::default()),
+        "/silent" => {}
+        "/fields" => {
+            writer.begin_with(
+                418,
+                "X-One: 1\r\nX-Two: a\r\nX-Two: b\r\n",
+                Declared::default(),
+            );
+            writer.give_whole(b"fields");
+        }
+        "/stream" => {
+            writer.begin_ok("Content-Type: text/plain\r\n");
+            for index in 0..60 {
+                writer.give(pattern(1 + index * 7 % 300));
+            }
+        }
+        "/long-stream" => {
+            writer.begin_ok("");
+            for index in 0..40 {
+                writer.give(pattern(1 + index * 2_003));
+            }
+        }
+        "/with-length" => {
+            writer.begin_with_length(300);
+            for _ in 0..3 {
+                writer.give(pattern(100));
+            }
+        }
+        "/longer" => {
+            writer.begin_with_length(5);
+            writer.give(b"12345678");
+        }
+        "/shorter" => {
+            writer.begin_with_length(10);
+            writer.give(b"12345");
+        }
+        "/early-failure" => return Err(Fault::App("on purpose".to_owned())),
+        "/early-panic" => panic!("on purpose"),
+        "/late-failure" => {
+            writer.begin_ok("");
+            writer.give(b"some of it");
+            return Err(Fault::App("on purpose".to_owned()));
+        }
+        "/file" => {
+            writer.begin_ok("");
+            let mut file = tempfile::tempfile().unwrap();
+            std::io::Write::write_all(&mut file, &pattern(200_000)).unwrap();
+            writer.file(file, 100, 150_000);
+        }
+        "/limited" => {
+            let rate = Some(Rate::BytesPerSec(2_000_000));
+            writer.begin_with(
+                200,
+                "",
+                Declared {
+                    rate,
+                    ..Declared::default()
+                },
+            );
+            writer.give_whole(pattern(300_000));
+        }
+        _ => return echo(exchange, writer),
+    }
+    Ok(())
+}
+
+/// Names and requests. A name is in the target too, so that the record is found again.
+fn table() -> Vec<(&'static str, Request)> {
+    let get = |target: &str| Request::new(&format!("GET {target}"), "");
+    let gzip = |target: &str| Request::new(&format!("GET {target}"), "Accept-Encoding: gzip\r\n");
+    let raw = |head: &str| Request {
+        head: head.to_owned(),
+        body: Vec::new(),
+    };
+    vec![
+        ("cold-file", get("/f/small.txt?cold-file")),
+        ("cached-file", get("/f/small.txt?cached-file")),
+        ("head-file", Request::new("HEAD /f/small.txt?head-file", "")),
+        ("large-file", get("/f/large.bin?large-file")),
+        (
+            "range",
+            Request::new("GET /f/large.bin?range", "Range: bytes=100-299\r\n"),
+        ),
+        (
+            "ranges",
+            Request::new("GET /f/small.txt?ranges", "Range: bytes=0-9,500-\r\n"),
+        ),
+        (
+            "no-range",
+            Request::new("GET /f/small.txt?no-range", "Range: bytes=5000-\r\n"),
+        ),
+        ("folder", get("/f/folder?folder")),
+        ("no-file", get("/f/none?no-file")),
+        (
+            "file-post",
+            Request::post("/f/small.txt?file-post", pattern(10)),
+        ),
+        ("redirect", get("/old?redirect")),
+        ("fixed", get("/fixed?fixed")),
+        ("rewrite", get("/before?rewrite")),
+        ("options", Request::new("OPTIONS *", "X: options\r\n")),
+        ("trace", Request::new("TRACE /?trace", "")),
+        (
+            "bad-field",
+            raw("GET /?bad-field HTTP/1.1\r\nHost: a\r\nBad Field: x\r\n\r\n"),
+        ),
+        ("no-host", raw("GET /?no-host HTTP/1.1\r\n\r\n")),
+        ("version", raw("GET /?version HTTP/2.0\r\nHost: a\r\n\r\n")),
+        (
+            "long-head",
+            Request::new("GET /?long-head", &format!("X: {}\r\n", "x".repeat(70_000))),
+        ),
+        ("small", get("/small?small")),
+        ("head", Request::new("HEAD /small?head", "")),
+        ("large", get("/large?large")),
+        ("gzip", gzip("/small-text?gzip")),
+        ("gzip-stream", gzip("/stream?gzip-stream")),
+        ("nothing", get("/nothing?nothing")),
+        ("silent", get("/silent?silent")),
+        ("fields", get("/fields?fields")),
+        ("stream", get("/stream?stream")),
+        ("head-stream", Request::new("HEAD /stream?head-stream", "")),
+        ("long-stream", get("/long-stream?long-stream")),
+        ("with-length", get("/with-length?with-length")),
+        ("longer", get("/longer?longer")),
+        ("shorter", get("/shorter?shorter")),
+        ("early-failure", get("/early-failure?early-failure")),
+        ("early-panic", get("/early-panic?early-panic")),
+        ("late-failure", get("/late-failure?late-failure")),
+        ("file", get("/file?file")),
+        ("limited", get("/limited?limited")),
+        ("body", Request::post("/echo?body", pattern(500))),
+        (
+            "spooled-body",
+            Request::post("/echo?spooled-body", pattern(90_000)),
+        ),
+        (
+            "large-body",
+            Request::post("/echo?large-body", pattern(100_001)),
+        ),
+        ("percent", get("/a%20b?percent")),
+    ]
+}
+
+fn rules(config: &mut Config) {
+    let exact = |path: &str| PathPattern::Exactly(path.to_owned());
+    config.rules.redirects = vec![Redirect {
+        from: exact("/old"),
+        status: 308,
+        to: "/new".to_owned(),
+    }];
+    config.rules.replies = vec![FixedReply {
+        from: exact("/fixed"),
+        status: 410,
+        text: "gone for good".to_owned(),
+    }];
+    config.rules.rewrites = vec![Rewrite {
+        from: exact("/before"),
+        to: "/behind".to_owned(),
+    }];
+    config.headers.server = "milepost".to_owned();
+    config.rates.routes = vec![("/f".to_owned(), Rate::BytesPerSec(50_000_000))];
+}
+
+/// Asks the whole table in one way; gives responses and records by name.
+fn ask_all(way: Way) -> BTreeMap<&'static str, (Response, Value)> {
+    let running = open(answer, rules);
+    let table = table();
+    let ask = |(name, request): &(&'static str, Request)| {
+        let mut response = running.ask_by(way, request);
+        response.forget_boundary();
+        (*name, response)
+    };
+    let responses: Vec<_> = table.iter().map(ask).collect();
+    let records = running.records();
+    assert_eq!(records.len(), table.len(), "one record each: {records:#?}");
+    let mut found = BTreeMap::new();
+    for (name, response) in responses {
+        let of_name = |record: &&Value| {
+            let target = record["target"].as_str().unwrap();
+            let line = record["request_line"].as_str().unwrap_or_default();
+            target.ends_with(&format!("?{name}"))
+                || line.contains(&format!("?{name} "))
+                || (name == "options" && target == "*")
+        };
+        let of_name: Vec<_> = records.iter().filter(of_name).collect();
+        let [record] = of_name[..] else {
+            panic!("{name} has {} records: {records:#?}", of_name.len());
+        };
+        found.insert(name, (response, record.clone()));
+    }
+    found
+}
+
+/// What of a record is the same in every way.
+fn lasting(record: &Value) -> Value {
+    let mut record = record.clone();
+    let keys = record.as_object_mut().unwrap();
+    let has_worker = keys["worker"] != "-";
+    keys.retain(|key, _| !OF_THE_MOMENT.contains(&key.as_str()));
+    keys.insert("has_worker".to_owned(), has_worker.into());
+    // How much of a head came before it was refused.
+    if keys["status"] == 431 {
+        keys.remove("request_bytes");
+    }
+    record
+}
+
+fn check_same(ways: &[Way]) {
+    let expected = ask_all(Way::Tcp);
+    for (name, (response, record)) in &expected {
+        check_phases(record);
+        assert_ne!(record["end"], "lost", "{name}: {record}");
+        assert_eq!(response.is_cut, record["end"] == "cut", "{name}: {record}");
+    }
+    for way in ways {
+        for (name, (response, record)) in ask_all(*way) {
+            let (expected_response, expected_record) = &expected[name];
+            assert!(
+                response == *expected_response,
+                "{name} by {way:?}: {} {:?} {} bytes, cut: {}; not {} {:?} {} bytes, cut: {}",
+                response.status,
+                response.fields,
+                response.body.len(),
+                response.is_cut,
+                expected_response.status,
+                expected_response.fields,
+                expected_response.body.len(),
+                expected_response.is_cut,
+            );
+            let (found, wanted) = (lasting(&record), lasting(expected_record));
+            assert_eq!(found, wanted, "{name} by {way:?}");
+            check_phases(&record);
+            // Chunks are a part of what HTTP/1 sends.
+            let bytes = record["bytes"].as_u64().unwrap();
+            match way {
+                Way::Interleaved(_) => assert_eq!(bytes, response.body.len() as u64, "{name}"),
+                _ => assert_eq!(bytes, expected_record["bytes"].as_u64().unwrap(), "{name}"),
+            }
+        }
+    }
+}
+
+#[test]
+fn responses_and_records_are_the_same_in_memory_and_interleaved() {
+    check_same(&[Way::Memory(BUFFER_BYTES), Way::Interleaved(BUFFER_BYTES)]);
+}
+
+#[test]
+fn they_are_the_same_through_the_smallest_buffers() {
+    check_same(&[Way::Memory(61), Way::Interleaved(61)]);
+}
+
+#[test]
+fn an_application_that_takes_too_long_is_answered_for() {
+    for way in [
+        Way::Tcp,
+        Way::Memory(BUFFER_BYTES),
+        Way::Interleaved(BUFFER_BYTES),
+    ] {
+        let gate = Gate::default();
+        let running = open(gate.handler(), |config| {
+            config.pools[0].request_timeout = Some(Nanos::from_ms(100));
+        });
+        let response = running.ask_by(way, &Request::new("GET /wait", ""));
+        assert_eq!((response.status, response.is_cut), (504, false), "{way:?}");
+        gate.open();
+        let records = running.records();
+        let [record] = &records[..] else {
+            panic!("{way:?}: {records:#?}");
+        };
+        check_phases(record);
+        let key = |key: &str| record[key].as_str().unwrap().to_owned();
+        assert_eq!(
+            (key("end"), key("cause"), key("pool"), key("route")),
+            (
+                "refused".to_owned(),
+                "the application took longer than request_timeout".to_owned(),
+                "default".to_owned(),
+                "app".to_owned()
+            ),
+            "{way:?}"
+        );
+        assert!(
+            key("worker") != "-" && record["run"].as_f64().unwrap() >= 0.1,
+            "{record}"
+        );
+    }
+}
+
+#[test]
+fn a_full_queue_refuses() {
+    for way in [
+        Way::Tcp,
+        Way::Memory(BUFFER_BYTES),
+        Way::Interleaved(BUFFER_BYTES),
+    ] {
+        let gate = Gate::default();
+        let running = open(gate.handler(), |config| {
+            (config.pools[0].threads_min, config.pools[0].threads_max) = (1, 1);
+            config.pools[0].queue_len_max = 1;
+            config.pools[0].reserve_threads = 0;
+            config.pools[0].reserve_len = 0;
+        });
+        let mut others = running.frames();
+        others.get(1, "/wait");
+        gate.wait_for(1);
+        others.get(2, "/wait");
+        wait_until("one in the queue", || {
+            text(&running.get("/-/status")).contains("\"waiting\":1")
+        });
+        let response = running.ask_by(way, &Request::new("GET /refused", ""));
+        assert_eq!(response.status, 503, "{way:?}");
+        assert!(response.field("retry-after").is_some(), "{way:?}");
+        gate.open();
+        others.open(1, 100);
+        others.open(2, 100);
+        let ends = std::iter::repeat_with(|| others.frame());
+        assert_eq!(
+            ends.filter(|frame| frame.kind == super::client::END)
+                .take(2)
+                .count(),
+            2
+        );
+        let records = running.records();
+        let refused = records.iter().find(|record| record["target"] == "/refused");
+        let refused = refused.unwrap();
+        check_phases(refused);
+        assert_eq!(
+            (
+                &refused["status"],
+                &refused["end"],
+                &refused["cause"],
+                &refused["worker"]
+            ),
+            (
+                &503.into(),
+                &"refused".into(),
+                &"queue is full".into(),
+                &"-".into()
+            ),
+            "{way:?}"
+        );
+    }
+}

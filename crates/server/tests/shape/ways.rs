@@ -1,0 +1,208 @@
+//! A server under test, and the ways to ask it: HTTP/1 over a socket, HTTP/1 over memory, and frames over memory.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::sync::{Arc, Condvar, Mutex};
+use std::thread;
+use std::time::{Duration, SystemTime};
+
+use serde_json::Value;
+use server::Protocol;
+use server::config::meant::{Coding, Config, LogForm, StaticMount};
+use server::exchange::Exchange;
+use server::handler::Handler;
+use server::response::ResponseWriter;
+use server::transport::memory;
+
+use super::client::{Frames, Response};
+use super::support::{Answer, PATIENCE, Running, config, run, whole};
+
+/// Bytes of a buffer of a connection in memory.
+pub(super) const BUFFER_BYTES: usize = 64 << 10;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Way {
+    Tcp,
+    /// With buffers of so many bytes.
+    Memory(usize),
+    Interleaved(usize),
+}
+
+/// A request, as its sender wrote it.
+#[derive(Clone, Debug)]
+pub(super) struct Request {
+    pub(super) head: String,
+    pub(super) body: Vec<u8>,
+}
+
+impl Request {
+    /// `first`: method and target; `fields`: complete lines beside `Host`.
+    pub(super) fn new(first: &str, fields: &str) -> Self {
+        Self {
+            head: format!("{first} HTTP/1.1\r\nHost: a\r\n{fields}\r\n"),
+            body: Vec::new(),
+        }
+    }
+
+    pub(super) fn post(target: &str, body: Vec<u8>) -> Self {
+        let length = format!("Content-Length: {}\r\n", body.len());
+        Self {
+            body,
+            ..Self::new(&format!("POST {target}"), &length)
+        }
+    }
+}
+
+/// A house with files, an access log of JSON, and whatever `change` wants.
+pub(super) fn open(handler: impl Handler, change: impl FnOnce(&mut Config)) -> Running {
+    open_shared(Arc::new(handler), change)
+}
+
+/// As `open`.
+pub(super) fn open_shared(handler: Arc<dyn Handler>, change: impl FnOnce(&mut Config)) -> Running {
+    let (mut config, dir) = config();
+    let files = dir.path().join("files");
+    fs::create_dir_all(files.join("folder")).unwrap();
+    for (name, bytes) in [("small.txt", 1_000), ("large.bin", 700_000)] {
+        fs::write(files.join(name), pattern(bytes)).unwrap();
+        // Every server is to give it the same etag.
+        let written = SystemTime::UNIX_EPOCH + Duration::from_secs(1_700_000_000);
+        let file = fs::File::options().write(true).open(files.join(name));
+        file.unwrap().set_modified(written).unwrap();
+    }
+    config.statics = vec![StaticMount {
+        url: "/f".to_owned(),
+        dir: files,
+        index: "index.html".to_owned(),
+        fallback: None,
+    }];
+    config.logs.access[0].form = LogForm::Json;
+    config.compression.codings = vec![Coding::Gzip];
+    config.status_path = Some("/-/status".to_owned());
+    config.limits.body_bytes_max = 100_000;
+    config.pools[0].threads_min = 2;
+    config.pools[0].threads_max = 2;
+    change(&mut config);
+    run(config, dir, Some(handler))
+}
+
+/// Bytes that do not repeat themselves at powers of two.
+pub(super) fn pattern(bytes: usize) -> Vec<u8> {
+    let byte = |at: usize| (at * 31 + at / 251 + at / 65_521) as u8;
+    (0..bytes).map(byte).collect()
+}
+
+impl Running {
+    pub(super) fn frames(&self) -> Frames {
+        let protocol = Protocol::Interleaved;
+        Frames(self.orders.connect_in_memory(protocol, BUFFER_BYTES))
+    }
+
+    /// Asks on a connection of its own.
+    pub(super) fn ask_by(&self, way: Way, request: &Request) -> Response {
+        let is_head = request.head.starts_with("HEAD ");
+        match way {
+            Way::Tcp => {
+                let bytes = [request.head.as_bytes(), &request.body].concat();
+                Response::of_http1(&self.ask(&bytes), is_head)
+            }
+            Way::Memory(bytes_max) => {
+                let client = self.orders.connect_in_memory(Protocol::Http1, bytes_max);
+                let bytes = exchange(&client, request);
+                Response::of_http1(&bytes, is_head)
+            }
+            Way::Interleaved(bytes_max) => {
+                let protocol = Protocol::Interleaved;
+                let mut frames = Frames(self.orders.connect_in_memory(protocol, bytes_max));
+                frames.begin(1, &request.head, &request.body);
+                frames.open(1, u32::MAX);
+                frames.response(1)
+            }
+        }
+    }
+
+    /// Stops the server and gives its records.
+    pub(super) fn records(self) -> Vec<Value> {
+        let (_, lines) = self.stop();
+        let record = |line: &String| serde_json::from_str(line).unwrap();
+        lines.iter().map(record).collect()
+    }
+}
+
+fn exchange(client: &memory::Client, request: &Request) -> Vec<u8> {
+    let send = || {
+        (&*client).write_all(request.head.as_bytes()).unwrap();
+        (&*client).write_all(&request.body).unwrap();
+        client.close_write();
+    };
+    // A refusal may come, and fill its buffer, before all is sent.
+    thread::scope(|scope| {
+        scope.spawn(send);
+        let mut response = Vec::new();
+        (&*client).read_to_end(&mut response).unwrap();
+        response
+    })
+}
+
+/// Checks the phases of a record: each has taken its time, and together they are all.
+pub(super) fn check_phases(record: &Value) {
+    let seconds = |key: &str| record[key].as_f64().unwrap();
+    let phases = ["receive", "queue", "run", "send"].map(seconds);
+    assert!(phases.iter().all(|phase| *phase >= 0.0), "{record}");
+    let total: f64 = phases.iter().sum();
+    assert!((total - seconds("total")).abs() < 2e-6, "{record}");
+}
+
+/// Where handlers wait until a test lets them.
+#[derive(Clone, Default)]
+pub(super) struct Gate(Arc<(Mutex<GateState>, Condvar)>);
+
+#[derive(Default)]
+struct GateState {
+    is_open: bool,
+    come: usize,
+    answered: usize,
+}
+
+impl Gate {
+    /// A handler that waits before it answers.
+    pub(super) fn handler(&self) -> impl Handler + use<> {
+        let gate = self.clone();
+        move |_: &mut Exchange, writer: &mut ResponseWriter| gate.answer(writer)
+    }
+
+    pub(super) fn answer(&self, writer: &mut ResponseWriter) -> Answer {
+        let (state, changed) = &*self.0;
+        let mut state = state.lock().unwrap();
+        state.come += 1;
+        changed.notify_all();
+        let closed = |state: &mut GateState| !state.is_open;
+        let (mut state, waited) = changed.wait_timeout_while(state, PATIENCE, closed).unwrap();
+        assert!(!waited.timed_out(), "the gate stays closed");
+        state.answered += 1;
+        drop(state);
+        if !writer.head_is_sent() {
+            return whole(writer, b"waited");
+        }
+        Ok(())
+    }
+
+    /// Waits until so many have come.
+    pub(super) fn wait_for(&self, count: usize) {
+        let (state, changed) = &*self.0;
+        let state = state.lock().unwrap();
+        let few = |state: &mut GateState| state.come < count;
+        let waited = changed.wait_timeout_while(state, PATIENCE, few).unwrap().1;
+        assert!(!waited.timed_out(), "nobody came to the gate");
+    }
+
+    pub(super) fn open(&self) {
+        let (state, changed) = &*self.0;
+        state.lock().unwrap().is_open = true;
+        changed.notify_all();
+    }
+
+    pub(super) fn answered(&self) -> usize {
+        self.0.0.lock().unwrap().answered
+    }
+}
