@@ -27,18 +27,20 @@ fmt() {
 
 clippy() {
     cargo clippy --workspace --all-targets --locked -- -D warnings &&
-        cargo clippy -p milepost-server --all-targets --features faults --locked -- -D warnings
+        cargo clippy -p milepost-server --all-targets --features faults --locked -- -D warnings &&
+        cargo clippy -p milepost-python --all-targets --features faults --locked -- -D warnings
 }
 
-# The feature `faults` is for its own tests alone: the others run what is released. What the first run
-# finds must not keep the second one from being seen.
+# The feature `faults` is for its own tests alone: the others run what is released. What one run finds must not
+# keep the next one from being seen.
 rust() {
     rust_failed=0
     # Many tests wait for a deadline or a thread most of their time.
     export RUST_TEST_THREADS="${RUST_TEST_THREADS:-$(($(nproc) * 2))}"
     export PROPTEST_RNG_SEED="$seed"
     cargo test --workspace --locked --no-fail-fast || rust_failed=1
-    cargo test -p milepost-server --locked --no-fail-fast --features faults --lib --test faults || rust_failed=1
+    cargo test -p milepost-server --locked --no-fail-fast --features faults --lib --test faults --test shape || rust_failed=1
+    cargo test -p milepost-python --locked --no-fail-fast --features faults --test interleaved || rust_failed=1
     return "$rust_failed"
 }
 
