@@ -75,6 +75,10 @@ impl Transport {
         context: &mut Context<'_>,
         buffer: &mut [u8],
     ) -> Poll<io::Result<usize>> {
+        #[cfg_attr(
+            not(feature = "faults"),
+            expect(clippy::infallible_destructuring_match)
+        )]
         let io = match self {
             Transport::Plain(io) => io,
             #[cfg(feature = "faults")]

@@ -277,7 +277,7 @@ impl Worker {
         exchange.record.phases.cpu = self.meter.as_mut().map_or(Nanos::ZERO, Meter::lap);
         self.tools.report(&exchange, fault.as_ref(), &ended);
         self.count(&exchange);
-        self.tools.end(exchange, &stream, ended, writer);
+        self.tools.end(exchange, &stream, &ended, writer);
         std::mem::forget(guard);
     }
 
@@ -355,7 +355,7 @@ impl Tools {
         if exchange.record.ending == Ending::Complete {
             exchange.record.end_as(Ending::Refused, WAITED_TOO_LONG);
         }
-        self.end(exchange, &stream, ended, writer);
+        self.end(exchange, &stream, &ended, writer);
     }
 
     fn report(&self, exchange: &Exchange, fault: Option<&Fault>, ended: &Ended) {
@@ -387,7 +387,7 @@ impl Tools {
         &mut self,
         exchange: Box<Exchange>,
         stream: &Arc<StreamShared>,
-        ended: Ended,
+        ended: &Ended,
         writer: ResponseWriter,
     ) {
         self.writer = Some(writer);
