@@ -120,7 +120,7 @@ fn answers_head_with_the_lines_of_get_and_no_length() {
         begin(writer, "ETag: \"a\"\r\n", None);
         match exchange.head().is_head() {
             true => writer.give_whole(b""),
-            false => writer.give_whole(&prose(5000)),
+            false => writer.give_whole(prose(5000)),
         };
         Ok(())
     });
@@ -269,7 +269,7 @@ fn takes_a_first_piece_of_the_declared_length_for_the_whole() {
 fn compresses_large_whole_replies_as_they_leave() {
     let house = serve(|_, writer| {
         begin(writer, "", None);
-        writer.give_whole(&prose(3_000_001));
+        writer.give_whole(prose(3_000_001));
         Ok(())
     });
     for coding in ["gzip", "zstd"] {
@@ -285,7 +285,7 @@ fn compresses_large_whole_replies_as_they_leave() {
 fn cuts_a_stream_that_fails_without_an_end_of_its_frame() {
     let house = serve(|_, writer| {
         begin(writer, "", None);
-        writer.give(&prose(500));
+        writer.give(prose(500));
         Err(Fault::App("broken".to_owned()))
     });
     for coding in CODINGS {
@@ -347,8 +347,8 @@ fn ends_compressed_streams_for_old_clients_with_the_connection() {
     let house = serve(|exchange, writer| {
         begin(writer, "", None);
         match exchange.head().header("X-How") {
-            Some(b"whole") => writer.give_whole(&prose(5000)),
-            _ => writer.give(&prose(5000)),
+            Some(b"whole") => writer.give_whole(prose(5000)),
+            _ => writer.give(prose(5000)),
         };
         Ok(())
     });
@@ -379,7 +379,7 @@ fn keeps_small_and_foreign_replies_as_they_are() {
         let lines = String::from_utf8_lossy(lines).replace('|', "\r\n");
         let small = exchange.head().header("X-Small").is_some();
         begin(writer, &lines, None);
-        writer.give_whole(&prose(if small { 99 } else { 100 }));
+        writer.give_whole(prose(if small { 99 } else { 100 }));
         Ok(())
     });
     let check = |lines: &str, is_coded: bool| {
@@ -453,7 +453,7 @@ fn reaches_slow_clients_through_the_driver() {
             // Much more than a socket takes, compressed.
             body.chunks(1 << 20).for_each(|piece| {
                 writer.give(piece);
-                writer.give(&noise(100_000));
+                writer.give(noise(100_000));
             });
             done.lock().unwrap().send(()).unwrap();
             Ok(())
@@ -475,7 +475,7 @@ fn reaches_slow_clients_through_the_driver() {
 fn touches_nothing_when_no_coding_is_configured() {
     let house = serve_with(Compression::default(), |_, writer| {
         begin(writer, "ETag: \"a\"\r\n", None);
-        writer.give_whole(&prose(5000));
+        writer.give_whole(prose(5000));
         Ok(())
     });
     let reply = get(&house, &accept("gzip"));

@@ -290,7 +290,7 @@ fn a_reply_that_comes_too_late_takes_no_memory() {
             ..Declared::default()
         };
         writer.begin_with(200, "", declared);
-        writer.give_whole(&[b'x'; 1_000]);
+        writer.give_whole([b'x'; 1_000]);
         Ok(())
     });
     let mut late = begin(&running, "/");

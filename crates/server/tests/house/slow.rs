@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use measure::Nanos;
 use server::config::meant::{Config, Rate};
-use server::response::{Declared, ResponseWriter, Taken};
+use server::response::{Declared, Taken};
 
 use super::pools::{figure, wait_for_figure, with};
 use super::support::*;
@@ -459,28 +459,43 @@ fn a_limited_connection_gets_its_rate_and_no_more_and_is_not_blamed_for_it() {
     running.stop();
 }
 
-/// Answers with 32 MB, in pieces of one where `is_whole` is false; says what became of the last, and when.
+/// How a large response is given.
+#[derive(Clone, Copy)]
+enum Giving {
+    Whole,
+    Stream,
+}
+
+/// A house whose one worker answers with 32 MB, of which 1 MB of a stream may be unsent; says what became of the
+/// last piece.
 fn large_response(
-    running: impl FnOnce(Box<dyn Fn(&mut ResponseWriter) -> Answer + Send + Sync>) -> Running,
-    is_whole: bool,
+    giving: Giving,
+    change: impl FnOnce(&mut Config),
 ) -> (Running, mpsc::Receiver<Taken>) {
     let (done, handler_done) = mpsc::channel();
     let done = Mutex::new(done);
     let sent = numbered(32 << 20);
-    let answer = move |writer: &mut ResponseWriter| {
+    let config = |config: &mut Config| {
+        config.status_path = Some("/-/status".to_owned());
+        config.pools[0].threads_min = 1;
+        config.pools[0].threads_max = 1;
+        config.delivery.reply_spool_bytes_max = 1 << 20;
+        change(config);
+    };
+    let running = serve_with(config, move |_, writer| {
         writer.begin_ok("");
-        let taken = match is_whole {
-            true => writer.give_whole(&sent),
-            false => {
+        let taken = match giving {
+            Giving::Whole => writer.give_whole(&sent),
+            Giving::Stream => {
                 let mut pieces = sent.chunks(1 << 20).map(|piece| writer.give(piece));
-                let last = pieces.find(|taken| *taken != Taken::All);
-                last.unwrap_or(Taken::All)
+                let other = pieces.find(|taken| *taken != Taken::All);
+                other.unwrap_or(Taken::All)
             }
         };
         done.lock().unwrap().send(taken).unwrap();
         Ok(())
-    };
-    (running(Box::new(answer)), handler_done)
+    });
+    (running, handler_done)
 }
 
 /// Bytes that tell their place.
@@ -488,24 +503,9 @@ fn numbered(bytes: usize) -> Vec<u8> {
     (0..bytes).map(|at| (at / 1000) as u8).collect()
 }
 
-fn serve_large(
-    change: impl FnOnce(&mut Config),
-) -> impl FnOnce(Box<dyn Fn(&mut ResponseWriter) -> Answer + Send + Sync>) -> Running {
-    |answer| {
-        let status = |config: &mut Config| {
-            config.status_path = Some("/-/status".to_owned());
-            config.pools[0].threads_min = 1;
-            config.pools[0].threads_max = 1;
-            change(config);
-        };
-        serve_with(status, move |_, writer| answer(writer))
-    }
-}
-
 #[test]
 fn a_stream_larger_than_may_be_unsent_makes_the_application_wait() {
-    let serve = serve_large(|config| config.delivery.reply_spool_bytes_max = 1 << 20);
-    let (running, handler_done) = large_response(serve, false);
+    let (running, handler_done) = large_response(Giving::Stream, |_| ());
     let mut stream = running.connect();
     stream.write_all(OLD_REQUEST).unwrap();
     let early = handler_done.recv_timeout(Duration::from_millis(1000));
@@ -520,8 +520,7 @@ fn a_stream_larger_than_may_be_unsent_makes_the_application_wait() {
 
 #[test]
 fn a_whole_response_makes_no_application_wait_whatever_its_size() {
-    let serve = serve_large(|config| config.delivery.reply_spool_bytes_max = 1 << 20);
-    let (running, handler_done) = large_response(serve, true);
+    let (running, handler_done) = large_response(Giving::Whole, |_| ());
     let mut stream = running.connect();
     stream.write_all(OLD_REQUEST).unwrap();
     // The client has not read a byte.
@@ -535,11 +534,9 @@ fn a_whole_response_makes_no_application_wait_whatever_its_size() {
 
 #[test]
 fn a_stream_whose_client_takes_nothing_is_cut_when_its_worker_has_waited_long_enough() {
-    let serve = serve_large(|config| {
-        config.delivery.reply_spool_bytes_max = 1 << 20;
+    let (running, handler_done) = large_response(Giving::Stream, |config| {
         config.delivery.stream_wait_timeout = Nanos::from_ms(300);
     });
-    let (running, handler_done) = large_response(serve, false);
     let mut stream = running.connect();
     stream.write_all(OLD_REQUEST).unwrap();
     assert_eq!(handler_done.recv_timeout(PATIENCE), Ok(Taken::Gone));
