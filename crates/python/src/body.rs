@@ -244,7 +244,7 @@ mod tests {
         let mut file = tempfile::tempfile().unwrap();
         file.write_all(data).unwrap();
         Body::File {
-            file,
+            file: file.into(),
             bytes: data.len() as u64,
         }
     }

@@ -4,7 +4,9 @@
 //! byte, which is not attached to the interpreter and must not wait for it: `mp-release` does that, attached for
 //! a batch at a time.
 
+use std::cell::Cell;
 use std::collections::HashMap;
+use std::ops::Range;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread;
 use std::time::Duration;
@@ -50,39 +52,62 @@ struct Released {
     has_thread: bool,
 }
 
-/// A piece of a body, while this thread is attached.
-pub(crate) struct Attached<'a, 'py>(pub(crate) &'a Bound<'py, PyBytes>);
+/// A piece of a body: an object of the application.
+pub(crate) struct ObjectPiece<'a, 'py> {
+    data: &'a Bound<'py, PyBytes>,
+    /// A reference that was made while this thread was attached; `None` where it still is.
+    reference: Cell<Option<PyBackedBytes>>,
+}
 
-impl Piece for Attached<'_, '_> {
-    fn bytes(&self) -> &[u8] {
-        self.0.as_bytes()
+impl<'a, 'py> ObjectPiece<'a, 'py> {
+    /// For a thread that stays attached while it gives the piece.
+    pub(crate) fn attached(data: &'a Bound<'py, PyBytes>) -> Self {
+        Self {
+            data,
+            reference: Cell::new(None),
+        }
     }
 
-    fn keep(&self, memory: &Arc<ReplyMemory>) -> Bytes {
-        let data = self.0.as_bytes();
-        match data.len() {
-            0..=COPY_BYTES_MAX => data.keep(memory),
-            _ => keep(self.0, memory),
+    /// For a thread that detaches meanwhile. What is left of it is to be dropped attached again.
+    pub(crate) fn to_detach(data: &'a Bound<'py, PyBytes>) -> Self {
+        Self {
+            data,
+            reference: Cell::new(Some(PyBackedBytes::from(data.clone()))),
         }
     }
 }
 
-/// Keeps an object for as long as the result lives.
-pub(crate) fn keep(object: &Bound<'_, PyBytes>, memory: &Arc<ReplyMemory>) -> Bytes {
-    let address = object.as_ptr() as usize;
-    let mut kept = locked(&KEPT);
-    let kept = kept.get_or_insert_with(HashMap::new);
-    // A dead entry is that of an object that was let go of, perhaps another one at this address.
-    if let Some(known) = kept.get(&address).and_then(Weak::upgrade) {
-        return Bytes::from_owner(Shared(known));
+impl Piece for ObjectPiece<'_, '_> {
+    fn bytes(&self) -> &[u8] {
+        self.data.as_bytes()
     }
-    let new = Arc::new(Kept {
-        address,
-        _charge: memory.charge(object.as_bytes().len()),
-        data: Some(PyBackedBytes::from(object.clone())),
-    });
-    kept.insert(address, Arc::downgrade(&new));
-    Bytes::from_owner(Shared(new))
+
+    fn keep(&self, range: Range<usize>, memory: &Arc<ReplyMemory>) -> Bytes {
+        match range.len() {
+            0..=COPY_BYTES_MAX => self.bytes().keep(range, memory),
+            _ => self.keep_object(memory).slice(range),
+        }
+    }
+}
+
+impl ObjectPiece<'_, '_> {
+    fn keep_object(&self, memory: &Arc<ReplyMemory>) -> Bytes {
+        let address = self.data.as_ptr() as usize;
+        let mut kept = locked(&KEPT);
+        let kept = kept.get_or_insert_with(HashMap::new);
+        // A dead entry is that of an object that was let go of, perhaps another one at this address.
+        if let Some(known) = kept.get(&address).and_then(Weak::upgrade) {
+            return Bytes::from_owner(Shared(known));
+        }
+        let reference = self.reference.take();
+        let new = Arc::new(Kept {
+            address,
+            _charge: memory.charge(self.bytes().len()),
+            data: Some(reference.unwrap_or_else(|| PyBackedBytes::from(self.data.clone()))),
+        });
+        kept.insert(address, Arc::downgrade(&new));
+        Bytes::from_owner(Shared(new))
+    }
 }
 
 /// One response's share of an object.

@@ -130,6 +130,14 @@ impl BlockingPool {
     }
 }
 
+impl std::fmt::Debug for BlockingPool {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("BlockingPool")
+            .field(&self.0.threads)
+            .finish()
+    }
+}
+
 impl Drop for Inner {
     fn drop(&mut self) {
         self.queue.close(&patient(self.threads));

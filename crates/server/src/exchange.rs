@@ -9,11 +9,14 @@ pub(crate) mod ownership;
 pub(crate) mod stream;
 
 use std::fs::File;
+use std::ops::Deref;
 use std::sync::Arc;
 
 use measure::{Ending, Phases, Queued, Stamp};
 use smol_str::SmolStr;
 use wire::{HeadView, RequestHead};
+
+use crate::spool::Spoolers;
 
 pub use id::{Id, IdText};
 
@@ -172,10 +175,52 @@ pub enum Body {
     /// An unnamed file of `bytes` bytes; read it by offset, its own cursor means nothing.
     File {
         /// Open for reading and writing.
-        file: File,
+        file: BodyFile,
         /// Length of the body.
         bytes: u64,
     },
+}
+
+/// The unnamed file of a body. Whichever thread drops it, closing it waits for the disk on a thread that may.
+#[derive(Debug)]
+pub struct BodyFile {
+    file: Option<File>,
+    spoolers: Option<Spoolers>,
+}
+
+impl BodyFile {
+    pub(crate) fn new(file: File, spoolers: &Spoolers) -> Self {
+        Self {
+            file: Some(file),
+            spoolers: Some(spoolers.clone()),
+        }
+    }
+}
+
+/// A file that the dropping thread closes itself.
+impl From<File> for BodyFile {
+    fn from(file: File) -> Self {
+        Self {
+            file: Some(file),
+            spoolers: None,
+        }
+    }
+}
+
+impl Deref for BodyFile {
+    type Target = File;
+
+    fn deref(&self) -> &File {
+        self.file.as_ref().expect("only its drop takes it out")
+    }
+}
+
+impl Drop for BodyFile {
+    fn drop(&mut self) {
+        if let (Some(file), Some(spoolers)) = (self.file.take(), &self.spoolers) {
+            spoolers.discard(file);
+        }
+    }
 }
 
 impl Body {

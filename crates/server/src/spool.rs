@@ -20,7 +20,7 @@ pub(crate) struct Spooled {
 }
 
 /// The spoolers and their folder.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub(crate) struct Spoolers {
     pool: BlockingPool,
     dir: Arc<Path>,

@@ -37,6 +37,11 @@ pub(super) const EDGES: &[(&str, &str, &str)] = &[
     ),
     (
         "exchange",
+        "spool",
+        "the file of a body is closed where its disk may be waited for",
+    ),
+    (
+        "exchange",
         "sync",
         "primitives that loom can take the place of, and invariants",
     ),

@@ -24,7 +24,8 @@ use server::response::{Declared, Piece, ResponseWriter, Taken};
 use wire::FieldLines;
 
 use super::lines::{self, Meaning};
-use crate::{fork, kept, raw};
+use crate::kept::ObjectPiece;
+use crate::{fork, raw};
 
 /// Where an exchange is in its reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -265,10 +266,9 @@ impl Call {
     ) -> PyResult<Sent> {
         let writer = self.name()?;
         let taken = match writer.is_quick(data.as_bytes().len()) {
-            true => give(writer, &kept::Attached(data)),
+            true => give(writer, &ObjectPiece::attached(data)),
             false => {
-                // A reference is made while this thread may make one.
-                let piece = kept::keep(data, writer.memory());
+                let piece = ObjectPiece::to_detach(data);
                 raw::detached(data.py(), || give(writer, &piece))
             }
         };

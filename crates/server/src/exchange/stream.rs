@@ -105,6 +105,8 @@ pub(crate) enum Abandoned {
     ClientGone,
     /// The response could not be stored.
     Unstored,
+    /// There was no space for it in `spool_dir`.
+    NoSpace,
     /// There was no memory for it, and its client had taken nothing for longest.
     MemoryFull,
     /// Its worker has waited for the client for as long as it may.
@@ -117,6 +119,7 @@ impl Abandoned {
         match self {
             Abandoned::ClientGone => "",
             Abandoned::Unstored => "the response could not be stored for its slow client",
+            Abandoned::NoSpace => "no space in spool_dir for the response to a slow client",
             Abandoned::MemoryFull => {
                 "reply_memory_max is used up, and the client had taken nothing for longest"
             }
@@ -307,10 +310,10 @@ impl StreamShared {
     /// The thread that spills: what it took is lost, and with it the response. In one step: what the worker has
     /// added meanwhile must not be sent behind a gap, nor the response be taken for finished.
     #[must_use]
-    pub(crate) fn fail_spill(&self) -> Unsent {
+    pub(crate) fn fail_spill(&self, why: Abandoned) -> Unsent {
         let unsent = {
             let mut pending = self.pending();
-            pending.abandoned.get_or_insert(Abandoned::Unstored);
+            pending.abandoned.get_or_insert(why);
             pending.is_spilling = false;
             pending.put_back(Parts::default())
         };
@@ -574,7 +577,7 @@ mod tests {
         assert!(stream.pending().begin_spill(1));
         assert!(stream.pending().take_for_spill().is_some());
         assert!(stream.pending().push(parts(5)).is_ok());
-        assert_eq!(stream.fail_spill().parts.bytes().0, 5);
+        assert_eq!(stream.fail_spill(Abandoned::Unstored).parts.bytes().0, 5);
         let mut pending = stream.pending();
         assert!(matches!(
             pending.next(),

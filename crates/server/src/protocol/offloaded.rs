@@ -8,7 +8,7 @@ use wire::RequestHead;
 use super::{Connection, Stop};
 use crate::exchange::ownership::ResponseStarted;
 use crate::exchange::stream::{Abandoned, StreamShared};
-use crate::exchange::{self, Body, Exchange, ExchangeRecord};
+use crate::exchange::{self, Exchange, ExchangeRecord};
 use crate::log::Level;
 use crate::recorder::Received;
 use crate::stats::Timeout;
@@ -147,12 +147,5 @@ impl Connection {
         let name = exchange::name(offloaded.record.id, offloaded.head.view());
         let text = format!("{name}: the response was cut: {}", why.cause());
         self.driver.shared.log.error(Level::Warning, &text);
-    }
-
-    /// Lets go of an exchange; closing the file of its body may wait for a disk.
-    pub(crate) fn discard_exchange(&self, exchange: Box<Exchange>) {
-        if let Body::File { .. } = exchange.body {
-            self.driver.shared.spoolers.discard(exchange);
-        }
     }
 }

@@ -13,6 +13,7 @@ use measure::Stamp;
 use wire::FieldLines;
 
 use super::memory::ReplyMemory;
+use super::writer::Destination;
 use super::{Part, Parts};
 use crate::config::meant::Rate;
 use crate::exchange::ownership::Revoked;
@@ -44,8 +45,8 @@ pub(crate) struct ResponseHead {
 pub trait Piece {
     /// Its bytes.
     fn bytes(&self) -> &[u8];
-    /// The same bytes, for as long as the result lives; charged to `memory` where they are nobody else's.
-    fn keep(&self, memory: &Arc<ReplyMemory>) -> Bytes;
+    /// A range of the same bytes, for as long as the result lives; charged to `memory` where they are nobody else's.
+    fn keep(&self, range: Range<usize>, memory: &Arc<ReplyMemory>) -> Bytes;
 }
 
 impl Piece for [u8] {
@@ -53,8 +54,8 @@ impl Piece for [u8] {
         self
     }
 
-    fn keep(&self, memory: &Arc<ReplyMemory>) -> Bytes {
-        memory.keep(self.to_vec())
+    fn keep(&self, range: Range<usize>, memory: &Arc<ReplyMemory>) -> Bytes {
+        memory.keep(self[range].to_vec())
     }
 }
 
@@ -63,8 +64,8 @@ impl<P: Piece + ?Sized> Piece for &P {
         (**self).bytes()
     }
 
-    fn keep(&self, memory: &Arc<ReplyMemory>) -> Bytes {
-        (**self).keep(memory)
+    fn keep(&self, range: Range<usize>, memory: &Arc<ReplyMemory>) -> Bytes {
+        (**self).keep(range, memory)
     }
 }
 
@@ -74,8 +75,8 @@ impl Piece for Bytes {
     }
 
     /// A buffer of the server's own, such as a cached file: it waits at no cost.
-    fn keep(&self, _memory: &Arc<ReplyMemory>) -> Bytes {
-        self.clone()
+    fn keep(&self, range: Range<usize>, _memory: &Arc<ReplyMemory>) -> Bytes {
+        self.slice(range)
     }
 }
 
@@ -89,6 +90,8 @@ pub(super) struct Frame<'a> {
 
 pub(super) struct Sink {
     way: Way,
+    /// The socket, where only a limit of the bandwidth keeps this thread from writing to it.
+    limited: Option<Arc<PlainSocket>>,
     pub(super) encoding: Encoding,
     /// The stream of a worker; `None` on a driver.
     pub(super) stream: Option<Arc<StreamShared>>,
@@ -119,20 +122,24 @@ enum Way {
 impl Sink {
     /// Of a thread that has nothing to answer.
     pub(super) fn none() -> Self {
-        Self::new(None, None, Encoding::Http1)
+        Self::new(Destination {
+            stream: None,
+            direct: None,
+            is_limited: false,
+            encoding: Encoding::Http1,
+        })
     }
 
-    /// Of a worker, or of a driver where there is no `stream`. `direct`: the socket, where this thread may write
-    /// to it.
-    pub(super) fn new(
-        stream: Option<Arc<StreamShared>>,
-        direct: Option<Arc<PlainSocket>>,
-        encoding: Encoding,
-    ) -> Self {
+    pub(super) fn new(to: Destination) -> Self {
+        let (way, limited) = match (to.direct, to.is_limited) {
+            (Some(socket), false) => (Way::Direct(socket), None),
+            (socket, _) => (Way::Queued, socket),
+        };
         Self {
-            way: direct.map_or(Way::Queued, Way::Direct),
-            encoding,
-            stream,
+            way,
+            limited,
+            encoding: to.encoding,
+            stream: to.stream,
             rest: Parts::default(),
             head: None,
             sent_bytes: 0,
@@ -142,12 +149,14 @@ impl Sink {
         }
     }
 
-    /// The bandwidth that the application gives this response, before any of it was offered. `is_limited`:
-    /// whether it has a limit without that.
+    /// The bandwidth that the application gives this response, before any of it was offered.
     pub(super) fn set_rate(&mut self, rate: Option<Rate>) {
         self.rate = rate;
-        if let Some(Rate::BytesPerSec(_)) = rate {
-            self.way = Way::Queued;
+        match (rate, self.limited.take()) {
+            (Some(Rate::Unlimited), Some(socket)) => self.way = Way::Direct(socket),
+            (None, limited) => self.limited = limited,
+            (Some(Rate::BytesPerSec(_)), _) => self.way = Way::Queued,
+            (Some(Rate::Unlimited), None) => {}
         }
     }
 
@@ -307,8 +316,8 @@ impl<'a> Frame<'a> {
         }
         let from = self.range.start + skip(self.range.len());
         if from < self.range.end {
-            let kept = self.piece.keep(memory);
-            parts.push(Part::Memory(kept.slice(from..self.range.end)));
+            let kept = self.piece.keep(from..self.range.end, memory);
+            parts.push(Part::Memory(kept));
         }
         let after = &self.after[skip(self.after.len())..];
         parts.push(Part::Memory(Bytes::from_static(after)));

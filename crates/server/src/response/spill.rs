@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use crate::blocking_pool::TaskState;
 use crate::config::meant::Spool;
-use crate::exchange::stream::StreamShared;
+use crate::exchange::stream::{Abandoned, StreamShared};
 use crate::response::{Part, Parts};
 use crate::unnamed::unnamed_file;
 
@@ -46,8 +46,12 @@ pub(super) fn step(stream: &Arc<StreamShared>, spool: &Spool) -> TaskState {
                 false => TaskState::More,
             }
         }
-        Err(_) => {
-            drop(stream.fail_spill());
+        Err(error) => {
+            let why = match error.kind() {
+                io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Abandoned::NoSpace,
+                _ => Abandoned::Unstored,
+            };
+            drop(stream.fail_spill(why));
             TaskState::Done
         }
     }

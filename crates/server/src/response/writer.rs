@@ -79,6 +79,8 @@ pub(crate) struct Destination {
     pub(crate) stream: Option<Arc<StreamShared>>,
     /// The socket, where this thread may write to it.
     pub(crate) direct: Option<Arc<PlainSocket>>,
+    /// The response has a limited bandwidth, unless the application lifts it: the driver sends.
+    pub(crate) is_limited: bool,
     pub(crate) encoding: Encoding,
 }
 
@@ -249,7 +251,7 @@ impl ResponseWriter {
         inner.declared = Declared::default();
         inner.treatment = Treatment::Untouched;
         inner.failed = None;
-        inner.sink = Sink::new(to.stream, to.direct, to.encoding);
+        inner.sink = Sink::new(to);
         inner.head_bytes = 0;
         inner.replied = Stamp::ZERO;
         inner.sent = Stamp::ZERO;

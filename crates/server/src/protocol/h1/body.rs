@@ -12,7 +12,7 @@ use wire::{BodyDecoder, HeadView, RequestHead};
 use super::send::SendMonitor;
 use super::{H1, Step};
 use crate::config::meant::Config;
-use crate::exchange::{Body, ExchangeRecord};
+use crate::exchange::{Body, BodyFile, ExchangeRecord};
 use crate::protocol::{Stop, Woken};
 use crate::recorder::Received;
 use crate::refusal::Refusal;
@@ -85,7 +85,7 @@ impl H1 {
         } = *incoming;
         let body = match spooled {
             Some(spooled) => Body::File {
-                file: spooled.file,
+                file: BodyFile::new(spooled.file, &self.connection.driver.shared.spoolers),
                 bytes: spooled.bytes,
             },
             None if memory.is_empty() => Body::Empty,

@@ -30,7 +30,6 @@ impl H1 {
             let refusal = Refusal::unadmitted(unadmitted);
             let head = Arc::clone(&exchange.head);
             let step = self.refuse(exchange.record, Received::Head(head.view()), refusal);
-            self.connection.discard_exchange(exchange);
             return step;
         }
         let offloaded = Offloaded::new(&exchange, pool.request_timeout());
@@ -64,13 +63,14 @@ impl H1 {
     fn job(&self, exchange: Box<Exchange>) -> Job {
         let driver = &self.connection.driver;
         let is_limited = driver.shared.rates.is_limited(exchange.record.route);
-        let direct = self.connection.transport.direct().filter(|_| !is_limited);
+        let direct = self.connection.transport.direct();
         Job {
             keep_alive: exchange.head().index.keep_alive && driver.serving(),
             exchange,
             to: Destination {
                 stream: Some(Arc::clone(&self.stream)),
                 direct: direct.cloned(),
+                is_limited,
                 encoding: Encoding::Http1,
             },
         }
@@ -301,7 +301,6 @@ impl H1 {
         self.idle_since = exchange.record.phases.sent;
         self.connection
             .end(&exchange.record, Received::Head(exchange.head()));
-        self.connection.discard_exchange(exchange);
         match after {
             After::Keep => {
                 let unsent = self.stream.pending().renew();
@@ -347,7 +346,6 @@ impl H1 {
         exchange.record.phases.sent = measure::now();
         self.connection
             .end(&exchange.record, Received::Head(exchange.head()));
-        self.connection.discard_exchange(exchange);
         Step::Close
     }
 

@@ -119,6 +119,7 @@ impl H1 {
         let to = Destination {
             stream: None,
             direct: direct.cloned(),
+            is_limited: false,
             encoding: Encoding::Http1,
         };
         let request = self.facts(&record, received.head(), then);

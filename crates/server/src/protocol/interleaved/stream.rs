@@ -20,7 +20,7 @@ use crate::config::meant::Rate;
 use crate::driver::Driver;
 use crate::exchange::ownership::{ResponseStarted, Returned, WakePolicy};
 use crate::exchange::stream::{Abandoned, Finished, Next, StreamShared};
-use crate::exchange::{Body, Exchange, ExchangeRecord};
+use crate::exchange::{Body, BodyFile, Exchange, ExchangeRecord};
 use crate::handler::files::Given;
 use crate::pool::Job;
 use crate::protocol::offloaded::{GivenUp, OVERDUE, Offloaded, STOP_OVERDUE};
@@ -301,7 +301,7 @@ impl Stream {
                 Err(NoBody::Refused(refusal))
             }
             Some(spooled) => Ok(Body::File {
-                file: spooled.file,
+                file: BodyFile::new(spooled.file, &self.mux.connection.driver.shared.spoolers),
                 bytes: spooled.bytes,
             }),
             None if memory.is_empty() => Ok(Body::Empty),
@@ -317,7 +317,7 @@ impl Stream {
             let head = Arc::clone(&exchange.head);
             self.refuse(exchange.record, Received::Head(head.view()), refusal)
                 .await;
-            return self.mux.connection.discard_exchange(exchange);
+            return;
         }
         let offloaded = Offloaded::new(&exchange, pool.request_timeout());
         let stream = Arc::new(StreamShared::new());
@@ -504,7 +504,6 @@ impl Stream {
         exchange.record.sent_bytes = sending.sent;
         exchange.record.phases.sent = measure::now();
         connection.end(&exchange.record, Received::Head(exchange.head()));
-        connection.discard_exchange(exchange);
     }
 
     /// The exchange, once the worker is done with it.
@@ -701,6 +700,7 @@ fn destination(stream: Option<Arc<StreamShared>>) -> Destination {
     Destination {
         stream,
         direct: None,
+        is_limited: false,
         encoding: Encoding::Frames,
     }
 }
