@@ -298,7 +298,7 @@ pub(super) fn answer(exchange: &mut Exchange, writer: &mut ResponseWriter) -> An
         b"/echo" => whole(writer, &read_body(&exchange.body)),
         b"/short" => {
             writer.begin_with_length(200_000);
-            writer.give(&pattern(199_999));
+            writer.give(pattern(199_999));
             Ok(())
         }
         b"/broken" => {
