@@ -194,7 +194,7 @@ impl Transport {
         match self {
             Transport::Plain(io) => io.get_ref().reset_on_close(),
             #[cfg(feature = "faults")]
-            Transport::Memory(end) => end.reset(),
+            Transport::Memory(end) => end.reset_on_close(),
         }
     }
 
@@ -208,7 +208,7 @@ impl Transport {
                 )
             }
             #[cfg(feature = "faults")]
-            Transport::Memory(end) => end.is_reset(),
+            Transport::Memory(end) => end.is_reset_on_close(),
         }
     }
 

@@ -64,6 +64,11 @@ pub(super) const EDGES: &[(&str, &str, &str)] = &[
     ),
     ("transport", "sys", "what no crate wraps of a socket"),
     (
+        "transport",
+        "sync",
+        "one way to lock, in the memory of tests",
+    ),
+    (
         "sys",
         "transport",
         "watching a socket needs `unsafe`, which has one place",

@@ -12,6 +12,9 @@
 
 mod stream;
 
+mod offloaded;
+mod send;
+
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::future::poll_fn;
@@ -44,6 +47,13 @@ enum Kind {
     End = 3,
     Window = 4,
     Reset = 5,
+}
+
+/// A frame of the client's.
+struct Frame<'a> {
+    stream: u16,
+    kind: Kind,
+    payload: &'a [u8],
 }
 
 /// The client breaks the protocol: its connection is reset.
@@ -145,16 +155,21 @@ impl Interleaved {
         driver.put_scratch(scratch);
         let mut input = std::mem::take(&mut self.input);
         let mut used = 0;
-        while let Some((number, kind, payload)) = frame(&input[used..])? {
-            used += HEADER_BYTES + payload.len();
-            self.take(number, kind, payload, now)?;
+        while let Some(frame) = Frame::first(&input[used..])? {
+            used += HEADER_BYTES + frame.payload.len();
+            self.take(&frame, now)?;
         }
         input.drain(..used);
         self.input = input;
         Ok(())
     }
 
-    fn take(&mut self, number: u16, kind: Kind, payload: &[u8], now: Stamp) -> Result<(), Broken> {
+    fn take(&mut self, frame: &Frame<'_>, now: Stamp) -> Result<(), Broken> {
+        let Frame {
+            stream: number,
+            kind,
+            payload,
+        } = *frame;
         let mut streams = self.mux.streams.borrow_mut();
         if kind != Kind::Head {
             return match streams.get(&number) {
@@ -260,24 +275,30 @@ impl Inbox {
     }
 }
 
-/// The first frame of `input`, if all of it is there.
-fn frame(input: &[u8]) -> Result<Option<(u16, Kind, &[u8])>, Broken> {
-    let Some((header, rest)) = input.split_first_chunk::<HEADER_BYTES>() else {
-        return Ok(None);
-    };
-    let [number @ .., kind, a, b, c, d] = *header;
-    let kind = match kind {
-        1 => Kind::Head,
-        2 => Kind::Data,
-        3 => Kind::End,
-        4 => Kind::Window,
-        5 => Kind::Reset,
-        _ => return Err(Broken),
-    };
-    let bytes = u32::from_be_bytes([a, b, c, d]) as usize;
-    if bytes > PAYLOAD_BYTES_MAX {
-        return Err(Broken);
+impl<'a> Frame<'a> {
+    /// The first frame of `input`, if all of it is there.
+    fn first(input: &'a [u8]) -> Result<Option<Self>, Broken> {
+        let Some((header, rest)) = input.split_first_chunk::<HEADER_BYTES>() else {
+            return Ok(None);
+        };
+        let [stream @ .., kind, a, b, c, d] = *header;
+        let kind = match kind {
+            1 => Kind::Head,
+            2 => Kind::Data,
+            3 => Kind::End,
+            4 => Kind::Window,
+            5 => Kind::Reset,
+            _ => return Err(Broken),
+        };
+        let bytes = u32::from_be_bytes([a, b, c, d]) as usize;
+        if bytes > PAYLOAD_BYTES_MAX {
+            return Err(Broken);
+        }
+        let stream = u16::from_be_bytes(stream);
+        Ok(rest.get(..bytes).map(|payload| Frame {
+            stream,
+            kind,
+            payload,
+        }))
     }
-    let payload = rest.get(..bytes);
-    Ok(payload.map(|payload| (u16::from_be_bytes(number), kind, payload)))
 }

@@ -23,7 +23,7 @@ pub(crate) fn pair(bytes_max: usize) -> (End, Client) {
             to_server: Pipe::new(bytes_max),
             to_client: Pipe::new(bytes_max),
             is_reset: false,
-            resets_on_close: false,
+            is_reset_on_close: false,
             reader: None,
             writer: None,
         }),
@@ -63,7 +63,7 @@ struct State {
     /// What is in the buffers is lost, and both ends know it.
     is_reset: bool,
     /// The server's close is to be a reset.
-    resets_on_close: bool,
+    is_reset_on_close: bool,
     /// The server's tasks that wait for bytes, and for room.
     reader: Option<Waker>,
     writer: Option<Waker>,
@@ -214,13 +214,13 @@ impl End {
     }
 
     /// Makes the close a reset.
-    pub(crate) fn reset(&self) {
-        self.state().resets_on_close = true;
+    pub(crate) fn reset_on_close(&self) {
+        self.state().is_reset_on_close = true;
     }
 
     /// Whether the close is to be a reset.
-    pub(crate) fn is_reset(&self) -> bool {
-        self.state().resets_on_close
+    pub(crate) fn is_reset_on_close(&self) -> bool {
+        self.state().is_reset_on_close
     }
 
     /// A client that waits has a look as soon as this lock is let go.
@@ -235,7 +235,7 @@ impl Drop for End {
     fn drop(&mut self) {
         let mut state = self.state();
         // As in TCP, the client cannot tell that the rest of what it sent was read, unless by a reset.
-        if state.resets_on_close || !state.to_server.bytes.is_empty() {
+        if state.is_reset_on_close || !state.to_server.bytes.is_empty() {
             state.reset();
         }
         state.to_client.is_ended = true;
@@ -417,7 +417,7 @@ mod tests {
         assert_eq!(client.read(&mut byte).unwrap(), 0);
 
         let (end, mut client) = pair(4);
-        end.reset();
+        end.reset_on_close();
         drop(end);
         let error = client.read(&mut byte).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::ConnectionReset);

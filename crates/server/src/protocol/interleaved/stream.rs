@@ -1,31 +1,20 @@
-//! One stream: a request from its head to the end of its response, in a task of its own.
-//!
-//! What a worker gives waits in the stream's pending response, and leaves it a frame at a time, as the client's
-//! window allows. Every stream ends in one record.
+//! One stream: a request from its head to the end of its response, in a task of its own. Every stream ends in one
+//! record.
 
-use std::future::poll_fn;
-use std::io::IoSlice;
-use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::{Context, Poll};
-use std::time::Duration;
 
-use measure::{Ending, Nanos, Stamp};
+use measure::{Ending, Stamp};
 use stage::Pace;
 use wire::{BodyDecoder, BodyFraming, Cause, HeadStep, HeadView, RequestHead, Version};
 
-use super::{HEADER_BYTES, Inbox, Kind, Mux};
-use crate::config::meant::Rate;
+use super::send::{Hears, Sending};
+use super::{Inbox, Kind, Mux};
 use crate::driver::Driver;
-use crate::exchange::ownership::{ResponseStarted, Returned, WakePolicy};
-use crate::exchange::stream::{Abandoned, Finished, Next, StreamShared};
-use crate::exchange::{Body, BodyFile, Exchange, ExchangeRecord};
+use crate::exchange::stream::StreamShared;
+use crate::exchange::{Body, BodyFile, ExchangeRecord};
 use crate::handler::files::Given;
-use crate::pool::Job;
-use crate::protocol::offloaded::{GivenUp, OVERDUE, Offloaded, STOP_OVERDUE};
 use crate::protocol::{Stop, Woken};
-use crate::rates::Limit;
 use crate::recorder::Received;
 use crate::refusal::Refusal;
 use crate::reply::Reply;
@@ -34,40 +23,18 @@ use crate::service::{self, Backend, Disposition};
 use crate::spool::Spooled;
 use crate::stats::Timeout;
 
-/// Largest payload of a frame that is sent: other streams have their turn after it.
-const FRAME_BYTES_MAX: u64 = 16 << 10;
-/// A wait without a deadline.
-const LONG: Nanos = Nanos::from_secs(86_400);
-
 /// The task of a stream.
 pub(super) struct Stream {
-    mux: Rc<Mux>,
-    driver: Rc<Driver>,
-    number: u16,
-    inbox: Rc<Inbox>,
-}
-
-/// A response on its way.
-struct Sending {
-    /// Bytes of the body that the transport took.
-    sent: u64,
-    pace: Pace,
-    limit: Option<Limit>,
+    pub(super) mux: Rc<Mux>,
+    pub(super) driver: Rc<Driver>,
+    pub(super) number: u16,
+    pub(super) inbox: Rc<Inbox>,
 }
 
 /// Why a body was not received.
 enum NoBody {
     Refused(Refusal),
     Woken(Woken),
-}
-
-/// What a wait is to be ended by, beside what it waits for.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Hears {
-    /// The end of the stream, or of the driver.
-    Both,
-    /// The end of the driver.
-    Driver,
 }
 
 impl Stream {
@@ -176,7 +143,12 @@ impl Stream {
         })
     }
 
-    async fn refuse(&self, mut record: ExchangeRecord, received: Received<'_>, refusal: Refusal) {
+    pub(super) async fn refuse(
+        &self,
+        mut record: ExchangeRecord,
+        received: Received<'_>,
+        refusal: Refusal,
+    ) {
         self.driver.stats().errors.add();
         record.pool = None;
         record.begin_inline(measure::now());
@@ -187,7 +159,12 @@ impl Stream {
     }
 
     /// Sends a response of the server's own, and ends the exchange.
-    async fn respond(&self, mut record: ExchangeRecord, received: Received<'_>, reply: Reply) {
+    pub(super) async fn respond(
+        &self,
+        mut record: ExchangeRecord,
+        received: Received<'_>,
+        reply: Reply,
+    ) {
         let connection = &self.mux.connection;
         let head = received.head();
         let request = RequestFacts {
@@ -308,376 +285,6 @@ impl Stream {
             None => Ok(Body::Memory(memory)),
         }
     }
-
-    /// Hands an exchange to its pool, and sends what comes of it.
-    async fn offload(&self, exchange: Box<Exchange>) {
-        let pool = self.driver.shared.pool_of(&exchange);
-        if let Err(unadmitted) = pool.admit(exchange.record.class) {
-            let refusal = Refusal::unadmitted(unadmitted);
-            let head = Arc::clone(&exchange.head);
-            self.refuse(exchange.record, Received::Head(head.view()), refusal)
-                .await;
-            return;
-        }
-        let offloaded = Offloaded::new(&exchange, pool.request_timeout());
-        let stream = Arc::new(StreamShared::new());
-        let mut job = Some(Job {
-            exchange,
-            to: destination(Some(Arc::clone(&stream))),
-            keep_alive: true,
-        });
-        poll_fn(|context| {
-            if let Some(job) = job.take() {
-                stream.ownership.hand_off(WakePolicy::Return, context);
-                self.driver.hand_over(job);
-            }
-            Poll::Ready(())
-        })
-        .await;
-        match self.returned(&offloaded, &stream).await {
-            Ok(Returned::Queued) => self.send_pending(&offloaded, &stream).await,
-            // The worker has ended the exchange without a response.
-            Ok(Returned::Kept | Returned::Closed) => self.stop(Stop::peer_gone()).await,
-            Err(GivenUp::Overdue(_)) => self.respond_overdue(&offloaded, &stream).await,
-            Err(given_up) => {
-                self.mux
-                    .connection
-                    .end_given_up(&offloaded, &stream, given_up, 0);
-            }
-        }
-    }
-
-    /// Waits for a worker's response to begin.
-    async fn returned(
-        &self,
-        offloaded: &Offloaded,
-        stream: &StreamShared,
-    ) -> Result<Returned, GivenUp> {
-        loop {
-            let due = offloaded.due(stream, measure::now());
-            let returned = self.wait(due, Hears::Both, |context| {
-                match stream.ownership.poll_return(context) {
-                    Poll::Ready(returned) => Some(returned),
-                    Poll::Pending => None,
-                }
-            });
-            let given_up: fn(ResponseStarted) -> GivenUp = match returned.await {
-                Ok(returned) => return Ok(returned),
-                Err(Woken::Deadline) if offloaded.due(stream, measure::now()) != Stamp::ZERO => {
-                    continue;
-                }
-                Err(Woken::Deadline) => GivenUp::Overdue,
-                Err(Woken::Cut) => GivenUp::Cut,
-                Err(_) => GivenUp::ClientGone,
-            };
-            return match stream.ownership.revoke() {
-                Some(started) => Err(given_up(started)),
-                // The worker was first.
-                None => Ok(poll_fn(|context| stream.ownership.poll_return(context)).await),
-            };
-        }
-    }
-
-    /// Answers in the place of the application, which is still at it.
-    async fn respond_overdue(&self, offloaded: &Offloaded, stream: &StreamShared) {
-        stream.set_overdue();
-        self.driver.stats().errors.add();
-        let record = offloaded.overdue_record(stream);
-        let reply = Refusal::because(504, OVERDUE).reply();
-        let head = offloaded.head.view();
-        let reply = self.mux.connection.with_error_page(reply, Some(head));
-        self.respond(record, offloaded.received(), reply).await;
-    }
-
-    /// Sends what a worker gives, until it has given all.
-    async fn send_pending(&self, offloaded: &Offloaded, stream: &Arc<StreamShared>) {
-        let (head, rate) = {
-            let mut pending = stream.pending();
-            (pending.head.take(), pending.rate)
-        };
-        let mut sending = self.sending(offloaded.record.route, rate);
-        match self.send_given(head, offloaded, stream, &mut sending).await {
-            Ok(finished) => self.end_sent(finished, stream, &sending).await,
-            Err(stop) => self.end_unsent(stop, offloaded, stream, &sending).await,
-        }
-        self.driver.shared.replies_memory.leave(stream);
-    }
-
-    async fn send_given(
-        &self,
-        head: Option<ResponseHead>,
-        offloaded: &Offloaded,
-        stream: &StreamShared,
-        sending: &mut Sending,
-    ) -> Result<Finished, Stop> {
-        let head = head.ok_or(Stop::cut("a response without a head"))?;
-        self.send_head(&head).await?;
-        loop {
-            match self.next(offloaded, stream, sending).await? {
-                Next::Parts(..) => {}
-                Next::Nothing => continue,
-                Next::Finished(finished) => return Ok(finished),
-                Next::Abandoned(why) => return Err(Stop::cut(why.cause())),
-            }
-            let most = self.allowance(sending, Some(stream)).await?;
-            // While the client is waited for, they are where a thread may move them to a file.
-            let Some(mut parts) = stream.pending().take() else {
-                continue;
-            };
-            let data = parts.read(most);
-            let unsent = stream.put_back(parts);
-            self.driver.shared.replies_memory.discard(unsent);
-            let data = data.map_err(|error| Stop::of_send(&error))?;
-            self.send_data(&data, sending).await?;
-            stream.set_progress_at(measure::now());
-        }
-    }
-
-    /// Waits for parts, or for the end of the response.
-    async fn next(
-        &self,
-        offloaded: &Offloaded,
-        stream: &StreamShared,
-        sending: &mut Sending,
-    ) -> Result<Next, Stop> {
-        let due = offloaded.due(stream, measure::now());
-        sending.pace.hold(measure::now());
-        let next = self.wait(due, Hears::Both, |context| {
-            stream.ownership.watch(context);
-            match stream.pending().next() {
-                Next::Nothing => None,
-                next => Some(next),
-            }
-        });
-        let next = next.await;
-        sending.pace.resume(measure::now());
-        match next {
-            Err(Woken::Deadline) => Err(STOP_OVERDUE),
-            next => next.map_err(Woken::stop),
-        }
-    }
-
-    /// Ends an exchange of which everything was sent but the end.
-    async fn end_sent(&self, finished: Finished, stream: &StreamShared, sending: &Sending) {
-        let mut exchange = finished.exchange;
-        let kind = match exchange.record.ending {
-            Ending::Complete | Ending::Refused => Kind::End,
-            _ => Kind::Reset,
-        };
-        if let Err(stop) = self.send_frame(kind, &[]).await {
-            exchange.record.end_as(stop.ending, stop.cause);
-        }
-        self.end_with(exchange, sending);
-        let unsent = stream.pending().renew();
-        self.driver.shared.replies_memory.discard(unsent);
-    }
-
-    /// Ends an exchange whose client does not get everything, once the worker is done with it.
-    async fn end_unsent(
-        &self,
-        stop: Stop,
-        offloaded: &Offloaded,
-        stream: &StreamShared,
-        sending: &Sending,
-    ) {
-        let connection = &self.mux.connection;
-        if stop == STOP_OVERDUE && stream.is_whole(sending.sent) && stream.pending().revoke() {
-            stream.set_overdue();
-            let _ = self.send_frame(Kind::End, &[]).await;
-            return connection.end_answered(offloaded, stream, sending.sent);
-        }
-        connection.log_abandoned(offloaded, stream);
-        let unsent = stream.abandon(Abandoned::ClientGone);
-        self.driver.shared.replies_memory.discard(unsent);
-        self.stop(stop).await;
-        match self.finished(offloaded, stream).await {
-            Ok(Finished { mut exchange, .. }) => {
-                exchange.record.end_as(stop.ending, stop.cause);
-                self.end_with(exchange, sending);
-            }
-            Err(given_up) => connection.end_given_up(offloaded, stream, given_up, sending.sent),
-        }
-    }
-
-    fn end_with(&self, mut exchange: Box<Exchange>, sending: &Sending) {
-        let connection = &self.mux.connection;
-        exchange.record.sent_bytes = sending.sent;
-        exchange.record.phases.sent = measure::now();
-        connection.end(&exchange.record, Received::Head(exchange.head()));
-    }
-
-    /// The exchange, once the worker is done with it.
-    async fn finished(
-        &self,
-        offloaded: &Offloaded,
-        stream: &StreamShared,
-    ) -> Result<Finished, GivenUp> {
-        let due = offloaded.due(stream, measure::now());
-        let finished = self.wait(due, Hears::Driver, |context| {
-            stream.ownership.watch(context);
-            stream.pending().take_finished()
-        });
-        let given_up = match finished.await {
-            Ok(finished) => return Ok(finished),
-            Err(Woken::Deadline) => GivenUp::Overdue(ResponseStarted::Yes),
-            Err(_) => GivenUp::Cut(ResponseStarted::Yes),
-        };
-        let mut pending = stream.pending();
-        if let Some(finished) = pending.take_finished() {
-            return Ok(finished);
-        }
-        pending.revoke();
-        if let GivenUp::Overdue(_) = given_up {
-            stream.set_overdue();
-        }
-        Err(given_up)
-    }
-
-    /// Tells the client that no more of the response comes.
-    async fn stop(&self, stop: Stop) {
-        self.mux.connection.count_stop(stop);
-        // A connection that is gone needs no telling.
-        let _ = self.send_frame(Kind::Reset, &[]).await;
-    }
-
-    fn sending(&self, route: u16, rate: Option<Rate>) -> Sending {
-        let timeouts = &self.driver.config().timeouts;
-        Sending {
-            sent: 0,
-            pace: Pace::new(measure::now(), timeouts.send, timeouts.send_rate_min),
-            limit: self.driver.shared.rates.limit(None, route, rate),
-        }
-    }
-
-    /// Bytes that may be sent now; waits for the client's window, and for the response's share of the bandwidth.
-    async fn allowance(
-        &self,
-        sending: &mut Sending,
-        stream: Option<&StreamShared>,
-    ) -> Result<usize, Stop> {
-        let window = self.wait(sending.pace.deadline(), Hears::Both, |context| {
-            if let Some(stream) = stream {
-                stream.ownership.watch(context);
-                if let Some(why) = stream.pending().abandoned() {
-                    return Some(Err(Stop::cut(why.cause())));
-                }
-            }
-            Some(Ok(self.inbox.window.get())).filter(|window| *window != Ok(0))
-        });
-        let window = window.await.map_err(|woken| Stop {
-            cause: match woken {
-                Woken::Deadline => "the client gave no window",
-                _ => "",
-            },
-            ..woken.stop()
-        })??;
-        let mut most = window.min(FRAME_BYTES_MAX);
-        if let Some(limit) = &mut sending.limit {
-            let now = measure::now();
-            let (from, bytes) = limit.reserve(most, now);
-            sending.pace.hold(now);
-            let rest = self.wait(from, Hears::Both, |_| None::<()>);
-            match rest.await {
-                Ok(()) | Err(Woken::Deadline) => most = bytes.min(most),
-                Err(woken) => {
-                    limit.give_back(bytes);
-                    return Err(woken.stop());
-                }
-            }
-            sending.pace.resume(measure::now());
-        }
-        Ok(usize::try_from(most).unwrap_or(usize::MAX))
-    }
-
-    async fn send_head(&self, head: &ResponseHead) -> Result<(), Stop> {
-        let mut payload = head.status.to_be_bytes().to_vec();
-        payload.extend_from_slice(head.fields.as_bytes());
-        self.send_frame(Kind::Head, &payload).await
-    }
-
-    async fn send_data(&self, data: &[u8], sending: &mut Sending) -> Result<(), Stop> {
-        let bytes = data.len() as u64;
-        self.inbox.window.set(self.inbox.window.get() - bytes);
-        self.send_frame(Kind::Data, data).await?;
-        sending.sent += bytes;
-        sending.pace.advance(bytes, measure::now());
-        Ok(())
-    }
-
-    /// Sends a frame, behind those of streams that have asked before. One that is begun is sent to its end, or
-    /// the connection ends.
-    async fn send_frame(&self, kind: Kind, payload: &[u8]) -> Result<(), Stop> {
-        let turn = self.mux.turn.acquire().await;
-        let _turn = turn.map_err(|_| self.mux.stop())?;
-        let mut frame = Vec::with_capacity(HEADER_BYTES + payload.len());
-        frame.extend_from_slice(&self.number.to_be_bytes());
-        frame.push(kind as u8);
-        frame.extend_from_slice(&(payload.len() as u32).to_be_bytes());
-        frame.extend_from_slice(payload);
-        let mut left = frame.as_slice();
-        while !left.is_empty() {
-            let sent = self.mux.connection.transport.send(&[IoSlice::new(left)]);
-            let sent = sent.map_err(|error| Stop::of_send(&error));
-            let sent = match sent {
-                Ok(0) => self.writable().await.map(|()| 0),
-                sent => sent,
-            };
-            let sent = sent.inspect_err(|_| {
-                self.mux.connection.transport.reset_on_close();
-                self.mux.end(self.mux.over.get().unwrap_or(Woken::Failed));
-            })?;
-            left = &left[sent..];
-        }
-        Ok(())
-    }
-
-    async fn writable(&self) -> Result<(), Stop> {
-        let transport = &self.mux.connection.transport;
-        transport.is_full();
-        let timeout = self.driver.config().timeouts.send;
-        let mut alarm = pin!(sleep_until(measure::now().plus(timeout)));
-        poll_fn(|context| {
-            self.inbox.watch(context);
-            if self.mux.over.get().is_some() {
-                return Poll::Ready(Err(self.mux.stop()));
-            }
-            if let Poll::Ready(ready) = transport.poll_writable(context) {
-                return Poll::Ready(ready.map(drop).map_err(|_| Woken::Failed.stop()));
-            }
-            let late = alarm.as_mut().poll(context);
-            late.map(|()| Err(Woken::Deadline.stop()))
-        })
-        .await
-    }
-
-    /// Waits until `look` gives something: it looks whenever a frame has come, a worker has moved or the deadline
-    /// has passed.
-    async fn wait<T>(
-        &self,
-        deadline: Stamp,
-        hears: Hears,
-        mut look: impl FnMut(&mut Context<'_>) -> Option<T>,
-    ) -> Result<T, Woken> {
-        let mut alarm = pin!(sleep_until(deadline));
-        poll_fn(|context| {
-            self.inbox.watch(context);
-            if let Some(found) = look(context) {
-                return Poll::Ready(Ok(found));
-            }
-            match self.mux.over.get() {
-                Some(Woken::Cut) => return Poll::Ready(Err(Woken::Cut)),
-                over if over.is_some() || self.inbox.is_reset.get() => {
-                    if hears == Hears::Both {
-                        return Poll::Ready(Err(Woken::End));
-                    }
-                }
-                _ => {}
-            }
-            let late = alarm.as_mut().poll(context);
-            late.map(|()| Err(Woken::Deadline))
-        })
-        .await
-    }
 }
 
 impl Drop for Stream {
@@ -696,16 +303,12 @@ impl From<wire::Refusal> for NoBody {
     }
 }
 
-fn destination(stream: Option<Arc<StreamShared>>) -> Destination {
+/// The way of a response, which no worker has a socket for.
+pub(super) fn destination(stream: Option<Arc<StreamShared>>) -> Destination {
     Destination {
         stream,
         direct: None,
         is_limited: false,
         encoding: Encoding::Frames,
     }
-}
-
-fn sleep_until(deadline: Stamp) -> tokio::time::Sleep {
-    let left = deadline.since(measure::now()).0.min(LONG.0);
-    tokio::time::sleep(Duration::from_nanos(left))
 }
