@@ -34,11 +34,7 @@ pub(super) struct Frames(pub(super) memory::Client);
 
 impl Frames {
     pub(super) fn send(&mut self, stream: u16, kind: u8, payload: &[u8]) {
-        let mut frame = stream.to_be_bytes().to_vec();
-        frame.push(kind);
-        frame.extend_from_slice(&u32::try_from(payload.len()).unwrap().to_be_bytes());
-        frame.extend_from_slice(payload);
-        self.0.write_all(&frame).unwrap();
+        self.0.write_all(&frame(stream, kind, payload)).unwrap();
     }
 
     /// A whole request; its response gets no window yet.
@@ -165,6 +161,15 @@ impl Response {
         }
         response
     }
+}
+
+/// A frame as it is sent.
+pub(super) fn frame(stream: u16, kind: u8, payload: &[u8]) -> Vec<u8> {
+    let mut frame = stream.to_be_bytes().to_vec();
+    frame.push(kind);
+    frame.extend_from_slice(&u32::try_from(payload.len()).unwrap().to_be_bytes());
+    frame.extend_from_slice(payload);
+    frame
 }
 
 /// Names in lower case and values, but for those that belong to a protocol or to the moment.
