@@ -125,7 +125,7 @@ impl Tested {
     fn is_quiet(&self) -> bool {
         let status = text(&self.running.get("/-/status"));
         status.contains("\"waiting\":{\"connections\":1,")
-            && status.contains("\"replies_memory_bytes\":0,")
+            && status.contains("\"replies_memory_bytes\":0}")
     }
 
     /// Stops the house and checks its log.
