@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use measure::{NO_POOL, Record};
+use measure::{NO_POOL, Phases, Record};
 use wire::HeadView;
 
 use crate::exchange::{Ends, ExchangeRecord};
@@ -40,11 +40,7 @@ impl Recorder {
 
     /// Ends an exchange.
     pub(crate) fn close(&self, ended: &ExchangeRecord, received: Received<'_>, ends: &Ends) {
-        invariant!(
-            ended.phases.are_in_order(),
-            "the phases of an exchange are out of order: {:?}",
-            ended.phases
-        );
+        check_order(&ended.phases);
         let spans = ended.phases.spans();
         let route = self.stats.route(ended.route);
         route.record(&spans, ended.status, ended.ending, ended.sent_bytes);
@@ -95,6 +91,13 @@ impl<'a> Received<'a> {
     }
 }
 
+fn check_order(phases: &Phases) {
+    invariant!(
+        phases.are_in_order(),
+        "the phases of an exchange are out of order: {phases:?}"
+    );
+}
+
 fn fill_from_head<'a>(record: &mut Record<'a>, head: HeadView<'a>) {
     record.method = head.method();
     record.target = head.target();
@@ -116,4 +119,21 @@ fn first_line(received: &[u8]) -> &[u8] {
     let head = &received[..received.len().min(LINE_BYTES_MAX)];
     let end = memchr::memchr2(b'\r', b'\n', head).unwrap_or(head.len());
     &head[..end]
+}
+
+#[cfg(test)]
+mod tests {
+    use measure::Stamp;
+
+    use super::*;
+
+    #[test]
+    #[should_panic(expected = "invariant violated")]
+    fn a_request_is_not_run_before_it_arrives() {
+        check_order(&Phases {
+            arrived: Stamp(2),
+            queued: Stamp(1),
+            ..Phases::default()
+        });
+    }
 }

@@ -276,6 +276,13 @@ mod tests {
     }
 
     #[test]
+    #[should_panic(expected = "invariant violated")]
+    fn no_more_is_given_back_than_is_charged() {
+        let (memory, _release) = memory_without_disk(100);
+        memory.give_back(1);
+    }
+
+    #[test]
     fn what_is_kept_is_charged_until_its_last_part_is_gone() {
         let (memory, _release) = memory_without_disk(100);
         let kept = memory.keep(vec![0; 10]);
