@@ -139,7 +139,7 @@ def never_reading(server: Milepost, target: str) -> Client:
 
 def test_a_reply_that_outgrows_memory_on_a_full_disk_is_cut(small: Milepost) -> None:
     causes = (
-        'end=cut cause="the response could not be stored for its slow client"',
+        'end=cut cause="no space in spool_dir for the response to a slow client"',
         'end=cut cause="reply_memory_max is used up, and the client had taken nothing for longest"',
     )
     with Others(small):

@@ -138,18 +138,23 @@ impl Drop for Kept {
     }
 }
 
-/// Leaves an object to the thread that may attach.
-fn release(object: PyBackedBytes) {
+/// Starts the thread, once a process: not before a worker begins, because a template forks without threads.
+pub(crate) fn start() {
     let mut released = locked(&RELEASED);
-    released.bytes += object.len();
-    released.objects.push(object);
     if !released.has_thread {
-        // Without a thread the objects wait for the next one that can be started.
+        // Without a thread the objects wait until a later worker can start one.
         released.has_thread = thread::Builder::new()
             .name("mp-release".to_owned())
             .spawn(release_all)
             .is_ok();
     }
+}
+
+/// Leaves an object to the thread that may attach.
+fn release(object: PyBackedBytes) {
+    let mut released = locked(&RELEASED);
+    released.bytes += object.len();
+    released.objects.push(object);
     if released.objects.len() == 1 || released.bytes > BATCH_BYTES_MAX {
         RELEASED_SOME.notify_one();
     }

@@ -23,7 +23,7 @@ use server::handler::{Handler, Stack};
 use server::pool::{Assignment, Worker};
 use server::watch::Thread;
 
-use crate::{downstream, raw};
+use crate::{downstream, kept, raw};
 use knocker::{Door, Knocker};
 use onlooker::Onlooker;
 pub(crate) use roster::RequestTimeout;
@@ -65,6 +65,7 @@ impl Wsgi {
 
     fn work_attached(&self, py: Python<'_>, worker: &mut Worker) -> PyResult<()> {
         introduce_thread(py);
+        kept::start();
         downstream::enter(worker.pool_index());
         if worker.is_watched() {
             onlooker::prepare(py);
