@@ -470,7 +470,8 @@ def test_ten_thousand_of_them_leave_nothing_behind(serve: Callable[..., Milepost
     after = settled(server, watcher, spool, before)
     assert after.held() == before.held()
     assert after.deleted == []
-    assert after.resident_bytes < before.resident_bytes + (16 << 20)
+    # The allocator keeps what three objects of 9 MB took: one for each worker, and one that is let go of.
+    assert after.resident_bytes < before.resident_bytes + (32 << 20)
     watcher.sock.close()
     # Everything has exactly one line; how many of the forty files were begun only those can tell.
     assert server.stop() == 0
