@@ -28,7 +28,7 @@ pub(crate) enum TaskState {
 
 pub(crate) type Task = Box<dyn FnMut() -> TaskState + Send>;
 
-/// The drivers' end of a crew; its threads end when the last clone is gone.
+/// The drivers' end of a blocking pool; its threads end when the last clone is gone.
 #[derive(Clone)]
 pub(crate) struct BlockingPool(Arc<Inner>);
 

@@ -1,10 +1,10 @@
-//! The house: the one crate with sockets, files and threads.
+//! The server: the one crate with sockets, files and threads.
 //!
 //! Takes a checked configuration and a handler, listens, and serves until it is told to stop. Knows no
-//! Python. In walking order: `listen` gives sockets to `driver`s, which receive exchanges (`exchange`),
+//! Python. In the order of a request: `listen` gives sockets to `driver`s, which receive exchanges (`exchange`),
 //! `spool` large bodies, `route` them, answer files themselves (`handler::files`) and hand the rest to
-//! the `pool`; replies leave by `delivery`; every exchange ends in the `ledger`, the `stats` and the `log`.
-//! What may wait for a disk is an errand for a `crew`.
+//! the `pool`; replies leave by `response`, `protocol` and `transport`; every exchange ends in the `recorder`,
+//! the `stats` and the `log`. What may wait for a disk is a task for a `blocking_pool`.
 
 #![deny(unsafe_code)]
 

@@ -36,7 +36,7 @@ enum Stage {
     Open,
 }
 
-/// What became of bytes that were given to the outlet.
+/// What became of bytes that were given to the response writer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sent {
     /// Go on.

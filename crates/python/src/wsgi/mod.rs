@@ -1,4 +1,4 @@
-//! WSGI (PEP 3333) on pool threads: the application is called, its reply is given to the outlet.
+//! WSGI (PEP 3333) on pool threads: the application is called, its reply is given to the response writer.
 //!
 //! Takes exchanges from a worker. A thread attaches to the interpreter once and detaches only where it would
 //! wait, so that a request costs no release of the GIL while others are waiting. Knows no socket.

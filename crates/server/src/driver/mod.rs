@@ -1,10 +1,10 @@
-//! The corridor of a driver thread: a current-thread tokio runtime that accepts, receives, answers what
+//! A driver thread: a current-thread tokio runtime that accepts, receives, answers what
 //! needs no pool, and sends what a pool thread could not.
 //!
 //! Never runs application code, never waits for a disk. `accept` takes connections in by an `intake`, the
 //! `usher`'s thread those of sockets that drivers share; `handoff` gives them to this driver or a sibling, by
-//! its `inbox`. `connection` is the life of one, split into `receive`, `begin`, `body`, `look`, `answer`,
-//! `sending` and `away`; `table` keeps their deadlines.
+//! its `inbox`. `protocol::h1` is the life of one; `table` keeps the deadlines of all, `file_lookup` has files
+//! looked up by a thread that may wait for the disk.
 
 mod shared;
 

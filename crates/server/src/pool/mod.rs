@@ -1,10 +1,10 @@
-//! The corridor of the pool threads: pools with a queue each, threads that take from it, and what happens to
+//! The pool threads: pools with a queue each, threads that take from it, and what happens to
 //! an exchange between its start and its reply.
 //!
 //! `staff` are the threads, which come and go, `worker` is one of them, which gives exchanges to the backend and
 //! ends them, `steward` is the thread that looks after all pools: their sizes, their moods, and those who
-//! have waited too long. Takes exchanges from drivers, gives replies to `delivery` and endings to the
-//! ledger. A panic in a handler costs one exchange. Never waits for a client.
+//! have waited too long. Takes exchanges from drivers, gives replies to `response` and endings to the
+//! `recorder`. A panic in a handler costs one exchange. Never waits for a client.
 
 mod alarm;
 mod mood;
