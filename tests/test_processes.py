@@ -179,14 +179,16 @@ def test_a_taken_port_is_named_and_nothing_is_started(
     assert not (tmp_path / "imported").exists()
 
 
-def test_a_killed_process_is_replaced_and_only_its_requests_fail(
-    supervise: Callable[..., Supervised],
+@pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGABRT], ids=["killed", "failed-invariant"])
+def test_a_process_that_dies_is_replaced_and_only_its_requests_fail(
+    supervise: Callable[..., Supervised], end: signal.Signals
 ) -> None:
+    """A failed invariant ends its process by SIGABRT (crates/server/tests/faults/invariant.rs)."""
     server = supervise("--processes", "3", "--threads", "2:2", log=None)
     before = server.settled(3)
     client, holder, victim = server.held()
     with calling(server) as callers:
-        os.kill(victim, signal.SIGKILL)
+        os.kill(victim, end)
         with pytest.raises(CutShort):
             client.reply()
         assert until(lambda: victim not in server.pids() and len(server.pids()) == 3)
@@ -196,7 +198,7 @@ def test_a_killed_process_is_replaced_and_only_its_requests_fail(
     assert len(callers.lost) <= 8, callers.lost
     assert not [fault for fault in callers.lost if "Refused" in fault], callers.lost
     assert server.status()["totals"]["crashes"] == 1
-    assert f"(pid {victim}) was killed by SIGKILL" in server.errors
+    assert f"(pid {victim}) was killed by {end.name}" in server.errors
 
 
 def test_no_connection_waits_for_a_dead_process(supervise: Callable[..., Supervised]) -> None:

@@ -26,6 +26,7 @@ use tokio::io::unix::{AsyncFd, AsyncFdReadyGuard};
 
 use crate::fork;
 use crate::response::{Parts, Progress};
+use crate::sync::invariant;
 use crate::sys;
 
 /// A connected socket without a protocol. Shared by the driver that watches it, a worker that answers through
@@ -285,15 +286,20 @@ pub(crate) fn send(
     buffers: &[IoSlice<'_>],
     followed: Followed,
 ) -> io::Result<usize> {
+    let offered = buffers.iter().map(|buffer| buffer.len()).sum();
     #[cfg(feature = "faults")]
-    return faults::meet(
-        socket.as_fd(),
-        buffers.iter().map(|buffer| buffer.len()).sum(),
-        0,
-        |most| send_now(socket, &faults::first(buffers, most), followed),
-    );
+    let sent = faults::meet(socket.as_fd(), offered, 0, |most| {
+        let sent = send_now(socket, &faults::first(buffers, most), followed)?;
+        Ok(sent + most.saturating_sub(offered))
+    })?;
     #[cfg(not(feature = "faults"))]
-    send_now(socket, buffers, followed)
+    let sent = send_now(socket, buffers, followed)?;
+    // All accounts of unsent bytes rest on it; beyond it they would wrap.
+    invariant!(
+        sent <= offered,
+        "a socket took {sent} bytes of {offered} offered"
+    );
+    Ok(sent)
 }
 
 fn send_now(socket: &impl AsFd, buffers: &[IoSlice<'_>], followed: Followed) -> io::Result<usize> {

@@ -30,6 +30,8 @@ pub enum Fate {
     Full,
     /// The connection is reset, for both ends.
     Reset,
+    /// All is taken, and a byte more is said to be: what no kernel does, and an invariant excludes.
+    Beyond,
 }
 
 /// How the calls of a plan differ from what the kernel would do.
@@ -43,6 +45,8 @@ pub enum Temper {
     Bytewise(u64),
     /// For so many calls a mixture of everything but resets; its proportions go by the seed.
     Mixed(u64),
+    /// The first call claims more than it was offered.
+    Beyond,
 }
 
 /// The fates of all calls for one connection.
@@ -79,11 +83,14 @@ impl Plan {
         match self.temper {
             _ if step == self.reset_at => Fate::Reset,
             Temper::First(bytes) if step == 0 => Fate::Bytes(bytes),
+            Temper::Beyond if step == 0 => Fate::Beyond,
             Temper::Bytewise(calls) if step < calls => Fate::Bytes(1),
             Temper::Mixed(calls) if step < calls => self.mixed(step),
-            Temper::Plain | Temper::First(_) | Temper::Bytewise(_) | Temper::Mixed(_) => {
-                Fate::Whole
-            }
+            Temper::Plain
+            | Temper::First(_)
+            | Temper::Bytewise(_)
+            | Temper::Mixed(_)
+            | Temper::Beyond => Fate::Whole,
         }
     }
 
@@ -161,7 +168,7 @@ impl Drop for Planned {
     }
 }
 
-/// Makes `call`, which offers at most as many bytes as it is told, as the plan for the socket's client wants
+/// Makes `call`, which offers at most as many bytes as it is told (and claims those beyond `offered`), as the plan for the socket's client wants
 /// it; `full` is how it says that the socket took nothing. `offered`: bytes that it offers by itself.
 pub(super) fn meet<T>(
     socket: BorrowedFd<'_>,
@@ -171,6 +178,7 @@ pub(super) fn meet<T>(
 ) -> io::Result<T> {
     match next(socket) {
         Fate::Whole => call(offered),
+        Fate::Beyond => call(offered + 1),
         Fate::Bytes(bytes) if bytes >= offered => call(offered),
         Fate::Bytes(bytes) => {
             let taken = call(bytes)?;

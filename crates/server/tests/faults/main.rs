@@ -9,6 +9,7 @@ mod cases;
 mod dice;
 mod expected;
 mod house;
+mod invariant;
 mod invitation;
 mod resets;
 #[path = "../house/support.rs"]
