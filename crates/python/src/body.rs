@@ -1,13 +1,12 @@
 //! `wsgi.input`: the complete body of a request, read from memory or from its unnamed file.
 //!
-//! Takes a body and nothing else; cannot read past its end and cannot touch a socket. Large steps through
-//! a file run detached from the interpreter.
+//! Takes a body and nothing else; cannot read past its end and cannot touch a socket. A file is read detached from
+//! the interpreter.
 
-use std::fs::File;
-use std::io;
 use std::os::unix::fs::FileExt;
 
 use pyo3::buffer::PyBuffer;
+use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList};
 use server::exchange::Body;
@@ -17,9 +16,10 @@ use crate::raw;
 /// Bytes of a spooled body that are read at once while looking for line ends.
 const WINDOW_BYTES: usize = 64 << 10;
 
-/// A position in a body.
+/// The object in `environ["wsgi.input"]`: a body, and a position in it.
+#[pyclass(module = "milepost._milepost", name = "Input")]
 #[derive(Default)]
-pub(crate) struct Reader {
+pub(crate) struct Input {
     body: Body,
     position: u64,
     /// Bytes of the file from `window_start` on; empty for a body in memory.
@@ -27,7 +27,7 @@ pub(crate) struct Reader {
     window_start: u64,
 }
 
-impl Reader {
+impl Input {
     /// At the beginning of `body`.
     pub(crate) fn new(body: Body) -> Self {
         Self {
@@ -37,101 +37,13 @@ impl Reader {
     }
 
     /// Bytes between the position and the end.
-    pub(crate) fn rest_bytes(&self) -> u64 {
+    fn rest_bytes(&self) -> u64 {
         self.body.bytes() - self.position
-    }
-
-    /// The next `bytes` bytes when they are in memory; the position moves past them.
-    fn borrow(&mut self, bytes: usize) -> Option<&[u8]> {
-        let data = match &self.body {
-            Body::Empty => &[][..],
-            Body::Memory(data) => data,
-            Body::File { .. } => return None,
-        };
-        let start = usize::try_from(self.position).ok()?;
-        let taken = data.get(start..start + bytes)?;
-        self.position += bytes as u64;
-        Some(taken)
-    }
-
-    /// Fills `out`, which must not be longer than what is left.
-    fn fill(&mut self, out: &mut [u8]) -> io::Result<()> {
-        match &self.body {
-            Body::Empty => {}
-            Body::Memory(data) => {
-                let start = self.position as usize;
-                out.copy_from_slice(&data[start..start + out.len()]);
-            }
-            Body::File { file, .. } => file.read_exact_at(out, self.position)?,
-        }
-        self.position += out.len() as u64;
-        Ok(())
-    }
-
-    /// The next bytes up to and with a line end, at most `bytes_max` of them, appended to `out`.
-    fn line(&mut self, bytes_max: u64, out: &mut Vec<u8>) -> io::Result<()> {
-        let mut left = bytes_max.min(self.rest_bytes());
-        while left > 0 {
-            let seen = self.visible()?;
-            let seen = &seen[..seen.len().min(usize::try_from(left).unwrap_or(usize::MAX))];
-            let end = seen
-                .iter()
-                .position(|&byte| byte == b'\n')
-                .map(|index| index + 1);
-            let taken = end.unwrap_or(seen.len());
-            out.extend_from_slice(&seen[..taken]);
-            self.position += taken as u64;
-            left -= taken as u64;
-            if end.is_some() {
-                break;
-            }
-        }
-        Ok(())
-    }
-
-    /// At least one byte at the position, unless the body is at its end.
-    fn visible(&mut self) -> io::Result<&[u8]> {
-        match &self.body {
-            Body::Empty => Ok(&[]),
-            Body::Memory(data) => Ok(&data[self.position as usize..]),
-            Body::File { file, bytes } => {
-                let offset = self.position.wrapping_sub(self.window_start);
-                if offset >= self.window.len() as u64 {
-                    let wanted = (bytes - self.position).min(WINDOW_BYTES as u64) as usize;
-                    refill(&mut self.window, file, self.position, wanted)?;
-                    self.window_start = self.position;
-                }
-                Ok(&self.window[(self.position - self.window_start) as usize..])
-            }
-        }
-    }
-}
-
-fn refill(window: &mut Vec<u8>, file: &File, position: u64, bytes: usize) -> io::Result<()> {
-    window.resize(bytes, 0);
-    file.read_exact_at(window, position)
-        .inspect_err(|_| window.clear())
-}
-
-/// The object in `environ["wsgi.input"]`.
-#[pyclass(module = "milepost._milepost", name = "Input")]
-#[derive(Default)]
-pub(crate) struct Input {
-    reader: Reader,
-}
-
-impl Input {
-    /// Begins with another body, or with none.
-    pub(crate) fn reset(&mut self, body: Body) {
-        match (&self.reader.body, &body) {
-            (Body::Empty, Body::Empty) => {}
-            _ => self.reader = Reader::new(body),
-        }
     }
 
     /// `size` as Python means it: absent, `None` and negative are everything.
     fn wanted(&self, size: Option<i64>) -> usize {
-        let rest = self.reader.rest_bytes();
+        let rest = self.rest_bytes();
         let bytes = match size {
             Some(size) if size >= 0 => rest.min(size.cast_unsigned()),
             _ => rest,
@@ -139,18 +51,36 @@ impl Input {
         usize::try_from(bytes).unwrap_or(usize::MAX)
     }
 
-    fn next_line<'py>(
-        &mut self,
-        py: Python<'py>,
-        size: Option<i64>,
-    ) -> PyResult<Bound<'py, PyBytes>> {
-        let bytes_max = self.wanted(size);
+    /// At least one byte at the position, unless the body is at its end.
+    fn visible(&mut self, py: Python<'_>) -> PyResult<&[u8]> {
+        let (file, bytes) = match &self.body {
+            Body::Empty => return Ok(&[]),
+            Body::Memory(data) => return Ok(&data[self.position as usize..]),
+            Body::File { file, bytes } => (file, *bytes),
+        };
+        let offset = self.position.wrapping_sub(self.window_start);
+        if offset >= self.window.len() as u64 {
+            let wanted = (bytes - self.position).min(WINDOW_BYTES as u64) as usize;
+            self.window.resize(wanted, 0);
+            raw::detached(py, || file.read_exact_at(&mut self.window, self.position))
+                .inspect_err(|_| self.window.clear())?;
+            self.window_start = self.position;
+        }
+        Ok(&self.window[(self.position - self.window_start) as usize..])
+    }
+
+    /// The next bytes up to and with a line end, at most `size` of them.
+    fn line<'py>(&mut self, py: Python<'py>, size: Option<i64>) -> PyResult<Bound<'py, PyBytes>> {
+        let mut left = self.wanted(size);
         let mut line = Vec::new();
-        match &self.reader.body {
-            Body::File { .. } => {
-                raw::detached(py, || self.reader.line(bytes_max as u64, &mut line))?;
-            }
-            _ => self.reader.line(bytes_max as u64, &mut line)?,
+        while left > 0 {
+            let seen = self.visible(py)?;
+            let seen = &seen[..seen.len().min(left)];
+            let end = seen.iter().position(|&byte| byte == b'\n');
+            let taken = end.map_or(seen.len(), |index| index + 1);
+            line.extend_from_slice(&seen[..taken]);
+            self.position += taken as u64;
+            left = if end.is_some() { 0 } else { left - taken };
         }
         Ok(PyBytes::new(py, &line))
     }
@@ -162,34 +92,37 @@ impl Input {
     #[pyo3(signature = (size=None, /))]
     fn read<'py>(&mut self, py: Python<'py>, size: Option<i64>) -> PyResult<Bound<'py, PyBytes>> {
         let bytes = self.wanted(size);
-        if let Some(data) = self.reader.borrow(bytes) {
-            return Ok(PyBytes::new(py, data));
-        }
-        PyBytes::new_with(py, bytes, |out| {
-            Ok(raw::detached(py, || self.reader.fill(out))?)
-        })
+        let data = match &self.body {
+            Body::Empty => PyBytes::new(py, &[]),
+            Body::Memory(data) => PyBytes::new(py, &data[self.position as usize..][..bytes]),
+            Body::File { file, .. } => PyBytes::new_with(py, bytes, |out| {
+                Ok(raw::detached(py, || {
+                    file.read_exact_at(out, self.position)
+                })?)
+            })?,
+        };
+        self.position += bytes as u64;
+        Ok(data)
     }
 
     /// Fills a writable buffer as far as there are bytes, and returns their number.
     #[expect(clippy::needless_pass_by_value, reason = "arguments come by value")]
     fn readinto(&mut self, py: Python<'_>, buffer: PyBuffer<u8>) -> PyResult<usize> {
         let bytes = self.wanted(i64::try_from(buffer.len_bytes()).ok());
-        let mut data = vec![0; bytes.min(WINDOW_BYTES)];
-        let target = buffer
-            .as_mut_slice(py)
-            .filter(|target| target.len() >= bytes);
-        let Some(target) = target else {
-            return Err(pyo3::exceptions::PyTypeError::new_err(
+        let Some(target) = buffer.as_mut_slice(py) else {
+            return Err(PyTypeError::new_err(
                 "readinto() needs a writable contiguous buffer",
             ));
         };
-        for cells in target[..bytes].chunks(WINDOW_BYTES) {
-            let data = &mut data[..cells.len()];
-            raw::detached(py, || self.reader.fill(data))?;
-            cells
-                .iter()
-                .zip(data.iter())
-                .for_each(|(cell, byte)| cell.set(*byte));
+        let mut left = &target[..bytes];
+        while !left.is_empty() {
+            let seen = self.visible(py)?;
+            let (cells, others) = left.split_at(seen.len().min(left.len()));
+            for (cell, byte) in cells.iter().zip(seen) {
+                cell.set(*byte);
+            }
+            self.position += cells.len() as u64;
+            left = others;
         }
         Ok(bytes)
     }
@@ -201,7 +134,7 @@ impl Input {
         py: Python<'py>,
         size: Option<i64>,
     ) -> PyResult<Bound<'py, PyBytes>> {
-        self.next_line(py, size)
+        self.line(py, size)
     }
 
     /// Reads lines until about `hint` bytes are read, or all lines.
@@ -215,9 +148,9 @@ impl Input {
             .filter(|hint| *hint > 0)
             .map_or(u64::MAX, i64::cast_unsigned);
         let lines = PyList::empty(py);
-        let start = self.reader.position;
-        while self.reader.rest_bytes() > 0 && self.reader.position - start < enough {
-            lines.append(self.next_line(py, None)?)?;
+        let start = self.position;
+        while self.rest_bytes() > 0 && self.position - start < enough {
+            lines.append(self.line(py, None)?)?;
         }
         Ok(lines)
     }
@@ -227,10 +160,10 @@ impl Input {
     }
 
     fn __next__<'py>(&mut self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyBytes>>> {
-        if self.reader.rest_bytes() == 0 {
-            return Ok(None);
+        match self.rest_bytes() {
+            0 => Ok(None),
+            _ => self.line(py, None).map(Some),
         }
-        self.next_line(py, None).map(Some)
     }
 }
 
@@ -249,14 +182,16 @@ mod tests {
         }
     }
 
-    fn lines(body: Body, bytes_max: u64) -> Vec<Vec<u8>> {
-        let mut reader = Reader::new(body);
+    fn lines(body: Body, bytes_max: i64) -> Vec<Vec<u8>> {
+        let mut input = Input::new(body);
         let mut found = Vec::new();
-        while reader.rest_bytes() > 0 {
-            let mut line = Vec::new();
-            reader.line(bytes_max, &mut line).unwrap();
-            found.push(line);
-        }
+        Python::initialize();
+        Python::attach(|py| {
+            while input.rest_bytes() > 0 {
+                let line = input.line(py, Some(bytes_max)).unwrap();
+                found.push(line.as_bytes().to_vec());
+            }
+        });
         found
     }
 
@@ -264,7 +199,7 @@ mod tests {
     fn lines_are_the_same_from_memory_and_from_a_file() {
         let long = [vec![b'x'; WINDOW_BYTES + 7], b"\nshort\n".to_vec()].concat();
         for data in [&b"a\nbb\n\nccc"[..], b"\n", b"no end", b"", b"end\n", &long] {
-            for bytes_max in [1, 2, 3, 100, u64::MAX] {
+            for bytes_max in [1, 2, 3, 100, i64::MAX] {
                 let memory = lines(Body::Memory(data.to_vec()), bytes_max);
                 assert_eq!(memory, lines(spooled(data), bytes_max));
                 assert_eq!(memory.concat(), data);
@@ -272,7 +207,7 @@ mod tests {
         }
         let expect: [&[u8]; 4] = [b"a\n", b"bb\n", b"\n", b"ccc"];
         assert_eq!(
-            lines(Body::Memory(b"a\nbb\n\nccc".to_vec()), u64::MAX),
+            lines(Body::Memory(b"a\nbb\n\nccc".to_vec()), i64::MAX),
             expect
         );
         let expect: [&[u8]; 5] = [b"a\n", b"bb", b"\n", b"\n", b"cc"];
@@ -288,14 +223,14 @@ mod tests {
             Body::Memory(b"one\ntwo\nthree".to_vec()),
             spooled(b"one\ntwo\nthree"),
         ] {
-            let mut reader = Reader::new(body);
-            let mut line = Vec::new();
-            reader.line(u64::MAX, &mut line).unwrap();
-            let mut two = [0; 2];
-            reader.fill(&mut two).unwrap();
-            reader.line(u64::MAX, &mut line).unwrap();
-            assert_eq!((&line[..], &two), (&b"one\no\n"[..], b"tw"));
-            assert_eq!(reader.rest_bytes(), 5);
+            let mut input = Input::new(body);
+            Python::initialize();
+            Python::attach(|py| {
+                assert_eq!(input.line(py, None).unwrap().as_bytes(), b"one\n");
+                assert_eq!(input.read(py, Some(2)).unwrap().as_bytes(), b"tw");
+                assert_eq!(input.line(py, None).unwrap().as_bytes(), b"o\n");
+            });
+            assert_eq!(input.rest_bytes(), 5);
         }
     }
 
@@ -320,8 +255,7 @@ assert i.readinto(bytearray(3)) == 0
                 Body::Memory(b"one\ntwo\nthree\nfour".to_vec()),
                 spooled(b"one\ntwo\nthree\nfour"),
             ] {
-                let mut input = Input::default();
-                input.reset(body);
+                let input = Input::new(body);
                 let names = pyo3::types::PyDict::new(py);
                 names.set_item("i", Bound::new(py, input).unwrap()).unwrap();
                 py.run(script, Some(&names), None).unwrap();

@@ -14,7 +14,7 @@ use std::thread;
 use std::time::Duration;
 
 use cli::Forked;
-use pyo3::exceptions::{PyOSError, PyRuntimeError, PySystemExit};
+use pyo3::exceptions::{PyOSError, PySystemExit};
 use pyo3::prelude::*;
 use pyo3::types::{IntoPyDict, PyCFunction, PyDict, PyTuple};
 use server::fork;
@@ -86,31 +86,16 @@ fn make_main_thread(py: Python<'_>) -> PyResult<()> {
     Ok(())
 }
 
-/// What code of the application has given, in the process that serves. A child that it has forked meanwhile does
-/// not come back: it leaves as if that code had been all of its program. That is, it ends with 0, with what
+/// Ends a child that a request has forked, where it comes back from the application: it leaves as if that code had
+/// been all of its program. That is, it ends with 0, with what
 /// `sys.exit` says, or with 1 and a traceback; threads that it has started are waited for, `atexit` runs, and
 /// what waits in buffers is written.
-pub(crate) fn unless_child<T>(py: Python<'_>, given: PyResult<T>) -> PyResult<T> {
-    match fork::is_child() {
-        false => given,
-        true => leave(py, given.err()),
-    }
-}
-
-/// Whether this process must not answer, and the exception that says so.
-pub(crate) fn refuse_in_child() -> PyResult<()> {
-    match fork::is_child() {
-        false => Ok(()),
-        true => Err(PyRuntimeError::new_err(
-            "this process was forked in the middle of a request: only the one that took the request answers it",
-        )),
-    }
-}
-
+///
 /// The steps are those of a child of `multiprocessing`. `Py_Exit` is not fit for it: from 3.13 on it continues in
 /// the first thread of the parent, which a child does not have. Nothing of Rust is unwound: what lies on the stack
 /// belongs to the request, which is the parent's.
-fn leave(py: Python<'_>, error: Option<PyErr>) -> ! {
+#[cold]
+pub(crate) fn leave(py: Python<'_>, error: Option<PyErr>) -> ! {
     let code = error.map_or(0, |error| exit_code(py, &error));
     let_siblings_go(py);
     for (module, step) in [("threading", "_shutdown"), ("atexit", "_run_exitfuncs")] {
@@ -180,13 +165,10 @@ fn forget_processes(py: Python<'_>, is_chosen: impl Fn(&Bound<'_, PyAny>) -> PyR
 
 /// The system's own error keeps its number: EAGAIN and ENOMEM may pass.
 fn fault(py: Python<'_>, error: &PyErr) -> io::Error {
-    let number = match error.is_instance_of::<PyOSError>(py) {
-        true => error.value(py).getattr("errno"),
-        false => Err(PyOSError::new_err("")),
-    };
+    let number = error.value(py).getattr("errno");
     match number.and_then(|number| number.extract()) {
-        Ok(number) => io::Error::from_raw_os_error(number),
-        Err(_) => io::Error::other(trace::text(py, error)),
+        Ok(number) if error.is_instance_of::<PyOSError>(py) => io::Error::from_raw_os_error(number),
+        _ => io::Error::other(trace::text(py, error)),
     }
 }
 
@@ -237,19 +219,11 @@ fn other_threads() -> io::Result<Vec<String>> {
 
 /// Names of the threads that were started by `threading`, without this one.
 fn known_to_python(py: Python<'_>) -> Vec<String> {
-    let names = || -> PyResult<Vec<String>> {
-        let threading = py.import("threading")?;
-        let current = threading.call_method0("current_thread")?;
-        let mut names = Vec::new();
-        for thread in threading.call_method0("enumerate")?.try_iter()? {
-            let thread = thread?;
-            if !thread.is(&current) {
-                names.push(thread.getattr("name")?.extract()?);
-            }
-        }
-        Ok(names)
-    };
-    names().unwrap_or_default()
+    let script = c"[thread.name for thread in enumerate() if thread is not current_thread()]";
+    let names = py
+        .import("threading")
+        .and_then(|threading| py.eval(script, Some(&threading.dict()), None)?.extract());
+    names.unwrap_or_default()
 }
 
 /// `python`: names of threads of `threading`; `all`: the kernel's names for these and others.

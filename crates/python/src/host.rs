@@ -15,9 +15,8 @@ use server::config::meant::App;
 use server::handler::Handler;
 use server::supervisor::HANDOVER;
 
-use crate::import::{self, Wrong};
-use crate::wsgi::{Concurrency, Wsgi};
-use crate::{command, fork, modules, raw, visit};
+use crate::wsgi::Wsgi;
+use crate::{command, fork, import, modules, raw, visit};
 
 /// The interpreter that has loaded this module.
 pub struct Host {
@@ -42,22 +41,13 @@ impl AppHost for Host {
 
     fn load(&self, app: &App, facts: &AppFacts) -> Result<Arc<dyn Handler>, AppFault> {
         Python::attach(|py| {
-            forget_handover(py).map_err(|error| AppFault {
-                message: format!("`{HANDOVER}`: {error}"),
-                ..AppFault::default()
-            })?;
-            let application = import::load(py, app).map_err(fault)?;
-            fork::prepare_children(py).map_err(|error| AppFault {
-                message: format!("`os.register_at_fork`: {error}"),
-                ..AppFault::default()
-            })?;
+            forget_handover(py).map_err(|error| import::fault(HANDOVER, error))?;
+            let application = import::load(py, app)?;
+            fork::prepare_children(py)
+                .map_err(|error| import::fault("os.register_at_fork", error))?;
             warn_of_gil(py);
-            let concurrency = Concurrency {
-                multithread: facts.multithread,
-                multiprocess: facts.multiprocess,
-                gil: gil_is_on(py).unwrap_or(true),
-            };
-            let wsgi = Wsgi::new(application.unbind(), &app.root_path, concurrency);
+            let gil_is_on = gil_is_on(py).unwrap_or(true);
+            let wsgi = Wsgi::new(application.unbind(), &app.root_path, *facts, gil_is_on);
             Ok(Arc::new(wsgi) as Arc<dyn Handler>)
         })
     }
@@ -112,14 +102,6 @@ pub(crate) fn fill_standard_streams() {
     {
         // It stays open as long as the process.
         let _ = null.into_raw_fd();
-    }
-}
-
-fn fault(wrong: Wrong) -> AppFault {
-    AppFault {
-        message: wrong.message,
-        hint: wrong.hint,
-        detail: wrong.detail,
     }
 }
 

@@ -4,63 +4,48 @@
 //! Takes names from the configuration; runs the application's module. A traceback is given only when that
 //! module raised.
 
+use std::fmt::Display;
 use std::path::Path;
 
+use cli::AppFault;
 use pyo3::exceptions::{PyModuleNotFoundError, PySystemExit, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyList, PyModule};
+use pyo3::types::{PyDict, PyList, PyModule, PyTuple, PyType};
 use server::config::meant::App;
 
 use crate::trace;
+use crate::wsgi::type_name;
 
 /// Names tried when only a module is given.
 const DEFAULT_ATTRIBUTES: [&str; 2] = ["application", "app"];
 /// Names in a hint.
 const NAMES_LEN_MAX: usize = 6;
 
-/// Why an application cannot be served.
-#[derive(Debug)]
-pub(crate) struct Wrong {
-    /// `what: cause`
-    pub(crate) message: String,
-    pub(crate) hint: Option<String>,
-    /// The traceback, when code of the application raised.
-    pub(crate) detail: Option<String>,
+/// Why `what` cannot be served.
+pub(crate) fn fault(what: &str, cause: impl Display) -> AppFault {
+    AppFault {
+        message: format!("`{what}`: {cause}"),
+        ..AppFault::default()
+    }
 }
 
-impl Wrong {
-    fn new(what: &str, cause: &str) -> Self {
-        Self {
-            message: format!("`{what}`: {cause}"),
-            hint: None,
-            detail: None,
-        }
-    }
-
-    fn hint(self, hint: impl Into<String>) -> Self {
-        Self {
-            hint: Some(hint.into()),
-            ..self
-        }
-    }
-
-    fn detail(self, detail: String) -> Self {
-        Self {
-            detail: Some(detail),
-            ..self
-        }
+/// The same, with what to do about it.
+fn fault_with_hint(what: &str, cause: impl Display, hint: impl Into<String>) -> AppFault {
+    AppFault {
+        hint: Some(hint.into()),
+        ..fault(what, cause)
     }
 }
 
 /// Imports the module and gives the application in it.
-pub(crate) fn load<'py>(py: Python<'py>, app: &App) -> Result<Bound<'py, PyAny>, Wrong> {
+pub(crate) fn load<'py>(py: Python<'py>, app: &App) -> Result<Bound<'py, PyAny>, AppFault> {
     let what = if app.attribute.is_empty() {
         app.module.clone()
     } else {
         format!("{}:{}", app.module, app.attribute)
     };
     let folder = std::path::absolute(&app.app_dir).unwrap_or_else(|_| app.app_dir.clone());
-    put_first_on_path(py, &folder).map_err(|error| Wrong::new(&what, &error.to_string()))?;
+    put_first_on_path(py, &folder).map_err(|error| fault(&what, error))?;
     let module = py
         .import(app.module.as_str())
         .map_err(|error| import_failed(py, &what, &app.module, &folder, &error))?;
@@ -84,34 +69,38 @@ fn put_first_on_path(py: Python<'_>, folder: &Path) -> PyResult<()> {
     }
 }
 
-fn import_failed(py: Python<'_>, what: &str, module: &str, folder: &Path, error: &PyErr) -> Wrong {
-    if let Some(missing) = missing_module(py, error) {
-        let own = missing == module || module.starts_with(&format!("{missing}."));
-        if own {
-            let cause = format!(
-                "no module `{missing}` in {} or on sys.path",
-                folder.display()
-            );
-            return Wrong::new(what, &cause).hint(other_modules(module, folder));
+fn import_failed(
+    py: Python<'_>,
+    what: &str,
+    module: &str,
+    folder: &Path,
+    error: &PyErr,
+) -> AppFault {
+    let missing = missing_module(py, error);
+    let is_own = |missing: &String| missing == module || module.starts_with(&format!("{missing}."));
+    if let Some(missing) = missing.as_ref().filter(|missing| is_own(missing)) {
+        let folder_name = folder.display();
+        let cause = format!("no module `{missing}` in {folder_name} or on sys.path");
+        return fault_with_hint(what, cause, other_modules(module, folder));
+    }
+    let hint = match missing {
+        Some(missing) => {
+            let sys = py.import("sys");
+            let python = sys.and_then(|sys| sys.getattr("executable")?.extract::<String>());
+            let python = python.unwrap_or_else(|_| "this Python".into());
+            Some(format!("`{missing}` is not installed for {python}"))
         }
-        let python = py
-            .import("sys")
-            .and_then(|sys| sys.getattr("executable")?.extract::<String>());
-        let hint = format!(
-            "`{missing}` is not installed for {}",
-            python.unwrap_or_else(|_| "this Python".into())
-        );
-        let cause = format!("importing `{module}` failed: {}", first_line(error));
-        return Wrong::new(what, &cause)
-            .hint(hint)
-            .detail(traceback(py, error));
-    }
+        None if error.is_instance_of::<PySystemExit>(py) => Some(
+            "the module ends the program when it is imported; put that under `if __name__ == \"__main__\":`".into(),
+        ),
+        None => None,
+    };
     let cause = format!("importing `{module}` failed: {}", first_line(error));
-    let wrong = Wrong::new(what, &cause).detail(traceback(py, error));
-    if error.is_instance_of::<PySystemExit>(py) {
-        return wrong.hint("the module ends the program when it is imported; put that under `if __name__ == \"__main__\":`");
+    AppFault {
+        hint,
+        detail: Some(traceback(py, error)),
+        ..fault(what, cause)
     }
-    wrong
 }
 
 /// The name in a `ModuleNotFoundError`.
@@ -158,18 +147,12 @@ fn other_modules(module: &str, folder: &Path) -> String {
     if module.contains('/') {
         return format!("write folders with dots: `{}`", module.replace('/', "."));
     }
-    let names = modules_in(folder);
-    if names.is_empty() {
-        return format!(
-            "{} holds no Python module; `--app-dir` names another folder",
-            folder.display()
-        );
-    }
-    format!(
-        "{} holds `{}`; `--app-dir` names another folder",
-        folder.display(),
-        names.join("`, `")
-    )
+    let held = match modules_in(folder).join("`, `") {
+        names if names.is_empty() => "no Python module".to_owned(),
+        names => format!("`{names}`"),
+    };
+    let folder = folder.display();
+    format!("{folder} holds {held}; `--app-dir` names another folder")
 }
 
 /// Modules and packages in a folder, those with common names for applications first.
@@ -199,25 +182,23 @@ fn attribute<'py>(
     module: &Bound<'py, PyModule>,
     app: &App,
     what: &str,
-) -> Result<Bound<'py, PyAny>, Wrong> {
+) -> Result<Bound<'py, PyAny>, AppFault> {
+    let missing = |cause| fault_with_hint(what, cause, candidates(module, &app.module));
     if app.attribute.is_empty() {
         let mut defaults = DEFAULT_ATTRIBUTES
             .iter()
             .filter_map(|name| module.getattr(*name).ok());
         return defaults.next().ok_or_else(|| {
-            let cause = format!(
-                "the module has neither `{}`",
-                DEFAULT_ATTRIBUTES.join("` nor `")
-            );
-            Wrong::new(what, &cause).hint(candidates(module, &app.module))
+            let names = DEFAULT_ATTRIBUTES.join("` nor `");
+            missing(format!("the module has neither `{names}`"))
         });
     }
     let mut found = module.clone().into_any();
     let mut walked = app.module.clone();
     for name in app.attribute.split('.') {
         found = found.getattr(name).map_err(|_| {
-            let cause = format!("`{walked}` has no attribute `{name}`{}", place(module));
-            Wrong::new(what, &cause).hint(candidates(module, &app.module))
+            let place = place(module);
+            missing(format!("`{walked}` has no attribute `{name}`{place}"))
         })?;
         walked = format!("{walked}.{name}");
     }
@@ -236,12 +217,10 @@ fn place(module: &Bound<'_, PyModule>) -> String {
 fn candidates(module: &Bound<'_, PyModule>, module_name: &str) -> String {
     let names = applications_in(module).unwrap_or_default();
     let suggest = |name: &String| format!("`{module_name}:{name}`");
-    match names.as_slice() {
-        [] => "nothing in the module looks like a WSGI application".to_owned(),
-        names => {
-            let names: Vec<String> = names.iter().take(NAMES_LEN_MAX).map(suggest).collect();
-            format!("did you mean {}?", names.join(" or "))
-        }
+    let names: Vec<String> = names.iter().take(NAMES_LEN_MAX).map(suggest).collect();
+    match names.is_empty() {
+        true => "nothing in the module looks like a WSGI application".to_owned(),
+        false => format!("did you mean {}?", names.join(" or ")),
     }
 }
 
@@ -274,25 +253,23 @@ found.sort(key=lambda name: 'app' not in name)
         .map_or(Ok(Vec::new()), |found| found.extract())
 }
 
-fn call_factory<'py>(factory: &Bound<'py, PyAny>, what: &str) -> Result<Bound<'py, PyAny>, Wrong> {
-    let py = factory.py();
+fn call_factory<'py>(
+    factory: &Bound<'py, PyAny>,
+    what: &str,
+) -> Result<Bound<'py, PyAny>, AppFault> {
     if !factory.is_callable() {
-        return Err(Wrong::new(
-            what,
-            &format!("{} is not callable, so it is no factory", kind(factory)),
-        )
-        .hint("leave out the parentheses or `--factory`"));
+        let cause = format!("{} is not callable, so it is no factory", kind(factory));
+        let hint = "leave out the parentheses or `--factory`";
+        return Err(fault_with_hint(what, cause, hint));
     }
     if let Some(cause) = mismatch(factory, &[]) {
-        return Err(Wrong::new(
-            what,
-            &format!("the factory cannot be called without arguments: {cause}"),
-        )
-        .hint("if it is the application itself, leave out the parentheses or `--factory`"));
+        let cause = format!("the factory cannot be called without arguments: {cause}");
+        let hint = "if it is the application itself, leave out the parentheses or `--factory`";
+        return Err(fault_with_hint(what, cause, hint));
     }
-    factory.call0().map_err(|error| {
-        let cause = format!("the factory failed: {}", first_line(&error));
-        Wrong::new(what, &cause).detail(trace::text(py, &error))
+    factory.call0().map_err(|error| AppFault {
+        detail: Some(trace::text(factory.py(), &error)),
+        ..fault(what, format!("the factory failed: {}", first_line(&error)))
     })
 }
 
@@ -301,62 +278,48 @@ fn check_application(
     application: &Bound<'_, PyAny>,
     what: &str,
     app: &App,
-) -> Result<(), Wrong> {
+) -> Result<(), AppFault> {
     if !application.is_callable() {
-        let cause = format!(
-            "{} is not callable, so it is no WSGI application",
-            kind(application)
-        );
-        let wrong = Wrong::new(what, &cause);
-        return Err(match application.is_none() && app.factory {
-            true => wrong.hint("the factory returned None; it must return the application"),
-            false => wrong.hint(candidates(module, &app.module)),
-        });
+        let kind = kind(application);
+        let hint = match application.is_none() && app.factory {
+            true => "the factory returned None; it must return the application".to_owned(),
+            false => candidates(module, &app.module),
+        };
+        let cause = format!("{kind} is not callable, so it is no WSGI application");
+        return Err(fault_with_hint(what, cause, hint));
     }
     if is_asgi(application).unwrap_or(false) {
         let cause = "this is an ASGI application; this version serves WSGI";
-        return Err(Wrong::new(what, cause)
-            .hint("wrap it with a2wsgi's `ASGIMiddleware`, or serve it elsewhere for now"));
+        let hint = "wrap it with a2wsgi's `ASGIMiddleware`, or serve it elsewhere for now";
+        return Err(fault_with_hint(what, cause, hint));
     }
     let Some(cause) = mismatch(application, &["environ", "start_response"]) else {
         return Ok(());
     };
-    let wrong = Wrong::new(
-        what,
-        &format!("it cannot be called with environ and start_response: {cause}"),
-    );
     let is_factory = !app.factory && mismatch(application, &[]).is_none();
-    Err(if is_factory {
-        wrong.hint(format!("if it makes the application: `{what}()`"))
-    } else {
-        wrong
+    let cause = format!("it cannot be called with environ and start_response: {cause}");
+    Err(AppFault {
+        hint: is_factory.then(|| format!("if it makes the application: `{what}()`")),
+        ..fault(what, cause)
     })
 }
 
 fn kind(object: &Bound<'_, PyAny>) -> String {
-    let name = object
-        .get_type()
-        .name()
-        .map_or_else(|_| "object".to_owned(), |name| name.to_string());
-    format!("an object of type `{name}`")
+    format!("an object of type `{}`", type_name(object))
 }
 
 /// An async callable, or one that wants `scope, receive, send`.
 fn is_asgi(application: &Bound<'_, PyAny>) -> PyResult<bool> {
     let inspect = application.py().import("inspect")?;
     let is_async = |object: &Bound<'_, PyAny>| -> PyResult<bool> {
-        inspect
-            .call_method1("iscoroutinefunction", (object,))?
-            .extract()
+        let found = inspect.call_method1("iscoroutinefunction", (object,));
+        found?.extract()
     };
-    if is_async(application)? {
-        return Ok(true);
+    if application.is_instance_of::<PyType>() {
+        return is_async(application);
     }
-    let is_class = application.is_instance_of::<pyo3::types::PyType>();
-    if !is_class && let Some(call) = application.getattr_opt("__call__")? {
-        return is_async(&call);
-    }
-    Ok(false)
+    let call = application.getattr_opt("__call__")?;
+    Ok(is_async(application)? || call.map_or(Ok(false), |call| is_async(&call))?)
 }
 
 /// Why a Python function cannot be called with these arguments. Callables without a signature are trusted.
@@ -370,7 +333,7 @@ fn mismatch(callable: &Bound<'_, PyAny>, arguments: &[&str]) -> Option<String> {
     let signature = inspect
         .call_method("signature", (callable,), Some(&options))
         .ok()?;
-    let arguments = pyo3::types::PyTuple::new(py, arguments).ok()?;
+    let arguments = PyTuple::new(py, arguments).ok()?;
     match signature.call_method1("bind", arguments) {
         Err(error) if !error.is_instance_of::<PyValueError>(py) => {
             Some(error.value(py).to_string())

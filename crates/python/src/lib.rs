@@ -19,8 +19,8 @@ mod downstream;
 mod body;
 mod phases;
 
-mod kept;
 mod raw;
+mod release;
 mod trace;
 mod visit;
 

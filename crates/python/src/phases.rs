@@ -5,7 +5,6 @@
 //! Stamps are on the clock of `time.monotonic()`, durations are in seconds.
 
 use measure::{Nanos, Phases as Stamps, Queued, Stamp};
-use pyo3::IntoPyObjectExt;
 use pyo3::exceptions::PyKeyError;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -35,25 +34,10 @@ const NAMES: [&str; 11] = [
 #[pyclass(module = "milepost._milepost", name = "Phases", mapping)]
 #[derive(Default)]
 pub(crate) struct Phases {
-    stamps: Stamps,
-    found: Queued,
+    pub(crate) stamps: Stamps,
+    pub(crate) found: Queued,
     /// Of the thread that runs it, from there on.
-    meter: Option<Meter>,
-}
-
-impl Phases {
-    /// Shows another exchange.
-    pub(crate) fn reset(&mut self, stamps: Stamps, found: Queued, meter: Option<Meter>) {
-        (self.stamps, self.found, self.meter) = (stamps, found, meter);
-    }
-
-    fn seconds(&self) -> [(&'static str, f64); 3] {
-        [
-            ("receive", self.receive()),
-            ("queue", self.queue()),
-            ("gil", self.gil()),
-        ]
-    }
+    pub(crate) meter: Option<Meter>,
 }
 
 #[pymethods]
@@ -140,20 +124,10 @@ impl Phases {
         NAMES
     }
 
-    fn __getitem__<'py>(&self, py: Python<'py>, name: &str) -> PyResult<Bound<'py, PyAny>> {
-        match name {
-            "arrived" => self.arrived(py)?.into_bound_py_any(py),
-            "queued" => self.queued(py)?.into_bound_py_any(py),
-            "started" => self.started(py)?.into_bound_py_any(py),
-            "receive" => self.receive().into_bound_py_any(py),
-            "queue" => self.queue().into_bound_py_any(py),
-            "gil" => self.gil().into_bound_py_any(py),
-            "before" => self.before().into_bound_py_any(py),
-            "waiting" => self.waiting().into_bound_py_any(py),
-            "threads" => self.threads().into_bound_py_any(py),
-            "idle" => self.idle().into_bound_py_any(py),
-            "from_queue" => self.is_from_queue().into_bound_py_any(py),
-            _ => Err(PyKeyError::new_err(name.to_owned())),
+    fn __getitem__<'py>(this: &Bound<'py, Self>, name: &str) -> PyResult<Bound<'py, PyAny>> {
+        match NAMES.contains(&name) {
+            true => this.getattr(name),
+            false => Err(PyKeyError::new_err(name.to_owned())),
         }
     }
 
@@ -171,18 +145,11 @@ impl Phases {
     }
 
     fn __repr__(&self) -> String {
-        let spans = self
-            .seconds()
-            .map(|(name, seconds)| format!("{name}={seconds:.6}"));
-        let Queued {
-            waiting,
-            threads,
-            idle,
-            ..
-        } = self.found;
+        let (receive, queue, gil) = (self.receive(), self.queue(), self.gil());
+        let (waiting, threads, idle) = (self.waiting(), self.threads(), self.idle());
         format!(
-            "<milepost.Phases {} waiting={waiting} threads={threads} idle={idle}>",
-            spans.join(" ")
+            "<milepost.Phases receive={receive:.6} queue={queue:.6} gil={gil:.6} \
+             waiting={waiting} threads={threads} idle={idle}>"
         )
     }
 }

@@ -1,8 +1,11 @@
 //! environ: the request as a dictionary (PEP 3333).
 //!
 //! Takes an exchange, gives a dict: a copy of a template that holds what does not change from request to
-//! request, and in it what does. Templates and strings belong to one pool thread. Must not run application
-//! code.
+//! request, and in it what does. Templates and strings belong to one pool thread: nothing here is shared, so that
+//! free-threaded interpreters have nothing to contend for. Must not run application code, and must not intern what a
+//! client sent: where interned strings are immortal, each name would stay until the process ends.
+
+use std::sync::Arc;
 
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -10,147 +13,131 @@ use pyo3::types::{PyDict, PyString};
 use server::exchange::{Ends, Exchange};
 use wire::{BodyFraming, HeadView, Version};
 
-use super::names::{self, Names, Use};
 use crate::raw;
 
 /// Templates kept: one for each pair of listener and local address that clients used.
 const TEMPLATES_LEN_MAX: usize = 16;
 /// Ports kept as `str`, a power of two.
 const PORTS_LEN: usize = 256;
+/// Longest value that is kept for the next request.
+const KEPT_BYTES_MAX: usize = 512;
+/// Names learned from clients, for each thread, beside those known from the beginning.
+const LEARNED_LEN_MAX: usize = 256;
+/// Longest name that is learned.
+const LEARNED_BYTES_MAX: usize = 64;
+/// Places in the table of names: at most 3/4 are ever taken, a power of two.
+const PLACES_LEN: usize = 512;
+/// Places looked at before a name counts as unknown; a client that picks colliding names gains nothing.
+const PROBES_LEN: usize = 8;
 /// Methods that have a `str` of their own; another one is made each time.
 const METHODS: [&str; 8] = [
     "GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH", "TRACE",
 ];
 
-/// What every environ of an application has, whatever the request.
-pub(crate) struct Fixed<'py> {
-    /// `wsgi.errors`
-    pub(crate) errors: Bound<'py, PyAny>,
-    /// `wsgi.file_wrapper`
-    pub(crate) file_wrapper: Bound<'py, PyAny>,
-    /// `wsgi.multithread`
-    pub(crate) multithread: bool,
-    /// `wsgi.multiprocess`
-    pub(crate) multiprocess: bool,
-    /// `SCRIPT_NAME`, decoded.
-    pub(crate) script_name: Vec<u8>,
-    /// `milepost.worker`
-    pub(crate) worker: Bound<'py, PyString>,
-    /// Key of the header that names a request's id, where one is configured.
-    pub(crate) request_id_key: Option<Bound<'py, PyString>>,
-}
-
 /// Builds environs on one pool thread.
-pub(crate) struct Environs<'py> {
+pub(super) struct Environs<'py> {
     py: Python<'py>,
-    fixed: Fixed<'py>,
+    /// environ of a `GET` over HTTP/1.1 without query and headers, and without what a template adds.
+    base: Bound<'py, PyDict>,
     templates: Vec<Template<'py>>,
+    script_name: Vec<u8>,
+    /// Key of the header that names a request's id, where one is configured.
+    request_id_key: Option<Bound<'py, PyString>>,
     names: Names<'py>,
-    methods: Vec<Bound<'py, PyString>>,
-    http10: Bound<'py, PyString>,
+    methods: [Bound<'py, PyString>; METHODS.len()],
     ports: Vec<Option<Bound<'py, PyString>>>,
-    peer: Bound<'py, PyString>,
+    peer: Option<Bound<'py, PyString>>,
     /// Exchanges so far, to know a repeated header from one of an earlier exchange.
     turn: u64,
     decoded: Vec<u8>,
 }
 
-/// environ of a `GET` over HTTP/1.1 without query and headers.
+/// A base that knows the server's end of a connection.
 struct Template<'py> {
-    ends: Ends,
+    ends: Arc<Ends>,
     dict: Bound<'py, PyDict>,
 }
 
-/// The objects of a request that live as long as it does.
-pub(crate) struct Tools<'a, 'py> {
-    pub(crate) input: &'a Bound<'py, PyAny>,
-    pub(crate) phases: &'a Bound<'py, PyAny>,
-}
-
 impl<'py> Environs<'py> {
-    pub(crate) fn new(py: Python<'py>, fixed: Fixed<'py>) -> Self {
-        Self {
+    /// `own` holds what every environ of the thread has, whatever the request; `script_name` is decoded.
+    pub(super) fn new(
+        own: &Bound<'py, PyDict>,
+        script_name: &[u8],
+        request_id_header: Option<&str>,
+    ) -> PyResult<Self> {
+        let py = own.py();
+        let base = base(py, script_name)?;
+        base.update(own.as_mapping())?;
+        Ok(Self {
             py,
-            fixed,
+            base,
             templates: Vec::new(),
+            script_name: script_name.to_owned(),
+            request_id_key: request_id_header.map(|name| common_key(py, name)),
             names: Names::new(py),
-            methods: METHODS
-                .iter()
-                .map(|method| PyString::intern(py, method))
-                .collect(),
-            http10: PyString::intern(py, "HTTP/1.0"),
+            methods: METHODS.map(|method| PyString::intern(py, method)),
             ports: vec![None; PORTS_LEN],
-            peer: PyString::intern(py, ""),
+            peer: None,
             turn: 0,
             decoded: Vec::new(),
-        }
+        })
     }
 
-    /// Puts other tools into the templates, because an application keeps the old ones.
-    pub(crate) fn replace_tools(&mut self, tools: &Tools<'_, 'py>) {
-        let py = self.py;
-        self.templates.retain(|template| {
-            let input = template
-                .dict
-                .set_item(intern!(py, "wsgi.input"), tools.input);
-            let phases = template
-                .dict
-                .set_item(intern!(py, "milepost.phases"), tools.phases);
-            input.is_ok() && phases.is_ok()
-        });
+    /// Puts another object into all templates, because an application keeps the old one.
+    pub(super) fn replace(&self, key: &str, object: &Bound<'py, PyAny>) -> PyResult<()> {
+        let mut dicts = self.templates.iter().map(|template| &template.dict);
+        dicts.try_for_each(|dict| dict.set_item(key, object))?;
+        self.base.set_item(key, object)
     }
 
-    /// Number of references to each tool that the templates hold.
-    pub(crate) fn templates_len(&self) -> usize {
-        self.templates.len()
+    /// Number of references to an object that all environs have: those of the templates and their base.
+    pub(super) fn references_len(&self) -> usize {
+        self.templates.len() + 1
     }
 
-    /// The environ of `exchange`, whose body has been moved into `tools.input`.
-    pub(crate) fn build(
-        &mut self,
-        exchange: &Exchange,
-        body_bytes: u64,
-        tools: &Tools<'_, 'py>,
-    ) -> PyResult<Bound<'py, PyDict>> {
+    /// The environ of `exchange`.
+    pub(super) fn build(&mut self, exchange: &Exchange) -> PyResult<Bound<'py, PyDict>> {
         let py = self.py;
         let head = exchange.head();
-        let environ = self.template(&exchange.ends, tools)?.copy()?;
+        let ends = &exchange.ends;
+        let environ = self.template(ends)?.copy()?;
         self.set_request_line(&environ, exchange)?;
-        let peer = self.peer(&exchange.ends);
-        environ.set_item(intern!(py, "REMOTE_ADDR"), peer)?;
-        environ.set_item(
-            intern!(py, "REMOTE_PORT"),
-            self.port(&exchange.ends.peer_port),
-        )?;
+        // A peer on a unix socket has no address.
+        let host = if ends.peer_port.is_empty() {
+            ""
+        } else {
+            &ends.peer_host
+        };
+        let host = reuse(py, &mut self.peer, host.as_bytes());
+        environ.set_item(intern!(py, "REMOTE_ADDR"), host)?;
+        environ.set_item(intern!(py, "REMOTE_PORT"), self.port(&ends.peer_port))?;
         self.set_headers(&environ, head)?;
         self.set_request_id(&environ, exchange)?;
         if head.index.body != BodyFraming::None {
-            let bytes = raw::latin1(py, body_bytes.to_string().as_bytes());
+            let bytes = exchange.body.bytes().to_string();
+            let bytes = raw::latin1(py, bytes.as_bytes());
             environ.set_item(intern!(py, "CONTENT_LENGTH"), bytes)?;
         }
         Ok(environ)
     }
 
-    fn template(&mut self, ends: &Ends, tools: &Tools<'_, 'py>) -> PyResult<&Bound<'py, PyDict>> {
-        let same = |template: &Template<'_>| {
+    fn template(&mut self, ends: &Arc<Ends>) -> PyResult<&Bound<'py, PyDict>> {
+        let is_same = |template: &Template<'_>| {
             let known = &template.ends;
             known.listener == ends.listener
                 && known.local_port == ends.local_port
                 && known.local_host == ends.local_host
                 && known.scheme == ends.scheme
         };
-        let index = match self.templates.iter().position(same) {
+        let index = match self.templates.iter().position(is_same) {
             Some(index) => index,
             None => {
                 // A client may choose among the addresses of this machine; it must not make us keep all.
                 if self.templates.len() == TEMPLATES_LEN_MAX {
                     self.templates.remove(0);
                 }
-                let dict = template(self.py, &self.fixed, ends, tools)?;
-                self.templates.push(Template {
-                    ends: ends.clone(),
-                    dict,
-                });
+                let template = Template::new(&self.base, Arc::clone(ends))?;
+                self.templates.push(template);
                 self.templates.len() - 1
             }
         };
@@ -176,7 +163,7 @@ impl<'py> Environs<'py> {
             environ.set_item(intern!(py, "REQUEST_METHOD"), method)?;
         }
         if head.index.version == Version::Http10 {
-            environ.set_item(intern!(py, "SERVER_PROTOCOL"), &self.http10)?;
+            environ.set_item(intern!(py, "SERVER_PROTOCOL"), intern!(py, "HTTP/1.0"))?;
         }
         let target = raw::latin1(py, head.target());
         environ.set_item(intern!(py, "RAW_URI"), &target)?;
@@ -184,8 +171,14 @@ impl<'py> Environs<'py> {
         if let Some(query) = exchange.query().filter(|query| !query.is_empty()) {
             environ.set_item(intern!(py, "QUERY_STRING"), raw::latin1(py, query))?;
         }
-        let path = decode(exchange.path(), &mut self.decoded);
-        let path = below(path, &self.fixed.script_name);
+        let mut path = exchange.path();
+        if path.contains(&b'%') {
+            self.decoded.clear();
+            // Each `%` begins an escape: another one is refused, and what a rule makes has none.
+            wire::target::decode(path, &mut self.decoded);
+            path = &self.decoded;
+        }
+        let path = below(path, &self.script_name);
         // An origin-form target without query is its own path, unless it had to be decoded, cut or rewritten.
         let path = if path == head.target() {
             target
@@ -216,7 +209,7 @@ impl<'py> Environs<'py> {
                 continue;
             }
             name.seen = self.turn;
-            let value = name.value(py, bytes);
+            let value = reuse(py, &mut name.last, bytes);
             environ.set_item(&name.key, value)?;
         }
         // RFC 9112 section 3.2.2: the authority of an absolute target stands above the Host field.
@@ -231,83 +224,91 @@ impl<'py> Environs<'py> {
     /// The id under its own key, and in the place of whatever the client sent in the header for it.
     fn set_request_id(&self, environ: &Bound<'py, PyDict>, exchange: &Exchange) -> PyResult<()> {
         let id = raw::latin1(self.py, &exchange.request_id());
-        if let Some(key) = &self.fixed.request_id_key {
+        if let Some(key) = &self.request_id_key {
             environ.set_item(key, &id)?;
         }
         environ.set_item(intern!(self.py, "milepost.request_id"), id)
-    }
-
-    fn peer(&mut self, ends: &Ends) -> Bound<'py, PyString> {
-        // A peer on a unix socket has no address.
-        let host = if ends.peer_port.is_empty() {
-            ""
-        } else {
-            &ends.peer_host
-        };
-        if raw::latin1_bytes(&self.peer) != Some(host.as_bytes()) {
-            self.peer = raw::latin1(self.py, host.as_bytes());
-        }
-        self.peer.clone()
     }
 
     fn port(&mut self, port: &str) -> Bound<'py, PyString> {
         let number = port
             .bytes()
             .fold(0_usize, |sum, digit| sum * 10 + usize::from(digit & 15));
-        let kept = &mut self.ports[number % PORTS_LEN];
-        if let Some(kept) = kept
-            && raw::latin1_bytes(kept) == Some(port.as_bytes())
-        {
-            return kept.clone();
-        }
-        kept.insert(raw::latin1(self.py, port.as_bytes())).clone()
+        reuse(
+            self.py,
+            &mut self.ports[number % PORTS_LEN],
+            port.as_bytes(),
+        )
+    }
+}
+
+impl<'py> Template<'py> {
+    fn new(base: &Bound<'py, PyDict>, ends: Arc<Ends>) -> PyResult<Self> {
+        let py = base.py();
+        let dict = base.copy()?;
+        // A unix socket has neither name nor port, and PEP 3333 lets neither be empty.
+        let (name, port) = match ends.local_port.as_str() {
+            "" => ("localhost", "80"),
+            port => (ends.local_host.as_str(), port),
+        };
+        dict.set_item(intern!(py, "SERVER_NAME"), name)?;
+        dict.set_item(intern!(py, "SERVER_PORT"), port)?;
+        dict.set_item(intern!(py, "wsgi.url_scheme"), ends.scheme)?;
+        Ok(Self { ends, dict })
     }
 }
 
 /// At least 22 keys, so that the dictionary has room for 18 headers before it must grow, and its copy too.
-fn template<'py>(
+fn base<'py>(py: Python<'py>, script_name: &[u8]) -> PyResult<Bound<'py, PyDict>> {
+    let base = PyDict::new(py);
+    for (key, value) in [
+        ("REQUEST_METHOD", "GET"),
+        ("SERVER_PROTOCOL", "HTTP/1.1"),
+        (
+            "SERVER_SOFTWARE",
+            concat!("milepost/", env!("CARGO_PKG_VERSION")),
+        ),
+    ] {
+        base.set_item(PyString::intern(py, key), PyString::intern(py, value))?;
+    }
+    // What each request has, and each connection; in the place of these there is a value always.
+    for key in [
+        "PATH_INFO",
+        "QUERY_STRING",
+        "RAW_URI",
+        "REQUEST_URI",
+        "REMOTE_ADDR",
+        "REMOTE_PORT",
+        "SERVER_NAME",
+        "SERVER_PORT",
+        "wsgi.url_scheme",
+        "milepost.request_id",
+    ] {
+        base.set_item(PyString::intern(py, key), intern!(py, ""))?;
+    }
+    base.set_item(intern!(py, "SCRIPT_NAME"), raw::latin1(py, script_name))?;
+    base.set_item(intern!(py, "wsgi.version"), (1, 0))?;
+    base.set_item(intern!(py, "wsgi.input_terminated"), true)?;
+    base.set_item(intern!(py, "wsgi.run_once"), false)?;
+    Ok(base)
+}
+
+/// The very `str` of an earlier request when the bytes are the same; a new one else, which is kept for the next.
+fn reuse<'py>(
     py: Python<'py>,
-    fixed: &Fixed<'py>,
-    ends: &Ends,
-    tools: &Tools<'_, 'py>,
-) -> PyResult<Bound<'py, PyDict>> {
-    let dict = PyDict::new(py);
-    // A unix socket has neither name nor port, and PEP 3333 lets neither be empty.
-    let (name, port) = match ends.local_port.as_str() {
-        "" => ("localhost", "80"),
-        port => (ends.local_host.as_str(), port),
-    };
-    dict.set_item(intern!(py, "REQUEST_METHOD"), intern!(py, "GET"))?;
-    dict.set_item(
-        intern!(py, "SCRIPT_NAME"),
-        raw::latin1(py, &fixed.script_name),
-    )?;
-    dict.set_item(intern!(py, "PATH_INFO"), intern!(py, ""))?;
-    dict.set_item(intern!(py, "QUERY_STRING"), intern!(py, ""))?;
-    dict.set_item(intern!(py, "RAW_URI"), intern!(py, ""))?;
-    dict.set_item(intern!(py, "REQUEST_URI"), intern!(py, ""))?;
-    dict.set_item(intern!(py, "SERVER_NAME"), name)?;
-    dict.set_item(intern!(py, "SERVER_PORT"), port)?;
-    dict.set_item(intern!(py, "SERVER_PROTOCOL"), intern!(py, "HTTP/1.1"))?;
-    dict.set_item(
-        intern!(py, "SERVER_SOFTWARE"),
-        concat!("milepost/", env!("CARGO_PKG_VERSION")),
-    )?;
-    dict.set_item(intern!(py, "REMOTE_ADDR"), intern!(py, ""))?;
-    dict.set_item(intern!(py, "REMOTE_PORT"), intern!(py, ""))?;
-    dict.set_item(intern!(py, "wsgi.version"), (1, 0))?;
-    dict.set_item(intern!(py, "wsgi.url_scheme"), ends.scheme)?;
-    dict.set_item(intern!(py, "wsgi.input"), tools.input)?;
-    dict.set_item(intern!(py, "wsgi.input_terminated"), true)?;
-    dict.set_item(intern!(py, "wsgi.errors"), &fixed.errors)?;
-    dict.set_item(intern!(py, "wsgi.file_wrapper"), &fixed.file_wrapper)?;
-    dict.set_item(intern!(py, "wsgi.multithread"), fixed.multithread)?;
-    dict.set_item(intern!(py, "wsgi.multiprocess"), fixed.multiprocess)?;
-    dict.set_item(intern!(py, "wsgi.run_once"), false)?;
-    dict.set_item(intern!(py, "milepost.phases"), tools.phases)?;
-    dict.set_item(intern!(py, "milepost.worker"), &fixed.worker)?;
-    dict.set_item(intern!(py, "milepost.request_id"), intern!(py, ""))?;
-    Ok(dict)
+    kept: &mut Option<Bound<'py, PyString>>,
+    bytes: &[u8],
+) -> Bound<'py, PyString> {
+    if let Some(text) = kept
+        && raw::latin1_bytes(text) == Some(bytes)
+    {
+        return text.clone();
+    }
+    let text = raw::latin1(py, bytes);
+    if bytes.len() <= KEPT_BYTES_MAX {
+        *kept = Some(text.clone());
+    }
+    text
 }
 
 /// A header whose name is not kept: its key is made for this request.
@@ -315,7 +316,7 @@ fn set_unknown(environ: &Bound<'_, PyDict>, text: &[u8], bytes: &[u8]) -> PyResu
     if text.contains(&b'_') {
         return Ok(());
     }
-    let key = names::key(environ.py(), text);
+    let key = raw::latin1(environ.py(), &key_bytes(text));
     if environ.contains(&key)? {
         return join(environ, &key, b",", bytes);
     }
@@ -340,33 +341,6 @@ fn join(
     )
 }
 
-/// Percent-decodes a path; an escape that is none stays as it is.
-fn decode<'a>(path: &'a [u8], decoded: &'a mut Vec<u8>) -> &'a [u8] {
-    if !path.contains(&b'%') {
-        return path;
-    }
-    decoded.clear();
-    let mut rest = path;
-    while let Some((&first, after)) = rest.split_first() {
-        let digit = |index: usize| {
-            after
-                .get(index)
-                .and_then(|&byte| char::from(byte).to_digit(16))
-        };
-        match (first, digit(0), digit(1)) {
-            (b'%', Some(high), Some(low)) => {
-                decoded.push((high * 16 + low) as u8);
-                rest = &after[2..];
-            }
-            _ => {
-                decoded.push(first);
-                rest = after;
-            }
-        }
-    }
-    decoded
-}
-
 /// The path below the mount point; the whole path when it does not lie there.
 fn below<'a>(path: &'a [u8], script_name: &[u8]) -> &'a [u8] {
     match path.strip_prefix(script_name) {
@@ -374,6 +348,166 @@ fn below<'a>(path: &'a [u8], script_name: &[u8]) -> &'a [u8] {
         _ => path,
     }
 }
+
+/// What a header becomes in environ.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Use {
+    /// `HTTP_...`; repeated values are joined by a comma (RFC 9110 section 5.3).
+    Plain,
+    /// `HTTP_COOKIE`; repeated values are joined by a semicolon (RFC 9113 section 8.2.3).
+    Cookie,
+    /// Not shown under its own name.
+    Hidden,
+}
+
+/// A header name that is known.
+struct Name<'py> {
+    /// In lower case.
+    text: Box<[u8]>,
+    /// As a client wrote it last: most write it as the one before did, and comparing is then one step.
+    spelling: Box<[u8]>,
+    /// Key in environ; interned when the name is a common one.
+    key: Bound<'py, PyString>,
+    /// How it is shown.
+    usage: Use,
+    /// The exchange that had it last, by its number on this thread.
+    seen: u64,
+    /// Its last value.
+    last: Option<Bound<'py, PyString>>,
+}
+
+/// Names of request headers as keys of environ, and the last value of each as a ready `str`.
+struct Names<'py> {
+    py: Python<'py>,
+    places: Vec<Option<Name<'py>>>,
+    len: usize,
+}
+
+impl<'py> Names<'py> {
+    /// Knows the names that are common.
+    fn new(py: Python<'py>) -> Self {
+        let mut names = Self {
+            py,
+            places: std::iter::repeat_with(|| None).take(PLACES_LEN).collect(),
+            len: 0,
+        };
+        for text in COMMON {
+            if let Some(name) = names.find(text.as_bytes()) {
+                name.key = common_key(py, text);
+            }
+        }
+        names
+    }
+
+    /// The name, learned when there is room; `None` when its key has to be made each time.
+    fn find(&mut self, text: &[u8]) -> Option<&mut Name<'py>> {
+        let is_free_or_its = |place: &usize| match &self.places[*place] {
+            Some(name) => *name.spelling == *text || name.text.eq_ignore_ascii_case(text),
+            None => true,
+        };
+        let start = hash(text) as usize;
+        let mut probes = (0..PROBES_LEN).map(|step| (start + step) % PLACES_LEN);
+        let index = probes.find(is_free_or_its)?;
+        let place = &mut self.places[index];
+        if place.is_none()
+            && (self.len == COMMON.len() + LEARNED_LEN_MAX || text.len() > LEARNED_BYTES_MAX)
+        {
+            return None;
+        }
+        let name = place.get_or_insert_with(|| {
+            self.len += 1;
+            Name::new(self.py, text)
+        });
+        if *name.spelling != *text {
+            name.spelling.copy_from_slice(text);
+        }
+        Some(name)
+    }
+}
+
+impl<'py> Name<'py> {
+    fn new(py: Python<'py>, text: &[u8]) -> Self {
+        let lower: Box<[u8]> = text.to_ascii_lowercase().into();
+        Self {
+            usage: usage(&lower),
+            text: lower,
+            spelling: text.into(),
+            key: raw::latin1(py, &key_bytes(text)),
+            seen: 0,
+            last: None,
+        }
+    }
+}
+
+/// The key of a common header, interned: comparing it with a constant of the application is then one step.
+fn common_key<'py>(py: Python<'py>, text: &str) -> Bound<'py, PyString> {
+    PyString::intern(py, &String::from_utf8_lossy(&key_bytes(text.as_bytes())))
+}
+
+/// The key of a header in environ: `HTTP_ACCEPT`, and `CONTENT_TYPE` and `CONTENT_LENGTH` as they are.
+fn key_bytes(text: &[u8]) -> Vec<u8> {
+    let upper = text.iter().map(|byte| {
+        if *byte == b'-' {
+            b'_'
+        } else {
+            byte.to_ascii_uppercase()
+        }
+    });
+    let bare =
+        text.eq_ignore_ascii_case(b"content-type") || text.eq_ignore_ascii_case(b"content-length");
+    let prefix: &[u8] = if bare { b"" } else { b"HTTP_" };
+    prefix.iter().copied().chain(upper).collect()
+}
+
+fn usage(text: &[u8]) -> Use {
+    match text {
+        b"cookie" => Use::Cookie,
+        // The body is complete and its length known: what environ says is the body, not its transfer.
+        b"transfer-encoding" | b"content-length" => Use::Hidden,
+        // As HTTP_PROXY it would steer programs that environ is handed to (CVE-2016-5385).
+        b"proxy" => Use::Hidden,
+        // `X_A` and `X-A` would become one key, so that a client could forge what a proxy sets (CVE-2015-0219).
+        text if text.contains(&b'_') => Use::Hidden,
+        _ => Use::Plain,
+    }
+}
+
+/// Of all letters in eights, without regard to their case.
+fn hash(text: &[u8]) -> u64 {
+    const FOLD: u64 = 0x2020_2020_2020_2020;
+    const ODD: u64 = 0x9e37_79b9_7f4a_7c15;
+    let mix = |sum: u64, word: u64| (sum.rotate_left(23) ^ word).wrapping_mul(ODD);
+    let (words, rest) = text.as_chunks::<8>();
+    let sum = words.iter().fold(text.len() as u64, |sum, word| {
+        mix(sum, u64::from_le_bytes(*word) | FOLD)
+    });
+    let last = rest
+        .iter()
+        .fold(0, |word, byte| (word << 8) | u64::from(byte | 0x20));
+    mix(sum, last) >> 48
+}
+
+/// Names that browsers, proxies and tools are known to send.
+#[rustfmt::skip]
+const COMMON: [&str; 104] = [
+    "host", "user-agent", "accept", "accept-encoding", "accept-language", "accept-charset", "connection", "cookie",
+    "content-type", "content-length", "content-encoding", "content-language", "content-location",
+    "content-disposition", "content-md5", "content-range", "transfer-encoding", "te", "trailer", "upgrade",
+    "upgrade-insecure-requests", "keep-alive", "expect", "date", "via", "warning", "pragma", "cache-control",
+    "authorization", "proxy", "proxy-authorization", "proxy-connection", "www-authenticate", "if-match",
+    "if-none-match", "if-modified-since", "if-unmodified-since", "if-range", "range", "referer", "origin", "from",
+    "max-forwards", "dnt", "sec-gpc", "sec-fetch-site", "sec-fetch-mode", "sec-fetch-user", "sec-fetch-dest",
+    "sec-ch-ua", "sec-ch-ua-mobile", "sec-ch-ua-platform", "sec-ch-ua-arch", "sec-ch-ua-model",
+    "sec-ch-prefers-color-scheme", "sec-purpose", "purpose", "priority", "save-data", "device-memory", "downlink",
+    "ect", "rtt", "early-data", "access-control-request-method", "access-control-request-headers",
+    "access-control-request-private-network", "forwarded", "x-forwarded-for", "x-forwarded-host",
+    "x-forwarded-proto", "x-forwarded-port", "x-forwarded-server", "x-forwarded-prefix", "x-forwarded-ssl",
+    "x-forwarded-scheme", "x-real-ip", "x-client-ip", "x-scheme", "x-request-id", "x-correlation-id",
+    "x-request-start", "x-queue-start", "x-requested-with", "x-csrf-token", "x-csrftoken", "x-xsrf-token",
+    "x-api-key", "x-http-method-override", "x-original-url", "x-amzn-trace-id", "x-amz-cf-id", "x-cloud-trace-context",
+    "x-b3-traceid", "x-b3-spanid", "x-b3-sampled", "traceparent", "tracestate", "baggage", "cf-connecting-ip",
+    "cf-ray", "cf-ipcountry", "cf-visitor", "true-client-ip",
+];
 
 #[cfg(test)]
 mod tests;

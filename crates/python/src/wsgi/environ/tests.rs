@@ -49,25 +49,18 @@ fn run(script_name: &str, heads: &[&str], script: &std::ffi::CStr) {
 fn run_with_ids(script_name: &str, header: Option<&str>, heads: &[&str], script: &std::ffi::CStr) {
     Python::initialize();
     Python::attach(|py| {
-        let nothing = py.None().into_bound(py);
-        let fixed = Fixed {
-            errors: nothing.clone(),
-            file_wrapper: nothing.clone(),
-            multithread: true,
-            multiprocess: false,
-            script_name: script_name.into(),
-            worker: PyString::new(py, "4711.3"),
-            request_id_key: header.map(|name| names::common_key(py, name.as_bytes())),
-        };
-        let mut environs = Environs::new(py, fixed);
-        let tools = Tools {
-            input: &nothing,
-            phases: &nothing,
-        };
+        let fill = c"
+own = dict.fromkeys(['wsgi.input', 'wsgi.errors', 'wsgi.file_wrapper', 'milepost.phases'])
+own.update({'wsgi.multithread': True, 'wsgi.multiprocess': False, 'milepost.worker': '4711.3'})
+";
+        let names = PyDict::new(py);
+        py.run(fill, Some(&names), None).unwrap();
+        let own = names.get_item("own").unwrap().unwrap();
+        let mut environs =
+            Environs::new(own.cast().unwrap(), script_name.as_bytes(), header).unwrap();
         let mut build = |head: &&str| {
-            environs
-                .build(&exchange(head, Body::Empty), 5, &tools)
-                .unwrap()
+            let body = Body::Memory(b"12345".to_vec());
+            environs.build(&exchange(head, body)).unwrap()
         };
         let all: Vec<_> = heads.iter().map(&mut build).collect();
         let names = PyDict::new(py);
@@ -233,4 +226,70 @@ assert [e['PATH_INFO'] for e in all] == ['/x', '', '/apple', '*', '/z'], [e['PAT
 assert {e['SCRIPT_NAME'] for e in all} == {'/app'} and all[4]['RAW_URI'] == 'http://h/app/%7a'
 ",
         );
+}
+
+fn with<R>(body: impl FnOnce(&mut Names<'_>) -> R) -> R {
+    Python::initialize();
+    Python::attach(|py| body(&mut Names::new(py)))
+}
+
+#[test]
+fn every_common_name_has_a_place() {
+    with(|names| {
+        for text in COMMON {
+            let name = names.find(text.to_ascii_uppercase().as_bytes());
+            assert!(
+                name.is_some_and(|name| *name.text == *text.as_bytes()),
+                "{text}"
+            );
+        }
+        assert_eq!(names.len, COMMON.len());
+    });
+}
+
+#[test]
+fn names_become_keys_whatever_their_case() {
+    let check = |text: &str, expect: &str, usage: Use| {
+        with(|names| {
+            let name = names.find(text.as_bytes()).unwrap();
+            assert_eq!((name.key.to_string().as_str(), name.usage), (expect, usage));
+        });
+    };
+    check("Host", "HTTP_HOST", Use::Plain);
+    check("HOST", "HTTP_HOST", Use::Plain);
+    check("coOkie", "HTTP_COOKIE", Use::Cookie);
+    check("Content-Type", "CONTENT_TYPE", Use::Plain);
+    check("Content-Length", "CONTENT_LENGTH", Use::Hidden);
+    check("Transfer-Encoding", "HTTP_TRANSFER_ENCODING", Use::Hidden);
+    check("Proxy", "HTTP_PROXY", Use::Hidden);
+    check("X-Own-Name", "HTTP_X_OWN_NAME", Use::Plain);
+    check("X_Forwarded-For", "HTTP_X_FORWARDED_FOR", Use::Hidden);
+    check("!odd", "HTTP_!ODD", Use::Plain);
+}
+
+#[test]
+fn learns_a_bounded_number_of_names() {
+    with(|names| {
+        for number in 0..10_000 {
+            names.find(format!("x-{number}").as_bytes());
+        }
+        assert!(names.len <= COMMON.len() + LEARNED_LEN_MAX);
+        assert!(names.len > COMMON.len() + LEARNED_LEN_MAX / 2);
+        assert!(names.find(b"x-forwarded-for").is_some());
+        assert!(names.find(&[b'x'; 65]).is_none());
+    });
+}
+
+#[test]
+fn the_same_value_is_the_same_object() {
+    with(|names| {
+        let py = names.py;
+        let kept = &mut names.find(b"accept").unwrap().last;
+        let first = reuse(py, kept, b"text/html");
+        assert!(first.is(reuse(py, kept, b"text/html")));
+        assert_eq!(reuse(py, kept, b"text/plain"), "text/plain");
+        assert_eq!(first, "text/html");
+        let long = [b'x'; 513];
+        assert!(!reuse(py, kept, &long).is(reuse(py, kept, &long)));
+    });
 }

@@ -1,26 +1,22 @@
-//! Kept bytes: `bytes` objects of the application that wait for slow clients, by reference.
+//! `bytes` objects of the application that wait for slow clients, by reference, and their release.
 //!
 //! An object that several responses share is charged once. It is let go of on whatever thread sends its last
 //! byte, which is not attached to the interpreter and must not wait for it: `mp-release` does that, attached for
 //! a batch at a time.
 
-use std::cell::Cell;
 use std::collections::HashMap;
-use std::ops::Range;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::collections::hash_map::Entry;
+use std::sync::{Arc, Condvar, LazyLock, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread;
 use std::time::Duration;
 
 use bytes::Bytes;
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
-use pyo3::types::PyBytes;
-use server::response::{Charge, Piece, ReplyMemory};
+use server::response::{Charge, ReplyMemory};
 
 use crate::visit;
 
-/// Pieces up to this size are copied: a reference costs more than that.
-const COPY_BYTES_MAX: usize = 4 << 10;
 /// How long the first object of a batch waits for others.
 const BATCH_TIME: Duration = Duration::from_millis(50);
 /// Bytes of released objects that wait for no others.
@@ -35,7 +31,7 @@ struct Kept {
 }
 
 /// By address: objects that responses wait with. Bounded by `reply_memory_max` and what workers hand over.
-static KEPT: Mutex<Option<HashMap<usize, Weak<Kept>>>> = Mutex::new(None);
+static KEPT: LazyLock<Mutex<HashMap<usize, Weak<Kept>>>> = LazyLock::new(Mutex::default);
 
 /// Objects that nothing waits with any more.
 static RELEASED: Mutex<Released> = Mutex::new(Released {
@@ -52,62 +48,26 @@ struct Released {
     has_thread: bool,
 }
 
-/// A piece of a body: an object of the application.
-pub(crate) struct ObjectPiece<'a, 'py> {
-    data: &'a Bound<'py, PyBytes>,
-    /// A reference that was made while this thread was attached; `None` where it still is.
-    reference: Cell<Option<PyBackedBytes>>,
-}
-
-impl<'a, 'py> ObjectPiece<'a, 'py> {
-    /// For a thread that stays attached while it gives the piece.
-    pub(crate) fn attached(data: &'a Bound<'py, PyBytes>) -> Self {
-        Self {
-            data,
-            reference: Cell::new(None),
-        }
+/// Keeps an object for a response that waits: it is charged to `memory`, and only when no other response waits with
+/// it already.
+pub(crate) fn keep(
+    address: usize,
+    reference: impl FnOnce() -> PyBackedBytes,
+    memory: &Arc<ReplyMemory>,
+) -> Bytes {
+    let mut kept = locked(&KEPT);
+    // A dead entry is that of an object that was let go of, perhaps another one at this address.
+    if let Some(known) = kept.get(&address).and_then(Weak::upgrade) {
+        return Bytes::from_owner(Shared(known));
     }
-
-    /// For a thread that detaches meanwhile. What is left of it is to be dropped attached again.
-    pub(crate) fn to_detach(data: &'a Bound<'py, PyBytes>) -> Self {
-        Self {
-            data,
-            reference: Cell::new(Some(PyBackedBytes::from(data.clone()))),
-        }
-    }
-}
-
-impl Piece for ObjectPiece<'_, '_> {
-    fn bytes(&self) -> &[u8] {
-        self.data.as_bytes()
-    }
-
-    fn keep(&self, range: Range<usize>, memory: &Arc<ReplyMemory>) -> Bytes {
-        match range.len() {
-            0..=COPY_BYTES_MAX => self.bytes().keep(range, memory),
-            _ => self.keep_object(memory).slice(range),
-        }
-    }
-}
-
-impl ObjectPiece<'_, '_> {
-    fn keep_object(&self, memory: &Arc<ReplyMemory>) -> Bytes {
-        let address = self.data.as_ptr() as usize;
-        let mut kept = locked(&KEPT);
-        let kept = kept.get_or_insert_with(HashMap::new);
-        // A dead entry is that of an object that was let go of, perhaps another one at this address.
-        if let Some(known) = kept.get(&address).and_then(Weak::upgrade) {
-            return Bytes::from_owner(Shared(known));
-        }
-        let reference = self.reference.take();
-        let new = Arc::new(Kept {
-            address,
-            _charge: memory.charge(self.bytes().len()),
-            data: Some(reference.unwrap_or_else(|| PyBackedBytes::from(self.data.clone()))),
-        });
-        kept.insert(address, Arc::downgrade(&new));
-        Bytes::from_owner(Shared(new))
-    }
+    let data = reference();
+    let new = Arc::new(Kept {
+        address,
+        _charge: memory.charge(data.len()),
+        data: Some(data),
+    });
+    kept.insert(address, Arc::downgrade(&new));
+    Bytes::from_owner(Shared(new))
 }
 
 /// One response's share of an object.
@@ -121,16 +81,11 @@ impl AsRef<[u8]> for Shared {
 
 impl Drop for Kept {
     fn drop(&mut self) {
+        // The same object may have been kept anew meanwhile.
+        if let Entry::Occupied(known) = locked(&KEPT).entry(self.address)
+            && known.get().strong_count() == 0
         {
-            let mut kept = locked(&KEPT);
-            // The same object may have been kept anew meanwhile.
-            if let Some(kept) = kept.as_mut()
-                && kept
-                    .get(&self.address)
-                    .is_some_and(|known| known.strong_count() == 0)
-            {
-                kept.remove(&self.address);
-            }
+            known.remove();
         }
         if let Some(data) = self.data.take() {
             release(data);
@@ -179,6 +134,6 @@ fn release_all() {
 }
 
 /// No panic leaves one of these between two states.
-fn locked<T>(mutex: &'static Mutex<T>) -> MutexGuard<'static, T> {
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

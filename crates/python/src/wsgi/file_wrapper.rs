@@ -10,7 +10,7 @@ use std::os::unix::fs::MetadataExt;
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyBytes, PyType};
+use pyo3::types::PyType;
 
 /// Bytes of a block unless the application says otherwise.
 const BLOCK_BYTES: usize = 64 << 10;
@@ -132,16 +132,6 @@ fn passes_on(filelike: &Bound<'_, PyAny>) -> PyResult<bool> {
         (module.to_str()?, name.to_str()?),
         ("tempfile", "_TemporaryFileWrapper") | ("django.core.files.base", "File")
     ))
-}
-
-/// The bytes of a block, or what is wrong with it.
-pub(crate) fn block<'a, 'py>(item: &'a Bound<'py, PyAny>) -> PyResult<&'a Bound<'py, PyBytes>> {
-    item.cast::<PyBytes>().map_err(|_| {
-        let kind = super::type_name(item);
-        PyTypeError::new_err(format!(
-            "the application's body must be made of bytes, not {kind}"
-        ))
-    })
 }
 
 #[cfg(test)]

@@ -1,0 +1,283 @@
+//! What an application returned becomes the response's body.
+//!
+//! Takes the iterable of bytes, gives its parts to the response writer in the fastest way that keeps their order and
+//! holds nothing back (PEP 3333, "Buffering and Streaming"), and closes it once, whatever happened.
+
+use std::cell::Cell;
+use std::ops::Range;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use pyo3::exceptions::{PyAttributeError, PyNotImplementedError, PyTypeError};
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::pybacked::PyBackedBytes;
+use pyo3::types::{PyBytes, PyIterator, PyList, PyString, PyTuple};
+use server::response::{Piece, ReplyMemory, ResponseWriter, Taken};
+
+use super::file_wrapper::{FileSpan, FileWrapper};
+use super::start_response::Call;
+use super::type_name;
+use crate::{fork, raw, release};
+
+/// Neighbours in a list that together are no longer than this leave as one.
+const JOIN_BYTES_MAX: usize = 64 << 10;
+/// Pieces up to this size are copied where they wait: a reference costs more than that.
+const COPY_BYTES_MAX: usize = 4 << 10;
+
+/// Sends the body and closes `result`. Gives the error of `close()` when the response itself went well.
+pub(super) fn send(call: &Bound<'_, Call>, result: &Bound<'_, PyAny>) -> PyResult<Option<PyErr>> {
+    let py = result.py();
+    let sent = body(call, result);
+    match (sent, unless_child(py, close(result))) {
+        (Ok(()), closed) => Ok(closed.err()),
+        (Err(error), Ok(())) => Err(error),
+        (Err(error), Err(second)) => {
+            // As Python does it for an error in `finally`.
+            let value = second.value(py);
+            drop(value.setattr("__context__", error.into_value(py)));
+            Err(second)
+        }
+    }
+}
+
+/// What code of the application has given, in the process that serves. A child that it has forked meanwhile does
+/// not come back.
+pub(super) fn unless_child<T>(py: Python<'_>, given: PyResult<T>) -> PyResult<T> {
+    if server::fork::is_child() {
+        fork::leave(py, given.err());
+    }
+    given
+}
+
+fn close(result: &Bound<'_, PyAny>) -> PyResult<()> {
+    if result.is_exact_instance_of::<PyList>() || result.is_exact_instance_of::<PyTuple>() {
+        return Ok(());
+    }
+    if let Some(close) = result.getattr_opt(intern!(result.py(), "close"))? {
+        close.call0()?;
+    }
+    Ok(())
+}
+
+fn body(call: &Bound<'_, Call>, result: &Bound<'_, PyAny>) -> PyResult<()> {
+    if let Ok(list) = result.cast_exact::<PyList>() {
+        return match list.len() {
+            1 => only_part(call, &list.get_item(0)?),
+            _ => parts(call, &list.to_tuple()),
+        };
+    }
+    if let Ok(tuple) = result.cast_exact::<PyTuple>() {
+        return match tuple.len() {
+            1 => only_part(call, &tuple.get_item(0)?),
+            _ => parts(call, tuple),
+        };
+    }
+    if let Ok(wrapper) = result.cast_exact::<FileWrapper>()
+        && let Some(span) = wrapper.get().span(result.py())
+    {
+        return file(call, span);
+    }
+    pieces(call, result)
+}
+
+fn only_part(call: &Bound<'_, Call>, item: &Bound<'_, PyAny>) -> PyResult<()> {
+    let data = block(item)?;
+    let mut call = call.try_borrow_mut()?;
+    if call.is_open() {
+        // write() came first.
+        give(&mut call, data, ResponseWriter::piece_of_many)?;
+    } else {
+        give(&mut call, data, ResponseWriter::whole)?;
+    }
+    Ok(())
+}
+
+/// Parts that are all there already: their sum is known.
+fn parts(call: &Bound<'_, Call>, items: &Bound<'_, PyTuple>) -> PyResult<()> {
+    let parts: Vec<Bound<'_, PyBytes>> = items
+        .iter()
+        .map(|item| block(&item).cloned())
+        .collect::<PyResult<_>>()?;
+    let bytes: usize = parts.iter().map(|part| part.as_bytes().len()).sum();
+    let mut call = call.try_borrow_mut()?;
+    if bytes <= JOIN_BYTES_MAX && !call.is_open() {
+        give_joined(&mut call, &parts, ResponseWriter::whole)?;
+        return Ok(());
+    }
+    call.add_content_length(bytes as u64);
+    let mut rest = parts.as_slice();
+    while let [first, ..] = rest {
+        let (together, others) = rest.split_at(run_len(rest));
+        let taken = match together {
+            [_] => give(&mut call, first, ResponseWriter::piece_of_many)?,
+            _ => give_joined(&mut call, together, ResponseWriter::piece_of_many)?,
+        };
+        if taken == Taken::Gone || call.is_head {
+            break;
+        }
+        rest = others;
+    }
+    Ok(())
+}
+
+/// Whatever can be iterated: each part leaves before the next is asked for.
+fn pieces(call: &Bound<'_, Call>, result: &Bound<'_, PyAny>) -> PyResult<()> {
+    let py = result.py();
+    let mut items = iterate(result)?;
+    let mut is_first = true;
+    while let Some(item) = unless_child(py, items.next().transpose())? {
+        let data = block(&item)?;
+        let bytes = data.as_bytes().len() as u64;
+        if bytes == 0 {
+            continue;
+        }
+        // One part: its length is the body's (PEP 3333, "Handling the Content-Length Header").
+        if is_first && call.try_borrow_mut()?.is_length_open() && known_len(result)? == Some(1) {
+            call.try_borrow_mut()?.add_content_length(bytes);
+        }
+        is_first = false;
+        let mut call = call.try_borrow_mut()?;
+        if give(&mut call, data, ResponseWriter::piece)? == Taken::Gone || call.is_head {
+            return Ok(());
+        }
+    }
+    let mut call = call.try_borrow_mut()?;
+    if !call.is_open() {
+        call.send(|writer| writer.whole(&b""[..]))?;
+    }
+    Ok(())
+}
+
+fn file(call: &Bound<'_, Call>, span: FileSpan) -> PyResult<()> {
+    let FileSpan {
+        file,
+        offset,
+        bytes,
+    } = span;
+    call.try_borrow_mut()?
+        .send(|writer| match writer.file_is_quick() {
+            true => writer.file(file, offset, bytes),
+            false => raw::detached(call.py(), || writer.file(file, offset, bytes)),
+        })?;
+    Ok(())
+}
+
+/// Gives an object of the application to a method of the writer; detached where that takes a while.
+pub(super) fn give<'a, 'py>(
+    call: &mut Call,
+    data: &'a Bound<'py, PyBytes>,
+    method: fn(&mut ResponseWriter, &ObjectPiece<'a, 'py>) -> Taken,
+) -> PyResult<Taken> {
+    call.send(|writer| {
+        let is_quick = writer.is_quick(data.as_bytes().len());
+        let piece = ObjectPiece {
+            data,
+            reference: Cell::new((!is_quick).then(|| PyBackedBytes::from(data.clone()))),
+        };
+        match is_quick {
+            true => method(writer, &piece),
+            false => raw::detached(data.py(), || method(writer, &piece)),
+        }
+    })
+}
+
+/// Gives several objects as one: each of its own would cost a system call, or the end of a block in a compressed
+/// response.
+fn give_joined(
+    call: &mut Call,
+    parts: &[Bound<'_, PyBytes>],
+    method: fn(&mut ResponseWriter, &[u8]) -> Taken,
+) -> PyResult<Taken> {
+    let mut data = std::mem::take(&mut call.scratch);
+    data.clear();
+    for part in parts {
+        data.extend_from_slice(part.as_bytes());
+    }
+    let taken = call.send(|writer| method(writer, &data));
+    call.scratch = data;
+    taken
+}
+
+/// Number of parts, at least one, that leave together.
+fn run_len(parts: &[Bound<'_, PyBytes>]) -> usize {
+    let mut bytes = 0;
+    let fitting = parts.iter().take_while(|part| {
+        bytes += part.as_bytes().len();
+        bytes <= JOIN_BYTES_MAX
+    });
+    fitting.count().max(1)
+}
+
+/// A piece of a body: an object of the application.
+pub(super) struct ObjectPiece<'a, 'py> {
+    data: &'a Bound<'py, PyBytes>,
+    /// A reference that was made while this thread was attached; `None` where it still is.
+    reference: Cell<Option<PyBackedBytes>>,
+}
+
+impl Piece for ObjectPiece<'_, '_> {
+    fn bytes(&self) -> &[u8] {
+        self.data.as_bytes()
+    }
+
+    fn keep(&self, range: Range<usize>, memory: &Arc<ReplyMemory>) -> Bytes {
+        if range.len() <= COPY_BYTES_MAX {
+            return self.bytes().keep(range, memory);
+        }
+        let reference = || {
+            let made = self.reference.take();
+            made.unwrap_or_else(|| PyBackedBytes::from(self.data.clone()))
+        };
+        release::keep(self.data.as_ptr() as usize, reference, memory).slice(range)
+    }
+}
+
+/// The bytes of a block, or what is wrong with it.
+fn block<'a, 'py>(item: &'a Bound<'py, PyAny>) -> PyResult<&'a Bound<'py, PyBytes>> {
+    item.cast::<PyBytes>().map_err(|_| {
+        let kind = type_name(item);
+        PyTypeError::new_err(format!(
+            "the application's body must be made of bytes, not {kind}"
+        ))
+    })
+}
+
+/// Number of parts; `None` when `result` has no length, or one that it cannot tell.
+fn known_len(result: &Bound<'_, PyAny>) -> PyResult<Option<usize>> {
+    let py = result.py();
+    // Most iterables have none, and looking costs less than an exception.
+    if !result.hasattr(intern!(py, "__len__"))? {
+        return Ok(None);
+    }
+    match result.len() {
+        // As wsgiref does it, which is what applications are tried with.
+        Err(error)
+            if error.is_instance_of::<PyTypeError>(py)
+                || error.is_instance_of::<PyAttributeError>(py)
+                || error.is_instance_of::<PyNotImplementedError>(py) =>
+        {
+            Ok(None)
+        }
+        known => known.map(Some),
+    }
+}
+
+fn iterate<'py>(result: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyIterator>> {
+    let refused = |hint: &str| {
+        let kind = type_name(result);
+        PyTypeError::new_err(format!(
+            "the application returned {kind}; it must return an iterable of bytes{hint}"
+        ))
+    };
+    if result.is_instance_of::<PyBytes>() || result.is_instance_of::<PyString>() {
+        return Err(refused(", like [b'...']"));
+    }
+    result.try_iter().map_err(|error| {
+        let is_type_error = error.is_instance_of::<PyTypeError>(result.py());
+        match is_type_error && !result.hasattr("__iter__").unwrap_or(true) {
+            true => refused(""),
+            false => error,
+        }
+    })
+}

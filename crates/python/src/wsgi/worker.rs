@@ -1,0 +1,252 @@
+//! One pool thread: its loop, what its exchanges use again and again, and the way of one exchange through the
+//! application.
+//!
+//! A thread attaches to the interpreter once and detaches only where it would wait, so that a request costs no release
+//! of the GIL while others are waiting. Whatever the application does, `close()` is called, the response writer is
+//! given back, and nothing of the exchange stays here.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::thread;
+
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use server::exchange::{Body, Exchange};
+use server::fault::Fault;
+use server::pool::{Assignment, Worker, panic_text};
+use server::response::{ResponseWriter, Taken};
+
+use super::environ::Environs;
+use super::file_wrapper::FileWrapper;
+use super::gil::Burst;
+use super::start_response::{Call, Caller};
+use super::thread_registry::{self, PoolThread, RequestTimeout};
+use super::{Wsgi, response};
+use crate::body::Input;
+use crate::phases::Phases;
+use crate::{downstream, raw, release, trace};
+
+/// The life of one worker.
+pub(super) fn run(wsgi: &Wsgi, py: Python<'_>, worker: &mut Worker) -> PyResult<()> {
+    introduce_thread(py);
+    release::start();
+    downstream::enter(worker.pool_index());
+    if worker.is_watched() {
+        thread_registry::prepare(py);
+    }
+    let registration = wsgi.gil.threads.enter(py)?;
+    let mut state = RequestState::new(py, wsgi, Arc::clone(&registration.thread), worker)?;
+    let mut burst = Burst::default();
+    loop {
+        let assignment = match worker.next_now() {
+            Some(assignment) => assignment,
+            None => {
+                let Some((mut assignment, waited)) = wsgi.gil.wait(py, || worker.next_wait())
+                else {
+                    return Ok(());
+                };
+                assignment.exchange.record.phases.gil = waited;
+                burst = Burst::default();
+                assignment
+            }
+        };
+        let (assignment, result) = state.answer(py, assignment, worker);
+        worker.finish(assignment, result);
+        wsgi.gil.give_way(py, &mut burst);
+    }
+}
+
+/// Gives the thread the name that the operating system knows it by, for agents and stack dumps. Threads that
+/// requests start are to be waited for at the end unless they say otherwise, as those of the main thread are:
+/// they inherit it, and a thread that `threading` has not started is a daemon. What has replaced `threading` may
+/// refuse.
+fn introduce_thread(py: Python<'_>) {
+    let thread = thread::current();
+    let introduced = py.import("threading").and_then(|threading| {
+        let known = threading.call_method0("current_thread")?;
+        known.setattr("name", thread.name().unwrap_or("mp-pool"))?;
+        known.setattr("_daemonic", false)
+    });
+    drop(introduced);
+}
+
+/// Everything that the requests of one pool thread use again.
+struct RequestState<'py> {
+    application: Bound<'py, PyAny>,
+    environs: Environs<'py>,
+    caller: Caller<'py>,
+    input: Bound<'py, Input>,
+    phases: Bound<'py, Phases>,
+    /// Where this thread can be found and interrupted.
+    thread: Arc<PoolThread>,
+}
+
+impl<'py> RequestState<'py> {
+    fn new(
+        py: Python<'py>,
+        wsgi: &Wsgi,
+        thread: Arc<PoolThread>,
+        worker: &Worker,
+    ) -> PyResult<Self> {
+        let input = Bound::new(py, Input::default())?;
+        let phases = Bound::new(py, Phases::default())?;
+        let own = PyDict::new(py);
+        own.set_item(intern!(py, "wsgi.input"), &input)?;
+        own.set_item(intern!(py, "wsgi.errors"), errors(py)?)?;
+        own.set_item(
+            intern!(py, "wsgi.file_wrapper"),
+            py.get_type::<FileWrapper>(),
+        )?;
+        own.set_item(intern!(py, "wsgi.multithread"), wsgi.facts.multithread)?;
+        own.set_item(intern!(py, "wsgi.multiprocess"), wsgi.facts.multiprocess)?;
+        own.set_item(intern!(py, "milepost.phases"), &phases)?;
+        own.set_item(intern!(py, "milepost.worker"), worker.name())?;
+        Ok(Self {
+            application: wsgi.application.bind(py).clone(),
+            environs: Environs::new(&own, &wsgi.script_name, worker.request_id_header())?,
+            caller: Caller::new(py)?,
+            input,
+            phases,
+            thread,
+        })
+    }
+
+    /// Runs one exchange through the application. Whatever that does, the writer comes back.
+    fn answer(
+        &mut self,
+        py: Python<'py>,
+        assignment: Assignment,
+        worker: &Worker,
+    ) -> (Assignment, Result<(), Fault>) {
+        let Assignment {
+            mut exchange,
+            writer,
+        } = assignment;
+        let has_body = !matches!(exchange.body, Body::Empty);
+        self.borrow_call(py)
+            .begin(writer, exchange.head().is_head());
+        let run = AssertUnwindSafe(|| match self.begin(&mut exchange, worker) {
+            Ok(environ) => self.call(py, &exchange, environ, worker),
+            Err(error) => Err(trace::fault(py, &error)),
+        });
+        let result =
+            catch_unwind(run).unwrap_or_else(|panic| Err(Fault::Bug(panic_text(panic.as_ref()))));
+        let writer = self.take_writer(py);
+        self.clear_environ(py, has_body);
+        (Assignment { exchange, writer }, result)
+    }
+
+    /// On a free-threaded interpreter another thread may be inside start_response() right now.
+    fn borrow_call(&self, py: Python<'py>) -> PyRefMut<'_, Call> {
+        loop {
+            match self.caller.call.try_borrow_mut() {
+                Ok(call) => return call,
+                Err(_) => raw::detached(py, thread::yield_now),
+            }
+        }
+    }
+
+    fn begin(&mut self, exchange: &mut Exchange, worker: &Worker) -> PyResult<Bound<'py, PyDict>> {
+        let environ = self.environs.build(exchange)?;
+        let body = std::mem::take(&mut exchange.body);
+        if !matches!(body, Body::Empty) {
+            *self.input.try_borrow_mut()? = Input::new(body);
+        }
+        let record = &exchange.record;
+        *self.phases.try_borrow_mut()? = Phases {
+            stamps: record.phases,
+            found: record.queued,
+            meter: worker.meter(),
+        };
+        Ok(environ)
+    }
+
+    fn call(
+        &mut self,
+        py: Python<'py>,
+        exchange: &Exchange,
+        environ: Bound<'py, PyDict>,
+        worker: &Worker,
+    ) -> Result<(), Fault> {
+        let inside = self.thread.begin(py, exchange.record.phases.started);
+        let arguments = (environ, &self.caller.start_response);
+        let returned = response::unless_child(py, self.application.call1(arguments));
+        let answered = returned.and_then(|result| response::send(&self.caller.call, &result));
+        let is_interrupted = inside.leave();
+        let taken = self.caller.call.borrow().taken;
+        if taken == Taken::Overrun {
+            let text = "the body was longer than its Content-Length; the rest was dropped";
+            worker.note(exchange, text);
+        }
+        // Text before all is cleared: a traceback holds what the application was given, which would then count
+        // as kept.
+        match answered {
+            Ok(None) => Ok(()),
+            // What else an interrupted call may have raised is news.
+            Ok(Some(error)) | Err(error)
+                if is_interrupted && error.is_instance_of::<RequestTimeout>(py) =>
+            {
+                Err(Fault::Overdue)
+            }
+            Ok(Some(error)) => {
+                let text = format!("application: {}", trace::text(py, &error));
+                worker.note(exchange, &text);
+                Ok(())
+            }
+            // write() raises when the client is gone; that is no fault of the application.
+            Err(_) if taken == Taken::Gone => Ok(()),
+            Err(error) => Err(trace::fault(py, &error)),
+        }
+    }
+
+    /// Takes the writer back; what the application has kept of the rest is left to it and replaced.
+    fn take_writer(&mut self, py: Python<'py>) -> ResponseWriter {
+        let writer = self.borrow_call(py).end();
+        if !self.caller.is_ours_alone()
+            && let Ok(caller) = Caller::new(py)
+        {
+            let kept = std::mem::replace(&mut self.caller, caller);
+            let write = match kept.call.try_borrow_mut() {
+                Ok(mut call) => call.retire(),
+                Err(_) => None,
+            };
+            drop(write);
+        }
+        writer
+    }
+
+    fn clear_environ(&mut self, py: Python<'py>, has_body: bool) {
+        let held = 1 + self.environs.references_len().cast_signed();
+        if self.input.get_refcnt() == held && self.phases.get_refcnt() == held {
+            if has_body && let Ok(mut input) = self.input.try_borrow_mut() {
+                *input = Input::default();
+            }
+            return;
+        }
+        // Without memory for new ones the old ones go on; the application then sees them change.
+        let input = Bound::new(py, Input::default());
+        let phases = Bound::new(py, Phases::default());
+        if let (Ok(input), Ok(phases)) = (input, phases)
+            && self.environs.replace("wsgi.input", input.as_any()).is_ok()
+            && self
+                .environs
+                .replace("milepost.phases", phases.as_any())
+                .is_ok()
+        {
+            (self.input, self.phases) = (input, phases);
+        }
+    }
+}
+
+/// `wsgi.errors`: Python has no `sys.stderr` when its descriptor was closed at the start.
+fn errors(py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
+    let stderr = py.import("sys")?.getattr_opt("stderr")?;
+    match stderr.filter(|stderr| !stderr.is_none()) {
+        Some(stderr) => Ok(stderr),
+        None => {
+            let arguments = ("/dev/null", "w", -1, "utf-8", "backslashreplace");
+            py.import("io")?.call_method1("open", arguments)
+        }
+    }
+}
