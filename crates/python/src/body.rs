@@ -68,22 +68,6 @@ impl Input {
         }
         Ok(&self.window[(self.position - self.window_start) as usize..])
     }
-
-    /// The next bytes up to and with a line end, at most `size` of them.
-    fn line<'py>(&mut self, py: Python<'py>, size: Option<i64>) -> PyResult<Bound<'py, PyBytes>> {
-        let mut left = self.wanted(size);
-        let mut line = Vec::new();
-        while left > 0 {
-            let seen = self.visible(py)?;
-            let seen = &seen[..seen.len().min(left)];
-            let end = seen.iter().position(|&byte| byte == b'\n');
-            let taken = end.map_or(seen.len(), |index| index + 1);
-            line.extend_from_slice(&seen[..taken]);
-            self.position += taken as u64;
-            left = if end.is_some() { 0 } else { left - taken };
-        }
-        Ok(PyBytes::new(py, &line))
-    }
 }
 
 #[pymethods]
@@ -134,7 +118,18 @@ impl Input {
         py: Python<'py>,
         size: Option<i64>,
     ) -> PyResult<Bound<'py, PyBytes>> {
-        self.line(py, size)
+        let mut left = self.wanted(size);
+        let mut line = Vec::new();
+        while left > 0 {
+            let seen = self.visible(py)?;
+            let seen = &seen[..seen.len().min(left)];
+            let end = seen.iter().position(|&byte| byte == b'\n');
+            let taken = end.map_or(seen.len(), |index| index + 1);
+            line.extend_from_slice(&seen[..taken]);
+            self.position += taken as u64;
+            left = if end.is_some() { 0 } else { left - taken };
+        }
+        Ok(PyBytes::new(py, &line))
     }
 
     /// Reads lines until about `hint` bytes are read, or all lines.
@@ -150,7 +145,7 @@ impl Input {
         let lines = PyList::empty(py);
         let start = self.position;
         while self.rest_bytes() > 0 && self.position - start < enough {
-            lines.append(self.line(py, None)?)?;
+            lines.append(self.readline(py, None)?)?;
         }
         Ok(lines)
     }
@@ -162,7 +157,7 @@ impl Input {
     fn __next__<'py>(&mut self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyBytes>>> {
         match self.rest_bytes() {
             0 => Ok(None),
-            _ => self.line(py, None).map(Some),
+            _ => self.readline(py, None).map(Some),
         }
     }
 }
@@ -188,7 +183,7 @@ mod tests {
         Python::initialize();
         Python::attach(|py| {
             while input.rest_bytes() > 0 {
-                let line = input.line(py, Some(bytes_max)).unwrap();
+                let line = input.readline(py, Some(bytes_max)).unwrap();
                 found.push(line.as_bytes().to_vec());
             }
         });
@@ -226,9 +221,9 @@ mod tests {
             let mut input = Input::new(body);
             Python::initialize();
             Python::attach(|py| {
-                assert_eq!(input.line(py, None).unwrap().as_bytes(), b"one\n");
+                assert_eq!(input.readline(py, None).unwrap().as_bytes(), b"one\n");
                 assert_eq!(input.read(py, Some(2)).unwrap().as_bytes(), b"tw");
-                assert_eq!(input.line(py, None).unwrap().as_bytes(), b"o\n");
+                assert_eq!(input.readline(py, None).unwrap().as_bytes(), b"o\n");
             });
             assert_eq!(input.rest_bytes(), 5);
         }

@@ -11,31 +11,21 @@ use pyo3::prelude::*;
 
 /// The command line of this process, for a program that runs in any folder.
 pub(crate) fn own(py: Python<'_>, started_in: &Path) -> Vec<OsString> {
-    let said = said_by(py).unwrap_or_default();
-    let executable = match said.executable {
-        // An interpreter within another program does not know where it lies.
-        path if path.is_empty() => {
+    let said = |name| py.import("sys")?.getattr(name);
+    let executable: Option<OsString> = said("executable")
+        .and_then(|it| it.extract())
+        .ok()
+        .flatten();
+    let orig_argv: Vec<OsString> = said("orig_argv")
+        .and_then(|it| it.extract())
+        .unwrap_or_default();
+    // An interpreter within another program does not know where it lies.
+    let executable = executable
+        .filter(|path| !path.is_empty())
+        .unwrap_or_else(|| {
             std::env::current_exe().map_or_else(|_| "/proc/self/exe".into(), OsString::from)
-        }
-        path => path,
-    };
-    command(&executable, &said.orig_argv, started_in)
-}
-
-/// What the interpreter says of its start.
-#[derive(Default)]
-struct Said {
-    executable: OsString,
-    orig_argv: Vec<OsString>,
-}
-
-fn said_by(py: Python<'_>) -> PyResult<Said> {
-    let sys = py.import("sys")?;
-    let executable: Option<OsString> = sys.getattr("executable")?.extract()?;
-    Ok(Said {
-        executable: executable.unwrap_or_default(),
-        orig_argv: sys.getattr("orig_argv")?.extract()?,
-    })
+        });
+    command(&executable, &orig_argv, started_in)
 }
 
 /// `executable` with all that stood behind the interpreter's name in `orig_argv`; both it and the script
@@ -59,40 +49,31 @@ fn command(executable: &OsStr, orig_argv: &[OsString], started_in: &Path) -> Vec
 fn script_at(arguments: &[OsString]) -> Option<usize> {
     let mut at = 0;
     loop {
-        match option(arguments.get(at)?.as_bytes()) {
-            Word::Script => return Some(at),
-            Word::Program => return None,
-            Word::Option => at += 1,
-            Word::OptionAndValue => at += 2,
+        let word = arguments.get(at)?.as_bytes();
+        if !word.starts_with(b"-") {
+            return Some(at);
         }
+        at += option_len(word)?;
     }
 }
 
-/// What a word before the script is to the interpreter.
-enum Word {
-    Script,
-    /// `-m`, `-c`, `-`: what follows belongs to the program.
-    Program,
-    Option,
-    OptionAndValue,
-}
-
+/// Words of an option with its value; `None` where what follows belongs to the program.
+///
 /// As `python(1)` has it: letters may stand together (`-Im`), and a value behind its letter (`-Xdev`).
-fn option(word: &[u8]) -> Word {
-    let letters = match word {
-        b"-" => return Word::Program,
-        b"--check-hash-based-pycs" => return Word::OptionAndValue,
-        [b'-', b'-', ..] => return Word::Option,
-        [b'-', letters @ ..] => letters,
-        _ => return Word::Script,
+fn option_len(word: &[u8]) -> Option<usize> {
+    match word {
+        b"-" => return None,
+        b"--check-hash-based-pycs" => return Some(2),
+        [b'-', b'-', ..] => return Some(1),
+        _ => {}
+    }
+    let Some(at) = word.iter().position(|letter| b"cmWX".contains(letter)) else {
+        return Some(1);
     };
-    let Some(at) = letters.iter().position(|letter| b"cmWX".contains(letter)) else {
-        return Word::Option;
-    };
-    match letters[at] {
-        b'c' | b'm' => Word::Program,
-        _ if at + 1 == letters.len() => Word::OptionAndValue,
-        _ => Word::Option,
+    match word[at] {
+        b'c' | b'm' => None,
+        _ if at + 1 == word.len() => Some(2),
+        _ => Some(1),
     }
 }
 

@@ -67,9 +67,9 @@ pub(crate) fn prepare_children(py: Python<'_>) -> PyResult<()> {
     };
     let hook = PyCFunction::new_closure(py, None, None, hook)?;
     let named = [("after_in_child", hook)].into_py_dict(py)?;
-    let register = py.import("os")?.getattr("register_at_fork")?;
-    register.call((), Some(&named))?;
-    Ok(())
+    let os = py.import("os")?;
+    os.call_method("register_at_fork", (), Some(&named))
+        .map(drop)
 }
 
 /// The thread that forks is the main thread in a child. In some versions of Python (3.11.7 is one) a thread that

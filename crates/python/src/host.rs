@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use cli::{AppFacts, AppFault, AppHost, Forked};
 use pyo3::prelude::*;
+use pyo3::types::PyDict;
 use server::config::meant::App;
 use server::handler::Handler;
 use server::supervisor::HANDOVER;
@@ -164,7 +165,6 @@ fn culprit(py: Python<'_>) -> String {
 
 /// Extension modules from outside the standard library, without ours.
 fn foreign_extensions(py: Python<'_>) -> PyResult<Vec<String>> {
-    let names = pyo3::types::PyDict::new(py);
     let script = c"
 import sys, importlib.machinery as machinery
 known = sys.stdlib_module_names
@@ -174,8 +174,5 @@ found = sorted(
     and name.partition('.')[0] not in known and not name.startswith('milepost.')
 )
 ";
-    py.run(script, Some(&names), None)?;
-    names
-        .get_item("found")?
-        .map_or(Ok(Vec::new()), |found| found.extract())
+    raw::run_script(&PyDict::new(py), script)
 }

@@ -10,11 +10,11 @@ use std::path::Path;
 use cli::AppFault;
 use pyo3::exceptions::{PyModuleNotFoundError, PySystemExit, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyList, PyModule, PyTuple, PyType};
+use pyo3::types::{IntoPyDict, PyDict, PyList, PyModule, PyTuple, PyType};
 use server::config::meant::App;
 
-use crate::trace;
 use crate::wsgi::type_name;
+use crate::{raw, trace};
 
 /// Names tried when only a module is given.
 const DEFAULT_ATTRIBUTES: [&str; 2] = ["application", "app"];
@@ -113,11 +113,8 @@ fn missing_module(py: Python<'_>, error: &PyErr) -> Option<String> {
 
 fn first_line(error: &PyErr) -> String {
     let text = error.to_string();
-    text.lines()
-        .next()
-        .unwrap_or_default()
-        .trim_end()
-        .to_owned()
+    let line = text.lines().next().unwrap_or_default();
+    line.trim_end().to_owned()
 }
 
 /// The traceback without the frames of the import machinery at its outer end.
@@ -129,15 +126,13 @@ fn traceback(py: Python<'_>, error: &PyErr) -> String {
         }
         trace = frame.getattr("tb_next").ok().filter(|next| !next.is_none());
     }
-    trace::text_from(error.value(py), trace.as_ref(), error)
+    trace::text_from(py, error, trace.as_ref())
 }
 
 fn is_machinery(trace: &Bound<'_, PyAny>) -> PyResult<bool> {
     let code = trace.getattr("tb_frame")?.getattr("f_code")?;
-    Ok(code
-        .getattr("co_filename")?
-        .extract::<String>()?
-        .contains("importlib"))
+    let name: String = code.getattr("co_filename")?.extract()?;
+    Ok(name.contains("importlib"))
 }
 
 fn other_modules(module: &str, folder: &Path) -> String {
@@ -247,10 +242,7 @@ def look(name, value):
 found = [hit for name, value in vars(module).items() if (hit := look(name, value))]
 found.sort(key=lambda name: 'app' not in name)
 ";
-    module.py().run(script, Some(&names), None)?;
-    names
-        .get_item("found")?
-        .map_or(Ok(Vec::new()), |found| found.extract())
+    raw::run_script(&names, script)
 }
 
 fn call_factory<'py>(
@@ -328,8 +320,7 @@ fn mismatch(callable: &Bound<'_, PyAny>, arguments: &[&str]) -> Option<String> {
     let inspect = py.import("inspect").ok()?;
     // What is called is the outermost function, whatever `__wrapped__` says: a decorator may take the two
     // and hand on something else, as werkzeug's `Request.application` does.
-    let options = PyDict::new(py);
-    options.set_item("follow_wrapped", false).ok()?;
+    let options = [("follow_wrapped", false)].into_py_dict(py).ok()?;
     let signature = inspect
         .call_method("signature", (callable,), Some(&options))
         .ok()?;

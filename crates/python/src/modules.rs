@@ -8,13 +8,14 @@ use std::path::PathBuf;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
+use crate::raw;
+
 /// Bytes of all names together.
 const NAMES_BYTES_MAX: usize = 32 << 10;
 
 /// Files of imported modules, sorted, without the standard library, installed packages, Milepost and the
 /// program that was started.
 pub(crate) fn files(py: Python<'_>) -> PyResult<Vec<PathBuf>> {
-    let names = PyDict::new(py);
     let script = c"
 import os, sys, sysconfig, types
 
@@ -39,11 +40,7 @@ for name, module in list(sys.modules.items()):
 found = sorted(found)
 ";
     // One namespace: the function looks for its names where the script put them.
-    py.run(script, Some(&names), None)?;
-    let found: Vec<PathBuf> = match names.get_item("found")? {
-        Some(found) => found.extract()?,
-        None => Vec::new(),
-    };
+    let found = raw::run_script(&PyDict::new(py), script)?;
     Ok(fitting(found, NAMES_BYTES_MAX))
 }
 

@@ -3,34 +3,25 @@
 //!
 //! Takes and gives PyO3's own types. Must not know what the steps are for.
 
+use std::ffi::CStr;
 use std::slice;
 
+use pyo3::conversion::FromPyObjectOwned;
 use pyo3::ffi;
 use pyo3::prelude::*;
-use pyo3::types::PyString;
+use pyo3::types::{PyDict, PyString};
 
 /// A `str` with one code point per byte (PEP 3333, "Unicode Issues").
 ///
 /// Panics when Python has no memory.
 pub(crate) fn latin1<'py>(py: Python<'py>, bytes: &[u8]) -> Bound<'py, PyString> {
     let bytes_len = bytes.len().cast_signed();
-    let text = if bytes.is_ascii() {
-        // SAFETY: attached; a new string of that length is nobody else's yet.
-        let text = unsafe { ffi::PyUnicode_New(bytes_len, 127) };
-        if !text.is_null() && !bytes.is_empty() {
-            // SAFETY: `text` is a compact ASCII string, made on the line above.
-            let data = unsafe { ffi::PyUnicode_1BYTE_DATA(text) };
-            // SAFETY: `data` has room for `bytes_len` bytes and cannot overlap borrowed Rust memory.
-            unsafe { data.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
-        }
-        text
-    } else {
-        // SAFETY: attached; pointer and length belong to one slice.
-        unsafe { ffi::PyUnicode_DecodeLatin1(bytes.as_ptr().cast(), bytes_len, std::ptr::null()) }
-    };
+    // SAFETY: attached; pointer and length belong to one slice.
+    let text =
+        unsafe { ffi::PyUnicode_DecodeLatin1(bytes.as_ptr().cast(), bytes_len, std::ptr::null()) };
     // SAFETY: an owned reference or null, which panics.
     let text = unsafe { Bound::from_owned_ptr(py, text) };
-    // SAFETY: both branches make an exact `str`.
+    // SAFETY: decoding makes an exact `str`.
     unsafe { text.cast_into_unchecked() }
 }
 
@@ -52,6 +43,15 @@ pub(crate) fn latin1_bytes<'a>(text: &'a Bound<'_, PyString>) -> Option<&'a [u8]
     let data = unsafe { ffi::PyUnicode_1BYTE_DATA(object) };
     // SAFETY: strings are immutable, and the borrow keeps this one alive.
     Some(unsafe { slice::from_raw_parts(data, bytes.cast_unsigned()) })
+}
+
+/// Runs `script` with these names, and gives what it calls `found`.
+pub(crate) fn run_script<'py, T>(names: &Bound<'py, PyDict>, script: &CStr) -> PyResult<T>
+where
+    T: FromPyObjectOwned<'py, Error = PyErr>,
+{
+    names.py().run(script, Some(names), None)?;
+    names.as_any().get_item("found")?.extract()
 }
 
 /// Runs `body` detached from the interpreter, on this very thread.

@@ -3,52 +3,32 @@
 //! Takes an exception, gives its traceback; keeps no reference to it, so that no frame outlives its
 //! exchange here.
 
-use pyo3::exceptions::PyBaseException;
 use pyo3::prelude::*;
 use pyo3::types::PyString;
-use server::fault::Fault;
-
-/// An application's exception as a fault.
-#[cold]
-pub(crate) fn fault(py: Python<'_>, error: &PyErr) -> Fault {
-    Fault::App(text(py, error))
-}
 
 /// The traceback as Python would print it.
 #[cold]
 pub(crate) fn text(py: Python<'_>, error: &PyErr) -> String {
-    text_from(
-        error.value(py),
-        error.traceback(py).map(Bound::into_any).as_ref(),
-        error,
-    )
+    let from = error.traceback(py).map(Bound::into_any);
+    text_from(py, error, from.as_ref())
 }
 
 /// The same from another frame than the outermost.
 #[cold]
-pub(crate) fn text_from(
-    value: &Bound<'_, PyBaseException>,
-    from: Option<&Bound<'_, PyAny>>,
-    error: &PyErr,
-) -> String {
-    format(value, from)
-        .unwrap_or_else(|_| error.to_string())
-        .trim_end()
-        .to_owned()
-}
-
-fn format(value: &Bound<'_, PyBaseException>, from: Option<&Bound<'_, PyAny>>) -> PyResult<String> {
-    let arguments = (value.get_type(), value, from);
-    let lines = value
-        .py()
-        .import("traceback")?
-        .call_method1("format_exception", arguments)?;
-    let mut text = String::new();
-    for line in lines.try_iter()? {
-        // Names of files and messages may hold lone surrogates, which are no UTF-8.
-        text.push_str(&line?.cast::<PyString>()?.to_string_lossy());
-    }
-    Ok(text)
+pub(crate) fn text_from(py: Python<'_>, error: &PyErr, from: Option<&Bound<'_, PyAny>>) -> String {
+    let format = || -> PyResult<String> {
+        let arguments = (error.get_type(py), error.value(py), from);
+        let module = py.import("traceback")?;
+        let lines = module.call_method1("format_exception", arguments)?;
+        let mut text = String::new();
+        for line in lines.try_iter()? {
+            // Names of files and messages may hold lone surrogates, which are no UTF-8.
+            text.push_str(&line?.cast::<PyString>()?.to_string_lossy());
+        }
+        Ok(text)
+    };
+    let text = format().unwrap_or_else(|_| error.to_string());
+    text.trim_end().to_owned()
 }
 
 #[cfg(test)]

@@ -4,59 +4,27 @@
 //! cannot unwind through Rust: it aborts the process. So these threads attach during a visit only, and the
 //! interpreter ends when there are no more. Knows no Python.
 
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread;
+use std::mem;
+use std::sync::{Once, PoisonError, RwLock, RwLockReadGuard};
 
-static VISITS: Mutex<Visits> = Mutex::new(Visits {
-    len: 0,
-    are_over: false,
-});
-/// Told when the last one ends after there are to be no more.
-static ENDED: Condvar = Condvar::new();
-
-struct Visits {
-    /// Visits at the moment: one for each of these threads at most.
-    len: usize,
-    /// There will be no more.
-    are_over: bool,
-}
+static VISITS: RwLock<()> = RwLock::new(());
+static END: Once = Once::new();
 
 /// The interpreter does not end as long as this is kept.
-pub(crate) struct Visit(());
+pub(crate) type Visit = RwLockReadGuard<'static, ()>;
 
-/// Begins a visit; called detached. Once there are no more it does not return: the process is about to end.
+/// Begins a visit, one for each of these threads at most; called detached. Once there are no more it does not return:
+/// the process is about to end.
 pub(crate) fn begin() -> Visit {
-    {
-        let mut visits = visits();
-        if !visits.are_over {
-            visits.len += 1;
-            return Visit(());
-        }
-    }
-    loop {
-        thread::park();
-    }
-}
-
-impl Drop for Visit {
-    fn drop(&mut self) {
-        let mut visits = visits();
-        visits.len -= 1;
-        if visits.are_over {
-            ENDED.notify_all();
-        }
-    }
+    VISITS.read().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Waits until all visits are over, and there are none any more. Called detached, or it waits for somebody who
 /// waits for the caller.
 pub(crate) fn end_all() {
-    let mut visits = visits();
-    visits.are_over = true;
-    let waited = ENDED.wait_while(visits, |visits| visits.len > 0);
-    drop(waited.unwrap_or_else(PoisonError::into_inner));
-}
-
-fn visits() -> MutexGuard<'static, Visits> {
-    VISITS.lock().unwrap_or_else(PoisonError::into_inner)
+    END.call_once(|| {
+        let last = VISITS.write().unwrap_or_else(PoisonError::into_inner);
+        // Whoever comes waits for it.
+        mem::forget(last);
+    });
 }

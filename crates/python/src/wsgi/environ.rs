@@ -39,7 +39,8 @@ pub(super) struct Environs<'py> {
     py: Python<'py>,
     /// environ of a `GET` over HTTP/1.1 without query and headers, and without what a template adds.
     base: Bound<'py, PyDict>,
-    templates: Vec<Template<'py>>,
+    /// Bases that know the server's end of a connection.
+    templates: Vec<(Arc<Ends>, Bound<'py, PyDict>)>,
     script_name: Vec<u8>,
     /// Key of the header that names a request's id, where one is configured.
     request_id_key: Option<Bound<'py, PyString>>,
@@ -50,12 +51,6 @@ pub(super) struct Environs<'py> {
     /// Exchanges so far, to know a repeated header from one of an earlier exchange.
     turn: u64,
     decoded: Vec<u8>,
-}
-
-/// A base that knows the server's end of a connection.
-struct Template<'py> {
-    ends: Arc<Ends>,
-    dict: Bound<'py, PyDict>,
 }
 
 impl<'py> Environs<'py> {
@@ -85,8 +80,9 @@ impl<'py> Environs<'py> {
 
     /// Puts another object into all templates, because an application keeps the old one.
     pub(super) fn replace(&self, key: &str, object: &Bound<'py, PyAny>) -> PyResult<()> {
-        let mut dicts = self.templates.iter().map(|template| &template.dict);
-        dicts.try_for_each(|dict| dict.set_item(key, object))?;
+        for (_, template) in &self.templates {
+            template.set_item(key, object)?;
+        }
         self.base.set_item(key, object)
     }
 
@@ -102,17 +98,21 @@ impl<'py> Environs<'py> {
         let ends = &exchange.ends;
         let environ = self.template(ends)?.copy()?;
         self.set_request_line(&environ, exchange)?;
+        let port = &ends.peer_port;
         // A peer on a unix socket has no address.
-        let host = if ends.peer_port.is_empty() {
-            ""
-        } else {
-            &ends.peer_host
-        };
+        let host = if port.is_empty() { "" } else { &ends.peer_host };
         let host = reuse(py, &mut self.peer, host.as_bytes());
         environ.set_item(intern!(py, "REMOTE_ADDR"), host)?;
-        environ.set_item(intern!(py, "REMOTE_PORT"), self.port(&ends.peer_port))?;
+        let kept = &mut self.ports[port.parse().unwrap_or(0) % PORTS_LEN];
+        let port = reuse(py, kept, port.as_bytes());
+        environ.set_item(intern!(py, "REMOTE_PORT"), port)?;
         self.set_headers(&environ, head)?;
-        self.set_request_id(&environ, exchange)?;
+        // The id also in the place of whatever the client sent in the header for it.
+        let id = raw::latin1(py, &exchange.request_id());
+        if let Some(key) = &self.request_id_key {
+            environ.set_item(key, &id)?;
+        }
+        environ.set_item(intern!(py, "milepost.request_id"), id)?;
         if head.index.body != BodyFraming::None {
             let bytes = exchange.body.bytes().to_string();
             let bytes = raw::latin1(py, bytes.as_bytes());
@@ -122,8 +122,7 @@ impl<'py> Environs<'py> {
     }
 
     fn template(&mut self, ends: &Arc<Ends>) -> PyResult<&Bound<'py, PyDict>> {
-        let is_same = |template: &Template<'_>| {
-            let known = &template.ends;
+        let is_same = |(known, _): &(Arc<Ends>, _)| {
             known.listener == ends.listener
                 && known.local_port == ends.local_port
                 && known.local_host == ends.local_host
@@ -136,12 +135,12 @@ impl<'py> Environs<'py> {
                 if self.templates.len() == TEMPLATES_LEN_MAX {
                     self.templates.remove(0);
                 }
-                let template = Template::new(&self.base, Arc::clone(ends))?;
-                self.templates.push(template);
+                let template = template(&self.base, ends)?;
+                self.templates.push((Arc::clone(ends), template));
                 self.templates.len() - 1
             }
         };
-        Ok(&self.templates[index].dict)
+        Ok(&self.templates[index].1)
     }
 
     /// Method, target and version, where they differ from the template's. A rewritten target is the
@@ -220,42 +219,21 @@ impl<'py> Environs<'py> {
         }
         Ok(())
     }
-
-    /// The id under its own key, and in the place of whatever the client sent in the header for it.
-    fn set_request_id(&self, environ: &Bound<'py, PyDict>, exchange: &Exchange) -> PyResult<()> {
-        let id = raw::latin1(self.py, &exchange.request_id());
-        if let Some(key) = &self.request_id_key {
-            environ.set_item(key, &id)?;
-        }
-        environ.set_item(intern!(self.py, "milepost.request_id"), id)
-    }
-
-    fn port(&mut self, port: &str) -> Bound<'py, PyString> {
-        let number = port
-            .bytes()
-            .fold(0_usize, |sum, digit| sum * 10 + usize::from(digit & 15));
-        reuse(
-            self.py,
-            &mut self.ports[number % PORTS_LEN],
-            port.as_bytes(),
-        )
-    }
 }
 
-impl<'py> Template<'py> {
-    fn new(base: &Bound<'py, PyDict>, ends: Arc<Ends>) -> PyResult<Self> {
-        let py = base.py();
-        let dict = base.copy()?;
-        // A unix socket has neither name nor port, and PEP 3333 lets neither be empty.
-        let (name, port) = match ends.local_port.as_str() {
-            "" => ("localhost", "80"),
-            port => (ends.local_host.as_str(), port),
-        };
-        dict.set_item(intern!(py, "SERVER_NAME"), name)?;
-        dict.set_item(intern!(py, "SERVER_PORT"), port)?;
-        dict.set_item(intern!(py, "wsgi.url_scheme"), ends.scheme)?;
-        Ok(Self { ends, dict })
-    }
+/// What the server's end of a connection adds to a base.
+fn template<'py>(base: &Bound<'py, PyDict>, ends: &Ends) -> PyResult<Bound<'py, PyDict>> {
+    let py = base.py();
+    let dict = base.copy()?;
+    // A unix socket has neither name nor port, and PEP 3333 lets neither be empty.
+    let (name, port) = match ends.local_port.as_str() {
+        "" => ("localhost", "80"),
+        port => (ends.local_host.as_str(), port),
+    };
+    dict.set_item(intern!(py, "SERVER_NAME"), name)?;
+    dict.set_item(intern!(py, "SERVER_PORT"), port)?;
+    dict.set_item(intern!(py, "wsgi.url_scheme"), ends.scheme)?;
+    Ok(dict)
 }
 
 /// At least 22 keys, so that the dictionary has room for 18 headers before it must grow, and its copy too.
@@ -416,26 +394,20 @@ impl<'py> Names<'py> {
         }
         let name = place.get_or_insert_with(|| {
             self.len += 1;
-            Name::new(self.py, text)
+            let lower = text.to_ascii_lowercase();
+            Name {
+                usage: usage(&lower),
+                text: lower.into(),
+                spelling: text.into(),
+                key: raw::latin1(self.py, &key_bytes(text)),
+                seen: 0,
+                last: None,
+            }
         });
         if *name.spelling != *text {
             name.spelling.copy_from_slice(text);
         }
         Some(name)
-    }
-}
-
-impl<'py> Name<'py> {
-    fn new(py: Python<'py>, text: &[u8]) -> Self {
-        let lower: Box<[u8]> = text.to_ascii_lowercase().into();
-        Self {
-            usage: usage(&lower),
-            text: lower,
-            spelling: text.into(),
-            key: raw::latin1(py, &key_bytes(text)),
-            seen: 0,
-            last: None,
-        }
     }
 }
 

@@ -115,23 +115,15 @@ fn plain_file<'py>(filelike: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, P
                 .is_exact_instance(RAW.import(py, "io", "FileIO")?)
                 .then_some(found));
         }
-        if !passes_on(&found)? {
-            return Ok(None);
+        // Classes whose `file` is what they read, byte for byte.
+        let kind = found.get_type();
+        match (kind.module()?.to_str()?, kind.name()?.to_str()?) {
+            ("tempfile", "_TemporaryFileWrapper") | ("django.core.files.base", "File") => {}
+            _ => return Ok(None),
         }
         found = found.getattr("file")?;
     }
     Ok(None)
-}
-
-/// Classes whose `file` is what they read, byte for byte.
-fn passes_on(filelike: &Bound<'_, PyAny>) -> PyResult<bool> {
-    let kind = filelike.get_type();
-    let name = kind.name()?;
-    let module = kind.module()?;
-    Ok(matches!(
-        (module.to_str()?, name.to_str()?),
-        ("tempfile", "_TemporaryFileWrapper") | ("django.core.files.base", "File")
-    ))
 }
 
 #[cfg(test)]

@@ -150,16 +150,15 @@ fn pieces(call: &Bound<'_, Call>, result: &Bound<'_, PyAny>) -> PyResult<()> {
 }
 
 fn file(call: &Bound<'_, Call>, span: FileSpan) -> PyResult<()> {
-    let FileSpan {
-        file,
-        offset,
-        bytes,
-    } = span;
-    call.try_borrow_mut()?
-        .send(|writer| match writer.file_is_quick() {
-            true => writer.file(file, offset, bytes),
-            false => raw::detached(call.py(), || writer.file(file, offset, bytes)),
-        })?;
+    let mut borrowed = call.try_borrow_mut()?;
+    borrowed.send(|writer| {
+        let is_quick = writer.file_is_quick();
+        let give = || writer.file(span.file, span.offset, span.bytes);
+        match is_quick {
+            true => give(),
+            false => raw::detached(call.py(), give),
+        }
+    })?;
     Ok(())
 }
 

@@ -51,7 +51,7 @@ pub(super) struct Call {
     pub(super) taken: Taken,
     /// Where parts of a body are joined.
     pub(super) scratch: Vec<u8>,
-    write: Option<Py<PyAny>>,
+    pub(super) write: Option<Py<PyAny>>,
 }
 
 /// `start_response` of one pool thread with what belongs to it; used again and again as long as no
@@ -171,11 +171,6 @@ impl Call {
         self.writer
             .get_mut()
             .unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Breaks the ring between this and `write`, for one that an application keeps.
-    pub(super) fn retire(&mut self) -> Option<Py<PyAny>> {
-        self.write.take()
     }
 
     /// The response has been opened: its head cannot be changed.

@@ -126,10 +126,7 @@ impl<'py> RequestState<'py> {
         let has_body = !matches!(exchange.body, Body::Empty);
         self.borrow_call(py)
             .begin(writer, exchange.head().is_head());
-        let run = AssertUnwindSafe(|| match self.begin(&mut exchange, worker) {
-            Ok(environ) => self.call(py, &exchange, environ, worker),
-            Err(error) => Err(trace::fault(py, &error)),
-        });
+        let run = AssertUnwindSafe(|| self.call(py, &mut exchange, worker));
         let result =
             catch_unwind(run).unwrap_or_else(|panic| Err(Fault::Bug(panic_text(panic.as_ref()))));
         let writer = self.take_writer(py);
@@ -165,10 +162,11 @@ impl<'py> RequestState<'py> {
     fn call(
         &mut self,
         py: Python<'py>,
-        exchange: &Exchange,
-        environ: Bound<'py, PyDict>,
+        exchange: &mut Exchange,
         worker: &Worker,
     ) -> Result<(), Fault> {
+        let environ = self.begin(exchange, worker);
+        let environ = environ.map_err(|error| Fault::App(trace::text(py, &error)))?;
         let inside = self.thread.begin(py, exchange.record.phases.started);
         let arguments = (environ, &self.caller.start_response);
         let returned = response::unless_child(py, self.application.call1(arguments));
@@ -196,7 +194,7 @@ impl<'py> RequestState<'py> {
             }
             // write() raises when the client is gone; that is no fault of the application.
             Err(_) if taken == Taken::Gone => Ok(()),
-            Err(error) => Err(trace::fault(py, &error)),
+            Err(error) => Err(Fault::App(trace::text(py, &error))),
         }
     }
 
@@ -207,11 +205,10 @@ impl<'py> RequestState<'py> {
             && let Ok(caller) = Caller::new(py)
         {
             let kept = std::mem::replace(&mut self.caller, caller);
-            let write = match kept.call.try_borrow_mut() {
-                Ok(mut call) => call.retire(),
-                Err(_) => None,
-            };
-            drop(write);
+            // Breaks the ring between it and `write`.
+            if let Ok(mut call) = kept.call.try_borrow_mut() {
+                call.write = None;
+            }
         }
         writer
     }
