@@ -43,12 +43,8 @@ impl Input {
 
     /// `size` as Python means it: absent, `None` and negative are everything.
     fn wanted(&self, size: Option<i64>) -> usize {
-        let rest = self.rest_bytes();
-        let bytes = match size {
-            Some(size) if size >= 0 => rest.min(size.cast_unsigned()),
-            _ => rest,
-        };
-        usize::try_from(bytes).unwrap_or(usize::MAX)
+        let wanted = size.and_then(|size| u64::try_from(size).ok());
+        self.rest_bytes().min(wanted.unwrap_or(u64::MAX)) as usize
     }
 
     /// At least one byte at the position, unless the body is at its end.

@@ -78,12 +78,18 @@ impl<'py> Environs<'py> {
         })
     }
 
-    /// Puts another object into all templates, because an application keeps the old one.
-    pub(super) fn replace(&self, key: &str, object: &Bound<'py, PyAny>) -> PyResult<()> {
-        for (_, template) in &self.templates {
-            template.set_item(key, object)?;
+    /// Has all templates give other objects, because an application keeps the old ones.
+    pub(super) fn replace(
+        &self,
+        input: &Bound<'py, PyAny>,
+        phases: &Bound<'py, PyAny>,
+    ) -> PyResult<()> {
+        let templates = self.templates.iter().map(|(_, template)| template);
+        for dict in templates.chain([&self.base]) {
+            dict.set_item(intern!(self.py, "wsgi.input"), input)?;
+            dict.set_item(intern!(self.py, "milepost.phases"), phases)?;
         }
-        self.base.set_item(key, object)
+        Ok(())
     }
 
     /// Number of references to an object that all environs have: those of the templates and their base.

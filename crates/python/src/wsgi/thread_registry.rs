@@ -271,14 +271,9 @@ fn stack_of(py: Python<'_>, ident: u64) -> String {
     }
 }
 
-/// Imports what is needed, before it is: when somebody has to be looked at the processors may be busy, and the
-/// first look would be too late.
-pub(super) fn prepare(py: Python<'_>) {
-    // Whoever looks later is told what is missing.
-    let _ = formatter(py);
-}
-
-fn formatter(py: Python<'_>) -> PyResult<&'static Py<PyAny>> {
+/// What formats the frames of a thread. A worker asks for it before somebody does who has to look at a thread: the
+/// processors may be busy then, and a first look that has to import would be too late.
+pub(super) fn formatter(py: Python<'_>) -> PyResult<&'static Py<PyAny>> {
     static FORMAT: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
     FORMAT.get_or_try_init(py, || {
         let names = PyDict::new(py);

@@ -33,7 +33,8 @@ pub(super) fn run(wsgi: &Wsgi, py: Python<'_>, worker: &mut Worker) -> PyResult<
     release::start();
     downstream::enter(worker.pool_index());
     if worker.is_watched() {
-        thread_registry::prepare(py);
+        // Who looks later is told what is missing.
+        let _ = thread_registry::formatter(py);
     }
     let registration = wsgi.gil.threads.enter(py)?;
     let mut state = RequestState::new(py, wsgi, Arc::clone(&registration.thread), worker)?;
@@ -77,6 +78,8 @@ struct RequestState<'py> {
     environs: Environs<'py>,
     caller: Caller<'py>,
     input: Bound<'py, Input>,
+    /// `input` may have a body.
+    has_input: bool,
     phases: Bound<'py, Phases>,
     /// Where this thread can be found and interrupted.
     thread: Arc<PoolThread>,
@@ -107,6 +110,7 @@ impl<'py> RequestState<'py> {
             environs: Environs::new(&own, &wsgi.script_name, worker.request_id_header())?,
             caller: Caller::new(py)?,
             input,
+            has_input: false,
             phases,
             thread,
         })
@@ -123,14 +127,13 @@ impl<'py> RequestState<'py> {
             mut exchange,
             writer,
         } = assignment;
-        let has_body = !matches!(exchange.body, Body::Empty);
         self.borrow_call(py)
             .begin(writer, exchange.head().is_head());
         let run = AssertUnwindSafe(|| self.call(py, &mut exchange, worker));
         let result =
             catch_unwind(run).unwrap_or_else(|panic| Err(Fault::Bug(panic_text(panic.as_ref()))));
         let writer = self.take_writer(py);
-        self.clear_environ(py, has_body);
+        self.clear_environ(py);
         (Assignment { exchange, writer }, result)
     }
 
@@ -147,7 +150,8 @@ impl<'py> RequestState<'py> {
     fn begin(&mut self, exchange: &mut Exchange, worker: &Worker) -> PyResult<Bound<'py, PyDict>> {
         let environ = self.environs.build(exchange)?;
         let body = std::mem::take(&mut exchange.body);
-        if !matches!(body, Body::Empty) {
+        if self.has_input || !matches!(body, Body::Empty) {
+            self.has_input = true;
             *self.input.try_borrow_mut()? = Input::new(body);
         }
         let record = &exchange.record;
@@ -213,11 +217,14 @@ impl<'py> RequestState<'py> {
         writer
     }
 
-    fn clear_environ(&mut self, py: Python<'py>, has_body: bool) {
+    fn clear_environ(&mut self, py: Python<'py>) {
         let held = 1 + self.environs.references_len().cast_signed();
         if self.input.get_refcnt() == held && self.phases.get_refcnt() == held {
-            if has_body && let Ok(mut input) = self.input.try_borrow_mut() {
+            if self.has_input
+                && let Ok(mut input) = self.input.try_borrow_mut()
+            {
                 *input = Input::default();
+                self.has_input = false;
             }
             return;
         }
@@ -225,13 +232,13 @@ impl<'py> RequestState<'py> {
         let input = Bound::new(py, Input::default());
         let phases = Bound::new(py, Phases::default());
         if let (Ok(input), Ok(phases)) = (input, phases)
-            && self.environs.replace("wsgi.input", input.as_any()).is_ok()
             && self
                 .environs
-                .replace("milepost.phases", phases.as_any())
+                .replace(input.as_any(), phases.as_any())
                 .is_ok()
         {
             (self.input, self.phases) = (input, phases);
+            self.has_input = false;
         }
     }
 }
