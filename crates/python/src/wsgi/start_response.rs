@@ -139,12 +139,7 @@ impl Call {
             stage: Stage::Idle,
             writer: Mutex::new(None),
             thread: thread::current().id(),
-            head: Head {
-                code: 0,
-                reason: Vec::new(),
-                lines: FieldLines::with_capacity(1024),
-                declared: Declared::default(),
-            },
+            head: Head::default(),
             is_head: false,
             taken: Taken::All,
             scratch: Vec::new(),
@@ -274,6 +269,7 @@ const LENGTH_TWICE: Broken = "Content-Length is given twice";
 const RATE: Broken = "X-Accel-Limit-Rate must be a decimal number of bytes a second, or off";
 
 /// Status and headers as the application says them, with what the server has to know about.
+#[derive(Default)]
 struct Head {
     code: u16,
     reason: Vec<u8>,

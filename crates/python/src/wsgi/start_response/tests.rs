@@ -124,7 +124,7 @@ fn a_kept_start_response_is_of_no_use_afterwards() {
 #[test]
 fn reads_statuses_and_names_the_broken_rule() {
     let check = |text: &str, expect: Result<(u16, &str), Broken>| {
-        let mut head = Call::idle().head;
+        let mut head = Head::default();
         let found = head.set_status(text.as_bytes());
         let reason = std::str::from_utf8(&head.reason).unwrap();
         assert_eq!(found.map(|()| (head.code, reason)), expect, "{text:?}");
@@ -148,7 +148,7 @@ fn reads_statuses_and_names_the_broken_rule() {
 #[test]
 fn writes_header_lines_and_tells_what_they_mean() {
     let check = |name: &str, value: &str, expect: Result<Declared, Broken>| {
-        let mut head = Call::idle().head;
+        let mut head = Head::default();
         let added = head.add(name.as_bytes(), value.as_bytes());
         let found = added.map(|()| format!("{:?}", head.declared));
         let expect = expect.map(|declared| format!("{declared:?}"));
@@ -208,7 +208,7 @@ fn writes_header_lines_and_tells_what_they_mean() {
 
 #[test]
 fn a_bandwidth_is_meant_for_the_server_alone() {
-    let mut head = Call::idle().head;
+    let mut head = Head::default();
     // As nginx has it.
     for (value, expect) in [
         ("1000", Rate::BytesPerSec(1000)),
@@ -223,7 +223,7 @@ fn a_bandwidth_is_meant_for_the_server_alone() {
 
 #[test]
 fn a_status_without_a_body_has_no_length() {
-    let mut head = Call::idle().head;
+    let mut head = Head::default();
     head.set_status(b"204 No Content").unwrap();
     for _ in 0..2 {
         head.add(b"Content-Length", b"3").unwrap();
