@@ -4,7 +4,6 @@
 //! log record. `ownership` says whether the driver or a worker may write its response, `stream` is what both
 //! share of it. Touches no socket.
 
-mod id;
 pub(crate) mod ownership;
 pub(crate) mod stream;
 
@@ -18,7 +17,7 @@ use wire::{HeadView, RequestHead};
 
 use crate::spool::Spoolers;
 
-pub use id::{Id, IdText};
+pub use crate::ids::{Id, IdText};
 
 /// One complete request on its way to a worker.
 pub struct Exchange {
@@ -37,7 +36,7 @@ pub struct Exchange {
 }
 
 /// What is known of an exchange beside its head, its body and its ends; the recorder makes the log line of it.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct ExchangeRecord {
     /// What it is called.
     pub id: Id,
@@ -76,17 +75,9 @@ impl ExchangeRecord {
                 arrived,
                 ..Phases::default()
             },
-            pool: None,
-            class: stage::Class::default(),
-            queued: Queued::default(),
-            route: 0,
             driver,
-            request_bytes: 0,
-            status: 0,
-            head_bytes: 0,
-            sent_bytes: 0,
             ending: Ending::Complete,
-            cause: "",
+            ..Self::default()
         }
     }
 
@@ -129,17 +120,15 @@ impl Exchange {
 
     /// The target that a handler is to answer for, not decoded: as sent, unless it was rewritten.
     pub fn target(&self) -> &[u8] {
-        match &self.rewritten {
-            Some(target) => target,
-            None => self.head.view().target(),
-        }
+        let rewritten = self.rewritten.as_deref();
+        rewritten.unwrap_or_else(|| self.head().target())
     }
 
     /// The path of that target, not decoded; `*` in `OPTIONS *`.
     pub fn path(&self) -> &[u8] {
         match &self.rewritten {
             Some(target) => &target[..path_bytes(target)],
-            None => self.head.view().path(),
+            None => self.head().path(),
         }
     }
 
@@ -147,7 +136,7 @@ impl Exchange {
     pub fn query(&self) -> Option<&[u8]> {
         match &self.rewritten {
             Some(target) => target.get(path_bytes(target) + 1..),
-            None => self.head.view().query(),
+            None => self.head().query(),
         }
     }
 }

@@ -35,6 +35,7 @@ pub(super) const EDGES: &[(&str, &str, &str)] = &[
         "response",
         "a stream holds what of its response is pending",
     ),
+    ("exchange", "ids", "an exchange has an id"),
     (
         "exchange",
         "spool",
