@@ -50,12 +50,10 @@ mod sync {
     }
 
     /// The contract of `atomic_waker::AtomicWaker`: a wake after a register is never lost.
+    #[derive(Default)]
     pub(crate) struct WakerCell(Mutex<Option<Waker>>);
 
     impl WakerCell {
-        pub(crate) fn new() -> Self {
-            Self(Mutex::new(None))
-        }
         pub(crate) fn register(&self, waker: &Waker) {
             *lock(&self.0) = Some(waker.clone());
         }
@@ -451,7 +449,7 @@ mod tests {
 
     fn come_back(wish: WakePolicy, given: Option<KeepAlive>, expect: Returned) {
         check(move || {
-            let ownership = Arc::new(WriteOwnership::new());
+            let ownership = Arc::new(WriteOwnership::default());
             let pool = Arc::clone(&ownership);
             let mut thread = None;
             let seen = block_on(poll_fn(|context| {
@@ -496,7 +494,7 @@ mod tests {
     fn exactly_one_side_ends_an_exchange_that_is_seized() {
         for given in [Some(KeepAlive::Keep), Some(KeepAlive::Close), None] {
             check(move || {
-                let ownership = Arc::new(WriteOwnership::new());
+                let ownership = Arc::new(WriteOwnership::default());
                 block_on(poll_fn(|context| {
                     ownership.hand_off(WakePolicy::NextInput, context);
                     Poll::Ready(())
@@ -515,7 +513,7 @@ mod tests {
     fn only_one_side_speaks_to_the_client() {
         for wish in [WakePolicy::NextInput, WakePolicy::Return] {
             check(move || {
-                let ownership = Arc::new(WriteOwnership::new());
+                let ownership = Arc::new(WriteOwnership::default());
                 block_on(poll_fn(|context| {
                     ownership.hand_off(wish, context);
                     Poll::Ready(())
@@ -538,7 +536,7 @@ mod tests {
     #[test]
     fn a_driver_that_asks_is_woken_by_one_that_has_spoken() {
         check(|| {
-            let ownership = Arc::new(WriteOwnership::new());
+            let ownership = Arc::new(WriteOwnership::default());
             let pool = Arc::clone(&ownership);
             let mut thread = None;
             let seen = block_on(poll_fn(|context| {
@@ -562,7 +560,7 @@ mod tests {
     fn a_late_wake_up_for_one_exchange_hides_none_of_the_next() {
         for given in [Some(KeepAlive::Close), None] {
             check(move || {
-                let ownership = Arc::new(WriteOwnership::new());
+                let ownership = Arc::new(WriteOwnership::default());
                 let (before, next) = (Arc::clone(&ownership), Arc::clone(&ownership));
                 let late = thread::spawn(move || before.wake());
                 let mut thread = None;
@@ -584,7 +582,7 @@ mod tests {
     #[test]
     fn a_further_piece_of_a_flow_wakes_the_driver() {
         check(|| {
-            let ownership = Arc::new(WriteOwnership::new());
+            let ownership = Arc::new(WriteOwnership::default());
             let pieces = Arc::new(AtomicUsize::new(0));
             let (pool, sent) = (Arc::clone(&ownership), Arc::clone(&pieces));
             let mut thread = None;

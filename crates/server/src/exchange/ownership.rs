@@ -13,23 +13,24 @@ use crate::sync::{AtomicU8, Ordering, WakerCell, invariant, violated};
 /// ```text
 ///            hand_off             end                 release(Keep)
 ///   DRIVER ───────────► WORKER ─────────► ENDING ──────────────────────► KEPT ────┐
-///    ▲                   │ │ poll_return     │ poll_return                        │
-///    │                   │ ▼                 ▼         release(Close)             │
-///    │                   │ AWAITED ──► ENDING_AWAITED ──────────────► CLOSED ─────┤
-///    │                   │ │     end                                              │ take_back
-///    │                   ├─┴─ pass_to_driver: the driver writes on ──► QUEUED ────┤
-///    │                   └─── revoke: a deadline passed ─────────────► REVOKED    │
+///    ▲                   │   │               │         release(Close)             │
+///    │                   │   │               └──────────────────────────► CLOSED ─┤
+///    │                   │   │                                                    │ take_back
+///    │                   │   └─ pass_to_driver: the driver writes on ──► QUEUED ──┤
+///    │                   └───── revoke: a deadline passed ─────────────► REVOKED  │
 ///    └────────────────────────────────────────────────────────────────────────────┘
 /// ```
 ///
-/// WORKER and AWAITED each have a twin (`STARTED`, `STARTED_AWAITED`) from when the worker is about to send the
-/// first byte of its response (`mark_started`): a driver that revokes the exchange before may answer in its
-/// place, one that does so afterwards can only cut the stream.
+/// Two marks stand beside a state. STARTED, beside WORKER: the worker is about to send the first byte of its
+/// response (`mark_started`). A driver that revokes the exchange before may answer in its place, one that does so
+/// afterwards can only cut the stream. AWAITED, beside WORKER and ENDING: the driver is to be woken by the release
+/// (`poll_return`, or the handing off itself).
 ///
 /// A response that the socket took whole is released without waking the driver: the client's next request
 /// does that. The driver is woken only when it has asked (AWAITED), or has something to do. Between `end`
 /// and `release` the worker writes the record: the next exchange of the connection cannot overtake it on its
 /// way to the log.
+#[derive(Default)]
 pub(crate) struct WriteOwnership {
     state: AtomicU8,
     waker: WakerCell,
@@ -37,17 +38,15 @@ pub(crate) struct WriteOwnership {
 
 const DRIVER: u8 = 0;
 const WORKER: u8 = 1;
-const AWAITED: u8 = 2;
-const ENDING: u8 = 3;
-const ENDING_AWAITED: u8 = 4;
-const KEPT: u8 = 5;
-const CLOSED: u8 = 6;
-const QUEUED: u8 = 7;
-const REVOKED: u8 = 8;
-/// As WORKER, with a response that may be on its way.
-const STARTED: u8 = 9;
-/// As AWAITED, with a response that may be on its way.
-const STARTED_AWAITED: u8 = 10;
+const ENDING: u8 = 2;
+const KEPT: u8 = 3;
+const CLOSED: u8 = 4;
+const QUEUED: u8 = 5;
+const REVOKED: u8 = 6;
+/// Beside WORKER: the response may be on its way.
+const STARTED: u8 = 0x10;
+/// Beside WORKER and ENDING: the driver has asked to be woken.
+const AWAITED: u8 = 0x20;
 
 /// What the driver finds when an exchange that a worker had is its own again.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -90,13 +89,6 @@ pub(crate) enum WakePolicy {
 }
 
 impl WriteOwnership {
-    pub(crate) fn new() -> Self {
-        Self {
-            state: AtomicU8::new(DRIVER),
-            waker: WakerCell::new(),
-        }
-    }
-
     /// Driver: a worker may write. `context` is remembered for a wake-up.
     pub(crate) fn hand_off(&self, wake: WakePolicy, context: &Context<'_>) {
         // Only the driver leaves DRIVER, so that a look is enough: nothing can change the state in between.
@@ -105,7 +97,7 @@ impl WriteOwnership {
         self.watch(context);
         let state = match wake {
             WakePolicy::NextInput => WORKER,
-            WakePolicy::Return => AWAITED,
+            WakePolicy::Return => WORKER | AWAITED,
         };
         self.state.store(state, Ordering::Release);
     }
@@ -116,14 +108,10 @@ impl WriteOwnership {
             return Poll::Ready(returned);
         }
         // Registered before the step: a worker that releases behind the step sees AWAITED and wakes this
-        // waker; one that was faster is seen by the last look.
+        // waker; one that was faster is seen by the last look, and refuses the step.
         self.watch(context);
-        // Refused when the worker was faster, or when a wake-up has been asked for already.
-        let _ = self.step(|state| match state {
-            WORKER => Some(AWAITED),
-            STARTED => Some(STARTED_AWAITED),
-            ENDING => Some(ENDING_AWAITED),
-            _ => None,
+        let _ = self.step(|state| {
+            matches!(without_marks(state), WORKER | ENDING).then_some(state | AWAITED)
         });
         self.returned().map_or(Poll::Pending, Poll::Ready)
     }
@@ -168,11 +156,9 @@ impl WriteOwnership {
     /// Driver: ends an exchange that a worker still has. `None` when the worker was first; else the driver now
     /// has to log it.
     pub(crate) fn revoke(&self) -> Option<ResponseStarted> {
-        let before = self
-            .step(|state| is_with_worker(state).then_some(REVOKED))
-            .ok()?;
-        Some(match before {
-            WORKER | AWAITED => ResponseStarted::No,
+        let before = self.step_from_worker(|_| REVOKED).ok()?;
+        Some(match before & STARTED {
+            0 => ResponseStarted::No,
             _ => ResponseStarted::Yes,
         })
     }
@@ -184,22 +170,15 @@ impl WriteOwnership {
 
     /// Worker: before the first byte of a response is offered to the socket.
     pub(crate) fn mark_started(&self) -> Result<(), Revoked> {
-        let started = self.step(|state| match state {
-            WORKER => Some(STARTED),
-            AWAITED => Some(STARTED_AWAITED),
-            _ => None,
-        });
-        self.worker_step(started)
+        let before = self.worker_step(|state| state | STARTED)?;
+        invariant!(before & STARTED == 0, "a response is started twice");
+        Ok(())
     }
 
     /// Worker: the response is out (or given up), and the record is this thread's to write.
     pub(crate) fn end(&self) -> Result<(), Revoked> {
-        let ended = self.step(|state| match state {
-            WORKER | STARTED => Some(ENDING),
-            AWAITED | STARTED_AWAITED => Some(ENDING_AWAITED),
-            _ => None,
-        });
-        self.worker_step(ended)
+        self.worker_step(|state| ENDING | (state & AWAITED))
+            .map(drop)
     }
 
     /// Worker, after `end`: the stream is the driver's again.
@@ -210,18 +189,17 @@ impl WriteOwnership {
         };
         let before = self.state.swap(state, Ordering::AcqRel);
         invariant!(
-            matches!(before, ENDING | ENDING_AWAITED),
+            without_marks(before) == ENDING,
             "an exchange in state {before} is released"
         );
-        if before == ENDING_AWAITED || keep_alive == KeepAlive::Close {
+        if before & AWAITED != 0 || keep_alive == KeepAlive::Close {
             self.waker.wake();
         }
     }
 
     /// Worker: the socket is full, the driver writes from here on.
     pub(crate) fn pass_to_driver(&self) -> Result<(), Revoked> {
-        let passed = self.step(|state| is_with_worker(state).then_some(QUEUED));
-        self.worker_step(passed)?;
+        self.worker_step(|_| QUEUED)?;
         self.waker.wake();
         Ok(())
     }
@@ -234,12 +212,16 @@ impl WriteOwnership {
     }
 
     /// A step of the worker fails for one reason alone: the driver has revoked the exchange.
-    fn worker_step(&self, stepped: Result<u8, u8>) -> Result<(), Revoked> {
-        match stepped {
-            Ok(_) => Ok(()),
-            Err(REVOKED) => Err(Revoked),
-            Err(state) => violated(format_args!("a worker steps on a stream in state {state}")),
-        }
+    fn worker_step(&self, next: impl Fn(u8) -> u8) -> Result<u8, Revoked> {
+        self.step_from_worker(next).map_err(|state| match state {
+            REVOKED => Revoked,
+            _ => violated(format_args!("a worker steps on a stream in state {state}")),
+        })
+    }
+
+    /// A step from WORKER alone: a worker has the stream and has not begun to end the exchange.
+    fn step_from_worker(&self, next: impl Fn(u8) -> u8) -> Result<u8, u8> {
+        self.step(|state| (without_marks(state) == WORKER).then(|| next(state)))
     }
 
     fn load(&self) -> u8 {
@@ -252,9 +234,8 @@ impl WriteOwnership {
     }
 }
 
-/// Whether a worker has the stream and has not begun to end the exchange.
-fn is_with_worker(state: u8) -> bool {
-    matches!(state, WORKER | AWAITED | STARTED | STARTED_AWAITED)
+fn without_marks(state: u8) -> u8 {
+    state & !(STARTED | AWAITED)
 }
 
 #[cfg(all(test, not(loom)))]
@@ -298,29 +279,46 @@ mod tests {
     /// Walks every step from every state: `edges` lead somewhere, `refused` are told so, and all others panic.
     #[test]
     fn takes_every_edge_and_no_other() {
+        const WORKER_AWAITED: u8 = WORKER | AWAITED;
+        const WORKER_STARTED: u8 = WORKER | STARTED;
+        const STARTED_AWAITED: u8 = WORKER | STARTED | AWAITED;
+        const ENDING_AWAITED: u8 = ENDING | AWAITED;
+        let states = [
+            DRIVER,
+            WORKER,
+            WORKER_AWAITED,
+            WORKER_STARTED,
+            STARTED_AWAITED,
+            ENDING,
+            ENDING_AWAITED,
+            KEPT,
+            CLOSED,
+            QUEUED,
+            REVOKED,
+        ];
         let edges: &[(u8, &str, u8)] = &[
             (DRIVER, "hand_off", WORKER),
-            (DRIVER, "hand_off(Return)", AWAITED),
-            (WORKER, "poll_return", AWAITED),
-            (STARTED, "poll_return", STARTED_AWAITED),
+            (DRIVER, "hand_off(Return)", WORKER_AWAITED),
+            (WORKER, "poll_return", WORKER_AWAITED),
+            (WORKER_STARTED, "poll_return", STARTED_AWAITED),
             (ENDING, "poll_return", ENDING_AWAITED),
             (WORKER, "revoke", REVOKED),
-            (AWAITED, "revoke", REVOKED),
-            (STARTED, "revoke", REVOKED),
+            (WORKER_AWAITED, "revoke", REVOKED),
+            (WORKER_STARTED, "revoke", REVOKED),
             (STARTED_AWAITED, "revoke", REVOKED),
-            (WORKER, "mark_started", STARTED),
-            (AWAITED, "mark_started", STARTED_AWAITED),
+            (WORKER, "mark_started", WORKER_STARTED),
+            (WORKER_AWAITED, "mark_started", STARTED_AWAITED),
             (WORKER, "end", ENDING),
-            (STARTED, "end", ENDING),
-            (AWAITED, "end", ENDING_AWAITED),
+            (WORKER_STARTED, "end", ENDING),
+            (WORKER_AWAITED, "end", ENDING_AWAITED),
             (STARTED_AWAITED, "end", ENDING_AWAITED),
             (ENDING, "release(Keep)", KEPT),
             (ENDING_AWAITED, "release(Keep)", KEPT),
             (ENDING, "release(Close)", CLOSED),
             (ENDING_AWAITED, "release(Close)", CLOSED),
             (WORKER, "pass_to_driver", QUEUED),
-            (AWAITED, "pass_to_driver", QUEUED),
-            (STARTED, "pass_to_driver", QUEUED),
+            (WORKER_AWAITED, "pass_to_driver", QUEUED),
+            (WORKER_STARTED, "pass_to_driver", QUEUED),
             (STARTED_AWAITED, "pass_to_driver", QUEUED),
             (KEPT, "take_back", DRIVER),
             (CLOSED, "take_back", DRIVER),
@@ -332,9 +330,9 @@ mod tests {
             "mark_started" | "end" | "pass_to_driver" => state == REVOKED,
             _ => false,
         };
-        for state in DRIVER..=STARTED_AWAITED {
+        for state in states {
             for step in STEPS {
-                let ownership = WriteOwnership::new();
+                let ownership = WriteOwnership::default();
                 ownership.state.store(state, Ordering::Relaxed);
                 let taken = catch_unwind(AssertUnwindSafe(|| take(&ownership, step)));
                 let edge = edges
@@ -354,7 +352,7 @@ mod tests {
     fn a_revoked_exchange_tells_whether_its_response_has_started() {
         let context = Context::from_waker(Waker::noop());
         for (is_started, expect) in [(false, ResponseStarted::No), (true, ResponseStarted::Yes)] {
-            let ownership = WriteOwnership::new();
+            let ownership = WriteOwnership::default();
             ownership.hand_off(WakePolicy::Return, &context);
             if is_started {
                 assert_eq!(ownership.mark_started(), Ok(()));
