@@ -202,7 +202,7 @@ impl Slot {
             Doing::Away => {
                 let stream = self.stream.as_ref()?;
                 let is_kept = stream.ownership.returned() == Some(Returned::Kept);
-                is_kept.then(|| stream.sent_at())
+                is_kept.then(|| stream.progress_at())
             }
             _ => None,
         }

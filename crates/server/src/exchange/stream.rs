@@ -8,7 +8,7 @@
 use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use measure::Stamp;
 
@@ -16,31 +16,31 @@ use super::Exchange;
 use super::ownership::WriteOwnership;
 use crate::config::meant::Rate;
 use crate::response::{Parts, ResponseHead, SpillFile};
-use crate::sync::invariant;
-
-/// More bytes than any response has.
-const UNKNOWN: u64 = u64::MAX;
+use crate::sync::{invariant, lock};
 
 /// One stream's shared state. HTTP/1 has one for each connection and uses it again; others have one for each
 /// request.
+///
+/// The worker has the exchange's record, and may keep it for as long as its application wants. What it has to tell
+/// a driver that ends the exchange meanwhile stands here as single numbers: a lock would be one more on the way of
+/// each exchange.
+#[derive(Default)]
 pub(crate) struct StreamShared {
     pub(crate) ownership: WriteOwnership,
     pending: Mutex<PendingResponse>,
     /// Notified when some of the pending response was sent, or all of it was given up.
     room: Condvar,
-    /// When the last response that a worker sent whole was out.
-    sent: AtomicU64,
     /// When a worker took the last exchange.
     started: AtomicU64,
     /// Number of the worker that runs it; 0 for none.
     worker: AtomicU32,
-    /// When the client last took some of the pending response.
+    /// When the client last took some of the response; of one that a worker has sent whole, when it was out.
     progress: AtomicU64,
     /// The status that the last response was begun with.
     status: AtomicU16,
     /// Bytes of its head, once that is complete.
     head_bytes: AtomicU64,
-    /// Bytes of both head and body, where these are known; else `UNKNOWN`.
+    /// Bytes of both head and body; 0 where these are not known.
     whole_bytes: AtomicU64,
     /// Bytes of it that the worker has sent itself.
     sent_bytes: AtomicU64,
@@ -152,34 +152,11 @@ pub(crate) enum Waited {
 
 impl StreamShared {
     pub(crate) fn new() -> Self {
-        Self {
-            ownership: WriteOwnership::new(),
-            pending: Mutex::default(),
-            room: Condvar::new(),
-            sent: AtomicU64::new(0),
-            started: AtomicU64::new(0),
-            worker: AtomicU32::new(0),
-            progress: AtomicU64::new(0),
-            status: AtomicU16::new(0),
-            head_bytes: AtomicU64::new(0),
-            whole_bytes: AtomicU64::new(UNKNOWN),
-            sent_bytes: AtomicU64::new(0),
-            overdue: AtomicBool::new(false),
-        }
+        Self::default()
     }
 
     pub(crate) fn pending(&self) -> MutexGuard<'_, PendingResponse> {
-        self.pending.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Driver: when the last response that a worker sent whole was out.
-    pub(crate) fn sent_at(&self) -> Stamp {
-        Stamp(self.sent.load(Ordering::Relaxed))
-    }
-
-    /// Worker: the response is out. Call it before the stream is released.
-    pub(crate) fn set_sent_at(&self, sent: Stamp) {
-        self.sent.store(sent.0, Ordering::Relaxed);
+        lock(&self.pending)
     }
 
     /// Driver: when a worker took the last exchange that was taken.
@@ -200,12 +177,13 @@ impl StreamShared {
         self.started.store(started.0, Ordering::Release);
     }
 
-    /// When the client last took some of the pending response; before that, when it began to wait.
+    /// When the client last took some of the pending response; before that, when it began to wait. When it is the
+    /// driver's again without one: when the response was out.
     pub(crate) fn progress_at(&self) -> Stamp {
         Stamp(self.progress.load(Ordering::Relaxed))
     }
 
-    /// Driver: the client takes some of it now.
+    /// Driver: the client takes some of it now. Worker: the response is out, and the stream is about to be released.
     pub(crate) fn set_progress_at(&self, now: Stamp) {
         self.progress.store(now.0, Ordering::Relaxed);
     }
@@ -229,13 +207,13 @@ impl StreamShared {
     /// Driver: whether so many bytes are all of a response of which some has been sent. Nobody knows it of one
     /// that ends with its last chunk, or with the connection.
     pub(crate) fn is_whole(&self, sent_bytes: u64) -> bool {
-        self.whole_bytes.load(Ordering::Relaxed) == sent_bytes
+        sent_bytes > 0 && self.whole_bytes.load(Ordering::Relaxed) == sent_bytes
     }
 
     /// Worker: the response has this status, a head of so many bytes, and a body of so many if that is known;
     /// nothing of it has been sent. Call it before any is.
     pub(crate) fn set_head(&self, status: u16, head_bytes: u64, body_bytes: Option<u64>) {
-        let whole_bytes = body_bytes.map_or(UNKNOWN, |bytes| head_bytes.saturating_add(bytes));
+        let whole_bytes = body_bytes.map_or(0, |bytes| head_bytes.saturating_add(bytes));
         self.whole_bytes.store(whole_bytes, Ordering::Relaxed);
         self.head_bytes.store(head_bytes, Ordering::Relaxed);
         self.sent_bytes.store(0, Ordering::Relaxed);
@@ -279,14 +257,7 @@ impl StreamShared {
     /// Gives up the rest of the response. The first reason counts. Gives what was not sent.
     #[must_use]
     pub(crate) fn abandon(&self, why: Abandoned) -> Unsent {
-        let unsent = {
-            let mut pending = self.pending();
-            pending.abandoned.get_or_insert(why);
-            pending.take_unsent()
-        };
-        self.room.notify_one();
-        self.ownership.wake();
-        unsent
+        self.end_pending(self.pending(), why, PendingResponse::withdraw)
     }
 
     /// Gives up a response for its memory. `None`: its client has taken some since `moved`, nobody would free
@@ -294,29 +265,31 @@ impl StreamShared {
     /// the next one on the stream must not pay for it.
     #[must_use]
     pub(crate) fn abandon_stalled(&self, moved: Stamp) -> Option<Unsent> {
-        let unsent = {
-            let mut pending = self.pending();
-            if !pending.is_cuttable() || self.progress_at() != moved {
-                return None;
-            }
-            pending.abandoned = Some(Abandoned::MemoryFull);
-            pending.take_unsent()
-        };
-        self.room.notify_one();
-        self.ownership.wake();
-        Some(unsent)
+        let pending = self.pending();
+        let is_stalled = pending.free_memory() > 0 && self.progress_at() == moved;
+        is_stalled
+            .then(|| self.end_pending(pending, Abandoned::MemoryFull, PendingResponse::withdraw))
     }
 
     /// The thread that spills: what it took is lost, and with it the response. In one step: what the worker has
     /// added meanwhile must not be sent behind a gap, nor the response be taken for finished.
     #[must_use]
     pub(crate) fn fail_spill(&self, why: Abandoned) -> Unsent {
-        let unsent = {
-            let mut pending = self.pending();
-            pending.abandoned.get_or_insert(why);
+        self.end_pending(self.pending(), why, |pending| {
             pending.is_spilling = false;
             pending.put_back(Parts::default())
-        };
+        })
+    }
+
+    fn end_pending(
+        &self,
+        mut pending: MutexGuard<'_, PendingResponse>,
+        why: Abandoned,
+        end: impl FnOnce(&mut PendingResponse) -> Unsent,
+    ) -> Unsent {
+        pending.abandoned.get_or_insert(why);
+        let unsent = end(&mut pending);
+        drop(pending);
         self.room.notify_one();
         self.ownership.wake();
         unsent
@@ -324,21 +297,17 @@ impl StreamShared {
 
     /// Worker: waits until at most `bytes_max` bytes are unsent.
     pub(crate) fn wait_for_room(&self, bytes_max: u64, longest: Duration) -> Waited {
-        let until = Instant::now() + longest;
-        let mut pending = self.pending();
-        loop {
-            if pending.abandoned.is_some() {
-                return Waited::Abandoned;
-            }
-            if pending.unsent_bytes() <= bytes_max {
-                return Waited::Room;
-            }
-            let left = until.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return Waited::TooLong;
-            }
-            let waited = self.room.wait_timeout(pending, left);
-            pending = waited.unwrap_or_else(PoisonError::into_inner).0;
+        let is_full = |pending: &mut PendingResponse| {
+            pending.abandoned.is_none() && pending.unsent_bytes() > bytes_max
+        };
+        let waited = self
+            .room
+            .wait_timeout_while(self.pending(), longest, is_full);
+        let (pending, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
+        match pending.abandoned {
+            Some(_) => Waited::Abandoned,
+            None if timeout.timed_out() => Waited::TooLong,
+            None => Waited::Room,
         }
     }
 }
@@ -358,8 +327,7 @@ impl Unsent {
 impl PendingResponse {
     /// Bytes that the client has not taken, wherever they are.
     pub(crate) fn unsent_bytes(&self) -> u64 {
-        let (memory, file) = self.parts.bytes();
-        self.taken.unwrap_or(0) + memory as u64 + file
+        self.taken.unwrap_or(0) + total_bytes(&self.parts)
     }
 
     /// Why nothing more is sent, if that is so.
@@ -376,12 +344,6 @@ impl PendingResponse {
         Ok(())
     }
 
-    /// Worker: takes back what it has added, of a response that never became the driver's.
-    #[must_use]
-    pub(crate) fn withdraw(&mut self) -> Unsent {
-        self.take_unsent()
-    }
-
     /// Driver: what is to be done next.
     pub(crate) fn next(&mut self) -> Next {
         if let Some(why) = self.abandoned {
@@ -394,10 +356,7 @@ impl PendingResponse {
             let (memory, file) = self.parts.bytes();
             return Next::Parts(memory, file);
         }
-        match self.finished.take() {
-            Some(finished) => Next::Finished(finished),
-            None => Next::Nothing,
-        }
+        self.finished.take().map_or(Next::Nothing, Next::Finished)
     }
 
     /// Driver, once a response was abandoned: the exchange, if the worker is done with it.
@@ -421,27 +380,28 @@ impl PendingResponse {
         if self.taken.is_some() {
             return None;
         }
-        let (memory, file) = self.parts.bytes();
-        self.taken = Some(memory as u64 + file);
+        self.taken = Some(total_bytes(&self.parts));
         Some(std::mem::take(&mut self.parts))
     }
 
     fn put_back(&mut self, mut rest: Parts) -> Unsent {
-        let (memory, file) = rest.bytes();
-        let taken = self.taken.take();
+        let (bytes, taken) = (total_bytes(&rest), self.taken.take());
         invariant!(
-            taken.is_some_and(|taken| memory as u64 + file <= taken),
-            "{memory} + {file} bytes are put back of {taken:?} taken"
+            taken.is_some_and(|taken| bytes <= taken),
+            "{bytes} bytes are put back of {taken:?} taken"
         );
         rest.append(&mut self.parts);
         self.parts = rest;
         match self.abandoned {
-            Some(_) => self.take_unsent(),
+            Some(_) => self.withdraw(),
             None => Unsent::default(),
         }
     }
 
-    fn take_unsent(&mut self) -> Unsent {
+    /// Takes what nobody has taken out: what a worker has added of a response that never became the driver's, or
+    /// what nobody will send.
+    #[must_use]
+    pub(crate) fn withdraw(&mut self) -> Unsent {
         Unsent {
             parts: std::mem::take(&mut self.parts),
             file: self.spill.take(),
@@ -456,7 +416,7 @@ impl PendingResponse {
             self.taken.is_none() && self.parts.is_empty() && self.finished.is_none(),
             "a stream is used again with a response on it"
         );
-        let unsent = self.take_unsent();
+        let unsent = self.withdraw();
         *self = Self {
             is_spilling: self.is_spilling,
             ..Self::default()
@@ -467,10 +427,7 @@ impl PendingResponse {
     /// Whether a thread is to write some of it to a file; `true` for the first who asks. It must have `bytes_min`
     /// bytes in memory, and nobody else may have them.
     pub(crate) fn begin_spill(&mut self, bytes_min: usize) -> bool {
-        let begins = !self.is_spilling
-            && self.taken.is_none()
-            && self.abandoned.is_none()
-            && self.parts.bytes().0 >= bytes_min;
+        let begins = !self.is_spilling && self.free_memory() >= bytes_min;
         self.is_spilling |= begins;
         begins
     }
@@ -478,13 +435,12 @@ impl PendingResponse {
     /// The thread that spills: what it is to write, and the last file. `None`: nothing is left to do.
     pub(crate) fn take_for_spill(&mut self) -> Option<(Parts, Option<SpillFile>)> {
         invariant!(self.is_spilling, "a response moves to a file unasked");
-        if self.taken.is_some() || self.abandoned.is_some() || self.parts.bytes().0 == 0 {
-            self.is_spilling = false;
+        self.is_spilling = self.free_memory() > 0;
+        if !self.is_spilling {
             return None;
         }
-        let file = self.spill.take();
         let parts = self.take()?;
-        Some((parts, file))
+        Some((parts, self.spill.take()))
     }
 
     /// The thread that spills: gives back what it took; whether it is done with it, and what is not needed any
@@ -501,10 +457,18 @@ impl PendingResponse {
         (!self.is_spilling, unused)
     }
 
-    /// Whether to give it up would free memory now.
-    fn is_cuttable(&self) -> bool {
-        self.taken.is_none() && self.abandoned.is_none() && self.parts.bytes().0 > 0
+    /// Bytes in memory that nobody has taken, of a response that is still to be sent.
+    fn free_memory(&self) -> usize {
+        match (self.taken, self.abandoned) {
+            (None, None) => self.parts.bytes().0,
+            _ => 0,
+        }
     }
+}
+
+fn total_bytes(parts: &Parts) -> u64 {
+    let (memory, file) = parts.bytes();
+    memory as u64 + file
 }
 
 #[cfg(test)]
@@ -561,7 +525,7 @@ mod tests {
         let (taken, file) = pending.take_for_spill().unwrap();
         assert!(file.is_none());
         assert!(matches!(pending.next(), Next::Nothing));
-        assert!(!pending.is_cuttable());
+        assert_eq!(pending.free_memory(), 0);
         assert!(!pending.put_back_spilled(taken, None).0);
         assert!(matches!(pending.next(), Next::Parts(10, 0)));
         let sending = pending.take().unwrap();

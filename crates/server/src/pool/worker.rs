@@ -400,7 +400,7 @@ impl Tools {
             }
             return;
         }
-        stream.set_sent_at(exchange.record.phases.sent);
+        stream.set_progress_at(exchange.record.phases.sent);
         if stream.ownership.end().is_err() {
             // A deadline passed: the driver has ended this exchange.
             return;

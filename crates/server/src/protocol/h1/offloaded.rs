@@ -139,7 +139,7 @@ impl H1 {
     async fn take_back(&mut self, returned: Returned, offloaded: &Offloaded) -> Step {
         match returned {
             Returned::Kept => {
-                self.idle_since = self.stream.sent_at();
+                self.idle_since = self.stream.progress_at();
                 self.stream.ownership.take_back();
                 Step::Receive
             }
