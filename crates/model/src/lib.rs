@@ -369,7 +369,7 @@ mod tests {
         });
     }
 
-    /// The steward and a thread both look for those who have waited too long, and the queue is closed
+    /// The controller and a thread both look for those who have waited too long, and the queue is closed
     /// meanwhile: each is found once, and none is run.
     #[test]
     fn who_has_waited_too_long_is_found_once() {
@@ -407,14 +407,14 @@ mod tests {
             let queue = queue(1, 0);
             let one = taker(&queue);
             let other = Arc::clone(&queue);
-            let steward = thread::spawn(move || {
+            let controller = thread::spawn(move || {
                 let started = other.grow(1, NOW);
                 assert!(started <= 1);
                 (0..started).for_each(|_| drop(live(&other)));
             });
             close(&queue);
             one.join().expect("one");
-            steward.join().expect("steward");
+            controller.join().expect("controller");
             assert_eq!(queue.alive(), 0);
         });
     }

@@ -187,13 +187,13 @@ impl House {
         let watch = Watch::new(&config).filter(|_| handler.is_some());
         let pools = match handler {
             Some(_) => Pool::all(&Surroundings {
-                config: &config,
-                log: &log,
-                stats: &stats,
-                memory: &memory,
-                pages: &pages,
-                slow: &slow,
-                watch: watch.as_ref(),
+                config: Arc::clone(&config),
+                log: Arc::clone(&log),
+                stats: Arc::clone(&stats),
+                memory: Arc::clone(&memory),
+                pages: Arc::clone(&pages),
+                slow: slow.clone(),
+                watch: watch.clone(),
             }),
             None => Vec::new(),
         };
@@ -354,7 +354,7 @@ impl House {
         for pool in &self.shared.pools {
             pool.start(handler, Arc::clone(&farewell) as Arc<_>)?;
         }
-        pool::start_steward(&self.shared.pools)
+        pool::start_controller(&self.shared.pools)
     }
 }
 

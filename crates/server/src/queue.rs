@@ -7,7 +7,7 @@
 
 use std::time::Duration;
 
-use measure::{Nanos, Stamp};
+use measure::{Nanos, Queued, Stamp};
 use stage::{Class, Entry, Line, Mood, PoolSeen, PoolSettings};
 
 use crate::sync::{Arc, AtomicUsize, Condvar, Mutex, Ordering, lock, wait, wait_timeout};
@@ -49,19 +49,6 @@ struct QueueState<T> {
     /// Producers that rest until the queue is short.
     resting: usize,
     closed: bool,
-}
-
-/// What an item met when it joined the queue.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Arrival {
-    /// Items before it.
-    pub(crate) waiting: usize,
-    /// Threads that there are.
-    pub(crate) threads: usize,
-    /// Of these, those that slept.
-    pub(crate) idle: usize,
-    /// One of them is called for it.
-    pub(crate) is_called: bool,
 }
 
 /// What a thread has got.
@@ -155,7 +142,7 @@ impl<T> Queue<T> {
     pub(crate) fn push(
         &self,
         items: &mut Vec<Entry<T>>,
-        mut note: impl FnMut(&mut T, Arrival),
+        mut note: impl FnMut(&mut T, Queued),
     ) -> usize {
         // A request on its own calls one thread at most, and takes no allocation for that.
         let (mut first, mut called) = (None, Vec::new());
@@ -165,13 +152,15 @@ impl<T> Queue<T> {
             called.reserve(items.len().min(state.idle.len()).saturating_sub(1));
             for mut entry in items.drain(..) {
                 let is_called = state.may_be_called(entry.class);
-                let arrival = Arrival {
-                    waiting: state.line.len(),
-                    threads: state.threads(),
-                    idle: state.idle.len(),
-                    is_called,
+                // Threads and places in queues are far fewer than these hold.
+                let met = Queued {
+                    before: entry.before,
+                    waiting: state.line.len() as u32,
+                    threads: state.threads() as u32,
+                    idle: state.idle.len() as u32,
+                    from_queue: !is_called,
                 };
-                note(&mut entry.item, arrival);
+                note(&mut entry.item, met);
                 state.line.push(entry);
                 match is_called {
                     true if first.is_none() => first = state.idle.pop(),

@@ -1,44 +1,39 @@
-//! The pool threads: pools with a queue each, threads that take from it, and what happens to
-//! an exchange between its start and its reply.
+//! Pools: each has a queue, and threads that take exchanges from it.
 //!
-//! `staff` are the threads, which come and go, `worker` is one of them, which gives exchanges to the backend and
-//! ends them, `steward` is the thread that looks after all pools: their sizes, their moods, and those who
-//! have waited too long. Takes exchanges from drivers, gives replies to `response` and endings to the
-//! `recorder`. A panic in a handler costs one exchange. Never waits for a client.
+//! `worker` is one thread, which gives exchanges to the backend and ends them, `threads` starts and ends them,
+//! `controller` is the thread that looks after all pools: their sizes, their load, and exchanges that have waited
+//! too long. Takes exchanges from drivers, gives replies to `response` and endings to the `recorder`. A panic in a
+//! handler costs one exchange. Never waits for a client.
 
-mod alarm;
-mod mood;
-mod staff;
-mod steward;
+mod controller;
+mod threads;
 mod worker;
 
-use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use measure::{Nanos, Queued, Stamp};
-use stage::{Admission, Class, Control, Entry, PoolSettings, PoolShape, Pressure, TICK, Waiting};
+use measure::{Nanos, Stamp};
+use stage::{
+    Admission, Class, Control, Entry, Mood, PoolSettings, PoolShape, Pressure, TICK, Waiting,
+};
 
 use crate::config::meant::{self, Config, Level};
 use crate::exchange::Exchange;
-use crate::exchange::stream::StreamShared;
-use crate::handler::Handler;
 use crate::log::Log;
 use crate::pages::Pages;
-use crate::queue::{Arrival, Queue};
-use crate::response::{Destination, ReplyMemory, ResponseWriter};
+use crate::queue::Queue;
+use crate::response::{Destination, ReplyMemory};
 use crate::slow::{Slow, Way};
 use crate::stats::{PoolStats, Stats};
 use crate::sync::lock;
 use crate::sys::Placed;
 use crate::watch::Watch;
 
-use alarm::Alarm;
-use mood::MoodCell;
-use staff::Staff;
+use controller::{LoadState, Steering, Timer};
+use threads::Threads;
 
-pub(crate) use steward::start_steward;
+pub(crate) use controller::start_controller;
 pub use worker::{Assignment, Worker, panic_text};
 
 /// Waiting exchanges from which on a driver rests.
@@ -54,13 +49,6 @@ pub(crate) struct Job {
     pub(crate) keep_alive: bool,
 }
 
-impl Job {
-    fn stream(&self) -> Arc<StreamShared> {
-        let stream = self.to.stream.as_ref();
-        Arc::clone(stream.expect("a worker answers through a stream"))
-    }
-}
-
 /// Why an exchange does not get into the queue.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Unadmitted {
@@ -73,50 +61,35 @@ pub(crate) struct Unadmitted {
 /// One pool: a queue and its threads.
 pub(crate) struct Pool {
     index: u16,
-    name: String,
+    shared: Surroundings,
     queue: Queue<Job>,
     /// By class: exchanges admitted that have not left the queue.
     classes: [AtomicUsize; Class::ALL.len()],
-    /// As configured; the bounds of its size may have changed since.
-    settings: PoolSettings,
+    /// The bounds of its size, which may have changed since they were configured.
     threads_min: AtomicUsize,
     threads_max: AtomicUsize,
-    mood: MoodCell,
+    load: LoadState,
     steering: Mutex<Steering>,
-    alarm: Arc<Alarm>,
+    timer: Arc<Timer>,
     /// `None` before the start and after the end.
-    staff: Mutex<Option<Arc<Staff>>>,
+    threads: Mutex<Option<Arc<Threads>>>,
     counters: Placed<PoolStats>,
     /// Connections end with their next reply.
     draining: Arc<AtomicBool>,
-    closed: AtomicBool,
-    config: Arc<Config>,
-    log: Arc<Log>,
-    stats: Arc<Stats>,
-    memory: Arc<ReplyMemory>,
-    pages: Arc<Pages>,
-    slow: Option<Arc<Slow>>,
-    watch: Option<Arc<Watch>>,
     /// Threads that all pools of the process have had.
     workers: Arc<AtomicU32>,
 }
 
-/// What the steward keeps of a pool from look to look.
-struct Steering {
-    control: Control,
-    /// When it was looked at last.
-    looked: Stamp,
-}
-
-/// What pools use of the rest of the house.
-pub(crate) struct Surroundings<'a> {
-    pub(crate) config: &'a Arc<Config>,
-    pub(crate) log: &'a Arc<Log>,
-    pub(crate) stats: &'a Arc<Stats>,
-    pub(crate) memory: &'a Arc<ReplyMemory>,
-    pub(crate) pages: &'a Arc<Pages>,
-    pub(crate) slow: &'a Option<Arc<Slow>>,
-    pub(crate) watch: Option<&'a Arc<Watch>>,
+/// What pools use of the rest of the process.
+#[derive(Clone)]
+pub(crate) struct Surroundings {
+    pub(crate) config: Arc<Config>,
+    pub(crate) log: Arc<Log>,
+    pub(crate) stats: Arc<Stats>,
+    pub(crate) memory: Arc<ReplyMemory>,
+    pub(crate) pages: Arc<Pages>,
+    pub(crate) slow: Option<Arc<Slow>>,
+    pub(crate) watch: Option<Arc<Watch>>,
 }
 
 impl Pool {
@@ -126,77 +99,59 @@ impl Pool {
     }
 
     /// All pools that are configured, without threads.
-    pub(crate) fn all(house: &Surroundings<'_>) -> Vec<Arc<Self>> {
-        let alarm = Arc::new(Alarm::new());
-        let workers = Arc::default();
-        let pools = house.config.pools.iter().zip(0_u16..);
+    pub(crate) fn all(shared: &Surroundings) -> Vec<Arc<Self>> {
+        let (timer, workers) = (Arc::default(), Arc::default());
+        let pools = shared.config.pools.iter().zip(0_u16..);
         pools
-            .map(|(pool, index)| Arc::new(Self::new(index, pool, &alarm, &workers, house)))
+            .map(|(pool, index)| Arc::new(Self::new(index, pool, &timer, &workers, shared)))
             .collect()
     }
 
     fn new(
         index: u16,
         pool: &meant::Pool,
-        alarm: &Arc<Alarm>,
+        timer: &Arc<Timer>,
         workers: &Arc<AtomicU32>,
-        house: &Surroundings<'_>,
+        shared: &Surroundings,
     ) -> Self {
-        let settings = settings(pool);
-        let shape = settings.shape;
-        let counters = house.stats.pool(index);
-        store(&counters.threads_min, shape.threads_min);
-        store(&counters.threads_max, shape.threads_max);
-        store(&counters.waiting_max, shape.queue_len_max);
+        let settings = settings(pool, pool.threads_min, pool.threads_max);
+        let counters = shared.stats.pool(index);
+        store(&counters.threads_min, pool.threads_min);
+        store(&counters.threads_max, pool.threads_max);
+        store(&counters.waiting_max, pool.queue_len_max);
         Self {
             index,
-            name: pool.name.clone(),
+            shared: shared.clone(),
             queue: Queue::new(&settings),
             classes: Default::default(),
-            settings,
-            threads_min: AtomicUsize::new(shape.threads_min),
-            threads_max: AtomicUsize::new(shape.threads_max),
-            mood: MoodCell::new(),
+            threads_min: AtomicUsize::new(pool.threads_min),
+            threads_max: AtomicUsize::new(pool.threads_max),
+            load: LoadState::new(),
             steering: Mutex::new(Steering {
                 control: Control::new(&settings),
                 looked: Stamp::ZERO,
+                is_refused: false,
             }),
-            alarm: Arc::clone(alarm),
-            staff: Mutex::new(None),
+            timer: Arc::clone(timer),
+            threads: Mutex::new(None),
             counters,
             draining: Arc::default(),
-            closed: AtomicBool::new(false),
-            config: Arc::clone(house.config),
-            log: Arc::clone(house.log),
-            stats: Arc::clone(house.stats),
-            memory: Arc::clone(house.memory),
-            pages: Arc::clone(house.pages),
-            slow: house.slow.clone(),
-            watch: house.watch.map(Arc::clone),
             workers: Arc::clone(workers),
         }
     }
 
-    /// The writer of one of its threads.
-    fn writer(&self) -> ResponseWriter {
-        ResponseWriter::new(&self.config, &self.memory, &self.draining)
-            .compressing(&self.config.compression)
-    }
-
-    /// Number of a thread that begins its work: of all pools' threads, and never given again.
-    fn next_worker(&self) -> NonZeroU32 {
-        let before = self.workers.fetch_add(1, Ordering::Relaxed);
-        NonZeroU32::MIN.saturating_add(before)
+    fn config(&self) -> &meant::Pool {
+        &self.shared.config.pools[usize::from(self.index)]
     }
 
     /// What it is called.
     pub(crate) fn name(&self) -> &str {
-        &self.name
+        &self.config().name
     }
 
     /// How long one of its exchanges may run.
     pub(crate) fn request_timeout(&self) -> Option<Nanos> {
-        self.config.pools[usize::from(self.index)].request_timeout
+        self.config().request_timeout
     }
 
     /// Threads that there may be at once, those apart that were given up.
@@ -207,32 +162,16 @@ impl Pool {
     /// One of its threads does not come back: another may take its place.
     pub(crate) fn do_without_one(&self) {
         self.queue.lost();
-        self.alarm.ring();
+        self.timer.wake();
     }
 
     /// The settings with the bounds of the size as they are now.
     fn settings(&self) -> PoolSettings {
-        let mut settings = self.settings;
-        settings.shape.threads_min = self.threads_min.load(Ordering::Relaxed);
-        settings.shape.threads_max = self.threads_max.load(Ordering::Relaxed);
-        settings
+        let threads_min = self.threads_min.load(Ordering::Relaxed);
+        settings(self.config(), threads_min, self.threads_max())
     }
 
-    /// Starts the fewest threads that there are to be; `farewell` is called on each thread at its end.
-    ///
-    /// # Errors
-    /// The kernel gives no more threads.
-    pub(crate) fn start(
-        self: &Arc<Self>,
-        handler: &Arc<dyn Handler>,
-        farewell: Arc<dyn Fn() + Send + Sync>,
-    ) -> std::io::Result<()> {
-        let staff = Staff::new(handler, farewell);
-        *lock(&self.staff) = Some(Arc::new(staff));
-        self.hire(self.settings().shape.threads_min, measure::now())
-    }
-
-    /// Other bounds of the size from now on, whatever was configured; the steward sees to the rest. No
+    /// Other bounds of the size from now on, whatever was configured; the controller sees to the rest. No
     /// exchange is lost by it. There is always one thread at least, and the upper bound is never below the
     /// lower.
     pub(crate) fn reshape(&self, threads_min: usize, threads_max: usize) {
@@ -251,7 +190,7 @@ impl Pool {
         }
         store(&self.counters.threads_min, threads_min);
         store(&self.counters.threads_max, threads_max);
-        self.alarm.ring();
+        self.timer.wake();
     }
 
     /// Driver: a place in the queue for one exchange.
@@ -259,7 +198,7 @@ impl Pool {
     /// # Errors
     /// It is to be refused.
     pub(crate) fn admit(&self, class: Class) -> Result<(), Unadmitted> {
-        let (settings, mood) = (self.settings(), self.mood.load());
+        let (settings, mood) = (self.settings(), self.load.load());
         self.queue.admit(|admitted, free| {
             // Those for whom there is a thread do not wait, though it may not have come to them yet. A burst
             // would else be refused by a short queue before threads that sleep.
@@ -278,57 +217,41 @@ impl Pool {
                 self.classes[class as usize].fetch_add(1, Ordering::Relaxed);
                 return Ok(());
             };
-            Err(self.unadmitted(waiting.len, class, retry_after_secs))
+            // Without pressure the places in the queue alone decide.
+            let calm = stage::admit(waiting, class, &settings, &Mood::default());
+            let (counter, cause) = match calm {
+                Admission::Refuse { .. } => (&self.counters.refused, "queue is full"),
+                Admission::Enqueue => (&self.counters.shed, "pool is overloaded"),
+            };
+            counter.fetch_add(1, Ordering::Relaxed);
+            Err(Unadmitted {
+                retry_after_secs,
+                cause,
+            })
         })
-    }
-
-    /// An exchange of `class` has left the queue, however.
-    fn has_left(&self, class: Class) {
-        self.classes[class as usize].fetch_sub(1, Ordering::Relaxed);
-    }
-
-    fn unadmitted(&self, waiting: usize, class: Class, retry_after_secs: u32) -> Unadmitted {
-        let reserved = match class {
-            Class::Health => 0,
-            _ => {
-                let places = self.settings.shape.queue_len_max;
-                self.settings.reserve_len.min(places.saturating_sub(1))
-            }
-        };
-        let is_full = waiting + reserved >= self.settings.shape.queue_len_max;
-        let (counter, cause) = match is_full {
-            true => (&self.counters.refused, "queue is full"),
-            false => (&self.counters.shed, "pool is overloaded"),
-        };
-        counter.fetch_add(1, Ordering::Relaxed);
-        Unadmitted {
-            retry_after_secs,
-            cause,
-        }
     }
 
     /// Driver: hands over admitted exchanges.
     pub(crate) fn push(&self, jobs: &mut Vec<Entry<Job>>) {
         let mut due = Stamp::NEVER;
-        let left = self.queue.push(jobs, |job, arrival| {
+        let left = self.queue.push(jobs, |job, met| {
             let record = &mut job.exchange.record;
-            note(&mut record.queued, arrival);
-            if !arrival.is_called {
-                let (queued, before) = (record.phases.queued, record.queued.before);
-                let patience = Nanos(self.patience().0.saturating_sub(before.0));
-                due = due.min(queued.plus(patience.min(TICK)));
+            record.queued = met;
+            if met.from_queue {
+                let patience = Nanos(self.patience().0.saturating_sub(met.before.0));
+                due = due.min(record.phases.queued.plus(patience.min(TICK)));
             }
         });
         if left > 0 {
-            self.alarm.set(due);
+            self.timer.set(due);
         }
     }
 
     /// How long somebody may wait at present.
     fn patience(&self) -> Nanos {
-        match self.mood.load().pressure {
-            Pressure::Overloaded => self.settings.overload_timeout,
-            Pressure::Calm | Pressure::Saturated => self.settings.queue_timeout,
+        match self.load.load().pressure {
+            Pressure::Overloaded => self.config().overload_timeout,
+            Pressure::Calm | Pressure::Saturated => self.config().queue_timeout,
         }
     }
 
@@ -342,7 +265,7 @@ impl Pool {
         if waiting < REST_LEN_MIN {
             return;
         }
-        let rate = self.mood.load().completed_per_second.unwrap_or(0.0);
+        let rate = self.load.load().completed_per_second.unwrap_or(0.0);
         if rate * REST_DRAIN_SECS_MAX >= waiting as f64 {
             self.queue.rest(Duration::from_nanos(longest.0));
         }
@@ -370,15 +293,16 @@ impl Pool {
 
     /// Lets the threads end once the queue is empty; nobody is started any more.
     pub(crate) fn close(&self) {
-        self.closed.store(true, Ordering::Relaxed);
         self.queue.close(&self.settings());
-        *lock(&self.staff) = None;
-        self.alarm.ring();
+        *lock(&self.threads) = None;
+        self.timer.wake();
     }
 
     /// Tells the watch over slow routes of a run; questions about health stay where they are.
     fn tell_slow(&self, exchange: &Exchange, run: Nanos) {
-        let Some(slow) = &self.slow else { return };
+        let Some(slow) = &self.shared.slow else {
+            return;
+        };
         if exchange.record.class == Class::Health {
             return;
         }
@@ -386,13 +310,13 @@ impl Pool {
         let Some(turn) = slow.ran(method, exchange.path(), self.index, run) else {
             return;
         };
-        let counters = self.stats.pool(slow.pool());
+        let counters = self.shared.stats.pool(slow.pool());
         let counter = match turn.way {
             Way::There => &counters.routes_moved,
             Way::Back => &counters.routes_returned,
         };
         counter.fetch_add(1, Ordering::Relaxed);
-        self.log.error_from_pool(Level::Info, &turn.text);
+        self.shared.log.error_from_pool(Level::Info, &turn.text);
     }
 
     /// Driver: tells the counters what the queue alone knows.
@@ -404,12 +328,12 @@ impl Pool {
     }
 }
 
-/// What the configuration says of a pool, as `stage` takes it.
-fn settings(pool: &meant::Pool) -> PoolSettings {
+/// What the configuration says of a pool, as `stage` takes it, with these bounds of its size.
+fn settings(pool: &meant::Pool, threads_min: usize, threads_max: usize) -> PoolSettings {
     PoolSettings {
         shape: PoolShape {
-            threads_min: pool.threads_min,
-            threads_max: pool.threads_max,
+            threads_min,
+            threads_max,
             queue_len_max: pool.queue_len_max,
         },
         queue_target: pool.queue_target,
@@ -422,13 +346,4 @@ fn settings(pool: &meant::Pool) -> PoolSettings {
 
 fn store(gauge: &AtomicU64, len: usize) {
     gauge.store(len as u64, Ordering::Relaxed);
-}
-
-/// What it met, beside how long it had waited elsewhere.
-fn note(queued: &mut Queued, arrival: Arrival) {
-    // Threads and places in queues are far fewer.
-    queued.waiting = arrival.waiting as u32;
-    queued.threads = arrival.threads as u32;
-    queued.idle = arrival.idle as u32;
-    queued.from_queue = !arrival.is_called;
 }

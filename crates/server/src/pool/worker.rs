@@ -22,9 +22,7 @@ use crate::queue::{Chair, Taken, Turn};
 use crate::recorder::{Received, Recorder};
 use crate::reply::Reply;
 use crate::response::{Ended, RequestFacts, ResponseWriter, Rest};
-use crate::stats::PoolStats;
 use crate::sync::violated;
-use crate::sys::Placed;
 use crate::watch::{Post, Thread};
 
 /// What a child exits with that a backend did not keep.
@@ -34,9 +32,9 @@ const WAITED_TOO_LONG: &str = "waited too long for a thread";
 /// Why a response is cut whose application has failed.
 const FAILED: &str = "the application failed while its response was being sent";
 
-/// One thread's tools to answer exchanges of a pool and to end them. Each worker has them, and the controller
-/// for each pool.
-pub(super) struct Tools {
+/// What answers exchanges of a pool and ends them, for one thread: each worker has one, and the controller one for
+/// each pool.
+pub(super) struct Responder {
     pub(super) pool: Arc<Pool>,
     /// Between two exchanges; `None` while it is out, and after a panic.
     writer: Option<ResponseWriter>,
@@ -45,11 +43,9 @@ pub(super) struct Tools {
 
 /// A thread of a pool: it gives exchanges to a backend and ends them.
 pub struct Worker {
-    tools: Tools,
-    /// Its number in the process.
+    responder: Responder,
+    /// Its number in the process, which no other thread of a pool ever has.
     number: NonZeroU32,
-    /// The pool's own, reached in one step.
-    counters: Placed<PoolStats>,
     chair: Arc<Chair>,
     /// The stream of the exchange that the backend has.
     stream: Option<Arc<StreamShared>>,
@@ -57,9 +53,9 @@ pub struct Worker {
     ran: Option<Nanos>,
     /// What the thread uses of a processor, since the exchange before; `None`: not since any of them.
     meter: Option<Meter>,
-    is_told_to_go: bool,
+    pub(super) is_told_to_go: bool,
     /// Where the watchdog sees what this thread runs.
-    post: Option<Arc<Post>>,
+    pub(super) post: Option<Arc<Post>>,
 }
 
 /// An exchange that a backend is to answer, and what it answers through.
@@ -70,47 +66,23 @@ pub struct Assignment {
     pub writer: ResponseWriter,
 }
 
-/// How a worker has ended.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Leave {
-    /// The pool has told it to go.
-    Told,
-    /// Another has its place already.
-    Replaced,
-    /// By itself, or given up without another in its place: it is missed.
-    Missed,
-}
-
 impl Worker {
     pub(super) fn new(pool: &Arc<Pool>) -> Self {
-        let post = pool.watch.as_ref().map(|watch| {
+        let post = pool.shared.watch.as_ref().map(|watch| {
             let thread = std::thread::current();
             let name = thread.name().unwrap_or("mp-pool");
             watch.enter(pool.index, Thread::current(), name)
         });
+        let before = pool.workers.fetch_add(1, Ordering::Relaxed);
         Self {
-            post,
-            number: pool.next_worker(),
-            counters: pool.stats.pool(pool.index),
-            tools: Tools::new(Arc::clone(pool)),
+            responder: Responder::new(Arc::clone(pool)),
+            number: NonZeroU32::MIN.saturating_add(before),
             chair: Arc::default(),
             stream: None,
             ran: None,
             meter: None,
             is_told_to_go: false,
-        }
-    }
-
-    /// Its thread ends. Gives how, which nobody can change any more.
-    pub(super) fn leave(self) -> Leave {
-        let (post, is_told_to_go) = (self.post.clone(), self.is_told_to_go);
-        // First: one that has left its post in the middle of an exchange could be given up until then.
-        drop(self);
-        match post.filter(|post| post.is_given_up()) {
-            Some(post) if post.count_out() => Leave::Missed,
-            Some(_) => Leave::Replaced,
-            None if is_told_to_go => Leave::Told,
-            None => Leave::Missed,
+            post,
         }
     }
 
@@ -134,15 +106,10 @@ impl Worker {
         self.pool().index
     }
 
-    /// Threads that this pool may have at once, as things are; a later change may allow more.
-    pub fn threads_max(&self) -> usize {
-        self.pool().settings().shape.threads_max
-    }
-
     /// The header that names a request's id, in lower case, where one is configured: the application is to see
     /// the id in it, whatever the client sent.
     pub fn request_id_header(&self) -> Option<&str> {
-        self.pool().config.request_ids.header.as_deref()
+        self.pool().shared.config.request_ids.header.as_deref()
     }
 
     /// How much of a processor the exchange that was given last has used until now; to be kept where an
@@ -152,97 +119,85 @@ impl Worker {
     }
 
     fn pool(&self) -> &Pool {
-        &self.tools.pool
+        &self.responder.pool
     }
 
     /// The next waiting exchange, if there is one and nothing else is to be waited for. Never waits. End it
     /// by `finish` before taking another.
     pub fn next_now(&mut self) -> Option<Assignment> {
-        if self.pool().log.is_awaited() || self.is_given_up() {
-            return None;
-        }
-        loop {
-            let queue = &self.tools.pool.queue;
+        while !self.pool().shared.log.is_awaited() && !self.is_given_up() {
+            let queue = &self.responder.pool.queue;
             let taken = queue.take_now(&mut self.ran, measure::now)?;
             if let Some(assignment) = self.begin(taken) {
                 return Some(assignment);
             }
         }
+        None
     }
 
     /// The next waiting exchange; waits for one, and first for room in a log that is to lose nothing.
     /// `None`: this thread is to end.
     pub fn next_wait(&mut self) -> Option<Assignment> {
-        self.pool().log.wait_if_awaited();
-        if self.is_given_up() {
-            return None;
-        }
-        loop {
-            let queue = &self.tools.pool.queue;
-            let Some(taken) = queue.take(&self.chair, &mut self.ran, measure::now) else {
-                self.is_told_to_go = true;
-                return None;
-            };
-            if let Some(assignment) = self.begin(taken) {
+        self.pool().shared.log.wait_if_awaited();
+        while !self.is_given_up() {
+            let queue = &self.responder.pool.queue;
+            let taken = queue.take(&self.chair, &mut self.ran, measure::now);
+            self.is_told_to_go = taken.is_none();
+            if let Some(assignment) = self.begin(taken?) {
                 return Some(assignment);
             }
         }
+        None
     }
 
     /// `None` when the drain deadline passed while the exchange waited, and its client was told that it did
     /// not run, or when it has waited too long and is refused here.
     fn begin(&mut self, taken: Taken<Job>) -> Option<Assignment> {
-        let Taken { item, now, turn } = taken;
-        self.pool().has_left(item.exchange.record.class);
-        if turn == Turn::Expired {
-            self.tools.refuse(item, now);
+        if taken.turn == Turn::Expired {
+            self.responder.refuse(taken.item, taken.now);
             // Refusals may be many, and the exchange that runs next is not to bear them.
             self.meter = None;
             return None;
         }
-        let stream = item.stream();
-        if stream.ownership.is_revoked() {
-            return None;
-        }
-        stream.set_started_at(now, Some(self.number));
-        let (mut exchange, writer) = self.tools.begin(item, now);
-        exchange.record.phases.worker = Some(self.number);
+        let worker = Some(self.number);
+        let (assignment, stream) = self.responder.begin(taken.item, taken.now, worker)?;
         let meter = *self.meter.get_or_insert_with(Meter::start);
         if let Some(post) = &self.post {
-            post.begin(&exchange, &stream, meter);
+            post.begin(&assignment.exchange, &stream, meter);
         }
-        self.counters.running.fetch_add(1, Ordering::Relaxed);
+        self.pool().counters.running.fetch_add(1, Ordering::Relaxed);
         self.stream = Some(stream);
-        Some(Assignment { exchange, writer })
+        Some(assignment)
     }
 
     /// Runs one exchange: `answer` writes its response. Its fault, or its panic, becomes a 500 when nothing has
     /// been sent yet and a cut connection otherwise.
-    pub fn attend<F>(&mut self, assignment: Assignment, answer: F)
+    pub fn attend<F>(&mut self, mut assignment: Assignment, answer: F)
     where
         F: FnOnce(&mut Exchange, &mut ResponseWriter) -> Result<(), Fault>,
     {
-        let Assignment {
-            mut exchange,
-            mut writer,
-        } = assignment;
-        let answered = catch_unwind(AssertUnwindSafe(|| answer(&mut exchange, &mut writer)));
+        let answered = catch_unwind(AssertUnwindSafe(|| {
+            answer(&mut assignment.exchange, &mut assignment.writer)
+        }));
         let result = answered.unwrap_or_else(|panic| Err(Fault::Bug(panic_text(panic.as_ref()))));
-        self.finish(Assignment { exchange, writer }, result);
+        self.finish(assignment, result);
     }
 
     /// Adds to the error log about an exchange whose response is good nevertheless, such as a body that was longer
     /// than its `Content-Length`.
     pub fn note(&self, exchange: &Exchange, text: &str) {
         let text = format!("{}: {text}", exchange.name());
-        self.pool().log.error_from_pool(Level::Warning, &text);
+        self.pool()
+            .shared
+            .log
+            .error_from_pool(Level::Warning, &text);
     }
 
     /// Ends the exchange that this worker gave last, as `attend` does.
     ///
     /// # Panics
     /// When the exchange is not that one.
-    pub fn finish(&mut self, assignment: Assignment, result: Result<(), Fault>) {
+    pub fn finish(&mut self, mut assignment: Assignment, result: Result<(), Fault>) {
         if fork::is_child() {
             // A backend that has forked keeps its child; what comes here all the same must not answer.
             fork::leave(CHILD_CAME_BACK);
@@ -250,34 +205,30 @@ impl Worker {
         if let Some(post) = &self.post {
             post.end();
         }
-        let Assignment {
-            mut exchange,
-            mut writer,
-        } = assignment;
         let stream = self.stream.take();
         let stream = stream.expect("the exchange came from this worker");
         let fault = match result {
-            Ok(()) if writer.is_silent() => {
+            Ok(()) if assignment.writer.is_silent() => {
                 Some(Fault::Bug("the application gave no response".to_owned()))
             }
-            Ok(()) => None,
-            Err(fault) => Some(fault),
+            result => result.err(),
         };
         // What follows is the server's own: a panic leaves a stream without an owner.
         let guard = OwnCode;
+        let Assignment { exchange, writer } = &mut assignment;
         let ended = match &fault {
             None => writer.finish(&mut exchange.record),
             Some(_) if writer.head_is_sent() => writer.cut(&mut exchange.record, FAILED),
             Some(fault) => {
                 let reply = Reply::refusal(fault.status(), None);
-                writer.respond(self.pool().pages.replace_body(reply, None));
-                writer.finish(&mut exchange.record)
+                self.responder.respond(&mut assignment, reply)
             }
         };
+        let exchange = &mut assignment.exchange;
         exchange.record.phases.cpu = self.meter.as_mut().map_or(Nanos::ZERO, Meter::lap);
-        self.tools.report(&exchange, fault.as_ref(), &ended);
-        self.count(&exchange);
-        self.tools.end(exchange, &stream, &ended, writer);
+        self.responder.report(exchange, fault.as_ref(), &ended);
+        self.count(&assignment.exchange);
+        self.responder.end(assignment, &stream, &ended);
         std::mem::forget(guard);
     }
 
@@ -285,10 +236,10 @@ impl Worker {
         let phases = &exchange.record.phases;
         let left = phases.replied.max(phases.sent);
         self.ran = Some(left.since(phases.started));
-        self.counters.running.fetch_sub(1, Ordering::Relaxed);
-        self.counters.completed.fetch_add(1, Ordering::Relaxed);
-        self.pool()
-            .tell_slow(exchange, phases.replied.since(phases.started));
+        let pool = self.pool();
+        pool.counters.running.fetch_sub(1, Ordering::Relaxed);
+        pool.counters.completed.fetch_add(1, Ordering::Relaxed);
+        pool.tell_slow(exchange, phases.replied.since(phases.started));
     }
 }
 
@@ -296,18 +247,20 @@ impl Drop for Worker {
     /// A backend that ends in the middle of an exchange runs it no longer. Nobody answers it: its client
     /// hears of it at the drain deadline at the latest.
     fn drop(&mut self) {
+        let pool = self.pool();
         if self.stream.is_some() {
-            self.counters.running.fetch_sub(1, Ordering::Relaxed);
+            pool.counters.running.fetch_sub(1, Ordering::Relaxed);
         }
-        if let (Some(watch), Some(post)) = (&self.tools.pool.watch, &self.post) {
+        if let (Some(watch), Some(post)) = (&pool.shared.watch, &self.post) {
             watch.leave(post);
         }
     }
 }
 
-impl Tools {
+impl Responder {
     pub(super) fn new(pool: Arc<Pool>) -> Self {
-        let recorder = Recorder::new(&pool.log, Arc::clone(&pool.stats), Patience::Later);
+        let stats = Arc::clone(&pool.shared.stats);
+        let recorder = Recorder::new(&pool.shared.log, stats, Patience::Later);
         Self {
             writer: None,
             pool,
@@ -315,62 +268,78 @@ impl Tools {
         }
     }
 
-    /// Begins to answer an exchange that was taken at `now`.
-    fn begin(&mut self, job: Job, now: Stamp) -> (Box<Exchange>, ResponseWriter) {
-        let Job {
-            mut exchange,
-            to,
-            keep_alive,
-        } = job;
-        exchange.record.phases.started = now;
-        let mut writer = self.writer.take().unwrap_or_else(|| self.pool.writer());
+    /// Begins to answer an exchange that has left the queue at `now`, by the worker with this number if its
+    /// application is to run. `None` when the drain deadline has ended it.
+    fn begin(
+        &mut self,
+        job: Job,
+        now: Stamp,
+        worker: Option<NonZeroU32>,
+    ) -> Option<(Assignment, Arc<StreamShared>)> {
+        let mut exchange = job.exchange;
+        self.pool.classes[exchange.record.class as usize].fetch_sub(1, Ordering::Relaxed);
+        let stream = job.to.stream.clone();
+        let stream = stream.expect("a worker answers through a stream");
+        if stream.ownership.is_revoked() {
+            return None;
+        }
+        // One that has waited in front of the server may have come after the controller looked at the clock.
+        let started = now.max(exchange.record.phases.queued);
+        stream.set_started_at(started, worker);
+        exchange.record.phases.started = started;
+        exchange.record.phases.worker = worker;
+        let shared = &self.pool.shared;
+        let mut writer = self.writer.take().unwrap_or_else(|| {
+            ResponseWriter::new(&shared.config, &shared.memory, &self.pool.draining)
+                .compressing(&shared.config.compression)
+        });
         let head = exchange.head();
         let request = RequestFacts {
             version: head.index.version,
             is_head: head.is_head(),
-            keep_alive,
+            keep_alive: job.keep_alive,
             phases: exchange.record.phases,
             accepted: writer.accepted(head),
         };
-        writer.begin_exchange(exchange.record.id, Some(head), request, to);
-        (exchange, writer)
+        writer.begin_exchange(exchange.record.id, Some(head), request, job.to);
+        Some((Assignment { exchange, writer }, stream))
+    }
+
+    /// Writes a response of the server's own, and its end.
+    fn respond(&self, assignment: &mut Assignment, reply: Reply) -> Ended {
+        let pages = &self.pool.shared.pages;
+        assignment.writer.respond(pages.replace_body(reply, None));
+        assignment.writer.finish(&mut assignment.exchange.record)
     }
 
     /// Refuses an exchange that has waited too long, unless the drain deadline has ended it.
     pub(super) fn refuse(&mut self, job: Job, now: Stamp) {
-        let stream = job.stream();
-        if stream.ownership.is_revoked() {
+        let Some((mut assignment, stream)) = self.begin(job, now, None) else {
             return;
-        }
+        };
         self.pool.counters.expired.fetch_add(1, Ordering::Relaxed);
-        // One that has waited in front of the server may have come after the controller looked at the clock.
-        let now = now.max(job.exchange.record.phases.queued);
-        stream.set_started_at(now, None);
-        let (mut exchange, mut writer) = self.begin(job, now);
         let waiting = self.pool.queue.len();
-        let retry_after_secs = stage::retry_after_secs(waiting, &self.pool.mood.load());
-        let reply = Reply::refusal(503, Some(retry_after_secs));
-        writer.respond(self.pool.pages.replace_body(reply, None));
-        let ended = writer.finish(&mut exchange.record);
-        if exchange.record.ending == Ending::Complete {
-            exchange.record.end_as(Ending::Refused, WAITED_TOO_LONG);
+        let retry_after_secs = stage::retry_after_secs(waiting, &self.pool.load.load());
+        let ended = self.respond(&mut assignment, Reply::refusal(503, Some(retry_after_secs)));
+        let record = &mut assignment.exchange.record;
+        if record.ending == Ending::Complete {
+            record.end_as(Ending::Refused, WAITED_TOO_LONG);
         }
-        self.end(exchange, &stream, &ended, writer);
+        self.end(assignment, &stream, &ended);
     }
 
     fn report(&self, exchange: &Exchange, fault: Option<&Fault>, ended: &Ended) {
+        let log = &self.pool.shared.log;
         if ended.waited > Nanos::ZERO {
-            self.pool
-                .counters
-                .stream_waits
-                .fetch_add(1, Ordering::Relaxed);
+            let counters = &self.pool.counters;
+            counters.stream_waits.fetch_add(1, Ordering::Relaxed);
             let text = format!(
                 "{}: the worker waited {:.3} s for the client: more than reply_spool_bytes_max of the stream \
                  was unsent",
                 exchange.name(),
                 ended.waited.0 as f64 / 1e9
             );
-            self.pool.log.error_from_pool(Level::Warning, &text);
+            log.error_from_pool(Level::Warning, &text);
         }
         let text = match fault {
             Some(Fault::Peer(_) | Fault::Overdue) => return,
@@ -379,17 +348,12 @@ impl Tools {
             None => return,
         };
         let text = format!("{}: {text}", exchange.name());
-        self.pool.log.error_from_pool(Level::Error, &text);
+        log.error_from_pool(Level::Error, &text);
     }
 
     /// Gives the stream back to its driver, or the rest of the response with it, and ends the exchange.
-    fn end(
-        &mut self,
-        exchange: Box<Exchange>,
-        stream: &Arc<StreamShared>,
-        ended: &Ended,
-        writer: ResponseWriter,
-    ) {
+    fn end(&mut self, assignment: Assignment, stream: &Arc<StreamShared>, ended: &Ended) {
+        let Assignment { exchange, writer } = assignment;
         self.writer = Some(writer);
         let after = ended.after;
         if let Rest::Queued = ended.rest {
