@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use rustix::io::Errno;
+use rustix::io::{Errno, retry_on_intr};
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown};
 use socket2::SockRef;
 use tokio::io::Interest;
@@ -47,13 +47,9 @@ pub(crate) enum Transport {
     Memory(memory::End),
 }
 
-/// That a transport may take more. It is cleared by whoever finds it full.
-pub(crate) enum WriteReadiness<'a> {
-    Plain(AsyncFdReadyGuard<'a, Arc<PlainSocket>>),
-    /// Nothing is to be cleared: each call says anew how it is.
-    #[cfg(feature = "faults")]
-    Always,
-}
+/// That a transport may take more. It is cleared by whoever finds it full; one in memory says anew at each call how
+/// it is.
+pub(crate) struct WriteReadiness<'a>(Option<AsyncFdReadyGuard<'a, Arc<PlainSocket>>>);
 
 impl Transport {
     /// Watches a socket with the current runtime.
@@ -61,13 +57,18 @@ impl Transport {
         sys::watch_socket(Arc::new(PlainSocket(socket)))
     }
 
-    /// The way of a worker to this stream, where it may write to it itself.
-    pub(crate) fn direct(&self) -> Option<&Arc<PlainSocket>> {
+    /// The socket as the driver's runtime watches it; `None` in memory.
+    fn watched(&self) -> Option<&AsyncFd<Arc<PlainSocket>>> {
         match self {
-            Transport::Plain(io) => Some(io.get_ref()),
+            Transport::Plain(io) => Some(io),
             #[cfg(feature = "faults")]
             Transport::Memory(_) => None,
         }
+    }
+
+    /// The way of a worker to this stream, where it may write to it itself.
+    pub(crate) fn direct(&self) -> Option<&Arc<PlainSocket>> {
+        self.watched().map(AsyncFd::get_ref)
     }
 
     /// Reads what has come; 0 bytes at the end of the client's side.
@@ -76,30 +77,10 @@ impl Transport {
         context: &mut Context<'_>,
         buffer: &mut [u8],
     ) -> Poll<io::Result<usize>> {
-        #[cfg_attr(
-            not(feature = "faults"),
-            expect(clippy::infallible_destructuring_match)
-        )]
-        let io = match self {
-            Transport::Plain(io) => io,
+        match self {
+            Transport::Plain(io) => poll_receive(io, context, buffer),
             #[cfg(feature = "faults")]
-            Transport::Memory(end) => return end.poll_read(context, buffer),
-        };
-        loop {
-            let mut guard = ready!(io.poll_read_ready(context))?;
-            match io.get_ref().receive(buffer) {
-                Ok(bytes) => {
-                    // A read that did not fill the buffer emptied the socket; asking again would cost a system
-                    // call per request. More bytes make a new edge, and a closed peer stays marked.
-                    if bytes > 0 && bytes < buffer.len() {
-                        guard.clear_ready();
-                    }
-                    return Poll::Ready(Ok(bytes));
-                }
-                Err(Errno::AGAIN) => guard.clear_ready(),
-                Err(Errno::INTR) => {}
-                Err(error) => return Poll::Ready(Err(error.into())),
-            }
+            Transport::Memory(end) => end.poll_read(context, buffer),
         }
     }
 
@@ -128,18 +109,19 @@ impl Transport {
         context: &mut Context<'_>,
     ) -> Poll<io::Result<WriteReadiness<'_>>> {
         match self {
-            Transport::Plain(io) => io.poll_write_ready(context).map_ok(WriteReadiness::Plain),
+            Transport::Plain(io) => io
+                .poll_write_ready(context)
+                .map_ok(|guard| WriteReadiness(Some(guard))),
             #[cfg(feature = "faults")]
             Transport::Memory(end) => end
                 .poll_writable(context)
-                .map(|()| Ok(WriteReadiness::Always)),
+                .map(|()| Ok(WriteReadiness(None))),
         }
     }
 
     /// The transport was found full: wait for the edge that says it no longer is.
     pub(crate) fn is_full(&self) {
-        #[cfg_attr(not(feature = "faults"), expect(irrefutable_let_patterns))]
-        if let Transport::Plain(io) = self {
+        if let Some(io) = self.watched() {
             let full = |_: &Arc<PlainSocket>| Err::<(), _>(io::ErrorKind::WouldBlock.into());
             let _ = io.try_io(Interest::WRITABLE, full);
         }
@@ -147,17 +129,16 @@ impl Transport {
 
     /// Until the connection has failed.
     pub(crate) async fn failed(&self) {
-        match self {
-            Transport::Plain(io) => drop(io.ready(Interest::ERROR).await),
-            #[cfg(feature = "faults")]
-            Transport::Memory(_) => std::future::pending().await,
+        match self.watched() {
+            Some(io) => drop(io.ready(Interest::ERROR).await),
+            None => std::future::pending().await,
         }
     }
 
     /// Offers buffers in one call; gives the bytes that were taken, 0 when the transport is full.
     pub(crate) fn send(&self, buffers: &[IoSlice<'_>]) -> io::Result<usize> {
         match self {
-            Transport::Plain(io) => io.get_ref().send(buffers, Followed::No),
+            Transport::Plain(io) => send(io.get_ref(), buffers, Followed::No),
             #[cfg(feature = "faults")]
             Transport::Memory(end) => end.send(buffers),
         }
@@ -217,11 +198,10 @@ impl Transport {
     /// for as long as it wants, and the client's time is up.
     pub(crate) fn reset(&self) {
         self.reset_on_close();
-        #[cfg_attr(not(feature = "faults"), expect(irrefutable_let_patterns))]
-        if let Transport::Plain(io) = self {
+        if let Some(socket) = self.direct() {
             // connect(2): TCP answers a dissolved association with a reset. Unix sockets know neither.
-            if rustix::net::connect_unspec(io.get_ref()).is_err() {
-                let _ = rustix::net::shutdown(io.get_ref(), Shutdown::Both);
+            if rustix::net::connect_unspec(socket).is_err() {
+                let _ = rustix::net::shutdown(socket, Shutdown::Both);
             }
         }
     }
@@ -230,34 +210,28 @@ impl Transport {
 impl WriteReadiness<'_> {
     /// The transport was found full since.
     pub(crate) fn clear(self) {
-        #[cfg_attr(not(feature = "faults"), expect(irrefutable_let_patterns))]
-        if let WriteReadiness::Plain(mut guard) = self {
+        if let Some(mut guard) = self.0 {
             guard.clear_ready();
         }
     }
 
     /// It was not.
     pub(crate) fn keep(self) {
-        #[cfg_attr(not(feature = "faults"), expect(irrefutable_let_patterns))]
-        if let WriteReadiness::Plain(mut guard) = self {
+        if let Some(mut guard) = self.0 {
             guard.retain_ready();
         }
     }
 }
 
 impl PlainSocket {
-    /// Offers buffers in one vectored call; gives the bytes that the socket took, 0 when it is full.
-    pub(crate) fn send(&self, buffers: &[IoSlice<'_>], followed: Followed) -> io::Result<usize> {
-        send(self, buffers, followed)
-    }
-
     /// Makes the close a reset.
     pub(crate) fn reset_on_close(&self) {
         let _ = SockRef::from(self).set_linger(Some(Duration::ZERO));
     }
 
-    fn receive(&self, buffer: &mut [u8]) -> Result<usize, Errno> {
-        let (bytes, _) = rustix::net::recv(self, buffer, RecvFlags::DONTWAIT)?;
+    fn receive(&self, buffer: &mut [u8]) -> io::Result<usize> {
+        let received = retry_on_intr(|| rustix::net::recv(self, &mut *buffer, RecvFlags::DONTWAIT));
+        let (bytes, _) = received?;
         Ok(bytes)
     }
 }
@@ -280,41 +254,57 @@ impl AsRawFd for PlainSocket {
     }
 }
 
+fn poll_receive(
+    io: &AsyncFd<Arc<PlainSocket>>,
+    context: &mut Context<'_>,
+    buffer: &mut [u8],
+) -> Poll<io::Result<usize>> {
+    loop {
+        let mut guard = ready!(io.poll_read_ready(context))?;
+        // An empty socket clears the readiness; the next turn waits for another edge.
+        let Ok(received) = guard.try_io(|io| io.get_ref().receive(buffer)) else {
+            continue;
+        };
+        // A read that did not fill the buffer emptied the socket; asking again would cost a system call per request.
+        // More bytes make a new edge, and a closed peer stays marked.
+        if matches!(received, Ok(bytes @ 1..) if bytes < buffer.len()) {
+            guard.clear_ready();
+        }
+        return Poll::Ready(received);
+    }
+}
+
 /// Offers buffers to a socket in one vectored call; gives the bytes that it took, 0 when it is full.
 pub(crate) fn send(
     socket: &impl AsFd,
     buffers: &[IoSlice<'_>],
     followed: Followed,
 ) -> io::Result<usize> {
+    let followed = match followed {
+        Followed::Yes => SendFlags::MORE,
+        Followed::No => SendFlags::empty(),
+    };
+    let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT | followed;
+    let send = |buffers: &[IoSlice<'_>]| {
+        let mut control = SendAncillaryBuffer::default();
+        match retry_on_intr(|| rustix::net::sendmsg(socket, buffers, &mut control, flags)) {
+            Err(Errno::AGAIN) => Ok(0),
+            sent => Ok(sent?),
+        }
+    };
     let offered = buffers.iter().map(|buffer| buffer.len()).sum();
     #[cfg(feature = "faults")]
     let sent = faults::meet(socket.as_fd(), offered, 0, |most| {
-        let sent = send_now(socket, &faults::first(buffers, most), followed)?;
-        Ok(sent + most.saturating_sub(offered))
+        Ok(send(&faults::first(buffers, most))? + most.saturating_sub(offered))
     })?;
     #[cfg(not(feature = "faults"))]
-    let sent = send_now(socket, buffers, followed)?;
+    let sent = send(buffers)?;
     // All accounts of unsent bytes rest on it; beyond it they would wrap.
     invariant!(
         sent <= offered,
         "a socket took {sent} bytes of {offered} offered"
     );
     Ok(sent)
-}
-
-fn send_now(socket: &impl AsFd, buffers: &[IoSlice<'_>], followed: Followed) -> io::Result<usize> {
-    let mut flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-    if followed == Followed::Yes {
-        flags |= SendFlags::MORE;
-    }
-    loop {
-        match rustix::net::sendmsg(socket, buffers, &mut SendAncillaryBuffer::default(), flags) {
-            Ok(sent) => return Ok(sent),
-            Err(Errno::INTR) => {}
-            Err(Errno::AGAIN) => return Ok(0),
-            Err(error) => return Err(error.into()),
-        }
-    }
 }
 
 /// Offers a span of a file to a socket, without a copy. `None`: the socket is full. `Some(0)`: the file ends
@@ -325,24 +315,15 @@ pub(crate) fn send_span(
     offset: u64,
     bytes: usize,
 ) -> io::Result<Option<usize>> {
+    let send = |bytes| {
+        let mut position = offset;
+        match rustix::fs::sendfile(&socket, file, Some(&mut position), bytes) {
+            Err(Errno::AGAIN) => Ok(None),
+            sent => Ok(Some(sent?)),
+        }
+    };
     #[cfg(feature = "faults")]
-    return faults::meet(socket.as_fd(), bytes, None, |most| {
-        send_span_now(&socket, file, offset, most)
-    });
+    return faults::meet(socket.as_fd(), bytes, None, send);
     #[cfg(not(feature = "faults"))]
-    send_span_now(&socket, file, offset, bytes)
-}
-
-fn send_span_now(
-    socket: &impl AsFd,
-    file: &File,
-    offset: u64,
-    bytes: usize,
-) -> io::Result<Option<usize>> {
-    let mut position = offset;
-    match rustix::fs::sendfile(socket, file, Some(&mut position), bytes) {
-        Ok(sent) => Ok(Some(sent)),
-        Err(Errno::AGAIN) => Ok(None),
-        Err(error) => Err(error.into()),
-    }
+    send(bytes)
 }
