@@ -79,9 +79,7 @@ mod tests {
     use measure::{Nanos, Stamp};
     use stage::{Class, Entry, PoolSettings, PoolShape};
 
-    use super::ownership::{
-        KeepAlive, ResponseStarted, Returned, Revoked, WakePolicy, WriteOwnership,
-    };
+    use super::ownership::{After, ResponseStarted, Returned, Revoked, WakePolicy, WriteOwnership};
     use super::queue::{Chair, Queue, Turn};
     use super::tenure::Tenure;
 
@@ -447,7 +445,7 @@ mod tests {
         });
     }
 
-    fn come_back(wish: WakePolicy, given: Option<KeepAlive>, expect: Returned) {
+    fn come_back(wish: WakePolicy, given: Option<After>, expect: Returned) {
         check(move || {
             let ownership = Arc::new(WriteOwnership::default());
             let pool = Arc::clone(&ownership);
@@ -467,7 +465,7 @@ mod tests {
     }
 
     /// What a pool thread does at the end; `None`: the socket was full.
-    fn give(ownership: &WriteOwnership, given: Option<KeepAlive>) -> Result<(), Revoked> {
+    fn give(ownership: &WriteOwnership, given: Option<After>) -> Result<(), Revoked> {
         match given {
             Some(onward) => ownership.end().map(|()| ownership.release(onward)),
             None => ownership.pass_to_driver(),
@@ -476,23 +474,19 @@ mod tests {
 
     #[test]
     fn driver_that_asks_late_is_woken() {
-        come_back(WakePolicy::NextInput, Some(KeepAlive::Keep), Returned::Kept);
+        come_back(WakePolicy::NextInput, Some(After::Keep), Returned::Kept);
     }
 
     #[test]
     fn driver_that_asked_beforehand_is_woken() {
-        come_back(WakePolicy::Return, Some(KeepAlive::Keep), Returned::Kept);
-        come_back(
-            WakePolicy::NextInput,
-            Some(KeepAlive::Close),
-            Returned::Closed,
-        );
+        come_back(WakePolicy::Return, Some(After::Keep), Returned::Kept);
+        come_back(WakePolicy::NextInput, Some(After::Close), Returned::Closed);
         come_back(WakePolicy::NextInput, None, Returned::Queued);
     }
 
     #[test]
     fn exactly_one_side_ends_an_exchange_that_is_seized() {
-        for given in [Some(KeepAlive::Keep), Some(KeepAlive::Close), None] {
+        for given in [Some(After::Keep), Some(After::Close), None] {
             check(move || {
                 let ownership = Arc::new(WriteOwnership::default());
                 block_on(poll_fn(|context| {
@@ -521,7 +515,7 @@ mod tests {
                 let pool = Arc::clone(&ownership);
                 let thread = thread::spawn(move || {
                     let spoken = pool.mark_started();
-                    let ended = pool.end().map(|()| pool.release(KeepAlive::Keep));
+                    let ended = pool.end().map(|()| pool.release(After::Keep));
                     (spoken, ended)
                 });
                 let seized = ownership.revoke();
@@ -545,7 +539,7 @@ mod tests {
                     let pool = Arc::clone(&pool);
                     thread = Some(thread::spawn(move || {
                         pool.mark_started().expect("nobody seizes");
-                        give(&pool, Some(KeepAlive::Keep)).expect("nobody seizes");
+                        give(&pool, Some(After::Keep)).expect("nobody seizes");
                     }));
                 }
                 ownership.poll_return(context)
@@ -558,7 +552,7 @@ mod tests {
     /// The worker of the exchange before wakes the driver late, when that has handed off the next one.
     #[test]
     fn a_late_wake_up_for_one_exchange_hides_none_of_the_next() {
-        for given in [Some(KeepAlive::Close), None] {
+        for given in [Some(After::Close), None] {
             check(move || {
                 let ownership = Arc::new(WriteOwnership::default());
                 let (before, next) = (Arc::clone(&ownership), Arc::clone(&ownership));

@@ -47,19 +47,9 @@ impl Recorder {
         let Some(pen) = &self.pen else { return };
         let mut record = Record {
             id: ended.id.number(),
-            request_id: b"",
             phases: ended.phases,
             queued: ended.queued,
-            wall_arrived_ns: 0,
             peer: ends.peer_host.as_bytes(),
-            method: b"",
-            target: b"",
-            version: b"",
-            request_line: b"",
-            host: b"",
-            referer: b"",
-            user_agent: b"",
-            user: b"",
             status: ended.status,
             body_bytes: ended.sent_bytes.saturating_sub(ended.head_bytes),
             sent_bytes: ended.sent_bytes,
@@ -69,6 +59,7 @@ impl Recorder {
             pool: ended.pool.unwrap_or(NO_POOL),
             driver: ended.driver,
             cause: ended.cause.as_bytes(),
+            ..Record::default()
         };
         match received {
             Received::Head(head) => {

@@ -5,7 +5,6 @@
 use wire::{HeadView, Method, Scheme};
 
 use crate::exchange::Ends;
-use crate::pool::Unadmitted;
 use crate::reply::Reply;
 use crate::route::Router;
 
@@ -61,15 +60,6 @@ impl Refusal {
             status,
             cause,
             retry_after_secs: None,
-            allow: None,
-        }
-    }
-
-    pub(crate) fn unadmitted(unadmitted: Unadmitted) -> Self {
-        Refusal {
-            status: 503,
-            cause: unadmitted.cause,
-            retry_after_secs: Some(unadmitted.retry_after_secs),
             allow: None,
         }
     }

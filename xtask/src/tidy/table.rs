@@ -90,11 +90,6 @@ pub(super) const EDGES: &[(&str, &str, &str)] = &[
         "refusal",
         "what nothing is configured for is refused",
     ),
-    (
-        "refusal",
-        "pool",
-        "a pool says why it does not admit an exchange",
-    ),
     ("refusal", "route", "a refusal names the methods of a path"),
     ("reply", "route", "so does the answer to `OPTIONS *`"),
     (

@@ -59,11 +59,15 @@ pub(crate) enum Returned {
     Queued,
 }
 
-/// What follows an exchange that a worker has ended.
+/// What becomes of a connection after a response.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum KeepAlive {
+pub(crate) enum After {
+    /// The next request.
     Keep,
+    /// An orderly end.
     Close,
+    /// A reset: an orderly end would be the sign of completeness, and the response is not complete.
+    Reset,
 }
 
 /// The worker came too late: the driver has ended the exchange already.
@@ -182,17 +186,17 @@ impl WriteOwnership {
     }
 
     /// Worker, after `end`: the stream is the driver's again.
-    pub(crate) fn release(&self, keep_alive: KeepAlive) {
-        let state = match keep_alive {
-            KeepAlive::Keep => KEPT,
-            KeepAlive::Close => CLOSED,
+    pub(crate) fn release(&self, after: After) {
+        let state = match after {
+            After::Keep => KEPT,
+            After::Close | After::Reset => CLOSED,
         };
         let before = self.state.swap(state, Ordering::AcqRel);
         invariant!(
             without_marks(before) == ENDING,
             "an exchange in state {before} is released"
         );
-        if before & AWAITED != 0 || keep_alive == KeepAlive::Close {
+        if before & AWAITED != 0 || state == CLOSED {
             self.waker.wake();
         }
     }
@@ -256,8 +260,8 @@ mod tests {
             "revoke" => drop(ownership.revoke()),
             "mark_started" => drop(ownership.mark_started()),
             "end" => drop(ownership.end()),
-            "release(Keep)" => ownership.release(KeepAlive::Keep),
-            "release(Close)" => ownership.release(KeepAlive::Close),
+            "release(Keep)" => ownership.release(After::Keep),
+            "release(Close)" => ownership.release(After::Close),
             "pass_to_driver" => drop(ownership.pass_to_driver()),
             _ => unreachable!("{step}"),
         }

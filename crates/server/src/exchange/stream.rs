@@ -13,6 +13,7 @@ use std::time::Duration;
 use measure::Stamp;
 
 use super::Exchange;
+pub(crate) use super::ownership::After;
 use super::ownership::WriteOwnership;
 use crate::config::meant::Rate;
 use crate::response::{Parts, ResponseHead, SpillFile};
@@ -77,17 +78,6 @@ pub(crate) struct PendingResponse {
 pub(crate) struct Finished {
     pub(crate) exchange: Box<Exchange>,
     pub(crate) after: After,
-}
-
-/// What becomes of a connection after a response.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum After {
-    /// The next request.
-    Keep,
-    /// An orderly end.
-    Close,
-    /// A reset: an orderly end would be the sign of completeness, and the response is not complete.
-    Reset,
 }
 
 /// What nobody will send. It may hold the last descriptor of a file, whose close may wait for a disk:

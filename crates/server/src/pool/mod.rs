@@ -23,6 +23,7 @@ use crate::exchange::Exchange;
 use crate::log::Log;
 use crate::pages::Pages;
 use crate::queue::Queue;
+use crate::refusal::Refusal;
 use crate::response::{Destination, ReplyMemory};
 use crate::slow::{Slow, Way};
 use crate::stats::{PoolStats, Stats};
@@ -47,15 +48,6 @@ pub(crate) struct Job {
     pub(crate) to: Destination,
     /// The connection may live on afterwards.
     pub(crate) keep_alive: bool,
-}
-
-/// Why an exchange does not get into the queue.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Unadmitted {
-    /// Seconds after which to try again.
-    pub(crate) retry_after_secs: u32,
-    /// For the log.
-    pub(crate) cause: &'static str,
 }
 
 /// One pool: a queue and its threads.
@@ -100,44 +92,32 @@ impl Pool {
 
     /// All pools that are configured, without threads.
     pub(crate) fn all(shared: &Surroundings) -> Vec<Arc<Self>> {
-        let (timer, workers) = (Arc::default(), Arc::default());
-        let pools = shared.config.pools.iter().zip(0_u16..);
-        pools
-            .map(|(pool, index)| Arc::new(Self::new(index, pool, &timer, &workers, shared)))
-            .collect()
-    }
-
-    fn new(
-        index: u16,
-        pool: &meant::Pool,
-        timer: &Arc<Timer>,
-        workers: &Arc<AtomicU32>,
-        shared: &Surroundings,
-    ) -> Self {
-        let settings = settings(pool, pool.threads_min, pool.threads_max);
-        let counters = shared.stats.pool(index);
-        store(&counters.threads_min, pool.threads_min);
-        store(&counters.threads_max, pool.threads_max);
-        store(&counters.waiting_max, pool.queue_len_max);
-        Self {
-            index,
-            shared: shared.clone(),
-            queue: Queue::new(&settings),
-            classes: Default::default(),
-            threads_min: AtomicUsize::new(pool.threads_min),
-            threads_max: AtomicUsize::new(pool.threads_max),
-            load: LoadState::new(),
-            steering: Mutex::new(Steering {
-                control: Control::new(&settings),
-                looked: Stamp::ZERO,
-                is_refused: false,
-            }),
-            timer: Arc::clone(timer),
-            threads: Mutex::new(None),
-            counters,
-            draining: Arc::default(),
-            workers: Arc::clone(workers),
-        }
+        let timer: Arc<Timer> = Arc::default();
+        let workers: Arc<AtomicU32> = Arc::default();
+        let with_index = shared.config.pools.iter().zip(0_u16..);
+        let pools = with_index.map(|(pool, index)| {
+            let settings = settings(pool, pool.threads_min, pool.threads_max);
+            Arc::new(Self {
+                index,
+                shared: shared.clone(),
+                queue: Queue::new(&settings),
+                classes: Default::default(),
+                threads_min: AtomicUsize::new(pool.threads_min),
+                threads_max: AtomicUsize::new(pool.threads_max),
+                load: LoadState::new(),
+                steering: Mutex::new(Steering {
+                    control: Control::new(&settings),
+                    looked: Stamp::ZERO,
+                    is_refused: false,
+                }),
+                timer: Arc::clone(&timer),
+                threads: Mutex::new(None),
+                counters: shared.stats.pool(index),
+                draining: Arc::default(),
+                workers: Arc::clone(&workers),
+            })
+        });
+        pools.inspect(|pool| pool.publish_gauges()).collect()
     }
 
     fn config(&self) -> &meant::Pool {
@@ -188,8 +168,7 @@ impl Pool {
             // Otherwise the next look may be a moment away.
             steering.looked = Stamp::ZERO;
         }
-        store(&self.counters.threads_min, threads_min);
-        store(&self.counters.threads_max, threads_max);
+        self.publish_gauges();
         self.timer.wake();
     }
 
@@ -197,7 +176,7 @@ impl Pool {
     ///
     /// # Errors
     /// It is to be refused.
-    pub(crate) fn admit(&self, class: Class) -> Result<(), Unadmitted> {
+    pub(crate) fn admit(&self, class: Class) -> Result<(), Refusal> {
         let (settings, mood) = (self.settings(), self.load.load());
         self.queue.admit(|admitted, free| {
             // Those for whom there is a thread do not wait, though it may not have come to them yet. A burst
@@ -224,9 +203,9 @@ impl Pool {
                 Admission::Enqueue => (&self.counters.shed, "pool is overloaded"),
             };
             counter.fetch_add(1, Ordering::Relaxed);
-            Err(Unadmitted {
-                retry_after_secs,
-                cause,
+            Err(Refusal {
+                retry_after_secs: Some(retry_after_secs),
+                ..Refusal::because(503, cause)
             })
         })
     }
@@ -319,12 +298,15 @@ impl Pool {
         self.shared.log.error_from_pool(Level::Info, &turn.text);
     }
 
-    /// Driver: tells the counters what the queue alone knows.
+    /// Tells the counters what only the pool knows.
     pub(crate) fn publish_gauges(&self) {
-        let size = self.queue.size();
-        store(&self.counters.threads, size.threads);
-        store(&self.counters.idle, size.idle);
-        store(&self.counters.waiting, self.queue.len());
+        let (counters, size, shape) = (&self.counters, self.queue.size(), self.settings().shape);
+        store(&counters.threads, size.threads);
+        store(&counters.idle, size.idle);
+        store(&counters.waiting, self.queue.len());
+        store(&counters.threads_min, shape.threads_min);
+        store(&counters.threads_max, shape.threads_max);
+        store(&counters.waiting_max, shape.queue_len_max);
     }
 }
 

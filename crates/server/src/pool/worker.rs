@@ -12,8 +12,7 @@ use measure::{Ending, Nanos, Stamp};
 
 use super::{Job, Pool};
 use crate::exchange::Exchange;
-use crate::exchange::ownership::KeepAlive;
-use crate::exchange::stream::{After, Finished, StreamShared};
+use crate::exchange::stream::{Finished, StreamShared};
 use crate::fault::Fault;
 use crate::fork;
 use crate::log::{Level, Patience};
@@ -186,11 +185,7 @@ impl Worker {
     /// Adds to the error log about an exchange whose response is good nevertheless, such as a body that was longer
     /// than its `Content-Length`.
     pub fn note(&self, exchange: &Exchange, text: &str) {
-        let text = format!("{}: {text}", exchange.name());
-        self.pool()
-            .shared
-            .log
-            .error_from_pool(Level::Warning, &text);
+        self.responder.log(Level::Warning, exchange, text);
     }
 
     /// Ends the exchange that this worker gave last, as `attend` does.
@@ -329,26 +324,29 @@ impl Responder {
     }
 
     fn report(&self, exchange: &Exchange, fault: Option<&Fault>, ended: &Ended) {
-        let log = &self.pool.shared.log;
         if ended.waited > Nanos::ZERO {
             let counters = &self.pool.counters;
             counters.stream_waits.fetch_add(1, Ordering::Relaxed);
+            let secs = ended.waited.as_secs_f64();
             let text = format!(
-                "{}: the worker waited {:.3} s for the client: more than reply_spool_bytes_max of the stream \
-                 was unsent",
-                exchange.name(),
-                ended.waited.0 as f64 / 1e9
+                "the worker waited {secs:.3} s for the client: more than reply_spool_bytes_max of the stream was \
+                 unsent"
             );
-            log.error_from_pool(Level::Warning, &text);
+            self.log(Level::Warning, exchange, &text);
         }
-        let text = match fault {
-            Some(Fault::Peer(_) | Fault::Overdue) => return,
-            Some(fault) => fault.to_string(),
-            None if exchange.record.ending == Ending::Cut => exchange.record.cause.to_owned(),
-            None => return,
-        };
+        match fault {
+            Some(Fault::Peer(_) | Fault::Overdue) => {}
+            Some(fault) => self.log(Level::Error, exchange, &fault.to_string()),
+            None if exchange.record.ending == Ending::Cut => {
+                self.log(Level::Error, exchange, exchange.record.cause);
+            }
+            None => {}
+        }
+    }
+
+    fn log(&self, level: Level, exchange: &Exchange, text: &str) {
         let text = format!("{}: {text}", exchange.name());
-        log.error_from_pool(Level::Error, &text);
+        self.pool.shared.log.error_from_pool(level, &text);
     }
 
     /// Gives the stream back to its driver, or the rest of the response with it, and ends the exchange.
@@ -372,10 +370,7 @@ impl Responder {
         let received = Received::Head(exchange.head());
         self.recorder
             .close(&exchange.record, received, &exchange.ends);
-        stream.ownership.release(match after {
-            After::Keep => KeepAlive::Keep,
-            After::Close | After::Reset => KeepAlive::Close,
-        });
+        stream.ownership.release(after);
     }
 }
 

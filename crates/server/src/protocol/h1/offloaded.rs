@@ -26,8 +26,7 @@ impl H1 {
     pub(super) async fn offload(&mut self, exchange: Box<Exchange>) -> Step {
         let shared = &self.connection.driver.shared;
         let pool = shared.pool_of(&exchange);
-        if let Err(unadmitted) = pool.admit(exchange.record.class) {
-            let refusal = Refusal::unadmitted(unadmitted);
+        if let Err(refusal) = pool.admit(exchange.record.class) {
             let head = Arc::clone(&exchange.head);
             let step = self.refuse(exchange.record, Received::Head(head.view()), refusal);
             return step;

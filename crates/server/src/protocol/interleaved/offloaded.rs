@@ -24,8 +24,7 @@ impl Stream {
     /// Hands an exchange to its pool, and sends what comes of it.
     pub(super) async fn offload(&self, exchange: Box<Exchange>) {
         let pool = self.driver.shared.pool_of(&exchange);
-        if let Err(unadmitted) = pool.admit(exchange.record.class) {
-            let refusal = Refusal::unadmitted(unadmitted);
+        if let Err(refusal) = pool.admit(exchange.record.class) {
             let head = Arc::clone(&exchange.head);
             self.refuse(exchange.record, Received::Head(head.view()), refusal)
                 .await;
