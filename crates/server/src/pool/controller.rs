@@ -12,25 +12,28 @@ use std::thread::{self, Thread};
 use std::time::Duration;
 
 use measure::{Nanos, Stamp};
-use stage::{Control, Decision, Mood, PoolSeen, Pressure, SizeStep, TICK};
+use stage::{Control, Mood, PoolSeen, PoolShape, Pressure, SizeStep, TICK};
 
 use super::worker::{Responder, panic_text};
 use super::{Pool, store};
 use crate::log::Level;
-use crate::sync::lock;
 
 /// How often it looks at pools where nothing happens.
 const IDLE_TICK: Nanos = Nanos::from_secs(1);
 /// Refusals in a row before it looks after the other pools again.
 const REFUSALS_MAX: usize = 256;
 
-/// What the controller keeps of a pool from look to look.
-pub(super) struct Steering {
-    pub(super) control: Control,
+/// One pool, and what the controller keeps of it from look to look.
+struct PoolController {
+    /// For the exchanges that it refuses.
+    responder: Responder,
+    control: Control,
+    /// The bounds that `control` and the queue know.
+    shape: PoolShape,
     /// When it was looked at last.
-    pub(super) looked: Stamp,
+    looked: Stamp,
     /// The last thread that was to be started could not be, and that was said.
-    pub(super) is_refused: bool,
+    is_refused: bool,
 }
 
 /// Starts the controller of `pools`; it ends when they are closed.
@@ -38,32 +41,32 @@ pub(super) struct Steering {
 /// # Errors
 /// The kernel gives no more threads.
 pub(crate) fn start_controller(pools: &[Arc<Pool>]) -> io::Result<()> {
-    let pools: Vec<_> = pools.iter().cloned().map(Responder::new).collect();
+    let Some(timer) = pools.first().map(|first| Arc::clone(&first.timer)) else {
+        return Ok(());
+    };
+    let pools: Vec<_> = pools.iter().map(PoolController::new).collect();
     let thread = thread::Builder::new().name("mp-steward".to_owned());
-    thread.spawn(move || run(pools)).map(drop)
+    thread.spawn(move || run(pools, &timer)).map(drop)
 }
 
-fn run(mut pools: Vec<Responder>) {
+fn run(mut pools: Vec<PoolController>, timer: &Timer) {
     // A refusal to a client that is gone must not end the process.
     crate::sys::block_sigpipe();
-    let Some(timer) = pools.first().map(|first| Arc::clone(&first.pool.timer)) else {
-        return;
-    };
     timer.sleeps_here();
     loop {
         timer.look();
-        pools.retain(|responder| responder.pool.threads().is_some());
+        pools.retain(|controller| controller.pool().threads().is_some());
         if pools.is_empty() {
             return;
         }
         let mut wake = Stamp::NEVER;
-        for responder in &mut pools {
+        for controller in &mut pools {
             let looked = catch_unwind(AssertUnwindSafe(|| {
-                let due = refuse_expired(responder, measure::now());
-                due.min(responder.pool.look(measure::now()))
+                let due = controller.refuse_expired(measure::now());
+                due.min(controller.look(measure::now()))
             }));
             wake = wake.min(looked.unwrap_or_else(|panic| {
-                let (pool, text) = (&responder.pool, panic_text(panic.as_ref()));
+                let (pool, text) = (controller.pool(), panic_text(panic.as_ref()));
                 let text = format!("nobody could look after the pool {}: {text}", pool.name());
                 pool.shared.log.error_from_pool(Level::Error, &text);
                 measure::now().plus(IDLE_TICK)
@@ -73,104 +76,112 @@ fn run(mut pools: Vec<Responder>) {
     }
 }
 
-/// Refuses what has waited too long; gives when the next one will have.
-fn refuse_expired(responder: &mut Responder, now: Stamp) -> Stamp {
-    for _ in 0..REFUSALS_MAX {
-        let Some(job) = responder.pool.queue.take_expired(now) else {
-            break;
-        };
-        responder.refuse(job, now);
+impl PoolController {
+    fn new(pool: &Arc<Pool>) -> Self {
+        let settings = pool.settings();
+        Self {
+            responder: Responder::new(Arc::clone(pool)),
+            control: Control::new(&settings),
+            shape: settings.shape,
+            looked: Stamp::ZERO,
+            is_refused: false,
+        }
     }
-    responder.pool.queue.next_expiry()
-}
 
-impl Pool {
+    fn pool(&self) -> &Arc<Pool> {
+        &self.responder.pool
+    }
+
+    /// Refuses what has waited too long; gives when the next one will have.
+    fn refuse_expired(&mut self, now: Stamp) -> Stamp {
+        for _ in 0..REFUSALS_MAX {
+            let Some(job) = self.pool().queue.take_expired(now) else {
+                break;
+            };
+            self.responder.refuse(job, now);
+        }
+        self.pool().queue.next_expiry()
+    }
+
     /// Looks at the pool if it is time to; gives when the next look is due.
-    fn look(self: &Arc<Self>, now: Stamp) -> Stamp {
-        let (decision, seen) = {
-            let mut steering = lock(&self.steering);
-            if now.since(steering.looked) < TICK {
-                return steering.looked.plus(TICK);
-            }
-            steering.looked = now;
-            let seen = self.seen(now);
-            (steering.control.tick(now, &seen), seen)
-        };
-        self.load.store(decision.mood);
-        self.queue.set_mood(decision.mood);
-        store(&self.counters.pressure, decision.mood.pressure as usize);
+    fn look(&mut self, now: Stamp) -> Stamp {
+        let settings = self.pool().settings();
+        if settings.shape != self.shape {
+            self.shape = settings.shape;
+            self.control.reshape(&settings);
+            self.pool().queue.reshape(&settings);
+        } else if now.since(self.looked) < TICK {
+            return self.looked.plus(TICK);
+        }
+        self.looked = now;
+        let seen = self.seen(now);
+        let decision = self.control.tick(now, &seen);
+        let pool = self.pool();
+        pool.load.store(decision.mood);
+        pool.queue.set_mood(decision.mood);
+        store(&pool.counters.pressure, decision.mood.pressure as usize);
         self.resize(decision.step, &seen, now);
-        now.plus(match self.is_quiet(decision, &seen) {
-            true => IDLE_TICK,
-            false => TICK,
-        })
+        // Nothing runs, nothing waits, nobody is to come or to go: the next to come ends the sleep.
+        let is_quiet = seen.waiting == 0
+            && seen.running == 0
+            && decision.step == SizeStep::Keep
+            && decision.mood.pressure == Pressure::Calm
+            && seen.idle == self.shape.threads_min;
+        now.plus(if is_quiet { IDLE_TICK } else { TICK })
     }
 
     fn seen(&self, now: Stamp) -> PoolSeen {
-        let counters = &self.counters;
+        let (pool, counters) = (self.pool(), &self.pool().counters);
         let refused = [&counters.refused, &counters.shed, &counters.expired];
         let refused = refused.map(|count| count.load(Ordering::Relaxed));
         let mut seen = PoolSeen {
             completed: counters.completed.load(Ordering::Relaxed),
             refused: refused.iter().sum(),
-            ..self.queue.look(now)
+            ..pool.queue.look(now)
         };
-        let shape = self.settings().shape;
         // Asking has the handler measure; where the size is fixed nobody would use the answer.
-        if shape.threads_min < shape.threads_max
+        if self.shape.threads_min < self.shape.threads_max
             && seen.running > 0
-            && let Some(threads) = self.threads()
+            && let Some(threads) = pool.threads()
         {
             seen.gil_share = threads.handler.gil_share();
-            seen.downstream_full = threads.handler.is_downstream_full(self.index);
+            seen.downstream_full = threads.handler.is_downstream_full(pool.index);
         }
-        self.counters.set_gil_share(seen.gil_share);
+        counters.set_gil_share(seen.gil_share);
         seen
     }
 
-    /// The bounds hold whatever was decided: they may have changed since, or the size by a thread that was
-    /// lost.
-    fn resize(self: &Arc<Self>, step: SizeStep, seen: &PoolSeen, now: Stamp) {
-        let shape = self.settings().shape;
+    /// The bounds hold whatever was decided: the size may have changed since by a thread that was lost.
+    fn resize(&mut self, step: SizeStep, seen: &PoolSeen, now: Stamp) {
         let threads = seen.running + seen.idle;
         let wanted = match step {
-            _ if threads > shape.threads_max => shape.threads_max,
+            _ if threads > self.shape.threads_max => self.shape.threads_max,
             SizeStep::Keep => threads,
-            SizeStep::Grow(more) => shape.threads_max.min(threads + more),
+            SizeStep::Grow(more) => self.shape.threads_max.min(threads + more),
             SizeStep::Shrink(fewer) => {
-                let fewest = shape.threads_min.min(threads);
+                let fewest = self.shape.threads_min.min(threads);
                 fewest.max(threads.saturating_sub(fewer))
             }
         };
         if wanted < threads {
-            self.queue.shrink(threads - wanted, now);
+            self.pool().queue.shrink(threads - wanted, now);
         } else if wanted > threads {
-            self.spawn_if_possible(wanted - threads, now);
+            self.grow(wanted - threads, now);
         }
     }
 
     /// What the kernel refuses is said once, and tried again at the next look.
-    fn spawn_if_possible(self: &Arc<Self>, more: usize, now: Stamp) {
-        let spawned = self.spawn(more, now);
-        let mut steering = lock(&self.steering);
-        let was_refused = std::mem::replace(&mut steering.is_refused, spawned.is_err());
-        drop(steering);
+    fn grow(&mut self, more: usize, now: Stamp) {
+        let spawned = self.pool().spawn(more, now);
+        let was_refused = std::mem::replace(&mut self.is_refused, spawned.is_err());
         if let Err(error) = spawned
             && !was_refused
         {
-            let name = self.name();
+            let pool = self.pool();
+            let name = pool.name();
             let text = format!("cannot start another thread of the pool {name}: {error}");
-            self.shared.log.error_from_pool(Level::Warning, &text);
+            pool.shared.log.error_from_pool(Level::Warning, &text);
         }
-    }
-
-    /// Nothing runs, nothing waits, nobody is to come or to go: the next to come ends the sleep.
-    fn is_quiet(&self, decision: Decision, seen: &PoolSeen) -> bool {
-        seen.waiting == 0
-            && seen.running == 0
-            && decision.step == SizeStep::Keep
-            && decision.mood.pressure == Pressure::Calm
-            && seen.idle == self.settings().shape.threads_min
     }
 }
 

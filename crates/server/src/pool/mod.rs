@@ -14,9 +14,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use measure::{Nanos, Stamp};
-use stage::{
-    Admission, Class, Control, Entry, Mood, PoolSettings, PoolShape, Pressure, TICK, Waiting,
-};
+use stage::{Admission, Class, Entry, Mood, PoolSettings, PoolShape, Pressure, TICK, Waiting};
 
 use crate::config::meant::{self, Config, Level};
 use crate::exchange::Exchange;
@@ -31,7 +29,7 @@ use crate::sync::lock;
 use crate::sys::Placed;
 use crate::watch::Watch;
 
-use controller::{LoadState, Steering, Timer};
+use controller::{LoadState, Timer};
 use threads::Threads;
 
 pub(crate) use controller::start_controller;
@@ -61,7 +59,6 @@ pub(crate) struct Pool {
     threads_min: AtomicUsize,
     threads_max: AtomicUsize,
     load: LoadState,
-    steering: Mutex<Steering>,
     timer: Arc<Timer>,
     /// `None` before the start and after the end.
     threads: Mutex<Option<Arc<Threads>>>,
@@ -105,11 +102,6 @@ impl Pool {
                 threads_min: AtomicUsize::new(pool.threads_min),
                 threads_max: AtomicUsize::new(pool.threads_max),
                 load: LoadState::new(),
-                steering: Mutex::new(Steering {
-                    control: Control::new(&settings),
-                    looked: Stamp::ZERO,
-                    is_refused: false,
-                }),
                 timer: Arc::clone(&timer),
                 threads: Mutex::new(None),
                 counters: shared.stats.pool(index),
@@ -136,7 +128,7 @@ impl Pool {
 
     /// Threads that there may be at once, those apart that were given up.
     pub(crate) fn threads_max(&self) -> usize {
-        self.threads_max.load(Ordering::Relaxed)
+        self.settings().shape.threads_max
     }
 
     /// One of its threads does not come back: another may take its place.
@@ -148,26 +140,16 @@ impl Pool {
     /// The settings with the bounds of the size as they are now.
     fn settings(&self) -> PoolSettings {
         let threads_min = self.threads_min.load(Ordering::Relaxed);
-        settings(self.config(), threads_min, self.threads_max())
+        let threads_max = self.threads_max.load(Ordering::Relaxed);
+        settings(self.config(), threads_min, threads_max.max(threads_min))
     }
 
-    /// Other bounds of the size from now on, whatever was configured; the controller sees to the rest. No
-    /// exchange is lost by it. There is always one thread at least, and the upper bound is never below the
-    /// lower.
+    /// Other bounds of the size from now on, whatever was configured; the controller sees to it. No exchange is
+    /// lost by it. There is always one thread at least, and the upper bound is never below the lower.
     pub(crate) fn reshape(&self, threads_min: usize, threads_max: usize) {
-        let threads_min = threads_min.max(1);
-        let threads_max = threads_max.max(threads_min);
-        {
-            // Both bounds, the controller and the queue change together, whoever else is reshaping.
-            let mut steering = lock(&self.steering);
-            self.threads_min.store(threads_min, Ordering::Relaxed);
-            self.threads_max.store(threads_max, Ordering::Relaxed);
-            let settings = self.settings();
-            steering.control.reshape(&settings);
-            self.queue.reshape(&settings);
-            // Otherwise the next look may be a moment away.
-            steering.looked = Stamp::ZERO;
-        }
+        self.threads_min
+            .store(threads_min.max(1), Ordering::Relaxed);
+        self.threads_max.store(threads_max, Ordering::Relaxed);
         self.publish_gauges();
         self.timer.wake();
     }
