@@ -456,7 +456,7 @@ mod tests {
                     let pool = Arc::clone(&pool);
                     thread = Some(thread::spawn(move || give(&pool, given)));
                 }
-                ownership.poll_return(context)
+                ownership.poll_return(WakePolicy::Return, context)
             }));
             assert_eq!(seen, expect);
             let given = thread.expect("spawned").join().expect("pool");
@@ -542,7 +542,7 @@ mod tests {
                         give(&pool, Some(After::Keep)).expect("nobody seizes");
                     }));
                 }
-                ownership.poll_return(context)
+                ownership.poll_return(WakePolicy::Return, context)
             }));
             assert_eq!(seen, Returned::Kept);
             thread.expect("spawned").join().expect("pool");
@@ -564,7 +564,9 @@ mod tests {
                         let next = Arc::clone(&next);
                         thread = Some(thread::spawn(move || give(&next, given)));
                     }
-                    ownership.poll_silent_return(context).map(drop)
+                    ownership
+                        .poll_return(WakePolicy::NextInput, context)
+                        .map(drop)
                 }));
                 late.join().expect("the worker before");
                 let given = thread.expect("spawned").join().expect("pool");

@@ -106,29 +106,22 @@ impl WriteOwnership {
         self.state.store(state, Ordering::Release);
     }
 
-    /// Driver: is the stream ours again? If not, asks to be woken when it is.
-    pub(crate) fn poll_return(&self, context: &Context<'_>) -> Poll<Returned> {
-        if let Some(returned) = self.returned() {
-            return Poll::Ready(returned);
-        }
-        // Registered before the step: a worker that releases behind the step sees AWAITED and wakes this
-        // waker; one that was faster is seen by the last look, and refuses the step.
-        self.watch(context);
-        let _ = self.step(|state| {
-            matches!(without_marks(state), WORKER | ENDING).then_some(state | AWAITED)
-        });
-        self.returned().map_or(Poll::Pending, Poll::Ready)
-    }
-
-    /// Driver: is the stream ours again? Asks for no wake-up when the response is out and the connection lives
-    /// on, but is woken for anything else.
-    pub(crate) fn poll_silent_return(&self, context: &Context<'_>) -> Poll<Returned> {
+    /// Driver: is the stream ours again? If not, the driver is woken when it is; for a response that is out while the
+    /// connection lives on, only with `WakePolicy::Return`.
+    pub(crate) fn poll_return(&self, wake: WakePolicy, context: &Context<'_>) -> Poll<Returned> {
         if let Some(returned) = self.returned() {
             return Poll::Ready(returned);
         }
         // Registered at each look: the worker of the exchange before may have used the waker up only now, by its
-        // wake-up for the end of a response that this driver had seen already.
+        // wake-up for the end of a response that this driver had seen already. And before the step: a worker that
+        // releases behind the step sees AWAITED and wakes this waker; one that was faster is seen by the last look,
+        // and refuses the step.
         self.watch(context);
+        if wake == WakePolicy::Return {
+            let _ = self.step(|state| {
+                matches!(without_marks(state), WORKER | ENDING).then_some(state | AWAITED)
+            });
+        }
         self.returned().map_or(Poll::Pending, Poll::Ready)
     }
 
@@ -255,7 +248,7 @@ mod tests {
         match step {
             "hand_off" => ownership.hand_off(WakePolicy::NextInput, &context),
             "hand_off(Return)" => ownership.hand_off(WakePolicy::Return, &context),
-            "poll_return" => drop(ownership.poll_return(&context)),
+            "poll_return" => drop(ownership.poll_return(WakePolicy::Return, &context)),
             "take_back" => ownership.take_back(),
             "revoke" => drop(ownership.revoke()),
             "mark_started" => drop(ownership.mark_started()),

@@ -113,16 +113,11 @@ impl H1 {
         }
         // Readable (or failed): what the client sent waits in the socket until the response is out.
         if *wake == WakePolicy::NextInput
-            && self
-                .connection
-                .transport
-                .poll_readable(context)
-                .is_pending()
+            && self.connection.transport.poll_readable(context).is_ready()
         {
-            return ownership.poll_silent_return(context).map(Ok);
+            *wake = WakePolicy::Return;
         }
-        *wake = WakePolicy::Return;
-        ownership.poll_return(context).map(Ok)
+        ownership.poll_return(*wake, context).map(Ok)
     }
 
     /// Its place is needed although it is back: the wait for the next request is to hear of it, or it would

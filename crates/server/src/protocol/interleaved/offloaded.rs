@@ -67,7 +67,7 @@ impl Stream {
         loop {
             let due = offloaded.due(stream, measure::now());
             let returned = self.wait(due, Hears::Both, |context| {
-                match stream.ownership.poll_return(context) {
+                match stream.ownership.poll_return(WakePolicy::Return, context) {
                     Poll::Ready(returned) => Some(returned),
                     Poll::Pending => None,
                 }
@@ -84,7 +84,14 @@ impl Stream {
             return match stream.ownership.revoke() {
                 Some(started) => Err(given_up(started)),
                 // The worker was first.
-                None => Ok(poll_fn(|context| stream.ownership.poll_return(context)).await),
+                None => {
+                    Ok(
+                        poll_fn(|context| {
+                            stream.ownership.poll_return(WakePolicy::Return, context)
+                        })
+                        .await,
+                    )
+                }
             };
         }
     }
