@@ -174,23 +174,11 @@ impl Transport {
     /// Makes the close a reset: the client must not take a response that was given up for a complete one.
     pub(crate) fn reset_on_close(&self) {
         match self {
-            Transport::Plain(io) => io.get_ref().reset_on_close(),
-            #[cfg(feature = "faults")]
-            Transport::Memory(end) => end.reset_on_close(),
-        }
-    }
-
-    /// Whether the close is to be a reset.
-    pub(crate) fn is_reset_on_close(&self) -> bool {
-        match self {
             Transport::Plain(io) => {
-                matches!(
-                    SockRef::from(&**io.get_ref()).linger(),
-                    Ok(Some(Duration::ZERO))
-                )
+                let _ = SockRef::from(&**io.get_ref()).set_linger(Some(Duration::ZERO));
             }
             #[cfg(feature = "faults")]
-            Transport::Memory(end) => end.is_reset_on_close(),
+            Transport::Memory(end) => end.reset_on_close(),
         }
     }
 
@@ -224,11 +212,6 @@ impl WriteReadiness<'_> {
 }
 
 impl PlainSocket {
-    /// Makes the close a reset.
-    pub(crate) fn reset_on_close(&self) {
-        let _ = SockRef::from(self).set_linger(Some(Duration::ZERO));
-    }
-
     fn receive(&self, buffer: &mut [u8]) -> io::Result<usize> {
         let received = retry_on_intr(|| rustix::net::recv(self, &mut *buffer, RecvFlags::DONTWAIT));
         let (bytes, _) = received?;

@@ -14,7 +14,9 @@ use crate::sync::{AtomicU8, Ordering, WakerCell, invariant, violated};
 ///            hand_off             end                 release(Keep)
 ///   DRIVER ───────────► WORKER ─────────► ENDING ──────────────────────► KEPT ────┐
 ///    ▲                   │   │               │         release(Close)             │
-///    │                   │   │               └──────────────────────────► CLOSED ─┤
+///    │                   │   │               ├──────────────────────────► CLOSED ─┤
+///    │                   │   │               │         release(Reset)             │
+///    │                   │   │               └──────────────────────────► RESET ──┤
 ///    │                   │   │                                                    │ take_back
 ///    │                   │   └─ pass_to_driver: the driver writes on ──► QUEUED ──┤
 ///    │                   └───── revoke: a deadline passed ─────────────► REVOKED  │
@@ -43,6 +45,7 @@ const KEPT: u8 = 3;
 const CLOSED: u8 = 4;
 const QUEUED: u8 = 5;
 const REVOKED: u8 = 6;
+const RESET: u8 = 7;
 /// Beside WORKER: the response may be on its way.
 const STARTED: u8 = 0x10;
 /// Beside WORKER and ENDING: the driver has asked to be woken.
@@ -55,6 +58,8 @@ pub(crate) enum Returned {
     Kept,
     /// The response is out or given up; the connection ends.
     Closed,
+    /// The response is given up, and the connection is to end by a reset.
+    Reset,
     /// The socket did not take everything: the driver writes from here on.
     Queued,
 }
@@ -130,6 +135,7 @@ impl WriteOwnership {
         match self.load() {
             KEPT => Some(Returned::Kept),
             CLOSED => Some(Returned::Closed),
+            RESET => Some(Returned::Reset),
             QUEUED => Some(Returned::Queued),
             _ => None,
         }
@@ -144,7 +150,7 @@ impl WriteOwnership {
     pub(crate) fn take_back(&self) {
         let before = self.load();
         invariant!(
-            matches!(before, KEPT | CLOSED | QUEUED),
+            matches!(before, KEPT | CLOSED | RESET | QUEUED),
             "a stream in state {before} is taken back"
         );
         self.state.store(DRIVER, Ordering::Release);
@@ -182,14 +188,15 @@ impl WriteOwnership {
     pub(crate) fn release(&self, after: After) {
         let state = match after {
             After::Keep => KEPT,
-            After::Close | After::Reset => CLOSED,
+            After::Close => CLOSED,
+            After::Reset => RESET,
         };
         let before = self.state.swap(state, Ordering::AcqRel);
         invariant!(
             without_marks(before) == ENDING,
             "an exchange in state {before} is released"
         );
-        if before & AWAITED != 0 || state == CLOSED {
+        if before & AWAITED != 0 || state != KEPT {
             self.waker.wake();
         }
     }
@@ -255,12 +262,13 @@ mod tests {
             "end" => drop(ownership.end()),
             "release(Keep)" => ownership.release(After::Keep),
             "release(Close)" => ownership.release(After::Close),
+            "release(Reset)" => ownership.release(After::Reset),
             "pass_to_driver" => drop(ownership.pass_to_driver()),
             _ => unreachable!("{step}"),
         }
     }
 
-    const STEPS: [&str; 10] = [
+    const STEPS: [&str; 11] = [
         "hand_off",
         "hand_off(Return)",
         "poll_return",
@@ -270,6 +278,7 @@ mod tests {
         "end",
         "release(Keep)",
         "release(Close)",
+        "release(Reset)",
         "pass_to_driver",
     ];
 
@@ -292,6 +301,7 @@ mod tests {
             CLOSED,
             QUEUED,
             REVOKED,
+            RESET,
         ];
         let edges: &[(u8, &str, u8)] = &[
             (DRIVER, "hand_off", WORKER),
@@ -313,12 +323,15 @@ mod tests {
             (ENDING_AWAITED, "release(Keep)", KEPT),
             (ENDING, "release(Close)", CLOSED),
             (ENDING_AWAITED, "release(Close)", CLOSED),
+            (ENDING, "release(Reset)", RESET),
+            (ENDING_AWAITED, "release(Reset)", RESET),
             (WORKER, "pass_to_driver", QUEUED),
             (WORKER_AWAITED, "pass_to_driver", QUEUED),
             (WORKER_STARTED, "pass_to_driver", QUEUED),
             (STARTED_AWAITED, "pass_to_driver", QUEUED),
             (KEPT, "take_back", DRIVER),
             (CLOSED, "take_back", DRIVER),
+            (RESET, "take_back", DRIVER),
             (QUEUED, "take_back", DRIVER),
         ];
         // These may come at any time, and change nothing where they have nothing to change.

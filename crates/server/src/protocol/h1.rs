@@ -130,17 +130,16 @@ impl H1 {
     }
 
     /// Whether the client has sent something that nobody will read: closing now would reset the connection
-    /// and take the end of the response with it. A response that is to end in a reset gets its reset.
+    /// and take the end of the response with it.
     fn has_unread(&mut self) -> bool {
-        let has_unread = !self.buffer.is_empty() || {
+        !self.buffer.is_empty() || {
             let read = self.connection.read_now();
             let has_come = read.is_some();
             if let Some((scratch, _)) = read {
                 self.connection.driver.put_scratch(scratch);
             }
             has_come
-        };
-        has_unread && !self.connection.transport.is_reset_on_close()
+        }
     }
 
     /// Reads and throws away what still comes, for a bounded time, after the last response.

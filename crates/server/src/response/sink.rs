@@ -179,13 +179,6 @@ impl Sink {
         self.way = Way::Closed;
     }
 
-    /// Makes the close of the connection a reset, where this thread may.
-    pub(super) fn reset_on_close(&self) {
-        if let Way::Direct(socket) = &self.way {
-            socket.reset_on_close();
-        }
-    }
-
     /// Offers a frame to the socket, or queues it.
     pub(super) fn offer(&mut self, frame: &Frame<'_>, memory: &Arc<ReplyMemory>) {
         if frame.bytes() == 0 && self.head.is_none() {

@@ -448,10 +448,7 @@ impl ResponseWriter {
         let inner = &mut *self.0;
         let after = match inner.state {
             // An ordinary end would be the sign of completeness here.
-            State::Open { plan, .. } if plan.framing == ReplyFraming::UntilClose => {
-                inner.sink.reset_on_close();
-                After::Reset
-            }
+            State::Open { plan, .. } if plan.framing == ReplyFraming::UntilClose => After::Reset,
             _ => After::Close,
         };
         inner.end(record, Ending::Cut, cause, after)

@@ -218,11 +218,6 @@ impl End {
         self.state().is_reset_on_close = true;
     }
 
-    /// Whether the close is to be a reset.
-    pub(crate) fn is_reset_on_close(&self) -> bool {
-        self.state().is_reset_on_close
-    }
-
     /// A client that waits has a look as soon as this lock is let go.
     fn state(&self) -> MutexGuard<'_, State> {
         let state = lock(&self.link.state);

@@ -138,6 +138,10 @@ impl H1 {
                 Step::Receive
             }
             Returned::Closed => Step::Leave,
+            Returned::Reset => {
+                self.connection.transport.reset_on_close();
+                Step::Close
+            }
             Returned::Queued => Box::pin(self.send_pending(offloaded)).await,
         }
     }

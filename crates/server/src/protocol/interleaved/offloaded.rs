@@ -48,7 +48,9 @@ impl Stream {
         match self.returned(&offloaded, &stream).await {
             Ok(Returned::Queued) => self.send_pending(&offloaded, &stream).await,
             // The worker has ended the exchange without a response.
-            Ok(Returned::Kept | Returned::Closed) => self.stop(Stop::peer_gone()).await,
+            Ok(Returned::Kept | Returned::Closed | Returned::Reset) => {
+                self.stop(Stop::peer_gone()).await;
+            }
             Err(GivenUp::Overdue(_)) => self.respond_overdue(&offloaded, &stream).await,
             Err(given_up) => {
                 self.mux
