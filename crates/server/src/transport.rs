@@ -268,7 +268,7 @@ pub(crate) fn send(
         Followed::No => SendFlags::empty(),
     };
     let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT | followed;
-    let send = |buffers: &[IoSlice<'_>]| {
+    let send = |buffers: &[IoSlice<'_>]| -> io::Result<usize> {
         let mut control = SendAncillaryBuffer::default();
         match retry_on_intr(|| rustix::net::sendmsg(socket, buffers, &mut control, flags)) {
             Err(Errno::AGAIN) => Ok(0),
