@@ -17,8 +17,8 @@ const fn classes() -> [u8; 256] {
     let mut byte = 0;
     while byte < 256 {
         let b = byte as u8;
-        if b.is_ascii_alphanumeric() || is_token_mark(b) {
-            table[byte] |= TOKEN;
+        if b.is_ascii_alphanumeric() {
+            table[byte] |= TOKEN | HOST;
         }
         if b.is_ascii_graphic() {
             table[byte] |= TARGET;
@@ -26,54 +26,21 @@ const fn classes() -> [u8; 256] {
         if b == b'\t' || (b >= b' ' && b != 0x7f) {
             table[byte] |= VALUE;
         }
-        if b.is_ascii_alphanumeric() || is_host_mark(b) {
-            table[byte] |= HOST;
-        }
         byte += 1;
     }
+    // The punctuation of `tchar`, RFC 9110 section 5.6.2.
+    add(&mut table, b"!#$%&'*+-.^_`|~", TOKEN);
+    // The punctuation of `unreserved` and `sub-delims`, RFC 3986 sections 2.2 and 2.3.
+    add(&mut table, b"-._~!$&'()*+,;=", HOST);
     table
 }
 
-/// The punctuation of `tchar`, RFC 9110 section 5.6.2.
-const fn is_token_mark(b: u8) -> bool {
-    matches!(
-        b,
-        b'!' | b'#'
-            | b'$'
-            | b'%'
-            | b'&'
-            | b'\''
-            | b'*'
-            | b'+'
-            | b'-'
-            | b'.'
-            | b'^'
-            | b'_'
-            | b'`'
-            | b'|'
-            | b'~'
-    )
-}
-
-/// The punctuation of `unreserved` and `sub-delims`, RFC 3986 sections 2.2 and 2.3.
-const fn is_host_mark(b: u8) -> bool {
-    matches!(
-        b,
-        b'-' | b'.'
-            | b'_'
-            | b'~'
-            | b'!'
-            | b'$'
-            | b'&'
-            | b'\''
-            | b'('
-            | b')'
-            | b'*'
-            | b'+'
-            | b','
-            | b';'
-            | b'='
-    )
+const fn add(table: &mut [u8; 256], bytes: &[u8], class: u8) {
+    let mut at = 0;
+    while at < bytes.len() {
+        table[bytes[at] as usize] |= class;
+        at += 1;
+    }
 }
 
 /// May stand in a method or a field name: `tchar`, RFC 9110 section 5.6.2.

@@ -5,10 +5,12 @@
 //! head's end, and it must not keep anything of a connection: what a later call needs is the caller's
 //! `seen`.
 
+use memchr::memchr;
+
 use crate::fields;
 use crate::limits::Limits;
 use crate::refusal::{Cause, Refusal};
-use crate::request_line::{self, RequestLine};
+use crate::request_line;
 use crate::scan;
 
 /// Version of a request, RFC 9112 section 2.3; a minor version above 1 is read as 1.1.
@@ -99,14 +101,6 @@ impl Span {
     #[inline]
     pub(crate) fn at(start: usize, bytes: usize) -> Span {
         Span::new(start, start + bytes)
-    }
-
-    #[inline]
-    pub(crate) fn shifted(self, by: u32) -> Span {
-        Span {
-            start: self.start + by,
-            end: self.end + by,
-        }
     }
 }
 
@@ -264,15 +258,15 @@ impl HeadIndex {
         let Some(start) = scan::request_line_start(bytes) else {
             return Ok(false);
         };
-        let Some(line_bytes) = scan::request_line_bytes(&bytes[start..]) else {
+        let Some(line_feed) = memchr(b'\n', &bytes[start..]) else {
             let seen = seen.saturating_sub(start);
             request_line::check_unfinished(&bytes[start..], seen, limits)?;
             return Ok(false);
         };
-        let line_end = start + line_bytes;
+        let line_end = start + line_feed + 1;
         // Judged as soon as it is there, before the lines behind it.
         if seen < line_end {
-            self.take_request_line(request_line::parse(bytes, start, line_end, limits)?);
+            request_line::parse(self, bytes, start, line_end, limits)?;
             // Most heads come whole and without a fault. Everything else takes the slow way, which finds
             // the first fault in the order of bytes; like this a whole head costs a quarter less.
             if let Ok(Some(head_end)) = fields::parse(self, bytes, line_end, limits) {
@@ -284,7 +278,7 @@ impl HeadIndex {
             return Ok(false);
         };
         // Once more, because another head may have used this index since the line was judged.
-        self.take_request_line(request_line::parse(bytes, start, line_end, limits)?);
+        request_line::parse(self, bytes, start, line_end, limits)?;
         let fields_end = fields::parse(self, &bytes[..head_end], line_end, limits)?;
         assert_eq!(
             fields_end,
@@ -293,17 +287,6 @@ impl HeadIndex {
         );
         self.bytes = head_end;
         Ok(true)
-    }
-
-    fn take_request_line(&mut self, line: RequestLine) {
-        self.method = line.method;
-        self.method_span = line.method_span;
-        self.target = line.target;
-        self.path = line.path;
-        self.query = line.query;
-        self.scheme = line.scheme;
-        self.authority = line.authority;
-        self.version = line.version;
     }
 }
 

@@ -7,7 +7,7 @@
 use memchr::{memchr, memchr_iter};
 
 use crate::bytes::{is_target, is_token};
-use crate::head::{Method, Scheme, Span, Version};
+use crate::head::{HeadIndex, Method, Scheme, Span, Version};
 use crate::host::is_host;
 use crate::limits::Limits;
 use crate::refusal::Cause;
@@ -15,26 +15,14 @@ use crate::refusal::Cause;
 /// Longest method that is read as one; the longest registered one has 17 bytes.
 const METHOD_BYTES_MAX: usize = 32;
 
-/// A request line taken apart; spans count from the buffer's start.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct RequestLine {
-    pub(crate) method: Method,
-    pub(crate) method_span: Span,
-    pub(crate) target: Span,
-    pub(crate) path: Span,
-    pub(crate) query: Option<Span>,
-    pub(crate) scheme: Option<Scheme>,
-    pub(crate) authority: Option<Span>,
-    pub(crate) version: Version,
-}
-
-/// Reads the complete line `bytes[start..end]`, line end included.
+/// Reads the complete line `bytes[start..end]`, line end included, into `index`.
 pub(crate) fn parse(
+    index: &mut HeadIndex,
     bytes: &[u8],
     start: usize,
     end: usize,
     limits: &Limits,
-) -> Result<RequestLine, Cause> {
+) -> Result<(), Cause> {
     let line = &bytes[start..end];
     let method_bytes = method_bytes(line)?.ok_or(Cause::MethodByte)?;
     let rest = &line[method_bytes + 1..];
@@ -42,28 +30,18 @@ pub(crate) fn parse(
         [.., b'\r', b'\n'] => Cause::VersionForm,
         _ => Cause::BareLf,
     })?;
-    let target = &rest[..target_bytes];
-    check_target_bytes(target)?;
-    let version = version(&rest[target_bytes + 1..])?;
+    check_target_bytes(&rest[..target_bytes])?;
+    index.version = version(&rest[target_bytes + 1..])?;
 
-    let method_span = Span::at(start, method_bytes);
-    let target_span = Span::at(start + method_bytes + 1, target_bytes);
-    let method = Method::of(&line[..method_bytes]);
-    if line[..method_bytes] == *b"CONNECT" {
+    index.method_span = Span::at(start, method_bytes);
+    index.target = Span::at(start + method_bytes + 1, target_bytes);
+    let method = index.method_span.of(bytes);
+    if method == b"CONNECT" {
         return Err(Cause::MethodConnect);
     }
-    let parts = split_target(method, target)?;
-    check_path(parts.path.of(target))?;
-    Ok(RequestLine {
-        method,
-        method_span,
-        target: target_span,
-        path: parts.path.shifted(target_span.start),
-        query: parts.query.map(|query| query.shifted(target_span.start)),
-        scheme: parts.scheme,
-        authority: parts.authority.map(|host| host.shifted(target_span.start)),
-        version,
-    })
+    index.method = Method::of(method);
+    split_target(index, bytes)?;
+    check_path(index.path.of(bytes))
 }
 
 /// Judges a line whose end has not arrived: the first `bytes` of it.
@@ -149,42 +127,38 @@ fn version(rest: &[u8]) -> Result<Version, Cause> {
     }
 }
 
-/// Parts of a target; spans count from the target's start.
-struct TargetParts {
-    path: Span,
-    query: Option<Span>,
-    scheme: Option<Scheme>,
-    authority: Option<Span>,
-}
-
 /// The forms of RFC 9112 section 3.2. Authority-form belongs to CONNECT, which is not served.
-fn split_target(method: Method, target: &[u8]) -> Result<TargetParts, Cause> {
-    if target[0] == b'/' {
-        return Ok(split_path(target, 0, None));
-    }
+fn split_target(index: &mut HeadIndex, bytes: &[u8]) -> Result<(), Cause> {
+    let (start, end) = (index.target.start as usize, index.target.end as usize);
+    let target = index.target.of(bytes);
+    let mut path_start = start;
+    (index.scheme, index.authority) = (None, None);
     if target == b"*" {
         // RFC 9112 section 3.2.4: asterisk-form is for OPTIONS alone.
-        if method != Method::Options {
+        if index.method != Method::Options {
             return Err(Cause::TargetAsterisk);
         }
-        return Ok(split_path(target, 0, None));
+    } else if target[0] != b'/' {
+        let (scheme, scheme_bytes) = scheme(target).ok_or(Cause::TargetForm)?;
+        let after = &target[scheme_bytes..];
+        let authority_end = after.iter().position(|&b| b == b'/' || b == b'?');
+        let authority = Span::at(start + scheme_bytes, authority_end.unwrap_or(after.len()));
+        // RFC 9110 section 4.2.1: an http URI with an empty host is invalid.
+        if !is_host(authority.of(bytes)) {
+            return Err(Cause::AuthorityInvalid);
+        }
+        path_start = authority.end as usize;
+        (index.scheme, index.authority) = (Some(scheme), Some(authority));
     }
-    let (scheme, authority_start) = scheme(target).ok_or(Cause::TargetForm)?;
-    let after = &target[authority_start..];
-    let authority_bytes = after
-        .iter()
-        .position(|&b| b == b'/' || b == b'?')
-        .unwrap_or(after.len());
-    // RFC 9110 section 4.2.1: an http URI with an empty host is invalid.
-    if !is_host(&after[..authority_bytes]) {
-        return Err(Cause::AuthorityInvalid);
-    }
-    let authority = Span::at(authority_start, authority_bytes);
-    let path_start = authority_start + authority_bytes;
-    Ok(TargetParts {
-        scheme: Some(scheme),
-        ..split_path(target, path_start, Some(authority))
-    })
+    let query_mark = memchr(b'?', &bytes[path_start..end]).map(|at| path_start + at);
+    let path_end = query_mark.unwrap_or(end);
+    index.query = query_mark.map(|at| Span::new(at + 1, end));
+    index.path = match index.authority {
+        // An empty path is `/` (RFC 9110 section 4.2.3); the last slash of the scheme lends its byte.
+        Some(authority) if path_end == path_start => Span::at(authority.start as usize - 1, 1),
+        _ => Span::new(path_start, path_end),
+    };
+    Ok(())
 }
 
 /// The scheme at the start of `target`, in any case, and its length with `://`.
@@ -231,49 +205,28 @@ fn check_unusual_path(path: &[u8]) -> Result<(), Cause> {
     }
 }
 
-fn split_path(target: &[u8], path_start: usize, authority: Option<Span>) -> TargetParts {
-    let path_bytes = memchr(b'?', &target[path_start..]);
-    let path_end = path_bytes.map_or(target.len(), |bytes| path_start + bytes);
-    let path = if path_end == path_start {
-        // An empty path is `/` (RFC 9110 section 4.2.3); the last slash of the scheme lends its byte.
-        let authority = authority.expect("only an absolute target has room for an empty path");
-        Span::at(authority.start as usize - 1, 1)
-    } else {
-        Span::new(path_start, path_end)
-    };
-    TargetParts {
-        path,
-        query: path_bytes.map(|_| Span::new(path_end + 1, target.len())),
-        scheme: None,
-        authority,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn parsed(line: &str) -> Result<RequestLine, Cause> {
+    fn parsed(line: &str) -> Result<HeadIndex, Cause> {
         let limits = Limits {
             target_bytes_max: 40,
             ..Limits::default()
         };
-        parse(line.as_bytes(), 0, line.len(), &limits)
+        let mut index = HeadIndex::new();
+        parse(&mut index, line.as_bytes(), 0, line.len(), &limits).map(|()| index)
     }
 
     fn check(line: &str, expect: Result<(&str, Option<&str>, Option<&str>), Cause>) {
-        let parts = parsed(line);
         let text = |span: Span| &line[span.start as usize..span.end as usize];
-        let got = parts
-            .as_ref()
-            .map(|parts| {
-                (
-                    text(parts.path),
-                    parts.query.map(text),
-                    parts.authority.map(text),
-                )
-            })
-            .map_err(|cause| *cause);
+        let got = parsed(line).map(|index| {
+            (
+                text(index.path),
+                index.query.map(text),
+                index.authority.map(text),
+            )
+        });
         assert_eq!(got, expect, "{line:?}");
     }
 

@@ -4,7 +4,7 @@
 //! line and the end of the head. Every fault found here depends only on the bytes before it, so that a
 //! head is refused alike however it was cut into pieces. It must not look at what the lines say.
 
-use memchr::{memchr, memchr_iter, memrchr};
+use memchr::{memchr_iter, memrchr};
 
 use crate::limits::Limits;
 use crate::refusal::Cause;
@@ -19,11 +19,6 @@ pub(crate) fn request_line_start(bytes: &[u8]) -> Option<usize> {
         [] | [b'\r'] | [b'\r', b'\n'] => None,
         _ => Some(0),
     }
-}
-
-/// Length of the request line that begins `bytes`, its line feed included.
-pub(crate) fn request_line_bytes(bytes: &[u8]) -> Option<usize> {
-    memchr(b'\n', bytes).map(|line_feed| line_feed + 1)
 }
 
 /// End of the head in `bytes`, its empty line included, or `None` when that has not arrived.
