@@ -5,8 +5,8 @@
 
 use std::ops::Range;
 
-use crate::bytes::{is_token, is_value};
 use crate::chunk_extension::ChunkExtension;
+use crate::fields::{is_token, is_value};
 use crate::head::BodyFraming;
 use crate::limits::Limits;
 use crate::refusal::{Cause, Refusal};

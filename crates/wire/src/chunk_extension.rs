@@ -3,7 +3,7 @@
 //! Takes the bytes behind a chunk size one by one, gives the next state. It must not count them: the bound
 //! belongs to the size line.
 
-use crate::bytes::{is_token, is_value};
+use crate::fields::{is_token, is_value};
 
 /// Where in the extensions the next byte stands; RFC 9112 section 7.1.1.
 ///

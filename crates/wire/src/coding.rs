@@ -8,8 +8,8 @@
 
 use std::ops::Range;
 
-use crate::bytes::{is_token, trim};
-use crate::head::{HeadView, Marks};
+use crate::fields::{Marks, is_token, trim};
+use crate::head::HeadView;
 
 const ACCEPT_ENCODING: &[u8] = b"accept-encoding";
 const IDENTITY: &str = "identity";

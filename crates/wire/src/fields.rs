@@ -1,19 +1,65 @@
-//! The field lines of a head, and what they say together about host, framing and the connection.
+//! The field lines of a head, and what they say together about host, framing and the connection; which bytes
+//! may stand in a name, a value and a host.
 //!
 //! Takes the bytes behind a request line; fills the rest of a [`HeadIndex`]. httparse finds names and
 //! values; what it is lenient about is checked here. It must not look at the request line's bytes.
 
-use crate::bytes::{is_token, is_value, trim};
-use crate::head::{BodyFraming, HeadIndex, HeaderSpan, Marks, Span, Version};
-use crate::host::is_host;
+use crate::head::{BodyFraming, HeadIndex, HeaderSpan, Span, Version};
 use crate::limits::Limits;
 use crate::refusal::Cause;
+use crate::scan;
 
 /// Fields for which there is room on the stack: more than browsers send, even behind proxies.
 const COMMON_HEADERS_LEN: usize = 32;
 
 /// The shortest line that httparse takes for a field: `a:` and a line feed.
 const FIELD_BYTES_MIN: usize = 3;
+
+const TOKEN: u8 = 1;
+const VALUE: u8 = 2;
+const HOST: u8 = 4;
+
+/// What the single pass over the fields noticed, so that nobody has to search for what is not there.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Marks(u16);
+
+impl Marks {
+    /// If-Match, If-None-Match, If-Modified-Since, If-Unmodified-Since or If-Range.
+    pub const CONDITIONAL: Marks = Marks(1);
+    /// Range.
+    pub const RANGE: Marks = Marks(1 << 1);
+    /// Cookie.
+    pub const COOKIE: Marks = Marks(1 << 2);
+    /// Accept-Encoding.
+    pub const ACCEPT_ENCODING: Marks = Marks(1 << 3);
+    /// Upgrade.
+    pub const UPGRADE: Marks = Marks(1 << 4);
+    /// Authorization.
+    pub const AUTHORIZATION: Marks = Marks(1 << 5);
+    /// Expect, whether or not it is heeded.
+    pub const EXPECT: Marks = Marks(1 << 6);
+    /// Connection.
+    pub const CONNECTION: Marks = Marks(1 << 7);
+
+    /// Whether all of `marks` are set.
+    #[inline]
+    pub fn contains(self, marks: Marks) -> bool {
+        self.0 & marks.0 == marks.0
+    }
+
+    /// Whether any of `marks` is set.
+    #[inline]
+    pub fn intersects(self, marks: Marks) -> bool {
+        self.0 & marks.0 != 0
+    }
+
+    /// Both sets together.
+    #[inline]
+    #[must_use]
+    pub const fn with(self, marks: Marks) -> Marks {
+        Marks(self.0 | marks.0)
+    }
+}
 
 /// Reads the field lines that start at `start` and gives the end of the head behind them; `None` when it
 /// is not in `bytes`. A fault is the first in the order of bytes only when `bytes` ends with the head and
@@ -40,7 +86,7 @@ pub(crate) fn parse(
         }
         Ok(httparse::Status::Partial) => Ok(None),
         Err(httparse::Error::TooManyHeaders) => Err(Cause::TooManyFields),
-        Err(_) => Err(fault(section)),
+        Err(_) => Err(scan::fault(section)),
     }
 }
 
@@ -298,39 +344,148 @@ impl Codings {
     }
 }
 
-/// Finds out which rule a section broke that httparse refused.
-#[cold]
-fn fault(section: &[u8]) -> Cause {
-    section
-        .split_inclusive(|&b| b == b'\n')
-        .find_map(|line| check_line(line.strip_suffix(b"\r\n").unwrap_or(line)).err())
-        .unwrap_or(Cause::FieldNameByte)
+/// Whether `bytes` is `uri-host [ ":" port ]`, RFC 9110 section 7.2 and RFC 3986 section 3.2.2. Without
+/// user information, because of RFC 9110 section 4.2.4; a port has at most 16 bits; an empty host is not
+/// valid here.
+pub(crate) fn is_host(bytes: &[u8]) -> bool {
+    if let Some(rest) = bytes.strip_prefix(b"[") {
+        let Some(close) = memchr::memchr(b']', rest) else {
+            return false;
+        };
+        let (literal, after) = (&rest[..close], &rest[close + 1..]);
+        return (is_ipv6(literal) || is_ip_future(literal))
+            && (after.is_empty() || is_colon_and_port(after));
+    }
+    let name_end = memchr::memchr(b':', bytes).unwrap_or(bytes.len());
+    let (name, after) = bytes.split_at(name_end);
+    is_name(name) && (after.is_empty() || is_colon_and_port(after))
 }
 
-/// One field line without its CRLF, RFC 9112 section 5; the head's empty line passes.
-fn check_line(line: &[u8]) -> Result<(), Cause> {
-    if matches!(line, [b' ' | b'\t', ..]) {
-        // RFC 9112 section 5.2.
-        return Err(Cause::FieldFold);
-    }
-    let mut parts = line.splitn(2, |&b| b == b':');
-    let name = parts.next().unwrap_or_default();
-    let Some(value) = parts.next() else {
-        return if line.is_empty() {
-            Ok(())
-        } else {
-            Err(Cause::FieldColon)
+/// `reg-name`, which includes IPv4 addresses. RFC 1035 section 3.1: no label of it is empty but the root's,
+/// behind the last dot, and a name consists of more than that one.
+fn is_name(name: &[u8]) -> bool {
+    let mut rest = name;
+    let mut label_is_empty = true;
+    while let [first, tail @ ..] = rest {
+        rest = match (first, tail) {
+            (b'.', _) if label_is_empty => return false,
+            (b, tail) if is_host_name(*b) => tail,
+            (b'%', [a, b, tail @ ..]) if a.is_ascii_hexdigit() && b.is_ascii_hexdigit() => tail,
+            _ => return false,
         };
+        label_is_empty = *first == b'.';
+    }
+    !name.is_empty()
+}
+
+/// The standard library's reader is exactly the grammar of RFC 3986 section 3.2.2 without zones.
+fn is_ipv6(literal: &[u8]) -> bool {
+    std::str::from_utf8(literal).is_ok_and(|text| text.parse::<std::net::Ipv6Addr>().is_ok())
+}
+
+/// `IPvFuture`, RFC 3986 section 3.2.2.
+fn is_ip_future(literal: &[u8]) -> bool {
+    let [b'v' | b'V', rest @ ..] = literal else {
+        return false;
     };
-    match name {
-        [] => Err(Cause::FieldNameEmpty),
-        // RFC 9112 section 5.1: this whitespace has let requests be smuggled.
-        [.., b' ' | b'\t'] => Err(Cause::FieldNameSpace),
-        name if !name.iter().copied().all(is_token) => Err(Cause::FieldNameByte),
-        _ => match value.iter().find(|&&b| !is_value(b)) {
-            None => Ok(()),
-            Some(b'\r') => Err(Cause::BareCr),
-            Some(_) => Err(Cause::FieldValueByte),
-        },
+    let mut halves = rest.splitn(2, |&b| b == b'.');
+    let version = halves.next().unwrap_or_default();
+    let address = halves.next().unwrap_or_default();
+    !version.is_empty()
+        && version.iter().all(u8::is_ascii_hexdigit)
+        && !address.is_empty()
+        && address.iter().all(|&b| b == b':' || is_host_name(b))
+}
+
+/// The grammar allows an empty port and any number of digits; more than 16 bits is never a port.
+fn is_colon_and_port(bytes: &[u8]) -> bool {
+    let [b':', digits @ ..] = bytes else {
+        return false;
+    };
+    let mut port = 0u32;
+    digits.iter().all(|b| {
+        port = port
+            .saturating_mul(10)
+            .saturating_add(u32::from(b.wrapping_sub(b'0')));
+        b.is_ascii_digit() && port <= 65_535
+    })
+}
+
+const CLASSES: [u8; 256] = classes();
+
+const fn classes() -> [u8; 256] {
+    let mut table = [0; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        let b = byte as u8;
+        if b.is_ascii_alphanumeric() {
+            table[byte] |= TOKEN | HOST;
+        }
+        if b == b'\t' || (b >= b' ' && b != 0x7f) {
+            table[byte] |= VALUE;
+        }
+        byte += 1;
+    }
+    // The punctuation of `tchar`, RFC 9110 section 5.6.2.
+    add(&mut table, b"!#$%&'*+-.^_`|~", TOKEN);
+    // The punctuation of `unreserved` and `sub-delims`, RFC 3986 sections 2.2 and 2.3.
+    add(&mut table, b"-._~!$&'()*+,;=", HOST);
+    table
+}
+
+const fn add(table: &mut [u8; 256], bytes: &[u8], class: u8) {
+    let mut at = 0;
+    while at < bytes.len() {
+        table[bytes[at] as usize] |= class;
+        at += 1;
     }
 }
+
+/// May stand in a method or a field name: `tchar`, RFC 9110 section 5.6.2.
+#[inline]
+pub(crate) fn is_token(b: u8) -> bool {
+    CLASSES[b as usize] & TOKEN != 0
+}
+
+/// May stand in a field value: `field-vchar`, space, tab and `obs-text`, RFC 9110 section 5.5.
+#[inline]
+pub(crate) fn is_value(b: u8) -> bool {
+    CLASSES[b as usize] & VALUE != 0
+}
+
+/// May stand unescaped in the name of a host: `unreserved` and `sub-delims`, RFC 3986 section 3.2.2.
+#[inline]
+fn is_host_name(b: u8) -> bool {
+    CLASSES[b as usize] & HOST != 0
+}
+
+/// Whether `name` may be a field's: a token, RFC 9110 section 5.6.2.
+pub(crate) fn is_field_name(name: &[u8]) -> bool {
+    !name.is_empty() && name.iter().fold(true, |good, &b| good & is_token(b))
+}
+
+/// Whether `value` may be a field's, or a reason phrase: no control character but the tab, RFC 9110 section 5.5
+/// and RFC 9112 section 4.
+///
+/// Without a branch or a table per byte, so that the compiler makes vectors of it.
+#[inline]
+pub fn is_field_value(value: &[u8]) -> bool {
+    !value.iter().fold(false, |bad, &b| {
+        bad | ((b < 0x20) & (b != b'\t')) | (b == 0x7f)
+    })
+}
+
+/// `value` without the optional whitespace around it, RFC 9110 section 5.6.3.
+pub(crate) fn trim(value: &[u8]) -> &[u8] {
+    let Some(start) = value.iter().position(|&b| b != b' ' && b != b'\t') else {
+        return &[];
+    };
+    let end = value
+        .iter()
+        .rposition(|&b| b != b' ' && b != b'\t')
+        .map_or(start, |last| last + 1);
+    &value[start..end]
+}
+
+#[cfg(test)]
+mod tests;

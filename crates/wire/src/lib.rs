@@ -21,7 +21,6 @@ mod refusal;
 
 mod fields;
 mod head;
-mod request_line;
 mod scan;
 
 mod coding;
@@ -29,32 +28,27 @@ mod coding;
 mod body;
 mod chunk_extension;
 
-mod chunk;
-mod field_lines;
-mod reply;
 mod reply_head;
-mod status;
+mod response;
 
 pub mod date;
 pub mod target;
 
-mod bytes;
-mod host;
-
 mod request_start;
 
-pub use self::bytes::is_field_value;
 pub use body::{BodyDecoder, Decoded};
-pub use chunk::{CHUNK_SUFFIX, CHUNK_SUFFIX_AND_LAST, ChunkPrefix, LAST_CHUNK, chunk_prefix};
 pub use coding::{AcceptEncoding, quality};
-pub use field_lines::{FieldLines, FieldsRef, InvalidField, SharedFields};
+pub use fields::{Marks, is_field_value};
 pub use head::{
-    BodyFraming, HeadIndex, HeadStep, HeadView, HeaderSpan, Marks, Method, RequestHead, Scheme,
-    Span, Version,
+    BodyFraming, HeadIndex, HeadStep, HeadView, HeaderSpan, Method, RequestHead, Scheme, Span,
+    Version,
 };
 pub use limits::Limits;
 pub use refusal::{Cause, Refusal};
-pub use reply::{ReplyFacts, ReplyFraming, ReplyPlan, end_head, plan_reply, write_content_length};
 pub use reply_head::{Asked, NoReply, ReplyBody, ReplyHead, ReplyHeadStep};
 pub use request_start::request_start_ns;
-pub use status::{CONTINUE_100, reason, write_status_line, write_status_line_with};
+pub use response::{
+    CHUNK_SUFFIX, CHUNK_SUFFIX_AND_LAST, CONTINUE_100, ChunkPrefix, FieldLines, FieldsRef,
+    InvalidField, LAST_CHUNK, ReplyFacts, ReplyFraming, ReplyPlan, SharedFields, chunk_prefix,
+    end_head, plan_reply, reason, write_content_length, write_status_line, write_status_line_with,
+};

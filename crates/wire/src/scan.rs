@@ -1,24 +1,28 @@
-//! Finding the end of a head in bytes that arrive piece by piece, and refusing bad line ends on the way.
+//! The slow way of a head: finding its end in bytes that arrive piece by piece, and the first fault of one that
+//! is refused.
 //!
-//! Takes the bytes so far and how many of them an earlier call has searched; gives the end of the request
-//! line and the end of the head. Every fault found here depends only on the bytes before it, so that a
-//! head is refused alike however it was cut into pieces. It must not look at what the lines say.
+//! Takes the bytes so far and how many of them an earlier call has searched; gives the end of the head, or
+//! which rule is broken. Every fault found here depends only on the bytes before it, so that a head is refused
+//! alike however it was cut into pieces.
 
 use memchr::{memchr_iter, memrchr};
 
+use crate::fields::{is_token, is_value};
+use crate::head::{method_bytes, target_bytes};
 use crate::limits::Limits;
 use crate::refusal::Cause;
 
-/// Where the request line starts: behind at most one empty line, which a server should tolerate because
-/// some clients send a line end after a body that does not count it (RFC 9112 section 2.2).
-///
-/// `None` while this cannot be known yet.
-pub(crate) fn request_line_start(bytes: &[u8]) -> Option<usize> {
-    match bytes {
-        [b'\r', b'\n', _, ..] => Some(2),
-        [] | [b'\r'] | [b'\r', b'\n'] => None,
-        _ => Some(0),
+/// Judges a line whose end has not arrived: the first `bytes` of it.
+pub(crate) fn check_unfinished(bytes: &[u8], seen: usize, limits: &Limits) -> Result<(), Cause> {
+    let Some(method_bytes) = method_bytes(bytes)? else {
+        return Ok(());
+    };
+    // Once, when the bound is crossed: an earlier call has judged everything before `seen`.
+    let bound = method_bytes + 1 + limits.target_bytes_max;
+    if bytes.len() > bound && seen <= bound {
+        target_bytes(&bytes[method_bytes + 1..], limits)?;
     }
+    Ok(())
 }
 
 /// End of the head in `bytes`, its empty line included, or `None` when that has not arrived.
@@ -58,6 +62,43 @@ pub(crate) fn head_end(
         return Err(Cause::FieldTooLarge);
     }
     Ok(None)
+}
+
+/// Finds out which rule a section broke that httparse refused.
+#[cold]
+pub(crate) fn fault(section: &[u8]) -> Cause {
+    section
+        .split_inclusive(|&b| b == b'\n')
+        .find_map(|line| check_line(line.strip_suffix(b"\r\n").unwrap_or(line)).err())
+        .unwrap_or(Cause::FieldNameByte)
+}
+
+/// One field line without its CRLF, RFC 9112 section 5; the head's empty line passes.
+fn check_line(line: &[u8]) -> Result<(), Cause> {
+    if matches!(line, [b' ' | b'\t', ..]) {
+        // RFC 9112 section 5.2.
+        return Err(Cause::FieldFold);
+    }
+    let mut parts = line.splitn(2, |&b| b == b':');
+    let name = parts.next().unwrap_or_default();
+    let Some(value) = parts.next() else {
+        return if line.is_empty() {
+            Ok(())
+        } else {
+            Err(Cause::FieldColon)
+        };
+    };
+    match name {
+        [] => Err(Cause::FieldNameEmpty),
+        // RFC 9112 section 5.1: this whitespace has let requests be smuggled.
+        [.., b' ' | b'\t'] => Err(Cause::FieldNameSpace),
+        name if !name.iter().copied().all(is_token) => Err(Cause::FieldNameByte),
+        _ => match value.iter().find(|&&b| !is_value(b)) {
+            None => Ok(()),
+            Some(b'\r') => Err(Cause::BareCr),
+            Some(_) => Err(Cause::FieldValueByte),
+        },
+    }
 }
 
 #[cfg(test)]
@@ -104,21 +145,5 @@ mod tests {
         check("a: 3456\r\n", Err(Cause::FieldTooLarge));
         check("a: 34567", Err(Cause::FieldTooLarge));
         check("a: b\r\na: 34567", Err(Cause::FieldTooLarge));
-    }
-
-    #[test]
-    fn skips_one_empty_line_before_the_request() {
-        for (bytes, expect) in [
-            (&b"GET"[..], Some(0)),
-            (b"\r\nGET", Some(2)),
-            (b"\r\n\r\nGET", Some(2)),
-            (b"\n", Some(0)),
-            (b"\rG", Some(0)),
-            (b"", None),
-            (b"\r", None),
-            (b"\r\n", None),
-        ] {
-            assert_eq!(request_line_start(bytes), expect, "{bytes:?}");
-        }
     }
 }

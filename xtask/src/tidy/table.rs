@@ -202,16 +202,13 @@ pub(super) const UNSAFE_PLACES: [(&str, &str); 5] = [
 ];
 
 /// Where strings of production code may hold a line end of HTTP: a file, or a folder with its slash, and why.
-pub(super) const LINE_END_PLACES: [(&str, &str); 9] = [
-    ("crates/wire/src/field_lines.rs", "behind a field"),
-    ("crates/wire/src/status.rs", "behind a status line"),
+pub(super) const LINE_END_PLACES: [(&str, &str); 6] = [
     (
-        "crates/wire/src/reply.rs",
-        "the fields that carry the framing, and the empty line",
+        "crates/wire/src/response.rs",
+        "behind a field and a status line, at a head's end, around a chunk",
     ),
-    ("crates/wire/src/chunk.rs", "around a chunk"),
-    ("crates/wire/src/fields.rs", "a parser looks for it"),
-    ("crates/wire/src/request_line.rs", "a parser looks for it"),
+    ("crates/wire/src/head.rs", "a parser looks for it"),
+    ("crates/wire/src/scan.rs", "a parser looks for it"),
     (
         "crates/server/src/handler/files/multipart.rs",
         "around the parts of a body, RFC 2046 section 5.1",

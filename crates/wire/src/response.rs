@@ -1,8 +1,10 @@
-//! Field lines of a reply or a request: `Name: value\r\n`, one behind the other, finished and checked.
+//! What a response is framed with: its status line, its field lines, the choice between a length, chunks and the
+//! connection's end (RFC 9112 section 6), and what stands around chunks.
 //!
-//! Takes names and values, gives bytes that HTTP/1 copies whole and that any other protocol iterates. It is
-//! the only place that writes a line end behind a field, so that no producer can let one field become two.
-//! It must not know which fields there are, nor what they mean.
+//! Takes statuses, names, values and lengths, gives bytes; no byte of a body passes through here. Field lines are
+//! `Name: value\r\n`, one behind the other, finished and checked: HTTP/1 copies them whole, any other protocol
+//! iterates. This is the only place that writes a line end behind a field, so that no producer can let one field
+//! become two. It must not know which fields there are, what they mean, or when a status is sent.
 //!
 //! Every [`FieldLines`] and every [`SharedFields`] holds whole lines and nothing else: a name that is a
 //! token, a colon, a space, a value without CR, LF and NUL, and CRLF.
@@ -12,7 +14,26 @@ use std::fmt;
 use bytes::Bytes;
 use memchr::memchr;
 
-use crate::bytes::{DECIMAL_BYTES_MAX, is_field_name, is_field_value, trim, write_decimal};
+use crate::fields::{is_field_name, is_field_value, is_value, trim};
+use crate::head::Version;
+
+/// The interim reply that lets a client send its body, RFC 9110 section 15.2.1.
+pub const CONTINUE_100: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
+
+/// What follows a chunk's data.
+pub const CHUNK_SUFFIX: &[u8] = b"\r\n";
+
+/// What ends a chunked body, without trailers. It is sent only when the whole body has been: a cut body
+/// must not look complete.
+pub const LAST_CHUNK: &[u8] = b"0\r\n\r\n";
+
+/// The end of a chunk's data and of the chunked body in one.
+pub const CHUNK_SUFFIX_AND_LAST: &[u8] = b"\r\n0\r\n\r\n";
+
+const DIGITS_MAX: usize = 16;
+
+/// The most digits that a `u64` has.
+const DECIMAL_BYTES_MAX: usize = 20;
 
 /// What separates name and value.
 const SEPARATOR: &[u8] = b": ";
@@ -20,6 +41,200 @@ const SEPARATOR: &[u8] = b": ";
 const LINE_END: &[u8] = b"\r\n";
 /// Bytes of a line beside its name and its value.
 const FRAME_BYTES: usize = SEPARATOR.len() + LINE_END.len();
+
+/// What decides a reply's framing.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ReplyFacts {
+    /// Version of the request.
+    pub version: Version,
+    /// Whether the request's method is HEAD.
+    pub method_is_head: bool,
+    /// Status of the reply.
+    pub status: u16,
+    /// Length of the body in bytes, declared or known.
+    pub content_length: Option<u64>,
+    /// Whether the connection may live on: the request's wish and ours.
+    pub keep_alive: bool,
+}
+
+/// How the client finds the end of the reply's body.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ReplyFraming {
+    /// Reply to HEAD, 1xx, 204 or 304: ends with its head, nothing may follow.
+    NoBody,
+    /// That many bytes.
+    Length(u64),
+    /// Chunked transfer coding.
+    Chunked,
+    /// Everything up to the end of the connection.
+    UntilClose,
+}
+
+/// A reply's framing and what becomes of the connection after it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ReplyPlan {
+    /// How the body ends.
+    pub framing: ReplyFraming,
+    /// Whether the connection lives on; never with [`ReplyFraming::UntilClose`].
+    pub keep_alive: bool,
+}
+
+/// Decides the framing, RFC 9112 section 6.3: no body where none may be, a length where one is known, else
+/// chunked for 1.1 and the end of the connection for 1.0.
+pub fn plan_reply(facts: &ReplyFacts) -> ReplyPlan {
+    let framing = match (facts.content_length, facts.version) {
+        _ if facts.method_is_head || matches!(facts.status, 100..=199 | 204 | 304) => {
+            ReplyFraming::NoBody
+        }
+        (Some(length), _) => ReplyFraming::Length(length),
+        (None, Version::Http11) => ReplyFraming::Chunked,
+        (None, Version::Http10) => ReplyFraming::UntilClose,
+    };
+    ReplyPlan {
+        framing,
+        keep_alive: facts.keep_alive && framing != ReplyFraming::UntilClose,
+    }
+}
+
+/// Ends the head of a reply with this plan: appends Connection, Content-Length (`length`, where the reply's own
+/// fields do not tell it) or Transfer-Encoding, and the empty line. HTTP/1.0 clients must be told that the
+/// connection lives on, 1.1 clients that it does not.
+///
+/// A reply without a body gets neither of the last two fields. In a reply to HEAD (and in a 304) Content-Length
+/// may tell what GET would have sent, among the reply's own fields.
+pub fn end_head(out: &mut Vec<u8>, plan: &ReplyPlan, version: Version, length: Option<u64>) {
+    // RFC 9112 section 9.3.
+    match (plan.keep_alive, version) {
+        (true, Version::Http11) => {}
+        (true, Version::Http10) => out.extend_from_slice(b"Connection: keep-alive\r\n"),
+        (false, _) => out.extend_from_slice(b"Connection: close\r\n"),
+    }
+    if plan.framing == ReplyFraming::Chunked {
+        out.extend_from_slice(b"Transfer-Encoding: chunked\r\n");
+    }
+    if let Some(length) = length {
+        write_content_length(out, length);
+    }
+    out.extend_from_slice(b"\r\n");
+}
+
+/// Appends a Content-Length field.
+pub fn write_content_length(out: &mut Vec<u8>, length: u64) {
+    out.extend_from_slice(b"Content-Length: ");
+    write_decimal(out, length);
+    out.extend_from_slice(b"\r\n");
+}
+
+macro_rules! statuses {
+    ($($status:literal $reason:literal,)*) => {
+        /// The registered reason phrase of `status`, RFC 9110 section 15; empty for an unregistered one.
+        pub fn reason(status: u16) -> &'static str {
+            match status { $($status => $reason,)* _ => "" }
+        }
+
+        /// The whole line, for a registered status.
+        fn line(status: u16) -> Option<&'static [u8]> {
+            match status {
+                $($status => {
+                    Some(concat!("HTTP/1.1 ", stringify!($status), " ", $reason, "\r\n").as_bytes())
+                })*
+                _ => None,
+            }
+        }
+    };
+}
+
+statuses! {
+    200 "OK",
+    100 "Continue",
+    101 "Switching Protocols",
+    102 "Processing",
+    103 "Early Hints",
+    201 "Created",
+    202 "Accepted",
+    203 "Non-Authoritative Information",
+    204 "No Content",
+    205 "Reset Content",
+    206 "Partial Content",
+    207 "Multi-Status",
+    208 "Already Reported",
+    226 "IM Used",
+    300 "Multiple Choices",
+    301 "Moved Permanently",
+    302 "Found",
+    303 "See Other",
+    304 "Not Modified",
+    305 "Use Proxy",
+    307 "Temporary Redirect",
+    308 "Permanent Redirect",
+    400 "Bad Request",
+    401 "Unauthorized",
+    402 "Payment Required",
+    403 "Forbidden",
+    404 "Not Found",
+    405 "Method Not Allowed",
+    406 "Not Acceptable",
+    407 "Proxy Authentication Required",
+    408 "Request Timeout",
+    409 "Conflict",
+    410 "Gone",
+    411 "Length Required",
+    412 "Precondition Failed",
+    413 "Content Too Large",
+    414 "URI Too Long",
+    415 "Unsupported Media Type",
+    416 "Range Not Satisfiable",
+    417 "Expectation Failed",
+    418 "I'm a teapot",
+    421 "Misdirected Request",
+    422 "Unprocessable Content",
+    423 "Locked",
+    424 "Failed Dependency",
+    425 "Too Early",
+    426 "Upgrade Required",
+    428 "Precondition Required",
+    429 "Too Many Requests",
+    431 "Request Header Fields Too Large",
+    451 "Unavailable For Legal Reasons",
+    500 "Internal Server Error",
+    501 "Not Implemented",
+    502 "Bad Gateway",
+    503 "Service Unavailable",
+    504 "Gateway Timeout",
+    505 "HTTP Version Not Supported",
+    506 "Variant Also Negotiates",
+    507 "Insufficient Storage",
+    508 "Loop Detected",
+    511 "Network Authentication Required",
+}
+
+/// Appends the status line of `status` with its registered reason: `HTTP/1.1 200 OK\r\n`. An unregistered
+/// status gets an empty reason; one that has not three digits is written as 500, because no client could
+/// read it.
+pub fn write_status_line(out: &mut Vec<u8>, status: u16) {
+    match line(status) {
+        Some(line) => out.extend_from_slice(line),
+        None => write_status_line_with(out, status, b""),
+    }
+}
+
+/// Appends a status line with the handler's own reason. A reason with a control character in it is
+/// replaced by the registered one, so that no handler can be talked into a second line by it.
+pub fn write_status_line_with(out: &mut Vec<u8>, status: u16, reason: &[u8]) {
+    if !(100..=999).contains(&status) {
+        return write_status_line(out, 500);
+    }
+    let reason = if reason.iter().copied().all(is_value) {
+        reason
+    } else {
+        self::reason(status).as_bytes()
+    };
+    let digit = |unit: u16| b'0' + (status / unit % 10) as u8;
+    out.extend_from_slice(b"HTTP/1.1 ");
+    out.extend_from_slice(&[digit(100), digit(10), digit(1), b' ']);
+    out.extend_from_slice(reason);
+    out.extend_from_slice(b"\r\n");
+}
 
 /// Field lines that are being written; reusable by [`clear`](FieldLines::clear).
 #[derive(Clone, Default, PartialEq, Eq)]
@@ -303,244 +518,51 @@ fn is_one_line(value: &[u8]) -> bool {
     })
 }
 
-#[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-
-    fn lines(fields: &[(&str, &str)]) -> FieldLines {
-        let mut lines = FieldLines::new();
-        for (name, value) in fields {
-            lines.push(name.as_bytes(), value.as_bytes());
-        }
-        lines
-    }
-
-    fn text(bytes: &[u8]) -> &str {
-        std::str::from_utf8(bytes).unwrap()
-    }
-
-    #[test]
-    fn writes_one_line_a_field() {
-        let check = |write: fn(&mut FieldLines), expect: &str| {
-            let mut lines = FieldLines::with_capacity(7);
-            write(&mut lines);
-            assert_eq!(text(lines.as_bytes()), expect);
-            assert_eq!(text(lines.freeze().as_bytes()), expect);
-        };
-        check(|_| {}, "");
-        check(|lines| lines.push(b"A", b"b"), "A: b\r\n");
-        check(|lines| lines.push(b"A", b""), "A: \r\n");
-        check(
-            |lines| lines.push_parts(b"A", &[b"b", b"", b"; c"]),
-            "A: b; c\r\n",
-        );
-        check(|lines| lines.push_parts(b"A", &[]), "A: \r\n");
-        check(|lines| lines.push_decimal(b"A", 0), "A: 0\r\n");
-        check(
-            |lines| lines.push_decimal(b"A", u64::MAX),
-            "A: 18446744073709551615\r\n",
-        );
-        check(
-            |lines| {
-                lines.push(b"A", b"b");
-                lines.clear();
-                assert!(lines.is_empty());
-                lines.push(b"C", b"d\te \xc3\xa9");
-            },
-            "C: d\te \u{e9}\r\n",
-        );
-    }
-
-    #[test]
-    fn appends_the_lines_of_others() {
-        let mut all = lines(&[("A", "a")]);
-        all.append(&lines(&[("B", "b")]));
-        all.append(&lines(&[("C", "c")]).freeze());
-        all.append(&SharedFields::default());
-        assert_eq!(text(all.as_bytes()), "A: a\r\nB: b\r\nC: c\r\n");
-    }
-
-    #[test]
-    fn reads_names_in_any_case_and_values_without_their_whitespace() {
-        let lines = lines(&[("Vary", "a"), ("X", "\t b : c "), ("vary", "d"), ("E", " ")]);
-        let check = |name: &str, expect: Option<&str>| {
-            assert_eq!(lines.get(name.as_bytes()).map(text), expect, "{name}");
-            let shared = lines.clone().freeze();
-            assert_eq!(shared.get(name.as_bytes()).map(text), expect, "{name}");
-        };
-        check("VARY", Some("a"));
-        check("x", Some("b : c"));
-        check("e", Some(""));
-        check("b", None);
-        check("", None);
-        let values: Vec<_> = lines.iter().map(|(_, value)| text(value)).collect();
-        assert_eq!(values, ["a", "b : c", "d", ""]);
-    }
-
-    #[test]
-    fn replaces_every_line_of_a_name() {
-        let check = |fields: &[(&str, &str)], expect: &str| {
-            let mut lines = lines(fields);
-            lines.set(b"Vary", b"new");
-            assert_eq!(text(lines.as_bytes()), expect);
-        };
-        check(&[], "Vary: new\r\n");
-        check(&[("Vary", "a")], "Vary: new\r\n");
-        check(&[("Varied", "a")], "Varied: a\r\nVary: new\r\n");
-        check(
-            &[("vary", "a"), ("B", "b"), ("VARY", "c"), ("D", "d")],
-            "B: b\r\nD: d\r\nVary: new\r\n",
-        );
-    }
-
-    #[test]
-    fn keeps_the_lines_behind_the_first() {
-        let lines = lines(&[("A", "a"), ("B", "b"), ("C", "c")]).freeze();
-        for (len, expect) in [
-            (0, "A: a\r\nB: b\r\nC: c\r\n"),
-            (2, "C: c\r\n"),
-            (3, ""),
-            (4, ""),
-        ] {
-            assert_eq!(text(lines.skip(len).as_bytes()), expect, "{len}");
-            // A cached reply is cloned for each request: its bytes are not.
-            let same = lines.skip(len).clone();
-            assert!(
-                lines
-                    .as_bytes()
-                    .as_ptr_range()
-                    .contains(&same.as_bytes().as_ptr())
-                    || len > 2
-            );
+/// Appends a number in decimal.
+fn write_decimal(out: &mut Vec<u8>, number: u64) {
+    let mut digits = [0; DECIMAL_BYTES_MAX];
+    let mut start = DECIMAL_BYTES_MAX;
+    let mut left = number;
+    loop {
+        start -= 1;
+        digits[start] = b'0' + (left % 10) as u8;
+        left /= 10;
+        if left == 0 {
+            break;
         }
     }
+    out.extend_from_slice(&digits[start..]);
+}
 
-    #[test]
-    fn refuses_what_is_no_field() {
-        let check = |name: &[u8], value: &[u8], expect: Result<(), InvalidField>| {
-            let mut lines = lines(&[("A", "a")]);
-            assert_eq!(lines.try_push(name, value), expect, "{name:?}: {value:?}");
-            if expect.is_err() {
-                assert_eq!(lines.as_bytes(), b"A: a\r\n");
-            }
-        };
-        check(b"B", b"", Ok(()));
-        check(b"!#$%&'*+-.^_`|~09AZaz", b"\tb \x80\xff", Ok(()));
-        for name in [&b""[..], b"B ", b" B", b"B:", b"B\r\nC", b"B\0", b"\xe9"] {
-            check(name, b"b", Err(InvalidField::Name));
-        }
-        for value in [
-            &b"b\r\nC: c"[..],
-            b"b\n",
-            b"b\r",
-            b"\0",
-            b"\x7f",
-            b"\x1b[0m",
-        ] {
-            check(b"B", value, Err(InvalidField::Value));
-        }
-    }
+/// The size line before a chunk's data.
+#[derive(Clone, Copy, Debug)]
+pub struct ChunkPrefix {
+    bytes: [u8; DIGITS_MAX + 2],
+    start: usize,
+}
 
-    #[test]
-    fn a_field_of_the_servers_own_that_is_none_is_a_bug() {
-        let is_refused = |name: &'static [u8], value: &'static [u8]| {
-            std::panic::catch_unwind(|| FieldLines::new().push(name, value)).is_err()
-        };
-        for (name, value) in [
-            (&b""[..], &b"b"[..]),
-            (b"A B", b"b"),
-            (b"A:", b"b"),
-            (b"A\n", b"b"),
-            (b"A", b"b\r"),
-            (b"A", b"b\nC: c"),
-            (b"A", b"\0"),
-        ] {
-            assert!(is_refused(name, value), "{name:?}: {value:?}");
-        }
-    }
-
-    /// Bytes among which those are frequent that could make another line.
-    fn sharp_bytes() -> impl Strategy<Value = Vec<u8>> {
-        let byte = prop_oneof![
-            4 => prop::sample::select(&b"aZ0-"[..]),
-            2 => prop::sample::select(&b"\r\n\0:\t "[..]),
-            1 => any::<u8>(),
-        ];
-        prop::collection::vec(byte, 0..12)
-    }
-
-    fn fields() -> impl Strategy<Value = Vec<(String, String)>> {
-        prop::collection::vec(("[a-cA-C!-]{1,3}", "[\t -~]{0,9}"), 0..12)
-    }
-
-    fn written(fields: &[(String, String)]) -> FieldLines {
-        let mut lines = FieldLines::new();
-        for (name, value) in fields {
-            lines.push(name.as_bytes(), value.as_bytes());
-        }
-        lines
-    }
-
-    proptest! {
-        #[test]
-        fn what_is_pushed_is_what_is_read(fields in fields()) {
-            let lines = written(&fields);
-            let expect: Vec<_> = fields
-                .iter()
-                .map(|(name, value)| (name.as_bytes(), trim(value.as_bytes())))
-                .collect();
-            prop_assert_eq!(lines.iter().collect::<Vec<_>>(), expect);
-        }
-
-        #[test]
-        fn nothing_pushed_makes_another_line(
-            tries in prop::collection::vec((sharp_bytes(), sharp_bytes()), 0..12),
-        ) {
-            let mut lines = FieldLines::new();
-            let mut taken = Vec::new();
-            for (name, value) in &tries {
-                let before = lines.as_bytes().len();
-                if lines.try_push(name, value).is_ok() {
-                    taken.push((name.as_slice(), trim(value)));
-                } else {
-                    prop_assert_eq!(lines.as_bytes().len(), before);
-                }
-            }
-            // Read by a parser that is not ours.
-            let block = [lines.as_bytes(), b"\r\n"].concat();
-            let mut headers = [httparse::EMPTY_HEADER; 16];
-            let parsed = httparse::parse_headers(&block, &mut headers);
-            let Ok(httparse::Status::Complete((bytes, found))) = parsed else {
-                return Err(TestCaseError::fail(format!("{parsed:?}")));
-            };
-            prop_assert_eq!(bytes, block.len());
-            let found: Vec<_> = found
-                .iter()
-                .map(|header| (header.name.as_bytes(), header.value))
-                .collect();
-            prop_assert_eq!(&found, &taken);
-            prop_assert_eq!(lines.iter().collect::<Vec<_>>(), taken);
-        }
-
-        #[test]
-        fn retains_what_is_wanted_in_its_order(fields in fields(), keep in any::<[bool; 12]>()) {
-            let mut lines = written(&fields);
-            let mut at = 0;
-            lines.retain(|name, value| {
-                assert_eq!((name, value), (fields[at].0.as_bytes(), trim(fields[at].1.as_bytes())));
-                at += 1;
-                keep[at - 1]
-            });
-            prop_assert_eq!(at, fields.len());
-            let kept: Vec<_> = fields
-                .iter()
-                .zip(keep)
-                .filter(|(_, keep)| *keep)
-                .map(|(field, _)| field.clone())
-                .collect();
-            prop_assert_eq!(lines, written(&kept));
-        }
+impl ChunkPrefix {
+    /// The line, its CRLF included: `1f4\r\n`.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.bytes[self.start..]
     }
 }
+
+/// The size line before `len` bytes of data. `len` 0 would end the body: skip empty pieces instead;
+/// panics for it.
+pub fn chunk_prefix(len: usize) -> ChunkPrefix {
+    assert!(len > 0, "an empty chunk ends the body");
+    let mut bytes = [b'\n'; DIGITS_MAX + 2];
+    bytes[DIGITS_MAX] = b'\r';
+    let mut start = DIGITS_MAX;
+    let mut left = len;
+    while left > 0 {
+        start -= 1;
+        bytes[start] = b"0123456789abcdef"[left & 0xf];
+        left >>= 4;
+    }
+    ChunkPrefix { bytes, start }
+}
+
+#[cfg(test)]
+mod tests;
