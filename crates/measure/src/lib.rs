@@ -8,25 +8,18 @@
 #![forbid(unsafe_code)]
 
 mod calendar;
-mod clock;
-mod histogram;
 mod nearest;
-mod phases;
-mod queued;
 mod reading;
 mod record;
 mod text;
+mod time;
 pub mod timing;
 
 pub use calendar::{civil_from_unix, unix_from_civil};
-pub use clock::{Clock, Nanos, RealClock, Stamp, VirtualClock, now};
-pub use histogram::{Histogram, PhaseHistograms, Snapshot};
 pub use nearest::nearest;
-pub use phases::{Phases, Spans};
-pub use queued::Queued;
 pub use reading::{KnownQueued, KnownSpans, Line, LineForm, Pattern, PatternFault, Reader};
-pub use record::{Ending, NO_POOL, Record};
+pub use record::{Ending, NO_POOL, PhaseHistograms, Phases, Queued, Record, Spans, made_id};
 pub use text::{
-    Field, Form, Names, Part, Place, Style, Template, TemplateFault, Writer, json_text, made_id,
-    push_time,
+    Field, Form, Names, Part, Place, Style, Template, TemplateFault, Writer, json_text, push_time,
 };
+pub use time::{Clock, Histogram, Nanos, RealClock, Snapshot, Stamp, VirtualClock, now};

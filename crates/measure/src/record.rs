@@ -1,17 +1,201 @@
-//! One line of the access log to be: what an exchange was, how long it took, how it ended.
+//! What an exchange was: its five stamps and the phases between them, what it found at its pool's queue, its
+//! id, and all of it as the record that becomes a line of the access log.
 //!
-//! The thread that ends an exchange encodes its record into a buffer, and the log thread decodes and
-//! formats it: the bytes between them are this file. It must not format text and must not know where
-//! the bytes go.
+//! Takes stamps as they were set, in any state of completeness; gives durations that always add up. The thread
+//! that ends an exchange encodes its record into a buffer, and the log thread decodes and formats it: the bytes
+//! between them are this file. It must not read a clock, count or format, nor know where the bytes go.
 //!
 //! ```text
+//! arrived ──receive──► queued ──queue──► started ──run──► replied ──send──► sent
+//!    └────────────────────────────── total ─────────────────────────────────┘
+//!
 //! ┌ bytes of the whole record, u32 ┐┌ numbers, fixed ┐┌ 11 lengths, u16 ┐┌ the strings, one after another ┐
 //! ```
 //! All numbers are little-endian. The layout lives only inside one process and may change freely.
 
 use std::num::NonZeroU32;
 
-use crate::{Nanos, Phases, Queued, Stamp};
+use crate::{Histogram, Nanos, Stamp};
+
+/// When an exchange passed each point of its way; [`Stamp::ZERO`] where it has not been yet.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Phases {
+    /// Accept of the connection for its first exchange, first byte for each later one.
+    pub arrived: Stamp,
+    /// Complete, handed to the pool or begun inline.
+    pub queued: Stamp,
+    /// A pool thread took it; equal to `queued` for an inline reply.
+    pub started: Stamp,
+    /// The handler handed over its reply, or was done with a streamed one.
+    pub replied: Stamp,
+    /// The last byte was taken by the kernel, or the client is gone.
+    pub sent: Stamp,
+    /// The part of the run that a Python thread spent waiting to attach to the interpreter.
+    pub gil: Nanos,
+    /// Processor time that the pool thread used for it; zero where none ran it to its end.
+    pub cpu: Nanos,
+    /// Number of the worker that took it at `started`, unique in its process; `None` where no worker ran it.
+    pub worker: Option<NonZeroU32>,
+}
+
+/// How long each phase took. `receive + queue + run + send == total`, always.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Spans {
+    /// From `arrived` to `queued`.
+    pub receive: Nanos,
+    /// From `queued` to `started`.
+    pub queue: Nanos,
+    /// From `started` to `replied`; contains `gil` and `cpu`.
+    pub run: Nanos,
+    /// From `replied` to `sent`.
+    pub send: Nanos,
+    /// From `arrived` to the last stamp that passed.
+    pub total: Nanos,
+    /// The part of `run` spent waiting for the interpreter.
+    pub gil: Nanos,
+    /// The part of `run` that was processor time of the thread that ran it.
+    pub cpu: Nanos,
+}
+
+impl Phases {
+    /// Whether each stamp that has passed is no earlier than those before it.
+    pub fn are_in_order(&self) -> bool {
+        let mut latest = Stamp::ZERO;
+        self.stamps().into_iter().all(|stamp| {
+            let is_in_order = stamp == Stamp::ZERO || stamp >= latest;
+            latest = latest.max(stamp);
+            is_in_order
+        })
+    }
+
+    /// The durations between the stamps.
+    ///
+    /// A phase that was never reached, or whose stamp is earlier than the one before, counts zero,
+    /// and the next phase begins where the last reached one ended. Without `arrived` the way begins
+    /// at the first stamp there is. A room that answers an exchange by itself must therefore set
+    /// every stamp that it passes, or the time goes to the next phase that has one.
+    ///
+    /// The two clocks that `run` and `cpu` come from are read a moment apart, so `cpu` is cut to `run`.
+    pub fn spans(&self) -> Spans {
+        let mut passed = self.stamps().into_iter();
+        let start = passed.find(|&stamp| stamp != Stamp::ZERO);
+        let start = start.unwrap_or(Stamp::ZERO);
+        let queued = start.max(self.queued);
+        let started = queued.max(self.started);
+        let replied = started.max(self.replied);
+        let sent = replied.max(self.sent);
+        let run = replied.since(started);
+        Spans {
+            receive: queued.since(start),
+            queue: started.since(queued),
+            run,
+            send: sent.since(replied),
+            total: sent.since(start),
+            gil: self.gil,
+            cpu: self.cpu.min(run),
+        }
+    }
+
+    fn stamps(&self) -> [Stamp; 5] {
+        [
+            self.arrived,
+            self.queued,
+            self.started,
+            self.replied,
+            self.sent,
+        ]
+    }
+}
+
+/// Phases in whole microseconds that still add up to the total.
+///
+/// Each point's distance from `arrived` is truncated, not each phase: truncated phases would lose up
+/// to 3 µs against a truncated total, and a reader of the log would see a sum that is wrong.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct WholeMicros {
+    pub(crate) receive: u64,
+    pub(crate) queue: u64,
+    pub(crate) run: u64,
+    pub(crate) send: u64,
+    pub(crate) total: u64,
+}
+
+impl WholeMicros {
+    pub(crate) fn of(spans: &Spans) -> WholeMicros {
+        let queued_ns = spans.receive.0;
+        let started_ns = queued_ns.saturating_add(spans.queue.0);
+        let replied_ns = started_ns.saturating_add(spans.run.0);
+        let sent_ns = replied_ns.saturating_add(spans.send.0);
+        let (queued, started) = (queued_ns / 1_000, started_ns / 1_000);
+        let (replied, sent) = (replied_ns / 1_000, sent_ns / 1_000);
+        WholeMicros {
+            receive: queued,
+            queue: started - queued,
+            run: replied - started,
+            send: sent - replied,
+            total: sent,
+        }
+    }
+}
+
+/// One distribution for each phase: 68 KB.
+#[derive(Debug, Default)]
+#[repr(C)]
+pub struct PhaseHistograms {
+    /// From arrival to the queue.
+    pub receive: Histogram,
+    /// In the queue.
+    pub queue: Histogram,
+    /// In the handler.
+    pub run: Histogram,
+    /// Until the last byte was taken.
+    pub send: Histogram,
+    /// All of it.
+    pub total: Histogram,
+    /// The part of the run spent waiting for the interpreter.
+    pub gil: Histogram,
+    /// The part of the run that was processor time.
+    pub cpu: Histogram,
+}
+
+impl PhaseHistograms {
+    /// Counts one exchange.
+    pub fn record(&self, spans: &Spans) {
+        self.receive.record(spans.receive);
+        self.queue.record(spans.queue);
+        self.run.record(spans.run);
+        self.send.record(spans.send);
+        self.total.record(spans.total);
+        self.gil.record(spans.gil);
+        self.cpu.record(spans.cpu);
+    }
+}
+
+/// How things stood at a pool when an exchange came to its queue.
+///
+/// A pool that takes exchanges has at least one thread: `threads` of 0 says that this one came to none, and
+/// then only `before` means anything ([`Queued::is_known`]).
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Queued {
+    /// How long it had waited before it reached this server, as a proxy in front says; zero when nobody
+    /// says so. No part of any phase.
+    pub before: Nanos,
+    /// Exchanges that waited in the queue already.
+    pub waiting: u32,
+    /// Threads that the pool had.
+    pub threads: u32,
+    /// Threads of them that had nothing to do.
+    pub idle: u32,
+    /// No thread was free for it: it waited in the queue until one was.
+    pub from_queue: bool,
+}
+
+impl Queued {
+    /// Whether it came to a pool's queue at all.
+    pub const fn is_known(&self) -> bool {
+        self.threads > 0
+    }
+}
 
 /// How an exchange ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -351,128 +535,29 @@ impl Fixed<'_> {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
+const HEX: &[u8; 16] = b"0123456789abcdef";
 
-    fn sample() -> Record<'static> {
-        Record {
-            id: 13,
-            request_id: b"r-1",
-            phases: Phases {
-                arrived: Stamp(1),
-                queued: Stamp(2),
-                started: Stamp(3),
-                replied: Stamp(4),
-                sent: Stamp(5),
-                gil: Nanos(6),
-                cpu: Nanos(19),
-                worker: NonZeroU32::new(20),
-            },
-            queued: Queued {
-                before: Nanos(15),
-                waiting: 16,
-                threads: 17,
-                idle: 18,
-                from_queue: true,
-            },
-            wall_arrived_ns: 7,
-            peer: b"127.0.0.1",
-            method: b"GET",
-            target: b"/x",
-            version: b"HTTP/1.1",
-            request_line: b"\x16\x03",
-            host: b"example.org",
-            referer: b"",
-            user_agent: b"curl/8",
-            user: b"bob",
-            status: 200,
-            body_bytes: 8,
-            sent_bytes: 9,
-            request_bytes: 10,
-            ending: Ending::PeerGone,
-            route: 11,
-            driver: 12,
-            pool: 14,
-            cause: b"why",
-        }
+/// The id of exchange `id` of the process whose seed is `seed`: 16 hexadecimal digits.
+///
+/// Different numbers of one process never share an id: every step of the mix can be undone. It is no
+/// secret: who knows the seed and an id knows the number.
+pub fn made_id(seed: u64, id: u64) -> [u8; 16] {
+    let mixed = mix(id ^ seed).to_be_bytes();
+    let mut text = [0; 16];
+    for (pair, byte) in text.chunks_exact_mut(2).zip(mixed) {
+        pair[0] = HEX[usize::from(byte >> 4)];
+        pair[1] = HEX[usize::from(byte & 15)];
     }
-
-    fn check(record: &Record<'_>) {
-        let mut bytes = Vec::new();
-        record.encode(&mut bytes);
-        let whole = bytes.len();
-        bytes.extend_from_slice(b"the next record");
-        assert_eq!(Record::decode(&bytes), Some((*record, whole)));
-        assert_eq!(Record::peek(&bytes), Some((record.phases.sent, whole)));
-    }
-
-    #[test]
-    fn comes_back_as_it_was_written() {
-        check(&sample());
-        check(&Record::default());
-        for ending in Ending::ALL {
-            check(&Record { ending, ..sample() });
-        }
-    }
-
-    #[test]
-    fn is_not_decoded_until_whole() {
-        let mut bytes = Vec::new();
-        sample().encode(&mut bytes);
-        for end in 0..bytes.len() {
-            assert_eq!(Record::decode(&bytes[..end]), None, "cut at {end}");
-            assert_eq!(Record::peek(&bytes[..end]), None, "cut at {end}");
-        }
-    }
-
-    #[test]
-    fn cuts_long_strings() {
-        let long = vec![b'a'; 70_000];
-        let mut bytes = Vec::new();
-        Record {
-            target: &long,
-            request_line: &long,
-            ..sample()
-        }
-        .encode(&mut bytes);
-        let (record, _) = Record::decode(&bytes).unwrap();
-        assert_eq!(record.target.len(), STRING_BYTES_MAX);
-        assert_eq!(record.request_line.len(), REQUEST_LINE_BYTES_MAX);
-        assert_eq!(record.cause, b"why");
-    }
-
-    #[test]
-    fn records_follow_each_other() {
-        let mut bytes = Vec::new();
-        for driver in 0..100 {
-            Record { driver, ..sample() }.encode(&mut bytes);
-        }
-        let mut rest = &bytes[..];
-        for driver in 0..100 {
-            let (record, taken) = Record::decode(rest).unwrap();
-            assert_eq!(record.driver, driver);
-            rest = &rest[taken..];
-        }
-        assert!(rest.is_empty());
-    }
-
-    proptest! {
-        #[test]
-        fn garbage_never_panics(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
-            let _ = (Record::decode(&bytes), Record::peek(&bytes));
-        }
-
-        #[test]
-        fn damage_never_panics(at in 0usize..FIXED_BYTES, value in any::<u8>()) {
-            let mut bytes = Vec::new();
-            sample().encode(&mut bytes);
-            bytes[at] = value;
-            if let Some((_, taken)) = Record::decode(&bytes) {
-                prop_assert!(taken <= bytes.len());
-                prop_assert_eq!(Record::peek(&bytes).map(|(_, peeked)| peeked), Some(taken));
-            }
-        }
-    }
+    text
 }
+
+/// The finaliser of splitmix64 (Steele, Lea, Flood, "Fast splittable pseudorandom number generators",
+/// 2014, with Stafford's variant 13 of the constants).
+const fn mix(value: u64) -> u64 {
+    let value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let value = (value ^ (value >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    value ^ (value >> 31)
+}
+
+#[cfg(test)]
+mod tests;

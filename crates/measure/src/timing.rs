@@ -3,9 +3,9 @@
 //! Takes the stamps that have passed, appends to the head that is being written. Nothing that a
 //! client sent gets into it.
 
-use crate::phases::{Phases, WholeMicros};
+use crate::record::{Phases, WholeMicros};
 use crate::text::digits;
-use crate::{Stamp, phases::Spans};
+use crate::{Spans, Stamp};
 
 /// Appends `receive;dur=0.123, queue;dur=0.010, run;dur=4.000` in milliseconds with microseconds.
 ///

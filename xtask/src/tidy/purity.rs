@@ -117,11 +117,7 @@ mod tests {
         );
         check("crates/wire/examples/a.rs", "use std::time::Instant;", &[]);
         check("crates/server/src/a.rs", "use std::fs;", &[]);
-        check(
-            "crates/measure/src/clock.rs",
-            "use std::time::Instant;",
-            &[],
-        );
+        check("crates/measure/src/time.rs", "use std::time::Instant;", &[]);
         check(
             "crates/wire/src/a.rs",
             "use std::time::Duration; use std::sync::Arc;",

@@ -6,7 +6,7 @@ use super::escape::{push_listed, push_quoted};
 use super::field::Field;
 use super::names::Known;
 use super::template::{Part, Place, Template};
-use crate::phases::WholeMicros;
+use crate::record::WholeMicros;
 use crate::{Nanos, Queued, Record};
 
 /// The texts of a second, in both forms.

@@ -10,7 +10,6 @@ pub(crate) mod digits;
 mod escape;
 mod field;
 mod filled;
-mod id;
 mod json;
 mod names;
 mod privacy;
@@ -18,7 +17,6 @@ mod template;
 
 pub use escape::json as json_text;
 pub use field::Field;
-pub use id::made_id;
 pub use names::Names;
 pub use template::{Part, Place, Template, TemplateFault};
 

@@ -1,8 +1,7 @@
 //! Names behind the numbers of a record, made ready for one form.
 
 use super::digits::push_u64;
-use super::id::made_id;
-use crate::Record;
+use crate::{Record, made_id};
 
 /// Names behind a record's numbers.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]

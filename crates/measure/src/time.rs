@@ -1,26 +1,156 @@
-//! Durations as a distribution: recorded from any thread without a lock, read as a snapshot.
+//! Time as numbers: a stamp on the monotonic clock, a duration, the clocks that give stamps, and distributions
+//! of durations, recorded from any thread without a lock and read as a snapshot.
 //!
-//! Log-linear buckets: 32 for each power of two of nanoseconds, so that the middle of a bucket is at
-//! most 1/64 = 1.56 % from any value in it; below 64 ns every value has its own bucket. Values over
-//! 73 minutes (2^42 ns) share the last bucket. 9,752 bytes.
+//! Only thread main loops read a clock; everything else takes `now` as an argument. This file must not know the
+//! wall clock (a record gets its wall time on the log thread), nor what is measured.
 //!
-//! A distribution is plain atomics in a fixed order, and all of them zero is the empty one: it can lie in
-//! memory that processes share, and be read there after the process that recorded has died.
+//! A distribution has log-linear buckets: 32 for each power of two of nanoseconds, so that the middle of a
+//! bucket is at most 1/64 = 1.56 % from any value in it; below 64 ns every value has its own bucket. Values over
+//! 73 minutes (2^42 ns) share the last bucket. 9,752 bytes. It is plain atomics in a fixed order, and all of them
+//! zero is the empty one: it can lie in memory that processes share, and be read there after the process that
+//! recorded has died.
 //!
 //! Why not the `histogram` crate, whose `AtomicHistogram` is the same idea: it keeps neither sum nor
 //! minimum nor maximum, so the mean would carry the buckets' error, and it answers with a bucket's
 //! end, which asks for twice the buckets (18.5 KiB) for the same error. hdrhistogram has no
-//! concurrent form without a lock or a channel. This file must not know what is measured.
+//! concurrent form without a lock or a channel.
 
+use std::fmt;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
 
-use crate::{Nanos, Spans};
+const NANOS_PER_SEC: u64 = 1_000_000_000;
 
 /// Buckets for each power of two, as a power of two.
 const GROUPING: u32 = 5;
 /// Values from 2^42 ns share the last bucket.
 const VALUE_BITS: u32 = 42;
 const BUCKETS_LEN: usize = ((VALUE_BITS - GROUPING + 1) as usize) << GROUPING;
+
+/// A point on a monotonic clock, in nanoseconds.
+///
+/// Stamps of one process can be compared with each other and with nothing else.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct Stamp(pub u64);
+
+impl Stamp {
+    /// "Not yet": no clock ever gives it.
+    pub const ZERO: Stamp = Stamp(0);
+    /// Later than every stamp that a clock gives: a deadline that does not come.
+    pub const NEVER: Stamp = Stamp(u64::MAX);
+
+    /// The time from `earlier` to here; zero when `earlier` is later.
+    #[inline]
+    pub const fn since(self, earlier: Stamp) -> Nanos {
+        Nanos(self.0.saturating_sub(earlier.0))
+    }
+
+    /// The stamp `span` later; [`Stamp::NEVER`] when that is beyond the clock.
+    #[inline]
+    pub const fn plus(self, span: Nanos) -> Stamp {
+        Stamp(self.0.saturating_add(span.0))
+    }
+}
+
+/// A duration in nanoseconds. Its text is seconds with microseconds, truncated: `0.000123`.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct Nanos(pub u64);
+
+impl Nanos {
+    /// No time at all.
+    pub const ZERO: Nanos = Nanos(0);
+
+    /// A duration of whole microseconds; saturates.
+    pub const fn from_us(us: u64) -> Nanos {
+        Nanos(us.saturating_mul(1_000))
+    }
+
+    /// A duration of whole milliseconds; saturates.
+    pub const fn from_ms(ms: u64) -> Nanos {
+        Nanos(ms.saturating_mul(1_000_000))
+    }
+
+    /// A duration of whole seconds; saturates.
+    pub const fn from_secs(secs: u64) -> Nanos {
+        Nanos(secs.saturating_mul(NANOS_PER_SEC))
+    }
+
+    /// The duration in seconds, exact up to 104 days (2^53 ns).
+    pub fn as_secs_f64(self) -> f64 {
+        self.0 as f64 / NANOS_PER_SEC as f64
+    }
+}
+
+impl fmt::Display for Nanos {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{}.{:06}",
+            self.0 / NANOS_PER_SEC,
+            self.0 % NANOS_PER_SEC / 1_000
+        )
+    }
+}
+
+/// Where stamps come from: the machine's clock in the server, a virtual one in simulations.
+pub trait Clock {
+    /// The present. Never earlier than an answer before, never [`Stamp::ZERO`].
+    fn now(&self) -> Stamp;
+}
+
+/// Where every clock starts, so that a stamp taken in the first nanosecond is not "not yet".
+const START: Stamp = Stamp(NANOS_PER_SEC);
+
+static ORIGIN: OnceLock<Instant> = OnceLock::new();
+
+/// The machine's monotonic clock; it reads one second when the process first asks.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct RealClock;
+
+impl Clock for RealClock {
+    #[inline]
+    fn now(&self) -> Stamp {
+        let passed = ORIGIN.get_or_init(Instant::now).elapsed();
+        START.plus(Nanos(
+            passed.as_secs() * NANOS_PER_SEC + u64::from(passed.subsec_nanos()),
+        ))
+    }
+}
+
+/// The present on the machine's clock: `RealClock.now()` in short.
+#[inline]
+pub fn now() -> Stamp {
+    RealClock.now()
+}
+
+/// A clock that stands still until it is told to advance. Shareable between threads.
+#[derive(Debug)]
+pub struct VirtualClock(AtomicU64);
+
+impl VirtualClock {
+    /// A clock that reads one second, as the real one does at its first call.
+    pub const fn new() -> VirtualClock {
+        VirtualClock(AtomicU64::new(START.0))
+    }
+
+    /// Moves the clock on.
+    pub fn advance(&self, span: Nanos) {
+        self.0.fetch_add(span.0, Ordering::Relaxed);
+    }
+}
+
+impl Default for VirtualClock {
+    fn default() -> VirtualClock {
+        VirtualClock::new()
+    }
+}
+
+impl Clock for VirtualClock {
+    fn now(&self) -> Stamp {
+        Stamp(self.0.load(Ordering::Relaxed))
+    }
+}
 
 /// A distribution of durations that many threads record into.
 ///
@@ -238,39 +368,6 @@ impl Default for Snapshot {
     }
 }
 
-/// One distribution for each phase: 68 KB.
-#[derive(Debug, Default)]
-#[repr(C)]
-pub struct PhaseHistograms {
-    /// From arrival to the queue.
-    pub receive: Histogram,
-    /// In the queue.
-    pub queue: Histogram,
-    /// In the handler.
-    pub run: Histogram,
-    /// Until the last byte was taken.
-    pub send: Histogram,
-    /// All of it.
-    pub total: Histogram,
-    /// The part of the run spent waiting for the interpreter.
-    pub gil: Histogram,
-    /// The part of the run that was processor time.
-    pub cpu: Histogram,
-}
-
-impl PhaseHistograms {
-    /// Counts one exchange.
-    pub fn record(&self, spans: &Spans) {
-        self.receive.record(spans.receive);
-        self.queue.record(spans.queue);
-        self.run.record(spans.run);
-        self.send.record(spans.send);
-        self.total.record(spans.total);
-        self.gil.record(spans.gil);
-        self.cpu.record(spans.cpu);
-    }
-}
-
 /// On the heap from the start: an array of 9,728 bytes does not belong on a stack.
 fn boxed() -> Box<[u64; BUCKETS_LEN]> {
     let counts = vec![0; BUCKETS_LEN];
@@ -295,194 +392,4 @@ fn middle_of(bucket: usize) -> u64 {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    fn of(values: &[u64]) -> Snapshot {
-        let histogram = Histogram::new();
-        for &value in values {
-            histogram.record(Nanos(value));
-        }
-        histogram.snapshot()
-    }
-
-    #[test]
-    fn stays_under_sixteen_kibibytes() {
-        assert_eq!(size_of::<Histogram>(), 9_752);
-        assert!(size_of::<Snapshot>() + size_of::<[u64; BUCKETS_LEN]>() <= 16 * 1_024);
-    }
-
-    #[test]
-    fn an_empty_one_is_nothing_but_zeros() {
-        let Histogram {
-            counts,
-            sum,
-            min_from_top,
-            max,
-        } = Histogram::new();
-        let all = counts.into_iter().chain([sum, min_from_top, max]);
-        assert!(all.into_iter().all(|number| number.into_inner() == 0));
-    }
-
-    #[test]
-    fn a_record_that_was_cut_short_is_no_absurd_extreme() {
-        let histogram = Histogram::new();
-        histogram.counts[bucket_of(1_000)].fetch_add(1, Ordering::Relaxed);
-        let seen = histogram.snapshot();
-        assert_eq!(
-            (seen.len(), seen.min(), seen.max()),
-            (1, Nanos::ZERO, Nanos::ZERO)
-        );
-        assert_eq!(seen.quantile(0.5), Nanos::ZERO);
-    }
-
-    #[test]
-    fn survives_any_numbers_in_its_memory() {
-        let histogram = Histogram::new();
-        let Histogram {
-            counts,
-            sum,
-            min_from_top,
-            max,
-        } = &histogram;
-        for number in counts.iter().chain([sum, min_from_top, max]) {
-            number.store(u64::MAX, Ordering::Relaxed);
-        }
-        let mut seen = histogram.snapshot();
-        seen.merge(&histogram.snapshot());
-        assert_eq!(seen.len(), u64::MAX);
-        assert_eq!(seen.quantile(1.0), Nanos(u64::MAX));
-        assert!(seen.quantile(0.5) <= seen.max());
-    }
-
-    #[test]
-    fn refuses_a_bucket_that_is_none() {
-        let end = BUCKETS_LEN as u16;
-        let of = |bucket| Snapshot::from_counts(&[(bucket, 1)], Nanos(1), Nanos(1), Nanos(1));
-        assert!(of(end).is_none());
-        assert_eq!(of(end - 1).map(|seen| seen.len()), Some(1));
-    }
-
-    #[test]
-    fn empty_answers_zero() {
-        let empty = of(&[]);
-        assert!(empty.is_empty());
-        assert_eq!(empty, Snapshot::default());
-        for answer in [
-            empty.min(),
-            empty.max(),
-            empty.mean(),
-            empty.sum(),
-            empty.quantile(0.5),
-        ] {
-            assert_eq!(answer, Nanos::ZERO);
-        }
-    }
-
-    #[test]
-    fn quantiles_are_ranks() {
-        let check = |values: &[u64], q: f64, expect: u64| {
-            assert_eq!(of(values).quantile(q), Nanos(expect), "{q} of {values:?}");
-        };
-        check(&[7], 0.5, 7);
-        check(&[1, 2, 3, 4], 0.5, 2);
-        check(&[1, 2, 3, 4], 0.51, 3);
-        check(&[1, 2, 3, 4], 0.0, 1);
-        check(&[1, 2, 3, 4], 1.0, 4);
-        check(&[1, 2, 3, 4], 7.0, 4);
-        check(&[1, 2, 3, 4], -1.0, 1);
-        check(&[60, 60, 63, 1_000_000], 0.75, 63);
-    }
-
-    #[test]
-    fn middle_lies_in_its_own_bucket() {
-        for bucket in 0..BUCKETS_LEN {
-            assert_eq!(bucket_of(middle_of(bucket)), bucket);
-        }
-        assert_eq!(bucket_of(u64::MAX), BUCKETS_LEN - 1);
-        assert!(bucket_of(Nanos::from_secs(3_600).0) < BUCKETS_LEN - 1);
-    }
-
-    #[test]
-    fn nothing_is_lost_between_threads() {
-        let histogram = Histogram::new();
-        std::thread::scope(|scope| {
-            for thread in 0..4u64 {
-                let histogram = &histogram;
-                scope.spawn(move || {
-                    for value in 0..10_000 {
-                        histogram.record(Nanos(thread * 10_000 + value));
-                    }
-                });
-            }
-        });
-        let seen = histogram.snapshot();
-        assert_eq!(seen.len(), 40_000);
-        assert_eq!(seen.sum(), Nanos((0..40_000).sum()));
-        assert_eq!((seen.min(), seen.max()), (Nanos(0), Nanos(39_999)));
-    }
-
-    #[test]
-    fn counts_each_phase_apart() {
-        let phases = PhaseHistograms::default();
-        phases.record(&Spans {
-            receive: Nanos(1),
-            queue: Nanos(2),
-            run: Nanos(3),
-            send: Nanos(4),
-            total: Nanos(10),
-            gil: Nanos(5),
-            cpu: Nanos(6),
-        });
-        let of = |histogram: &Histogram| histogram.snapshot().max().0;
-        let found = [&phases.receive, &phases.queue, &phases.run, &phases.send].map(of);
-        assert_eq!(found, [1, 2, 3, 4]);
-        let others = [&phases.total, &phases.gil, &phases.cpu].map(of);
-        assert_eq!(others, [10, 5, 6]);
-    }
-
-    proptest! {
-        #[test]
-        fn error_is_under_the_promise(
-            mut values in prop::collection::vec(0..Nanos::from_secs(3_600).0, 1..200),
-            q in 0.0..=1.0f64,
-        ) {
-            let found = of(&values).quantile(q).0;
-            values.sort_unstable();
-            let rank = ((q * values.len() as f64).ceil() as usize).clamp(1, values.len());
-            let exact = values[rank - 1];
-            prop_assert!(found.abs_diff(exact) as f64 <= 0.016 * exact as f64);
-        }
-
-        #[test]
-        fn one_thread_counts_as_many_do(values in prop::collection::vec(any::<u64>(), 0..50)) {
-            let mut alone = Snapshot::default();
-            for &value in &values {
-                alone.record(Nanos(value));
-            }
-            prop_assert_eq!(alone.buckets().map(|(_, count)| count).sum::<u64>(), values.len() as u64);
-            prop_assert_eq!(alone, of(&values));
-        }
-
-        #[test]
-        fn counts_and_figures_are_all_of_it(values in prop::collection::vec(any::<u32>(), 0..50)) {
-            let seen = of(&values.iter().map(|&value| value.into()).collect::<Vec<_>>());
-            let counts: Vec<_> = seen.counts().collect();
-            let again = Snapshot::from_counts(&counts, seen.sum(), seen.min(), seen.max());
-            prop_assert_eq!(again, Some(seen));
-        }
-
-        #[test]
-        fn merging_is_recording_together(
-            one in prop::collection::vec(any::<u32>(), 0..50),
-            two in prop::collection::vec(any::<u32>(), 0..50),
-        ) {
-            let wide = |values: &[u32]| values.iter().map(|&v| u64::from(v)).collect::<Vec<_>>();
-            let (one, two) = (wide(&one), wide(&two));
-            let mut merged = of(&one);
-            merged.merge(&of(&two));
-            prop_assert_eq!(merged, of(&[one, two].concat()));
-        }
-    }
-}
+mod tests;

@@ -1,0 +1,267 @@
+//! Phases that add up, records that come back, ids that never collide.
+
+mod phases {
+    use super::super::*;
+    use proptest::prelude::*;
+
+    fn phases(stamps: [u64; 5]) -> Phases {
+        let [arrived, queued, started, replied, sent] = stamps.map(Stamp);
+        Phases {
+            arrived,
+            queued,
+            started,
+            replied,
+            sent,
+            ..Phases::default()
+        }
+    }
+
+    fn check(stamps: [u64; 5], expect: [u64; 5]) {
+        let spans = phases(stamps).spans();
+        let found = [
+            spans.receive,
+            spans.queue,
+            spans.run,
+            spans.send,
+            spans.total,
+        ];
+        assert_eq!(found, expect.map(Nanos), "stamps {stamps:?}");
+    }
+
+    #[test]
+    fn takes_differences_and_skips_what_was_never_reached() {
+        check([10, 15, 17, 50, 60], [5, 2, 33, 10, 50]);
+        check([10, 15, 15, 50, 60], [5, 0, 35, 10, 50]);
+        // Refused at the head: only the first and the last stamp.
+        check([10, 0, 0, 0, 60], [0, 0, 0, 50, 50]);
+        // Refused by a full queue.
+        check([10, 15, 0, 20, 60], [5, 0, 5, 40, 50]);
+        // Still running.
+        check([10, 15, 17, 0, 0], [5, 2, 0, 0, 7]);
+        check([10, 0, 0, 0, 0], [0, 0, 0, 0, 0]);
+        check([0, 0, 0, 0, 0], [0, 0, 0, 0, 0]);
+        // Nobody stamped the arrival: the way begins at the first stamp there is.
+        check([0, 15, 17, 50, 60], [0, 2, 33, 10, 45]);
+        // Stamps in a wrong order never give a negative phase.
+        check([10, 15, 12, 50, 40], [5, 0, 35, 0, 40]);
+    }
+
+    #[test]
+    fn carries_the_wait_for_the_interpreter() {
+        let spans = Phases {
+            gil: Nanos(7),
+            ..phases([1, 2, 3, 4, 5])
+        }
+        .spans();
+        assert_eq!(spans.gil, Nanos(7));
+    }
+
+    #[test]
+    fn processor_time_is_within_the_run() {
+        let check = |stamps, cpu, expect| {
+            let phases = Phases {
+                cpu: Nanos(cpu),
+                ..phases(stamps)
+            };
+            assert_eq!(phases.spans().cpu, Nanos(expect), "stamps {stamps:?}");
+        };
+        check([10, 15, 17, 50, 60], 30, 30);
+        check([10, 15, 17, 50, 60], 34, 33);
+        check([10, 15, 17, 50, 60], 0, 0);
+        check([10, 15, 0, 0, 60], 30, 0);
+    }
+
+    proptest! {
+        #[test]
+        fn phases_add_up_to_the_total(stamps in prop::array::uniform5(0..u64::MAX)) {
+            let spans = phases(stamps).spans();
+            let sum = spans.receive.0 + spans.queue.0 + spans.run.0 + spans.send.0;
+            prop_assert_eq!(sum, spans.total.0);
+            let us = WholeMicros::of(&spans);
+            prop_assert_eq!(us.receive + us.queue + us.run + us.send, us.total);
+            prop_assert_eq!(us.total, spans.total.0 / 1_000);
+            for (whole, exact) in [(us.queue, spans.queue), (us.run, spans.run)] {
+                prop_assert!(whole.abs_diff(exact.0 / 1_000) <= 1);
+            }
+        }
+    }
+}
+
+mod queue_facts {
+    use super::super::*;
+
+    #[test]
+    fn only_a_pool_with_threads_tells_anything() {
+        let before = Queued {
+            before: Nanos(5),
+            ..Queued::default()
+        };
+        assert!(!before.is_known());
+        assert!(
+            Queued {
+                threads: 1,
+                ..before
+            }
+            .is_known()
+        );
+    }
+}
+
+mod records {
+    use super::super::*;
+    use proptest::prelude::*;
+
+    fn sample() -> Record<'static> {
+        Record {
+            id: 13,
+            request_id: b"r-1",
+            phases: Phases {
+                arrived: Stamp(1),
+                queued: Stamp(2),
+                started: Stamp(3),
+                replied: Stamp(4),
+                sent: Stamp(5),
+                gil: Nanos(6),
+                cpu: Nanos(19),
+                worker: NonZeroU32::new(20),
+            },
+            queued: Queued {
+                before: Nanos(15),
+                waiting: 16,
+                threads: 17,
+                idle: 18,
+                from_queue: true,
+            },
+            wall_arrived_ns: 7,
+            peer: b"127.0.0.1",
+            method: b"GET",
+            target: b"/x",
+            version: b"HTTP/1.1",
+            request_line: b"\x16\x03",
+            host: b"example.org",
+            referer: b"",
+            user_agent: b"curl/8",
+            user: b"bob",
+            status: 200,
+            body_bytes: 8,
+            sent_bytes: 9,
+            request_bytes: 10,
+            ending: Ending::PeerGone,
+            route: 11,
+            driver: 12,
+            pool: 14,
+            cause: b"why",
+        }
+    }
+
+    fn check(record: &Record<'_>) {
+        let mut bytes = Vec::new();
+        record.encode(&mut bytes);
+        let whole = bytes.len();
+        bytes.extend_from_slice(b"the next record");
+        assert_eq!(Record::decode(&bytes), Some((*record, whole)));
+        assert_eq!(Record::peek(&bytes), Some((record.phases.sent, whole)));
+    }
+
+    #[test]
+    fn comes_back_as_it_was_written() {
+        check(&sample());
+        check(&Record::default());
+        for ending in Ending::ALL {
+            check(&Record { ending, ..sample() });
+        }
+    }
+
+    #[test]
+    fn is_not_decoded_until_whole() {
+        let mut bytes = Vec::new();
+        sample().encode(&mut bytes);
+        for end in 0..bytes.len() {
+            assert_eq!(Record::decode(&bytes[..end]), None, "cut at {end}");
+            assert_eq!(Record::peek(&bytes[..end]), None, "cut at {end}");
+        }
+    }
+
+    #[test]
+    fn cuts_long_strings() {
+        let long = vec![b'a'; 70_000];
+        let mut bytes = Vec::new();
+        Record {
+            target: &long,
+            request_line: &long,
+            ..sample()
+        }
+        .encode(&mut bytes);
+        let (record, _) = Record::decode(&bytes).unwrap();
+        assert_eq!(record.target.len(), STRING_BYTES_MAX);
+        assert_eq!(record.request_line.len(), REQUEST_LINE_BYTES_MAX);
+        assert_eq!(record.cause, b"why");
+    }
+
+    #[test]
+    fn records_follow_each_other() {
+        let mut bytes = Vec::new();
+        for driver in 0..100 {
+            Record { driver, ..sample() }.encode(&mut bytes);
+        }
+        let mut rest = &bytes[..];
+        for driver in 0..100 {
+            let (record, taken) = Record::decode(rest).unwrap();
+            assert_eq!(record.driver, driver);
+            rest = &rest[taken..];
+        }
+        assert!(rest.is_empty());
+    }
+
+    proptest! {
+        #[test]
+        fn garbage_never_panics(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
+            let _ = (Record::decode(&bytes), Record::peek(&bytes));
+        }
+
+        #[test]
+        fn damage_never_panics(at in 0usize..FIXED_BYTES, value in any::<u8>()) {
+            let mut bytes = Vec::new();
+            sample().encode(&mut bytes);
+            bytes[at] = value;
+            if let Some((_, taken)) = Record::decode(&bytes) {
+                prop_assert!(taken <= bytes.len());
+                prop_assert_eq!(Record::peek(&bytes).map(|(_, peeked)| peeked), Some(taken));
+            }
+        }
+    }
+}
+
+mod ids {
+    use super::super::*;
+    use proptest::prelude::*;
+
+    /// Undoes `mix`: the inverses of the two odd factors modulo 2^64, and of the shifts.
+    fn unmix(value: u64) -> u64 {
+        let value = value ^ (value >> 31) ^ (value >> 62);
+        let value = value.wrapping_mul(0x3196_42b2_d24d_8ec3);
+        let value = value ^ (value >> 27) ^ (value >> 54);
+        let value = value.wrapping_mul(0x96de_1b17_3f11_9089);
+        value ^ (value >> 30) ^ (value >> 60)
+    }
+
+    #[test]
+    fn agrees_with_splitmix64() {
+        // The first outputs of splitmix64 for the state 0: its counter goes up by the golden gamma.
+        let gamma: u64 = 0x9e37_79b9_7f4a_7c15;
+        assert_eq!(&made_id(0, gamma), b"e220a8397b1dcdaf");
+        assert_eq!(&made_id(0, gamma.wrapping_mul(2)), b"6e789e6aa1b965f4");
+        assert_eq!(made_id(gamma, 0), made_id(0, gamma));
+        assert_ne!(made_id(1, 7), made_id(2, 7));
+    }
+
+    proptest! {
+        #[test]
+        fn no_two_numbers_share_an_id(seed in any::<u64>(), id in any::<u64>()) {
+            let text = made_id(seed, id);
+            let text = std::str::from_utf8(&text).unwrap();
+            let mixed = u64::from_str_radix(text, 16).unwrap();
+            prop_assert_eq!(unmix(mixed) ^ seed, id);
+        }
+    }
+}

@@ -1,0 +1,245 @@
+//! Stamps, durations, clocks and distributions.
+
+mod clocks {
+    use super::super::*;
+
+    #[test]
+    fn differences_saturate_at_both_ends() {
+        assert_eq!(Stamp(5).since(Stamp(3)), Nanos(2));
+        assert_eq!(Stamp(3).since(Stamp(5)), Nanos::ZERO);
+        assert_eq!(Stamp(3).plus(Nanos(4)), Stamp(7));
+        assert_eq!(Stamp(3).plus(Nanos(u64::MAX)), Stamp::NEVER);
+        assert_eq!(Nanos::from_secs(u64::MAX), Nanos(u64::MAX));
+    }
+
+    #[test]
+    fn shows_seconds_with_truncated_microseconds() {
+        let check = |nanos: u64, expect: &str| assert_eq!(Nanos(nanos).to_string(), expect);
+        check(0, "0.000000");
+        check(999, "0.000000");
+        check(123_999, "0.000123");
+        check(4_144_876_000, "4.144876");
+        check(Nanos::from_secs(3_600).0, "3600.000000");
+    }
+
+    #[test]
+    fn converts_between_units() {
+        assert_eq!(Nanos::from_ms(1_500), Nanos(1_500_000_000));
+        assert_eq!(Nanos::from_us(7), Nanos(7_000));
+        assert!((Nanos::from_ms(1_500).as_secs_f64() - 1.5).abs() < 1e-12);
+    }
+
+    #[test]
+    fn real_clock_starts_after_zero_and_never_goes_back() {
+        let first = now();
+        assert!(first >= START);
+        let mut last = first;
+        for _ in 0..10_000 {
+            let next = RealClock.now();
+            assert!(next >= last);
+            last = next;
+        }
+    }
+
+    #[test]
+    fn virtual_clock_moves_only_when_told() {
+        let clock = VirtualClock::new();
+        let first = clock.now();
+        assert_eq!(clock.now(), first);
+        clock.advance(Nanos::from_ms(3));
+        assert_eq!(clock.now().since(first), Nanos::from_ms(3));
+    }
+}
+
+mod distributions {
+    use super::super::*;
+    use crate::{PhaseHistograms, Spans};
+    use proptest::prelude::*;
+
+    fn of(values: &[u64]) -> Snapshot {
+        let histogram = Histogram::new();
+        for &value in values {
+            histogram.record(Nanos(value));
+        }
+        histogram.snapshot()
+    }
+
+    #[test]
+    fn stays_under_sixteen_kibibytes() {
+        assert_eq!(size_of::<Histogram>(), 9_752);
+        assert!(size_of::<Snapshot>() + size_of::<[u64; BUCKETS_LEN]>() <= 16 * 1_024);
+    }
+
+    #[test]
+    fn an_empty_one_is_nothing_but_zeros() {
+        let Histogram {
+            counts,
+            sum,
+            min_from_top,
+            max,
+        } = Histogram::new();
+        let all = counts.into_iter().chain([sum, min_from_top, max]);
+        assert!(all.into_iter().all(|number| number.into_inner() == 0));
+    }
+
+    #[test]
+    fn a_record_that_was_cut_short_is_no_absurd_extreme() {
+        let histogram = Histogram::new();
+        histogram.counts[bucket_of(1_000)].fetch_add(1, Ordering::Relaxed);
+        let seen = histogram.snapshot();
+        assert_eq!(
+            (seen.len(), seen.min(), seen.max()),
+            (1, Nanos::ZERO, Nanos::ZERO)
+        );
+        assert_eq!(seen.quantile(0.5), Nanos::ZERO);
+    }
+
+    #[test]
+    fn survives_any_numbers_in_its_memory() {
+        let histogram = Histogram::new();
+        let Histogram {
+            counts,
+            sum,
+            min_from_top,
+            max,
+        } = &histogram;
+        for number in counts.iter().chain([sum, min_from_top, max]) {
+            number.store(u64::MAX, Ordering::Relaxed);
+        }
+        let mut seen = histogram.snapshot();
+        seen.merge(&histogram.snapshot());
+        assert_eq!(seen.len(), u64::MAX);
+        assert_eq!(seen.quantile(1.0), Nanos(u64::MAX));
+        assert!(seen.quantile(0.5) <= seen.max());
+    }
+
+    #[test]
+    fn refuses_a_bucket_that_is_none() {
+        let end = BUCKETS_LEN as u16;
+        let of = |bucket| Snapshot::from_counts(&[(bucket, 1)], Nanos(1), Nanos(1), Nanos(1));
+        assert!(of(end).is_none());
+        assert_eq!(of(end - 1).map(|seen| seen.len()), Some(1));
+    }
+
+    #[test]
+    fn empty_answers_zero() {
+        let empty = of(&[]);
+        assert!(empty.is_empty());
+        assert_eq!(empty, Snapshot::default());
+        for answer in [
+            empty.min(),
+            empty.max(),
+            empty.mean(),
+            empty.sum(),
+            empty.quantile(0.5),
+        ] {
+            assert_eq!(answer, Nanos::ZERO);
+        }
+    }
+
+    #[test]
+    fn quantiles_are_ranks() {
+        let check = |values: &[u64], q: f64, expect: u64| {
+            assert_eq!(of(values).quantile(q), Nanos(expect), "{q} of {values:?}");
+        };
+        check(&[7], 0.5, 7);
+        check(&[1, 2, 3, 4], 0.5, 2);
+        check(&[1, 2, 3, 4], 0.51, 3);
+        check(&[1, 2, 3, 4], 0.0, 1);
+        check(&[1, 2, 3, 4], 1.0, 4);
+        check(&[1, 2, 3, 4], 7.0, 4);
+        check(&[1, 2, 3, 4], -1.0, 1);
+        check(&[60, 60, 63, 1_000_000], 0.75, 63);
+    }
+
+    #[test]
+    fn middle_lies_in_its_own_bucket() {
+        for bucket in 0..BUCKETS_LEN {
+            assert_eq!(bucket_of(middle_of(bucket)), bucket);
+        }
+        assert_eq!(bucket_of(u64::MAX), BUCKETS_LEN - 1);
+        assert!(bucket_of(Nanos::from_secs(3_600).0) < BUCKETS_LEN - 1);
+    }
+
+    #[test]
+    fn nothing_is_lost_between_threads() {
+        let histogram = Histogram::new();
+        std::thread::scope(|scope| {
+            for thread in 0..4u64 {
+                let histogram = &histogram;
+                scope.spawn(move || {
+                    for value in 0..10_000 {
+                        histogram.record(Nanos(thread * 10_000 + value));
+                    }
+                });
+            }
+        });
+        let seen = histogram.snapshot();
+        assert_eq!(seen.len(), 40_000);
+        assert_eq!(seen.sum(), Nanos((0..40_000).sum()));
+        assert_eq!((seen.min(), seen.max()), (Nanos(0), Nanos(39_999)));
+    }
+
+    #[test]
+    fn counts_each_phase_apart() {
+        let phases = PhaseHistograms::default();
+        phases.record(&Spans {
+            receive: Nanos(1),
+            queue: Nanos(2),
+            run: Nanos(3),
+            send: Nanos(4),
+            total: Nanos(10),
+            gil: Nanos(5),
+            cpu: Nanos(6),
+        });
+        let of = |histogram: &Histogram| histogram.snapshot().max().0;
+        let found = [&phases.receive, &phases.queue, &phases.run, &phases.send].map(of);
+        assert_eq!(found, [1, 2, 3, 4]);
+        let others = [&phases.total, &phases.gil, &phases.cpu].map(of);
+        assert_eq!(others, [10, 5, 6]);
+    }
+
+    proptest! {
+        #[test]
+        fn error_is_under_the_promise(
+            mut values in prop::collection::vec(0..Nanos::from_secs(3_600).0, 1..200),
+            q in 0.0..=1.0f64,
+        ) {
+            let found = of(&values).quantile(q).0;
+            values.sort_unstable();
+            let rank = ((q * values.len() as f64).ceil() as usize).clamp(1, values.len());
+            let exact = values[rank - 1];
+            prop_assert!(found.abs_diff(exact) as f64 <= 0.016 * exact as f64);
+        }
+
+        #[test]
+        fn one_thread_counts_as_many_do(values in prop::collection::vec(any::<u64>(), 0..50)) {
+            let mut alone = Snapshot::default();
+            for &value in &values {
+                alone.record(Nanos(value));
+            }
+            prop_assert_eq!(alone.buckets().map(|(_, count)| count).sum::<u64>(), values.len() as u64);
+            prop_assert_eq!(alone, of(&values));
+        }
+
+        #[test]
+        fn counts_and_figures_are_all_of_it(values in prop::collection::vec(any::<u32>(), 0..50)) {
+            let seen = of(&values.iter().map(|&value| value.into()).collect::<Vec<_>>());
+            let counts: Vec<_> = seen.counts().collect();
+            let again = Snapshot::from_counts(&counts, seen.sum(), seen.min(), seen.max());
+            prop_assert_eq!(again, Some(seen));
+        }
+
+        #[test]
+        fn merging_is_recording_together(
+            one in prop::collection::vec(any::<u32>(), 0..50),
+            two in prop::collection::vec(any::<u32>(), 0..50),
+        ) {
+            let wide = |values: &[u32]| values.iter().map(|&v| u64::from(v)).collect::<Vec<_>>();
+            let (one, two) = (wide(&one), wide(&two));
+            let mut merged = of(&one);
+            merged.merge(&of(&two));
+            prop_assert_eq!(merged, of(&[one, two].concat()));
+        }
+    }
+}
