@@ -7,21 +7,20 @@
 
 #![forbid(unsafe_code)]
 
-mod admission;
 mod bucket;
 mod control;
 mod crowd;
+mod discipline;
 mod drain;
-mod line;
 mod pace;
 mod placement;
-mod runs;
 
-pub use admission::{Admission, PoolShape, Waiting, admit, retry_after_secs};
 pub use bucket::Bucket;
 pub use control::{Control, Decision, Mood, PoolSeen, PoolSettings, Pressure, SizeStep, TICK};
 pub use crowd::{Awaited, FIRST_BYTE_GRACE, Idling, evictions, idle_limit, reopening_len};
+pub use discipline::{
+    Admission, Class, Entry, Line, PoolShape, Waiting, WaitsSeen, admit, retry_after_secs,
+};
 pub use drain::DrainRate;
-pub use line::{Class, Entry, Line, WaitsSeen};
 pub use pace::Pace;
 pub use placement::{Drivers, Lifetimes, Load, Placement, placement};

@@ -12,7 +12,7 @@ use std::collections::VecDeque;
 use measure::{Nanos, Stamp};
 
 use super::PoolSeen;
-use crate::runs::KEPT_LEN as RUNS_LEN;
+use crate::discipline::RUNS_LEN;
 
 /// Threads that spend more of their time than this waiting for the interpreter are too many.
 const GIL_SHARE_MAX: f64 = 0.9;

@@ -1,14 +1,115 @@
-//! A pool's queue: who runs next, who has waited too long, and how long waits were.
+//! A pool's queue: whether it takes one more exchange, who runs next, who has waited too long, how long waits
+//! were and how long runs were of late.
 //!
-//! Takes entries and the present, gives entries back; the corridor that owns it holds the lock. It must
-//! not know what waits, read a clock or wake anybody.
+//! Takes entries and the present, the pool's bounds and how fast it drains; gives entries back and decisions. The
+//! pool that owns a queue holds the lock. A full queue refuses at once: a client that is told when to come back
+//! costs less than one that waits for a timeout. It must not know what waits, read a clock or wake anybody.
 
 use std::collections::VecDeque;
 
 use measure::{Nanos, Stamp};
 
-use crate::runs::Runs;
-use crate::{Mood, PoolSettings, Pressure, Waiting};
+use crate::{Mood, PoolSettings, Pressure};
+
+/// A longer promise than this says nothing about a queue, and the client might as well leave.
+const RETRY_AFTER_SECS_MAX: f64 = 60.0;
+
+/// Run times that are remembered: enough for a median, few enough to sort ten times a second.
+pub(crate) const RUNS_LEN: usize = 63;
+
+/// The bounds of a pool.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PoolShape {
+    /// Threads that are always there; at least 1.
+    pub threads_min: usize,
+    /// Threads that there may be at most; at least `threads_min`.
+    pub threads_max: usize,
+    /// Exchanges that may wait for a thread. With 0 nothing is ever admitted to the queue.
+    pub queue_len_max: usize,
+}
+
+/// What is in the queue when an exchange wants to enter it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Waiting {
+    /// Exchanges that wait.
+    pub len: usize,
+    /// Of these, those of its class and of better ones: the others do not go before it.
+    pub ahead: usize,
+}
+
+/// What happens to an exchange that wants to enter the queue.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Admission {
+    /// It joins the end of the queue.
+    Enqueue,
+    /// It is answered with 503 (RFC 9110 section 15.6.4).
+    Refuse {
+        /// The value of Retry-After (RFC 9110 section 10.2.3): 1 to 60.
+        retry_after_secs: u32,
+    },
+}
+
+/// Decides on one exchange of `class` while `waiting` others are in the queue.
+///
+/// Without pressure the queue's places decide, the last of which are for questions about health. Under
+/// pressure those are refused at once that would wait in vain, because what goes before them does not drain in
+/// time at the rate of late: in half the timeout while saturated, in the overload timeout while overloaded. As many
+/// as the pool may have threads may always wait: a rate that was measured while all threads hung says
+/// nothing about what comes, and they are refused in time if it does. Questions about health are refused
+/// only by a full queue.
+///
+/// Retry-After is the time in which what waits now will have been taken: `waiting / drain rate`. A
+/// pool of which nothing is known says 1, one that stands still says 60.
+pub fn admit(waiting: Waiting, class: Class, settings: &PoolSettings, mood: &Mood) -> Admission {
+    let has_place = waiting.len < places_len(class, settings);
+    if has_place && waiting.ahead < drainable_len(class, settings, mood) {
+        return Admission::Enqueue;
+    }
+    Admission::Refuse {
+        retry_after_secs: retry_after_secs(waiting.len, mood),
+    }
+}
+
+/// Places in the queue that a class may take; the reserve is never all of them.
+fn places_len(class: Class, settings: &PoolSettings) -> usize {
+    let places = settings.shape.queue_len_max;
+    match class {
+        Class::Health => places,
+        Class::High | Class::Normal | Class::Low => {
+            places - settings.reserve_len.min(places.saturating_sub(1))
+        }
+    }
+}
+
+/// How many may go before somebody who is to be served in time.
+fn drainable_len(class: Class, settings: &PoolSettings, mood: &Mood) -> usize {
+    let timeout = match mood.pressure {
+        Pressure::Calm => return usize::MAX,
+        Pressure::Saturated => Nanos(settings.queue_timeout.0 / 2),
+        Pressure::Overloaded => settings.overload_timeout.min(settings.queue_timeout),
+    };
+    let Some(per_second) = mood.completed_per_second else {
+        return usize::MAX;
+    };
+    let drained = (per_second * timeout.as_secs_f64()) as usize;
+    let len = drained.max(settings.shape.threads_max);
+    match (class, mood.pressure) {
+        (Class::Health, _) => usize::MAX,
+        // Never none: whoever is refused keeps the overload going, and the pool would stand idle in it.
+        (Class::Low, Pressure::Overloaded) => len.div_ceil(2),
+        _ => len,
+    }
+}
+
+/// The value of Retry-After while so many wait: 1 to 60.
+pub fn retry_after_secs(waiting: usize, mood: &Mood) -> u32 {
+    let Some(per_second) = mood.completed_per_second else {
+        return 1;
+    };
+    // 0 / 0 is not a number, and `clamp` would keep it: an empty queue is a second away.
+    let secs = waiting.max(1) as f64 / per_second;
+    secs.ceil().clamp(1.0, RETRY_AFTER_SECS_MAX) as u32
+}
 
 /// How much an exchange matters. A better class always goes first, and a worse one is given up first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
@@ -147,14 +248,19 @@ impl<T> Line<T> {
     /// are never all threads: with no more threads than the reserve, one serves everybody.
     pub fn take(&mut self, now: Stamp, running: usize, threads: usize) -> Option<Entry<T>> {
         let reserve = self.settings.reserve_threads.min(threads.saturating_sub(1));
-        let classes = match running + reserve >= threads.max(1) {
-            true => &Class::ALL[..1],
-            false => &Class::ALL[..],
+        let has_only_reserve = running + reserve >= threads.max(1);
+        let classes_len = if has_only_reserve {
+            1
+        } else {
+            Class::ALL.len()
         };
-        let entry = classes.iter().find_map(|class| match self.mood.pressure {
-            Pressure::Calm | Pressure::Saturated => self.take_oldest(*class, now),
-            Pressure::Overloaded => self.take_hopeful(*class, now),
-        })?;
+        let entry =
+            Class::ALL[..classes_len]
+                .iter()
+                .find_map(|class| match self.mood.pressure {
+                    Pressure::Calm | Pressure::Saturated => self.take_oldest(*class, now),
+                    Pressure::Overloaded => self.take_hopeful(*class, now),
+                })?;
         self.len -= 1;
         self.note(&entry, now);
         Some(entry)
@@ -165,9 +271,9 @@ impl<T> Line<T> {
         let timeout = self.timeout();
         let entry = self.given_up.pop_front().or_else(|| {
             let mut classes = self.waiting.iter_mut().rev();
-            classes.find_map(|class| match class.front()?.wait(now) >= timeout {
-                true => class.pop_front(),
-                false => None,
+            classes.find_map(|class| {
+                let is_over = class.front()?.wait(now) >= timeout;
+                is_over.then(|| class.pop_front())?
             })
         })?;
         self.len -= 1;
@@ -252,10 +358,8 @@ impl<T> Line<T> {
         if class.front()?.wait(now).0 < timeout.0 / 2 {
             return class.pop_front();
         }
-        match class.back()?.wait(now) < timeout {
-            true => class.pop_back(),
-            false => None,
-        }
+        let is_in_time = class.back()?.wait(now) < timeout;
+        is_in_time.then(|| class.pop_back())?
     }
 
     fn note(&mut self, entry: &Entry<T>, now: Stamp) {
@@ -291,6 +395,41 @@ fn oldest_wait<T>(classes: &[VecDeque<Entry<T>>], now: Stamp) -> Nanos {
         .map(|entry| entry.wait(now))
         .max()
         .unwrap_or(Nanos::ZERO)
+}
+
+/// The last run times of a pool.
+#[derive(Clone, Debug)]
+pub(crate) struct Runs {
+    kept: [Nanos; RUNS_LEN],
+    len: usize,
+    next: usize,
+}
+
+impl Runs {
+    pub(crate) const fn new() -> Runs {
+        Runs {
+            kept: [Nanos::ZERO; RUNS_LEN],
+            len: 0,
+            next: 0,
+        }
+    }
+
+    pub(crate) fn add(&mut self, run: Nanos) {
+        self.kept[self.next] = run;
+        self.next = (self.next + 1) % RUNS_LEN;
+        self.len = (self.len + 1).min(RUNS_LEN);
+    }
+
+    /// The median of what is remembered (of an even number the upper one); `None` when nothing is.
+    pub(crate) fn median(&self) -> Option<Nanos> {
+        let mut sorted = self.kept;
+        let sorted = &mut sorted[..self.len];
+        if sorted.is_empty() {
+            return None;
+        }
+        let (_, median, _) = sorted.select_nth_unstable(self.len / 2);
+        Some(*median)
+    }
 }
 
 #[cfg(test)]

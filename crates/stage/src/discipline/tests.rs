@@ -1,5 +1,8 @@
 //! Tests of the line: order, patience and what was seen of waits.
 
+mod admission;
+mod runs;
+
 use super::*;
 use crate::PoolShape;
 use proptest::prelude::*;
