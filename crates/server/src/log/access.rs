@@ -8,11 +8,9 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use measure::{Names, Nanos, Record, Stamp, Writer as Lines};
 
-use super::bell::Ring;
+use super::buffers::{Pages, Patience, Ring, Sheaf};
 use super::errors::Inbox;
 use super::out::Out;
-use super::pages::{Pages, Sheaf};
-use super::room::Patience;
 use super::{LAST_TRIES, RETRY};
 use crate::config::meant::{Level, LogFilter, LogOverflow};
 
@@ -273,8 +271,8 @@ mod tests {
 
     use rustix::fs::{CWD, FileType, Mode, OFlags};
 
+    use super::super::buffers::Room;
     use super::super::lines;
-    use super::super::room::Room;
     use super::super::target::Voice;
     use super::*;
     use crate::config::meant::{LogForm, LogPrivacy, LogTarget, Rotation};

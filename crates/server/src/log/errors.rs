@@ -8,11 +8,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use super::bell::{Bell, Ring};
+use super::buffers::{Bell, Patience, Ring, Room, lock};
 use super::flood::{Floods, Verdict};
+use super::lines;
 use super::out::Out;
-use super::room::{Patience, Room};
-use super::{lines, lock};
 use crate::config::meant::{Level, Levels, LogOverflow};
 
 /// Bytes of error lines that may wait.

@@ -7,40 +7,35 @@
 //! to wait rather than to drop.
 
 mod access;
-mod bell;
+mod buffers;
 mod errors;
 mod flood;
 mod lines;
 mod out;
-mod pages;
-mod room;
 mod rotation;
 mod shelf;
 mod target;
 
 use std::io;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use measure::Names;
 
 use access::{AccessLog, Counts, Filter};
-use bell::Ring;
+use buffers::{Pages, Ring, Room};
 use errors::Inbox;
 use out::Out;
-use pages::Pages;
-use room::Room;
 use shelf::{Keeper, Shelf, Tools};
 
 pub use crate::config::meant::Level;
 use crate::config::meant::{LogOverflow, LogTarget, Logs};
 use target::Voice;
 
-pub(crate) use pages::Pen;
-pub(crate) use room::Patience;
+pub(crate) use buffers::{Patience, Pen};
 
 /// Pause between tries while a target takes nothing, and how often it is tried at the very end.
 const RETRY: Duration = Duration::from_millis(200);
@@ -282,8 +277,4 @@ fn join_within(
         thread::sleep(Duration::from_millis(5));
     }
     thread.is_finished()
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
