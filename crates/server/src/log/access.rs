@@ -8,7 +8,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use measure::{Names, Nanos, Record, Stamp, Writer as Lines};
 
-use super::buffers::{Pages, Patience, Ring, Sheaf};
+use super::buffers::{MergedBatch, Pages, Patience, Urgency};
 use super::errors::Inbox;
 use super::out::Out;
 use super::{LAST_TRIES, RETRY};
@@ -19,7 +19,7 @@ pub(super) struct Writer {
     pages: Arc<Pages>,
     errors: Arc<Inbox>,
     logs: Vec<AccessLog>,
-    sheaf: Sheaf,
+    batch: MergedBatch,
     flush: Duration,
     overflow: LogOverflow,
     counts: Arc<Counts>,
@@ -93,7 +93,7 @@ impl Writer {
             pages,
             errors,
             logs,
-            sheaf: Sheaf::default(),
+            batch: MergedBatch::default(),
             flush,
             overflow,
             counts,
@@ -110,9 +110,9 @@ impl Writer {
     pub(super) fn run(mut self) {
         crate::sys::block_sigpipe();
         loop {
-            let ring = self.pages.bell.wait(self.flush, self.longest_sleep());
+            let urgency = self.pages.notifier.wait(self.flush, self.longest_sleep());
             self.turn();
-            if ring == Ring::Stop {
+            if urgency == Urgency::Stop {
                 return self.last_words();
             }
         }
@@ -125,7 +125,7 @@ impl Writer {
     }
 
     fn has_work(&self) -> bool {
-        !self.sheaf.is_empty() || self.logs.iter().any(|log| log.out.has_lines())
+        !self.batch.is_empty() || self.logs.iter().any(|log| log.out.has_lines())
     }
 
     fn turn(&mut self) {
@@ -140,7 +140,7 @@ impl Writer {
         }
         self.write(|_| true);
         // What was delivered before this moment is in the pages.
-        self.sheaf.gather(&self.pages, measure::now());
+        self.batch.gather(&self.pages, measure::now());
         while self.format() > 0 {
             self.write(|out| out.pause().is_none());
         }
@@ -161,7 +161,7 @@ impl Writer {
         let offset = wall_offset();
         let logs = &mut self.logs;
         let mut formatted = 0;
-        let used = self.sheaf.each(|mut record| {
+        let used = self.batch.each(|mut record| {
             record.wall_arrived_ns = record.phases.arrived.0 + offset;
             let delivered_ns = record.phases.sent.0 + offset;
             let mut enough = false;
@@ -194,12 +194,12 @@ impl Writer {
 
     fn settle(&self, records_bytes: usize) {
         let lines_bytes = self.logs.iter().map(|log| log.out.bytes()).sum();
-        self.pages.room.settle(records_bytes, lines_bytes);
+        self.pages.budget.settle(records_bytes, lines_bytes);
     }
 
     fn count_dropped(&mut self) {
         let of_logs: u64 = self.outs().map(Out::take_dropped).sum();
-        let dropped = self.pages.room.take_dropped() + of_logs;
+        let dropped = self.pages.budget.take_dropped() + of_logs;
         self.dropped += dropped;
         self.counts.dropped.fetch_add(dropped, Ordering::Relaxed);
     }
@@ -216,7 +216,7 @@ impl Writer {
 
     /// What the targets did not take until now they may take in a moment.
     fn last_words(mut self) {
-        self.pages.room.close();
+        self.pages.budget.close();
         let tries = match self.overflow {
             LogOverflow::Drop => LAST_TRIES,
             LogOverflow::Wait => super::LAST_TRIES_OF_WAITING,
@@ -237,9 +237,9 @@ impl Writer {
             }
         }
         // With the promise to wait these had no room among the lines.
-        self.sheaf.gather(&self.pages, Stamp(u64::MAX));
+        self.batch.gather(&self.pages, Stamp(u64::MAX));
         let mut records = 0;
-        self.sheaf.each(|_| {
+        self.batch.each(|_| {
             records += 1;
             true
         });
@@ -271,7 +271,7 @@ mod tests {
 
     use rustix::fs::{CWD, FileType, Mode, OFlags};
 
-    use super::super::buffers::Room;
+    use super::super::buffers::Budget;
     use super::super::lines;
     use super::super::target::Voice;
     use super::*;
@@ -300,7 +300,7 @@ mod tests {
         let logs = paths.iter().map(log).collect();
         Writer::new(
             (
-                Arc::new(Pages::new(Room::new(64 << 20, overflow))),
+                Arc::new(Pages::new(Budget::new(64 << 20, overflow))),
                 Arc::new(Inbox::new(overflow)),
             ),
             logs,

@@ -23,13 +23,13 @@ const PAGE_BYTES_KEPT_MAX: usize = 4 * PAGE_BYTES_URGENT;
 /// Longest time between two looks of one who waits, should a call go unheard.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// All pages, the room that they share, and the bell of the thread that reads them.
+/// All pages, the budget that they share, and what calls the thread that reads them.
 #[derive(Debug)]
 pub(super) struct Pages {
     list: Mutex<Vec<Arc<Page>>>,
-    pub(super) room: Room,
-    pub(super) bell: Bell,
-    /// The bell has been rung since the log thread came last.
+    pub(super) budget: Budget,
+    pub(super) notifier: Notifier,
+    /// The log thread has been called since it came last.
     told: AtomicBool,
     /// At the end: nothing is tried again.
     hurried: AtomicBool,
@@ -48,11 +48,11 @@ pub(crate) struct Pen {
 }
 
 impl Pages {
-    pub(super) fn new(room: Room) -> Self {
+    pub(super) fn new(budget: Budget) -> Self {
         Self {
             list: Mutex::default(),
-            room,
-            bell: Bell::new(),
+            budget,
+            notifier: Notifier::new(),
             told: AtomicBool::new(false),
             hurried: AtomicBool::new(false),
         }
@@ -88,7 +88,7 @@ impl Pen {
     /// Appends a record, unless there is no room for it.
     pub(crate) fn write(&self, record: &Record<'_>) {
         let pages = &self.pages;
-        if !pages.room.enter(self.patience) {
+        if !pages.budget.enter(self.patience) {
             return;
         }
         let (added, waiting, is_half_full) = {
@@ -97,14 +97,14 @@ impl Pen {
             record.encode(&mut records);
             let added = records.len() - before;
             // Within the lock, so that the log thread cannot count it off first.
-            let is_half_full = pages.room.add_record(added);
+            let is_half_full = pages.budget.add_record(added);
             (added, records.len(), is_half_full)
         };
         let is_long = waiting >= PAGE_BYTES_URGENT && waiting - added < PAGE_BYTES_URGENT;
         if is_long || is_half_full {
-            pages.bell.ring(Ring::Urgent);
+            pages.notifier.notify(Urgency::Urgent);
         } else if !pages.told.load(Ordering::Relaxed) && !pages.told.swap(true, Ordering::AcqRel) {
-            pages.bell.ring(Ring::Waiting);
+            pages.notifier.notify(Urgency::Waiting);
         }
     }
 }
@@ -115,7 +115,7 @@ impl Pen {
 /// that was delivered before the pages were looked at nothing is missing in them, and by the time of
 /// delivery it is in order for each connection; what is younger waits for the next round.
 #[derive(Debug, Default)]
-pub(super) struct Sheaf {
+pub(super) struct MergedBatch {
     taken: Vec<Taken>,
     /// When the next record of each page that has one was delivered, and which page that is.
     next: BinaryHeap<Reverse<(Stamp, usize)>>,
@@ -130,7 +130,7 @@ struct Taken {
     used: usize,
 }
 
-impl Sheaf {
+impl MergedBatch {
     /// Takes what is in the pages at `now`, beside what is left of earlier rounds.
     pub(super) fn gather(&mut self, pages: &Pages, now: Stamp) {
         for page in lock(&pages.list).iter().skip(self.taken.len()) {
@@ -217,7 +217,7 @@ pub(crate) enum Patience {
 }
 
 #[derive(Debug)]
-pub(super) struct Room {
+pub(super) struct Budget {
     bytes_max: usize,
     overflow: LogOverflow,
     records_bytes: AtomicUsize,
@@ -231,7 +231,7 @@ pub(super) struct Room {
     closed: AtomicBool,
 }
 
-impl Room {
+impl Budget {
     pub(super) fn new(bytes_max: usize, overflow: LogOverflow) -> Self {
         Self {
             bytes_max,
@@ -328,16 +328,16 @@ impl Room {
     }
 }
 
-/// One thread's bell.
+/// What calls one log thread.
 #[derive(Debug)]
-pub(super) struct Bell {
-    rung: Mutex<Ring>,
+pub(super) struct Notifier {
+    pending: Mutex<Urgency>,
     called: Condvar,
 }
 
 /// How urgent it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Ring {
+pub(super) enum Urgency {
     Quiet,
     /// Something waits: come when it is as old as it may get.
     Waiting,
@@ -347,46 +347,46 @@ pub(super) enum Ring {
     Stop,
 }
 
-impl Bell {
+impl Notifier {
     pub(super) fn new() -> Self {
         Self {
-            rung: Mutex::new(Ring::Quiet),
+            pending: Mutex::new(Urgency::Quiet),
             called: Condvar::new(),
         }
     }
 
-    /// Calls; a lesser ring than the last changes nothing.
-    pub(super) fn ring(&self, ring: Ring) {
-        let mut rung = lock(&self.rung);
-        if *rung < ring {
-            *rung = ring;
+    /// Calls; a lesser urgency than the last changes nothing.
+    pub(super) fn notify(&self, urgency: Urgency) {
+        let mut pending = lock(&self.pending);
+        if *pending < urgency {
+            *pending = urgency;
             self.called.notify_one();
         }
     }
 
     /// Waits until something waits, and then until that is `age` old or urgent; of all this `longest` at
-    /// most. What rang is taken, only `Stop` stays.
-    pub(super) fn wait(&self, age: Duration, longest: Duration) -> Ring {
-        let mut rung = self.until(lock(&self.rung), longest, Ring::Waiting);
-        if *rung == Ring::Waiting {
-            rung = self.until(rung, age.min(longest), Ring::Urgent);
+    /// most. What was called is taken, only `Stop` stays.
+    pub(super) fn wait(&self, age: Duration, longest: Duration) -> Urgency {
+        let mut pending = self.until(lock(&self.pending), longest, Urgency::Waiting);
+        if *pending == Urgency::Waiting {
+            pending = self.until(pending, age.min(longest), Urgency::Urgent);
         }
-        let seen = *rung;
-        if seen != Ring::Stop {
-            *rung = Ring::Quiet;
+        let seen = *pending;
+        if seen != Urgency::Stop {
+            *pending = Urgency::Quiet;
         }
         seen
     }
 
     fn until<'a>(
         &'a self,
-        rung: MutexGuard<'a, Ring>,
+        pending: MutexGuard<'a, Urgency>,
         longest: Duration,
-        least: Ring,
-    ) -> MutexGuard<'a, Ring> {
+        least: Urgency,
+    ) -> MutexGuard<'a, Urgency> {
         let waited = self
             .called
-            .wait_timeout_while(rung, longest, |rung| *rung < least);
+            .wait_timeout_while(pending, longest, |pending| *pending < least);
         waited.unwrap_or_else(PoisonError::into_inner).0
     }
 }

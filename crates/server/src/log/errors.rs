@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use super::buffers::{Bell, Patience, Ring, Room, lock};
+use super::buffers::{Budget, Notifier, Patience, Urgency, lock};
 use super::flood::{Floods, Verdict};
 use super::lines;
 use super::out::Out;
@@ -21,12 +21,12 @@ const LINE_BYTES: usize = 64;
 /// Longest sleep, and so the longest time that the count of a flood comes late.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// Lines that wait, and the bell of the thread that writes them.
+/// Lines that wait, and what calls the thread that writes them.
 #[derive(Debug)]
 pub(super) struct Inbox {
     lines: Mutex<VecDeque<Line>>,
-    pub(super) room: Room,
-    pub(super) bell: Bell,
+    pub(super) budget: Budget,
+    pub(super) notifier: Notifier,
 }
 
 #[derive(Debug)]
@@ -51,13 +51,13 @@ impl Inbox {
     pub(super) fn new(overflow: LogOverflow) -> Self {
         Self {
             lines: Mutex::default(),
-            room: Room::new(BYTES_MAX, overflow),
-            bell: Bell::new(),
+            budget: Budget::new(BYTES_MAX, overflow),
+            notifier: Notifier::new(),
         }
     }
 
     pub(super) fn put(&self, level: Level, text: &str, patience: Patience) {
-        if !self.room.enter(patience) {
+        if !self.budget.enter(patience) {
             return;
         }
         let line = Line {
@@ -67,16 +67,16 @@ impl Inbox {
         };
         {
             let mut lines = lock(&self.lines);
-            self.room.add_record(line.text.len() + LINE_BYTES);
+            self.budget.add_record(line.text.len() + LINE_BYTES);
             lines.push_back(line);
         }
-        self.bell.ring(Ring::Urgent);
+        self.notifier.notify(Urgency::Urgent);
     }
 
     /// From now on nobody waits for room.
     pub(super) fn close(&self) {
-        self.room.close();
-        self.bell.ring(Ring::Stop);
+        self.budget.close();
+        self.notifier.notify(Urgency::Stop);
     }
 
     /// What waits.
@@ -88,7 +88,7 @@ impl Inbox {
 
     /// Lines that found no room, since the last time.
     pub(super) fn take_dropped(&self) -> u64 {
-        self.room.take_dropped()
+        self.budget.take_dropped()
     }
 }
 
@@ -116,9 +116,9 @@ impl Writer {
         crate::sys::block_sigpipe();
         loop {
             let longest = self.longest_sleep();
-            let ring = self.inbox.bell.wait(Duration::ZERO, longest);
-            self.turn(ring == Ring::Stop);
-            if ring == Ring::Stop {
+            let urgency = self.inbox.notifier.wait(Duration::ZERO, longest);
+            self.turn(urgency == Urgency::Stop);
+            if urgency == Urgency::Stop {
                 return self.last_tries();
             }
         }
@@ -154,7 +154,7 @@ impl Writer {
         self.tell_dropped(is_last);
         self.write();
         let kept = self.outs.iter().map(|(_, out)| out.bytes()).sum();
-        self.inbox.room.settle(bytes, kept);
+        self.inbox.budget.settle(bytes, kept);
     }
 
     /// Says how many found no room, once there is room: before that the line itself would find none.

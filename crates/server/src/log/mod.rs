@@ -2,7 +2,7 @@
 //! for the error logs.
 //!
 //! Each producing thread has a `Pen` of its own; it appends to a page in memory (`pages`) within the bound of
-//! a `Room`. The access thread takes the pages, formats and writes (`access`), the error thread takes lines
+//! a `Budget`. The access thread takes the pages, formats and writes (`access`), the error thread takes lines
 //! (`errors`); what a target does not take waits in its `out`. So no log slows a request, but by the choice
 //! to wait rather than to drop.
 
@@ -26,7 +26,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use measure::Names;
 
 use access::{AccessLog, Counts, Filter};
-use buffers::{Pages, Ring, Room};
+use buffers::{Budget, Pages, Urgency};
 use errors::Inbox;
 use out::Out;
 use shelf::{Keeper, Shelf, Tools};
@@ -79,7 +79,10 @@ impl Log {
     /// Opens the targets and starts the threads. `names` are behind the numbers of records.
     pub(crate) fn open(logs: &Logs, names: &Names) -> Result<(Arc<Log>, Threads), OpenFault> {
         let log = Arc::new(Log {
-            pages: Arc::new(Pages::new(Room::new(logs.buffer_bytes_max, logs.overflow))),
+            pages: Arc::new(Pages::new(Budget::new(
+                logs.buffer_bytes_max,
+                logs.overflow,
+            ))),
             errors: Arc::new(Inbox::new(logs.overflow)),
             has_access: !logs.access.is_empty(),
             overflow: logs.overflow,
@@ -176,20 +179,20 @@ impl Log {
     /// Whether a pool thread is to wait before its next exchange: lines are not to be dropped, and there is
     /// no room.
     pub(crate) fn is_awaited(&self) -> bool {
-        self.pages.room.is_awaited() || self.errors.room.is_awaited()
+        self.pages.budget.is_awaited() || self.errors.budget.is_awaited()
     }
 
     /// Waits as long as that is so.
     pub(crate) fn wait_if_awaited(&self) {
-        self.pages.room.wait_if_awaited();
-        self.errors.room.wait_if_awaited();
+        self.pages.budget.wait_if_awaited();
+        self.errors.budget.wait_if_awaited();
     }
 
     /// Has all files opened anew: they may have been renamed.
     pub(crate) fn reopen(&self) {
         self.reopens.fetch_add(1, Ordering::Release);
-        self.pages.bell.ring(Ring::Urgent);
-        self.errors.bell.ring(Ring::Urgent);
+        self.pages.notifier.notify(Urgency::Urgent);
+        self.errors.notifier.notify(Urgency::Urgent);
     }
 
     /// Has everything written, the error log last, and the threads end. A thread that is stuck in a write is
@@ -207,7 +210,7 @@ impl Log {
             }
             hurried
         };
-        self.pages.bell.ring(Ring::Stop);
+        self.pages.notifier.notify(Urgency::Stop);
         let time = RETRY * tries + END_GRACE;
         if let Some(keeper) = &threads.keeper {
             keeper.stop();
@@ -231,7 +234,7 @@ impl Log {
             "{{\"formatted\":{},\"dropped\":{},\"waiting_bytes\":{}}}",
             self.counts.formatted.load(Ordering::Relaxed),
             self.counts.dropped.load(Ordering::Relaxed),
-            self.pages.room.waiting_bytes()
+            self.pages.budget.waiting_bytes()
         )
     }
 }
