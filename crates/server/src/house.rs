@@ -41,7 +41,6 @@ use crate::pool::{self, Pool, Surroundings};
 use crate::rates::Rates;
 use crate::request_start::RequestStarts;
 use crate::response::ReplyMemory;
-use crate::route::Router;
 use crate::service::Service;
 use crate::slow::Slow;
 use crate::spool::Spoolers;
@@ -164,7 +163,7 @@ impl House {
         for _ in 0..config.listen.drivers {
             files.push(Files::open(&config).map_err(|fault| folder_fault(&fault))?);
         }
-        let names = Router::names(&config);
+        let names = config.route_names();
         let pages = Arc::new(Pages::open(&config.error_pages)?);
         let rates = Rates::new(&config.rates, &names);
         let stats = Arc::new(counters(&config, handler.is_some(), lead.as_ref())?);
@@ -388,7 +387,7 @@ fn counters(config: &Config, has_pool: bool, lead: Option<&Lead>) -> Result<Stat
 pub(crate) fn shape(config: &Config, has_pool: bool) -> Shape {
     Shape {
         drivers: config.listen.drivers,
-        routes: Router::names(config),
+        routes: config.route_names(),
         pools: match has_pool {
             true => Pool::names(config),
             false => Vec::new(),

@@ -2,7 +2,7 @@
 //!
 //! Takes a checked configuration and a handler, listens, and serves until it is told to stop. Knows no
 //! Python. In the order of a request: `listen` gives sockets to `driver`s, which receive exchanges (`exchange`),
-//! `spool` large bodies, `route` them, answer files themselves (`handler::files`) and hand the rest to
+//! `spool` large bodies, route them (`service`), answer files themselves (`handler::files`) and hand the rest to
 //! the `pool`; replies leave by `response`, `protocol` and `transport`; every exchange ends in the `recorder`,
 //! the `stats` and the `log`. What may wait for a disk is a task for a `blocking_pool`.
 
@@ -28,10 +28,9 @@ mod spool;
 mod rules;
 
 mod refusal;
-mod route;
 mod service;
 
-mod allot;
+mod pool_rules;
 mod slow;
 
 pub mod pool;

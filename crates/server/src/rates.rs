@@ -13,13 +13,13 @@ use measure::Stamp;
 use stage::Bucket;
 
 use crate::config::meant::{self, Rate};
-use crate::route::Router;
+use crate::service::Router;
 use crate::sync::lock;
 
 /// The bandwidth limits of a process.
 pub(crate) struct Rates {
-    /// Nothing is configured.
-    is_empty: bool,
+    /// Nothing is configured: no reply has a limit but of its own, and nobody has to ask.
+    pub(crate) is_empty: bool,
     connection: Option<Rate>,
     /// By the route's index; what is configured for the route, or for the pool behind it.
     routes: Vec<Option<Scope>>,
@@ -46,7 +46,7 @@ enum Source {
 }
 
 impl Rates {
-    /// `route_names`: the routes by their index, as `Router::names` gives them. A prefix is that of a
+    /// `route_names`: the routes by their index, as `Config::route_names` gives them. A prefix is that of a
     /// mount, or the root for the application where no mount has it; another one limits nothing. Of two
     /// rates of one route the later counts.
     pub(crate) fn new(rates: &meant::Rates, route_names: &[String]) -> Self {
@@ -67,34 +67,24 @@ impl Rates {
         }
     }
 
-    /// Whether replies of `route` (an index of `Router::index`) are under a limit when they have no rate
+    /// Whether replies of `route` are under a limit when they have no rate
     /// of their own.
-    #[inline]
     pub(crate) fn is_limited(&self, route: u16) -> bool {
-        !self.is_empty
-            && match self.connection {
-                Some(rate) => rate != Rate::Unlimited,
-                None => matches!(self.scope(route), Some(Scope::Limited(_))),
-            }
+        match self.connection {
+            Some(rate) => rate != Rate::Unlimited,
+            None => matches!(self.scope(route), Some(Scope::Limited(_))),
+        }
     }
 
     /// The limit of a reply of `route`; `None`: as fast as it goes. `own` is a rate that the reply has by
     /// itself, from the application. `last` is the limit of the connection's reply before: one of the
     /// connection's own goes on where it was, or a client would get as many bursts as it asks for files.
-    #[inline]
     pub(crate) fn limit(
         &self,
         last: Option<Limit>,
         route: u16,
         own: Option<Rate>,
     ) -> Option<Limit> {
-        if self.is_empty && own.is_none() {
-            return None;
-        }
-        self.narrowest(last, route, own)
-    }
-
-    fn narrowest(&self, last: Option<Limit>, route: u16, own: Option<Rate>) -> Option<Limit> {
         let source = match (own, self.connection) {
             (Some(rate), _) => Source::Reply(bucket(rate)?),
             (None, Some(rate)) => match last {
@@ -187,10 +177,11 @@ mod tests {
             index: "index.html".to_owned(),
             fallback: None,
         };
-        Router::names(&meant::Config {
+        let config = meant::Config {
             statics: mounts.iter().map(mount).collect(),
             ..meant::Config::default()
-        })
+        };
+        config.route_names()
     }
 
     fn kb(kb: u64) -> Option<Rate> {

@@ -2,11 +2,7 @@
 //!
 //! The status and a few plain words are public; the cause goes to the log only.
 
-use wire::{HeadView, Method, Scheme};
-
-use crate::exchange::Ends;
 use crate::reply::Reply;
-use crate::route::Router;
 
 /// Why a request is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,23 +33,8 @@ impl Refusal {
         )
     };
 
-    const MISDIRECTED: Refusal = Refusal::because(421, "https target on a connection without TLS");
-
-    /// Why a request is refused before any rule or route is looked for, if it is.
-    pub(crate) fn unserved(head: HeadView<'_>, ends: &Ends, router: &Router) -> Option<Self> {
-        // RFC 9110 section 7.4: an origin that was not reached over a secured connection must not be taken
-        // for one that was.
-        if head.index.scheme == Some(Scheme::Https) && ends.scheme != "https" {
-            return Some(Refusal::MISDIRECTED);
-        }
-        if head.index.method == Method::Trace && !router.takes_trace(head.path()) {
-            return Some(Refusal {
-                allow: Some(router.allowed(head.path())),
-                ..Refusal::because(405, "method TRACE")
-            });
-        }
-        None
-    }
+    pub(crate) const MISDIRECTED: Refusal =
+        Refusal::because(421, "https target on a connection without TLS");
 
     pub(crate) const fn because(status: u16, cause: &'static str) -> Self {
         Refusal {

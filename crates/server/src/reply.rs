@@ -71,18 +71,6 @@ impl Reply {
         })
     }
 
-    /// What the server as a whole allows (RFC 9110 section 9.3.7).
-    pub(crate) fn options() -> Reply {
-        let mut fields = FieldLines::new();
-        fields.push(b"Allow", crate::route::ALL_METHODS.as_bytes());
-        fields.push_decimal(b"Content-Length", 0);
-        Reply {
-            status: 200,
-            fields: fields.freeze(),
-            body: ReplyBody::Empty,
-        }
-    }
-
     /// A status and its reason as text, with the fields that `add` appends.
     pub(crate) fn refusal_with(status: u16, add: impl FnOnce(&mut FieldLines)) -> Reply {
         let text = status_text(status);

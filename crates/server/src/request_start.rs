@@ -25,19 +25,15 @@ pub(crate) struct RequestStarts {
 }
 
 impl RequestStarts {
-    /// `from`: believed clients; without any, nobody is.
-    pub(crate) fn new(from: &[(IpAddr, u8)]) -> Self {
-        Self {
-            from: Networks::new(from),
-        }
+    /// `from`: believed clients; `None` without any.
+    pub(crate) fn new(from: &[(IpAddr, u8)]) -> Option<Self> {
+        let networks = Networks::new(from);
+        (!from.is_empty()).then_some(Self { from: networks })
     }
 
     /// When the request began, nanoseconds since 1970 UTC, as a believed client says. A value that cannot be
     /// read counts as none.
     pub(crate) fn told(&self, head: HeadView<'_>, ends: &Ends) -> Option<u64> {
-        if self.from.is_empty() {
-            return None;
-        }
         let started_ns = wire::request_start_ns(head)?;
         let is_believed = match ends.peer_host.as_str() {
             // No address, and no access but through the file.
@@ -103,7 +99,7 @@ mod tests {
             bytes: head.as_bytes(),
             index: &index,
         };
-        RequestStarts::new(&from).told(view, &ends)
+        RequestStarts::new(&from)?.told(view, &ends)
     }
 
     #[test]

@@ -1,27 +1,33 @@
 //! The service: what happens between a complete head and a backend. Rules, routes, pools.
 //!
-//! Takes a head and the ends of its connection, gives a disposition that borrows neither. Pure: it knows no
-//! protocol, no socket and no clock.
+//! Takes a head and the ends of its connection, gives a disposition that borrows neither. A path belongs to the
+//! status page first, then to the longest static prefix, then to the application. Pure: it knows no protocol, no
+//! socket and no clock.
 
 use std::sync::Arc;
 
 use stage::Class;
-use wire::HeadView;
+use wire::{FieldLines, HeadView, Method, Scheme};
 
-use crate::allot::Allot;
 use crate::config::meant::Config;
 use crate::exchange::Ends;
+use crate::pool_rules::PoolSelector;
 use crate::refusal::Refusal;
-use crate::reply::Reply;
-use crate::route::{Router, Target};
+use crate::reply::{Reply, ReplyBody};
 use crate::rules::{Ruled, Rules};
 use crate::slow::Slow;
+
+/// Methods that files and the server's own pages have.
+const READING: &str = "GET, HEAD";
+/// Methods that are passed to the application; any other is, too, but a list has an end.
+const ALL_METHODS: &str = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS";
 
 /// The rules and routes of one process.
 pub(crate) struct Service {
     rules: Option<Rules>,
     router: Router,
-    allot: Allot,
+    /// Where there are rules of pools.
+    selector: Option<PoolSelector>,
     /// Where a pool takes the routes that are slow.
     slow: Option<Arc<Slow>>,
 }
@@ -51,19 +57,43 @@ pub(crate) enum Backend {
     Pool { pool: u16, class: Class },
 }
 
+/// Where a request goes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Target {
+    /// A folder of files. `rest_from`: where in the path its prefix ends.
+    Files { mount: usize, rest_from: usize },
+    /// The pool that runs the application.
+    Pool,
+    /// The counters as JSON.
+    Status,
+    /// `OPTIONS *`: the server as a whole is meant (RFC 9110 section 9.3.7).
+    Server,
+    /// Nothing is configured for it.
+    Nothing,
+}
+
+/// The routes of one process.
+pub(crate) struct Router {
+    status_path: Option<String>,
+    /// Prefix and mount, the longest prefix first.
+    prefixes: Vec<(String, usize)>,
+    has_app: bool,
+    passes_trace: bool,
+}
+
 impl Service {
     pub(crate) fn new(config: &Config, has_app: bool, slow: Option<Arc<Slow>>) -> Self {
         Self {
             rules: Some(Rules::new(&config.rules)).filter(|rules| !rules.is_empty()),
             router: Router::new(config, has_app),
-            allot: Allot::new(config),
+            selector: PoolSelector::new(config),
             slow,
         }
     }
 
     /// What becomes of a request with this head.
     pub(crate) fn dispatch(&self, head: HeadView<'_>, ends: &Ends) -> Disposition {
-        if let Some(refusal) = Refusal::unserved(head, ends, &self.router) {
+        if let Some(refusal) = self.unserved(head, ends) {
             return Disposition {
                 route: Router::NONE,
                 rewritten: None,
@@ -86,7 +116,7 @@ impl Service {
             Target::Pool => self.pool(head, path, ends),
             Target::Files { mount, rest_from } => Backend::Files { mount, rest_from },
             Target::Status => Backend::Status,
-            Target::Server => Backend::Respond(Reply::options()),
+            Target::Server => Backend::Respond(options()),
             Target::Nothing => Backend::Respond(Refusal::because(404, "no route").reply()),
         };
         Disposition {
@@ -96,16 +126,111 @@ impl Service {
         }
     }
 
+    /// Why a request is refused before any rule or route is looked for, if it is.
+    fn unserved(&self, head: HeadView<'_>, ends: &Ends) -> Option<Refusal> {
+        // RFC 9110 section 7.4: an origin that was not reached over a secured connection must not be taken
+        // for one that was.
+        if head.index.scheme == Some(Scheme::Https) && ends.scheme != "https" {
+            return Some(Refusal::MISDIRECTED);
+        }
+        if head.index.method == Method::Trace && !self.router.takes_trace(head.path()) {
+            return Some(Refusal {
+                allow: Some(self.router.allowed(head.path())),
+                ..Refusal::because(405, "method TRACE")
+            });
+        }
+        None
+    }
+
     /// Which pool runs a request that the application is to answer, and how much it matters. Routes that are
     /// slow have a pool of their own, unless a rule has placed them.
     fn pool(&self, head: HeadView<'_>, path: &[u8], ends: &Ends) -> Backend {
-        let (pool, class) = self.allot.find(head, path, ends);
+        let (pool, class) = match &self.selector {
+            Some(selector) => selector.find(head, path, ends),
+            None => (0, Class::Normal),
+        };
         let slow = self
             .slow
             .as_ref()
             .filter(|slow| pool == 0 && class != Class::Health && slow.has(head.method(), path));
         let pool = slow.map_or(pool, |slow| slow.pool());
         Backend::Pool { pool, class }
+    }
+}
+
+impl Router {
+    /// Index, in the log's names, of the route of a refused request.
+    pub(crate) const NONE: u16 = 0;
+    const STATUS: u16 = 1;
+    /// Index of the application's route.
+    pub(crate) const APP: u16 = 2;
+    /// Index of the route of replies of rules.
+    pub(crate) const RULES: u16 = 3;
+    /// Index of the first mount's route; the others follow.
+    pub(crate) const FILES: u16 = 4;
+
+    fn new(config: &Config, has_app: bool) -> Self {
+        let urls = config.statics.iter().map(|mount| mount.url.clone());
+        let mut prefixes: Vec<(String, usize)> = urls.zip(0..).collect();
+        prefixes.sort_by_key(|(url, _)| std::cmp::Reverse(url.len()));
+        Self {
+            status_path: config.status_path.clone(),
+            prefixes,
+            has_app,
+            passes_trace: config.trace_requests,
+        }
+    }
+
+    /// Whether TRACE requests of a path are answered (RFC 9110 section 9.3.8): by the application, where it is
+    /// asked to.
+    fn takes_trace(&self, path: &[u8]) -> bool {
+        self.passes_trace && self.find(path) == Target::Pool
+    }
+
+    /// The methods of a path, for the field Allow.
+    fn allowed(&self, path: &[u8]) -> &'static str {
+        match self.find(path) {
+            Target::Files { .. } | Target::Status => READING,
+            Target::Pool | Target::Server => ALL_METHODS,
+            Target::Nothing => "",
+        }
+    }
+
+    /// Index of its name in `Config::route_names`.
+    fn index(target: Target) -> u16 {
+        match target {
+            Target::Nothing | Target::Server => Self::NONE,
+            Target::Status => Self::STATUS,
+            Target::Pool => Self::APP,
+            Target::Files { mount, .. } => {
+                Self::FILES + u16::try_from(mount).expect("fewer than 65,000 mounts are checked")
+            }
+        }
+    }
+
+    fn find(&self, path: &[u8]) -> Target {
+        if path == b"*" {
+            return Target::Server;
+        }
+        if self
+            .status_path
+            .as_ref()
+            .is_some_and(|status| status.as_bytes() == path)
+        {
+            return Target::Status;
+        }
+        let found = self.prefixes.iter().find(|(url, _)| {
+            path.strip_prefix(url.as_bytes())
+                .is_some_and(|rest| rest.is_empty() || rest[0] == b'/')
+        });
+        match found {
+            Some((url, mount)) => Target::Files {
+                mount: *mount,
+                rest_from: url.len(),
+            },
+            None if self.has_app => Target::Pool,
+            None => Target::Nothing,
+        }
     }
 }
 
@@ -125,5 +250,109 @@ fn by_rule(backend: Backend) -> Disposition {
         route: Router::RULES,
         rewritten: None,
         backend,
+    }
+}
+
+/// What the server as a whole allows (RFC 9110 section 9.3.7).
+fn options() -> Reply {
+    let mut fields = FieldLines::new();
+    fields.push(b"Allow", ALL_METHODS.as_bytes());
+    fields.push_decimal(b"Content-Length", 0);
+    Reply {
+        status: 200,
+        fields: fields.freeze(),
+        body: ReplyBody::Empty,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::meant::StaticMount;
+
+    fn check(path: &str, expect: Target) {
+        let mount = |url: &str| StaticMount {
+            url: url.to_owned(),
+            dir: "/".into(),
+            index: "index.html".to_owned(),
+            fallback: None,
+        };
+        let config = Config {
+            statics: vec![mount("/static"), mount("/static/big")],
+            status_path: Some("/-/status".to_owned()),
+            ..Config::default()
+        };
+        assert_eq!(
+            Router::new(&config, true).find(path.as_bytes()),
+            expect,
+            "{path}"
+        );
+    }
+
+    #[test]
+    fn trace_is_the_applications_where_it_is_asked_to() {
+        let config = |trace_requests| Config {
+            statics: vec![StaticMount {
+                url: "/static".to_owned(),
+                dir: "/".into(),
+                index: "index.html".to_owned(),
+                fallback: None,
+            }],
+            status_path: Some("/-/status".to_owned()),
+            trace_requests,
+            ..Config::default()
+        };
+        for (path, has_app, allow) in [
+            ("/", true, ALL_METHODS),
+            ("/", false, ""),
+            ("/static/a", true, READING),
+            ("/-/status", true, READING),
+        ] {
+            let asks = |trace| Router::new(&config(trace), has_app);
+            let takes = |trace| asks(trace).takes_trace(path.as_bytes());
+            assert_eq!(
+                (takes(false), takes(true)),
+                (false, allow == ALL_METHODS),
+                "{path}"
+            );
+            assert_eq!(asks(true).allowed(path.as_bytes()), allow, "{path}");
+        }
+    }
+
+    #[test]
+    fn takes_the_longest_prefix_at_a_segment() {
+        check(
+            "/static",
+            Target::Files {
+                mount: 0,
+                rest_from: 7,
+            },
+        );
+        check(
+            "/static/a.css",
+            Target::Files {
+                mount: 0,
+                rest_from: 7,
+            },
+        );
+        check(
+            "/static/big/a",
+            Target::Files {
+                mount: 1,
+                rest_from: 11,
+            },
+        );
+        check(
+            "/static/bigger",
+            Target::Files {
+                mount: 0,
+                rest_from: 7,
+            },
+        );
+        check("/statics", Target::Pool);
+        check("/", Target::Pool);
+        check("*", Target::Server);
+        check("/-/status", Target::Status);
+        check("/-/status/x", Target::Pool);
     }
 }

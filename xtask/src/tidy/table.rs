@@ -78,8 +78,11 @@ pub(super) const EDGES: &[(&str, &str, &str)] = &[
     ("recorder", "stats", "and in exactly one count"),
     ("recorder", "sync", "invariants"),
     ("service", "rules", "rules come before routes"),
-    ("service", "route", "a path leads to a backend"),
-    ("service", "allot", "a pool and a class belong to a request"),
+    (
+        "service",
+        "pool_rules",
+        "a pool and a class belong to a request",
+    ),
     (
         "service",
         "slow",
@@ -90,8 +93,6 @@ pub(super) const EDGES: &[(&str, &str, &str)] = &[
         "refusal",
         "what nothing is configured for is refused",
     ),
-    ("refusal", "route", "a refusal names the methods of a path"),
-    ("reply", "route", "so does the answer to `OPTIONS *`"),
     (
         "spool",
         "blocking_pool",
@@ -124,7 +125,11 @@ pub(super) const EDGES: &[(&str, &str, &str)] = &[
         "whoever looks at an exchange is told what it has used of a processor",
     ),
     ("ids", "networks", "one way to tell a network's clients"),
-    ("allot", "networks", "one way to tell a network's clients"),
+    (
+        "pool_rules",
+        "networks",
+        "one way to tell a network's clients",
+    ),
     (
         "request_start",
         "networks",
@@ -150,7 +155,7 @@ pub(super) const EDGES: &[(&str, &str, &str)] = &[
     ("slow", "sync", "one way to lock"),
     (
         "rates",
-        "route",
+        "service",
         "rates of routes go by the routes' indices",
     ),
     ("spool", "unnamed", "so do request bodies"),

@@ -44,7 +44,7 @@ pub(crate) struct Shared {
     pub(crate) pages: Arc<Pages>,
     pub(crate) rates: Rates,
     pub(crate) ids: Ids,
-    pub(crate) request_starts: RequestStarts,
+    pub(crate) request_starts: Option<RequestStarts>,
     pub(crate) clients: Clients,
     pub(crate) replies_memory: Arc<ReplyMemory>,
     pub(crate) spoolers: Spoolers,

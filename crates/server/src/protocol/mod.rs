@@ -266,7 +266,8 @@ impl Connection {
     /// How long it had waited when it arrived, as a proxy in front says.
     fn before(&self, head: HeadView<'_>, record: &ExchangeRecord) -> Nanos {
         let shared = &self.driver.shared;
-        let told = shared.request_starts.told(head, &self.ends);
+        let starts = shared.request_starts.as_ref();
+        let told = starts.and_then(|starts| starts.told(head, &self.ends));
         told.map_or(Nanos::ZERO, |started_ns| {
             let receive = record.phases.queued.since(record.phases.arrived);
             request_start::before(started_ns, unix_now_ns().saturating_sub(receive.0))

@@ -61,7 +61,8 @@ impl H1 {
 
     fn job(&self, exchange: Box<Exchange>) -> Job {
         let driver = &self.connection.driver;
-        let is_limited = driver.shared.rates.is_limited(exchange.record.route);
+        let rates = &driver.shared.rates;
+        let is_limited = !rates.is_empty && rates.is_limited(exchange.record.route);
         let direct = self.connection.transport.direct();
         Job {
             keep_alive: exchange.head().index.keep_alive && driver.serving(),

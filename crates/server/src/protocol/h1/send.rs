@@ -306,6 +306,9 @@ impl H1 {
     /// taken out until `keep_limit`.
     pub(super) fn limit(&mut self, route: u16, own: Option<Rate>) -> Option<Box<Limit>> {
         let rates = &self.connection.driver.shared.rates;
+        if rates.is_empty && own.is_none() {
+            return None;
+        }
         let last = match own {
             None => self.limit.take(),
             Some(_) => None,

@@ -40,11 +40,18 @@ fn rule(text: &str) -> PoolRule {
     rule
 }
 
-fn allot(rules: &[&str]) -> Allot {
-    Allot::new(&Config {
+fn selector(rules: &[&str]) -> Option<PoolSelector> {
+    PoolSelector::new(&Config {
         pool_rules: rules.iter().map(|text| rule(text)).collect(),
         ..Config::default()
     })
+}
+
+fn find(rules: &Option<PoolSelector>, view: HeadView<'_>, path: &[u8], peer: &str) -> (u16, Class) {
+    let found = rules
+        .as_ref()
+        .map(|rules| rules.find(view, path, &ends(peer)));
+    found.unwrap_or_default()
 }
 
 fn ends(peer: &str) -> Ends {
@@ -80,7 +87,7 @@ fn with_head<T>(request: &str, f: impl FnOnce(HeadView<'_>) -> T) -> T {
 #[track_caller]
 fn check_from(rules: &[&str], peer: &str, request: &str, expect: u16) {
     let (pool, _) = with_head(request, |view| {
-        allot(rules).find(view, view.path(), &ends(peer))
+        find(&selector(rules), view, view.path(), peer)
     });
     assert_eq!(pool, expect, "{rules:?} {peer} {request}");
 }
@@ -119,10 +126,8 @@ fn compares_paths_literally_by_their_beginning_and_as_globs() {
 
 #[test]
 fn looks_at_the_path_that_the_router_saw() {
-    let rules = allot(&["1 path=/sent", "2 path=/rewritten"]);
-    let found = with_head("GET h/sent", |view| {
-        rules.find(view, b"/rewritten", &ends(""))
-    });
+    let rules = selector(&["1 path=/sent", "2 path=/rewritten"]);
+    let found = with_head("GET h/sent", |view| find(&rules, view, b"/rewritten", ""));
     assert_eq!(found, (2, Class::Normal));
 }
 
@@ -225,11 +230,11 @@ fn a_broader_rule_counts_where_the_narrower_does_not_fit() {
 
 #[test]
 fn gives_the_class_with_the_pool() {
-    let rules = allot(&["1 path=/a class=low", "0 path=/b class=low"]);
-    let find = |request: &str| with_head(request, |view| rules.find(view, view.path(), &ends("")));
-    assert_eq!(find("GET h/a"), (1, Class::Low));
-    assert_eq!(find("GET h/b"), (0, Class::Low));
-    assert_eq!(find("GET h/c"), (0, Class::Normal));
+    let rules = selector(&["1 path=/a class=low", "0 path=/b class=low"]);
+    let found = |request: &str| with_head(request, |view| find(&rules, view, view.path(), ""));
+    assert_eq!(found("GET h/a"), (1, Class::Low));
+    assert_eq!(found("GET h/b"), (0, Class::Low));
+    assert_eq!(found("GET h/c"), (0, Class::Normal));
 }
 
 /// A request in parts, as the simple matcher wants it.
@@ -353,7 +358,7 @@ proptest! {
         let header = header.map_or(String::new(), |value| format!(" X: {value}"));
         let request = format!("{method} {host}{path}{header}");
         let (pool, _) = with_head(&request, |view| {
-            allot(&texts).find(view, view.path(), &ends(peer))
+            find(&selector(&texts), view, view.path(), peer)
         });
         let expect = best.map_or(0, |rule| rule.pool as u16);
         prop_assert_eq!(pool, expect, "{:?} {:?}", texts, parts);

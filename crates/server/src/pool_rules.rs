@@ -1,4 +1,4 @@
-//! Allotting: which pool runs a request, and how much it matters.
+//! Rules of pools: which pool runs a request, and how much it matters.
 //!
 //! Made once of the configuration's rules, shared by all drivers; takes a head, the path that the router
 //! saw and both ends, gives a pool's index and a class. Pure.
@@ -29,8 +29,8 @@ use crate::networks::Networks;
 const WILDCARDS: [char; 7] = ['*', '?', '[', ']', '{', '}', '\\'];
 
 /// The rules of one process.
-#[derive(Debug, Default)]
-pub(crate) struct Allot {
+#[derive(Debug)]
+pub(crate) struct PoolSelector {
     /// The narrowest first.
     rules: Vec<Rule>,
     /// Rules of paths without wildcards, which come before all others, by their path.
@@ -84,9 +84,9 @@ struct Asked<'a> {
 /// How narrow a rule is; the greater, the narrower.
 type Narrowness = (bool, usize, usize, usize, u8, u32, bool);
 
-impl Allot {
-    /// Takes checked rules; one that a check would have refused fits nothing.
-    pub(crate) fn new(config: &Config) -> Self {
+impl PoolSelector {
+    /// Takes checked rules; one that a check would have refused fits nothing. `None`: there are none.
+    pub(crate) fn new(config: &Config) -> Option<Self> {
         let mut rules: Vec<Rule> = config.pool_rules.iter().map(Rule::new).collect();
         // Stable: of those that are equally narrow, the first stays the first.
         rules.sort_by_cached_key(|rule| Reverse(rule.narrowness()));
@@ -98,19 +98,16 @@ impl Allot {
                 others_from = index + 1;
             }
         }
-        Self {
+        (!rules.is_empty()).then_some(Self {
             rules,
             literal,
             others_from,
-        }
+        })
     }
 
     /// The pool (an index into `Config::pools`) and the class of a request; `path` is the one that the
-    /// router saw. Without rules this costs nothing, and rules of whole paths cost one look into a table.
+    /// router saw. Rules of whole paths cost one look into a table.
     pub(crate) fn find(&self, view: HeadView<'_>, path: &[u8], ends: &Ends) -> (u16, Class) {
-        if self.rules.is_empty() {
-            return (0, Class::Normal);
-        }
         let asked = Asked {
             view,
             path,
