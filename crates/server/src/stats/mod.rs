@@ -7,10 +7,7 @@
 //! processes and is written as JSON for the status page. Must not know what the numbers are used for.
 
 mod counted;
-mod driver;
 mod file;
-mod pool;
-mod route;
 mod segment;
 
 #[cfg(test)]
@@ -19,7 +16,9 @@ mod tests;
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use measure::{Ending, Histogram, PhaseHistograms, Spans};
 
 use crate::sys::{Mapping, Placed};
 
@@ -27,10 +26,7 @@ pub use counted::{
     Connections, Counted, Distribution, DriverCounted, PoolCounted, PoolFigures, RouteCounted,
     Seconds, Timeouts,
 };
-pub(crate) use driver::{Doing, DriverStats, Timeout};
 pub use file::{CounterFile, Glance, View};
-pub(crate) use pool::PoolStats;
-pub(crate) use route::{RouteRef, RouteStats};
 pub use segment::{Segment, Shape};
 
 use segment::Layout;
@@ -98,8 +94,9 @@ impl Stats {
         })
     }
 
-    pub(crate) fn route(&self, index: u16) -> RouteRef<'_> {
-        RouteRef(&self.routes[usize::from(index)])
+    /// One route's counters, to record into.
+    pub(crate) fn route(&self, index: u16) -> &RouteStats {
+        &self.routes[usize::from(index)]
     }
 
     /// One pool's counters, to be kept where it counts.
@@ -152,5 +149,289 @@ impl Stats {
     pub(crate) fn open(&self) -> Vec<u32> {
         let open = self.drivers.iter().map(|driver| &driver.open);
         open.map(|open| open.load(Ordering::Relaxed)).collect()
+    }
+}
+
+/// One driver's counters. On cache lines of their own: another driver's are next to them.
+#[derive(Default)]
+#[repr(C, align(128))]
+pub(crate) struct DriverStats {
+    /// Connections accepted.
+    pub(crate) accepted: Counter,
+    /// Complete requests received.
+    pub(crate) received: Counter,
+    /// Requests whose body went to a file.
+    pub(crate) spooled: Counter,
+    /// Heads that arrived in more than one piece.
+    pub(crate) partial: Counter,
+    /// Requests refused for breaking the protocol or a limit, and connections that failed.
+    pub(crate) errors: Counter,
+    /// Connections refused because their client had too many.
+    pub(crate) crowded_clients: Counter,
+    /// Connections accepted and given to another driver of the process.
+    pub(crate) handed_over: Counter,
+    /// Connections that another driver of the process has accepted.
+    pub(crate) taken_over: Counter,
+    /// Connections accepted from the socket of a driver that did not come to it.
+    pub(crate) rescued: Counter,
+    /// Connections that arrived on the processor that the driver is pinned to; only where they are steered so.
+    pub(crate) local_cpu: Counter,
+    /// Connections that a deadline ended, by `Timeout`.
+    timeouts: [Counter; Timeout::COUNT],
+    /// The last heartbeat that the driver has answered.
+    pub(crate) beat: AtomicU64,
+    /// Open connections; at any time exact.
+    pub(crate) open: AtomicU32,
+    /// What the connections are doing, by `Doing`; a few hundred milliseconds old.
+    pub(crate) doing: [AtomicU32; Doing::COUNT],
+}
+
+/// A counter with a single writing thread: no locked instruction is needed to add.
+#[derive(Default)]
+#[repr(transparent)]
+pub(crate) struct Counter(AtomicU64);
+
+impl Counter {
+    /// Adds one. Only the owning thread may call it.
+    pub(crate) fn add(&self) {
+        self.0
+            .store(self.0.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+    }
+
+    /// Adds one from whichever thread. For a counter that nobody adds to in the other way.
+    pub(crate) fn add_from_any(&self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn count(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// Which deadline ended a connection.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Timeout {
+    /// Its head was not complete in time.
+    Head,
+    /// Its body came too slowly.
+    Body,
+    /// It took its reply too slowly.
+    Send,
+    /// It was idle for too long.
+    Idle,
+    /// It was idle, and others needed its place before its time was up.
+    Crowded,
+    /// Its response was cut: `reply_memory_max` was used up, and its client had taken nothing for longest.
+    Memory,
+}
+
+impl Timeout {
+    const COUNT: usize = 6;
+}
+
+/// What a connection is doing.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Doing {
+    /// Idle between requests, or new and silent.
+    Idle,
+    /// Receiving a head or a body into memory.
+    Reading,
+    /// Receiving a body into a file.
+    Spooling,
+    /// Its exchange waits for a pool thread or runs on one.
+    Away,
+    /// Its reply is being sent by the driver.
+    Sending,
+    /// Its last bytes are read and thrown away before it closes.
+    Closing,
+}
+
+impl Doing {
+    pub(crate) const COUNT: usize = 6;
+}
+
+impl DriverStats {
+    pub(crate) fn timed_out(&self, timeout: Timeout) {
+        self.timeouts[timeout as usize].add();
+    }
+
+    fn counted(&self, index: usize) -> DriverCounted {
+        DriverCounted {
+            driver: index,
+            accepted: self.accepted.count(),
+            received: self.received.count(),
+            spooled: self.spooled.count(),
+            partial: self.partial.count(),
+            errors: self.errors.count(),
+            crowded_clients: self.crowded_clients.count(),
+            handed_over: self.handed_over.count(),
+            taken_over: self.taken_over.count(),
+            rescued: self.rescued.count(),
+            local_cpu: self.local_cpu.count(),
+            beat: self.beat.load(Ordering::Relaxed),
+            open: self.open.load(Ordering::Relaxed).into(),
+            timeouts: self.timeouts_counted(),
+            connections: self.connections_counted(),
+        }
+    }
+
+    fn timeouts_counted(&self) -> Timeouts {
+        let of = |timeout: Timeout| self.timeouts[timeout as usize].count();
+        Timeouts {
+            head: of(Timeout::Head),
+            body: of(Timeout::Body),
+            send: of(Timeout::Send),
+            idle: of(Timeout::Idle),
+            crowded: of(Timeout::Crowded),
+            memory: of(Timeout::Memory),
+        }
+    }
+
+    fn connections_counted(&self) -> Connections {
+        let of = |doing: Doing| u64::from(self.doing[doing as usize].load(Ordering::Relaxed));
+        Connections {
+            idle: of(Doing::Idle),
+            reading: of(Doing::Reading),
+            spooling: of(Doing::Spooling),
+            away: of(Doing::Away),
+            sending: of(Doing::Sending),
+            closing: of(Doing::Closing),
+        }
+    }
+}
+
+/// One pool's counters. They are always current but for `threads`, `idle` and `waiting`, which are published
+/// now and then from the pool's queue, which counts for itself.
+#[derive(Default)]
+#[repr(C, align(128))]
+pub(crate) struct PoolStats {
+    /// Exchanges that threads are running.
+    pub(crate) running: AtomicU64,
+    /// Exchanges that threads have finished.
+    pub(crate) completed: AtomicU64,
+    /// Exchanges refused because the queue was full.
+    pub(crate) refused: AtomicU64,
+    /// Exchanges refused because the pool was overloaded.
+    pub(crate) shed: AtomicU64,
+    /// Exchanges refused because they had waited too long for a thread.
+    pub(crate) expired: AtomicU64,
+    /// Streamed responses whose worker had to wait for the client.
+    pub(crate) stream_waits: AtomicU64,
+    /// Routes that were sent here because they are slow.
+    pub(crate) routes_moved: AtomicU64,
+    /// Those of them that have left again.
+    pub(crate) routes_returned: AtomicU64,
+    /// Threads that have begun.
+    pub(crate) threads_started: AtomicU64,
+    /// Threads that have ended, those that were lost included.
+    pub(crate) threads_ended: AtomicU64,
+    /// `stage::Pressure` in its order.
+    pub(crate) pressure: AtomicU64,
+    /// Threads that there are.
+    pub(crate) threads: AtomicU64,
+    /// Fewest threads that there are to be.
+    pub(crate) threads_min: AtomicU64,
+    /// Most threads that there may be.
+    pub(crate) threads_max: AtomicU64,
+    /// Threads asleep.
+    pub(crate) idle: AtomicU64,
+    /// Exchanges in the queue.
+    pub(crate) waiting: AtomicU64,
+    /// Exchanges that the queue takes.
+    pub(crate) waiting_max: AtomicU64,
+    /// Of a thousand parts of the threads' time at work, those in which they wait for the interpreter, and one
+    /// more; 0 where nobody measures them, as in memory that nobody has written.
+    gil_share_permille_more: AtomicU64,
+}
+
+impl PoolStats {
+    /// The share of the threads' time at work in which they wait for the interpreter, 0 to 1; `None`: nobody
+    /// measures it.
+    pub(crate) fn set_gil_share(&self, share: Option<f64>) {
+        let more = share.map_or(0, |share| (share * 1000.0) as u64 + 1);
+        self.gil_share_permille_more.store(more, Ordering::Relaxed);
+    }
+
+    fn counted(&self, name: &str) -> PoolCounted {
+        let of = |number: &AtomicU64| number.load(Ordering::Relaxed);
+        PoolCounted {
+            name: name.to_owned(),
+            figures: PoolFigures {
+                pressure: of(&self.pressure),
+                threads: of(&self.threads),
+                threads_min: of(&self.threads_min),
+                threads_max: of(&self.threads_max),
+                idle: of(&self.idle),
+                running: of(&self.running),
+                waiting: of(&self.waiting),
+                waiting_max: of(&self.waiting_max),
+                gil_share_permille: of(&self.gil_share_permille_more).checked_sub(1),
+                completed: of(&self.completed),
+                refused: of(&self.refused),
+                shed: of(&self.shed),
+                expired: of(&self.expired),
+                stream_waits: of(&self.stream_waits),
+                routes_moved: of(&self.routes_moved),
+                routes_returned: of(&self.routes_returned),
+                threads_started: of(&self.threads_started),
+                threads_ended: of(&self.threads_ended),
+            },
+        }
+    }
+}
+
+/// One route's exchanges.
+#[derive(Default)]
+#[repr(C, align(128))]
+pub(crate) struct RouteStats {
+    /// By hundreds of the status; index 0: no reply.
+    statuses: [AtomicU64; 6],
+    /// Exchanges that did not end complete.
+    incomplete: AtomicU64,
+    sent_bytes: AtomicU64,
+    phases: PhaseHistograms,
+}
+
+impl RouteStats {
+    pub(crate) fn record(&self, spans: &Spans, status: u16, ending: Ending, sent_bytes: u64) {
+        self.phases.record(spans);
+        let class = usize::from(status / 100).min(5);
+        self.statuses[class].fetch_add(1, Ordering::Relaxed);
+        self.sent_bytes.fetch_add(sent_bytes, Ordering::Relaxed);
+        if ending != Ending::Complete && ending != Ending::Refused {
+            self.incomplete.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Exchanges ended so far.
+    fn exchanges(&self) -> u64 {
+        let statuses = self.statuses.iter();
+        let counts = statuses.map(|count| count.load(Ordering::Relaxed));
+        counts.fold(0, u64::saturating_add)
+    }
+
+    fn counted(&self, name: &str) -> RouteCounted {
+        let class = |class: usize| self.statuses[class].load(Ordering::Relaxed);
+        let spread = |histogram: &Histogram| Distribution(histogram.snapshot());
+        RouteCounted {
+            route: name.to_owned(),
+            none: class(0),
+            informational: class(1),
+            successful: class(2),
+            redirection: class(3),
+            client_error: class(4),
+            server_error: class(5),
+            incomplete: self.incomplete.load(Ordering::Relaxed),
+            sent_bytes: self.sent_bytes.load(Ordering::Relaxed),
+            seconds: Seconds {
+                receive: spread(&self.phases.receive),
+                queue: spread(&self.phases.queue),
+                run: spread(&self.phases.run),
+                send: spread(&self.phases.send),
+                total: spread(&self.phases.total),
+                gil: spread(&self.phases.gil),
+                cpu: spread(&self.phases.cpu),
+            },
+        }
     }
 }
