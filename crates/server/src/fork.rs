@@ -18,12 +18,12 @@ use std::time::Duration;
 use rustix::net::Shutdown;
 use socket2::{SockAddr, SockRef};
 
-use crate::sys::{self, Placed, SignalAction};
+use crate::sys::{self, SignalAction};
 
 /// In the process that serves; the kernel wipes it in every child.
 const SERVES: u32 = 1;
 
-static MARK: OnceLock<Placed<AtomicU32>> = OnceLock::new();
+static MARK: OnceLock<&'static AtomicU32> = OnceLock::new();
 static HAS_FORKED: AtomicBool = AtomicBool::new(false);
 static SIGNALS: OnceLock<Vec<SignalAction>> = OnceLock::new();
 static LISTENERS: Listeners = Listeners(OnceLock::new());

@@ -4,7 +4,6 @@ use std::cell::Cell;
 use std::ffi::c_void;
 use std::io;
 use std::mem::{MaybeUninit, needs_drop, size_of, size_of_val};
-use std::ops::Deref;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -177,15 +176,14 @@ pub(crate) fn at_fork(
 }
 
 /// A number in memory that the kernel wipes in every process that is forked from this one.
-pub(crate) fn wiped_on_fork() -> io::Result<Placed<AtomicU32>> {
-    let page = Mapping::private(rustix::param::page_size())?;
+pub(crate) fn wiped_on_fork() -> io::Result<&'static AtomicU32> {
+    let page = Box::leak(Box::new(Mapping::private(rustix::param::page_size())?));
     let (first, advice) = (page.first.as_ptr(), rustix::mm::Advice::LinuxWipeOnFork);
     // Kernels before 4.14 do not know it: there only children that run the hooks are told apart.
     // SAFETY: the pages are the mapping's own, and stay as they are in this process.
     let _ = unsafe { rustix::mm::madvise(first, page.bytes, advice) };
-    let placed = page.place::<AtomicU32>(0, 1);
-    let placed = placed.and_then(|numbers| numbers.one(0));
-    placed.ok_or_else(|| io::ErrorKind::OutOfMemory.into())
+    let first = page.place(0, 1).and_then(<[AtomicU32]>::first);
+    first.ok_or_else(|| io::ErrorKind::OutOfMemory.into())
 }
 
 /// Closes every descriptor of a forked child that `is_ours` says. Allocates nothing.
@@ -269,7 +267,8 @@ pub(crate) fn yield_to_all() {
     unsafe { libc::syscall(libc::SYS_ioprio_set, PROCESS, 0, IDLE) };
 }
 
-/// Mapped memory that begins as zeros, and that other processes may write at any time.
+/// Mapped memory that begins as zeros, and that other processes may write at any time. What is placed there is
+/// borrowed from it; what a process needs until its end is borrowed from a mapping that is leaked.
 pub(crate) struct Mapping {
     first: NonNull<c_void>,
     bytes: usize,
@@ -296,20 +295,9 @@ unsafe impl Placeable for RouteStats {}
 // SAFETY: as above.
 unsafe impl Placeable for AtomicU32 {}
 
-/// Something that lies in mapped memory, which stays for as long as this does.
-pub(crate) struct Placed<T: ?Sized> {
-    first: NonNull<T>,
-    mapping: Arc<Mapping>,
-}
-
-// SAFETY: it is used like an `Arc<T>` whose `T` is never moved out.
-unsafe impl<T: ?Sized + Sync> Send for Placed<T> {}
-// SAFETY: as above.
-unsafe impl<T: ?Sized + Sync> Sync for Placed<T> {}
-
 impl Mapping {
     /// Memory of this process alone.
-    pub(crate) fn private(bytes: usize) -> io::Result<Arc<Mapping>> {
+    pub(crate) fn private(bytes: usize) -> io::Result<Mapping> {
         let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
         // SAFETY: the kernel chooses a place where nothing is.
         let first = unsafe {
@@ -328,11 +316,7 @@ impl Mapping {
     /// # Errors
     /// Beside the kernel's: `InvalidInput` for a file that could become shorter, which would end every process
     /// that reads behind its end, `UnexpectedEof` for one that ends before the part does.
-    pub(crate) fn shared(
-        file: BorrowedFd<'_>,
-        offset: u64,
-        bytes: usize,
-    ) -> io::Result<Arc<Mapping>> {
+    pub(crate) fn shared(file: BorrowedFd<'_>, offset: u64, bytes: usize) -> io::Result<Mapping> {
         let seals = rustix::fs::fcntl_get_seals(file)?;
         if !seals.contains(SealFlags::SHRINK) {
             return Err(io::ErrorKind::InvalidInput.into());
@@ -360,17 +344,13 @@ impl Mapping {
         Mapping::at(first?, bytes)
     }
 
-    fn at(first: *mut c_void, bytes: usize) -> io::Result<Arc<Mapping>> {
+    fn at(first: *mut c_void, bytes: usize) -> io::Result<Mapping> {
         let first = NonNull::new(first).ok_or(io::ErrorKind::OutOfMemory)?;
-        Ok(Arc::new(Mapping { first, bytes }))
+        Ok(Mapping { first, bytes })
     }
 
     /// The `len` things that lie `offset` bytes from its start. `None`: they do not fit, or not there.
-    pub(crate) fn place<T: Placeable>(
-        self: &Arc<Self>,
-        offset: usize,
-        len: usize,
-    ) -> Option<Placed<[T]>> {
+    pub(crate) fn place<T: Placeable>(&self, offset: usize, len: usize) -> Option<&[T]> {
         const { assert!(!needs_drop::<T>()) };
         let end = len.checked_mul(size_of::<T>())?.checked_add(offset)?;
         if end > self.bytes {
@@ -378,38 +358,19 @@ impl Mapping {
         }
         // SAFETY: the offset is not behind the mapping's end.
         let first = unsafe { self.first.cast::<u8>().add(offset) }.cast::<T>();
-        first.is_aligned().then(|| Placed {
-            first: NonNull::slice_from_raw_parts(first, len),
-            mapping: Arc::clone(self),
-        })
+        if !first.is_aligned() {
+            return None;
+        }
+        // SAFETY: they lie within the mapping, which the borrow keeps; any bits are valid, and all is atomics.
+        Some(unsafe { std::slice::from_raw_parts(first.as_ptr(), len) })
     }
 }
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: the place is this mapping's own; what lies there keeps the mapping, so nobody refers to it.
+        // SAFETY: the place is this mapping's own; what lies there is borrowed from it, so nobody refers to it.
         let unmapped = unsafe { rustix::mm::munmap(self.first.as_ptr(), self.bytes) };
         debug_assert!(unmapped.is_ok(), "a mapping was not the kernel's");
-    }
-}
-
-impl<T: Placeable> Placed<[T]> {
-    /// One of them on its own.
-    pub(crate) fn one(&self, index: usize) -> Option<Placed<T>> {
-        Some(Placed {
-            first: NonNull::from(self.get(index)?),
-            mapping: Arc::clone(&self.mapping),
-        })
-    }
-}
-
-impl<T: ?Sized> Deref for Placed<T> {
-    type Target = T;
-
-    fn deref(&self) -> &T {
-        // SAFETY: it was placed within the mapping and aligned; the mapping is kept, any bits are valid, and
-        // all of it is atomics.
-        unsafe { self.first.as_ref() }
     }
 }
 
@@ -549,16 +510,5 @@ mod tests {
     fn knows_an_end_of_the_descriptors() {
         let file = std::fs::File::open("/dev/null").unwrap();
         assert!(table_len().is_some_and(|len| len > file.as_raw_fd()));
-    }
-
-    #[test]
-    fn what_is_placed_keeps_the_memory() {
-        let placed = Mapping::private(4_096).unwrap().place(0, 2).unwrap();
-        let second: Placed<PoolStats> = placed.one(1).unwrap();
-        assert!(placed.one(2).is_none());
-        drop(placed);
-        let running = &second.running;
-        running.store(7, std::sync::atomic::Ordering::Relaxed);
-        assert_eq!(running.load(std::sync::atomic::Ordering::Relaxed), 7);
     }
 }

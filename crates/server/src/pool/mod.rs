@@ -26,7 +26,6 @@ use crate::response::{Destination, ReplyMemory};
 use crate::slow::{Slow, Way};
 use crate::stats::{PoolStats, Stats};
 use crate::sync::lock;
-use crate::sys::Placed;
 use crate::watch::Watch;
 
 use controller::{LoadState, Timer};
@@ -62,7 +61,7 @@ pub(crate) struct Pool {
     timer: Arc<Timer>,
     /// `None` before the start and after the end.
     threads: Mutex<Option<Arc<Threads>>>,
-    counters: Placed<PoolStats>,
+    counters: &'static PoolStats,
     /// Connections end with their next reply.
     draining: Arc<AtomicBool>,
     /// Threads that all pools of the process have had.

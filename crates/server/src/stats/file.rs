@@ -13,7 +13,7 @@ use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};
 use rustix::io::Errno;
 
 use super::segment::{self, Layout};
-use super::{Counted, Segment, Shape, Stats};
+use super::{Counted, Segment, Shape, View};
 
 /// Its name among the descriptors of a process (`/proc/PID/fd`).
 const NAME: &str = "milepost-counters";
@@ -25,9 +25,6 @@ pub struct CounterFile {
     /// Lengths of segments that are in use, by where they begin.
     live: BTreeMap<u64, u64>,
 }
-
-/// A segment that is looked at again and again.
-pub struct View(Stats);
 
 /// What one driver has counted, in short.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -133,7 +130,7 @@ impl CounterFile {
     /// # Errors
     /// As for `read`.
     pub fn view(&self, segment: &Segment) -> io::Result<View> {
-        Stats::found(self.file(), segment).map(View)
+        View::new(self.file(), segment)
     }
 
     /// Where the first gap is that has room for so much.
@@ -160,33 +157,6 @@ impl CounterFile {
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         rustix::fs::fallocate(&self.file, flags, segment.offset, segment.bytes)?;
         Ok(())
-    }
-}
-
-impl View {
-    /// All of it as it is now.
-    pub fn counted(&self) -> Counted {
-        self.0.counted()
-    }
-
-    /// Exchanges ended so far.
-    pub fn exchanges(&self) -> u64 {
-        self.0.exchanges()
-    }
-
-    /// The few numbers of each driver that are looked at often.
-    pub fn glances(&self) -> Vec<Glance> {
-        self.0.glances()
-    }
-
-    /// The last heartbeat that each driver has answered.
-    pub fn beats(&self) -> Vec<u64> {
-        self.0.beats()
-    }
-
-    /// Open connections of each driver.
-    pub fn open(&self) -> Vec<u32> {
-        self.0.open()
     }
 }
 

@@ -15,28 +15,91 @@ mod tests;
 
 use std::io;
 use std::os::fd::BorrowedFd;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use measure::{Ending, Histogram, PhaseHistograms, Spans};
 
-use crate::sys::{Mapping, Placed};
+use crate::sys::Mapping;
 
 pub use counted::{
     Connections, Counted, Distribution, DriverCounted, PoolCounted, PoolFigures, RouteCounted,
     Seconds, Timeouts,
 };
-pub use file::{CounterFile, Glance, View};
+pub use file::{CounterFile, Glance};
 pub use segment::{Segment, Shape};
 
 use segment::Layout;
 
-/// All counters of one process.
-pub(crate) struct Stats {
-    pub(crate) drivers: Placed<[DriverStats]>,
-    pools: Placed<[PoolStats]>,
-    routes: Placed<[RouteStats]>,
+/// All counters of one process, where they lie.
+pub(crate) struct Counters<'m> {
+    pub(crate) drivers: &'m [DriverStats],
+    pools: &'m [PoolStats],
+    routes: &'m [RouteStats],
+    shape: &'m Shape,
+}
+
+/// Those of this process: their memory stays until it ends.
+pub(crate) type Stats = Counters<'static>;
+
+/// A segment that is looked at again and again.
+pub struct View {
+    mapping: Mapping,
+    layout: Layout,
     shape: Shape,
+}
+
+impl View {
+    /// What lies in a segment, by its own header.
+    fn new(file: BorrowedFd<'_>, segment: &Segment) -> io::Result<View> {
+        let (shape, layout) = segment::read_header(file, segment)?;
+        let bytes = usize::try_from(segment.bytes).map_err(|_| io::ErrorKind::OutOfMemory)?;
+        let mapping = Mapping::shared(file, segment.offset, bytes).map_err(segment::explained)?;
+        Ok(View {
+            mapping,
+            layout,
+            shape,
+        })
+    }
+
+    fn counters(&self) -> Counters<'_> {
+        let (mapping, layout, shape) = (&self.mapping, &self.layout, &self.shape);
+        let fits = "the parts of a layout lie within its bytes";
+        Counters {
+            drivers: mapping.place(layout.drivers, shape.drivers).expect(fits),
+            pools: mapping.place(layout.pools, shape.pools.len()).expect(fits),
+            routes: (mapping.place(layout.routes, shape.routes.len())).expect(fits),
+            shape,
+        }
+    }
+
+    fn leak(self) -> Stats {
+        Box::leak(Box::new(self)).counters()
+    }
+
+    /// All of it as it is now.
+    pub fn counted(&self) -> Counted {
+        self.counters().counted()
+    }
+
+    /// Exchanges ended so far.
+    pub fn exchanges(&self) -> u64 {
+        self.counters().exchanges()
+    }
+
+    /// The few numbers of each driver that are looked at often.
+    pub fn glances(&self) -> Vec<Glance> {
+        self.counters().glances()
+    }
+
+    /// The last heartbeat that each driver has answered.
+    pub fn beats(&self) -> Vec<u64> {
+        self.counters().beats()
+    }
+
+    /// Open connections of each driver.
+    pub fn open(&self) -> Vec<u32> {
+        self.counters().open()
+    }
 }
 
 impl Stats {
@@ -47,7 +110,12 @@ impl Stats {
     pub(crate) fn new(shape: &Shape) -> io::Result<Stats> {
         let layout = Layout::of(shape)?;
         let bytes = usize::try_from(layout.bytes).map_err(|_| io::ErrorKind::OutOfMemory)?;
-        Stats::placed(&Mapping::private(bytes)?, &layout, shape.clone())
+        let view = View {
+            mapping: Mapping::private(bytes)?,
+            layout,
+            shape: shape.clone(),
+        };
+        Ok(view.leak())
     }
 
     /// In the segment of the file of all counters that was allotted for this shape.
@@ -60,42 +128,19 @@ impl Stats {
         segment: &Segment,
         shape: &Shape,
     ) -> io::Result<Stats> {
-        let found = Stats::found(file, segment)?;
-        if found.shape != *shape {
+        let view = View::new(file, segment)?;
+        if view.shape != *shape {
             return Err(segment::fault(
                 "it was made for other drivers, routes or pools",
             ));
         }
-        Ok(found)
+        Ok(view.leak())
     }
+}
 
-    /// What lies in a segment, by its own header.
-    fn found(file: BorrowedFd<'_>, segment: &Segment) -> io::Result<Stats> {
-        let (shape, layout) = segment::read_header(file, segment)?;
-        let bytes = usize::try_from(segment.bytes).map_err(|_| io::ErrorKind::OutOfMemory)?;
-        let mapping = Mapping::shared(file, segment.offset, bytes).map_err(segment::explained)?;
-        Stats::placed(&mapping, &layout, shape)
-    }
-
-    fn placed(mapping: &Arc<Mapping>, layout: &Layout, shape: Shape) -> io::Result<Stats> {
-        let parts = (
-            mapping.place(layout.drivers, shape.drivers),
-            mapping.place(layout.pools, shape.pools.len()),
-            mapping.place(layout.routes, shape.routes.len()),
-        );
-        let (Some(drivers), Some(pools), Some(routes)) = parts else {
-            return Err(segment::fault("its parts do not fit into it"));
-        };
-        Ok(Stats {
-            drivers,
-            pools,
-            routes,
-            shape,
-        })
-    }
-
+impl<'m> Counters<'m> {
     /// One route's counters, to record into.
-    pub(crate) fn route(&self, index: u16) -> &RouteStats {
+    pub(crate) fn route(&self, index: u16) -> &'m RouteStats {
         &self.routes[usize::from(index)]
     }
 
@@ -103,9 +148,8 @@ impl Stats {
     ///
     /// # Panics
     /// The shape has no such pool.
-    pub(crate) fn pool(&self, index: u16) -> Placed<PoolStats> {
-        let pool = self.pools.one(usize::from(index));
-        pool.expect("the counters were made for every pool there is")
+    pub(crate) fn pool(&self, index: u16) -> &'m PoolStats {
+        &self.pools[usize::from(index)]
     }
 
     /// Exchanges ended so far.

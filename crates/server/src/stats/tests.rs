@@ -276,7 +276,7 @@ fn refuses_a_damaged_segment() {
         let mut bytes = good.clone();
         damage(&mut bytes);
         let file = memory(&bytes, bytes.len() as u64, SealFlags::SHRINK);
-        assert_eq!(wrong(Stats::found(file.as_fd(), &segment)), expect);
+        assert_eq!(wrong(View::new(file.as_fd(), &segment)), expect);
     };
     check(&|bytes| bytes.truncate(20), "the file ends before it does");
     check(&|bytes| bytes.truncate(64), "the file ends before it does");
@@ -297,7 +297,7 @@ fn refuses_a_damaged_segment() {
     };
     check(&four_routes, "its length is not that of its parts");
     let whole = memory(&good, segment.bytes, SealFlags::SHRINK);
-    assert!(Stats::found(whole.as_fd(), &segment).is_ok());
+    assert!(View::new(whole.as_fd(), &segment).is_ok());
 }
 
 #[test]
@@ -305,7 +305,7 @@ fn refuses_a_file_that_could_become_shorter() {
     let (segment, good) = good();
     let file = memory(&good, segment.bytes, SealFlags::GROW);
     assert_eq!(
-        wrong(Stats::found(file.as_fd(), &segment)),
+        wrong(View::new(file.as_fd(), &segment)),
         "this is not the file of all counters"
     );
     assert_eq!(
