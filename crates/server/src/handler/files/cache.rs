@@ -1,43 +1,78 @@
-//! What a driver remembers of its files: families of pages by the raw path that they were asked for with.
+//! What a driver remembers of its files, and what it answers from it: families of pages by the raw path that they
+//! were asked for with.
 //!
-//! Takes and gives families; opens nothing. The key is the mount and the path as sent, so that a hit decodes
-//! and allocates nothing; two spellings of one path are two entries, each inside the same bounds. Keys are
-//! hashed with the standard library's seeded SipHash, because clients choose them.
-//!
-//! There are two shelves: small families with their bytes, and those with an open descriptor. Each is bounded
-//! in number, and both together in memory. They evict by second chance: a hand goes round, spares an entry
-//! that was asked for since it last passed, and takes the next. A sweep is bounded, so that no request pays
-//! for the whole shelf.
+//! Takes a request, gives a reply or the look that it needs; takes families and gives them, opens nothing. The key
+//! is the mount and the path as sent, so that a hit decodes and allocates nothing; two spellings of one path are
+//! two entries, each inside the same bounds. Keys are hashed with the standard library's seeded SipHash, because
+//! clients choose them. Entries stand on two shelves: small families with their bytes, and those with an open
+//! descriptor. Each is bounded in number, and both together in memory.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use measure::{Nanos, Stamp};
+use wire::{HeadView, Method};
 
-use crate::config::meant::FileCache;
+use crate::config::meant::{Config, FileCache};
+use crate::reply::Reply;
 
-use super::family::Family;
+use super::folder::Miss;
+use super::instead::Instead;
+use super::look::{Look, LookKey, Looked, Sight};
+use super::path::{self, Place};
+use super::plain::{self, Plain};
+use super::ranking::Ranking;
+use super::shelf::{Entry, Looking, SETTLE, Shelf, ShelfName, Trust};
+use super::site::{Asked, FolderFault, Site};
+use super::variants::{Family, Glimpse};
 
 /// Small files per driver. Bounds the table, which grows in one step, to a few MiB.
 const MEMORY_LEN_MAX: usize = 16_384;
 /// Open descriptors per driver: well below the descriptors that a process has for its connections.
 const OPEN_LEN_MAX: usize = 256;
-/// Steps of the hand for one eviction; then the entry under it goes even if it was asked for.
-const SWEEP_LEN_MAX: usize = 16;
 /// A large file that nobody asks for is closed after this long, so that a deleted one gives its space back.
 const OPEN_IDLE: Nanos = Nanos::from_secs(60);
 /// Open files looked at for that in one go.
 const IDLE_SWEEP_LEN: usize = 2;
-/// Size of an entry apart from its bytes, lines and key: its structs, its place in the table, allocations.
-const ENTRY_OVERHEAD_BYTES: usize = 512;
-/// Longer than the tick of any kernel's clock, by which files are stamped. A file that is read within the
-/// tick of its last change may be changed again without another stamp; read again after this long it cannot.
-const SETTLE: Nanos = Nanos::from_ms(500);
+
+/// The folders of one driver and what it remembers of their files.
+pub struct Files {
+    pub(super) site: Arc<Site>,
+    pub(super) cache: Cache,
+    /// The decoded path of the request at hand; kept for its allocation.
+    path: Vec<u8>,
+    tickets: Tickets,
+}
+
+/// What a driver gets for a request at once.
+pub enum Given {
+    /// The reply.
+    Ready(Reply),
+    /// The reply, from what was known a moment ago: the storage is to be looked at for the next requests, and
+    /// this one does not wait for it.
+    Stale(Reply, Box<Look>),
+    /// Only the storage knows: to be looked at on a thread that may wait, and settled then.
+    Look(Box<Look>),
+}
+
+/// Open files that are not remembered any more. Dropping it closes them, which may wait: the last descriptor
+/// of a deleted file frees its space, and a remote file system asks its server.
+#[must_use = "to be dropped where a disk may be waited for"]
+pub struct Gone(Vec<Arc<Family>>);
+
+/// Whether requests may share a look.
+#[derive(Clone, Copy, Debug)]
+enum Tickets {
+    /// They may: what is known may be somewhat old anyhow.
+    Shared,
+    /// Each gets a look that began after it: the number of the last one.
+    Own(u64),
+}
 
 /// The cache of one driver.
 pub(super) struct Cache {
     /// For each mount.
-    places: Vec<HashMap<Arc<[u8]>, Place>>,
+    places: Vec<HashMap<Arc<[u8]>, Slot>>,
     memory: Shelf,
     open: Shelf,
     /// Of both shelves.
@@ -50,57 +85,150 @@ pub(super) struct Cache {
 }
 
 #[derive(Clone, Copy)]
-struct Place {
+struct Slot {
     shelf: ShelfName,
     slot: u32,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum ShelfName {
-    Memory,
-    Open,
+impl Files {
+    /// Opens every folder and keeps it open: a folder that is renamed later is still the one served.
+    ///
+    /// # Errors
+    /// The first folder that is missing, is not a folder, or may not be searched.
+    pub fn open(config: &Config) -> Result<Files, FolderFault> {
+        let cache = &config.file_cache;
+        Ok(Files {
+            site: Arc::new(Site::open(config)?),
+            cache: Cache::new(config.statics.len(), cache),
+            path: Vec::new(),
+            tickets: match cache.revalidate {
+                Nanos::ZERO => Tickets::Own(0),
+                _ => Tickets::Shared,
+            },
+        })
+    }
+
+    /// Answers one request from what is known, or says what has to be looked at; never waits for
+    /// storage. `mount` is the index of its mount in `Config::statics`, `rest` the raw
+    /// (percent-encoded) path behind the mount's URL prefix: empty or `/css/a.css`.
+    ///
+    /// The reply to a HEAD has the lines of the GET and no body; a 304 has no `Content-Length`.
+    ///
+    /// # Panics
+    /// When there is no such mount.
+    pub fn ask(&mut self, mount: usize, head: HeadView<'_>, rest: &[u8], now: Stamp) -> Given {
+        match head.index.method {
+            Method::Get | Method::Head => {}
+            Method::Other => return Given::Ready(Plain::NotImplemented.reply(head)),
+            _ => return Given::Ready(Plain::MethodNotAllowed.reply(head)),
+        }
+        if let Some(family) = self.cache.fresh(mount, rest, now)
+            && !family.has_moved_on()
+        {
+            return Given::Ready(family.reply(head, &self.site.codings));
+        }
+        self.ask_anew(mount, head, rest, now)
+    }
+
+    /// The reply to a request that waited for a look. `looked` is what its look found, or one with an
+    /// equal key; `head` is the request's own.
+    pub fn reply(&self, looked: &Looked, head: HeadView<'_>) -> Reply {
+        match looked.sight() {
+            Sight::Family(family) => family.reply(head, &self.site.codings),
+            Sight::Page(page) => page.reply(head),
+            Sight::Listing(listing) => listing.clone().reply(head),
+            Sight::Folder => plain::redirect_to_folder(head),
+            Sight::Miss(Miss::Absent) if looked.depends_on_accept() => {
+                Plain::NotFoundByAccept.reply(head)
+            }
+            Sight::Miss(miss) => Plain::from(*miss).reply(head),
+        }
+    }
+
+    /// Keeps what a look found, for the next requests; once for each look.
+    pub fn learn(&mut self, looked: Looked, now: Stamp) {
+        let when = looked.span(now);
+        let (key, sight) = looked.take();
+        match sight {
+            Sight::Family(family) => self.cache.keep(key.mount, &key.rest, family, when),
+            _ => self.cache.forget(key.mount, &key.rest, when),
+        }
+    }
+
+    /// What is to be dropped on a thread that may wait for a disk; to be asked for after each look, and now
+    /// and then.
+    pub fn take_gone(&mut self) -> Option<Gone> {
+        let gone = self.cache.take_gone();
+        (!gone.is_empty()).then_some(Gone(gone))
+    }
+
+    /// Lets large files go that nobody asked for in a while; to be called now and then.
+    pub fn close_idle(&mut self, now: Stamp) {
+        self.cache.close_idle(now);
+    }
+
+    fn ask_anew(&mut self, mount: usize, head: HeadView<'_>, rest: &[u8], now: Stamp) -> Given {
+        let mut folder_bytes = None;
+        match path::beneath(rest, &mut self.path) {
+            Place::Top => return Given::Ready(plain::redirect_to_folder(head)),
+            Place::Nowhere => return Given::Ready(Plain::NotFound.reply(head)),
+            Place::File => {}
+            Place::Folder => {
+                folder_bytes = Some(self.path.len());
+                self.site.mounts[mount].push_index(&mut self.path);
+            }
+        }
+        let known = self.cache.doubted(mount, rest, now).map(Arc::clone);
+        let glimpse = self.glance(mount, rest);
+        if known.is_some()
+            && glimpse == Some(Glimpse::Unchanged)
+            && let Some(family) = self.cache.confirm(mount, rest, now)
+        {
+            return Given::Ready(family.reply(head, &self.site.codings));
+        }
+        let path = Asked::new(&self.path, folder_bytes);
+        let key = LookKey {
+            mount,
+            rest: rest.into(),
+            ranking: Ranking::read(head, &self.site.codings),
+            instead: Instead::of(head, &self.site, mount, &path),
+            ticket: self.tickets.next(),
+        };
+        let look = Box::new(Look::new(key, &self.site, path, known, now));
+        if glimpse == Some(Glimpse::Unsure)
+            && let Some(family) = self.cache.stale(mount, rest, now)
+            && !family.has_moved_on()
+        {
+            return Given::Stale(family.reply(head, &self.site.codings), look);
+        }
+        Given::Look(look)
+    }
+
+    /// What can be seen of what is known without waiting for anything.
+    fn glance(&mut self, mount: usize, rest: &[u8]) -> Option<Glimpse> {
+        let folder = &self.site.mounts[mount].folder;
+        let known = self.cache.held(mount, rest)?;
+        Some(known.glance(folder, &mut self.path, &self.site.codings))
+    }
 }
 
-struct Shelf {
-    entries: Vec<Entry>,
-    hand: usize,
-    bytes: usize,
-    /// On the shelf of small files each counts for one, on the other each descriptor does.
-    len: usize,
-    len_max: usize,
+impl Gone {
+    /// Descriptors that dropping it closes.
+    pub fn open_len(&self) -> usize {
+        self.0.iter().map(|family| family.open_len()).sum()
+    }
 }
 
-struct Entry {
-    mount: usize,
-    key: Arc<[u8]>,
-    family: Arc<Family>,
-    bytes: usize,
-    len: usize,
-    /// When the last look that has been done was asked for.
-    checked: Stamp,
-    /// When one was asked for that nobody waits for, done or not; at first as `checked`.
-    pursued: Stamp,
-    trust: Trust,
-    /// Asked for since the hand last passed.
-    is_asked: bool,
-}
-
-/// The span of a look.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Looking {
-    /// Before it began: what it saw is at most so old.
-    pub(super) asked: Stamp,
-    /// After it ended.
-    pub(super) done: Stamp,
-}
-
-/// Whether equal facts mean equal content.
-#[derive(Clone, Copy)]
-enum Trust {
-    /// The content was read by this time, maybe within the tick of its last change.
-    ReadAt(Stamp),
-    /// It was read again, later, and the facts were still the same; or it is not held here.
-    Settled,
+impl Tickets {
+    fn next(&mut self) -> u64 {
+        match self {
+            Tickets::Shared => 0,
+            Tickets::Own(last) => {
+                *last += 1;
+                *last
+            }
+        }
+    }
 }
 
 impl Cache {
@@ -210,7 +338,7 @@ impl Cache {
             is_asked: false,
         };
         let slot = self.shelf(name).push(entry);
-        self.places[mount].insert(key, Place { shelf: name, slot });
+        self.places[mount].insert(key, Slot { shelf: name, slot });
     }
 
     /// Lets others go until `family` fits; `None` when it never will.
@@ -302,96 +430,12 @@ impl Cache {
         if let Some((mount, key)) = moved {
             self.places[mount].insert(
                 key,
-                Place {
+                Slot {
                     shelf: name,
                     slot: slot as u32,
                 },
             );
         }
-    }
-}
-
-impl ShelfName {
-    fn of(family: &Family) -> ShelfName {
-        match family.open_len() {
-            0 => ShelfName::Memory,
-            _ => ShelfName::Open,
-        }
-    }
-
-    /// Bytes that an entry counts for. The lines and keys of open files are bounded with their number.
-    fn bytes_of(self, family: &Family, rest: &[u8]) -> usize {
-        match self {
-            ShelfName::Memory => family.memory_bytes() + rest.len() + ENTRY_OVERHEAD_BYTES,
-            ShelfName::Open => family.content_bytes(),
-        }
-    }
-
-    fn len_of(self, family: &Family) -> usize {
-        match self {
-            ShelfName::Memory => 1,
-            ShelfName::Open => family.open_len(),
-        }
-    }
-}
-
-impl Trust {
-    /// Of a family that was just read, where `known` was known before.
-    fn of(family: &Family, known: Option<&Entry>, when: Looking) -> Trust {
-        if family.content_bytes() == 0 {
-            return Trust::Settled;
-        }
-        match known {
-            Some(Entry {
-                family: known,
-                trust: Trust::ReadAt(read),
-                ..
-            }) if known.facts() == family.facts() && when.asked.since(*read) >= SETTLE => {
-                Trust::Settled
-            }
-            _ => Trust::ReadAt(when.done),
-        }
-    }
-}
-
-impl Shelf {
-    fn new(len_max: usize) -> Shelf {
-        Shelf {
-            entries: Vec::new(),
-            hand: 0,
-            bytes: 0,
-            len: 0,
-            len_max,
-        }
-    }
-
-    fn push(&mut self, entry: Entry) -> u32 {
-        self.bytes += entry.bytes;
-        self.len += entry.len;
-        self.entries.push(entry);
-        (self.entries.len() - 1) as u32
-    }
-
-    /// The slot whose entry goes next; the shelf is not empty. The hand then stands behind the slot,
-    /// because the youngest entry is about to move there and must have its turn of the clock.
-    fn next_to_go(&mut self) -> usize {
-        for _ in 0..SWEEP_LEN_MAX {
-            let slot = self.step();
-            if !std::mem::take(&mut self.entries[slot].is_asked) {
-                return slot;
-            }
-        }
-        self.step()
-    }
-
-    fn step(&mut self) -> usize {
-        let slot = if self.hand < self.entries.len() {
-            self.hand
-        } else {
-            0
-        };
-        self.hand = slot + 1;
-        slot
     }
 }
 

@@ -11,7 +11,7 @@
 
 use wire::HeadView;
 
-use super::page::Validators;
+use super::variants::Validators;
 
 /// What becomes of the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,19 +5,22 @@
 //! in its key, so that equal looks can share one.
 
 use std::fmt;
+use std::fs::File;
 use std::io;
 use std::sync::Arc;
 
 use measure::Stamp;
 
-use super::cache::Looking;
-use super::family::{Family, Kin};
-use super::folder::{Found, Miss};
+use crate::config::meant::Coding;
+
+use super::facts::{Devices, Facts};
+use super::folder::{Folder, Found, Miss};
 use super::instead::{Fallback, Instead};
 use super::listing::{ENTRIES_LEN_MAX, Listing};
-use super::page::Page;
 use super::ranking::Ranking;
+use super::shelf::Looking;
 use super::site::{Asked, Mount, Site};
+use super::variants::{Family, FamilyFacts, Label, Page, Sibling, Stay, sought, suffix};
 
 /// A look that has not been done. `Send`, and independent of the driver that made it.
 pub struct Look {
@@ -201,5 +204,120 @@ impl Looked {
             asked: self.asked,
             done,
         }
+    }
+}
+
+/// Files that were found and not yet read.
+pub(super) struct Kin {
+    plain: (File, Facts),
+    siblings: Vec<(Coding, File, Facts)>,
+}
+
+impl Kin {
+    /// Looks for the siblings of `plain`, which was found at `path`. One that cannot be opened is as good
+    /// as none.
+    pub(super) fn find(
+        folder: &Folder,
+        path: &[u8],
+        plain: (File, Facts),
+        codings: &[Coding],
+    ) -> Kin {
+        let mut siblings = Vec::new();
+        let mut beside = path.to_vec();
+        for coding in sought(path, codings) {
+            beside.extend_from_slice(suffix(*coding));
+            if let Ok(Found::File(file, facts)) = folder.find(&beside) {
+                siblings.push((*coding, file, facts));
+            }
+            beside.truncate(path.len());
+        }
+        Kin { plain, siblings }
+    }
+
+    /// What tells whether these files are those of a family that is known.
+    pub(super) fn facts(&self) -> FamilyFacts {
+        let siblings = self.siblings.iter();
+        FamilyFacts {
+            plain: self.plain.1,
+            siblings: siblings
+                .map(|(coding, _, facts)| (*coding, *facts))
+                .collect(),
+        }
+    }
+
+    /// What the choice among them depends on: the value of `Vary`.
+    pub(super) fn vary(&self) -> Option<&'static str> {
+        let plain = &self.plain.1;
+        let mut siblings = self.siblings.iter();
+        let has_choice = siblings.any(|(_, _, facts)| !facts.is_older_than(plain));
+        has_choice.then_some("Accept-Encoding")
+    }
+
+    /// Whether one of them is too large to be kept in memory, and too small to be sent from its descriptor.
+    pub(super) fn is_passing(&self, stay: impl Fn(u64) -> Stay) -> bool {
+        let mut siblings = self.siblings.iter().map(|(_, _, facts)| facts);
+        let is_passing = |facts: &Facts| stay(facts.bytes) == Stay::Passing;
+        is_passing(&self.plain.1)
+            || siblings.any(|facts| !facts.is_older_than(&self.plain.1) && is_passing(facts))
+    }
+
+    /// Reads only what `ranking` wants.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    pub(super) fn load_chosen(
+        self,
+        label: &Label<'_>,
+        ranking: &Ranking,
+        stay: impl Fn(u64) -> Stay,
+    ) -> io::Result<Page> {
+        let (plain, plain_facts) = self.plain;
+        let mut current = self.siblings;
+        current.retain(|(_, _, facts)| !facts.is_older_than(&plain_facts));
+        let place = ranking
+            .iter()
+            .find_map(|wanted| current.iter().position(|(coding, _, _)| *coding == wanted));
+        match place {
+            Some(place) => {
+                let (coding, file, facts) = current.swap_remove(place);
+                Page::load(file, facts, stay(facts.bytes), &label.with(coding))
+            }
+            None => Page::load(plain, plain_facts, stay(plain_facts.bytes), label),
+        }
+    }
+
+    /// Reads all of them.
+    ///
+    /// # Errors
+    /// The plain file cannot be read, or a sibling of it.
+    pub(super) fn load(
+        self,
+        label: &Label<'_>,
+        devices: &Devices,
+        stay: impl Fn(u64) -> Stay,
+    ) -> io::Result<Family> {
+        let (file, facts) = self.plain;
+        let mut storage = devices.storage_of(&file, &facts);
+        let plain = Page::load(file, facts, stay(facts.bytes), label)?;
+        let mut siblings = Vec::with_capacity(self.siblings.len());
+        for (coding, file, facts) in self.siblings {
+            storage = storage.worse(devices.storage_of(&file, &facts));
+            let page = if facts.is_older_than(&plain.facts) {
+                None
+            } else {
+                let stay = stay(facts.bytes);
+                Some(Page::load(file, facts, stay, &label.with(coding))?)
+            };
+            siblings.push(Sibling {
+                coding,
+                facts,
+                page,
+            });
+        }
+        Ok(Family {
+            plain,
+            siblings: siblings.into_boxed_slice(),
+            storage,
+        })
     }
 }

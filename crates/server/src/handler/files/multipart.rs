@@ -10,8 +10,8 @@ use wire::{FieldLines, SharedFields};
 
 use crate::reply::{Part, Reply, ReplyBody};
 
-use super::page::Page;
 use super::ranges::Extent;
+use super::variants::Page;
 
 /// The reply that carries `extents` of `page`.
 pub(super) fn reply(page: &Page, extents: &[Extent]) -> Reply {
@@ -60,6 +60,6 @@ fn fields(page: &Page, body_bytes: u64, boundary: &str) -> SharedFields {
     );
     fields.push_decimal(b"Content-Length", body_bytes);
     fields.push(b"Accept-Ranges", b"bytes");
-    fields.append(page.lasting_fields());
+    fields.append(&page.lasting_fields);
     fields.freeze()
 }

@@ -2,16 +2,17 @@
 //!
 //! Shared by a driver with the threads that look for it; nothing in it changes but what `Devices` learns.
 
+use std::fmt;
 use std::io;
+use std::path::PathBuf;
 
 use crate::config::meant::{Coding, Config, StaticMount};
 
-use super::FolderFault;
 use super::cache_control::CacheControl;
 use super::facts::Devices;
 use super::folder::Folder;
 use super::kind;
-use super::page::{Label, Stay};
+use super::variants::{Label, Stay};
 
 /// All folders of one driver, by mount, and how their files are kept and described.
 pub(super) struct Site {
@@ -32,6 +33,17 @@ pub(super) struct Mount {
     index: Vec<u8>,
     /// Path beneath the folder.
     fallback: Option<Vec<u8>>,
+}
+
+/// A folder that cannot be served.
+#[derive(Debug)]
+pub struct FolderFault {
+    /// URL prefix of its mount.
+    pub url: String,
+    /// The folder as configured.
+    pub dir: PathBuf,
+    /// What the system said.
+    pub cause: io::Error,
 }
 
 /// A decoded path beneath a mount's folder, as it was asked for.
@@ -187,6 +199,24 @@ impl Sizes {
         } else {
             Stay::Open
         }
+    }
+}
+
+impl fmt::Display for FolderFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "static folder `{}` of `{}/`: {}",
+            self.dir.display(),
+            self.url,
+            self.cause
+        )
+    }
+}
+
+impl std::error::Error for FolderFault {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.cause)
     }
 }
 

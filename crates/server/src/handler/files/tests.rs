@@ -16,8 +16,8 @@ use measure::{Nanos, Stamp};
 use wire::{HeadIndex, HeadStep, HeadView, Limits};
 
 use super::*;
-use crate::config::meant::{CacheRule, Coding, FileCache, FileServing, StaticMount};
-use crate::reply::{Edition, Part, ReplyBody};
+use crate::config::meant::{CacheRule, Coding, Config, FileCache, FileServing, StaticMount};
+use crate::reply::{Edition, Part, Reply, ReplyBody};
 
 /// A folder served at `/s`, and the time.
 struct House {

@@ -8,10 +8,11 @@ use crate::config::meant::FileCache;
 use super::*;
 use crate::config::meant::Coding;
 use crate::handler::files::facts::{Devices, Facts};
-use crate::handler::files::family::Kin;
 use crate::handler::files::folder::Folder;
 use crate::handler::files::kind;
-use crate::handler::files::page::{Label, Stay};
+use crate::handler::files::look::Kin;
+use crate::handler::files::shelf::ENTRY_OVERHEAD_BYTES;
+use crate::handler::files::variants::{Label, Stay};
 
 const ENTRY_BYTES: usize = 1000;
 

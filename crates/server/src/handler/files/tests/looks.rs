@@ -2,6 +2,9 @@
 
 use std::sync::Arc;
 
+use super::super::instead::Instead;
+use super::super::ranking::Ranking;
+use super::super::site::Asked;
 use super::*;
 
 /// What `files` gives for a GET of `rest`: a reply's status, or a look.
