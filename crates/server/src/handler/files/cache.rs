@@ -72,7 +72,7 @@ enum Tickets {
 /// The cache of one driver.
 pub(super) struct Cache {
     /// For each mount.
-    places: Vec<HashMap<Arc<[u8]>, Slot>>,
+    places: Vec<HashMap<Arc<[u8]>, ShelfSlot>>,
     memory: Shelf,
     open: Shelf,
     /// Of both shelves.
@@ -85,7 +85,7 @@ pub(super) struct Cache {
 }
 
 #[derive(Clone, Copy)]
-struct Slot {
+struct ShelfSlot {
     shelf: ShelfName,
     slot: u32,
 }
@@ -338,7 +338,7 @@ impl Cache {
             is_asked: false,
         };
         let slot = self.shelf(name).push(entry);
-        self.places[mount].insert(key, Slot { shelf: name, slot });
+        self.places[mount].insert(key, ShelfSlot { shelf: name, slot });
     }
 
     /// Lets others go until `family` fits; `None` when it never will.
@@ -430,7 +430,7 @@ impl Cache {
         if let Some((mount, key)) = moved {
             self.places[mount].insert(
                 key,
-                Slot {
+                ShelfSlot {
                     shelf: name,
                     slot: slot as u32,
                 },
