@@ -53,6 +53,8 @@ pub struct Log {
     errors: Arc<Inbox>,
     has_access: bool,
     overflow: LogOverflow,
+    /// Threads wait for room rather than drop lines: only then anybody has to ask `is_awaited`.
+    pub(crate) keeps_all: bool,
     counts: Arc<Counts>,
     /// How often files were to be opened anew.
     reopens: Arc<AtomicU64>,
@@ -86,6 +88,7 @@ impl Log {
             errors: Arc::new(Inbox::new(logs.overflow)),
             has_access: !logs.access.is_empty(),
             overflow: logs.overflow,
+            keeps_all: logs.overflow == LogOverflow::Wait,
             counts: Arc::default(),
             reopens: Arc::default(),
         });

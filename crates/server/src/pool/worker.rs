@@ -124,7 +124,11 @@ impl Worker {
     /// The next waiting exchange, if there is one and nothing else is to be waited for. Never waits. End it
     /// by `finish` before taking another.
     pub fn next_now(&mut self) -> Option<Assignment> {
-        while !self.pool().shared.log.is_awaited() && !self.is_given_up() {
+        loop {
+            let log = &self.pool().shared.log;
+            if (log.keeps_all && log.is_awaited()) || self.is_given_up() {
+                return None;
+            }
             let queue = &self.responder.pool.queue;
             let taken = queue.take_now(&mut self.ran, measure::now)?;
             if let Some(assignment) = self.begin(taken) {
@@ -137,7 +141,10 @@ impl Worker {
     /// The next waiting exchange; waits for one, and first for room in a log that is to lose nothing.
     /// `None`: this thread is to end.
     pub fn next_wait(&mut self) -> Option<Assignment> {
-        self.pool().shared.log.wait_if_awaited();
+        let log = &self.pool().shared.log;
+        if log.keeps_all {
+            log.wait_if_awaited();
+        }
         while !self.is_given_up() {
             let queue = &self.responder.pool.queue;
             let taken = queue.take(&self.chair, &mut self.ran, measure::now);
