@@ -21,25 +21,17 @@ const HOST: u8 = 4;
 
 /// What the single pass over the fields noticed, so that nobody has to search for what is not there.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Marks(u16);
+pub struct Marks(u8);
 
 impl Marks {
     /// If-Match, If-None-Match, If-Modified-Since, If-Unmodified-Since or If-Range.
     pub const CONDITIONAL: Marks = Marks(1);
     /// Range.
     pub const RANGE: Marks = Marks(1 << 1);
-    /// Cookie.
-    pub const COOKIE: Marks = Marks(1 << 2);
     /// Accept-Encoding.
-    pub const ACCEPT_ENCODING: Marks = Marks(1 << 3);
-    /// Upgrade.
-    pub const UPGRADE: Marks = Marks(1 << 4);
+    pub const ACCEPT_ENCODING: Marks = Marks(1 << 2);
     /// Authorization.
-    pub const AUTHORIZATION: Marks = Marks(1 << 5);
-    /// Expect, whether or not it is heeded.
-    pub const EXPECT: Marks = Marks(1 << 6);
-    /// Connection.
-    pub const CONNECTION: Marks = Marks(1 << 7);
+    pub const AUTHORIZATION: Marks = Marks(1 << 3);
 
     /// Whether all of `marks` are set.
     #[inline]
@@ -166,9 +158,7 @@ impl Facts {
         match name.len() {
             4 if is("host") => self.note_host(value, span)?,
             5 if is("range") => self.mark(Marks::RANGE),
-            6 if is("cookie") => self.mark(Marks::COOKIE),
             6 if is("expect") => self.note_expect(value),
-            7 if is("upgrade") => self.mark(Marks::UPGRADE),
             8 if is("if-match") || is("if-range") => self.mark(Marks::CONDITIONAL),
             10 if is("connection") => self.note_connection(value),
             12 if is("content-type") => self.note_content_type()?,
@@ -232,7 +222,6 @@ impl Facts {
 
     /// RFC 9110 section 7.6.1: a list of options in any case.
     fn note_connection(&mut self, value: &[u8]) {
-        self.mark(Marks::CONNECTION);
         for option in value.split(|&b| b == b',').map(trim) {
             self.close |= option.eq_ignore_ascii_case(b"close");
             self.keep_alive |= option.eq_ignore_ascii_case(b"keep-alive");
@@ -240,7 +229,6 @@ impl Facts {
     }
 
     fn note_expect(&mut self, value: &[u8]) {
-        self.mark(Marks::EXPECT);
         self.expect = match self.expect.take() {
             None | Some(Expect::Continue) if value.eq_ignore_ascii_case(b"100-continue") => {
                 Some(Expect::Continue)
