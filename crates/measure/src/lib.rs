@@ -3,7 +3,7 @@
 //!
 //! Takes stamps and plain values, gives durations, quantiles, bytes and text. It must not do I/O,
 //! start threads, or use another crate of this house; the only thing that it shares are the
-//! atomics of [`Histogram`]. Whoever wants the time passes it in, except through [`RealClock`].
+//! atomics of [`Histogram`]. Whoever wants the time passes it in, except through [`now`].
 
 #![forbid(unsafe_code)]
 
@@ -22,4 +22,4 @@ pub use record::{Ending, NO_POOL, PhaseHistograms, Phases, Queued, Record, Spans
 pub use text::{
     Field, Form, Names, Part, Place, Style, Template, TemplateFault, Writer, json_text, push_time,
 };
-pub use time::{Clock, Histogram, Nanos, RealClock, Snapshot, Stamp, VirtualClock, now};
+pub use time::{Histogram, Nanos, Snapshot, Stamp, now};

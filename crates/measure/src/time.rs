@@ -1,4 +1,4 @@
-//! Time as numbers: a stamp on the monotonic clock, a duration, the clocks that give stamps, and distributions
+//! Time as numbers: a stamp on the monotonic clock, a duration, the clock that gives stamps, and distributions
 //! of durations, recorded from any thread without a lock and read as a snapshot.
 //!
 //! Only thread main loops read a clock; everything else takes `now` as an argument. This file must not know the
@@ -35,9 +35,9 @@ const BUCKETS_LEN: usize = ((VALUE_BITS - GROUPING + 1) as usize) << GROUPING;
 pub struct Stamp(pub u64);
 
 impl Stamp {
-    /// "Not yet": no clock ever gives it.
+    /// "Not yet": the clock never gives it.
     pub const ZERO: Stamp = Stamp(0);
-    /// Later than every stamp that a clock gives: a deadline that does not come.
+    /// Later than every stamp that the clock gives: a deadline that does not come.
     pub const NEVER: Stamp = Stamp(u64::MAX);
 
     /// The time from `earlier` to here; zero when `earlier` is later.
@@ -93,63 +93,19 @@ impl fmt::Display for Nanos {
     }
 }
 
-/// Where stamps come from: the machine's clock in the server, a virtual one in simulations.
-pub trait Clock {
-    /// The present. Never earlier than an answer before, never [`Stamp::ZERO`].
-    fn now(&self) -> Stamp;
-}
-
-/// Where every clock starts, so that a stamp taken in the first nanosecond is not "not yet".
+/// Where the clock starts, so that a stamp taken in the first nanosecond is not "not yet".
 const START: Stamp = Stamp(NANOS_PER_SEC);
 
 static ORIGIN: OnceLock<Instant> = OnceLock::new();
 
-/// The machine's monotonic clock; it reads one second when the process first asks.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct RealClock;
-
-impl Clock for RealClock {
-    #[inline]
-    fn now(&self) -> Stamp {
-        let passed = ORIGIN.get_or_init(Instant::now).elapsed();
-        START.plus(Nanos(
-            passed.as_secs() * NANOS_PER_SEC + u64::from(passed.subsec_nanos()),
-        ))
-    }
-}
-
-/// The present on the machine's clock: `RealClock.now()` in short.
+/// The present on the machine's monotonic clock, which reads one second when the process first asks. Never earlier
+/// than an answer before.
 #[inline]
 pub fn now() -> Stamp {
-    RealClock.now()
-}
-
-/// A clock that stands still until it is told to advance. Shareable between threads.
-#[derive(Debug)]
-pub struct VirtualClock(AtomicU64);
-
-impl VirtualClock {
-    /// A clock that reads one second, as the real one does at its first call.
-    pub const fn new() -> VirtualClock {
-        VirtualClock(AtomicU64::new(START.0))
-    }
-
-    /// Moves the clock on.
-    pub fn advance(&self, span: Nanos) {
-        self.0.fetch_add(span.0, Ordering::Relaxed);
-    }
-}
-
-impl Default for VirtualClock {
-    fn default() -> VirtualClock {
-        VirtualClock::new()
-    }
-}
-
-impl Clock for VirtualClock {
-    fn now(&self) -> Stamp {
-        Stamp(self.0.load(Ordering::Relaxed))
-    }
+    let passed = ORIGIN.get_or_init(Instant::now).elapsed();
+    START.plus(Nanos(
+        passed.as_secs() * NANOS_PER_SEC + u64::from(passed.subsec_nanos()),
+    ))
 }
 
 /// A distribution of durations that many threads record into.

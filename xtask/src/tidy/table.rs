@@ -231,7 +231,7 @@ pub(super) const LINE_END_PLACES: [(&str, &str); 6] = [
 /// Crates without I/O, threads and clock.
 pub(super) const PURE_CRATES: [&str; 3] = ["wire", "measure", "stage"];
 
-/// The one place that reads the monotonic clock, behind a trait.
+/// The one place that reads the monotonic clock.
 pub(super) const CLOCK_FILES: [&str; 1] = ["crates/measure/src/time.rs"];
 
 /// What one crate may depend on.

@@ -1,6 +1,6 @@
 //! The fields that a template can name.
 //!
-//! One table: the order here is that of the documentation and of [`Field::ALL`].
+//! One table: the order here is that of the documentation and of [`Field::all`].
 
 /// A field of a line. Where there is nothing to show, a line has `-`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -83,95 +83,61 @@ pub enum Field {
     Cause,
 }
 
+/// All of them with their names, in the order of the fields.
+const NAMED: [(Field, &str); 38] = [
+    (Field::Peer, "peer"),
+    (Field::User, "user"),
+    (Field::Time, "time"),
+    (Field::TimeIso, "time_iso"),
+    (Field::At, "at"),
+    (Field::Request, "request"),
+    (Field::Method, "method"),
+    (Field::Target, "target"),
+    (Field::Path, "path"),
+    (Field::Query, "query"),
+    (Field::Protocol, "protocol"),
+    (Field::Status, "status"),
+    (Field::Bytes, "bytes"),
+    (Field::Sent, "sent"),
+    (Field::RequestBytes, "request_bytes"),
+    (Field::Host, "host"),
+    (Field::Referer, "referer"),
+    (Field::Agent, "agent"),
+    (Field::Route, "route"),
+    (Field::Pool, "pool"),
+    (Field::Driver, "driver"),
+    (Field::Process, "process"),
+    (Field::Worker, "worker"),
+    (Field::Id, "id"),
+    (Field::Receive, "receive"),
+    (Field::Queue, "queue"),
+    (Field::Run, "run"),
+    (Field::Send, "send"),
+    (Field::Total, "total"),
+    (Field::Gil, "gil"),
+    (Field::Cpu, "cpu"),
+    (Field::Before, "before"),
+    (Field::Waiting, "waiting"),
+    (Field::Threads, "threads"),
+    (Field::Idle, "idle"),
+    (Field::FromQueue, "from_queue"),
+    (Field::End, "end"),
+    (Field::Cause, "cause"),
+];
+
 impl Field {
     /// All of them.
-    pub const ALL: [Field; 38] = [
-        Field::Peer,
-        Field::User,
-        Field::Time,
-        Field::TimeIso,
-        Field::At,
-        Field::Request,
-        Field::Method,
-        Field::Target,
-        Field::Path,
-        Field::Query,
-        Field::Protocol,
-        Field::Status,
-        Field::Bytes,
-        Field::Sent,
-        Field::RequestBytes,
-        Field::Host,
-        Field::Referer,
-        Field::Agent,
-        Field::Route,
-        Field::Pool,
-        Field::Driver,
-        Field::Process,
-        Field::Worker,
-        Field::Id,
-        Field::Receive,
-        Field::Queue,
-        Field::Run,
-        Field::Send,
-        Field::Total,
-        Field::Gil,
-        Field::Cpu,
-        Field::Before,
-        Field::Waiting,
-        Field::Threads,
-        Field::Idle,
-        Field::FromQueue,
-        Field::End,
-        Field::Cause,
-    ];
+    pub fn all() -> impl Iterator<Item = Field> {
+        NAMED.into_iter().map(|(field, _)| field)
+    }
 
     /// Its name, as it stands between braces.
     pub const fn name(self) -> &'static str {
-        match self {
-            Field::Peer => "peer",
-            Field::User => "user",
-            Field::Time => "time",
-            Field::TimeIso => "time_iso",
-            Field::At => "at",
-            Field::Request => "request",
-            Field::Method => "method",
-            Field::Target => "target",
-            Field::Path => "path",
-            Field::Query => "query",
-            Field::Protocol => "protocol",
-            Field::Status => "status",
-            Field::Bytes => "bytes",
-            Field::Sent => "sent",
-            Field::RequestBytes => "request_bytes",
-            Field::Host => "host",
-            Field::Referer => "referer",
-            Field::Agent => "agent",
-            Field::Route => "route",
-            Field::Pool => "pool",
-            Field::Driver => "driver",
-            Field::Process => "process",
-            Field::Worker => "worker",
-            Field::Id => "id",
-            Field::Receive => "receive",
-            Field::Queue => "queue",
-            Field::Run => "run",
-            Field::Send => "send",
-            Field::Total => "total",
-            Field::Gil => "gil",
-            Field::Cpu => "cpu",
-            Field::Before => "before",
-            Field::Waiting => "waiting",
-            Field::Threads => "threads",
-            Field::Idle => "idle",
-            Field::FromQueue => "from_queue",
-            Field::End => "end",
-            Field::Cause => "cause",
-        }
+        NAMED[self as usize].1
     }
 
     pub(super) fn named(name: &str) -> Option<Field> {
-        Field::ALL.into_iter().find(|field| field.name() == name)
+        Field::all().find(|field| field.name() == name)
     }
 }
 
@@ -181,7 +147,7 @@ mod tests {
 
     #[test]
     fn every_field_is_found_by_its_name_alone() {
-        for (index, field) in Field::ALL.into_iter().enumerate() {
+        for (index, field) in Field::all().enumerate() {
             assert_eq!(Field::named(field.name()), Some(field));
             assert_eq!(
                 field as usize,

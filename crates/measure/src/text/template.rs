@@ -94,7 +94,7 @@ impl Template {
 
     /// The names that may stand between braces.
     pub fn field_names() -> impl Iterator<Item = &'static str> {
-        Field::ALL.into_iter().map(Field::name)
+        Field::all().map(Field::name)
     }
 
     /// Its parts, in the order of a line.

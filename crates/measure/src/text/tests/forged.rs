@@ -144,7 +144,7 @@ fn check_unforgeable(text: &[u8], request: Request) {
             assert!(expect.contains(&b'~') || found == expect, "{shown}");
         }
         if let Form::Template(_) = form {
-            for (field, found) in Field::ALL.into_iter().zip(found) {
+            for (field, found) in Field::all().zip(found) {
                 let expect = shown_text(field, &forged).unwrap_or_else(|| found.clone());
                 assert_eq!(found, expect, "{}: {shown}", field.name());
             }
