@@ -48,7 +48,7 @@ pub use refusal::{Cause, Refusal};
 pub use reply_head::{Asked, NoReply, ReplyBody, ReplyHead, ReplyHeadStep};
 pub use request_start::request_start_ns;
 pub use response::{
-    CHUNK_SUFFIX, CHUNK_SUFFIX_AND_LAST, CONTINUE_100, ChunkPrefix, FieldLines, FieldsRef,
+    CHUNK_SUFFIX, CHUNK_SUFFIX_AND_LAST, CONTINUE_100, ChunkPrefix, FieldLines, Fields,
     InvalidField, LAST_CHUNK, ReplyFacts, ReplyFraming, ReplyPlan, SharedFields, chunk_prefix,
-    end_head, plan_reply, reason, write_content_length, write_status_line, write_status_line_with,
+    end_head, plan_reply, reason, write_status_line, write_status_line_with,
 };

@@ -6,10 +6,11 @@
 //! iterates. This is the only place that writes a line end behind a field, so that no producer can let one field
 //! become two. It must not know which fields there are, what they mean, or when a status is sent.
 //!
-//! Every [`FieldLines`] and every [`SharedFields`] holds whole lines and nothing else: a name that is a
+//! Every [`Fields`] holds whole lines and nothing else: a name that is a
 //! token, a colon, a space, a value without CR, LF and NUL, and CRLF.
 
 use std::fmt;
+use std::ops::Deref;
 
 use bytes::Bytes;
 use memchr::memchr;
@@ -119,7 +120,7 @@ pub fn end_head(out: &mut Vec<u8>, plan: &ReplyPlan, version: Version, length: O
 }
 
 /// Appends a Content-Length field.
-pub fn write_content_length(out: &mut Vec<u8>, length: u64) {
+fn write_content_length(out: &mut Vec<u8>, length: u64) {
     out.extend_from_slice(b"Content-Length: ");
     write_decimal(out, length);
     out.extend_from_slice(b"\r\n");
@@ -236,17 +237,15 @@ pub fn write_status_line_with(out: &mut Vec<u8>, status: u16, reason: &[u8]) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// Field lines that are being written; reusable by [`clear`](FieldLines::clear).
+/// Whole field lines in a buffer of either kind.
 #[derive(Clone, Default, PartialEq, Eq)]
-pub struct FieldLines(Vec<u8>);
+pub struct Fields<B>(B);
+
+/// Field lines that are being written; reusable by [`clear`](Fields::clear).
+pub type FieldLines = Fields<Vec<u8>>;
 
 /// Finished field lines, cheap to clone.
-#[derive(Clone, Default, PartialEq, Eq)]
-pub struct SharedFields(Bytes);
-
-/// Finished field lines of any owner.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub struct FieldsRef<'a>(&'a [u8]);
+pub type SharedFields = Fields<Bytes>;
 
 /// The part of a field that cannot be written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -322,8 +321,8 @@ impl FieldLines {
     }
 
     /// Appends all lines of `other`.
-    pub fn append<'a>(&mut self, other: impl Into<FieldsRef<'a>>) {
-        self.0.extend_from_slice(other.into().0);
+    pub fn append(&mut self, other: &Fields<impl Deref<Target = [u8]>>) {
+        self.0.extend_from_slice(&other.0);
     }
 
     /// Takes every line of `name` out, and appends one with this value; a line of the server's own.
@@ -353,26 +352,6 @@ impl FieldLines {
         self.0.truncate(kept);
     }
 
-    /// Names and values in their order, without the whitespace around values.
-    pub fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
-        FieldsRef(&self.0).iter()
-    }
-
-    /// The value of the first field of this name, in any case.
-    pub fn get(&self, name: &[u8]) -> Option<&[u8]> {
-        FieldsRef(&self.0).get(name)
-    }
-
-    /// The lines as HTTP/1 sends them.
-    pub fn as_bytes(&self) -> &[u8] {
-        &self.0
-    }
-
-    /// Whether there is no line.
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
     /// Takes all lines out; their memory stays.
     pub fn clear(&mut self) {
         self.0.clear();
@@ -380,7 +359,7 @@ impl FieldLines {
 
     /// Ends the writing. The memory is cut to size: some of these are kept as long as the process.
     pub fn freeze(self) -> SharedFields {
-        SharedFields(Bytes::from(self.0.into_boxed_slice()))
+        Fields(Bytes::from(self.0.into_boxed_slice()))
     }
 
     fn begin(&mut self, name: &[u8], value_bytes: usize) {
@@ -392,23 +371,32 @@ impl FieldLines {
 }
 
 impl SharedFields {
-    /// Names and values in their order, without the whitespace around values.
-    pub fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
-        FieldsRef(&self.0).iter()
-    }
-
-    /// The value of the first field of this name, in any case.
-    pub fn get(&self, name: &[u8]) -> Option<&[u8]> {
-        FieldsRef(&self.0).get(name)
-    }
-
     /// The lines behind the first `len`, in the same memory.
     pub fn skip(&self, len: usize) -> SharedFields {
         let mut start = 0;
         for _ in 0..len {
             start += first_line(&self.0[start..]).map_or(0, |line| line.bytes);
         }
-        SharedFields(self.0.slice(start..))
+        Fields(self.0.slice(start..))
+    }
+}
+
+impl<B: Deref<Target = [u8]>> Fields<B> {
+    /// Names and values in their order, without the whitespace around values.
+    pub fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
+        let mut rest = &*self.0;
+        std::iter::from_fn(move || {
+            let line = first_line(rest)?;
+            rest = &rest[line.bytes..];
+            Some((line.name, line.value))
+        })
+    }
+
+    /// The value of the first field of this name, in any case.
+    pub fn get(&self, name: &[u8]) -> Option<&[u8]> {
+        self.iter()
+            .find(|(known, _)| known.eq_ignore_ascii_case(name))
+            .map(|(_, value)| value)
     }
 
     /// The lines as HTTP/1 sends them.
@@ -422,55 +410,7 @@ impl SharedFields {
     }
 }
 
-impl<'a> FieldsRef<'a> {
-    /// Names and values in their order, without the whitespace around values.
-    pub fn iter(self) -> impl Iterator<Item = (&'a [u8], &'a [u8])> {
-        let mut rest = self.0;
-        std::iter::from_fn(move || {
-            let line = first_line(rest)?;
-            rest = &rest[line.bytes..];
-            Some((line.name, line.value))
-        })
-    }
-
-    /// The value of the first field of this name, in any case.
-    pub fn get(self, name: &[u8]) -> Option<&'a [u8]> {
-        self.iter()
-            .find(|(known, _)| known.eq_ignore_ascii_case(name))
-            .map(|(_, value)| value)
-    }
-
-    /// The lines as HTTP/1 sends them.
-    pub fn as_bytes(self) -> &'a [u8] {
-        self.0
-    }
-}
-
-impl<'a> From<&'a FieldLines> for FieldsRef<'a> {
-    fn from(lines: &'a FieldLines) -> Self {
-        Self(&lines.0)
-    }
-}
-
-impl<'a> From<&'a SharedFields> for FieldsRef<'a> {
-    fn from(lines: &'a SharedFields) -> Self {
-        Self(&lines.0)
-    }
-}
-
-impl fmt::Debug for FieldLines {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        FieldsRef(&self.0).fmt(f)
-    }
-}
-
-impl fmt::Debug for SharedFields {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        FieldsRef(&self.0).fmt(f)
-    }
-}
-
-impl fmt::Debug for FieldsRef<'_> {
+impl<B: Deref<Target = [u8]>> fmt::Debug for Fields<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let text = |bytes| String::from_utf8_lossy(bytes);
         let fields = self.iter().map(|(name, value)| (text(name), text(value)));
