@@ -60,10 +60,7 @@ fn processes_count_in_one_file_apart_from_each_other() {
     stats.drivers[1].accepted.add();
     stats.drivers[1].open.store(3, Ordering::Relaxed);
     stats.drivers[0].beat.store(7, Ordering::Relaxed);
-    let pool = stats.pool(0);
-    drop(stats);
-    // What is kept of it on its own keeps the memory.
-    pool.completed.fetch_add(1, Ordering::Relaxed);
+    stats.pool(0).completed.fetch_add(1, Ordering::Relaxed);
 
     let counted = file.read(&one).unwrap();
     assert_eq!(
