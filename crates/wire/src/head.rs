@@ -18,16 +18,17 @@ use crate::scan;
 const METHOD_BYTES_MAX: usize = 32;
 
 /// Version of a request, RFC 9112 section 2.3; a minor version above 1 is read as 1.1.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Version {
     /// HTTP/1.0.
     Http10,
     /// HTTP/1.1.
+    #[default]
     Http11,
 }
 
 /// The methods that something in the house asks about; methods are case-sensitive, RFC 9110 section 9.1.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[expect(missing_docs, reason = "named by the methods themselves")]
 pub enum Method {
     Get,
@@ -39,6 +40,7 @@ pub enum Method {
     Patch,
     Trace,
     /// Any other token of at most 32 bytes, but never CONNECT, which is refused.
+    #[default]
     Other,
 }
 
@@ -67,9 +69,10 @@ pub enum Scheme {
 }
 
 /// How the end of a request's body is found, RFC 9112 section 6.3.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum BodyFraming {
     /// Neither Content-Length nor Transfer-Encoding: no body.
+    #[default]
     None,
     /// That many bytes; 0 when the client said so.
     Length(u64),
@@ -121,7 +124,7 @@ pub struct HeaderSpan {
 ///
 /// Made to be reused: a parse clears it and allocates only when a head has more fields than every head
 /// before it (or more than 32). Its content is meaningful after [`HeadStep::Complete`] only.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct HeadIndex {
     /// The method, for comparisons.
     pub method: Method,
@@ -169,22 +172,7 @@ pub enum HeadStep {
 impl HeadIndex {
     /// An index of nothing yet; allocates nothing.
     pub fn new() -> Self {
-        HeadIndex {
-            method: Method::Other,
-            method_span: Span::default(),
-            target: Span::default(),
-            path: Span::default(),
-            query: None,
-            scheme: None,
-            authority: None,
-            version: Version::Http11,
-            headers: Vec::new(),
-            body: BodyFraming::None,
-            keep_alive: false,
-            expect_continue: false,
-            marks: Marks::default(),
-            bytes: 0,
-        }
+        HeadIndex::default()
     }
 
     /// Parses the head that begins `buf`; what follows it in `buf` is not looked at.
@@ -249,12 +237,6 @@ impl HeadIndex {
         );
         self.bytes = head_end;
         Ok(true)
-    }
-}
-
-impl Default for HeadIndex {
-    fn default() -> Self {
-        HeadIndex::new()
     }
 }
 
