@@ -32,11 +32,7 @@ enum Scope {
 }
 
 /// A handle to the bucket that counts a reply's bytes.
-pub(crate) struct Limit {
-    source: Source,
-}
-
-enum Source {
+pub(crate) enum Limit {
     /// The reply's alone.
     Reply(Bucket),
     /// Its connection's.
@@ -85,18 +81,17 @@ impl Rates {
         route: u16,
         own: Option<Rate>,
     ) -> Option<Limit> {
-        let source = match (own, self.connection) {
-            (Some(rate), _) => Source::Reply(bucket(rate)?),
+        Some(match (own, self.connection) {
+            (Some(rate), _) => Limit::Reply(bucket(rate)?),
             (None, Some(rate)) => match last {
-                Some(limit) if matches!(limit.source, Source::Connection(_)) => limit.source,
-                _ => Source::Connection(bucket(rate)?),
+                Some(limit @ Limit::Connection(_)) => limit,
+                _ => Limit::Connection(bucket(rate)?),
             },
             (None, None) => match self.scope(route)? {
                 Scope::Unlimited => return None,
-                Scope::Limited(shared) => Source::Shared(Arc::clone(shared)),
+                Scope::Limited(shared) => Limit::Shared(Arc::clone(shared)),
             },
-        };
-        Some(Limit { source })
+        })
     }
 
     fn scope(&self, route: u16) -> Option<&Scope> {
@@ -119,17 +114,17 @@ impl Limit {
     ///
     /// What is reserved counts, sent or not, unless it is given back.
     pub(crate) fn reserve(&mut self, bytes: u64, now: Stamp) -> (Stamp, u64) {
-        match &mut self.source {
-            Source::Reply(bucket) | Source::Connection(bucket) => bucket.turn(bytes, now),
-            Source::Shared(shared) => lock(shared).turn(bytes, now),
+        match self {
+            Limit::Reply(bucket) | Limit::Connection(bucket) => bucket.turn(bytes, now),
+            Limit::Shared(shared) => lock(shared).turn(bytes, now),
         }
     }
 
     /// Gives back a reservation of `bytes` of somebody who left while he waited for it.
     pub(crate) fn give_back(&mut self, bytes: u64) {
-        match &mut self.source {
-            Source::Reply(bucket) | Source::Connection(bucket) => bucket.give_back(bytes),
-            Source::Shared(shared) => lock(shared).give_back(bytes),
+        match self {
+            Limit::Reply(bucket) | Limit::Connection(bucket) => bucket.give_back(bytes),
+            Limit::Shared(shared) => lock(shared).give_back(bytes),
         }
     }
 }
