@@ -129,7 +129,8 @@ impl Writer {
     }
 
     fn turn(&mut self) {
-        self.pages.came();
+        // What is added from now on calls again.
+        self.pages.told.store(false, Ordering::Release);
         let reopens = self.reopens.load(Ordering::Acquire);
         if std::mem::replace(&mut self.reopened, reopens) != reopens {
             for log in &mut self.logs {
@@ -222,7 +223,10 @@ impl Writer {
             LogOverflow::Wait => super::LAST_TRIES_OF_WAITING,
         };
         let until = Instant::now() + RETRY * tries;
-        while self.has_work() && Instant::now() < until && !self.pages.is_hurried() {
+        while self.has_work()
+            && Instant::now() < until
+            && !self.pages.is_hurried.load(Ordering::Relaxed)
+        {
             std::thread::sleep(self.longest_sleep().min(RETRY));
             self.turn();
         }

@@ -30,9 +30,9 @@ pub(super) struct Pages {
     pub(super) budget: Budget,
     pub(super) notifier: Notifier,
     /// The log thread has been called since it came last.
-    told: AtomicBool,
-    /// At the end: nothing is tried again.
-    hurried: AtomicBool,
+    pub(super) told: AtomicBool,
+    /// At the end: nothing is tried again, and what is not written is lost.
+    pub(super) is_hurried: AtomicBool,
 }
 
 #[derive(Debug, Default)]
@@ -52,19 +52,10 @@ impl Pages {
         Self {
             list: Mutex::default(),
             budget,
-            notifier: Notifier::new(),
+            notifier: Notifier::default(),
             told: AtomicBool::new(false),
-            hurried: AtomicBool::new(false),
+            is_hurried: AtomicBool::new(false),
         }
-    }
-
-    /// What is not written at the end is lost now.
-    pub(super) fn hurry(&self) {
-        self.hurried.store(true, Ordering::Relaxed);
-    }
-
-    pub(super) fn is_hurried(&self) -> bool {
-        self.hurried.load(Ordering::Relaxed)
     }
 
     /// A pen for the calling thread.
@@ -76,11 +67,6 @@ impl Pages {
             pages: Arc::clone(self),
             patience,
         }
-    }
-
-    /// The log thread is about to look: whoever adds something from now on rings again.
-    pub(super) fn came(&self) {
-        self.told.store(false, Ordering::Release);
     }
 }
 
@@ -329,15 +315,16 @@ impl Budget {
 }
 
 /// What calls one log thread.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Notifier {
     pending: Mutex<Urgency>,
     called: Condvar,
 }
 
 /// How urgent it is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub(super) enum Urgency {
+    #[default]
     Quiet,
     /// Something waits: come when it is as old as it may get.
     Waiting,
@@ -348,13 +335,6 @@ pub(super) enum Urgency {
 }
 
 impl Notifier {
-    pub(super) fn new() -> Self {
-        Self {
-            pending: Mutex::new(Urgency::Quiet),
-            called: Condvar::new(),
-        }
-    }
-
     /// Calls; a lesser urgency than the last changes nothing.
     pub(super) fn notify(&self, urgency: Urgency) {
         let mut pending = lock(&self.pending);

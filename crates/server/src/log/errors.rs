@@ -52,7 +52,7 @@ impl Inbox {
         Self {
             lines: Mutex::default(),
             budget: Budget::new(BYTES_MAX, overflow),
-            notifier: Notifier::new(),
+            notifier: Notifier::default(),
         }
     }
 
@@ -84,11 +84,6 @@ impl Inbox {
     pub(super) fn texts(&self) -> Vec<String> {
         let lines = lock(&self.lines);
         lines.iter().map(|line| line.text.clone()).collect()
-    }
-
-    /// Lines that found no room, since the last time.
-    pub(super) fn take_dropped(&self) -> u64 {
-        self.budget.take_dropped()
     }
 }
 
@@ -160,7 +155,7 @@ impl Writer {
     /// Says how many found no room, once there is room: before that the line itself would find none.
     fn tell_dropped(&mut self, is_last: bool) {
         let of_logs: u64 = self.outs().map(Out::take_dropped).sum();
-        self.dropped += self.inbox.take_dropped() + of_logs;
+        self.dropped += self.inbox.budget.take_dropped() + of_logs;
         let is_full = self.outs.iter().any(|(_, out)| out.is_full());
         if self.dropped > 0 && (is_last || !is_full) {
             let dropped = std::mem::take(&mut self.dropped);
@@ -300,6 +295,6 @@ mod tests {
         writer.turn(false);
         assert!(writer.outs[0].1.is_full());
         assert_eq!(writer.outs().map(Out::take_dropped).sum::<u64>(), 0);
-        assert_eq!(writer.inbox.take_dropped(), 0);
+        assert_eq!(writer.inbox.budget.take_dropped(), 0);
     }
 }

@@ -209,7 +209,7 @@ impl Log {
         let mut is_hurried = || {
             hurried |= is_hurried();
             if hurried {
-                self.pages.hurry();
+                self.pages.is_hurried.store(true, Ordering::Relaxed);
             }
             hurried
         };

@@ -150,7 +150,7 @@ mod calls {
 
     #[test]
     fn what_is_urgent_is_not_left_to_age() {
-        let notifier = Notifier::new();
+        let notifier = Notifier::default();
         notifier.notify(Urgency::Urgent);
         notifier.notify(Urgency::Waiting);
         assert_eq!(notifier.wait(LONG, LONG), Urgency::Urgent);
@@ -159,14 +159,14 @@ mod calls {
 
     #[test]
     fn what_waits_is_left_to_age() {
-        let notifier = Notifier::new();
+        let notifier = Notifier::default();
         notifier.notify(Urgency::Waiting);
         assert_eq!(notifier.wait(Duration::ZERO, LONG), Urgency::Waiting);
     }
 
     #[test]
     fn the_end_stays_the_end() {
-        let notifier = Notifier::new();
+        let notifier = Notifier::default();
         notifier.notify(Urgency::Stop);
         notifier.notify(Urgency::Urgent);
         assert_eq!(notifier.wait(LONG, LONG), Urgency::Stop);
