@@ -1,11 +1,11 @@
 //! A request's body on its way in: counts a declared length, takes chunked coding apart.
 //!
 //! Takes slices as they arrive, gives the ranges of them that are payload. It must not copy payload, hold
-//! any, or read past the body's last byte: what follows belongs to the next request.
+//! any, or read past the body's last byte: what follows belongs to the next request. Chunk extensions are read to be
+//! skipped, and refused where they are malformed; the bound on them is that of the size line.
 
 use std::ops::Range;
 
-use crate::chunk_extension::ChunkExtension;
 use crate::fields::{is_token, is_value};
 use crate::head::BodyFraming;
 use crate::limits::Limits;
@@ -296,196 +296,75 @@ fn extension_state(
     })
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+/// Where in the extensions the next byte stands; RFC 9112 section 7.1.1.
+///
+/// ```text
+/// chunk-ext = *( BWS ";" BWS name [ BWS "=" BWS ( token / quoted-string ) ] )
+///
+///  ┌────────────────────────────────';'──────────────────────────────────┐
+///  ▼                                                                     │
+/// Name start ─token─► Name ─'='─► Value start ─token─► Value ─BWS─► Behind value
+///                      │ BWS           │ '"'                             ▲
+///                      ▼               ▼                                 │ BWS
+///             Behind name ─'='─►    Quoted ◄─'\' and a byte─┘     ─'"'─► Closed
+/// ```
+///
+/// The line may end behind a size, a name or a value. Whitespace may stand before and behind `;` and `=`
+/// and nowhere else, so that a line that ends in whitespace is malformed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum ChunkExtension {
+    /// Whitespace behind a size or a value: only `;` may follow.
+    BehindValue,
+    /// Behind `;`.
+    NameStart,
+    Name,
+    /// Whitespace behind a name.
+    BehindName,
+    /// Behind `=`.
+    ValueStart,
+    Value,
+    /// Within a quoted value.
+    Quoted,
+    /// Behind a backslash in a quoted value.
+    Escaped,
+    /// Behind the closing quote.
+    Closed,
+}
 
-    fn limits() -> Limits {
-        Limits {
-            body_bytes_max: 1 << 20,
-            chunk_line_bytes_max: 24,
-            trailer_bytes_max: 16,
-            ..Limits::default()
-        }
+impl ChunkExtension {
+    /// The state that the first byte behind a size leads to.
+    fn begin(byte: u8) -> Option<Self> {
+        Self::Closed.step(byte)
     }
 
-    /// Payload, bytes consumed, whether the body is done; the input in pieces of `piece` bytes.
-    fn decode(
-        framing: BodyFraming,
-        input: &[u8],
-        piece: usize,
-    ) -> Result<(String, usize, bool), Cause> {
-        let mut decoder = BodyDecoder::new(framing, &limits()).map_err(|refusal| refusal.cause)?;
-        let mut payload = Vec::new();
-        let mut consumed = 0;
-        for end in (0..=input.len()).step_by(piece).chain([input.len()]) {
-            loop {
-                let rest = &input[consumed..end.max(consumed)];
-                let step = decoder.decode(rest).map_err(|refusal| refusal.cause)?;
-                payload.extend_from_slice(&rest[step.data.clone()]);
-                assert!(step.data.end <= step.consumed && step.consumed <= rest.len());
-                consumed += step.consumed;
-                if step.consumed == 0 {
-                    break;
-                }
-            }
-        }
-        assert_eq!(decoder.bytes_out(), payload.len() as u64);
-        let payload = String::from_utf8(payload).expect("the tests' payload is text");
-        Ok((payload, consumed, decoder.is_done()))
+    /// The state behind one more byte; `None` where the grammar has no place for it.
+    fn step(self, byte: u8) -> Option<Self> {
+        let is_space = matches!(byte, b' ' | b'\t');
+        Some(match (self, byte) {
+            // A carriage return or a line feed is no `is_value`: a quoted string cannot span lines.
+            (Self::Quoted, b'"') => Self::Closed,
+            (Self::Quoted, b'\\') => Self::Escaped,
+            (Self::Quoted | Self::Escaped, byte) if is_value(byte) => Self::Quoted,
+
+            (Self::NameStart | Self::ValueStart, _) if is_space => self,
+            (Self::NameStart | Self::Name, byte) if is_token(byte) => Self::Name,
+            (Self::ValueStart | Self::Value, byte) if is_token(byte) => Self::Value,
+            (Self::ValueStart, b'"') => Self::Quoted,
+
+            (Self::Name | Self::BehindName, b'=') => Self::ValueStart,
+            (Self::Name | Self::BehindName, b';') => Self::NameStart,
+            (Self::Name | Self::BehindName, _) if is_space => Self::BehindName,
+            (Self::Value | Self::Closed | Self::BehindValue, b';') => Self::NameStart,
+            (Self::Value | Self::Closed | Self::BehindValue, _) if is_space => Self::BehindValue,
+            _ => return None,
+        })
     }
 
-    fn check(framing: BodyFraming, input: &str, expect: Result<(&str, usize, bool), Cause>) {
-        let expect = expect.map(|(payload, consumed, done)| (payload.to_owned(), consumed, done));
-        for piece in [input.len().max(1), 1, 2, 3, 7] {
-            let got = decode(framing, input.as_bytes(), piece);
-            assert_eq!(got, expect, "{input:?} in pieces of {piece}");
-        }
-    }
-
-    fn check_chunked(input: &str, expect: Result<(&str, usize, bool), Cause>) {
-        check(BodyFraming::Chunked, input, expect);
-    }
-
-    #[test]
-    fn counts_a_declared_length_and_leaves_the_rest() {
-        check(BodyFraming::None, "GET", Ok(("", 0, true)));
-        check(BodyFraming::Length(0), "GET", Ok(("", 0, true)));
-        check(BodyFraming::Length(3), "", Ok(("", 0, false)));
-        check(BodyFraming::Length(3), "ab", Ok(("ab", 2, false)));
-        check(BodyFraming::Length(3), "abcGET", Ok(("abc", 3, true)));
-    }
-
-    #[test]
-    fn refuses_a_declared_length_over_the_bound_at_once() {
-        check(
-            BodyFraming::Length((1 << 20) + 1),
-            "",
-            Err(Cause::BodyTooLarge),
-        );
-        check(BodyFraming::Length(u64::MAX), "", Err(Cause::BodyTooLarge));
-        check(BodyFraming::Length(1 << 20), "", Ok(("", 0, false)));
-    }
-
-    #[test]
-    fn takes_chunks_apart_and_leaves_the_rest() {
-        check_chunked("0\r\n\r\nGET", Ok(("", 5, true)));
-        check_chunked("5\r\nhello\r\n0\r\n\r\nGET", Ok(("hello", 15, true)));
-        check_chunked(
-            "5\r\nhello\r\n6\r\n world\r\n0\r\n\r\n",
-            Ok(("hello world", 26, true)),
-        );
-        check_chunked(
-            "A\r\n0123456789\r\na\r\n0123456789\r\n0\r\n\r\n",
-            Ok(("01234567890123456789", 35, true)),
-        );
-        check_chunked(
-            "0000000000000005\r\nhello\r\n00\r\n\r\n",
-            Ok(("hello", 31, true)),
-        );
-        check_chunked("5\r\nhel", Ok(("hel", 6, false)));
-        check_chunked("2\r\n\r\n\r\n0\r\n\r\n", Ok(("\r\n", 12, true)));
-    }
-
-    #[test]
-    fn skips_extensions_within_their_bound() {
-        check_chunked("1;a=b\r\nx\r\n0;c\r\n\r\n", Ok(("x", 17, true)));
-        check_chunked("1; a = \"b c\"\r\nx\r\n0\r\n\r\n", Ok(("x", 22, true)));
-        check_chunked("1 ;a;b=\"\\\"\"\r\nx\r\n0\t;c\r\n\r\n", Ok(("x", 24, true)));
-        let fits = format!("1;{}\r\nx\r\n0\r\n\r\n", "a".repeat(20));
-        check_chunked(&fits, Ok(("x", fits.len(), true)));
-        check_chunked(
-            &format!("1;{}\r\nx", "a".repeat(21)),
-            Err(Cause::ChunkLineTooLong),
-        );
-        check_chunked(
-            &format!("1;{}", "a".repeat(99)),
-            Err(Cause::ChunkLineTooLong),
-        );
-    }
-
-    #[test]
-    fn refuses_malformed_size_lines() {
-        for (input, cause) in [
-            ("\r\n", Cause::ChunkSize),
-            (";a\r\n", Cause::ChunkSize),
-            ("g\r\n", Cause::ChunkSize),
-            ("+5\r\n", Cause::ChunkSize),
-            ("-5\r\n", Cause::ChunkSize),
-            (" 5\r\n", Cause::ChunkSize),
-            ("\n5\r\n", Cause::ChunkSize),
-            ("00000000000000005\r\n", Cause::ChunkSize),
-            ("fffffffffffffffff\r\n", Cause::ChunkSize),
-            ("0x5\r\n", Cause::ChunkExtensionForm),
-            ("5 \r\n", Cause::ChunkExtensionForm),
-            ("5\t\r\n", Cause::ChunkExtensionForm),
-            ("5_0\r\n", Cause::ChunkExtensionForm),
-            ("5\nhello", Cause::ChunkExtensionForm),
-            ("5\rhello", Cause::ChunkExtensionForm),
-            ("5;\r\n", Cause::ChunkExtensionForm),
-            ("5;;\r\n", Cause::ChunkExtensionForm),
-            ("5;=b\r\n", Cause::ChunkExtensionForm),
-            ("5;a=\r\n", Cause::ChunkExtensionForm),
-            ("5;a=b;\r\n", Cause::ChunkExtensionForm),
-            ("5;a=b,c\r\n", Cause::ChunkExtensionForm),
-            ("5;a=\"b\r\n", Cause::ChunkExtensionForm),
-            ("5;a=\"b\r\n\"\r\n", Cause::ChunkExtensionForm),
-            ("5;a=\"b\\\r\n", Cause::ChunkExtensionForm),
-            ("5;a \r\n", Cause::ChunkExtensionForm),
-            ("0;\r\n\r\n", Cause::ChunkExtensionForm),
-            ("5;a\nhello", Cause::ChunkExtensionForm),
-            ("5;a\rb\r\n", Cause::ChunkExtensionForm),
-            ("5;\0\r\n", Cause::ChunkExtensionForm),
-            ("5;\x7f\r\n", Cause::ChunkExtensionForm),
-        ] {
-            check_chunked(input, Err(cause));
-        }
-    }
-
-    #[test]
-    fn refuses_data_without_its_line_end() {
-        for input in [
-            "1\r\nxx",
-            "1\r\nx\n",
-            "1\r\nx\rx",
-            "1\r\nx0\r\n\r\n",
-            "1\r\nx\r\r\n",
-        ] {
-            check_chunked(input, Err(Cause::ChunkEnd));
-        }
-    }
-
-    #[test]
-    fn refuses_chunks_over_the_bound_before_their_data() {
-        check_chunked("100001\r\n", Err(Cause::BodyTooLarge));
-        check_chunked("ffffffffffffffff\r\n", Err(Cause::BodyTooLarge));
-        check_chunked("1\r\nx\r\nffffffffffffffff\r\n", Err(Cause::BodyTooLarge));
-        check_chunked("1\r\nx\r\n100000\r\n", Err(Cause::BodyTooLarge));
-        check_chunked("100000\r\nx", Ok(("x", 9, false)));
-    }
-
-    #[test]
-    fn drops_trailers_and_holds_them_to_the_rules_of_fields() {
-        check_chunked("0\r\na: b\r\n\r\nGET", Ok(("", 11, true)));
-        check_chunked("0\r\na:\r\nb:c\r\n\r\n", Ok(("", 14, true)));
-        check_chunked("0\r\na: 4567890123\r\n\r\n", Err(Cause::TrailerTooLarge));
-        check_chunked("0\r\na: 456789012\r\n\r\n", Ok(("", 19, true)));
-        for trailers in [
-            "\n",
-            "\rx",
-            ":\r\n",
-            "a\r\n",
-            "a : b\r\n",
-            " a: b\r\n",
-            "a: b\n",
-            "a: b\r\r",
-            "a: \0",
-            "a: b\r\n\n",
-            "a: b\r\n c\r\n",
-            "a\x7f",
-            "\u{e9}: a",
-        ] {
-            check_chunked(&format!("0\r\n{trailers}"), Err(Cause::TrailerByte));
-        }
+    /// Whether the line may end here.
+    fn may_end(self) -> bool {
+        matches!(self, Self::Name | Self::Value | Self::Closed)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -26,8 +26,6 @@ mod scan;
 mod coding;
 
 mod body;
-mod chunk_extension;
-
 mod reply_head;
 mod response;
 
