@@ -1,7 +1,7 @@
 //! The log: finished records and error lines on their way to two threads, one for the access logs and one
 //! for the error logs.
 //!
-//! Each producing thread has a `Pen` of its own; it appends to a page in memory (`pages`) within the bound of
+//! Each producing thread has a `Pen` of its own; it appends to a page in memory (`buffers`) within the bound of
 //! a `Budget`. The access thread takes the pages, formats and writes (`access`), the error thread takes lines
 //! (`errors`); what a target does not take waits in its `out`. So no log slows a request, but by the choice
 //! to wait rather than to drop.
