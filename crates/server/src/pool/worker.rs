@@ -135,7 +135,6 @@ impl Worker {
                 return Some(assignment);
             }
         }
-        None
     }
 
     /// The next waiting exchange; waits for one, and first for room in a log that is to lose nothing.
