@@ -10,6 +10,7 @@ mod orders;
 mod watchman;
 
 use std::io::{self, Write};
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::sync::mpsc;
 use std::sync::{Arc, OnceLock};
@@ -19,15 +20,15 @@ use std::time::Duration;
 use measure::Names;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTTIN, SIGTTOU, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::Signals;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 
 use stage::Drivers;
 
 use crate::blocking_pool::BlockingPool;
-use crate::channel::EarKey;
+use crate::channel::{EarKey, EarOrder};
 use crate::clients::Clients;
 use crate::config::meant::{Config, LogTarget};
-use crate::driver::{self, Ear, Mood, Shared, Usher};
+use crate::driver::{self, Mood, Shared};
 use crate::fault::{StartFault, plain};
 use crate::fork;
 use crate::handler::Handler;
@@ -123,7 +124,10 @@ enum Event {
 impl House {
     /// Opens folders, addresses and the log, and writes the pid file.
     pub fn open(config: Config, handler: Option<Arc<dyn Handler>>) -> Result<House, StartFault> {
-        Self::open_with(config, handler, listen::open, None)
+        let house = Self::open_with(config, handler, listen::open, None)?;
+        // No other process has its sockets.
+        let _ = house.shared.closing.set(Closing::All);
+        Ok(house)
     }
 
     /// As `open`, but opens no addresses: sockets come by `Orders`.
@@ -167,8 +171,6 @@ impl House {
         let pages = Arc::new(Pages::open(&config.error_pages)?);
         let rates = Rates::new(&config.rates, &names);
         let stats = Arc::new(counters(&config, handler.is_some(), lead.as_ref())?);
-        let usher =
-            Usher::new().map_err(|error| start_fault("cannot make an event counter", &error))?;
         let addresses = open(&config)?;
         let ids = Ids::new(&config.request_ids);
         let (log, log_threads) = Log::open(&config.logs, &log_names(&config, names, &ids))
@@ -222,8 +224,9 @@ impl House {
                 len: config.listen.drivers,
                 processors: processors(&config),
             },
-            inboxes: Shared::inboxes(config.listen.drivers),
-            usher,
+            room: Notify::new(),
+            mailboxes: Shared::mailboxes(config.listen.drivers),
+            shared_acceptor: OnceLock::new(),
             closing: OnceLock::new(),
             config,
         });
@@ -444,19 +447,14 @@ fn start_drivers(
     let drivers = files.len();
     let sockets = addresses.iter().flat_map(|address| &address.sockets);
     sockets.for_each(fork::keep_from_children);
-    let (for_all, mut own): (Vec<Ear>, Vec<Ear>) = ears(addresses, drivers)
-        .into_iter()
-        .partition(|ear| ear.is_shared);
-    for ear in for_all {
-        driver::hear(shared, mood, ear)?;
+    for (order, socket) in ears(addresses, drivers) {
+        driver::hear(shared, mood, order, socket)?;
     }
     for (index, files) in files.into_iter().enumerate() {
-        let is_its = |ear: &mut Ear| usize::from(ear.key.driver) == index;
-        let ears: Vec<Ear> = own.extract_if(.., is_its).collect();
         let (shared, mood, events) = (Arc::clone(shared), mood.clone(), events.clone());
         let drive = move || {
             pin(index, shared.slot, &shared.config);
-            let run = || driver::run(index, &shared, ears, files, mood);
+            let run = || driver::run(index, &shared, files, mood);
             let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(run));
             let ended = ended.unwrap_or_else(|_| Err(io::Error::other("panic")));
             // The main thread only stops listening at the very end.
@@ -469,24 +467,25 @@ fn start_drivers(
     Ok(drivers)
 }
 
-/// All sockets as ears: each driver's own, and those that all share.
-fn ears(addresses: Vec<Address>, drivers: usize) -> Vec<Ear> {
+/// All sockets with what is to be known of them: each driver's own, and those that all share.
+fn ears(addresses: Vec<Address>, drivers: usize) -> Vec<(EarOrder, OwnedFd)> {
     let mut ears = Vec::new();
     for (address, number) in addresses.into_iter().zip(0_u16..) {
         let is_shared = drivers > 1 && address.sockets.len() == 1;
         for (socket, index) in address.sockets.into_iter().zip(0_u16..) {
-            ears.push(Ear {
-                socket,
+            let key = EarKey {
+                address: number,
+                index,
+                driver: index,
+            };
+            let order = EarOrder {
+                key,
                 at: address.at.clone(),
-                key: EarKey {
-                    address: number,
-                    index,
-                    driver: index,
-                },
                 is_shared,
                 takes_turns: false,
-                owner: driver::Owner::Nobody,
-            });
+                is_inherited: false,
+            };
+            ears.push((order, socket));
         }
     }
     ears

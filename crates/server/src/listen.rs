@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 
 use socket2::{Domain, Protocol, SockAddr, SockFilter, SockRef, Socket, Type};
 
+use crate::channel::EarAt;
 use crate::config::meant::{Bind, Config, Listen};
 use crate::fault::{StartFault, plain};
 use crate::sys;
@@ -19,20 +20,12 @@ use crate::sys;
 #[derive(Debug)]
 pub(crate) struct Address {
     pub(crate) url: String,
-    pub(crate) at: At,
+    pub(crate) at: EarAt,
     /// In the order in which they were bound, which is the kernel's order of a port that is shared. Of a unix
     /// path there is one: its accept queue is everybody's.
     pub(crate) sockets: Vec<OwnedFd>,
     /// After the kernel's own bound.
     pub(crate) backlog_effective: u32,
-}
-
-/// What is listened on.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum At {
-    Tcp(SocketAddr),
-    /// The path is removed by whoever made it, when the socket closes for good.
-    Unix(PathBuf),
 }
 
 /// Opens every configured address for `listen.drivers` drivers.
@@ -45,8 +38,8 @@ pub(crate) fn open(config: &Config) -> Result<Vec<Address>, StartFault> {
 /// The files of unix sockets.
 pub(crate) fn unix_paths(addresses: &[Address]) -> Vec<PathBuf> {
     let path = |address: &Address| match &address.at {
-        At::Unix(path) => Some(path.clone()),
-        At::Tcp(_) => None,
+        EarAt::Unix(path) => Some(path.clone()),
+        EarAt::Tcp(_) => None,
     };
     addresses.iter().filter_map(path).collect()
 }
@@ -127,7 +120,7 @@ fn open_tcp(wanted: SocketAddr, config: &Config) -> io::Result<Address> {
     let url = format!("http://{}", address.at);
     Ok(Address {
         url,
-        at: At::Tcp(address.at),
+        at: EarAt::Tcp(address.at),
         sockets,
         backlog_effective: effective_backlog(listen),
     })
@@ -198,7 +191,7 @@ fn open_unix(path: &Path, listen: &Listen) -> io::Result<Address> {
     listen_on(&socket, listen)?;
     Ok(Address {
         url: format!("unix:{}", path.display()),
-        at: At::Unix(path.to_owned()),
+        at: EarAt::Unix(path.to_owned()),
         sockets: vec![socket.into()],
         backlog_effective: effective_backlog(listen),
     })
@@ -322,7 +315,7 @@ mod tests {
     fn refuses_an_address_that_somebody_listens_on() {
         let any = Bind::Tcp(vec!["127.0.0.1:0".parse().unwrap()]);
         let opened = open(&config(any, 1)).unwrap();
-        let At::Tcp(taken) = opened[0].at.clone() else {
+        let EarAt::Tcp(taken) = opened[0].at.clone() else {
             panic!("tcp was asked for")
         };
         let fault = open(&config(Bind::Tcp(vec![taken]), 1)).err().unwrap();

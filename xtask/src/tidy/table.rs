@@ -160,6 +160,7 @@ pub(super) const EDGES: &[(&str, &str, &str)] = &[
     ),
     ("spool", "unnamed", "so do request bodies"),
     ("listen", "sys", "what no crate wraps of a listening socket"),
+    ("listen", "channel", "one type for what is listened on"),
     ("stats", "sys", "counters lie in mapped memory"),
     (
         "sys",

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use tokio::sync::oneshot;
 
 use super::Driver;
-use crate::handler::files::{Look, Looked};
+use crate::handler::files::{Files, Look, Looked};
 
 impl Driver {
     /// Has a look done for the next requests; nobody waits for it.
@@ -34,8 +34,7 @@ impl Driver {
 
     async fn lead_look(self: Rc<Self>, look: Box<Look>) {
         let key = look.key().clone();
-        let openers = &self.shared.openers;
-        let looked = openers.run(move || look.look()).await;
+        let looked = self.shared.openers.run(move || look.look()).await;
         let waiting = self.looks.borrow_mut().remove(&key).unwrap_or_default();
         // After a panic, those who wait see their senders dropped.
         let Ok(looked) = looked else { return };
@@ -43,10 +42,15 @@ impl Driver {
             // Its connection may be gone.
             let _ = sender.send(looked.clone());
         }
+        self.change_files(|files| files.learn(looked, measure::now()));
+    }
+
+    /// Closing a file may wait for its disk.
+    pub(super) fn change_files(&self, change: impl FnOnce(&mut Files)) {
         let mut files = self.files.borrow_mut();
-        files.learn(looked, measure::now());
+        change(&mut files);
         if let Some(gone) = files.take_gone() {
-            openers.discard(gone);
+            self.shared.openers.discard(gone);
         }
     }
 }

@@ -1,112 +1,120 @@
-//! A connection that was accepted and belongs to no driver yet, or to another one than the one that accepted
-//! it; and the numbers that say who has how many.
+//! A connection that was accepted, on its way to the driver that serves it; and the numbers that say which
+//! driver has how many.
 //!
 //! A connection counts from before its accept until its socket is closed, so that the bound holds wherever it
-//! is in between. Its driver's number is raised by whoever gives it to that driver.
+//! is in between. The number of its driver is raised before the driver has it.
 
-use std::net::SocketAddr;
+use std::net::IpAddr;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use measure::{Nanos, Stamp};
-use smol_str::{SmolStr, ToSmolStr};
-use socket2::SockRef;
 use stage::{Load, Placement};
 
 use super::Driver;
-#[cfg(feature = "faults")]
-use super::inbox::Call;
+use super::mailbox::Command;
 use super::shared::Shared;
-use crate::clients::Place;
+use crate::clients::{Crowded, Place};
 use crate::exchange::Ends;
 use crate::ids::Trust;
-use crate::listen::At;
 use crate::protocol::Protocol;
-use crate::stats::DriverStats;
 use crate::transport::Transport;
-#[cfg(feature = "faults")]
-use crate::transport::memory;
 
 /// How often the numbers are looked at anew when others changed them meanwhile. With as many drivers at once
 /// a connection may come to lie one off.
 const TRIES: usize = 16;
 
-/// A connection that was just accepted.
-#[derive(Debug)]
-pub(crate) struct AcceptedConnection {
-    pub(super) socket: OwnedFd,
-    pub(super) peer: Option<SocketAddr>,
-    pub(super) listened: Arc<Listened>,
-    /// Its client's place among those of one address, where these are counted.
-    pub(super) place: Option<Place>,
-    pub(super) permit: ConnectionPermit,
-    pub(super) arrived: Stamp,
-    pub(super) from: AcceptedBy,
-}
-
-/// A connection that a driver serves.
-pub(crate) struct Opened {
-    pub(crate) transport: Transport,
+/// A connection that was accepted. The driver that serves it has a `Transport`; before, it is on its way.
+pub(crate) struct Opened<T = Transport> {
+    pub(crate) transport: T,
     pub(crate) ends: Arc<Ends>,
     /// Whether the ids that its client gives count.
     pub(crate) trust: Trust,
-    /// Its client's place among those of one address, where these are counted.
-    pub(crate) place: Option<Place>,
     pub(crate) permit: ConnectionPermit,
     /// When it was accepted.
     pub(crate) accepted: Stamp,
 }
 
-/// Who accepted it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum AcceptedBy {
-    /// A driver.
-    Driver,
-    /// The usher.
-    Usher,
+/// A connection that no driver serves yet.
+pub(super) type AcceptedConnection = Opened<AcceptedStream>;
+
+/// Its bytes, which no runtime watches yet.
+pub(crate) enum AcceptedStream {
+    Socket(OwnedFd),
+    #[cfg(feature = "faults")]
+    Memory(crate::transport::memory::End, Protocol),
 }
 
-/// Where it was accepted.
-#[derive(Debug)]
-pub(super) struct Listened {
-    pub(super) at: At,
-    /// Number of the address.
-    pub(super) address: u16,
-}
-
-/// That a connection counts; given back when it is dropped.
+/// That a connection counts, among all and among those of its client; given back when it is dropped.
 pub(crate) struct ConnectionPermit {
     shared: Arc<Shared>,
+    /// The driver that has accepted it and counted that; none where the shared acceptor has.
+    pub(super) accepted_by: Option<usize>,
     /// Whose it is; nobody's before it is placed.
     driver: Option<usize>,
+    /// Its place among those of its client, where these are counted.
+    place: Option<Place>,
+}
+
+/// Whether the bound of connections holds.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Bound {
+    Kept,
+    /// For connections that would be reset if they were not accepted now.
+    Passed,
 }
 
 impl ConnectionPermit {
     /// Counts one more connection. `None`: there are as many as there may be.
-    pub(super) fn new(shared: &Arc<Shared>) -> Option<Self> {
-        let (permit, before) = Self::count(shared);
-        (before < shared.config.listen.connections_max).then_some(permit)
-    }
-
-    /// Counts one more connection, whatever the bound.
-    pub(super) fn beyond(shared: &Arc<Shared>) -> Self {
-        Self::count(shared).0
-    }
-
-    /// Also gives how many there were before.
-    fn count(shared: &Arc<Shared>) -> (Self, usize) {
+    pub(super) fn new(shared: &Arc<Shared>, bound: Bound) -> Option<Self> {
+        if bound == Bound::Kept && !shared.has_room() {
+            return None;
+        }
         let before = shared.connections.fetch_add(1, Ordering::Relaxed);
         let permit = Self {
             shared: Arc::clone(shared),
+            accepted_by: None,
             driver: None,
+            place: None,
         };
-        (permit, before)
+        // Other threads may have taken the last place since; a permit that is dropped gives its place back.
+        let has_place = before < shared.config.listen.connections_max;
+        (bound == Bound::Passed || has_place).then_some(permit)
     }
 
-    /// Gives the connection to a driver whose number was raised for it already.
-    fn settle(&mut self, driver: usize) {
+    /// Counts it among those of its client; one on a unix socket has no address, and needs no place.
+    pub(super) fn count_client(&mut self, ip: Option<IpAddr>) -> Result<(), Crowded> {
+        let place = ip.map(|ip| self.shared.clients.enter(ip));
+        self.place = place.transpose()?;
+        Ok(())
+    }
+
+    /// Gives the connection to the driver that `choose` gives with its present number, which is raised. As long
+    /// as no connection leaves, a choice of the least is the least at that moment too: numbers only grow, and
+    /// this one has not.
+    fn settle(&mut self, choose: impl Fn() -> (usize, u32)) -> usize {
+        for _ in 0..TRIES {
+            let (driver, seen) = choose();
+            let open = &self.shared.stats.drivers[driver].open;
+            let more = seen.wrapping_add(1);
+            let raised = open.compare_exchange(seen, more, Ordering::Relaxed, Ordering::Relaxed);
+            if raised.is_ok() {
+                self.leave();
+                self.driver = Some(driver);
+                return driver;
+            }
+        }
+        let (driver, _) = choose();
+        self.move_to(driver);
+        driver
+    }
+
+    /// Gives the connection to that driver.
+    fn move_to(&mut self, driver: usize) {
+        let stats = &self.shared.stats.drivers[driver];
+        stats.open.fetch_add(1, Ordering::Relaxed);
         self.leave();
         self.driver = Some(driver);
     }
@@ -123,241 +131,130 @@ impl Drop for ConnectionPermit {
     fn drop(&mut self) {
         self.leave();
         let before = self.shared.connections.fetch_sub(1, Ordering::Relaxed);
-        self.shared.left(before.saturating_sub(1));
-    }
-}
-
-impl std::fmt::Debug for ConnectionPermit {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("ConnectionPermit")
-            .field(&self.driver)
-            .finish()
+        self.shared.note_free_place(before.saturating_sub(1));
     }
 }
 
 impl AcceptedConnection {
     /// Gives it to the least loaded driver, those from `first` on before others with as many; to one that is
-    /// late with others only if all are. Gives it back when that one has ended.
-    pub(super) fn give_to_least(mut self, first: usize) -> Result<(), AcceptedConnection> {
+    /// late with others only if all are. `false` when that one has ended.
+    pub(super) fn give_to_least(mut self, first: usize) -> bool {
         let shared = Arc::clone(&self.permit.shared);
-        let drivers = &shared.stats.drivers;
-        let target = raise(drivers, || least_from(&shared, first, drivers.len()));
-        self.permit.settle(target);
-        let Err(mut new) = shared.inboxes[target].offer(self) else {
-            return Ok(());
-        };
-        for step in 1..drivers.len() {
-            let other = (target + step) % drivers.len();
-            drivers[other].open.fetch_add(1, Ordering::Relaxed);
-            new.permit.settle(other);
-            match shared.inboxes[other].offer(new) {
-                Ok(()) => return Ok(()),
-                Err(refused) => new = refused,
-            }
+        let len = shared.mailboxes.len();
+        let target = self.permit.settle(|| shared.least_from(first, len));
+        let mut offered = shared.mailboxes[target].offer(self);
+        for step in 1..len {
+            let Err(mut new) = offered else { break };
+            let other = (target + step) % len;
+            new.permit.move_to(other);
+            offered = shared.mailboxes[other].offer(new);
         }
-        drivers[target].open.fetch_add(1, Ordering::Relaxed);
-        new.permit.settle(target);
-        shared.inboxes[target].give(new)
+        let Err(mut new) = offered else { return true };
+        new.permit.move_to(target);
+        shared.mailboxes[target].send(Command::Serve(new))
     }
 }
 
 impl Driver {
-    /// Keeps a connection that this driver has accepted, or hands it to a sibling that has clearly fewer.
+    /// Serves a connection that this driver has accepted, or hands it to a sibling that has clearly fewer.
     pub(super) fn place(self: &Rc<Self>, mut new: AcceptedConnection) {
         let mine = usize::from(self.index);
-        let target = self.target(new.arrived);
-        new.permit.settle(target);
-        if target == mine {
-            return self.welcome(new);
-        }
-        match self.shared.inboxes[target].offer(new) {
-            Ok(()) => self.stats().handed_over.add(),
-            Err(mut new) => {
-                self.stats().open.fetch_add(1, Ordering::Relaxed);
-                new.permit.settle(mine);
-                self.welcome(new);
-            }
-        }
-    }
-
-    /// Which driver a connection goes to that this one has accepted at `now`; its number is raised.
-    fn target(&self, now: Stamp) -> usize {
-        let mine = usize::from(self.index);
-        let drivers = &self.shared.stats.drivers;
-        let lifetime = match drivers.len() > 1 && self.serving() {
-            true => self.lifetimes.get().at(now),
-            false => Nanos::ZERO,
+        let shared = &self.shared;
+        let len = shared.mailboxes.len();
+        let lifetime = if len > 1 && self.serving() {
+            self.lifetimes.borrow().at(new.accepted)
+        } else {
+            Nanos::ZERO
         };
-        // With what lasts so shortly the others' numbers need not be looked at.
-        if stage::placement(Load::MAX, Load::NONE, lifetime) == Placement::Keep {
-            drivers[mine].open.fetch_add(1, Ordering::Relaxed);
-            return mine;
-        }
-        raise(drivers, || {
-            let open = drivers[mine].open.load(Ordering::Relaxed);
-            let (sibling, least) = least_from(&self.shared, mine + 1, drivers.len() - 1);
-            let load = |driver, open| Load::new(open, driver, self.shared.drivers);
+        // With connections that last so shortly the numbers of the others need not be looked at.
+        let is_kept = stage::placement(Load::MAX, Load::NONE, lifetime) == Placement::Keep;
+        let target = new.permit.settle(|| {
+            let open = self.stats().open.load(Ordering::Relaxed);
+            if is_kept {
+                return (mine, open);
+            }
+            let (sibling, least) = shared.least_from(mine + 1, len - 1);
+            let load = |driver, open| Load::new(open, driver, shared.drivers);
             match stage::placement(load(mine, open), load(sibling, least), lifetime) {
                 Placement::HandOver => (sibling, least),
                 Placement::Keep => (mine, open),
             }
-        })
-    }
-
-    /// A connection that a sibling or the usher gives to this driver.
-    pub(super) fn take(self: &Rc<Self>, new: AcceptedConnection) {
-        match new.from {
-            AcceptedBy::Driver => self.stats().taken_over.add(),
-            AcceptedBy::Usher => self.stats().accepted.add(),
+        });
+        if target == mine {
+            return self.open(new);
         }
-        self.welcome(new);
+        match shared.mailboxes[target].offer(new) {
+            Ok(()) => self.stats().handed_over.add(),
+            Err(mut new) => {
+                new.permit.move_to(mine);
+                self.open(new);
+            }
+        }
     }
 
-    fn welcome(self: &Rc<Self>, new: AcceptedConnection) {
-        let ends = Arc::new(ends(&new.socket, &new.listened, new.peer));
-        let trust = self.shared.ids.trust(new.peer.map(|peer| peer.ip()));
-        let AcceptedConnection {
-            socket,
-            place,
-            permit,
-            arrived,
-            ..
-        } = new;
-        let Ok(transport) = Transport::plain(socket) else {
+    /// Serves a connection that another thread has given to this driver.
+    pub(super) fn take_over(self: &Rc<Self>, new: AcceptedConnection) {
+        match new.permit.accepted_by {
+            Some(_) => self.stats().taken_over.add(),
+            None => self.stats().accepted.add(),
+        }
+        self.open(new);
+    }
+
+    fn open(self: &Rc<Self>, new: AcceptedConnection) {
+        let (protocol, transport) = match new.transport {
+            AcceptedStream::Socket(socket) => (Protocol::Http1, Transport::plain(socket)),
+            #[cfg(feature = "faults")]
+            AcceptedStream::Memory(end, protocol) => (protocol, Ok(Transport::Memory(end))),
+        };
+        let Ok(transport) = transport else {
             return self.stats().errors.add();
         };
         let opened = Opened {
             transport,
-            ends,
-            trust,
-            place,
-            permit,
-            accepted: arrived,
-        };
-        Protocol::Http1.serve(Rc::clone(self), opened);
-    }
-}
-
-/// A connection of a test, which nobody accepts.
-#[cfg(feature = "faults")]
-#[derive(Debug)]
-pub(crate) struct MemoryConnection {
-    end: memory::End,
-    protocol: Protocol,
-    permit: ConnectionPermit,
-}
-
-#[cfg(feature = "faults")]
-impl Shared {
-    /// Gives the least loaded driver a connection that lies in memory and whose buffers hold `bytes_max` bytes each;
-    /// `None` when the driver has ended.
-    pub(crate) fn connect_in_memory(
-        self: &Arc<Self>,
-        protocol: Protocol,
-        bytes_max: usize,
-    ) -> Option<memory::Client> {
-        let (end, client) = memory::pair(bytes_max);
-        let mut permit = ConnectionPermit::beyond(self);
-        let drivers = &self.stats.drivers;
-        let driver = raise(drivers, || least_from(self, 0, drivers.len()));
-        permit.settle(driver);
-        let new = MemoryConnection {
-            end,
-            protocol,
-            permit,
-        };
-        let sent = self.inboxes[driver].send(Call::TakeMemory(new));
-        sent.ok().map(|()| client)
-    }
-}
-
-#[cfg(feature = "faults")]
-impl Driver {
-    pub(super) fn take_memory(self: &Rc<Self>, new: MemoryConnection) {
-        let local = std::net::Ipv4Addr::LOCALHOST;
-        let ends = Ends {
-            peer_host: local.to_smolstr(),
-            peer_port: 0.to_smolstr(),
-            local_host: local.to_smolstr(),
-            local_port: 0.to_smolstr(),
-            scheme: "http",
-            listener: 0,
-        };
-        self.stats().accepted.add();
-        let opened = Opened {
-            transport: Transport::Memory(new.end),
-            ends: Arc::new(ends),
-            trust: self.shared.ids.trust(Some(local.into())),
-            place: None,
+            ends: new.ends,
+            trust: new.trust,
             permit: new.permit,
-            accepted: measure::now(),
+            accepted: new.accepted,
         };
-        new.protocol.serve(Rc::clone(self), opened);
+        protocol.serve(Rc::clone(self), opened);
     }
 }
 
-/// Raises the number of the driver that `choose` gives with its present number. As long as none leaves, a
-/// choice of the least is the least at that moment too: numbers only grow, and this one has not.
-fn raise(drivers: &[DriverStats], choose: impl Fn() -> (usize, u32)) -> usize {
-    let mut tries = TRIES;
-    loop {
-        let (target, seen) = choose();
-        let open = &drivers[target].open;
-        let raised = open.compare_exchange(
-            seen,
-            seen.wrapping_add(1),
-            Ordering::Relaxed,
-            Ordering::Relaxed,
-        );
-        if raised.is_ok() {
-            return target;
-        }
-        if tries == 0 {
-            open.fetch_add(1, Ordering::Relaxed);
-            return target;
-        }
-        tries -= 1;
+impl Shared {
+    /// The first of the least loaded drivers, of `len` from `first` on, and how many connections it has.
+    pub(super) fn least_from(&self, first: usize, len: usize) -> (usize, u32) {
+        let drivers = &self.stats.drivers;
+        let open = (first..first + len).map(|index| {
+            let index = index % drivers.len();
+            (index, drivers[index].open.load(Ordering::Relaxed))
+        });
+        let least = open.min_by_key(|(index, open)| Load::new(*open, *index, self.drivers));
+        least.expect("a connection is placed among one driver or more")
     }
-}
 
-/// The first of the least loaded drivers, of `len` from `first` on, and how many connections it has.
-fn least_from(shared: &Shared, first: usize, len: usize) -> (usize, u32) {
-    let drivers = &shared.stats.drivers;
-    let open = (first..first + len).map(|index| {
-        let index = index % drivers.len();
-        (index, drivers[index].open.load(Ordering::Relaxed))
-    });
-    let least = open.min_by_key(|(index, open)| Load::new(*open, *index, shared.drivers));
-    least.expect("there is a driver: whoever asks is one, or has been given some")
-}
-
-fn ends(socket: &OwnedFd, listened: &Listened, peer: Option<SocketAddr>) -> Ends {
-    let (peer_host, peer_port) = match peer {
-        Some(peer) => (
-            peer.ip().to_canonical().to_smolstr(),
-            peer.port().to_smolstr(),
-        ),
-        None => (SmolStr::new_static("unix:"), SmolStr::default()),
-    };
-    let (local_host, local_port) = match &listened.at {
-        // Only a wildcard leaves open which address the client took.
-        At::Tcp(at) if at.ip().is_unspecified() => {
-            let local = SockRef::from(socket)
-                .local_addr()
-                .ok()
-                .and_then(|local| local.as_socket());
-            let ip = local.map_or(at.ip(), |local| local.ip());
-            (ip.to_canonical().to_smolstr(), at.port().to_smolstr())
+    /// At the bound, accepting rests until a sixteenth of the places is free again, which is what evictions
+    /// leave: re-arming for each single place would make every close wake the acceptors.
+    pub(super) fn has_room(&self) -> bool {
+        let bound = self.config.listen.connections_max;
+        let open = self.connections.load(Ordering::Relaxed);
+        let was_full = self.full.load(Ordering::Relaxed);
+        let reopening = stage::reopening_len(bound);
+        let is_full = open >= bound || was_full && open > reopening;
+        if is_full != was_full {
+            self.full.store(is_full, Ordering::Relaxed);
         }
-        At::Tcp(at) => (at.ip().to_smolstr(), at.port().to_smolstr()),
-        At::Unix(path) => (path.display().to_smolstr(), SmolStr::default()),
-    };
-    Ends {
-        peer_host,
-        peer_port,
-        local_host,
-        local_port,
-        scheme: "http",
-        listener: listened.address,
+        !is_full
+    }
+
+    /// A connection has left, so that `open` are left. All acceptors that rest are woken as soon as there is
+    /// room again, by the thread that sees it first.
+    fn note_free_place(&self, open: usize) {
+        if self.full.load(Ordering::Relaxed)
+            && open <= stage::reopening_len(self.config.listen.connections_max)
+            && self.full.swap(false, Ordering::Relaxed)
+        {
+            self.wake_acceptors();
+        }
     }
 }

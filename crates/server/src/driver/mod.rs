@@ -1,26 +1,29 @@
 //! A driver thread: a current-thread tokio runtime that accepts, receives, answers what
 //! needs no pool, and sends what a pool thread could not.
 //!
-//! Never runs application code, never waits for a disk. `accept` takes connections in by an `intake`, the
-//! `usher`'s thread those of sockets that drivers share; `handoff` gives them to this driver or a sibling, by
-//! its `inbox`. `protocol::h1` is the life of one; `table` keeps the deadlines of all, `file_lookup` has files
-//! looked up by a thread that may wait for the disk.
+//! Never runs application code, never waits for a disk. An `acceptor` accepts from one socket; the thread of
+//! `shared_accept` does so for sockets that drivers share. `handoff` gives connections to this driver or a
+//! sibling, by its `mailbox`. `protocol::h1` is the life of one; `table` keeps the deadlines of all,
+//! `file_lookup` has files looked up by a thread that may wait for the disk.
 
 mod shared;
 
-mod inbox;
+mod mailbox;
 
-mod accept;
+mod acceptor;
+#[cfg(feature = "faults")]
+mod faults;
 pub(crate) mod handoff;
-mod intake;
-mod usher;
+mod shared_accept;
 
 mod file_lookup;
 pub(crate) mod table;
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
+use std::future::poll_fn;
 use std::io;
+use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -37,21 +40,20 @@ use crate::channel::EarKey;
 use crate::config::meant::Config;
 use crate::handler::files::{Files, LookKey, Looked};
 use crate::ids::Numbers;
-use crate::log::{Level, Patience};
+use crate::log::Patience;
 use crate::pool::Job;
 use crate::recorder::Recorder;
 use crate::reply::{Part, Reply, ReplyBody};
 use crate::response::{Parts, ResponseWriter};
 use crate::stats::DriverStats;
 
-use accept::Hearing;
-use inbox::Inbox;
+use mailbox::{Command, Mailbox};
 use table::Table;
 
-pub(crate) use inbox::{Call, Confirmation};
+pub(crate) use mailbox::Ack;
 pub use shared::Closing;
-pub(crate) use shared::{Ear, Mood, Owner, Shared};
-pub(crate) use usher::{Usher, hear};
+pub(crate) use shared::{Mood, Shared};
+pub(crate) use shared_accept::hear;
 
 /// How often deadlines are looked at: they hold to within this.
 const TICK: Duration = Duration::from_millis(250);
@@ -102,18 +104,14 @@ pub(crate) struct Driver {
     pub(crate) broken: Cell<bool>,
     /// Acceptors that have not ended.
     acceptors: Cell<usize>,
-    /// Some rest because there are as many connections as there may be.
-    rests: Cell<bool>,
-    /// Sockets that are accepted from.
-    ears: RefCell<HashMap<EarKey, Hearing>>,
-    lifetimes: Cell<Lifetimes>,
-    /// Told when the mood changes, a connection leaves, or an acceptor ends.
+    /// Sockets that are accepted from, each until its cell is false.
+    ears: RefCell<HashMap<EarKey, Rc<Cell<bool>>>>,
+    lifetimes: RefCell<Lifetimes>,
     /// Whether siblings with connections share the processors, as of the last look.
     has_neighbours: Cell<bool>,
+    /// Notified when a connection leaves, or an acceptor ends.
     pub(crate) changed: Notify,
-    /// Told when there may be room for connections again, and when the mood changes.
-    room: Notify,
-    /// Told when a connection enters the table.
+    /// Notified when a connection enters the table.
     pub(crate) arrival: Notify,
 }
 
@@ -132,7 +130,6 @@ thread_local! {
 pub(crate) fn run(
     index: usize,
     shared: &Arc<Shared>,
-    ears: Vec<Ear>,
     files: Files,
     moods: watch::Receiver<Mood>,
 ) -> io::Result<u64> {
@@ -146,7 +143,7 @@ pub(crate) fn run(
         .build_local(tokio::runtime::LocalOptions::default())?;
     let driver = Rc::new(Driver::new(index, shared, files));
     CURRENT.set(Some(Rc::clone(&driver)));
-    let cut = runtime.block_on(driver.clone().live(ears, moods));
+    let cut = runtime.block_on(driver.clone().live(moods));
     CURRENT.set(None);
     cut
 }
@@ -170,35 +167,20 @@ impl Driver {
             cut: Cell::new(0),
             broken: Cell::new(false),
             acceptors: Cell::new(0),
-            rests: Cell::new(false),
             ears: RefCell::default(),
-            lifetimes: Cell::default(),
+            lifetimes: RefCell::default(),
             has_neighbours: Cell::new(false),
             changed: Notify::new(),
-            room: Notify::new(),
             arrival: Notify::new(),
         }
     }
 
-    async fn live(
-        self: Rc<Self>,
-        ears: Vec<Ear>,
-        mut moods: watch::Receiver<Mood>,
-    ) -> io::Result<u64> {
-        for ear in ears {
-            self.hear(ear)?;
-        }
+    async fn live(self: Rc<Self>, mut moods: watch::Receiver<Mood>) -> io::Result<u64> {
         tokio::task::spawn_local(Rc::clone(&self).tick());
         loop {
             let mood = *moods.borrow_and_update();
             self.set_mood(mood);
-            for call in self.inbox().take() {
-                self.answer_call(call);
-            }
-            if self.rests.get() && !self.shared.full.load(Ordering::Relaxed) {
-                self.rests.set(false);
-                self.room.notify_waiters();
-            }
+            self.obey();
             if mood > Mood::Serving && self.is_done() {
                 self.flush();
                 return Ok(self.cut.get());
@@ -206,85 +188,69 @@ impl Driver {
             if self.broken.get() {
                 return Err(io::Error::other("a connection's task panicked"));
             }
-            if self.shared.usher.is_broken() {
+            let shared_acceptor = self.shared.shared_acceptor();
+            if shared_acceptor.is_some_and(|acceptor| acceptor.ended.get() == Some(&false)) {
                 return Err(io::Error::other("the thread that accepts for all failed"));
             }
-            self.changed_or(&mut moods).await;
+            let inside = first_of(self.mailbox().notified(), self.changed.notified());
+            first_of(moods.changed(), inside).await;
         }
     }
 
     /// Whether a driver that accepts no more has nothing left to do, and never will have.
     fn is_done(&self) -> bool {
+        let shared_acceptor = self.shared.shared_acceptor();
         self.acceptors.get() == 0
-            && self.shared.usher.ears_len() == 0
+            && shared_acceptor.is_none_or(|acceptor| acceptor.ended.get().is_some())
             && self.table.borrow().len() == 0
-            && self.inbox().close_if_empty()
+            && self.mailbox().close_if_empty()
     }
 
-    fn answer_call(self: &Rc<Self>, call: Call) {
-        match call {
-            Call::Hear(ear) => {
-                if let Err(error) = self.hear(ear) {
-                    let text = format!("cannot accept from a socket: {error}");
-                    self.shared.log.error(Level::Error, &text);
+    /// Carries out what other threads want of this one.
+    fn obey(self: &Rc<Self>) {
+        let (commands, beat) = self.mailbox().take();
+        for command in commands {
+            match command {
+                Command::StartAccepting(order, socket) => {
+                    let started = self.start_accepting(order, socket);
+                    self.shared.log_unless_started(started);
                 }
+                Command::StopAccepting(key) => self.stop_accepting(key),
+                Command::Acknowledge(ack) => drop(ack),
+                Command::Serve(new) => self.take_over(new),
             }
-            Call::Deafen(key) => self.deafen(key),
-            Call::Confirm(confirmation) => drop(confirmation),
-            Call::Beat(number) => {
-                self.stats().beat.store(number, Ordering::Relaxed);
-                // Nothing else does so without connections, and pool threads go to sleep after the last one.
-                self.publish_gauges();
-            }
-            Call::Take(new) => self.take(new),
-            #[cfg(feature = "faults")]
-            Call::TakeMemory(new) => self.take_memory(new),
+        }
+        if self.stats().beat.swap(beat, Ordering::Relaxed) != beat {
+            // Nothing else does so without connections, and pool threads go to sleep after the last one.
+            self.publish_gauges();
         }
     }
 
-    fn inbox(&self) -> &Inbox {
-        &self.shared.inboxes[usize::from(self.index)]
+    fn mailbox(&self) -> &Mailbox {
+        &self.shared.mailboxes[usize::from(self.index)]
     }
 
     /// A connection has ended that was accepted at `accepted`.
     pub(crate) fn has_ended(&self, accepted: Stamp) {
         let now = measure::now();
-        let mut lifetimes = self.lifetimes.get();
+        let mut lifetimes = self.lifetimes.borrow_mut();
         lifetimes.ended(now.since(accepted), now);
-        if let Some(until) = lifetimes.brief_until() {
-            self.shared.usher.tell_brief_until(until);
+        if let Some(until) = lifetimes.brief_until()
+            && let Some(acceptor) = self.shared.shared_acceptor()
+        {
+            acceptor.tell_brief_until(until);
         }
-        self.lifetimes.set(lifetimes);
-    }
-
-    /// Waits for a change of mood, a call, or a change of what there is to wait for.
-    async fn changed_or(&self, moods: &mut watch::Receiver<Mood>) {
-        let mut mood = std::pin::pin!(moods.changed());
-        let mut call = std::pin::pin!(self.inbox().told());
-        let mut other = std::pin::pin!(self.changed.notified());
-        std::future::poll_fn(|context| {
-            let mood = mood.as_mut().poll(context).is_ready();
-            let call = call.as_mut().poll(context).is_ready();
-            let other = other.as_mut().poll(context).is_ready();
-            if mood || call || other {
-                std::task::Poll::Ready(())
-            } else {
-                std::task::Poll::Pending
-            }
-        })
-        .await;
     }
 
     fn set_mood(&self, mood: Mood) {
         if self.mood.replace(mood) == mood {
             return;
         }
-        // Who leaves patiently has no idle connection to wake.
+        // A driver that leaves patiently has no idle connection to wake.
         if mood > Mood::Leaving {
             self.table.borrow_mut().fire_all();
         }
-        self.room.notify_waiters();
-        self.shared.usher.remind();
+        self.shared.wake_acceptors();
     }
 
     /// Looks at deadlines and publishes the gauges, while there are connections.
@@ -301,11 +267,10 @@ impl Driver {
             tokio::time::sleep_until(due).await;
             let now = measure::now();
             self.look_at_deadlines(now).await;
-            self.let_files_go(now);
+            self.change_files(|files| files.close_idle(now));
             self.shared.replies_memory.relieve(now);
             self.publish_gauges();
             self.look_for_neighbours();
-            self.room.notify_waiters();
         }
     }
 
@@ -319,15 +284,6 @@ impl Driver {
         self.has_neighbours.set(shares && is_busy);
     }
 
-    /// Closing a file may wait for its disk.
-    fn let_files_go(&self, now: Stamp) {
-        let mut files = self.files.borrow_mut();
-        files.close_idle(now);
-        if let Some(gone) = files.take_gone() {
-            self.shared.openers.discard(gone);
-        }
-    }
-
     /// Wakes the connections whose time is up, a few at a time: that thousands are closed in one moment is not
     /// to hold up those that are served.
     async fn look_at_deadlines(&self, now: Stamp) {
@@ -339,9 +295,8 @@ impl Driver {
         while !rest.is_empty() {
             let (first, later) = rest.split_at(batch.min(rest.len()));
             rest = later;
-            {
-                let mut table = self.table.borrow_mut();
-                first.iter().for_each(|seat| table.fire(*seat, now));
+            for slot in first {
+                self.table.borrow_mut().fire(*slot, now);
             }
             tokio::task::yield_now().await;
             self.flush();
@@ -366,9 +321,10 @@ impl Driver {
         let timeouts = &config.timeouts;
         let idling = Idling::new(open, bound, timeouts.head, timeouts.idle);
         let table = self.table.borrow();
-        let surplus = match self.shared.full.load(Ordering::Relaxed) {
-            true => stage::evictions(open, bound) * table.len(),
-            false => 0,
+        let surplus = if self.shared.full.load(Ordering::Relaxed) {
+            stage::evictions(open, bound) * table.len()
+        } else {
+            0
         };
         table.due(now, idling, surplus.div_ceil(open.max(1)))
     }
@@ -377,10 +333,9 @@ impl Driver {
         for (gauge, count) in self.stats().doing.iter().zip(self.table.borrow().count()) {
             gauge.store(count, Ordering::Relaxed);
         }
-        self.shared
-            .pools
-            .iter()
-            .for_each(|pool| pool.publish_gauges());
+        for pool in &self.shared.pools {
+            pool.publish_gauges();
+        }
     }
 
     pub(crate) fn stats(&self) -> &DriverStats {
@@ -442,10 +397,9 @@ impl Driver {
 
     /// Hands what is in the outboxes to the pools.
     fn flush(&self) {
-        if self.outbox_since.get() == Stamp::NEVER {
+        if self.outbox_since.replace(Stamp::NEVER) == Stamp::NEVER {
             return;
         }
-        self.outbox_since.set(Stamp::NEVER);
         let mut outboxes = self.outboxes.borrow_mut();
         for (outbox, pool) in outboxes.iter_mut().zip(&self.shared.pools) {
             if !outbox.is_empty() {
@@ -462,37 +416,40 @@ impl Driver {
     }
 
     pub(crate) fn hand_over(&self, job: Job) {
-        let len = {
-            let record = &job.exchange.record;
-            let (class, queued, before) =
-                (record.class, record.phases.queued, record.queued.before);
-            let pool = usize::from(record.pool.unwrap_or_default());
-            if self.outbox_since.get() == Stamp::NEVER {
-                self.outbox_since.set(queued);
-            }
-            let outbox = &mut self.outboxes.borrow_mut()[pool];
-            outbox.push(Entry {
-                item: job,
-                class,
-                queued,
-                before,
-            });
-            outbox.len()
+        let record = &job.exchange.record;
+        let pool = usize::from(record.pool.unwrap_or_default());
+        let entry = Entry {
+            class: record.class,
+            queued: record.phases.queued,
+            before: record.queued.before,
+            item: job,
         };
-        if len >= OUTBOX_LEN_MAX {
+        if self.outbox_since.get() == Stamp::NEVER {
+            self.outbox_since.set(entry.queued);
+        }
+        let mut outboxes = self.outboxes.borrow_mut();
+        outboxes[pool].push(entry);
+        if outboxes[pool].len() >= OUTBOX_LEN_MAX {
+            drop(outboxes);
             self.flush();
         }
     }
 
     /// All counters as JSON.
     pub(crate) fn status_page(&self) -> Reply {
-        self.shared
-            .pools
-            .iter()
-            .for_each(|pool| pool.publish_gauges());
-        let waiting = self.shared.waiting_json();
-        let counted = self.shared.stats.counted();
-        let body = counted.page(&waiting, &self.shared.log.json());
+        let shared = &self.shared;
+        for pool in &shared.pools {
+            pool.publish_gauges();
+        }
+        let waiting = format!(
+            "{{\"connections\":{},\"spoolers\":{},\"openers\":{},\"writers\":{},\"replies_memory_bytes\":{}}}",
+            shared.connections.load(Ordering::Relaxed),
+            shared.spoolers.waiting_len(),
+            shared.openers.waiting_len(),
+            shared.writers.waiting_len(),
+            shared.replies_memory.bytes()
+        );
+        let body = shared.stats.counted().page(&waiting, &shared.log.json());
         let mut fields = FieldLines::with_capacity(128);
         fields.push(b"Content-Type", b"application/json");
         fields.push(b"Cache-Control", b"no-store");
@@ -508,4 +465,16 @@ impl Driver {
     pub(crate) fn serving(&self) -> bool {
         self.mood.get() == Mood::Serving
     }
+}
+
+/// Until one of the two is ready.
+async fn first_of(one: impl Future, other: impl Future) {
+    let (mut one, mut other) = (pin!(one), pin!(other));
+    poll_fn(|context| {
+        // Both are polled, so that both wake this task.
+        let one = one.as_mut().poll(context).map(drop);
+        let other = other.as_mut().poll(context).map(drop);
+        if one.is_ready() { one } else { other }
+    })
+    .await;
 }

@@ -1,12 +1,14 @@
 //! What all drivers of a process share, and what they are asked to do.
 
-use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::sync::{Arc, OnceLock};
 
-use super::inbox::{Call, Confirmation, Inbox};
-use super::usher::Usher;
 use stage::Drivers;
+use tokio::sync::Notify;
+
+use super::mailbox::{Ack, Command, Mailbox};
+use super::shared_accept::SharedAcceptor;
 
 use crate::blocking_pool::BlockingPool;
 use crate::channel::EarKey;
@@ -14,8 +16,7 @@ use crate::clients::Clients;
 use crate::config::meant::Config;
 use crate::exchange::Exchange;
 use crate::ids::Ids;
-use crate::listen::At;
-use crate::log::Log;
+use crate::log::{Level, Log};
 use crate::pages::Pages;
 use crate::pool::Pool;
 use crate::rates::Rates;
@@ -54,10 +55,12 @@ pub(crate) struct Shared {
     pub(crate) connections: AtomicUsize,
     /// Their bound was reached, and room has not come back yet.
     pub(crate) full: AtomicBool,
+    /// Notified when there may be room for connections again, and when an acceptor has to stop.
+    pub(crate) room: Notify,
     /// By driver.
-    pub(crate) inboxes: Vec<Inbox>,
-    /// Accepts from sockets that several drivers or processes wait for.
-    pub(crate) usher: Usher,
+    pub(crate) mailboxes: Vec<Mailbox>,
+    /// Accepts from sockets that several drivers or processes wait for, once there is one.
+    pub(crate) shared_acceptor: OnceLock<io::Result<Arc<SharedAcceptor>>>,
     /// Addresses whose sockets close for good when this process drains. Set before the mood changes.
     pub(crate) closing: OnceLock<Closing>,
 }
@@ -85,41 +88,16 @@ pub(crate) enum Mood {
     Cutting,
 }
 
-/// One listening socket.
-#[derive(Debug)]
-pub(crate) struct Ear {
-    pub(crate) socket: OwnedFd,
-    pub(crate) at: At,
-    pub(crate) key: EarKey,
-    /// Others wait for the same accept queue; it is the usher's.
-    pub(crate) is_shared: bool,
-    /// Other processes do, who are to have as much of what comes.
-    pub(crate) takes_turns: bool,
-    pub(crate) owner: Owner,
-}
-
-/// Who has a listening socket beside the process that accepts from it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Owner {
-    /// Nobody: with its ear it closes for good, after a last round.
-    Nobody,
-    /// The supervisor, which says when it closes.
-    Supervisor,
-    /// The service manager, which goes on with it whatever becomes of the server.
-    Manager,
-}
-
 impl Shared {
-    /// The inboxes of `drivers` drivers.
-    pub(crate) fn inboxes(drivers: usize) -> Vec<Inbox> {
-        (0..drivers).map(|_| Inbox::default()).collect()
+    /// The mailboxes of `drivers` drivers.
+    pub(crate) fn mailboxes(drivers: usize) -> Vec<Mailbox> {
+        (0..drivers).map(|_| Mailbox::default()).collect()
     }
 
-    /// Tells every driver to note `number`.
+    /// Has every driver note `number`; one that has ended does not.
     pub(crate) fn beat(&self, number: u64) {
-        for inbox in &self.inboxes {
-            // One that has ended beats no more.
-            let _ = inbox.send(Call::Beat(number));
+        for mailbox in &self.mailboxes {
+            mailbox.send_beat(number);
         }
     }
 
@@ -142,47 +120,43 @@ impl Shared {
         self.watch.as_ref().map_or(0, |watch| watch.given_up_len())
     }
 
-    /// Accepts no longer from the socket of that name, whoever does.
+    /// Stops accepting from the socket of that name, on whichever thread has it.
     pub(crate) fn deafen(&self, key: EarKey) {
-        if !self.usher.deafen(key)
-            && let Some(inbox) = self.inboxes.get(usize::from(key.driver))
-        {
-            // A driver that has ended hears nothing.
-            let _ = inbox.send(Call::Deafen(key));
+        if let Some(acceptor) = self.shared_acceptor() {
+            acceptor.send(Command::StopAccepting(key));
+        }
+        if let Some(mailbox) = self.mailboxes.get(usize::from(key.driver)) {
+            mailbox.send(Command::StopAccepting(key));
         }
     }
 
-    /// Tells all who accept of it.
-    pub(crate) fn confirm(&self, confirmation: &Confirmation) {
-        for inbox in &self.inboxes {
-            // One that has ended has done all that it will do.
-            let _ = inbox.send(Call::Confirm(confirmation.clone()));
+    /// Asks all threads that accept for an acknowledgement; one that has ended has done all that it will do.
+    pub(crate) fn confirm(&self, ack: &Arc<Ack>) {
+        for mailbox in &self.mailboxes {
+            mailbox.send(Command::Acknowledge(Arc::clone(ack)));
         }
-        self.usher.confirm(confirmation.clone());
-    }
-
-    /// Whether the socket of an ear closes for good with it.
-    pub(super) fn closes(&self, address: u16, owner: Owner) -> bool {
-        match owner {
-            Owner::Nobody => true,
-            Owner::Supervisor => match self.closing.get() {
-                Some(Closing::These(addresses)) => addresses.contains(&address),
-                Some(Closing::All) => true,
-                None => false,
-            },
-            Owner::Manager => false,
+        if let Some(acceptor) = self.shared_acceptor() {
+            acceptor.send(Command::Acknowledge(Arc::clone(ack)));
         }
     }
 
-    /// What waits for storage or for clients.
-    pub(super) fn waiting_json(&self) -> String {
-        format!(
-            "{{\"connections\":{},\"spoolers\":{},\"openers\":{},\"writers\":{},\"replies_memory_bytes\":{}}}",
-            self.connections.load(Ordering::Relaxed),
-            self.spoolers.waiting_len(),
-            self.openers.waiting_len(),
-            self.writers.waiting_len(),
-            self.replies_memory.bytes()
-        )
+    pub(super) fn shared_acceptor(&self) -> Option<&SharedAcceptor> {
+        Some(self.shared_acceptor.get()?.as_ref().ok()?)
+    }
+
+    /// Lets all threads that accept look around: there is room, or they are to stop.
+    pub(super) fn wake_acceptors(&self) {
+        self.room.notify_waiters();
+        if let Some(acceptor) = self.shared_acceptor() {
+            acceptor.wake();
+        }
+    }
+
+    /// An acceptor that could not be started costs no other one.
+    pub(super) fn log_unless_started(&self, started: io::Result<()>) {
+        if let Err(error) = started {
+            let text = format!("cannot accept from a socket: {error}");
+            self.log.error(Level::Error, &text);
+        }
     }
 }

@@ -62,16 +62,12 @@ impl Table {
             waker: None,
             stream,
         };
-        match self.free.pop() {
-            Some(index) => {
-                self.slots[index] = Some(slot);
-                index
-            }
-            None => {
-                self.slots.push(Some(slot));
-                self.slots.len() - 1
-            }
-        }
+        let Some(index) = self.free.pop() else {
+            self.slots.push(Some(slot));
+            return self.slots.len() - 1;
+        };
+        self.slots[index] = Some(slot);
+        index
     }
 
     pub(crate) fn leave(&mut self, index: usize) {
@@ -170,10 +166,9 @@ impl Table {
 
     /// Wakes every connection.
     pub(crate) fn fire_all(&mut self) {
-        self.slots
-            .iter_mut()
-            .flatten()
-            .for_each(|slot| slot.fire(Fired::Yes));
+        for slot in self.slots.iter_mut().flatten() {
+            slot.fire(Fired::Yes);
+        }
     }
 
     /// How many connections are doing what.

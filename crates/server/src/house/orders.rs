@@ -8,12 +8,11 @@ use std::time::Duration;
 use tokio::sync::watch;
 
 use super::Event;
-use crate::channel::{EarAt, EarKey, EarOrder};
-use crate::driver::{self, Ear, Mood, Owner, Shared};
+use crate::channel::{EarKey, EarOrder};
+use crate::driver::{self, Mood, Shared};
 use crate::fork;
 
 pub use crate::driver::Closing;
-use crate::listen::At;
 
 /// What an open house can be told about its sockets, its pools and its end, from any thread.
 #[derive(Clone)]
@@ -62,22 +61,7 @@ impl Orders {
     /// The thread that accepts from shared sockets cannot be started.
     pub fn hear(&self, order: EarOrder, socket: OwnedFd) -> io::Result<()> {
         fork::keep_from_children(&socket);
-        let at = match order.at {
-            EarAt::Tcp(address) => At::Tcp(address),
-            EarAt::Unix(path) => At::Unix(path),
-        };
-        let ear = Ear {
-            socket,
-            at,
-            key: order.key,
-            is_shared: order.is_shared,
-            takes_turns: order.takes_turns,
-            owner: match order.is_inherited {
-                true => Owner::Manager,
-                false => Owner::Supervisor,
-            },
-        };
-        driver::hear(&self.shared, &self.moods, ear)
+        driver::hear(&self.shared, &self.moods, order, socket)
     }
 
     /// Accepts from that socket no longer; what waits in it is left to others.
@@ -97,8 +81,8 @@ impl Orders {
 
     /// Calls `say` once, when all that accept have come to what they were told before, or have ended; from any
     /// thread, which it must not hold up.
-    pub fn confirm(&self, say: impl FnOnce() + Send + Sync + 'static) {
-        self.shared.confirm(&driver::Confirmation::new(say));
+    pub fn confirm(&self, say: impl Fn() + Send + Sync + 'static) {
+        self.shared.confirm(&Arc::new(driver::Ack(Box::new(say))));
     }
 
     /// A connection without a socket, for tests: each of its buffers holds `bytes_max` bytes.

@@ -21,7 +21,6 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use measure::{Ending, Nanos, Queued, Stamp};
 use wire::{HeadView, RequestHead};
 
-use crate::clients::Place;
 use crate::driver::handoff::{ConnectionPermit, Opened};
 use crate::driver::table::Fired;
 use crate::driver::{Driver, Mood, Scratch};
@@ -73,8 +72,6 @@ pub(crate) struct Connection {
     pub(crate) slot: usize,
     /// When it was accepted.
     pub(crate) accepted: Stamp,
-    /// Its client's place among those of one address, where these are counted.
-    _place: Option<Place>,
     /// Last: it counts until its socket is closed.
     _permit: ConnectionPermit,
 }
@@ -121,7 +118,6 @@ impl Connection {
             trust: opened.trust,
             slot,
             accepted,
-            _place: opened.place,
             _permit: opened.permit,
         }
     }
