@@ -448,6 +448,43 @@ fn a_shared_socket_that_does_not_close_leaves_those_who_wait_to_the_next_house()
     second.stop();
 }
 
+/// A full process has the socket in its epoll and does not wait there: the kernel tells the other one.
+#[test]
+fn a_full_house_leaves_a_shared_socket_to_the_next_one_and_comes_back_to_it() {
+    let gate = Arc::new(Barrier::new(5));
+    let (full, entered) = full_guest(2, &gate);
+    let (_held, path, listener) = unix_socket();
+    let hear = |guest: &Guest| {
+        let socket = listener.as_fd().try_clone_to_owned().unwrap();
+        guest.orders.hear(shared_order(&path), socket).unwrap();
+    };
+    let send = |request: &[u8]| {
+        let mut stream = UnixStream::connect(&path).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.write_all(request).unwrap();
+        stream
+    };
+    hear(&full);
+    let held: Vec<UnixStream> = (0..4).map(|_| send(WAIT)).collect();
+    wait_until("it is full", || entered.load(Ordering::Relaxed) == 4);
+    let other = guest(
+        |config| config.listen.drivers = 2,
+        |_, writer| whole(writer, b"other"),
+    );
+    hear(&other);
+    for _ in 0..20 {
+        assert!(text(&read_all(&mut send(LATE))).ends_with("other"));
+    }
+    other.stop();
+    let mut late = send(LATE);
+    gate.wait();
+    for mut stream in held {
+        assert!(text(&read_all(&mut stream)).ends_with("served"));
+    }
+    assert!(text(&read_all(&mut late)).ends_with("served"));
+    assert_eq!(full.stop().exchanges, 5);
+}
+
 fn unix_socket() -> (tempfile::TempDir, PathBuf, UnixListener) {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("a.sock");

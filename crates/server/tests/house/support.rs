@@ -111,7 +111,7 @@ impl Running {
     }
 }
 
-pub(super) fn read_all(stream: &mut TcpStream) -> Vec<u8> {
+pub(super) fn read_all(stream: &mut impl Read) -> Vec<u8> {
     let mut reply = Vec::new();
     stream.read_to_end(&mut reply).unwrap();
     reply
