@@ -23,7 +23,7 @@ const LATE: Nanos = Nanos::from_ms(100);
 pub(crate) enum Command {
     /// Accept from this socket as well.
     StartAccepting(EarOrder, OwnedFd),
-    /// Accept from it no longer.
+    /// Accept from it no longer, if it is this thread's.
     StopAccepting(EarKey),
     /// Drop this: all commands before it have been carried out.
     Acknowledge(Arc<Ack>),

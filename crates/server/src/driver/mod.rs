@@ -47,10 +47,10 @@ use crate::reply::{Part, Reply, ReplyBody};
 use crate::response::{Parts, ResponseWriter};
 use crate::stats::DriverStats;
 
-use mailbox::{Command, Mailbox};
+use mailbox::Mailbox;
 use table::Table;
 
-pub(crate) use mailbox::Ack;
+pub(crate) use mailbox::{Ack, Command};
 pub use shared::Closing;
 pub(crate) use shared::{Mood, Shared};
 pub(crate) use shared_accept::hear;
@@ -311,7 +311,7 @@ impl Driver {
         }
     }
 
-    /// The connections whose time is up. An idle one has the less time the fuller the house is; once the
+    /// The connections whose time is up. An idle one has the less time the fuller the table is; once the
     /// bound was reached those that have been idle for the longest time go at once, from each driver its share,
     /// until there is room again.
     fn due(&self, now: Stamp) -> Vec<usize> {

@@ -7,11 +7,10 @@ use std::sync::{Arc, OnceLock};
 use stage::Drivers;
 use tokio::sync::Notify;
 
-use super::mailbox::{Ack, Command, Mailbox};
+use super::mailbox::{Command, Mailbox};
 use super::shared_accept::SharedAcceptor;
 
 use crate::blocking_pool::BlockingPool;
-use crate::channel::EarKey;
 use crate::clients::Clients;
 use crate::config::meant::Config;
 use crate::exchange::Exchange;
@@ -120,23 +119,13 @@ impl Shared {
         self.watch.as_ref().map_or(0, |watch| watch.given_up_len())
     }
 
-    /// Stops accepting from the socket of that name, on whichever thread has it.
-    pub(crate) fn deafen(&self, key: EarKey) {
-        if let Some(acceptor) = self.shared_acceptor() {
-            acceptor.send(Command::StopAccepting(key));
-        }
-        if let Some(mailbox) = self.mailboxes.get(usize::from(key.driver)) {
-            mailbox.send(Command::StopAccepting(key));
-        }
-    }
-
-    /// Asks all threads that accept for an acknowledgement; one that has ended has done all that it will do.
-    pub(crate) fn confirm(&self, ack: &Arc<Ack>) {
+    /// Gives a command to all threads that accept; one that has ended has done all that it will do.
+    pub(crate) fn command_all(&self, command: impl Fn() -> Command) {
         for mailbox in &self.mailboxes {
-            mailbox.send(Command::Acknowledge(Arc::clone(ack)));
+            mailbox.send(command());
         }
         if let Some(acceptor) = self.shared_acceptor() {
-            acceptor.send(Command::Acknowledge(Arc::clone(ack)));
+            acceptor.send(command());
         }
     }
 

@@ -9,7 +9,7 @@ use tokio::sync::watch;
 
 use super::Event;
 use crate::channel::{EarKey, EarOrder};
-use crate::driver::{self, Mood, Shared};
+use crate::driver::{self, Ack, Command, Mood, Shared};
 use crate::fork;
 
 pub use crate::driver::Closing;
@@ -66,7 +66,7 @@ impl Orders {
 
     /// Accepts from that socket no longer; what waits in it is left to others.
     pub fn deafen(&self, key: EarKey) {
-        self.shared.deafen(key);
+        self.shared.command_all(|| Command::StopAccepting(key));
     }
 
     /// Other bounds for the size of the pool of that name from now on; at least one thread stays. False where
@@ -82,7 +82,9 @@ impl Orders {
     /// Calls `say` once, when all that accept have come to what they were told before, or have ended; from any
     /// thread, which it must not hold up.
     pub fn confirm(&self, say: impl Fn() + Send + Sync + 'static) {
-        self.shared.confirm(&Arc::new(driver::Ack(Box::new(say))));
+        let ack = Arc::new(Ack(Box::new(say)));
+        self.shared
+            .command_all(|| Command::Acknowledge(Arc::clone(&ack)));
     }
 
     /// A connection without a socket, for tests: each of its buffers holds `bytes_max` bytes.
