@@ -83,7 +83,7 @@ fn echo(exchange: &mut Exchange, writer: &mut ResponseWriter) -> Result<(), Faul
     let mut fields = FieldLines::new();
     fields.push(b"Content-Type", b"text/plain");
     writer.begin(status, reason.as_bytes(), &mut fields, Declared::default());
-    writer.whole(text.as_slice());
+    writer.whole(&text.as_slice());
     Ok(())
 }
 

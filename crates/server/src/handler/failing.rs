@@ -83,7 +83,7 @@ impl Failing {
         };
         let reason = wire::reason(500).as_bytes();
         writer.begin(500, reason, &mut lines, declared);
-        writer.whole(body.as_slice());
+        writer.whole(&body.as_slice());
     }
 
     /// Nothing runs but our script, whatever stands in a traceback.

@@ -53,28 +53,24 @@ pub(crate) enum Step {
 /// Encoders of one thread. `begin`, then any number of `run`, the last of them with `Step::End` unless the
 /// body is cut; then `rest`.
 pub(crate) struct Compressor {
+    pub(super) config: Compression,
     gzip: Option<Gzip>,
     zstd: Option<Zstd>,
     brotli: Option<Brotli>,
     running: Option<Coding>,
-    /// Compressed bytes; the caller empties it.
-    pub(crate) out: Vec<u8>,
-    gzip_level: u32,
-    brotli_level: u32,
-    zstd_level: i32,
+    /// Compressed bytes, until `run` gives them.
+    out: Vec<u8>,
 }
 
 impl Compressor {
     pub(crate) fn new(config: &Compression) -> Self {
         Self {
+            config: config.clone(),
             gzip: None,
             zstd: None,
             brotli: None,
             running: None,
             out: Vec::new(),
-            gzip_level: config.gzip_level,
-            brotli_level: config.brotli_level,
-            zstd_level: config.zstd_level,
         }
     }
 
@@ -82,40 +78,40 @@ impl Compressor {
     pub(crate) fn is_quick(&self, coding: Coding, bytes: usize) -> bool {
         let is_quick = match coding {
             Coding::Gzip => true,
-            Coding::Brotli => self.brotli_level <= QUICK_BROTLI_LEVEL_MAX,
-            Coding::Zstd => self.zstd_level <= QUICK_ZSTD_LEVEL_MAX,
+            Coding::Brotli => self.config.brotli_level <= QUICK_BROTLI_LEVEL_MAX,
+            Coding::Zstd => self.config.zstd_level <= QUICK_ZSTD_LEVEL_MAX,
         };
         is_quick && bytes <= QUICK_BYTES
     }
 
     /// Begins a body, of `bytes` bytes where that is known. What was left of another one is forgotten.
     pub(crate) fn begin(&mut self, coding: Coding, bytes: Option<u64>) -> io::Result<()> {
-        self.out.clear();
-        self.brotli = None;
-        self.running = Some(coding);
+        self.rest();
         match coding {
             Coding::Gzip => {
-                let gzip = self.gzip.get_or_insert_with(|| Gzip::new(self.gzip_level));
+                let level = self.config.gzip_level;
+                let gzip = self.gzip.get_or_insert_with(|| Gzip::new(level));
                 gzip.begin(&mut self.out);
             }
             Coding::Zstd => {
                 let zstd = match self.zstd.take() {
                     Some(zstd) => zstd,
-                    None => Zstd::new(self.zstd_level)?,
+                    None => Zstd::new(self.config.zstd_level)?,
                 };
                 self.zstd.insert(zstd).begin(bytes)?;
             }
-            Coding::Brotli => self.brotli = Some(Brotli::new(self.brotli_level, bytes)),
+            Coding::Brotli => self.brotli = Some(Brotli::new(self.config.brotli_level, bytes)),
         }
+        self.running = Some(coding);
         Ok(())
     }
 
-    /// Takes a piece of the body and appends what comes of it to `out`.
+    /// Takes a piece of the body; gives the bytes that come of it, in a buffer for `give_back`.
     ///
     /// # Errors
     /// When an encoder finds no memory, or got another number of bytes than was announced: the body
     /// cannot go on.
-    pub(crate) fn run(&mut self, data: &[u8], step: Step) -> io::Result<()> {
+    pub(crate) fn run(&mut self, data: &[u8], step: Step) -> io::Result<Vec<u8>> {
         let out = &mut self.out;
         match (
             self.running,
@@ -123,11 +119,18 @@ impl Compressor {
             &mut self.zstd,
             &mut self.brotli,
         ) {
-            (Some(Coding::Gzip), Some(gzip), ..) => gzip.run(data, step, out),
-            (Some(Coding::Zstd), _, Some(zstd), _) => zstd.run(data, step, out),
-            (Some(Coding::Brotli), .., Some(brotli)) => brotli.run(data, step, out),
-            _ => Err(io::Error::other("no body was begun")),
+            (Some(Coding::Gzip), Some(gzip), ..) => gzip.run(data, step, out)?,
+            (Some(Coding::Zstd), _, Some(zstd), _) => zstd.run(data, step, out)?,
+            (Some(Coding::Brotli), .., Some(brotli)) => brotli.run(data, step, out)?,
+            _ => return Err(io::Error::other("no body was begun")),
         }
+        Ok(std::mem::take(out))
+    }
+
+    /// Takes the buffer of the last `run` for the next one.
+    pub(crate) fn give_back(&mut self, mut out: Vec<u8>) {
+        out.clear();
+        self.out = out;
     }
 
     /// Ends a reply: what is only of use to it is given back.
@@ -268,17 +271,18 @@ impl Brotli {
     fn run(&mut self, data: &[u8], step: Step, out: &mut Vec<u8>) -> io::Result<()> {
         let ended = || io::Error::other("the body has ended");
         let writer = self.writer.as_mut().ok_or_else(ended)?;
+        // It writes into the buffer of the caller: no bytes are copied.
+        std::mem::swap(writer.get_mut(), out);
         writer.write_all(data)?;
         match step {
             Step::More => {}
             Step::Flush => writer.flush()?,
             Step::End => {
-                let writer = self.writer.take().ok_or_else(ended)?;
-                out.append(&mut writer.into_inner());
+                *out = self.writer.take().ok_or_else(ended)?.into_inner();
                 return Ok(());
             }
         }
-        out.append(writer.get_mut());
+        std::mem::swap(writer.get_mut(), out);
         Ok(())
     }
 }
@@ -311,6 +315,13 @@ mod tests {
         }
     }
 
+    /// One step, as a client gets it behind the others; the encoder gets its buffer back.
+    fn run(press: &mut Compressor, data: &[u8], step: Step, received: &mut Vec<u8>) {
+        let out = press.run(data, step).unwrap();
+        received.extend_from_slice(&out);
+        press.give_back(out);
+    }
+
     /// Text that compresses about as well as text does.
     fn prose(bytes: usize) -> Vec<u8> {
         let mut text = Vec::with_capacity(bytes + 32);
@@ -332,19 +343,15 @@ mod tests {
         let mut press = Compressor::new(&Compression::default());
         for coding in CODINGS {
             press.begin(coding, None).unwrap();
-            let mut given = Vec::new();
+            let (mut given, mut out) = (Vec::new(), Vec::new());
             for bytes in [1, 20, 3000, 7, 200_000, 1] {
                 let piece = prose(bytes);
-                press.run(&piece, Step::Flush).unwrap();
+                run(&mut press, &piece, Step::Flush, &mut out);
                 given.extend_from_slice(&piece);
-                assert_eq!(
-                    decode(coding, &press.out),
-                    (given.clone(), false),
-                    "{coding:?}"
-                );
+                assert_eq!(decode(coding, &out), (given.clone(), false), "{coding:?}");
             }
-            press.run(&[], Step::End).unwrap();
-            assert_eq!(decode(coding, &press.out), (given, true), "{coding:?}");
+            run(&mut press, &[], Step::End, &mut out);
+            assert_eq!(decode(coding, &out), (given, true), "{coding:?}");
             press.rest();
         }
     }
@@ -358,8 +365,8 @@ mod tests {
             press.rest();
             let body = b"the next body, the next body, the next body";
             press.begin(coding, Some(body.len() as u64)).unwrap();
-            press.run(body, Step::End).unwrap();
-            assert_eq!(decode(coding, &press.out), (body.to_vec(), true));
+            let out = press.run(body, Step::End).unwrap();
+            assert_eq!(decode(coding, &out), (body.to_vec(), true));
             press.rest();
             assert!(press.run(b"x", Step::Flush).is_err(), "no body was begun");
         }
@@ -377,9 +384,9 @@ mod tests {
             });
             for coding in CODINGS {
                 press.begin(coding, Some(body.len() as u64)).unwrap();
-                press.run(&body, Step::End).unwrap();
-                assert!(press.out.len() < body.len() / 2, "{coding:?} {level}");
-                assert_eq!(decode(coding, &press.out), (body.clone(), true));
+                let out = press.run(&body, Step::End).unwrap();
+                assert!(out.len() < body.len() / 2, "{coding:?} {level}");
+                assert_eq!(decode(coding, &out), (body.clone(), true));
             }
         }
     }
@@ -427,8 +434,8 @@ mod tests {
         assert!(press.run(&[], Step::End).is_err());
         // And is not lost for the next one.
         press.begin(Coding::Zstd, None).unwrap();
-        press.run(b"good", Step::End).unwrap();
-        assert_eq!(decode(Coding::Zstd, &press.out), (b"good".to_vec(), true));
+        let out = press.run(b"good", Step::End).unwrap();
+        assert_eq!(decode(Coding::Zstd, &out), (b"good".to_vec(), true));
     }
 
     proptest! {
@@ -447,18 +454,18 @@ mod tests {
             for (coding, pieces) in bodies {
                 let coding = CODINGS[coding];
                 press.begin(coding, None).unwrap();
-                let mut given = Vec::new();
+                let (mut given, mut out) = (Vec::new(), Vec::new());
                 for (data, times, flush) in pieces {
                     let data = data.repeat(times);
                     let step = if flush { Step::Flush } else { Step::More };
-                    press.run(&data, step).unwrap();
+                    run(&mut press, &data, step, &mut out);
                     given.extend_from_slice(&data);
-                    let (decoded, _) = decode(coding, &press.out);
+                    let (decoded, _) = decode(coding, &out);
                     prop_assert!(given.starts_with(&decoded));
                     prop_assert!(!flush || decoded == given);
                 }
-                press.run(&[], Step::End).unwrap();
-                prop_assert_eq!(decode(coding, &press.out), (given, true));
+                run(&mut press, &[], Step::End, &mut out);
+                prop_assert_eq!(decode(coding, &out), (given, true));
             }
         }
     }

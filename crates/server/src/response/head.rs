@@ -1,70 +1,202 @@
-//! What a thread keeps to write the head of a response: the date, the server's name, the id of the request and
-//! the phases that have passed, as field lines.
+//! The head writer: what a thread keeps to write the heads of its responses, and the head of the one at hand.
+//!
+//! Takes status and fields of the application, gives the framing of the body and the finished head. The server
+//! adds its own fields: date, name, the id of the request and the phases that have passed.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use measure::{Nanos, Phases, Stamp};
-use wire::{FieldLines, HeadView};
+use wire::{FieldLines, HeadView, ReplyFacts, ReplyFraming, ReplyPlan, Version};
 
-use super::writer::Declared;
-use crate::config::meant::{Headers, RequestIds};
+use super::content_encoding::{self, Accepted, Treatment};
+use super::sink::{Encoding, ResponseHead};
+use crate::config::meant::{Config, Headers, Rate};
 use crate::exchange::Id;
 
-/// The server's own field lines.
-pub(crate) struct ServerFields {
-    server: Option<String>,
-    server_timing: bool,
-    id: Option<IdField>,
+/// What the application's fields said, so that the writer need not parse them.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Declared {
+    /// The value of `Content-Length`.
+    pub content_length: Option<u64>,
+    /// A `Date` field is there.
+    pub date: bool,
+    /// A `Server` field is there.
+    pub server: bool,
+    /// The connection is to end after this response.
+    pub close: bool,
+    /// The bandwidth that this response may have, whatever is configured.
+    pub rate: Option<Rate>,
+}
+
+/// What the writer has to know of the request.
+#[derive(Clone, Copy)]
+pub(crate) struct RequestFacts {
+    pub(crate) version: Version,
+    pub(crate) is_head: bool,
+    /// The connection may live on afterwards.
+    pub(crate) keep_alive: bool,
+    /// Stamps that have passed, for `Server-Timing`.
+    pub(crate) phases: Phases,
+    /// Content codings of the client; `None` when nothing is compressed.
+    pub(crate) accepted: Option<Accepted>,
+}
+
+/// Writes one head after the other: `begin_exchange`, any number of `begin`, `complete`.
+pub(super) struct HeadWriter {
+    headers: Headers,
+    /// Name of the field with the request's id; empty where none is sent.
+    id_name: Vec<u8>,
+    id: Vec<u8>,
     date: [u8; 29],
     date_until: Stamp,
     /// Used again from response to response.
     timing: Vec<u8>,
+    /// Any lines: a head on its way to another.
+    scratch: FieldLines,
+    pub(super) request: RequestFacts,
+    pub(super) status: u16,
+    reason: Vec<u8>,
+    pub(super) lines: FieldLines,
+    pub(super) declared: Declared,
+    /// The finished head as HTTP/1 sends it, until it is offered.
+    pub(super) text: Vec<u8>,
 }
 
-/// The field with the id of the exchange that is being answered.
-struct IdField {
-    name: Vec<u8>,
-    value: Vec<u8>,
-}
-
-impl ServerFields {
-    pub(crate) fn new(headers: &Headers, ids: &RequestIds) -> Self {
+impl HeadWriter {
+    pub(super) fn new(config: &Config) -> Self {
+        let id_header = config.request_ids.header.as_deref();
         Self {
-            server: (!headers.server.is_empty()).then(|| headers.server.clone()),
-            server_timing: headers.server_timing,
-            id: ids.header.as_deref().map(IdField::new),
+            headers: config.headers.clone(),
+            id_name: id_header.map_or_else(Vec::new, field_name),
+            id: Vec::new(),
             date: [0; 29],
             date_until: Stamp::ZERO,
             timing: Vec::new(),
+            scratch: FieldLines::new(),
+            request: RequestFacts {
+                version: Version::Http11,
+                is_head: false,
+                keep_alive: false,
+                phases: Phases::default(),
+                accepted: None,
+            },
+            status: 0,
+            reason: Vec::new(),
+            lines: FieldLines::with_capacity(1024),
+            declared: Declared::default(),
+            text: Vec::with_capacity(1024),
         }
     }
 
     /// Whose response follows; `head` is `None` when it never became one.
-    pub(crate) fn begin(&mut self, id: Id, head: Option<HeadView<'_>>) {
-        if let Some(field) = &mut self.id {
-            field.value.clear();
-            field.value.extend_from_slice(&id.text(head));
+    pub(super) fn begin_exchange(
+        &mut self,
+        id: Id,
+        head: Option<HeadView<'_>>,
+        request: RequestFacts,
+    ) {
+        if !self.id_name.is_empty() {
+            self.id.clear();
+            self.id.extend_from_slice(&id.text(head));
+        }
+        self.request = request;
+        self.status = 0;
+        self.declared = Declared::default();
+        self.text.clear();
+    }
+
+    /// Takes the application's part of the head; gives back lines that are empty.
+    pub(super) fn begin(
+        &mut self,
+        status: u16,
+        reason: &[u8],
+        lines: &mut FieldLines,
+        declared: Declared,
+    ) {
+        self.status = status;
+        self.reason.clear();
+        self.reason.extend_from_slice(reason);
+        self.lines.clear();
+        std::mem::swap(&mut self.lines, lines);
+        self.declared = declared;
+    }
+
+    /// Changes the fields as a coding of the body demands.
+    pub(super) fn rewrite(&mut self, treatment: Treatment) {
+        content_encoding::rewrite(&mut self.lines, &mut self.scratch, treatment);
+        if let Treatment::Coded(_) = treatment {
+            self.declared.content_length = None;
         }
     }
 
-    /// Appends the fields that the application has not given itself; `phases.replied` is the present.
-    pub(crate) fn append(&mut self, lines: &mut FieldLines, declared: &Declared, phases: &Phases) {
-        if self.server_timing {
+    /// Decides the framing and completes the head at `now`: for HTTP/1 as text, else as a value. `known`: the
+    /// length of the body as it leaves, where its end is known.
+    pub(super) fn complete(
+        &mut self,
+        known: Option<u64>,
+        keep_alive: bool,
+        encoding: Encoding,
+        now: Stamp,
+    ) -> (ReplyPlan, Option<ResponseHead>) {
+        let plan = wire::plan_reply(&ReplyFacts {
+            version: self.request.version,
+            method_is_head: self.request.is_head,
+            status: self.status,
+            content_length: self.declared.content_length.or(known),
+            keep_alive: keep_alive && self.request.keep_alive && !self.declared.close,
+        });
+        let length = match plan.framing {
+            _ if self.declared.content_length.is_some() => None,
+            ReplyFraming::Length(bytes) => Some(bytes),
+            // A HEAD response whose application gave a body tells that body's length; one that gave none and
+            // declared none tells nothing.
+            ReplyFraming::NoBody if !matches!(self.status, 204 | 304) => {
+                known.filter(|bytes| *bytes > 0)
+            }
+            _ => None,
+        };
+        self.append_own(now);
+        match encoding {
+            Encoding::Http1 => {
+                wire::write_status_line_with(&mut self.text, self.status, &self.reason);
+                self.text.extend_from_slice(self.lines.as_bytes());
+                wire::end_head(&mut self.text, &plan, self.request.version, length);
+                (plan, None)
+            }
+            Encoding::Frames => {
+                if let Some(bytes) = length {
+                    self.lines.push_decimal(b"Content-Length", bytes);
+                }
+                let head = ResponseHead {
+                    status: self.status,
+                    fields: self.lines.clone(),
+                };
+                (plan, Some(head))
+            }
+        }
+    }
+
+    /// Appends the fields that the application has not given itself.
+    fn append_own(&mut self, now: Stamp) {
+        if self.headers.server_timing {
+            let phases = Phases {
+                replied: now,
+                ..self.request.phases
+            };
             self.timing.clear();
-            measure::timing::server_timing(phases, &mut self.timing);
-            lines.push(b"Server-Timing", &self.timing);
+            measure::timing::server_timing(&phases, &mut self.timing);
+            self.lines.push(b"Server-Timing", &self.timing);
         }
-        if let Some(IdField { name, value }) = &self.id
-            && lines.get(name).is_none()
-        {
-            lines.push(name, value);
+        if !self.id_name.is_empty() && self.lines.get(&self.id_name).is_none() {
+            self.lines.push(&self.id_name, &self.id);
         }
-        if !declared.date {
-            self.refresh_date(phases.replied);
-            lines.push(b"Date", &self.date);
+        if !self.declared.date {
+            self.refresh_date(now);
+            self.lines.push(b"Date", &self.date);
         }
-        if let Some(server) = self.server.as_ref().filter(|_| !declared.server) {
-            lines.push(b"Server", server.as_bytes());
+        if !self.declared.server && !self.headers.server.is_empty() {
+            let server = self.headers.server.as_bytes();
+            self.lines.push(b"Server", server);
         }
     }
 
@@ -73,25 +205,19 @@ impl ServerFields {
         if now < self.date_until {
             return;
         }
-        let wall = SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .unwrap_or(Duration::ZERO);
+        let wall = SystemTime::now().duration_since(UNIX_EPOCH);
+        let wall = wall.unwrap_or(Duration::ZERO);
         self.date = wire::date::format(wall.as_secs());
         let rest_ns = 1_000_000_000 - u64::from(wall.subsec_nanos());
         self.date_until = now.plus(Nanos(rest_ns));
     }
 }
 
-impl IdField {
-    /// `name` is in lower case; `x-request-id` is written as `X-Request-Id`.
-    fn new(name: &str) -> Self {
-        let mut name = name.as_bytes().to_vec();
-        for word in name.split_mut(|byte| *byte == b'-') {
-            word.iter_mut().take(1).for_each(u8::make_ascii_uppercase);
-        }
-        Self {
-            name,
-            value: Vec::new(),
-        }
+/// `name` is in lower case; `x-request-id` is written as `X-Request-Id`.
+fn field_name(name: &str) -> Vec<u8> {
+    let mut name = name.as_bytes().to_vec();
+    for word in name.split_mut(|byte| *byte == b'-') {
+        word.iter_mut().take(1).for_each(u8::make_ascii_uppercase);
     }
+    name
 }

@@ -1,22 +1,20 @@
 //! The sink: where the bytes of a response leave a `ResponseWriter`.
 //!
-//! `Direct` offers them to a plain socket, once and without waiting; what the socket does not take, and all that
-//! follows, is queued for the driver. `Queued` begins with that. A worker's queue is the pending response of
-//! its stream; a driver that answers itself keeps the rest in its hand. Never waits, never touches a disk.
+//! Where this thread may write to the client's socket, a frame is offered to it, once and without waiting; what
+//! the socket does not take, and all that follows, is queued for the driver. A worker's queue is the pending
+//! response of its stream; a driver that answers itself keeps the rest in its hand. Never waits, never touches a
+//! disk.
 
 use std::io::IoSlice;
 use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use measure::Stamp;
 use wire::FieldLines;
 
 use super::memory::ReplyMemory;
-use super::writer::Destination;
-use super::{Part, Parts};
+use super::{Part, Parts, ResponseBody};
 use crate::config::meant::Rate;
-use crate::exchange::ownership::Revoked;
 use crate::exchange::stream::StreamShared;
 use crate::transport::{self, Followed, PlainSocket};
 
@@ -24,9 +22,10 @@ use crate::transport::{self, Followed, PlainSocket};
 const BUFFERS_MAX: usize = 4;
 
 /// What turns a response into bytes.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) enum Encoding {
     /// The writer: a head of text, chunks where there is no length.
+    #[default]
     Http1,
     /// The driver, by the frames of its protocol: the writer gives the head as a value, and data as it is.
     #[cfg_attr(not(feature = "faults"), expect(dead_code))]
@@ -41,6 +40,29 @@ pub(crate) struct ResponseHead {
     pub(crate) fields: FieldLines,
 }
 
+/// Where a response goes.
+#[derive(Default)]
+pub(crate) struct Destination {
+    /// The stream of a worker; `None` on a driver, which sends the rest itself.
+    pub(crate) stream: Option<Arc<StreamShared>>,
+    /// The socket, where this thread may write to it.
+    pub(crate) direct: Option<Arc<PlainSocket>>,
+    /// The response has a limited bandwidth, unless the application lifts it: the driver sends.
+    pub(crate) is_limited: bool,
+    pub(crate) encoding: Encoding,
+}
+
+/// The part of a response that the socket has not taken.
+pub(crate) enum Rest {
+    /// None.
+    Sent,
+    /// In the stream: its driver sends it and ends the exchange.
+    Queued,
+    /// In this driver's hand; the head where its protocol encodes it.
+    #[cfg_attr(not(feature = "faults"), expect(dead_code))]
+    Here(Parts, Option<ResponseHead>),
+}
+
 /// A piece of a body.
 pub trait Piece {
     /// Its bytes.
@@ -49,23 +71,13 @@ pub trait Piece {
     fn keep(&self, range: Range<usize>, memory: &Arc<ReplyMemory>) -> Bytes;
 }
 
-impl Piece for [u8] {
+impl Piece for &[u8] {
     fn bytes(&self) -> &[u8] {
         self
     }
 
     fn keep(&self, range: Range<usize>, memory: &Arc<ReplyMemory>) -> Bytes {
         memory.keep(self[range].to_vec())
-    }
-}
-
-impl<P: Piece + ?Sized> Piece for &P {
-    fn bytes(&self) -> &[u8] {
-        (**self).bytes()
-    }
-
-    fn keep(&self, range: Range<usize>, memory: &Arc<ReplyMemory>) -> Bytes {
-        (**self).keep(range, memory)
     }
 }
 
@@ -80,157 +92,126 @@ impl Piece for Bytes {
     }
 }
 
-/// One offer: bytes before a piece of the body, a range of the piece, bytes behind it.
+/// What a frame has of a body.
+pub(super) enum Data<'a> {
+    Nothing,
+    /// The first bytes of a piece.
+    Piece(&'a dyn Piece, usize),
+    /// A buffer that its owner uses again, unless it has to wait for the client.
+    Buffer(&'a mut Vec<u8>),
+    /// Spans of files are among it: only the driver sends it.
+    Files(ResponseBody),
+}
+
+/// One offer: bytes before the data, the data, bytes behind it.
 pub(super) struct Frame<'a> {
     pub(super) before: [&'a [u8]; 2],
-    pub(super) piece: &'a dyn Piece,
-    pub(super) range: Range<usize>,
+    pub(super) data: Data<'a>,
     pub(super) after: &'static [u8],
 }
 
+/// ```text
+/// direct ──the socket is full, or may not be written to──► queued
+///    └──────────────► closed: the client is gone ◄────────────┘
+/// ```
+#[derive(Default)]
 pub(super) struct Sink {
-    way: Way,
-    /// The socket, where only a limit of the bandwidth keeps this thread from writing to it.
-    limited: Option<Arc<PlainSocket>>,
-    pub(super) encoding: Encoding,
-    /// The stream of a worker; `None` on a driver.
-    pub(super) stream: Option<Arc<StreamShared>>,
-    /// What a driver has to send later.
-    pub(super) rest: Parts,
+    pub(super) to: Destination,
+    /// The bandwidth that the application gives the response; set before any of it is offered.
+    pub(super) rate: Option<Rate>,
     /// The head of a response that the driver encodes.
     pub(super) head: Option<ResponseHead>,
+    /// What a driver has to send later.
+    rest: Parts,
     /// Bytes that the socket took from this thread.
     pub(super) sent_bytes: u64,
     /// The driver sends the rest and ends the exchange.
     pub(super) is_queued: bool,
-    /// The bandwidth that the application gave the response.
-    rate: Option<Rate>,
-    /// The stream knows that the client may have a part of the response.
-    is_started: bool,
-}
-
-/// Where bytes go.
-enum Way {
-    /// To the socket, from this thread.
-    Direct(Arc<PlainSocket>),
-    /// To the driver.
-    Queued,
-    /// Nowhere: the client is gone.
-    Closed,
+    /// Nothing more reaches the client, which was found gone or was given up. The driver ends a queued response
+    /// all the same.
+    pub(super) is_closed: bool,
 }
 
 impl Sink {
-    /// Of a thread that has nothing to answer.
-    pub(super) fn none() -> Self {
-        Self::new(Destination {
-            stream: None,
-            direct: None,
-            is_limited: false,
-            encoding: Encoding::Http1,
-        })
-    }
-
     pub(super) fn new(to: Destination) -> Self {
-        let (way, limited) = match (to.direct, to.is_limited) {
-            (Some(socket), false) => (Way::Direct(socket), None),
-            (socket, _) => (Way::Queued, socket),
-        };
         Self {
-            way,
-            limited,
-            encoding: to.encoding,
-            stream: to.stream,
-            rest: Parts::default(),
-            head: None,
-            sent_bytes: 0,
-            is_queued: false,
-            rate: None,
-            is_started: false,
+            to,
+            ..Self::default()
         }
     }
 
-    /// The bandwidth that the application gives this response, before any of it was offered.
-    pub(super) fn set_rate(&mut self, rate: Option<Rate>) {
-        self.rate = rate;
-        match (rate, self.limited.take()) {
-            (Some(Rate::Unlimited), Some(socket)) => self.way = Way::Direct(socket),
-            (None, limited) => self.limited = limited,
-            (Some(Rate::BytesPerSec(_)), _) => self.way = Way::Queued,
-            (Some(Rate::Unlimited), None) => {}
+    /// Whether nothing that is offered will reach the client, as far as the driver knows too.
+    pub(super) fn is_abandoned(&self) -> bool {
+        let stream = self.to.stream.as_ref().filter(|_| self.is_queued);
+        self.is_closed || stream.is_some_and(|stream| stream.pending().abandoned().is_some())
+    }
+
+    /// The end of the response: what of it is still to be sent.
+    pub(super) fn into_rest(self) -> Rest {
+        match (self.is_queued, &self.to.stream) {
+            (false, _) => Rest::Sent,
+            (true, Some(_)) => Rest::Queued,
+            (true, None) => Rest::Here(self.rest, self.head),
         }
-    }
-
-    /// Whether nothing that is offered will reach the client.
-    pub(super) fn is_closed(&self) -> bool {
-        match (&self.way, &self.stream) {
-            (Way::Direct(_), _) | (Way::Queued, None) => false,
-            (Way::Queued, Some(stream)) => self.is_queued && stream.pending().abandoned().is_some(),
-            (Way::Closed, _) => true,
-        }
-    }
-
-    /// Whether the client was found gone when something was offered.
-    pub(super) fn was_refused(&self) -> bool {
-        matches!(self.way, Way::Closed)
-    }
-
-    /// Nothing more reaches the client, by the will of this side.
-    pub(super) fn close(&mut self) {
-        self.way = Way::Closed;
     }
 
     /// Offers a frame to the socket, or queues it.
-    pub(super) fn offer(&mut self, frame: &Frame<'_>, memory: &Arc<ReplyMemory>) {
-        if frame.bytes() == 0 && self.head.is_none() {
+    pub(super) fn offer(&mut self, frame: Frame<'_>, memory: &Arc<ReplyMemory>) {
+        let bytes = frame.bytes();
+        if self.is_closed || (bytes == 0 && self.head.is_none()) {
             return;
         }
-        match &self.way {
-            Way::Closed => {}
-            Way::Queued => self.queue(frame, 0, memory),
-            Way::Direct(_) => self.offer_to_socket(frame, memory),
+        let sent = match &frame.data {
+            Data::Files(_) => 0,
+            _ => self.send(&frame),
+        };
+        if !self.is_closed && (sent < bytes || self.head.is_some()) {
+            self.queue(frame.keep(sent, memory), memory);
         }
     }
 
-    fn offer_to_socket(&mut self, frame: &Frame<'_>, memory: &Arc<ReplyMemory>) {
-        if let Some(stream) = self.stream.as_ref().filter(|_| !self.is_started)
+    /// The socket, where this thread may write to it now.
+    fn direct(&self) -> Option<&Arc<PlainSocket>> {
+        let is_limited = match self.rate {
+            None => self.to.is_limited,
+            Some(rate) => rate != Rate::Unlimited,
+        };
+        let is_direct = !(is_limited || self.is_queued || self.is_closed);
+        self.to.direct.as_ref().filter(|_| is_direct)
+    }
+
+    /// Bytes of a frame that the socket takes at once.
+    fn send(&mut self, frame: &Frame<'_>) -> usize {
+        let Some(socket) = self.direct() else {
+            return 0;
+        };
+        // The client may have a part of the response from here on. A call that sent nothing was the last one.
+        if let Some(stream) = self.to.stream.as_ref().filter(|_| self.sent_bytes == 0)
             && stream.ownership.mark_started().is_err()
         {
-            self.way = Way::Closed;
-            return;
+            self.is_closed = true;
+            return 0;
         }
-        self.is_started = true;
-        let Way::Direct(socket) = &self.way else {
-            return;
-        };
         let buffers = frame.buffers().map(IoSlice::new);
         let Ok(sent) = transport::send(&**socket, &buffers, Followed::No) else {
-            self.way = Way::Closed;
-            return;
+            self.is_closed = true;
+            return 0;
         };
         self.sent_bytes += sent as u64;
-        if let Some(stream) = &self.stream {
+        if let Some(stream) = &self.to.stream {
             stream.set_sent_bytes(self.sent_bytes);
         }
-        if sent < frame.bytes() {
-            self.queue(frame, sent, memory);
-        }
+        sent
     }
 
-    /// Keeps a frame for the driver, but for its first `sent` bytes.
-    fn queue(&mut self, frame: &Frame<'_>, sent: usize, memory: &Arc<ReplyMemory>) {
-        self.pass(frame.keep(sent, memory), memory);
-    }
-
-    /// Passes parts to the driver.
-    pub(super) fn pass(&mut self, mut parts: Parts, memory: &Arc<ReplyMemory>) {
-        if self.was_refused() {
-            return;
-        }
-        let Some(stream) = self.stream.clone() else {
-            self.way = Way::Queued;
+    /// Gives parts to the driver.
+    fn queue(&mut self, mut parts: Parts, memory: &Arc<ReplyMemory>) {
+        let Some(stream) = &self.to.stream else {
+            self.is_queued = true;
             self.rest.append(&mut parts);
             return;
         };
+        // Parts that nobody takes are dropped behind the lock.
         let pushed = {
             let mut pending = stream.pending();
             if !self.is_queued {
@@ -241,81 +222,94 @@ impl Sink {
             pending.push(parts)
         };
         if pushed.is_err() {
-            self.way = Way::Closed;
+            self.is_closed = true;
             return;
         }
         let now = measure::now();
-        match self.is_queued {
-            true => stream.ownership.wake(),
-            false => self.begin_queue(&stream, now, memory),
-        }
-        memory.relieve(now);
-    }
-
-    fn begin_queue(&mut self, stream: &Arc<StreamShared>, now: Stamp, memory: &Arc<ReplyMemory>) {
-        stream.set_progress_at(now);
-        // Before the driver may end the response, which leaves again.
-        memory.enter(stream);
-        match stream.ownership.pass_to_driver() {
-            Ok(()) => {
-                self.is_queued = true;
-                self.way = Way::Queued;
-            }
-            Err(Revoked) => {
+        if self.is_queued {
+            stream.ownership.wake();
+        } else {
+            stream.set_progress_at(now);
+            // Before the driver may end the response, which leaves again.
+            memory.enter(stream);
+            self.is_queued = stream.ownership.pass_to_driver().is_ok();
+            if !self.is_queued {
                 // The driver has answered in our place, and may be done with the connection.
-                self.way = Way::Closed;
+                self.is_closed = true;
                 memory.leave(stream);
                 // Not given up: the driver looks at that, and its own response may be waiting for the client.
                 memory.discard(stream.pending().withdraw());
             }
         }
+        memory.relieve(now);
     }
 }
 
-impl<'a> Frame<'a> {
-    /// Bytes that belong to no piece of a body.
-    pub(super) fn plain(head: &'a [u8], after: &'static [u8]) -> Self {
-        Self {
-            before: [head, b""],
-            piece: &NO_PIECE,
-            range: 0..0,
-            after,
+impl Data<'_> {
+    pub(super) fn bytes(&self) -> usize {
+        match self {
+            Data::Nothing => 0,
+            Data::Piece(_, bytes) => *bytes,
+            Data::Buffer(buffer) => buffer.len(),
+            Data::Files(body) => usize::try_from(body.bytes()).expect("a 64-bit machine"),
         }
     }
 
+    /// Everything behind the first `sent` bytes, in buffers that live on.
+    fn keep(self, sent: usize, memory: &Arc<ReplyMemory>) -> ResponseBody {
+        let bytes = self.bytes();
+        let data = match self {
+            _ if sent == bytes => return ResponseBody::Empty,
+            Data::Nothing => return ResponseBody::Empty,
+            Data::Files(body) => return body,
+            Data::Piece(piece, _) => piece.keep(sent..bytes, memory),
+            // The account would miss what a far larger buffer has behind its bytes.
+            Data::Buffer(buffer) if bytes < buffer.capacity() / 2 => {
+                buffer.as_slice().keep(sent..bytes, memory)
+            }
+            Data::Buffer(buffer) => memory.keep(std::mem::take(buffer)).slice(sent..),
+        };
+        ResponseBody::One(Part::Memory(data))
+    }
+}
+
+impl Frame<'_> {
     fn buffers(&self) -> [&[u8]; BUFFERS_MAX] {
-        let data = &self.piece.bytes()[self.range.clone()];
+        let data = match &self.data {
+            Data::Piece(piece, bytes) => &piece.bytes()[..*bytes],
+            Data::Buffer(buffer) => buffer.as_slice(),
+            Data::Nothing | Data::Files(_) => &[],
+        };
         [self.before[0], self.before[1], data, self.after]
     }
 
     fn bytes(&self) -> usize {
-        self.buffers().iter().map(|buffer| buffer.len()).sum()
+        let around = [self.before[0], self.before[1], self.after];
+        around.map(<[u8]>::len).iter().sum::<usize>() + self.data.bytes()
     }
 
     /// Everything behind the first `sent` bytes, in buffers that live on.
-    fn keep(&self, mut sent: usize, memory: &Arc<ReplyMemory>) -> Parts {
+    fn keep(self, mut sent: usize, memory: &Arc<ReplyMemory>) -> Parts {
         let mut skip = |bytes: usize| {
             let skipped = sent.min(bytes);
             sent -= skipped;
             skipped
         };
-        let mut parts = Parts::default();
         let mut before = Vec::new();
         for buffer in self.before {
             before.extend_from_slice(&buffer[skip(buffer.len())..]);
         }
-        if !before.is_empty() {
-            parts.push(Part::Memory(memory.keep(before)));
-        }
-        let from = self.range.start + skip(self.range.len());
-        if from < self.range.end {
-            let kept = self.piece.keep(from..self.range.end, memory);
-            parts.push(Part::Memory(kept));
-        }
+        let mut parts = Parts::default();
+        parts.push(Part::Memory(match &self.data {
+            _ if before.is_empty() => Bytes::new(),
+            // Nothing else of a response of files is in memory: a charge would cost more than it tells.
+            Data::Files(_) => before.into(),
+            _ => memory.keep(before),
+        }));
+        let skipped = skip(self.data.bytes());
+        parts.push_body(self.data.keep(skipped, memory));
         let after = &self.after[skip(self.after.len())..];
         parts.push(Part::Memory(Bytes::from_static(after)));
         parts
     }
 }
-
-static NO_PIECE: Bytes = Bytes::new();

@@ -1,9 +1,10 @@
 //! The response writer: what every backend answers through, on a worker and on a driver.
 //!
-//! Takes a head and pieces of a body, encodes them for HTTP/1 or leaves that to the driver's protocol, and gives
+//! Takes a head and pieces of a body, frames them for HTTP/1 or leaves that to the driver's protocol, and gives
 //! the bytes to a `Sink`, which never waits: a worker is free as soon as the application has handed over its
-//! last piece, however slow the client. Bodies that are compressed on the way pass `compressed`. A thread uses one
-//! writer again and again; it is owned by whoever answers, and returned with the end of the response.
+//! last piece, however slow the client. Bodies that are compressed on the way pass `compressed` in front of the
+//! framing. A thread uses one writer again and again; it is owned by whoever answers, and returned with the end of
+//! the response.
 
 mod compressed;
 
@@ -14,40 +15,24 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use measure::{Ending, Nanos, Phases, Stamp};
+use measure::{Ending, Nanos, Stamp};
 use rustix::io::ReadWriteFlags;
-use wire::{FieldLines, ReplyFacts, ReplyFraming, ReplyPlan, Version};
+use wire::{FieldLines, ReplyFraming, ReplyPlan};
 
-use super::compressor::Compressor;
+use super::compressor::{Compressor, Step};
 use super::content_encoding::{self, Accepted, Treatment};
-use super::head::ServerFields;
+use super::head::{Declared, HeadWriter, RequestFacts};
 use super::memory::ReplyMemory;
-use super::sink::{Encoding, Frame, Piece, ResponseHead, Sink};
-use super::{Part, Parts, Response, ResponseBody};
-use crate::config::meant::{Coding, Compression, Config, Delivery, Rate};
+use super::sink::{Data, Destination, Encoding, Frame, Piece, Rest, Sink};
+use super::{Part, Response, ResponseBody};
+use crate::config::meant::{Config, Delivery};
 use crate::exchange::stream::{Abandoned, After, StreamShared, Waited};
 use crate::exchange::{ExchangeRecord, Id};
-use crate::transport::PlainSocket;
 
 /// Spans of files up to this size are sent by the thread that has them, where they are in the page cache.
 const READ_BYTES_MAX: u64 = 64 << 10;
 /// Pieces up to this size are offered to the socket without further thought.
 const QUICK_BYTES: usize = 64 << 10;
-
-/// What the application's fields said, so that the writer need not parse them.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Declared {
-    /// The value of `Content-Length`.
-    pub content_length: Option<u64>,
-    /// A `Date` field is there.
-    pub date: bool,
-    /// A `Server` field is there.
-    pub server: bool,
-    /// The connection is to end after this response.
-    pub close: bool,
-    /// The bandwidth that this response may have, whatever is configured.
-    pub rate: Option<Rate>,
-}
 
 /// What became of a piece.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,28 +45,13 @@ pub enum Taken {
     Gone,
 }
 
-/// What the writer has to know of the request.
-#[derive(Clone, Copy)]
-pub(crate) struct RequestFacts {
-    pub(crate) version: Version,
-    pub(crate) is_head: bool,
-    /// The connection may live on afterwards.
-    pub(crate) keep_alive: bool,
-    /// Stamps that have passed, for `Server-Timing`.
-    pub(crate) phases: Phases,
-    /// Content codings of the client; `None` when nothing is compressed.
-    pub(crate) accepted: Option<Accepted>,
-}
-
-/// Where a response goes.
-pub(crate) struct Destination {
-    /// The stream of a worker; `None` on a driver, which sends the rest itself.
-    pub(crate) stream: Option<Arc<StreamShared>>,
-    /// The socket, where this thread may write to it.
-    pub(crate) direct: Option<Arc<PlainSocket>>,
-    /// The response has a limited bandwidth, unless the application lifts it: the driver sends.
-    pub(crate) is_limited: bool,
-    pub(crate) encoding: Encoding,
+/// How a response has ended, beside what its record says.
+pub(crate) struct Ended {
+    pub(crate) after: After,
+    /// Where the rest of the response is.
+    pub(crate) rest: Rest,
+    /// How long the worker has waited for the client.
+    pub(crate) waited: Nanos,
 }
 
 /// A way to answer one exchange.
@@ -89,43 +59,25 @@ pub struct ResponseWriter(Box<Inner>);
 
 struct Inner {
     // The thread's, from response to response.
-    settings: Settings,
-    server_fields: ServerFields,
-    compression: Option<CompressionTools>,
-    // The response's.
-    request: RequestFacts,
-    state: State,
-    status: u16,
-    reason: Vec<u8>,
-    lines: FieldLines,
-    /// The head as HTTP/1 sends it.
-    head: Vec<u8>,
-    declared: Declared,
-    treatment: Treatment,
-    /// Why the body cannot be completed.
-    failed: Option<&'static str>,
-    sink: Sink,
-    head_bytes: u64,
-    replied: Stamp,
-    sent: Stamp,
-    /// How long the worker has waited for the client.
-    waited: Nanos,
-}
-
-/// What a thread's writer keeps to.
-struct Settings {
     delivery: Delivery,
     memory: Arc<ReplyMemory>,
     /// Connections end with their next response.
     draining: Arc<AtomicBool>,
-}
-
-/// What compressing takes.
-struct CompressionTools {
-    config: Compression,
     compressor: Compressor,
-    /// Any lines: a head on its way to another.
-    scratch: FieldLines,
+    head: HeadWriter,
+    // The response's.
+    state: State,
+    /// What is to be done with head and body; a body that is being compressed remains `Coded` until its end.
+    treatment: Treatment,
+    /// The body cannot be completed: it could not be compressed, or read.
+    is_broken: bool,
+    sink: Sink,
+    head_bytes: u64,
+    opened: Stamp,
+    replied: Stamp,
+    sent: Stamp,
+    /// How long the worker has waited for the client.
+    waited: Nanos,
 }
 
 /// ```text
@@ -138,47 +90,11 @@ enum State {
     Silent,
     /// Status and fields are there.
     Begun,
-    /// The head is out. `left`: bytes of the declared length still to come from the application; `coding`: what
-    /// they are compressed with.
+    /// The head is complete. `left`: bytes of the declared length still to come from the application.
     Open {
         plan: ReplyPlan,
         left: Option<u64>,
-        coding: Option<Coding>,
     },
-}
-
-/// How a response has ended, beside what its record says.
-pub(crate) struct Ended {
-    pub(crate) after: After,
-    /// Where the rest of the response is.
-    pub(crate) rest: Rest,
-    /// How long the worker has waited for the client.
-    pub(crate) waited: Nanos,
-}
-
-/// The part of a response that the socket has not taken.
-pub(crate) enum Rest {
-    /// None.
-    Sent,
-    /// In the stream: its driver sends it and ends the exchange.
-    Queued,
-    /// In this driver's hand; the head where its protocol encodes it.
-    #[cfg_attr(not(feature = "faults"), expect(dead_code))]
-    Here(Parts, Option<ResponseHead>),
-}
-
-/// Whether the head goes out with a piece.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Head {
-    Unsent,
-    Sent,
-}
-
-/// Whether the application's fields tell the length of the body as it leaves.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Length {
-    Told,
-    Untold,
 }
 
 impl ResponseWriter {
@@ -189,50 +105,27 @@ impl ResponseWriter {
         draining: &Arc<AtomicBool>,
     ) -> Self {
         Self(Box::new(Inner {
-            settings: Settings {
-                delivery: config.delivery.clone(),
-                memory: Arc::clone(memory),
-                draining: Arc::clone(draining),
-            },
-            server_fields: ServerFields::new(&config.headers, &config.request_ids),
-            compression: None,
-            request: RequestFacts {
-                version: Version::Http11,
-                is_head: false,
-                keep_alive: false,
-                phases: Phases::default(),
-                accepted: None,
-            },
+            delivery: config.delivery.clone(),
+            memory: Arc::clone(memory),
+            draining: Arc::clone(draining),
+            compressor: Compressor::new(&config.compression),
+            head: HeadWriter::new(config),
             state: State::Silent,
-            status: 0,
-            reason: Vec::new(),
-            lines: FieldLines::with_capacity(1024),
-            head: Vec::with_capacity(1024),
-            declared: Declared::default(),
             treatment: Treatment::Untouched,
-            failed: None,
-            sink: Sink::none(),
+            is_broken: false,
+            sink: Sink::default(),
             head_bytes: 0,
+            opened: Stamp::ZERO,
             replied: Stamp::ZERO,
             sent: Stamp::ZERO,
             waited: Nanos::ZERO,
         }))
     }
 
-    /// The same for a thread that compresses responses, if codings are configured.
-    pub(crate) fn compressing(mut self, config: &Compression) -> Self {
-        self.0.compression = (!config.codings.is_empty()).then(|| CompressionTools {
-            config: config.clone(),
-            compressor: Compressor::new(config),
-            scratch: FieldLines::new(),
-        });
-        self
-    }
-
     /// What a request accepts; `None` when nothing is compressed anyway.
     pub(crate) fn accepted(&self, head: wire::HeadView<'_>) -> Option<Accepted> {
-        let tools = self.0.compression.as_ref()?;
-        Some(Accepted::read(head, &tools.config))
+        let config = &self.0.compressor.config;
+        (!config.codings.is_empty()).then(|| Accepted::read(head, config))
     }
 
     /// Begins to answer an exchange; `head` is `None` when the request never had a complete one.
@@ -244,17 +137,13 @@ impl ResponseWriter {
         to: Destination,
     ) {
         let inner = &mut *self.0;
-        inner.server_fields.begin(id, head);
-        inner.request = request;
+        inner.head.begin_exchange(id, head, request);
         inner.state = State::Silent;
-        inner.status = 0;
-        inner.declared = Declared::default();
         inner.treatment = Treatment::Untouched;
-        inner.failed = None;
+        inner.is_broken = false;
         inner.sink = Sink::new(to);
         inner.head_bytes = 0;
         inner.replied = Stamp::ZERO;
-        inner.sent = Stamp::ZERO;
         inner.waited = Nanos::ZERO;
     }
 
@@ -277,25 +166,20 @@ impl ResponseWriter {
         );
         let inner = &mut *self.0;
         inner.state = State::Begun;
-        inner.status = status;
-        inner.reason.clear();
-        inner.reason.extend_from_slice(reason);
-        inner.lines.clear();
-        std::mem::swap(&mut inner.lines, lines);
-        inner.declared = declared;
-        inner.sink.set_rate(declared.rate);
-        inner.treatment = match (inner.request.accepted, &inner.compression) {
-            (Some(accepted), Some(tools)) => {
-                let types = &tools.config.types;
-                content_encoding::treatment(status, &inner.lines, accepted, types)
+        inner.head.begin(status, reason, lines, declared);
+        inner.sink.rate = declared.rate;
+        inner.treatment = match inner.head.request.accepted {
+            Some(accepted) => {
+                let types = &inner.compressor.config.types;
+                content_encoding::treatment(status, &inner.head.lines, accepted, types)
             }
-            _ => Treatment::Untouched,
+            None => Treatment::Untouched,
         };
     }
 
     /// Whether the head has left, so that neither status nor fields can be changed.
     pub fn head_is_sent(&self) -> bool {
-        matches!(self.0.state, State::Open { .. })
+        self.0.is_open()
     }
 
     /// Whether no response has been begun.
@@ -303,84 +187,81 @@ impl ResponseWriter {
         matches!(self.0.state, State::Silent)
     }
 
-    /// The account of what waits for clients.
-    pub fn memory(&self) -> &Arc<ReplyMemory> {
-        &self.0.settings.memory
-    }
-
     /// True when `piece` or `whole` would only do a short step that neither waits nor compresses or copies
     /// much.
     pub fn is_quick(&self, bytes: usize) -> bool {
-        bytes <= QUICK_BYTES && self.0.is_coded_quickly(bytes) && !self.0.is_beyond_bound()
+        let is_coded_quickly = match self.0.treatment {
+            Treatment::Coded(coding) => self.0.compressor.is_quick(coding, bytes),
+            _ => true,
+        };
+        bytes <= QUICK_BYTES && is_coded_quickly && self.0.stream_beyond_bound().is_none()
     }
 
     /// True when a span of a file would only be passed on; false when some of it would be read and compressed,
     /// or when it would wait.
     pub fn file_is_quick(&self) -> bool {
-        let coded = matches!(
-            self.0.state,
-            State::Open {
-                coding: Some(_),
-                ..
-            }
-        );
-        !coded && !self.0.is_beyond_bound()
+        !self.0.is_coding() && self.0.stream_beyond_bound().is_none()
     }
 
     /// The head and the whole body at once. Adds `Content-Length` when none was declared. The body is kept by
     /// reference where the socket does not take it, unless it is compressed.
-    pub fn whole<P: Piece + ?Sized>(&mut self, body: &P) -> Taken {
-        let body: &dyn Piece = &body;
-        let inner = &mut *self.0;
-        inner.replied = measure::now();
-        let taken = match inner.coding_for(Some(body.bytes().len() as u64)) {
-            Some(coding) => inner.whole_coded(coding, body),
-            None => inner.whole_plain(body),
-        };
-        inner.sent = measure::now();
+    pub fn whole(&mut self, body: &dyn Piece) -> Taken {
+        let taken = self.0.give(body, Some(body.bytes().len() as u64));
+        self.0.was_given_whole();
         taken
     }
 
     /// One piece of a stream; the head leaves with the first that is not empty. Before another piece of a
     /// response of which more than `reply_spool_bytes_max` waits, the thread waits for the client, for
     /// `stream_wait_timeout` at most: see `is_quick`.
-    pub fn piece<P: Piece + ?Sized>(&mut self, data: &P) -> Taken {
-        let inner = &mut *self.0;
-        if data.bytes().is_empty() {
-            return inner.state_of_client();
+    pub fn piece(&mut self, data: &dyn Piece) -> Taken {
+        if !data.bytes().is_empty() {
+            self.0.wait_while_beyond_bound();
         }
-        inner.wait_while_beyond_bound();
-        inner.give(&data)
+        self.piece_of_many(data)
     }
 
     /// As `piece`, for one of several that the application has handed over together: nothing waits.
-    pub fn piece_of_many<P: Piece + ?Sized>(&mut self, data: &P) -> Taken {
-        match data.bytes().is_empty() {
-            true => self.0.state_of_client(),
-            false => self.0.give(&data),
+    pub fn piece_of_many(&mut self, data: &dyn Piece) -> Taken {
+        if data.bytes().is_empty() {
+            return self.0.state_of_client();
         }
+        self.0.give(data, None)
     }
 
     /// A span of a file as (the next part of) the body, sent by another thread without a copy. A short one is
     /// read here if that needs no disk, because three threads would have to take turns for it; one behind a
-    /// piece that was compressed is read and compressed.
+    /// piece that was compressed is read and compressed. When the file ends before it, the response stays short of
+    /// what was announced, and is cut there.
     pub fn file(&mut self, file: File, offset: u64, bytes: u64) -> Taken {
         let inner = &mut *self.0;
-        match inner.state {
-            _ if bytes == 0 => return inner.state_of_client(),
-            State::Open {
-                coding: Some(_), ..
-            } => return inner.compress_file(&file, offset, bytes),
-            State::Open { .. } => inner.wait_while_beyond_bound(),
+        if bytes == 0 {
+            return inner.state_of_client();
+        }
+        if inner.is_coding() {
+            return inner.compress_file(&file, offset, bytes);
+        }
+        if inner.is_open() {
+            inner.wait_while_beyond_bound();
+        } else {
             // The response is the file's.
-            State::Silent | State::Begun => inner.treatment = Treatment::Untouched,
+            inner.treatment = Treatment::Untouched;
+            inner.open(Some(bytes));
         }
         if bytes <= READ_BYTES_MAX
             && let Some(data) = read_cached(&file, offset, bytes)
         {
-            return inner.give_known(&data.as_slice(), bytes);
+            return inner.go_on(&data.as_slice());
         }
-        inner.pass_file(file, offset, bytes)
+        let (fitting, taken) = inner.fit(bytes);
+        let span = Part::File {
+            file: Arc::new(file),
+            offset,
+            bytes: fitting,
+            edition: None,
+        };
+        let data = Data::Files(ResponseBody::One(span));
+        inner.offer(data, Step::More).and(taken)
     }
 
     /// A response of the server's own.
@@ -390,51 +271,51 @@ impl ResponseWriter {
             fields,
             body,
         } = response;
-        let mut lines = std::mem::take(&mut self.0.lines);
+        let mut lines = std::mem::take(&mut self.0.head.lines);
         lines.clear();
         lines.append(&fields);
         let declared = Declared {
             content_length: Some(body.bytes()),
             ..Declared::default()
         };
-        self.begin(
-            status,
-            wire::reason(status).as_bytes(),
-            &mut lines,
-            declared,
-        );
+        let reason = wire::reason(status).as_bytes();
+        self.begin(status, reason, &mut lines, declared);
         match body {
             ResponseBody::Empty => drop(self.whole(&Bytes::new())),
             ResponseBody::One(Part::Memory(data)) => drop(self.whole(&data)),
-            other => self.0.pass_parts(other),
+            files => {
+                let inner = &mut *self.0;
+                inner.treatment = Treatment::Untouched;
+                inner.open(None);
+                inner.fit(files.bytes());
+                inner.offer(Data::Files(files), Step::More);
+                inner.was_given_whole();
+            }
         }
     }
 
     /// Ends the response as far as the application is concerned. The record learns of it, and the writer is free
     /// for the next exchange.
     pub(crate) fn finish(&mut self, record: &mut ExchangeRecord) -> Ended {
-        let inner = &mut *self.0;
-        if matches!(inner.state, State::Begun) {
+        if matches!(self.0.state, State::Begun) {
             self.whole(&Bytes::new());
         }
         let inner = &mut *self.0;
-        let State::Open { plan, left, coding } = inner.state else {
+        let State::Open { plan, left } = inner.state else {
             return inner.end(record, Ending::Lost, "no response", After::Close);
         };
-        if let Some(cause) = inner.failed {
-            return self.cut(record, cause);
-        }
         // An application may stop once its client is gone.
-        if left.is_some_and(|left| left > 0) && !inner.sink.is_closed() {
+        let is_short = left.is_some_and(|left| left > 0) && !inner.sink.is_abandoned();
+        match inner.is_coding() {
+            _ if is_short || inner.is_broken => {}
+            true => drop(inner.compress(&[], Step::End)),
+            false => drop(inner.offer(Data::Nothing, Step::End)),
+        }
+        if inner.is_broken {
+            return self.cut(record, compressed::UNCODED);
+        }
+        if is_short {
             return self.cut(record, "body shorter than its Content-Length");
-        }
-        if coding.is_some() {
-            inner.end_coded(plan.framing);
-        } else if inner.is_chunked(plan.framing) {
-            inner.offer(&Frame::plain(b"", wire::LAST_CHUNK));
-        }
-        if let Some(cause) = inner.failed {
-            return self.cut(record, cause);
         }
         let after = match plan.keep_alive {
             true => After::Keep,
@@ -455,6 +336,16 @@ impl ResponseWriter {
     }
 }
 
+impl Taken {
+    /// What became of a piece, of which a part was offered; `fit` is what became of the rest.
+    fn and(self, fit: Taken) -> Taken {
+        match self {
+            Taken::All => fit,
+            other => other,
+        }
+    }
+}
+
 impl Inner {
     fn end(
         &mut self,
@@ -463,308 +354,183 @@ impl Inner {
         cause: &'static str,
         after: After,
     ) -> Ended {
-        if let Some(tools) = &mut self.compression {
-            tools.compressor.rest();
-        }
+        self.compressor.rest();
         // For a response given whole the application was done when it gave it; a stream is done now.
         if self.replied == Stamp::ZERO {
             self.replied = measure::now();
             self.sent = self.replied;
         }
-        let is_gone = self.sink.was_refused() && ending == Ending::Complete;
-        record.status = self.status;
+        self.state = State::Silent;
+        let sink = std::mem::take(&mut self.sink);
+        let is_gone = sink.is_closed && ending == Ending::Complete;
+        record.status = self.head.status;
         record.head_bytes = self.head_bytes;
-        record.sent_bytes = self.sink.sent_bytes;
+        record.sent_bytes = sink.sent_bytes;
         record.phases.replied = self.replied;
         record.phases.sent = self.sent;
         record.end_as(if is_gone { Ending::PeerGone } else { ending }, cause);
-        let sink = std::mem::replace(&mut self.sink, Sink::none());
-        let rest = match &sink.stream {
-            Some(_) if sink.is_queued => Rest::Queued,
-            None if !sink.rest.is_empty() || sink.head.is_some() => {
-                Rest::Here(sink.rest, sink.head)
-            }
-            _ => Rest::Sent,
-        };
-        self.state = State::Silent;
         Ended {
             after: if is_gone { After::Close } else { after },
-            rest,
+            rest: sink.into_rest(),
             waited: self.waited,
         }
     }
 
-    /// Whether the next piece of a stream has to wait for the client.
-    fn is_beyond_bound(&self) -> bool {
-        let Some(stream) = self.sink.stream.as_ref().filter(|_| self.sink.is_queued) else {
-            return false;
-        };
-        let pending = stream.pending();
-        pending.abandoned().is_none()
-            && pending.unsent_bytes() > self.settings.delivery.reply_spool_bytes_max
+    fn is_open(&self) -> bool {
+        matches!(self.state, State::Open { .. })
+    }
+
+    /// Whether pieces go through an encoder.
+    fn is_coding(&self) -> bool {
+        self.is_open() && matches!(self.treatment, Treatment::Coded(_))
+    }
+
+    /// The stream, if its client has to take some of it before the next piece.
+    fn stream_beyond_bound(&self) -> Option<&Arc<StreamShared>> {
+        let stream = self.sink.to.stream.as_ref();
+        stream.filter(|stream| {
+            let bytes_max = self.delivery.reply_spool_bytes_max;
+            self.sink.is_queued && {
+                let pending = stream.pending();
+                pending.abandoned().is_none() && pending.unsent_bytes() > bytes_max
+            }
+        })
     }
 
     /// The one wait of a worker for a client: of a streamed response more waits than it may. A whole response
     /// never waits, whatever its size: the application has handed it over already.
     fn wait_while_beyond_bound(&mut self) {
-        if !self.is_beyond_bound() {
-            return;
-        }
-        let Some(stream) = &self.sink.stream else {
+        let Some(stream) = self.stream_beyond_bound() else {
             return;
         };
-        let delivery = &self.settings.delivery;
+        let delivery = &self.delivery;
         let began = measure::now();
         let left = Nanos(delivery.stream_wait_timeout.0.saturating_sub(self.waited.0));
-        let waited =
-            stream.wait_for_room(delivery.reply_spool_bytes_max, Duration::from_nanos(left.0));
-        self.waited = Nanos(self.waited.0 + measure::now().since(began).0);
+        let longest = Duration::from_nanos(left.0);
+        let waited = stream.wait_for_room(delivery.reply_spool_bytes_max, longest);
         if waited == Waited::TooLong {
             let unsent = stream.abandon(Abandoned::WaitedTooLong);
-            self.settings.memory.discard(unsent);
+            self.memory.discard(unsent);
         }
-        if waited != Waited::Room {
-            self.sink.close();
-        }
+        self.sink.is_closed |= waited != Waited::Room;
+        self.waited = Nanos(self.waited.0 + measure::now().since(began).0);
     }
 
-    /// A piece that is not empty.
-    fn give(&mut self, data: &dyn Piece) -> Taken {
-        match self.state {
-            State::Open {
-                coding: Some(_), ..
-            } => self.compress(Head::Sent, data.bytes()),
-            State::Open { plan, .. } => self.offer_body(plan.framing, Head::Sent, data),
-            State::Silent | State::Begun => match self.coding_for(None) {
-                Some(coding) => self.first_coded(coding, data),
-                None => {
-                    let plan = self.open(None, measure::now());
-                    self.offer_body(plan.framing, Head::Unsent, data)
-                }
-            },
-        }
-    }
-
-    /// Data that was read of a span of `bytes` bytes. When the file ends before it, the response stays short of
-    /// what was announced, and is cut there.
-    fn give_known(&mut self, data: &dyn Piece, bytes: u64) -> Taken {
-        match self.state {
-            State::Open { plan, .. } => self.offer_body(plan.framing, Head::Sent, data),
-            State::Silent | State::Begun => {
-                let plan = self.open(Some(bytes), measure::now());
-                self.offer_body(plan.framing, Head::Unsent, data)
+    /// A piece of the body, the first of which opens the response. `known`: its length, where it is the whole.
+    fn give(&mut self, piece: &dyn Piece, known: Option<u64>) -> Taken {
+        if !self.is_open() {
+            if self.treatment != Treatment::Untouched
+                && let Some(coding) = self.coding(known)
+            {
+                return self.open_coded(coding, piece, known);
             }
+            self.open(known);
         }
+        self.go_on(piece)
     }
 
-    fn pass_file(&mut self, file: File, offset: u64, bytes: u64) -> Taken {
-        let mut parts = Parts::default();
-        if !matches!(self.state, State::Open { .. }) {
-            self.open(Some(bytes), measure::now());
-            parts.push_copy(&self.head);
+    /// A piece of a body whose head is complete.
+    fn go_on(&mut self, piece: &dyn Piece) -> Taken {
+        let (fitting, taken) = self.fit(piece.bytes().len() as u64);
+        let bytes = usize::try_from(fitting).expect("within a buffer");
+        match self.is_coding() {
+            true => self.compress_slices(&piece.bytes()[..bytes]),
+            false => self.offer(Data::Piece(piece, bytes), Step::More),
         }
-        let State::Open { plan, left, .. } = &mut self.state else {
-            return Taken::Gone;
-        };
-        let fitting = left.map_or(bytes, |left| left.min(bytes));
-        if let Some(left) = left {
-            *left -= fitting;
-        }
-        let framing = plan.framing;
-        let part = Part::File {
-            file: Arc::new(file),
-            offset,
-            bytes: fitting,
-            edition: None,
-        };
-        match framing {
-            ReplyFraming::NoBody => {}
-            _ if self.is_chunked(framing) => {
-                let count = usize::try_from(fitting).expect("a 64-bit machine");
-                parts.push_copy(wire::chunk_prefix(count).as_bytes());
-                parts.push(part);
-                parts.push(Part::Memory(Bytes::from_static(wire::CHUNK_SUFFIX)));
-            }
-            _ => parts.push(part),
-        }
-        self.sink.pass(parts, &self.settings.memory);
-        match self.sink.was_refused() {
-            true => Taken::Gone,
-            false if fitting < bytes => Taken::Overrun,
-            false => Taken::All,
-        }
+        .and(taken)
     }
 
-    /// A body of the server's own that is not one buffer.
-    fn pass_parts(&mut self, body: ResponseBody) {
-        self.replied = measure::now();
-        let plan = self.open(None, self.replied);
-        let mut parts = Parts::default();
-        parts.push_copy(&self.head);
-        if plan.framing != ReplyFraming::NoBody {
-            parts.push_body(body);
-        }
-        self.state = State::Open {
-            plan,
-            left: None,
-            coding: None,
-        };
-        self.sink.pass(parts, &self.settings.memory);
-        self.sent = measure::now();
-    }
-
-    fn whole_plain(&mut self, body: &dyn Piece) -> Taken {
-        let plan = self.open(Some(body.bytes().len() as u64), self.replied);
-        self.offer_body(plan.framing, Head::Unsent, body)
-    }
-
-    /// Decides the framing and ends the head of a body as the application gives it. `known`: its length, when
-    /// the application gives the whole.
-    fn open(&mut self, known: Option<u64>, now: Stamp) -> ReplyPlan {
+    /// Decides the framing and completes the head. `known`: the length of the body as it leaves, if that is there
+    /// whole.
+    fn open(&mut self, known: Option<u64>) {
+        self.opened = measure::now();
         if self.treatment != Treatment::Untouched {
-            self.rewrite_head();
+            self.head.rewrite(self.treatment);
+            self.treatment = Treatment::Untouched;
         }
-        let length = match self.declared.content_length {
-            Some(_) => Length::Told,
-            None => Length::Untold,
-        };
-        // A HEAD response whose application gave a body tells that body's length; one that gave none and
-        // declared none tells nothing.
-        let may_tell = self.request.is_head && !matches!(self.status, 204 | 304);
-        if let Some(known) =
-            known.filter(|bytes| may_tell && length == Length::Untold && *bytes > 0)
-        {
-            self.lines.push_decimal(b"Content-Length", known);
-        }
-        let plan = self.plan(self.declared.content_length.or(known));
+        let keep_alive = !self.draining.load(Ordering::Relaxed);
+        let encoding = self.sink.to.encoding;
+        let (plan, head) = self.head.complete(known, keep_alive, encoding, self.opened);
+        self.sink.head = head;
+        self.head_bytes = self.head.text.len() as u64;
         let left = match plan.framing {
             ReplyFraming::Length(bytes) => Some(bytes),
             _ => None,
         };
-        let coding = None;
-        self.state = State::Open { plan, left, coding };
-        self.end_head(&plan, length, now);
-        plan
-    }
-
-    fn plan(&self, content_length: Option<u64>) -> ReplyPlan {
-        let draining = self.settings.draining.load(Ordering::Relaxed);
-        wire::plan_reply(&ReplyFacts {
-            version: self.request.version,
-            method_is_head: self.request.is_head,
-            status: self.status,
-            content_length,
-            keep_alive: self.request.keep_alive && !self.declared.close && !draining,
-        })
-    }
-
-    /// Completes the head: for HTTP/1 as text, else as a value.
-    fn end_head(&mut self, plan: &ReplyPlan, length: Length, now: Stamp) {
-        let phases = Phases {
-            replied: now,
-            ..self.request.phases
-        };
-        self.server_fields
-            .append(&mut self.lines, &self.declared, &phases);
-        let body_bytes = match plan.framing {
-            ReplyFraming::NoBody => Some(0),
-            ReplyFraming::Length(bytes) => Some(bytes),
-            ReplyFraming::Chunked | ReplyFraming::UntilClose => None,
-        };
-        let write_length = body_bytes.filter(|_| {
-            length == Length::Untold && matches!(plan.framing, ReplyFraming::Length(_))
-        });
-        self.head.clear();
-        match self.sink.encoding {
-            Encoding::Http1 => {
-                wire::write_status_line_with(&mut self.head, self.status, &self.reason);
-                self.head.extend_from_slice(self.lines.as_bytes());
-                wire::end_head(&mut self.head, plan, self.request.version, write_length);
-            }
-            Encoding::Frames => {
-                if let Some(bytes) = write_length {
-                    self.lines.push_decimal(b"Content-Length", bytes);
-                }
-                self.sink.head = Some(ResponseHead {
-                    status: self.status,
-                    fields: self.lines.clone(),
-                });
-            }
-        }
-        self.head_bytes = self.head.len() as u64;
-        if let Some(stream) = &self.sink.stream {
-            stream.set_head(self.status, self.head_bytes, body_bytes);
+        self.state = State::Open { plan, left };
+        if let Some(stream) = &self.sink.to.stream {
+            let is_empty = plan.framing == ReplyFraming::NoBody;
+            let body_bytes = if is_empty { Some(0) } else { left };
+            stream.set_head(self.head.status, self.head_bytes, body_bytes);
         }
     }
 
-    /// Whether data goes into chunks: other protocols than HTTP/1 have frames of their own.
-    fn is_chunked(&self, framing: ReplyFraming) -> bool {
-        framing == ReplyFraming::Chunked && self.sink.encoding == Encoding::Http1
-    }
-
-    /// Offers a piece of the body as far as the declared length goes, after the head where that has not
-    /// been sent.
-    fn offer_body(&mut self, framing: ReplyFraming, head: Head, data: &dyn Piece) -> Taken {
-        let (bytes, taken) = self.fit(data.bytes().len());
-        match self.offer_framed(framing, head, data, bytes) {
-            Taken::All => taken,
-            gone => gone,
-        }
-    }
-
-    /// Offers the first `bytes` bytes of a piece.
-    fn offer_framed(
-        &mut self,
-        framing: ReplyFraming,
-        head: Head,
-        piece: &dyn Piece,
-        bytes: usize,
-    ) -> Taken {
-        let is_chunked = self.is_chunked(framing) && bytes > 0;
-        let head = match head {
-            Head::Unsent => self.head.as_slice(),
-            Head::Sent => &[],
+    /// The application has handed over all of the response.
+    fn was_given_whole(&mut self) {
+        self.sent = measure::now();
+        // The thread was busy with what it compressed until now.
+        self.replied = if self.is_coding() {
+            self.sent
+        } else {
+            self.opened
         };
-        let prefix = is_chunked.then(|| wire::chunk_prefix(bytes));
-        let prefix = prefix.as_ref().map_or(&[][..], |prefix| prefix.as_bytes());
-        let frame = Frame {
-            before: [head, prefix],
-            piece,
-            range: match framing {
-                ReplyFraming::NoBody => 0..0,
-                _ => 0..bytes,
-            },
-            after: if is_chunked { wire::CHUNK_SUFFIX } else { b"" },
-        };
-        self.sink.offer(&frame, &self.settings.memory);
-        match self.sink.was_refused() {
-            true => Taken::Gone,
-            false => Taken::All,
-        }
-    }
-
-    fn offer(&mut self, frame: &Frame<'_>) {
-        self.sink.offer(frame, &self.settings.memory);
     }
 
     /// How many of `bytes` bytes the declared length leaves; counts them.
-    fn fit(&mut self, bytes: usize) -> (usize, Taken) {
+    fn fit(&mut self, bytes: u64) -> (u64, Taken) {
         let State::Open {
             left: Some(left), ..
         } = &mut self.state
         else {
             return (bytes, Taken::All);
         };
-        let fitting = usize::try_from(*left).unwrap_or(usize::MAX).min(bytes);
-        *left -= fitting as u64;
+        let fitting = bytes.min(*left);
+        *left -= fitting;
         match fitting < bytes {
             true => (fitting, Taken::Overrun),
             false => (fitting, Taken::All),
         }
     }
 
+    /// Frames data of the body and offers it, behind the head where that has not left. `Step::End`: the body ends
+    /// with it.
+    fn offer(&mut self, data: Data<'_>, step: Step) -> Taken {
+        let State::Open { plan, .. } = self.state else {
+            return Taken::Gone;
+        };
+        let data = match plan.framing {
+            ReplyFraming::NoBody => Data::Nothing,
+            _ => data,
+        };
+        // Other protocols than HTTP/1 have frames of their own.
+        let is_chunked =
+            plan.framing == ReplyFraming::Chunked && self.sink.to.encoding == Encoding::Http1;
+        let bytes = data.bytes();
+        // A chunk without bytes would be the last one (RFC 9112 section 7.1).
+        let prefix = (is_chunked && bytes > 0).then(|| wire::chunk_prefix(bytes));
+        let after = match (&prefix, step) {
+            _ if !is_chunked => b"",
+            (None, Step::End) => wire::LAST_CHUNK,
+            (Some(_), Step::End) => wire::CHUNK_SUFFIX_AND_LAST,
+            (Some(_), _) => wire::CHUNK_SUFFIX,
+            (None, _) => b"",
+        };
+        let prefix = prefix.as_ref().map_or(&[][..], |prefix| prefix.as_bytes());
+        let frame = Frame {
+            before: [&self.head.text, prefix],
+            data,
+            after,
+        };
+        self.sink.offer(frame, &self.memory);
+        self.head.text.clear();
+        match self.sink.is_closed {
+            true => Taken::Gone,
+            false => Taken::All,
+        }
+    }
+
     fn state_of_client(&self) -> Taken {
-        match matches!(self.state, State::Open { .. }) && self.sink.is_closed() {
+        match self.sink.is_abandoned() {
             true => Taken::Gone,
             false => Taken::All,
         }

@@ -109,7 +109,7 @@ fn check_handler(body_bytes: usize, bound: &Bound) {
                 lines.push(b"Content-Type", b"text/plain");
                 writer.begin(200, b"OK", lines, Declared::default());
             });
-            writer.whole(body.as_slice());
+            writer.whole(&body.as_slice());
             Ok(())
         },
     );

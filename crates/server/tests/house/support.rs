@@ -166,11 +166,11 @@ impl Answering for ResponseWriter {
     }
 
     fn give(&mut self, data: impl AsRef<[u8]>) -> Taken {
-        self.piece(data.as_ref())
+        self.piece(&data.as_ref())
     }
 
     fn give_whole(&mut self, data: impl AsRef<[u8]>) -> Taken {
-        self.whole(data.as_ref())
+        self.whole(&data.as_ref())
     }
 }
 
