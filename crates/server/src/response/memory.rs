@@ -7,12 +7,14 @@
 //! disk does not keep up, they are cut.
 
 use std::collections::HashMap;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 use measure::{Nanos, Stamp};
 
+use super::spill;
 use crate::blocking_pool::{BlockingPool, TaskState};
 use crate::config::meant::Spool;
 use crate::exchange::stream::{StreamShared, Unsent};
@@ -34,13 +36,13 @@ pub struct ReplyMemory {
     spills: AtomicUsize,
     spills_max: usize,
     threads: BlockingPool,
-    spool: Spool,
+    /// Where the files are made.
+    dir: PathBuf,
     /// Whether a look is under way, so that no second thread begins one.
     is_looking: AtomicBool,
 }
 
 /// A share of the memory, given back when it is dropped.
-#[derive(Debug)]
 pub struct Charge {
     memory: Arc<ReplyMemory>,
     bytes: usize,
@@ -68,7 +70,7 @@ impl ReplyMemory {
             spills: AtomicUsize::new(0),
             spills_max: threads.threads().max(1) * SPILLS_PER_THREAD,
             threads,
-            spool: spool.clone(),
+            dir: spool.dir.clone(),
             is_looking: AtomicBool::new(false),
         })
     }
@@ -105,8 +107,8 @@ impl ReplyMemory {
     /// Nothing of the response waits any more.
     pub(crate) fn leave(&self, stream: &Arc<StreamShared>) {
         let address = Arc::as_ptr(stream) as usize;
-        let left = lock(&self.waiting).remove(&address);
-        drop(left);
+        // The last reference to it is not dropped under the lock.
+        let _left = lock(&self.waiting).remove(&address);
     }
 
     /// Sees to it that the bound holds. Cheap below half of it; called whenever something is kept, when a
@@ -115,11 +117,8 @@ impl ReplyMemory {
         if self.bytes() <= self.bytes_max / 2 || self.is_looking.swap(true, Ordering::Acquire) {
             return;
         }
-        let mut waiting: Vec<_> = {
-            let waiting = lock(&self.waiting);
-            let entry = |stream: &Arc<StreamShared>| (stream.progress_at(), Arc::clone(stream));
-            waiting.values().map(entry).collect()
-        };
+        let entry = |stream: &Arc<StreamShared>| (stream.progress_at(), Arc::clone(stream));
+        let mut waiting: Vec<_> = lock(&self.waiting).values().map(entry).collect();
         waiting.sort_by_key(|(moved, _)| *moved);
         self.spill_some(&waiting);
         self.cut_some(&waiting, now);
@@ -128,7 +127,7 @@ impl ReplyMemory {
 
     /// Large responses first: a write of less than a megabyte costs a disk as much as a larger one.
     fn spill_some(self: &Arc<Self>, waiting: &[(Stamp, Arc<StreamShared>)]) {
-        for bytes_min in [super::spill::SPILL_BYTES_MIN, 1] {
+        for bytes_min in [spill::SPILL_BYTES_MIN, 1] {
             for (_, stream) in waiting {
                 if self.spills.load(Ordering::Relaxed) >= self.spills_max {
                     return;
@@ -144,7 +143,7 @@ impl ReplyMemory {
     fn spill(self: &Arc<Self>, stream: Arc<StreamShared>) {
         let memory = Arc::clone(self);
         self.threads.send(Box::new(move || {
-            let state = super::spill::step(&stream, &memory.spool);
+            let state = spill::step(&stream, &memory.dir);
             if state == TaskState::Done {
                 let before = memory.spills.fetch_sub(1, Ordering::Relaxed);
                 invariant!(
@@ -195,12 +194,6 @@ impl ReplyMemory {
 impl Drop for Charge {
     fn drop(&mut self) {
         self.memory.give_back(self.bytes);
-    }
-}
-
-impl std::fmt::Debug for ReplyMemory {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("ReplyMemory").field(&self.bytes()).finish()
     }
 }
 

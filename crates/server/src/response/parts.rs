@@ -6,9 +6,9 @@ use std::io::{self, IoSlice};
 use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 
-use bytes::{Buf, Bytes};
+use bytes::Buf;
 
-use crate::reply::{Edition, Part, ReplyBody};
+use crate::reply::{Part, ReplyBody};
 use crate::sync::invariant;
 use crate::transport::{self, Followed};
 
@@ -50,8 +50,9 @@ impl Parts {
         }
     }
 
+    #[cfg(test)]
     pub(crate) fn push_copy(&mut self, data: &[u8]) {
-        self.push(Part::Memory(Bytes::copy_from_slice(data)));
+        self.push(Part::Memory(bytes::Bytes::copy_from_slice(data)));
     }
 
     pub(crate) fn push_body(&mut self, body: ReplyBody) {
@@ -62,30 +63,9 @@ impl Parts {
         }
     }
 
-    /// Takes the first part out.
-    pub(crate) fn pop(&mut self) -> Option<Part> {
-        let part = self.parts.pop_front()?;
-        match &part {
-            Part::Memory(data) => self.memory_bytes -= data.len(),
-            Part::File { bytes, .. } => self.file_bytes -= bytes,
-        }
-        Some(part)
-    }
-
-    /// Takes the first part out if it is a buffer.
-    pub(crate) fn pop_memory(&mut self) -> Option<Part> {
-        match self.parts.front() {
-            Some(Part::Memory(_)) => self.pop(),
-            _ => None,
-        }
-    }
-
-    /// Puts a part before all others.
-    pub(crate) fn prepend(&mut self, part: Part) {
-        let mut all = Parts::default();
-        all.push(part);
-        all.append(self);
-        *self = all;
+    /// The parts one by one; no count is kept of them.
+    pub(super) fn into_parts(self) -> VecDeque<Part> {
+        self.parts
     }
 
     /// Lets go of all buffers; spans of files stay.
@@ -113,22 +93,23 @@ impl Parts {
     /// A file that is shorter than its span, or was changed since its length was announced, is an
     /// `UnexpectedEof`: the reply cannot be completed.
     pub(crate) fn send(&mut self, socket: &impl AsFd, most: u64) -> io::Result<(Progress, u64)> {
-        let (blocked, sent) = match self.parts.front() {
-            None => return Ok((Progress::Done, 0)),
+        let most = usize::try_from(most).unwrap_or(usize::MAX);
+        let (is_full, sent) = match self.parts.front() {
+            None => (false, 0),
             Some(Part::Memory(_)) => self.send_memory(socket, most)?,
-            Some(Part::File { .. }) => self.send_file(socket, most)?,
+            Some(span) => send_file(socket, span, most)?,
         };
-        let progress = match blocked {
+        self.advance(sent as u64);
+        let progress = match is_full {
             _ if self.parts.is_empty() => Progress::Done,
             true => Progress::Blocked,
             false => Progress::More,
         };
-        Ok((progress, sent))
+        Ok((progress, sent as u64))
     }
 
     /// Whether the socket is full, and the bytes that it took.
-    fn send_memory(&mut self, socket: &impl AsFd, most: u64) -> io::Result<(bool, u64)> {
-        let most = usize::try_from(most).unwrap_or(usize::MAX);
+    fn send_memory(&self, socket: &impl AsFd, most: usize) -> io::Result<(bool, usize)> {
         let mut slices = [IoSlice::new(&[]); BUFFERS_MAX];
         let mut len = 0;
         let mut offered = 0;
@@ -149,35 +130,7 @@ impl Parts {
             Followed::No
         };
         let sent = transport::send(socket, &slices[..len], followed)?;
-        self.advance(sent as u64);
-        Ok((sent < offered, sent as u64))
-    }
-
-    /// As `send_memory`. A short count may mean a full socket or a file that ends early; the next call
-    /// tells.
-    fn send_file(&mut self, socket: &impl AsFd, most: u64) -> io::Result<(bool, u64)> {
-        let Some(Part::File {
-            file,
-            offset,
-            bytes,
-            edition,
-        }) = self.parts.front()
-        else {
-            return Ok((false, 0));
-        };
-        let ends_at = offset + bytes;
-        if edition.is_some_and(|edition| was_changed(file, &edition, ends_at)) {
-            return Err(io::ErrorKind::UnexpectedEof.into());
-        }
-        let offered = usize::try_from((*bytes).min(most)).unwrap_or(usize::MAX);
-        let sent = match transport::send_span(socket, file, *offset, offered) {
-            Ok(Some(0)) => return Err(io::ErrorKind::UnexpectedEof.into()),
-            Ok(sent) => sent.unwrap_or(0) as u64,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => return Ok((false, 0)),
-            Err(error) => return Err(error),
-        };
-        self.advance(sent);
-        Ok((sent == 0, sent))
+        Ok((sent < offered, sent))
     }
 
     /// Takes some of the front out as bytes, at most `most`; fails as `send` does.
@@ -187,17 +140,10 @@ impl Parts {
         let data = match self.parts.front() {
             None => return Ok(Vec::new()),
             Some(Part::Memory(data)) => data[..data.len().min(most)].to_vec(),
-            Some(Part::File {
-                file,
-                offset,
-                bytes,
-                edition,
-            }) => {
-                if edition.is_some_and(|edition| was_changed(file, &edition, offset + bytes)) {
-                    return Err(io::ErrorKind::UnexpectedEof.into());
-                }
-                let mut data = vec![0; usize::try_from(*bytes).unwrap_or(most).min(most)];
-                let read = file.read_at(&mut data, *offset)?;
+            Some(span) => {
+                let (file, offset, bytes) = unchanged(span)?;
+                let mut data = vec![0; bytes.min(most)];
+                let read = file.read_at(&mut data, offset)?;
                 if read == 0 && !data.is_empty() {
                     return Err(io::ErrorKind::UnexpectedEof.into());
                 }
@@ -238,16 +184,41 @@ impl Parts {
     }
 }
 
-/// Whether a file is no longer what was announced. One that has only grown at its end is: what was promised
-/// of it is still there.
-fn was_changed(file: &File, edition: &Edition, ends_at: u64) -> bool {
-    let Ok(now) = file.metadata() else {
-        return true;
+/// As `send_memory`. A short count may mean a full socket or a file that ends early; the next call
+/// tells.
+fn send_file(socket: &impl AsFd, span: &Part, most: usize) -> io::Result<(bool, usize)> {
+    let (file, offset, bytes) = unchanged(span)?;
+    match transport::send_span(socket, file, offset, bytes.min(most)) {
+        Ok(Some(0)) => Err(io::ErrorKind::UnexpectedEof.into()),
+        Ok(sent) => Ok((sent.is_none(), sent.unwrap_or(0))),
+        Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok((false, 0)),
+        Err(error) => Err(error),
+    }
+}
+
+/// The file, the offset and the bytes of a span, if the file is still what was announced. One that has only grown
+/// at its end is: what was promised of it is still there.
+fn unchanged(span: &Part) -> io::Result<(&File, u64, usize)> {
+    let Part::File {
+        file,
+        offset,
+        bytes,
+        edition,
+    } = span
+    else {
+        unreachable!("a buffer is no span of a file");
     };
-    let is_as_long = now.len() == edition.bytes;
-    let is_as_old =
-        (now.mtime(), now.mtime_nsec()) == (edition.modified_unix_secs, edition.modified_nanos);
-    now.len() < ends_at || (is_as_long && !is_as_old)
+    if let Some(edition) = edition {
+        let is_unchanged = file.metadata().is_ok_and(|now| {
+            let modified = (now.mtime(), now.mtime_nsec());
+            let is_as_old = modified == (edition.modified_unix_secs, edition.modified_nanos);
+            now.len() >= offset + bytes && (is_as_old || now.len() != edition.bytes)
+        });
+        if !is_unchanged {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+    }
+    Ok((file, *offset, usize::try_from(*bytes).unwrap_or(usize::MAX)))
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
-//! Writing: partss with spans of files, sent by a thread that may wait for a disk.
+//! Sending of files: parts with spans of files leave from a thread that may wait for a disk.
 //!
-//! A writer sends until the socket is full, the parts is empty or the allowance is used up, in steps: after
-//! each, the other connections' tasks have their turn. It never waits for a client.
+//! It sends until the socket is full, the parts are gone or the allowance is used up, in steps: after each, the
+//! other connections' tasks have their turn. It never waits for a client.
 
 use std::io;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ const QUICK: Nanos = Nanos(2_000_000);
 /// Bytes that one task sends at most, so that the driver hears of a client that takes everything.
 const TASK_BYTES_MAX: u64 = 32 << 20;
 
-/// What became of an task.
+/// What became of a task.
 pub(crate) struct Written {
     /// What is still to go.
     pub(crate) parts: Parts,
@@ -42,22 +42,19 @@ pub(crate) fn send_file(
     let mut sent_in_all = 0;
     move || {
         let began = measure::now();
-        let last = match parts.send(&*socket, span.min(left)) {
-            Ok((progress, sent)) => {
-                sent_in_all += sent;
-                left -= sent;
-                if progress == Progress::More && left > 0 {
-                    span = next_span(span, measure::now().since(began));
-                    return None;
-                }
-                Ok(progress)
+        let last = parts.send(&*socket, span.min(left));
+        if let Ok((progress, sent)) = &last {
+            sent_in_all += sent;
+            left -= sent;
+            if *progress == Progress::More && left > 0 {
+                span = next_span(span, measure::now().since(began));
+                return None;
             }
-            Err(error) => Err(error),
-        };
+        }
         Some(Written {
             parts: std::mem::take(&mut parts),
             sent: sent_in_all,
-            last,
+            last: last.map(|(progress, _)| progress),
         })
     }
 }
