@@ -31,21 +31,16 @@ pub(crate) enum Treatment {
     Coded(Coding),
 }
 
-/// The fields of a reply that matter here.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Field {
-    AcceptRanges,
-    CacheControl,
-    ContentEncoding,
-    ContentLength,
-    ContentRange,
-    ContentType,
-    /// A checksum over the bytes as the handler gave them.
-    Digest,
-    Etag,
-    Vary,
-    Other,
-}
+/// Fields that tell something of the very bytes that the handler gave: a coding, a range, a checksum. RFC 9530
+/// section 2: a Content-Digest is over the bytes with their coding.
+const FIELDS_OF_BYTES: [&str; 6] = [
+    "content-encoding",
+    "content-range",
+    "content-md5",
+    "content-digest",
+    "repr-digest",
+    "digest",
+];
 
 impl Accepted {
     /// Reads a request's head. `codings` that are empty would accept nothing: do not ask then.
@@ -53,24 +48,19 @@ impl Accepted {
         let offered = config.codings.iter();
         let place = AcceptEncoding::read(head).choose(offered.map(|coding| coding.name()));
         let coding = place.map(|place| config.codings[place]);
+        let any = |known: &str, holds: fn(&[u8]) -> bool| {
+            let mut fields = head.headers();
+            fields.any(|(name, value)| is(name, known) && holds(value))
+        };
         Self {
             // RFC 9111 section 5.2.1.6.
-            coding: coding.filter(|_| !wants_no_transform(head)),
-            holds_weak: head.index.marks.contains(Marks::CONDITIONAL) && holds_weak(head),
+            coding: coding.filter(|_| !any("cache-control", forbids_transform)),
+            holds_weak: head.index.marks.contains(Marks::CONDITIONAL)
+                && any("if-none-match", |value| {
+                    memmem::find(value, b"W/").is_some()
+                }),
         }
     }
-}
-
-fn holds_weak(head: HeadView<'_>) -> bool {
-    let mut fields = head.headers();
-    fields.any(|(name, value)| {
-        name.eq_ignore_ascii_case(b"if-none-match") && memmem::find(value, b"W/").is_some()
-    })
-}
-
-fn wants_no_transform(head: HeadView<'_>) -> bool {
-    let mut fields = head.headers();
-    fields.any(|(name, value)| field_of(name) == Field::CacheControl && forbids_transform(value))
 }
 
 /// What may be done with a reply of these fields; its length is the caller's to judge.
@@ -89,14 +79,13 @@ pub(crate) fn treatment(
     }
     let mut fits = false;
     for (name, value) in fields.iter() {
-        match field_of(name) {
-            Field::ContentType => fits = is_of_types(value, types),
-            Field::ContentEncoding | Field::ContentRange | Field::Digest => {
-                return Treatment::Untouched;
-            }
-            // RFC 9111 section 5.2.2.6.
-            Field::CacheControl if forbids_transform(value) => return Treatment::Untouched,
-            _ => {}
+        if is(name, "content-type") {
+            fits = is_of_types(value, types);
+        }
+        // RFC 9111 section 5.2.2.6.
+        let is_fixed = is(name, "cache-control") && forbids_transform(value);
+        if is_fixed || FIELDS_OF_BYTES.iter().any(|known| is(name, known)) {
+            return Treatment::Untouched;
         }
     }
     match accepted.coding {
@@ -113,24 +102,24 @@ pub(crate) fn rewrite(fields: &mut FieldLines, scratch: &mut FieldLines, treatme
     }
     let is_coded = matches!(treatment, Treatment::Coded(_));
     let is_weaker = treatment != Treatment::Varies;
-    let mut varies = fields
-        .iter()
-        .any(|(name, value)| field_of(name) == Field::Vary && covers(value));
+    let mut varies = fields.iter().any(|(name, value)| {
+        is(name, "vary") && (lists(value, "*") || lists(value, "accept-encoding"))
+    });
     scratch.clear();
     for (name, value) in fields.iter() {
-        match field_of(name) {
-            // Ranges of what is made anew each time do not fit together.
-            Field::ContentLength | Field::AcceptRanges if is_coded => {}
+        // Ranges of what is made anew each time do not fit together.
+        if is_coded && (is(name, "content-length") || is(name, "accept-ranges")) {
+            continue;
+        }
+        if is_weaker && is(name, "etag") && value.starts_with(b"\"") {
             // RFC 9110 section 8.8.1: the same meaning, other bytes.
-            Field::Etag if is_weaker && value.starts_with(b"\"") => {
-                scratch.push_parts(name, &[b"W/", value]);
-            }
-            Field::Vary if !varies => {
-                varies = true;
-                let comma: &[u8] = if value.is_empty() { b"" } else { b", " };
-                scratch.push_parts(name, &[value, comma, b"Accept-Encoding"]);
-            }
-            _ => scratch.push(name, value),
+            scratch.push_parts(name, &[b"W/", value]);
+        } else if !varies && is(name, "vary") {
+            varies = true;
+            let comma: &[u8] = if value.is_empty() { b"" } else { b", " };
+            scratch.push_parts(name, &[value, comma, b"Accept-Encoding"]);
+        } else {
+            scratch.push(name, value);
         }
     }
     if !varies {
@@ -142,25 +131,6 @@ pub(crate) fn rewrite(fields: &mut FieldLines, scratch: &mut FieldLines, treatme
     std::mem::swap(fields, scratch);
 }
 
-fn field_of(name: &[u8]) -> Field {
-    let is = |known: &str| name.eq_ignore_ascii_case(known.as_bytes());
-    match name.len() {
-        4 if is("etag") => Field::Etag,
-        4 if is("vary") => Field::Vary,
-        6 if is("digest") => Field::Digest,
-        11 if is("content-md5") || is("repr-digest") => Field::Digest,
-        12 if is("content-type") => Field::ContentType,
-        13 if is("accept-ranges") => Field::AcceptRanges,
-        13 if is("cache-control") => Field::CacheControl,
-        13 if is("content-range") => Field::ContentRange,
-        // RFC 9530 section 2: over the bytes with their coding.
-        14 if is("content-digest") => Field::Digest,
-        14 if is("content-length") => Field::ContentLength,
-        16 if is("content-encoding") => Field::ContentEncoding,
-        _ => Field::Other,
-    }
-}
-
 /// Whether a Content-Type is one of `types`; its parameters do not count.
 fn is_of_types(value: &[u8], types: &[String]) -> bool {
     let end = memchr::memchr(b';', value).unwrap_or(value.len());
@@ -169,22 +139,23 @@ fn is_of_types(value: &[u8], types: &[String]) -> bool {
         // The slash belongs to what has to be alike: `text/*` is not `textual/x`.
         Some(kind) if kind.ends_with('/') => media_type
             .get(..kind.len())
-            .is_some_and(|start| start.eq_ignore_ascii_case(kind.as_bytes())),
-        _ => media_type.eq_ignore_ascii_case(known.as_bytes()),
+            .is_some_and(|start| is(start, kind)),
+        _ => is(media_type, known),
     })
 }
 
 fn forbids_transform(value: &[u8]) -> bool {
-    members(value).any(|directive| directive.eq_ignore_ascii_case(b"no-transform"))
+    lists(value, "no-transform")
 }
 
-/// Whether a Vary says already that the reply depends on Accept-Encoding.
-fn covers(value: &[u8]) -> bool {
-    members(value).any(|name| name == b"*" || name.eq_ignore_ascii_case(b"accept-encoding"))
+/// Whether a list has this member.
+fn lists(value: &[u8], known: &str) -> bool {
+    let mut members = value.split(|byte| *byte == b',');
+    members.any(|member| is(member.trim_ascii(), known))
 }
 
-fn members(value: &[u8]) -> impl Iterator<Item = &[u8]> {
-    value.split(|&b| b == b',').map(<[u8]>::trim_ascii)
+fn is(text: &[u8], known: &str) -> bool {
+    text.eq_ignore_ascii_case(known.as_bytes())
 }
 
 #[cfg(test)]
