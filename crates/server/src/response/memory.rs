@@ -3,22 +3,26 @@
 //! Every buffer that is kept for a slow client carries a `Charge`, which is given back when the last part of
 //! the buffer is gone: two responses that share a buffer are charged once, and no account can be settled twice.
 //! A worker never waits here. Above half of the bound the responses whose clients have taken nothing for
-//! longest move to their unnamed files, written by the body-spool threads. Above the bound itself, where the
-//! disk does not keep up, they are cut.
+//! longest move to their unnamed files, written by the body-spool threads: spans of the file take the place of
+//! buffers, in their order, and a disk that fails costs the response. Above the bound itself, where the disk does
+//! not keep up, they are cut.
 
 use std::collections::HashMap;
-use std::path::PathBuf;
+use std::fs::File;
+use std::io::{self, IoSlice};
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 use measure::{Nanos, Stamp};
 
-use super::spill;
+use super::{Part, Parts};
 use crate::blocking_pool::{BlockingPool, TaskState};
 use crate::config::meant::Spool;
-use crate::exchange::stream::{StreamShared, Unsent};
+use crate::exchange::stream::{Abandoned, StreamShared, Unsent};
 use crate::sync::{invariant, lock};
+use crate::unnamed::unnamed_file;
 
 /// Above the bound, a response is cut when its client has taken nothing for so long. A client that reads takes
 /// something every round trip, and few of those are longer.
@@ -26,6 +30,13 @@ const CUT_AFTER: Nanos = Nanos::from_ms(1_000);
 /// Responses that move to their files at once, for each thread that writes them: enough for no thread to run
 /// out of work, and few enough for the choice to be a late one.
 const SPILLS_PER_THREAD: usize = 2;
+
+/// Bytes that a write has at least, where a response has as many.
+const SPILL_BYTES_MIN: usize = 1 << 20;
+/// Bytes that one step writes at most, before another response has its turn.
+const STEP_BYTES_MAX: u64 = 8 << 20;
+/// Buffers in one call (IOV_MAX is 1,024).
+const SLICES_MAX: usize = 64;
 
 /// The memory of all responses of a process that wait for their clients.
 pub struct ReplyMemory {
@@ -52,6 +63,13 @@ pub struct Charge {
 struct Charged<T> {
     data: T,
     _charge: Charge,
+}
+
+/// The unnamed file of one response.
+#[derive(Clone, Debug)]
+pub(crate) struct SpillFile {
+    file: Arc<File>,
+    bytes: u64,
 }
 
 impl<T: AsRef<[u8]>> AsRef<[u8]> for Charged<T> {
@@ -127,7 +145,7 @@ impl ReplyMemory {
 
     /// Large responses first: a write of less than a megabyte costs a disk as much as a larger one.
     fn spill_some(self: &Arc<Self>, waiting: &[(Stamp, Arc<StreamShared>)]) {
-        for bytes_min in [spill::SPILL_BYTES_MIN, 1] {
+        for bytes_min in [SPILL_BYTES_MIN, 1] {
             for (_, stream) in waiting {
                 if self.spills.load(Ordering::Relaxed) >= self.spills_max {
                     return;
@@ -143,7 +161,7 @@ impl ReplyMemory {
     fn spill(self: &Arc<Self>, stream: Arc<StreamShared>) {
         let memory = Arc::clone(self);
         self.threads.send(Box::new(move || {
-            let state = spill::step(&stream, &memory.dir);
+            let state = spill_step(&stream, &memory.dir);
             if state == TaskState::Done {
                 let before = memory.spills.fetch_sub(1, Ordering::Relaxed);
                 invariant!(
@@ -197,14 +215,101 @@ impl Drop for Charge {
     }
 }
 
+/// Writes some of a response to its file in `dir`; says whether more of it is to be written.
+fn spill_step(stream: &Arc<StreamShared>, dir: &Path) -> TaskState {
+    let Some((parts, file)) = stream.pending().take_for_spill() else {
+        return TaskState::Done;
+    };
+    // Behind the last span of a file nothing of it is needed: a new one gives the space back.
+    let file = file.filter(|_| parts.bytes().1 > 0);
+    let spilled = file
+        .map_or_else(|| SpillFile::new(dir), Ok)
+        .and_then(|mut file| {
+            let parts = file.move_buffers(parts)?;
+            Ok((parts, file))
+        });
+    match spilled {
+        Ok((parts, file)) => {
+            let (is_done, unused) = stream.pending().put_back_spilled(parts, Some(file));
+            drop(unused);
+            // The driver may have waited for the parts, or for room at the client.
+            stream.ownership.wake();
+            match is_done {
+                true => TaskState::Done,
+                false => TaskState::More,
+            }
+        }
+        Err(error) => {
+            let why = match error.kind() {
+                io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Abandoned::NoSpace,
+                _ => Abandoned::Unstored,
+            };
+            drop(stream.fail_spill(why));
+            TaskState::Done
+        }
+    }
+}
+
+impl SpillFile {
+    fn new(dir: &Path) -> io::Result<Self> {
+        let file = Arc::new(unnamed_file(dir)?);
+        Ok(Self { file, bytes: 0 })
+    }
+
+    /// The same parts, the first buffers of which are spans of this file now.
+    fn move_buffers(&mut self, parts: Parts) -> io::Result<Parts> {
+        let mut moved = Parts::default();
+        let mut run = Vec::new();
+        let from = self.bytes;
+        for part in parts.into_parts() {
+            match part {
+                Part::Memory(data) if self.bytes - from < STEP_BYTES_MAX => {
+                    run.push(data);
+                    if run.len() == SLICES_MAX {
+                        moved.push(self.append(&mut run)?);
+                    }
+                }
+                other => {
+                    moved.push(self.append(&mut run)?);
+                    moved.push(other);
+                }
+            }
+        }
+        moved.push(self.append(&mut run)?);
+        Ok(moved)
+    }
+
+    /// Appends buffers, and lets go of them; gives their span. What is in the file is never written again: sendfile
+    /// queues its pages in the socket without a copy, and the client may not have them yet.
+    fn append(&mut self, run: &mut Vec<Bytes>) -> io::Result<Part> {
+        let offset = self.bytes;
+        let mut slices: Vec<_> = run.iter().map(|data| IoSlice::new(data)).collect();
+        let mut slices = slices.as_mut_slice();
+        while !slices.is_empty() {
+            let written = match rustix::io::pwritev(&*self.file, slices, self.bytes) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(written) => written,
+                Err(rustix::io::Errno::INTR) => continue,
+                Err(error) => return Err(error.into()),
+            };
+            self.bytes += written as u64;
+            IoSlice::advance_slices(&mut slices, written);
+        }
+        run.clear();
+        Ok(Part::File {
+            file: Arc::clone(&self.file),
+            offset,
+            bytes: self.bytes - offset,
+            edition: None,
+        })
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use std::fs::File;
     use std::sync::mpsc;
 
     use super::*;
-    use crate::reply::Part;
-    use crate::response::Parts;
 
     const SECOND: Stamp = Stamp(1_000_000_000);
 

@@ -1,25 +1,41 @@
 //! Parts: the rest of a response that its client has not taken yet, an owned list of buffers and file spans.
+//!
+//! It is offered to a socket from its front, by the driver or, with spans of files, by a thread that may wait for a
+//! disk. That one sends until the socket is full, the parts are gone or the allowance is used up, in steps: after
+//! each, the other connections' tasks have their turn. Neither waits for a client.
 
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{self, IoSlice};
 use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
+use std::sync::Arc;
 
 use bytes::Buf;
+use measure::Nanos;
 
 use crate::reply::{Part, ReplyBody};
 use crate::sync::invariant;
-use crate::transport::{self, Followed};
+use crate::transport::{self, Followed, PlainSocket};
 
 /// Buffers offered in one call.
 const BUFFERS_MAX: usize = 16;
+
+/// Bytes of a span offered in the first call. Storage that needs 50 ms for each 128 KB takes that long for
+/// them that nobody else has his turn.
+const SPAN_BYTES_MIN: u64 = 256 << 10;
+/// Bytes of a span offered in one call at most, once the storage has proved to be quick.
+const SPAN_BYTES_MAX: u64 = 2 << 20;
+/// A call that took no longer was served from memory.
+const QUICK: Nanos = Nanos(2_000_000);
+/// Bytes that one task sends at most, so that the driver hears of a client that takes everything.
+const TASK_BYTES_MAX: u64 = 32 << 20;
 
 /// Parts in order; what has been sent is gone from the front.
 #[derive(Default, Debug)]
 pub(crate) struct Parts {
     parts: VecDeque<Part>,
-    memory_bytes: usize,
+    memory_bytes: u64,
     file_bytes: u64,
 }
 
@@ -42,12 +58,11 @@ impl Parts {
     /// Appends a part; an empty one is dropped, because a file span of 0 bytes would look truncated.
     pub(crate) fn push(&mut self, part: Part) {
         match &part {
-            Part::Memory(data) => self.memory_bytes += data.len(),
-            Part::File { bytes, .. } => self.file_bytes += bytes,
+            _ if part.bytes() == 0 => return,
+            Part::Memory(_) => self.memory_bytes += part.bytes(),
+            Part::File { .. } => self.file_bytes += part.bytes(),
         }
-        if part.bytes() > 0 {
-            self.parts.push_back(part);
-        }
+        self.parts.push_back(part);
     }
 
     #[cfg(test)]
@@ -61,6 +76,11 @@ impl Parts {
             ReplyBody::One(part) => self.push(part),
             ReplyBody::Many(parts) => parts.into_iter().for_each(|part| self.push(part)),
         }
+    }
+
+    #[cfg(test)]
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Part> {
+        self.parts.iter()
     }
 
     /// The parts one by one; no count is kept of them.
@@ -82,7 +102,8 @@ impl Parts {
 
     /// Bytes in memory and bytes in files that are still to go.
     pub(crate) fn bytes(&self) -> (usize, u64) {
-        (self.memory_bytes, self.file_bytes)
+        let memory_bytes = usize::try_from(self.memory_bytes);
+        (memory_bytes.expect("within memory"), self.file_bytes)
     }
 
     /// Offers the front to the socket once, at most `most` bytes (not 0) of it; gives what happened and
@@ -97,7 +118,7 @@ impl Parts {
         let (is_full, sent) = match self.parts.front() {
             None => (false, 0),
             Some(Part::Memory(_)) => self.send_memory(socket, most)?,
-            Some(span) => send_file(socket, span, most)?,
+            Some(span) => send_span(socket, span, most)?,
         };
         self.advance(sent as u64);
         let progress = match is_full {
@@ -113,15 +134,11 @@ impl Parts {
         let mut slices = [IoSlice::new(&[]); BUFFERS_MAX];
         let mut len = 0;
         let mut offered = 0;
-        for part in self.parts.iter().take(BUFFERS_MAX) {
+        for (slice, part) in slices.iter_mut().zip(&self.parts) {
             let Part::Memory(data) = part else { break };
-            if offered == most {
-                break;
-            }
-            let fitting = data.len().min(most - offered);
-            slices[len] = IoSlice::new(&data[..fitting]);
+            *slice = IoSlice::new(&data[..data.len().min(most - offered)]);
+            offered += slice.len();
             len += 1;
-            offered += fitting;
         }
         // A head leaves in one packet with the beginning of the file that follows it.
         let followed = if self.parts.len() > len && offered < most {
@@ -157,26 +174,24 @@ impl Parts {
 
     /// Drops `sent` bytes from the front.
     pub(crate) fn advance(&mut self, mut sent: u64) {
-        while sent > 0 {
-            let Some(front) = self.parts.front_mut() else {
-                return;
-            };
+        while sent > 0
+            && let Some(front) = self.parts.front_mut()
+        {
             let taken = sent.min(front.bytes());
             sent -= taken;
-            match front {
+            let left = match front {
                 Part::Memory(data) => {
-                    let taken = usize::try_from(taken).expect("within a buffer");
-                    data.advance(taken);
-                    invariant!(self.memory_bytes >= taken, "a list of parts has lost count");
-                    self.memory_bytes -= taken;
+                    data.advance(usize::try_from(taken).expect("within a buffer"));
+                    &mut self.memory_bytes
                 }
                 Part::File { offset, bytes, .. } => {
                     *offset += taken;
                     *bytes -= taken;
-                    invariant!(self.file_bytes >= taken, "a list of parts has lost count");
-                    self.file_bytes -= taken;
+                    &mut self.file_bytes
                 }
-            }
+            };
+            invariant!(*left >= taken, "a list of parts has lost count");
+            *left -= taken;
             if front.bytes() == 0 {
                 self.parts.pop_front();
             }
@@ -184,9 +199,55 @@ impl Parts {
     }
 }
 
+/// What became of a task.
+pub(crate) struct Written {
+    /// What is still to go.
+    pub(crate) parts: Parts,
+    /// Bytes that the socket took.
+    pub(crate) sent: u64,
+    /// How the last call went.
+    pub(crate) last: io::Result<Progress>,
+}
+
+/// The task of sending at most `most` bytes of `parts`, in steps; the last one gives the answer.
+pub(crate) fn send_file(
+    mut parts: Parts,
+    socket: Arc<PlainSocket>,
+    most: u64,
+) -> impl FnMut() -> Option<Written> {
+    let mut left = most.min(TASK_BYTES_MAX);
+    let mut span = SPAN_BYTES_MIN;
+    let mut sent_in_all = 0;
+    move || {
+        let began = measure::now();
+        let last = parts.send(&*socket, span.min(left));
+        if let Ok((progress, sent)) = &last {
+            sent_in_all += sent;
+            left -= sent;
+            if *progress == Progress::More && left > 0 {
+                span = next_span(span, measure::now().since(began));
+                return None;
+            }
+        }
+        Some(Written {
+            parts: std::mem::take(&mut parts),
+            sent: sent_in_all,
+            last: last.map(|(progress, _)| progress),
+        })
+    }
+}
+
+fn next_span(span: u64, took: Nanos) -> u64 {
+    if took <= QUICK {
+        (span * 2).min(SPAN_BYTES_MAX)
+    } else {
+        SPAN_BYTES_MIN
+    }
+}
+
 /// As `send_memory`. A short count may mean a full socket or a file that ends early; the next call
 /// tells.
-fn send_file(socket: &impl AsFd, span: &Part, most: usize) -> io::Result<(bool, usize)> {
+fn send_span(socket: &impl AsFd, span: &Part, most: usize) -> io::Result<(bool, usize)> {
     let (file, offset, bytes) = unchanged(span)?;
     match transport::send_span(socket, file, offset, bytes.min(most)) {
         Ok(Some(0)) => Err(io::ErrorKind::UnexpectedEof.into()),
@@ -223,11 +284,9 @@ fn unchanged(span: &Part) -> io::Result<(&File, u64, usize)> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
     use std::io::{Read, Write};
     use std::os::unix::net::UnixStream;
-    use std::sync::Arc;
-
-    use proptest::prelude::*;
 
     use super::*;
 
@@ -439,5 +498,15 @@ mod tests {
         assert_eq!(chain.send(&server, 100).unwrap(), (Progress::More, 5));
         let error = chain.send(&server, 100).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof);
+    }
+
+    #[test]
+    fn offers_more_only_while_the_storage_is_quick() {
+        let mut span = SPAN_BYTES_MIN;
+        for _ in 0..10 {
+            span = next_span(span, QUICK);
+        }
+        assert_eq!(span, SPAN_BYTES_MAX);
+        assert_eq!(next_span(span, Nanos(QUICK.0 + 1)), SPAN_BYTES_MIN);
     }
 }
