@@ -100,7 +100,7 @@ impl Compressor {
                 };
                 self.zstd.insert(zstd).begin(bytes)?;
             }
-            Coding::Brotli => self.brotli = Some(Brotli::new(self.config.brotli_level, bytes)),
+            Coding::Brotli => self.brotli = Some(new_brotli(self.config.brotli_level, bytes)),
         }
         self.running = Some(coding);
         Ok(())
@@ -113,16 +113,11 @@ impl Compressor {
     /// cannot go on.
     pub(crate) fn run(&mut self, data: &[u8], step: Step) -> io::Result<Vec<u8>> {
         let out = &mut self.out;
-        match (
-            self.running,
-            &mut self.gzip,
-            &mut self.zstd,
-            &mut self.brotli,
-        ) {
-            (Some(Coding::Gzip), Some(gzip), ..) => gzip.run(data, step, out)?,
-            (Some(Coding::Zstd), _, Some(zstd), _) => zstd.run(data, step, out)?,
-            (Some(Coding::Brotli), .., Some(brotli)) => brotli.run(data, step, out)?,
-            _ => return Err(io::Error::other("no body was begun")),
+        match (self.running, &mut self.gzip, &mut self.zstd) {
+            (Some(Coding::Gzip), Some(gzip), _) => gzip.run(data, step, out)?,
+            (Some(Coding::Zstd), _, Some(zstd)) => zstd.run(data, step, out)?,
+            (Some(Coding::Brotli), ..) => run_brotli(&mut self.brotli, data, step, out)?,
+            _ => return Err(not_begun()),
         }
         Ok(std::mem::take(out))
     }
@@ -245,46 +240,46 @@ fn zstd_error(code: usize) -> io::Error {
 }
 
 /// RFC 7932. Its encoder cannot be used twice: it is made for each body.
-struct Brotli {
-    /// Until the body's end.
-    writer: Option<CompressorWriter<Vec<u8>>>,
+type Brotli = CompressorWriter<Vec<u8>>;
+
+fn new_brotli(level: u32, bytes: Option<u64>) -> Brotli {
+    // What lies further back than a body's beginning is never looked for.
+    let needed = bytes.map_or(WINDOW_BITS_MAX, |bytes| u64::BITS - bytes.leading_zeros());
+    let window_bits = needed.clamp(BROTLI_WINDOW_BITS_MIN, WINDOW_BITS_MAX);
+    let hint = bytes.and_then(|bytes| usize::try_from(bytes).ok());
+    let params = BrotliEncoderParams {
+        quality: i32::try_from(level).unwrap_or(i32::MAX),
+        lgwin: i32::try_from(window_bits).unwrap_or(i32::MAX),
+        size_hint: hint.unwrap_or(0),
+        ..BrotliEncoderParams::default()
+    };
+    CompressorWriter::with_params(Vec::new(), ROOM_BYTES, &params)
 }
 
-impl Brotli {
-    fn new(level: u32, bytes: Option<u64>) -> Self {
-        // What lies further back than a body's beginning is never looked for.
-        let needed = bytes.map_or(WINDOW_BITS_MAX, |bytes| u64::BITS - bytes.leading_zeros());
-        let window_bits = needed.clamp(BROTLI_WINDOW_BITS_MIN, WINDOW_BITS_MAX);
-        let hint = bytes.and_then(|bytes| usize::try_from(bytes).ok());
-        let params = BrotliEncoderParams {
-            quality: i32::try_from(level).unwrap_or(i32::MAX),
-            lgwin: i32::try_from(window_bits).unwrap_or(i32::MAX),
-            size_hint: hint.unwrap_or(0),
-            ..BrotliEncoderParams::default()
-        };
-        let writer = CompressorWriter::with_params(Vec::new(), ROOM_BYTES, &params);
-        Self {
-            writer: Some(writer),
+/// The encoder writes into the buffer of the caller: no bytes are copied. It ends with its body.
+fn run_brotli(
+    brotli: &mut Option<Brotli>,
+    data: &[u8],
+    step: Step,
+    out: &mut Vec<u8>,
+) -> io::Result<()> {
+    let encoder = brotli.as_mut().ok_or_else(not_begun)?;
+    std::mem::swap(encoder.get_mut(), out);
+    encoder.write_all(data)?;
+    match step {
+        Step::More => {}
+        Step::Flush => encoder.flush()?,
+        Step::End => {
+            *out = brotli.take().map_or_else(Vec::new, Brotli::into_inner);
+            return Ok(());
         }
     }
+    std::mem::swap(encoder.get_mut(), out);
+    Ok(())
+}
 
-    fn run(&mut self, data: &[u8], step: Step, out: &mut Vec<u8>) -> io::Result<()> {
-        let ended = || io::Error::other("the body has ended");
-        let writer = self.writer.as_mut().ok_or_else(ended)?;
-        // It writes into the buffer of the caller: no bytes are copied.
-        std::mem::swap(writer.get_mut(), out);
-        writer.write_all(data)?;
-        match step {
-            Step::More => {}
-            Step::Flush => writer.flush()?,
-            Step::End => {
-                *out = self.writer.take().ok_or_else(ended)?.into_inner();
-                return Ok(());
-            }
-        }
-        std::mem::swap(writer.get_mut(), out);
-        Ok(())
-    }
+fn not_begun() -> io::Error {
+    io::Error::other("no body was begun")
 }
 
 #[cfg(test)]

@@ -29,7 +29,7 @@ pub struct Declared {
 }
 
 /// What the writer has to know of the request.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Default)]
 pub(crate) struct RequestFacts {
     pub(crate) version: Version,
     pub(crate) is_head: bool,
@@ -41,7 +41,8 @@ pub(crate) struct RequestFacts {
     pub(crate) accepted: Option<Accepted>,
 }
 
-/// Writes one head after the other: `begin_exchange`, any number of `begin`, `complete`.
+/// Writes one head after the other: `begin_exchange`, then status, reason, lines and what is declared, `complete`.
+#[derive(Default)]
 pub(super) struct HeadWriter {
     headers: Headers,
     /// Name of the field with the request's id; empty where none is sent.
@@ -55,7 +56,7 @@ pub(super) struct HeadWriter {
     scratch: FieldLines,
     pub(super) request: RequestFacts,
     pub(super) status: u16,
-    reason: Vec<u8>,
+    pub(super) reason: Vec<u8>,
     pub(super) lines: FieldLines,
     pub(super) declared: Declared,
     /// The finished head as HTTP/1 sends it, until it is offered.
@@ -68,23 +69,9 @@ impl HeadWriter {
         Self {
             headers: config.headers.clone(),
             id_name: id_header.map_or_else(Vec::new, field_name),
-            id: Vec::new(),
-            date: [0; 29],
-            date_until: Stamp::ZERO,
-            timing: Vec::new(),
-            scratch: FieldLines::new(),
-            request: RequestFacts {
-                version: Version::Http11,
-                is_head: false,
-                keep_alive: false,
-                phases: Phases::default(),
-                accepted: None,
-            },
-            status: 0,
-            reason: Vec::new(),
             lines: FieldLines::with_capacity(1024),
-            declared: Declared::default(),
             text: Vec::with_capacity(1024),
+            ..Self::default()
         }
     }
 
@@ -103,22 +90,6 @@ impl HeadWriter {
         self.status = 0;
         self.declared = Declared::default();
         self.text.clear();
-    }
-
-    /// Takes the application's part of the head; gives back lines that are empty.
-    pub(super) fn begin(
-        &mut self,
-        status: u16,
-        reason: &[u8],
-        lines: &mut FieldLines,
-        declared: Declared,
-    ) {
-        self.status = status;
-        self.reason.clear();
-        self.reason.extend_from_slice(reason);
-        self.lines.clear();
-        std::mem::swap(&mut self.lines, lines);
-        self.declared = declared;
     }
 
     /// Changes the fields as a coding of the body demands.

@@ -94,7 +94,6 @@ impl Piece for Bytes {
 
 /// What a frame has of a body.
 pub(super) enum Data<'a> {
-    Nothing,
     /// The first bytes of a piece.
     Piece(&'a dyn Piece, usize),
     /// A buffer that its owner uses again, unless it has to wait for the client.
@@ -140,10 +139,15 @@ impl Sink {
         }
     }
 
+    /// The stream of a worker, once its driver has the rest of the response.
+    pub(super) fn queue(&self) -> Option<&Arc<StreamShared>> {
+        self.to.stream.as_ref().filter(|_| self.is_queued)
+    }
+
     /// Whether nothing that is offered will reach the client, as far as the driver knows too.
     pub(super) fn is_abandoned(&self) -> bool {
-        let stream = self.to.stream.as_ref().filter(|_| self.is_queued);
-        self.is_closed || stream.is_some_and(|stream| stream.pending().abandoned().is_some())
+        let abandoned = |stream: &Arc<StreamShared>| stream.pending().abandoned().is_some();
+        self.is_closed || self.queue().is_some_and(abandoned)
     }
 
     /// The end of the response: what of it is still to be sent.
@@ -166,7 +170,7 @@ impl Sink {
             _ => self.send(&frame),
         };
         if !self.is_closed && (sent < bytes || self.head.is_some()) {
-            self.queue(frame.keep(sent, memory), memory);
+            self.pass(frame.keep(sent, memory), memory);
         }
     }
 
@@ -205,7 +209,7 @@ impl Sink {
     }
 
     /// Gives parts to the driver.
-    fn queue(&mut self, mut parts: Parts, memory: &Arc<ReplyMemory>) {
+    fn pass(&mut self, mut parts: Parts, memory: &Arc<ReplyMemory>) {
         let Some(stream) = &self.to.stream else {
             self.is_queued = true;
             self.rest.append(&mut parts);
@@ -245,47 +249,52 @@ impl Sink {
     }
 }
 
-impl Data<'_> {
+impl<'a> Data<'a> {
+    pub(super) const NOTHING: Data<'a> = Data::Piece(&NO_BYTES, 0);
+
     pub(super) fn bytes(&self) -> usize {
         match self {
-            Data::Nothing => 0,
-            Data::Piece(_, bytes) => *bytes,
-            Data::Buffer(buffer) => buffer.len(),
             Data::Files(body) => usize::try_from(body.bytes()).expect("a 64-bit machine"),
+            data => data.in_memory().len(),
+        }
+    }
+
+    fn in_memory(&self) -> &[u8] {
+        match self {
+            Data::Piece(piece, bytes) => &piece.bytes()[..*bytes],
+            Data::Buffer(buffer) => buffer,
+            Data::Files(_) => &[],
         }
     }
 
     /// Everything behind the first `sent` bytes, in buffers that live on.
     fn keep(self, sent: usize, memory: &Arc<ReplyMemory>) -> ResponseBody {
-        let bytes = self.bytes();
+        let range = sent..self.bytes();
         let data = match self {
-            _ if sent == bytes => return ResponseBody::Empty,
-            Data::Nothing => return ResponseBody::Empty,
             Data::Files(body) => return body,
-            Data::Piece(piece, _) => piece.keep(sent..bytes, memory),
+            _ if range.is_empty() => return ResponseBody::Empty,
+            Data::Piece(piece, _) => piece.keep(range, memory),
             // The account would miss what a far larger buffer has behind its bytes.
-            Data::Buffer(buffer) if bytes < buffer.capacity() / 2 => {
-                buffer.as_slice().keep(sent..bytes, memory)
+            Data::Buffer(buffer) if range.end < buffer.capacity() / 2 => {
+                buffer.as_slice().keep(range, memory)
             }
-            Data::Buffer(buffer) => memory.keep(std::mem::take(buffer)).slice(sent..),
+            Data::Buffer(buffer) => memory.keep(std::mem::take(buffer)).slice(range),
         };
         ResponseBody::One(Part::Memory(data))
     }
 }
 
+static NO_BYTES: Bytes = Bytes::new();
+
 impl Frame<'_> {
     fn buffers(&self) -> [&[u8]; BUFFERS_MAX] {
-        let data = match &self.data {
-            Data::Piece(piece, bytes) => &piece.bytes()[..*bytes],
-            Data::Buffer(buffer) => buffer.as_slice(),
-            Data::Nothing | Data::Files(_) => &[],
-        };
-        [self.before[0], self.before[1], data, self.after]
+        let [head, prefix] = self.before;
+        [head, prefix, self.data.in_memory(), self.after]
     }
 
     fn bytes(&self) -> usize {
-        let around = [self.before[0], self.before[1], self.after];
-        around.map(<[u8]>::len).iter().sum::<usize>() + self.data.bytes()
+        let [head, prefix] = self.before;
+        head.len() + prefix.len() + self.data.bytes() + self.after.len()
     }
 
     /// Everything behind the first `sent` bytes, in buffers that live on.
@@ -295,10 +304,8 @@ impl Frame<'_> {
             sent -= skipped;
             skipped
         };
-        let mut before = Vec::new();
-        for buffer in self.before {
-            before.extend_from_slice(&buffer[skip(buffer.len())..]);
-        }
+        let before = self.before.map(|buffer| &buffer[skip(buffer.len())..]);
+        let before = before.concat();
         let mut parts = Parts::default();
         parts.push(Part::Memory(match &self.data {
             _ if before.is_empty() => Bytes::new(),
@@ -311,5 +318,71 @@ impl Frame<'_> {
         let after = &self.after[skip(self.after.len())..];
         parts.push(Part::Memory(Bytes::from_static(after)));
         parts
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::blocking_pool::BlockingPool;
+    use crate::config::meant::Spool;
+
+    fn memory() -> Arc<ReplyMemory> {
+        let threads = BlockingPool::start("test-spool", 0).unwrap();
+        ReplyMemory::new(100, &Spool::default(), threads)
+    }
+
+    fn bytes_of(parts: &Parts) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        for part in parts.iter() {
+            match part {
+                Part::Memory(data) => bytes.extend_from_slice(data),
+                Part::File { .. } => panic!("no file was given"),
+            }
+        }
+        bytes
+    }
+
+    #[test]
+    fn keeps_everything_behind_what_was_sent() {
+        let memory = memory();
+        let all = b"head5\r\ndata\r\n";
+        for sent in 0..=all.len() {
+            let mut buffer = b"data".to_vec();
+            let piece: &[u8] = b"data, and more";
+            for data in [Data::Piece(&piece, 4), Data::Buffer(&mut buffer)] {
+                let frame = Frame {
+                    before: [b"head", b"5\r\n"],
+                    data,
+                    after: b"\r\n",
+                };
+                assert_eq!(frame.bytes(), all.len());
+                let kept = frame.keep(sent, &memory);
+                assert_eq!(bytes_of(&kept), all[sent..], "{sent}");
+                let head_and_data = all.len().saturating_sub(2);
+                assert_eq!(memory.bytes() > 0, sent < head_and_data, "{sent}");
+            }
+        }
+        assert_eq!(memory.bytes(), 0);
+    }
+
+    #[test]
+    fn takes_over_a_full_buffer_and_copies_out_of_an_empty_one() {
+        let memory = memory();
+        let check = |capacity: usize, is_taken: bool| {
+            let mut buffer = Vec::with_capacity(capacity);
+            buffer.extend_from_slice(b"0123456789");
+            let address = buffer.as_ptr();
+            let ResponseBody::One(Part::Memory(kept)) = Data::Buffer(&mut buffer).keep(3, &memory)
+            else {
+                panic!("nothing was kept");
+            };
+            assert_eq!(kept, b"3456789"[..]);
+            assert_eq!(kept.as_ptr() == address.wrapping_add(3), is_taken);
+            assert_eq!(buffer.is_empty(), is_taken);
+        };
+        check(10, true);
+        check(20, true);
+        check(1000, false);
     }
 }

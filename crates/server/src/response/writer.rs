@@ -166,7 +166,12 @@ impl ResponseWriter {
         );
         let inner = &mut *self.0;
         inner.state = State::Begun;
-        inner.head.begin(status, reason, lines, declared);
+        inner.head.status = status;
+        inner.head.reason.clear();
+        inner.head.reason.extend_from_slice(reason);
+        inner.head.lines.clear();
+        std::mem::swap(&mut inner.head.lines, lines);
+        inner.head.declared = declared;
         inner.sink.rate = declared.rate;
         inner.treatment = match inner.head.request.accepted {
             Some(accepted) => {
@@ -251,7 +256,7 @@ impl ResponseWriter {
         if bytes <= READ_BYTES_MAX
             && let Some(data) = read_cached(&file, offset, bytes)
         {
-            return inner.go_on(&data.as_slice());
+            return inner.go_on(&data.as_slice(), Step::Flush);
         }
         let (fitting, taken) = inner.fit(bytes);
         let span = Part::File {
@@ -266,14 +271,10 @@ impl ResponseWriter {
 
     /// A response of the server's own.
     pub(crate) fn respond(&mut self, response: Response) {
-        let Response {
-            status,
-            fields,
-            body,
-        } = response;
+        let Response { status, body, .. } = response;
         let mut lines = std::mem::take(&mut self.0.head.lines);
         lines.clear();
-        lines.append(&fields);
+        lines.append(&response.fields);
         let declared = Declared {
             content_length: Some(body.bytes()),
             ..Declared::default()
@@ -301,38 +302,24 @@ impl ResponseWriter {
             self.whole(&Bytes::new());
         }
         let inner = &mut *self.0;
-        let State::Open { plan, left } = inner.state else {
-            return inner.end(record, Ending::Lost, "no response", After::Close);
+        let State::Open { left, .. } = inner.state else {
+            return inner.end(record, Ending::Lost, "no response");
         };
         // An application may stop once its client is gone.
         let is_short = left.is_some_and(|left| left > 0) && !inner.sink.is_abandoned();
-        match inner.is_coding() {
-            _ if is_short || inner.is_broken => {}
-            true => drop(inner.compress(&[], Step::End)),
-            false => drop(inner.offer(Data::Nothing, Step::End)),
+        if !(is_short || inner.is_broken) {
+            inner.go_on(&Bytes::new(), Step::End);
         }
-        if inner.is_broken {
-            return self.cut(record, compressed::UNCODED);
+        match is_short {
+            _ if inner.is_broken => self.cut(record, compressed::UNCODED),
+            true => self.cut(record, "body shorter than its Content-Length"),
+            false => inner.end(record, Ending::Complete, ""),
         }
-        if is_short {
-            return self.cut(record, "body shorter than its Content-Length");
-        }
-        let after = match plan.keep_alive {
-            true => After::Keep,
-            false => After::Close,
-        };
-        inner.end(record, Ending::Complete, "", after)
     }
 
     /// Ends a response that cannot be completed: it must not look complete to the client.
     pub(crate) fn cut(&mut self, record: &mut ExchangeRecord, cause: &'static str) -> Ended {
-        let inner = &mut *self.0;
-        let after = match inner.state {
-            // An ordinary end would be the sign of completeness here.
-            State::Open { plan, .. } if plan.framing == ReplyFraming::UntilClose => After::Reset,
-            _ => After::Close,
-        };
-        inner.end(record, Ending::Cut, cause, after)
+        self.0.end(record, Ending::Cut, cause)
     }
 }
 
@@ -350,27 +337,41 @@ impl Inner {
     fn end(
         &mut self,
         record: &mut ExchangeRecord,
-        ending: Ending,
+        mut ending: Ending,
         cause: &'static str,
-        after: After,
     ) -> Ended {
-        self.compressor.rest();
+        if self.head.request.accepted.is_some() {
+            self.compressor.rest();
+        }
         // For a response given whole the application was done when it gave it; a stream is done now.
         if self.replied == Stamp::ZERO {
             self.replied = measure::now();
             self.sent = self.replied;
         }
-        self.state = State::Silent;
         let sink = std::mem::take(&mut self.sink);
-        let is_gone = sink.is_closed && ending == Ending::Complete;
+        if sink.is_closed && ending == Ending::Complete {
+            ending = Ending::PeerGone;
+        }
+        let after = match std::mem::replace(&mut self.state, State::Silent) {
+            State::Open { plan, .. } if ending == Ending::Complete && plan.keep_alive => {
+                After::Keep
+            }
+            // An ordinary end would be the sign of completeness here.
+            State::Open { plan, .. }
+                if ending == Ending::Cut && plan.framing == ReplyFraming::UntilClose =>
+            {
+                After::Reset
+            }
+            _ => After::Close,
+        };
         record.status = self.head.status;
         record.head_bytes = self.head_bytes;
         record.sent_bytes = sink.sent_bytes;
         record.phases.replied = self.replied;
         record.phases.sent = self.sent;
-        record.end_as(if is_gone { Ending::PeerGone } else { ending }, cause);
+        record.end_as(ending, cause);
         Ended {
-            after: if is_gone { After::Close } else { after },
+            after,
             rest: sink.into_rest(),
             waited: self.waited,
         }
@@ -387,13 +388,10 @@ impl Inner {
 
     /// The stream, if its client has to take some of it before the next piece.
     fn stream_beyond_bound(&self) -> Option<&Arc<StreamShared>> {
-        let stream = self.sink.to.stream.as_ref();
-        stream.filter(|stream| {
+        self.sink.queue().filter(|stream| {
+            let pending = stream.pending();
             let bytes_max = self.delivery.reply_spool_bytes_max;
-            self.sink.is_queued && {
-                let pending = stream.pending();
-                pending.abandoned().is_none() && pending.unsent_bytes() > bytes_max
-            }
+            pending.abandoned().is_none() && pending.unsent_bytes() > bytes_max
         })
     }
 
@@ -426,16 +424,16 @@ impl Inner {
             }
             self.open(known);
         }
-        self.go_on(piece)
+        self.go_on(piece, Step::Flush)
     }
 
-    /// A piece of a body whose head is complete.
-    fn go_on(&mut self, piece: &dyn Piece) -> Taken {
+    /// A piece of a body whose head is complete. `Step::End`: the body ends with it.
+    fn go_on(&mut self, piece: &dyn Piece, step: Step) -> Taken {
         let (fitting, taken) = self.fit(piece.bytes().len() as u64);
         let bytes = usize::try_from(fitting).expect("within a buffer");
         match self.is_coding() {
-            true => self.compress_slices(&piece.bytes()[..bytes]),
-            false => self.offer(Data::Piece(piece, bytes), Step::More),
+            true => self.compress(&piece.bytes()[..bytes], step),
+            false => self.offer(Data::Piece(piece, bytes), step),
         }
         .and(taken)
     }
@@ -465,14 +463,13 @@ impl Inner {
         }
     }
 
-    /// The application has handed over all of the response.
+    /// The application has handed over all of the response, when its head was complete.
     fn was_given_whole(&mut self) {
         self.sent = measure::now();
-        // The thread was busy with what it compressed until now.
-        self.replied = if self.is_coding() {
-            self.sent
-        } else {
-            self.opened
+        self.replied = match self.is_coding() {
+            // The thread was busy with what it compressed until now.
+            true => self.sent,
+            false => self.opened,
         };
     }
 
@@ -499,7 +496,7 @@ impl Inner {
             return Taken::Gone;
         };
         let data = match plan.framing {
-            ReplyFraming::NoBody => Data::Nothing,
+            ReplyFraming::NoBody => Data::NOTHING,
             _ => data,
         };
         // Other protocols than HTTP/1 have frames of their own.
@@ -540,16 +537,7 @@ impl Inner {
 /// A span of a file, if all of it can be had without waiting for a disk.
 fn read_cached(file: &File, offset: u64, bytes: u64) -> Option<Vec<u8>> {
     let mut data = vec![0; usize::try_from(bytes).ok()?];
-    let mut read = 0;
-    while read < data.len() {
-        let rest = io::IoSliceMut::new(&mut data[read..]);
-        let at = offset + read as u64;
-        match rustix::io::preadv2(file, &mut [rest], at, ReadWriteFlags::NOWAIT) {
-            Ok(0) => return None,
-            Ok(more) => read += more,
-            Err(rustix::io::Errno::INTR) => {}
-            Err(_) => return None,
-        }
-    }
-    Some(data)
+    let slices = &mut [io::IoSliceMut::new(&mut data)];
+    let read = rustix::io::preadv2(file, slices, offset, ReadWriteFlags::NOWAIT).ok()?;
+    (read == data.len()).then_some(data)
 }

@@ -27,16 +27,17 @@ impl Inner {
     pub(super) fn coding(&mut self, known: Option<u64>) -> Option<Coding> {
         // A handler that gives nothing for HEAD says nothing of what GET would get.
         let told = known.filter(|bytes| *bytes > 0 || !self.head.request.is_head);
-        let bytes_min = (self.compressor.config.bytes_min as u64).max(1);
         let length = self.head.declared.content_length.or(told);
+        let bytes_min = (self.compressor.config.bytes_min as u64).max(1);
         match self.treatment {
-            Treatment::Coded(_) | Treatment::Varies if length.is_some_and(|l| l < bytes_min) => {
+            Treatment::Revalidated => {}
+            _ if length.is_some_and(|bytes| bytes < bytes_min) => {
                 self.treatment = Treatment::Untouched;
-                None
             }
-            Treatment::Coded(coding) => Some(coding),
-            Treatment::Untouched | Treatment::Varies | Treatment::Revalidated => None,
+            Treatment::Coded(coding) => return Some(coding),
+            Treatment::Untouched | Treatment::Varies => {}
         }
+        None
     }
 
     /// The first piece of a body. One that is there whole, as most frameworks give a page, gets a length, and goes
@@ -50,7 +51,7 @@ impl Inner {
         if self.head.request.is_head {
             // The lines that the body of a GET would have; it has no length.
             self.open(None);
-            return self.offer(Data::Nothing, Step::More);
+            return self.offer(Data::NOTHING, Step::More);
         }
         let body = piece.bytes();
         let length = self.head.declared.content_length.or(known);
@@ -70,7 +71,7 @@ impl Inner {
             _ => {
                 self.treatment = Treatment::Varies;
                 self.open(known);
-                return self.go_on(piece);
+                return self.go_on(piece, Step::Flush);
             }
         };
         self.open((step == Step::End).then_some(out.len() as u64));
@@ -82,59 +83,48 @@ impl Inner {
             self.treatment = Treatment::Coded(coding);
         }
         match &body[first.len()..] {
-            rest if taken == Taken::All && !rest.is_empty() => self.go_on(&rest),
+            rest if taken == Taken::All && !rest.is_empty() => self.go_on(&rest, Step::Flush),
             _ => taken,
         }
     }
 
-    /// Compresses data and offers it, flushed.
-    pub(super) fn compress_slices(&mut self, data: &[u8]) -> Taken {
-        let mut slices = data.chunks(SLICE_BYTES).peekable();
-        while let Some(slice) = slices.next() {
-            let step = match slices.peek() {
-                Some(_) => Step::More,
-                None => Step::Flush,
-            };
-            if self.compress(slice, step) == Taken::Gone {
+    /// Compresses data and offers it. `Step::End` ends the encoder's frame, and the framing of the response with it.
+    pub(super) fn compress(&mut self, mut data: &[u8], last: Step) -> Taken {
+        loop {
+            // An encoder would be busy for nobody.
+            if self.sink.is_closed || self.is_broken {
                 return Taken::Gone;
             }
+            let (slice, rest) = data.split_at(data.len().min(SLICE_BYTES));
+            let step = if rest.is_empty() { last } else { Step::More };
+            let Ok(out) = self.compressor.run(slice, step) else {
+                self.is_broken = true;
+                return Taken::Gone;
+            };
+            let taken = self.offer_coded(out, step);
+            if rest.is_empty() {
+                return taken;
+            }
+            data = rest;
         }
-        Taken::All
     }
 
     /// Reads a span of a file into a body that is compressed already.
     pub(super) fn compress_file(&mut self, file: &File, offset: u64, bytes: u64) -> Taken {
         let mut buffer = vec![0; SLICE_BYTES];
-        let mut at = 0;
-        while at < bytes {
+        for at in (0..bytes).step_by(SLICE_BYTES) {
             let count = usize::try_from(bytes - at).unwrap_or(usize::MAX);
             let slice = &mut buffer[..count.min(SLICE_BYTES)];
             if file.read_exact_at(slice, offset + at).is_err() {
                 self.is_broken = true;
                 return Taken::Gone;
             }
-            at += slice.len() as u64;
-            match self.go_on(&&*slice) {
+            match self.go_on(&&*slice, Step::Flush) {
                 Taken::All => {}
                 other => return other,
             }
         }
         Taken::All
-    }
-
-    /// One step of the encoder. `Step::End` ends its frame, and the framing of the response with it.
-    pub(super) fn compress(&mut self, data: &[u8], step: Step) -> Taken {
-        // An encoder would be busy for nobody.
-        if self.sink.is_closed || self.is_broken {
-            return Taken::Gone;
-        }
-        match self.compressor.run(data, step) {
-            Ok(out) => self.offer_coded(out, step),
-            Err(_) => {
-                self.is_broken = true;
-                Taken::Gone
-            }
-        }
     }
 
     /// Offers what the encoder has made. The encoder gets the buffer back, unless it has to wait for the client.
