@@ -52,6 +52,7 @@ pub(crate) enum Step {
 
 /// Encoders of one thread. `begin`, then any number of `run`, the last of them with `Step::End` unless the
 /// body is cut; then `rest`.
+#[derive(Default)]
 pub(crate) struct Compressor {
     pub(super) config: Compression,
     gzip: Option<Gzip>,
@@ -66,11 +67,7 @@ impl Compressor {
     pub(crate) fn new(config: &Compression) -> Self {
         Self {
             config: config.clone(),
-            gzip: None,
-            zstd: None,
-            brotli: None,
-            running: None,
-            out: Vec::new(),
+            ..Self::default()
         }
     }
 

@@ -55,13 +55,12 @@ impl Inner {
         }
         let body = piece.bytes();
         let length = self.head.declared.content_length.or(known);
-        let fitting = length.map_or(body.len(), |bytes| {
-            usize::try_from(bytes).map_or(body.len(), |bytes| bytes.min(body.len()))
-        });
+        let fitting = length.unwrap_or(u64::MAX).min(body.len() as u64);
+        let first_bytes = usize::try_from(fitting).expect("within a buffer");
+        let first = &body[..first_bytes.min(WHOLE_BYTES_MAX)];
         // One that is short of its declared length may be cut, and must not look complete until then.
-        let is_all = length == Some(fitting as u64);
-        let first = &body[..fitting.min(WHOLE_BYTES_MAX)];
-        let step = match is_all && first.len() == fitting {
+        let is_all = length == Some(fitting);
+        let step = match is_all && first.len() == first_bytes {
             true => Step::End,
             false => Step::Flush,
         };
