@@ -144,7 +144,7 @@ fn pieces(call: &Bound<'_, Call>, result: &Bound<'_, PyAny>) -> PyResult<()> {
     }
     let mut call = call.try_borrow_mut()?;
     if !call.is_open() {
-        call.send(|writer| writer.whole(&b""[..]))?;
+        call.send(|writer| writer.whole(&&b""[..]))?;
     }
     Ok(())
 }
@@ -162,12 +162,11 @@ fn file(call: &Bound<'_, Call>, span: FileSpan) -> PyResult<()> {
     Ok(())
 }
 
+/// A method of the writer that takes data.
+type Method = fn(&mut ResponseWriter, &dyn Piece) -> Taken;
+
 /// Gives an object of the application to a method of the writer; detached where that takes a while.
-pub(super) fn give<'a, 'py>(
-    call: &mut Call,
-    data: &'a Bound<'py, PyBytes>,
-    method: fn(&mut ResponseWriter, &ObjectPiece<'a, 'py>) -> Taken,
-) -> PyResult<Taken> {
+pub(super) fn give(call: &mut Call, data: &Bound<'_, PyBytes>, method: Method) -> PyResult<Taken> {
     call.send(|writer| {
         let is_quick = writer.is_quick(data.as_bytes().len());
         let piece = ObjectPiece {
@@ -183,17 +182,13 @@ pub(super) fn give<'a, 'py>(
 
 /// Gives several objects as one: each of its own would cost a system call, or the end of a block in a compressed
 /// response.
-fn give_joined(
-    call: &mut Call,
-    parts: &[Bound<'_, PyBytes>],
-    method: fn(&mut ResponseWriter, &[u8]) -> Taken,
-) -> PyResult<Taken> {
+fn give_joined(call: &mut Call, parts: &[Bound<'_, PyBytes>], method: Method) -> PyResult<Taken> {
     let mut data = std::mem::take(&mut call.scratch);
     data.clear();
     for part in parts {
         data.extend_from_slice(part.as_bytes());
     }
-    let taken = call.send(|writer| method(writer, &data));
+    let taken = call.send(|writer| method(writer, &data.as_slice()));
     call.scratch = data;
     taken
 }

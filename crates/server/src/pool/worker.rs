@@ -292,7 +292,6 @@ impl Responder {
         let shared = &self.pool.shared;
         let mut writer = self.writer.take().unwrap_or_else(|| {
             ResponseWriter::new(&shared.config, &shared.memory, &self.pool.draining)
-                .compressing(&shared.config.compression)
         });
         let head = exchange.head();
         let request = RequestFacts {
