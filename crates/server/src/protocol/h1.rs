@@ -13,36 +13,41 @@
 //!            └─ idle too long, client gone, drained ─► end
 //! ```
 //!
-//! The steps are in `receive`, `body`, `respond`, `offloaded` and `send`; here is what they share, and the way
-//! out.
+//! Takes heads from the transport, or from what a pipelining client sent ahead; what a complete head leads to, and
+//! the time between two requests, are decided here. Bodies are received by `body`, responses sent by `send`, and
+//! `offloaded` waits for workers.
 
-mod body;
-mod offloaded;
-mod receive;
-mod respond;
-mod send;
-
+use std::io::IoSlice;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use measure::Stamp;
+use bytes::Bytes;
+use measure::{Ending, Nanos, Stamp};
+use stage::FIRST_BYTE_GRACE;
+use wire::{BodyFraming, HeadIndex, HeadStep, HeadView, RequestHead};
 
-use super::{Connection, Woken};
-use crate::driver::Driver;
+use super::body::{IncomingBody, NoBody};
+use super::offloaded::{Offloaded, Overdue};
+use super::send::{ResponseSender, SendMonitor};
+use super::{Begun, Connection, ReceivedRequest, Stop, Then, Woken};
+use crate::config::meant::Rate;
 use crate::driver::handoff::Opened;
-use crate::exchange::Exchange;
-use crate::exchange::stream::StreamShared;
-use crate::rates::Limit;
-use crate::stats::Doing;
+use crate::driver::{Driver, Mood, Scratch};
+use crate::exchange::ownership::WakePolicy;
+use crate::exchange::stream::{After, StreamShared};
+use crate::exchange::{Exchange, ExchangeRecord};
+use crate::handler::files::Look;
+use crate::pool::Job;
+use crate::recorder::Received;
+use crate::refusal::Refusal;
+use crate::reply::{Part, Reply};
+use crate::response::{Destination, Encoding, Parts, Rest};
+use crate::stats::{Doing, Timeout};
 
-use body::Incoming;
-use respond::{Lookup, Sending};
-use send::SendMonitor;
-
-/// Bytes of a refused body that are read and thrown away at most, so that the client gets to read the
-/// refusal instead of a reset.
-const LINGER_BYTES_MAX: usize = 4 << 20;
-
+/// Requests of one client that are answered in one turn before the other connections get theirs.
+const REQUESTS_A_TURN: usize = 32;
+/// After so long without a request the kernel is asked whether the client has taken the last response.
+const IDLE_LOOK: Nanos = Nanos(1_000_000_000);
 /// A connection that speaks HTTP/1.
 pub(crate) struct H1 {
     connection: Connection,
@@ -53,39 +58,38 @@ pub(crate) struct H1 {
     searched: usize,
     /// When the exchange that is being received arrived; the accept for the first one.
     arrived: Stamp,
-    /// When the last response of a worker was out; ZERO when the driver knows nothing of one.
-    idle_since: Stamp,
     /// Requests received so far.
     received: u64,
     /// The last response, as long as the client has not taken all that the kernel has of it.
     stalled: Option<Box<SendMonitor>>,
-    /// What is left of its own share of the bandwidth, between two responses.
-    limit: Option<Box<Limit>>,
 }
 
 /// What comes next. Large ones are boxed: an idle connection is as small as this type.
 enum Step {
-    Receive,
     /// Let the other connections have their turn, then receive.
     Pause,
-    Body(Box<Incoming>),
+    Body(Box<IncomingBody>),
     Pool(Box<Exchange>),
     Lookup(Box<Lookup>),
     Send(Box<Sending>),
-    /// The last response is complete.
-    Leave,
-    Linger,
-    Close,
+    Then(Then),
 }
 
-/// How far the bytes that have come lead.
-enum Progress {
-    /// The request is answered, and the next one may come.
-    Answered,
-    /// Nothing is left to do before more bytes come.
-    NeedInput,
-    /// This is to be done.
-    Next(Step),
+/// A request for a file that nobody has looked at lately.
+struct Lookup {
+    look: Box<Look>,
+    record: ExchangeRecord,
+    head: RequestHead,
+    then: Then,
+}
+
+/// A response that the socket has not taken whole, with all that its end needs.
+struct Sending {
+    parts: Parts,
+    /// The head of its request, or the beginning of one that was refused.
+    received: Result<RequestHead, Vec<u8>>,
+    record: ExchangeRecord,
+    then: Then,
 }
 
 impl H1 {
@@ -99,22 +103,20 @@ impl H1 {
             buffer: Vec::new(),
             searched: 0,
             arrived,
-            idle_since: Stamp::ZERO,
             received: 0,
             stalled: None,
-            limit: None,
         }
     }
 
     pub(crate) async fn serve(mut self) {
         self.connection.enter_task().await;
-        let mut step = Step::Receive;
+        let mut step = Step::Then(Then::Receive);
         loop {
             step = match step {
-                Step::Receive => self.receive_head().await,
+                Step::Then(Then::Receive) => self.receive_head().await,
                 Step::Pause => {
                     tokio::task::yield_now().await;
-                    Step::Receive
+                    Step::Then(Then::Receive)
                 }
                 // A task is as large as its largest step, however long it idles: the rare ones live
                 // outside of it.
@@ -122,44 +124,445 @@ impl H1 {
                 Step::Pool(exchange) => self.offload(exchange).await,
                 Step::Lookup(lookup) => Box::pin(self.look_up(lookup)).await,
                 Step::Send(sending) => Box::pin(self.send_rest(sending)).await,
-                Step::Leave if self.has_unread() => Box::pin(self.linger()).await,
-                Step::Linger => Box::pin(self.linger()).await,
-                Step::Leave | Step::Close => return,
+                Step::Then(Then::Leave) if !self.has_unread() => return,
+                Step::Then(Then::Leave | Then::Linger) => {
+                    self.buffer = Vec::new();
+                    return Box::pin(self.connection.linger()).await;
+                }
+                Step::Then(Then::Close) => return,
+            }
+        }
+    }
+
+    /// Receives until there is something to do that is not done on the spot.
+    async fn receive_head(&mut self) -> Step {
+        let mut step = Step::Then(Then::Receive);
+        if !self.buffer.is_empty() {
+            let scratch = self.connection.driver.take_scratch();
+            step = self.use_input(scratch, 0);
+        }
+        if let Step::Then(Then::Receive) = step {
+            self.wait_for_head();
+            // The state may have changed while the last exchange was under way.
+            if self.connection.driver.mood.get() >= Mood::Draining {
+                step = self.no_bytes(Woken::Draining);
+            }
+        }
+        while let Step::Then(Then::Receive) = step {
+            step = match self.connection.read().await {
+                Ok((scratch, bytes)) => self.receive_bytes(scratch, bytes),
+                Err(woken) => self.no_bytes(woken),
+            };
+        }
+        step
+    }
+
+    /// Uses `bytes` bytes in the scratch buffer; sets the deadline for what is missing, unless it has one: more
+    /// of the same head does not renew it, nor does an empty line before a head.
+    fn receive_bytes(&mut self, scratch: Box<Scratch>, bytes: usize) -> Step {
+        let before = self.progress();
+        let step = self.use_input(scratch, bytes);
+        if matches!(step, Step::Then(Then::Receive)) && self.progress() != before {
+            self.wait_for_head();
+        }
+        step
+    }
+
+    /// Sets the deadline for the next head: from its first byte if there is one, else the idle time. The
+    /// first head's runs from the accept on.
+    fn wait_for_head(&mut self) {
+        self.stalled = None;
+        let driver = &self.connection.driver;
+        let timeouts = &driver.config().timeouts;
+        if self.has_begun() {
+            driver.stats().partial.add();
+            // What came with the last request may have waited for its response.
+            let since = match self.received {
+                0 => self.arrived,
+                _ => measure::now(),
+            };
+            let connection = &self.connection;
+            connection.now_doing(Doing::Reading, since.plus(timeouts.head));
+        } else if self.received > 0 {
+            let since = match self.connection.last_sent.take() {
+                Stamp::ZERO => measure::now(),
+                since => since,
+            };
+            // After a while, a look whether the client has taken the last response.
+            let look = timeouts.idle.min(IDLE_LOOK);
+            self.connection.now_idle(since, since.plus(look));
+        }
+    }
+
+    /// Heads received, and whether another one has begun.
+    fn progress(&self) -> (u64, bool) {
+        (self.received, self.has_begun())
+    }
+
+    /// Whether bytes of a head are there. An empty line before it is not its beginning (RFC 9112 section
+    /// 2.2).
+    fn has_begun(&self) -> bool {
+        let mut bytes = self.buffer.iter();
+        bytes.any(|byte| !matches!(byte, b'\r' | b'\n'))
+    }
+
+    /// What to do when no bytes came.
+    fn no_bytes(&mut self, woken: Woken) -> Step {
+        let driver = &self.connection.driver;
+        match (self.has_begun(), woken) {
+            (true, Woken::Draining | Woken::Crowded) => Step::Then(Then::Receive),
+            (true, Woken::Deadline) => {
+                driver.stats().timed_out(Timeout::Head);
+                self.refuse_beginning(&self.buffer, Refusal::HEAD_TIMEOUT, Then::Linger)
+            }
+            (true, Woken::Cut | Woken::End | Woken::Failed) => {
+                let received = Received::Beginning(&self.buffer);
+                let request = self.connection.request(received, self.arrived);
+                self.connection.end_unanswered(request, woken.stop().ending);
+                Step::Then(Then::Close)
+            }
+            (false, Woken::Draining | Woken::Deadline | Woken::Crowded) => {
+                self.no_first_byte(woken)
+            }
+            (false, Woken::Cut | Woken::End) => Step::Then(Then::Close),
+            (false, Woken::Failed) => {
+                driver.stats().errors.add();
+                Step::Then(Then::Close)
+            }
+        }
+    }
+
+    fn no_first_byte(&mut self, woken: Woken) -> Step {
+        // What came at the last moment is served.
+        let before = self.progress();
+        if let Some((scratch, bytes)) = self.connection.read_now() {
+            let step = self.receive_bytes(scratch, bytes);
+            if !matches!(step, Step::Then(Then::Receive)) || self.progress() != before {
+                return step;
+            }
+        }
+        let connection = &self.connection;
+        let driver = &connection.driver;
+        let (is_idle, since) = driver.table.borrow_mut().idle_since(connection.slot);
+        let now = measure::now();
+        let idle = driver.config().timeouts.idle;
+        let timeout = match woken {
+            // A connection that never sent anything gets a moment.
+            Woken::Draining if self.received == 0 => {
+                connection.now_doing(Doing::Idle, now.plus(FIRST_BYTE_GRACE));
+                return Step::Then(Then::Receive);
+            }
+            Woken::Draining => return Step::Then(Then::Close),
+            Woken::Crowded => Timeout::Crowded,
+            _ if self.received == 0 => Timeout::Head,
+            _ if is_idle && since.plus(idle) <= now => Timeout::Idle,
+            _ => return self.look_at_response(is_idle, since, now),
+        };
+        driver.stats().timed_out(timeout);
+        match (timeout, self.received) {
+            // It is not waited for: its request may be under way, but nothing here would read it.
+            (Timeout::Crowded, 0) => self.refuse_beginning(b"", Refusal::CROWDED, Then::Leave),
+            _ => Step::Then(Then::Close),
+        }
+    }
+
+    /// A look at a connection on which nothing comes: whether its client still takes the last response.
+    fn look_at_response(&mut self, is_idle: bool, since: Stamp, now: Stamp) -> Step {
+        let connection = &self.connection;
+        let timeouts = &connection.driver.config().timeouts;
+        let mut stalled = self.stalled.take().unwrap_or_else(|| {
+            // What the client took before this first look is not known: it has half of the time to show.
+            let latest = Stamp(now.0.saturating_sub(timeouts.send.0 / 2));
+            Box::new(SendMonitor::new(connection, since.max(latest)))
+        });
+        match stalled.look(&connection.transport, now) {
+            Ok(_) if stalled.is_out() => {
+                let since = if is_idle { since } else { now };
+                connection.now_idle(since, since.plus(timeouts.idle));
+            }
+            Ok(next) => {
+                connection.now_doing(Doing::Sending, next);
+                self.stalled = Some(stalled);
+            }
+            Err(stop) => {
+                connection.abort(stop);
+                return Step::Then(Then::Close);
+            }
+        }
+        Step::Then(Then::Receive)
+    }
+
+    /// Uses what is in the connection's own buffer and, behind it, `bytes` bytes in the scratch buffer; keeps what
+    /// is left over.
+    fn use_input(&mut self, mut scratch: Box<Scratch>, bytes: usize) -> Step {
+        let now = measure::now();
+        let driver = Rc::clone(&self.connection.driver);
+        driver.flush_due(now);
+        let Scratch { input, head } = &mut *scratch;
+        let input = &input[..bytes];
+        let step = if self.buffer.is_empty() {
+            if self.received > 0 {
+                self.arrived = now;
+            }
+            let (used, step) = self.advance(input, head, now);
+            self.buffer.extend_from_slice(&input[used..]);
+            step
+        } else {
+            let mut buffer = std::mem::take(&mut self.buffer);
+            buffer.extend_from_slice(input);
+            let (used, step) = self.advance(&buffer, head, now);
+            if used < buffer.len() {
+                buffer.drain(..used);
+                self.buffer = buffer;
+            }
+            step
+        };
+        driver.put_scratch(scratch);
+        step
+    }
+
+    /// Takes complete heads from `input` and does what is done on the spot; gives the bytes used.
+    fn advance(&mut self, input: &[u8], head: &mut HeadIndex, now: Stamp) -> (usize, Step) {
+        let mut used = 0;
+        for _ in 0..REQUESTS_A_TURN {
+            let rest = &input[used..];
+            if rest.is_empty() {
+                return (used, Step::Then(Then::Receive));
+            }
+            let driver = &self.connection.driver;
+            match head.parse(rest, &mut self.searched, &driver.config().limits) {
+                Ok(HeadStep::Complete) => {}
+                Ok(HeadStep::Partial) => return (used, Step::Then(Then::Receive)),
+                Err(refusal) => {
+                    let step = self.refuse_beginning(rest, refusal.into(), Then::Linger);
+                    return (input.len(), step);
+                }
+            }
+            self.searched = 0;
+            self.received += 1;
+            driver.stats().received.add();
+            used += head.bytes;
+            let view = HeadView {
+                bytes: &rest[..head.bytes],
+                index: head,
+            };
+            let step = self.begin(view, now);
+            self.arrived = now;
+            if !matches!(step, Step::Then(Then::Receive)) {
+                return (used, step);
+            }
+        }
+        (used, Step::Pause)
+    }
+
+    /// Begins an exchange whose head is complete.
+    fn begin(&mut self, head: HeadView<'_>, now: Stamp) -> Step {
+        let received = Received::Head(head);
+        let mut request = self.connection.request(received, self.arrived);
+        let begun = self.connection.begin(head, &mut request, now);
+        let has_body = !matches!(head.index.body, BodyFraming::None | BodyFraming::Length(0));
+        let then = match request.record.ending {
+            Ending::Complete if !has_body => Then::Receive,
+            // Nobody will read its body: those bytes must not be taken for a request.
+            _ => Then::Linger,
+        };
+        match begun {
+            Begun::Offload(exchange) if !has_body => Step::Pool(exchange),
+            Begun::Offload(exchange) => {
+                match IncomingBody::new(exchange, self.connection.driver.config()) {
+                    Ok(incoming) => Step::Body(Box::new(incoming)),
+                    Err(refusal) => self.refuse(request, refusal.into(), Then::Linger),
+                }
+            }
+            Begun::Respond(reply) => self.respond(request, reply, then),
+            Begun::LookUp(look) => Step::Lookup(Box::new(Lookup {
+                look,
+                record: request.record,
+                head: RequestHead::take(head),
+                then,
+            })),
+        }
+    }
+
+    /// Has a file looked up and answers.
+    async fn look_up(&self, lookup: Box<Lookup>) -> Step {
+        let Lookup { look, record, .. } = *lookup;
+        let head = lookup.head.view();
+        let received = Received::Head(head);
+        let request = ReceivedRequest { received, record };
+        // Storage has its own time: no deadline of the client's is running.
+        self.connection.now_doing(Doing::Sending, Stamp::NEVER);
+        match self.connection.look_up(look, head).await {
+            Ok(reply) => self.respond(request, reply, lookup.then),
+            Err(stop) => {
+                self.connection.end_unanswered(request, stop.ending);
+                Step::Then(Then::Close)
+            }
+        }
+    }
+
+    /// Refuses a head that is not complete, or never will be.
+    fn refuse_beginning(&self, beginning: &[u8], refusal: Refusal, then: Then) -> Step {
+        let received = Received::Beginning(beginning);
+        let request = self.connection.request(received, self.arrived);
+        self.refuse(request, refusal, then)
+    }
+
+    /// Refuses a request; its connection ends.
+    fn refuse(&self, mut request: ReceivedRequest<'_>, refusal: Refusal, then: Then) -> Step {
+        let reply = self.connection.refuse(&mut request, refusal);
+        self.respond(request, reply, then)
+    }
+
+    /// Answers with a complete response, sent as far as the socket takes it; `then` follows it, unless the
+    /// connection has to end.
+    fn respond(&self, mut request: ReceivedRequest<'_>, reply: Reply, mut then: Then) -> Step {
+        let head = request.received.head();
+        let is_last = then != Then::Receive;
+        let keep_alive = !is_last && head.is_some_and(|head| head.index.keep_alive);
+        let to = self.destination(None, request.record.route);
+        let connection = &self.connection;
+        let ended = connection.write(&mut request, keep_alive, to, reply);
+        let ReceivedRequest { received, record } = request;
+        let is_gone = record.ending == Ending::PeerGone;
+        if is_gone {
+            then = Then::Close;
+        } else if ended.after != After::Keep && !is_last {
+            then = Then::Leave;
+        }
+        match ended.rest {
+            Rest::Here(parts, _) if !is_gone => Step::Send(Box::new(Sending {
+                parts,
+                received: match received {
+                    Received::Head(head) => Ok(RequestHead::take(head)),
+                    Received::Beginning(bytes) => Err(bytes.to_vec()),
+                },
+                record,
+                then,
+            })),
+            _ => {
+                self.connection.end(&record, received);
+                Step::Then(then)
+            }
+        }
+    }
+
+    fn destination(&self, stream: Option<Arc<StreamShared>>, route: u16) -> Destination {
+        let connection = &self.connection;
+        let rates = &connection.driver.shared.rates;
+        Destination {
+            stream,
+            direct: connection.transport.direct().cloned(),
+            is_limited: !rates.is_empty && rates.is_limited(route),
+            encoding: Encoding::Http1,
+        }
+    }
+
+    /// Sends the rest of a response as the client takes it.
+    async fn send_rest(&self, sending: Box<Sending>) -> Step {
+        let Sending {
+            mut parts,
+            received,
+            mut record,
+            mut then,
+        } = *sending;
+        let mut sender = ResponseSender::new(&self.connection, &self.stream, record.route, None);
+        let sent = sender.send_all(&mut parts).await;
+        record.sent_bytes += sender.monitor.sent;
+        if let Err(stop) = sent {
+            self.connection.abort(stop);
+            record.end_as(stop.ending, stop.cause);
+            then = Then::Close;
+            self.connection.driver.discard(parts);
+        }
+        record.phases.sent = measure::now();
+        let received = match &received {
+            Ok(head) => Received::Head(head.view()),
+            Err(beginning) => Received::Beginning(beginning),
+        };
+        self.connection.end(&record, received);
+        Step::Then(then)
+    }
+
+    /// Receives a body, and has a worker answer the request.
+    async fn receive_body(&mut self, mut incoming: Box<IncomingBody>) -> Step {
+        let received = self.receive_whole(&mut incoming).await;
+        let exchange = incoming.finish(&self.connection.driver);
+        match received {
+            Ok(()) => Step::Pool(exchange),
+            Err(NoBody::Refused(refusal)) => {
+                self.refuse((&*exchange).into(), refusal, Then::Linger)
+            }
+            Err(NoBody::Ended(ending)) => {
+                self.connection.end_unanswered((&*exchange).into(), ending);
+                Step::Then(Then::Close)
+            }
+        }
+    }
+
+    async fn receive_whole(&mut self, incoming: &mut IncomingBody) -> Result<(), NoBody> {
+        if incoming.exchange.head().index.expect_continue && self.buffer.is_empty() {
+            incoming.pace.hold(measure::now());
+            self.invite().await?;
+            incoming.pace.resume(measure::now());
+        }
+        let input = std::mem::take(&mut self.buffer);
+        self.buffer = incoming.receive(&self.connection, input).await?;
+        self.arrived = incoming.moved;
+        Ok(())
+    }
+
+    /// Invites the client to send its body (RFC 9110 section 15.2.1). A socket too full for it is one whose
+    /// client reads nothing: it gets no invitation; but one that has begun is sent to its end, or what is
+    /// missing of it would be taken from the response.
+    async fn invite(&self) -> Result<(), Stop> {
+        let whole = [IoSlice::new(wire::CONTINUE_100)];
+        // Reading will tell of a client that is gone.
+        let sent = self.connection.transport.send(&whole).unwrap_or(0);
+        let mut parts = Parts::default();
+        if sent > 0 {
+            let rest = Bytes::from_static(&wire::CONTINUE_100[sent..]);
+            parts.push(Part::Memory(rest));
+        }
+        // No limit of the bandwidth holds it up.
+        let rate = Some(Rate::Unlimited);
+        let mut sender = ResponseSender::new(&self.connection, &self.stream, 0, rate);
+        let sent = sender.send_all(&mut parts).await;
+        sent.inspect_err(|stop| self.connection.abort(*stop))
+    }
+
+    /// Hands an exchange to its pool and waits for its response to be out.
+    async fn offload(&self, mut exchange: Box<Exchange>) -> Step {
+        let connection = &self.connection;
+        let offloaded = match Offloaded::admit(connection, &self.stream, &mut exchange) {
+            Ok(offloaded) => offloaded,
+            Err(refusal) => return self.refuse((&*exchange).into(), refusal, Then::Linger),
+        };
+        let wake = if self.buffer.is_empty() {
+            WakePolicy::NextInput
+        } else {
+            WakePolicy::Return
+        };
+        let stream = Some(Arc::clone(&self.stream));
+        let job = Job {
+            keep_alive: exchange.head().index.keep_alive && connection.driver.serving(),
+            to: self.destination(stream, exchange.record.route),
+            exchange,
+        };
+        offloaded.hand_over(job, wake).await;
+        match offloaded.run(wake).await {
+            Ok(then) => Step::Then(then),
+            Err(Overdue) => {
+                let (request, reply) = offloaded.overdue();
+                self.respond(request, reply, Then::Linger)
             }
         }
     }
 
     /// Whether the client has sent something that nobody will read: closing now would reset the connection
     /// and take the end of the response with it.
-    fn has_unread(&mut self) -> bool {
-        !self.buffer.is_empty() || {
-            let read = self.connection.read_now();
-            let has_come = read.is_some();
-            if let Some((scratch, _)) = read {
-                self.connection.driver.put_scratch(scratch);
-            }
-            has_come
-        }
-    }
-
-    /// Reads and throws away what still comes, for a bounded time, after the last response.
-    async fn linger(&mut self) -> Step {
-        let connection = &self.connection;
-        // The client sees the end of our side and can read the response in peace (RFC 9112 section 9.6).
-        connection.transport.close_write();
-        self.buffer = Vec::new();
-        connection.deadline_in(Doing::Closing, connection.driver.config().timeouts.linger);
-        let mut bytes = 0;
-        while bytes < LINGER_BYTES_MAX {
-            match connection.read().await {
-                Ok((scratch, more)) => {
-                    connection.driver.put_scratch(scratch);
-                    bytes += more;
-                }
-                Err(Woken::Draining | Woken::Crowded) => {}
-                Err(_) => break,
-            }
-        }
-        Step::Close
+    fn has_unread(&self) -> bool {
+        let transport = &self.connection.transport;
+        !self.buffer.is_empty() || transport.read_now(&mut [0]).is_some()
     }
 }

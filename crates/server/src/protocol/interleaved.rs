@@ -222,7 +222,7 @@ impl Mux {
 
     /// Why nothing can be sent.
     fn stop(&self) -> Stop {
-        self.over.get().map_or_else(Stop::peer_gone, Woken::stop)
+        self.over.get().unwrap_or(Woken::Failed).stop()
     }
 
     /// A stream has ended.

@@ -1,40 +1,52 @@
 //! Protocols: each turns the bytes of a `Transport` into streams, and a stream into an exchange and its
 //! response. Nothing above this module knows HTTP/1 or sockets.
 //!
-//! `Connection` is what all of them share: the transport, the deadline, the ways in which a wait may end, and the
-//! end of an exchange in the log. `h1` is one request at a time.
+//! `Connection` is what all of them share: the transport, the deadline, the ways in which a wait may end, what
+//! becomes of a head, and the end of an exchange in the log. `body` stores what has come of a request's body,
+//! `offloaded` is an exchange that a worker has, `send` sends what a socket did not take. `h1` is one request at a
+//! time.
 
-pub(crate) mod offloaded;
+mod body;
+mod offloaded;
+mod send;
 
-pub(crate) mod h1;
+mod h1;
 #[cfg(feature = "faults")]
-pub(crate) mod interleaved;
+mod interleaved;
 
+use std::cell::Cell;
 use std::future::{Future, poll_fn};
 use std::io::{self, ErrorKind};
 use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
+use std::task::Poll;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use measure::{Ending, Nanos, Queued, Stamp};
-use wire::{HeadView, RequestHead};
+use measure::{Ending, Nanos, Stamp};
+use wire::{HeadView, RequestHead, Version};
 
 use crate::driver::handoff::{ConnectionPermit, Opened};
 use crate::driver::table::Fired;
 use crate::driver::{Driver, Mood, Scratch};
 use crate::exchange::stream::StreamShared;
-use crate::exchange::{self, Body, Ends, Exchange, ExchangeRecord, Id};
+use crate::exchange::{Body, Ends, Exchange, ExchangeRecord};
+use crate::handler::files::{Given, Look};
 use crate::ids::Trust;
-use crate::log::Level;
+use crate::rates::Limit;
 use crate::recorder::Received;
 use crate::refusal::Refusal;
 use crate::reply::Reply;
 use crate::request_start;
 use crate::response::{Destination, Ended, RequestFacts};
+use crate::service::{self, Backend};
 use crate::stats::{Doing, Timeout};
+use crate::sync::violated;
 use crate::transport::Transport;
+
+/// Bytes of a refused body that are read and thrown away at most, so that the client gets to read the
+/// refusal instead of a reset.
+const LINGER_BYTES_MAX: usize = 4 << 20;
 
 /// What a connection speaks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -71,7 +83,11 @@ pub(crate) struct Connection {
     /// Index in the driver's table.
     pub(crate) slot: usize,
     /// When it was accepted.
-    pub(crate) accepted: Stamp,
+    accepted: Stamp,
+    /// When the last response was out; ZERO when that is not known.
+    last_sent: Cell<Stamp>,
+    /// What is left of its own share of the bandwidth, between two responses.
+    limit: Cell<Option<Box<Limit>>>,
     /// Last: it counts until its socket is closed.
     _permit: ConnectionPermit,
 }
@@ -100,6 +116,36 @@ pub(crate) struct Stop {
     pub(crate) cause: &'static str,
 }
 
+/// What follows a response.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Then {
+    /// The next request.
+    Receive,
+    /// The end; the client gets time to read if it has sent more than was read.
+    Leave,
+    /// The end, once the client has had time to read: it is still sending, or a worker still has the socket.
+    Linger,
+    /// The end at once.
+    Close,
+}
+
+/// A request, as far as it was received, that the driver may have to answer.
+#[derive(Clone, Copy)]
+pub(crate) struct ReceivedRequest<'a> {
+    pub(crate) received: Received<'a>,
+    pub(crate) record: ExchangeRecord,
+}
+
+/// What becomes of a request whose head is complete.
+pub(crate) enum Begun {
+    /// It is for a worker, as soon as its body is there.
+    Offload(Box<Exchange>),
+    /// This is the response; the record says whether it is a refusal.
+    Respond(Reply),
+    /// It is for a file that nobody has looked at lately.
+    LookUp(Box<Look>),
+}
+
 impl Connection {
     /// Enters the driver's table. `stream`: what a connection of one stream at a time shares with its workers.
     pub(crate) fn open(
@@ -118,6 +164,8 @@ impl Connection {
             trust: opened.trust,
             slot,
             accepted,
+            last_sent: Cell::new(Stamp::ZERO),
+            limit: Cell::new(None),
             _permit: opened.permit,
         }
     }
@@ -132,15 +180,21 @@ impl Connection {
         .await;
     }
 
-    /// The id of the next exchange; `head` is `None` when it never became one. Once an exchange.
-    pub(crate) fn new_id(&self, head: Option<HeadView<'_>>) -> Id {
-        let number = self.driver.numbers.next();
-        self.driver.shared.ids.id(number, self.trust, head)
-    }
-
-    /// The record of a request that has arrived then.
-    pub(crate) fn record(&self, head: Option<HeadView<'_>>, arrived: Stamp) -> ExchangeRecord {
-        ExchangeRecord::new(self.new_id(head), self.driver.index, arrived)
+    /// A request that has arrived then, complete or not. Once an exchange: it has a new id.
+    pub(crate) fn request<'a>(
+        &self,
+        received: Received<'a>,
+        arrived: Stamp,
+    ) -> ReceivedRequest<'a> {
+        let driver = &self.driver;
+        let number = driver.numbers.next();
+        let id = driver.shared.ids.id(number, self.trust, received.head());
+        let mut record = ExchangeRecord::new(id, driver.index, arrived);
+        record.request_bytes = match received {
+            Received::Head(head) => head.bytes.len() as u64,
+            Received::Beginning(bytes) => bytes.len() as u64,
+        };
+        ReceivedRequest { received, record }
     }
 
     pub(crate) fn now_doing(&self, doing: Doing, deadline: Stamp) {
@@ -148,11 +202,13 @@ impl Connection {
         table.set(self.slot, doing, deadline);
     }
 
-    pub(crate) fn deadline_in(&self, doing: Doing, time: Nanos) {
-        self.now_doing(doing, measure::now().plus(time));
+    /// As `now_doing` for a connection that has been idle since `since`.
+    pub(crate) fn now_idle(&self, since: Stamp, deadline: Stamp) {
+        let mut table = self.driver.table.borrow_mut();
+        table.set_idle(self.slot, since, deadline);
     }
 
-    pub(crate) fn cutting(&self) -> bool {
+    fn cutting(&self) -> bool {
         self.driver.mood.get() == Mood::Cutting
     }
 
@@ -163,38 +219,30 @@ impl Connection {
             return Some(Woken::Cut);
         }
         let mut table = self.driver.table.borrow_mut();
-        let fired = table.take_fired(self.slot);
-        if fired == Fired::No {
-            return None;
-        }
-        match self.driver.mood.get() {
+        match (table.take_fired(self.slot), self.driver.mood.get()) {
+            (Fired::No, _) => None,
             _ if table.deadline(self.slot) <= measure::now() => Some(Woken::Deadline),
-            Mood::Draining => Some(Woken::Draining),
-            Mood::Serving | Mood::Leaving if fired == Fired::Crowded => Some(Woken::Crowded),
-            Mood::Serving | Mood::Leaving | Mood::Cutting => None,
+            (_, Mood::Draining) => Some(Woken::Draining),
+            (Fired::Crowded, _) => Some(Woken::Crowded),
+            (Fired::Yes, _) => None,
         }
     }
 
     /// Reads into the scratch buffer; gives it with the number of bytes there.
     pub(crate) async fn read(&self) -> Result<(Box<Scratch>, usize), Woken> {
-        poll_fn(|context| self.poll_read(context)).await
-    }
-
-    fn poll_read(&self, context: &mut Context<'_>) -> Poll<Result<(Box<Scratch>, usize), Woken>> {
-        if let Some(woken) = self.take_fired() {
-            return Poll::Ready(Err(woken));
-        }
-        let mut scratch = self.driver.take_scratch();
-        match self.transport.poll_read(context, &mut scratch.input) {
-            Poll::Ready(Ok(bytes @ 1..)) => Poll::Ready(Ok((scratch, bytes))),
-            other => {
-                self.driver.put_scratch(scratch);
-                match ready!(other) {
-                    Ok(_) => Poll::Ready(Err(Woken::End)),
-                    Err(_) => Poll::Ready(Err(Woken::Failed)),
-                }
+        poll_fn(|context| {
+            if let Some(woken) = self.take_fired() {
+                return Poll::Ready(Err(woken));
             }
-        }
+            let mut scratch = self.driver.take_scratch();
+            let read = self.transport.poll_read(context, &mut scratch.input);
+            if let Poll::Ready(Ok(bytes @ 1..)) = read {
+                return Poll::Ready(Ok((scratch, bytes)));
+            }
+            self.driver.put_scratch(scratch);
+            read.map(|read| Err(read.map_or(Woken::Failed, |_| Woken::End)))
+        })
+        .await
     }
 
     /// As `read`, but only what is there already.
@@ -209,15 +257,33 @@ impl Connection {
         }
     }
 
-    /// Waits for work that may take as long as it wants, but not longer than this driver: `None` when the
-    /// driver is to end at once.
-    pub(crate) async fn unless_cut<T>(&self, work: impl Future<Output = T>) -> Option<T> {
+    /// Reads and throws away what still comes, for a bounded time, after the last response.
+    pub(crate) async fn linger(&self) {
+        // The client sees the end of our side and can read the response in peace (RFC 9112 section 9.6).
+        self.transport.close_write();
+        let linger = self.driver.config().timeouts.linger;
+        self.now_doing(Doing::Closing, measure::now().plus(linger));
+        let mut bytes = 0;
+        while bytes < LINGER_BYTES_MAX {
+            match self.read().await {
+                Ok((scratch, more)) => {
+                    self.driver.put_scratch(scratch);
+                    bytes += more;
+                }
+                Err(Woken::Draining | Woken::Crowded) => {}
+                Err(_) => return,
+            }
+        }
+    }
+
+    /// Waits for work that may take as long as it wants, but not longer than this driver.
+    pub(crate) async fn unless_cut<T>(&self, work: impl Future<Output = T>) -> Result<T, Stop> {
         let mut work = pin!(work);
         poll_fn(|context| {
             if self.cutting() {
-                return Poll::Ready(None);
+                return Poll::Ready(Err(Woken::Cut.stop()));
             }
-            work.as_mut().poll(context).map(Some)
+            work.as_mut().poll(context).map(Ok)
         })
         .await
     }
@@ -232,58 +298,74 @@ impl Connection {
                 return Poll::Ready(Ok(done));
             }
             let reset = reset.as_mut().poll(context);
-            reset.map(|()| Err(Stop::peer_gone()))
+            reset.map(|()| Err(Woken::Failed.stop()))
         })
         .await
     }
 
-    /// A complete request, ready for the pool.
-    pub(crate) fn exchange(
+    /// Begins an exchange whose head is complete: what becomes of it, and what the record has to know of that.
+    pub(crate) fn begin(
         &self,
-        head: Arc<RequestHead>,
-        body: Body,
-        mut record: ExchangeRecord,
-        rewritten: Option<Box<[u8]>>,
-    ) -> Box<Exchange> {
-        record.phases.queued = measure::now();
-        record.queued = Queued {
-            before: self.before(head.view(), &record),
-            ..Queued::default()
-        };
-        Box::new(Exchange {
-            head,
-            rewritten,
-            body,
-            ends: Arc::clone(&self.ends),
-            record,
-        })
-    }
-
-    /// How long it had waited when it arrived, as a proxy in front says.
-    fn before(&self, head: HeadView<'_>, record: &ExchangeRecord) -> Nanos {
-        let shared = &self.driver.shared;
-        let starts = shared.request_starts.as_ref();
-        let told = starts.and_then(|starts| starts.told(head, &self.ends));
-        told.map_or(Nanos::ZERO, |started_ns| {
-            let receive = record.phases.queued.since(record.phases.arrived);
-            request_start::before(started_ns, unix_now_ns().saturating_sub(receive.0))
-        })
-    }
-
-    /// Names a request whose body could not be stored; gives what its client is told.
-    pub(crate) fn spool_fault(
-        &self,
-        record: &ExchangeRecord,
         head: HeadView<'_>,
-        error: &io::Error,
-    ) -> Refusal {
-        let name = exchange::name(record.id, head);
-        let text = format!("{name}: request body could not be stored: {error}");
-        self.driver.shared.log.error(Level::Error, &text);
-        match error.kind() {
-            ErrorKind::StorageFull | ErrorKind::QuotaExceeded => Refusal::SPOOL_FULL,
-            _ => Refusal::SPOOL_FAILED,
+        request: &mut ReceivedRequest<'_>,
+        now: Stamp,
+    ) -> Begun {
+        let driver = &self.driver;
+        let record = &mut request.record;
+        let disposition = driver.shared.service.dispatch(head, &self.ends);
+        record.route = disposition.route;
+        let rewritten = disposition.rewritten;
+        if let Backend::Pool { pool, class } = disposition.backend {
+            (record.pool, record.class) = (Some(pool), class);
+            return Begun::Offload(Box::new(Exchange {
+                head: Arc::new(RequestHead::take(head)),
+                rewritten,
+                body: Body::Empty,
+                ends: Arc::clone(&self.ends),
+                record: *record,
+            }));
         }
+        record.begin_inline(now);
+        let reply = match disposition.backend {
+            Backend::Refuse(refusal) => self.refuse(request, refusal),
+            Backend::RespondAsIs(reply) => reply,
+            Backend::Respond(reply) => self.with_error_page(reply, Some(head)),
+            Backend::Status => driver.status_page(),
+            Backend::Files { mount, rest_from } => {
+                let rest = &service::path(head, rewritten.as_deref())[rest_from..];
+                let given = driver.files.borrow_mut().ask(mount, head, rest, now);
+                let reply = match given {
+                    Given::Ready(reply) => reply,
+                    Given::Stale(reply, look) => {
+                        driver.look_behind(look);
+                        reply
+                    }
+                    Given::Look(look) => return Begun::LookUp(look),
+                };
+                self.with_error_page(reply, Some(head))
+            }
+            Backend::Pool { .. } => violated(format_args!("a request for a pool is answered here")),
+        };
+        Begun::Respond(reply)
+    }
+
+    /// The response with a file, once a thread that may wait for its storage has looked it up.
+    pub(crate) async fn look_up(&self, look: Box<Look>, head: HeadView<'_>) -> Result<Reply, Stop> {
+        let looked = self.unless_cut(self.driver.wait_for_look(look)).await?;
+        let reply = match looked {
+            Ok(looked) => self.driver.files.borrow().reply(&looked, head),
+            Err(_) => Refusal::because(500, "looking the file up failed").reply(),
+        };
+        Ok(self.with_error_page(reply, Some(head)))
+    }
+
+    /// The response that refuses a request, of which its record knows.
+    pub(crate) fn refuse(&self, request: &mut ReceivedRequest<'_>, refusal: Refusal) -> Reply {
+        self.driver.stats().errors.add();
+        request.record.pool = None;
+        request.record.begin_inline(measure::now());
+        request.record.end_as(Ending::Refused, refusal.cause);
+        self.with_error_page(refusal.reply(), request.received.head())
     }
 
     /// The response with an error page in the place of its body, where there is one for its status.
@@ -294,19 +376,40 @@ impl Connection {
         }
     }
 
+    /// How long a request had waited when it arrived, as a proxy in front says.
+    fn waited_before(&self, exchange: &Exchange) -> Nanos {
+        let starts = self.driver.shared.request_starts.as_ref();
+        let told = starts.and_then(|starts| starts.told(exchange.head(), &exchange.ends));
+        told.map_or(Nanos::ZERO, |started_ns| {
+            let phases = &exchange.record.phases;
+            let receive = phases.queued.since(phases.arrived);
+            // Before 1970 it is 0.
+            let now = SystemTime::now().duration_since(UNIX_EPOCH);
+            let now_ns = now.map_or(0, |now| now.as_nanos() as u64);
+            request_start::before(started_ns, now_ns.saturating_sub(receive.0))
+        })
+    }
+
     /// Writes a response of the server's own, as far as it gets; the rest is the protocol's to send. A refusal
     /// stays one in the record.
     pub(crate) fn write(
         &self,
-        record: &mut ExchangeRecord,
-        head: Option<HeadView<'_>>,
-        request: RequestFacts,
+        request: &mut ReceivedRequest<'_>,
+        keep_alive: bool,
         to: Destination,
         reply: Reply,
     ) -> Ended {
+        let (head, record) = (request.received.head(), &mut request.record);
         let (ending, cause) = (record.ending, record.cause);
+        let facts = RequestFacts {
+            version: head.map_or(Version::Http11, |head| head.index.version),
+            is_head: head.is_some_and(|head| head.is_head()),
+            keep_alive: keep_alive && self.driver.serving(),
+            phases: record.phases,
+            accepted: None,
+        };
         let mut writer = self.driver.take_writer();
-        writer.begin_exchange(record.id, head, request, to);
+        writer.begin_exchange(record.id, head, facts, to);
         writer.respond(reply);
         let ended = writer.finish(record);
         self.driver.put_writer(writer);
@@ -321,16 +424,20 @@ impl Connection {
         if record.ending == Ending::Drained {
             self.driver.cut.set(self.driver.cut.get() + 1);
         }
+        self.last_sent.set(record.phases.sent);
         self.driver.recorder.close(record, received, &self.ends);
     }
 
+    /// Ends an exchange of which the driver has sent so much.
+    pub(crate) fn end_exchange(&self, mut exchange: Box<Exchange>, sent_bytes: u64) {
+        exchange.record.sent_bytes = sent_bytes;
+        exchange.record.phases.sent = measure::now();
+        self.end(&exchange.record, Received::Head(exchange.head()));
+    }
+
     /// Ends an exchange that gets no response.
-    pub(crate) fn end_unanswered(
-        &self,
-        mut record: ExchangeRecord,
-        received: Received<'_>,
-        ending: Ending,
-    ) {
+    pub(crate) fn end_unanswered(&self, mut request: ReceivedRequest<'_>, ending: Ending) {
+        let record = &mut request.record;
         let now = measure::now();
         // It never came to its pool, of whose queue the record would tell.
         record.pool = None;
@@ -338,13 +445,28 @@ impl Connection {
         record.end_at(now);
         record.end_as(ending, "");
         self.driver.stats().errors.add();
-        self.end(&record, received);
+        self.end(&request.record, request.received);
     }
 
     /// Counts a response that was given up because of its client's pace.
     pub(crate) fn count_stop(&self, stop: Stop) {
         if stop.ending == Ending::SendTimeout {
             self.driver.stats().timed_out(Timeout::Send);
+        }
+    }
+
+    /// Gives a response up: the client must not take it for a complete one.
+    pub(crate) fn abort(&self, stop: Stop) {
+        self.count_stop(stop);
+        self.transport.reset_on_close();
+    }
+}
+
+impl<'a> From<&'a Exchange> for ReceivedRequest<'a> {
+    fn from(exchange: &'a Exchange) -> Self {
+        Self {
+            received: Received::Head(exchange.head()),
+            record: exchange.record,
         }
     }
 }
@@ -365,11 +487,13 @@ impl Drop for Connection {
 }
 
 impl Stop {
-    pub(crate) fn peer_gone() -> Self {
-        Self {
-            ending: Ending::PeerGone,
-            cause: "",
-        }
+    pub(crate) const fn new(ending: Ending, cause: &'static str) -> Self {
+        Self { ending, cause }
+    }
+
+    /// The response is cut on our side.
+    pub(crate) const fn cut(cause: &'static str) -> Self {
+        Self::new(Ending::Cut, cause)
     }
 
     /// Why a response ends that could not be sent.
@@ -385,16 +509,8 @@ impl Stop {
             | ErrorKind::HostUnreachable
             | ErrorKind::NetworkUnreachable
             | ErrorKind::NetworkDown
-            | ErrorKind::TimedOut => Stop::peer_gone(),
+            | ErrorKind::TimedOut => Woken::Failed.stop(),
             _ => Stop::cut("the file could not be read"),
-        }
-    }
-
-    /// The response is cut on our side.
-    pub(crate) fn cut(cause: &'static str) -> Self {
-        Self {
-            ending: Ending::Cut,
-            cause,
         }
     }
 }
@@ -407,14 +523,8 @@ impl Woken {
             Woken::Cut => Ending::Drained,
             Woken::Draining | Woken::Crowded | Woken::End | Woken::Failed => Ending::PeerGone,
         };
-        Stop { ending, cause: "" }
+        Stop::new(ending, "")
     }
-}
-
-/// The wall clock; 0 before 1970.
-fn unix_now_ns() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    since.map_or(0, |since| u64::try_from(since.as_nanos()).unwrap_or(0))
 }
 
 #[cfg(test)]

@@ -1,151 +1,394 @@
-//! What a driver keeps of an exchange that a worker has: enough to end it where it does not come back in time.
+//! Offloaded: a worker has the exchange. The driver hands it over and serves other connections; it hears of this
+//! one again when the response is out and the client sends more, or when the driver is to send the rest.
+//!
+//! Takes complete exchanges, gives back who has the response. What the driver keeps is enough to end the exchange
+//! where the worker does not do so in time: either of them ends it, never both. The waits are those of a
+//! connection of one stream at a time; a protocol of many streams has its own.
 
+use std::future::{Future, poll_fn};
 use std::sync::Arc;
+use std::task::Poll;
 
 use measure::{Ending, Nanos, Stamp};
 use wire::RequestHead;
 
-use super::{Connection, Stop};
-use crate::exchange::ownership::ResponseStarted;
-use crate::exchange::stream::{Abandoned, StreamShared};
+use super::send::{LOOK, ResponseSender};
+use super::{Connection, ReceivedRequest, Stop, Then, Woken};
+use crate::exchange::ownership::{ResponseStarted, Returned, WakePolicy};
+use crate::exchange::stream::{Abandoned, After, Finished, Next, StreamShared};
 use crate::exchange::{self, Exchange, ExchangeRecord};
 use crate::log::Level;
+use crate::pool::Job;
 use crate::recorder::Received;
-use crate::stats::Timeout;
+use crate::refusal::Refusal;
+use crate::reply::Reply;
+use crate::stats::{Doing, Timeout};
 
 /// Why an exchange ends without its application.
-pub(crate) const OVERDUE: &str = "the application took longer than request_timeout";
+const OVERDUE: &str = "the application took longer than request_timeout";
 /// How a response ends in its middle whose application took longer than it may.
-pub(crate) const STOP_OVERDUE: Stop = Stop {
-    ending: Ending::Cut,
-    cause: OVERDUE,
-};
+pub(crate) const STOP_OVERDUE: Stop = Stop::cut(OVERDUE);
 
 /// What the driver keeps of an exchange that a worker has.
-pub(crate) struct Offloaded {
+pub(crate) struct Offloaded<'a> {
+    connection: &'a Connection,
+    pub(crate) stream: &'a Arc<StreamShared>,
     pub(crate) head: Arc<RequestHead>,
     pub(crate) record: ExchangeRecord,
     /// How long the application may take.
-    pub(crate) timeout: Option<Nanos>,
+    timeout: Option<Nanos>,
 }
 
-/// Why an exchange that a worker has is not waited for any longer.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum GivenUp {
-    /// The drain deadline passed.
-    Cut(ResponseStarted),
-    /// The application took longer than it may.
-    Overdue(ResponseStarted),
-    /// The client does not want it any more.
-    #[cfg_attr(not(feature = "faults"), expect(dead_code))]
-    ClientGone(ResponseStarted),
-}
+/// Nothing of a response has started when the time of the application is up: the exchange is to be answered in its
+/// place, and the connection to end, because the worker still has its stream.
+pub(crate) struct Overdue;
 
-impl Offloaded {
-    pub(crate) fn new(exchange: &Exchange, timeout: Option<Nanos>) -> Self {
-        Self {
+impl<'a> Offloaded<'a> {
+    /// Has its pool admit an exchange, which waits for a worker from now on.
+    pub(crate) fn admit(
+        connection: &'a Connection,
+        stream: &'a Arc<StreamShared>,
+        exchange: &mut Exchange,
+    ) -> Result<Self, Refusal> {
+        exchange.record.phases.queued = measure::now();
+        exchange.record.queued.before = connection.waited_before(exchange);
+        let pool = connection.driver.shared.pool_of(exchange);
+        pool.admit(exchange.record.class)?;
+        Ok(Self {
+            connection,
+            stream,
             head: Arc::clone(&exchange.head),
             record: exchange.record,
-            timeout,
+            timeout: pool.request_timeout(),
+        })
+    }
+
+    fn received(&self) -> Received<'_> {
+        Received::Head(self.head.view())
+    }
+
+    /// Hands the exchange to its worker.
+    pub(crate) fn hand_over(&self, job: Job, wake: WakePolicy) -> impl Future<Output = ()> {
+        let mut job = Some(job);
+        poll_fn(move |context| {
+            if let Some(job) = job.take() {
+                self.stream.ownership.hand_off(wake, context);
+                self.connection.driver.hand_over(job);
+            }
+            Poll::Ready(())
+        })
+    }
+
+    /// Sees to the end of an exchange that was handed over so.
+    pub(crate) async fn run(&self, wake: WakePolicy) -> Result<Then, Overdue> {
+        Ok(match self.returned(wake).await {
+            Ok(Returned::Kept) => {
+                self.connection.last_sent.set(self.stream.progress_at());
+                self.stream.ownership.take_back();
+                Then::Receive
+            }
+            Ok(Returned::Closed) => Then::Leave,
+            Ok(Returned::Reset) => {
+                self.connection.transport.reset_on_close();
+                Then::Close
+            }
+            Ok(Returned::Queued) => Box::pin(self.send_pending()).await,
+            Err((STOP_OVERDUE, ResponseStarted::No)) => return Err(Overdue),
+            Err((stop, started)) => self.give_up(stop, started),
+        })
+    }
+
+    /// Waits for the exchange to come back: by the client's next bytes when nothing needs to know earlier, else by a
+    /// wake-up. The driver has to end one that does not come back in time: by another response, if none has started.
+    fn returned(
+        &self,
+        mut wake: WakePolicy,
+    ) -> impl Future<Output = Result<Returned, (Stop, ResponseStarted)>> {
+        // A look after a while: when the response is out by then, the connection is idle and is to be watched
+        // as such.
+        let queued = self.record.phases.queued;
+        let look = queued.plus(LOOK).plus(LOOK);
+        self.connection
+            .now_doing(Doing::Away, look.min(self.due(queued)));
+        let ownership = &self.stream.ownership;
+        let has_more = wake == WakePolicy::Return;
+        poll_fn(move |context| {
+            let fired = self.connection.take_fired();
+            if fired.is_some() {
+                // The response may be long out. If it is not, it is to wake us from now on, and no look is needed.
+                wake = WakePolicy::Return;
+                if let Some(stop) = self.overtime(fired)
+                    && let Some(started) = ownership.revoke()
+                {
+                    return Poll::Ready(Err((stop, started)));
+                }
+                // An exchange whose worker was first is ending.
+                let due = self.due(measure::now());
+                self.connection.now_doing(Doing::Away, due);
+            }
+            // Readable (or failed): what the client sent waits in the socket until the response is out.
+            let transport = &self.connection.transport;
+            if wake == WakePolicy::NextInput && transport.poll_readable(context).is_ready() {
+                wake = WakePolicy::Return;
+            }
+            let returned = ownership.poll_return(wake, context);
+            // Its place is needed although it is back: the wait for the next request is to hear of it, or it
+            // would keep its place until the next look, and by then those that were idle for the longest time
+            // have asked again.
+            if fired == Some(Woken::Crowded) && returned.is_ready() && !has_more {
+                let mut table = self.connection.driver.table.borrow_mut();
+                table.mark_crowded(self.connection.slot);
+            }
+            returned.map(Ok)
+        })
+    }
+
+    /// The worker still has an exchange that is not to be waited for: ends what it has begun to answer.
+    fn give_up(&self, stop: Stop, started: ResponseStarted) -> Then {
+        let sent_bytes = match started {
+            // The numbers of the stream are those of an earlier exchange.
+            ResponseStarted::No => 0,
+            ResponseStarted::Yes => self.stream.sent_bytes(),
+        };
+        if stop == STOP_OVERDUE {
+            self.stream.set_overdue();
+            if self.stream.is_whole(sent_bytes) {
+                self.end(None, sent_bytes);
+                return Then::Linger;
+            }
+            self.connection.transport.reset();
+        }
+        self.end(Some(stop), sent_bytes);
+        Then::Close
+    }
+
+    /// Sends what the worker could not, until it has finished the response and all is out.
+    async fn send_pending(&self) -> Then {
+        let (sent_before, rate) = {
+            let pending = self.stream.pending();
+            (pending.sent_before, pending.rate)
+        };
+        let mut sender = ResponseSender::new(self.connection, self.stream, self.record.route, rate);
+        let sent = self.send_parts(&mut sender).await;
+        let sent_bytes = sent_before + sender.monitor.sent;
+        drop(sender);
+        let concluded = match sent {
+            Ok(finished) => self.end_sent(finished, sent_bytes),
+            Err(stop) => self.end_unsent(stop, sent_bytes).await,
+        };
+        let memory = &self.connection.driver.shared.replies_memory;
+        memory.leave(self.stream);
+        concluded
+    }
+
+    async fn send_parts(&self, sender: &mut ResponseSender<'_>) -> Result<Finished, Stop> {
+        loop {
+            let bytes = match self.next_pending(sender).await? {
+                Next::Parts(memory_bytes, file_bytes) => (memory_bytes, file_bytes),
+                Next::Finished(finished) => return Ok(finished),
+                Next::Nothing => continue,
+                Next::Abandoned(why) => return Err(Stop::cut(why.cause())),
+            };
+            let turn = sender.turn(bytes).await?;
+            // While this driver waits, the parts are where a thread may move them to a file: it has them now where
+            // there are none.
+            let Some(mut parts) = self.stream.pending().take() else {
+                continue;
+            };
+            let before = sender.monitor.sent;
+            let progress = sender.send(&mut parts, turn).await;
+            if sender.monitor.sent > before {
+                self.stream.set_progress_at(measure::now());
+            }
+            let unsent = self.stream.put_back(parts);
+            self.connection.driver.shared.replies_memory.discard(unsent);
+            sender.end_turn(progress?).await?;
         }
     }
 
-    pub(crate) fn received(&self) -> Received<'_> {
-        Received::Head(self.head.view())
+    /// Waits for parts, or for the end of the response.
+    async fn next_pending(&self, sender: &mut ResponseSender<'_>) -> Result<Next, Stop> {
+        let next = poll_fn(|context| {
+            if self.connection.take_fired() == Some(Woken::Cut) {
+                return Poll::Ready(Err(Woken::Cut.stop()));
+            }
+            self.stream.ownership.watch(context);
+            let due = self.due(measure::now());
+            let mut pending = self.stream.pending();
+            if due == Stamp::ZERO && !pending.is_finished() {
+                return Poll::Ready(Err(STOP_OVERDUE));
+            }
+            match pending.next() {
+                Next::Nothing => {}
+                next => return Poll::Ready(Ok(next)),
+            }
+            drop(pending);
+            // Nothing waits to be sent: it is the application, or a disk, that makes the client wait.
+            sender.monitor.hold(self.connection, due);
+            Poll::Pending
+        });
+        let next = self.connection.unless_reset(next).await?;
+        // Without effect where it was not held.
+        sender.monitor.resume();
+        next
+    }
+
+    /// Ends an exchange of which everything was sent.
+    fn end_sent(&self, finished: Finished, sent_bytes: u64) -> Then {
+        self.connection.end_exchange(finished.exchange, sent_bytes);
+        match finished.after {
+            After::Keep => {
+                let unsent = self.stream.pending().renew();
+                self.connection.driver.shared.replies_memory.discard(unsent);
+                self.stream.ownership.take_back();
+                Then::Receive
+            }
+            After::Close => Then::Leave,
+            After::Reset => {
+                self.connection.transport.reset_on_close();
+                Then::Close
+            }
+        }
+    }
+
+    /// Ends an exchange whose client does not get everything, once the worker is done with it.
+    async fn end_unsent(&self, stop: Stop, sent_bytes: u64) -> Then {
+        if stop == STOP_OVERDUE && self.stream.is_whole(sent_bytes) {
+            return match self.take_over(stop) {
+                Ok(finished) => self.end_sent(finished, sent_bytes),
+                Err(_) => {
+                    self.end(None, sent_bytes);
+                    Then::Linger
+                }
+            };
+        }
+        self.connection.count_stop(stop);
+        self.abandon();
+        self.connection.transport.reset();
+        match self.finished().await {
+            Ok(mut finished) => {
+                finished.exchange.record.end_as(stop.ending, stop.cause);
+                self.connection.end_exchange(finished.exchange, sent_bytes);
+            }
+            Err(stop) => self.end(Some(stop), sent_bytes),
+        }
+        Then::Close
+    }
+
+    /// Gives up a response whose client is gone, or whose time is up.
+    pub(crate) fn abandon(&self) {
+        let driver = &self.connection.driver;
+        // Given up before, on our side: it is named.
+        let why = self.stream.pending().abandoned();
+        if let Some(why) = why {
+            if why == Abandoned::MemoryFull {
+                driver.stats().timed_out(Timeout::Memory);
+            }
+            let name = exchange::name(self.record.id, self.head.view());
+            let text = format!("{name}: the response was cut: {}", why.cause());
+            driver.shared.log.error(Level::Warning, &text);
+        }
+        let unsent = self.stream.abandon(Abandoned::ClientGone);
+        driver.shared.replies_memory.discard(unsent);
+    }
+
+    /// The exchange of an abandoned response, once the worker is done with it. It is given up at the drain deadline,
+    /// and when the application's time is up.
+    async fn finished(&self) -> Result<Finished, Stop> {
+        poll_fn(|context| {
+            let fired = self.connection.take_fired();
+            self.stream.ownership.watch(context);
+            self.connection
+                .now_doing(Doing::Sending, self.due(measure::now()));
+            match self.overtime(fired) {
+                Some(stop) => Poll::Ready(self.take_over(stop)),
+                None => {
+                    let finished = self.stream.pending().take_finished();
+                    finished.map_or(Poll::Pending, |finished| Poll::Ready(Ok(finished)))
+                }
+            }
+        })
+        .await
+    }
+
+    /// The exchange of a response that the driver sends, if its worker is done with it; else it is the driver's to
+    /// end from here on, whatever the worker does.
+    pub(crate) fn take_over(&self, stop: Stop) -> Result<Finished, Stop> {
+        let mut pending = self.stream.pending();
+        if let Some(finished) = pending.take_finished() {
+            return Ok(finished);
+        }
+        pending.revoke();
+        drop(pending);
+        if stop == STOP_OVERDUE {
+            self.stream.set_overdue();
+        }
+        Err(stop)
+    }
+
+    /// Ends an exchange that its worker still has: with `None` its response is out, and only the stream ends.
+    pub(crate) fn end(&self, stop: Option<Stop>, sent_bytes: u64) {
+        let now = measure::now();
+        let mut record = self.record_at(now);
+        record.end_at(now);
+        record.sent_bytes = sent_bytes;
+        // Of a response that has not started, the stream has the numbers of an earlier one.
+        if sent_bytes > 0 || stop == Some(STOP_OVERDUE) {
+            (record.status, record.head_bytes) = (self.stream.status(), self.stream.head_bytes());
+        }
+        if let Some(stop) = stop {
+            record.end_as(stop.ending, stop.cause);
+        }
+        if stop == Some(STOP_OVERDUE) {
+            self.connection.driver.stats().errors.add();
+        }
+        self.connection.end(&record, self.received());
+    }
+
+    /// The response in the place of the application, which is still at it: 504 (RFC 9110 section 15.6.5).
+    pub(crate) fn overdue(&self) -> (ReceivedRequest<'_>, Reply) {
+        self.stream.set_overdue();
+        self.connection.driver.stats().errors.add();
+        let mut record = self.record_at(measure::now());
+        record.end_as(Ending::Refused, OVERDUE);
+        let received = self.received();
+        let reply = Refusal::because(504, OVERDUE).reply();
+        let reply = self.connection.with_error_page(reply, received.head());
+        (ReceivedRequest { received, record }, reply)
+    }
+
+    /// Why an exchange that was woken so is not to be waited for any longer, if that is so.
+    fn overtime(&self, fired: Option<Woken>) -> Option<Stop> {
+        match fired {
+            Some(Woken::Cut) => Some(Woken::Cut.stop()),
+            _ if self.due(measure::now()) == Stamp::ZERO => Some(STOP_OVERDUE),
+            _ => None,
+        }
     }
 
     /// When the time of the application is up: ZERO when it is, NEVER when there is no bound. An exchange that
     /// still waits for a worker has all of its time before it.
-    pub(crate) fn due(&self, stream: &StreamShared, now: Stamp) -> Stamp {
+    pub(crate) fn due(&self, now: Stamp) -> Stamp {
         let Some(timeout) = self.timeout else {
             return Stamp::NEVER;
         };
-        let due = match self.started(stream) {
-            Some(started) => started.plus(timeout),
-            None => now.plus(timeout),
-        };
+        let due = self.started().unwrap_or(now).plus(timeout);
         if due <= now { Stamp::ZERO } else { due }
     }
 
     /// When a worker took it, if one has.
-    fn started(&self, stream: &StreamShared) -> Option<Stamp> {
-        let started = stream.started_at();
+    fn started(&self) -> Option<Stamp> {
+        let started = self.stream.started_at();
         // Until one has, a stream that is used again has the stamp of its last exchange.
         (started >= self.record.phases.queued).then_some(started)
     }
 
-    /// The record with the worker that took the exchange, and when; `otherwise` when none has.
-    fn started_record(&self, stream: &StreamShared, otherwise: Stamp) -> ExchangeRecord {
+    /// The record with the worker that took the exchange, and when. One that no worker has taken waited until now.
+    fn record_at(&self, now: Stamp) -> ExchangeRecord {
         let mut record = self.record;
-        let started = self.started(stream);
-        record.phases.started = started.unwrap_or(otherwise);
-        record.phases.worker = started.and_then(|_| stream.worker());
+        let started = self.started();
+        record.phases.started = started.unwrap_or(now);
+        record.phases.worker = started.and_then(|_| self.stream.worker());
         record
-    }
-
-    /// The record of one that is answered in the place of its application, which is still at it.
-    pub(crate) fn overdue_record(&self, stream: &StreamShared) -> ExchangeRecord {
-        let mut record = self.started_record(stream, self.record.phases.queued);
-        record.end_as(Ending::Refused, OVERDUE);
-        record
-    }
-}
-
-impl Connection {
-    /// Logs an exchange whose response is out, while the application is still at it when its time is up. The
-    /// client has what it asked for, and only the stream ends, which the worker still has.
-    pub(crate) fn end_answered(
-        &self,
-        offloaded: &Offloaded,
-        stream: &StreamShared,
-        sent_bytes: u64,
-    ) {
-        let mut record = offloaded.started_record(stream, offloaded.record.phases.queued);
-        record.end_at(measure::now());
-        (record.status, record.head_bytes) = (stream.status(), stream.head_bytes());
-        record.sent_bytes = sent_bytes;
-        self.end(&record, offloaded.received());
-    }
-
-    /// Logs an exchange that has not come back in time. Taken by a worker, it ran until now; else it waited
-    /// until now.
-    pub(crate) fn end_given_up(
-        &self,
-        offloaded: &Offloaded,
-        stream: &StreamShared,
-        given_up: GivenUp,
-        sent_bytes: u64,
-    ) {
-        let now = measure::now();
-        let mut record = offloaded.started_record(stream, now);
-        record.end_at(now);
-        record.sent_bytes = sent_bytes;
-        record.end_as(Ending::Drained, "");
-        if sent_bytes > 0 {
-            (record.status, record.head_bytes) = (stream.status(), stream.head_bytes());
-        }
-        match given_up {
-            GivenUp::Cut(_) => {}
-            GivenUp::ClientGone(_) => record.end_as(Ending::PeerGone, ""),
-            GivenUp::Overdue(_) => {
-                self.driver.stats().errors.add();
-                record.status = stream.status();
-                record.end_as(Ending::Cut, OVERDUE);
-            }
-        }
-        self.end(&record, offloaded.received());
-    }
-
-    /// Names a response that was given up on our side.
-    pub(crate) fn log_abandoned(&self, offloaded: &Offloaded, stream: &StreamShared) {
-        let Some(why) = stream.pending().abandoned() else {
-            return;
-        };
-        if why == Abandoned::MemoryFull {
-            self.driver.stats().timed_out(Timeout::Memory);
-        }
-        let name = exchange::name(offloaded.record.id, offloaded.head.view());
-        let text = format!("{name}: the response was cut: {}", why.cause());
-        self.driver.shared.log.error(Level::Warning, &text);
     }
 }

@@ -11,114 +11,80 @@ use super::Kind;
 use super::send::{Hears, Sending};
 use super::stream::{Stream, destination};
 use crate::exchange::Exchange;
-use crate::exchange::ownership::{ResponseStarted, Returned, WakePolicy};
-use crate::exchange::stream::{Abandoned, Finished, Next, StreamShared};
+use crate::exchange::ownership::{Returned, WakePolicy};
+use crate::exchange::stream::{Finished, Next, StreamShared};
 use crate::pool::Job;
-use crate::protocol::offloaded::{GivenUp, OVERDUE, Offloaded, STOP_OVERDUE};
+use crate::protocol::offloaded::{Offloaded, STOP_OVERDUE};
 use crate::protocol::{Stop, Woken};
-use crate::recorder::Received;
-use crate::refusal::Refusal;
 use crate::response::ResponseHead;
 
 impl Stream {
     /// Hands an exchange to its pool, and sends what comes of it.
-    pub(super) async fn offload(&self, exchange: Box<Exchange>) {
-        let pool = self.driver.shared.pool_of(&exchange);
-        if let Err(refusal) = pool.admit(exchange.record.class) {
-            let head = Arc::clone(&exchange.head);
-            self.refuse(exchange.record, Received::Head(head.view()), refusal)
-                .await;
-            return;
-        }
-        let offloaded = Offloaded::new(&exchange, pool.request_timeout());
-        let stream = Arc::new(StreamShared::new());
-        let mut job = Some(Job {
+    pub(super) async fn offload(&self, mut exchange: Box<Exchange>) {
+        let shared = Arc::new(StreamShared::new());
+        let connection = &self.mux.connection;
+        let offloaded = match Offloaded::admit(connection, &shared, &mut exchange) {
+            Ok(offloaded) => offloaded,
+            Err(refusal) => return self.refuse((&*exchange).into(), refusal).await,
+        };
+        let job = Job {
             exchange,
-            to: destination(Some(Arc::clone(&stream))),
+            to: destination(Some(Arc::clone(&shared))),
             keep_alive: true,
-        });
-        poll_fn(|context| {
-            if let Some(job) = job.take() {
-                stream.ownership.hand_off(WakePolicy::Return, context);
-                self.driver.hand_over(job);
-            }
-            Poll::Ready(())
-        })
-        .await;
-        match self.returned(&offloaded, &stream).await {
-            Ok(Returned::Queued) => self.send_pending(&offloaded, &stream).await,
+        };
+        offloaded.hand_over(job, WakePolicy::Return).await;
+        match self.returned(&offloaded).await {
+            Ok(Returned::Queued) => self.send_pending(&offloaded).await,
             // The worker has ended the exchange without a response.
             Ok(Returned::Kept | Returned::Closed | Returned::Reset) => {
-                self.stop(Stop::peer_gone()).await;
+                self.stop(Woken::Failed.stop()).await;
             }
-            Err(GivenUp::Overdue(_)) => self.respond_overdue(&offloaded, &stream).await,
-            Err(given_up) => {
-                self.mux
-                    .connection
-                    .end_given_up(&offloaded, &stream, given_up, 0);
+            Err(STOP_OVERDUE) => {
+                let (request, reply) = offloaded.overdue();
+                self.respond(request, reply).await;
             }
+            Err(stop) => offloaded.end(Some(stop), 0),
         }
     }
 
     /// Waits for a worker's response to begin.
-    async fn returned(
-        &self,
-        offloaded: &Offloaded,
-        stream: &StreamShared,
-    ) -> Result<Returned, GivenUp> {
+    async fn returned(&self, offloaded: &Offloaded<'_>) -> Result<Returned, Stop> {
+        let ownership = &offloaded.stream.ownership;
         loop {
-            let due = offloaded.due(stream, measure::now());
+            let due = offloaded.due(measure::now());
             let returned = self.wait(due, Hears::Both, |context| {
-                match stream.ownership.poll_return(WakePolicy::Return, context) {
+                match ownership.poll_return(WakePolicy::Return, context) {
                     Poll::Ready(returned) => Some(returned),
                     Poll::Pending => None,
                 }
             });
-            let given_up: fn(ResponseStarted) -> GivenUp = match returned.await {
+            let stop = match returned.await {
                 Ok(returned) => return Ok(returned),
-                Err(Woken::Deadline) if offloaded.due(stream, measure::now()) != Stamp::ZERO => {
-                    continue;
-                }
-                Err(Woken::Deadline) => GivenUp::Overdue,
-                Err(Woken::Cut) => GivenUp::Cut,
-                Err(_) => GivenUp::ClientGone,
+                Err(Woken::Deadline) if offloaded.due(measure::now()) != Stamp::ZERO => continue,
+                Err(Woken::Deadline) => STOP_OVERDUE,
+                Err(woken) => woken.stop(),
             };
-            return match stream.ownership.revoke() {
-                Some(started) => Err(given_up(started)),
+            return match ownership.revoke() {
+                Some(_) => Err(stop),
                 // The worker was first.
                 None => {
-                    Ok(
-                        poll_fn(|context| {
-                            stream.ownership.poll_return(WakePolicy::Return, context)
-                        })
-                        .await,
-                    )
+                    Ok(poll_fn(|context| ownership.poll_return(WakePolicy::Return, context)).await)
                 }
             };
         }
     }
 
-    /// Answers in the place of the application, which is still at it.
-    async fn respond_overdue(&self, offloaded: &Offloaded, stream: &StreamShared) {
-        stream.set_overdue();
-        self.driver.stats().errors.add();
-        let record = offloaded.overdue_record(stream);
-        let reply = Refusal::because(504, OVERDUE).reply();
-        let head = offloaded.head.view();
-        let reply = self.mux.connection.with_error_page(reply, Some(head));
-        self.respond(record, offloaded.received(), reply).await;
-    }
-
     /// Sends what a worker gives, until it has given all.
-    async fn send_pending(&self, offloaded: &Offloaded, stream: &Arc<StreamShared>) {
+    async fn send_pending(&self, offloaded: &Offloaded<'_>) {
+        let stream = offloaded.stream;
         let (head, rate) = {
             let mut pending = stream.pending();
             (pending.head.take(), pending.rate)
         };
         let mut sending = self.sending(offloaded.record.route, rate);
-        match self.send_given(head, offloaded, stream, &mut sending).await {
+        match self.send_given(head, offloaded, &mut sending).await {
             Ok(finished) => self.end_sent(finished, stream, &sending).await,
-            Err(stop) => self.end_unsent(stop, offloaded, stream, &sending).await,
+            Err(stop) => self.end_unsent(stop, offloaded, &sending).await,
         }
         self.driver.shared.replies_memory.leave(stream);
     }
@@ -126,14 +92,14 @@ impl Stream {
     async fn send_given(
         &self,
         head: Option<ResponseHead>,
-        offloaded: &Offloaded,
-        stream: &StreamShared,
+        offloaded: &Offloaded<'_>,
         sending: &mut Sending,
     ) -> Result<Finished, Stop> {
+        let stream = offloaded.stream;
         let head = head.ok_or(Stop::cut("a response without a head"))?;
         self.send_head(&head).await?;
         loop {
-            match self.next(offloaded, stream, sending).await? {
+            match self.next(offloaded, sending).await? {
                 Next::Parts(..) => {}
                 Next::Nothing => continue,
                 Next::Finished(finished) => return Ok(finished),
@@ -154,13 +120,9 @@ impl Stream {
     }
 
     /// Waits for parts, or for the end of the response.
-    async fn next(
-        &self,
-        offloaded: &Offloaded,
-        stream: &StreamShared,
-        sending: &mut Sending,
-    ) -> Result<Next, Stop> {
-        let due = offloaded.due(stream, measure::now());
+    async fn next(&self, offloaded: &Offloaded<'_>, sending: &mut Sending) -> Result<Next, Stop> {
+        let stream = offloaded.stream;
+        let due = offloaded.due(measure::now());
         sending.pace.hold(measure::now());
         let next = self.wait(due, Hears::Both, |context| {
             stream.ownership.watch(context);
@@ -187,69 +149,47 @@ impl Stream {
         if let Err(stop) = self.send_frame(kind, &[]).await {
             exchange.record.end_as(stop.ending, stop.cause);
         }
-        self.end_with(exchange, sending);
+        self.mux.connection.end_exchange(exchange, sending.sent);
         let unsent = stream.pending().renew();
         self.driver.shared.replies_memory.discard(unsent);
     }
 
     /// Ends an exchange whose client does not get everything, once the worker is done with it.
-    async fn end_unsent(
-        &self,
-        stop: Stop,
-        offloaded: &Offloaded,
-        stream: &StreamShared,
-        sending: &Sending,
-    ) {
+    async fn end_unsent(&self, stop: Stop, offloaded: &Offloaded<'_>, sending: &Sending) {
         let connection = &self.mux.connection;
-        if stop == STOP_OVERDUE && stream.is_whole(sending.sent) && stream.pending().revoke() {
-            stream.set_overdue();
-            let _ = self.send_frame(Kind::End, &[]).await;
-            return connection.end_answered(offloaded, stream, sending.sent);
+        let stream = offloaded.stream;
+        if stop == STOP_OVERDUE && stream.is_whole(sending.sent) {
+            return match offloaded.take_over(stop) {
+                Ok(finished) => self.end_sent(finished, stream, sending).await,
+                Err(_) => {
+                    let _ = self.send_frame(Kind::End, &[]).await;
+                    offloaded.end(None, sending.sent);
+                }
+            };
         }
-        connection.log_abandoned(offloaded, stream);
-        let unsent = stream.abandon(Abandoned::ClientGone);
-        self.driver.shared.replies_memory.discard(unsent);
+        offloaded.abandon();
         self.stop(stop).await;
-        match self.finished(offloaded, stream).await {
+        match self.finished(offloaded).await {
             Ok(Finished { mut exchange, .. }) => {
                 exchange.record.end_as(stop.ending, stop.cause);
-                self.end_with(exchange, sending);
+                connection.end_exchange(exchange, sending.sent);
             }
-            Err(given_up) => connection.end_given_up(offloaded, stream, given_up, sending.sent),
+            Err(stop) => offloaded.end(Some(stop), sending.sent),
         }
-    }
-
-    fn end_with(&self, mut exchange: Box<Exchange>, sending: &Sending) {
-        let connection = &self.mux.connection;
-        exchange.record.sent_bytes = sending.sent;
-        exchange.record.phases.sent = measure::now();
-        connection.end(&exchange.record, Received::Head(exchange.head()));
     }
 
     /// The exchange, once the worker is done with it.
-    async fn finished(
-        &self,
-        offloaded: &Offloaded,
-        stream: &StreamShared,
-    ) -> Result<Finished, GivenUp> {
-        let due = offloaded.due(stream, measure::now());
+    async fn finished(&self, offloaded: &Offloaded<'_>) -> Result<Finished, Stop> {
+        let stream = offloaded.stream;
+        let due = offloaded.due(measure::now());
         let finished = self.wait(due, Hears::Driver, |context| {
             stream.ownership.watch(context);
             stream.pending().take_finished()
         });
-        let given_up = match finished.await {
-            Ok(finished) => return Ok(finished),
-            Err(Woken::Deadline) => GivenUp::Overdue(ResponseStarted::Yes),
-            Err(_) => GivenUp::Cut(ResponseStarted::Yes),
-        };
-        let mut pending = stream.pending();
-        if let Some(finished) = pending.take_finished() {
-            return Ok(finished);
+        match finished.await {
+            Ok(finished) => Ok(finished),
+            Err(Woken::Deadline) => offloaded.take_over(STOP_OVERDUE),
+            Err(woken) => offloaded.take_over(woken.stop()),
         }
-        pending.revoke();
-        if let GivenUp::Overdue(_) = given_up {
-            stream.set_overdue();
-        }
-        Err(given_up)
     }
 }
