@@ -11,8 +11,6 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList};
 use server::exchange::Body;
 
-use crate::raw;
-
 /// Bytes of a spooled body that are read at once while looking for line ends.
 const WINDOW_BYTES: usize = 64 << 10;
 
@@ -58,7 +56,7 @@ impl Input {
         if offset >= self.window.len() as u64 {
             let wanted = (bytes - self.position).min(WINDOW_BYTES as u64) as usize;
             self.window.resize(wanted, 0);
-            raw::detached(py, || file.read_exact_at(&mut self.window, self.position))
+            py.detach(|| file.read_exact_at(&mut self.window, self.position))
                 .inspect_err(|_| self.window.clear())?;
             self.window_start = self.position;
         }
@@ -76,9 +74,7 @@ impl Input {
             Body::Empty => PyBytes::new(py, &[]),
             Body::Memory(data) => PyBytes::new(py, &data[self.position as usize..][..bytes]),
             Body::File { file, .. } => PyBytes::new_with(py, bytes, |out| {
-                Ok(raw::detached(py, || {
-                    file.read_exact_at(out, self.position)
-                })?)
+                Ok(py.detach(|| file.read_exact_at(out, self.position))?)
             })?,
         };
         self.position += bytes as u64;

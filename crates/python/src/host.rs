@@ -17,7 +17,7 @@ use server::handler::Handler;
 use server::supervisor::HANDOVER;
 
 use crate::wsgi::Wsgi;
-use crate::{command, fork, import, modules, raw, visit};
+use crate::{command, fork, import, modules, visit};
 
 /// The interpreter that has loaded this module.
 pub struct Host {
@@ -61,7 +61,7 @@ impl AppHost for Host {
             code
         };
         Python::attach(|py| {
-            let code = raw::detached(py, body);
+            let code = py.detach(body);
             fork::let_children_go(py);
             code
         })
@@ -174,5 +174,5 @@ found = sorted(
     and name.partition('.')[0] not in known and not name.startswith('milepost.')
 )
 ";
-    raw::run_script(&PyDict::new(py), script)
+    modules::run_script(&PyDict::new(py), script)
 }

@@ -14,7 +14,7 @@ use pyo3::types::{IntoPyDict, PyDict, PyList, PyModule, PyTuple, PyType};
 use server::config::meant::App;
 
 use crate::wsgi::type_name;
-use crate::{raw, trace};
+use crate::{modules, trace};
 
 /// Names tried when only a module is given.
 const DEFAULT_ATTRIBUTES: [&str; 2] = ["application", "app"];
@@ -242,7 +242,7 @@ def look(name, value):
 found = [hit for name, value in vars(module).items() if (hit := look(name, value))]
 found.sort(key=lambda name: 'app' not in name)
 ";
-    raw::run_script(&names, script)
+    modules::run_script(&names, script)
 }
 
 fn call_factory<'py>(

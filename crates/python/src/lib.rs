@@ -19,7 +19,6 @@ mod downstream;
 mod body;
 mod phases;
 
-mod raw;
 mod release;
 mod trace;
 mod visit;

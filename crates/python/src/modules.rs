@@ -3,12 +3,12 @@
 //! Takes the interpreter's table of modules, gives paths. Imports nothing of the application and calls no
 //! code of its modules: some of them only pretend to be modules.
 
+use std::ffi::CStr;
 use std::path::PathBuf;
 
+use pyo3::conversion::FromPyObjectOwned;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-
-use crate::raw;
 
 /// Bytes of all names together.
 const NAMES_BYTES_MAX: usize = 32 << 10;
@@ -40,8 +40,17 @@ for name, module in list(sys.modules.items()):
 found = sorted(found)
 ";
     // One namespace: the function looks for its names where the script put them.
-    let found = raw::run_script(&PyDict::new(py), script)?;
+    let found = run_script(&PyDict::new(py), script)?;
     Ok(fitting(found, NAMES_BYTES_MAX))
+}
+
+/// Runs `script` with these names, and gives what it calls `found`.
+pub(crate) fn run_script<'py, T>(names: &Bound<'py, PyDict>, script: &CStr) -> PyResult<T>
+where
+    T: FromPyObjectOwned<'py, Error = PyErr>,
+{
+    names.py().run(script, Some(names), None)?;
+    names.as_any().get_item("found")?.extract()
 }
 
 /// Those that can be told to another process: as text, and in one message.

@@ -49,25 +49,25 @@ struct Released {
 }
 
 /// Keeps an object for a response that waits: it is charged to `memory`, and only when no other response waits with
-/// it already.
+/// it already. `None` where none does and there is no reference to it.
 pub(crate) fn keep(
     address: usize,
-    reference: impl FnOnce() -> PyBackedBytes,
+    reference: impl FnOnce() -> Option<PyBackedBytes>,
     memory: &Arc<ReplyMemory>,
-) -> Bytes {
+) -> Option<Bytes> {
     let mut kept = locked(&KEPT);
     // A dead entry is that of an object that was let go of, perhaps another one at this address.
     if let Some(known) = kept.get(&address).and_then(Weak::upgrade) {
-        return Bytes::from_owner(Shared(known));
+        return Some(Bytes::from_owner(Shared(known)));
     }
-    let data = reference();
+    let data = reference()?;
     let new = Arc::new(Kept {
         address,
         _charge: memory.charge(data.len()),
         data: Some(data),
     });
     kept.insert(address, Arc::downgrade(&new));
-    Bytes::from_owner(Shared(new))
+    Some(Bytes::from_owner(Shared(new)))
 }
 
 /// One response's share of an object.

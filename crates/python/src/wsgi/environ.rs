@@ -5,15 +5,15 @@
 //! free-threaded interpreters have nothing to contend for. Must not run application code, and must not intern what a
 //! client sent: where interned strings are immortal, each name would stay until the process ends.
 
+use std::slice;
 use std::sync::Arc;
 
+use pyo3::ffi;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
 use server::exchange::{Ends, Exchange};
 use wire::{BodyFraming, HeadView, Version};
-
-use crate::raw;
 
 /// Templates kept: one for each pair of listener and local address that clients used.
 const TEMPLATES_LEN_MAX: usize = 16;
@@ -114,14 +114,14 @@ impl<'py> Environs<'py> {
         environ.set_item(intern!(py, "REMOTE_PORT"), port)?;
         self.set_headers(&environ, head)?;
         // The id also in the place of whatever the client sent in the header for it.
-        let id = raw::latin1(py, &exchange.request_id());
+        let id = latin1(py, &exchange.request_id());
         if let Some(key) = &self.request_id_key {
             environ.set_item(key, &id)?;
         }
         environ.set_item(intern!(py, "milepost.request_id"), id)?;
         if head.index.body != BodyFraming::None {
             let bytes = exchange.body.bytes().to_string();
-            let bytes = raw::latin1(py, bytes.as_bytes());
+            let bytes = latin1(py, bytes.as_bytes());
             environ.set_item(intern!(py, "CONTENT_LENGTH"), bytes)?;
         }
         Ok(environ)
@@ -161,20 +161,18 @@ impl<'py> Environs<'py> {
         let method = head.method();
         if method != b"GET" {
             let known = METHODS.iter().position(|known| known.as_bytes() == method);
-            let method = known.map_or_else(
-                || raw::latin1(py, method),
-                |index| self.methods[index].clone(),
-            );
+            let method =
+                known.map_or_else(|| latin1(py, method), |index| self.methods[index].clone());
             environ.set_item(intern!(py, "REQUEST_METHOD"), method)?;
         }
         if head.index.version == Version::Http10 {
             environ.set_item(intern!(py, "SERVER_PROTOCOL"), intern!(py, "HTTP/1.0"))?;
         }
-        let target = raw::latin1(py, head.target());
+        let target = latin1(py, head.target());
         environ.set_item(intern!(py, "RAW_URI"), &target)?;
         environ.set_item(intern!(py, "REQUEST_URI"), &target)?;
         if let Some(query) = exchange.query().filter(|query| !query.is_empty()) {
-            environ.set_item(intern!(py, "QUERY_STRING"), raw::latin1(py, query))?;
+            environ.set_item(intern!(py, "QUERY_STRING"), latin1(py, query))?;
         }
         let mut path = exchange.path();
         if path.contains(&b'%') {
@@ -188,7 +186,7 @@ impl<'py> Environs<'py> {
         let path = if path == head.target() {
             target
         } else {
-            raw::latin1(py, path)
+            latin1(py, path)
         };
         environ.set_item(intern!(py, "PATH_INFO"), path)
     }
@@ -221,7 +219,7 @@ impl<'py> Environs<'py> {
         if !head.target().starts_with(b"/")
             && let Some(authority) = head.authority()
         {
-            environ.set_item(intern!(py, "HTTP_HOST"), raw::latin1(py, authority))?;
+            environ.set_item(intern!(py, "HTTP_HOST"), latin1(py, authority))?;
         }
         Ok(())
     }
@@ -270,11 +268,45 @@ fn base<'py>(py: Python<'py>, script_name: &[u8]) -> PyResult<Bound<'py, PyDict>
     ] {
         base.set_item(PyString::intern(py, key), intern!(py, ""))?;
     }
-    base.set_item(intern!(py, "SCRIPT_NAME"), raw::latin1(py, script_name))?;
+    base.set_item(intern!(py, "SCRIPT_NAME"), latin1(py, script_name))?;
     base.set_item(intern!(py, "wsgi.version"), (1, 0))?;
     base.set_item(intern!(py, "wsgi.input_terminated"), true)?;
     base.set_item(intern!(py, "wsgi.run_once"), false)?;
     Ok(base)
+}
+
+/// A `str` with one code point per byte (PEP 3333, "Unicode Issues").
+///
+/// Panics when Python has no memory.
+fn latin1<'py>(py: Python<'py>, bytes: &[u8]) -> Bound<'py, PyString> {
+    let bytes_len = bytes.len().cast_signed();
+    // SAFETY: attached; pointer and length belong to one slice.
+    let text =
+        unsafe { ffi::PyUnicode_DecodeLatin1(bytes.as_ptr().cast(), bytes_len, std::ptr::null()) };
+    // SAFETY: an owned reference or null, which panics.
+    let text = unsafe { Bound::from_owned_ptr(py, text) };
+    // SAFETY: decoding makes an exact `str`.
+    unsafe { text.cast_into_unchecked() }
+}
+
+/// The bytes of a `str` whose code points all fit a byte; `None` for any other.
+pub(super) fn latin1_bytes<'a>(text: &'a Bound<'_, PyString>) -> Option<&'a [u8]> {
+    let object = text.as_ptr();
+    // SAFETY: a live `str`. Before 3.12 a string of the old API is brought into its final form here.
+    if unsafe { ffi::PyUnicode_READY(object) } != 0 {
+        drop(PyErr::take(text.py()));
+        return None;
+    }
+    // SAFETY: a live `str` that is ready.
+    if unsafe { ffi::PyUnicode_KIND(object) } != ffi::PyUnicode_1BYTE_KIND {
+        return None;
+    }
+    // SAFETY: a live `str` that is ready.
+    let bytes = unsafe { ffi::PyUnicode_GET_LENGTH(object) };
+    // SAFETY: its kind is one byte.
+    let data = unsafe { ffi::PyUnicode_1BYTE_DATA(object) };
+    // SAFETY: strings are immutable, and the borrow keeps this one alive.
+    Some(unsafe { slice::from_raw_parts(data, bytes.cast_unsigned()) })
 }
 
 /// The very `str` of an earlier request when the bytes are the same; a new one else, which is kept for the next.
@@ -284,11 +316,11 @@ fn reuse<'py>(
     bytes: &[u8],
 ) -> Bound<'py, PyString> {
     if let Some(text) = kept
-        && raw::latin1_bytes(text) == Some(bytes)
+        && latin1_bytes(text) == Some(bytes)
     {
         return text.clone();
     }
-    let text = raw::latin1(py, bytes);
+    let text = latin1(py, bytes);
     if bytes.len() <= KEPT_BYTES_MAX {
         *kept = Some(text.clone());
     }
@@ -300,11 +332,11 @@ fn set_unknown(environ: &Bound<'_, PyDict>, text: &[u8], bytes: &[u8]) -> PyResu
     if text.contains(&b'_') {
         return Ok(());
     }
-    let key = raw::latin1(environ.py(), &key_bytes(text));
+    let key = latin1(environ.py(), &key_bytes(text));
     if environ.contains(&key)? {
         return join(environ, &key, b",", bytes);
     }
-    environ.set_item(key, raw::latin1(environ.py(), bytes))
+    environ.set_item(key, latin1(environ.py(), bytes))
 }
 
 /// Adds the value of a repeated header.
@@ -318,10 +350,10 @@ fn join(
     let before = before
         .as_ref()
         .and_then(|value| value.cast::<PyString>().ok());
-    let before = before.and_then(raw::latin1_bytes).unwrap_or_default();
+    let before = before.and_then(latin1_bytes).unwrap_or_default();
     environ.set_item(
         key,
-        raw::latin1(environ.py(), &[before, separator, bytes].concat()),
+        latin1(environ.py(), &[before, separator, bytes].concat()),
     )
 }
 
@@ -405,7 +437,7 @@ impl<'py> Names<'py> {
                 usage: usage(&lower),
                 text: lower.into(),
                 spelling: text.into(),
-                key: raw::latin1(self.py, &key_bytes(text)),
+                key: latin1(self.py, &key_bytes(text)),
                 seen: 0,
                 last: None,
             }

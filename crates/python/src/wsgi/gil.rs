@@ -1,14 +1,10 @@
-//! The GIL among the pool threads of an application: how they take turns, and how much of their time they wait.
-//!
-//! A thread that finds work waiting goes on without letting go of the GIL. So that its siblings, which may
-//! hold an exchange already, do not wait for the interpreter's switch interval (5 ms), it lets them in
-//! after a burst, and only when one of them is waiting.
+//! How much of their time the pool threads of an application wait for the interpreter.
 //!
 //! What a thread waits to attach before an exchange is known exactly. What it waits inside, whenever the
 //! application comes back from a wait of its own or is made to give way, nobody tells: the thread `mp-gil`, which
 //! attaches now and then and measures its own wait, stands for it. Only while somebody asks, and while something runs.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, Thread};
 use std::time::Duration;
@@ -17,15 +13,9 @@ use measure::{Nanos, Stamp};
 use pyo3::prelude::*;
 
 use super::thread_registry::ThreadRegistry;
-use crate::raw;
-use crate::visit::{self, Visit};
+use super::worker::Turns;
+use crate::visit;
 
-/// Exchanges in a row before siblings are let in.
-const BURST_LEN_MAX: u32 = 16;
-/// Time after which siblings are let in.
-const BURST_MAX: Nanos = Nanos(1_000_000);
-/// Longest wait for a sibling to come in; it has been woken but may have no processor.
-const HOLD_MAX: Nanos = Nanos(100_000);
 /// How often the probe attaches: each time costs an attach, and a thread that is made to give way two changes of
 /// context.
 const PERIOD: Duration = Duration::from_millis(50);
@@ -40,15 +30,8 @@ const SWITCH_INTERVAL_SECS: f64 = 0.005;
 /// What the pool threads of an application and the probe share.
 #[derive(Default)]
 pub(super) struct Gil {
-    /// False for an interpreter without one: nothing here is done then.
-    is_on: bool,
     pub(super) threads: ThreadRegistry,
-    /// Threads that are waiting to attach.
-    attaching: AtomicUsize,
-    /// Times that a thread has attached.
-    attached: AtomicU64,
-    /// Nanoseconds that all threads have waited to attach before their exchanges.
-    waited_ns: AtomicU64,
+    pub(super) turns: Turns,
     /// When somebody asked last.
     asked: AtomicU64,
     /// Bits of the share; those of a NaN while nothing is known.
@@ -58,83 +41,17 @@ pub(super) struct Gil {
     probe: Mutex<Option<Thread>>,
 }
 
-/// Exchanges that a thread has run since it last attached.
-#[derive(Default)]
-pub(super) struct Burst {
-    len: u32,
-    began: Option<Stamp>,
-}
-
 impl Gil {
     pub(super) fn new(is_on: bool) -> Self {
         Self {
-            is_on,
+            turns: Turns::new(is_on),
             ..Self::default()
         }
     }
 
-    /// Waits for an exchange by `next`, detached. Gives it with the time that it then took to attach again.
-    pub(super) fn wait<T>(
-        &self,
-        py: Python<'_>,
-        next: impl FnOnce() -> Option<T>,
-    ) -> Option<(T, Nanos)> {
-        let (next, since) = raw::detached(py, || {
-            let next = next();
-            self.attaching.fetch_add(1, Ordering::Relaxed);
-            (next, measure::now())
-        });
-        self.count_attached();
-        let next = next?;
-        if !self.is_on {
-            return Some((next, Nanos::ZERO));
-        }
-        let waited = measure::now().since(since);
-        self.waited_ns.fetch_add(waited.0, Ordering::Relaxed);
-        Some((next, waited))
-    }
-
-    /// One more exchange is done: lets siblings in when it is time to.
-    pub(super) fn give_way(&self, py: Python<'_>, burst: &mut Burst) {
-        if self.is_on && self.is_due(burst) {
-            raw::detached(py, || self.let_others_in());
-            self.count_attached();
-            *burst = Burst::default();
-        }
-    }
-
-    fn is_due(&self, burst: &mut Burst) -> bool {
-        burst.len += 1;
-        if self.attaching.load(Ordering::Relaxed) == 0 {
-            return false;
-        }
-        // The clock is read only from when somebody waits.
-        let now = measure::now();
-        let began = *burst.began.get_or_insert(now);
-        burst.len >= BURST_LEN_MAX || now.since(began) >= BURST_MAX
-    }
-
-    /// Detached: waits until a sibling has come in. Letting go alone would not do: whoever lets go of the
-    /// GIL is the first to find it free.
-    fn let_others_in(&self) {
-        let before = self.attached.load(Ordering::Relaxed);
-        let began = measure::now();
-        while self.attached.load(Ordering::Relaxed) == before
-            && measure::now().since(began) < HOLD_MAX
-        {
-            thread::yield_now();
-        }
-        self.attaching.fetch_add(1, Ordering::Relaxed);
-    }
-
-    fn count_attached(&self) {
-        self.attaching.fetch_sub(1, Ordering::Relaxed);
-        self.attached.fetch_add(1, Ordering::Relaxed);
-    }
-
     /// The share of their time at work that pool threads waited for the interpreter lately.
     pub(super) fn share(self: &Arc<Self>) -> Option<f64> {
-        if !self.is_on {
+        if !self.turns.is_on {
             return None;
         }
         self.asked.store(measure::now().0, Ordering::Relaxed);
@@ -161,7 +78,7 @@ impl Gil {
 
     /// Threads inside the application, and those that wait to get there.
     fn at_work(&self) -> usize {
-        self.threads.inside_len() + self.attaching.load(Ordering::Relaxed)
+        self.threads.inside_len() + self.turns.attaching.load(Ordering::Relaxed)
     }
 
     fn is_asked_for(&self) -> bool {
@@ -171,53 +88,43 @@ impl Gil {
 }
 
 fn start(gil: Arc<Gil>) -> std::io::Result<Thread> {
-    let handle = thread::Builder::new()
-        .name("mp-gil".to_owned())
-        .spawn(move || {
-            let visit = visit::begin();
-            drop(Python::attach(|py| probe(py, &gil, visit)));
-        })?;
+    let builder = thread::Builder::new().name("mp-gil".to_owned());
+    let handle = builder.spawn(move || probe(&gil))?;
     Ok(handle.thread().clone())
 }
 
-/// Gives its last visit back, which ends once the thread has left the interpreter.
-fn probe(py: Python<'_>, gil: &Gil, mut visit: Visit) -> Visit {
-    let interval = py
-        .import("sys")
-        .and_then(|sys| sys.call_method0("getswitchinterval")?.extract());
-    let hold_secs = interval.unwrap_or(SWITCH_INTERVAL_SECS);
+fn probe(gil: &Gil) {
     let mut share = Share::default();
     let mut last = measure::now();
     while !gil.ended.load(Ordering::Relaxed) {
-        let is_asked_for = gil.is_asked_for();
-        if !is_asked_for {
+        if !gil.is_asked_for() {
             share = Share::default();
             gil.share.store(f64::NAN.to_bits(), Ordering::Relaxed);
+            thread::park();
+            last = measure::now();
+            continue;
         }
-        let began;
-        (visit, began) = raw::detached(py, || {
-            drop(visit);
-            match is_asked_for {
-                true => thread::sleep(PERIOD),
-                false => thread::park(),
-            }
-            let began = measure::now();
-            (visit::begin(), began)
+        thread::sleep(PERIOD);
+        let _visit = visit::begin();
+        let began = measure::now();
+        let (now, hold_secs) = Python::attach(|py| (measure::now(), switch_interval_secs(py)));
+        share.observe(&Probed {
+            period: began.since(last),
+            wait: now.since(began),
+            hold_secs,
+            at_work: gil.at_work(),
+            waited: Nanos(gil.turns.waited_ns.load(Ordering::Relaxed)),
         });
-        let now = measure::now();
-        if is_asked_for {
-            share.observe(&Probed {
-                period: began.since(last),
-                wait: now.since(began),
-                hold_secs,
-                at_work: gil.at_work(),
-                waited: Nanos(gil.waited_ns.load(Ordering::Relaxed)),
-            });
-            gil.share.store(share.get().to_bits(), Ordering::Relaxed);
-        }
+        gil.share.store(share.get().to_bits(), Ordering::Relaxed);
         last = now;
     }
-    visit
+}
+
+fn switch_interval_secs(py: Python<'_>) -> f64 {
+    let interval = py
+        .import("sys")
+        .and_then(|sys| sys.call_method0("getswitchinterval")?.extract());
+    interval.unwrap_or(SWITCH_INTERVAL_SECS)
 }
 
 /// What one probe has found.
@@ -279,24 +186,6 @@ impl Share {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_thread_alone_never_lets_go() {
-        let gil = Gil::default();
-        let mut burst = Burst::default();
-        assert!((0..1000).all(|_| !gil.is_due(&mut burst)));
-    }
-
-    #[test]
-    fn siblings_come_in_after_a_burst() {
-        let gil = Gil::default();
-        gil.attaching.store(1, Ordering::Relaxed);
-        let mut burst = Burst::default();
-        let due = (1..=BURST_LEN_MAX).find(|_| gil.is_due(&mut burst));
-        assert!(due.is_some());
-        gil.count_attached();
-        assert!(!gil.is_due(&mut Burst::default()));
-    }
 
     fn share(wait_us: u64, at_work: usize, waited_us: u64) -> f64 {
         let mut share = Share::default();

@@ -18,7 +18,7 @@ use server::response::{Piece, ReplyMemory, ResponseWriter, Taken};
 use super::file_wrapper::{FileSpan, FileWrapper};
 use super::start_response::Call;
 use super::type_name;
-use crate::{fork, raw, release};
+use crate::{fork, release};
 
 /// Neighbours in a list that together are no longer than this leave as one.
 const JOIN_BYTES_MAX: usize = 64 << 10;
@@ -156,7 +156,7 @@ fn file(call: &Bound<'_, Call>, span: FileSpan) -> PyResult<()> {
         let give = || writer.file(span.file, span.offset, span.bytes);
         match is_quick {
             true => give(),
-            false => raw::detached(call.py(), give),
+            false => call.py().detach(give),
         }
     })?;
     Ok(())
@@ -167,16 +167,20 @@ type Method = fn(&mut ResponseWriter, &dyn Piece) -> Taken;
 
 /// Gives an object of the application to a method of the writer; detached where that takes a while.
 pub(super) fn give(call: &mut Call, data: &Bound<'_, PyBytes>, method: Method) -> PyResult<Taken> {
+    let bytes = data.as_bytes();
+    let is_long = bytes.len() > COPY_BYTES_MAX;
+    let piece = ObjectPiece {
+        bytes,
+        address: data.as_ptr() as usize,
+        reference: Cell::new(is_long.then(|| PyBackedBytes::from(data.clone()))),
+    };
     call.send(|writer| {
-        let is_quick = writer.is_quick(data.as_bytes().len());
-        let piece = ObjectPiece {
-            data,
-            reference: Cell::new((!is_quick).then(|| PyBackedBytes::from(data.clone()))),
-        };
-        match is_quick {
-            true => method(writer, &piece),
-            false => raw::detached(data.py(), || method(writer, &piece)),
+        if writer.is_quick(bytes.len()) {
+            return method(writer, &piece);
         }
+        // The piece comes back: its reference ends while this thread is attached.
+        let give = move || (method(writer, &piece), piece);
+        data.py().detach(give).0
     })
 }
 
@@ -204,26 +208,25 @@ fn run_len(parts: &[Bound<'_, PyBytes>]) -> usize {
 }
 
 /// A piece of a body: an object of the application.
-pub(super) struct ObjectPiece<'a, 'py> {
-    data: &'a Bound<'py, PyBytes>,
-    /// A reference that was made while this thread was attached; `None` where it still is.
+struct ObjectPiece<'a> {
+    bytes: &'a [u8],
+    address: usize,
+    /// Made while this thread is attached, for an object that may be kept; `None` once it is.
     reference: Cell<Option<PyBackedBytes>>,
 }
 
-impl Piece for ObjectPiece<'_, '_> {
+impl Piece for ObjectPiece<'_> {
     fn bytes(&self) -> &[u8] {
-        self.data.as_bytes()
+        self.bytes
     }
 
     fn keep(&self, range: Range<usize>, memory: &Arc<ReplyMemory>) -> Bytes {
-        if range.len() <= COPY_BYTES_MAX {
-            return self.bytes().keep(range, memory);
+        if range.len() > COPY_BYTES_MAX
+            && let Some(kept) = release::keep(self.address, || self.reference.take(), memory)
+        {
+            return kept.slice(range);
         }
-        let reference = || {
-            let made = self.reference.take();
-            made.unwrap_or_else(|| PyBackedBytes::from(self.data.clone()))
-        };
-        release::keep(self.data.as_ptr() as usize, reference, memory).slice(range)
+        self.bytes.keep(range, memory)
     }
 }
 

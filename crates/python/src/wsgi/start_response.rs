@@ -24,8 +24,8 @@ use server::fork;
 use server::response::{Declared, ResponseWriter, Taken};
 use wire::{FieldLines, InvalidField};
 
+use super::environ::latin1_bytes;
 use super::{response, type_name};
-use crate::raw;
 
 /// Where an exchange is in its response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -407,7 +407,7 @@ fn latin1<'a>(object: &'a Bound<'_, PyAny>, what: &str) -> PyResult<&'a [u8]> {
             "{what} must be str, not {kind}: {object:?}"
         )));
     };
-    raw::latin1_bytes(text).ok_or_else(|| {
+    latin1_bytes(text).ok_or_else(|| {
         PyValueError::new_err(format!("status and headers must be latin-1: {text:?}"))
     })
 }

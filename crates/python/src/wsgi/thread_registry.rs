@@ -29,7 +29,7 @@ use pyo3::types::{PyDict, PyString};
 use server::handler::Stack;
 use server::watch::Thread;
 
-use crate::{raw, visit};
+use crate::visit;
 
 /// How long the interpreter is waited for.
 const ATTACH_MAX: Duration = Duration::from_secs(1);
@@ -168,7 +168,7 @@ impl Drop for Inside<'_, '_> {
             return;
         }
         while state.load(Ordering::Acquire) == tagged(self.began, INTERRUPTING) {
-            raw::detached(self.py, std::thread::yield_now);
+            self.py.detach(std::thread::yield_now);
         }
         // What comes too late for this exchange must not meet the next.
         self.thread.set_exception(self.py, std::ptr::null_mut());

@@ -1,5 +1,5 @@
-//! One pool thread: its loop, what its exchanges use again and again, and the way of one exchange through the
-//! application.
+//! One pool thread: its loop and its turns at the interpreter, what its exchanges use again and again, and the way of
+//! one exchange through the application.
 //!
 //! A thread attaches to the interpreter once and detaches only where it would wait, so that a request costs no release
 //! of the GIL while others are waiting. Whatever the application does, `close()` is called, the response writer is
@@ -7,8 +7,10 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::thread;
 
+use measure::{Nanos, Stamp};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -19,13 +21,19 @@ use server::response::{ResponseWriter, Taken};
 
 use super::environ::Environs;
 use super::file_wrapper::FileWrapper;
-use super::gil::Burst;
 use super::start_response::{Call, Caller};
 use super::thread_registry::{self, PoolThread, RequestTimeout};
 use super::{Wsgi, response};
 use crate::body::Input;
 use crate::phases::Phases;
-use crate::{downstream, raw, release, trace};
+use crate::{downstream, release, trace};
+
+/// Exchanges in a row before siblings are let in.
+const BURST_LEN_MAX: u32 = 16;
+/// Time after which siblings are let in.
+const BURST_MAX: Nanos = Nanos(1_000_000);
+/// Longest wait for a sibling to come in; it has been woken but may have no processor.
+const HOLD_MAX: Nanos = Nanos(100_000);
 
 /// The life of one worker.
 pub(super) fn run(wsgi: &Wsgi, py: Python<'_>, worker: &mut Worker) -> PyResult<()> {
@@ -38,13 +46,13 @@ pub(super) fn run(wsgi: &Wsgi, py: Python<'_>, worker: &mut Worker) -> PyResult<
     }
     let registration = wsgi.gil.threads.enter(py)?;
     let mut state = RequestState::new(py, wsgi, Arc::clone(&registration.thread), worker)?;
+    let turns = &wsgi.gil.turns;
     let mut burst = Burst::default();
     loop {
         let assignment = match worker.next_now() {
             Some(assignment) => assignment,
             None => {
-                let Some((mut assignment, waited)) = wsgi.gil.wait(py, || worker.next_wait())
-                else {
+                let Some((mut assignment, waited)) = turns.wait(py, || worker.next_wait()) else {
                     return Ok(());
                 };
                 assignment.exchange.record.phases.gil = waited;
@@ -54,7 +62,7 @@ pub(super) fn run(wsgi: &Wsgi, py: Python<'_>, worker: &mut Worker) -> PyResult<
         };
         let (assignment, result) = state.answer(py, assignment, worker);
         worker.finish(assignment, result);
-        wsgi.gil.give_way(py, &mut burst);
+        turns.give_way(py, &mut burst);
     }
 }
 
@@ -142,7 +150,7 @@ impl<'py> RequestState<'py> {
         loop {
             match self.caller.call.try_borrow_mut() {
                 Ok(call) => return call,
-                Err(_) => raw::detached(py, thread::yield_now),
+                Err(_) => py.detach(thread::yield_now),
             }
         }
     }
@@ -243,6 +251,98 @@ impl<'py> RequestState<'py> {
     }
 }
 
+/// How the pool threads of an application take turns at the interpreter.
+///
+/// A thread that finds work waiting goes on without letting go of the GIL. So that its siblings, which may
+/// hold an exchange already, do not wait for the interpreter's switch interval (5 ms), it lets them in
+/// after a burst, and only when one of them is waiting.
+#[derive(Default)]
+pub(super) struct Turns {
+    /// False for an interpreter without a GIL: nobody has to be let in there.
+    pub(super) is_on: bool,
+    /// Threads that are waiting to attach.
+    pub(super) attaching: AtomicUsize,
+    /// Times that a thread has attached.
+    attached: AtomicU64,
+    /// Nanoseconds that all threads have waited to attach before their exchanges.
+    pub(super) waited_ns: AtomicU64,
+}
+
+/// Exchanges that a thread has run since it last attached.
+#[derive(Default)]
+struct Burst {
+    len: u32,
+    began: Option<Stamp>,
+}
+
+impl Turns {
+    pub(super) fn new(is_on: bool) -> Self {
+        Self {
+            is_on,
+            ..Self::default()
+        }
+    }
+
+    /// Waits for an exchange by `next`, detached. Gives it with the time that it then took to attach again.
+    fn wait<T: Send>(
+        &self,
+        py: Python<'_>,
+        next: impl FnOnce() -> Option<T> + Send,
+    ) -> Option<(T, Nanos)> {
+        let (next, since) = py.detach(|| {
+            let next = next();
+            self.attaching.fetch_add(1, Ordering::Relaxed);
+            (next, measure::now())
+        });
+        self.count_attached();
+        let next = next?;
+        if !self.is_on {
+            return Some((next, Nanos::ZERO));
+        }
+        let waited = measure::now().since(since);
+        self.waited_ns.fetch_add(waited.0, Ordering::Relaxed);
+        Some((next, waited))
+    }
+
+    /// One more exchange is done: lets siblings in when it is time to.
+    fn give_way(&self, py: Python<'_>, burst: &mut Burst) {
+        if self.is_on && self.is_due(burst) {
+            py.detach(|| self.let_others_in());
+            self.count_attached();
+            *burst = Burst::default();
+        }
+    }
+
+    fn is_due(&self, burst: &mut Burst) -> bool {
+        burst.len += 1;
+        if self.attaching.load(Ordering::Relaxed) == 0 {
+            return false;
+        }
+        // The clock is read only from when somebody waits.
+        let now = measure::now();
+        let began = *burst.began.get_or_insert(now);
+        burst.len >= BURST_LEN_MAX || now.since(began) >= BURST_MAX
+    }
+
+    /// Detached: waits until a sibling has come in. Letting go alone would not do: whoever lets go of the
+    /// GIL is the first to find it free.
+    fn let_others_in(&self) {
+        let before = self.attached.load(Ordering::Relaxed);
+        let began = measure::now();
+        while self.attached.load(Ordering::Relaxed) == before
+            && measure::now().since(began) < HOLD_MAX
+        {
+            thread::yield_now();
+        }
+        self.attaching.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn count_attached(&self) {
+        self.attaching.fetch_sub(1, Ordering::Relaxed);
+        self.attached.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
 /// `wsgi.errors`: Python has no `sys.stderr` when its descriptor was closed at the start.
 fn errors(py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
     let stderr = py.import("sys")?.getattr_opt("stderr")?;
@@ -252,5 +352,28 @@ fn errors(py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
             let arguments = ("/dev/null", "w", -1, "utf-8", "backslashreplace");
             py.import("io")?.call_method1("open", arguments)
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_alone_never_lets_go() {
+        let turns = Turns::default();
+        let mut burst = Burst::default();
+        assert!((0..1000).all(|_| !turns.is_due(&mut burst)));
+    }
+
+    #[test]
+    fn siblings_come_in_after_a_burst() {
+        let turns = Turns::default();
+        turns.attaching.store(1, Ordering::Relaxed);
+        let mut burst = Burst::default();
+        let due = (1..=BURST_LEN_MAX).find(|_| turns.is_due(&mut burst));
+        assert!(due.is_some());
+        turns.count_attached();
+        assert!(!turns.is_due(&mut Burst::default()));
     }
 }

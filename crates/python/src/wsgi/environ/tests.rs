@@ -293,3 +293,33 @@ fn the_same_value_is_the_same_object() {
         assert!(!reuse(py, kept, &long).is(reuse(py, kept, &long)));
     });
 }
+
+#[test]
+fn latin1_text_keeps_every_byte() {
+    let every: Vec<u8> = (0..=255).collect();
+    Python::initialize();
+    Python::attach(|py| {
+        for bytes in [&every[..], b"", b"x", b"plain ascii", "\u{e9}".as_bytes()] {
+            let text = latin1(py, bytes);
+            assert_eq!(text.len().unwrap(), bytes.len());
+            assert_eq!(latin1_bytes(&text), Some(bytes));
+            let points: Vec<u32> = text.to_string().chars().map(u32::from).collect();
+            assert_eq!(
+                points,
+                bytes
+                    .iter()
+                    .map(|byte| u32::from(*byte))
+                    .collect::<Vec<_>>()
+            );
+        }
+    });
+}
+
+#[test]
+fn wide_text_is_no_latin1() {
+    Python::initialize();
+    Python::attach(|py| {
+        assert_eq!(latin1_bytes(&PyString::new(py, "\u{20ac}")), None);
+        assert_eq!(latin1_bytes(&PyString::new(py, "\u{1f40e}")), None);
+    });
+}

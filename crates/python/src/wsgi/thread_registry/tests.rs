@@ -84,7 +84,7 @@ fn whoever_has_its_answer_is_not_waited_for() {
         let registry = ThreadRegistry::default();
         let entered = registry.enter(py).unwrap();
         let sampler = StackSampler::default();
-        raw::detached(py, || {
+        py.detach(|| {
             for _ in 0..200 {
                 assert_ne!(sampler.stack(Arc::clone(&entered.thread)), Stack::Held);
                 assert!(sampler.interrupt(Arc::clone(&entered.thread), Stamp(1)));
