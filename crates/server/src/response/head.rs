@@ -48,8 +48,9 @@ pub(super) struct HeadWriter {
     /// Name of the field with the request's id; empty where none is sent.
     id_name: Vec<u8>,
     id: Vec<u8>,
-    date: [u8; 29],
-    date_until: Stamp,
+    /// The lines that each response of this second has of the server: `Date` and, where configured, `Server`.
+    dated: FieldLines,
+    dated_until: Stamp,
     /// Used again from response to response.
     timing: Vec<u8>,
     /// Any lines: a head on its way to another.
@@ -161,26 +162,39 @@ impl HeadWriter {
         if !self.id_name.is_empty() && self.lines.get(&self.id_name).is_none() {
             self.lines.push(&self.id_name, &self.id);
         }
-        if !self.declared.date {
-            self.refresh_date(now);
-            self.lines.push(b"Date", &self.date);
+        self.refresh_dated(now);
+        if !(self.declared.date || self.declared.server) {
+            self.lines.append(&self.dated);
+            return;
         }
-        if !self.declared.server && !self.headers.server.is_empty() {
-            let server = self.headers.server.as_bytes();
-            self.lines.push(b"Server", server);
+        for (name, value) in self.dated.iter() {
+            let is_given = if name == b"Date" {
+                self.declared.date
+            } else {
+                self.declared.server
+            };
+            if !is_given {
+                self.lines.push(name, value);
+            }
         }
     }
 
-    /// The wall clock is read once a second, just after its second began.
-    fn refresh_date(&mut self, now: Stamp) {
-        if now < self.date_until {
+    /// The wall clock is read once a second, just after its second began. Writing and checking these lines for each
+    /// response took 3 % of the processor time of a cached file.
+    fn refresh_dated(&mut self, now: Stamp) {
+        if now < self.dated_until {
             return;
         }
         let wall = SystemTime::now().duration_since(UNIX_EPOCH);
         let wall = wall.unwrap_or(Duration::ZERO);
-        self.date = wire::date::format(wall.as_secs());
+        self.dated.clear();
+        self.dated
+            .push(b"Date", &wire::date::format(wall.as_secs()));
+        if !self.headers.server.is_empty() {
+            self.dated.push(b"Server", self.headers.server.as_bytes());
+        }
         let rest_ns = 1_000_000_000 - u64::from(wall.subsec_nanos());
-        self.date_until = now.plus(Nanos(rest_ns));
+        self.dated_until = now.plus(Nanos(rest_ns));
     }
 }
 
