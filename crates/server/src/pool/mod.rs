@@ -43,8 +43,6 @@ const REST_DRAIN_SECS_MAX: f64 = 0.002;
 pub(crate) struct Job {
     pub(crate) exchange: Box<Exchange>,
     pub(crate) to: Destination,
-    /// The connection may live on afterwards.
-    pub(crate) keep_alive: bool,
 }
 
 /// One pool: a queue and its threads.

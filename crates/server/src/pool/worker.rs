@@ -20,7 +20,7 @@ use crate::meter::Meter;
 use crate::queue::{Chair, Taken, Turn};
 use crate::recorder::{Received, Recorder};
 use crate::reply::Reply;
-use crate::response::{Ended, RequestFacts, ResponseWriter, Rest};
+use crate::response::{Ended, ResponseWriter, Rest};
 use crate::sync::violated;
 use crate::watch::{Post, Thread};
 
@@ -293,15 +293,7 @@ impl Responder {
         let mut writer = self.writer.take().unwrap_or_else(|| {
             ResponseWriter::new(&shared.config, &shared.memory, &self.pool.draining)
         });
-        let head = exchange.head();
-        let request = RequestFacts {
-            version: head.index.version,
-            is_head: head.is_head(),
-            keep_alive: job.keep_alive,
-            phases: exchange.record.phases,
-            accepted: writer.accepted(head),
-        };
-        writer.begin_exchange(exchange.record.id, Some(head), request, job.to);
+        writer.begin_exchange(&exchange.record, Some(exchange.head()), job.to);
         Some((Assignment { exchange, writer }, stream))
     }
 

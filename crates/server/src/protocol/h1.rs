@@ -420,9 +420,9 @@ impl H1 {
         let head = request.received.head();
         let is_last = then != Then::Receive;
         let keep_alive = !is_last && head.is_some_and(|head| head.index.keep_alive);
-        let to = self.destination(None, request.record.route);
+        let to = self.destination(None, request.record.route, keep_alive);
         let connection = &self.connection;
-        let ended = connection.write(&mut request, keep_alive, to, reply);
+        let ended = connection.write(&mut request, to, reply);
         let ReceivedRequest { received, record } = request;
         let is_gone = record.ending == Ending::PeerGone;
         if is_gone {
@@ -447,13 +447,20 @@ impl H1 {
         }
     }
 
-    fn destination(&self, stream: Option<Arc<StreamShared>>, route: u16) -> Destination {
+    /// `keep_alive`: whether the request lets the connection live on.
+    fn destination(
+        &self,
+        stream: Option<Arc<StreamShared>>,
+        route: u16,
+        keep_alive: bool,
+    ) -> Destination {
         let connection = &self.connection;
         let rates = &connection.driver.shared.rates;
         Destination {
             stream,
             direct: connection.transport.direct().cloned(),
             is_limited: !rates.is_empty && rates.is_limited(route),
+            keep_alive: keep_alive && connection.driver.serving(),
             encoding: Encoding::Http1,
         }
     }
@@ -544,9 +551,9 @@ impl H1 {
             WakePolicy::Return
         };
         let stream = Some(Arc::clone(&self.stream));
+        let keep_alive = exchange.head().index.keep_alive;
         let job = Job {
-            keep_alive: exchange.head().index.keep_alive && connection.driver.serving(),
-            to: self.destination(stream, exchange.record.route),
+            to: self.destination(stream, exchange.record.route, keep_alive),
             exchange,
         };
         offloaded.hand_over(job, wake).await;

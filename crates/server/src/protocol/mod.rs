@@ -24,7 +24,7 @@ use std::task::Poll;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use measure::{Ending, Nanos, Stamp};
-use wire::{HeadView, RequestHead, Version};
+use wire::{HeadView, RequestHead};
 
 use crate::driver::handoff::{ConnectionPermit, Opened};
 use crate::driver::table::Fired;
@@ -38,7 +38,7 @@ use crate::recorder::Received;
 use crate::refusal::Refusal;
 use crate::reply::Reply;
 use crate::request_start;
-use crate::response::{Destination, Ended, RequestFacts};
+use crate::response::{Destination, Ended};
 use crate::service::{self, Backend};
 use crate::stats::{Doing, Timeout};
 use crate::sync::violated;
@@ -395,21 +395,13 @@ impl Connection {
     pub(crate) fn write(
         &self,
         request: &mut ReceivedRequest<'_>,
-        keep_alive: bool,
         to: Destination,
         reply: Reply,
     ) -> Ended {
         let (head, record) = (request.received.head(), &mut request.record);
         let (ending, cause) = (record.ending, record.cause);
-        let facts = RequestFacts {
-            version: head.map_or(Version::Http11, |head| head.index.version),
-            is_head: head.is_some_and(|head| head.is_head()),
-            keep_alive: keep_alive && self.driver.serving(),
-            phases: record.phases,
-            accepted: None,
-        };
         let mut writer = self.driver.take_writer();
-        writer.begin_exchange(record.id, head, facts, to);
+        writer.begin_exchange(record, head, to);
         writer.respond(reply);
         let ended = writer.finish(record);
         self.driver.put_writer(writer);

@@ -8,10 +8,10 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use measure::{Nanos, Phases, Stamp};
 use wire::{FieldLines, HeadView, ReplyFacts, ReplyFraming, ReplyPlan, Version};
 
-use super::content_encoding::{self, Accepted, Treatment};
+use super::content_encoding::{self, Treatment};
 use super::sink::{Encoding, ResponseHead};
 use crate::config::meant::{Config, Headers, Rate};
-use crate::exchange::Id;
+use crate::exchange::ExchangeRecord;
 
 /// What the application's fields said, so that the writer need not parse them.
 #[derive(Clone, Copy, Debug, Default)]
@@ -28,19 +28,6 @@ pub struct Declared {
     pub rate: Option<Rate>,
 }
 
-/// What the writer has to know of the request.
-#[derive(Clone, Copy, Default)]
-pub(crate) struct RequestFacts {
-    pub(crate) version: Version,
-    pub(crate) is_head: bool,
-    /// The connection may live on afterwards.
-    pub(crate) keep_alive: bool,
-    /// Stamps that have passed, for `Server-Timing`.
-    pub(crate) phases: Phases,
-    /// Content codings of the client; `None` when nothing is compressed.
-    pub(crate) accepted: Option<Accepted>,
-}
-
 /// Writes one head after the other: `begin_exchange`, then status, reason, lines and what is declared, `complete`.
 #[derive(Default)]
 pub(super) struct HeadWriter {
@@ -55,7 +42,10 @@ pub(super) struct HeadWriter {
     timing: Vec<u8>,
     /// Any lines: a head on its way to another.
     scratch: FieldLines,
-    pub(super) request: RequestFacts,
+    version: Version,
+    pub(super) is_head: bool,
+    /// Stamps that have passed, for `Server-Timing`.
+    phases: Phases,
     pub(super) status: u16,
     pub(super) reason: Vec<u8>,
     pub(super) lines: FieldLines,
@@ -77,17 +67,14 @@ impl HeadWriter {
     }
 
     /// Whose response follows; `head` is `None` when it never became one.
-    pub(super) fn begin_exchange(
-        &mut self,
-        id: Id,
-        head: Option<HeadView<'_>>,
-        request: RequestFacts,
-    ) {
+    pub(super) fn begin_exchange(&mut self, record: &ExchangeRecord, head: Option<HeadView<'_>>) {
         if !self.id_name.is_empty() {
             self.id.clear();
-            self.id.extend_from_slice(&id.text(head));
+            self.id.extend_from_slice(&record.id.text(head));
         }
-        self.request = request;
+        self.version = head.map_or(Version::Http11, |head| head.index.version);
+        self.is_head = head.is_some_and(|head| head.is_head());
+        self.phases = record.phases;
         self.status = 0;
         self.declared = Declared::default();
         self.text.clear();
@@ -111,11 +98,11 @@ impl HeadWriter {
         now: Stamp,
     ) -> (ReplyPlan, Option<ResponseHead>) {
         let plan = wire::plan_reply(&ReplyFacts {
-            version: self.request.version,
-            method_is_head: self.request.is_head,
+            version: self.version,
+            method_is_head: self.is_head,
             status: self.status,
             content_length: self.declared.content_length.or(known),
-            keep_alive: keep_alive && self.request.keep_alive && !self.declared.close,
+            keep_alive: keep_alive && !self.declared.close,
         });
         let length = match plan.framing {
             _ if self.declared.content_length.is_some() => None,
@@ -132,7 +119,7 @@ impl HeadWriter {
             Encoding::Http1 => {
                 wire::write_status_line_with(&mut self.text, self.status, &self.reason);
                 self.text.extend_from_slice(self.lines.as_bytes());
-                wire::end_head(&mut self.text, &plan, self.request.version, length);
+                wire::end_head(&mut self.text, &plan, self.version, length);
                 (plan, None)
             }
             Encoding::Frames => {
@@ -153,7 +140,7 @@ impl HeadWriter {
         if self.headers.server_timing {
             let phases = Phases {
                 replied: now,
-                ..self.request.phases
+                ..self.phases
             };
             self.timing.clear();
             measure::timing::server_timing(&phases, &mut self.timing);

@@ -13,7 +13,6 @@ mod sink;
 mod writer;
 
 pub use head::Declared;
-pub(crate) use head::RequestFacts;
 pub(crate) use memory::SpillFile;
 pub use memory::{Charge, ReplyMemory};
 pub(crate) use parts::{Parts, Progress, send_file};

@@ -49,6 +49,8 @@ pub(crate) struct Destination {
     pub(crate) direct: Option<Arc<PlainSocket>>,
     /// The response has a limited bandwidth, unless the application lifts it: the driver sends.
     pub(crate) is_limited: bool,
+    /// The connection may live on afterwards.
+    pub(crate) keep_alive: bool,
     pub(crate) encoding: Encoding,
 }
 

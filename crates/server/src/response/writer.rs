@@ -21,13 +21,13 @@ use wire::{FieldLines, ReplyFraming, ReplyPlan};
 
 use super::compressor::{Compressor, Step};
 use super::content_encoding::{self, Accepted, Treatment};
-use super::head::{Declared, HeadWriter, RequestFacts};
+use super::head::{Declared, HeadWriter};
 use super::memory::ReplyMemory;
 use super::sink::{Data, Destination, Encoding, Frame, Piece, Rest, Sink};
 use super::{Part, Response, ResponseBody};
 use crate::config::meant::{Config, Delivery};
+use crate::exchange::ExchangeRecord;
 use crate::exchange::stream::{Abandoned, After, StreamShared, Waited};
-use crate::exchange::{ExchangeRecord, Id};
 
 /// Spans of files up to this size are sent by the thread that has them, where they are in the page cache.
 const READ_BYTES_MAX: u64 = 64 << 10;
@@ -67,6 +67,8 @@ struct Inner {
     head: HeadWriter,
     // The response's.
     state: State,
+    /// Content codings of the client; `None` where nothing is compressed.
+    accepted: Option<Accepted>,
     /// What is to be done with head and body; a body that is being compressed remains `Coded` until its end.
     treatment: Treatment,
     /// The body cannot be completed: it could not be compressed, or read.
@@ -111,6 +113,7 @@ impl ResponseWriter {
             compressor: Compressor::new(&config.compression),
             head: HeadWriter::new(config),
             state: State::Silent,
+            accepted: None,
             treatment: Treatment::Untouched,
             is_broken: false,
             sink: Sink::default(),
@@ -122,22 +125,21 @@ impl ResponseWriter {
         }))
     }
 
-    /// What a request accepts; `None` when nothing is compressed anyway.
-    pub(crate) fn accepted(&self, head: wire::HeadView<'_>) -> Option<Accepted> {
-        let config = &self.0.compressor.config;
-        (!config.codings.is_empty()).then(|| Accepted::read(head, config))
-    }
-
     /// Begins to answer an exchange; `head` is `None` when the request never had a complete one.
     pub(crate) fn begin_exchange(
         &mut self,
-        id: Id,
+        record: &ExchangeRecord,
         head: Option<wire::HeadView<'_>>,
-        request: RequestFacts,
         to: Destination,
     ) {
         let inner = &mut *self.0;
-        inner.head.begin_exchange(id, head, request);
+        inner.head.begin_exchange(record, head);
+        // What a driver answers itself is short, or a file that is there compressed.
+        let config = &inner.compressor.config;
+        let is_coded = to.stream.is_some() && !config.codings.is_empty();
+        inner.accepted = head
+            .filter(|_| is_coded)
+            .map(|head| Accepted::read(head, config));
         inner.state = State::Silent;
         inner.treatment = Treatment::Untouched;
         inner.is_broken = false;
@@ -173,7 +175,7 @@ impl ResponseWriter {
         std::mem::swap(&mut inner.head.lines, lines);
         inner.head.declared = declared;
         inner.sink.rate = declared.rate;
-        inner.treatment = match inner.head.request.accepted {
+        inner.treatment = match inner.accepted {
             Some(accepted) => {
                 let types = &inner.compressor.config.types;
                 content_encoding::treatment(status, &inner.head.lines, accepted, types)
@@ -340,7 +342,7 @@ impl Inner {
         mut ending: Ending,
         cause: &'static str,
     ) -> Ended {
-        if self.head.request.accepted.is_some() {
+        if self.accepted.is_some() {
             self.compressor.rest();
         }
         // For a response given whole the application was done when it gave it; a stream is done now.
@@ -446,7 +448,7 @@ impl Inner {
             self.head.rewrite(self.treatment);
             self.treatment = Treatment::Untouched;
         }
-        let keep_alive = !self.draining.load(Ordering::Relaxed);
+        let keep_alive = self.sink.to.keep_alive && !self.draining.load(Ordering::Relaxed);
         let encoding = self.sink.to.encoding;
         let (plan, head) = self.head.complete(known, keep_alive, encoding, self.opened);
         self.sink.head = head;

@@ -30,7 +30,6 @@ impl Stream {
         let job = Job {
             exchange,
             to: destination(Some(Arc::clone(&shared))),
-            keep_alive: true,
         };
         offloaded.hand_over(job, WakePolicy::Return).await;
         match self.returned(&offloaded).await {

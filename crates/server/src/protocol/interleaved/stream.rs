@@ -86,7 +86,7 @@ impl Stream {
     /// Sends a response of the server's own, and ends the exchange.
     pub(super) async fn respond(&self, mut request: ReceivedRequest<'_>, reply: Reply) {
         let connection = &self.mux.connection;
-        let ended = connection.write(&mut request, true, destination(None), reply);
+        let ended = connection.write(&mut request, destination(None), reply);
         let ReceivedRequest {
             received,
             mut record,
@@ -184,6 +184,7 @@ pub(super) fn destination(stream: Option<Arc<StreamShared>>) -> Destination {
         stream,
         direct: None,
         is_limited: false,
+        keep_alive: true,
         encoding: Encoding::Frames,
     }
 }

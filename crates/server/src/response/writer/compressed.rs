@@ -26,7 +26,7 @@ impl Inner {
     /// whole.
     pub(super) fn coding(&mut self, known: Option<u64>) -> Option<Coding> {
         // A handler that gives nothing for HEAD says nothing of what GET would get.
-        let told = known.filter(|bytes| *bytes > 0 || !self.head.request.is_head);
+        let told = known.filter(|bytes| *bytes > 0 || !self.head.is_head);
         let length = self.head.declared.content_length.or(told);
         let bytes_min = (self.compressor.config.bytes_min as u64).max(1);
         match self.treatment {
@@ -48,7 +48,7 @@ impl Inner {
         piece: &dyn Piece,
         known: Option<u64>,
     ) -> Taken {
-        if self.head.request.is_head {
+        if self.head.is_head {
             // The lines that the body of a GET would have; it has no length.
             self.open(None);
             return self.offer(Data::NOTHING, Step::More);
