@@ -17,7 +17,7 @@ use server::config::meant::{
 };
 use server::exchange::Exchange;
 use server::fault::Fault;
-use server::response::{Declared, ResponseWriter};
+use server::response::{Amount, Declared, ResponseWriter};
 use wire::FieldLines;
 
 /// Longest time that anything here may take; only a failing test waits for it.
@@ -83,7 +83,7 @@ fn echo(exchange: &mut Exchange, writer: &mut ResponseWriter) -> Result<(), Faul
     let mut fields = FieldLines::new();
     fields.push(b"Content-Type", b"text/plain");
     writer.begin(status, reason.as_bytes(), &mut fields, Declared::default());
-    writer.whole(&text.as_slice());
+    writer.write(&text.as_slice(), Amount::Whole);
     Ok(())
 }
 

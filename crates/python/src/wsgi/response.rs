@@ -13,7 +13,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::{PyBytes, PyIterator, PyList, PyString, PyTuple};
-use server::response::{Piece, ReplyMemory, ResponseWriter, Taken};
+use server::response::{Amount, Piece, ReplyMemory, Taken};
 
 use super::file_wrapper::{FileSpan, FileWrapper};
 use super::start_response::Call;
@@ -86,9 +86,9 @@ fn only_part(call: &Bound<'_, Call>, item: &Bound<'_, PyAny>) -> PyResult<()> {
     let mut call = call.try_borrow_mut()?;
     if call.is_open() {
         // write() came first.
-        give(&mut call, data, ResponseWriter::piece_of_many)?;
+        give(&mut call, data, Amount::OneOfMany)?;
     } else {
-        give(&mut call, data, ResponseWriter::whole)?;
+        give(&mut call, data, Amount::Whole)?;
     }
     Ok(())
 }
@@ -102,7 +102,7 @@ fn parts(call: &Bound<'_, Call>, items: &Bound<'_, PyTuple>) -> PyResult<()> {
     let bytes: usize = parts.iter().map(|part| part.as_bytes().len()).sum();
     let mut call = call.try_borrow_mut()?;
     if bytes <= JOIN_BYTES_MAX && !call.is_open() {
-        give_joined(&mut call, &parts, ResponseWriter::whole)?;
+        give_joined(&mut call, &parts, Amount::Whole)?;
         return Ok(());
     }
     call.add_content_length(bytes as u64);
@@ -110,8 +110,8 @@ fn parts(call: &Bound<'_, Call>, items: &Bound<'_, PyTuple>) -> PyResult<()> {
     while let [first, ..] = rest {
         let (together, others) = rest.split_at(run_len(rest));
         let taken = match together {
-            [_] => give(&mut call, first, ResponseWriter::piece_of_many)?,
-            _ => give_joined(&mut call, together, ResponseWriter::piece_of_many)?,
+            [_] => give(&mut call, first, Amount::OneOfMany)?,
+            _ => give_joined(&mut call, together, Amount::OneOfMany)?,
         };
         if taken == Taken::Gone || call.is_head {
             break;
@@ -138,13 +138,13 @@ fn pieces(call: &Bound<'_, Call>, result: &Bound<'_, PyAny>) -> PyResult<()> {
         }
         is_first = false;
         let mut call = call.try_borrow_mut()?;
-        if give(&mut call, data, ResponseWriter::piece)? == Taken::Gone || call.is_head {
+        if give(&mut call, data, Amount::Piece)? == Taken::Gone || call.is_head {
             return Ok(());
         }
     }
     let mut call = call.try_borrow_mut()?;
     if !call.is_open() {
-        call.send(|writer| writer.whole(&&b""[..]))?;
+        call.send(|writer| writer.write(&&b""[..], Amount::Whole))?;
     }
     Ok(())
 }
@@ -162,11 +162,8 @@ fn file(call: &Bound<'_, Call>, span: FileSpan) -> PyResult<()> {
     Ok(())
 }
 
-/// A method of the writer that takes data.
-type Method = fn(&mut ResponseWriter, &dyn Piece) -> Taken;
-
-/// Gives an object of the application to a method of the writer; detached where that takes a while.
-pub(super) fn give(call: &mut Call, data: &Bound<'_, PyBytes>, method: Method) -> PyResult<Taken> {
+/// Gives an object of the application to the writer; detached where that takes a while.
+pub(super) fn give(call: &mut Call, data: &Bound<'_, PyBytes>, amount: Amount) -> PyResult<Taken> {
     let bytes = data.as_bytes();
     let is_long = bytes.len() > COPY_BYTES_MAX;
     let piece = ObjectPiece {
@@ -176,23 +173,23 @@ pub(super) fn give(call: &mut Call, data: &Bound<'_, PyBytes>, method: Method) -
     };
     call.send(|writer| {
         if writer.is_quick(bytes.len()) {
-            return method(writer, &piece);
+            return writer.write(&piece, amount);
         }
         // The piece comes back: its reference ends while this thread is attached.
-        let give = move || (method(writer, &piece), piece);
+        let give = move || (writer.write(&piece, amount), piece);
         data.py().detach(give).0
     })
 }
 
 /// Gives several objects as one: each of its own would cost a system call, or the end of a block in a compressed
 /// response.
-fn give_joined(call: &mut Call, parts: &[Bound<'_, PyBytes>], method: Method) -> PyResult<Taken> {
+fn give_joined(call: &mut Call, parts: &[Bound<'_, PyBytes>], amount: Amount) -> PyResult<Taken> {
     let mut data = std::mem::take(&mut call.scratch);
     data.clear();
     for part in parts {
         data.extend_from_slice(part.as_bytes());
     }
-    let taken = call.send(|writer| method(writer, &data.as_slice()));
+    let taken = call.send(|writer| writer.write(&data.as_slice(), amount));
     call.scratch = data;
     taken
 }

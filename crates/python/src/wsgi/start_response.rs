@@ -21,7 +21,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList, PyString, PyTuple};
 use server::config::meant::Rate;
 use server::fork;
-use server::response::{Declared, ResponseWriter, Taken};
+use server::response::{Amount, Declared, ResponseWriter, Taken};
 use wire::{FieldLines, InvalidField};
 
 use super::environ::latin1_bytes;
@@ -126,7 +126,7 @@ impl Call {
         if data.as_bytes().is_empty() {
             return Ok(());
         }
-        match response::give(self, data, ResponseWriter::piece)? {
+        match response::give(self, data, Amount::Piece)? {
             Taken::All | Taken::Overrun => Ok(()),
             Taken::Gone => Err(PyConnectionResetError::new_err("the client is gone")),
         }

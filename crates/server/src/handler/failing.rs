@@ -14,7 +14,7 @@ use wire::{FieldLines, HeadView};
 use crate::exchange::Exchange;
 use crate::fault::{Failure, Fault};
 use crate::pool::Worker;
-use crate::response::{Declared, ResponseWriter};
+use crate::response::{Amount, Declared, ResponseWriter};
 
 use super::Handler;
 use super::files::names_html;
@@ -83,7 +83,7 @@ impl Failing {
         };
         let reason = wire::reason(500).as_bytes();
         writer.begin(500, reason, &mut lines, declared);
-        writer.whole(&body.as_slice());
+        writer.write(&body.as_slice(), Amount::Whole);
     }
 
     /// Nothing runs but our script, whatever stands in a traceback.

@@ -19,6 +19,6 @@ pub(crate) use parts::{Parts, Progress, send_file};
 pub use sink::Piece;
 pub(crate) use sink::{Destination, Encoding, ResponseHead, Rest};
 pub(crate) use writer::Ended;
-pub use writer::{ResponseWriter, Taken};
+pub use writer::{Amount, ResponseWriter, Taken};
 
 pub(crate) use crate::reply::{Part, Reply as Response, ReplyBody as ResponseBody};

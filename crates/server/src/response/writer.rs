@@ -45,6 +45,18 @@ pub enum Taken {
     Gone,
 }
 
+/// How much of a body some data is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Amount {
+    /// The whole body: `Content-Length` is added when none was declared.
+    Whole,
+    /// One piece of a stream. While more than `reply_spool_bytes_max` of the response waits, the thread waits for the
+    /// client before it, for `stream_wait_timeout` at most: see `is_quick`.
+    Piece,
+    /// One of several pieces that the application has handed over together: nothing waits.
+    OneOfMany,
+}
+
 /// How a response has ended, beside what its record says.
 pub(crate) struct Ended {
     pub(crate) after: After,
@@ -194,7 +206,7 @@ impl ResponseWriter {
         matches!(self.0.state, State::Silent)
     }
 
-    /// True when `piece` or `whole` would only do a short step that neither waits nor compresses or copies
+    /// True when `write` would only do a short step that neither waits nor compresses or copies
     /// much.
     pub fn is_quick(&self, bytes: usize) -> bool {
         let is_coded_quickly = match self.0.treatment {
@@ -210,30 +222,25 @@ impl ResponseWriter {
         !self.0.is_coding() && self.0.stream_beyond_bound().is_none()
     }
 
-    /// The head and the whole body at once. Adds `Content-Length` when none was declared. The body is kept by
-    /// reference where the socket does not take it, unless it is compressed.
-    pub fn whole(&mut self, body: &dyn Piece) -> Taken {
-        let taken = self.0.give(body, Some(body.bytes().len() as u64));
-        self.0.was_given_whole();
+    /// Data of the body; the head leaves with the first that is not empty. The data is kept by reference where the
+    /// socket does not take it, unless it is compressed.
+    pub fn write(&mut self, data: &dyn Piece, amount: Amount) -> Taken {
+        let inner = &mut *self.0;
+        let bytes = data.bytes().len() as u64;
+        let known = match amount {
+            Amount::Whole => Some(bytes),
+            _ if bytes == 0 => return inner.state_of_client(),
+            Amount::OneOfMany => None,
+            Amount::Piece => {
+                inner.wait_while_beyond_bound();
+                None
+            }
+        };
+        let taken = inner.give(data, known);
+        if known.is_some() {
+            inner.was_given_whole();
+        }
         taken
-    }
-
-    /// One piece of a stream; the head leaves with the first that is not empty. Before another piece of a
-    /// response of which more than `reply_spool_bytes_max` waits, the thread waits for the client, for
-    /// `stream_wait_timeout` at most: see `is_quick`.
-    pub fn piece(&mut self, data: &dyn Piece) -> Taken {
-        if !data.bytes().is_empty() {
-            self.0.wait_while_beyond_bound();
-        }
-        self.piece_of_many(data)
-    }
-
-    /// As `piece`, for one of several that the application has handed over together: nothing waits.
-    pub fn piece_of_many(&mut self, data: &dyn Piece) -> Taken {
-        if data.bytes().is_empty() {
-            return self.0.state_of_client();
-        }
-        self.0.give(data, None)
     }
 
     /// A span of a file as (the next part of) the body, sent by another thread without a copy. A short one is
@@ -284,8 +291,8 @@ impl ResponseWriter {
         let reason = wire::reason(status).as_bytes();
         self.begin(status, reason, &mut lines, declared);
         match body {
-            ResponseBody::Empty => drop(self.whole(&Bytes::new())),
-            ResponseBody::One(Part::Memory(data)) => drop(self.whole(&data)),
+            ResponseBody::Empty => drop(self.write(&Bytes::new(), Amount::Whole)),
+            ResponseBody::One(Part::Memory(data)) => drop(self.write(&data, Amount::Whole)),
             files => {
                 let inner = &mut *self.0;
                 inner.treatment = Treatment::Untouched;
@@ -301,7 +308,7 @@ impl ResponseWriter {
     /// for the next exchange.
     pub(crate) fn finish(&mut self, record: &mut ExchangeRecord) -> Ended {
         if matches!(self.0.state, State::Begun) {
-            self.whole(&Bytes::new());
+            self.write(&Bytes::new(), Amount::Whole);
         }
         let inner = &mut *self.0;
         let State::Open { left, .. } = inner.state else {

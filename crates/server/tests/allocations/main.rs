@@ -19,7 +19,7 @@ use std::sync::{Mutex, PoisonError};
 
 use measure::Nanos;
 use server::config::meant::StaticMount;
-use server::response::Declared;
+use server::response::{Amount, Declared};
 use wire::FieldLines;
 
 use counting::{Counted, Counting};
@@ -109,7 +109,7 @@ fn check_handler(body_bytes: usize, bound: &Bound) {
                 lines.push(b"Content-Type", b"text/plain");
                 writer.begin(200, b"OK", lines, Declared::default());
             });
-            writer.whole(&body.as_slice());
+            writer.write(&body.as_slice(), Amount::Whole);
             Ok(())
         },
     );

@@ -11,7 +11,7 @@ use server::config::meant::{AccessLog, Bind, Config, LogTarget, Logs, Spool};
 use server::exchange::{Body, Exchange};
 use server::fault::Fault;
 use server::handler::Handler;
-use server::response::{Declared, ResponseWriter, Taken};
+use server::response::{Amount, Declared, ResponseWriter, Taken};
 use server::{Ended, House, Orders, Stopper};
 use wire::FieldLines;
 
@@ -166,11 +166,11 @@ impl Answering for ResponseWriter {
     }
 
     fn give(&mut self, data: impl AsRef<[u8]>) -> Taken {
-        self.piece(&data.as_ref())
+        self.write(&data.as_ref(), Amount::Piece)
     }
 
     fn give_whole(&mut self, data: impl AsRef<[u8]>) -> Taken {
-        self.whole(&data.as_ref())
+        self.write(&data.as_ref(), Amount::Whole)
     }
 }
 
