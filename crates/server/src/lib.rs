@@ -11,7 +11,6 @@
 pub mod config;
 pub mod exchange;
 pub mod fault;
-pub mod reply;
 
 mod listen;
 

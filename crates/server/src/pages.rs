@@ -19,7 +19,7 @@ use wire::{FieldLines, HeadView, SharedFields};
 use crate::config::meant::ErrorPage;
 use crate::fault::{StartFault, plain};
 use crate::handler::files::kind;
-use crate::reply::{Part, Reply, ReplyBody};
+use crate::response::{Part, Reply, ReplyBody};
 
 /// Largest file that is taken for a page.
 const PAGE_BYTES_MAX: u64 = 1 << 20;

@@ -2,7 +2,7 @@
 //!
 //! The status and a few plain words are public; the cause goes to the log only.
 
-use crate::reply::Reply;
+use crate::response::Reply;
 
 /// Why a request is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -23,7 +23,7 @@ use wire::{FieldLines, HeadView, SharedFields};
 use self::aim::Aim;
 use self::reading::{Reading, Readings, Rest};
 use crate::config::meant::{self, FixedReply, PathPattern};
-use crate::reply::{Part, Reply, ReplyBody, status_text, text_fields};
+use crate::response::{Part, Reply, ReplyBody, status_text, text_fields};
 
 /// The rules of one process.
 #[derive(Debug, Default)]

@@ -13,7 +13,7 @@ use crate::config::meant::Config;
 use crate::exchange::Ends;
 use crate::pool_rules::PoolSelector;
 use crate::refusal::Refusal;
-use crate::reply::{Reply, ReplyBody};
+use crate::response::{Reply, ReplyBody};
 use crate::rules::{Ruled, Rules};
 use crate::slow::Slow;
 

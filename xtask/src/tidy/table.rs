@@ -4,7 +4,7 @@
 //! ARCHITECTURE.md as well.
 
 /// Rooms of the server that everybody may use, and that use only each other.
-pub(super) const VOCABULARY: [&str; 4] = ["exchange", "reply", "fault", "config"];
+pub(super) const VOCABULARY: [&str; 3] = ["exchange", "fault", "config"];
 
 /// Rooms that connect the others: start-up, driver threads and their protocols, pool threads, the process.
 pub(super) const CORRIDORS: [&str; 6] =
@@ -29,6 +29,15 @@ pub(super) const EDGES: &[(&str, &str, &str)] = &[
         "handler",
         "response",
         "the seam hands a backend its response writer",
+    ),
+    ("service", "response", "an answer of its own is a response"),
+    ("rules", "response", "an answer of a rule is a response"),
+    ("refusal", "response", "a refusal is a response"),
+    ("pages", "response", "an error page is a response"),
+    (
+        "handler::files",
+        "response",
+        "files are given as responses, which others send",
     ),
     (
         "exchange",

@@ -43,8 +43,7 @@ use crate::ids::Numbers;
 use crate::log::Patience;
 use crate::pool::Job;
 use crate::recorder::Recorder;
-use crate::reply::{Part, Reply, ReplyBody};
-use crate::response::{Parts, ResponseWriter};
+use crate::response::{Part, Parts, Reply, ReplyBody, ResponseWriter};
 use crate::stats::DriverStats;
 
 use mailbox::Mailbox;

@@ -19,8 +19,7 @@ use crate::log::{Level, Patience};
 use crate::meter::Meter;
 use crate::queue::{Chair, Taken, Turn};
 use crate::recorder::{Received, Recorder};
-use crate::reply::Reply;
-use crate::response::{Ended, ResponseWriter, Rest};
+use crate::response::{Ended, Reply, ResponseWriter, Rest};
 use crate::sync::violated;
 use crate::watch::{Post, Thread};
 

@@ -40,8 +40,7 @@ use crate::handler::files::Look;
 use crate::pool::Job;
 use crate::recorder::Received;
 use crate::refusal::Refusal;
-use crate::reply::{Part, Reply};
-use crate::response::{Destination, Encoding, Parts, Rest};
+use crate::response::{Destination, Encoding, Part, Parts, Reply, Rest};
 use crate::stats::{Doing, Timeout};
 
 /// Requests of one client that are answered in one turn before the other connections get theirs.

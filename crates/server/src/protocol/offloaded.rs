@@ -21,7 +21,7 @@ use crate::log::Level;
 use crate::pool::Job;
 use crate::recorder::Received;
 use crate::refusal::Refusal;
-use crate::reply::Reply;
+use crate::response::Reply;
 use crate::stats::{Doing, Timeout};
 
 /// Why an exchange ends without its application.

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use bytes::Buf;
 use measure::Nanos;
 
-use crate::reply::{Part, ReplyBody};
+use crate::response::{Part, ReplyBody};
 use crate::sync::invariant;
 use crate::transport::{self, Followed, PlainSocket};
 

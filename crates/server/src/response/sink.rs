@@ -5,6 +5,7 @@
 //! response of its stream; a driver that answers itself keeps the rest in its hand. Never waits, never touches a
 //! disk.
 
+use std::fs::File;
 use std::io::IoSlice;
 use std::ops::Range;
 use std::sync::Arc;
@@ -12,8 +13,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use wire::FieldLines;
 
+use super::Parts;
 use super::memory::ReplyMemory;
-use super::{Part, Parts, ResponseBody};
 use crate::config::meant::Rate;
 use crate::exchange::stream::StreamShared;
 use crate::transport::{self, Followed, PlainSocket};
@@ -65,6 +66,48 @@ pub(crate) enum Rest {
     Here(Parts, Option<ResponseHead>),
 }
 
+/// Body of a complete reply.
+#[derive(Clone, Debug, Default)]
+pub enum ReplyBody {
+    /// Nothing.
+    #[default]
+    Empty,
+    /// One part, the usual case: no list is allocated.
+    One(Part),
+    /// Parts in order, such as those of a multipart range reply.
+    Many(Vec<Part>),
+}
+
+/// A piece of a body that is sent without being copied.
+#[derive(Clone, Debug)]
+pub enum Part {
+    /// Bytes in memory.
+    Memory(Bytes),
+    /// `bytes` bytes of a file from `offset`.
+    File {
+        /// The file; its cursor is not used.
+        file: Arc<File>,
+        /// First byte.
+        offset: u64,
+        /// Number of bytes.
+        bytes: u64,
+        /// What the file was when its length was announced; `None` for a file of our own, which nobody
+        /// else can change.
+        edition: Option<Edition>,
+    },
+}
+
+/// What tells that a file was changed in place: looked at again before each of its spans is sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Edition {
+    /// Length of the file.
+    pub bytes: u64,
+    /// Modification time, seconds since 1970.
+    pub modified_unix_secs: i64,
+    /// Modification time, nanoseconds behind the second.
+    pub modified_nanos: i64,
+}
+
 /// A piece of a body.
 pub trait Piece {
     /// Its bytes.
@@ -94,6 +137,27 @@ impl Piece for Bytes {
     }
 }
 
+impl Part {
+    /// Length in bytes.
+    pub fn bytes(&self) -> u64 {
+        match self {
+            Part::Memory(data) => data.len() as u64,
+            Part::File { bytes, .. } => *bytes,
+        }
+    }
+}
+
+impl ReplyBody {
+    /// Length in bytes.
+    pub fn bytes(&self) -> u64 {
+        match self {
+            ReplyBody::Empty => 0,
+            ReplyBody::One(part) => part.bytes(),
+            ReplyBody::Many(parts) => parts.iter().map(Part::bytes).sum(),
+        }
+    }
+}
+
 /// What a frame has of a body.
 pub(super) enum Data<'a> {
     /// The first bytes of a piece.
@@ -101,7 +165,7 @@ pub(super) enum Data<'a> {
     /// A buffer that its owner uses again, unless it has to wait for the client.
     Buffer(&'a mut Vec<u8>),
     /// Spans of files are among it: only the driver sends it.
-    Files(ResponseBody),
+    Files(ReplyBody),
 }
 
 /// One offer: bytes before the data, the data, bytes behind it.
@@ -270,11 +334,11 @@ impl<'a> Data<'a> {
     }
 
     /// Everything behind the first `sent` bytes, in buffers that live on.
-    fn keep(self, sent: usize, memory: &Arc<ReplyMemory>) -> ResponseBody {
+    fn keep(self, sent: usize, memory: &Arc<ReplyMemory>) -> ReplyBody {
         let range = sent..self.bytes();
         let data = match self {
             Data::Files(body) => return body,
-            _ if range.is_empty() => return ResponseBody::Empty,
+            _ if range.is_empty() => return ReplyBody::Empty,
             Data::Piece(piece, _) => piece.keep(range, memory),
             // The account would miss what a far larger buffer has behind its bytes.
             Data::Buffer(buffer) if range.end < buffer.capacity() / 2 => {
@@ -282,7 +346,7 @@ impl<'a> Data<'a> {
             }
             Data::Buffer(buffer) => memory.keep(std::mem::take(buffer)).slice(range),
         };
-        ResponseBody::One(Part::Memory(data))
+        ReplyBody::One(Part::Memory(data))
     }
 }
 
@@ -375,7 +439,7 @@ mod tests {
             let mut buffer = Vec::with_capacity(capacity);
             buffer.extend_from_slice(b"0123456789");
             let address = buffer.as_ptr();
-            let ResponseBody::One(Part::Memory(kept)) = Data::Buffer(&mut buffer).keep(3, &memory)
+            let ReplyBody::One(Part::Memory(kept)) = Data::Buffer(&mut buffer).keep(3, &memory)
             else {
                 panic!("nothing was kept");
             };

@@ -24,7 +24,7 @@ use super::content_encoding::{self, Accepted, Treatment};
 use super::head::{Declared, HeadWriter};
 use super::memory::ReplyMemory;
 use super::sink::{Data, Destination, Encoding, Frame, Piece, Rest, Sink};
-use super::{Part, Response, ResponseBody};
+use super::{Part, Reply, ReplyBody};
 use crate::config::meant::{Config, Delivery};
 use crate::exchange::ExchangeRecord;
 use crate::exchange::stream::{Abandoned, After, StreamShared, Waited};
@@ -274,16 +274,20 @@ impl ResponseWriter {
             bytes: fitting,
             edition: None,
         };
-        let data = Data::Files(ResponseBody::One(span));
+        let data = Data::Files(ReplyBody::One(span));
         inner.offer(data, Step::More).and(taken)
     }
 
     /// A response of the server's own.
-    pub(crate) fn respond(&mut self, response: Response) {
-        let Response { status, body, .. } = response;
+    pub(crate) fn respond(&mut self, reply: Reply) {
+        let Reply {
+            status,
+            fields,
+            body,
+        } = reply;
         let mut lines = std::mem::take(&mut self.0.head.lines);
         lines.clear();
-        lines.append(&response.fields);
+        lines.append(&fields);
         let declared = Declared {
             content_length: Some(body.bytes()),
             ..Declared::default()
@@ -291,8 +295,8 @@ impl ResponseWriter {
         let reason = wire::reason(status).as_bytes();
         self.begin(status, reason, &mut lines, declared);
         match body {
-            ResponseBody::Empty => drop(self.write(&Bytes::new(), Amount::Whole)),
-            ResponseBody::One(Part::Memory(data)) => drop(self.write(&data, Amount::Whole)),
+            ReplyBody::Empty => drop(self.write(&Bytes::new(), Amount::Whole)),
+            ReplyBody::One(Part::Memory(data)) => drop(self.write(&data, Amount::Whole)),
             files => {
                 let inner = &mut *self.0;
                 inner.treatment = Treatment::Untouched;

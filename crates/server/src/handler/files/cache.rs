@@ -14,7 +14,7 @@ use measure::{Nanos, Stamp};
 use wire::{HeadView, Method};
 
 use crate::config::meant::{Config, FileCache};
-use crate::reply::Reply;
+use crate::response::Reply;
 
 use super::folder::Miss;
 use super::instead::Instead;

@@ -9,7 +9,7 @@ use std::sync::Mutex;
 
 use rustix::fs::{AtFlags, StatxFlags, StatxTimestamp};
 
-use crate::reply::Edition;
+use crate::response::Edition;
 
 const YEAR_1990_UNIX_SECS: i64 = 631_152_000;
 /// Devices remembered; those beyond it are taken for remote, which only costs a look.

@@ -11,7 +11,7 @@ use std::fmt::Write;
 use bytes::Bytes;
 use wire::{FieldLines, HeadView, Method, SharedFields};
 
-use crate::reply::{Part, Reply, ReplyBody};
+use crate::response::{Part, Reply, ReplyBody};
 
 /// Entries of one listing: about 3 MB of HTML.
 pub(super) const ENTRIES_LEN_MAX: usize = 10_000;

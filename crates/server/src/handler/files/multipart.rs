@@ -8,7 +8,7 @@ use std::hash::{BuildHasher, RandomState};
 use bytes::Bytes;
 use wire::{FieldLines, SharedFields};
 
-use crate::reply::{Part, Reply, ReplyBody};
+use crate::response::{Part, Reply, ReplyBody};
 
 use super::ranges::Extent;
 use super::variants::Page;

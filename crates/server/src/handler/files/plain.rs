@@ -5,7 +5,7 @@
 use bytes::Bytes;
 use wire::HeadView;
 
-use crate::reply::{Part, Reply, ReplyBody, status_text, text_fields};
+use crate::response::{Part, Reply, ReplyBody, status_text, text_fields};
 
 use super::folder::Miss;
 

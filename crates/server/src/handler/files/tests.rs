@@ -17,7 +17,7 @@ use wire::{HeadIndex, HeadStep, HeadView, Limits};
 
 use super::*;
 use crate::config::meant::{CacheRule, Coding, Config, FileCache, FileServing, StaticMount};
-use crate::reply::{Edition, Part, Reply, ReplyBody};
+use crate::response::{Edition, Part, Reply, ReplyBody};
 
 /// A folder served at `/s`, and the time.
 struct House {

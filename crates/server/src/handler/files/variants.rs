@@ -24,7 +24,7 @@ use bytes::Bytes;
 use wire::{FieldLines, HeadView, Marks, Method, SharedFields};
 
 use crate::config::meant::Coding;
-use crate::reply::{Edition, Part, Reply, ReplyBody};
+use crate::response::{Edition, Part, Reply, ReplyBody};
 
 use super::conditional::{self, Verdict};
 use super::facts::{Facts, Moment, Storage};

@@ -16,8 +16,7 @@ use crate::protocol::body::{IncomingBody, NoBody};
 use crate::protocol::{Begun, ReceivedRequest, Stop};
 use crate::recorder::Received;
 use crate::refusal::Refusal;
-use crate::reply::Reply;
-use crate::response::{Destination, Encoding, Parts, ResponseHead, Rest};
+use crate::response::{Destination, Encoding, Parts, Reply, ResponseHead, Rest};
 
 /// The task of a stream.
 pub(super) struct Stream {
