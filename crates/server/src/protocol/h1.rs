@@ -234,11 +234,14 @@ impl H1 {
     fn no_first_byte(&mut self, woken: Woken) -> Step {
         // What came at the last moment is served.
         let before = self.progress();
-        if let Some((scratch, bytes)) = self.connection.read_now() {
+        let mut scratch = self.connection.driver.take_scratch();
+        if let Some(bytes) = self.connection.transport.read_now(&mut scratch.input) {
             let step = self.receive_bytes(scratch, bytes);
             if !matches!(step, Step::Then(Then::Receive)) || self.progress() != before {
                 return step;
             }
+        } else {
+            self.connection.driver.put_scratch(scratch);
         }
         let connection = &self.connection;
         let driver = &connection.driver;

@@ -244,18 +244,6 @@ impl Connection {
         .await
     }
 
-    /// As `read`, but only what is there already.
-    pub(crate) fn read_now(&self) -> Option<(Box<Scratch>, usize)> {
-        let mut scratch = self.driver.take_scratch();
-        match self.transport.read_now(&mut scratch.input) {
-            Some(bytes) => Some((scratch, bytes)),
-            None => {
-                self.driver.put_scratch(scratch);
-                None
-            }
-        }
-    }
-
     /// Reads and throws away what still comes, for a bounded time, after the last response.
     pub(crate) async fn linger(&self) {
         // The client sees the end of our side and can read the response in peace (RFC 9112 section 9.6).

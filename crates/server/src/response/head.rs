@@ -10,7 +10,7 @@ use wire::{FieldLines, HeadView, ReplyFacts, ReplyFraming, ReplyPlan, Version};
 
 use super::content_encoding::{self, Treatment};
 use super::sink::{Encoding, ResponseHead};
-use crate::config::meant::{Config, Headers, Rate};
+use crate::config::meant::{Config, Rate};
 use crate::exchange::ExchangeRecord;
 
 /// What the application's fields said, so that the writer need not parse them.
@@ -31,13 +31,15 @@ pub struct Declared {
 /// Writes one head after the other: `begin_exchange`, then status, reason, lines and what is declared, `complete`.
 #[derive(Default)]
 pub(super) struct HeadWriter {
-    headers: Headers,
+    has_timing: bool,
     /// Name of the field with the request's id; empty where none is sent.
     id_name: Vec<u8>,
     id: Vec<u8>,
-    /// The lines that each response of this second has of the server: `Date` and, where configured, `Server`.
-    dated: FieldLines,
-    dated_until: Stamp,
+    /// The line of the present second.
+    date: FieldLines,
+    date_until: Stamp,
+    /// The line with the name of the server; none where it has none.
+    server: FieldLines,
     /// Used again from response to response.
     timing: Vec<u8>,
     /// Any lines: a head on its way to another.
@@ -57,8 +59,13 @@ pub(super) struct HeadWriter {
 impl HeadWriter {
     pub(super) fn new(config: &Config) -> Self {
         let id_header = config.request_ids.header.as_deref();
+        let mut server = FieldLines::new();
+        if !config.headers.server.is_empty() {
+            server.push(b"Server", config.headers.server.as_bytes());
+        }
         Self {
-            headers: config.headers.clone(),
+            has_timing: config.headers.server_timing,
+            server,
             id_name: id_header.map_or_else(Vec::new, field_name),
             lines: FieldLines::with_capacity(1024),
             text: Vec::with_capacity(1024),
@@ -137,7 +144,7 @@ impl HeadWriter {
 
     /// Appends the fields that the application has not given itself.
     fn append_own(&mut self, now: Stamp) {
-        if self.headers.server_timing {
+        if self.has_timing {
             let phases = Phases {
                 replied: now,
                 ..self.phases
@@ -149,39 +156,27 @@ impl HeadWriter {
         if !self.id_name.is_empty() && self.lines.get(&self.id_name).is_none() {
             self.lines.push(&self.id_name, &self.id);
         }
-        self.refresh_dated(now);
-        if !(self.declared.date || self.declared.server) {
-            self.lines.append(&self.dated);
-            return;
+        if !self.declared.date {
+            self.refresh_date(now);
+            self.lines.append(&self.date);
         }
-        for (name, value) in self.dated.iter() {
-            let is_given = if name == b"Date" {
-                self.declared.date
-            } else {
-                self.declared.server
-            };
-            if !is_given {
-                self.lines.push(name, value);
-            }
+        if !self.declared.server {
+            self.lines.append(&self.server);
         }
     }
 
-    /// The wall clock is read once a second, just after its second began. Writing and checking these lines for each
-    /// response took 3 % of the processor time of a cached file.
-    fn refresh_dated(&mut self, now: Stamp) {
-        if now < self.dated_until {
+    /// The wall clock is read once a second, just after its second began. Writing and checking the lines of date and
+    /// name for each response took 3 % of the processor time of a cached file.
+    fn refresh_date(&mut self, now: Stamp) {
+        if now < self.date_until {
             return;
         }
         let wall = SystemTime::now().duration_since(UNIX_EPOCH);
         let wall = wall.unwrap_or(Duration::ZERO);
-        self.dated.clear();
-        self.dated
-            .push(b"Date", &wire::date::format(wall.as_secs()));
-        if !self.headers.server.is_empty() {
-            self.dated.push(b"Server", self.headers.server.as_bytes());
-        }
+        let date = wire::date::format(wall.as_secs());
+        self.date.set(b"Date", &date);
         let rest_ns = 1_000_000_000 - u64::from(wall.subsec_nanos());
-        self.dated_until = now.plus(Nanos(rest_ns));
+        self.date_until = now.plus(Nanos(rest_ns));
     }
 }
 

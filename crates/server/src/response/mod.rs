@@ -1,9 +1,10 @@
 //! Responses: a response as a value, and how one leaves, from a head and pieces of a body to bytes on the way to a
 //! client.
 //!
-//! `Reply` is what inline handlers and refusals give; it knows no socket. `writer` is what every backend answers through; `head` writes its head, `sink` is where its bytes go; `parts`
-//! what a client has not taken yet, `memory` what of it waits in memory, and how that moves to a file;
-//! `content_encoding` decides whether a body is compressed, and `compressor` does it.
+//! `Reply` is what inline handlers and refusals give; it knows no socket. `writer` is what every backend answers
+//! through; `head` writes its head, `sink` is where its bytes go; `parts` what a client has not taken yet, `memory`
+//! what of it waits in memory, and how that moves to a file; `content_encoding` decides whether a body is compressed,
+//! and `compressor` does it.
 
 mod compressor;
 mod content_encoding;

@@ -187,7 +187,7 @@ pub(super) struct Sink {
     /// The head of a response that the driver encodes.
     pub(super) head: Option<ResponseHead>,
     /// What a driver has to send later.
-    rest: Parts,
+    pub(super) rest: Parts,
     /// Bytes that the socket took from this thread.
     pub(super) sent_bytes: u64,
     /// The driver sends the rest and ends the exchange.
@@ -214,15 +214,6 @@ impl Sink {
     pub(super) fn is_abandoned(&self) -> bool {
         let abandoned = |stream: &Arc<StreamShared>| stream.pending().abandoned().is_some();
         self.is_closed || self.queue().is_some_and(abandoned)
-    }
-
-    /// The end of the response: what of it is still to be sent.
-    pub(super) fn into_rest(self) -> Rest {
-        match (self.is_queued, &self.to.stream) {
-            (false, _) => Rest::Sent,
-            (true, Some(_)) => Rest::Queued,
-            (true, None) => Rest::Here(self.rest, self.head),
-        }
     }
 
     /// Offers a frame to the socket, or queues it.

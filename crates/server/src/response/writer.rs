@@ -385,7 +385,11 @@ impl Inner {
         record.end_as(ending, cause);
         Ended {
             after,
-            rest: sink.into_rest(),
+            rest: match &sink.to.stream {
+                _ if !sink.is_queued => Rest::Sent,
+                Some(_) => Rest::Queued,
+                None => Rest::Here(sink.rest, sink.head),
+            },
             waited: self.waited,
         }
     }
