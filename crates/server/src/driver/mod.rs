@@ -97,6 +97,8 @@ pub(crate) struct Driver {
     looks: RefCell<HashMap<LookKey, Vec<oneshot::Sender<Looked>>>>,
     /// When the oldest exchange in an outbox was queued; NEVER when there is none.
     outbox_since: Cell<Stamp>,
+    /// Exchanges were handed to pools since this driver slept last.
+    has_handed_over: Cell<bool>,
     /// Exchanges cut by the drain deadline.
     pub(crate) cut: Cell<u64>,
     /// A task panicked.
@@ -163,6 +165,7 @@ impl Driver {
             outboxes: RefCell::new(shared.pools.iter().map(|_| Vec::new()).collect()),
             looks: RefCell::default(),
             outbox_since: Cell::new(Stamp::NEVER),
+            has_handed_over: Cell::new(false),
             cut: Cell::new(0),
             broken: Cell::new(false),
             acceptors: Cell::new(0),
@@ -382,10 +385,13 @@ impl Driver {
     /// Nothing is left to do but wait for the kernel.
     fn before_sleep(&self) {
         self.flush();
-        // The one with most to do: the others hear of what comes meanwhile so much later.
-        let pools = self.shared.pools.iter();
-        if let Some(pool) = pools.max_by_key(|pool| pool.waiting_len()) {
-            pool.rest(REST_MAX);
+        // Nothing else makes a queue long; and a driver that has just rested would only rest again.
+        if self.has_handed_over.take() {
+            // The one with most to do: the others hear of what comes meanwhile so much later.
+            let pools = self.shared.pools.iter();
+            if let Some(pool) = pools.max_by_key(|pool| pool.waiting_len()) {
+                pool.rest(REST_MAX);
+            }
         }
         // A sleeping driver is woken by the next packet, in the middle of a sibling's turn. One that lets its
         // siblings go first finds all that came meanwhile, and nobody had to be woken.
@@ -399,6 +405,7 @@ impl Driver {
         if self.outbox_since.replace(Stamp::NEVER) == Stamp::NEVER {
             return;
         }
+        self.has_handed_over.set(true);
         let mut outboxes = self.outboxes.borrow_mut();
         for (outbox, pool) in outboxes.iter_mut().zip(&self.shared.pools) {
             if !outbox.is_empty() {
