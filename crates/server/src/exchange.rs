@@ -1,23 +1,38 @@
 //! The exchange: one request and all that is known of it. It travels by move and is never shared.
 //!
-//! Takes its head and body from a protocol, its stamps from the threads that it passes, and ends in exactly one
-//! log record. `ownership` says whether the driver or a worker may write its response, `stream` is what both
-//! share of it. Touches no socket.
+//! Takes its head and body from a protocol, its id from its driver or a trusted client, its stamps from the threads
+//! that it passes, and ends in a `Recorder`, exactly once: in the counters, the histograms and the log. `ownership`
+//! says whether the driver or a worker may write its response, `stream` is what both share of it. Touches no socket.
 
 pub(crate) mod ownership;
 pub(crate) mod stream;
 
+use std::cell::Cell;
 use std::fs::File;
+use std::hash::{BuildHasher, RandomState};
+use std::net::IpAddr;
 use std::ops::Deref;
 use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
 
-use measure::{Ending, Phases, Queued, Stamp};
+use measure::{Ending, NO_POOL, Phases, Queued, Record, Stamp};
 use smol_str::SmolStr;
 use wire::{HeadView, RequestHead};
 
+use crate::config::meant::RequestIds;
+use crate::log::{Log, Patience, Pen};
+use crate::networks::Networks;
 use crate::spool::Spoolers;
+use crate::stats::Stats;
+use crate::sync::invariant;
 
-pub use crate::ids::{Id, IdText};
+/// Bits of a number that count; those above them are the driver's index. At a million exchanges a second
+/// they last 285 years.
+const COUNT_BITS: u32 = 53;
+/// Longest id that a client may give.
+const GIVEN_BYTES_MAX: usize = 128;
+/// Bytes of a refused head that the log shows at most.
+const LINE_BYTES_MAX: usize = 256;
 
 /// One complete request on its way to a worker.
 pub struct Exchange {
@@ -242,52 +257,249 @@ pub struct Ends {
     pub listener: u16,
 }
 
-#[cfg(test)]
-mod tests {
-    use wire::{HeadIndex, HeadStep, Limits};
+/// Names one exchange, for the whole of its way.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Id {
+    number: u64,
+    /// Tells the numbers of this process from those of others.
+    seed: u64,
+    /// Which field of the head holds the id that a trusted client gave.
+    field: Option<u16>,
+}
 
-    use super::*;
+/// The text of an id: visible ASCII, at most 128 bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum IdText<'a> {
+    /// Made of the number: 16 hexadecimal digits.
+    Made([u8; 16]),
+    /// As a trusted client gave it.
+    Given(&'a [u8]),
+}
 
-    fn exchange(target: &str, rewritten: Option<&str>) -> Exchange {
-        let head = format!("GET {target} HTTP/1.1\r\nHost: h\r\n\r\n");
-        let mut index = HeadIndex::new();
-        let step = index.parse(head.as_bytes(), &mut 0, &Limits::default());
-        assert!(matches!(step, Ok(HeadStep::Complete)), "{target}");
-        let ends = Ends {
-            peer_host: SmolStr::default(),
-            peer_port: SmolStr::default(),
-            local_host: SmolStr::default(),
-            local_port: SmolStr::default(),
-            scheme: "http",
-            listener: 0,
-        };
-        Exchange {
-            head: Arc::new(RequestHead::take(HeadView {
-                bytes: head.as_bytes(),
-                index: &index,
-            })),
-            rewritten: rewritten.map(|target| target.as_bytes().into()),
-            body: Body::Empty,
-            ends: Arc::new(ends),
-            record: ExchangeRecord::new(Id::made(0, 0), 0, Stamp::ZERO),
+/// What all drivers know of ids.
+pub(crate) struct Ids {
+    header: Option<String>,
+    trust: Networks,
+    seed: u64,
+}
+
+/// Whether the ids that a connection's client gives count.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Trust {
+    /// They do.
+    Taken,
+    /// Ids are made.
+    Refused,
+}
+
+/// The numbers of one driver.
+pub(crate) struct Numbers(Cell<u64>);
+
+impl Ids {
+    pub(crate) fn new(config: &RequestIds) -> Self {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH);
+        let now_ns = now.map_or(0, |now| now.as_nanos());
+        Self {
+            header: config.header.clone(),
+            trust: Networks::new(&config.trust),
+            // Differs from process to process and from start to start: of the kernel's random bytes, which the
+            // keys of the hash are, and of the time.
+            seed: RandomState::new().hash_one((std::process::id(), now_ns)),
         }
     }
 
-    #[test]
-    fn a_rewritten_target_takes_the_place_of_the_one_sent() {
-        let check = |rewritten, path: &str, query: Option<&str>| {
-            let exchange = exchange("http://h/sent?s", rewritten);
-            assert_eq!(exchange.path(), path.as_bytes());
-            assert_eq!(exchange.query(), query.map(str::as_bytes));
-            assert_eq!(
-                exchange.target(),
-                rewritten.unwrap_or("http://h/sent?s").as_bytes()
-            );
-            assert_eq!(exchange.name(), "GET http://h/sent [id 0000000000000000]");
+    /// What the made ids of this process are mixed with.
+    pub(crate) fn seed(&self) -> u64 {
+        self.seed
+    }
+
+    /// Whether the ids of a client count; one on a unix socket has no address.
+    pub(crate) fn trust(&self, peer: Option<IpAddr>) -> Trust {
+        if self.header.is_some() && peer.is_none_or(|peer| self.trust.has(peer)) {
+            Trust::Taken
+        } else {
+            Trust::Refused
+        }
+    }
+
+    /// The id of the exchange with this number; `head` is `None` when it never became one.
+    pub(crate) fn id(&self, number: u64, trust: Trust, head: Option<HeadView<'_>>) -> Id {
+        let field = match (trust, head, &self.header) {
+            (Trust::Taken, Some(head), Some(header)) => field_of_id(head, header),
+            _ => None,
         };
-        check(None, "/sent", Some("s"));
-        check(Some("/new"), "/new", None);
-        check(Some("/new?"), "/new", Some(""));
-        check(Some("/new?a?b"), "/new", Some("a?b"));
+        Id {
+            field,
+            ..Id::made(self.seed, number)
+        }
     }
 }
+
+impl Numbers {
+    /// The numbers of the driver with this index, at most 2,047.
+    pub(crate) fn of_driver(index: u16) -> Self {
+        Self(Cell::new(u64::from(index) << COUNT_BITS))
+    }
+
+    pub(crate) fn next(&self) -> u64 {
+        self.0.replace(self.0.get() + 1)
+    }
+}
+
+impl Id {
+    /// The id of the exchange with this number, which is unique in its process.
+    pub fn made(seed: u64, number: u64) -> Self {
+        Self {
+            number,
+            seed,
+            field: None,
+        }
+    }
+
+    /// Number of the exchange, unique in its process.
+    pub fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// What the client called it, if that counts. `head` is its own.
+    pub fn given<'a>(&self, head: HeadView<'a>) -> Option<&'a [u8]> {
+        let (_, value) = head.headers().nth(usize::from(self.field?))?;
+        Some(value)
+    }
+
+    /// The text by which people find it; `head` is its own, `None` when it never became one.
+    pub fn text<'a>(&self, head: Option<HeadView<'a>>) -> IdText<'a> {
+        match head.and_then(|head| self.given(head)) {
+            Some(given) => IdText::Given(given),
+            None => IdText::Made(measure::made_id(self.seed, self.number)),
+        }
+    }
+}
+
+impl Deref for IdText<'_> {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match self {
+            IdText::Made(digits) => digits,
+            IdText::Given(given) => given,
+        }
+    }
+}
+
+/// Index of the field `name`, if that is there once and its value can be an id.
+fn field_of_id(head: HeadView<'_>, name: &str) -> Option<u16> {
+    let headers = head.headers().zip(0_u16..);
+    let mut found = headers.filter(|((field, _), _)| field.eq_ignore_ascii_case(name.as_bytes()));
+    match (found.next(), found.next()) {
+        (Some(((_, value), index)), None) if can_be_an_id(value) => Some(index),
+        _ => None,
+    }
+}
+
+/// Ids go into logs, replies and other systems: nothing that ends a word, a quotation or a mark there, so that
+/// an id is found again under the very text that was given.
+fn can_be_an_id(value: &[u8]) -> bool {
+    let is_fit = |byte: &u8| byte.is_ascii_graphic() && !b"\"'\\,[]".contains(byte);
+    (1..=GIVEN_BYTES_MAX).contains(&value.len()) && value.iter().all(is_fit)
+}
+
+/// One thread's way to end exchanges.
+pub(crate) struct Recorder {
+    pen: Option<Pen>,
+    stats: Arc<Stats>,
+}
+
+/// What was received of a request.
+#[derive(Clone, Copy)]
+pub(crate) enum Received<'a> {
+    /// A complete head.
+    Head(HeadView<'a>),
+    /// The beginning of one that was refused, or that never came to its end.
+    Beginning(&'a [u8]),
+}
+
+impl Recorder {
+    pub(crate) fn new(log: &Arc<Log>, stats: Arc<Stats>, patience: Patience) -> Self {
+        Self {
+            pen: log.pen(patience),
+            stats,
+        }
+    }
+
+    /// Ends an exchange.
+    pub(crate) fn close(&self, ended: &ExchangeRecord, received: Received<'_>, ends: &Ends) {
+        check_order(&ended.phases);
+        let spans = ended.phases.spans();
+        let route = self.stats.route(ended.route);
+        route.record(&spans, ended.status, ended.ending, ended.sent_bytes);
+        let Some(pen) = &self.pen else { return };
+        let mut record = Record {
+            id: ended.id.number(),
+            phases: ended.phases,
+            queued: ended.queued,
+            peer: ends.peer_host.as_bytes(),
+            status: ended.status,
+            body_bytes: ended.sent_bytes.saturating_sub(ended.head_bytes),
+            sent_bytes: ended.sent_bytes,
+            request_bytes: ended.request_bytes,
+            ending: ended.ending,
+            route: ended.route,
+            pool: ended.pool.unwrap_or(NO_POOL),
+            driver: ended.driver,
+            cause: ended.cause.as_bytes(),
+            ..Record::default()
+        };
+        match received {
+            Received::Head(head) => {
+                record.request_id = ended.id.given(head).unwrap_or_default();
+                fill_from_head(&mut record, head);
+            }
+            Received::Beginning(bytes) => record.request_line = first_line(bytes),
+        }
+        pen.write(&record);
+    }
+}
+
+impl<'a> Received<'a> {
+    /// The head, if it was complete.
+    pub(crate) fn head(self) -> Option<HeadView<'a>> {
+        match self {
+            Received::Head(head) => Some(head),
+            Received::Beginning(_) => None,
+        }
+    }
+}
+
+fn check_order(phases: &Phases) {
+    invariant!(
+        phases.are_in_order(),
+        "the phases of an exchange are out of order: {phases:?}"
+    );
+}
+
+fn fill_from_head<'a>(record: &mut Record<'a>, head: HeadView<'a>) {
+    record.method = head.method();
+    record.target = head.target();
+    record.version = match head.index.version {
+        wire::Version::Http10 => b"HTTP/1.0",
+        wire::Version::Http11 => b"HTTP/1.1",
+    };
+    for (name, value) in head.headers() {
+        match name.len() {
+            4 if name.eq_ignore_ascii_case(b"host") => record.host = value,
+            7 if name.eq_ignore_ascii_case(b"referer") => record.referer = value,
+            10 if name.eq_ignore_ascii_case(b"user-agent") => record.user_agent = value,
+            _ => {}
+        }
+    }
+}
+
+fn first_line(received: &[u8]) -> &[u8] {
+    let head = &received[..received.len().min(LINE_BYTES_MAX)];
+    let end = memchr::memchr2(b'\r', b'\n', head).unwrap_or(head.len());
+    &head[..end]
+}
+
+#[cfg(test)]
+mod tests;

@@ -3,7 +3,7 @@
 //! Takes a checked configuration and a handler, listens, and serves until it is told to stop. Knows no
 //! Python. In the order of a request: `listen` gives sockets to `driver`s, which receive exchanges (`exchange`),
 //! `spool` large bodies, route them (`service`), answer files themselves (`handler::files`) and hand the rest to
-//! the `pool`; replies leave by `response`, `protocol` and `transport`; every exchange ends in the `recorder`,
+//! the `pool`; replies leave by `response`, `protocol` and `transport`; every exchange ends in a recorder,
 //! the `stats` and the `log`. What may wait for a disk is a task for a `blocking_pool`.
 
 #![deny(unsafe_code)]
@@ -15,7 +15,6 @@ pub mod fault;
 mod listen;
 
 mod clients;
-mod ids;
 mod networks;
 mod request_start;
 
@@ -50,7 +49,6 @@ pub mod transport;
 mod rates;
 
 pub mod log;
-mod recorder;
 pub mod stats;
 
 pub mod fork;

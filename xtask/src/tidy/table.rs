@@ -44,7 +44,6 @@ pub(super) const EDGES: &[(&str, &str, &str)] = &[
         "response",
         "a stream holds what of its response is pending",
     ),
-    ("exchange", "ids", "an exchange has an id"),
     (
         "exchange",
         "spool",
@@ -83,9 +82,8 @@ pub(super) const EDGES: &[(&str, &str, &str)] = &[
         "transport",
         "watching a socket needs `unsafe`, which has one place",
     ),
-    ("recorder", "log", "an exchange ends in exactly one record"),
-    ("recorder", "stats", "and in exactly one count"),
-    ("recorder", "sync", "invariants"),
+    ("exchange", "log", "an exchange ends in exactly one record"),
+    ("exchange", "stats", "and in exactly one count"),
     ("service", "rules", "rules come before routes"),
     (
         "service",
@@ -133,7 +131,7 @@ pub(super) const EDGES: &[(&str, &str, &str)] = &[
         "meter",
         "whoever looks at an exchange is told what it has used of a processor",
     ),
-    ("ids", "networks", "one way to tell a network's clients"),
+    ("exchange", "networks", "one way to tell a network's clients"),
     (
         "pool_rules",
         "networks",

@@ -17,8 +17,7 @@ use super::Driver;
 use super::mailbox::Command;
 use super::shared::Shared;
 use crate::clients::{Crowded, Place};
-use crate::exchange::Ends;
-use crate::ids::Trust;
+use crate::exchange::{Ends, Trust};
 use crate::protocol::Protocol;
 use crate::transport::Transport;
 

@@ -38,11 +38,10 @@ use wire::{FieldLines, HeadIndex};
 
 use crate::channel::EarKey;
 use crate::config::meant::Config;
+use crate::exchange::{Numbers, Recorder};
 use crate::handler::files::{Files, LookKey, Looked};
-use crate::ids::Numbers;
 use crate::log::Patience;
 use crate::pool::Job;
-use crate::recorder::Recorder;
 use crate::response::{Part, Parts, Reply, ReplyBody, ResponseWriter};
 use crate::stats::DriverStats;
 

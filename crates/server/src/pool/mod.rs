@@ -2,7 +2,7 @@
 //!
 //! `worker` is one thread, which gives exchanges to the backend and ends them, `threads` starts and ends them,
 //! `controller` is the thread that looks after all pools: their sizes, their load, and exchanges that have waited
-//! too long. Takes exchanges from drivers, gives replies to `response` and endings to the `recorder`. A panic in a
+//! too long. Takes exchanges from drivers, gives replies to `response` and endings to a recorder. A panic in a
 //! handler costs one exchange. Never waits for a client.
 
 mod controller;

@@ -11,14 +11,13 @@ use std::sync::atomic::Ordering;
 use measure::{Ending, Nanos, Stamp};
 
 use super::{Job, Pool};
-use crate::exchange::Exchange;
 use crate::exchange::stream::{Finished, StreamShared};
+use crate::exchange::{Exchange, Received, Recorder};
 use crate::fault::Fault;
 use crate::fork;
 use crate::log::{Level, Patience};
 use crate::meter::Meter;
 use crate::queue::{Chair, Taken, Turn};
-use crate::recorder::{Received, Recorder};
 use crate::response::{Ended, Reply, ResponseWriter, Rest};
 use crate::sync::violated;
 use crate::watch::{Post, Thread};

@@ -10,11 +10,10 @@ use wire::{BodyFraming, Cause, HeadStep, HeadView, RequestHead};
 use super::send::{Hears, Sending};
 use super::{Inbox, Kind, Mux};
 use crate::driver::Driver;
-use crate::exchange::Exchange;
 use crate::exchange::stream::StreamShared;
+use crate::exchange::{Exchange, Received};
 use crate::protocol::body::{IncomingBody, NoBody};
 use crate::protocol::{Begun, ReceivedRequest, Stop};
-use crate::recorder::Received;
 use crate::refusal::Refusal;
 use crate::response::{Destination, Encoding, Parts, Reply, ResponseHead, Rest};
 
