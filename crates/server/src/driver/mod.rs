@@ -38,10 +38,10 @@ use wire::{FieldLines, HeadIndex};
 
 use crate::channel::EarKey;
 use crate::config::meant::Config;
-use crate::exchange::{Numbers, Recorder};
+use crate::exchange::{Exchange, Numbers, Recorder};
 use crate::handler::files::{Files, LookKey, Looked};
 use crate::log::Patience;
-use crate::pool::Job;
+use crate::pool::{Job, Pool};
 use crate::response::{Part, Parts, Reply, ReplyBody, ResponseWriter};
 use crate::stats::DriverStats;
 
@@ -418,6 +418,15 @@ impl Driver {
         if self.outbox_since.get().plus(OUTBOX_AGE_MAX) <= now {
             self.flush();
         }
+    }
+
+    /// The pool of an exchange that a worker is to run.
+    ///
+    /// # Panics
+    /// The exchange has none.
+    pub(crate) fn pool_of(&self, exchange: &Exchange) -> &Arc<Pool> {
+        let pool = exchange.record.pool;
+        &self.shared.pools[usize::from(pool.expect("the service has given it a pool"))]
     }
 
     pub(crate) fn hand_over(&self, job: Job) {

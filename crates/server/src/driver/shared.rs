@@ -13,7 +13,7 @@ use super::shared_accept::SharedAcceptor;
 use crate::blocking_pool::BlockingPool;
 use crate::clients::Clients;
 use crate::config::meant::Config;
-use crate::exchange::{Exchange, Ids};
+use crate::exchange::Ids;
 use crate::log::{Level, Log};
 use crate::pages::Pages;
 use crate::pool::Pool;
@@ -102,15 +102,6 @@ impl Shared {
     /// Threads of all pools that exist, those that are about to end included.
     pub(crate) fn pool_threads(&self) -> usize {
         self.pools.iter().map(|pool| pool.threads_alive()).sum()
-    }
-
-    /// The pool of an exchange that a worker is to run.
-    ///
-    /// # Panics
-    /// The exchange has none.
-    pub(crate) fn pool_of(&self, exchange: &Exchange) -> &Arc<Pool> {
-        let pool = exchange.record.pool;
-        &self.pools[usize::from(pool.expect("the service has given it a pool"))]
     }
 
     /// Threads that were given up and have not ended; they are not among those of the pools.

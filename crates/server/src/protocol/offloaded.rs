@@ -51,7 +51,7 @@ impl<'a> Offloaded<'a> {
     ) -> Result<Self, Refusal> {
         exchange.record.phases.queued = measure::now();
         exchange.record.queued.before = connection.waited_before(exchange);
-        let pool = connection.driver.shared.pool_of(exchange);
+        let pool = connection.driver.pool_of(exchange);
         pool.admit(exchange.record.class)?;
         Ok(Self {
             connection,
