@@ -8,7 +8,7 @@ use measure::{Nanos, Phases as Stamps, Queued, Stamp};
 use pyo3::exceptions::PyKeyError;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use server::meter::Meter;
+use server::pool::Meter;
 
 const NAMES: [&str; 11] = [
     "arrived",

@@ -34,7 +34,6 @@ mod slow;
 pub mod pool;
 mod queue;
 
-pub mod meter;
 mod tenure;
 pub mod watch;
 

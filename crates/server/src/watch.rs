@@ -15,7 +15,7 @@ use wire::RequestHead;
 use crate::config::meant::Config;
 use crate::exchange::stream::StreamShared;
 use crate::exchange::{self, Exchange, Id};
-use crate::meter::Meter;
+use crate::pool::Meter;
 use crate::tenure::Tenure;
 
 pub(crate) use bell::Bell;

@@ -128,10 +128,14 @@ pub(super) const EDGES: &[(&str, &str, &str)] = &[
     ),
     (
         "watch",
-        "meter",
+        "pool",
         "whoever looks at an exchange is told what it has used of a processor",
     ),
-    ("exchange", "networks", "one way to tell a network's clients"),
+    (
+        "exchange",
+        "networks",
+        "one way to tell a network's clients",
+    ),
     (
         "pool_rules",
         "networks",

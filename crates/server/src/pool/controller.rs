@@ -12,7 +12,7 @@ use std::thread::{self, Thread};
 use std::time::Duration;
 
 use measure::{Nanos, Stamp};
-use stage::{Control, Mood, PoolSeen, PoolShape, Pressure, SizeStep, TICK};
+use stage::{Control, PoolSeen, PoolShape, Pressure, SizeStep, TICK};
 
 use super::worker::{Responder, panic_text};
 use super::{Pool, store};
@@ -185,39 +185,6 @@ impl PoolController {
     }
 }
 
-/// How hard it is for a pool, as the controller has found last, where drivers read it: one number, without a lock.
-/// In the upper half the pressure, in the lower the rate as an `f32`, where no number means that nothing is known.
-pub(super) struct LoadState(AtomicU64);
-
-impl LoadState {
-    pub(super) fn new() -> Self {
-        let state = Self(AtomicU64::new(0));
-        state.store(Mood::default());
-        state
-    }
-
-    pub(super) fn load(&self) -> Mood {
-        let packed = self.0.load(Ordering::Relaxed);
-        let rate = f32::from_bits(packed as u32);
-        Mood {
-            pressure: match packed >> 32 {
-                0 => Pressure::Calm,
-                1 => Pressure::Saturated,
-                _ => Pressure::Overloaded,
-            },
-            completed_per_second: (!rate.is_nan()).then_some(f64::from(rate)),
-        }
-    }
-
-    fn store(&self, mood: Mood) {
-        // A rate is a matter of two or three digits.
-        let rate = mood.completed_per_second;
-        let rate = rate.map_or(f32::NAN, |rate| rate as f32);
-        let packed = (mood.pressure as u64) << 32 | u64::from(rate.to_bits());
-        self.0.store(packed, Ordering::Relaxed);
-    }
-}
-
 /// When the controller wakes, and what wakes it before.
 ///
 /// Drivers ask it with every batch that finds no thread: that is one relaxed load as long as the controller
@@ -271,29 +238,6 @@ impl Timer {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_load_state_is_read_as_it_was_written() {
-        let rates = [None, Some(0.0), Some(0.25), Some(80_000.0), Some(1e30)];
-        for pressure in [Pressure::Calm, Pressure::Saturated, Pressure::Overloaded] {
-            for completed_per_second in rates {
-                let state = LoadState::new();
-                assert_eq!(state.load(), Mood::default());
-                let mood = Mood {
-                    pressure,
-                    completed_per_second,
-                };
-                state.store(mood);
-                let found = state.load();
-                assert_eq!(found.pressure, pressure);
-                let parts = found.completed_per_second.zip(completed_per_second);
-                assert_eq!(found.completed_per_second.is_some(), parts.is_some());
-                assert!(parts.is_none_or(
-                    |(found, meant)| (found / meant - 1.0).abs() < 1e-6 || found == meant
-                ));
-            }
-        }
-    }
 
     #[test]
     fn a_wake_up_during_a_look_ends_the_next_sleep_at_once() {

@@ -28,11 +28,11 @@ use crate::stats::{PoolStats, Stats};
 use crate::sync::lock;
 use crate::watch::Watch;
 
-use controller::{LoadState, Timer};
+use controller::Timer;
 use threads::Threads;
 
 pub(crate) use controller::start_controller;
-pub use worker::{Assignment, Worker, panic_text};
+pub use worker::{Assignment, Meter, Worker, panic_text};
 
 /// Waiting exchanges from which on a driver rests.
 const REST_LEN_MIN: usize = 4;
@@ -65,6 +65,10 @@ pub(crate) struct Pool {
     /// Threads that all pools of the process have had.
     workers: Arc<AtomicU32>,
 }
+
+/// How hard it is for a pool, as the controller has found last, where drivers read it: one number, without a lock.
+/// In the upper half the pressure, in the lower the rate as an `f32`, where no number means that nothing is known.
+struct LoadState(AtomicU64);
 
 /// What pools use of the rest of the process.
 #[derive(Clone)]
@@ -289,6 +293,35 @@ impl Pool {
     }
 }
 
+impl LoadState {
+    fn new() -> Self {
+        let state = Self(AtomicU64::new(0));
+        state.store(Mood::default());
+        state
+    }
+
+    fn load(&self) -> Mood {
+        let packed = self.0.load(Ordering::Relaxed);
+        let rate = f32::from_bits(packed as u32);
+        Mood {
+            pressure: match packed >> 32 {
+                0 => Pressure::Calm,
+                1 => Pressure::Saturated,
+                _ => Pressure::Overloaded,
+            },
+            completed_per_second: (!rate.is_nan()).then_some(f64::from(rate)),
+        }
+    }
+
+    fn store(&self, mood: Mood) {
+        // A rate is a matter of two or three digits.
+        let rate = mood.completed_per_second;
+        let rate = rate.map_or(f32::NAN, |rate| rate as f32);
+        let packed = (mood.pressure as u64) << 32 | u64::from(rate.to_bits());
+        self.0.store(packed, Ordering::Relaxed);
+    }
+}
+
 /// What the configuration says of a pool, as `stage` takes it, with these bounds of its size.
 fn settings(pool: &meant::Pool, threads_min: usize, threads_max: usize) -> PoolSettings {
     PoolSettings {
@@ -307,4 +340,32 @@ fn settings(pool: &meant::Pool, threads_min: usize, threads_max: usize) -> PoolS
 
 fn store(gauge: &AtomicU64, len: usize) {
     gauge.store(len as u64, Ordering::Relaxed);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_load_state_is_read_as_it_was_written() {
+        let rates = [None, Some(0.0), Some(0.25), Some(80_000.0), Some(1e30)];
+        for pressure in [Pressure::Calm, Pressure::Saturated, Pressure::Overloaded] {
+            for completed_per_second in rates {
+                let state = LoadState::new();
+                assert_eq!(state.load(), Mood::default());
+                let mood = Mood {
+                    pressure,
+                    completed_per_second,
+                };
+                state.store(mood);
+                let found = state.load();
+                assert_eq!(found.pressure, pressure);
+                let parts = found.completed_per_second.zip(completed_per_second);
+                assert_eq!(found.completed_per_second.is_some(), parts.is_some());
+                assert!(parts.is_none_or(
+                    |(found, meant)| (found / meant - 1.0).abs() < 1e-6 || found == meant
+                ));
+            }
+        }
+    }
 }

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use measure::{Ending, Nanos, Stamp};
+use nix::time::ClockId;
 
 use super::{Job, Pool};
 use crate::exchange::stream::{Finished, StreamShared};
@@ -16,7 +17,6 @@ use crate::exchange::{Exchange, Received, Recorder};
 use crate::fault::Fault;
 use crate::fork;
 use crate::log::{Level, Patience};
-use crate::meter::Meter;
 use crate::queue::{Chair, Taken, Turn};
 use crate::response::{Ended, Reply, ResponseWriter, Rest};
 use crate::sync::violated;
@@ -28,6 +28,10 @@ const CHILD_CAME_BACK: i32 = 70;
 const WAITED_TOO_LONG: &str = "waited too long for a thread";
 /// Why a response is cut whose application has failed.
 const FAILED: &str = "the application failed while its response was being sent";
+
+/// The clock of what the calling thread uses of a processor.
+const OWN_CLOCK: ClockId = ClockId::CLOCK_THREAD_CPUTIME_ID;
+const HAS_CLOCK: &str = "a thread can always read its own clock";
 
 /// What answers exchanges of a pool and ends them, for one thread: each worker has one, and the controller one for
 /// each pool.
@@ -53,6 +57,17 @@ pub struct Worker {
     pub(super) is_told_to_go: bool,
     /// Where the watchdog sees what this thread runs.
     pub(super) post: Option<Arc<Post>>,
+}
+
+/// How much processor time one thread has used since it began an exchange, by the kernel's clock of that thread,
+/// which stands still while the thread waits. The thread reads it at the end of each exchange; others may look
+/// while it runs, which tells computing from hanging.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Meter {
+    /// What the kernel calls the thread.
+    thread: i32,
+    /// What its clock read then.
+    began: Nanos,
 }
 
 /// An exchange that a backend is to answer, and what it answers through.
@@ -369,6 +384,40 @@ impl Responder {
     }
 }
 
+impl Meter {
+    /// Of the calling thread, from now on.
+    pub fn start() -> Meter {
+        Meter {
+            thread: rustix::thread::gettid().as_raw_nonzero().get(),
+            began: read_clock(OWN_CLOCK).expect(HAS_CLOCK),
+        }
+    }
+
+    /// Its own thread: how much it has used; from here on it counts anew. One system call, no other clock is
+    /// read.
+    pub fn lap(&mut self) -> Nanos {
+        let now = read_clock(OWN_CLOCK).expect(HAS_CLOCK);
+        let began = std::mem::replace(&mut self.began, now);
+        Nanos(now.0.saturating_sub(began.0))
+    }
+
+    /// How much its thread has used until now, whoever asks; `None` when the thread is gone.
+    pub fn used(&self) -> Option<Nanos> {
+        // The kernel numbers the clock of a thread of this process by the thread's id with all bits turned over, and
+        // below it the kind, CPUCLOCK_SCHED (2) of a thread (4).
+        let clock = ClockId::from_raw((!self.thread << 3) | 6);
+        let now = read_clock(clock)?;
+        Some(Nanos(now.0.saturating_sub(self.began.0)))
+    }
+}
+
+fn read_clock(clock: ClockId) -> Option<Nanos> {
+    let now = clock.now().ok()?;
+    let secs = u64::try_from(now.tv_sec()).ok()?;
+    let rest_ns = u64::try_from(now.tv_nsec()).ok()?;
+    Some(Nanos(Nanos::from_secs(secs).0.saturating_add(rest_ns)))
+}
+
 /// The server's own code runs, between a backend and the next exchange: a panic here costs the process.
 struct OwnCode;
 
@@ -384,3 +433,6 @@ pub fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
     let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
     format!("panic: {}", text.unwrap_or("without a text"))
 }
+
+#[cfg(test)]
+mod tests;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use measure::Nanos;
 use server::exchange::Exchange;
-use server::meter::Meter;
+use server::pool::Meter;
 use server::response::ResponseWriter;
 
 use super::support::*;
