@@ -26,19 +26,6 @@ mod sync {
         mutex.lock().expect("no thread panics in the model")
     }
 
-    pub(crate) fn wait<'a, T>(condvar: &Condvar, guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
-        condvar.wait(guard).expect("no thread panics in the model")
-    }
-
-    /// Time does not pass here: whoever rests must be called.
-    pub(crate) fn wait_timeout<'a, T>(
-        condvar: &Condvar,
-        guard: MutexGuard<'a, T>,
-        _longest: std::time::Duration,
-    ) -> MutexGuard<'a, T> {
-        wait(condvar, guard)
-    }
-
     macro_rules! invariant {
         ($holds:expr, $($text:tt)+) => { assert!($holds, $($text)+) };
     }

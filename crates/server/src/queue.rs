@@ -5,12 +5,13 @@
 //! it is given, knows no Python. Built only on `sync` and arithmetic, so that `crates/model` can check every
 //! interleaving of it with loom.
 
+use std::sync::PoisonError;
 use std::time::Duration;
 
 use measure::{Nanos, Queued, Stamp};
 use stage::{Class, Entry, Line, Mood, PoolSeen, PoolSettings};
 
-use crate::sync::{Arc, AtomicUsize, Condvar, Mutex, Ordering, lock, wait, wait_timeout};
+use crate::sync::{Arc, AtomicUsize, Condvar, Mutex, MutexGuard, Ordering};
 
 /// A line of items in front of threads that come and go, and idle last in first out.
 ///
@@ -148,7 +149,7 @@ impl<T> Queue<T> {
         let (mut first, mut called) = (None, Vec::new());
         let mut left = 0;
         {
-            let mut state = lock(&self.state);
+            let mut state = self.lock();
             called.reserve(items.len().min(state.idle.len()).saturating_sub(1));
             for mut entry in items.drain(..) {
                 let is_called = state.may_be_called(entry.class);
@@ -186,7 +187,7 @@ impl<T> Queue<T> {
         }
         let now = clock();
         let (taken, is_short) = {
-            let mut state = lock(&self.state);
+            let mut state = self.lock();
             state.ran(ran);
             if state.surplus > 0 {
                 return None;
@@ -206,11 +207,11 @@ impl<T> Queue<T> {
 
     /// Producer: rests until the queue is short, at most for `longest`.
     pub(crate) fn rest(&self, longest: Duration) {
-        let mut state = lock(&self.state);
+        let mut state = self.lock();
         if state.line.len() > SHORT_LEN {
             state.resting += 1;
             // Called or not: whoever calls has reset the count; a count that is too high costs one call.
-            drop(wait_timeout(&self.short, state, longest));
+            drop(self.short.wait_timeout(state, longest));
         }
     }
 
@@ -227,7 +228,7 @@ impl<T> Queue<T> {
         loop {
             let early = (self.len() > 0).then(&clock);
             {
-                let mut state = lock(&self.state);
+                let mut state = self.lock();
                 state.ran(ran);
                 if state.surplus > 0 {
                     state.surplus -= 1;
@@ -260,7 +261,7 @@ impl<T> Queue<T> {
     /// Somebody who has waited too long at `now`, if there is one.
     pub(crate) fn take_expired(&self, now: Stamp) -> Option<T> {
         let (entry, is_short) = {
-            let mut state = lock(&self.state);
+            let mut state = self.lock();
             let entry = state.line.take_expired(now)?;
             (entry, state.is_short())
         };
@@ -270,12 +271,12 @@ impl<T> Queue<T> {
 
     /// When somebody will have waited too long; NEVER when nobody waits.
     pub(crate) fn next_expiry(&self) -> Stamp {
-        lock(&self.state).line.next_expiry()
+        self.lock().line.next_expiry()
     }
 
     /// What the controller is to know, but for what it is told by others.
     pub(crate) fn look(&self, now: Stamp) -> PoolSeen {
-        let mut state = lock(&self.state);
+        let mut state = self.lock();
         let threads = state.threads();
         let idle = (state.idle.len() + state.coming).min(threads);
         PoolSeen {
@@ -290,13 +291,13 @@ impl<T> Queue<T> {
 
     /// The order and the patience by which items are taken from now on.
     pub(crate) fn set_mood(&self, mood: Mood) {
-        lock(&self.state).line.set_mood(mood);
+        self.lock().line.set_mood(mood);
     }
 
     /// Other bounds from now on.
     pub(crate) fn reshape(&self, settings: &PoolSettings) {
         let called = {
-            let mut state = lock(&self.state);
+            let mut state = self.lock();
             state.line.reshape(settings);
             state.reserve = settings.reserve_threads;
             state.callable()
@@ -307,7 +308,7 @@ impl<T> Queue<T> {
     /// `more` threads are to be there. Gives the number of those that the caller has to start: others that
     /// were to go stay instead. Nobody starts when the queue is closed.
     pub(crate) fn grow(&self, more: usize, now: Stamp) -> usize {
-        let mut state = lock(&self.state);
+        let mut state = self.lock();
         if state.closed {
             return 0;
         }
@@ -323,7 +324,7 @@ impl<T> Queue<T> {
     /// once they have finished what they run. Gives the number of those that go.
     pub(crate) fn shrink(&self, fewer: usize, now: Stamp) -> usize {
         let (going, fewer, called) = {
-            let mut state = lock(&self.state);
+            let mut state = self.lock();
             let fewer = fewer.min(state.threads().saturating_sub(1));
             let asleep = fewer.min(state.idle.len());
             let going: Vec<_> = state.idle.drain(..asleep).collect();
@@ -339,13 +340,13 @@ impl<T> Queue<T> {
 
     /// Thread: it has come.
     pub(crate) fn come(&self) {
-        lock(&self.state).coming -= 1;
+        self.lock().coming -= 1;
     }
 
     /// A thread that was to be started has not been.
     pub(crate) fn not_come(&self) {
         let called = {
-            let mut state = lock(&self.state);
+            let mut state = self.lock();
             state.coming -= 1;
             state.lose()
         };
@@ -354,25 +355,25 @@ impl<T> Queue<T> {
 
     /// Thread: it has ended after `take` gave nothing.
     pub(crate) fn went(&self) {
-        let mut state = lock(&self.state);
+        let mut state = self.lock();
         state.going -= 1;
         state.alive -= 1;
     }
 
     /// Thread: it has ended although nobody told it to.
     pub(crate) fn lost(&self) {
-        let called = lock(&self.state).lose();
+        let called = self.lock().lose();
         look(&called);
     }
 
     /// Threads that exist, those that are about to end included.
     pub(crate) fn alive(&self) -> usize {
-        lock(&self.state).alive
+        self.lock().alive
     }
 
     /// Threads that are there to stay.
     pub(crate) fn size(&self) -> Size {
-        let state = lock(&self.state);
+        let state = self.lock();
         Size {
             threads: state.threads(),
             idle: state.idle.len(),
@@ -382,7 +383,7 @@ impl<T> Queue<T> {
     /// Lets the threads end once the queue is empty. Nobody is kept for questions about health any more.
     pub(crate) fn close(&self, settings: &PoolSettings) {
         let idle = {
-            let mut state = lock(&self.state);
+            let mut state = self.lock();
             state.closed = true;
             // All of them go anyway, and as long as there is work more hands are better.
             state.surplus = 0;
@@ -394,6 +395,12 @@ impl<T> Queue<T> {
             std::mem::take(&mut state.idle)
         };
         look(&idle);
+    }
+
+    /// A panic while the lock was held elsewhere does not spread: every critical section leaves the state consistent
+    /// at each step.
+    fn lock(&self) -> MutexGuard<'_, QueueState<T>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -484,18 +491,23 @@ impl Drop for Free<'_> {
 
 impl Chair {
     fn sleep(&self) -> Call {
-        let mut called = lock(&self.called);
+        let mut called = self.lock();
         loop {
             if let Some(call) = called.take() {
                 return call;
             }
-            called = wait(&self.bell, called);
+            let waited = self.bell.wait(called);
+            called = waited.unwrap_or_else(PoisonError::into_inner);
         }
     }
 
     fn call(&self, call: Call) {
-        *lock(&self.called) = Some(call);
+        *self.lock() = Some(call);
         self.bell.notify_one();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Call>> {
+        self.called.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

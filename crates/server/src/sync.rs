@@ -15,23 +15,6 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
         .unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
-/// Waits on a condition variable under the same rule as `lock`.
-pub(crate) fn wait<'a, T>(condvar: &Condvar, guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
-    condvar
-        .wait(guard)
-        .unwrap_or_else(std::sync::PoisonError::into_inner)
-}
-
-/// As `wait`, but for `longest` at most.
-pub(crate) fn wait_timeout<'a, T>(
-    condvar: &Condvar,
-    guard: MutexGuard<'a, T>,
-    longest: std::time::Duration,
-) -> MutexGuard<'a, T> {
-    let waited = condvar.wait_timeout(guard, longest);
-    waited.unwrap_or_else(std::sync::PoisonError::into_inner).0
-}
-
 /// Checks an invariant, in release too. One that does not hold costs the process: what it would do next cannot
 /// be trusted, and the supervisor replaces it.
 macro_rules! invariant {
