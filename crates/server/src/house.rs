@@ -69,7 +69,6 @@ pub struct House {
     inbox: mpsc::Receiver<Event>,
     signals: signal_hook::iterator::Handle,
     pid_file: Option<PidFile>,
-    moods: watch::Sender<Mood>,
     lead: Option<Lead>,
 }
 
@@ -224,6 +223,7 @@ impl House {
                 len: config.listen.drivers,
                 processors: processors(&config),
             },
+            mood: watch::Sender::new(Mood::Serving),
             room: Notify::new(),
             mailboxes: Shared::mailboxes(config.listen.drivers),
             shared_acceptor: OnceLock::new(),
@@ -252,7 +252,6 @@ impl House {
             handler,
             log,
             log_threads,
-            moods: watch::Sender::new(Mood::Serving),
             lead,
         })
     }
@@ -273,7 +272,7 @@ impl House {
 
     /// A way to tell it of sockets, and of its end.
     pub fn orders(&self) -> Orders {
-        Orders::new(&self.shared, self.moods.subscribe(), self.events.clone())
+        Orders::new(&self.shared, self.events.clone())
     }
 
     /// Serves until SIGTERM or SIGINT, then drains. Blocks the calling thread.
@@ -291,7 +290,6 @@ impl House {
             inbox,
             signals,
             pid_file,
-            moods,
             lead,
             handler,
             ..
@@ -305,7 +303,7 @@ impl House {
             _ => None,
         };
         let unix_paths = listen::unix_paths(&addresses);
-        let drivers = start_drivers(&shared, addresses, files, &moods.subscribe(), &events)
+        let drivers = start_drivers(&shared, addresses, files, &events)
             .map_err(|error| start_fault("cannot start a driver", &error))?;
         let is_led = lead.is_some();
         let supervisor = lead.as_ref().map(|lead| Arc::clone(&lead.channel));
@@ -315,7 +313,7 @@ impl House {
         }
         let mut watchman = Watchman {
             inbox,
-            moods,
+            shared: Arc::clone(&shared),
             supervisor,
             drivers,
             cut: 0,
@@ -323,10 +321,10 @@ impl House {
             deadline: None,
             patience: None,
         };
-        watchman.serve(&shared);
-        watchman.close_pools(&shared);
+        watchman.serve();
+        watchman.close_pools();
         listen::remove_files(&unix_paths);
-        let mut ended = watchman.ended(&shared);
+        let mut ended = watchman.ended();
         // A signal must not kill the process with lines in its memory; it shortens what they may take.
         log.end(&log_threads, || {
             let is_hurried = watchman.heard_signal();
@@ -441,20 +439,19 @@ fn start_drivers(
     shared: &Arc<Shared>,
     addresses: Vec<Address>,
     files: Vec<Files>,
-    mood: &watch::Receiver<Mood>,
     events: &mpsc::Sender<Event>,
 ) -> io::Result<usize> {
     let drivers = files.len();
     let sockets = addresses.iter().flat_map(|address| &address.sockets);
     sockets.for_each(fork::keep_from_children);
     for (order, socket) in ears(addresses, drivers) {
-        driver::hear(shared, mood, order, socket)?;
+        driver::hear(shared, order, socket)?;
     }
     for (index, files) in files.into_iter().enumerate() {
-        let (shared, mood, events) = (Arc::clone(shared), mood.clone(), events.clone());
+        let (shared, events) = (Arc::clone(shared), events.clone());
         let drive = move || {
             pin(index, shared.slot, &shared.config);
-            let run = || driver::run(index, &shared, files, mood);
+            let run = || driver::run(index, &shared, files);
             let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(run));
             let ended = ended.unwrap_or_else(|_| Err(io::Error::other("panic")));
             // The main thread only stops listening at the very end.

@@ -32,7 +32,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use measure::{Nanos, Stamp};
 use stage::{Entry, Idling, Lifetimes};
-use tokio::sync::{Notify, oneshot, watch};
+use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
 use wire::{FieldLines, HeadIndex};
 
@@ -127,12 +127,7 @@ thread_local! {
 
 /// Runs a driver on the calling thread until it has drained or was cut; gives the number of exchanges
 /// that were cut.
-pub(crate) fn run(
-    index: usize,
-    shared: &Arc<Shared>,
-    files: Files,
-    moods: watch::Receiver<Mood>,
-) -> io::Result<u64> {
+pub(crate) fn run(index: usize, shared: &Arc<Shared>, files: Files) -> io::Result<u64> {
     crate::sys::block_sigpipe();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_io()
@@ -143,7 +138,7 @@ pub(crate) fn run(
         .build_local(tokio::runtime::LocalOptions::default())?;
     let driver = Rc::new(Driver::new(index, shared, files));
     CURRENT.set(Some(Rc::clone(&driver)));
-    let cut = runtime.block_on(driver.clone().live(moods));
+    let cut = runtime.block_on(driver.clone().live());
     CURRENT.set(None);
     cut
 }
@@ -176,7 +171,8 @@ impl Driver {
         }
     }
 
-    async fn live(self: Rc<Self>, mut moods: watch::Receiver<Mood>) -> io::Result<u64> {
+    async fn live(self: Rc<Self>) -> io::Result<u64> {
+        let mut moods = self.shared.mood.subscribe();
         tokio::task::spawn_local(Rc::clone(&self).tick());
         loop {
             let mood = *moods.borrow_and_update();

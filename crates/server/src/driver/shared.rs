@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::sync::{Arc, OnceLock};
 
 use stage::Drivers;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 
 use super::mailbox::{Command, Mailbox};
 use super::shared_accept::SharedAcceptor;
@@ -53,6 +53,8 @@ pub(crate) struct Shared {
     pub(crate) connections: AtomicUsize,
     /// Their bound was reached, and room has not come back yet.
     pub(crate) full: AtomicBool,
+    /// What all threads that accept are to do at present.
+    pub(crate) mood: watch::Sender<Mood>,
     /// Notified when there may be room for connections again, and when an acceptor has to stop.
     pub(crate) room: Notify,
     /// By driver.

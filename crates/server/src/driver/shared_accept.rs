@@ -16,7 +16,6 @@ use measure::Stamp;
 use rustix::buffer::spare_capacity;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, epoll, eventfd, poll};
 use rustix::io::Errno;
-use tokio::sync::watch;
 
 use super::acceptor::{Acceptor, HANDSHAKE_GRACE, Turn};
 use super::handoff::{AcceptedConnection, Bound};
@@ -52,14 +51,9 @@ pub(crate) struct SharedAcceptor {
 ///
 /// # Errors
 /// The thread of the shared acceptor could not be started.
-pub(crate) fn hear(
-    shared: &Arc<Shared>,
-    moods: &watch::Receiver<Mood>,
-    order: EarOrder,
-    socket: OwnedFd,
-) -> io::Result<()> {
+pub(crate) fn hear(shared: &Arc<Shared>, order: EarOrder, socket: OwnedFd) -> io::Result<()> {
     if order.is_shared {
-        let start = || SharedAcceptor::start(shared, moods.clone());
+        let start = || SharedAcceptor::start(shared);
         match shared.shared_acceptor.get_or_init(start) {
             Ok(acceptor) => acceptor.send(Command::StartAccepting(order, socket)),
             Err(error) => return Err(io::Error::new(error.kind(), error.to_string())),
@@ -71,7 +65,7 @@ pub(crate) fn hear(
 }
 
 impl SharedAcceptor {
-    fn start(shared: &Arc<Shared>, moods: watch::Receiver<Mood>) -> io::Result<Arc<Self>> {
+    fn start(shared: &Arc<Shared>) -> io::Result<Arc<Self>> {
         let acceptor = Arc::new(Self {
             mailbox: Mailbox::default(),
             bell: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
@@ -84,7 +78,6 @@ impl SharedAcceptor {
         let thread = AcceptThread {
             shared: Arc::clone(shared),
             acceptor: Arc::clone(&acceptor),
-            moods,
             epoll,
             listeners: Vec::new(),
             first: 0,
@@ -120,7 +113,6 @@ impl SharedAcceptor {
 struct AcceptThread {
     shared: Arc<Shared>,
     acceptor: Arc<SharedAcceptor>,
-    moods: watch::Receiver<Mood>,
     /// Has the number of each listener's descriptor as its data.
     epoll: OwnedFd,
     listeners: Vec<SharedListener>,
@@ -173,7 +165,7 @@ impl AcceptThread {
     fn serve(&mut self) -> io::Result<()> {
         let mut rests = false;
         loop {
-            let mood = *self.moods.borrow();
+            let mood = *self.shared.mood.borrow();
             if mood > Mood::Serving {
                 // Sockets that came before have their last round as well.
                 self.obey();

@@ -5,11 +5,9 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
-use tokio::sync::watch;
-
 use super::Event;
 use crate::channel::{EarKey, EarOrder};
-use crate::driver::{self, Ack, Command, Mood, Shared};
+use crate::driver::{self, Ack, Command, Shared};
 use crate::fork;
 
 pub use crate::driver::Closing;
@@ -18,7 +16,6 @@ pub use crate::driver::Closing;
 #[derive(Clone)]
 pub struct Orders {
     shared: Arc<Shared>,
-    moods: watch::Receiver<Mood>,
     events: mpsc::Sender<Event>,
 }
 
@@ -43,14 +40,9 @@ pub enum Idle {
 }
 
 impl Orders {
-    pub(super) fn new(
-        shared: &Arc<Shared>,
-        moods: watch::Receiver<Mood>,
-        events: mpsc::Sender<Event>,
-    ) -> Self {
+    pub(super) fn new(shared: &Arc<Shared>, events: mpsc::Sender<Event>) -> Self {
         Self {
             shared: Arc::clone(shared),
-            moods,
             events,
         }
     }
@@ -61,7 +53,7 @@ impl Orders {
     /// The thread that accepts from shared sockets cannot be started.
     pub fn hear(&self, order: EarOrder, socket: OwnedFd) -> io::Result<()> {
         fork::keep_from_children(&socket);
-        driver::hear(&self.shared, &self.moods, order, socket)
+        driver::hear(&self.shared, order, socket)
     }
 
     /// Accepts from that socket no longer; what waits in it is left to others.

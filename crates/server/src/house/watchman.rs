@@ -3,8 +3,6 @@
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
-use tokio::sync::watch;
-
 use super::{Ended, Event, Idle, LAST_MOMENT, say};
 use crate::channel::{Channel, Notice};
 use crate::driver::{Mood, Shared};
@@ -12,7 +10,7 @@ use crate::driver::{Mood, Shared};
 /// The main thread while the house is open: it waits for signals and for threads to end.
 pub(super) struct Watchman {
     pub(super) inbox: mpsc::Receiver<Event>,
-    pub(super) moods: watch::Sender<Mood>,
+    pub(super) shared: Arc<Shared>,
     /// Where there is one, until it has been asked for another process in this one's place.
     pub(super) supervisor: Option<Arc<Channel>>,
     pub(super) drivers: usize,
@@ -26,21 +24,21 @@ pub(super) struct Watchman {
 
 impl Watchman {
     /// Until all drivers have ended.
-    pub(super) fn serve(&mut self, shared: &Shared) {
-        let drain = Duration::from_nanos(shared.config.timeouts.drain.0);
+    pub(super) fn serve(&mut self) {
+        let drain = Duration::from_nanos(self.shared.config.timeouts.drain.0);
         while self.drivers > 0 {
             match self.next() {
                 Some(Event::Resign) if self.asks_to_be_replaced() => {}
                 Some(Event::Signal | Event::Resign) if self.deadline.is_none() => {
-                    self.drain(shared, Idle::Closed, drain);
+                    self.drain(Idle::Closed, drain);
                 }
                 Some(Event::Signal | Event::Resign | Event::Cut) => self.cut_now(1),
                 Some(Event::Drain(drain)) => {
                     // Those that were named first are closing already.
-                    let _ = shared.closing.set(drain.closing);
-                    self.drain(shared, drain.idle, drain.timeout);
+                    let _ = self.shared.closing.set(drain.closing);
+                    self.drain(drain.idle, drain.timeout);
                 }
-                Some(Event::Reopen) => shared.log.reopen(),
+                Some(Event::Reopen) => self.shared.log.reopen(),
                 Some(Event::DriverEnded(Ok(cut))) => {
                     self.drivers -= 1;
                     self.cut += cut;
@@ -52,7 +50,7 @@ impl Watchman {
                 }
                 Some(Event::PoolThreadEnded) => {}
                 None if self.patience.take().is_some() => self.mood(Mood::Draining),
-                None if *self.moods.borrow() == Mood::Cutting => return,
+                None if *self.shared.mood.borrow() == Mood::Cutting => return,
                 None => self.cut_now(self.exit_code),
             }
         }
@@ -70,20 +68,20 @@ impl Watchman {
     }
 
     /// Begins to drain, or does so sooner than it was told before.
-    fn drain(&mut self, shared: &Shared, idle: Idle, timeout: Duration) {
+    fn drain(&mut self, idle: Idle, timeout: Duration) {
         let deadline = Instant::now() + timeout;
         let deadline = self
             .deadline
             .map_or(deadline, |before| before.min(deadline));
         self.deadline = Some(deadline);
-        shared.pools.iter().for_each(|pool| pool.drain());
+        self.shared.pools.iter().for_each(|pool| pool.drain());
         match idle {
             Idle::Closed => {
                 self.patience = None;
                 self.mood(Mood::Draining);
             }
             Idle::Awaited => {
-                if *self.moods.borrow() < Mood::Draining {
+                if *self.shared.mood.borrow() < Mood::Draining {
                     let last = deadline.checked_sub(LAST_MOMENT.min(timeout / 2));
                     self.patience = last.or(Some(deadline));
                 }
@@ -94,7 +92,7 @@ impl Watchman {
 
     /// A house never becomes more patient.
     fn mood(&self, mood: Mood) {
-        self.moods.send_if_modified(|now| {
+        self.shared.mood.send_if_modified(|now| {
             let is_later = mood > *now;
             *now = mood.max(*now);
             is_later
@@ -103,13 +101,13 @@ impl Watchman {
 
     /// Until all pool threads have ended; those in application code get what is left of the drain time, but for
     /// those that were given up.
-    pub(super) fn close_pools(&mut self, shared: &Shared) {
-        shared.pools.iter().for_each(|pool| pool.close());
-        while shared.pool_threads() > 0 {
+    pub(super) fn close_pools(&mut self) {
+        self.shared.pools.iter().for_each(|pool| pool.close());
+        while self.shared.pool_threads() > 0 {
             match self.next() {
                 Some(Event::Resign) if self.asks_to_be_replaced() => {}
                 Some(Event::Signal | Event::Resign | Event::Cut) => self.cut_now(1),
-                Some(Event::Reopen) => shared.log.reopen(),
+                Some(Event::Reopen) => self.shared.log.reopen(),
                 // Threads are counted before they say that they have ended.
                 Some(Event::PoolThreadEnded | Event::DriverEnded(_) | Event::Drain(_)) => {}
                 None => return,
@@ -149,17 +147,17 @@ impl Watchman {
     fn cut_now(&mut self, exit_code: i32) {
         self.exit_code = self.exit_code.max(exit_code);
         self.patience = None;
-        if self.moods.send_replace(Mood::Cutting) != Mood::Cutting {
+        if self.shared.mood.send_replace(Mood::Cutting) != Mood::Cutting {
             self.deadline = Some(Instant::now() + LAST_MOMENT);
         }
     }
 
-    pub(super) fn ended(&self, shared: &Shared) -> Ended {
+    pub(super) fn ended(&self) -> Ended {
         Ended {
             time_left: self.time_left(),
             cut: self.cut,
-            exchanges: shared.stats.exchanges(),
-            stuck_threads: shared.pool_threads() + shared.given_up_threads(),
+            exchanges: self.shared.stats.exchanges(),
+            stuck_threads: self.shared.pool_threads() + self.shared.given_up_threads(),
             exit_code: self.exit_code,
         }
     }
