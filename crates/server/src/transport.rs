@@ -33,13 +33,6 @@ use crate::sys;
 /// it, and the threads that send files to it.
 pub(crate) struct PlainSocket(OwnedFd);
 
-/// Whether more bytes follow at once, so that a short packet is better kept back.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Followed {
-    Yes,
-    No,
-}
-
 /// One client's stream of bytes. An enum, so that the hot path calls nothing through a pointer.
 pub(crate) enum Transport {
     Plain(AsyncFd<Arc<PlainSocket>>),
@@ -138,7 +131,7 @@ impl Transport {
     /// Offers buffers in one call; gives the bytes that were taken, 0 when the transport is full.
     pub(crate) fn send(&self, buffers: &[IoSlice<'_>]) -> io::Result<usize> {
         match self {
-            Transport::Plain(io) => send(io.get_ref(), buffers, Followed::No),
+            Transport::Plain(io) => send(io.get_ref(), buffers, SendFlags::empty()),
             #[cfg(feature = "faults")]
             Transport::Memory(end) => end.send(buffers),
         }
@@ -257,17 +250,14 @@ fn poll_receive(
     }
 }
 
-/// Offers buffers to a socket in one vectored call; gives the bytes that it took, 0 when it is full.
+/// Offers buffers to a socket in one vectored call; gives the bytes that it took, 0 when it is full. `MORE` says that
+/// more bytes follow at once, so that a short packet is better kept back.
 pub(crate) fn send(
     socket: &impl AsFd,
     buffers: &[IoSlice<'_>],
-    followed: Followed,
+    more: SendFlags,
 ) -> io::Result<usize> {
-    let followed = match followed {
-        Followed::Yes => SendFlags::MORE,
-        Followed::No => SendFlags::empty(),
-    };
-    let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT | followed;
+    let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT | more;
     let send = |buffers: &[IoSlice<'_>]| -> io::Result<usize> {
         let mut control = SendAncillaryBuffer::default();
         match retry_on_intr(|| rustix::net::sendmsg(socket, buffers, &mut control, flags)) {

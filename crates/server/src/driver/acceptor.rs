@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use measure::{Nanos, Stamp};
 use rustix::io::Errno;
-use rustix::net::{RecvFlags, Shutdown, SocketFlags};
+use rustix::net::{RecvFlags, SendFlags, Shutdown, SocketFlags};
 use smol_str::{SmolStr, ToSmolStr};
 use socket2::SockRef;
 use tokio::io::Interest;
@@ -37,7 +37,7 @@ use crate::exchange::Ends;
 use crate::listen;
 use crate::log::Level;
 use crate::sys;
-use crate::transport::{self, Followed};
+use crate::transport;
 
 /// How long a handshake that has begun may take to be taken in before its socket closes.
 pub(super) const HANDSHAKE_GRACE: Duration = Duration::from_millis(100);
@@ -362,7 +362,7 @@ fn refuse(socket: &OwnedFd, status: u16) {
     out.extend_from_slice(fields.as_bytes());
     wire::end_head(&mut out, &plan, Version::Http11, None);
     // The client may be gone, and a full buffer of a fresh socket is not possible.
-    let _ = transport::send(socket, &[io::IoSlice::new(&out)], Followed::No);
+    let _ = transport::send(socket, &[io::IoSlice::new(&out)], SendFlags::empty());
 }
 
 #[cfg(test)]

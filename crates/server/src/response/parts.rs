@@ -13,10 +13,11 @@ use std::sync::Arc;
 
 use bytes::Buf;
 use measure::Nanos;
+use rustix::net::SendFlags;
 
 use crate::response::{Part, ReplyBody};
 use crate::sync::invariant;
-use crate::transport::{self, Followed, PlainSocket};
+use crate::transport::{self, PlainSocket};
 
 /// Buffers offered in one call.
 const BUFFERS_MAX: usize = 16;
@@ -141,12 +142,9 @@ impl Parts {
             len += 1;
         }
         // A head leaves in one packet with the beginning of the file that follows it.
-        let followed = if self.parts.len() > len && offered < most {
-            Followed::Yes
-        } else {
-            Followed::No
-        };
-        let sent = transport::send(socket, &slices[..len], followed)?;
+        let mut flags = SendFlags::empty();
+        flags.set(SendFlags::MORE, self.parts.len() > len && offered < most);
+        let sent = transport::send(socket, &slices[..len], flags)?;
         Ok((sent < offered, sent))
     }
 

@@ -11,13 +11,14 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use rustix::net::SendFlags;
 use wire::FieldLines;
 
 use super::Parts;
 use super::memory::ReplyMemory;
 use crate::config::meant::Rate;
 use crate::exchange::stream::StreamShared;
-use crate::transport::{self, Followed, PlainSocket};
+use crate::transport::{self, PlainSocket};
 
 /// Buffers in one offer: head, chunk prefix, data, chunk suffix.
 const BUFFERS_MAX: usize = 4;
@@ -254,7 +255,7 @@ impl Sink {
             return 0;
         }
         let buffers = frame.buffers().map(IoSlice::new);
-        let Ok(sent) = transport::send(&**socket, &buffers, Followed::No) else {
+        let Ok(sent) = transport::send(&**socket, &buffers, SendFlags::empty()) else {
             self.is_closed = true;
             return 0;
         };

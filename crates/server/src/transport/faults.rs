@@ -275,9 +275,12 @@ mod tests {
         };
         assert_eq!((edges(), edges()), (1, 0), "the first edge, and no second");
         for step in 1..5 {
-            let sent =
-                super::super::send(&server, &[IoSlice::new(b"abc")], super::super::Followed::No)
-                    .unwrap();
+            let sent = super::super::send(
+                &server,
+                &[IoSlice::new(b"abc")],
+                super::super::SendFlags::empty(),
+            )
+            .unwrap();
             assert_eq!((sent, edges(), edges(), planned.steps()), (1, 1, 0, step));
         }
     }
