@@ -42,7 +42,7 @@ use crate::exchange::{Exchange, Numbers, Recorder};
 use crate::handler::files::{Files, LookKey, Looked};
 use crate::log::Patience;
 use crate::pool::{Job, Pool};
-use crate::response::{Part, Parts, Reply, ReplyBody, ResponseWriter};
+use crate::response::{Part, Reply, ReplyBody, ResponseWriter};
 use crate::stats::DriverStats;
 
 use mailbox::Mailbox;
@@ -364,13 +364,6 @@ impl Driver {
 
     pub(crate) fn put_writer(&self, writer: ResponseWriter) {
         self.writer.set(Some(writer));
-    }
-
-    /// Lets go of parts that will not be sent; closing a file may wait for its disk.
-    pub(crate) fn discard(&self, parts: Parts) {
-        if parts.bytes().1 > 0 {
-            self.shared.writers.discard(parts);
-        }
     }
 
     pub(crate) fn config(&self) -> &Config {

@@ -62,8 +62,8 @@ pub(crate) struct PendingResponse {
     pub(crate) sent_before: u64,
     /// The bandwidth that the application gave this response.
     pub(crate) rate: Option<Rate>,
-    /// The file that parts have moved to.
-    spill: Option<SpillFile>,
+    /// The file that parts have moved to, which only these keep open.
+    spill: SpillFile,
     /// A thread is to spill, or does.
     is_spilling: bool,
     /// The worker is done with the response.
@@ -78,14 +78,6 @@ pub(crate) struct PendingResponse {
 pub(crate) struct Finished {
     pub(crate) exchange: Box<Exchange>,
     pub(crate) after: After,
-}
-
-/// What nobody will send. It may hold the last descriptor of a file, whose close may wait for a disk:
-/// `ReplyMemory::discard` lets go of it.
-#[derive(Default)]
-pub(crate) struct Unsent {
-    parts: Parts,
-    file: Option<SpillFile>,
 }
 
 /// Why the rest of a response is not sent.
@@ -225,12 +217,12 @@ impl StreamShared {
         self.overdue.load(Ordering::Acquire)
     }
 
-    /// Driver: puts back what the client has not taken. Gives what is not needed any more, see `abandon`.
+    /// Driver: puts back what the client has not taken. Gives what nobody will send, see `abandon`.
     #[must_use]
-    pub(crate) fn put_back(&self, rest: Parts) -> Unsent {
-        let unused = self.pending().put_back(rest);
+    pub(crate) fn put_back(&self, rest: Parts) -> Parts {
+        let unsent = self.pending().put_back(rest);
         self.room.notify_one();
-        unused
+        unsent
     }
 
     /// Worker: the response is complete. Gives it back when the driver has logged the exchange already.
@@ -244,9 +236,10 @@ impl StreamShared {
         None
     }
 
-    /// Gives up the rest of the response. The first reason counts. Gives what was not sent.
+    /// Gives up the rest of the response. The first reason counts. Gives what was not sent, for
+    /// `ReplyMemory::discard`.
     #[must_use]
-    pub(crate) fn abandon(&self, why: Abandoned) -> Unsent {
+    pub(crate) fn abandon(&self, why: Abandoned) -> Parts {
         self.end_pending(self.pending(), why, PendingResponse::withdraw)
     }
 
@@ -254,7 +247,7 @@ impl StreamShared {
     /// memory now, or another response is there. In one step: the driver may end the response at any time, and
     /// the next one on the stream must not pay for it.
     #[must_use]
-    pub(crate) fn abandon_stalled(&self, moved: Stamp) -> Option<Unsent> {
+    pub(crate) fn abandon_stalled(&self, moved: Stamp) -> Option<Parts> {
         let pending = self.pending();
         let is_stalled = pending.free_memory() > 0 && self.progress_at() == moved;
         is_stalled
@@ -264,7 +257,7 @@ impl StreamShared {
     /// The thread that spills: what it took is lost, and with it the response. In one step: what the worker has
     /// added meanwhile must not be sent behind a gap, nor the response be taken for finished.
     #[must_use]
-    pub(crate) fn fail_spill(&self, why: Abandoned) -> Unsent {
+    pub(crate) fn fail_spill(&self, why: Abandoned) -> Parts {
         self.end_pending(self.pending(), why, |pending| {
             pending.is_spilling = false;
             pending.put_back(Parts::default())
@@ -275,8 +268,8 @@ impl StreamShared {
         &self,
         mut pending: MutexGuard<'_, PendingResponse>,
         why: Abandoned,
-        end: impl FnOnce(&mut PendingResponse) -> Unsent,
-    ) -> Unsent {
+        end: impl FnOnce(&mut PendingResponse) -> Parts,
+    ) -> Parts {
         pending.abandoned.get_or_insert(why);
         let unsent = end(&mut pending);
         drop(pending);
@@ -299,18 +292,6 @@ impl StreamShared {
             None if timeout.timed_out() => Waited::TooLong,
             None => Waited::Room,
         }
-    }
-}
-
-impl Unsent {
-    /// Lets go of what is in memory, which waits for nothing.
-    pub(crate) fn drop_buffers(&mut self) {
-        self.parts.drop_buffers();
-    }
-
-    /// Whether letting go of it may wait for a disk.
-    pub(crate) fn has_files(&self) -> bool {
-        self.file.is_some() || self.parts.bytes().1 > 0
     }
 }
 
@@ -374,7 +355,7 @@ impl PendingResponse {
         Some(std::mem::take(&mut self.parts))
     }
 
-    fn put_back(&mut self, mut rest: Parts) -> Unsent {
+    fn put_back(&mut self, mut rest: Parts) -> Parts {
         let (bytes, taken) = (total_bytes(&rest), self.taken.take());
         invariant!(
             taken.is_some_and(|taken| bytes <= taken),
@@ -384,34 +365,28 @@ impl PendingResponse {
         self.parts = rest;
         match self.abandoned {
             Some(_) => self.withdraw(),
-            None => Unsent::default(),
+            None => Parts::default(),
         }
     }
 
     /// Takes what nobody has taken out: what a worker has added of a response that never became the driver's, or
     /// what nobody will send.
     #[must_use]
-    pub(crate) fn withdraw(&mut self) -> Unsent {
-        Unsent {
-            parts: std::mem::take(&mut self.parts),
-            file: self.spill.take(),
-        }
+    pub(crate) fn withdraw(&mut self) -> Parts {
+        std::mem::take(&mut self.parts)
     }
 
     /// Driver: everything was sent, and the stream is for another exchange. A thread that was to spill and has
     /// not begun finds nothing, or parts of the next response.
-    #[must_use]
-    pub(crate) fn renew(&mut self) -> Unsent {
+    pub(crate) fn renew(&mut self) {
         invariant!(
             self.taken.is_none() && self.parts.is_empty() && self.finished.is_none(),
             "a stream is used again with a response on it"
         );
-        let unsent = self.withdraw();
         *self = Self {
             is_spilling: self.is_spilling,
             ..Self::default()
         };
-        unsent
     }
 
     /// Whether a thread is to write some of it to a file; `true` for the first who asks. It must have `bytes_min`
@@ -423,28 +398,24 @@ impl PendingResponse {
     }
 
     /// The thread that spills: what it is to write, and the last file. `None`: nothing is left to do.
-    pub(crate) fn take_for_spill(&mut self) -> Option<(Parts, Option<SpillFile>)> {
+    pub(crate) fn take_for_spill(&mut self) -> Option<(Parts, SpillFile)> {
         invariant!(self.is_spilling, "a response moves to a file unasked");
         self.is_spilling = self.free_memory() > 0;
         if !self.is_spilling {
             return None;
         }
         let parts = self.take()?;
-        Some((parts, self.spill.take()))
+        Some((parts, std::mem::take(&mut self.spill)))
     }
 
-    /// The thread that spills: gives back what it took; whether it is done with it, and what is not needed any
-    /// more. That thread may wait for a disk, but not with the lock of this, which the driver takes.
+    /// The thread that spills: gives back what it took; whether it is done with it, and what nobody will
+    /// send. That thread may wait for a disk, but not with the lock of this, which the driver takes.
     #[must_use]
-    pub(crate) fn put_back_spilled(
-        &mut self,
-        parts: Parts,
-        file: Option<SpillFile>,
-    ) -> (bool, Unsent) {
+    pub(crate) fn put_back_spilled(&mut self, parts: Parts, file: SpillFile) -> (bool, Parts) {
         self.spill = file;
-        let unused = self.put_back(parts);
+        let unsent = self.put_back(parts);
         self.is_spilling = self.parts.bytes().0 > 0;
-        (!self.is_spilling, unused)
+        (!self.is_spilling, unsent)
     }
 
     /// Bytes in memory that nobody has taken, of a response that is still to be sent.
@@ -487,7 +458,7 @@ mod tests {
         assert!(pending.push(parts(5)).is_ok());
         assert_eq!(pending.unsent_bytes(), 15);
         taken.advance(4);
-        assert!(pending.put_back(taken).parts.is_empty());
+        assert!(pending.put_back(taken).is_empty());
         assert_eq!(pending.unsent_bytes(), 11);
         assert!(matches!(pending.next(), Next::Parts(11, 0)));
     }
@@ -513,14 +484,13 @@ mod tests {
         assert!(pending.begin_spill(10));
         assert!(!pending.begin_spill(10));
         let (taken, file) = pending.take_for_spill().unwrap();
-        assert!(file.is_none());
         assert!(matches!(pending.next(), Next::Nothing));
         assert_eq!(pending.free_memory(), 0);
-        assert!(!pending.put_back_spilled(taken, None).0);
+        assert!(!pending.put_back_spilled(taken, file).0);
         assert!(matches!(pending.next(), Next::Parts(10, 0)));
         let sending = pending.take().unwrap();
         assert!(pending.take_for_spill().is_none());
-        assert!(pending.put_back(sending).parts.is_empty());
+        assert!(pending.put_back(sending).is_empty());
         assert!(pending.begin_spill(10));
     }
 
@@ -531,7 +501,7 @@ mod tests {
         assert!(stream.pending().begin_spill(1));
         assert!(stream.pending().take_for_spill().is_some());
         assert!(stream.pending().push(parts(5)).is_ok());
-        assert_eq!(stream.fail_spill(Abandoned::Unstored).parts.bytes().0, 5);
+        assert_eq!(stream.fail_spill(Abandoned::Unstored).bytes().0, 5);
         let mut pending = stream.pending();
         assert!(matches!(
             pending.next(),
@@ -544,8 +514,8 @@ mod tests {
     fn the_first_reason_to_give_up_counts() {
         let stream = StreamShared::new();
         assert!(stream.pending().push(parts(3)).is_ok());
-        assert_eq!(stream.abandon(Abandoned::MemoryFull).parts.bytes().0, 3);
-        assert!(stream.abandon(Abandoned::ClientGone).parts.is_empty());
+        assert_eq!(stream.abandon(Abandoned::MemoryFull).bytes().0, 3);
+        assert!(stream.abandon(Abandoned::ClientGone).is_empty());
         assert_eq!(stream.pending().abandoned(), Some(Abandoned::MemoryFull));
         assert!(stream.pending().push(parts(3)).is_err());
         assert_eq!(
@@ -563,10 +533,10 @@ mod tests {
         assert!(stream.abandon_stalled(Stamp(6)).is_none());
         let taken = stream.pending().take().unwrap();
         assert!(stream.abandon_stalled(Stamp(7)).is_none());
-        assert!(stream.put_back(taken).parts.is_empty());
+        assert!(stream.put_back(taken).is_empty());
         assert_eq!(stream.pending().abandoned(), None);
         let unsent = stream.abandon_stalled(Stamp(7)).unwrap();
-        assert_eq!(unsent.parts.bytes(), (3, 0));
+        assert_eq!(unsent.bytes(), (3, 0));
         assert!(stream.abandon_stalled(Stamp(7)).is_none());
     }
 

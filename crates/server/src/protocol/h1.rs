@@ -481,7 +481,7 @@ impl H1 {
             self.connection.abort(stop);
             record.end_as(stop.ending, stop.cause);
             then = Then::Close;
-            self.connection.driver.discard(parts);
+            self.connection.driver.shared.replies_memory.discard(parts);
         }
         record.phases.sent = measure::now();
         let received = match &received {

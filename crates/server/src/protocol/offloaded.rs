@@ -237,8 +237,7 @@ impl<'a> Offloaded<'a> {
         self.connection.end_exchange(finished.exchange, sent_bytes);
         match finished.after {
             After::Keep => {
-                let unsent = self.stream.pending().renew();
-                self.connection.driver.shared.replies_memory.discard(unsent);
+                self.stream.pending().renew();
                 self.stream.ownership.take_back();
                 Then::Receive
             }

@@ -12,7 +12,7 @@ use std::fs::File;
 use std::io::{self, IoSlice};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 
 use bytes::Bytes;
 use measure::{Nanos, Stamp};
@@ -20,7 +20,7 @@ use measure::{Nanos, Stamp};
 use super::{Part, Parts};
 use crate::blocking_pool::{BlockingPool, TaskState};
 use crate::config::meant::Spool;
-use crate::exchange::stream::{Abandoned, StreamShared, Unsent};
+use crate::exchange::stream::{Abandoned, StreamShared};
 use crate::sync::{invariant, lock};
 use crate::unnamed::unnamed_file;
 
@@ -65,10 +65,11 @@ struct Charged<T> {
     _charge: Charge,
 }
 
-/// The unnamed file of one response.
-#[derive(Clone, Debug)]
+/// The unnamed file of one response. Its spans keep it open, and nothing else: behind the last of them nothing of it
+/// is needed, and a new file gives the space back.
+#[derive(Debug, Default)]
 pub(crate) struct SpillFile {
-    file: Arc<File>,
+    file: Weak<File>,
     bytes: u64,
 }
 
@@ -193,9 +194,9 @@ impl ReplyMemory {
 
     /// Lets go of what will not be sent: of its memory at once, so that no other response is cut for it, and of
     /// its files on a thread, because closing one may wait for its disk.
-    pub(crate) fn discard(&self, mut unsent: Unsent) {
+    pub(crate) fn discard(&self, mut unsent: Parts) {
         unsent.drop_buffers();
-        if unsent.has_files() {
+        if !unsent.is_empty() {
             self.threads.discard(unsent);
         }
     }
@@ -217,21 +218,13 @@ impl Drop for Charge {
 
 /// Writes some of a response to its file in `dir`; says whether more of it is to be written.
 fn spill_step(stream: &Arc<StreamShared>, dir: &Path) -> TaskState {
-    let Some((parts, file)) = stream.pending().take_for_spill() else {
+    let Some((parts, mut file)) = stream.pending().take_for_spill() else {
         return TaskState::Done;
     };
-    // Behind the last span of a file nothing of it is needed: a new one gives the space back.
-    let file = file.filter(|_| parts.bytes().1 > 0);
-    let spilled = file
-        .map_or_else(|| SpillFile::new(dir), Ok)
-        .and_then(|mut file| {
-            let parts = file.move_buffers(parts)?;
-            Ok((parts, file))
-        });
-    match spilled {
-        Ok((parts, file)) => {
-            let (is_done, unused) = stream.pending().put_back_spilled(parts, Some(file));
-            drop(unused);
+    match file.move_buffers(parts, dir) {
+        Ok(parts) => {
+            let (is_done, unsent) = stream.pending().put_back_spilled(parts, file);
+            drop(unsent);
             // The driver may have waited for the parts, or for room at the client.
             stream.ownership.wake();
             match is_done {
@@ -251,13 +244,17 @@ fn spill_step(stream: &Arc<StreamShared>, dir: &Path) -> TaskState {
 }
 
 impl SpillFile {
-    fn new(dir: &Path) -> io::Result<Self> {
-        let file = Arc::new(unnamed_file(dir)?);
-        Ok(Self { file, bytes: 0 })
-    }
-
-    /// The same parts, the first buffers of which are spans of this file now.
-    fn move_buffers(&mut self, parts: Parts) -> io::Result<Parts> {
+    /// The same parts, the first buffers of which are spans of this file now; of a new one in `dir` where no part is
+    /// a span of it any more.
+    fn move_buffers(&mut self, parts: Parts, dir: &Path) -> io::Result<Parts> {
+        let file = if let Some(file) = self.file.upgrade() {
+            file
+        } else {
+            let file = Arc::new(unnamed_file(dir)?);
+            self.file = Arc::downgrade(&file);
+            self.bytes = 0;
+            file
+        };
         let mut moved = Parts::default();
         let mut run = Vec::new();
         let from = self.bytes;
@@ -266,27 +263,27 @@ impl SpillFile {
                 Part::Memory(data) if self.bytes - from < STEP_BYTES_MAX => {
                     run.push(data);
                     if run.len() == SLICES_MAX {
-                        moved.push(self.append(&mut run)?);
+                        moved.push(self.append(&file, &mut run)?);
                     }
                 }
                 other => {
-                    moved.push(self.append(&mut run)?);
+                    moved.push(self.append(&file, &mut run)?);
                     moved.push(other);
                 }
             }
         }
-        moved.push(self.append(&mut run)?);
+        moved.push(self.append(&file, &mut run)?);
         Ok(moved)
     }
 
     /// Appends buffers, and lets go of them; gives their span. What is in the file is never written again: sendfile
     /// queues its pages in the socket without a copy, and the client may not have them yet.
-    fn append(&mut self, run: &mut Vec<Bytes>) -> io::Result<Part> {
+    fn append(&mut self, file: &Arc<File>, run: &mut Vec<Bytes>) -> io::Result<Part> {
         let offset = self.bytes;
         let mut slices: Vec<_> = run.iter().map(|data| IoSlice::new(data)).collect();
         let mut slices = slices.as_mut_slice();
         while !slices.is_empty() {
-            let written = match rustix::io::pwritev(&*self.file, slices, self.bytes) {
+            let written = match rustix::io::pwritev(&**file, slices, self.bytes) {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
                 Ok(written) => written,
                 Err(rustix::io::Errno::INTR) => continue,
@@ -297,7 +294,7 @@ impl SpillFile {
         }
         run.clear();
         Ok(Part::File {
-            file: Arc::clone(&self.file),
+            file: Arc::clone(file),
             offset,
             bytes: self.bytes - offset,
             edition: None,

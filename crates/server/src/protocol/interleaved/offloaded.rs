@@ -149,8 +149,7 @@ impl Stream {
             exchange.record.end_as(stop.ending, stop.cause);
         }
         self.mux.connection.end_exchange(exchange, sending.sent);
-        let unsent = stream.pending().renew();
-        self.driver.shared.replies_memory.discard(unsent);
+        stream.pending().renew();
     }
 
     /// Ends an exchange whose client does not get everything, once the worker is done with it.

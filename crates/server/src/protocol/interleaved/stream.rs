@@ -96,7 +96,7 @@ impl Stream {
                 self.stop(stop).await;
                 record.end_as(stop.ending, stop.cause);
             }
-            self.driver.discard(parts);
+            self.driver.shared.replies_memory.discard(parts);
         }
         record.sent_bytes = sending.sent;
         record.phases.sent = measure::now();
