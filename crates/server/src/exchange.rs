@@ -19,10 +19,10 @@ use measure::{Ending, NO_POOL, Phases, Queued, Record, Stamp};
 use smol_str::SmolStr;
 use wire::{HeadView, RequestHead};
 
+use crate::blocking_pool::BlockingPool;
 use crate::config::meant::RequestIds;
 use crate::log::{Log, Patience, Pen};
 use crate::networks::Networks;
-use crate::spool::Spoolers;
 use crate::stats::Stats;
 use crate::sync::invariant;
 
@@ -189,14 +189,14 @@ pub enum Body {
 #[derive(Debug)]
 pub struct BodyFile {
     file: Option<File>,
-    spoolers: Option<Spoolers>,
+    closing: Option<BlockingPool>,
 }
 
 impl BodyFile {
-    pub(crate) fn new(file: File, spoolers: &Spoolers) -> Self {
+    pub(crate) fn new(file: File, closing: &BlockingPool) -> Self {
         Self {
             file: Some(file),
-            spoolers: Some(spoolers.clone()),
+            closing: Some(closing.clone()),
         }
     }
 }
@@ -206,7 +206,7 @@ impl From<File> for BodyFile {
     fn from(file: File) -> Self {
         Self {
             file: Some(file),
-            spoolers: None,
+            closing: None,
         }
     }
 }
@@ -221,8 +221,8 @@ impl Deref for BodyFile {
 
 impl Drop for BodyFile {
     fn drop(&mut self) {
-        if let (Some(file), Some(spoolers)) = (self.file.take(), &self.spoolers) {
-            spoolers.discard(file);
+        if let (Some(file), Some(closing)) = (self.file.take(), &self.closing) {
+            closing.discard(file);
         }
     }
 }

@@ -181,7 +181,7 @@ impl House {
         let memory = ReplyMemory::new(
             config.delivery.replies_memory_bytes_max,
             &config.spool,
-            crews.spoolers.threads(),
+            crews.spoolers.pool.clone(),
         );
         let slow = Slow::new(&config).map(Arc::new);
         let watch = Watch::new(&config).filter(|_| handler.is_some());

@@ -22,7 +22,8 @@ pub(crate) struct Spooled {
 /// The spoolers and their folder.
 #[derive(Clone, Debug)]
 pub(crate) struct Spoolers {
-    pool: BlockingPool,
+    /// The threads, for whatever else is to wait for the same disk.
+    pub(crate) pool: BlockingPool,
     dir: Arc<Path>,
 }
 
@@ -34,21 +35,6 @@ impl Spoolers {
             pool,
             dir: dir.into(),
         })
-    }
-
-    /// The threads, for whatever else is to wait for the same disk.
-    pub(crate) fn threads(&self) -> BlockingPool {
-        self.pool.clone()
-    }
-
-    /// Lets go of a body that nobody wants any more.
-    pub(crate) fn discard(&self, body: impl Send + 'static) {
-        self.pool.discard(body);
-    }
-
-    /// Errands that wait for a spooler.
-    pub(crate) fn waiting_len(&self) -> usize {
-        self.pool.waiting_len()
     }
 
     /// Appends `data` to a body, making its file first where there is none; gives the buffer back empty.

@@ -46,7 +46,7 @@ pub(super) const EDGES: &[(&str, &str, &str)] = &[
     ),
     (
         "exchange",
-        "spool",
+        "blocking_pool",
         "the file of a body is closed where its disk may be waited for",
     ),
     (

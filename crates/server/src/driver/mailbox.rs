@@ -45,8 +45,8 @@ impl Drop for Ack {
 #[derive(Default)]
 pub(crate) struct Mailbox {
     waiting: Mutex<Waiting>,
-    /// Notified when a command comes into an empty mailbox.
-    notify: Notify,
+    /// Notified when a command comes into an empty mailbox, or by `wake`.
+    pub(super) notify: Notify,
     /// The number of the latest heartbeat.
     beat: AtomicU64,
 }
@@ -98,11 +98,6 @@ impl Mailbox {
     pub(super) fn take(&self) -> (Vec<Command>, u64) {
         let beat = self.beat.load(Ordering::Acquire);
         (std::mem::take(&mut lock(&self.waiting).commands), beat)
-    }
-
-    /// Until something has come, or `wake` was called.
-    pub(super) async fn notified(&self) {
-        self.notify.notified().await;
     }
 
     /// Lets the driver look around, although nothing has come.

@@ -189,7 +189,7 @@ impl Driver {
             if shared_acceptor.is_some_and(|acceptor| acceptor.ended.get() == Some(&false)) {
                 return Err(io::Error::other("the thread that accepts for all failed"));
             }
-            let inside = first_of(self.mailbox().notified(), self.changed.notified());
+            let inside = first_of(self.mailbox().notify.notified(), self.changed.notified());
             first_of(moods.changed(), inside).await;
         }
     }
@@ -447,7 +447,7 @@ impl Driver {
         let waiting = format!(
             "{{\"connections\":{},\"spoolers\":{},\"openers\":{},\"writers\":{},\"replies_memory_bytes\":{}}}",
             shared.connections.load(Ordering::Relaxed),
-            shared.spoolers.waiting_len(),
+            shared.spoolers.pool.waiting_len(),
             shared.openers.waiting_len(),
             shared.writers.waiting_len(),
             shared.replies_memory.bytes()

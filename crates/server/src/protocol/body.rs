@@ -178,7 +178,7 @@ impl IncomingBody {
     pub(crate) fn finish(mut self, driver: &Driver) -> Box<Exchange> {
         self.exchange.body = match self.spooled {
             Some(spooled) => Body::File {
-                file: BodyFile::new(spooled.file, &driver.shared.spoolers),
+                file: BodyFile::new(spooled.file, &driver.shared.spoolers.pool),
                 bytes: spooled.bytes,
             },
             None if self.memory.is_empty() => Body::Empty,
