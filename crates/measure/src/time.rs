@@ -134,16 +134,19 @@ impl Histogram {
     }
 
     /// Counts one duration: two atomic additions of 2.5 ns each when uncontended, the second of them
-    /// for an exact sum, and a store when it is an extreme.
+    /// for an exact sum, and a store when it is an extreme. Of nothing, as most phases of a cached file are, one.
     #[inline]
     pub fn record(&self, span: Nanos) {
         self.counts[bucket_of(span.0)].fetch_add(1, Ordering::Relaxed);
-        self.sum.fetch_add(span.0, Ordering::Relaxed);
         // A plain load first: `fetch_max` is a compare-and-swap loop on x86, extremes are rare.
         if span.0 < u64::MAX - self.min_from_top.load(Ordering::Relaxed) {
             let from_top = u64::MAX - span.0;
             self.min_from_top.fetch_max(from_top, Ordering::Relaxed);
         }
+        if span.0 == 0 {
+            return;
+        }
+        self.sum.fetch_add(span.0, Ordering::Relaxed);
         if span.0 > self.max.load(Ordering::Relaxed) {
             self.max.fetch_max(span.0, Ordering::Relaxed);
         }
