@@ -424,7 +424,11 @@ impl H1 {
         let to = self.destination(None, request.record.route, keep_alive);
         let connection = &self.connection;
         let ended = connection.write(&mut request, to, reply);
-        let ReceivedRequest { received, record } = request;
+        // The record is large, and stays where it is unless the response waits.
+        let ReceivedRequest {
+            received,
+            ref record,
+        } = request;
         let is_gone = record.ending == Ending::PeerGone;
         if is_gone {
             then = Then::Close;
@@ -438,11 +442,11 @@ impl H1 {
                     Received::Head(head) => Ok(RequestHead::take(head)),
                     Received::Beginning(bytes) => Err(bytes.to_vec()),
                 },
-                record,
+                record: *record,
                 then,
             })),
             _ => {
-                self.connection.end(&record, received);
+                self.connection.end(record, received);
                 Step::Then(then)
             }
         }
