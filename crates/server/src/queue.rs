@@ -11,7 +11,7 @@ use std::time::Duration;
 use measure::{Nanos, Queued, Stamp};
 use stage::{Class, Entry, Line, Mood, PoolSeen, PoolSettings};
 
-use crate::sync::{Arc, AtomicUsize, Condvar, Mutex, MutexGuard, Ordering};
+use crate::sync::{Arc, AtomicUsize, Condvar, Mutex, MutexGuard, Ordering, invariant};
 
 /// A line of items in front of threads that come and go, and idle last in first out.
 ///
@@ -199,7 +199,8 @@ impl<T> Queue<T> {
     }
 
     fn gone(&self, is_short: bool) {
-        self.admitted.fetch_sub(1, Ordering::Relaxed);
+        let before = self.admitted.fetch_sub(1, Ordering::Relaxed);
+        invariant!(before > 0, "an item leaves a queue that has admitted none");
         if is_short {
             self.short.notify_all();
         }
@@ -340,14 +341,14 @@ impl<T> Queue<T> {
 
     /// Thread: it has come.
     pub(crate) fn come(&self) {
-        self.lock().coming -= 1;
+        one_less(&mut self.lock().coming, "coming");
     }
 
     /// A thread that was to be started has not been.
     pub(crate) fn not_come(&self) {
         let called = {
             let mut state = self.lock();
-            state.coming -= 1;
+            one_less(&mut state.coming, "coming");
             state.lose()
         };
         look(&called);
@@ -356,8 +357,8 @@ impl<T> Queue<T> {
     /// Thread: it has ended after `take` gave nothing.
     pub(crate) fn went(&self) {
         let mut state = self.lock();
-        state.going -= 1;
-        state.alive -= 1;
+        one_less(&mut state.going, "going");
+        one_less(&mut state.alive, "alive");
     }
 
     /// Thread: it has ended although nobody told it to.
@@ -470,10 +471,19 @@ impl<T> QueueState<T> {
 
     /// One thread fewer; if one was to go anyway, it was this one.
     fn lose(&mut self) -> Vec<Arc<Chair>> {
-        self.alive -= 1;
+        one_less(&mut self.alive, "alive");
         self.surplus = self.surplus.saturating_sub(1);
         self.callable()
     }
+}
+
+/// Takes one thread from a count: below 0 it would wrap, and a pool would believe in threads without end.
+fn one_less(threads: &mut usize, which: &str) {
+    invariant!(
+        *threads > 0,
+        "a thread leaves those that are {which}, and there is none"
+    );
+    *threads -= 1;
 }
 
 impl<'a> Free<'a> {
@@ -543,6 +553,26 @@ mod tests {
             before: Nanos::ZERO,
         };
         queue.push(&mut vec![entry], |_, _| {});
+    }
+
+    #[test]
+    #[should_panic(expected = "an item leaves a queue that has admitted none")]
+    fn an_item_that_was_not_admitted_is_not_taken() {
+        let queue = queue(1);
+        push(&queue, 1, Stamp(9));
+        queue.take(&Arc::default(), &mut None, || Stamp(10));
+    }
+
+    #[test]
+    #[should_panic(expected = "a thread leaves those that are going, and there is none")]
+    fn a_thread_that_was_not_told_to_go_has_not_gone() {
+        queue(1).went();
+    }
+
+    #[test]
+    #[should_panic(expected = "a thread leaves those that are coming, and there is none")]
+    fn a_thread_comes_once() {
+        queue(1).come();
     }
 
     /// A thread may read the clock, and find what came after that by the time that it has the lock.

@@ -19,7 +19,7 @@ use crate::fork;
 use crate::log::{Level, Patience};
 use crate::queue::{Chair, Taken, Turn};
 use crate::response::{Ended, Reply, ResponseWriter, Rest};
-use crate::sync::violated;
+use crate::sync::{invariant, violated};
 use crate::watch::{Post, Thread};
 
 /// What a child exits with that a backend did not keep.
@@ -291,7 +291,9 @@ impl Responder {
         worker: Option<NonZeroU32>,
     ) -> Option<(Assignment, Arc<StreamShared>)> {
         let mut exchange = job.exchange;
-        self.pool.classes[exchange.record.class as usize].fetch_sub(1, Ordering::Relaxed);
+        let class = &self.pool.classes[exchange.record.class as usize];
+        let before = class.fetch_sub(1, Ordering::Relaxed);
+        invariant!(before > 0, "an exchange leaves a class that has none");
         let stream = job.to.stream.clone();
         let stream = stream.expect("a worker answers through a stream");
         if stream.ownership.is_revoked() {
