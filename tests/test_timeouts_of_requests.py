@@ -136,7 +136,7 @@ def wakeups(pid: int, name: str) -> int:
 
 
 def test_nobody_watches_while_nothing_runs(tmp_path: Path, start: Callable[..., Milepost]) -> None:
-    """The steward, which looks at idle pools once a second, is the clock."""
+    """The controller, which looks at idle pools once a second, is the clock."""
     server = start("--slow-request", "5ms", "--threads", "2:2")
     with server.connect() as client:
         thread = client.ask("GET", "/").text
@@ -144,8 +144,8 @@ def test_nobody_watches_while_nothing_runs(tmp_path: Path, start: Callable[..., 
     assert found
     pid = int(found[1])
     for _ in range(2):
-        watched, looked = wakeups(pid, "mp-watch"), wakeups(pid, "mp-steward")
-        assert until(lambda looked=looked: wakeups(pid, "mp-steward") >= looked + 3)
+        watched, looked = wakeups(pid, "mp-watch"), wakeups(pid, "mp-controller")
+        assert until(lambda looked=looked: wakeups(pid, "mp-controller") >= looked + 3)
     assert wakeups(pid, "mp-watch") - watched <= 1
     # Whoever begins then is seen.
     with server.connect() as client:

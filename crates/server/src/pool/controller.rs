@@ -45,7 +45,7 @@ pub(crate) fn start_controller(pools: &[Arc<Pool>]) -> io::Result<()> {
         return Ok(());
     };
     let pools: Vec<_> = pools.iter().map(PoolController::new).collect();
-    let thread = thread::Builder::new().name("mp-steward".to_owned());
+    let thread = thread::Builder::new().name("mp-controller".to_owned());
     thread.spawn(move || run(pools, &timer)).map(drop)
 }
 
