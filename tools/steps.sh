@@ -12,7 +12,7 @@ cd "$root" || exit 2
 
 results=$1
 shift
-python_sources="examples python tests"
+python_sources="examples lab python tests"
 # What is drawn at random is drawn from the tree that is tested: one tree has one verdict, and the next one
 # draws other cases.
 seed=${MILEPOST_TEST_SEED:-$(printf '%d' "0x1$(git rev-parse 'HEAD^{tree}' 2>/dev/null | cut -c 1-7)")}
@@ -25,24 +25,25 @@ fmt() {
         "$checks/bin/ruff" check --no-cache $python_sources
 }
 
-clippy() {
-    cargo clippy --workspace --all-targets --locked -- -D warnings &&
-        cargo clippy -p milepost-server --all-targets --features faults --locked -- -D warnings &&
-        cargo clippy -p milepost-python --all-targets --features faults --locked -- -D warnings
+# The tree is compiled three times and no more: by clippy, for the tests of Rust, and for the wheel. The tests of
+# Rust have the feature `faults`, all of them, because each other set of features would be another compilation;
+# pytest has the wheel, which is what is released. (loom and fuzz compile a crate or two of it for themselves.)
+with_faults="--workspace --features milepost-python/faults --locked"
+
+clippy() { cargo clippy $with_faults --all-targets -- -D warnings; }
+
+# run_tests TARGETS...: without the examples, which clippy checks, and without the texts of documentation, in which
+# there is no code.
+run_tests() {
+    # Many tests wait for a deadline or a thread most of their time.
+    RUST_TEST_THREADS="${RUST_TEST_THREADS:-$(($(nproc) * 2))}" PROPTEST_RNG_SEED="$seed" \
+        cargo test $with_faults --no-fail-fast "$@"
 }
 
-# The feature `faults` is for its own tests alone: the others run what is released. What one run finds must not
-# keep the next one from being seen.
-rust() {
-    rust_failed=0
-    # Many tests wait for a deadline or a thread most of their time.
-    export RUST_TEST_THREADS="${RUST_TEST_THREADS:-$(($(nproc) * 2))}"
-    export PROPTEST_RNG_SEED="$seed"
-    cargo test --workspace --locked --no-fail-fast || rust_failed=1
-    cargo test -p milepost-server --locked --no-fail-fast --features faults --lib --test faults --test shape || rust_failed=1
-    cargo test -p milepost-python --locked --no-fail-fast --features faults --test interleaved || rust_failed=1
-    return "$rust_failed"
-}
+# Those that stand beside the code, in seconds.
+unit() { run_tests --lib --bins; }
+
+rust() { run_tests --lib --bins --tests; }
 
 tidy() { cargo run -q --locked -p xtask -- tidy; }
 
@@ -50,10 +51,10 @@ tidy() { cargo run -q --locked -p xtask -- tidy; }
 # crate, and optimised because there are many interleavings.
 loom() {
     RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-$root/target}/loom" \
-        cargo test --locked --profile quick -p milepost-model
+        cargo test --locked --profile quick -p milepost-loom-tests
 }
 
-fuzz() { sh fuzz/smoke.sh 10 "$seed"; }
+fuzz() { sh fuzz/smoke.sh 5 "$seed"; }
 
 # build_wheel VENV FOLDER: a wheel for its interpreter, as the only file of the folder.
 build_wheel() {
@@ -114,7 +115,7 @@ pytest() {
 # there is, and was tested a step before.
 without_interpreter() {
     for noun in control scale spread recycling reload_numbers systemd container counters upgrade \
-        log_daemons log_numbers files static_complete descriptors http_refusals bad_input performance whatif; do
+        log_daemons log_numbers files static_complete descriptors http_refusals bad_input lab whatif; do
         printf -- '--ignore-glob */test_%s.py ' "$noun"
     done
     printf -- '--ignore-glob */test_bench*.py '
@@ -144,13 +145,15 @@ run_step() {
         "$is_skipped") outcome=skipped ;;
         *) outcome=FAILED ;;
     esac
+    step_took=$(($(date +%s) - step_began))
     echo "$1" >>"$results/$outcome"
+    printf '%s\t%s\t%s\n' "$1" "$step_took" "$outcome" >>"$results/times"
     # Steps that run beside each other must not print into each other's sections.
     {
         flock 9
         printf '\n== %s\n' "$1"
         cat "$results/$1.txt"
-        echo "== $1: $outcome after $(($(date +%s) - step_began)) s"
+        echo "== $1: $outcome after $step_took s"
     } 9>"$results/printing"
 }
 

@@ -2,10 +2,13 @@
 # `make test`: every test there is, each step under its own heading, one verdict on the last line.
 #
 # Takes names of steps as arguments (default: all of them) and
+#   MILEPOST_TEST_BUDGET          seconds that the steps may take (default 720 for all of them)
 #   MILEPOST_FREETHREADED=build   build the free-threaded interpreter if it is not at hand
 #   MILEPOST_WHEEL_PROFILE        cargo profile of the wheel under test (default quick)
 #   MILEPOST_PYTEST_WORKERS       how many tests of pytest run at once (default two for each core)
 #   MILEPOST_TEST_SEED            of what is drawn at random (default a number of the commit's tree)
+# Prints how long each step took and whether all of them kept the budget, and adds a line for each step to
+# `test-times.tsv` in the target folder: commit, step, seconds, outcome.
 # Gives exit 0 when all steps passed, 1 when one did not, 2 when something is missing. What the steps
 # are, and what they print, is in steps.sh.
 set -u
@@ -14,10 +17,12 @@ cd "$root" || exit 2
 
 # Two lanes run beside each other, because a wheel is compiled by one core at a time for most of its time. What
 # talks to servers comes after both: it has the machine for itself.
-cargo_lane="fmt clippy rust tidy loom fuzz"
+cargo_lane="fmt clippy unit rust tidy loom fuzz"
 wheel_lane="wheel stubtest"
 server_lane="pytest freethreaded"
-steps=${*:-$cargo_lane $wheel_lane $server_lane}
+# `unit` is a part of `rust`.
+everything="fmt clippy rust tidy loom fuzz $wheel_lane $server_lane"
+steps=${*:-$everything}
 began=$(date +%s)
 
 # crates/python links libpython for its own tests; the loader must find the one of this interpreter.
@@ -62,6 +67,25 @@ end_lanes() { for lane in $lanes; do kill -TERM "-$lane" 2>/dev/null; done; }
 # names_in OUTCOME: the steps that ended so.
 names_in() { cat "$results/$1" 2>/dev/null | tr '\n' ' ' | sed 's/ $//'; }
 
+# MIN min SEC s.
+as_minutes() { echo "$(($1 / 60)) min $(($1 % 60)) s"; }
+
+# tell_times SECONDS: of each step and of all of them, and the budget where there is one.
+tell_times() {
+    commit=$(git rev-parse --short HEAD 2>/dev/null || echo unknown)
+    kept=${CARGO_TARGET_DIR:-$root/target}/test-times.tsv
+    echo
+    # In the order in which they ended; lanes run beside each other, so that their sum is more than the total.
+    while read -r step seconds outcome; do
+        printf '%8s s  %s\n' "$seconds" "$step"
+        printf '%s\t%s\t%s\t%s\n' "$commit" "$step" "$seconds" "$outcome" >>"$kept"
+    done <"$results/times"
+    # On a machine that has compiled nothing yet.
+    budget=${MILEPOST_TEST_BUDGET:-$([ "$steps" != "$everything" ] || echo 720)}
+    printf '%8s s  total%s\n' "$1" "${budget:+, of a budget of $budget s}"
+    [ "$1" -le "${budget:-$1}" ] || echo "milepost: over the budget by $(as_minutes $(($1 - budget)))"
+}
+
 refuse_unknown_steps
 need_toolchains
 for tool in fmt clippy; do
@@ -80,7 +104,9 @@ run_lanes "$server_lane"
 passed=$(names_in passed)
 failed=$(names_in FAILED)
 skipped=$(names_in skipped)
-took="$((($(date +%s) - began) / 60)) min $((($(date +%s) - began) % 60)) s"
+seconds=$(($(date +%s) - began))
+took=$(as_minutes "$seconds")
+mkdir -p "${CARGO_TARGET_DIR:-$root/target}" && touch "$results/times" && tell_times "$seconds"
 echo
 # A lane that was killed has left steps without an outcome.
 for step in $steps; do

@@ -1,0 +1,1 @@
+"""Published observations, measured anew: scenario files, and the runner that reads them."""

@@ -1,0 +1,1 @@
+"""Milepost beside nginx, granian, gunicorn and bjoern."""
