@@ -4,7 +4,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use wire::{BodyDecoder, BodyFraming, CHUNK_SUFFIX, Cause, LAST_CHUNK, Limits, chunk_prefix};
+use http::{BodyDecoder, BodyFraming, CHUNK_SUFFIX, Cause, LAST_CHUNK, Limits, chunk_prefix};
 
 /// Bounds that short inputs reach.
 const LIMITS: Limits = Limits {

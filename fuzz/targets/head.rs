@@ -4,7 +4,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use wire::{AcceptEncoding, Cause, HeadIndex, HeadStep, HeadView, Limits, RequestHead};
+use http::{AcceptEncoding, Cause, HeadIndex, HeadStep, HeadView, Limits, RequestHead};
 
 /// Bounds that short inputs reach.
 const TIGHT: Limits = Limits {
@@ -61,7 +61,7 @@ fn check_accepted(input: &[u8], index: &HeadIndex, limits: &Limits) {
     let view = HeadView { bytes, index };
     assert!(view.path().starts_with(b"/") || view.target() == b"*");
     assert!(!view.path().iter().any(|byte| b"\"<>\\".contains(byte)));
-    assert!(wire::target::decode(view.path(), &mut Vec::new()));
+    assert!(http::target::decode(view.path(), &mut Vec::new()));
     assert!(view.authority().is_none_or(|host| !host.is_empty()));
     assert!(view.target().len() <= limits.target_bytes_max);
     assert!(index.headers.len() <= limits.headers_len_max);

@@ -5,7 +5,7 @@
 use std::sync::LazyLock;
 
 use libfuzzer_sys::fuzz_target;
-use measure::{Line, Pattern, Reader, Template};
+use telemetry::{Line, Pattern, Reader, Template};
 
 static PATTERN: LazyLock<Pattern> = LazyLock::new(|| {
     let template = Template::parse("{peer} {time_iso} \"{request}\" {total}").expect("it is one");

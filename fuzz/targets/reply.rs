@@ -4,7 +4,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use wire::{Asked, NoReply, ReplyBody, ReplyHead, ReplyHeadStep};
+use http::{Asked, NoReply, ReplyBody, ReplyHead, ReplyHeadStep};
 
 fuzz_target!(|input: &[u8]| {
     for asked in [Asked::Other, Asked::Head] {

@@ -3,7 +3,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use wire::{HeadIndex, HeadStep, HeadView, Limits, request_start_ns};
+use http::{HeadIndex, HeadStep, HeadView, Limits, request_start_ns};
 
 fuzz_target!(|input: &[u8]| {
     // With line ends of its own the input has further fields, and may have all of them.

@@ -6,12 +6,11 @@ use clap::ArgMatches;
 
 use crate::host::AppHost;
 use crate::message::{self, Message};
-use crate::{COULD_NOT, DONE, NO, serve, start_block, surroundings};
+use crate::{COULD_NOT, DONE, NO, banner, environment, serve};
 
 /// 0: the configuration is good. 1: it is not. 2: it could not be read.
 pub(crate) fn run(matches: &ArgMatches, host: Option<&dyn AppHost>) -> i32 {
-    let read =
-        surroundings::sources(matches).and_then(|sources| surroundings::understood(&sources));
+    let read = environment::sources(matches).and_then(|sources| environment::understood(&sources));
     let understood = match read {
         Ok(understood) => understood,
         Err(fault) => {
@@ -26,7 +25,7 @@ pub(crate) fn run(matches: &ArgMatches, host: Option<&dyn AppHost>) -> i32 {
     }
     if messages.is_empty() {
         let python = host.map(AppHost::describe);
-        message::data(&start_block::summary(
+        message::data(&banner::summary(
             config,
             python.as_deref(),
             &understood.loaded.notes,

@@ -8,9 +8,9 @@ use clap::builder::PossibleValuesParser;
 use clap::{Arg, ArgAction, ArgMatches, Command, ValueHint};
 use clap_complete::Shell;
 use server::config::FlagText;
-use server::config::written::{FlagForm, Group, SETTINGS, Setting};
+use server::config::options_table::{FlagForm, SETTINGS, Setting, SettingGroup};
 
-use crate::{benching, commanding, reporting, whatifing};
+use crate::{bench, control, help, report, whatif};
 
 /// The package's version.
 pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -35,8 +35,7 @@ Examples:
 const PRECEDENCE: &str = "\
 Every flag is also a key of the configuration file (`accept_batch = 32`) and an environment
 variable (`MILEPOST_ACCEPT_BATCH=32`). Flags override the environment, which overrides the file.
-Sizes take K, M, G (powers of 1024); durations take ms, s, m, h, d, and are seconds without.
-`--help` says more about each, `-h` less.";
+Sizes take K, M, G (powers of 1024); durations take ms, s, m, h, d, and are seconds without.";
 
 /// What the command is built for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,10 +56,10 @@ pub(crate) fn command(purpose: Purpose) -> Command {
     let page = Arg::new("page")
         .value_name("PAGE")
         .default_value("settings")
-        .value_parser(PossibleValuesParser::new(["settings", "bench"]))
+        .value_parser(PossibleValuesParser::new(["settings", "bench", "man"]))
         .hide_possible_values(true)
         .hide_default_value(true)
-        .help("settings or bench [default: settings]");
+        .help("settings, bench, or man for the manual page of serve [default: settings]");
     Command::new("milepost")
         // Not argv[0]: under `python -m milepost` that is a file's name.
         .bin_name("milepost")
@@ -77,10 +76,10 @@ pub(crate) fn command(purpose: Purpose) -> Command {
             with_settings(Command::new("check"), purpose)
                 .about("Check the configuration and the application's import without listening"),
         )
-        .subcommands(commanding::commands())
-        .subcommand(reporting::command())
-        .subcommand(whatifing::command())
-        .subcommand(benching::command(purpose))
+        .subcommands(control::commands())
+        .subcommand(report::command())
+        .subcommand(whatif::command())
+        .subcommand(bench::command(purpose))
         .subcommand(
             Command::new("completions")
                 .about("Print the completions of a shell")
@@ -91,6 +90,7 @@ pub(crate) fn command(purpose: Purpose) -> Command {
                 .about("Print the reference of all settings, or of bench, in Markdown")
                 .arg(page),
         )
+        .subcommand(help::command())
         .subcommand(Command::new("version").about("Print the version"))
 }
 
@@ -135,16 +135,25 @@ pub(crate) fn config_file(matches: &ArgMatches) -> Option<PathBuf> {
 
 fn with_settings(command: Command, purpose: Purpose) -> Command {
     // By topic, because clap shows topics in the order in which they are first met.
-    let args = Group::ALL.into_iter().flat_map(|group| {
-        SETTINGS
-            .iter()
-            .filter(move |setting| setting.group == group)
-            .map(move |one| arg(one, purpose))
-    });
+    let settings = SettingGroup::ALL
+        .into_iter()
+        .flat_map(SettingGroup::settings);
+    let args = settings
+        .filter(|setting| setting.in_flags())
+        .map(|setting| arg(setting, purpose));
     command
         .args(args)
         .args_override_self(true)
-        .after_help(PRECEDENCE)
+        .after_help(format!(
+            "These are the settings of daily use. `milepost serve --help` shows all of them, and\n\
+             `milepost help TOPIC` those of one topic:\n{}",
+            help::topics()
+        ))
+        .after_long_help(format!(
+            "Settings of several parts, such as {}, stand in the\n\
+             configuration file only: `milepost help redirects`, `milepost help pools`.\n\n{PRECEDENCE}",
+            "[[redirect]] and [[pool]]"
+        ))
 }
 
 fn arg(setting: &'static Setting, purpose: Purpose) -> Arg {
@@ -152,6 +161,7 @@ fn arg(setting: &'static Setting, purpose: Purpose) -> Arg {
         .value_name(setting.placeholder)
         .help(short_help(setting))
         .long_help(long_help(setting))
+        .hide_short_help(!setting.is_daily)
         .value_hint(value_hint(setting));
     let arg = match setting.form() {
         FlagForm::Argument => return arg,
@@ -212,7 +222,7 @@ fn long_help(setting: &Setting) -> String {
 fn value_hint(setting: &Setting) -> ValueHint {
     match setting.placeholder {
         "DIR" => ValueHint::DirPath,
-        "FILE" | "LOG" => ValueHint::FilePath,
+        "FILE" | "TARGET" => ValueHint::FilePath,
         _ => ValueHint::Unknown,
     }
 }

@@ -7,7 +7,7 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use server::config::meant::App;
+use server::config::typed::App;
 use server::handler::Handler;
 
 /// A Python interpreter that can load applications.

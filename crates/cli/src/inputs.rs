@@ -1,17 +1,19 @@
-//! The logs that a command is to read, as they are named on the command line.
+//! What the commands that read logs have in common: their inputs, templates and values of flags.
 //!
-//! Takes clap's matches, gives inputs. Opens nothing, and asks only whether standard input is a terminal.
+//! Takes clap's matches, gives inputs and values, or faults. Opens nothing, and asks only whether standard input is
+//! a terminal.
 
 use std::io::{self, IsTerminal};
 use std::path::PathBuf;
 
 use clap::ArgMatches;
 use report::Input;
+use telemetry::{Pattern, Template};
 
 use crate::message::Message;
 
-/// The files of `LOG`, `-` for standard input, which is also what is read when none is named. `missing` is the
-/// hint where that is a terminal, which nobody types logs into; `None`: it is no fault.
+/// The files of `LOG`; `-`, or no name, is standard input. `missing` is the hint if standard input is a terminal,
+/// which sends no log; `None`: it is no fault.
 pub(crate) fn inputs(
     matches: &ArgMatches,
     missing: Option<&str>,
@@ -37,6 +39,35 @@ pub(crate) fn inputs(
         faults.push(Message::new("`-`", "standard input can be read once only"));
     }
     inputs
+}
+
+/// The pattern of a template's lines.
+pub(crate) fn pattern(text: &str) -> Result<Pattern, String> {
+    let template = Template::parse(text).map_err(|fault| fault.to_string())?;
+    Pattern::of(&template).map_err(|fault| fault.to_string())
+}
+
+/// The value of a flag; `None` without the flag, or with a fault.
+pub(crate) fn value<T>(
+    matches: &ArgMatches,
+    name: &str,
+    faults: &mut Vec<Message>,
+    understand: impl Fn(&str) -> Result<T, String>,
+) -> Option<T> {
+    let text = matches.get_one::<String>(name)?;
+    understand(text)
+        .map_err(|cause| faults.push(Message::new(&format!("`--{name}`"), cause)))
+        .ok()
+}
+
+/// One name for all inputs, for headings.
+pub(crate) fn title(inputs: &[Input]) -> String {
+    let names: Vec<String> = inputs.iter().map(Input::name).collect();
+    match names.as_slice() {
+        [one] => one.clone(),
+        [first, .., last] => format!("{first} to {last}, {} logs", names.len()),
+        [] => String::new(),
+    }
 }
 
 #[cfg(test)]

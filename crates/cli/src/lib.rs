@@ -6,22 +6,23 @@
 
 #![forbid(unsafe_code)]
 
-mod benching;
+mod banner;
+mod bench;
 mod check;
 mod command;
-mod commanding;
+mod control;
+mod environment;
+mod help;
 mod host;
 mod inputs;
 mod message;
-mod misuse;
 mod process;
 mod reference;
-mod reporting;
+mod report;
 mod serve;
-mod start_block;
-mod surroundings;
 mod template;
-mod whatifing;
+mod usage_errors;
+mod whatif;
 
 use std::ffi::OsString;
 
@@ -30,7 +31,7 @@ use clap::ArgMatches;
 pub use host::{AppFacts, AppFault, AppHost, Forked};
 
 use command::Purpose;
-use commanding::Verb;
+use control::Verb;
 use message::Message;
 
 /// Could not.
@@ -45,12 +46,12 @@ pub(crate) const DONE: i32 = 0;
 pub fn run(args: Vec<OsString>, host: Option<&dyn AppHost>) -> i32 {
     match command::command(Purpose::Run).try_get_matches_from(args) {
         Ok(matches) => dispatch(&matches, host),
-        Err(error) if misuse::is_answer(&error) => {
+        Err(error) if usage_errors::is_answer(&error) => {
             message::data(&error.render().to_string());
             DONE
         }
         Err(error) => {
-            misuse::message(&error).say();
+            usage_errors::message(&error).say();
             COULD_NOT
         }
     }
@@ -60,18 +61,20 @@ fn dispatch(matches: &ArgMatches, host: Option<&dyn AppHost>) -> i32 {
     if let Some((name, matches)) = matches.subcommand()
         && let Some(verb) = Verb::named(name)
     {
-        return commanding::run(verb, matches);
+        return control::run(verb, matches);
     }
     match matches.subcommand() {
         Some(("serve", matches)) => serve::run(matches, host),
         Some(("check", matches)) => check::run(matches, host),
-        Some(("report", matches)) => reporting::run(matches),
-        Some(("whatif", matches)) => whatifing::run(matches),
-        Some(("bench", matches)) => benching::run(matches, host),
+        Some(("report", matches)) => report::run(matches),
+        Some(("whatif", matches)) => whatif::run(matches),
+        Some(("bench", matches)) => bench::run(matches),
         Some(("completions", matches)) => completions(matches),
+        Some(("help", matches)) => help::run(matches),
         Some(("reference", matches)) => {
             let page = match matches.get_one::<String>("page").map(String::as_str) {
-                Some("bench") => benching::page(),
+                Some("bench") => bench::page(),
+                Some("man") => reference::manual(),
                 _ => reference::page(),
             };
             message::data(&page);

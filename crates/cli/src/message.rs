@@ -5,12 +5,12 @@
 use std::fmt::Write as _;
 use std::io::{self, Write as _};
 
-use server::config::Fault;
+use server::config::ConfigFault;
 use server::fault::Failure;
-use server::supervisor::control::wire::Refusal;
+use server::supervisor::control::messages::CommandRefusal;
 
+use crate::environment::cause;
 use crate::host::AppFault;
-use crate::surroundings::cause;
 
 /// One thing that went wrong, ready to be said.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -79,8 +79,8 @@ impl Message {
     }
 }
 
-impl From<&Fault> for Message {
-    fn from(fault: &Fault) -> Self {
+impl From<&ConfigFault> for Message {
+    fn from(fault: &ConfigFault) -> Self {
         Self {
             what: fault.to_string(),
             hint: fault.hint.clone(),
@@ -109,8 +109,8 @@ impl From<Message> for Failure {
     }
 }
 
-impl From<Refusal> for Message {
-    fn from(refusal: Refusal) -> Self {
+impl From<CommandRefusal> for Message {
+    fn from(refusal: CommandRefusal) -> Self {
         Self {
             what: refusal.message,
             hint: refusal.hint,

@@ -8,17 +8,17 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use server::channel::{Channel, Identity, Notice, Order, Role};
-use server::config::meant::Config;
+use server::config::typed::Config;
 use server::fault::Failure;
 use server::handler::Handler;
-use server::handler::failing::Failing;
+use server::handler::error_app::ErrorApp;
+use server::ipc::{Channel, Identity, ProcessEvent, Role, SupervisorCommand};
 use server::payload::{self, Payload};
-use server::{Ended, House, Lead};
+use server::{Ended, Server, SupervisorLink};
 
 use crate::host::AppHost;
 use crate::message::Message;
-use crate::{COULD_NOT, serve, surroundings, template};
+use crate::{COULD_NOT, environment, serve, template};
 
 /// Time for the interpreter to end, even when draining has used up its own.
 const LEAVING_MIN: Duration = Duration::from_secs(1);
@@ -47,10 +47,10 @@ pub(crate) fn run(channel: Channel, host: Option<&dyn AppHost>) -> i32 {
 /// Reads who this process is and what it is to serve.
 pub(crate) fn begin(channel: Channel) -> Result<Begun, i32> {
     // A supervisor that is gone needs no process.
-    let Ok(Some(received)) = channel.receive::<Order>() else {
+    let Ok(Some(received)) = channel.receive::<SupervisorCommand>() else {
         return Err(COULD_NOT);
     };
-    let Order::Begin(identity) = received.message else {
+    let SupervisorCommand::Begin(identity) = received.message else {
         return Err(fail(
             &channel,
             &Failure::new("a process was told to do something before it was told who it is"),
@@ -77,18 +77,18 @@ pub(crate) fn begin(channel: Channel) -> Result<Begun, i32> {
 
 fn understood(payload: &Payload) -> Result<Config, Failure> {
     std::env::set_current_dir(&payload.folder).map_err(|error| {
-        let cause = surroundings::cause(&error);
+        let cause = environment::cause(&error);
         Failure::from(Message::new(
             &format!("`{}`", payload.folder.display()),
             cause,
         ))
     })?;
-    let understood = surroundings::understood(&payload.sources())?;
+    let understood = environment::understood(&payload.sources())?;
     if let Some(fault) = understood.faults.first() {
         return Err(Failure::from(Message::from(fault)));
     }
     let config = understood.loaded.config;
-    surroundings::raise_open_files(server::config::open_files_needed(&config));
+    environment::raise_open_files(server::config::open_files_needed(&config));
     Ok(config)
 }
 
@@ -105,7 +105,7 @@ pub(crate) fn handler(
     host: Option<&dyn AppHost>,
 ) -> Result<Option<Arc<dyn Handler>>, Failure> {
     if let Some(failure) = &begun.payload.failure {
-        return Ok(Some(Arc::new(Failing::new(failure))));
+        return Ok(Some(Arc::new(ErrorApp::new(failure))));
     }
     match &begun.config.app {
         Some(app) => Ok(Some(serve::load_app(app, &begun.config, host)?)),
@@ -113,14 +113,14 @@ pub(crate) fn handler(
     }
 }
 
-/// Opens the house and runs it to its end.
+/// Opens the server and runs it to its end.
 pub(crate) fn serve_with(
     begun: Begun,
     handler: Option<Arc<dyn Handler>>,
     host: Option<&dyn AppHost>,
 ) -> i32 {
     let watches_code = begun.config.processes.development.is_some();
-    let ready = Notice::Ready {
+    let ready = ProcessEvent::Ready {
         python: host
             .filter(|_| begun.config.app.is_some())
             .map(AppHost::describe),
@@ -130,25 +130,25 @@ pub(crate) fn serve_with(
             .unwrap_or_default(),
     };
     let channel = Arc::new(begun.channel);
-    let lead = Lead {
+    let link = SupervisorLink {
         channel: Arc::clone(&channel),
         identity: begun.identity,
         counters: begun.counters,
         ready,
     };
-    match House::open_under(begun.config, handler, lead) {
-        Ok(house) => keep(house, &channel, host),
+    match Server::open_under(begun.config, handler, link) {
+        Ok(server) => keep(server, &channel, host),
         Err(fault) => fail(&channel, &Failure::from(&fault)),
     }
 }
 
-/// Runs the house, away from the interpreter where there is one.
-fn keep(house: House, channel: &Channel, host: Option<&dyn AppHost>) -> i32 {
-    let mut house = Some(house);
+/// Runs the server, away from the interpreter where there is one.
+fn keep(server: Server, channel: &Channel, host: Option<&dyn AppHost>) -> i32 {
+    let mut server = Some(server);
     let mut body = move || {
-        house
+        server
             .take()
-            .map_or(COULD_NOT, |house| to_the_end(house, channel))
+            .map_or(COULD_NOT, |server| to_the_end(server, channel))
     };
     match host {
         Some(host) => host.detached(&mut body),
@@ -156,10 +156,10 @@ fn keep(house: House, channel: &Channel, host: Option<&dyn AppHost>) -> i32 {
     }
 }
 
-fn to_the_end(house: House, channel: &Channel) -> i32 {
-    match house.run() {
+fn to_the_end(server: Server, channel: &Channel) -> i32 {
+    match server.run() {
         Ok(ended) => {
-            let notice = Notice::Drained {
+            let notice = ProcessEvent::Drained {
                 cut: ended.cut,
                 stuck_threads: ended.stuck_threads,
             };
@@ -195,7 +195,7 @@ fn leave_within(ended: Ended) {
 /// Tells the supervisor why this process cannot go on; gives its exit code.
 pub(crate) fn fail(channel: &Channel, failure: &Failure) -> i32 {
     let file = payload::to_file(failure);
-    let told = file.and_then(|file| channel.send(&Notice::Failed, &[file.as_fd()]));
+    let told = file.and_then(|file| channel.send(&ProcessEvent::Failed, &[file.as_fd()]));
     if told.is_err() {
         crate::message::talk(&failure.text());
     }

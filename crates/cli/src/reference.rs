@@ -1,23 +1,26 @@
-//! The reference page of all settings, in Markdown: docs/reference/options.md is its committed output.
+//! The reference page of all settings, in Markdown (docs/reference/options.md is its committed output), and
+//! the manual page of `serve`.
 //!
 //! Takes the table and gives text.
 
 use std::fmt::Write as _;
 
-use server::config::written::{FlagForm, Group, SETTINGS, Setting};
+use server::config::options_table::{FlagForm, Setting, SettingGroup};
+
+use crate::command::{self, Purpose};
 
 const HEAD: &str = "\
-<!-- Written by `milepost reference` (`make docs`); change the table in crates/server/src/config/written/rows.rs instead. -->
+<!-- Written by `milepost reference` (`make docs`); change the table in crates/server/src/config/options_table/rows.rs instead. -->
 # Settings
 
-Every setting can be written in four places. Each overrides those before it:
+A setting can be written in four places. Each overrides the places before it:
 
 1. the defaults below,
 2. the configuration file named by `--config` (TOML; the keys below, at the top of the file),
-3. environment variables (`MILEPOST_` and the key in capitals; lists separated by commas unless their entry says otherwise; an empty variable is not set),
+3. environment variables (`MILEPOST_` and the key in capitals; lists separated by commas; an empty variable is not set),
 4. flags.
 
-A source that names a list replaces it. Unknown keys, variables and flags are faults, and `milepost check` says all of them at once.
+Settings of several parts, such as `redirect` and `pool`, are arrays of tables and stand in the configuration file only. A source that names a list replaces it. Unknown keys, variables and flags are faults, and `milepost check` reports all of them at once.
 
 Sizes are bytes, or take `K`, `M`, `G`, `T` (powers of 1024; also `KiB` and so on). Rates are sizes a second, with or without `/s`. Durations are seconds, or take `us`, `ms`, `s`, `m`, `h`, `d`.
 Relative paths start at the working folder, after `chdir`; that of the configuration file before it.
@@ -26,13 +29,27 @@ Relative paths start at the working folder, after `chdir`; that of the configura
 /// The whole page.
 pub(crate) fn page() -> String {
     let mut page = HEAD.to_owned();
-    for group in Group::ALL {
+    for group in SettingGroup::ALL {
         page.push_str(&format!("\n## {}\n", group.title()));
-        for setting in SETTINGS.iter().filter(|setting| setting.group == group) {
+        for setting in group.settings() {
             entry(&mut page, setting);
         }
     }
     page
+}
+
+/// The manual page of `milepost serve`, for `man -l`.
+pub(crate) fn manual() -> String {
+    let mut all = command::command(Purpose::Run);
+    all.build();
+    let Some(serve) = all.find_subcommand("serve") else {
+        return String::new();
+    };
+    let page = clap_mangen::Man::new(serve.clone().name("milepost-serve"));
+    let mut text = Vec::new();
+    // Writing to a vector cannot fail.
+    let _ = page.render(&mut text);
+    String::from_utf8_lossy(&text).into_owned()
 }
 
 fn entry(page: &mut String, setting: &Setting) {
@@ -43,6 +60,13 @@ fn entry(page: &mut String, setting: &Setting) {
     };
     // Writing to a String cannot fail.
     let _ = writeln!(page, "\n### `{}`\n{}.{doc}\n", setting.key, setting.help);
+    if let Some(example) = setting.example() {
+        let _ = writeln!(page, "```toml\n{example}\n```\n");
+    }
+    if !setting.in_flags() {
+        let _ = writeln!(page, "- TOML: {}", setting.toml_form());
+        return;
+    }
     let _ = writeln!(page, "- flag: {}", flags(setting));
     let _ = writeln!(page, "- environment: `{}`", setting.environment());
     if setting.in_toml() {
@@ -78,6 +102,8 @@ fn flags(setting: &Setting) -> String {
 
 #[cfg(test)]
 mod tests {
+    use server::config::options_table::SETTINGS;
+
     use super::*;
 
     #[test]

@@ -8,20 +8,20 @@ use std::sync::Arc;
 
 use clap::ArgMatches;
 use server::StartFault;
-use server::config::meant::{App, Config};
+use server::config::typed::{App, Config};
 use server::config::{Loaded, Sources};
 use server::fault::Failure;
 use server::handler::Handler;
 use server::payload::Payload;
 use server::supervisor::{
-    self, Fresh, HANDOVER, Handed, Overrides, Program, Serving, Succession, Surroundings,
+    self, Fresh, HANDOVER, Handed, Overrides, Program, Serving, Succession, SupervisorEnvironment,
 };
 
+use crate::banner::{self, Facts};
 use crate::command::VERSION;
 use crate::host::{AppFacts, AppHost};
 use crate::message::{self, Message};
-use crate::start_block::{self, Facts};
-use crate::{COULD_NOT, DONE, process, surroundings};
+use crate::{COULD_NOT, DONE, environment, process};
 
 /// Serves until it is told to stop.
 pub(crate) fn run(matches: &ArgMatches, host: Option<&dyn AppHost>) -> i32 {
@@ -67,9 +67,7 @@ pub(crate) fn load_app(
     let Some(host) = host else {
         let cause = "this binary has no Python";
         let hint = "install the wheel (`pip install milepost`), or serve files with `--static`";
-        return Err(
-            Message::new(&format!("`{}`", start_block::app_name(app)), cause).with_hint(hint),
-        );
+        return Err(Message::new(&format!("`{}`", banner::app_name(app)), cause).with_hint(hint));
     };
     let facts = AppFacts {
         multithread: config.pools.len() > 1 || config.pools[0].threads_max > 1,
@@ -88,9 +86,9 @@ fn supervise(matches: &ArgMatches, host: Option<&dyn AppHost>, state: Option<Suc
     };
     let reread = |overrides: &Overrides| read_again(matches, &started, overrides);
     let understand = |payload: &Payload| understand(payload);
-    let around = Surroundings {
+    let around = SupervisorEnvironment {
         program: program(host, &started),
-        config_file: surroundings::config_file(matches).map(|file| started.join(file)),
+        config_file: environment::config_file(matches).map(|file| started.join(file)),
         runtime_dir: std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from),
         reread: &reread,
         understand: &understand,
@@ -101,7 +99,7 @@ fn supervise(matches: &ArgMatches, host: Option<&dyn AppHost>, state: Option<Suc
         Some(state) => supervisor::succeed(state, around),
         None => match first(matches) {
             Ok(fresh) => {
-                surroundings::raise_open_files(supervisor_files(&fresh.loaded.config));
+                environment::raise_open_files(supervisor_files(&fresh.loaded.config));
                 supervisor::run(fresh, around)
             }
             Err(messages) => {
@@ -126,12 +124,12 @@ fn supervisor_files(config: &Config) -> u64 {
 }
 
 fn first(matches: &ArgMatches) -> Result<Fresh, Vec<Message>> {
-    fresh(&surroundings::sources(matches).map_err(|fault| vec![fault])?)
+    fresh(&environment::sources(matches).map_err(|fault| vec![fault])?)
 }
 
 /// What sources that were just read say, in the folder that they name.
 fn fresh(sources: &Sources) -> Result<Fresh, Vec<Message>> {
-    let understood = surroundings::understood(sources).map_err(|fault| vec![fault])?;
+    let understood = environment::understood(sources).map_err(|fault| vec![fault])?;
     if !understood.faults.is_empty() {
         return Err(understood.faults.iter().map(Message::from).collect());
     }
@@ -154,10 +152,10 @@ fn read_again(
         std::env::set_current_dir(started).map_err(|error| {
             vec![Message::new(
                 &format!("`{}`", started.display()),
-                surroundings::cause(&error),
+                environment::cause(&error),
             )]
         })?;
-        let mut sources = surroundings::sources(matches).map_err(|fault| vec![fault])?;
+        let mut sources = environment::sources(matches).map_err(|fault| vec![fault])?;
         let wanted = [
             ("processes", overrides.processes),
             ("drivers", overrides.drivers),
@@ -181,7 +179,7 @@ fn read_again(
 }
 
 fn understand(payload: &Payload) -> Result<Loaded, Vec<Failure>> {
-    let understood = surroundings::understood(&payload.sources())
+    let understood = environment::understood(&payload.sources())
         .map_err(|message| vec![Failure::from(message)])?;
     if understood.faults.is_empty() {
         return Ok(understood.loaded);
@@ -192,7 +190,7 @@ fn understand(payload: &Payload) -> Result<Loaded, Vec<Failure>> {
 
 fn folder() -> Result<PathBuf, Message> {
     std::env::current_dir().map_err(|error| {
-        Message::new("working folder", surroundings::cause(&error))
+        Message::new("working folder", environment::cause(&error))
             .with_hint("it may have been removed")
     })
 }
@@ -222,7 +220,7 @@ fn tell_serving(serving: &Serving<'_>) {
         pid: std::process::id(),
         notes: serving.notes,
     };
-    message::talk(&start_block::text(&facts));
+    message::talk(&banner::text(&facts));
 }
 
 pub(crate) fn start_fault(fault: &StartFault) -> Message {

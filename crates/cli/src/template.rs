@@ -10,8 +10,8 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, PidfdFlags, WaitOptions, pidfd_open, waitpid};
-use server::channel::{Channel, Notice, Order, Received};
 use server::fault::Failure;
+use server::ipc::{Channel, ProcessEvent, ReceivedMessage, SupervisorCommand};
 
 use crate::host::{AppHost, Forked};
 use crate::process::{self, Begun};
@@ -28,7 +28,7 @@ pub(crate) fn run(begun: Begun, host: Option<&dyn AppHost>) -> i32 {
         return process::fail(&begun.channel, &failure);
     };
     host.freeze();
-    let ready = Notice::Ready {
+    let ready = ProcessEvent::Ready {
         python: Some(host.describe()),
         modules: host.modules(),
     };
@@ -60,7 +60,7 @@ fn wait_for_forks(channel: &Channel, host: &dyn AppHost) -> Option<Channel> {
         // Interrupted or not: everything is looked at.
         let _ = poll(&mut watched, None);
         tell_of_ends(channel, &mut children);
-        match channel.receive_now::<Order>() {
+        match channel.receive_now::<SupervisorCommand>() {
             Ok(Some(received)) => {
                 let theirs = fork(channel, host, received, &mut children);
                 if theirs.is_some() {
@@ -78,10 +78,12 @@ fn wait_for_forks(channel: &Channel, host: &dyn AppHost) -> Option<Channel> {
 fn fork(
     channel: &Channel,
     host: &dyn AppHost,
-    received: Received<Order>,
+    received: ReceivedMessage<SupervisorCommand>,
     children: &mut HashMap<Pid, OwnedFd>,
 ) -> Option<Channel> {
-    let (Order::Fork, Some(theirs)) = (received.message, received.fds.into_iter().next()) else {
+    let (SupervisorCommand::Fork, Some(theirs)) =
+        (received.message, received.fds.into_iter().next())
+    else {
         return None;
     };
     let cause = match host.fork() {
@@ -94,7 +96,7 @@ fn fork(
             let pid = i32::try_from(pid).ok().and_then(Pid::from_raw)?;
             match pidfd_open(pid, PidfdFlags::empty()) {
                 Ok(pidfd) => {
-                    let notice = Notice::Forked {
+                    let notice = ProcessEvent::Forked {
                         pid: pid.as_raw_nonzero().get().unsigned_abs(),
                     };
                     let _ = channel.send(&notice, &[pidfd.as_fd()]);
@@ -106,7 +108,7 @@ fn fork(
         }
         Err(error) => error.to_string(),
     };
-    let _ = channel.send(&Notice::NotForked { cause }, &[]);
+    let _ = channel.send(&ProcessEvent::NotForked { cause }, &[]);
     None
 }
 
@@ -114,7 +116,7 @@ fn tell_of_ends(channel: &Channel, children: &mut HashMap<Pid, OwnedFd>) {
     children.retain(|pid, _| match waitpid(Some(*pid), WaitOptions::NOHANG) {
         Ok(None) => true,
         Ok(Some((_, status))) => {
-            let notice = Notice::ChildEnded {
+            let notice = ProcessEvent::ChildEnded {
                 pid: pid.as_raw_nonzero().get().unsigned_abs(),
                 wait_status: status.as_raw(),
             };

@@ -115,6 +115,8 @@ fn keeps_help_within_a_hundred_columns() {
         "report --help",
         "bench --help",
         "bench -h",
+        "help logs",
+        "help pools",
     ] {
         let said = Place::new().run(line);
         assert_eq!((said.code, said.talk.as_str()), (Some(0), ""), "{line}");
@@ -141,7 +143,7 @@ fn prints_version_reference_and_completions_as_data() {
     assert!(bench.data.contains("\n### `connect_rate`\n"));
     for shell in ["bash", "zsh", "fish"] {
         let said = place.run(&format!("completions {shell}"));
-        let flags = ["accept-batch", "connect-rate", "io_uring"];
+        let flags = ["accept-batch", "connect-rate", "kernel"];
         assert!(
             said.code == Some(0) && flags.iter().all(|flag| said.data.contains(flag)),
             "{shell}"
@@ -175,7 +177,7 @@ fn refuses_to_serve_with_every_fault_at_once() {
 #[test]
 fn refuses_a_load_with_every_fault_at_once() {
     Place::new().check(
-        "bench -c none --company 5:sleeps --json pub --csv gone/a.csv --repeat 0 --seed 1 ftp://a/",
+        "bench -c none --bad-clients 5:sleeps --json pub --csv gone/a.csv --repeat 0 --seed 1 ftp://a/",
         2,
         &[
             "milepost: `--json`: `pub` cannot be written: it is a folder",
@@ -186,7 +188,7 @@ fn refuses_a_load_with_every_fault_at_once() {
             "milepost: `--connections`: expected a number up to 4000000, steps as `500:10s,1000:10s` or a ramp as `100..2000:30s`, found `none`",
             "milepost: `--seed`: constant arrivals have none",
             "hint: `--arrivals poisson` has gaps that come from a seed",
-            "milepost: `--company`: expected N:WHAT, where WHAT is never-reads, reads-at=SIZE, trickles=TIME, idle, half-closes or resets=TIME, and may be followed by :receive-buffer=SIZE, found `5:sleeps`",
+            "milepost: `--bad-clients`: expected N:WHAT, where WHAT is never-reads, reads-at=SIZE, trickles=TIME, idle, half-closes or resets=TIME, and may be followed by :receive-buffer=SIZE, found `5:sleeps`",
         ],
     );
 }
@@ -342,18 +344,60 @@ fn refuses_a_folder_that_takes_no_bodies() {
 
 #[test]
 fn looks_at_the_files_of_error_pages() {
-    let place = Place::new().file("404.html", "<h1>gone</h1>");
+    let pages = "error_page = [{ status = 404, file = '404.html' }, { status = 403, file = 'pub' },\n\
+                 { status = '5xx', file = 'no.html' }]\n";
+    let place = Place::new()
+        .file("404.html", "<h1>gone</h1>")
+        .file("m.toml", pages);
     let here = place.folder.path().canonicalize().unwrap();
     let here = here.display();
     place.check(
-        "check --static /=pub --error-page 404=404.html --error-page 403=pub --error-page 5xx=no.html",
+        "check --static /=pub -c m.toml",
         1,
         &[
-            "milepost: `--error-page`: file `pub` cannot be read: is a directory",
+            "milepost: m.toml:1: `error_page`: file `pub` cannot be read: is a directory",
             "hint: name the file, not its folder",
-            "milepost: `--error-page`: file `no.html` cannot be read: no such file or directory",
+            "milepost: m.toml:2: `error_page`: file `no.html` cannot be read: no such file or directory",
             &format!("hint: relative paths start at `{here}`"),
             "milepost: check: 2 faults",
+        ],
+    );
+}
+
+#[test]
+fn explains_topics_and_commands() {
+    let place = Place::new();
+    for topic in ["redirects", "timeouts"] {
+        let said = place.run(&format!("help {topic}"));
+        assert_eq!(said.code, Some(0), "{said:?}");
+        check_snapshot(&format!("help_{topic}.txt"), &said.data);
+    }
+    assert_eq!(place.run("help serve").data, place.run("serve --help").data);
+    assert_eq!(place.run("help").data, place.run("").data);
+    place.check(
+        "help timeout",
+        2,
+        &[
+            "milepost: `timeout`: unknown topic",
+            "hint: did you mean `milepost help timeouts`?",
+        ],
+    );
+    let manual = place.run("reference man").data;
+    assert!(manual.contains(".TH milepost"), "{manual}");
+}
+
+#[test]
+fn shows_the_table_in_the_place_of_a_flag_that_was() {
+    Place::new().check(
+        "serve --redirect /a=/b --static /=pub",
+        2,
+        &[
+            "milepost: `--redirect`: unknown flag",
+            "hint: it stands in the configuration file (`--config`), as a table:",
+            "[[redirect]]",
+            "from = \"/old/*\"",
+            "to = \"/new/*\"",
+            "status = 301",
         ],
     );
 }

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use cli::{AppFacts, AppFault, AppHost, Forked};
-use server::config::meant::App;
+use server::config::typed::App;
 use server::handler::Handler;
 
 /// Refuses every application and remembers what it was asked.

@@ -227,7 +227,8 @@ fn lets_a_running_server_go_on_in_a_new_file() {
         .spawn()
         .unwrap();
     let mut talk = BufReader::new(server.stderr.take().unwrap());
-    assert!(line(&mut talk).contains(" listening on "));
+    let first = line(&mut talk);
+    assert!(first.contains(" listening on "), "{first}");
     fs::rename(folder.join("log"), folder.join("log.1")).unwrap();
     check(folder, "--pid-file m.pid", 0, &[]);
     let deadline = Instant::now() + Duration::from_secs(60);

@@ -16,33 +16,50 @@ enum Lines {
     Phases,
 }
 
+/// A request: its arrival and its run time in microseconds, and its path.
+type Request = (u64, u64, &'static str);
+
+const NOON_US: u64 = 1_795_262_400_000_000;
+
+/// Numbers by chance, always the same ones.
+fn chance() -> impl FnMut(u64) -> u64 {
+    let mut state = 7_u64;
+    move |below: u64| {
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) % below
+    }
+}
+
 /// What a server with so many threads and one queue logs of 200 requests a second of 5 to 25 ms each.
 fn log(threads: usize, requests: u64) -> String {
     log_in(Lines::NaviServer, threads, requests)
 }
 
 fn log_in(form: Lines, threads: usize, requests: u64) -> String {
-    let mut free = vec![0; threads];
-    let (mut at_us, mut chance) = (1_795_262_400_000_000_u64, 7_u64);
-    let mut lines = Vec::new();
-    let mut draw = |below: u64| {
-        chance = chance
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1_442_695_040_888_963_407);
-        (chance >> 33) % below
-    };
-    for _ in 0..requests {
+    let (mut at_us, mut draw) = (NOON_US, chance());
+    let requests = (0..requests).map(|_| {
         at_us += draw(10_000);
-        let run_us = 5_000 + draw(20_000);
+        (at_us, 5_000 + draw(20_000), "/books")
+    });
+    served(form, threads, requests)
+}
+
+/// What a server with so many threads and one queue logs of these requests.
+fn served(form: Lines, threads: usize, requests: impl Iterator<Item = Request>) -> String {
+    let mut free = vec![0; threads];
+    let mut lines = Vec::new();
+    for (at_us, run_us, path) in requests {
         let soonest = free.iter_mut().min().unwrap();
         let begin_us = match *soonest <= at_us {
             true => at_us + 90,
             false => *soonest + 30,
         };
         *soonest = begin_us + run_us;
-        let mut line =
-            "10.0.0.1 - - [21/Nov/2026:12:00:00 +0000] \"GET /books HTTP/1.1\" 200 5 \"-\" \"-\" "
-                .to_owned();
+        let mut line = format!(
+            "10.0.0.1 - - [21/Nov/2026:12:00:00 +0000] \"GET {path} HTTP/1.1\" 200 5 \"-\" \"-\" "
+        );
         let seconds = |us: u64| format!("{}.{:06}", us / 1_000_000, us % 1_000_000);
         let (at, queue, run) = (seconds(at_us), seconds(begin_us - at_us), seconds(run_us));
         match form {
@@ -68,6 +85,24 @@ fn log_in(form: Lines, threads: usize, requests: u64) -> String {
     lines.into_iter().map(|(_, line)| line).collect()
 }
 
+/// Quick requests, and every four seconds 24 slow ones at once.
+fn with_slow_requests_together() -> Vec<Request> {
+    let mut draw = chance();
+    let mut requests: Vec<Request> = Vec::new();
+    for second in 0..200 {
+        let begin_us = NOON_US + second * 1_000_000;
+        requests
+            .extend((0..20).map(|_| (begin_us + draw(1_000_000), 2_000 + draw(6_000), "/books")));
+        let slow = 24 * u64::from(second % 4 == 0);
+        requests.extend((0..slow).map(|nth| {
+            let at_us = begin_us + 1_000 * nth;
+            (at_us, 50_000 + draw(100_000), "/reports")
+        }));
+    }
+    requests.sort_unstable();
+    requests
+}
+
 fn whatif(folder: &Path, line: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_milepost"))
         .arg("whatif")
@@ -90,7 +125,7 @@ fn a_refusal_names_all_that_a_log_does_not_say() {
     let done = whatif(folder.path(), &["a.log", "--threads-now", "16"]);
     assert_eq!((done.status.code(), text(&done.stdout)), (Some(2), ""));
     let said = text(&done.stderr);
-    assert!(said.contains("does not repeat it"), "{said}");
+    assert!(said.contains("does not repeat this log"), "{said}");
     for flag in [
         "--threads-now",
         "--queue-target",
@@ -100,6 +135,29 @@ fn a_refusal_names_all_that_a_log_does_not_say() {
     ] {
         assert!(said.contains(flag), "{flag}: {said}");
     }
+}
+
+#[test]
+fn the_note_about_slow_requests_says_what_the_table_shows() {
+    let folder = tempfile::tempdir().unwrap();
+    let requests = with_slow_requests_together();
+    let log = served(Lines::NaviServer, 2, requests.into_iter());
+    fs::write(folder.path().join("a.log"), log).unwrap();
+    let note = |threads: &str| {
+        let done = whatif(
+            folder.path(),
+            &["a.log", "--threads-now", "2", "--threads", threads],
+        );
+        assert_eq!(done.status.code(), Some(0), "{}", text(&done.stderr));
+        let said = text(&done.stdout).to_owned();
+        let found = said
+            .lines()
+            .find(|line| line.contains("came together (correlation"));
+        found.unwrap_or_else(|| panic!("{said}")).to_owned()
+    };
+    // With 24 threads no request waits.
+    assert!(note("2,24").contains("more threads shorten the waits in the table"));
+    assert!(note("2").contains("more threads may not help"));
 }
 
 #[test]
@@ -119,7 +177,7 @@ fn a_log_in_the_default_form_is_as_good_as_one_of_naviserver() {
 }
 
 #[test]
-fn former_names_of_the_phases_are_named_with_a_way_to_the_new_ones() {
+fn former_names_are_named_with_a_way_to_the_new_ones() {
     let folder = tempfile::tempdir().unwrap();
     let former = log_in(Lines::Phases, 4, 300)
         .replace(" receive=", " accept=")
@@ -127,7 +185,7 @@ fn former_names_of_the_phases_are_named_with_a_way_to_the_new_ones() {
     fs::write(folder.path().join("a.log"), former).unwrap();
     let done = whatif(folder.path(), &["a.log"]);
     assert_eq!(done.status.code(), Some(2));
-    let hint = "sed 's/ accept=/ receive=/; s/ deliver=/ send=/' OLD.log > NEW.log";
+    let hint = "s/ from_queue=/ queued=/; s/ end=drained/ end=shutdown/' OLD.log > NEW.log";
     assert!(text(&done.stderr).contains(hint), "{}", text(&done.stderr));
     let done = Command::new(env!("CARGO_BIN_EXE_milepost"))
         .args(["report", "a.log"])
@@ -136,8 +194,7 @@ fn former_names_of_the_phases_are_named_with_a_way_to_the_new_ones() {
         .unwrap();
     let said = text(&done.stderr);
     assert!(
-        said.contains("300 of 300 lines have the phases by their former names")
-            && said.contains(hint),
+        said.contains("300 of 300 lines have former names") && said.contains(hint),
         "{said}"
     );
 }
@@ -156,7 +213,7 @@ fn a_compressed_log_that_is_still_written_is_answered_with_a_note() {
     assert_eq!(done.status.code(), Some(0), "{}", text(&done.stderr));
     let said = text(&done.stdout);
     let note = "note: `cut.gz`: the compressed data is cut off; what came before it was read";
-    assert!(said.contains(note) && said.contains("repeated"), "{said}");
+    assert!(said.contains(note) && said.contains("check  "), "{said}");
     // Other damage is no end.
     let mut damaged = whole;
     let middle = damaged.len() / 2;

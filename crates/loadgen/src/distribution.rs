@@ -6,8 +6,8 @@
 //! minimum and maximum are exact.
 
 use hdrhistogram::Histogram;
-use measure::Nanos;
 use serde::{Deserialize, Serialize};
+use telemetry::Nanos;
 
 use crate::statistics::Moments;
 

@@ -9,10 +9,10 @@ use std::fmt::{self, Display, Formatter};
 use serde::{Deserialize, Serialize};
 
 use crate::distribution::Summary;
-use crate::plan::{Closing, Engine, Leg, Profile, Timestamps};
+use crate::plan::{Closing, Leg, Profile, Timestamps};
 
 /// The form of [`Outcome`]; it grows when a field changes its meaning or goes.
-pub const SCHEMA: u32 = 1;
+pub const SCHEMA: u32 = 2;
 
 /// A run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -40,7 +40,7 @@ pub struct Outcome {
     /// Counters of the host's network that grew during the run, by name: `TcpExt.ListenOverflows`.
     pub kernel: BTreeMap<String, u64>,
     /// What misbehaving clients did.
-    pub company: Vec<CompanyCount>,
+    pub bad_clients: Vec<BadClientCounts>,
     /// What has to be known about these numbers, the worst first.
     pub remarks: Vec<Remark>,
 }
@@ -48,7 +48,7 @@ pub struct Outcome {
 /// What was asked for, as far as results have to be told apart by it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Asked {
-    /// The target, or the name of a server that was started for the run.
+    /// The target.
     pub url: String,
     /// What people call this run; empty: nothing.
     pub label: String,
@@ -70,8 +70,6 @@ pub struct Asked {
     pub requests_each: Option<u64>,
     /// Who ends connections.
     pub closing: Closing,
-    /// How sockets are used.
-    pub engine: Engine,
     /// When replies counted as arrived.
     #[serde(default)]
     pub timestamps: Timestamps,
@@ -284,7 +282,7 @@ pub struct ServerUse {
 
 /// What a group of misbehaving clients did.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct CompanyCount {
+pub struct BadClientCounts {
     /// What they did, in words.
     pub name: String,
     /// Open at the end.

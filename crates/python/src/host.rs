@@ -12,7 +12,7 @@ use std::sync::Arc;
 use cli::{AppFacts, AppFault, AppHost, Forked};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use server::config::meant::App;
+use server::config::typed::App;
 use server::handler::Handler;
 use server::supervisor::HANDOVER;
 

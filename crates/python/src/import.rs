@@ -11,7 +11,7 @@ use cli::AppFault;
 use pyo3::exceptions::{PyModuleNotFoundError, PySystemExit, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{IntoPyDict, PyDict, PyList, PyModule, PyTuple, PyType};
-use server::config::meant::App;
+use server::config::typed::App;
 
 use crate::wsgi::type_name;
 use crate::{modules, trace};

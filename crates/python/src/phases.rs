@@ -4,11 +4,11 @@
 //! until it is asked.
 //! Stamps are on the clock of `time.monotonic()`, durations are in seconds.
 
-use measure::{Nanos, Phases as Stamps, Queued, Stamp};
 use pyo3::exceptions::PyKeyError;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use server::pool::Meter;
+use telemetry::{Nanos, Phases as Stamps, Queued, Stamp};
 
 const NAMES: [&str; 11] = [
     "arrived",
@@ -110,7 +110,7 @@ impl Phases {
 
     /// Seconds since the exchange arrived.
     fn age(&self) -> f64 {
-        measure::now().since(self.stamps.arrived).as_secs_f64()
+        telemetry::now().since(self.stamps.arrived).as_secs_f64()
     }
 
     /// Seconds of processor time that its thread has used for it; to be asked while it runs.
@@ -163,7 +163,7 @@ fn moment(py: Python<'_>, stamp: Stamp) -> PyResult<f64> {
     static ZERO: PyOnceLock<f64> = PyOnceLock::new();
     let zero = ZERO.get_or_try_init(py, || -> PyResult<f64> {
         let monotonic: f64 = py.import("time")?.call_method0("monotonic")?.extract()?;
-        Ok(monotonic - seconds(measure::now()))
+        Ok(monotonic - seconds(telemetry::now()))
     })?;
     Ok(zero + seconds(stamp))
 }
@@ -178,7 +178,7 @@ mod tests {
 
     #[test]
     fn reads_as_a_mapping_and_by_attributes() {
-        let now = measure::now();
+        let now = telemetry::now();
         let stamps = Stamps {
             arrived: now,
             queued: now.plus(Nanos(1_500_000)),

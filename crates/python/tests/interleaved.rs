@@ -6,7 +6,7 @@
 #[path = "../../server/tests/shape/client.rs"]
 #[allow(dead_code)] // Not everything is of use here.
 mod client;
-#[path = "../../server/tests/house/support.rs"]
+#[path = "../../server/tests/support/mod.rs"]
 #[allow(dead_code)]
 mod support;
 #[path = "../../server/tests/shape/ways.rs"]
@@ -22,7 +22,7 @@ use cli::{AppFacts, AppHost};
 use client::Response;
 use pyo3::Python;
 use serde_json::Value;
-use server::config::meant::App;
+use server::config::typed::App;
 use server::handler::Handler;
 use ways::{BUFFER_BYTES, Request, Way, check_phases, open_shared};
 

@@ -3,7 +3,7 @@
 //! Takes what lines say of it, gives counts and means. Lines that do not say count nowhere: each fact knows
 //! of how many it is.
 
-use measure::KnownQueued;
+use telemetry::KnownQueued;
 
 /// Sums of one whole number a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -73,7 +73,7 @@ impl AtQueue {
 
 #[cfg(test)]
 mod tests {
-    use measure::Nanos;
+    use telemetry::Nanos;
 
     use super::*;
 

@@ -1,11 +1,11 @@
 //! Which lines count.
 //!
 //! Takes the texts of filters and gives their meaning; then takes lines and answers yes or no. Reads no
-//! clock: whoever wants "the last hour" passes `now` in.
+//! clock: the caller passes `now` in.
 
 use std::ops::RangeInclusive;
 
-use measure::{Line, Nanos, unix_from_civil};
+use telemetry::{Line, Nanos, unix_from_civil};
 
 const NANOS_PER_SEC: u64 = 1_000_000_000;
 
@@ -52,11 +52,9 @@ impl When {
             time.to_owned()
         };
         let [hour, minute, second] = numbers(&time, ':')?;
-        if hour > 23 || minute > 59 || second > 60 {
-            return None;
-        }
-        let days = unix_from_civil(year, month, day)?;
-        let local = u64::try_from(days).ok()? * 86_400 + hour * 3_600 + minute * 60 + second;
+        // 60 is a leap second, which no calendar of seconds since 1970 has.
+        let second = if second == 60 { 59 } else { second };
+        let local = unix_from_civil([year, month, day, hour, minute, second])?;
         Some(match offset_secs {
             None => When::Local(local * NANOS_PER_SEC),
             Some(offset) => When::Utc(local.checked_add_signed(-offset)? * NANOS_PER_SEC),
@@ -250,9 +248,9 @@ mod tests {
             route: b"/a\\x20b",
             ..Line::default()
         };
-        let total = |ms: u64| measure::KnownSpans {
+        let total = |ms: u64| telemetry::KnownSpans {
             total: Some(Nanos(ms * 1_000_000)),
-            ..measure::KnownSpans::default()
+            ..telemetry::KnownSpans::default()
         };
         let line = Line {
             spans: total(500),

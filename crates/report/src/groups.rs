@@ -1,11 +1,11 @@
 //! Requests by what they have in common.
 //!
 //! Takes lines, gives one [`Group`] for each route, status, hour, ... in the order in which they came. Their
-//! number is bounded: what comes after the last place is counted together.
+//! number is bounded: later groups are counted together.
 
 use std::collections::HashMap;
 
-use measure::Line;
+use telemetry::Line;
 
 use crate::filter::local_ns;
 use crate::show::hour_text;

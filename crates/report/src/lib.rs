@@ -5,7 +5,7 @@
 //! It must not read arguments or print, and knows nothing of the server that wrote the lines.
 //!
 //! ```text
-//! file, pipe ─► source (gzip, zstd) ─► lines ─► measure::Reader ─► filter ─► tally ─► show
+//! file, pipe ─► source (gzip, zstd) ─► lines ─► telemetry::Reader ─► filter ─► tally ─► show
 //! ```
 
 #![forbid(unsafe_code)]
@@ -35,8 +35,8 @@ pub use show::{interval_line, json, live, page, table, thousands};
 pub use slowest::Slow;
 pub use source::Input;
 pub use spread::Spread;
-pub use tally::{Group, Grouped, Misread, PHASES, Plan, Tally, TimelineWish};
-pub use timings::{Fate, Timing, timings};
+pub use tally::{Group, Grouped, KeepTimeline, Misread, PHASES, Plan, Tally};
+pub use timings::{Handling, Timing, timings};
 pub use waiting::{Holder, Missing, Request, RouteWaiting, WAIT_MIN, Wait, Waiting, first_part};
 
 use std::sync::atomic::Ordering;

@@ -1,7 +1,7 @@
 //! A reader that is read on a thread of its own: decompression beside the counting.
 //!
 //! Takes a reader, gives its bytes in the same order. At most four blocks wait; the thread ends with its
-//! reader, or when nobody takes its blocks any more.
+//! reader, or when its blocks are no longer taken.
 
 use std::io::{self, Read};
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
@@ -81,7 +81,7 @@ impl Read for Piped {
     }
 }
 
-/// The thread: blocks until the end of the reader, or until nobody takes them.
+/// The thread: blocks until the end of the reader, or until they are no longer taken.
 fn pump<R: Read>(
     open: impl FnOnce() -> io::Result<R>,
     full: &SyncSender<io::Result<Vec<u8>>>,
@@ -90,7 +90,7 @@ fn pump<R: Read>(
     let mut reader = match open() {
         Ok(reader) => reader,
         Err(fault) => {
-            // Nobody may be there to hear it.
+            // The reader may be gone.
             let _ = full.send(Err(fault));
             return;
         }

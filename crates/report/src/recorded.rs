@@ -1,13 +1,13 @@
 //! Requests as a log has recorded them: when each began, its method and its target.
 //!
 //! Takes an input of any form and packing, hands out one request after another in the order of the log.
-//! For whoever wants to make them again.
+//! For a load generator that replays them.
 
 use std::borrow::Cow;
 use std::io::{self, ErrorKind};
 use std::ops::ControlFlow;
 
-use measure::{Line, Pattern, Reader};
+use telemetry::{Line, Pattern, Reader};
 
 use crate::lines::{Lines, Piece};
 use crate::source;

@@ -2,7 +2,7 @@
 //!
 //! Takes lines, keeps the slowest few. Text is copied only for those that enter the list, and cut.
 
-use measure::{KnownQueued, KnownSpans, Line, LineForm, Nanos};
+use telemetry::{KnownQueued, KnownSpans, Line, LineForm, Nanos};
 
 /// Bytes kept of each text.
 const TEXT_BYTES_MAX: usize = 512;

@@ -1,9 +1,9 @@
 //! The distribution of one phase: everything that the table shows of it.
 //!
 //! Takes durations one by one. Mean and deviation come from exact sums in whole nanoseconds, which do not
-//! depend on the order and can be added to others'; quantiles come from measure's histogram.
+//! depend on the order and can be added to others'; quantiles come from telemetry's histogram.
 
-use measure::{Nanos, Snapshot};
+use telemetry::{Nanos, Snapshot};
 
 /// A distribution.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -85,7 +85,8 @@ impl Spread {
         secs(self.shape.max())
     }
 
-    /// The duration in seconds that a share `q` does not exceed, within 1.6 %.
+    /// The percentile `q` (0 to 1) in seconds, within 1.6 %: the nearest rank, so value number `ceil(q * len)` in
+    /// ascending order.
     pub fn quantile_secs(&self, q: f64) -> f64 {
         secs(self.shape.quantile(q))
     }

@@ -3,7 +3,7 @@
 //! Takes lines as bytes, gives counts and distributions. Its size is bounded by constants: groups, steps of
 //! time and the slowest have a greatest number, all else is one of each.
 
-use measure::{KnownSpans, Line, LineForm, Nanos, Pattern, Reader};
+use telemetry::{KnownSpans, Line, LineForm, Nanos, Pattern, Reader};
 
 use crate::at_queue::AtQueue;
 use crate::filter::Filter;
@@ -31,16 +31,16 @@ pub struct Plan {
     /// How many of the slowest requests are kept.
     pub slowest_len: usize,
     /// Whether it is kept what happened when.
-    pub timeline: TimelineWish,
+    pub timeline: KeepTimeline,
 }
 
 /// Whether a timeline is kept: 12 MB.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TimelineWish {
+pub enum KeepTimeline {
     /// For the page.
-    Kept,
-    /// Not wanted.
-    Left,
+    Yes,
+    /// For all other output.
+    No,
 }
 
 /// Counts and distributions of some requests.
@@ -132,7 +132,7 @@ impl Tally {
             groups: plan.by.map(Groups::new),
             slowest: Slowest::new(plan.slowest_len),
             waiting: Collector::new(plan.slowest_len),
-            timeline: (plan.timeline == TimelineWish::Kept).then(Timeline::default),
+            timeline: (plan.timeline == KeepTimeline::Yes).then(Timeline::default),
         }
     }
 
@@ -146,7 +146,7 @@ impl Tally {
         (self.misread_len, self.misread_first.as_ref())
     }
 
-    /// Lines with the former names of the phases, which are not read.
+    /// Lines with former names, which are not read.
     pub fn former_len(&self) -> u64 {
         self.former_len
     }

@@ -5,7 +5,7 @@
 
 use std::collections::VecDeque;
 
-use measure::{Line, Snapshot};
+use telemetry::{Line, Snapshot};
 
 use crate::tally::{PHASES, phases_of, status_class};
 
@@ -125,8 +125,8 @@ impl Step {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use measure::{KnownSpans, Nanos};
     use proptest::prelude::*;
+    use telemetry::{KnownSpans, Nanos};
 
     proptest! {
         #[test]

@@ -7,7 +7,7 @@
 use std::borrow::Cow;
 use std::ops::ControlFlow;
 
-use measure::{KnownQueued, KnownSpans, Line, LineForm, Nanos, Pattern};
+use telemetry::{KnownQueued, KnownSpans, Line, LineForm, Nanos, Pattern};
 
 use crate::recorded::walk;
 use crate::{Fault, Input, Passed};
@@ -32,14 +32,14 @@ pub struct Timing<'a> {
     /// The process; empty when the form has none.
     pub process: &'a [u8],
     /// What became of it.
-    pub fate: Fate,
+    pub handling: Handling,
     /// Its phases are there by names that are not read any more.
     pub has_former_names: bool,
 }
 
 /// What became of a request, for a pool of threads.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Fate {
+pub enum Handling {
     /// A thread ran it, to its end or not.
     Ran,
     /// It wanted a thread and was refused.
@@ -77,7 +77,7 @@ fn timing<'a>(line: &Line<'a>) -> Option<Timing<'a>> {
         peer: line.peer,
         pool: line.pool,
         process: line.process,
-        fate: fate(line),
+        handling: handling(line),
         has_former_names: line.has_former_names,
     })
 }
@@ -98,34 +98,34 @@ fn path(target: Cow<'_, [u8]>) -> Cow<'_, [u8]> {
 /// A 503 that ran so shortly was no application's.
 const REFUSAL_RUN_MAX: Nanos = Nanos::from_ms(1);
 
-fn fate(line: &Line<'_>) -> Fate {
+fn handling(line: &Line<'_>) -> Handling {
     let ran_shortly = || line.spans.run.is_some_and(|run| run < REFUSAL_RUN_MAX);
     // Ours name the pool of everything that went to one.
     let is_ours = matches!(line.form, LineForm::Phases | LineForm::Json);
     match (line.end, line.status) {
-        (b"refused", Some(503)) => Fate::Refused,
-        (_, Some(503)) if line.form == LineForm::NaviServer && ran_shortly() => Fate::Refused,
-        (b"refused", _) => Fate::Elsewhere,
-        _ if line.spans.run.is_none() => Fate::Untimed,
-        _ if is_ours && line.pool.is_empty() => Fate::Elsewhere,
-        _ => Fate::Ran,
+        (b"refused", Some(503)) => Handling::Refused,
+        (_, Some(503)) if line.form == LineForm::NaviServer && ran_shortly() => Handling::Refused,
+        (b"refused", _) => Handling::Elsewhere,
+        _ if line.spans.run.is_none() => Handling::Untimed,
+        _ if is_ours && line.pool.is_empty() => Handling::Elsewhere,
+        _ => Handling::Ran,
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use measure::Template;
+    use telemetry::Template;
 
     const HEAD: &str =
         "192.0.2.7 - - [21/Nov/2026:12:00:01 +0000] \"GET /a/b?c=1 HTTP/1.1\" 200 5 \"-\" \"x\"";
     /// 2026-11-21T12:00:01Z
     const AT_NS: u64 = 1_795_262_401_000_000_000;
 
-    /// Began, queue and run in microseconds, path, pool, fate.
-    type Row = (u64, Option<u64>, Option<u64>, String, String, Fate);
+    /// Began, queue and run in microseconds, path, pool, handling.
+    type ExpectedTiming = (u64, Option<u64>, Option<u64>, String, String, Handling);
 
-    fn read(text: &str, pattern: Option<Pattern>) -> (Vec<Row>, Passed) {
+    fn read(text: &str, pattern: Option<Pattern>) -> (Vec<ExpectedTiming>, Passed) {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("log");
         std::fs::write(&file, text).unwrap();
@@ -139,7 +139,7 @@ mod tests {
                 us(one.spans.run),
                 owned(&one.path),
                 owned(one.pool),
-                one.fate,
+                one.handling,
             ));
             ControlFlow::Continue(())
         });
@@ -147,7 +147,13 @@ mod tests {
     }
 
     #[track_caller]
-    fn check(rest: &str, began_ns: u64, times: (Option<u64>, Option<u64>), pool: &str, fate: Fate) {
+    fn check(
+        rest: &str,
+        began_ns: u64,
+        times: (Option<u64>, Option<u64>),
+        pool: &str,
+        handling: Handling,
+    ) {
         let (rows, _) = read(&format!("{HEAD}{rest}\n"), None);
         let expect = (
             began_ns,
@@ -155,14 +161,14 @@ mod tests {
             times.1,
             "/a/b".to_owned(),
             pool.to_owned(),
-            fate,
+            handling,
         );
         assert_eq!(rows, [expect], "{rest}");
     }
 
     #[test]
     fn gives_the_times_of_every_form_that_has_them() {
-        check("", AT_NS, (None, None), "", Fate::Untimed);
+        check("", AT_NS, (None, None), "", Handling::Untimed);
         let ours = " receive=0.000069 queue=0.000034 run=0.004072 send=0.000044 total=0.004219 id=a route=app";
         let times = (Some(34), Some(4_072));
         check(
@@ -170,15 +176,15 @@ mod tests {
             AT_NS,
             times,
             "default",
-            Fate::Ran,
+            Handling::Ran,
         );
-        check(ours, AT_NS, times, "", Fate::Elsewhere);
+        check(ours, AT_NS, times, "", Handling::Elsewhere);
         check(
             " \"1795262401.482193 0.000069 0.000034 0.000001 0.004071\"",
             AT_NS + 482_193_000,
             times,
             "",
-            Fate::Ran,
+            Handling::Ran,
         );
     }
 
@@ -189,8 +195,8 @@ mod tests {
             "{}{ours} pool=default end=refused cause=\"queue is full\"\n{HEAD}{ours} end=refused\n",
             HEAD.replace(" 200 ", " 503 ")
         );
-        let fates: Vec<Fate> = read(&text, None).0.into_iter().map(|row| row.5).collect();
-        assert_eq!(fates, [Fate::Refused, Fate::Elsewhere]);
+        let handlings: Vec<Handling> = read(&text, None).0.into_iter().map(|row| row.5).collect();
+        assert_eq!(handlings, [Handling::Refused, Handling::Elsewhere]);
     }
 
     #[test]
@@ -200,9 +206,13 @@ mod tests {
             let (rows, _) = read(&format!("{head} \"1795262401.482193 {times}\"\n"), None);
             assert_eq!(rows[0].5, expect, "{status} {times}");
         };
-        check("503", "0.000069 10.000089 0.000000 0.000124", Fate::Refused);
-        check("503", "0.000069 0.000089 0.000000 0.001000", Fate::Ran);
-        check("200", "0.000069 0.000089 0.000000 0.000124", Fate::Ran);
+        check(
+            "503",
+            "0.000069 10.000089 0.000000 0.000124",
+            Handling::Refused,
+        );
+        check("503", "0.000069 0.000089 0.000000 0.001000", Handling::Ran);
+        check("200", "0.000069 0.000089 0.000000 0.000124", Handling::Ran);
     }
 
     #[test]
@@ -219,7 +229,7 @@ mod tests {
                 times.1,
                 path.to_owned(),
                 pool.to_owned(),
-                Fate::Ran,
+                Handling::Ran,
             )
         };
         assert_eq!(rows, [row(AT_NS + 5_000, "/q", "p"), row(AT_NS, "", "")]);

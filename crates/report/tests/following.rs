@@ -8,7 +8,7 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use report::{Filter, Follow, Input, Plan, TimelineWish};
+use report::{Filter, Follow, Input, KeepTimeline, Plan};
 
 fn line(number: u32) -> String {
     format!(
@@ -27,7 +27,7 @@ fn follow(inputs: &[Input]) -> Follow {
         filter: Filter::default(),
         by: None,
         slowest_len: 3,
-        timeline: TimelineWish::Left,
+        timeline: KeepTimeline::No,
     };
     Follow::open(inputs, &plan)
 }

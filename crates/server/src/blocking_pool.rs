@@ -11,11 +11,11 @@ use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use measure::{Nanos, Stamp};
-use stage::{Class, Entry, PoolSettings, PoolShape};
+use queueing::{Class, Entry, PoolSettings, PoolShape};
+use telemetry::{Nanos, Stamp};
 use tokio::sync::oneshot;
 
-use crate::queue::{Chair, Queue};
+use crate::queue::{Parker, Queue};
 
 /// Whether a task is finished.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -44,6 +44,7 @@ impl BlockingPool {
             queue: Arc::new(Queue::new(&patient(threads))),
             threads,
         }));
+        // Counted before they exist: a task that comes at once is admitted, and waits for the first to start.
         pool.0.queue.grow(threads, Stamp::ZERO);
         for index in 0..threads {
             let queue = Arc::clone(&pool.0.queue);
@@ -54,7 +55,7 @@ impl BlockingPool {
         Ok(pool)
     }
 
-    /// Whether there is nobody: the caller does the work itself.
+    /// Whether it has no threads: the caller does the work itself.
     pub(crate) fn is_empty(&self) -> bool {
         self.0.threads == 0
     }
@@ -110,7 +111,7 @@ impl BlockingPool {
             let Some(answer) = step() else {
                 return TaskState::More;
             };
-            // The connection may be gone; then nobody wants the answer.
+            // The connection, and with it the receiver, may be gone.
             let _ = sender.take().map(|sender| sender.send(answer));
             TaskState::Done
         }));
@@ -124,7 +125,7 @@ impl BlockingPool {
         self.0.threads
     }
 
-    /// Has `task` done by one of the threads, of which there must be one; nobody waits for it.
+    /// Has `task` done by one of the threads, of which there must be one, without waiting for it.
     pub(crate) fn send(&self, task: Task) {
         enqueue(&self.0.queue, task);
     }
@@ -140,6 +141,7 @@ impl std::fmt::Debug for BlockingPool {
 
 impl Drop for Inner {
     fn drop(&mut self) {
+        // No clone is left that could send; tasks that wait are still done, because a file may depend on one.
         self.queue.close(&patient(self.threads));
     }
 }
@@ -175,12 +177,13 @@ fn enqueue(queue: &Queue<Task>, task: Task) {
 fn work(queue: &Queue<Task>) {
     // sendfile to a client that is gone must not end the process.
     crate::sys::block_sigpipe();
-    queue.come();
-    let chair = Arc::<Chair>::default();
-    while let Some(taken) = queue.take(&chair, &mut None, || Stamp::ZERO) {
+    queue.thread_started();
+    let parker = Arc::<Parker>::default();
+    while let Some(taken) = queue.take(&parker, &mut None, || Stamp::ZERO) {
         let mut task = taken.item;
         // A panic costs this task, whose connection hears of it by the missing answer.
         while let Ok(TaskState::More) = catch_unwind(AssertUnwindSafe(&mut task)) {
+            // Only behind others: alone it goes on without the queue's lock.
             if queue.len() > 0 {
                 enqueue(queue, task);
                 break;

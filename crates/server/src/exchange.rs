@@ -15,13 +15,13 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use measure::{Ending, NO_POOL, Phases, Queued, Record, Stamp};
+use http::{HeadView, RequestHead};
 use smol_str::SmolStr;
-use wire::{HeadView, RequestHead};
+use telemetry::{Ending, NO_POOL, Phases, Queued, Record, Stamp};
 
 use crate::blocking_pool::BlockingPool;
-use crate::config::meant::RequestIds;
-use crate::log::{Log, Patience, Pen};
+use crate::config::typed::RequestIds;
+use crate::log::{Log, OnFull, RecordWriter};
 use crate::networks::Networks;
 use crate::stats::Stats;
 use crate::sync::invariant;
@@ -60,7 +60,7 @@ pub struct ExchangeRecord {
     /// Index of the pool that it goes through; `None` for what a driver answers.
     pub pool: Option<u16>,
     /// How much it matters in that pool.
-    pub class: stage::Class,
+    pub class: queueing::Class,
     /// What it found when it came to its pool's queue.
     pub queued: Queued,
     /// Index of the route that took it.
@@ -174,7 +174,7 @@ pub enum Body {
     /// No body was announced.
     #[default]
     Empty,
-    /// At most `readahead` bytes.
+    /// At most `body_memory_max` bytes.
     Memory(Vec<u8>),
     /// An unnamed file of `bytes` bytes; read it by offset, its own cursor means nothing.
     File {
@@ -222,6 +222,7 @@ impl Deref for BodyFile {
 impl Drop for BodyFile {
     fn drop(&mut self) {
         if let (Some(file), Some(closing)) = (self.file.take(), &self.closing) {
+            // The last descriptor of a file without a name frees its space, which may wait for the disk.
             closing.discard(file);
         }
     }
@@ -324,6 +325,7 @@ impl Ids {
 
     /// The id of the exchange with this number; `head` is `None` when it never became one.
     pub(crate) fn id(&self, number: u64, trust: Trust, head: Option<HeadView<'_>>) -> Id {
+        // Only an index: the id stays a plain value that is copied with its record, and each reader has the head.
         let field = match (trust, head, &self.header) {
             (Trust::Taken, Some(head), Some(header)) => field_of_id(head, header),
             _ => None,
@@ -342,6 +344,7 @@ impl Numbers {
     }
 
     pub(crate) fn next(&self) -> u64 {
+        // No atomic: each driver has numbers of its own, told apart by the bits above the count.
         self.0.replace(self.0.get() + 1)
     }
 }
@@ -371,7 +374,7 @@ impl Id {
     pub fn text<'a>(&self, head: Option<HeadView<'a>>) -> IdText<'a> {
         match head.and_then(|head| self.given(head)) {
             Some(given) => IdText::Given(given),
-            None => IdText::Made(measure::made_id(self.seed, self.number)),
+            None => IdText::Made(telemetry::made_id(self.seed, self.number)),
         }
     }
 }
@@ -391,6 +394,7 @@ impl Deref for IdText<'_> {
 fn field_of_id(head: HeadView<'_>, name: &str) -> Option<u16> {
     let headers = head.headers().zip(0_u16..);
     let mut found = headers.filter(|((field, _), _)| field.eq_ignore_ascii_case(name.as_bytes()));
+    // A field that is repeated is no id: two parts of a system might each take another of them.
     match (found.next(), found.next()) {
         (Some(((_, value), index)), None) if can_be_an_id(value) => Some(index),
         _ => None,
@@ -406,7 +410,7 @@ fn can_be_an_id(value: &[u8]) -> bool {
 
 /// One thread's way to end exchanges.
 pub(crate) struct Recorder {
-    pen: Option<Pen>,
+    pen: Option<RecordWriter>,
     stats: Arc<Stats>,
 }
 
@@ -420,19 +424,21 @@ pub(crate) enum Received<'a> {
 }
 
 impl Recorder {
-    pub(crate) fn new(log: &Arc<Log>, stats: Arc<Stats>, patience: Patience) -> Self {
+    pub(crate) fn new(log: &Arc<Log>, stats: Arc<Stats>, on_full: OnFull) -> Self {
         Self {
-            pen: log.pen(patience),
+            pen: log.record_writer(on_full),
             stats,
         }
     }
 
     /// Ends an exchange.
     pub(crate) fn close(&self, ended: &ExchangeRecord, received: Received<'_>, ends: &Ends) {
+        // Before anything is counted: a span below zero would wrap, and spoil the histograms for good.
         check_order(&ended.phases);
         let spans = ended.phases.spans();
         let route = self.stats.route(ended.route);
         route.record(&spans, ended.status, ended.ending, ended.sent_bytes);
+        // Counted in any case; a process without an access log makes no record.
         let Some(pen) = &self.pen else { return };
         let mut record = Record {
             id: ended.id.number(),
@@ -482,8 +488,8 @@ fn fill_from_head<'a>(record: &mut Record<'a>, head: HeadView<'a>) {
     record.method = head.method();
     record.target = head.target();
     record.version = match head.index.version {
-        wire::Version::Http10 => b"HTTP/1.0",
-        wire::Version::Http11 => b"HTTP/1.1",
+        http::Version::Http10 => b"HTTP/1.0",
+        http::Version::Http11 => b"HTTP/1.1",
     };
     for (name, value) in head.headers() {
         match name.len() {
@@ -496,6 +502,7 @@ fn fill_from_head<'a>(record: &mut Record<'a>, head: HeadView<'a>) {
 }
 
 fn first_line(received: &[u8]) -> &[u8] {
+    // Cut first: what was refused may be as long as a head may be, without any line end.
     let head = &received[..received.len().min(LINE_BYTES_MAX)];
     let end = memchr::memchr2(b'\r', b'\n', head).unwrap_or(head.len());
     &head[..end]

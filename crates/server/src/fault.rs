@@ -43,7 +43,7 @@ impl fmt::Display for Fault {
     }
 }
 
-/// Why the house could not be opened.
+/// Why the server could not be opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StartFault {
     /// What was tried.

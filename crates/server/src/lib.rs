@@ -14,7 +14,7 @@ pub mod fault;
 
 mod listen;
 
-mod clients;
+mod client_limit;
 mod networks;
 mod request_start;
 
@@ -34,8 +34,8 @@ mod slow;
 pub mod pool;
 mod queue;
 
-mod tenure;
-pub mod watch;
+mod run_guard;
+pub mod watchdog;
 
 pub mod handler;
 
@@ -45,17 +45,17 @@ mod protocol;
 pub mod response;
 pub mod transport;
 
-mod rates;
+mod bandwidth;
 
 pub mod log;
 pub mod stats;
 
 pub mod fork;
 
-pub mod channel;
-mod house;
+pub mod ipc;
 pub mod payload;
 pub mod pidfile;
+mod server;
 mod unnamed;
 
 pub mod supervisor;
@@ -65,7 +65,9 @@ mod sync;
 mod sys;
 
 pub use fault::StartFault;
-pub use house::{Closing, Drain, Ended, House, Idle, Lead, Listening, Orders, Stopper};
 #[cfg(feature = "faults")]
 #[doc(hidden)]
 pub use protocol::Protocol;
+pub use server::{
+    Closing, Drain, Ended, Idle, Listening, Server, ServerHandle, Stopper, SupervisorLink,
+};

@@ -11,16 +11,16 @@ use std::path::{Path, PathBuf};
 
 use socket2::{Domain, Protocol, SockAddr, SockFilter, SockRef, Socket, Type};
 
-use crate::channel::EarAt;
-use crate::config::meant::{Bind, Config, Listen};
+use crate::config::typed::{Bind, Config, Listen};
 use crate::fault::{StartFault, plain};
+use crate::ipc::ListenAddr;
 use crate::sys;
 
 /// One address with its listening sockets.
 #[derive(Debug)]
 pub(crate) struct Address {
     pub(crate) url: String,
-    pub(crate) at: EarAt,
+    pub(crate) at: ListenAddr,
     /// In the order in which they were bound, which is the kernel's order of a port that is shared. Of a unix
     /// path there is one: its accept queue is everybody's.
     pub(crate) sockets: Vec<OwnedFd>,
@@ -38,13 +38,13 @@ pub(crate) fn open(config: &Config) -> Result<Vec<Address>, StartFault> {
 /// The files of unix sockets.
 pub(crate) fn unix_paths(addresses: &[Address]) -> Vec<PathBuf> {
     let path = |address: &Address| match &address.at {
-        EarAt::Unix(path) => Some(path.clone()),
-        EarAt::Tcp(_) => None,
+        ListenAddr::Unix(path) => Some(path.clone()),
+        ListenAddr::Tcp(_) => None,
     };
     addresses.iter().filter_map(path).collect()
 }
 
-/// Removes them; one that somebody has removed already is no fault.
+/// Removes them; one that is gone already is no fault.
 pub(crate) fn remove_files(paths: &[PathBuf]) {
     for path in paths {
         let _ = std::fs::remove_file(path);
@@ -76,8 +76,8 @@ pub(crate) fn turn_away(listener: &impl AsFd) -> io::Result<()> {
     SockRef::from(listener).attach_filter(&program)
 }
 
-/// Ends the listening of a socket, in whichever processes it is open: whoever asks from now on is refused, and
-/// whoever waits in it is reset.
+/// Ends the listening of a socket, in whichever processes it is open: clients are refused from now on, and
+/// those that wait in it are reset.
 pub(crate) fn end(listener: &impl AsFd) {
     // It is closed all the same.
     let _ = SockRef::from(listener).shutdown(std::net::Shutdown::Read);
@@ -120,7 +120,7 @@ fn open_tcp(wanted: SocketAddr, config: &Config) -> io::Result<Address> {
     let url = format!("http://{}", address.at);
     Ok(Address {
         url,
-        at: EarAt::Tcp(address.at),
+        at: ListenAddr::Tcp(address.at),
         sockets,
         backlog_effective: effective_backlog(listen),
     })
@@ -141,12 +141,12 @@ impl TcpAddress {
     }
 }
 
-/// Refuses an address that somebody listens on, whoever it is; any port (0) is free.
+/// Refuses an address that another socket listens on; any port (0) is free.
 pub(crate) fn check_free(wanted: TcpAddress) -> io::Result<()> {
     if wanted.at.port() == 0 {
         return Ok(());
     }
-    // Without SO_REUSEPORT the kernel refuses an address that somebody listens on.
+    // Without SO_REUSEPORT the kernel refuses an address that another socket listens on.
     tcp_socket(wanted)?.bind(&wanted.at.into())
 }
 
@@ -191,7 +191,7 @@ fn open_unix(path: &Path, listen: &Listen) -> io::Result<Address> {
     listen_on(&socket, listen)?;
     Ok(Address {
         url: format!("unix:{}", path.display()),
-        at: EarAt::Unix(path.to_owned()),
+        at: ListenAddr::Unix(path.to_owned()),
         sockets: vec![socket.into()],
         backlog_effective: effective_backlog(listen),
     })
@@ -205,7 +205,7 @@ pub(crate) fn bind_unix(path: &Path) -> io::Result<Socket> {
     Ok(socket)
 }
 
-/// Removes a socket file that nobody listens on any more; anything else is left alone.
+/// Removes a socket file without a listener; anything else is left alone.
 fn remove_stale(path: &Path) -> io::Result<()> {
     let Ok(found) = std::fs::symlink_metadata(path) else {
         return Ok(());
@@ -315,7 +315,7 @@ mod tests {
     fn refuses_an_address_that_somebody_listens_on() {
         let any = Bind::Tcp(vec!["127.0.0.1:0".parse().unwrap()]);
         let opened = open(&config(any, 1)).unwrap();
-        let EarAt::Tcp(taken) = opened[0].at.clone() else {
+        let ListenAddr::Tcp(taken) = opened[0].at.clone() else {
             panic!("tcp was asked for")
         };
         let fault = open(&config(Bind::Tcp(vec![taken]), 1)).err().unwrap();

@@ -5,24 +5,19 @@
 
 use std::net::{IpAddr, Ipv6Addr};
 
-/// Addresses with any of some prefixes.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Networks(Vec<Network>);
+use ipnet::Ipv6Net;
 
-/// Addresses with the same leading bits, an IPv4 one in its IPv4-mapped form.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Network {
-    bits: u128,
-    mask: u128,
-}
+/// Addresses with any of some prefixes, IPv4 ones in their IPv4-mapped form.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Networks(Vec<Ipv6Net>);
 
 impl Networks {
     /// Each an address and how many of its leading bits count; more than it has are all.
     pub(crate) fn new(networks: &[(IpAddr, u8)]) -> Self {
-        let networks = networks.iter();
         Self(
             networks
-                .map(|(ip, prefix)| Network::new(*ip, *prefix))
+                .iter()
+                .map(|(ip, bits)| network(*ip, *bits))
                 .collect(),
         )
     }
@@ -34,38 +29,30 @@ impl Networks {
 
     /// Whether the address is in one of them.
     pub(crate) fn has(&self, ip: IpAddr) -> bool {
-        self.0.iter().any(|network| network.has(ip))
+        let ip = mapped(ip);
+        self.0.iter().any(|network| network.contains(&ip))
     }
 
     /// Leading bits of the widest one, in IPv6's count; 0 without any.
     pub(crate) fn bits_min(&self) -> u32 {
-        let bits = self.0.iter().map(|network| network.mask.leading_ones());
-        bits.min().unwrap_or(0)
+        let bits = self.0.iter().map(|network| network.prefix_len());
+        bits.min().unwrap_or(0).into()
     }
 }
 
-impl Network {
-    fn new(ip: IpAddr, prefix: u8) -> Self {
-        let prefix = match ip {
-            IpAddr::V4(_) => 96 + u32::from(prefix.min(32)),
-            IpAddr::V6(_) => u32::from(prefix.min(128)),
-        };
-        let mask = u128::MAX.checked_shl(128 - prefix).unwrap_or(0);
-        let bits = bits(ip) & mask;
-        Self { bits, mask }
-    }
-
-    fn has(&self, ip: IpAddr) -> bool {
-        bits(ip) & self.mask == self.bits
-    }
+fn network(ip: IpAddr, bits: u8) -> Ipv6Net {
+    let bits = match ip {
+        IpAddr::V4(_) => 96 + bits.min(32),
+        IpAddr::V6(_) => bits.min(128),
+    };
+    Ipv6Net::new(mapped(ip), bits).expect("no more than 128 bits are left")
 }
 
-fn bits(ip: IpAddr) -> u128 {
-    let mapped: Ipv6Addr = match ip {
+fn mapped(ip: IpAddr) -> Ipv6Addr {
+    match ip {
         IpAddr::V4(ip) => ip.to_ipv6_mapped(),
         IpAddr::V6(ip) => ip,
-    };
-    mapped.to_bits()
+    }
 }
 
 #[cfg(test)]

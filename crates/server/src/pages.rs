@@ -14,11 +14,11 @@ use std::path::Path;
 use std::sync::OnceLock;
 
 use bytes::Bytes;
-use wire::{FieldLines, HeadView, SharedFields};
+use http::{FieldLines, HeadView, SharedFields};
 
-use crate::config::meant::ErrorPage;
+use crate::config::typed::ErrorPage;
 use crate::fault::{StartFault, plain};
-use crate::handler::files::kind;
+use crate::handler::files::media_type;
 use crate::response::{Part, Reply, ReplyBody};
 
 /// Largest file that is taken for a page.
@@ -157,7 +157,9 @@ impl Source {
             let hint = "put images and styles into files of their own, below a `--static` folder";
             return Err(fault("it is larger than 1 MiB", Some(hint)));
         }
-        let content_type = kind::of_path(file.as_os_str().as_bytes()).parts().concat();
+        let content_type = media_type::of_path(file.as_os_str().as_bytes())
+            .parts()
+            .concat();
         if content_type == b"application/octet-stream" {
             let hint = "give it an ending that browsers show, such as `.html`";
             return Err(fault("its name does not tell its media type", Some(hint)));
@@ -173,7 +175,7 @@ impl Source {
         let filled = match places(&self.text).filter(|_| self.has_places) {
             Some(text) => text
                 .replace("{status}", &status.to_string())
-                .replace("{reason}", wire::reason(status))
+                .replace("{reason}", http::reason(status))
                 .into(),
             None => self.text.clone(),
         };
@@ -195,8 +197,8 @@ fn places(text: &[u8]) -> Option<&str> {
 
 #[cfg(test)]
 mod tests {
+    use http::{HeadIndex, HeadStep, Limits};
     use tempfile::TempDir;
-    use wire::{HeadIndex, HeadStep, Limits};
 
     use super::*;
 

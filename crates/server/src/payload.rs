@@ -15,7 +15,7 @@ use rustix::fs::MemfdFlags;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::config::written::SETTINGS;
+use crate::config::options_table::SETTINGS;
 use crate::config::{FlagText, Sources, TomlText};
 use crate::fault::Failure;
 

@@ -18,10 +18,10 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 
 use globset::{Candidate, GlobBuilder, GlobMatcher};
-use stage::Class;
-use wire::HeadView;
+use http::HeadView;
+use queueing::Class;
 
-use crate::config::meant::{Config, PoolRule};
+use crate::config::typed::{Config, PoolRule};
 use crate::exchange::Ends;
 use crate::networks::Networks;
 

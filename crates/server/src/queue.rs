@@ -1,100 +1,96 @@
-//! The place where items wait for threads: a pool's queue with the threads that sleep at it, and how these
-//! come and go. Crews use it for their errands.
+//! The queue of a pool: items that wait for threads, idle threads that wait for items, and the number of threads.
+//! Pools of workers and blocking pools use it.
 //!
-//! Takes opaque items, gives them on in the order of `stage`; touches no socket, reads no clock but the one
-//! it is given, knows no Python. Built only on `sync` and arithmetic, so that `crates/model` can check every
-//! interleaving of it with loom.
+//! Takes opaque items, gives them on in the order of `queueing`. Touches no socket, reads no clock, knows no Python.
+//! Built only on `sync` and arithmetic, so that `crates/loom-tests` can check every interleaving of it.
 
 use std::sync::PoisonError;
 use std::time::Duration;
 
-use measure::{Nanos, Queued, Stamp};
-use stage::{Class, Entry, Line, Mood, PoolSeen, PoolSettings};
+use queueing::{Class, Entry, Line, PoolSeen, PoolSettings, PoolState};
+use telemetry::{Nanos, Queued, Stamp};
 
 use crate::sync::{Arc, AtomicUsize, Condvar, Mutex, MutexGuard, Ordering, invariant};
 
-/// A line of items in front of threads that come and go, and idle last in first out.
+/// Items in front of threads; the thread that became idle last is woken first.
 ///
-/// Waiting items and idle threads are kept under one lock: "nobody may be taken, so I sleep" and "there
-/// is an item, so I wake somebody" cannot miss each other. What changes who may be taken (a thread that
-/// goes, other settings) calls those who may take now.
+/// One lock guards waiting items and idle threads, so that a thread that goes to sleep and an item that comes cannot
+/// miss each other. Changed settings and a thread that exits wake the threads that may take an item now.
 pub(crate) struct Queue<T> {
     state: Mutex<QueueState<T>>,
-    /// Rung when the queue has become short while a producer rests.
+    /// Notified when the queue has become short while a producer rests.
     short: Condvar,
-    /// Items admitted and neither taken nor given up, those that still wait in a driver's outbox included.
+    /// Items admitted and neither taken nor given up, those in a driver's outbox included.
     admitted: AtomicUsize,
-    /// Threads that sleep, and those that were called and have not asked yet. Whoever is admitted may have one of
-    /// them, and waits for nobody.
+    /// Threads that sleep or were woken and have not looked yet: an admitted item may have one of them at once.
     free: AtomicUsize,
 }
 
-/// A thread that has nothing to do, as long as this is kept.
+/// Counts its thread as free while it exists.
 struct Free<'a>(&'a AtomicUsize);
 
 struct QueueState<T> {
     line: Line<T>,
-    /// Sleeping threads; the one that went to sleep last has the warmest caches and is called first, the
-    /// one at the bottom goes first.
-    idle: Vec<Arc<Chair>>,
-    /// Threads that exist, from the decision to start them until they have ended.
+    /// Sleeping threads. The last one has the warmest caches and is woken first; the first one exits first.
+    idle: Vec<Arc<Parker>>,
+    /// Threads from the decision to start them until they have ended.
     alive: usize,
-    /// Of these, those that have not come yet.
-    coming: usize,
-    /// Of these, those that were told to go, or that found the queue closed and empty.
-    going: usize,
-    /// Threads at work of which as many are to go when they ask next.
+    /// Of these, threads that have not begun to run yet.
+    starting: usize,
+    /// Of these, threads that were told to exit, or found the queue closed and empty.
+    exiting: usize,
+    /// Busy threads of which as many exit when they ask next.
     surplus: usize,
-    /// Idle threads that are kept for questions about health.
+    /// Idle threads that only health checks may have.
     reserve: usize,
     /// Producers that rest until the queue is short.
     resting: usize,
     closed: bool,
 }
 
-/// What a thread has got.
-pub(crate) struct Taken<T> {
+/// An item that a thread has taken.
+pub(crate) struct Dequeued<T> {
     pub(crate) item: T,
-    /// When it was taken; never before it came.
+    /// Time at which it was taken; never before it was queued.
     pub(crate) now: Stamp,
-    pub(crate) turn: Turn,
+    pub(crate) reason: DequeueReason,
 }
 
-/// What is to be done with an item.
+/// Why an item left the queue.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Turn {
-    /// It is its turn.
+pub(crate) enum DequeueReason {
+    /// A thread may run it.
     Run,
-    /// It has waited too long, and is to be told so.
+    /// It has waited too long and is to be refused.
     Expired,
 }
 
 /// How many threads there are.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Size {
-    /// Threads that are there to stay.
+    /// Threads that are not about to exit.
     pub(crate) threads: usize,
-    /// Of these, those that sleep.
+    /// Of these, idle ones.
     pub(crate) idle: usize,
 }
 
-/// With so few items waiting, a resting producer is called: it needs a moment to come back with more.
+/// With so few items waiting, resting producers are woken: they need a moment to return with more.
 const SHORT_LEN: usize = 2;
 
-/// Where one pool thread sleeps.
+/// Where one thread sleeps.
 #[derive(Default)]
-pub(crate) struct Chair {
-    called: Mutex<Option<Call>>,
-    bell: Condvar,
+pub(crate) struct Parker {
+    wake: Mutex<Option<Wake>>,
+    woken: Condvar,
 }
 
-/// What a sleeping thread is called for.
+/// Why a sleeping thread is woken.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Call {
-    /// There may be something to take.
-    Look,
-    /// It is to go.
-    Go,
+enum Wake {
+    /// There may be an item to take.
+    Take,
+    /// The thread exits.
+    Exit,
 }
 
 impl<T> Queue<T> {
@@ -104,8 +100,8 @@ impl<T> Queue<T> {
             line: Line::new(settings),
             idle: Vec::new(),
             alive: 0,
-            coming: 0,
-            going: 0,
+            starting: 0,
+            exiting: 0,
             surplus: 0,
             reserve: settings.reserve_threads,
             resting: 0,
@@ -119,14 +115,16 @@ impl<T> Queue<T> {
         }
     }
 
-    /// Reserves a place for one item if `admits` it beside those that are admitted already, with so many threads
-    /// that have nothing to do. A reserved item must be pushed.
+    /// Reserves a place for one item if `admits` accepts it, given the items admitted before and the free threads. An
+    /// admitted item must be pushed.
     pub(crate) fn admit<R>(
         &self,
         admits: impl FnOnce(usize, usize) -> Result<(), R>,
     ) -> Result<(), R> {
         let before = self.admitted.fetch_add(1, Ordering::Relaxed);
+        // Relaxed: an estimate for the policy. Who gets which thread is decided under the lock, in `push`.
         let free = self.free.load(Ordering::Relaxed);
+        // Counted before it is admitted: two producers that came at once would else take the same last place.
         admits(before, free).inspect_err(|_| {
             self.admitted.fetch_sub(1, Ordering::Relaxed);
         })
@@ -137,51 +135,54 @@ impl<T> Queue<T> {
         self.admitted.load(Ordering::Relaxed)
     }
 
-    /// Appends admitted items, each told by `note` what it met, and wakes as many sleeping threads as there
-    /// are items for: one lock and at most one wake-up per sleeping thread, however many items. Gives the
-    /// number of items for which nobody was called.
+    /// Appends admitted items, reports by `note` what each found, and wakes as many sleeping threads as there are
+    /// items: one lock and at most one wake-up per sleeping thread, however many items. Returns the number of items
+    /// for which no thread was woken.
     pub(crate) fn push(
         &self,
         items: &mut Vec<Entry<T>>,
         mut note: impl FnMut(&mut T, Queued),
     ) -> usize {
-        // A request on its own calls one thread at most, and takes no allocation for that.
-        let (mut first, mut called) = (None, Vec::new());
+        // A single item wakes one thread at most, without an allocation.
+        let (mut first, mut woken) = (None, Vec::new());
         let mut left = 0;
         {
             let mut state = self.lock();
-            called.reserve(items.len().min(state.idle.len()).saturating_sub(1));
+            // One allocation at most: other threads wait for this lock.
+            woken.reserve(items.len().min(state.idle.len()).saturating_sub(1));
             for mut entry in items.drain(..) {
-                let is_called = state.may_be_called(entry.class);
+                let wakes = state.may_wake(entry.class);
                 // Threads and places in queues are far fewer than these hold.
                 let met = Queued {
                     before: entry.before,
                     waiting: state.line.len() as u32,
                     threads: state.threads() as u32,
                     idle: state.idle.len() as u32,
-                    from_queue: !is_called,
+                    from_queue: !wakes,
                 };
                 note(&mut entry.item, met);
                 state.line.push(entry);
-                match is_called {
+                match wakes {
                     true if first.is_none() => first = state.idle.pop(),
-                    true => called.extend(state.idle.pop()),
+                    true => woken.extend(state.idle.pop()),
                     false => left += 1,
                 }
             }
         }
-        look(first.as_slice());
-        look(&called);
+        // After the lock, which a woken thread takes first thing: it would only wait for it. Nothing is missed in between:
+        // the threads are off the idle list, and a parker keeps a wake-up until its thread parks.
+        wake_all(first.as_slice());
+        wake_all(&woken);
         left
     }
 
-    /// Takes what is next without waiting, if this thread is not to go. `ran` is how long it ran something
-    /// since it asked last.
+    /// Takes the next item without waiting, unless this thread is to exit. `ran` is how long the thread has run an
+    /// item since it asked last.
     pub(crate) fn take_now(
         &self,
         ran: &mut Option<Nanos>,
         clock: impl Fn() -> Stamp,
-    ) -> Option<Taken<T>> {
+    ) -> Option<Dequeued<T>> {
         if self.len() == 0 {
             return None;
         }
@@ -189,16 +190,17 @@ impl<T> Queue<T> {
         let (taken, is_short) = {
             let mut state = self.lock();
             state.ran(ran);
+            // Its caller turns to `take` next, where this thread exits.
             if state.surplus > 0 {
                 return None;
             }
             state.next(now)?
         };
-        self.gone(is_short);
+        self.left(is_short);
         Some(taken)
     }
 
-    fn gone(&self, is_short: bool) {
+    fn left(&self, is_short: bool) {
         let before = self.admitted.fetch_sub(1, Ordering::Relaxed);
         invariant!(before > 0, "an item leaves a queue that has admitted none");
         if is_short {
@@ -211,20 +213,21 @@ impl<T> Queue<T> {
         let mut state = self.lock();
         if state.line.len() > SHORT_LEN {
             state.resting += 1;
-            // Called or not: whoever calls has reset the count; a count that is too high costs one call.
+            // The result does not matter: who notifies has reset the count, and after a timeout a count that is too
+            // high costs one needless notification.
             drop(self.short.wait_timeout(state, longest));
         }
     }
 
-    /// Takes what is next, sleeping in `chair` until there is something. `None` when this thread is to go,
-    /// or once the queue is closed and empty. The clock is read once for what is taken, before the lock.
+    /// Takes the next item, sleeping in `parker` until there is one. `None` when this thread is to exit, or once the
+    /// queue is closed and empty. Reads the clock once for an item, before the lock.
     pub(crate) fn take(
         &self,
-        chair: &Arc<Chair>,
+        parker: &Arc<Parker>,
         ran: &mut Option<Nanos>,
         clock: impl Fn() -> Stamp,
-    ) -> Option<Taken<T>> {
-        // It ends behind `gone`: somebody who comes in between is admitted rather than refused.
+    ) -> Option<Dequeued<T>> {
+        // Dropped after `left`: an item that arrives in between is admitted rather than refused.
         let mut free = None;
         loop {
             let early = (self.len() > 0).then(&clock);
@@ -232,54 +235,59 @@ impl<T> Queue<T> {
                 let mut state = self.lock();
                 state.ran(ran);
                 if state.surplus > 0 {
+                    // `threads` stays as it is: it fell when the surplus rose, and must not fall twice.
                     state.surplus -= 1;
-                    state.going += 1;
-                    let called = state.callable();
+                    state.exiting += 1;
+                    // `push` may have woken this thread for an item, which it leaves: without another
+                    // wake-up the item would wait while a thread sleeps.
+                    let woken = state.wakeable();
                     drop(state);
-                    look(&called);
+                    wake_all(&woken);
                     return None;
                 }
                 if !state.line.is_empty()
                     && let Some((taken, is_short)) = state.next(early.unwrap_or_else(&clock))
                 {
                     drop(state);
-                    self.gone(is_short);
+                    self.left(is_short);
                     return Some(taken);
                 }
                 if state.closed {
-                    state.going += 1;
+                    state.exiting += 1;
                     return None;
                 }
-                state.idle.push(Arc::clone(chair));
+                // Under the lock that `push` takes: an item is either seen above, or finds this thread idle.
+                state.idle.push(Arc::clone(parker));
                 free.get_or_insert_with(|| Free::new(&self.free));
             }
-            if chair.sleep() == Call::Go {
+            if parker.park() == Wake::Exit {
                 return None;
             }
         }
     }
 
-    /// Somebody who has waited too long at `now`, if there is one.
+    /// Takes an item that has waited too long at `now`, if there is one.
     pub(crate) fn take_expired(&self, now: Stamp) -> Option<T> {
         let (entry, is_short) = {
             let mut state = self.lock();
             let entry = state.line.take_expired(now)?;
             (entry, state.is_short())
         };
-        self.gone(is_short);
+        self.left(is_short);
         Some(entry.item)
     }
 
-    /// When somebody will have waited too long; NEVER when nobody waits.
+    /// When the next item will have waited too long; NEVER when none waits.
     pub(crate) fn next_expiry(&self) -> Stamp {
         self.lock().line.next_expiry()
     }
 
-    /// What the controller is to know, but for what it is told by others.
-    pub(crate) fn look(&self, now: Stamp) -> PoolSeen {
+    /// What the controller sees of the queue; it knows the rest from elsewhere.
+    pub(crate) fn snapshot(&self, now: Stamp) -> PoolSeen {
         let mut state = self.lock();
         let threads = state.threads();
-        let idle = (state.idle.len() + state.coming).min(threads);
+        // Starting threads count as idle: counted as busy, they would make the controller start more each tick.
+        let idle = (state.idle.len() + state.starting).min(threads);
         PoolSeen {
             waiting: state.line.len(),
             oldest_wait: state.line.oldest_wait(now),
@@ -290,24 +298,24 @@ impl<T> Queue<T> {
         }
     }
 
-    /// The order and the patience by which items are taken from now on.
-    pub(crate) fn set_mood(&self, mood: Mood) {
-        self.lock().line.set_mood(mood);
+    /// Sets the order of items and how long they may wait.
+    pub(crate) fn set_state(&self, state: PoolState) {
+        self.lock().line.set_state(state);
     }
 
-    /// Other bounds from now on.
+    /// Sets other bounds.
     pub(crate) fn reshape(&self, settings: &PoolSettings) {
-        let called = {
+        let woken = {
             let mut state = self.lock();
             state.line.reshape(settings);
             state.reserve = settings.reserve_threads;
-            state.callable()
+            state.wakeable()
         };
-        look(&called);
+        wake_all(&woken);
     }
 
-    /// `more` threads are to be there. Gives the number of those that the caller has to start: others that
-    /// were to go stay instead. Nobody starts when the queue is closed.
+    /// Grows by `more` threads. Returns how many the caller has to start: threads that were to exit stay in place of
+    /// the others. None starts once the queue is closed.
     pub(crate) fn grow(&self, more: usize, now: Stamp) -> usize {
         let mut state = self.lock();
         if state.closed {
@@ -316,63 +324,63 @@ impl<T> Queue<T> {
         let stay = more.min(state.surplus);
         state.surplus -= stay;
         state.alive += more - stay;
-        state.coming += more - stay;
+        state.starting += more - stay;
         state.line.resized(now);
         more - stay
     }
 
-    /// `fewer` threads are to be there, but never none: those that have slept longest go at once, others
-    /// once they have finished what they run. Gives the number of those that go.
+    /// Shrinks by `fewer` threads, never to none: threads that have slept longest exit at once, busy ones after what
+    /// they run. Returns how many exit.
     pub(crate) fn shrink(&self, fewer: usize, now: Stamp) -> usize {
-        let (going, fewer, called) = {
+        let (exiting, fewer, woken) = {
             let mut state = self.lock();
             let fewer = fewer.min(state.threads().saturating_sub(1));
             let asleep = fewer.min(state.idle.len());
-            let going: Vec<_> = state.idle.drain(..asleep).collect();
-            state.going += asleep;
+            let exiting: Vec<_> = state.idle.drain(..asleep).collect();
+            state.exiting += asleep;
             state.surplus += fewer - asleep;
             state.line.resized(now);
-            (going, fewer, state.callable())
+            (exiting, fewer, state.wakeable())
         };
-        going.iter().for_each(|chair| chair.call(Call::Go));
-        look(&called);
+        exiting.iter().for_each(|parker| parker.unpark(Wake::Exit));
+        wake_all(&woken);
         fewer
     }
 
-    /// Thread: it has come.
-    pub(crate) fn come(&self) {
-        one_less(&mut self.lock().coming, "coming");
+    /// Thread: it has started to run.
+    pub(crate) fn thread_started(&self) {
+        one_less(&mut self.lock().starting, "starting");
     }
 
-    /// A thread that was to be started has not been.
-    pub(crate) fn not_come(&self) {
-        let called = {
+    /// A thread could not be started.
+    pub(crate) fn thread_not_started(&self) {
+        let woken = {
             let mut state = self.lock();
-            one_less(&mut state.coming, "coming");
+            one_less(&mut state.starting, "starting");
             state.lose()
         };
-        look(&called);
+        wake_all(&woken);
     }
 
-    /// Thread: it has ended after `take` gave nothing.
-    pub(crate) fn went(&self) {
+    /// Thread: it has ended after `take` returned `None`.
+    pub(crate) fn thread_exited(&self) {
         let mut state = self.lock();
-        one_less(&mut state.going, "going");
+        one_less(&mut state.exiting, "exiting");
         one_less(&mut state.alive, "alive");
     }
 
-    /// Thread: it has ended although nobody told it to.
-    pub(crate) fn lost(&self) {
-        let called = self.lock().lose();
-        look(&called);
+    /// Counts out a thread that has ended without being told to, or is given up.
+    pub(crate) fn thread_lost(&self) {
+        let woken = self.lock().lose();
+        wake_all(&woken);
     }
 
-    /// Threads that exist, those that are about to end included.
+    /// Threads that exist, exiting ones included.
     pub(crate) fn alive(&self) -> usize {
         self.lock().alive
     }
 
-    /// Threads that are there to stay.
+    /// Threads that are not about to exit, and idle ones of them.
     pub(crate) fn size(&self) -> Size {
         let state = self.lock();
         Size {
@@ -381,12 +389,12 @@ impl<T> Queue<T> {
         }
     }
 
-    /// Lets the threads end once the queue is empty. Nobody is kept for questions about health any more.
+    /// Ends the threads once the queue is empty. Health checks have no reserve any more.
     pub(crate) fn close(&self, settings: &PoolSettings) {
         let idle = {
             let mut state = self.lock();
             state.closed = true;
-            // All of them go anyway, and as long as there is work more hands are better.
+            // All of them exit anyway, and until then each one shortens what waits.
             state.surplus = 0;
             state.reserve = 0;
             state.line.reshape(&PoolSettings {
@@ -395,7 +403,7 @@ impl<T> Queue<T> {
             });
             std::mem::take(&mut state.idle)
         };
-        look(&idle);
+        wake_all(&idle);
     }
 
     /// A panic while the lock was held elsewhere does not spread: every critical section leaves the state consistent
@@ -405,45 +413,45 @@ impl<T> Queue<T> {
     }
 }
 
-/// Has them look whether there is something to take.
-fn look(called: &[Arc<Chair>]) {
-    called.iter().for_each(|chair| chair.call(Call::Look));
+/// Wakes threads to take items.
+fn wake_all(woken: &[Arc<Parker>]) {
+    woken.iter().for_each(|parker| parker.unpark(Wake::Take));
 }
 
 impl<T> QueueState<T> {
-    /// Threads that are there to stay.
+    /// Threads that are not about to exit.
     fn threads(&self) -> usize {
-        self.alive.saturating_sub(self.going + self.surplus)
+        self.alive.saturating_sub(self.exiting + self.surplus)
     }
 
-    /// Idle threads that only questions about health may have; never all threads.
+    /// Idle threads that only health checks may have; never all threads.
     fn kept(&self) -> usize {
         self.reserve.min(self.threads().saturating_sub(1))
     }
 
-    fn may_be_called(&self, class: Class) -> bool {
+    fn may_wake(&self, class: Class) -> bool {
         match class {
             Class::Health => !self.idle.is_empty(),
             _ => self.idle.len() > self.kept(),
         }
     }
 
-    /// What is next, and whether resting producers are to be called. Where nobody may run, somebody may have
-    /// waited too long.
-    fn next(&mut self, now: Stamp) -> Option<(Taken<T>, bool)> {
+    /// The next item, and whether resting producers are to be woken. Where no item may run, one may have waited too
+    /// long.
+    fn next(&mut self, now: Stamp) -> Option<(Dequeued<T>, bool)> {
         let threads = self.threads();
-        // Called ones that have not looked yet count as running: they may find nothing left, and then they
-        // look again whether the reserve is whole.
+        // Threads that were woken and have not looked yet count as running: they may find nothing left, and then look
+        // again whether the reserve is whole.
         let running = threads.saturating_sub(self.idle.len() + 1);
-        let (entry, turn) = match self.line.take(now, running, threads) {
-            Some(entry) => (entry, Turn::Run),
-            None => (self.line.take_expired(now)?, Turn::Expired),
+        let (entry, reason) = match self.line.take(now, running, threads) {
+            Some(entry) => (entry, DequeueReason::Run),
+            None => (self.line.take_expired(now)?, DequeueReason::Expired),
         };
-        let taken = Taken {
+        let taken = Dequeued {
             item: entry.item,
-            // The clock was read before the lock was there, and the item may have come meanwhile.
+            // The clock was read before the lock was taken, and the item may have been queued meanwhile.
             now: now.max(entry.queued),
-            turn,
+            reason,
         };
         Some((taken, self.is_short()))
     }
@@ -462,18 +470,18 @@ impl<T> QueueState<T> {
         }
     }
 
-    /// Sleeping threads that may take something now.
-    fn callable(&mut self) -> Vec<Arc<Chair>> {
+    /// Takes from the idle list as many threads as may take an item now.
+    fn wakeable(&mut self) -> Vec<Arc<Parker>> {
         let free = self.idle.len().saturating_sub(self.kept());
         let wanted = free.min(self.line.len());
         self.idle.split_off(self.idle.len() - wanted)
     }
 
-    /// One thread fewer; if one was to go anyway, it was this one.
-    fn lose(&mut self) -> Vec<Arc<Chair>> {
+    /// Counts out one thread; if one was to exit anyway, it was this one.
+    fn lose(&mut self) -> Vec<Arc<Parker>> {
         one_less(&mut self.alive, "alive");
         self.surplus = self.surplus.saturating_sub(1);
-        self.callable()
+        self.wakeable()
     }
 }
 
@@ -499,31 +507,32 @@ impl Drop for Free<'_> {
     }
 }
 
-impl Chair {
-    fn sleep(&self) -> Call {
-        let mut called = self.lock();
+impl Parker {
+    fn park(&self) -> Wake {
+        let mut wake = self.lock();
         loop {
-            if let Some(call) = called.take() {
-                return call;
+            if let Some(reason) = wake.take() {
+                return reason;
             }
-            let waited = self.bell.wait(called);
-            called = waited.unwrap_or_else(PoisonError::into_inner);
+            let waited = self.woken.wait(wake);
+            wake = waited.unwrap_or_else(PoisonError::into_inner);
         }
     }
 
-    fn call(&self, call: Call) {
-        *self.lock() = Some(call);
-        self.bell.notify_one();
+    fn unpark(&self, wake: Wake) {
+        // Stored before the notification: a thread that has not gone to sleep yet finds it and does not.
+        *self.lock() = Some(wake);
+        self.woken.notify_one();
     }
 
-    fn lock(&self) -> MutexGuard<'_, Option<Call>> {
-        self.called.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Option<Wake>> {
+        self.wake.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 #[cfg(all(test, not(loom)))]
 mod tests {
-    use stage::PoolShape;
+    use queueing::PoolShape;
 
     use super::*;
 
@@ -541,7 +550,7 @@ mod tests {
             reserve_len: 0,
         });
         assert_eq!(queue.grow(threads, Stamp(1)), threads);
-        (0..threads).for_each(|_| queue.come());
+        (0..threads).for_each(|_| queue.thread_started());
         queue
     }
 
@@ -564,20 +573,20 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "a thread leaves those that are going, and there is none")]
-    fn a_thread_that_was_not_told_to_go_has_not_gone() {
-        queue(1).went();
+    #[should_panic(expected = "a thread leaves those that are exiting, and there is none")]
+    fn only_a_thread_that_was_told_to_exit_has_exited() {
+        queue(1).thread_exited();
     }
 
     #[test]
-    #[should_panic(expected = "a thread leaves those that are coming, and there is none")]
-    fn a_thread_comes_once() {
-        queue(1).come();
+    #[should_panic(expected = "a thread leaves those that are starting, and there is none")]
+    fn a_thread_starts_once() {
+        queue(1).thread_started();
     }
 
-    /// A thread may read the clock, and find what came after that by the time that it has the lock.
+    /// A thread may read the clock, and find an item of after that by the time that it has the lock.
     #[test]
-    fn nobody_is_taken_before_they_came() {
+    fn no_item_is_taken_before_it_was_queued() {
         let queue = queue(1);
         for number in 0..2 {
             assert_eq!(queue.admit(|_, _| Ok::<(), ()>(())), Ok(()));

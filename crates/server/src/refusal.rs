@@ -57,8 +57,8 @@ impl Refusal {
     }
 }
 
-impl From<wire::Refusal> for Refusal {
-    fn from(refusal: wire::Refusal) -> Self {
+impl From<http::Refusal> for Refusal {
+    fn from(refusal: http::Refusal) -> Self {
         Refusal::because(refusal.status, refusal.cause.text())
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! Takes a head and both ends of its connection, gives the moment that `X-Request-Start` (or `X-Queue-Start`)
 //! names there, which `wire` reads, if its client is believed; and works out how long the request had waited by
-//! then. Pure: whoever wants the wall clock passes it in.
+//! then. Pure: the wall clock is an argument.
 //!
 //! Without this a server at its limit measures short queues, while requests grow old in the proxy's. Anybody
 //! could claim to be ten minutes old, and thereby have everything look overloaded: hence trusted clients
@@ -10,8 +10,8 @@
 
 use std::net::IpAddr;
 
-use measure::Nanos;
-use wire::HeadView;
+use http::HeadView;
+use telemetry::Nanos;
 
 use crate::exchange::Ends;
 use crate::networks::Networks;
@@ -33,8 +33,8 @@ impl RequestStarts {
 
     /// When the request began, nanoseconds since 1970 UTC, as a believed client says. A value that cannot be
     /// read counts as none.
-    pub(crate) fn told(&self, head: HeadView<'_>, ends: &Ends) -> Option<u64> {
-        let started_ns = wire::request_start_ns(head)?;
+    pub(crate) fn start_ns(&self, head: HeadView<'_>, ends: &Ends) -> Option<u64> {
+        let started_ns = http::request_start_ns(head)?;
         let is_believed = match ends.peer_host.as_str() {
             // No address, and no access but through the file.
             "unix:" => true,
@@ -55,7 +55,7 @@ pub(crate) fn before(started_ns: u64, arrived_ns: u64) -> Nanos {
 
 #[cfg(test)]
 mod tests {
-    use wire::{HeadIndex, HeadStep, Limits};
+    use http::{HeadIndex, HeadStep, Limits};
 
     use super::*;
 
@@ -99,7 +99,7 @@ mod tests {
             bytes: head.as_bytes(),
             index: &index,
         };
-        RequestStarts::new(&from)?.told(view, &ends)
+        RequestStarts::new(&from)?.start_ns(view, &ends)
     }
 
     #[test]

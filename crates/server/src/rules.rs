@@ -3,39 +3,39 @@
 //! Takes the head of a request, gives a reply, another target, or nothing. Pure; made once, shared by all
 //! drivers. Routes come behind it: it knows neither folders nor the application.
 //!
-//! A path is compared decoded, case-sensitively, in every reading that somebody behind this server may
-//! give it (`reading`): as the application sees it, with slashes merged, with dot segments resolved. The
-//! first rule that any reading matches counts. So a path that is closed by a fixed reply is closed however
+//! A path is compared decoded, case-sensitively, in every variant that a program behind this server may
+//! give it (`path_variants`): as the application sees it, with slashes merged, with dot segments resolved. The
+//! first rule that any variant matches counts. So a path that is closed by a fixed reply is closed however
 //! it is spelt, at the price that an odd spelling of an open one may be answered as well.
 //!
 //! Redirects come first, then fixed replies, then rewrites. What a rewrite makes is looked up among the
 //! fixed replies once more: else `/app/*` to `/*` would open `/app/closed`. It is neither redirected nor
 //! rewritten again.
 
-mod aim;
-mod reading;
+mod path_variants;
+mod redirect_target;
 
 use std::collections::HashMap;
 
 use bytes::Bytes;
-use wire::{FieldLines, HeadView, SharedFields};
+use http::{FieldLines, HeadView, SharedFields};
 
-use self::aim::Aim;
-use self::reading::{Reading, Readings, Rest};
-use crate::config::meant::{self, FixedReply, PathPattern};
+use self::path_variants::{PathRest, PathVariant, PathVariants};
+use self::redirect_target::RedirectTarget;
+use crate::config::typed::{self, FixedReply, PathPattern};
 use crate::response::{Part, Reply, ReplyBody, status_text, text_fields};
 
 /// The rules of one process.
 #[derive(Debug, Default)]
 pub(crate) struct Rules {
-    redirects: Table<Redirect>,
-    replies: Table<Fixed>,
-    rewrites: Table<Aim>,
+    redirects: RuleTable<Redirect>,
+    replies: RuleTable<Fixed>,
+    rewrites: RuleTable<RedirectTarget>,
 }
 
 /// What the rules say of a request.
 #[derive(Debug)]
-pub(crate) enum Ruled {
+pub(crate) enum RuleOutcome {
     /// Nothing: it goes on as it is.
     Nothing,
     /// It is answered with this.
@@ -49,7 +49,7 @@ pub(crate) enum Ruled {
 
 /// The rules of one kind.
 #[derive(Debug)]
-struct Table<T> {
+struct RuleTable<T> {
     /// What each rule does, in the order of the configuration.
     actions: Vec<T>,
     /// The first rule for each exact path.
@@ -61,7 +61,7 @@ struct Table<T> {
 #[derive(Debug)]
 struct Redirect {
     status: u16,
-    to: Aim,
+    to: RedirectTarget,
 }
 
 /// A fixed reply, rendered.
@@ -75,10 +75,10 @@ struct Fixed {
 
 impl Rules {
     /// Takes checked rules; what a check would have refused does no harm here.
-    pub(crate) fn new(rules: &meant::Rules) -> Rules {
+    pub(crate) fn new(rules: &typed::RulesConfig) -> Rules {
         let mut made = Rules::default();
         for redirect in &rules.redirects {
-            let to = Aim::of_redirect(&redirect.to, has_rest(&redirect.from));
+            let to = RedirectTarget::of_redirect(&redirect.to, has_rest(&redirect.from));
             let status = redirect.status;
             made.redirects.push(&redirect.from, Redirect { status, to });
         }
@@ -86,7 +86,7 @@ impl Rules {
             made.replies.push(&reply.from, Fixed::new(reply));
         }
         for rewrite in &rules.rewrites {
-            let to = Aim::of_rewrite(&rewrite.to, has_rest(&rewrite.from));
+            let to = RedirectTarget::of_rewrite(&rewrite.to, has_rest(&rewrite.from));
             made.rewrites.push(&rewrite.from, to);
         }
         made
@@ -99,44 +99,47 @@ impl Rules {
 
     /// What the rules say of the request with this head. An absolute target counts by its path;
     /// `OPTIONS *` has none. A path that is written plainly and matches nothing costs no allocation.
-    pub(crate) fn look(&self, head: HeadView<'_>) -> Ruled {
+    pub(crate) fn apply(&self, head: HeadView<'_>) -> RuleOutcome {
         let path = head.path();
         if self.is_empty() || !path.starts_with(b"/") {
-            return Ruled::Nothing;
+            return RuleOutcome::Nothing;
         }
-        let readings = Readings::of(path);
-        let readings = readings.as_slice();
-        if let Some((redirect, rest)) = self.redirects.find(readings) {
-            return Ruled::Reply(redirect.reply(head, rest));
+        let variants = PathVariants::of(path);
+        let variants = variants.as_slice();
+        if let Some((redirect, rest)) = self.redirects.find(variants) {
+            return RuleOutcome::Reply(redirect.reply(head, rest));
         }
-        if let Some((fixed, _)) = self.replies.find(readings) {
+        if let Some((fixed, _)) = self.replies.find(variants) {
             return fixed.ruled(head);
         }
-        let Some((to, rest)) = self.rewrites.find(readings) else {
-            return Ruled::Nothing;
+        let Some((to, rest)) = self.rewrites.find(variants) else {
+            return RuleOutcome::Nothing;
         };
         let mut target = Vec::with_capacity(head.target().len() + 32);
         to.write(&mut target, rest, head.query());
         let end = memchr::memchr(b'?', &target).unwrap_or(target.len());
-        match self.replies.find(Readings::of(&target[..end]).as_slice()) {
+        match self
+            .replies
+            .find(PathVariants::of(&target[..end]).as_slice())
+        {
             Some((fixed, _)) => fixed.ruled(head),
-            None => Ruled::Rewritten(target),
+            None => RuleOutcome::Rewritten(target),
         }
     }
 }
 
-impl<T> Table<T> {
+impl<T> RuleTable<T> {
     fn push(&mut self, from: &PathPattern, action: T) {
         let rank = self.actions.len();
         self.actions.push(action);
         match from {
             PathPattern::Exactly(path) => {
-                let path = reading::decoded(path.as_bytes());
+                let path = path_variants::decoded(path.as_bytes());
                 self.exact.entry(path).or_insert(rank);
             }
             PathPattern::Beginning(text) => {
                 self.beginnings
-                    .push((reading::decoded(text.as_bytes()), rank));
+                    .push((path_variants::decoded(text.as_bytes()), rank));
             }
         }
     }
@@ -145,14 +148,14 @@ impl<T> Table<T> {
         self.actions.is_empty()
     }
 
-    /// The first rule that any reading matches, with the rest of the first reading that does.
-    fn find<'r>(&self, readings: &'r [Reading<'_>]) -> Option<(&T, Rest<'r>)> {
+    /// The first rule that any variant matches, with the rest of the first variant that does.
+    fn find<'r>(&self, variants: &'r [PathVariant<'_>]) -> Option<(&T, PathRest<'r>)> {
         if self.is_empty() {
             return None;
         }
-        let found = readings.iter().filter_map(|reading| {
-            let (rank, rest_from) = self.rank(&reading.bytes)?;
-            Some((rank, reading.rest(rest_from)))
+        let found = variants.iter().filter_map(|variant| {
+            let (rank, rest_from) = self.rank(&variant.bytes)?;
+            Some((rank, variant.rest(rest_from)))
         });
         let (rank, rest) = found.min_by_key(|(rank, _)| *rank)?;
         Some((&self.actions[rank], rest))
@@ -170,7 +173,7 @@ impl<T> Table<T> {
     }
 }
 
-impl<T> Default for Table<T> {
+impl<T> Default for RuleTable<T> {
     fn default() -> Self {
         Self {
             actions: Vec::new(),
@@ -181,7 +184,7 @@ impl<T> Default for Table<T> {
 }
 
 impl Redirect {
-    fn reply(&self, head: HeadView<'_>, rest: Rest<'_>) -> Reply {
+    fn reply(&self, head: HeadView<'_>, rest: PathRest<'_>) -> Reply {
         let text = status_text(self.status);
         let mut fields = text_fields(text.len());
         let mut target = Vec::with_capacity(head.target().len() + 64);
@@ -229,15 +232,15 @@ impl Fixed {
         }
     }
 
-    fn ruled(&self, head: HeadView<'_>) -> Ruled {
+    fn ruled(&self, head: HeadView<'_>) -> RuleOutcome {
         let reply = Reply {
             status: self.status,
             fields: self.fields.clone(),
             body: body(head, self.body.clone()),
         };
         match self.is_bare {
-            true => Ruled::Bare(reply),
-            false => Ruled::Reply(reply),
+            true => RuleOutcome::Bare(reply),
+            false => RuleOutcome::Reply(reply),
         }
     }
 }

@@ -6,15 +6,15 @@
 
 use std::sync::Arc;
 
-use stage::Class;
-use wire::{FieldLines, HeadView, Method, Scheme};
+use http::{FieldLines, HeadView, Method, Scheme};
+use queueing::Class;
 
-use crate::config::meant::Config;
+use crate::config::typed::Config;
 use crate::exchange::Ends;
 use crate::pool_rules::PoolSelector;
 use crate::refusal::Refusal;
 use crate::response::{Reply, ReplyBody};
-use crate::rules::{Ruled, Rules};
+use crate::rules::{RuleOutcome, Rules};
 use crate::slow::Slow;
 
 /// Methods that files and the server's own pages have.
@@ -103,12 +103,12 @@ impl Service {
         let ruled = self
             .rules
             .as_ref()
-            .map_or(Ruled::Nothing, |rules| rules.look(head));
+            .map_or(RuleOutcome::Nothing, |rules| rules.apply(head));
         let rewritten = match ruled {
-            Ruled::Nothing => None,
-            Ruled::Rewritten(target) => Some(target.into_boxed_slice()),
-            Ruled::Reply(reply) => return by_rule(Backend::RespondAsIs(reply)),
-            Ruled::Bare(reply) => return by_rule(Backend::Respond(reply)),
+            RuleOutcome::Nothing => None,
+            RuleOutcome::Rewritten(target) => Some(target.into_boxed_slice()),
+            RuleOutcome::Reply(reply) => return by_rule(Backend::RespondAsIs(reply)),
+            RuleOutcome::Bare(reply) => return by_rule(Backend::Respond(reply)),
         };
         let path = path(head, rewritten.as_deref());
         let target = self.router.find(path);
@@ -277,7 +277,7 @@ fn options() -> Reply {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::meant::StaticMount;
+    use crate::config::typed::StaticMount;
 
     fn check(path: &str, expect: Target) {
         let mount = |url: &str| StaticMount {

@@ -1,15 +1,15 @@
 //! Slow routes: which of them have a pool of their own by now, by how long they usually run.
 //!
 //! Takes the run times of requests, by method and path, and says to which pool the next of their like goes.
-//! A bounded table: whoever asks for many paths makes it forget, and what is forgotten goes where the rules
+//! A bounded table: a client that asks for many paths makes it forget, and what is forgotten goes where the rules
 //! say. Reads no clock, logs nothing; one lock for each part of the table.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::Mutex;
 
-use measure::Nanos;
+use telemetry::Nanos;
 
-use crate::config::meant::Config;
+use crate::config::typed::Config;
 use crate::sync::lock;
 
 /// Parts of the table, each with a lock.
@@ -36,7 +36,7 @@ pub(crate) struct Slow {
 
 /// A route that has changed its pool.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Turn {
+pub(crate) struct RouteMove {
     pub(crate) way: Way,
     /// For the error log.
     pub(crate) text: String,
@@ -97,7 +97,13 @@ impl Slow {
 
     /// Notes a run; gives the turn that it brings about. `pool` is where it ran: runs in pools of rules say
     /// nothing about the first one.
-    pub(crate) fn ran(&self, method: &[u8], path: &[u8], pool: u16, run: Nanos) -> Option<Turn> {
+    pub(crate) fn ran(
+        &self,
+        method: &[u8],
+        path: &[u8],
+        pool: u16,
+        run: Nanos,
+    ) -> Option<RouteMove> {
         if pool != 0 && pool != self.pool {
             return None;
         }
@@ -114,11 +120,11 @@ impl Slow {
         route.is_slow = way == Way::There;
         let name = route.name.clone();
         drop(shard);
-        let text = self.said(way, &name, median);
-        Some(Turn { way, text })
+        let text = self.text(way, &name, median);
+        Some(RouteMove { way, text })
     }
 
-    fn said(&self, way: Way, name: &str, median: Nanos) -> String {
+    fn text(&self, way: Way, name: &str, median: Nanos) -> String {
         let (median, after) = (median.as_secs_f64(), self.after.as_secs_f64());
         match way {
             Way::There => format!(
@@ -134,7 +140,7 @@ impl Slow {
         }
     }
 
-    /// Mixed with what no client knows: nobody can choose paths that take each other's place.
+    /// Mixed with what no client knows: no client can choose paths that take each other's place.
     fn key(&self, method: &[u8], path: &[u8]) -> u64 {
         let mut hasher = self.hasher.build_hasher();
         hasher.write(method);
@@ -222,14 +228,14 @@ fn name(method: &[u8], path: &[u8]) -> Box<str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::meant::{Pool, SlowPool};
+    use crate::config::typed::{PoolConfig, SlowPool};
 
     const AFTER: Nanos = Nanos::from_ms(100);
 
     fn slow() -> Slow {
-        let pool = |name: &str| Pool {
+        let pool = |name: &str| PoolConfig {
             name: name.to_owned(),
-            ..Pool::default()
+            ..PoolConfig::default()
         };
         let config = Config {
             pools: vec![pool("default"), pool("reports"), pool("slow")],
@@ -307,14 +313,14 @@ mod tests {
             let pool = if slow.has(b"GET", path) { 2 } else { 0 };
             slow.ran(b"GET", path, pool, Nanos::from_ms(ms))
         };
-        let turns: Vec<Turn> = [150; 30].into_iter().filter_map(ran).collect();
+        let turns: Vec<RouteMove> = [150; 30].into_iter().filter_map(ran).collect();
         assert_eq!(turns.len(), 1);
         assert_eq!(
             turns[0].text,
             "slow route: GET /reports/*/* goes to pool `slow` from now on: its usual run is 0.150 s, \
              slow_after is 0.100 s"
         );
-        let turns: Vec<Turn> = [10; 30].into_iter().filter_map(ran).collect();
+        let turns: Vec<RouteMove> = [10; 30].into_iter().filter_map(ran).collect();
         assert_eq!(turns.len(), 1);
         assert_eq!(
             turns[0].text,

@@ -1,4 +1,4 @@
-//! Spooling: request bodies beyond `readahead` go into unnamed files, written by body-spool threads.
+//! Spooling: request bodies beyond `body_memory_max` go into unnamed files, written by body-spool threads.
 //!
 //! A connection has at most one buffer with a spooler, and its driver reads nothing more from that client
 //! until the buffer comes back: a slow disk holds up its own client only.

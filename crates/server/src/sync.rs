@@ -1,5 +1,5 @@
-//! The synchronisation primitives that `exchange::ownership`, `queue` and `tenure` are built on, so that a model
-//! checker can put its own in their place (`crates/model` compiles them against loom's); and what happens when
+//! The synchronisation primitives that `exchange::ownership`, `queue` and `run_guard` are built on, so that a model
+//! checker can put its own in their place (`crates/loom-tests` compiles them against loom's); and what happens when
 //! an invariant does not hold.
 
 pub(crate) use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};

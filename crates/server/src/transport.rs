@@ -40,7 +40,7 @@ pub(crate) enum Transport {
     Memory(memory::End),
 }
 
-/// That a transport may take more. It is cleared by whoever finds it full; one in memory says anew at each call how
+/// That a transport may take more. It is cleared by the caller that finds it full; one in memory says anew at each call how
 /// it is.
 pub(crate) struct WriteReadiness<'a>(Option<AsyncFdReadyGuard<'a, Arc<PlainSocket>>>);
 
@@ -115,6 +115,8 @@ impl Transport {
     /// The transport was found full: wait for the edge that says it no longer is.
     pub(crate) fn is_full(&self) {
         if let Some(io) = self.watched() {
+            // tokio forgets a readiness only when a call under it finds nothing; the call that did was the worker's
+            // or ours, outside of it.
             let full = |_: &Arc<PlainSocket>| Err::<(), _>(io::ErrorKind::WouldBlock.into());
             let _ = io.try_io(Interest::WRITABLE, full);
         }
@@ -146,7 +148,7 @@ impl Transport {
         }
     }
 
-    /// Bytes that were taken and that the client's side has not acknowledged; 0 where nobody knows.
+    /// Bytes that were taken and that the client's side has not acknowledged; 0 where that is unknown.
     pub(crate) fn unacknowledged(&self) -> u64 {
         match self {
             Transport::Plain(io) => sys::unacknowledged(io.get_ref()),
@@ -168,6 +170,7 @@ impl Transport {
     pub(crate) fn reset_on_close(&self) {
         match self {
             Transport::Plain(io) => {
+                // SO_LINGER of zero seconds: close(2) sends RST and drops what is unsent (socket(7)).
                 let _ = SockRef::from(&**io.get_ref()).set_linger(Some(Duration::ZERO));
             }
             #[cfg(feature = "faults")]
@@ -214,6 +217,7 @@ impl PlainSocket {
 
 impl Drop for PlainSocket {
     fn drop(&mut self) {
+        // A forked child may have a copy of the descriptor: closing this one alone would leave the client waiting.
         fork::end_connection(self.as_fd());
     }
 }
@@ -257,6 +261,7 @@ pub(crate) fn send(
     buffers: &[IoSlice<'_>],
     more: SendFlags,
 ) -> io::Result<usize> {
+    // By flags, not by the state of the descriptor, which another process may share and change.
     let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT | more;
     let send = |buffers: &[IoSlice<'_>]| -> io::Result<usize> {
         let mut control = SendAncillaryBuffer::default();
@@ -267,8 +272,10 @@ pub(crate) fn send(
     };
     let offered = buffers.iter().map(|buffer| buffer.len()).sum();
     #[cfg(feature = "faults")]
-    let sent = faults::meet(socket.as_fd(), offered, 0, |most| {
-        Ok(send(&faults::first(buffers, most))? + most.saturating_sub(offered))
+    let sent = faults::meet(socket.as_fd(), offered, 0, |most| match most {
+        // Without a list of its own: a test counts allocations.
+        most if most >= offered => Ok(send(buffers)? + (most - offered)),
+        most => send(&faults::first(buffers, most)),
     })?;
     #[cfg(not(feature = "faults"))]
     let sent = send(buffers)?;
@@ -289,6 +296,7 @@ pub(crate) fn send_span(
     bytes: usize,
 ) -> io::Result<Option<usize>> {
     let send = |bytes| {
+        // A copy: sendfile moves it, and the descriptor's own position is shared by all that send this file.
         let mut position = offset;
         match rustix::fs::sendfile(&socket, file, Some(&mut position), bytes) {
             Err(Errno::AGAIN) => Ok(None),

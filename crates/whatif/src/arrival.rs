@@ -1,7 +1,7 @@
 //! Requests as the simulator sees them, in the order of their arrival.
 
-use measure::Nanos;
-use stage::Class;
+use queueing::Class;
+use telemetry::Nanos;
 
 /// One request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

@@ -1,6 +1,6 @@
 //! Requests made by laws: when they come, what they are, how long they run.
 //!
-//! Takes rates, a law of coming and routes, gives arrivals one after another, the same for the same seed,
+//! Takes rates, an arrival process and routes, gives arrivals one after another, the same for the same seed,
 //! in memory that does not grow with their number. It must not know what becomes of them.
 
 mod service;
@@ -8,20 +8,20 @@ mod service;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use measure::Nanos;
-use stage::Class;
+use queueing::Class;
+use telemetry::Nanos;
 
 use crate::Arrival;
 
 pub use service::Service;
 
-/// What comes.
+/// Laws of requests.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Laws {
-    /// How many come, one stretch of time after another; nothing comes after the last.
+    /// Rates, one stretch of time after another; no request comes after the last.
     pub rates: Vec<Rate>,
-    /// How they are spread.
-    pub coming: Coming,
+    /// How requests are spread over time.
+    pub process: ArrivalProcess,
     /// What they are; at least one. A route's number is its index.
     pub routes: Vec<Route>,
 }
@@ -63,7 +63,7 @@ impl Rate {
 
 /// How requests are spread over time.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub enum Coming {
+pub enum ArrivalProcess {
     /// All at the same distance.
     Even,
     /// Each by chance, whatever the others do.
@@ -111,9 +111,9 @@ impl Laws {
             begun_secs: 0.0,
             passed: 0.0,
         };
-        let next_page = ahead.after(gap(self.coming, &mut random));
+        let next_page = ahead.after(gap(self.process, &mut random));
         LawArrivals {
-            coming: self.coming,
+            process: self.process,
             routes: self.routes.clone(),
             weights: self.routes.iter().map(|route| route.weight).sum(),
             random,
@@ -137,7 +137,7 @@ impl Laws {
 /// Requests made by laws.
 #[derive(Clone, Debug)]
 pub struct LawArrivals {
-    coming: Coming,
+    process: ArrivalProcess,
     routes: Vec<Route>,
     weights: f64,
     random: fastrand::Rng,
@@ -173,8 +173,8 @@ impl Iterator for LawArrivals {
 impl LawArrivals {
     /// The first request of a page, or a single one.
     fn open(&mut self, at: Nanos) -> Nanos {
-        self.next_page = self.ahead.after(gap(self.coming, &mut self.random));
-        if let Coming::Bursts { len_mean, gap } = self.coming {
+        self.next_page = self.ahead.after(gap(self.process, &mut self.random));
+        if let ArrivalProcess::Bursts { len_mean, gap } = self.process {
             let more = geometric(len_mean - 1.0, &mut self.random);
             if more > 0 {
                 self.pages.push(Reverse((Nanos(at.0 + gap.0), more)));
@@ -186,7 +186,9 @@ impl LawArrivals {
     /// The next request of the page that is due at `at`.
     fn go_on(&mut self, at: Nanos) -> Nanos {
         let page = self.pages.pop();
-        if let (Some(Reverse((_, left @ 2..))), Coming::Bursts { gap, .. }) = (page, self.coming) {
+        if let (Some(Reverse((_, left @ 2..))), ArrivalProcess::Bursts { gap, .. }) =
+            (page, self.process)
+        {
             self.pages.push(Reverse((Nanos(at.0 + gap.0), left - 1)));
         }
         at
@@ -208,11 +210,11 @@ impl LawArrivals {
 }
 
 /// How many requests come in the mean until the next page or single request.
-fn gap(coming: Coming, random: &mut fastrand::Rng) -> f64 {
-    match coming {
-        Coming::Even => 1.0,
-        Coming::Poisson => service::exponential(random),
-        Coming::Bursts { len_mean, .. } => len_mean.max(1.0) * service::exponential(random),
+fn gap(process: ArrivalProcess, random: &mut fastrand::Rng) -> f64 {
+    match process {
+        ArrivalProcess::Even => 1.0,
+        ArrivalProcess::Poisson => service::exponential(random),
+        ArrivalProcess::Bursts { len_mean, .. } => len_mean.max(1.0) * service::exponential(random),
     }
 }
 
@@ -257,7 +259,7 @@ mod tests {
 
     const SERVICE: Service = Service::Constant(Nanos::from_ms(1));
 
-    fn laws(rates: &[(f64, f64, u64)], coming: Coming) -> Laws {
+    fn laws(rates: &[(f64, f64, u64)], process: ArrivalProcess) -> Laws {
         let rate = |&(from_per_second, to_per_second, secs)| Rate {
             lasts: Nanos::from_secs(secs),
             from_per_second,
@@ -265,7 +267,7 @@ mod tests {
         };
         Laws {
             rates: rates.iter().map(rate).collect(),
-            coming,
+            process,
             routes: vec![Route::only(SERVICE)],
         }
     }
@@ -284,7 +286,7 @@ mod tests {
     fn even_requests_follow_steps_and_ramps_exactly() {
         let check = |rates: &[(f64, f64, u64)], expect: &[usize]| {
             assert_eq!(
-                by_second(&laws(rates, Coming::Even), 1),
+                by_second(&laws(rates, ArrivalProcess::Even), 1),
                 expect,
                 "{rates:?}"
             );
@@ -304,7 +306,7 @@ mod tests {
 
     #[test]
     fn requests_by_chance_vary_as_chance_does() {
-        let laws = laws(&[(100.0, 100.0, 2_000)], Coming::Poisson);
+        let laws = laws(&[(100.0, 100.0, 2_000)], ArrivalProcess::Poisson);
         let counts = by_second(&laws, 3);
         let mean = counts.iter().sum::<usize>() as f64 / 2_000.0;
         let squares = counts.iter().map(|&count| (count as f64 - mean).powi(2));
@@ -316,11 +318,11 @@ mod tests {
     #[test]
     fn pages_ask_for_several_things_at_a_distance() {
         let gap = Nanos::from_us(5);
-        let coming = Coming::Bursts {
+        let process = ArrivalProcess::Bursts {
             len_mean: 15.0,
             gap,
         };
-        let laws = laws(&[(30.0, 30.0, 20_000)], coming);
+        let laws = laws(&[(30.0, 30.0, 20_000)], process);
         let times: Vec<_> = laws.arrivals(5).map(|arrival| arrival.at.0).collect();
         assert!(times.is_sorted());
         let per_second = times.len() as f64 / 20_000.0;
@@ -340,7 +342,7 @@ mod tests {
             computing: 0.0,
             class,
         };
-        let mut laws = laws(&[(1_000.0, 1_000.0, 50)], Coming::Poisson);
+        let mut laws = laws(&[(1_000.0, 1_000.0, 50)], ArrivalProcess::Poisson);
         laws.routes = vec![
             route(1.0, Class::High),
             route(0.0, Class::Low),

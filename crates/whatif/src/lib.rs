@@ -1,27 +1,22 @@
-//! The queueing simulator: what the queue times would have been with other threads, pools, processes,
-//! rates and controllers.
+//! The queueing simulator: the queue times with other numbers of threads, pools and processes, or other rates.
 //!
-//! Takes requests (recorded or made by laws) and settings, gives distributions of waits. Runs the very
-//! policy of the server, `stage`, on a virtual clock. It must not open files, read a clock, print, or know
-//! how a log is written: whoever has one hands its requests over.
+//! Takes requests (from a log or synthetic) and settings, gives distributions of waits. Runs the policy of the
+//! server, `stage`, on a virtual clock. It must not open files, read a clock, print, or know how a log is
+//! written: its callers hand requests over.
 
 #![forbid(unsafe_code)]
 
 mod arrival;
-pub mod asking;
 mod engine;
-pub mod fitting;
-mod formulas;
 mod laws;
+mod nearest_rank;
 mod outcome;
+pub mod prediction;
 pub mod recorded;
-pub mod rules;
 mod setting;
-pub mod workloads;
 
 pub use arrival::{Arrival, Arrivals};
-pub use engine::{Fate, Policy, Trace, simulate, simulate_traced};
-pub use formulas::{EqualRuns, Load};
-pub use laws::{Coming, LawArrivals, Laws, Rate, Route, Service};
+pub use engine::{Ending, Policy, Trace, simulate, simulate_traced};
+pub use laws::{ArrivalProcess, LawArrivals, Laws, Rate, Route, Service};
 pub use outcome::{Moment, Outcome, PoolOutcome};
 pub use setting::{Lock, Pause, PoolPlan, Setting, Sharing};

@@ -1,7 +1,7 @@
 //! What came out of a simulation.
 
 use hdrhistogram::Histogram;
-use measure::Nanos;
+use telemetry::Nanos;
 
 /// Significant digits of histograms.
 const DIGITS: u8 = 3;

@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-use measure::Nanos;
-use stage::PoolSettings;
+use queueing::PoolSettings;
+use telemetry::Nanos;
 
 use crate::engine::Policy;
 
@@ -42,7 +42,7 @@ pub struct PoolPlan {
     pub settings: PoolSettings,
     /// Threads at the start.
     pub threads: usize,
-    /// Who says how many threads there are, and who is refused: made anew for each process.
+    /// Makes the policy of each process: the number of threads, and which requests are refused.
     pub policy: Box<dyn Fn() -> Box<dyn Policy>>,
 }
 
@@ -77,7 +77,7 @@ impl Sharing {
 /// A lock that requests need for [`Arrival::computing`](crate::Arrival): the interpreter's.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Lock {
-    /// After so long without a change of hands, whoever waits for it has the holder give way.
+    /// After so long without a change of hands a waiting thread makes the holder give way.
     pub slice: Nanos,
     /// The part of its computing that a request does before what it does without the lock, 0 to 1.
     pub before: f64,

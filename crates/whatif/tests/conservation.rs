@@ -5,12 +5,12 @@ mod common;
 use std::collections::HashMap;
 
 use common::{Wild, alone, fixed};
-use measure::Nanos;
 use proptest::prelude::*;
-use stage::Class;
+use queueing::Class;
+use telemetry::Nanos;
 use whatif::{
-    Arrival, Coming, Fate, Laws, Lock, Outcome, Pause, Rate, Route, Service, Setting, Sharing,
-    Trace, simulate_traced,
+    Arrival, ArrivalProcess, Ending, Laws, Lock, Outcome, Pause, Rate, Route, Service, Setting,
+    Sharing, Trace, simulate_traced,
 };
 
 fn ms(bounds: std::ops::Range<u64>) -> impl Strategy<Value = Nanos> {
@@ -66,13 +66,14 @@ fn settings() -> impl Strategy<Value = Setting> {
 }
 
 fn laws() -> impl Strategy<Value = Laws> {
-    let coming = prop_oneof![
-        Just(Coming::Even),
-        Just(Coming::Poisson),
-        (1.0..20.0f64, ms(0..5)).prop_map(|(len_mean, gap)| Coming::Bursts { len_mean, gap }),
+    let process = prop_oneof![
+        Just(ArrivalProcess::Even),
+        Just(ArrivalProcess::Poisson),
+        (1.0..20.0f64, ms(0..5))
+            .prop_map(|(len_mean, gap)| ArrivalProcess::Bursts { len_mean, gap }),
     ];
     let rates = prop::collection::vec((0.0..300.0f64, 0.0..300.0f64, ms(1..2_000)), 1..4);
-    (rates, coming, 0..40u64).prop_map(|(rates, coming, run_ms)| {
+    (rates, process, 0..40u64).prop_map(|(rates, process, run_ms)| {
         let rate = |(from_per_second, to_per_second, lasts)| Rate {
             lasts,
             from_per_second,
@@ -87,7 +88,7 @@ fn laws() -> impl Strategy<Value = Laws> {
         };
         Laws {
             rates: rates.into_iter().map(rate).collect(),
-            coming,
+            process,
             routes: vec![
                 route(Service::Constant(mean), Class::Health),
                 route(Service::Exponential { mean }, Class::Normal),
@@ -113,13 +114,13 @@ fn check_counts(outcome: &Outcome, traces: &[Trace], arrivals: &[Arrival]) {
     for (index, pool) in outcome.pools.iter().enumerate() {
         assert_eq!(pool.arrived, pool.ran() + pool.refused + pool.expired);
         assert_eq!(pool.total.len(), pool.ran());
-        let of = |fate| {
+        let of = |ending| {
             let ours = traces.iter().filter(|trace| trace.pool == index);
-            ours.filter(|trace| trace.fate == fate).count() as u64
+            ours.filter(|trace| trace.ending == ending).count() as u64
         };
-        assert_eq!(pool.ran(), of(Fate::Ran));
-        assert_eq!(pool.refused, of(Fate::Refused));
-        assert_eq!(pool.expired, of(Fate::Expired));
+        assert_eq!(pool.ran(), of(Ending::Ran));
+        assert_eq!(pool.refused, of(Ending::Refused));
+        assert_eq!(pool.expired, of(Ending::Expired));
     }
 }
 
@@ -136,7 +137,7 @@ fn check_waits(outcome: &Outcome, traces: &[Trace]) {
 /// A thread runs one request at a time, and threads were at work for as long as requests ran.
 fn check_threads(outcome: &Outcome, traces: &[Trace]) {
     let mut free: HashMap<_, Nanos> = HashMap::new();
-    let mut ran: Vec<_> = traces.iter().filter(|t| t.fate == Fate::Ran).collect();
+    let mut ran: Vec<_> = traces.iter().filter(|t| t.ending == Ending::Ran).collect();
     ran.sort_by_key(|trace| (trace.started, trace.ended));
     for trace in ran {
         let free = free
@@ -169,7 +170,7 @@ fn check_runs(setting: &Setting, traces: &[Trace], arrivals: &[Arrival]) {
         && setting.pauses.is_empty()
         && setting.lock.is_none();
     let mut computed = vec![(u64::MAX, 0, 0); setting.processes];
-    for trace in traces.iter().filter(|trace| trace.fate == Fate::Ran) {
+    for trace in traces.iter().filter(|trace| trace.ending == Ending::Ran) {
         let run = arrivals[trace.number as usize].run;
         let took = Nanos(trace.ended.0 - trace.started.0);
         assert!(took.0 + 2 >= run.0, "{trace:?} for {run:?}");
@@ -189,7 +190,7 @@ fn check_timeline(outcome: &Outcome, traces: &[Trace]) {
     let times: Vec<_> = outcome.timeline.iter().map(|moment| moment.at).collect();
     assert!(times.is_sorted() && times.len() <= 4_096);
     let refused: u64 = outcome.timeline.iter().map(|moment| moment.refused).sum();
-    let ran = |trace: &&Trace| trace.fate == Fate::Ran;
+    let ran = |trace: &&Trace| trace.ending == Ending::Ran;
     assert_eq!(refused, traces.iter().filter(|t| !ran(t)).count() as u64);
     let waits = traces.iter().filter(ran).map(|t| t.started.0 - t.arrived.0);
     let longest = outcome.timeline.iter().map(|moment| moment.wait_max.0);

@@ -3,9 +3,9 @@
 mod common;
 
 use common::{Pressures, Steps, alone, fixed};
-use measure::Nanos;
-use stage::{Class, Control, Pressure, SizeStep};
-use whatif::{Arrival, Fate, Lock, Outcome, Pause, Setting, Sharing, Trace, simulate_traced};
+use queueing::{Class, Control, Pressure, SizeStep};
+use telemetry::Nanos;
+use whatif::{Arrival, Ending, Lock, Outcome, Pause, Setting, Sharing, Trace, simulate_traced};
 
 fn arrivals(at_and_run_ms: &[(u64, u64)]) -> impl Iterator<Item = Arrival> {
     at_and_run_ms.iter().map(|&(at, run)| Arrival {
@@ -236,8 +236,11 @@ fn who_waits_too_long_is_refused_at_that_moment() {
     pool.settings.queue_timeout = Nanos::from_ms(25);
     let setting = alone(pool);
     let (outcome, traces) = run(&setting, &[(0, 100), (10, 1), (20, 1), (90, 1)]);
-    let fates: Vec<_> = traces.iter().map(|trace| trace.fate).collect();
-    assert_eq!(fates, [Fate::Ran, Fate::Expired, Fate::Expired, Fate::Ran]);
+    let endings: Vec<_> = traces.iter().map(|trace| trace.ending).collect();
+    assert_eq!(
+        endings,
+        [Ending::Ran, Ending::Expired, Ending::Expired, Ending::Ran]
+    );
     let expect = [(0.0, 100.0), (35.0, 35.0), (45.0, 45.0), (100.0, 101.0)];
     assert_eq!(times_ms(&traces), expect);
     let pool = &outcome.pools[0];
@@ -250,7 +253,7 @@ fn who_waits_too_long_is_refused_at_that_moment() {
 #[test]
 fn a_full_queue_refuses_at_once() {
     let (outcome, traces) = run(&alone(fixed(1, 2)), &[(0, 100), (1, 1), (2, 1), (3, 1)]);
-    assert_eq!(traces[3].fate, Fate::Refused);
+    assert_eq!(traces[3].ending, Ending::Refused);
     assert_eq!(traces[3].ended, Nanos::from_ms(3));
     assert_eq!((outcome.pools[0].refused, outcome.pools[0].ran()), (1, 3));
     assert_eq!(

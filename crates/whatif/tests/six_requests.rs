@@ -6,12 +6,12 @@
 //! these 24 facts come out, as does each queue time to 20 µs; other orders of service do not give
 //! them. Arrivals 3, 4 and 6 are chosen to fit three queue times, so these three are no evidence.
 
-use measure::{Nanos, Stamp};
-use stage::{
-    Admission, Class, Decision, Mood, PoolSeen, PoolSettings, PoolShape, Pressure, SizeStep,
-    Waiting,
-};
-use whatif::{Arrival, Fate, Policy, PoolPlan, Setting, Sharing, Trace, simulate_traced};
+mod common;
+
+use common::{alone, fixed};
+use queueing::Class;
+use telemetry::Nanos;
+use whatif::{Arrival, Ending, Setting, Trace, simulate_traced};
 
 const RUN_US: [u64; 6] = [637_781, 245_030, 432_421, 249_208, 3_713_331, 3_799_818];
 const QUEUE_US: [u64; 6] = [110, 90, 88, 244_246, 431_545, 480_382];
@@ -47,57 +47,11 @@ impl Take {
     }
 }
 
-/// Says nothing of sizes, and refuses nobody: the server of 2012 had no controller.
-struct Still;
-
-impl Policy for Still {
-    fn tick(&mut self, _: Stamp, _: &PoolSeen) -> Decision {
-        let mood = Mood {
-            pressure: Pressure::Calm,
-            completed_per_second: None,
-        };
-        Decision {
-            step: SizeStep::Keep,
-            mood,
-        }
-    }
-
-    fn admit(&self, _: Waiting, _: Class, _: &PoolSettings, _: &Mood) -> Admission {
-        Admission::Enqueue
-    }
-}
-
+/// A pool of constant size, as the server of 2012 had it.
 fn setting(threads: usize, wake: Nanos) -> Setting {
-    let settings = PoolSettings {
-        shape: PoolShape {
-            threads_min: threads,
-            threads_max: threads,
-            queue_len_max: 100,
-        },
-        queue_target: Nanos::from_ms(5),
-        queue_timeout: Nanos::from_secs(30),
-        overload_timeout: Nanos::from_secs(30),
-        reserve_threads: 0,
-        reserve_len: 0,
-    };
-    let pool = PoolPlan {
-        name: "default".to_owned(),
-        settings,
-        threads,
-        policy: Box::new(|| Box::new(Still)),
-    };
     Setting {
-        name: format!("{threads} threads"),
-        processes: 1,
-        pools: vec![pool],
-        pool_of_route: Vec::new(),
         wakes: vec![wake],
-        fetch: Nanos::ZERO,
-        thread_start: Nanos::ZERO,
-        sharing: Sharing::default(),
-        lock: None,
-        pauses: Vec::new(),
-        patience: Nanos::from_secs(30),
+        ..alone(fixed(threads, 100))
     }
 }
 
@@ -112,7 +66,7 @@ fn replay(setting: &Setting, arrived_us: &[u64; 6], take: Take) -> Vec<Trace> {
     let mut traces = Vec::new();
     simulate_traced(setting, &mut arrivals, 1, &mut |trace| traces.push(*trace));
     traces.sort_by_key(|trace| trace.number);
-    assert!(traces.iter().all(|trace| trace.fate == Fate::Ran));
+    assert!(traces.iter().all(|trace| trace.ending == Ending::Ran));
     traces
 }
 

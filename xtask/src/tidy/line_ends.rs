@@ -2,7 +2,7 @@
 //!
 //! Takes all sources, gives a finding for every `\r\n` in a string of production code outside the places of
 //! the table, and for every place that needs none. A field that is formatted with its own line end is one
-//! unchecked value away from becoming two; `wire::FieldLines` writes it.
+//! unchecked value away from becoming two; `http::FieldLines` writes it.
 
 use super::Finding;
 use super::source::Source;
@@ -47,7 +47,7 @@ fn is_within(path: &str, place: &str) -> bool {
 
 fn fault(source: &Source, at: usize) -> Finding {
     let text = format!(
-        "a line end in a string: write fields through `wire::FieldLines`, or name the place ({TABLE})"
+        "a line end in a string: write fields through `http::FieldLines`, or name the place ({TABLE})"
     );
     Finding::fault(&source.path, source.line_of(at), "line-end", text)
 }

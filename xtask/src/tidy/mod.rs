@@ -1,13 +1,14 @@
-//! `xtask tidy`: the rules of the house that neither the compiler nor clippy knows.
+//! `xtask tidy`: the rules of this project that neither the compiler nor clippy knows.
 //!
 //! Takes the checkout, gives faults with file, line and rule on stdout, a closing count, and exit 1 when
 //! there is a fault. The rules are functions from a source or a manifest to faults and read nothing
 //! themselves; this file does the reading.
 
-mod rooms;
+mod modules;
 mod table;
 
 mod line_ends;
+mod names;
 mod packages;
 mod purity;
 mod shape;
@@ -126,7 +127,8 @@ fn check(texts: &[(String, String)]) -> Vec<Finding> {
         purity::check(source, &mut findings);
     }
     line_ends::check(&sources, &mut findings);
-    rooms::check(&sources, &mut findings);
+    names::check(&sources, &mut findings);
+    modules::check(&sources, &mut findings);
     findings.sort();
     findings.dedup();
     findings

@@ -162,24 +162,24 @@ mod tests {
     #[test]
     fn keeps_crates_apart() {
         check(
-            "wire",
+            "http",
             "[dependencies]\nhttparse.workspace = true\nmemchr.workspace = true\n",
             &[],
         );
-        check("wire", "[dependencies]\nmeasure.workspace = true\n", &[2]);
+        check("http", "[dependencies]\ntelemetry.workspace = true\n", &[2]);
         check(
-            "wire",
-            "[dependencies]\nx = { package = \"milepost-measure\", path = \"../measure\" }\n",
+            "http",
+            "[dependencies]\nx = { package = \"milepost-telemetry\", path = \"../telemetry\" }\n",
             &[2],
         );
-        check("wire", "[dependencies]\ntokio = \"1\"\n", &[2]);
+        check("http", "[dependencies]\ntokio = \"1\"\n", &[2]);
         check(
-            "stage",
-            "[dependencies]\nmeasure.workspace = true\n[dev-dependencies]\nproptest = \"1\"\n",
+            "queueing",
+            "[dependencies]\ntelemetry.workspace = true\n[dev-dependencies]\nproptest = \"1\"\n",
             &[],
         );
         check(
-            "stage",
+            "queueing",
             "[dev-dependencies]\nserver.workspace = true\n",
             &[2],
         );

@@ -35,7 +35,7 @@ pub(super) fn check(source: &Source, findings: &mut Vec<Finding>) {
         ));
     };
     for at in scan::words(&source.production, "std") {
-        for path in super::rooms::paths_at(&source.production, at) {
+        for path in super::modules::paths_at(&source.production, at) {
             if is_worldly(&path) {
                 found(at, &path.join("::"));
             }
@@ -77,27 +77,27 @@ mod tests {
     #[test]
     fn finds_the_world_in_pure_crates() {
         check(
-            "crates/wire/src/a.rs",
+            "crates/http/src/a.rs",
             "use std::fs::File;",
             &["std::fs::File"],
         );
         check(
-            "crates/wire/src/a.rs",
+            "crates/http/src/a.rs",
             "use std::{fmt, net::TcpStream, fs};",
             &["std::net::TcpStream", "std::fs"],
         );
         check(
-            "crates/stage/src/a.rs",
+            "crates/queueing/src/a.rs",
             "fn a() { std::thread::sleep(b) }",
             &["std::thread::sleep"],
         );
         check(
-            "crates/stage/src/a.rs",
+            "crates/queueing/src/a.rs",
             "use std::time::Instant;",
             &["Instant"],
         );
         check(
-            "crates/wire/src/a.rs",
+            "crates/http/src/a.rs",
             "use tokio::net::TcpStream;",
             &["tokio"],
         );
@@ -106,20 +106,24 @@ mod tests {
     #[test]
     fn leaves_values_tests_and_other_crates_alone() {
         check(
-            "crates/wire/src/a.rs",
+            "crates/http/src/a.rs",
             "fn a() { b.parse::<std::net::Ipv6Addr>() }",
             &[],
         );
         check(
-            "crates/wire/src/a.rs",
+            "crates/http/src/a.rs",
             "// std::fs\n#[cfg(test)]\nmod tests { use std::fs; }",
             &[],
         );
-        check("crates/wire/examples/a.rs", "use std::time::Instant;", &[]);
+        check("crates/http/examples/a.rs", "use std::time::Instant;", &[]);
         check("crates/server/src/a.rs", "use std::fs;", &[]);
-        check("crates/measure/src/time.rs", "use std::time::Instant;", &[]);
         check(
-            "crates/wire/src/a.rs",
+            "crates/telemetry/src/time.rs",
+            "use std::time::Instant;",
+            &[],
+        );
+        check(
+            "crates/http/src/a.rs",
             "use std::time::Duration; use std::sync::Arc;",
             &[],
         );

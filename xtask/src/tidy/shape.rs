@@ -81,22 +81,22 @@ mod tests {
 
     #[test]
     fn demands_an_opening() {
-        check("crates/wire/src/a.rs", "//! A.\nfn a() {}\n", &[]);
+        check("crates/http/src/a.rs", "//! A.\nfn a() {}\n", &[]);
         check(
-            "crates/wire/src/a.rs",
+            "crates/http/src/a.rs",
             "// A.\nfn a() {}\n",
             &[(1, "opening")],
         );
-        check("crates/wire/src/a.rs", "", &[(1, "opening")]);
+        check("crates/http/src/a.rs", "", &[(1, "opening")]);
     }
 
     #[test]
     fn warns_of_long_files_and_refuses_longer_ones() {
         let text = |len: usize| format!("//! A.\n{}", "fn a() {}\n".repeat(len - 1));
-        check("crates/wire/src/a.rs", &text(600), &[]);
-        check("crates/wire/src/a.rs", &text(601), &[(1, "length")]);
-        check("crates/wire/src/a.rs", &text(1001), &[(1, "length")]);
-        check("crates/wire/src/tests.rs", &text(1001), &[]);
+        check("crates/http/src/a.rs", &text(600), &[]);
+        check("crates/http/src/a.rs", &text(601), &[(1, "length")]);
+        check("crates/http/src/a.rs", &text(1001), &[(1, "length")]);
+        check("crates/http/src/tests.rs", &text(1001), &[]);
         check(LONG_FILES[0].0, &text(1001), &[]);
     }
 
@@ -106,9 +106,9 @@ mod tests {
         check("crates/server/src/pool.rs", text, &[(3, "unsafe")]);
         check("crates/server/src/sys.rs", text, &[]);
         check("crates/python/src/raw.rs", text, &[]);
-        check("crates/wire/src/lib.rs", "//! A.\n", &[(1, "unsafe")]);
+        check("crates/http/src/lib.rs", "//! A.\n", &[(1, "unsafe")]);
         check(
-            "crates/wire/src/lib.rs",
+            "crates/http/src/lib.rs",
             "//! A.\n#![forbid(unsafe_code)]\n",
             &[],
         );

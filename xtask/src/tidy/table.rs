@@ -1,19 +1,19 @@
-//! What is allowed: the edges between rooms and crates, and the exceptions, each with its reason.
+//! What is allowed: the edges between modules and crates, and the exceptions, each with its reason.
 //!
-//! A table for `tidy` and for people; a new line here is a decision about the house and belongs into
+//! A table for `tidy` and for people; a new line here is a decision about the design and belongs into
 //! ARCHITECTURE.md as well.
 
-/// Rooms of the server that everybody may use, and that use only each other.
+/// Modules of the server that everybody may use, and that use only each other.
 pub(super) const VOCABULARY: [&str; 3] = ["exchange", "fault", "config"];
 
-/// Rooms that connect the others: start-up, driver threads and their protocols, pool threads, the process.
-pub(super) const CORRIDORS: [&str; 6] =
-    ["lib", "house", "driver", "protocol", "pool", "supervisor"];
+/// Modules that connect the others: start-up, driver threads and their protocols, pool threads, the process.
+pub(super) const CONNECTORS: [&str; 6] =
+    ["lib", "server", "driver", "protocol", "pool", "supervisor"];
 
-/// Folders whose parts are rooms of their own.
-pub(super) const HALLS: [&str; 1] = ["handler::files"];
+/// Folders whose parts are modules of their own.
+pub(super) const GROUPS: [&str; 1] = ["handler::files"];
 
-/// Further edges between rooms: from, to, why.
+/// Further edges between modules: from, to, why.
 pub(super) const EDGES: &[(&str, &str, &str)] = &[
     (
         "transport",
@@ -123,13 +123,13 @@ pub(super) const EDGES: &[(&str, &str, &str)] = &[
     ),
     (
         "handler",
-        "watch",
-        "a handler is asked about threads by the name that the kernel gives them",
+        "watchdog",
+        "a handler finds a thread by the number that the kernel gives it",
     ),
     (
-        "watch",
+        "watchdog",
         "pool",
-        "whoever looks at an exchange is told what it has used of a processor",
+        "a scan reads the processor time of an exchange",
     ),
     (
         "exchange",
@@ -152,26 +152,27 @@ pub(super) const EDGES: &[(&str, &str, &str)] = &[
         "primitives that loom can take the place of",
     ),
     (
-        "tenure",
+        "run_guard",
         "sync",
         "primitives that loom can take the place of",
     ),
     (
-        "watch",
-        "tenure",
-        "a thread ends its exchange or is given up, as loom has checked",
+        "watchdog",
+        "run_guard",
+        "a worker ends its exchange or is given up, as loom has checked",
     ),
-    ("clients", "sync", "one way to lock"),
-    ("rates", "sync", "one way to lock"),
+    ("watchdog", "sync", "one way to lock, and invariants"),
+    ("client_limit", "sync", "one way to lock, and invariants"),
+    ("bandwidth", "sync", "one way to lock, and invariants"),
     ("slow", "sync", "one way to lock"),
     (
-        "rates",
+        "bandwidth",
         "service",
-        "rates of routes go by the routes' indices",
+        "limits of routes go by the routes' indices",
     ),
     ("spool", "unnamed", "so do request bodies"),
     ("listen", "sys", "what no crate wraps of a listening socket"),
-    ("listen", "channel", "one type for what is listened on"),
+    ("listen", "ipc", "one type for what is listened on"),
     ("stats", "sys", "counters lie in mapped memory"),
     (
         "sys",
@@ -179,11 +180,12 @@ pub(super) const EDGES: &[(&str, &str, &str)] = &[
         "what may lie in mapped memory is named where the `unsafe` is",
     ),
     (
-        "channel",
+        "ipc",
         "stats",
         "a process is told which segment of the counters is its own",
     ),
     ("log", "sys", "SIGPIPE must not end the process"),
+    ("log", "sync", "one way to lock, and invariants"),
     (
         "pages",
         "handler::files",
@@ -193,19 +195,56 @@ pub(super) const EDGES: &[(&str, &str, &str)] = &[
 
 /// Files that may be long.
 pub(super) const LONG_FILES: [(&str, &str); 1] = [(
-    "crates/server/src/config/written/rows.rs",
+    "crates/server/src/config/options_table/rows.rs",
     "the uniform table of all settings",
 )];
 
+/// Files whose functions may be long, and why.
+pub(super) const LONG_FUNCTIONS: &[(&str, &str)] = &[
+    ("crates/cli/src/report/flags.rs", "a table of flags"),
+    ("crates/cli/src/whatif/flags.rs", "a table of flags"),
+    (
+        "crates/telemetry/src/reading/json.rs",
+        "a table of the keys of a log line",
+    ),
+    (
+        "crates/telemetry/src/reading/pattern.rs",
+        "a table of the fields of a log line",
+    ),
+];
+
+/// Words that no identifier has any more, and what stands in their place.
+pub(super) const WITHDRAWN: &[(&str, &str)] = &[
+    ("usher", "shared acceptor"),
+    ("ear", "listener"),
+    ("ears", "listeners"),
+    ("clerk", "worker"),
+    ("seat", "worker, or slot"),
+    ("steward", "controller"),
+    ("desk", "head writer, or mailbox"),
+    ("press", "compressor"),
+    ("knocker", "gil probe"),
+    ("onlooker", "stack sampler"),
+    ("lookout", "watchdog thread"),
+    ("watchman", "lifecycle"),
+    ("tenure", "run guard"),
+    ("errand", "task"),
+    ("mood", "state"),
+    ("house", "server"),
+    ("turnstile", "write ownership"),
+    ("sheaf", "merged batch"),
+    ("misuse", "usage error"),
+    ("surroundings", "environment"),
+    ("glimpse", "cache probe"),
+    ("newcomer", "accepted connection"),
+    ("corridor", "main loop"),
+];
+
 /// Where `unsafe` has its place.
-pub(super) const UNSAFE_PLACES: [(&str, &str); 5] = [
+pub(super) const UNSAFE_PLACES: [(&str, &str); 4] = [
     (
         "crates/server/src/sys.rs",
         "system calls that no crate wraps",
-    ),
-    (
-        "crates/loadgen/src/engine/ring/queue.rs",
-        "memory that the kernel reads and writes by itself",
     ),
     (
         "crates/server/tests/allocations/counting.rs",
@@ -213,7 +252,7 @@ pub(super) const UNSAFE_PLACES: [(&str, &str); 5] = [
     ),
     ("crates/python/", "the interpreter's C interface"),
     (
-        "benches/floor/",
+        "lab/programs/floor/",
         "the bare epoll loop that the server is measured against",
     ),
 ];
@@ -221,17 +260,17 @@ pub(super) const UNSAFE_PLACES: [(&str, &str); 5] = [
 /// Where strings of production code may hold a line end of HTTP: a file, or a folder with its slash, and why.
 pub(super) const LINE_END_PLACES: [(&str, &str); 6] = [
     (
-        "crates/wire/src/response.rs",
+        "crates/http/src/response.rs",
         "behind a field and a status line, at a head's end, around a chunk",
     ),
-    ("crates/wire/src/head.rs", "a parser looks for it"),
-    ("crates/wire/src/scan.rs", "a parser looks for it"),
+    ("crates/http/src/head.rs", "a parser looks for it"),
+    ("crates/http/src/scan.rs", "a parser looks for it"),
     (
         "crates/server/src/handler/files/multipart.rs",
         "around the parts of a body, RFC 2046 section 5.1",
     ),
     (
-        "crates/cli/src/reporting/live.rs",
+        "crates/cli/src/report/live.rs",
         "on a raw terminal: no HTTP",
     ),
     (
@@ -241,10 +280,10 @@ pub(super) const LINE_END_PLACES: [(&str, &str); 6] = [
 ];
 
 /// Crates without I/O, threads and clock.
-pub(super) const PURE_CRATES: [&str; 3] = ["wire", "measure", "stage"];
+pub(super) const PURE_CRATES: [&str; 3] = ["http", "telemetry", "queueing"];
 
 /// The one place that reads the monotonic clock.
-pub(super) const CLOCK_FILES: [&str; 1] = ["crates/measure/src/time.rs"];
+pub(super) const CLOCK_FILES: [&str; 1] = ["crates/telemetry/src/time.rs"];
 
 /// What one crate may depend on.
 pub(super) struct CrateRule {
@@ -269,67 +308,73 @@ pub(super) enum Others {
 
 pub(super) const CRATES: [CrateRule; 10] = [
     CrateRule {
-        name: "wire",
-        package: "milepost-wire",
+        name: "http",
+        package: "milepost-http",
         ours: &[],
-        others: Others::Only(&["bytes", "httparse", "memchr"]),
-        forbids: "wire knows no I/O, no clock, no threads and no other crate of ours",
+        others: Others::Only(&["bytes", "httparse", "httpdate", "memchr"]),
+        forbids: "http knows no I/O, no clock, no threads and no other crate of ours",
     },
     CrateRule {
-        name: "measure",
-        package: "milepost-measure",
+        name: "telemetry",
+        package: "milepost-telemetry",
         ours: &[],
-        others: Others::Only(&["histogram", "memchr"]),
-        forbids: "measure knows no I/O, no threads and no other crate of ours",
+        others: Others::Only(&["jiff", "memchr", "strsim"]),
+        forbids: "telemetry knows no I/O, no threads and no other crate of ours",
     },
     CrateRule {
-        name: "stage",
-        package: "milepost-stage",
-        ours: &["measure"],
+        name: "queueing",
+        package: "milepost-queueing",
+        ours: &["telemetry"],
         others: Others::Only(&[]),
-        forbids: "stage is arithmetic on what measure names",
+        forbids: "queueing is arithmetic on what telemetry names",
     },
     CrateRule {
         name: "server",
         package: "milepost-server",
-        ours: &["wire", "measure", "stage"],
+        ours: &["http", "telemetry", "queueing"],
         others: Others::AllBut(&["pyo3", "pyo3-ffi", "clap"]),
         forbids: "server knows no Python and reads no argv",
     },
     CrateRule {
         name: "report",
         package: "milepost-report",
-        ours: &["measure"],
-        others: Others::Only(&["memchr", "flate2", "zstd"]),
-        forbids: "report reads logs, whoever wrote them: it knows measure's forms and nothing of the server",
+        ours: &["telemetry"],
+        others: Others::Only(&["memchr", "flate2", "serde_json", "zstd"]),
+        forbids: "report reads logs, whoever wrote them: it knows telemetry's forms and nothing of the server",
     },
     CrateRule {
-        name: "model",
-        package: "milepost-model",
-        // The queue's order is stage's, and its stamps are measure's: arithmetic, which loom does not see.
-        ours: &["measure", "stage"],
+        name: "loom-tests",
+        package: "milepost-loom-tests",
+        // The queue's order is queueing's, and its stamps are telemetry's: arithmetic, which loom does not see.
+        ours: &["telemetry", "queueing"],
         others: Others::Only(&["loom"]),
-        forbids: "model compiles hand-over code against loom's primitives and arithmetic, nothing else",
+        forbids: "loom-tests compiles hand-over code against loom's primitives and arithmetic, nothing else",
     },
     CrateRule {
         name: "loadgen",
         package: "milepost-loadgen",
-        ours: &["wire", "measure"],
+        ours: &["http", "telemetry"],
         others: Others::AllBut(&["pyo3", "pyo3-ffi", "clap"]),
-        forbids: "the load generator shares no code with what it measures but wire and measure",
+        forbids: "the load generator shares no code with what it measures but http and telemetry",
     },
     CrateRule {
         name: "whatif",
         package: "milepost-whatif",
-        ours: &["measure", "stage"],
+        ours: &["telemetry", "queueing"],
         others: Others::AllBut(&["pyo3", "pyo3-ffi", "clap", "tokio"]),
-        forbids: "the simulator runs stage's code on a virtual clock, without the server",
+        forbids: "the simulator runs queueing's code on a virtual clock, without the server",
     },
     CrateRule {
         name: "cli",
         package: "milepost",
         ours: &[
-            "server", "wire", "measure", "stage", "report", "loadgen", "whatif",
+            "server",
+            "http",
+            "telemetry",
+            "queueing",
+            "report",
+            "loadgen",
+            "whatif",
         ],
         others: Others::AllBut(&["pyo3", "pyo3-ffi", "tokio", "socket2"]),
         forbids: "cli reads argv, prints and exits; it serves nothing itself and knows no Python",
@@ -337,7 +382,7 @@ pub(super) const CRATES: [CrateRule; 10] = [
     CrateRule {
         name: "python",
         package: "milepost-python",
-        ours: &["cli", "server", "wire", "measure"],
+        ours: &["cli", "server", "http", "telemetry"],
         others: Others::AllBut(&["tokio", "socket2", "clap"]),
         forbids: "python hosts applications; sockets and argv belong to others",
     },

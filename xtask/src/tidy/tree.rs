@@ -1,14 +1,14 @@
 //! Reads the files of a checkout that rules are about.
 //!
 //! Takes the checkout's folder, gives paths (relative, with slashes) and texts in a stable order. Build
-//! results and hidden folders are no part of the house.
+//! results and hidden folders are no part of the sources.
 
 use std::fs;
 use std::path::Path;
 
 /// Where code lives.
 const TOPS: [&str; 8] = [
-    "crates", "xtask", "fuzz", "benches", "python", "tests", "examples", "tools",
+    "crates", "xtask", "fuzz", "lab", "python", "tests", "examples", "tools",
 ];
 const ENDINGS: [&str; 6] = [".rs", "Cargo.toml", ".py", ".pyi", ".sh", ".lua"];
 const OTHERS: [&str; 5] = [

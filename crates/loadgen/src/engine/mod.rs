@@ -1,27 +1,26 @@
-//! The engines: threads that make the load and count what comes back.
+//! The engine: threads that make the load and count what comes back.
 //!
-//! Takes a plan, gives an outcome. Each thread has its own loop, its own connections and its own tally;
+//! Takes a plan, gives an outcome. Each thread has its own event loop, its own connections and its own tally;
 //! they share a few atomics and meet at the end.
 //!
 //! ```text
-//! run ──► seat, thread 0 ─┬► epoll ─┐        answer: bytes ─► the end of a reply, right or wrong
-//!     ├─► seat, thread 1  └► ring  ─┼► tally ─► outcome
-//!     └─► ...                       │        schedule: when what is due
+//! run ──► worker, thread 0 ─► event loop ─┐   answer: bytes ─► the end of a reply, right or wrong
+//!     ├─► worker, thread 1 ─► event loop ─┼─► tally ─► outcome
+//!     └─► ...                           │   schedule: when what is due
 //! ```
 
 mod run;
-mod seat;
+mod worker;
 
-mod epoll;
-mod ring;
+mod event_loop;
 
 mod schedule;
 pub(crate) mod socket;
 pub(crate) mod sources;
 mod tls;
 
-mod answer;
-mod arrivals;
+mod receive_stamps;
+mod response;
 mod stalls;
 mod tally;
 

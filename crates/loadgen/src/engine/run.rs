@@ -1,4 +1,4 @@
-//! A run from its first thread to its outcome: the corridor of the load generator.
+//! A run from its first thread to its outcome: the composition root of the load generator.
 //!
 //! Takes a plan, prepares the host's side of it, starts threads and meters, listens to seconds, and joins what
 //! everybody has counted. Only here do the parts of the crate meet.
@@ -7,20 +7,20 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::{self, Scope, ScopedJoinHandle};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use measure::{Nanos, Stamp, now};
 use nix::sched::{CloneFlags, CpuSet, sched_setaffinity, unshare};
 use nix::unistd::Pid;
+use telemetry::{Nanos, Stamp, now};
 
-use super::seat::{Common, Driven, Seat};
 use super::tally::{SecondShare, Sum, Tally};
-use super::{Fault, Watch, epoll, ring};
-use crate::company::Party;
+use super::worker::{RunShared, Worker, WorkerResult};
+use super::{Fault, Watch, event_loop};
+use crate::adversaries::AdversaryThread;
 use crate::distribution::Summary;
 use crate::machine::{self, HostMeter, KernelCounters, ServerMeter, ThreadMeter};
 use crate::outcome::{
     Asked, AskedLeg, Generator, Outcome, SCHEMA, Second, ServerUse, ThreadUse, Times,
 };
-use crate::plan::{Arrivals, Engine, Load, Plan, Tables, Timestamps};
+use crate::plan::{Arrivals, Load, Plan, Tables, Timestamps};
 
 /// Between two questions whether the run is to end.
 const LOOK: Duration = Duration::from_millis(50);
@@ -42,13 +42,13 @@ pub fn run(plan: &Plan, watch: &mut dyn Watch) -> Result<Outcome, Fault> {
     }
     let mut plan = plan.clone();
     let mut remarks = machine::prepare(&mut plan)?;
-    let party = Party::start(&plan)?;
+    let adversaries = AdversaryThread::start(&plan)?;
     let measured = measured(&plan, watch);
-    let company = party.stop();
+    let bad_clients = adversaries.stop();
     let measured = measured?;
     let (stalled, processors) = (measured.stalled, measured.host.processors());
     let mut outcome = measured.outcome(&plan);
-    outcome.company = company;
+    outcome.bad_clients = bad_clients;
     remarks.extend(machine::judge(&outcome, stalled, processors));
     remarks.sort_by_key(|remark| remark.weight);
     outcome.remarks = remarks;
@@ -87,15 +87,15 @@ fn measured(plan: &Plan, watch: &mut dyn Watch) -> Result<Measured, Fault> {
         resident_early_bytes: 0,
         began_unix_ms: 0,
     };
-    let common = Common::new(plan, now().plus(LEAD));
+    let shared = RunShared::new(plan, now().plus(LEAD));
     let (sender, receiver) = channel();
     let mut seconds = Sum::default();
     let joined = thread::scope(|scope| {
         let threads: Vec<_> = (0..plan.machine.threads)
-            .map(|number| start(scope, plan, &common, number, &sender))
+            .map(|number| start(scope, plan, &shared, number, &sender))
             .collect();
         drop(sender);
-        listen(&receiver, &common, &mut seconds, watch, &mut meters);
+        listen(&receiver, &shared, &mut seconds, watch, &mut meters);
         meters.end();
         let parts = threads.into_iter().map(|thread| {
             thread
@@ -105,8 +105,8 @@ fn measured(plan: &Plan, watch: &mut dyn Watch) -> Result<Measured, Fault> {
         parts.collect::<Result<Vec<_>, Fault>>()
     })?;
     let ended_at = now();
-    let begin = common.begin().min(ended_at);
-    let tally = Seat::of(plan, &common, 0, channel().0).tally();
+    let begin = shared.begin().min(ended_at);
+    let tally = Worker::of(plan, &shared, 0, channel().0).tally();
     let mut measured = Measured {
         tally,
         begin,
@@ -115,7 +115,7 @@ fn measured(plan: &Plan, watch: &mut dyn Watch) -> Result<Measured, Fault> {
         threads: Vec::new(),
         stalled: Nanos::ZERO,
         seconds,
-        start: common.start,
+        start: shared.start,
         kernel: KernelCounters::read().since(&meters.kernel),
         server: meters.server,
         host: meters.host,
@@ -133,30 +133,26 @@ fn measured(plan: &Plan, watch: &mut dyn Watch) -> Result<Measured, Fault> {
 
 /// What a thread gives back.
 struct Part {
-    driven: Driven,
+    driven: WorkerResult,
     used: ThreadUse,
 }
 
 fn start<'scope, 'env>(
     scope: &'scope Scope<'scope, 'env>,
     plan: &'env Plan,
-    common: &'env Common,
+    shared: &'env RunShared,
     number: usize,
     seconds: &Sender<SecondShare>,
 ) -> ScopedJoinHandle<'scope, Result<Part, Fault>> {
     let seconds = seconds.clone();
     scope.spawn(move || {
         settle_thread(plan, number)?;
-        let seat = Seat::of(plan, common, number, seconds);
-        thread::sleep(Duration::from_nanos(common.start.since(now()).0));
+        let worker = Worker::of(plan, shared, number, seconds);
+        thread::sleep(Duration::from_nanos(shared.start.since(now()).0));
         let meter = ThreadMeter::begin();
         let began = now();
-        let driven = match plan.machine.engine {
-            Engine::Epoll => epoll::drive(&seat),
-            Engine::IoUring => ring::drive(&seat),
-        };
         // One thread that cannot go on ends the run for all.
-        let driven = driven.inspect_err(|_| common.end())?;
+        let driven = event_loop::drive(&worker).inspect_err(|_| shared.end())?;
         Ok(Part {
             driven,
             used: meter.end(now().since(began)),
@@ -231,18 +227,18 @@ impl Meters {
 /// Listens until all threads have ended.
 fn listen(
     seconds: &Receiver<SecondShare>,
-    common: &Common,
+    shared: &RunShared,
     sum: &mut Sum,
     watch: &mut dyn Watch,
     meters: &mut Meters,
 ) {
     loop {
         let at = now();
-        if !meters.is_marked && common.begin() <= at {
+        if !meters.is_marked && shared.begin() <= at {
             meters.mark();
         }
         if watch.is_over() {
-            common.end();
+            shared.end();
         }
         match seconds.recv_timeout(LOOK) {
             Ok(share) => sum.add(share),
@@ -250,9 +246,9 @@ fn listen(
             Err(RecvTimeoutError::Disconnected) => return,
         }
         // A second is told when the next one is half over: no thread is later than that.
-        let passed = now().since(common.start).0;
+        let passed = now().since(shared.start).0;
         let until = passed.saturating_sub(500_000_000) / 1_000_000_000;
-        for second in sum.told(until, begin_second(common.begin(), common.start)) {
+        for second in sum.told(until, begin_second(shared.begin(), shared.start)) {
             watch.second(&second);
             // What ends unwaited for is lost since the last look alone.
             if let Some(server) = meters.server.as_mut().filter(|_| meters.is_marked) {
@@ -333,7 +329,7 @@ impl Measured {
             },
             server,
             kernel: self.kernel,
-            company: Vec::new(),
+            bad_clients: Vec::new(),
             remarks: Vec::new(),
         }
     }
@@ -379,7 +375,6 @@ fn asked(plan: &Plan) -> Asked {
         in_flight: connections.in_flight,
         requests_each: connections.requests_each.map(Into::into),
         closing: connections.closing,
-        engine: plan.machine.engine,
         timestamps: plan.machine.timestamps,
         threads: plan.machine.threads,
         requests: plan

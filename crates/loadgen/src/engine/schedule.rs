@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use fastrand::Rng;
-use measure::Nanos;
+use telemetry::Nanos;
 
 use crate::plan::{Arrival, Arrivals, Load, Plan, Profile};
 

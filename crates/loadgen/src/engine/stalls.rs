@@ -4,7 +4,7 @@
 //! of its time: what the server did meanwhile was not looked at. A stall of 20 ms says nothing against a latency
 //! of seconds.
 
-use measure::{Nanos, Stamp};
+use telemetry::{Nanos, Stamp};
 
 /// A stall may be one part of so many of a time that still counts.
 const PARTS: u64 = 20;

@@ -8,9 +8,9 @@
 
 use std::collections::BTreeMap;
 
-use measure::{Nanos, Stamp};
+use telemetry::{Nanos, Stamp};
 
-use super::answer::{Ended, Wrong};
+use super::response::{Ended, Wrong};
 use super::stalls::Stalls;
 use crate::distribution::Distribution;
 use crate::outcome::{Counts, Failures, Second};

@@ -1,4 +1,4 @@
-//! TLS over sockets that do not block: the client's half, one [`Link`] a connection.
+//! TLS over sockets that do not block: the client's half, one [`TlsConnection`] a connection.
 //!
 //! Takes plaintext to send and a socket, gives plaintext that was read; the protocol is rustls' with ring's
 //! arithmetic. No socket is kept, opened, watched or closed here, and no call waits: what cannot go on now
@@ -32,22 +32,22 @@ const SESSIONS_LEN: usize = 32;
 
 /// What the connections of one thread have in common: whom they trust, and the sessions that they resume.
 #[derive(Clone, Debug)]
-pub(crate) struct Client {
+pub(crate) struct TlsClient {
     config: Arc<ClientConfig>,
     name: ServerName<'static>,
 }
 
 /// TLS on one connection.
 #[derive(Debug)]
-pub(crate) struct Link {
+pub(crate) struct TlsConnection {
     tls: ClientConnection,
-    end: Option<End>,
+    end: Option<TlsEnd>,
 }
 
 /// How far a handshake is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Hand {
-    /// Over: [`Link::send`] and [`Link::recv`] may be called.
+pub(crate) enum HandshakeState {
+    /// Over: [`TlsConnection::send`] and [`TlsConnection::recv`] may be called.
     Done {
         /// Whether an earlier session was resumed.
         resumed: bool,
@@ -58,23 +58,23 @@ pub(crate) enum Hand {
 
 /// How a server's stream has ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum End {
+pub(crate) enum TlsEnd {
     /// By a close_notify: nothing is missing.
     Notified,
     /// By the end of the connection alone, which anybody in between could have made, RFC 8446 section 6.1.
     Cut,
 }
 
-impl Client {
+impl TlsClient {
     /// Reads the authorities' file, if there is one.
-    pub(crate) fn new(tls: &Tls) -> Result<Client, Fault> {
+    pub(crate) fn new(tls: &Tls) -> Result<TlsClient, Fault> {
         let name = ServerName::try_from(tls.server_name.clone())
             .map_err(|error| Fault::new(format!("the name `{}`: {error}", tls.server_name)))?;
         // Not the process's default: nobody else is to choose, and nobody to be chosen for.
         let provider = Arc::new(ring::default_provider());
         let verifier: Arc<dyn ServerCertVerifier> = match &tls.trust {
             TlsTrust::Authority(file) => authorities(file, &provider)?,
-            TlsTrust::Anybody => Arc::new(Anybody(provider.clone())),
+            TlsTrust::Anybody => Arc::new(NoVerification(provider.clone())),
         };
         let mut config = ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
@@ -88,18 +88,18 @@ impl Client {
         } else {
             Resumption::disabled()
         };
-        Ok(Client {
+        Ok(TlsClient {
             config: Arc::new(config),
             name,
         })
     }
 
     /// For a connection that is established.
-    pub(crate) fn begin(&self) -> Link {
+    pub(crate) fn begin(&self) -> TlsConnection {
         let tls = ClientConnection::new(self.config.clone(), self.name.clone());
         let mut tls = tls.expect("the configuration has versions, suites and no early data");
         tls.set_buffer_limit(Some(UNSENT_BYTES_MAX));
-        Link { tls, end: None }
+        TlsConnection { tls, end: None }
     }
 }
 
@@ -132,25 +132,27 @@ fn authorities(file: &Path, provider: &Arc<CryptoProvider>) -> Result<Arc<Author
     }))
 }
 
-impl Link {
+impl TlsConnection {
     /// Goes on with the handshake as far as the socket allows. Whatever came behind it waits for
-    /// [`Link::recv`], which nothing but a call tells.
+    /// [`TlsConnection::recv`], which nothing but a call tells.
     ///
     /// Errors: the socket's; `UnexpectedEof` where the server has left; `InvalidData`, with rustls' text,
     /// where its certificate or its TLS is not right.
-    pub(crate) fn handshake(&mut self, socket: impl AsFd) -> io::Result<Hand> {
+    pub(crate) fn handshake(&mut self, socket: impl AsFd) -> io::Result<HandshakeState> {
         loop {
             if !self.flush(&socket)? {
-                return Ok(Hand::Going);
+                return Ok(HandshakeState::Going);
             }
             if !self.tls.is_handshaking() {
                 let resumed = self.tls.handshake_kind() == Some(HandshakeKind::Resumed);
-                return Ok(Hand::Done { resumed });
+                return Ok(HandshakeState::Done { resumed });
             }
             match self.read(&socket) {
                 Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
                 Ok(_) => {}
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(Hand::Going),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    return Ok(HandshakeState::Going);
+                }
                 Err(error) => return Err(error),
             }
         }
@@ -159,7 +161,7 @@ impl Link {
     /// Takes as many of `bytes` as may wait here, and gives the kernel what it takes of them. How many were
     /// taken; `WouldBlock`, as of a socket, while ciphertext of an earlier call waits.
     ///
-    /// Ciphertext of the last bytes may wait as well: [`Link::flush`] until there is none.
+    /// Ciphertext of the last bytes may wait as well: [`TlsConnection::flush`] until there is none.
     pub(crate) fn send(&mut self, socket: impl AsFd, bytes: &[u8]) -> io::Result<usize> {
         if !self.flush(&socket)? {
             return Err(io::ErrorKind::WouldBlock.into());
@@ -172,7 +174,7 @@ impl Link {
     /// Whether all ciphertext is gone.
     pub(crate) fn flush(&mut self, socket: impl AsFd) -> io::Result<bool> {
         while self.tls.wants_write() {
-            match self.tls.write_tls(&mut Wire(&socket)) {
+            match self.tls.write_tls(&mut TlsSocket(&socket)) {
                 Ok(_) => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
                 Err(error) => return Err(error),
@@ -187,7 +189,7 @@ impl Link {
         self.tls.wants_write()
     }
 
-    /// Reads plaintext into `buffer`, which is not empty; zero: the end, of which [`Link::end`] tells more.
+    /// Reads plaintext into `buffer`, which is not empty; zero: the end, of which [`TlsConnection::end`] tells more.
     ///
     /// To be called until it says `WouldBlock`: plaintext may wait here when nothing waits in the socket.
     pub(crate) fn recv(&mut self, socket: impl AsFd, buffer: &mut [u8]) -> io::Result<usize> {
@@ -203,8 +205,8 @@ impl Link {
         }
     }
 
-    /// How the server's stream has ended, once [`Link::recv`] has said zero.
-    pub(crate) fn end(&self) -> Option<End> {
+    /// How the server's stream has ended, once [`TlsConnection::recv`] has said zero.
+    pub(crate) fn end(&self) -> Option<TlsEnd> {
         self.end
     }
 
@@ -219,14 +221,14 @@ impl Link {
         let mut reader = self.tls.reader();
         match io::Read::read(&mut reader, buffer) {
             Ok(0) => {
-                self.end = Some(End::Notified);
+                self.end = Some(TlsEnd::Notified);
                 Ok(Some(0))
             }
             Ok(copied) => Ok(Some(copied)),
             Err(error) => match error.kind() {
                 io::ErrorKind::WouldBlock => Ok(None),
                 io::ErrorKind::UnexpectedEof => {
-                    self.end = Some(End::Cut);
+                    self.end = Some(TlsEnd::Cut);
                     Ok(Some(0))
                 }
                 _ => Err(error),
@@ -236,7 +238,7 @@ impl Link {
 
     /// Reads from the socket once and deciphers what is whole; zero: the connection has ended.
     fn read(&mut self, socket: impl AsFd) -> io::Result<usize> {
-        let read = self.tls.read_tls(&mut Wire(&socket))?;
+        let read = self.tls.read_tls(&mut TlsSocket(&socket))?;
         if let Err(error) = self.tls.process_new_packets() {
             // The alert that says why; the connection is of no use whether it leaves or not.
             let _ = self.flush(&socket);
@@ -247,9 +249,9 @@ impl Link {
 }
 
 /// A socket as rustls wants it: never a signal, never an interruption.
-struct Wire<S>(S);
+struct TlsSocket<S>(S);
 
-impl<S: AsFd> io::Read for Wire<S> {
+impl<S: AsFd> io::Read for TlsSocket<S> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let recv = || rustix::net::recv(&self.0, &mut *buffer, RecvFlags::DONTWAIT);
         let (read, _) = rustix::io::retry_on_intr(recv)?;
@@ -257,7 +259,7 @@ impl<S: AsFd> io::Read for Wire<S> {
     }
 }
 
-impl<S: AsFd> io::Write for Wire<S> {
+impl<S: AsFd> io::Write for TlsSocket<S> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
         let send = || rustix::net::send(&self.0, bytes, flags);
@@ -340,9 +342,9 @@ impl ServerCertVerifier for Authorities {
 
 /// Checks that the server holds the key of the certificate that it shows, and nothing of the certificate.
 #[derive(Debug)]
-struct Anybody(Arc<CryptoProvider>);
+struct NoVerification(Arc<CryptoProvider>);
 
-impl ServerCertVerifier for Anybody {
+impl ServerCertVerifier for NoVerification {
     fn verify_server_cert(
         &self,
         _: &CertificateDer<'_>,

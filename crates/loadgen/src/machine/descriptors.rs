@@ -15,14 +15,14 @@ const THREADS_MAX: u64 = 256;
 
 /// Chooses threads and tables, so that each table holds its connections.
 ///
-/// With tables of their own each thread has a share of the connections, and so has the company's thread.
+/// With tables of their own each thread has a share of the connections, and so has the thread of the misbehaving clients.
 ///
 /// # Errors
 /// When no number of threads helps, with the command that does.
 pub(super) fn choose(plan: &mut Plan, host: &Host) -> Result<Vec<Remark>, Fault> {
     let connections = plan.connections.len as u64;
-    let company: u64 = plan.company.iter().map(|group| group.len as u64).sum();
-    let all = connections + company + KEPT_LEN;
+    let bad_clients: u64 = plan.bad_clients.iter().map(|group| group.len as u64).sum();
+    let all = connections + bad_clients + KEPT_LEN;
     check_file_max(plan, all, host)?;
     let own = plan.machine.tables == Tables::Own;
     if all <= host.nofile && !own {
@@ -32,7 +32,7 @@ pub(super) fn choose(plan: &mut Plan, host: &Host) -> Result<Vec<Remark>, Fault>
     let threads = connections
         .div_ceil(room.max(1))
         .max(plan.machine.threads as u64);
-    if room == 0 || company > room || threads > THREADS_MAX.max(plan.machine.threads as u64) {
+    if room == 0 || bad_clients > room || threads > THREADS_MAX.max(plan.machine.threads as u64) {
         return Err(too_few(all, host));
     }
     let asked = std::mem::replace(&mut plan.machine.threads, threads as usize);
@@ -54,8 +54,8 @@ pub(super) fn choose(plan: &mut Plan, host: &Host) -> Result<Vec<Remark>, Fault>
 
 /// Whether a server that is watched can have the connections open; `limits` are those of its processes.
 pub(super) fn server_remark(plan: &Plan, limits: &[u64]) -> Option<Remark> {
-    let company: usize = plan.company.iter().map(|group| group.len).sum();
-    let all = (plan.connections.len + company) as u64;
+    let bad_clients: usize = plan.bad_clients.iter().map(|group| group.len).sum();
+    let all = (plan.connections.len + bad_clients) as u64;
     let most: u64 = limits.iter().sum();
     (!limits.is_empty() && all + KEPT_LEN / 2 > most).then(|| {
         remark(
@@ -90,7 +90,7 @@ fn too_few(all: u64, host: &Host) -> Fault {
         ),
         format!(
             "`ulimit -n {all}` (as root) before the run, `LimitNOFILE={all}` in a service{}; or lower \
-             `--connections` or `--company`",
+             `--connections` or `--bad-clients`",
             ceiling(all, host)
         ),
     )

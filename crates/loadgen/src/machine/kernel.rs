@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::proc::Reading;
+use super::proc::ProcReader;
 
 /// The counters that tell of trouble, by section and name. Resets are not among them: our own closing is one.
 const WATCHED: [(&str, &str); 20] = [
@@ -41,7 +41,7 @@ impl KernelCounters {
         let mut counters = KernelCounters {
             values: [0; WATCHED.len()],
         };
-        let mut reading = Reading::new();
+        let mut reading = ProcReader::new();
         for name in ["snmp", "netstat"] {
             if let Some(text) = reading.text(format_args!("/proc/thread-self/net/{name}")) {
                 counters.take(text);

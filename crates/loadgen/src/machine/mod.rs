@@ -13,22 +13,22 @@
 mod backlog;
 mod descriptors;
 mod host;
-mod judge;
 mod kernel;
 mod ports;
 mod proc;
 mod server;
 mod tree;
 mod uses;
+mod validity;
 
 use crate::engine::Fault;
 use crate::outcome::{Remark, Weight};
 use crate::plan::{Address, Plan};
 
-pub use judge::judge;
 pub use kernel::KernelCounters;
 pub use server::ServerMeter;
 pub use uses::{HostMeter, ThreadMeter, own_cpu_s, resident_bytes};
+pub use validity::judge;
 
 /// Makes a plan fit this machine: threads, tables of descriptors, and local addresses where there are too few
 /// ports. Gives what has to be known, the worst first, with the commands that change it.

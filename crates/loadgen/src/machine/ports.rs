@@ -7,7 +7,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-use measure::Nanos;
+use telemetry::Nanos;
 
 use super::host::{Host, Reuse};
 use super::{note, remark};
@@ -28,20 +28,20 @@ const WIDER: &str = "`sysctl -w net.ipv4.ip_local_port_range='1024 65535'`";
 
 /// How many ports are needed at once.
 #[derive(Clone, Copy, PartialEq, Debug)]
-struct Need {
-    /// Connections that are open, with the company's.
+struct PortNeed {
+    /// Connections that are open, with those of misbehaving clients.
     open: u64,
     /// Ports in TIME_WAIT.
     waiting: u64,
     /// Connections a second that we end properly.
     per_s: f64,
     /// How that rate is known.
-    known: Known,
+    known: RateSource,
 }
 
 /// How a rate is known.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Known {
+enum RateSource {
     /// From the plan.
     Planned,
     /// It is as much as threads can do.
@@ -56,7 +56,7 @@ pub(super) fn choose(plan: &mut Plan, host: &Host) -> Result<Vec<Remark>, Fault>
     let Address::Ip(target) = plan.target.address else {
         return Ok(Vec::new());
     };
-    let need = Need::of(plan, target, host);
+    let need = PortNeed::of(plan, target, host);
     let all = need.open + need.waiting;
     let given = plan.connections.sources.len() as u64;
     if all <= host.ports / 2 * given.max(1) {
@@ -84,29 +84,31 @@ pub(super) fn choose(plan: &mut Plan, host: &Host) -> Result<Vec<Remark>, Fault>
     )])
 }
 
-impl Need {
-    fn of(plan: &Plan, target: SocketAddr, host: &Host) -> Need {
-        let company: usize = plan.company.iter().map(|group| group.len).sum();
+impl PortNeed {
+    fn of(plan: &Plan, target: SocketAddr, host: &Host) -> PortNeed {
+        let bad_clients: usize = plan.bad_clients.iter().map(|group| group.len).sum();
         let waits = waits(target, host);
         let (per_s, known) = match plan.connections.closing {
             Closing::Fin => ended_per_s(plan),
-            Closing::Rst | Closing::Server => (0.0, Known::Planned),
+            Closing::Rst | Closing::Server => (0.0, RateSource::Planned),
         };
         let ours = waiting_of(plan, per_s, waits);
-        let company_per_s = half_closed_per_s(plan);
-        let waiting = ours + company_per_s * waits.as_secs_f64();
-        Need {
-            open: (plan.connections.len + company) as u64,
+        let bad_clients_per_s = half_closed_per_s(plan);
+        let waiting = ours + bad_clients_per_s * waits.as_secs_f64();
+        PortNeed {
+            open: (plan.connections.len + bad_clients) as u64,
             waiting: (waiting.ceil() as u64).min(host.time_wait_max),
-            per_s: per_s + company_per_s,
+            per_s: per_s + bad_clients_per_s,
             known,
         }
     }
 
     fn said(&self) -> String {
         let assumed = match self.known {
-            Known::Assumed => ", which is assumed because a closed load has no rate of its own",
-            Known::Planned => "",
+            RateSource::Assumed => {
+                ", which is assumed because a closed load has no rate of its own"
+            }
+            RateSource::Planned => "",
         };
         let all = self.open + self.waiting;
         if self.waiting == 0 {
@@ -134,28 +136,28 @@ pub(super) fn is_loopback(address: IpAddr) -> bool {
 }
 
 /// Connections a second that end because they have had their requests.
-fn ended_per_s(plan: &Plan) -> (f64, Known) {
+fn ended_per_s(plan: &Plan) -> (f64, RateSource) {
     let Some(each) = plan.connections.requests_each else {
-        return (0.0, Known::Planned);
+        return (0.0, RateSource::Planned);
     };
     let each = each.get() as f64;
     match &plan.load {
         Load::Closed => {
             let thread = CONNECTIONS_PER_S.min(REQUESTS_PER_S / each);
-            (thread * plan.machine.threads as f64, Known::Assumed)
+            (thread * plan.machine.threads as f64, RateSource::Assumed)
         }
-        Load::Open { rate, .. } => (rate.most() / each, Known::Planned),
+        Load::Open { rate, .. } => (rate.most() / each, RateSource::Planned),
         Load::Recorded { arrivals } => {
             let lasts = arrivals
                 .last()
                 .map_or(0.0, |last| last.offset.as_secs_f64());
             (
                 arrivals.len() as f64 / each / lasts.max(1.0),
-                Known::Planned,
+                RateSource::Planned,
             )
         }
         // None is opened again.
-        Load::Burst => (0.0, Known::Planned),
+        Load::Burst => (0.0, RateSource::Planned),
     }
 }
 
@@ -211,14 +213,14 @@ fn most_within(times: impl Iterator<Item = Nanos> + Clone, window: Nanos) -> usi
     most
 }
 
-/// Connections a second of the company that end with us as the first.
+/// Connections a second of misbehaving clients that end with us as the first.
 fn half_closed_per_s(plan: &Plan) -> f64 {
     let halves = plan
-        .company
+        .bad_clients
         .iter()
         .filter(|group| group.misbehaviour == Misbehaviour::HalfCloses);
     let len: usize = halves.map(|group| group.len).sum();
-    crate::company::reopened_per_s(len)
+    crate::adversaries::reopened_per_s(len)
 }
 
 /// 127.0.0.1, 127.0.0.2 and so on; `len` is at most [`SOURCES_MAX`].
@@ -229,7 +231,7 @@ fn loopback_sources(len: u64) -> Vec<IpAddr> {
         .collect()
 }
 
-fn chosen_remark(need: &Need, len: u64, target: SocketAddr, host: &Host) -> Remark {
+fn chosen_remark(need: &PortNeed, len: u64, target: SocketAddr, host: &Host) -> Remark {
     let last = Ipv4Addr::from(u32::from(Ipv4Addr::LOCALHOST) + len as u32 - 1);
     note(
         "sources",
@@ -243,7 +245,7 @@ fn chosen_remark(need: &Need, len: u64, target: SocketAddr, host: &Host) -> Rema
     )
 }
 
-fn too_few(need: &Need, sources: u64, target: SocketAddr, host: &Host) -> Fault {
+fn too_few(need: &PortNeed, sources: u64, target: SocketAddr, host: &Host) -> Fault {
     let text = format!(
         "{} local ports are needed, and {} has {}",
         need.said(),
@@ -269,7 +271,7 @@ fn addresses(len: u64) -> String {
 }
 
 /// What makes fewer addresses suffice, the best first.
-fn remedies(need: &Need, target: SocketAddr, host: &Host) -> Vec<String> {
+fn remedies(need: &PortNeed, target: SocketAddr, host: &Host) -> Vec<String> {
     let mut all = Vec::new();
     if need.waiting > 0 {
         all.push("`--close rst`".to_owned());

@@ -13,15 +13,15 @@ const BYTES_MAX: usize = 64 * 1024;
 
 /// What is needed to read many small files without allocating for each.
 #[derive(Debug)]
-pub(super) struct Reading {
+pub(super) struct ProcReader {
     path: String,
     bytes: Box<[u8]>,
 }
 
-impl Reading {
+impl ProcReader {
     /// With room for one file.
-    pub(super) fn new() -> Reading {
-        Reading {
+    pub(super) fn new() -> ProcReader {
+        ProcReader {
             path: String::with_capacity(64),
             bytes: vec![0; BYTES_MAX].into_boxed_slice(),
         }
@@ -112,7 +112,7 @@ mod tests {
 
     #[test]
     fn reads_a_file_that_is_there_and_none_that_is_not() {
-        let mut reading = Reading::new();
+        let mut reading = ProcReader::new();
         let own = reading.text(format_args!("/proc/{}/statm", std::process::id()));
         assert!(own.and_then(resident_of).expect("a number") > 100_000);
         assert_eq!(reading.text(format_args!("/proc/{}/statm", u32::MAX)), None);

@@ -1,9 +1,9 @@
 //! What the server takes: processor time, memory and context switches of its processes and all their children.
 
-use measure::Nanos;
+use telemetry::Nanos;
 
-use super::proc::{Reading, numbers};
-use super::tree::{Process, Tree};
+use super::proc::{ProcReader, numbers};
+use super::tree::{ProcessTree, ProcessUse};
 use super::uses::{TICKS_PER_S, share};
 use crate::engine::Fault;
 use crate::outcome::ServerUse;
@@ -15,10 +15,10 @@ use crate::outcome::ServerUse;
 #[derive(Debug)]
 pub struct ServerMeter {
     /// Those that are watched even if their parent is gone.
-    known: Vec<Process>,
-    before: Tree,
-    now: Tree,
-    reading: Reading,
+    known: Vec<ProcessUse>,
+    before: ProcessTree,
+    now: ProcessTree,
+    reading: ProcReader,
     marks_len: u64,
     ticks: u64,
     switches: u64,
@@ -30,12 +30,12 @@ impl ServerMeter {
     /// # Errors
     /// When one of them does not exist.
     pub fn open(pids: &[u32]) -> Result<ServerMeter, Fault> {
-        let mut reading = Reading::new();
+        let mut reading = ProcReader::new();
         let mut known = Vec::with_capacity(pids.len());
         for pid in pids {
             let stat = reading.text(format_args!("/proc/{pid}/stat"));
             let process = stat
-                .and_then(Process::of)
+                .and_then(ProcessUse::of)
                 .filter(|process| !process.has_ended);
             known.push(process.ok_or_else(|| {
                 Fault::with_hint(
@@ -46,8 +46,8 @@ impl ServerMeter {
         }
         Ok(ServerMeter {
             known,
-            before: Tree::default(),
-            now: Tree::default(),
+            before: ProcessTree::default(),
+            now: ProcessTree::default(),
             reading,
             marks_len: 0,
             ticks: 0,
@@ -106,7 +106,7 @@ pub(super) fn descriptor_limits(pids: &[u32]) -> Vec<u64> {
         return Vec::new();
     };
     meter.mark();
-    let limit = |process: &Process| {
+    let limit = |process: &ProcessUse| {
         let limits = meter
             .reading
             .text(format_args!("/proc/{}/limits", process.id))?;

@@ -1,15 +1,15 @@
 //! Processes with their children, and what they took between two looks at them.
 //!
-//! Pure but for [`Tree::look`]. A process's time is in its own line of `/proc` while it lives (or waits for its
+//! Pure but for [`ProcessTree::look`]. A process's time is in its own line of `/proc` while it lives (or waits for its
 //! parent), and in its parent's line when that has waited for it: so the time of those that come and go between
 //! two looks is found with those that live. Only of a process whose parent does not wait for it (because it
 //! ignores SIGCHLD) the time since the last look is lost.
 
-use super::proc::{Reading, each_id, keyed};
+use super::proc::{ProcReader, each_id, keyed};
 
 /// A process at one time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Process {
+pub(super) struct ProcessUse {
     pub(super) id: u32,
     pub(super) parent: u32,
     /// Since the boot, in ticks: with it a process is told from a later one of the same id.
@@ -23,15 +23,15 @@ pub(super) struct Process {
     pub(super) has_ended: bool,
 }
 
-impl Process {
+impl ProcessUse {
     /// From a line of `/proc/PID/stat`.
-    pub(super) fn of(stat: &str) -> Option<Process> {
+    pub(super) fn of(stat: &str) -> Option<ProcessUse> {
         let id = stat.split_once(' ')?.0.parse().ok()?;
         // A program's name may hold anything, parentheses too.
         let mut words = stat.rsplit_once(')')?.1.split_ascii_whitespace();
         let state = words.next()?;
         let mut number = |skipped: usize| words.nth(skipped)?.parse::<u64>().ok();
-        Some(Process {
+        Some(ProcessUse {
             id,
             parent: u32::try_from(number(0)?).ok()?,
             own_ticks: number(9)? + number(0)?,
@@ -42,7 +42,7 @@ impl Process {
         })
     }
 
-    fn is(&self, other: &Process) -> bool {
+    fn is(&self, other: &ProcessUse) -> bool {
         (self.id, self.started) == (other.id, other.started)
     }
 }
@@ -57,20 +57,20 @@ pub(super) struct Switches {
 
 /// Some processes with all their children, at one time. Both lists are in the order of ids.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Tree {
-    pub(super) processes: Vec<Process>,
+pub(super) struct ProcessTree {
+    pub(super) processes: Vec<ProcessUse>,
     pub(super) switches: Vec<Switches>,
 }
 
-impl Tree {
+impl ProcessTree {
     /// Looks at the processes of `known` that still live, and at all their children and grandchildren.
     ///
     /// This process and its own children are no part of it, unless they are known.
-    pub(super) fn look(&mut self, known: &[Process], reading: &mut Reading) {
+    pub(super) fn look(&mut self, known: &[ProcessUse], reading: &mut ProcReader) {
         self.processes.clear();
         each_id("/proc", |id| {
             let stat = reading.text(format_args!("/proc/{id}/stat"));
-            self.processes.extend(stat.and_then(Process::of));
+            self.processes.extend(stat.and_then(ProcessUse::of));
         });
         self.processes.sort_unstable_by_key(|process| process.id);
         keep_family(&mut self.processes, known, std::process::id());
@@ -83,9 +83,9 @@ impl Tree {
     }
 
     /// Processor time since `before`, in ticks.
-    pub(super) fn ticks_since(&self, before: &Tree) -> u64 {
+    pub(super) fn ticks_since(&self, before: &ProcessTree) -> u64 {
         let taken =
-            |now: &Process| match find(&before.processes, now.id).filter(|then| then.is(now)) {
+            |now: &ProcessUse| match find(&before.processes, now.id).filter(|then| then.is(now)) {
                 Some(then) => {
                     let reaped = now.reaped_ticks.saturating_sub(then.reaped_ticks);
                     now.own_ticks.saturating_sub(then.own_ticks)
@@ -98,7 +98,7 @@ impl Tree {
     }
 
     /// Context switches since `before`, of threads that live.
-    pub(super) fn switches_since(&self, before: &Tree) -> u64 {
+    pub(super) fn switches_since(&self, before: &ProcessTree) -> u64 {
         let grown = |now: &Switches| {
             let key = (now.process, now.thread);
             let place = before
@@ -112,8 +112,8 @@ impl Tree {
     }
 
     /// Of the children of `parent` that are gone: what they had taken at the time of `before` already.
-    fn known_of_reaped(&self, parent: &Process, before: &Tree) -> u64 {
-        let is_gone = |process: &Process| {
+    fn known_of_reaped(&self, parent: &ProcessUse, before: &ProcessTree) -> u64 {
+        let is_gone = |process: &ProcessUse| {
             !find(&self.processes, process.id).is_some_and(|now| now.is(process))
         };
         let gone = before.processes.iter().filter(|process| is_gone(process));
@@ -131,14 +131,14 @@ impl Tree {
     }
 }
 
-fn find(processes: &[Process], id: u32) -> Option<&Process> {
+fn find(processes: &[ProcessUse], id: u32) -> Option<&ProcessUse> {
     let place = processes.binary_search_by_key(&id, |process| process.id);
     place.ok().map(|place| &processes[place])
 }
 
 /// Keeps the known ones, even with another parent by now, and all below them.
-fn keep_family(all: &mut Vec<Process>, known: &[Process], own: u32) {
-    let is_known = |process: &Process| known.iter().any(|known| known.is(process));
+fn keep_family(all: &mut Vec<ProcessUse>, known: &[ProcessUse], own: u32) {
+    let is_known = |process: &ProcessUse| known.iter().any(|known| known.is(process));
     let mut family: Vec<u32> = all
         .iter()
         .filter(|process| is_known(process))
@@ -160,7 +160,7 @@ fn keep_family(all: &mut Vec<Process>, known: &[Process], own: u32) {
     all.retain(|process| family.contains(&process.id));
 }
 
-fn look_at_threads(process: u32, into: &mut Vec<Switches>, reading: &mut Reading) {
+fn look_at_threads(process: u32, into: &mut Vec<Switches>, reading: &mut ProcReader) {
     each_id(&format!("/proc/{process}/task"), |thread| {
         let status = reading.text(format_args!("/proc/{process}/task/{thread}/status"));
         let both = status.and_then(|text| {

@@ -1,10 +1,10 @@
 //! What the generator itself and all others take: processor time and memory.
 
-use measure::Nanos;
 use nix::sys::resource::{Usage, UsageWho, getrusage};
 use nix::sys::time::TimeValLike as _;
+use telemetry::Nanos;
 
-use super::proc::{Reading, numbers, resident_of};
+use super::proc::{ProcReader, numbers, resident_of};
 use crate::outcome::ThreadUse;
 
 /// The kernel's unit of processor time in texts: `USER_HZ` is 100 on every architecture that Linux has today.
@@ -60,7 +60,7 @@ impl ThreadTimes {
     fn now() -> ThreadTimes {
         let usage = getrusage(UsageWho::RUSAGE_THREAD).expect("it fails for no thread of ours");
         // On a processor, ready for one, time slices. A kernel without it lets us wait for nothing.
-        let mut reading = Reading::new();
+        let mut reading = ProcReader::new();
         let schedule = reading.text(format_args!("/proc/thread-self/schedstat"));
         ThreadTimes {
             user_ns: usage.user_time().num_nanoseconds(),
@@ -120,7 +120,7 @@ impl HostMeter {
 
 impl HostTicks {
     fn now() -> HostTicks {
-        let mut reading = Reading::new();
+        let mut reading = ProcReader::new();
         reading
             .text(format_args!("/proc/stat"))
             .map(HostTicks::of)
@@ -154,7 +154,7 @@ impl HostTicks {
 
 /// Resident memory of this process, 0 where it cannot be read.
 pub fn resident_bytes() -> u64 {
-    let mut reading = Reading::new();
+    let mut reading = ProcReader::new();
     let statm = reading.text(format_args!("/proc/self/statm"));
     statm.and_then(resident_of).unwrap_or(0)
 }

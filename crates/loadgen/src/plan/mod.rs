@@ -1,9 +1,9 @@
 //! What is to be done: a load, typed and checked.
 //!
 //! Takes nothing, gives [`Plan`] and its parts, all public and plain. Whoever makes one (the command line, a
-//! scenario file, a test) has checked it with [`Plan::fault`]; engines trust it. No file is read here.
+//! test) has checked it with [`Plan::fault`]; engines trust it. No file is read here.
 
-mod company;
+mod bad_clients;
 mod profile;
 mod requests;
 #[cfg(test)]
@@ -14,9 +14,9 @@ use std::net::IpAddr;
 use std::num::NonZeroU64;
 use std::sync::Arc;
 
-use measure::Nanos;
+use telemetry::Nanos;
 
-pub use company::{Company, Misbehaviour};
+pub use bad_clients::{BadClients, Misbehaviour};
 pub use profile::{Leg, Profile};
 pub use requests::{Method, Request, RequestParts, Requests};
 #[cfg(test)]
@@ -39,7 +39,7 @@ pub struct Plan {
     /// What a reply has to be.
     pub expect: Expect,
     /// Clients that misbehave beside the measured ones.
-    pub company: Vec<Company>,
+    pub bad_clients: Vec<BadClients>,
     /// The generator's own side.
     pub machine: Machine,
 }
@@ -177,8 +177,6 @@ pub struct Machine {
     pub tables: Tables,
     /// Processors that the threads may use; empty: any.
     pub cpus: Vec<usize>,
-    /// How sockets are used.
-    pub engine: Engine,
     /// When a reply counts as arrived.
     pub timestamps: Timestamps,
     /// Before a due request the loop spins so long instead of sleeping.
@@ -207,16 +205,6 @@ pub enum Timestamps {
     Kernel,
 }
 
-/// How sockets are used.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Engine {
-    /// Readiness.
-    Epoll,
-    /// Completion: connect, send, receive and close are handed to the kernel in batches.
-    IoUring,
-}
-
 impl Plan {
     /// Why the parts do not fit together, with the remedy; `None`: they do.
     pub fn fault(&self) -> Option<String> {
@@ -240,10 +228,6 @@ impl Plan {
                 .is_some_and(|each| each.get() < connections.in_flight as u64)
         {
             return said("more requests in flight than a connection may send: lower `--pipeline`");
-        }
-        if self.machine.engine == Engine::IoUring && matches!(self.target.scheme, Scheme::Https(_))
-        {
-            return said("the io_uring engine does not speak TLS: use `--engine epoll`");
         }
         if let Some(text) = self.timestamps_fault() {
             return said(text);
@@ -275,9 +259,6 @@ impl Plan {
             return None;
         }
         match (&self.target.scheme, &self.target.address) {
-            _ if self.machine.engine == Engine::IoUring => {
-                Some("the io_uring engine reads no timestamps of the kernel: use `--engine epoll`")
-            }
             (Scheme::Https(_), _) => Some(
                 "the kernel's timestamps are of packets, not of what TLS makes of them: use \
                  `--timestamps read`",
@@ -479,31 +460,9 @@ mod tests {
     }
 
     #[test]
-    fn refuses_tls_over_io_uring() {
-        check(
-            |plan| {
-                plan.machine.engine = Engine::IoUring;
-                plan.target.scheme = Scheme::Https(Tls {
-                    server_name: "h.test".to_owned(),
-                    trust: TlsTrust::Anybody,
-                    resumes: true,
-                });
-            },
-            "the io_uring engine does not speak TLS",
-        );
-    }
-
-    #[test]
     fn takes_the_kernels_timestamps_only_where_it_has_some() {
         let kernel = |plan: &mut Plan| plan.machine.timestamps = Timestamps::Kernel;
         check(kernel, "");
-        check(
-            |plan| {
-                kernel(plan);
-                plan.machine.engine = Engine::IoUring;
-            },
-            "the io_uring engine reads no timestamps",
-        );
         check(
             |plan| {
                 kernel(plan);

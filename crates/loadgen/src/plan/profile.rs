@@ -2,7 +2,7 @@
 //!
 //! Takes legs, gives the number at a time and the time by which so many things have happened at that rate.
 
-use measure::Nanos;
+use telemetry::Nanos;
 
 /// A piece of a profile: from one number straight to another one.
 #[derive(Clone, Copy, PartialEq, Debug)]

@@ -2,10 +2,10 @@
 
 use std::net::{Ipv4Addr, SocketAddr};
 
-use measure::Nanos;
+use telemetry::Nanos;
 
 use super::{
-    Address, Begin, Closing, Connections, Engine, Expect, Length, Load, Machine, Plan, Request,
+    Address, Begin, Closing, Connections, Expect, Length, Load, Machine, Plan, Request,
     RequestParts, Requests, Scheme, Tables, Target,
 };
 
@@ -39,12 +39,11 @@ pub(crate) fn sample() -> Plan {
             requests: None,
         },
         expect: Expect::default(),
-        company: Vec::new(),
+        bad_clients: Vec::new(),
         machine: Machine {
             threads: 1,
             tables: Tables::Shared,
             cpus: Vec::new(),
-            engine: Engine::Epoll,
             timestamps: Default::default(),
             spin: Nanos::ZERO,
             server_pids: Vec::new(),

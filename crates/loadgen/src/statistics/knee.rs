@@ -11,14 +11,14 @@ pub struct Knee {
     /// The highest rate that held, requests a second; `None`: none did.
     pub best: Option<f64>,
     /// Why there was nothing more to try.
-    pub end: End,
+    pub end: SearchEnd,
     /// All tries, in their order.
     pub tries: Vec<Try>,
 }
 
 /// Why a search ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum End {
+pub enum SearchEnd {
     /// The bracket is narrow enough.
     Found,
     /// The highest rate that was allowed holds.
@@ -108,13 +108,13 @@ impl Knee {
             None => "it held at no rate".to_owned(),
         };
         match self.end {
-            End::Found | End::NoneHeld => best,
-            End::AllHeld => format!("{best}, the highest rate that was allowed"),
-            End::GeneratorLimited => {
+            SearchEnd::Found | SearchEnd::NoneHeld => best,
+            SearchEnd::AllHeld => format!("{best}, the highest rate that was allowed"),
+            SearchEnd::GeneratorLimited => {
                 format!("{best}; then the generator was the limit, the server may do more")
             }
-            End::Unsaid => format!("{best}; {}", self.unsaid()),
-            End::BrokenOff => format!("{best}; the search was broken off"),
+            SearchEnd::Unsaid => format!("{best}; {}", self.unsaid()),
+            SearchEnd::BrokenOff => format!("{best}; the search was broken off"),
         }
     }
 }
@@ -137,7 +137,7 @@ mod tests {
     fn knee() -> Knee {
         Knee {
             best: Some(2_000.0),
-            end: End::GeneratorLimited,
+            end: SearchEnd::GeneratorLimited,
             tries: vec![
                 tried(2_000.0, Held::Yes, Some(5_000.0)),
                 tried(1_000.0, Held::No, Some(90_000.0)),

@@ -13,17 +13,17 @@ mod interval;
 mod knee;
 mod metric;
 #[cfg(test)]
-mod samples;
+pub(crate) mod samples;
 mod search;
 mod unit;
 
 pub use assertion::{Answer, Assertion, Judged, Verdict};
 pub use comparing::{
-    Against, Change, Comparison, Estimate, Form, Members, Method, Panel, Row, Set, Side, Why,
-    compare, compare_by,
+    Against, Change, Comparison, Estimate, EstimateForm, IntervalMethod, Members, Panel, Row, Set,
+    Side, Why, compare, compare_by,
 };
 pub use interval::{Interval, batch_interval};
-pub use knee::{End, Knee};
+pub use knee::{Knee, SearchEnd};
 pub use metric::{Better, Figure, Metric, Span, Unsaid};
 pub use moments::Moments;
 pub use search::{Held, Search, Step, Try};

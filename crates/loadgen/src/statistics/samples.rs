@@ -1,12 +1,12 @@
-//! Made-up runs for the tests of this folder.
+//! Made-up runs for tests.
 
 use std::collections::BTreeMap;
 
-use measure::Nanos;
+use telemetry::Nanos;
 
 use crate::distribution::{Distribution, Summary};
 use crate::outcome::{Asked, Counts, Generator, Outcome, SCHEMA, Times};
-use crate::plan::{Closing, Engine};
+use crate::plan::Closing;
 
 /// Of durations in nanoseconds.
 pub(super) fn summary(nanos: &[u64]) -> Summary {
@@ -18,7 +18,7 @@ pub(super) fn summary(nanos: &[u64]) -> Summary {
 }
 
 /// A closed run with these latencies in nanoseconds, all answered.
-pub(super) fn outcome(nanos: &[u64], seconds: u32) -> Outcome {
+pub(crate) fn outcome(nanos: &[u64], seconds: u32) -> Outcome {
     let latency = summary(nanos);
     Outcome {
         schema: SCHEMA,
@@ -50,7 +50,7 @@ pub(super) fn outcome(nanos: &[u64], seconds: u32) -> Outcome {
         },
         server: None,
         kernel: BTreeMap::new(),
-        company: Vec::new(),
+        bad_clients: Vec::new(),
         remarks: Vec::new(),
     }
 }
@@ -67,7 +67,6 @@ fn asked() -> Asked {
         in_flight: 1,
         requests_each: None,
         closing: Closing::Rst,
-        engine: Engine::Epoll,
         timestamps: Default::default(),
         threads: 1,
         requests: vec!["GET /".into()],

@@ -14,7 +14,7 @@
 //! rate at which it does not hold would lead to a knee that is nobody's.
 
 use super::assertion::{Assertion, Verdict};
-use super::knee::{End, Knee};
+use super::knee::{Knee, SearchEnd};
 use super::metric::Metric;
 use crate::outcome::Outcome;
 
@@ -133,21 +133,21 @@ impl Search {
                 return Step::Try(last.rate);
             }
             match last.held {
-                Held::GeneratorLimited => return self.done(End::GeneratorLimited),
-                Held::Unsaid => return self.done(End::Unsaid),
+                Held::GeneratorLimited => return self.done(SearchEnd::GeneratorLimited),
+                Held::Unsaid => return self.done(SearchEnd::Unsaid),
                 Held::Yes | Held::No => {}
             }
         }
         match (self.low, self.high) {
             (None, None) => Step::Try(self.first),
-            (Some(low), None) if low >= self.most => self.done(End::AllHeld),
+            (Some(low), None) if low >= self.most => self.done(SearchEnd::AllHeld),
             (Some(low), None) => Step::Try((low * 2.0).min(self.most)),
-            (None, Some(high)) if high <= RATE_MIN => self.done(End::NoneHeld),
+            (None, Some(high)) if high <= RATE_MIN => self.done(SearchEnd::NoneHeld),
             (None, Some(high)) => Step::Try((high / 2.0).max(RATE_MIN)),
             (Some(low), Some(high)) => {
                 let is_narrow = high - low <= BRACKET_SHARE * low;
                 if is_narrow || self.bisections_len >= BISECTIONS_LEN_MAX {
-                    self.done(End::Found)
+                    self.done(SearchEnd::Found)
                 } else {
                     Step::Try(low.midpoint(high))
                 }
@@ -179,7 +179,7 @@ impl Search {
     }
 
     /// The knee as far as it is known: for a search that is broken off.
-    pub fn knee(&self, end: End) -> Knee {
+    pub fn knee(&self, end: SearchEnd) -> Knee {
         Knee {
             best: self.low,
             end,
@@ -199,7 +199,7 @@ impl Search {
         matches!(rates.as_slice(), [last, before] if last == before)
     }
 
-    fn done(&self, end: End) -> Step {
+    fn done(&self, end: SearchEnd) -> Step {
         Step::Done(self.knee(end))
     }
 }
@@ -238,7 +238,7 @@ mod tests {
         fn finds_a_sharp_knee(first in 1.0..1e5f64, knee in 2.0..1e6f64) {
             let found = searched(Search::new(first, 2e6), |rate| held(rate < knee));
             let best = found.best.expect("1/s holds");
-            prop_assert_eq!(found.end, End::Found);
+            prop_assert_eq!(found.end, SearchEnd::Found);
             prop_assert!(best < knee && knee <= best * 1.05 + 1e-9, "{} of {}", best, knee);
             let mut rates: Vec<u64> = found.tries.iter().map(|one| one.rate.to_bits()).collect();
             let len = rates.len();
@@ -305,9 +305,9 @@ mod tests {
     #[test]
     fn ends_at_the_most_and_at_the_least() {
         let most = searched(Search::new(100.0, 1_000.0), |_| Held::Yes);
-        assert_eq!((most.best, most.end), (Some(1_000.0), End::AllHeld));
+        assert_eq!((most.best, most.end), (Some(1_000.0), SearchEnd::AllHeld));
         let least = searched(Search::new(100.0, 1_000.0), |_| Held::No);
-        assert_eq!((least.best, least.end), (None, End::NoneHeld));
+        assert_eq!((least.best, least.end), (None, SearchEnd::NoneHeld));
     }
 
     #[test]
@@ -321,7 +321,7 @@ mod tests {
         });
         assert_eq!(
             (found.best, found.end),
-            (Some(400.0), End::GeneratorLimited)
+            (Some(400.0), SearchEnd::GeneratorLimited)
         );
         assert_eq!(found.tries.len(), 5, "the last one twice");
     }
@@ -335,7 +335,7 @@ mod tests {
                 Held::Yes
             }
         });
-        assert_eq!((found.best, found.end), (Some(400.0), End::Unsaid));
+        assert_eq!((found.best, found.end), (Some(400.0), SearchEnd::Unsaid));
         assert_eq!(found.tries.len(), 5, "the last one twice");
     }
 
@@ -370,7 +370,7 @@ mod tests {
                 Held::Yes
             }
         });
-        assert_eq!((found.best, found.end), (Some(1_000.0), End::AllHeld));
+        assert_eq!((found.best, found.end), (Some(1_000.0), SearchEnd::AllHeld));
     }
 
     #[test]

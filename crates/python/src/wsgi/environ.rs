@@ -8,12 +8,12 @@
 use std::slice;
 use std::sync::Arc;
 
+use http::{BodyFraming, HeadView, Version};
 use pyo3::ffi;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
 use server::exchange::{Ends, Exchange};
-use wire::{BodyFraming, HeadView, Version};
 
 /// Templates kept: one for each pair of listener and local address that clients used.
 const TEMPLATES_LEN_MAX: usize = 16;
@@ -178,7 +178,7 @@ impl<'py> Environs<'py> {
         if path.contains(&b'%') {
             self.decoded.clear();
             // Each `%` begins an escape: another one is refused, and what a rule makes has none.
-            wire::target::decode(path, &mut self.decoded);
+            http::target::decode(path, &mut self.decoded);
             path = &self.decoded;
         }
         let path = below(path, &self.script_name);

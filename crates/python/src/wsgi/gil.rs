@@ -9,8 +9,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, Thread};
 use std::time::Duration;
 
-use measure::{Nanos, Stamp};
 use pyo3::prelude::*;
+use telemetry::{Nanos, Stamp};
 
 use super::thread_registry::ThreadRegistry;
 use super::worker::Turns;
@@ -54,7 +54,7 @@ impl Gil {
         if !self.turns.is_on {
             return None;
         }
-        self.asked.store(measure::now().0, Ordering::Relaxed);
+        self.asked.store(telemetry::now().0, Ordering::Relaxed);
         let mut probe = self.probe.lock().unwrap_or_else(PoisonError::into_inner);
         match probe.as_ref() {
             Some(thread) if self.at_work() > 0 => thread.unpark(),
@@ -83,7 +83,7 @@ impl Gil {
 
     fn is_asked_for(&self) -> bool {
         let asked = Stamp(self.asked.load(Ordering::Relaxed));
-        measure::now().since(asked) < ASKED_MAX && self.at_work() > 0
+        telemetry::now().since(asked) < ASKED_MAX && self.at_work() > 0
     }
 }
 
@@ -95,19 +95,19 @@ fn start(gil: Arc<Gil>) -> std::io::Result<Thread> {
 
 fn probe(gil: &Gil) {
     let mut share = Share::default();
-    let mut last = measure::now();
+    let mut last = telemetry::now();
     while !gil.ended.load(Ordering::Relaxed) {
         if !gil.is_asked_for() {
             share = Share::default();
             gil.share.store(f64::NAN.to_bits(), Ordering::Relaxed);
             thread::park();
-            last = measure::now();
+            last = telemetry::now();
             continue;
         }
         thread::sleep(PERIOD);
         let _visit = visit::begin();
-        let began = measure::now();
-        let (now, hold_secs) = Python::attach(|py| (measure::now(), switch_interval_secs(py)));
+        let began = telemetry::now();
+        let (now, hold_secs) = Python::attach(|py| (telemetry::now(), switch_interval_secs(py)));
         share.observe(&Probed {
             period: began.since(last),
             wait: now.since(began),

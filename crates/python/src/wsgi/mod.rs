@@ -16,11 +16,11 @@ mod thread_registry;
 use std::sync::Arc;
 
 use cli::AppFacts;
-use measure::Stamp;
 use pyo3::prelude::*;
 use server::handler::{Handler, Stack};
 use server::pool::Worker;
-use server::watch::Thread;
+use server::watchdog::Thread;
+use telemetry::Stamp;
 
 use crate::downstream;
 use gil::Gil;

@@ -13,16 +13,16 @@
 use std::sync::{Mutex, PoisonError};
 use std::thread::{self, ThreadId};
 
+use http::{FieldLines, InvalidField};
 use pyo3::exceptions::{
     PyAssertionError, PyConnectionResetError, PyRuntimeError, PyTypeError, PyValueError,
 };
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList, PyString, PyTuple};
-use server::config::meant::Rate;
+use server::config::typed::Rate;
 use server::fork;
 use server::response::{Amount, Declared, ResponseWriter, Taken};
-use wire::{FieldLines, InvalidField};
 
 use super::environ::latin1_bytes;
 use super::{response, type_name};
@@ -323,7 +323,7 @@ impl Head {
         if code < 200 {
             return Err(STATUS_INTERIM);
         }
-        if !wire::is_field_value(rest) {
+        if !http::is_field_value(rest) {
             return Err(STATUS_TEXT);
         }
         self.code = code;
@@ -381,7 +381,7 @@ fn is_hop_by_hop(name: &[u8]) -> bool {
 
 /// Bytes a second that this response may have, as nginx has it: 0 and `off` are no limit.
 fn rate(value: &[u8]) -> Result<Rate, Broken> {
-    if !wire::is_field_value(value) {
+    if !http::is_field_value(value) {
         return Err(VALUE);
     }
     match decimal(value) {

@@ -20,14 +20,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use measure::Stamp;
 use pyo3::exceptions::PyBaseException;
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyString};
 use server::handler::Stack;
-use server::watch::Thread;
+use server::watchdog::Thread;
+use telemetry::Stamp;
 
 use crate::visit;
 

@@ -10,7 +10,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::thread;
 
-use measure::{Nanos, Stamp};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -18,6 +17,7 @@ use server::exchange::{Body, Exchange};
 use server::fault::Fault;
 use server::pool::{Assignment, Worker, panic_text};
 use server::response::{ResponseWriter, Taken};
+use telemetry::{Nanos, Stamp};
 
 use super::environ::Environs;
 use super::file_wrapper::FileWrapper;
@@ -37,7 +37,7 @@ const HOLD_MAX: Nanos = Nanos(100_000);
 
 /// The life of one worker.
 pub(super) fn run(wsgi: &Wsgi, py: Python<'_>, worker: &mut Worker) -> PyResult<()> {
-    introduce_thread(py);
+    set_thread_name(py);
     release::start();
     downstream::enter(worker.pool_index());
     if worker.is_watched() {
@@ -62,15 +62,15 @@ pub(super) fn run(wsgi: &Wsgi, py: Python<'_>, worker: &mut Worker) -> PyResult<
         };
         let (assignment, result) = state.answer(py, assignment, worker);
         worker.finish(assignment, result);
-        turns.give_way(py, &mut burst);
+        turns.yield_when_due(py, &mut burst);
     }
 }
 
-/// Gives the thread the name that the operating system knows it by, for agents and stack dumps. Threads that
+/// Sets the name of the thread to the one that the operating system knows, for agents and stack dumps. Threads that
 /// requests start are to be waited for at the end unless they say otherwise, as those of the main thread are:
 /// they inherit it, and a thread that `threading` has not started is a daemon. What has replaced `threading` may
 /// refuse.
-fn introduce_thread(py: Python<'_>) {
+fn set_thread_name(py: Python<'_>) {
     let thread = thread::current();
     let introduced = py.import("threading").and_then(|threading| {
         let known = threading.call_method0("current_thread")?;
@@ -292,22 +292,22 @@ impl Turns {
         let (next, since) = py.detach(|| {
             let next = next();
             self.attaching.fetch_add(1, Ordering::Relaxed);
-            (next, measure::now())
+            (next, telemetry::now())
         });
         self.count_attached();
         let next = next?;
         if !self.is_on {
             return Some((next, Nanos::ZERO));
         }
-        let waited = measure::now().since(since);
+        let waited = telemetry::now().since(since);
         self.waited_ns.fetch_add(waited.0, Ordering::Relaxed);
         Some((next, waited))
     }
 
-    /// One more exchange is done: lets siblings in when it is time to.
-    fn give_way(&self, py: Python<'_>, burst: &mut Burst) {
+    /// One more exchange is done: yields the GIL to siblings when it is time to.
+    fn yield_when_due(&self, py: Python<'_>, burst: &mut Burst) {
         if self.is_on && self.is_due(burst) {
-            py.detach(|| self.let_others_in());
+            py.detach(|| self.wait_for_sibling());
             self.count_attached();
             *burst = Burst::default();
         }
@@ -319,18 +319,18 @@ impl Turns {
             return false;
         }
         // The clock is read only from when somebody waits.
-        let now = measure::now();
+        let now = telemetry::now();
         let began = *burst.began.get_or_insert(now);
         burst.len >= BURST_LEN_MAX || now.since(began) >= BURST_MAX
     }
 
-    /// Detached: waits until a sibling has come in. Letting go alone would not do: whoever lets go of the
+    /// Detached: waits until a sibling is attached. Releasing alone would not do: the thread that releases the
     /// GIL is the first to find it free.
-    fn let_others_in(&self) {
+    fn wait_for_sibling(&self) {
         let before = self.attached.load(Ordering::Relaxed);
-        let began = measure::now();
+        let began = telemetry::now();
         while self.attached.load(Ordering::Relaxed) == before
-            && measure::now().since(began) < HOLD_MAX
+            && telemetry::now().since(began) < HOLD_MAX
         {
             thread::yield_now();
         }

@@ -6,7 +6,7 @@
 
 use std::fmt::Write as _;
 
-use measure::{Snapshot, civil_from_unix};
+use telemetry::{Snapshot, civil_from_unix};
 
 use super::text::{percent, rate, short_seconds, thousands};
 
@@ -399,7 +399,7 @@ fn rate_label(value: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use measure::Nanos;
+    use telemetry::Nanos;
 
     #[test]
     fn ranges_are_whole_decades() {

@@ -5,7 +5,7 @@
 use std::fmt::Write as _;
 
 use super::chart::{Curve, Durations, Hours, Layer, curves, distribution, stack};
-use super::table::{CPU_NOTE, QUEUE_HEADS, ROWS, class_counts, queue_cells};
+use super::table::{CPU_NOTE, PRECISION_NOTE, QUEUE_HEADS, ROWS, class_counts, queue_cells};
 use super::text::{
     bytes, harmless, mean, percent, rate, seconds, short_seconds, thousands, time, zone,
 };
@@ -34,7 +34,7 @@ pub fn page(tally: &Tally, title: &str) -> String {
     if tally.all().has_phases() {
         out.push_str("<h2>Phases, in seconds</h2>\n");
         phases(tally.all(), &mut out);
-        out.push_str("<p>Median and percentiles are within 1.6 %, all else is exact.</p>\n");
+        let _ = writeln!(out, "<p>{PRECISION_NOTE}.</p>");
         if !tally.all().cpu.is_empty() {
             let _ = writeln!(out, "<p>{CPU_NOTE}.</p>");
         }
@@ -209,9 +209,15 @@ fn over_time(tally: &Tally, timeline: &Timeline, out: &mut String) {
         "<div class=charts><figure><figcaption><h3>requests a second</h3><span>by status</span></figcaption>{}</figure>",
         stack(&layers, hours)
     );
+    phases_over_time(&steps, hours, out);
+    out.push_str("</div>\n");
+}
+
+/// A chart of median and p99 for each phase.
+fn phases_over_time(steps: &[(u64, &crate::timeline::Step)], hours: Hours, out: &mut String) {
     for (phase, name) in PHASES.iter().enumerate() {
         let of = |q: f64| -> Vec<Option<f64>> {
-            let quantile = |shape: &measure::Snapshot| secs(shape.quantile(q));
+            let quantile = |shape: &telemetry::Snapshot| secs(shape.quantile(q));
             steps
                 .iter()
                 .map(|(_, step)| step.phases[phase].as_ref().map(quantile))
@@ -239,7 +245,6 @@ fn over_time(tally: &Tally, timeline: &Timeline, out: &mut String) {
             );
         }
     }
-    out.push_str("</div>\n");
 }
 
 fn short_step(step_secs: u64) -> String {

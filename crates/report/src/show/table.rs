@@ -1,11 +1,11 @@
 //! A tally for a terminal.
 //!
-//! Takes a tally, gives lines of at most about a hundred columns: what there was, the table of the phases,
-//! the groups, the slowest requests, and what has to be known about the numbers.
+//! Takes a tally, gives lines of at most about a hundred columns: a summary, the table of the phases, the groups,
+//! the slowest requests, and doubts about the numbers.
 
 use std::fmt::Write as _;
 
-use measure::LineForm;
+use telemetry::LineForm;
 
 use super::text::{bytes, harmless, mean, percent, rate, seconds, thousands, time, zone};
 use super::waiting;
@@ -16,12 +16,12 @@ use crate::spread::{Spread, secs};
 use crate::tally::{Group, Grouped, Tally};
 
 /// A row of the table of phases: its name, and its value in seconds.
-pub(super) type Row = (&'static str, Value);
+pub(super) type SpreadRow = (&'static str, Value);
 
 /// In seconds.
 pub(super) type Value = fn(&Spread) -> f64;
 
-pub(super) const ROWS: [Row; 9] = [
+pub(super) const ROWS: [SpreadRow; 9] = [
     ("avg", Spread::mean_secs),
     ("stdev", Spread::stdev_secs),
     ("min", Spread::min_secs),
@@ -33,12 +33,15 @@ pub(super) const ROWS: [Row; 9] = [
     ("p99.9", |spread| spread.quantile_secs(0.999)),
 ];
 /// Those of the live view: avg, max, median, p99.
-const LIVE_ROWS: [Row; 4] = [ROWS[0], ROWS[3], ROWS[4], ROWS[7]];
+const LIVE_ROWS: [SpreadRow; 4] = [ROWS[0], ROWS[3], ROWS[4], ROWS[7]];
 /// Groups that have a table of their own, the others are lines of one.
 const DETAILED_LEN_MAX: usize = 10;
+/// The definition of percentiles, and how exact the numbers are.
+pub(super) const PRECISION_NOTE: &str =
+    "median and percentiles: nearest rank, within 1.6 %; all other numbers are exact";
 /// What the column means.
 pub(super) const CPU_NOTE: &str =
-    "cpu is processor time, a part of run; of requests whose lines say how much it was";
+    "cpu is processor time, a part of run, of the requests whose lines contain it";
 const TARGET_CHARS_MAX: usize = 50;
 const NAME_CHARS_MAX: usize = 28;
 
@@ -51,13 +54,13 @@ pub fn table(tally: &Tally) -> String {
     at_queue(&tally.all().at_queue, &mut out);
     if tally.all().has_phases() {
         let _ = write!(out, "\n{}", phases(tally.all(), &ROWS));
-        out.push_str("median and percentiles are within 1.6 %, all else is exact\n");
+        let _ = writeln!(out, "{PRECISION_NOTE}");
         if !tally.all().cpu.is_empty() {
             out.push_str(CPU_NOTE);
             out.push('\n');
         }
     } else {
-        out.push_str("\nno phases: these lines do not say how long a request took\n");
+        out.push_str("\nno phases: the lines do not contain run times\n");
     }
     groups(tally, &mut out);
     waiting::table(&tally.waiting(), &mut out);
@@ -101,7 +104,7 @@ pub fn interval_line(interval: &Tally, interval_secs: f64, wall_ns: u64) -> Stri
 pub fn live(total: &Tally, interval: Option<(&Tally, f64)>) -> String {
     let mut out = summary(total);
     match interval {
-        None => out.push_str("\nreading what is there already\n"),
+        None => out.push_str("\nreading the existing lines\n"),
         Some((interval, secs)) => {
             let all = interval.all();
             let per_second = rate(all.len as f64 / secs.max(0.001));
@@ -212,7 +215,7 @@ pub(super) fn class_counts(group: &Group) -> impl Iterator<Item = (String, u64)>
 fn endings(tally: &Tally) -> String {
     let (endings, known_len) = tally.endings();
     if known_len == 0 {
-        return "not known: the lines do not say how a request ended".to_owned();
+        return "unknown: the lines do not say how a request ended".to_owned();
     }
     let mut text = thousands(tally.all().incomplete_len);
     if !endings.is_empty() {
@@ -248,7 +251,7 @@ pub(super) fn form_name(form: LineForm) -> &'static str {
 }
 
 /// Rows by columns, in seconds.
-fn phases(group: &Group, rows: &[Row]) -> String {
+fn phases(group: &Group, rows: &[SpreadRow]) -> String {
     let mut columns = vec![Column::left(
         "seconds",
         rows.iter().map(|(name, _)| (*name).to_owned()),
@@ -279,8 +282,37 @@ fn groups(tally: &Tally, out: &mut String) {
     let names = groups
         .iter()
         .map(|(name, _)| harmless(name.as_bytes(), NAME_CHARS_MAX));
+    let columns = group_columns(tally, Column::left(by.name(), names), &groups);
+    let _ = write!(
+        out,
+        "\nby {}; avg, median and p99 of the total, in seconds\n{}",
+        by.name(),
+        laid_out(&columns)
+    );
+    if others.is_some() {
+        let _ = writeln!(
+            out,
+            "others: requests after the first {} groups",
+            thousands(GROUPS_LEN_MAX as u64)
+        );
+    }
+    if tally.all().has_phases() && opened_len <= DETAILED_LEN_MAX {
+        for (name, group) in groups.iter().filter(|(_, group)| group.has_phases()) {
+            let name = harmless(name.as_bytes(), NAME_CHARS_MAX);
+            let _ = write!(out, "\n{} {name}\n{}", by.name(), phases(group, &ROWS));
+        }
+    } else if tally.all().has_phases() {
+        let _ = writeln!(
+            out,
+            "more than {DETAILED_LEN_MAX} groups: `--json` and `--html` contain the phases of each"
+        );
+    }
+}
+
+/// The columns of the table of groups, of which the first has their names.
+fn group_columns(tally: &Tally, names: Column, groups: &[(String, &Group)]) -> Vec<Column> {
     let mut columns = vec![
-        Column::left(by.name(), names),
+        names,
         Column::right(
             "requests",
             groups.iter().map(|(_, group)| thousands(group.len)),
@@ -318,30 +350,7 @@ fn groups(tally: &Tally, out: &mut String) {
             columns.push(Column::point(name, cells));
         }
     }
-    let _ = write!(
-        out,
-        "\nby {}; avg, median and p99 of the total, in seconds\n{}",
-        by.name(),
-        laid_out(&columns)
-    );
-    if others.is_some() {
-        let _ = writeln!(
-            out,
-            "others: whatever came when {} groups were there already",
-            thousands(GROUPS_LEN_MAX as u64)
-        );
-    }
-    if tally.all().has_phases() && opened_len <= DETAILED_LEN_MAX {
-        for (name, group) in groups.iter().filter(|(_, group)| group.has_phases()) {
-            let name = harmless(name.as_bytes(), NAME_CHARS_MAX);
-            let _ = write!(out, "\n{} {name}\n{}", by.name(), phases(group, &ROWS));
-        }
-    } else if tally.all().has_phases() {
-        let _ = writeln!(
-            out,
-            "more than {DETAILED_LEN_MAX} groups: `--json` and `--html` have all phases of each"
-        );
-    }
+    columns
 }
 
 fn slowest(slowest: &[Slow], out: &mut String) {
@@ -399,7 +408,7 @@ fn slowest(slowest: &[Slow], out: &mut String) {
 }
 
 /// Heads of [`queue_cells`].
-pub(super) const QUEUE_HEADS: [&str; 4] = ["waiting", "threads", "idle", "from queue"];
+pub(super) const QUEUE_HEADS: [&str; 4] = ["waiting", "threads", "idle", "queued"];
 
 /// What one request found at its queue; `-` for what is not known.
 pub(super) fn queue_cells(slow: &Slow) -> [String; 4] {

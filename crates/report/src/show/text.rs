@@ -1,6 +1,6 @@
 //! Numbers, times and foreign text as people read them.
 
-use measure::civil_from_unix;
+use telemetry::civil_from_unix;
 
 use crate::filter::local_ns;
 

@@ -1,11 +1,13 @@
 //! Who held whom, in each of the forms.
 //!
-//! Takes what is known of the waiting, gives the part of the table, of the JSON and of the page that is about
-//! it; nothing where nobody waited.
+//! Takes what is known of the waiting, gives its part of the table, of the JSON and of the page; nothing if no
+//! request waited.
 
 use std::fmt::Write as _;
 
-use super::json::{field, number, string};
+use serde_json::{Value, json};
+
+use super::json::{number, string};
 use super::page::escaped;
 use super::table::{Column, laid_out};
 use super::text::{harmless, seconds, thousands, time};
@@ -37,10 +39,10 @@ pub(super) fn table(waiting: &Waiting, out: &mut String) {
 fn unknown(missing: Missing) -> &'static str {
     match missing {
         Missing::Workers => {
-            "for whose runs requests waited is not known: the lines do not name workers (`worker=`)"
+            "the log does not tell which runs held the workers: the lines do not name workers (`worker=`)"
         }
         Missing::Microseconds => {
-            "for whose runs requests waited is not known: the lines have arrivals in whole seconds (no `at=`)"
+            "the log does not tell which runs held the workers: arrivals are in whole seconds (no `at=`)"
         }
     }
 }
@@ -57,32 +59,32 @@ fn summary(waiting: &Waiting) -> String {
     )
 }
 
-/// What has to be known about the numbers.
+/// Doubts about the numbers.
 fn notes(waiting: &Waiting) -> Vec<String> {
     let mut notes = Vec::new();
     // Clocks and the six digits of a log leave a few microseconds a request.
     if waiting.unexplained_ns > 0.01 * waiting.waited_ns as f64 {
         notes.push(format!(
-            "{} s of it passed while no run of the log held a worker",
+            "{} s of that passed while no run in the log held a worker",
             seconds(waiting.unexplained_ns / 1e9)
         ));
     }
     if waiting.late_len > 0 {
         notes.push(format!(
-            "{} runs were logged too late: what waited at their beginning is put down to others",
+            "{} runs were logged too late: their waits are attributed to other runs",
             thousands(waiting.late_len)
         ));
     }
     if waiting.unnamed_len > 0 {
         notes.push(format!(
-            "{} more waited whose lines do not name workers (`worker=`)",
+            "{} more requests waited, but their lines do not name workers (`worker=`)",
             thousands(waiting.unnamed_len)
         ));
     }
     notes
 }
 
-/// Those that caused any, and how many there are.
+/// Routes that caused any waiting.
 fn causing(waiting: &Waiting) -> impl Iterator<Item = &RouteWaiting> + Clone {
     let causing = waiting.routes.iter();
     causing.filter(|route| route.caused_ns >= 1_000.0)
@@ -179,78 +181,59 @@ fn name(request: &Request) -> String {
     harmless(name.trim_ascii(), REQUEST_CHARS_MAX)
 }
 
-/// The value of `waiting`: `null` where nothing can be said.
-pub(super) fn json(waiting: &Waiting) -> String {
+/// The value of `waiting`.
+pub(super) fn json(waiting: &Waiting) -> Value {
     if let Some(missing) = waiting.missing {
         let missing = match missing {
             Missing::Workers => "workers",
             Missing::Microseconds => "microseconds",
         };
-        return format!("{{\"missing\":\"{missing}\"}}");
+        return json!({ "missing": missing });
     }
-    let mut out = String::from("{");
-    field(&mut out, "requests", waiting.waited_len);
-    field(&mut out, "seconds", number(waiting.waited_ns as f64 / 1e9));
-    field(
-        &mut out,
-        "unexplained",
-        number(waiting.unexplained_ns / 1e9),
-    );
-    field(&mut out, "late_runs", waiting.late_len);
-    field(&mut out, "without_worker", waiting.unnamed_len);
-    let sentence = waiting.sentence();
-    let sentence = sentence.map_or_else(|| "null".to_owned(), |text| string(text.as_bytes()));
-    field(&mut out, "sentence", sentence);
-    let routes: Vec<_> = waiting.routes.iter().map(json_route).collect();
-    let longest: Vec<_> = waiting.longest.iter().map(json_wait).collect();
-    let _ = write!(
-        out,
-        "\"routes\":[{}],\"longest\":[{}]}}",
-        routes.join(","),
-        longest.join(",")
-    );
-    out
+    json!({
+        "requests": waiting.waited_len,
+        "seconds": number(waiting.waited_ns as f64 / 1e9),
+        "unexplained": number(waiting.unexplained_ns / 1e9),
+        "late_runs": waiting.late_len,
+        "without_worker": waiting.unnamed_len,
+        "sentence": waiting.sentence(),
+        "routes": waiting.routes.iter().map(json_route).collect::<Vec<_>>(),
+        "longest": waiting.longest.iter().map(json_wait).collect::<Vec<_>>(),
+    })
 }
 
-fn json_route(route: &RouteWaiting) -> String {
-    format!(
-        "{{\"name\":{},\"caused\":{},\"delayed\":{},\"runs\":{},\"run\":{}}}",
-        string(route.name.as_bytes()),
-        number(route.caused_ns / 1e9),
-        route.delayed_len,
-        route.runs_len,
-        number(route.run_ns as f64 / 1e9)
-    )
+fn json_route(route: &RouteWaiting) -> Value {
+    json!({
+        "name": route.name,
+        "caused": number(route.caused_ns / 1e9),
+        "delayed": route.delayed_len,
+        "runs": route.runs_len,
+        "run": number(route.run_ns as f64 / 1e9),
+    })
 }
 
-fn json_request(request: &Request) -> String {
-    format!(
-        "\"id\":{},\"method\":{},\"target\":{}",
-        string(&request.id),
-        string(&request.method),
-        string(&request.target)
-    )
+fn json_request(request: &Request) -> Value {
+    json!({
+        "id": string(&request.id),
+        "method": string(&request.method),
+        "target": string(&request.target),
+    })
 }
 
-fn json_wait(wait: &Wait) -> String {
+fn json_wait(wait: &Wait) -> Value {
     let holders = wait.holders.iter().map(|holder| {
-        format!(
-            "{{{},\"share\":{},\"freed_worker\":{}}}",
-            json_request(&holder.request),
-            number(holder.share_ns / 1e9),
-            holder.freed_worker
-        )
+        let mut value = json_request(&holder.request);
+        value["share"] = number(holder.share_ns / 1e9);
+        value["freed_worker"] = holder.freed_worker.into();
+        value
     });
-    let holders: Vec<_> = holders.collect();
-    format!(
-        "{{{},\"queue\":{},\"queued_ns\":{},\"waited_for\":[{}],\"others\":{},\"others_share\":{}}}",
-        json_request(&wait.request),
-        number(secs(wait.queue)),
-        wait.queued_ns,
-        holders.join(","),
-        wait.others_len,
-        number(wait.others_ns / 1e9)
-    )
+    let mut value = json_request(&wait.request);
+    value["queue"] = number(secs(wait.queue));
+    value["queued_ns"] = wait.queued_ns.into();
+    value["waited_for"] = holders.collect();
+    value["others"] = wait.others_len.into();
+    value["others_share"] = number(wait.others_ns / 1e9);
+    value
 }
 
 /// The part of the page.

@@ -1,4 +1,4 @@
-//! Who held whom: for whose runs requests waited, and which routes made others wait.
+//! Who held whom: the runs for which requests waited, and the routes that made others wait.
 //!
 //! Takes lines that name workers, gives the waiting that each route caused, and the longest waits with the
 //! runs that held the workers meanwhile. Every nanosecond of a wait is shared equally among the runs that were
@@ -13,13 +13,13 @@ mod window;
 
 use std::collections::HashMap;
 
-use measure::{Line, Nanos};
+use telemetry::{Line, Nanos};
 
 use window::{Label, Run, Window};
 
-/// A shorter wait is the time that a thread takes to wake up: nobody's run caused it.
+/// A shorter wait is the time that a thread takes to wake up: no run caused it.
 pub const WAIT_MIN: Nanos = Nanos::from_ms(1);
-/// Routes that are told apart. What comes later counts together: a log may have a path for each request.
+/// Most routes. Later ones count together: a log may have a path for each request.
 const ROUTES_LEN_MAX: usize = 500;
 /// Runs that are named for each wait, the longest first: a wait may have thousands.
 const HOLDERS_LEN_MAX: usize = 4;

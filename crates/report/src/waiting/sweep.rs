@@ -9,7 +9,7 @@
 
 use std::collections::HashMap;
 
-use measure::Nanos;
+use telemetry::Nanos;
 
 use super::window::Run;
 use super::{Found, HOLDERS_LEN_MAX, Holder, Request, Wait};
@@ -113,7 +113,7 @@ fn events(runs: &[Run], slice: Slice) -> Vec<Event> {
             events.push((run.queued_ns, Kind::Queue, index));
         }
         events.push((run.started_ns, Kind::Start, index));
-        // A run of no time holds nobody up.
+        // A run of no time delays no request.
         if run.ended_ns > run.started_ns {
             events.push((run.ended_ns, Kind::End, index));
         }

@@ -1,7 +1,7 @@
 //! Who held whom, by tables.
 
-use measure::{KnownSpans, LineForm};
 use proptest::prelude::*;
+use telemetry::{KnownSpans, LineForm};
 
 use super::*;
 
@@ -9,9 +9,9 @@ const SECOND_NS: u64 = 1_000_000_000;
 const US: u64 = 1_000;
 
 /// When it came to the queue, how long it waited and ran, all in microseconds; worker; target.
-type Row = (u64, u64, u64, &'static str, &'static str);
+type LogRow = (u64, u64, u64, &'static str, &'static str);
 
-fn line(row: &Row) -> Line<'static> {
+fn line(row: &LogRow) -> Line<'static> {
     let (queued_us, queue_us, run_us, worker, target) = *row;
     Line {
         form: LineForm::Phases,
@@ -33,7 +33,7 @@ fn line(row: &Row) -> Line<'static> {
     }
 }
 
-fn collected(rows: &[Row], window: Window) -> Waiting {
+fn collected(rows: &[LogRow], window: Window) -> Waiting {
     let mut collector = Collector::new(10);
     collector.window = window;
     for row in rows {
@@ -42,12 +42,12 @@ fn collected(rows: &[Row], window: Window) -> Waiting {
     collector.waiting()
 }
 
-fn waiting(rows: &[Row]) -> Waiting {
+fn waiting(rows: &[LogRow]) -> Waiting {
     collected(rows, Window::default())
 }
 
 /// The six requests of a server with two threads, in the order of their ends.
-const SIX: [Row; 6] = [
+const SIX: [LogRow; 6] = [
     (1, 110, 637_781, "1.1", "/1"),
     (700_000, 90, 245_030, "1.2", "/2"),
     (700_437, 88, 432_421, "1.1", "/3"),
@@ -256,7 +256,7 @@ fn an_older_log_behind_a_newer_one_is_read_by_itself() {
 }
 
 /// Requests at so many workers with one queue, as a log has them: in the order of their ends.
-fn simulated(workers: usize, requests: &[(u64, u64)]) -> Vec<Row> {
+fn simulated(workers: usize, requests: &[(u64, u64)]) -> Vec<LogRow> {
     const NAMES: [&str; 3] = ["1.1", "1.2", "1.3"];
     const TARGETS: [&str; 4] = ["/a", "/b", "/c", "/d"];
     let mut free_us = vec![0; workers];

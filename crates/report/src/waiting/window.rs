@@ -5,7 +5,7 @@
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-use measure::Line;
+use telemetry::Line;
 
 use super::sweep::{self, Slice};
 use super::{Found, Request};
@@ -126,7 +126,7 @@ impl Window {
         let until_ns = (*ends.select_nth_unstable(middle).1).max(self.settled_ns);
         self.sweep(until_ns, found, utc_offset_secs);
         self.settled_ns = until_ns;
-        // Who is waiting still has waited for runs that have ended.
+        // A request that still waits has waited for runs that have ended.
         let still = self
             .runs
             .iter()

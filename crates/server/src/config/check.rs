@@ -17,9 +17,9 @@ use std::path::{Path, PathBuf};
 
 use super::Loaded;
 use super::bind::BindName;
-use super::draft::{Cpus, Draft, Placed};
-use super::fault::{Fault, Origin};
-use super::meant::{App, Bind, StaticMount};
+use super::builder::{Cpus, Draft, Placed};
+use super::fault::{ConfigFault, Origin};
+use super::typed::{App, Bind, StaticMount};
 
 pub use descriptors::open_files_needed;
 
@@ -45,7 +45,7 @@ pub struct Machine<'m> {
 }
 
 /// Brings the parts together.
-pub(super) fn finish(draft: &Draft, machine: &Machine<'_>) -> (Loaded, Vec<Fault>) {
+pub(super) fn finish(draft: &Draft, machine: &Machine<'_>) -> (Loaded, Vec<ConfigFault>) {
     let mut check = Check {
         machine,
         faults: Vec::new(),
@@ -84,22 +84,22 @@ pub(super) fn finish(draft: &Draft, machine: &Machine<'_>) -> (Loaded, Vec<Fault
 }
 
 /// Nothing to serve. Asked only when everything was understood: what was not may be the application.
-pub(super) fn nothing_to_serve(draft: &Draft) -> Option<Fault> {
+pub(super) fn nothing_to_serve(draft: &Draft) -> Option<ConfigFault> {
     let hint = "name an application (`milepost serve module:app`) or a folder (`--static /=DIR`)";
     let is_nothing = draft.app.is_none() && draft.statics.is_empty();
-    is_nothing.then(|| Fault::statement(Origin::Whole, "nothing to serve").with_hint(hint))
+    is_nothing.then(|| ConfigFault::statement(Origin::Whole, "nothing to serve").with_hint(hint))
 }
 
 struct Check<'c> {
     machine: &'c Machine<'c>,
-    faults: Vec<Fault>,
+    faults: Vec<ConfigFault>,
     notes: Vec<String>,
 }
 
 impl Check<'_> {
     fn statement(&mut self, origin: Origin, text: impl Into<String>, hint: &str) {
         self.faults
-            .push(Fault::statement(origin, text).with_hint(hint));
+            .push(ConfigFault::statement(origin, text).with_hint(hint));
     }
 
     fn limits(&mut self, draft: &Draft) {
@@ -164,7 +164,7 @@ impl Check<'_> {
 
     fn statics(&mut self, draft: &Draft) -> Vec<StaticMount> {
         let mut mounts: Vec<StaticMount> = Vec::new();
-        for Placed { value, origin, .. } in &draft.statics {
+        for Placed { value, origin } in &draft.statics {
             if let Err(error) = (self.machine.folder)(&value.dir) {
                 self.no_folder(origin.clone(), &value.dir, &error);
             }
@@ -222,12 +222,11 @@ impl Check<'_> {
     fn binds(&mut self, draft: &Draft) -> Vec<Bind> {
         let mut binds: Vec<Bind> = Vec::new();
         for Placed {
-            value,
-            text,
+            value: (name, text),
             origin,
         } in &draft.binds
         {
-            let bind = match value {
+            let bind = match name {
                 BindName::Unix(path) => Bind::Unix(path.clone()),
                 BindName::Inherited(name) => Bind::Inherited(name.clone()),
                 BindName::Ip(ip, port) => Bind::Tcp(vec![SocketAddr::new(*ip, *port)]),

@@ -7,7 +7,7 @@ use std::fmt;
 
 /// One thing that is wrong with the configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Fault {
+pub struct ConfigFault {
     /// Where it was written.
     pub origin: Origin,
     /// What is wrong.
@@ -51,7 +51,7 @@ pub enum Cause {
     Statement(String),
 }
 
-impl Fault {
+impl ConfigFault {
     /// A value that its setting does not take.
     pub fn value(origin: Origin, found: &str, expected: impl Into<String>) -> Self {
         let cause = Cause::Value {
@@ -90,7 +90,7 @@ impl Fault {
     }
 }
 
-impl fmt::Display for Fault {
+impl fmt::Display for ConfigFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.origin, self.cause)
     }

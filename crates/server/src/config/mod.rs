@@ -1,39 +1,39 @@
-//! Configuration: what people wrote, in flags, the environment and TOML, becomes what the house means.
+//! Configuration: what people wrote, in flags, the environment and TOML, becomes what the server means.
 //!
 //! ```text
 //! Sources ─► reading (which setting, which text, where) ─► written (the table: what the text says)
-//!                        ─► check (does it hold together on this machine) ─► meant::Config
+//!                        ─► check (does it hold together on this machine) ─► typed::Config
 //! ```
 //!
 //! Takes every text and every fact about the machine as a value and gives either one whole
 //! configuration or all faults at once. Reads no file, no environment and no clock: `cli` does that.
 
 pub mod fault;
-pub mod meant;
+pub mod options_table;
 pub mod sources;
-pub mod written;
+pub mod typed;
 
 mod bind;
+mod builder;
 mod check;
-mod draft;
-mod entry;
 mod reading;
+mod tables;
 mod value;
 
 use std::path::PathBuf;
 
 pub use check::{Machine, open_files_needed};
-pub use fault::{Cause, Fault, Origin};
-pub use measure::nearest;
+pub use fault::{Cause, ConfigFault, Origin};
 pub use sources::{FlagText, Sources, TomlText};
+pub use telemetry::nearest;
 
-use draft::Draft;
+use builder::Draft;
 
 /// A good configuration and what is worth saying about it.
 #[derive(Clone, Debug)]
 pub struct Loaded {
     /// Ready for use.
-    pub config: meant::Config,
+    pub config: typed::Config,
     /// What was changed to fit this machine, has no effect or looks like a slip, one sentence each; not
     /// faults.
     pub notes: Vec<String>,
@@ -46,7 +46,7 @@ pub struct Understood {
     pub loaded: Loaded,
     /// Every fault of every source at once, those of overridden values included, in the order of the
     /// sources; what does not hold together comes last.
-    pub faults: Vec<Fault>,
+    pub faults: Vec<ConfigFault>,
 }
 
 /// Reads all sources over the defaults, in rising precedence: defaults, TOML, environment, flags.
@@ -55,7 +55,7 @@ pub struct Understood {
 ///
 /// # Errors
 /// All faults, as in [`Understood`].
-pub fn load(sources: &Sources, machine: &Machine<'_>) -> Result<Loaded, Vec<Fault>> {
+pub fn load(sources: &Sources, machine: &Machine<'_>) -> Result<Loaded, Vec<ConfigFault>> {
     let Understood { loaded, faults } = understand(sources, machine);
     if faults.is_empty() {
         Ok(loaded)
@@ -84,7 +84,7 @@ pub fn chdir(sources: &Sources) -> Option<PathBuf> {
 ///
 /// # Errors
 /// What is wrong with the sources, when that may be why none is.
-pub fn pid_file(sources: &Sources) -> Result<Option<PathBuf>, Vec<Fault>> {
+pub fn pid_file(sources: &Sources) -> Result<Option<PathBuf>, Vec<ConfigFault>> {
     let (draft, faults) = draft_of(sources);
     match draft.config.pid_file {
         None if !faults.is_empty() => Err(faults),
@@ -96,15 +96,15 @@ pub fn pid_file(sources: &Sources) -> Result<Option<PathBuf>, Vec<Fault>> {
 ///
 /// # Errors
 /// What is wrong with the sources, when that may be why no place is named.
-pub fn control(sources: &Sources) -> Result<meant::Control, Vec<Fault>> {
+pub fn control(sources: &Sources) -> Result<typed::ControlConfig, Vec<ConfigFault>> {
     let (draft, faults) = draft_of(sources);
     match draft.config.processes.control {
-        meant::Control::Auto if !faults.is_empty() => Err(faults),
+        typed::ControlConfig::Auto if !faults.is_empty() => Err(faults),
         control => Ok(control),
     }
 }
 
-fn draft_of(sources: &Sources) -> (Draft, Vec<Fault>) {
+fn draft_of(sources: &Sources) -> (Draft, Vec<ConfigFault>) {
     let (readings, mut faults) = reading::read(sources);
     let mut draft = Draft::default();
     for reading in &readings {

@@ -1,38 +1,54 @@
-//! Which setting, which text, where: the three forms of writing brought into one.
+//! Which setting, which text or table, where: the three forms of writing brought into one.
 //!
 //! Takes `Sources`, gives readings in rising precedence; unknown names are faults with the nearest known
-//! name. Does not look into the texts. Pure.
-
-mod options;
+//! name. Does not look into texts and tables. Pure.
 
 use std::ops::Range;
 
-use toml_edit::{Array, Document, Item, Key, TableLike, Value};
+use toml_edit::{Array, Document, Item, Key, Table, TableLike, Value};
 
-use super::fault::{Fault, Origin};
+use super::fault::{ConfigFault, Origin};
 use super::nearest;
-use super::sources::{Sources, TomlText};
-use super::written::{
-    self, ENVIRONMENT_PREFIX, Entries, SETTINGS, Setting, Shape, Spelling, foreign, setting,
+use super::options_table::{
+    self, ENVIRONMENT_PREFIX, ListForm, SETTINGS, Setting, SettingKind, Spelling, migration_hint,
+    setting,
 };
+use super::sources::{Sources, TomlText};
+use super::tables::{KeyPlace, SettingTable};
 
 /// One setting as one source has it.
 #[derive(Clone, Debug)]
-pub(super) struct Reading {
+pub(super) struct SettingReading {
     pub setting: &'static Setting,
-    /// Exactly one, except for lists.
-    pub texts: Vec<Text>,
+    /// Exactly one text, except for lists and tables.
+    pub entries: Vec<SettingValue>,
+}
+
+/// One value of a setting.
+#[derive(Clone, Debug)]
+pub(super) enum SettingValue {
+    Text(SettingText),
+    Table(Box<SettingTable>),
 }
 
 /// A value's text and its place.
 #[derive(Clone, Debug)]
-pub(super) struct Text {
+pub(super) struct SettingText {
     pub text: String,
     pub origin: Origin,
 }
 
+impl SettingValue {
+    pub(super) fn origin(&self) -> &Origin {
+        match self {
+            SettingValue::Text(text) => &text.origin,
+            SettingValue::Table(table) => &table.origin,
+        }
+    }
+}
+
 /// All readings: defaults, TOML, environment, flags.
-pub(super) fn read(sources: &Sources) -> (Vec<Reading>, Vec<Fault>) {
+pub(super) fn read(sources: &Sources) -> (Vec<SettingReading>, Vec<ConfigFault>) {
     let mut faults = Vec::new();
     let mut readings = defaults();
     if let Some(toml) = &sources.toml {
@@ -48,23 +64,27 @@ pub(super) fn read(sources: &Sources) -> (Vec<Reading>, Vec<Fault>) {
     (readings, faults)
 }
 
-fn defaults() -> Vec<Reading> {
+fn defaults() -> Vec<SettingReading> {
     let written = SETTINGS
         .iter()
         .filter(|setting| !setting.default.is_empty());
-    let text = |setting: &Setting| Text {
+    let text = |setting: &Setting| SettingText {
         text: setting.default.to_owned(),
         origin: Origin::Whole,
     };
     written
-        .map(|setting| Reading {
+        .map(|setting| SettingReading {
             setting,
-            texts: vec![text(setting)],
+            entries: vec![SettingValue::Text(text(setting))],
         })
         .collect()
 }
 
-fn environment(sources: &Sources, readings: &mut Vec<Reading>, faults: &mut Vec<Fault>) {
+fn environment(
+    sources: &Sources,
+    readings: &mut Vec<SettingReading>,
+    faults: &mut Vec<ConfigFault>,
+) {
     for (name, value) in &sources.environment {
         let Some(key) = name.strip_prefix(ENVIRONMENT_PREFIX) else {
             continue;
@@ -79,30 +99,37 @@ fn environment(sources: &Sources, readings: &mut Vec<Reading>, faults: &mut Vec<
                 let near = nearest(key, names())?.to_ascii_uppercase();
                 Some(format!("did you mean `{ENVIRONMENT_PREFIX}{near}`?"))
             };
-            let hint = foreign(&key.to_ascii_lowercase(), Spelling::Variable).or_else(near);
-            faults.push(Fault::statement(origin, "unknown setting").with_hint_maybe(hint));
+            let hint = migration_hint(&key.to_ascii_lowercase(), Spelling::Variable).or_else(near);
+            faults.push(ConfigFault::statement(origin, "unknown setting").with_hint_maybe(hint));
             continue;
         };
         // An empty variable is how compose files and shells write "not set".
         if value.is_empty() {
             continue;
         }
-        let text = |part: &str| Text {
-            text: part.trim().to_owned(),
-            origin: origin.clone(),
-        };
-        let texts = match setting.shape() {
-            Shape::List(entries) => entries.split(value).into_iter().map(text).collect(),
-            Shape::One | Shape::Joined => vec![text(value)],
-        };
+        if let Some(hint) = setting.table_hint().filter(|_| !setting.in_flags()) {
+            let text = "there is no variable for a setting of several parts";
+            faults.push(ConfigFault::statement(origin, text).with_hint(hint));
+            continue;
+        }
         if let Some(first) = first_place(readings, setting, &origin) {
-            faults.push(Fault::statement(
+            faults.push(ConfigFault::statement(
                 origin,
                 format!("the same setting as {first}"),
             ));
             continue;
         }
-        readings.push(Reading { setting, texts });
+        let entry = |part: &str| {
+            SettingValue::Text(SettingText {
+                text: part.trim().to_owned(),
+                origin: origin.clone(),
+            })
+        };
+        let entries = match setting.kind {
+            SettingKind::List { .. } => value.split(',').map(entry).collect(),
+            _ => vec![entry(value)],
+        };
+        readings.push(SettingReading { setting, entries });
     }
 }
 
@@ -125,19 +152,19 @@ fn is_of_others(key: &str) -> bool {
     OURS.contains(&key) || is_link("SERVICE") || is_link("PORT")
 }
 
-fn flags(sources: &Sources, readings: &mut Vec<Reading>) {
+fn flags(sources: &Sources, readings: &mut Vec<SettingReading>) {
     for setting in SETTINGS {
-        let texts: Vec<Text> = sources
-            .flags
-            .iter()
-            .filter(|flag| flag.key == setting.key)
-            .map(|flag| Text {
-                text: flag.text.clone(),
-                origin: Origin::Flag(setting.flag_said()),
+        let used = sources.flags.iter().filter(|flag| flag.key == setting.key);
+        let entries: Vec<SettingValue> = used
+            .map(|flag| {
+                SettingValue::Text(SettingText {
+                    text: flag.text.clone(),
+                    origin: Origin::Flag(setting.flag_said()),
+                })
             })
             .collect();
-        if !texts.is_empty() {
-            readings.push(Reading { setting, texts });
+        if !entries.is_empty() {
+            readings.push(SettingReading { setting, entries });
         }
     }
 }
@@ -150,22 +177,23 @@ fn names() -> impl Iterator<Item = &'static str> {
 
 /// Where the same source has a setting under another of its names: neither is obviously the one that
 /// counts.
-fn first_place(readings: &[Reading], setting: &Setting, origin: &Origin) -> Option<Origin> {
+fn first_place(readings: &[SettingReading], setting: &Setting, origin: &Origin) -> Option<Origin> {
     let same_source =
-        |text: &&Text| std::mem::discriminant(&text.origin) == std::mem::discriminant(origin);
+        |other: &&Origin| std::mem::discriminant(*other) == std::mem::discriminant(origin);
     let same_setting = readings
         .iter()
         .filter(|reading| reading.setting.key == setting.key);
     same_setting
-        .flat_map(|reading| &reading.texts)
+        .flat_map(|reading| &reading.entries)
+        .map(SettingValue::origin)
         .find(same_source)
-        .map(|text| text.origin.clone())
+        .cloned()
 }
 
 struct TomlFile<'r> {
     toml: &'r TomlText,
-    readings: &'r mut Vec<Reading>,
-    faults: &'r mut Vec<Fault>,
+    readings: &'r mut Vec<SettingReading>,
+    faults: &'r mut Vec<ConfigFault>,
 }
 
 /// What to say of a file that is of another form by its name: those of gunicorn and uWSGI.
@@ -184,7 +212,7 @@ impl TomlFile<'_> {
             Err(error) => {
                 let origin = self.origin(error.span(), "");
                 let message = error.message().replace('\n', ", ");
-                let fault = Fault::statement(origin, format!("not TOML: {message}"));
+                let fault = ConfigFault::statement(origin, format!("not TOML: {message}"));
                 self.faults
                     .push(fault.with_hint_maybe(other_form(&self.toml.file)));
                 return;
@@ -198,7 +226,7 @@ impl TomlFile<'_> {
                 Some(setting) => {
                     let text = format!("belongs on the command line: `{} FILE`", setting.flag());
                     self.faults
-                        .push(Fault::statement(self.origin(place, name), text));
+                        .push(ConfigFault::statement(self.origin(place, name), text));
                 }
                 None => self.unknown(name, item, place),
             }
@@ -214,100 +242,184 @@ impl TomlFile<'_> {
     ) {
         let origin = self.origin(place.clone(), name);
         if let Some(first) = first_place(self.readings, setting, &origin) {
-            self.faults.push(Fault::statement(
+            self.faults.push(ConfigFault::statement(
                 origin,
                 format!("the same setting as {first}"),
             ));
             return;
         }
         let place = item.span().filter(|_| item.is_value()).or(place);
-        let texts = match (item, setting.shape()) {
-            (item, Shape::List(Entries::WithOptions { lead, keys })) => {
-                self.entries(item, name, (lead, keys))
-            }
-            (Item::Value(Value::Array(array)), Shape::List(_)) => self.array(array, name),
-            (Item::Value(Value::Array(array)), Shape::Joined) => {
+        let entries = match (item, setting.kind) {
+            (item, SettingKind::Tables { .. }) => self.tables(item, name),
+            (
+                item,
+                SettingKind::List {
+                    toml: ListForm::Tables { .. },
+                    ..
+                },
+            ) => self.texts_and_tables(item, name, place.clone()),
+            (Item::Value(Value::Array(array)), SettingKind::List { .. }) => self.array(array, name),
+            (Item::Value(Value::Array(array)), SettingKind::Joined { .. }) => {
                 self.joined(array, name, place.clone())
             }
-            (_, Shape::List(Entries::Pairs | Entries::WordyPairs)) if item.is_table_like() => item
+            (
+                _,
+                SettingKind::List {
+                    toml: ListForm::Pairs,
+                    ..
+                },
+            ) if item.is_table_like() => item
                 .as_table_like()
-                .map(|table| self.table(setting, table, name)),
+                .map(|table| self.pairs(setting, table, name)),
             (Item::Value(value), _) => self
-                .scalar(value, name, place.clone())
-                .map(|text| vec![text]),
+                .text(value, name, place.clone())
+                .map(|entry| vec![entry]),
             _ => None,
         };
-        match texts {
-            Some(texts) => self.readings.push(Reading { setting, texts }),
+        match entries {
+            Some(entries) => self.readings.push(SettingReading { setting, entries }),
             None => {
                 let found = format!("a TOML {}", item.type_name());
-                self.faults.push(Fault::value(
-                    self.origin(place, name),
-                    &found,
-                    setting.expected(),
-                ));
+                let origin = self.origin(place, name);
+                let fault = ConfigFault::value(origin, &found, setting.expected());
+                let hint = setting.example().map(|example| format!("as in\n{example}"));
+                self.faults.push(fault.with_hint_maybe(hint));
             }
         }
     }
 
-    fn array(&self, array: &Array, name: &str) -> Option<Vec<Text>> {
+    /// An array of tables, in either of TOML's forms, or one table alone.
+    fn tables(&self, item: &Item, name: &str) -> Option<Vec<SettingValue>> {
+        match item {
+            Item::ArrayOfTables(tables) => {
+                let tables = tables.iter();
+                Some(tables.map(|table| self.table(table, name)).collect())
+            }
+            Item::Table(table) => Some(vec![self.table(table, name)]),
+            Item::Value(Value::InlineTable(table)) => {
+                let origin = self.origin(table.span(), name);
+                Some(vec![self.table_at(
+                    table.clone().into_table(),
+                    name,
+                    origin,
+                )])
+            }
+            Item::Value(Value::Array(array)) => array
+                .iter()
+                .map(|value| self.inline_table(value, name))
+                .collect(),
+            _ => None,
+        }
+    }
+
+    /// A text, tables, or an array of either.
+    fn texts_and_tables(
+        &self,
+        item: &Item,
+        name: &str,
+        place: Option<Range<usize>>,
+    ) -> Option<Vec<SettingValue>> {
+        match item {
+            Item::Value(Value::Array(array)) => {
+                let entry = |value| {
+                    let table = self.inline_table(value, name);
+                    table.or_else(|| self.text(value, name, value.span()))
+                };
+                array.iter().map(entry).collect()
+            }
+            Item::Value(value) if !value.is_inline_table() => {
+                self.text(value, name, place).map(|entry| vec![entry])
+            }
+            item => self.tables(item, name),
+        }
+    }
+
+    fn inline_table(&self, value: &Value, name: &str) -> Option<SettingValue> {
+        let table = value.as_inline_table()?.clone().into_table();
+        Some(self.table_at(table, name, self.origin(value.span(), name)))
+    }
+
+    fn table(&self, table: &Table, name: &str) -> SettingValue {
+        self.table_at(table.clone(), name, self.origin(table.span(), name))
+    }
+
+    fn table_at(&self, items: Table, name: &str, origin: Origin) -> SettingValue {
+        let place = |(key, item): (&str, &Item)| {
+            let at = items.key(key).and_then(Key::span);
+            let start = at.clone().or_else(|| item.span()).map_or(0, |at| at.start);
+            let end = item.span().or(at.clone()).map_or(start, |at| at.end);
+            KeyPlace {
+                key: key.to_owned(),
+                span: start..end,
+                origin: self.origin(at, &format!("{name}.{key}")),
+            }
+        };
+        let keys = items.iter().map(place).collect();
+        SettingValue::Table(Box::new(SettingTable {
+            name: name.to_owned(),
+            origin,
+            keys,
+            items,
+        }))
+    }
+
+    fn array(&self, array: &Array, name: &str) -> Option<Vec<SettingValue>> {
         array
             .iter()
-            .map(|value| self.scalar(value, name, value.span()))
+            .map(|value| self.text(value, name, value.span()))
             .collect()
     }
 
-    fn joined(&self, array: &Array, name: &str, place: Option<Range<usize>>) -> Option<Vec<Text>> {
-        let parts: Vec<String> = self
-            .array(array, name)?
-            .into_iter()
-            .map(|text| text.text)
-            .collect();
-        Some(vec![Text {
-            text: parts.join(","),
+    fn joined(
+        &self,
+        array: &Array,
+        name: &str,
+        place: Option<Range<usize>>,
+    ) -> Option<Vec<SettingValue>> {
+        let parts: Option<Vec<String>> = array.iter().map(plain).collect();
+        Some(vec![SettingValue::Text(SettingText {
+            text: parts?.join(","),
             origin: self.origin(place, name),
-        }])
+        })])
     }
 
     /// `"/url" = "dir"` is the same as `"/url=dir"` in a list.
-    fn table(&mut self, setting: &Setting, table: &dyn TableLike, name: &str) -> Vec<Text> {
-        let mut texts = Vec::new();
+    fn pairs(&mut self, setting: &Setting, table: &dyn TableLike, name: &str) -> Vec<SettingValue> {
+        let mut entries = Vec::new();
         for (key, item) in table.iter() {
             let place = table.key(key).and_then(Key::span).or_else(|| item.span());
-            let key_path = format!("{name}.\"{key}\"");
-            let origin = self.origin(place.clone(), &key_path);
-            if let Some(stray) = written::setting(key) {
+            let origin = self.origin(place, &format!("{name}.\"{key}\""));
+            if let Some(stray) = options_table::setting(key) {
                 let text = format!("not a setting within `[{name}]`");
                 let hint = format!("settings stand above all tables: `{} = ...`", stray.key);
                 self.faults
-                    .push(Fault::statement(origin, text).with_hint(hint));
+                    .push(ConfigFault::statement(origin, text).with_hint(hint));
                 continue;
             }
-            let value = item.as_value();
-            match value.and_then(|value| self.scalar(value, &key_path, place)) {
-                Some(value) => texts.push(Text {
-                    text: format!("{key}={}", value.text),
-                    ..value
-                }),
+            match item.as_value().and_then(plain) {
+                Some(value) => entries.push(SettingValue::Text(SettingText {
+                    text: format!("{key}={value}"),
+                    origin,
+                })),
                 None => {
                     let found = format!("a TOML {}", item.type_name());
                     self.faults
-                        .push(Fault::value(origin, &found, setting.expected()));
+                        .push(ConfigFault::value(origin, &found, setting.expected()));
                 }
             }
         }
-        texts
+        entries
     }
 
-    fn scalar(&self, value: &Value, name: &str, place: Option<Range<usize>>) -> Option<Text> {
-        Some(Text {
+    fn text(&self, value: &Value, name: &str, place: Option<Range<usize>>) -> Option<SettingValue> {
+        Some(SettingValue::Text(SettingText {
             text: plain(value)?,
             origin: self.origin(place, name),
-        })
+        }))
     }
 
     fn unknown(&mut self, name: &str, item: &Item, place: Option<Range<usize>>) {
-        let fault = Fault::statement(self.origin(place, name), "unknown setting");
+        let fault = ConfigFault::statement(self.origin(place, name), "unknown setting");
         let near = || Some(format!("did you mean `{}`?", nearest(name, names())?));
         let nested = item.as_table_like().and_then(|table| {
             table.iter().find_map(|(key, _)| setting(key)).map(|known| {
@@ -318,7 +430,7 @@ impl TomlFile<'_> {
             })
         });
         let hint = nested
-            .or_else(|| foreign(name, Spelling::Key))
+            .or_else(|| migration_hint(name, Spelling::Key))
             .or_else(near);
         self.faults.push(fault.with_hint_maybe(hint));
     }

@@ -15,8 +15,8 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use super::meant::{Bind, Config, LogForm, LogTarget, Pool};
-use super::written::{FlagForm, SETTINGS, setting};
+use super::options_table::{FlagForm, SETTINGS, setting};
+use super::typed::{Bind, Config, LogForm, LogTarget, PoolConfig};
 use super::{FlagText, Loaded, Machine, Sources, TomlText, load};
 
 /// A machine of four processors where `missing` is the only folder that is not there.
@@ -93,21 +93,34 @@ fn faults(toml: &str, environment: &[(&str, &str)], flags: &[(&str, &str)]) -> V
     let faults = on_machine(|machine| load(&sources, machine))
         .err()
         .unwrap_or_default();
-    let line = |fault: super::Fault| match &fault.hint {
-        Some(hint) => format!("{fault} > {hint}"),
+    let line = |fault: super::ConfigFault| match &fault.hint {
+        Some(hint) => format!("{fault} > {}", hint.replace('\n', " | ")),
         None => fault.to_string(),
     };
     faults.into_iter().map(line).collect()
 }
 
-/// The first fault of one flag beside a good application.
-#[track_caller]
-fn check_fault(key: &str, text: &str, expect: &str) {
-    let found = faults("app = 'shop:app'", &[], &[(key, text)]);
-    assert!(
-        found.first().is_some_and(|first| first.contains(expect)),
-        "{key} {text}: {found:?}"
-    );
+/// Values for a snapshot, a line each.
+fn listed<T: std::fmt::Debug>(values: &[T]) -> String {
+    values.iter().map(|value| format!("{value:?}\n")).collect()
+}
+
+/// For each flag beside a good application what is wrong with it, for a snapshot.
+fn refusals(flags: &[(&str, &str)]) -> String {
+    let one = |(key, text): &(&str, &str)| {
+        let found = faults("app = 'shop:app'", &[], &[(key, text)]);
+        format!("{text:?}: {}\n", found.join("\n    "))
+    };
+    flags.iter().map(one).collect()
+}
+
+/// The same for texts of a configuration file, behind its line 1.
+fn toml_refusals(texts: &[&str]) -> String {
+    let one = |text: &&str| {
+        let found = faults(&format!("app = 'shop:app'\n{text}"), &[], &[]);
+        format!("{text}\n    {}\n", found.join("\n    "))
+    };
+    texts.iter().map(one).collect()
 }
 
 mod precedence {

@@ -1,9 +1,9 @@
 //! Texts as values: sizes, durations, counts, ranges, switches, lists of processors.
 //!
 //! Takes one text without its surroundings and gives the value, or nothing: what was expected is said by
-//! the setting's kind, in `written`. Pure.
+//! the setting's kind, in `options_table`. Pure.
 
-use measure::Nanos;
+use telemetry::Nanos;
 
 /// A whole number; underscores may group its digits.
 pub(super) fn count(text: &str) -> Option<u64> {
@@ -90,6 +90,11 @@ pub(super) fn statuses(text: &str) -> Option<(u16, u16)> {
         count(first)?.try_into().ok()?,
         count(last)?.try_into().ok()?,
     ))
+}
+
+/// One status; which there are is the caller's business.
+pub(super) fn status(text: &str) -> Option<u16> {
+    count(text)?.try_into().ok()
 }
 
 /// `MIN:MAX`, or one number for both.

@@ -18,22 +18,22 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use measure::{Nanos, Stamp};
+use http::{FieldLines, ReplyFraming, ReplyPlan, Version};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, Shutdown, SocketFlags};
 use smol_str::{SmolStr, ToSmolStr};
 use socket2::SockRef;
+use telemetry::{Nanos, Stamp};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
-use wire::{FieldLines, ReplyFraming, ReplyPlan, Version};
 
 use super::handoff::{AcceptedConnection, AcceptedStream, Bound, ConnectionPermit};
 use super::shared::{Closing, Shared};
-use super::{Driver, Mood, first_of};
-use crate::channel::{EarAt, EarKey, EarOrder};
-use crate::clients::Crowded;
-use crate::config::meant::Steering;
+use super::{Driver, ServingState, first_of};
+use crate::client_limit::LimitExceeded;
+use crate::config::typed::Steering;
 use crate::exchange::Ends;
+use crate::ipc::{ListenAddr, ListenerId, ListenerInfo};
 use crate::listen;
 use crate::log::Level;
 use crate::sys;
@@ -45,13 +45,13 @@ pub(super) const HANDSHAKE_GRACE: Duration = Duration::from_millis(100);
 const TELL_EVERY: Nanos = Nanos::from_secs(1);
 /// Bytes of a refused client's request that are read.
 const REFUSED_BYTES: usize = 64 << 10;
-const NO_DESCRIPTORS_TEXT: &str = "out of file descriptors: accepting rests; raise the limit (`ulimit -n`) or lower `connections_max`";
+const NO_DESCRIPTORS_TEXT: &str = "out of file descriptors: pausing accept; raise the limit (`ulimit -n`) or lower `connections_max`";
 
 /// One listening socket; `S` is how its thread watches it.
 pub(super) struct Acceptor<S> {
     shared: Arc<Shared>,
     pub(super) socket: S,
-    pub(super) order: EarOrder,
+    pub(super) order: ListenerInfo,
     /// The driver that accepts; none where a thread does for all.
     driver: Option<usize>,
     /// When the error log was last told of a client with too many connections.
@@ -62,7 +62,7 @@ pub(super) struct Acceptor<S> {
 
 /// What a turn of accepting ended with.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Turn {
+pub(super) enum AcceptOutcome {
     /// The batch is full, or as many connections are open as may be; more connections may wait.
     More,
     /// No connection waits.
@@ -74,7 +74,7 @@ pub(super) enum Turn {
 impl<S: AsFd> Acceptor<S> {
     pub(super) fn new(
         shared: &Arc<Shared>,
-        order: EarOrder,
+        order: ListenerInfo,
         socket: S,
         driver: Option<usize>,
     ) -> io::Result<Self> {
@@ -96,26 +96,28 @@ impl<S: AsFd> Acceptor<S> {
         len_max: usize,
         bound: Bound,
         mut give: impl FnMut(AcceptedConnection),
-    ) -> Turn {
+    ) -> AcceptOutcome {
         for _ in 0..len_max {
             let Some(permit) = ConnectionPermit::new(&self.shared, bound) else {
-                return Turn::More;
+                return AcceptOutcome::More;
             };
+            // The permit first: a connection that was accepted above the bound would have to be refused, one that
+            // was not waits in the queue.
             match accept(&self.socket) {
                 Ok((socket, peer)) => {
                     if let Some(new) = self.admit(socket, peer, permit) {
                         give(new);
                     }
                 }
-                Err(Errno::AGAIN) => return Turn::Empty,
+                Err(Errno::AGAIN) => return AcceptOutcome::Empty,
                 Err(Errno::MFILE | Errno::NFILE) => return self.refuse_one(),
                 // Invalid: the listener was shut down elsewhere, which no retry mends.
-                Err(Errno::NOBUFS | Errno::NOMEM | Errno::INVAL) => return Turn::Rest,
+                Err(Errno::NOBUFS | Errno::NOMEM | Errno::INVAL) => return AcceptOutcome::Rest,
                 // The client gave up before it was accepted (accept(2), "Error handling").
                 Err(_) => {}
             }
         }
-        Turn::More
+        AcceptOutcome::More
     }
 
     /// Accepts all connections that wait, whatever the bound: the socket closes, which resets what is left.
@@ -137,7 +139,7 @@ impl<S: AsFd> Acceptor<S> {
     /// Lets no new client begin a handshake. From here on new clients get no answer (they ask again within a
     /// second), so that handshakes that are under way can end. Whether there may be such handshakes.
     pub(super) fn turn_away(&self) -> bool {
-        let has_handshakes = matches!(self.order.at, EarAt::Tcp(_));
+        let has_handshakes = matches!(self.order.at, ListenAddr::Tcp(_));
         if has_handshakes {
             // Without the filter a handshake that ends at the wrong moment is reset.
             let _ = listen::turn_away(&self.socket);
@@ -148,7 +150,7 @@ impl<S: AsFd> Acceptor<S> {
     /// Ends the listening. The supervisor has the socket to its own end: from here on, new clients are refused
     /// all the same. Those of a unix socket are refused as soon as its file is gone, which goes with its maker.
     pub(super) fn end(&self) {
-        if let EarAt::Tcp(_) = self.order.at {
+        if let ListenAddr::Tcp(_) = self.order.at {
             listen::end(&self.socket);
         }
     }
@@ -164,10 +166,10 @@ impl<S: AsFd> Acceptor<S> {
         if let Some(driver) = self.driver {
             self.shared.stats.drivers[driver].accepted.add();
         }
-        let accepted = measure::now();
+        let accepted = telemetry::now();
         let ip = peer.map(|peer| peer.ip());
-        if let Err(crowded) = permit.count_client(ip) {
-            self.refuse_client(&socket, &crowded, accepted);
+        if let Err(exceeded) = permit.count_client(ip) {
+            self.refuse_client(&socket, &exceeded, accepted);
             return None;
         }
         self.count_origin(&socket);
@@ -189,7 +191,7 @@ impl<S: AsFd> Acceptor<S> {
         let home = shared.slot * shared.mailboxes.len() + driver;
         let key = self.order.key;
         if (key.driver.into(), key.index.into()) != (driver, home) {
-            stats.rescued.add();
+            stats.stall_takeovers.add();
         }
         let listen = &shared.config.listen;
         let cpus = &listen.driver_cpus;
@@ -203,15 +205,16 @@ impl<S: AsFd> Acceptor<S> {
 
     /// Tells a client that it has too many connections. What it has sent by now is read, because closing
     /// with it unread would reset the connection and take the reply with it.
-    fn refuse_client(&mut self, socket: &OwnedFd, crowded: &Crowded, now: Stamp) {
+    fn refuse_client(&mut self, socket: &OwnedFd, exceeded: &LimitExceeded, now: Stamp) {
         if now.since(self.told) >= TELL_EVERY {
             self.told = now;
-            let Crowded { key, count } = crowded;
+            let LimitExceeded { key, count } = exceeded;
             let text = format!("client {key} has {count} connections: more are refused");
             self.shared.log.error(Level::Warning, &text);
         }
         let stats = &self.shared.stats.drivers[self.driver.unwrap_or_default()];
         stats.crowded_clients.add_from_any();
+        // Whatever the socket takes at once: nothing waits for a client that is refused.
         refuse(socket, 429);
         let _ = rustix::net::shutdown(socket, Shutdown::Write);
         let mut input = vec![0; REFUSED_BYTES];
@@ -221,7 +224,8 @@ impl<S: AsFd> Acceptor<S> {
     /// Takes one connection in with the reserve descriptor and refuses it, so that clients see that the
     /// server is out of descriptors instead of waiting for their time-outs. The kernel says so before it looks
     /// whether a connection waits.
-    fn refuse_one(&mut self) -> Turn {
+    fn refuse_one(&mut self) -> AcceptOutcome {
+        // Closed for a moment, so that one accept succeeds; the connection is refused and its descriptor kept anew.
         self.reserve = None;
         let accepted = accept(&self.socket);
         if let Ok((socket, _)) = &accepted {
@@ -232,7 +236,11 @@ impl<S: AsFd> Acceptor<S> {
         drop(accepted);
         self.reserve = File::open("/dev/null").ok();
         // Another thread may have taken the descriptor: the queue is empty only when the kernel says so.
-        if is_empty { Turn::Empty } else { Turn::Rest }
+        if is_empty {
+            AcceptOutcome::Empty
+        } else {
+            AcceptOutcome::Rest
+        }
     }
 
     fn ends(&self, socket: &OwnedFd, peer: Option<SocketAddr>) -> Ends {
@@ -242,12 +250,12 @@ impl<S: AsFd> Acceptor<S> {
         };
         let (local_host, local_port) = match &self.order.at {
             // Only a wildcard leaves open which address the client took.
-            EarAt::Tcp(at) if at.ip().is_unspecified() => {
+            ListenAddr::Tcp(at) if at.ip().is_unspecified() => {
                 let local = SockRef::from(socket).local_addr().ok();
                 host_and_port(local.and_then(|local| local.as_socket()).unwrap_or(*at))
             }
-            EarAt::Tcp(at) => (at.ip().to_smolstr(), at.port().to_smolstr()),
-            EarAt::Unix(path) => (path.display().to_smolstr(), SmolStr::default()),
+            ListenAddr::Tcp(at) => (at.ip().to_smolstr(), at.port().to_smolstr()),
+            ListenAddr::Unix(path) => (path.display().to_smolstr(), SmolStr::default()),
         };
         Ends {
             peer_host,
@@ -265,25 +273,29 @@ impl Driver {
     /// comes when the driver accepts no more has its last round, if it closes.
     pub(super) fn start_accepting(
         self: &Rc<Self>,
-        order: EarOrder,
+        order: ListenerInfo,
         socket: OwnedFd,
     ) -> io::Result<()> {
         let key = order.key;
-        if self.ears.borrow().contains_key(&key) {
+        if self.listeners.borrow().contains_key(&key) {
             return Ok(());
         }
         let socket = sys::watch_listener(socket)?;
         let acceptor = Acceptor::new(&self.shared, order, socket, Some(self.index.into()))?;
         let is_wanted = Rc::new(Cell::new(true));
-        self.ears.borrow_mut().insert(key, Rc::clone(&is_wanted));
+        // Before the task runs: a command to stop that follows in the same batch finds it.
+        self.listeners
+            .borrow_mut()
+            .insert(key, Rc::clone(&is_wanted));
         self.acceptors.set(self.acceptors.get() + 1);
         tokio::task::spawn_local(Rc::clone(self).accept(acceptor, is_wanted));
         Ok(())
     }
 
-    pub(super) fn stop_accepting(&self, key: EarKey) {
-        if let Some(is_wanted) = self.ears.borrow_mut().remove(&key) {
+    pub(super) fn stop_accepting(&self, key: ListenerId) {
+        if let Some(is_wanted) = self.listeners.borrow_mut().remove(&key) {
             is_wanted.set(false);
+            // The task sleeps until a connection comes or this is notified; its cell alone wakes nothing.
             self.shared.room.notify_waiters();
         }
     }
@@ -299,28 +311,29 @@ impl Driver {
                 self.rest().await;
                 continue;
             }
-            let turn = acceptor.accept_batch(batch, Bound::Kept, |new| self.place(new));
-            self.flush_due(measure::now());
+            let turn = acceptor.accept_batch(batch, Bound::Kept, |new| self.assign(new));
+            // A flood of connections must not keep exchanges in the outbox.
+            self.flush_due(telemetry::now());
             match turn {
                 // Connections that are ready by now are served before the next batch.
-                Turn::More => tokio::task::yield_now().await,
-                Turn::Empty => {
+                AcceptOutcome::More => tokio::task::yield_now().await,
+                AcceptOutcome::Empty => {
                     // Only a nonblocking accept that found nothing may clear the readiness: the kernel
                     // reports an edge.
                     let nothing = |_: &OwnedFd| Err::<(), _>(io::ErrorKind::WouldBlock.into());
                     let _ = acceptor.socket.try_io(Interest::READABLE, nothing);
                     first_of(acceptor.socket.readable(), self.shared.room.notified()).await;
                 }
-                Turn::Rest => self.rest().await,
+                AcceptOutcome::Rest => self.rest().await,
             }
         }
         // What waits in the accept queue is taken in before the socket closes: closing it would reset them.
-        if self.mood.get() < Mood::Cutting && acceptor.closes() {
+        if self.state.get() < ServingState::Aborting && acceptor.closes() {
             let has_handshakes = acceptor.turn_away();
-            acceptor.accept_rest(|new| self.place(new));
+            acceptor.accept_rest(|new| self.assign(new));
             if has_handshakes {
                 tokio::time::sleep(HANDSHAKE_GRACE).await;
-                acceptor.accept_rest(|new| self.place(new));
+                acceptor.accept_rest(|new| self.assign(new));
             }
             acceptor.end();
         }
@@ -358,9 +371,9 @@ fn refuse(socket: &OwnedFd, status: u16) {
         keep_alive: false,
     };
     let mut out = Vec::new();
-    wire::write_status_line(&mut out, status);
+    http::write_status_line(&mut out, status);
     out.extend_from_slice(fields.as_bytes());
-    wire::end_head(&mut out, &plan, Version::Http11, None);
+    http::end_head(&mut out, &plan, Version::Http11, None);
     // The client may be gone, and a full buffer of a fresh socket is not possible.
     let _ = transport::send(socket, &[io::IoSlice::new(&out)], SendFlags::empty());
 }

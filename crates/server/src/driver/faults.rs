@@ -34,7 +34,7 @@ impl Shared {
             ends: Arc::new(ends),
             trust: self.ids.trust(Some(local.into())),
             permit: ConnectionPermit::new(self, Bound::Passed)?,
-            accepted: measure::now(),
+            accepted: telemetry::now(),
         };
         new.give_to_least(0).then_some(client)
     }

@@ -10,15 +10,16 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use measure::{Nanos, Stamp};
-use stage::{Load, Placement};
+use queueing::{Load, Placement};
+use telemetry::{Nanos, Stamp};
 
 use super::Driver;
 use super::mailbox::Command;
 use super::shared::Shared;
-use crate::clients::{Crowded, Place};
+use crate::client_limit::{LimitExceeded, Permit};
 use crate::exchange::{Ends, Trust};
 use crate::protocol::Protocol;
+use crate::sync::invariant;
 use crate::transport::Transport;
 
 /// How often the numbers are looked at anew when others changed them meanwhile. With as many drivers at once
@@ -46,15 +47,16 @@ pub(crate) enum AcceptedStream {
     Memory(crate::transport::memory::End, Protocol),
 }
 
-/// That a connection counts, among all and among those of its client; given back when it is dropped.
+/// Permission for one connection, counted among all, among its driver's and among its client's. Released when it is
+/// dropped.
 pub(crate) struct ConnectionPermit {
     shared: Arc<Shared>,
     /// The driver that has accepted it and counted that; none where the shared acceptor has.
     pub(super) accepted_by: Option<usize>,
-    /// Whose it is; nobody's before it is placed.
+    /// The driver that serves it; `None` before one is chosen.
     driver: Option<usize>,
-    /// Its place among those of its client, where these are counted.
-    place: Option<Place>,
+    /// Its permit of the client's limit, where there is one.
+    client: Option<Permit>,
 }
 
 /// Whether the bound of connections holds.
@@ -66,7 +68,7 @@ pub(super) enum Bound {
 }
 
 impl ConnectionPermit {
-    /// Counts one more connection. `None`: there are as many as there may be.
+    /// Counts one more connection. `None` at the bound.
     pub(super) fn new(shared: &Arc<Shared>, bound: Bound) -> Option<Self> {
         if bound == Bound::Kept && !shared.has_room() {
             return None;
@@ -76,31 +78,34 @@ impl ConnectionPermit {
             shared: Arc::clone(shared),
             accepted_by: None,
             driver: None,
-            place: None,
+            client: None,
         };
-        // Other threads may have taken the last place since; a permit that is dropped gives its place back.
+        // Counted before this check: other acceptors may have taken the last place since `has_room`, and only one of
+        // them all sees a number below the bound. A permit that is not returned is dropped here, which counts it out.
         let has_place = before < shared.config.listen.connections_max;
         (bound == Bound::Passed || has_place).then_some(permit)
     }
 
-    /// Counts it among those of its client; one on a unix socket has no address, and needs no place.
-    pub(super) fn count_client(&mut self, ip: Option<IpAddr>) -> Result<(), Crowded> {
-        let place = ip.map(|ip| self.shared.clients.enter(ip));
-        self.place = place.transpose()?;
+    /// Counts it for its client; a connection on a unix socket has no address and needs no permit.
+    pub(super) fn count_client(&mut self, ip: Option<IpAddr>) -> Result<(), LimitExceeded> {
+        let client = ip.map(|ip| self.shared.client_limit.acquire(ip));
+        self.client = client.transpose()?;
         Ok(())
     }
 
     /// Gives the connection to the driver that `choose` gives with its present number, which is raised. As long
     /// as no connection leaves, a choice of the least is the least at that moment too: numbers only grow, and
     /// this one has not.
-    fn settle(&mut self, choose: impl Fn() -> (usize, u32)) -> usize {
+    fn choose_driver(&mut self, choose: impl Fn() -> (usize, u32)) -> usize {
+        // Two acceptors that read the same least number would both choose that driver: compare and exchange lets one of
+        // them through, and the other chooses again.
         for _ in 0..TRIES {
             let (driver, seen) = choose();
             let open = &self.shared.stats.drivers[driver].open;
             let more = seen.wrapping_add(1);
             let raised = open.compare_exchange(seen, more, Ordering::Relaxed, Ordering::Relaxed);
             if raised.is_ok() {
-                self.leave();
+                self.leave_driver();
                 self.driver = Some(driver);
                 return driver;
             }
@@ -113,25 +118,34 @@ impl ConnectionPermit {
     /// Gives the connection to that driver.
     fn move_to(&mut self, driver: usize) {
         let stats = &self.shared.stats.drivers[driver];
+        // The new driver first: in between the connection counts twice rather than not at all, and no acceptor takes this
+        // driver for an empty one.
         stats.open.fetch_add(1, Ordering::Relaxed);
-        self.leave();
+        self.leave_driver();
         self.driver = Some(driver);
     }
 
-    fn leave(&mut self) {
+    fn leave_driver(&mut self) {
+        // Taken, so that a permit that moves on and is dropped is counted out once.
         if let Some(driver) = self.driver.take() {
             let stats = &self.shared.stats.drivers[driver];
-            stats.open.fetch_sub(1, Ordering::Relaxed);
+            one_less(stats.open.fetch_sub(1, Ordering::Relaxed) as usize);
         }
     }
 }
 
 impl Drop for ConnectionPermit {
     fn drop(&mut self) {
-        self.leave();
+        self.leave_driver();
         let before = self.shared.connections.fetch_sub(1, Ordering::Relaxed);
-        self.shared.note_free_place(before.saturating_sub(1));
+        self.shared.note_released(one_less(before));
     }
+}
+
+/// What is left of a count of connections after one has left it.
+fn one_less(before: usize) -> usize {
+    invariant!(before > 0, "a connection leaves a count that has none");
+    before - 1
 }
 
 impl AcceptedConnection {
@@ -140,7 +154,7 @@ impl AcceptedConnection {
     pub(super) fn give_to_least(mut self, first: usize) -> bool {
         let shared = Arc::clone(&self.permit.shared);
         let len = shared.mailboxes.len();
-        let target = self.permit.settle(|| shared.least_from(first, len));
+        let target = self.permit.choose_driver(|| shared.least_from(first, len));
         let mut offered = shared.mailboxes[target].offer(self);
         for step in 1..len {
             let Err(mut new) = offered else { break };
@@ -156,7 +170,7 @@ impl AcceptedConnection {
 
 impl Driver {
     /// Serves a connection that this driver has accepted, or hands it to a sibling that has clearly fewer.
-    pub(super) fn place(self: &Rc<Self>, mut new: AcceptedConnection) {
+    pub(super) fn assign(self: &Rc<Self>, mut new: AcceptedConnection) {
         let mine = usize::from(self.index);
         let shared = &self.shared;
         let len = shared.mailboxes.len();
@@ -165,16 +179,16 @@ impl Driver {
         } else {
             Nanos::ZERO
         };
-        // With connections that last so shortly the numbers of the others need not be looked at.
-        let is_kept = stage::placement(Load::MAX, Load::NONE, lifetime) == Placement::Keep;
-        let target = new.permit.settle(|| {
+        // Connections as short as these are never handed over, so the numbers of the others need no look.
+        let is_kept = queueing::placement(Load::MAX, Load::NONE, lifetime) == Placement::Keep;
+        let target = new.permit.choose_driver(|| {
             let open = self.stats().open.load(Ordering::Relaxed);
             if is_kept {
                 return (mine, open);
             }
             let (sibling, least) = shared.least_from(mine + 1, len - 1);
             let load = |driver, open| Load::new(open, driver, shared.drivers);
-            match stage::placement(load(mine, open), load(sibling, least), lifetime) {
+            match queueing::placement(load(mine, open), load(sibling, least), lifetime) {
                 Placement::HandOver => (sibling, least),
                 Placement::Keep => (mine, open),
             }
@@ -183,7 +197,7 @@ impl Driver {
             return self.open(new);
         }
         match shared.mailboxes[target].offer(new) {
-            Ok(()) => self.stats().handed_over.add(),
+            Ok(()) => self.stats().balanced_out.add(),
             Err(mut new) => {
                 new.permit.move_to(mine);
                 self.open(new);
@@ -194,7 +208,7 @@ impl Driver {
     /// Serves a connection that another thread has given to this driver.
     pub(super) fn take_over(self: &Rc<Self>, new: AcceptedConnection) {
         match new.permit.accepted_by {
-            Some(_) => self.stats().taken_over.add(),
+            Some(_) => self.stats().balanced_in.add(),
             None => self.stats().accepted.add(),
         }
         self.open(new);
@@ -232,13 +246,13 @@ impl Shared {
         least.expect("a connection is placed among one driver or more")
     }
 
-    /// At the bound, accepting rests until a sixteenth of the places is free again, which is what evictions
+    /// At the bound, the server pauses accepting until a sixteenth of the places is free again, which is what evictions
     /// leave: re-arming for each single place would make every close wake the acceptors.
     pub(super) fn has_room(&self) -> bool {
         let bound = self.config.listen.connections_max;
         let open = self.connections.load(Ordering::Relaxed);
         let was_full = self.full.load(Ordering::Relaxed);
-        let reopening = stage::reopening_len(bound);
+        let reopening = queueing::reopening_len(bound);
         let is_full = open >= bound || was_full && open > reopening;
         if is_full != was_full {
             self.full.store(is_full, Ordering::Relaxed);
@@ -246,14 +260,26 @@ impl Shared {
         !is_full
     }
 
-    /// A connection has left, so that `open` are left. All acceptors that rest are woken as soon as there is
-    /// room again, by the thread that sees it first.
-    fn note_free_place(&self, open: usize) {
+    /// A connection has ended, and `open` are left. The first thread that sees room again wakes all resting acceptors.
+    fn note_released(&self, open: usize) {
         if self.full.load(Ordering::Relaxed)
-            && open <= stage::reopening_len(self.config.listen.connections_max)
+            && open <= queueing::reopening_len(self.config.listen.connections_max)
+            // A swap: of all threads that see the room, one wakes the acceptors.
             && self.full.swap(false, Ordering::Relaxed)
         {
             self.wake_acceptors();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    #[should_panic(expected = "a connection leaves a count that has none")]
+    fn a_connection_is_counted_out_once() {
+        assert_eq!(one_less(1), 0);
+        one_less(0);
     }
 }

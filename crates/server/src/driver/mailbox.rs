@@ -9,11 +9,11 @@ use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use measure::Nanos;
+use telemetry::Nanos;
 use tokio::sync::Notify;
 
 use super::handoff::AcceptedConnection;
-use crate::channel::{EarKey, EarOrder};
+use crate::ipc::{ListenerId, ListenerInfo};
 use crate::sync::lock;
 
 /// A driver that has left a connection waiting for this long is not given another one.
@@ -22,9 +22,9 @@ const LATE: Nanos = Nanos::from_ms(100);
 /// What a thread that accepts is to do.
 pub(crate) enum Command {
     /// Accept from this socket as well.
-    StartAccepting(EarOrder, OwnedFd),
+    StartAccepting(ListenerInfo, OwnedFd),
     /// Accept from it no longer, if it is this thread's.
-    StopAccepting(EarKey),
+    StopAccepting(ListenerId),
     /// Drop this: all commands before it have been carried out.
     Acknowledge(Arc<Ack>),
     /// Serve this connection; a driver only.
@@ -61,6 +61,8 @@ impl Mailbox {
     /// Leaves a command; `false`, and the command is dropped, if the thread has ended.
     pub(crate) fn send(&self, command: Command) -> bool {
         let waiting = lock(&self.waiting);
+        // Under the lock of `close_if_empty`: either the thread sees this command, or the command sees that the
+        // thread has ended.
         let is_open = !waiting.is_closed;
         if is_open {
             self.push(waiting, command);
@@ -81,6 +83,8 @@ impl Mailbox {
     fn push(&self, mut waiting: MutexGuard<'_, Waiting>, command: Command) {
         let was_empty = waiting.commands.is_empty();
         waiting.commands.push(command);
+        // First, because the woken thread takes this lock. And only into an empty mailbox: a thread that was woken
+        // takes all commands that are there when it looks.
         drop(waiting);
         if was_empty {
             self.wake();
@@ -89,12 +93,13 @@ impl Mailbox {
 
     /// Has the driver note this number in its counters.
     pub(super) fn send_beat(&self, number: u64) {
+        // Behind the commands that were sent before: see `take`.
         self.beat.store(number, Ordering::Release);
         self.wake();
     }
 
     /// What has come since the last look, and the latest heartbeat. The heartbeat is read first: it is as new as
-    /// the commands at most, so that whoever sees it noted knows that the commands before it are carried out.
+    /// the commands at most, so that a heartbeat that is noted means that the commands before it are carried out.
     pub(super) fn take(&self) -> (Vec<Command>, u64) {
         let beat = self.beat.load(Ordering::Acquire);
         (std::mem::take(&mut lock(&self.waiting).commands), beat)
@@ -108,6 +113,7 @@ impl Mailbox {
     /// Takes no more; `false` when there are commands, which are to be carried out first.
     pub(super) fn close_if_empty(&self) -> bool {
         let mut waiting = lock(&self.waiting);
+        // One step under the lock: a connection that came in between would be left in a mailbox without a reader.
         waiting.is_closed = waiting.commands.is_empty();
         waiting.is_closed
     }
@@ -130,7 +136,7 @@ mod tests {
     use super::*;
 
     fn stop(index: u16) -> Command {
-        Command::StopAccepting(EarKey {
+        Command::StopAccepting(ListenerId {
             address: 0,
             index,
             driver: 0,

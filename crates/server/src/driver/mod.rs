@@ -30,17 +30,17 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
-use measure::{Nanos, Stamp};
-use stage::{Entry, Idling, Lifetimes};
+use http::{FieldLines, HeadIndex};
+use queueing::{Entry, Idling, Lifetimes};
+use telemetry::{Nanos, Stamp};
 use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
-use wire::{FieldLines, HeadIndex};
 
-use crate::channel::EarKey;
-use crate::config::meant::Config;
+use crate::config::typed::Config;
 use crate::exchange::{Exchange, Numbers, Recorder};
-use crate::handler::files::{Files, LookKey, Looked};
-use crate::log::Patience;
+use crate::handler::files::{Files, LookupKey, LookupResult};
+use crate::ipc::ListenerId;
+use crate::log::OnFull;
 use crate::pool::{Job, Pool};
 use crate::response::{Part, Reply, ReplyBody, ResponseWriter};
 use crate::stats::DriverStats;
@@ -50,8 +50,8 @@ use table::Table;
 
 pub(crate) use mailbox::{Ack, Command};
 pub use shared::Closing;
-pub(crate) use shared::{Mood, Shared};
-pub(crate) use shared_accept::hear;
+pub(crate) use shared::{ServingState, Shared};
+pub(crate) use shared_accept::start_accepting;
 
 /// How often deadlines are looked at: they hold to within this.
 const TICK: Duration = Duration::from_millis(250);
@@ -82,7 +82,7 @@ pub(crate) struct Driver {
     pub(crate) index: u16,
     pub(crate) numbers: Numbers,
     pub(crate) shared: Arc<Shared>,
-    pub(crate) mood: Cell<Mood>,
+    pub(crate) state: Cell<ServingState>,
     pub(crate) recorder: Recorder,
     /// The writer of what this driver answers itself; out while it does.
     writer: Cell<Option<ResponseWriter>>,
@@ -93,7 +93,7 @@ pub(crate) struct Driver {
     /// Exchanges on their way to their pools, by pool.
     outboxes: RefCell<Vec<Vec<Entry<Job>>>>,
     /// Looks that are under way, with the connections that wait for the same.
-    looks: RefCell<HashMap<LookKey, Vec<oneshot::Sender<Looked>>>>,
+    lookups: RefCell<HashMap<LookupKey, Vec<oneshot::Sender<LookupResult>>>>,
     /// When the oldest exchange in an outbox was queued; NEVER when there is none.
     outbox_since: Cell<Stamp>,
     /// Exchanges were handed to pools since this driver slept last.
@@ -105,7 +105,7 @@ pub(crate) struct Driver {
     /// Acceptors that have not ended.
     acceptors: Cell<usize>,
     /// Sockets that are accepted from, each until its cell is false.
-    ears: RefCell<HashMap<EarKey, Rc<Cell<bool>>>>,
+    listeners: RefCell<HashMap<ListenerId, Rc<Cell<bool>>>>,
     lifetimes: RefCell<Lifetimes>,
     /// Whether siblings with connections share the processors, as of the last look.
     has_neighbours: Cell<bool>,
@@ -119,6 +119,16 @@ pub(crate) struct Driver {
 pub(crate) struct Scratch {
     pub(crate) input: Box<[u8]>,
     pub(crate) head: HeadIndex,
+}
+
+/// What waits in the process, for the status page.
+#[derive(serde::Serialize)]
+struct WaitingCounts {
+    connections: usize,
+    spoolers: usize,
+    openers: usize,
+    writers: usize,
+    replies_memory_bytes: usize,
 }
 
 thread_local! {
@@ -138,7 +148,7 @@ pub(crate) fn run(index: usize, shared: &Arc<Shared>, files: Files) -> io::Resul
         .build_local(tokio::runtime::LocalOptions::default())?;
     let driver = Rc::new(Driver::new(index, shared, files));
     CURRENT.set(Some(Rc::clone(&driver)));
-    let cut = runtime.block_on(driver.clone().live());
+    let cut = runtime.block_on(driver.clone().serve());
     CURRENT.set(None);
     cut
 }
@@ -150,20 +160,20 @@ impl Driver {
             index,
             numbers: Numbers::of_driver(index),
             shared: Arc::clone(shared),
-            mood: Cell::new(Mood::Serving),
-            recorder: Recorder::new(&shared.log, Arc::clone(&shared.stats), Patience::Now),
+            state: Cell::new(ServingState::Running),
+            recorder: Recorder::new(&shared.log, Arc::clone(&shared.stats), OnFull::Wait),
             writer: Cell::new(None),
             scratch: Cell::new(None),
             files: RefCell::new(files),
             table: RefCell::default(),
             outboxes: RefCell::new(shared.pools.iter().map(|_| Vec::new()).collect()),
-            looks: RefCell::default(),
+            lookups: RefCell::default(),
             outbox_since: Cell::new(Stamp::NEVER),
             has_handed_over: Cell::new(false),
             cut: Cell::new(0),
             broken: Cell::new(false),
             acceptors: Cell::new(0),
-            ears: RefCell::default(),
+            listeners: RefCell::default(),
             lifetimes: RefCell::default(),
             has_neighbours: Cell::new(false),
             changed: Notify::new(),
@@ -171,14 +181,16 @@ impl Driver {
         }
     }
 
-    async fn live(self: Rc<Self>) -> io::Result<u64> {
-        let mut moods = self.shared.mood.subscribe();
+    async fn serve(self: Rc<Self>) -> io::Result<u64> {
+        let mut states = self.shared.state.subscribe();
         tokio::task::spawn_local(Rc::clone(&self).tick());
         loop {
-            let mood = *moods.borrow_and_update();
-            self.set_mood(mood);
-            self.obey();
-            if mood > Mood::Serving && self.is_done() {
+            let state = *states.borrow_and_update();
+            // The state before the commands: a connection that is among them begins under the state that holds.
+            self.set_state(state);
+            self.perform_commands();
+            // After the commands: `is_done` closes the mailbox, which must not hold a connection then.
+            if state > ServingState::Running && self.is_done() {
                 self.flush();
                 return Ok(self.cut.get());
             }
@@ -189,8 +201,10 @@ impl Driver {
             if shared_acceptor.is_some_and(|acceptor| acceptor.ended.get() == Some(&false)) {
                 return Err(io::Error::other("the thread that accepts for all failed"));
             }
+            // No wake-up is lost between the looks above and this wait: a `Notify` keeps its permit, and a watch
+            // compares versions.
             let inside = first_of(self.mailbox().notify.notified(), self.changed.notified());
-            first_of(moods.changed(), inside).await;
+            first_of(states.changed(), inside).await;
         }
     }
 
@@ -200,11 +214,12 @@ impl Driver {
         self.acceptors.get() == 0
             && shared_acceptor.is_none_or(|acceptor| acceptor.ended.get().is_some())
             && self.table.borrow().len() == 0
+            // Last, because it has an effect: from here on senders keep their connections.
             && self.mailbox().close_if_empty()
     }
 
-    /// Carries out what other threads want of this one.
-    fn obey(self: &Rc<Self>) {
+    /// Performs the commands of other threads.
+    fn perform_commands(self: &Rc<Self>) {
         let (commands, beat) = self.mailbox().take();
         for command in commands {
             match command {
@@ -213,11 +228,12 @@ impl Driver {
                     self.shared.log_unless_started(started);
                 }
                 Command::StopAccepting(key) => self.stop_accepting(key),
+                // Commands are taken in order, so that all before it are carried out by now.
                 Command::Acknowledge(ack) => drop(ack),
                 Command::Serve(new) => self.take_over(new),
             }
         }
-        if self.stats().beat.swap(beat, Ordering::Relaxed) != beat {
+        if self.stats().heartbeat.swap(beat, Ordering::Relaxed) != beat {
             // Nothing else does so without connections, and pool threads go to sleep after the last one.
             self.publish_gauges();
         }
@@ -229,22 +245,22 @@ impl Driver {
 
     /// A connection has ended that was accepted at `accepted`.
     pub(crate) fn has_ended(&self, accepted: Stamp) {
-        let now = measure::now();
+        let now = telemetry::now();
         let mut lifetimes = self.lifetimes.borrow_mut();
         lifetimes.ended(now.since(accepted), now);
         if let Some(until) = lifetimes.brief_until()
             && let Some(acceptor) = self.shared.shared_acceptor()
         {
-            acceptor.tell_brief_until(until);
+            acceptor.set_brief_until(until);
         }
     }
 
-    fn set_mood(&self, mood: Mood) {
-        if self.mood.replace(mood) == mood {
+    fn set_state(&self, state: ServingState) {
+        if self.state.replace(state) == state {
             return;
         }
         // A driver that leaves patiently has no idle connection to wake.
-        if mood > Mood::Leaving {
+        if state > ServingState::Closing {
             self.table.borrow_mut().fire_all();
         }
         self.shared.wake_acceptors();
@@ -256,13 +272,14 @@ impl Driver {
         loop {
             if self.table.borrow().len() == 0 {
                 self.publish_gauges();
+                // A connection that entered the table since the look has left a permit, and ends this wait at once.
                 self.arrival.notified().await;
                 due = Instant::now();
             }
             // Waking many takes its time, which is not to make the next look later.
             due = (due + TICK).max(Instant::now());
             tokio::time::sleep_until(due).await;
-            let now = measure::now();
+            let now = telemetry::now();
             self.look_at_deadlines(now).await;
             self.change_files(|files| files.close_idle(now));
             self.shared.replies_memory.relieve(now);
@@ -288,22 +305,25 @@ impl Driver {
         let batch_of_busy = DUE_BATCH.max(due.len() / DUE_PAUSES_MAX);
         let mut rest = due.as_slice();
         let mut batch = DUE_BATCH;
-        let mut began = measure::now();
+        let mut began = telemetry::now();
         while !rest.is_empty() {
+            // One batch, then the woken tasks run: the table is not borrowed while they do.
             let (first, later) = rest.split_at(batch.min(rest.len()));
             rest = later;
             for slot in first {
+                // Looked up again by its slot, which may have another connection since, or another deadline: `fire`
+                // wakes it only if it is still due.
                 self.table.borrow_mut().fire(*slot, now);
             }
             tokio::task::yield_now().await;
             self.flush();
-            if measure::now().since(began) > DUE_QUICK {
+            if telemetry::now().since(began) > DUE_QUICK {
                 let is_busy = self.shared.pools.iter().any(|pool| pool.is_at_work());
                 batch = if is_busy { batch_of_busy } else { DUE_BATCH };
                 if is_busy {
                     tokio::time::sleep(DUE_PAUSE).await;
                 }
-                began = measure::now();
+                began = telemetry::now();
             }
         }
     }
@@ -319,7 +339,7 @@ impl Driver {
         let idling = Idling::new(open, bound, timeouts.head, timeouts.idle);
         let table = self.table.borrow();
         let surplus = if self.shared.full.load(Ordering::Relaxed) {
-            stage::evictions(open, bound) * table.len()
+            queueing::evictions(open, bound) * table.len()
         } else {
             0
         };
@@ -341,6 +361,7 @@ impl Driver {
 
     /// The buffers of a step; give them back by `put_scratch`.
     pub(crate) fn take_scratch(&self) -> Box<Scratch> {
+        // Made at the first use, and anew should a panic have lost it.
         self.scratch.take().unwrap_or_else(|| {
             Box::new(Scratch {
                 input: vec![0; INPUT_BYTES].into_boxed_slice(),
@@ -382,7 +403,7 @@ impl Driver {
             }
         }
         // A sleeping driver is woken by the next packet, in the middle of a sibling's turn. One that lets its
-        // siblings go first finds all that came meanwhile, and nobody had to be woken.
+        // siblings go first finds all that came meanwhile, without a wake-up.
         if self.has_neighbours.get() {
             rustix::thread::sched_yield();
         }
@@ -397,6 +418,8 @@ impl Driver {
         let mut outboxes = self.outboxes.borrow_mut();
         for (outbox, pool) in outboxes.iter_mut().zip(&self.shared.pools) {
             if !outbox.is_empty() {
+                // One lock and at most one wake-up for each sleeping worker, however many exchanges. The borrow is
+                // harmless: `push` runs nothing of this driver.
                 pool.push(outbox);
             }
         }
@@ -433,6 +456,7 @@ impl Driver {
         let mut outboxes = self.outboxes.borrow_mut();
         outboxes[pool].push(entry);
         if outboxes[pool].len() >= OUTBOX_LEN_MAX {
+            // `flush` borrows them itself.
             drop(outboxes);
             self.flush();
         }
@@ -444,15 +468,14 @@ impl Driver {
         for pool in &shared.pools {
             pool.publish_gauges();
         }
-        let waiting = format!(
-            "{{\"connections\":{},\"spoolers\":{},\"openers\":{},\"writers\":{},\"replies_memory_bytes\":{}}}",
-            shared.connections.load(Ordering::Relaxed),
-            shared.spoolers.pool.waiting_len(),
-            shared.openers.waiting_len(),
-            shared.writers.waiting_len(),
-            shared.replies_memory.bytes()
-        );
-        let body = shared.stats.counted().page(&waiting, &shared.log.json());
+        let waiting = WaitingCounts {
+            connections: shared.connections.load(Ordering::Relaxed),
+            spoolers: shared.spoolers.pool.waiting_len(),
+            openers: shared.openers.waiting_len(),
+            writers: shared.writers.waiting_len(),
+            replies_memory_bytes: shared.replies_memory.bytes(),
+        };
+        let body = shared.stats.snapshot().page(waiting, shared.log.figures());
         let mut fields = FieldLines::with_capacity(128);
         fields.push(b"Content-Type", b"application/json");
         fields.push(b"Cache-Control", b"no-store");
@@ -466,7 +489,7 @@ impl Driver {
     }
 
     pub(crate) fn serving(&self) -> bool {
-        self.mood.get() == Mood::Serving
+        self.state.get() == ServingState::Running
     }
 }
 

@@ -4,26 +4,26 @@ use std::io;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::sync::{Arc, OnceLock};
 
-use stage::Drivers;
+use queueing::Drivers;
 use tokio::sync::{Notify, watch};
 
 use super::mailbox::{Command, Mailbox};
 use super::shared_accept::SharedAcceptor;
 
+use crate::bandwidth::Bandwidth;
 use crate::blocking_pool::BlockingPool;
-use crate::clients::Clients;
-use crate::config::meant::Config;
+use crate::client_limit::ClientLimit;
+use crate::config::typed::Config;
 use crate::exchange::Ids;
 use crate::log::{Level, Log};
 use crate::pages::Pages;
 use crate::pool::Pool;
-use crate::rates::Rates;
 use crate::request_start::RequestStarts;
 use crate::response::ReplyMemory;
 use crate::service::Service;
 use crate::spool::Spoolers;
 use crate::stats::Stats;
-use crate::watch::Watch;
+use crate::watchdog::Watchdog;
 
 /// What all drivers of a process share.
 pub(crate) struct Shared {
@@ -36,15 +36,15 @@ pub(crate) struct Shared {
     pub(crate) service: Service,
     /// By their index; none without a handler.
     pub(crate) pools: Vec<Arc<Pool>>,
-    /// Where there is something to watch for.
-    pub(crate) watch: Option<Arc<Watch>>,
+    /// `None` where no limit is set for runs.
+    pub(crate) watchdog: Option<Arc<Watchdog>>,
     pub(crate) stats: Arc<Stats>,
     pub(crate) log: Arc<Log>,
     pub(crate) pages: Arc<Pages>,
-    pub(crate) rates: Rates,
+    pub(crate) bandwidth: Bandwidth,
     pub(crate) ids: Ids,
     pub(crate) request_starts: Option<RequestStarts>,
-    pub(crate) clients: Clients,
+    pub(crate) client_limit: ClientLimit,
     pub(crate) replies_memory: Arc<ReplyMemory>,
     pub(crate) spoolers: Spoolers,
     pub(crate) openers: BlockingPool,
@@ -53,39 +53,39 @@ pub(crate) struct Shared {
     pub(crate) connections: AtomicUsize,
     /// Their bound was reached, and room has not come back yet.
     pub(crate) full: AtomicBool,
-    /// What all threads that accept are to do at present.
-    pub(crate) mood: watch::Sender<Mood>,
+    /// Read by all threads that accept or serve.
+    pub(crate) state: watch::Sender<ServingState>,
     /// Notified when there may be room for connections again, and when an acceptor has to stop.
     pub(crate) room: Notify,
     /// By driver.
     pub(crate) mailboxes: Vec<Mailbox>,
     /// Accepts from sockets that several drivers or processes wait for, once there is one.
     pub(crate) shared_acceptor: OnceLock<io::Result<Arc<SharedAcceptor>>>,
-    /// Addresses whose sockets close for good when this process drains. Set before the mood changes.
+    /// Addresses whose sockets close for good when this process drains. Set before the state changes.
     pub(crate) closing: OnceLock<Closing>,
 }
 
 /// Whose sockets close for good.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Closing {
-    /// Those of the addresses with these numbers; all others are left to whoever has them too.
+    /// Those of the addresses with these numbers; all others are left to the processes that have them too.
     These(Vec<u16>),
-    /// All: nobody else has them any more.
+    /// All: no other process has them any more.
     All,
 }
 
-/// What a driver is asked to do.
+/// What drivers and acceptors do at present; the main thread only ever moves it forward.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(crate) enum Mood {
-    /// Serve.
-    Serving,
-    /// Accept no more; each reply is its connection's last, and idle connections wait for their next request,
+pub(crate) enum ServingState {
+    /// Accepts and serves.
+    Running,
+    /// Accepts no more; each response is the last of its connection, and idle connections wait for their next request,
     /// so that no request of a client crosses the end of its connection.
-    Leaving,
-    /// Accept no more, close idle connections, finish what has begun, and end.
+    Closing,
+    /// Accepts no more, closes idle connections, finishes the exchanges that have begun, and ends.
     Draining,
-    /// End now.
-    Cutting,
+    /// Ends now.
+    Aborting,
 }
 
 impl Shared {
@@ -95,7 +95,7 @@ impl Shared {
     }
 
     /// Has every driver note `number`; one that has ended does not.
-    pub(crate) fn beat(&self, number: u64) {
+    pub(crate) fn heartbeat(&self, number: u64) {
         for mailbox in &self.mailboxes {
             mailbox.send_beat(number);
         }
@@ -108,7 +108,9 @@ impl Shared {
 
     /// Threads that were given up and have not ended; they are not among those of the pools.
     pub(crate) fn given_up_threads(&self) -> usize {
-        self.watch.as_ref().map_or(0, |watch| watch.given_up_len())
+        self.watchdog
+            .as_ref()
+            .map_or(0, |watchdog| watchdog.given_up_len())
     }
 
     /// Gives a command to all threads that accept; one that has ended has done all that it will do.

@@ -12,16 +12,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use measure::Stamp;
 use rustix::buffer::spare_capacity;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, epoll, eventfd, poll};
 use rustix::io::Errno;
+use telemetry::Stamp;
 
-use super::acceptor::{Acceptor, HANDSHAKE_GRACE, Turn};
+use super::acceptor::{AcceptOutcome, Acceptor, HANDSHAKE_GRACE};
 use super::handoff::{AcceptedConnection, Bound};
 use super::mailbox::{Command, Mailbox};
-use super::shared::{Mood, Shared};
-use crate::channel::{EarKey, EarOrder};
+use super::shared::{ServingState, Shared};
+use crate::ipc::{ListenerId, ListenerInfo};
 use crate::log::Level;
 use crate::sync::invariant;
 
@@ -51,7 +51,11 @@ pub(crate) struct SharedAcceptor {
 ///
 /// # Errors
 /// The thread of the shared acceptor could not be started.
-pub(crate) fn hear(shared: &Arc<Shared>, order: EarOrder, socket: OwnedFd) -> io::Result<()> {
+pub(crate) fn start_accepting(
+    shared: &Arc<Shared>,
+    order: ListenerInfo,
+    socket: OwnedFd,
+) -> io::Result<()> {
     if order.is_shared {
         let start = || SharedAcceptor::start(shared);
         match shared.shared_acceptor.get_or_init(start) {
@@ -93,19 +97,19 @@ impl SharedAcceptor {
         self.wake();
     }
 
-    /// Lets the thread look around: there may be room, or the mood may have changed.
+    /// Lets the thread look around: there may be room, or the state may have changed.
     pub(super) fn wake(&self) {
         // The bell is full when it has been rung 2^64 - 2 times without being heard.
         let _ = rustix::io::write(&self.bell, &1_u64.to_ne_bytes());
     }
 
     /// A driver's connections are brief until then, and longer if more of them end.
-    pub(super) fn tell_brief_until(&self, until: Stamp) {
+    pub(super) fn set_brief_until(&self, until: Stamp) {
         self.brief_until.store(until.0, Ordering::Relaxed);
     }
 
     fn has_brief_ones(&self) -> bool {
-        measure::now().0 < self.brief_until.load(Ordering::Relaxed)
+        telemetry::now().0 < self.brief_until.load(Ordering::Relaxed)
     }
 }
 
@@ -129,7 +133,7 @@ struct SharedListener {
 
 impl SharedListener {
     /// Which driver is named for a socket that all share says nothing.
-    fn is(&self, key: EarKey) -> bool {
+    fn is(&self, key: ListenerId) -> bool {
         let own = self.acceptor.order.key;
         (own.address, own.index) == (key.address, key.index)
     }
@@ -165,12 +169,12 @@ impl AcceptThread {
     fn serve(&mut self) -> io::Result<()> {
         let mut rests = false;
         loop {
-            let mood = *self.shared.mood.borrow();
-            if mood > Mood::Serving {
+            let state = *self.shared.state.borrow();
+            if state > ServingState::Running {
                 // Sockets that came before have their last round as well.
-                self.obey();
+                self.perform_commands();
                 let listeners = std::mem::take(&mut self.listeners);
-                if mood < Mood::Cutting {
+                if state < ServingState::Aborting {
                     self.last_round(listeners);
                 }
                 return Ok(());
@@ -179,20 +183,20 @@ impl AcceptThread {
                 // Only threads that wait in an epoll are told of connections exclusively: the kernel tells those of
                 // other processes meanwhile.
                 is_ready(&self.acceptor.bell, super::TICK);
-                self.obey();
+                self.perform_commands();
                 continue;
             }
             for number in self.wait()? {
                 if number == BELL {
-                    self.obey();
-                } else if self.accept_from(number)? == Turn::Rest {
+                    self.perform_commands();
+                } else if self.accept_from(number)? == AcceptOutcome::Rest {
                     rests = true;
                 }
             }
         }
     }
 
-    fn obey(&mut self) {
+    fn perform_commands(&mut self) {
         let _ = rustix::io::read(&self.acceptor.bell, &mut [0; 8]);
         for command in self.acceptor.mailbox.take().0 {
             match command {
@@ -208,7 +212,7 @@ impl AcceptThread {
         }
     }
 
-    fn start_accepting(&mut self, order: EarOrder, socket: OwnedFd) -> io::Result<()> {
+    fn start_accepting(&mut self, order: ListenerInfo, socket: OwnedFd) -> io::Result<()> {
         if self.listeners.iter().any(|known| known.is(order.key)) {
             return Ok(());
         }
@@ -221,7 +225,7 @@ impl AcceptThread {
         Ok(())
     }
 
-    fn stop_accepting(&mut self, key: EarKey) {
+    fn stop_accepting(&mut self, key: ListenerId) {
         let stopped = self.listeners.extract_if(.., |listener| listener.is(key));
         let stopped: Vec<SharedListener> = stopped.collect();
         for listener in &stopped {
@@ -242,10 +246,10 @@ impl AcceptThread {
     }
 
     /// Accepts one batch from a socket; then it is the others' turn.
-    fn accept_from(&mut self, number: u64) -> io::Result<Turn> {
+    fn accept_from(&mut self, number: u64) -> io::Result<AcceptOutcome> {
         let mut listeners = self.listeners.iter_mut();
         let Some(listener) = listeners.find(|listener| listener.number() == number) else {
-            return Ok(Turn::Empty);
+            return Ok(AcceptOutcome::Empty);
         };
         // Brief connections are gone before an uneven share of them matters.
         let is_counted = listener.acceptor.order.takes_turns && !self.acceptor.has_brief_ones();
@@ -260,7 +264,7 @@ impl AcceptThread {
             is_served = true;
             give(new, &self.shared, &mut self.first);
         });
-        if is_served && turn != Turn::Rest {
+        if is_served && turn != AcceptOutcome::Rest {
             // Of the processes that wait for a socket the kernel tells the first that is not at work, and leaves
             // it the first: connections that come one at a time would all be the same process's.
             epoll::delete(&self.epoll, &listener.acceptor.socket)?;
@@ -319,7 +323,7 @@ fn watch(epoll: &OwnedFd, listener: &SharedListener) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use measure::Nanos;
+    use telemetry::Nanos;
 
     use super::*;
 
@@ -331,11 +335,11 @@ mod tests {
             ended: OnceLock::new(),
             brief_until: AtomicU64::new(0),
         };
-        let later = measure::now().plus(Nanos::from_secs(600));
+        let later = telemetry::now().plus(Nanos::from_secs(600));
         assert!(!acceptor.has_brief_ones(), "no driver has said so yet");
-        acceptor.tell_brief_until(later);
+        acceptor.set_brief_until(later);
         assert!(acceptor.has_brief_ones());
-        acceptor.tell_brief_until(measure::now());
+        acceptor.set_brief_until(telemetry::now());
         assert!(!acceptor.has_brief_ones(), "none has ended for a while");
     }
 }

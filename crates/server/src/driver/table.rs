@@ -7,8 +7,8 @@
 use std::sync::Arc;
 use std::task::Waker;
 
-use measure::Stamp;
-use stage::{Awaited, Idling};
+use queueing::{Awaited, Idling};
+use telemetry::Stamp;
 
 use crate::exchange::ownership::Returned;
 use crate::exchange::stream::StreamShared;
@@ -29,7 +29,7 @@ struct Slot {
     doing: Doing,
     /// What it waits for while it is idle.
     awaited: Awaited,
-    /// Woken by its deadline or by a change of the driver's mood; reset by the connection.
+    /// Woken by its deadline or by a change of the driver's state; reset by the connection.
     fired: Fired,
     waker: Option<Waker>,
     /// What it shares with workers, where it has one stream at a time.
@@ -62,17 +62,21 @@ impl Table {
             waker: None,
             stream,
         };
+        // The slot that was freed last is in the cache still, and the table stays as short as it can.
         let Some(index) = self.free.pop() else {
             self.slots.push(Some(slot));
             return self.slots.len() - 1;
         };
-        self.slots[index] = Some(slot);
+        let before = self.slots[index].replace(slot);
+        invariant!(before.is_none(), "slot {index} of the table is taken twice");
         index
     }
 
     pub(crate) fn leave(&mut self, index: usize) {
         let left = self.slots[index].take();
         invariant!(left.is_some(), "slot {index} of the table is left twice");
+        // Only now: a slot on the free list twice would be given to two connections, which would wake and cut each
+        // other.
         self.free.push(index);
     }
 
@@ -128,7 +132,7 @@ impl Table {
             let Some(slot) = slot else { continue };
             let idle_since = slot.idle_since();
             if slot.deadline <= now {
-                // Perhaps only to be looked at: where requests take long there is always somebody, and none of
+                // Perhaps only to be looked at: where requests take long there always is one, and none of
                 // them makes room.
                 due.push(index);
             } else if idle_since.is_some_and(|since| since.plus(idling.max(slot.awaited)) <= now) {
@@ -141,6 +145,7 @@ impl Table {
                 idle.push((since, index));
             }
         }
+        // By time, then by index: those that have been idle for longest come first.
         idle.sort_unstable();
         let oldest = idle.into_iter().take(surplus.saturating_sub(leaving));
         due.extend(oldest.map(|(_, index)| index));
@@ -149,6 +154,7 @@ impl Table {
 
     /// Wakes one of those that were due at `now`, unless it has done something since.
     pub(crate) fn fire(&mut self, index: usize, now: Stamp) {
+        // It has ended since `due`, in a batch before this one.
         let Some(slot) = &mut self.slots[index] else {
             return;
         };
@@ -205,6 +211,7 @@ impl Slot {
 
     fn fire(&mut self, fired: Fired) {
         self.fired = fired;
+        // By reference: a task is woken many times and registers once.
         if let Some(waker) = &self.waker {
             waker.wake_by_ref();
         }
@@ -213,7 +220,7 @@ impl Slot {
 
 #[cfg(test)]
 mod tests {
-    use measure::Nanos;
+    use telemetry::Nanos;
 
     use super::*;
 
@@ -244,6 +251,16 @@ mod tests {
     }
 
     #[test]
+    #[should_panic(expected = "slot 0 of the table is taken twice")]
+    fn a_slot_has_one_connection() {
+        let mut table = Table::default();
+        let index = enter(&mut table);
+        // As if it had been left.
+        table.free.push(index);
+        enter(&mut table);
+    }
+
+    #[test]
     fn a_look_at_somebody_makes_no_room_for_others() {
         let mut table = Table::default();
         for _ in 0..3 {
@@ -255,7 +272,7 @@ mod tests {
         let due = table.due(NOW, idling(30_000, 60_000), 1);
         assert!(due.contains(&looked_at) && due.contains(&older), "{due:?}");
         assert!(!due.contains(&younger), "{due:?}");
-        // Whoever goes for another reason does.
+        // A connection that leaves for another reason does.
         let due = table.due(NOW, idling(30_000, 500), 1);
         assert!(due.contains(&older) && !due.contains(&younger), "{due:?}");
     }

@@ -1,7 +1,7 @@
 //! Write ownership: whether the driver or a worker may write the response of a stream, and which of them ends
 //! its exchange.
 //!
-//! Touches no socket, no clock, no Python. Built only on `sync`, so that `crates/model` can check every
+//! Touches no socket, no clock, no Python. Built only on `sync`, so that `crates/loom-tests` can check every
 //! interleaving of it with loom.
 
 use std::task::{Context, Poll};
@@ -148,6 +148,7 @@ impl WriteOwnership {
 
     /// Driver: takes the stream back after `returned`.
     pub(crate) fn take_back(&self) {
+        // No worker steps in these states, so that nothing comes between this look and the store.
         let before = self.load();
         invariant!(
             matches!(before, KEPT | CLOSED | RESET | QUEUED),
@@ -159,6 +160,8 @@ impl WriteOwnership {
     /// Driver: ends an exchange that a worker still has. `None` when the worker was first; else the driver now
     /// has to log it.
     pub(crate) fn revoke(&self) -> Option<ResponseStarted> {
+        // One compare and exchange against `end` and `pass_to_driver` of the worker: one of the two sides succeeds,
+        // and that side alone logs the exchange.
         let before = self.step_from_worker(|_| REVOKED).ok()?;
         Some(match before & STARTED {
             0 => ResponseStarted::No,
@@ -173,6 +176,8 @@ impl WriteOwnership {
 
     /// Worker: before the first byte of a response is offered to the socket.
     pub(crate) fn mark_started(&self) -> Result<(), Revoked> {
+        // Before the first byte, not behind it: a driver that revokes in between must take a byte on its way for
+        // sent.
         let before = self.worker_step(|state| state | STARTED)?;
         invariant!(before & STARTED == 0, "a response is started twice");
         Ok(())
@@ -180,6 +185,7 @@ impl WriteOwnership {
 
     /// Worker: the response is out (or given up), and the record is this thread's to write.
     pub(crate) fn end(&self) -> Result<(), Revoked> {
+        // AWAITED stays: the driver sleeps on it, and `release` has to wake it.
         self.worker_step(|state| ENDING | (state & AWAITED))
             .map(drop)
     }
@@ -191,11 +197,15 @@ impl WriteOwnership {
             After::Close => CLOSED,
             After::Reset => RESET,
         };
+        // A swap, not a store: a mark AWAITED that the driver has set until now is seen, or the driver would sleep
+        // on.
         let before = self.state.swap(state, Ordering::AcqRel);
         invariant!(
             without_marks(before) == ENDING,
             "an exchange in state {before} is released"
         );
+        // A stream that is kept wakes the driver only if asked to: the client's next bytes wake the driver. All else it has to
+        // act on.
         if before & AWAITED != 0 || state != KEPT {
             self.waker.wake();
         }
@@ -203,6 +213,7 @@ impl WriteOwnership {
 
     /// Worker: the socket is full, the driver writes from here on.
     pub(crate) fn pass_to_driver(&self) -> Result<(), Revoked> {
+        // The step before the wake-up: a driver that was woken first would find nothing, and its waker used up.
         self.worker_step(|_| QUEUED)?;
         self.waker.wake();
         Ok(())
@@ -249,7 +260,7 @@ mod tests {
 
     use super::*;
 
-    /// Every step, whoever takes it; `None` for one that asks for nothing.
+    /// Every step of both sides; `None` for one that asks for nothing.
     fn take(ownership: &WriteOwnership, step: &str) {
         let context = Context::from_waker(Waker::noop());
         match step {

@@ -2,7 +2,7 @@
 //! socket is not in it.
 //!
 //! A worker that may not write to the socket, or whose socket was full, adds to the `PendingResponse`; the driver
-//! takes its parts, offers them to the client, and puts back what was not taken. While nobody has the parts, a
+//! takes its parts, offers them to the client, and puts back what was not taken. While no thread has the parts, a
 //! thread that may wait for a disk may move them to a file. The lock is held for none of these.
 
 use std::num::NonZeroU32;
@@ -10,12 +10,12 @@ use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use measure::Stamp;
+use telemetry::Stamp;
 
 use super::Exchange;
 pub(crate) use super::ownership::After;
 use super::ownership::WriteOwnership;
-use crate::config::meant::Rate;
+use crate::config::typed::Rate;
 use crate::response::{Parts, ResponseHead, SpillFile};
 use crate::sync::{invariant, lock};
 
@@ -40,7 +40,7 @@ pub(crate) struct StreamShared {
     /// The status that the last response was begun with.
     status: AtomicU16,
     /// Bytes of its head, once that is complete.
-    head_bytes: AtomicU64,
+    head_bytes: AtomicU32,
     /// Bytes of both head and body; 0 where these are not known.
     whole_bytes: AtomicU64,
     /// Bytes of it that the worker has sent itself.
@@ -52,18 +52,12 @@ pub(crate) struct StreamShared {
 /// A response on its way from a worker to the driver.
 #[derive(Default)]
 pub(crate) struct PendingResponse {
-    /// Parts that nobody has taken, in order.
+    /// Parts that no thread has taken, in order.
     parts: Parts,
-    /// Bytes of the parts before these, as long as somebody has them: the driver, or a thread that spills.
+    /// Bytes of the parts before these, as long as the driver or a thread that spills has them.
     taken: Option<u64>,
-    /// The head, where the protocol writes it; HTTP/1 has it among the parts.
-    pub(crate) head: Option<ResponseHead>,
-    /// Bytes that the worker had sent itself before the first part.
-    pub(crate) sent_before: u64,
-    /// The bandwidth that the application gave this response.
-    pub(crate) rate: Option<Rate>,
-    /// The file that parts have moved to, which only these keep open.
-    spill: SpillFile,
+    /// What came with the first part: apart from this, so that an idle connection does not hold it.
+    start: Option<Box<PendingStart>>,
     /// A thread is to spill, or does.
     is_spilling: bool,
     /// The worker is done with the response.
@@ -72,6 +66,19 @@ pub(crate) struct PendingResponse {
     abandoned: Option<Abandoned>,
     /// The driver has logged the exchange already.
     revoked: bool,
+}
+
+/// What the driver has to know of a response that it sends from some part on.
+#[derive(Default)]
+pub(crate) struct PendingStart {
+    /// The head, where the protocol writes it; HTTP/1 has it among the parts.
+    pub(crate) head: Option<ResponseHead>,
+    /// Bytes that the worker had sent itself before the first part.
+    pub(crate) sent_before: u64,
+    /// The bandwidth that the application gave this response.
+    pub(crate) rate: Option<Rate>,
+    /// The file that parts have moved to, which only these keep open.
+    pub(crate) spill: SpillFile,
 }
 
 /// An exchange whose response is complete but not yet sent.
@@ -177,7 +184,7 @@ impl StreamShared {
 
     /// Driver: bytes of the head of a response of which some has been sent.
     pub(crate) fn head_bytes(&self) -> u64 {
-        self.head_bytes.load(Ordering::Relaxed)
+        u64::from(self.head_bytes.load(Ordering::Relaxed))
     }
 
     /// Driver: bytes that the worker has sent itself of a response of which some has been sent; a call of it
@@ -186,7 +193,7 @@ impl StreamShared {
         self.sent_bytes.load(Ordering::Relaxed)
     }
 
-    /// Driver: whether so many bytes are all of a response of which some has been sent. Nobody knows it of one
+    /// Driver: whether so many bytes are all of a response of which some has been sent. Unknown for one
     /// that ends with its last chunk, or with the connection.
     pub(crate) fn is_whole(&self, sent_bytes: u64) -> bool {
         sent_bytes > 0 && self.whole_bytes.load(Ordering::Relaxed) == sent_bytes
@@ -196,7 +203,11 @@ impl StreamShared {
     /// nothing of it has been sent. Call it before any is.
     pub(crate) fn set_head(&self, status: u16, head_bytes: u64, body_bytes: Option<u64>) {
         let whole_bytes = body_bytes.map_or(0, |bytes| head_bytes.saturating_add(bytes));
+        // Relaxed, all of them: `mark_started` follows in this thread, and a driver reads them only behind that
+        // mark.
         self.whole_bytes.store(whole_bytes, Ordering::Relaxed);
+        // A head of 4 GiB is none that a client takes.
+        let head_bytes = u32::try_from(head_bytes).unwrap_or(u32::MAX);
         self.head_bytes.store(head_bytes, Ordering::Relaxed);
         self.sent_bytes.store(0, Ordering::Relaxed);
         self.status.store(status, Ordering::Relaxed);
@@ -217,7 +228,7 @@ impl StreamShared {
         self.overdue.load(Ordering::Acquire)
     }
 
-    /// Driver: puts back what the client has not taken. Gives what nobody will send, see `abandon`.
+    /// Driver: puts back what the client has not taken. Gives what will not be sent, see `abandon`.
     #[must_use]
     pub(crate) fn put_back(&self, rest: Parts) -> Parts {
         let unsent = self.pending().put_back(rest);
@@ -228,6 +239,8 @@ impl StreamShared {
     /// Worker: the response is complete. Gives it back when the driver has logged the exchange already.
     pub(crate) fn finish(&self, finished: Finished) -> Option<Finished> {
         let mut pending = self.pending();
+        // Under the lock of `revoke`: either the driver finds what this leaves, or this finds the driver's mark.
+        // Exactly one of them logs the exchange.
         if pending.revoked {
             return Some(finished);
         }
@@ -243,7 +256,7 @@ impl StreamShared {
         self.end_pending(self.pending(), why, PendingResponse::withdraw)
     }
 
-    /// Gives up a response for its memory. `None`: its client has taken some since `moved`, nobody would free
+    /// Gives up a response for its memory. `None`: its client has taken some since `moved`, it would free no
     /// memory now, or another response is there. In one step: the driver may end the response at any time, and
     /// the next one on the stream must not pay for it.
     #[must_use]
@@ -270,7 +283,10 @@ impl StreamShared {
         why: Abandoned,
         end: impl FnOnce(&mut PendingResponse) -> Parts,
     ) -> Parts {
+        // The first reason stays: later ones follow from it.
         pending.abandoned.get_or_insert(why);
+        // What is dropped later is taken out under the lock and given to the caller: freeing memory or closing a
+        // file under it would hold up the driver.
         let unsent = end(&mut pending);
         drop(pending);
         self.room.notify_one();
@@ -283,6 +299,8 @@ impl StreamShared {
         let is_full = |pending: &mut PendingResponse| {
             pending.abandoned.is_none() && pending.unsent_bytes() > bytes_max
         };
+        // The wait gives the lock up; what makes room is done under the lock and notifies behind it, so that no
+        // notification falls between the look and the sleep.
         let waited = self
             .room
             .wait_timeout_while(self.pending(), longest, is_full);
@@ -311,8 +329,14 @@ impl PendingResponse {
         if self.abandoned.is_some() {
             return Err(parts);
         }
+        // Behind what waits, also while another thread has the front of it: `put_back` puts that in front again.
         self.parts.append(&mut parts);
         Ok(())
+    }
+
+    /// What came with the first part, or will.
+    pub(crate) fn start(&mut self) -> &mut PendingStart {
+        self.start.get_or_insert_default()
     }
 
     /// Driver: what is to be done next.
@@ -327,6 +351,7 @@ impl PendingResponse {
             let (memory, file) = self.parts.bytes();
             return Next::Parts(memory, file);
         }
+        // Last: a worker may have finished while parts of its response are unsent.
         self.finished.take().map_or(Next::Nothing, Next::Finished)
     }
 
@@ -351,6 +376,7 @@ impl PendingResponse {
         if self.taken.is_some() {
             return None;
         }
+        // What is out is still unsent: it counts against the bound that a worker waits at.
         self.taken = Some(total_bytes(&self.parts));
         Some(std::mem::take(&mut self.parts))
     }
@@ -361,6 +387,7 @@ impl PendingResponse {
             taken.is_some_and(|taken| bytes <= taken),
             "{bytes} bytes are put back of {taken:?} taken"
         );
+        // In front of what the worker has added meanwhile.
         rest.append(&mut self.parts);
         self.parts = rest;
         match self.abandoned {
@@ -369,8 +396,8 @@ impl PendingResponse {
         }
     }
 
-    /// Takes what nobody has taken out: what a worker has added of a response that never became the driver's, or
-    /// what nobody will send.
+    /// Takes what no thread has: what a worker has added of a response that never became the driver's, or
+    /// what will not be sent.
     #[must_use]
     pub(crate) fn withdraw(&mut self) -> Parts {
         std::mem::take(&mut self.parts)
@@ -390,7 +417,7 @@ impl PendingResponse {
     }
 
     /// Whether a thread is to write some of it to a file; `true` for the first who asks. It must have `bytes_min`
-    /// bytes in memory, and nobody else may have them.
+    /// bytes in memory, and no other thread may have them.
     pub(crate) fn begin_spill(&mut self, bytes_min: usize) -> bool {
         let begins = !self.is_spilling && self.free_memory() >= bytes_min;
         self.is_spilling |= begins;
@@ -400,25 +427,26 @@ impl PendingResponse {
     /// The thread that spills: what it is to write, and the last file. `None`: nothing is left to do.
     pub(crate) fn take_for_spill(&mut self) -> Option<(Parts, SpillFile)> {
         invariant!(self.is_spilling, "a response moves to a file unasked");
+        // The response may be another one by now, or out: then there is nothing to write.
         self.is_spilling = self.free_memory() > 0;
         if !self.is_spilling {
             return None;
         }
         let parts = self.take()?;
-        Some((parts, std::mem::take(&mut self.spill)))
+        Some((parts, std::mem::take(&mut self.start().spill)))
     }
 
-    /// The thread that spills: gives back what it took; whether it is done with it, and what nobody will
+    /// The thread that spills: gives back what it took; whether it is done with it, and what the driver will not
     /// send. That thread may wait for a disk, but not with the lock of this, which the driver takes.
     #[must_use]
     pub(crate) fn put_back_spilled(&mut self, parts: Parts, file: SpillFile) -> (bool, Parts) {
-        self.spill = file;
+        self.start().spill = file;
         let unsent = self.put_back(parts);
         self.is_spilling = self.parts.bytes().0 > 0;
         (!self.is_spilling, unsent)
     }
 
-    /// Bytes in memory that nobody has taken, of a response that is still to be sent.
+    /// Bytes in memory that no thread has, of a response that is still to be sent.
     fn free_memory(&self) -> usize {
         match (self.taken, self.abandoned) {
             (None, None) => self.parts.bytes().0,

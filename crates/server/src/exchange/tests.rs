@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use wire::{HeadIndex, HeadStep, Limits};
+use http::{HeadIndex, HeadStep, Limits};
 
 use super::*;
 

@@ -1,18 +1,18 @@
-//! The seam between the house and what answers: handlers that run on pool threads (`Handler`), one of which
-//! says why there is no other (`failing`), and `files` that answers on a driver.
+//! The seam between the server and its backends: handlers that run on pool threads (`Handler`), one of which
+//! says why there is no other (`error_app`), and `files` that answers on a driver.
 //!
 //! A handler sees an exchange and a response writer; it never sees a socket.
 
-pub mod failing;
+pub mod error_app;
 pub mod files;
 
 use crate::exchange::Exchange;
 use crate::fault::Fault;
 use crate::pool::Worker;
 use crate::response::ResponseWriter;
-use crate::watch::Thread;
+use crate::watchdog::Thread;
 
-use measure::Stamp;
+use telemetry::Stamp;
 
 /// Something that answers exchanges on pool threads.
 pub trait Handler: Send + Sync + 'static {
@@ -20,7 +20,7 @@ pub trait Handler: Send + Sync + 'static {
     ///
     /// ```text
     /// while let Some(assignment) = worker.next_now().or_else(|| worker.next_wait()) {
-    ///     worker.attend(assignment, |exchange, writer| answer(exchange, writer));
+    ///     worker.run(assignment, |exchange, writer| answer(exchange, writer));
     /// }
     /// ```
     fn work(&self, worker: &mut Worker);
@@ -39,7 +39,7 @@ pub trait Handler: Send + Sync + 'static {
     }
 
     /// The share of the pool threads' time at work, lately, in which they waited for their interpreter, from
-    /// 0 to 1; `None` where nobody waits for it, or where nothing has run lately. Whoever asks every second
+    /// 0 to 1; `None` where no thread waits for it, or where nothing has run lately. A caller that asks every second
     /// keeps the measurement going.
     fn gil_share(&self) -> Option<f64> {
         None
@@ -57,7 +57,7 @@ pub trait Handler: Send + Sync + 'static {
 pub enum Stack {
     /// Its frames, the outermost first, each on lines of its own.
     Frames(String),
-    /// Nobody could look within a second: somebody holds the interpreter.
+    /// The interpreter was held for a whole second, so that no look was possible.
     Held,
     /// The handler has no way to look.
     Unknown,
@@ -70,7 +70,7 @@ where
 {
     fn work(&self, worker: &mut Worker) {
         while let Some(assignment) = worker.next_wait() {
-            worker.attend(assignment, self);
+            worker.run(assignment, self);
         }
     }
 }

@@ -1,43 +1,45 @@
-//! The access logs' thread: takes records out of the pages, makes lines of them for each log whose filter
-//! they pass, and has them written.
+//! The access logs' thread: takes records out of the buffers, formats a line for each log whose filter they pass, and
+//! writes the lines.
 
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use measure::{Names, Nanos, Record, Stamp, Writer as Lines};
+use telemetry::{Names, Nanos, Record, Stamp, Writer as LineWriter};
 
-use super::buffers::{MergedBatch, Pages, Patience, Urgency};
-use super::errors::Inbox;
-use super::out::Out;
+use super::budget::OnFull;
+use super::buffers::{MergedBatch, RecordBuffers};
+use super::errors::ErrorQueue;
+use super::notify::Urgency;
+use super::sink::LogSink;
 use super::{LAST_TRIES, RETRY};
-use crate::config::meant::{Level, LogFilter, LogOverflow};
+use crate::config::typed::{Level, LogFilter, LogOverflow};
 
 /// The thread that writes access logs.
-pub(super) struct Writer {
-    pages: Arc<Pages>,
-    errors: Arc<Inbox>,
-    logs: Vec<AccessLog>,
+pub(super) struct AccessLogWriter {
+    buffers: Arc<RecordBuffers>,
+    errors: Arc<ErrorQueue>,
+    logs: Vec<OpenAccessLog>,
     batch: MergedBatch,
     flush: Duration,
     overflow: LogOverflow,
-    counts: Arc<Counts>,
+    counts: Arc<RecordCounts>,
     reopens: Arc<AtomicU64>,
     reopened: u64,
     /// Records that found no room while nothing could be written.
     dropped: u64,
 }
 
-/// One log of them.
-pub(super) struct AccessLog {
-    pub(super) filter: Filter,
-    pub(super) lines: Lines,
-    pub(super) out: Out,
+/// One access log.
+pub(super) struct OpenAccessLog {
+    pub(super) filter: RecordFilter,
+    pub(super) lines: LineWriter,
+    pub(super) sink: LogSink,
 }
 
 /// Which records are in a log, by numbers.
-pub(super) struct Filter {
+pub(super) struct RecordFilter {
     /// `None`: all.
     routes: Option<Vec<u16>>,
     statuses: Vec<RangeInclusive<u16>>,
@@ -46,14 +48,14 @@ pub(super) struct Filter {
 
 /// What became of records and lines, for the status page.
 #[derive(Debug, Default)]
-pub(super) struct Counts {
-    /// Records that were made lines of, or passed no filter.
+pub(super) struct RecordCounts {
+    /// Records that were formatted, or passed no filter.
     pub(super) formatted: AtomicU64,
     /// Records that found no room, and lines that found none.
     pub(super) dropped: AtomicU64,
 }
 
-impl Filter {
+impl RecordFilter {
     pub(super) fn new(meant: &LogFilter, names: &Names) -> Self {
         let index = |name: &String| {
             let at = names.routes.iter().position(|route| route == name);
@@ -80,17 +82,17 @@ impl Filter {
     }
 }
 
-impl Writer {
+impl AccessLogWriter {
     pub(super) fn new(
-        (pages, errors): (Arc<Pages>, Arc<Inbox>),
-        logs: Vec<AccessLog>,
+        (buffers, errors): (Arc<RecordBuffers>, Arc<ErrorQueue>),
+        logs: Vec<OpenAccessLog>,
         flush: Duration,
         overflow: LogOverflow,
-        counts: Arc<Counts>,
+        counts: Arc<RecordCounts>,
         reopens: Arc<AtomicU64>,
     ) -> Self {
         Self {
-            pages,
+            buffers,
             errors,
             logs,
             batch: MergedBatch::default(),
@@ -103,60 +105,61 @@ impl Writer {
         }
     }
 
-    pub(super) fn outs(&mut self) -> impl Iterator<Item = &mut Out> {
-        self.logs.iter_mut().map(|log| &mut log.out)
+    pub(super) fn sinks(&mut self) -> impl Iterator<Item = &mut LogSink> {
+        self.logs.iter_mut().map(|log| &mut log.sink)
     }
 
     pub(super) fn run(mut self) {
         crate::sys::block_sigpipe();
         loop {
-            let urgency = self.pages.notifier.wait(self.flush, self.longest_sleep());
-            self.turn();
+            let urgency = self.buffers.notifier.wait(self.flush, self.longest_sleep());
+            self.run_once();
             if urgency == Urgency::Stop {
-                return self.last_words();
+                return self.write_rest();
             }
         }
     }
 
     fn longest_sleep(&self) -> Duration {
-        let pauses = self.logs.iter().filter_map(|log| log.out.pause());
+        let pauses = self.logs.iter().filter_map(|log| log.sink.pause());
         let has_work = self.has_work().then_some(RETRY);
         pauses.chain(has_work).min().unwrap_or(Duration::MAX)
     }
 
     fn has_work(&self) -> bool {
-        !self.batch.is_empty() || self.logs.iter().any(|log| log.out.has_lines())
+        !self.batch.is_empty() || self.logs.iter().any(|log| log.sink.has_lines())
     }
 
-    fn turn(&mut self) {
-        // What is added from now on calls again.
-        self.pages.told.store(false, Ordering::Release);
+    fn run_once(&mut self) {
+        // A record that is added from now on notifies again. The store comes before the buffers are read: the other
+        // order could leave a record behind that was added in between without a notification.
+        self.buffers.is_notified.store(false, Ordering::Release);
         let reopens = self.reopens.load(Ordering::Acquire);
         if std::mem::replace(&mut self.reopened, reopens) != reopens {
             for log in &mut self.logs {
-                for (level, text) in log.out.renew() {
-                    self.errors.put(level, &text, Patience::None);
+                for (level, text) in log.sink.reopen() {
+                    self.errors.put(level, &text, OnFull::Exceed);
                 }
             }
         }
         self.write(|_| true);
-        // What was delivered before this moment is in the pages.
-        self.batch.gather(&self.pages, measure::now());
+        // Every record that was delivered before this moment is in the buffers.
+        self.batch.gather(&self.buffers, telemetry::now());
         while self.format() > 0 {
-            self.write(|out| out.pause().is_none());
+            self.write(|sink| sink.pause().is_none());
         }
         self.count_dropped();
-        // Only once writing works again.
-        if !self.logs.iter().any(|log| log.out.has_lines()) {
-            self.tell_dropped();
+        // The report waits until writing works again.
+        if !self.logs.iter().any(|log| log.sink.has_lines()) {
+            self.report_dropped();
         }
     }
 
-    /// Makes lines of what was taken, until one log has enough to write; gives the bytes of the records.
+    /// Formats records of the batch until one log has enough to write; gives the bytes of the records.
     fn format(&mut self) -> usize {
         let may_drop = self.overflow == LogOverflow::Drop;
-        let must_wait = |out: &Out| !may_drop && out.is_full();
-        if self.logs.iter().any(|log| must_wait(&log.out)) {
+        let must_wait = |sink: &LogSink| !may_drop && sink.is_full();
+        if self.logs.iter().any(|log| must_wait(&log.sink)) {
             return 0;
         }
         let offset = wall_offset();
@@ -169,9 +172,9 @@ impl Writer {
             for log in logs.iter_mut() {
                 if log.filter.passes(&record) {
                     let lines = &mut log.lines;
-                    log.out
+                    log.sink
                         .add(Level::Info, delivered_ns, |out| lines.write(&record, out));
-                    enough |= log.out.wants_write() || must_wait(&log.out);
+                    enough |= log.sink.wants_write() || must_wait(&log.sink);
                 }
             }
             formatted += 1;
@@ -180,44 +183,44 @@ impl Writer {
         self.counts
             .formatted
             .fetch_add(formatted, Ordering::Relaxed);
-        self.settle(used);
+        self.account(used);
         used
     }
 
-    fn write(&mut self, which: impl Fn(&Out) -> bool) {
-        for log in self.logs.iter_mut().filter(|log| which(&log.out)) {
-            for (level, text) in log.out.write() {
-                self.errors.put(level, &text, Patience::None);
+    fn write(&mut self, which: impl Fn(&LogSink) -> bool) {
+        for log in self.logs.iter_mut().filter(|log| which(&log.sink)) {
+            for (level, text) in log.sink.write() {
+                self.errors.put(level, &text, OnFull::Exceed);
             }
         }
-        self.settle(0);
+        self.account(0);
     }
 
-    fn settle(&self, records_bytes: usize) {
-        let lines_bytes = self.logs.iter().map(|log| log.out.bytes()).sum();
-        self.pages.budget.settle(records_bytes, lines_bytes);
+    fn account(&self, records_bytes: usize) {
+        let lines_bytes = self.logs.iter().map(|log| log.sink.bytes()).sum();
+        self.buffers.budget.account(records_bytes, lines_bytes);
     }
 
     fn count_dropped(&mut self) {
-        let of_logs: u64 = self.outs().map(Out::take_dropped).sum();
-        let dropped = self.pages.budget.take_dropped() + of_logs;
+        let of_logs: u64 = self.sinks().map(LogSink::take_dropped).sum();
+        let dropped = self.buffers.budget.take_dropped() + of_logs;
         self.dropped += dropped;
         self.counts.dropped.fetch_add(dropped, Ordering::Relaxed);
     }
 
-    fn tell_dropped(&mut self) {
+    fn report_dropped(&mut self) {
         if self.dropped > 0 {
             let text = format!(
                 "access log: {} lines were dropped: the log's memory (log_buffer) was full",
                 std::mem::take(&mut self.dropped)
             );
-            self.errors.put(Level::Warning, &text, Patience::None);
+            self.errors.put(Level::Warning, &text, OnFull::Exceed);
         }
     }
 
-    /// What the targets did not take until now they may take in a moment.
-    fn last_words(mut self) {
-        self.pages.budget.close();
+    /// Writes what is left at the end of the process; targets that take nothing now may do so in a moment.
+    fn write_rest(mut self) {
+        self.buffers.budget.close();
         let tries = match self.overflow {
             LogOverflow::Drop => LAST_TRIES,
             LogOverflow::Wait => super::LAST_TRIES_OF_WAITING,
@@ -225,40 +228,40 @@ impl Writer {
         let until = Instant::now() + RETRY * tries;
         while self.has_work()
             && Instant::now() < until
-            && !self.pages.is_hurried.load(Ordering::Relaxed)
+            && !self.buffers.is_hurried.load(Ordering::Relaxed)
         {
             std::thread::sleep(self.longest_sleep().min(RETRY));
-            self.turn();
+            self.run_once();
         }
-        self.tell_left();
+        self.report_left();
     }
 
-    /// The process ends: what is not written now is lost.
-    fn tell_left(&mut self) {
+    /// Reports what is lost because the process ends.
+    fn report_left(&mut self) {
         for log in &self.logs {
-            if let Some(text) = log.out.left() {
-                self.errors.put(Level::Error, &text, Patience::None);
+            if let Some(text) = log.sink.left() {
+                self.errors.put(Level::Error, &text, OnFull::Exceed);
             }
         }
-        // With the promise to wait these had no room among the lines.
-        self.batch.gather(&self.pages, Stamp(u64::MAX));
+        // With `log_overflow = "wait"` these records are still unformatted.
+        self.batch.gather(&self.buffers, Stamp(u64::MAX));
         let mut records = 0;
         self.batch.each(|_| {
             records += 1;
             true
         });
         if records > 0 {
-            let text = format!("access log: {records} exchanges more could not be logged");
-            self.errors.put(Level::Error, &text, Patience::None);
+            let text = format!("access log: dropped {records} more records");
+            self.errors.put(Level::Error, &text, OnFull::Exceed);
         }
         self.count_dropped();
-        self.tell_dropped();
+        self.report_dropped();
     }
 }
 
 /// Wall clock minus our monotonic clock, in nanoseconds.
 fn wall_offset() -> u64 {
-    let Stamp(now) = measure::now();
+    let Stamp(now) = telemetry::now();
     let wall = SystemTime::now()
         .duration_since(UNIX_EPOCH)
         .unwrap_or(Duration::ZERO);
@@ -275,37 +278,37 @@ mod tests {
 
     use rustix::fs::{CWD, FileType, Mode, OFlags};
 
-    use super::super::buffers::Budget;
-    use super::super::lines;
-    use super::super::target::Voice;
+    use super::super::budget::Budget;
+    use super::super::format;
+    use super::super::target::LogTag;
     use super::*;
-    use crate::config::meant::{LogForm, LogPrivacy, LogTarget, Rotation};
+    use crate::config::typed::{LogForm, LogPrivacy, LogTarget, Rotation};
 
     const BYTES_MAX: usize = 600 << 10;
 
-    /// The reading end of a pipe that nobody empties.
+    /// The reading end of a pipe that is never emptied.
     fn stuck_pipe(path: &Path) -> File {
         rustix::fs::mknodat(CWD, path, FileType::Fifo, Mode::from_raw_mode(0o600), 0).unwrap();
         let flags = OFlags::RDONLY | OFlags::NONBLOCK;
         File::from(rustix::fs::open(path, flags, Mode::empty()).unwrap())
     }
 
-    fn writer(paths: &[&Path], overflow: LogOverflow) -> Writer {
+    fn writer(paths: &[&Path], overflow: LogOverflow) -> AccessLogWriter {
         let names = Names::default();
         let log = |path: &&Path| {
             let target = LogTarget::File(path.to_path_buf());
             let bound = (BYTES_MAX, overflow);
-            AccessLog {
-                filter: Filter::new(&LogFilter::default(), &names),
-                lines: lines::of_access(&LogForm::Common, &LogPrivacy::default(), &names).unwrap(),
-                out: Out::open(Voice::Access, &target, &Rotation::default(), bound).unwrap(),
+            OpenAccessLog {
+                filter: RecordFilter::new(&LogFilter::default(), &names),
+                lines: format::of_access(&LogForm::Common, &LogPrivacy::default(), &names).unwrap(),
+                sink: LogSink::open(LogTag::Access, &target, &Rotation::default(), bound).unwrap(),
             }
         };
         let logs = paths.iter().map(log).collect();
-        Writer::new(
+        AccessLogWriter::new(
             (
-                Arc::new(Pages::new(Budget::new(64 << 20, overflow))),
-                Arc::new(Inbox::new(overflow)),
+                Arc::new(RecordBuffers::new(Budget::new(64 << 20, overflow))),
+                Arc::new(ErrorQueue::new(overflow)),
             ),
             logs,
             Duration::ZERO,
@@ -316,8 +319,8 @@ mod tests {
     }
 
     /// Writes records whose lines have about 1,000 bytes each.
-    fn serve(writer: &Writer, len: usize) {
-        let pen = writer.pages.pen(Patience::Now);
+    fn serve(writer: &AccessLogWriter, len: usize) {
+        let records = writer.buffers.record_writer(OnFull::Wait);
         let target = [b'x'; 1_000];
         for _ in 0..len {
             let mut record = Record {
@@ -325,8 +328,8 @@ mod tests {
                 target: &target,
                 ..Record::default()
             };
-            record.phases.sent = measure::now();
-            pen.write(&record);
+            record.phases.sent = telemetry::now();
+            records.write(&record);
         }
     }
 
@@ -335,16 +338,16 @@ mod tests {
     }
 
     #[test]
-    fn a_target_that_takes_nothing_costs_the_others_nothing() {
+    fn a_target_that_takes_nothing_does_not_disturb_the_others() {
         let dir = tempfile::tempdir().unwrap();
         let (pipe, file) = (dir.path().join("pipe"), dir.path().join("file"));
         let mut reader = stuck_pipe(&pipe);
         let mut writer = writer(&[&pipe, &file], LogOverflow::Drop);
         serve(&writer, 2_000);
-        writer.turn();
+        writer.run_once();
         assert_eq!(lines_in(&file), 2_000);
-        let out = &writer.logs[0].out;
-        assert!(out.is_full() && !out.wants_write());
+        let sink = &writer.logs[0].sink;
+        assert!(sink.is_full() && !sink.wants_write());
         assert!(writer.longest_sleep() <= RETRY);
         assert_eq!(writer.errors.texts(), [""; 0]);
 
@@ -352,7 +355,7 @@ mod tests {
         let mut piece = [0; 64 << 10];
         while writer.has_work() {
             read_bytes += reader.read(&mut piece).unwrap_or(0);
-            writer.turn();
+            writer.run_once();
         }
         read_bytes += reader.read(&mut piece).unwrap();
         let dropped = writer.counts.dropped.load(Ordering::Relaxed);
@@ -365,35 +368,35 @@ mod tests {
     }
 
     #[test]
-    fn a_target_that_takes_nothing_is_left_alone_for_longer_and_longer() {
+    fn pauses_grow_while_a_target_takes_nothing() {
         let dir = tempfile::tempdir().unwrap();
         let pipe = dir.path().join("pipe");
         let mut reader = stuck_pipe(&pipe);
         let mut writer = writer(&[&pipe], LogOverflow::Drop);
         serve(&writer, 2_000);
-        writer.turn();
+        writer.run_once();
         let mut pauses = Vec::new();
         for _ in 0..7 {
             pauses.push(writer.longest_sleep().as_millis());
-            writer.turn();
+            writer.run_once();
         }
         assert_eq!(pauses, [5, 10, 20, 40, 80, 160, 200]);
         reader.read_exact(&mut [0; 64 << 10]).unwrap();
-        writer.turn();
+        writer.run_once();
         assert_eq!(writer.longest_sleep().as_millis(), 5);
     }
 
     #[test]
-    fn the_end_says_all_that_is_lost() {
+    fn reports_at_the_end_all_that_is_lost() {
         for overflow in [LogOverflow::Drop, LogOverflow::Wait] {
             let dir = tempfile::tempdir().unwrap();
             let pipe = dir.path().join("pipe");
             let mut reader = stuck_pipe(&pipe);
             let mut writer = writer(&[&pipe], overflow);
             serve(&writer, 2_000);
-            writer.turn();
+            writer.run_once();
             serve(&writer, 10);
-            writer.tell_left();
+            writer.report_left();
             let texts = writer.errors.texts();
             let number = |text: &String| -> usize {
                 let digits = text.split(' ').find_map(|word| word.parse().ok());

@@ -1,19 +1,21 @@
-//! The log: finished records and error lines on their way to two threads, one for the access logs and one
-//! for the error logs.
+//! The log: records and error lines on their way from all threads to two, one for the access logs and one for the
+//! error logs.
 //!
-//! Each producing thread has a `Pen` of its own; it appends to a page in memory (`buffers`) within the bound of
-//! a `Budget`. The access thread takes the pages, formats and writes (`access`), the error thread takes lines
-//! (`errors`); what a target does not take waits in its `out`. So no log slows a request, but by the choice
-//! to wait rather than to drop.
+//! Each producing thread has a `RecordWriter`, which appends to a buffer in memory (`buffers`) within the bound of a
+//! `Budget`. The access thread empties the buffers, formats and writes (`access`); the error thread writes the lines
+//! of a queue (`errors`). Lines that a target does not take wait in its `sink`. No log slows a request, unless
+//! `log_overflow = "wait"` asks for it.
 
 mod access;
+mod archive;
+mod budget;
 mod buffers;
+mod dedup;
 mod errors;
-mod flood;
-mod lines;
-mod out;
+mod format;
+mod notify;
 mod rotation;
-mod shelf;
+mod sink;
 mod target;
 
 use std::io;
@@ -23,69 +25,72 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use measure::Names;
+use telemetry::Names;
 
-use access::{AccessLog, Counts, Filter};
-use buffers::{Budget, Pages, Urgency};
-use errors::Inbox;
-use out::Out;
-use shelf::{Keeper, Shelf, Tools};
+use access::{AccessLogWriter, OpenAccessLog, RecordCounts, RecordFilter};
+use archive::{Archive, Archiver};
+use budget::Budget;
+use buffers::RecordBuffers;
+use errors::{ErrorLogWriter, ErrorQueue};
+use notify::Urgency;
+use sink::LogSink;
 
-pub use crate::config::meant::Level;
-use crate::config::meant::{LogOverflow, LogTarget, Logs};
-use target::Voice;
+pub use crate::config::typed::Level;
+use crate::config::typed::{LogOverflow, LogTarget, Logs};
+use target::LogTag;
 
-pub(crate) use buffers::{Patience, Pen};
+pub(crate) use budget::OnFull;
+pub(crate) use buffers::RecordWriter;
 
-/// Pause between tries while a target takes nothing, and how often it is tried at the very end.
+/// Pause between tries while a target takes nothing, and the number of tries at the end of the process.
 const RETRY: Duration = Duration::from_millis(200);
 const LAST_TRIES: u32 = 10;
-/// The same where no line may be lost.
+/// The number of tries where no line may be lost.
 const LAST_TRIES_OF_WAITING: u32 = 150;
-/// What the threads get beyond their last tries.
+/// Time that the threads get beyond their last tries.
 const END_GRACE: Duration = Duration::from_secs(3);
-/// What they get in all when the end is hurried.
+/// Time that they get in all when the end is hurried.
 const END_HURRIED: Duration = Duration::from_millis(500);
 
 /// What all producers and the threads share.
 pub struct Log {
-    pages: Arc<Pages>,
-    errors: Arc<Inbox>,
+    buffers: Arc<RecordBuffers>,
+    errors: Arc<ErrorQueue>,
     has_access: bool,
     overflow: LogOverflow,
-    /// Threads wait for room rather than drop lines: only then anybody has to ask `is_awaited`.
+    /// Threads wait for room rather than drop lines. Only then `is_awaited` need be asked.
     pub(crate) keeps_all: bool,
-    counts: Arc<Counts>,
-    /// How often files were to be opened anew.
+    counts: Arc<RecordCounts>,
+    /// Requests to reopen all files so far.
     reopens: Arc<AtomicU64>,
 }
 
 /// Why a log could not be opened.
 #[derive(Debug)]
 pub(crate) struct OpenFault {
-    /// Which one.
+    /// Its name in messages.
     pub(crate) name: String,
-    /// Where it was to go; `None`: it was no target's fault.
+    /// Its target; `None` when the fault is not the target's.
     pub(crate) target: Option<LogTarget>,
     pub(crate) cause: io::Error,
 }
 
 /// The threads that write.
-pub(crate) struct Threads {
+pub(crate) struct LogThreads {
     access: JoinHandle<()>,
     errors: JoinHandle<()>,
-    keeper: Option<Arc<Keeper>>,
+    archiver: Option<Archiver>,
 }
 
 impl Log {
-    /// Opens the targets and starts the threads. `names` are behind the numbers of records.
-    pub(crate) fn open(logs: &Logs, names: &Names) -> Result<(Arc<Log>, Threads), OpenFault> {
+    /// Opens the targets and starts the threads. `names` belong to the numbers in records.
+    pub(crate) fn open(logs: &Logs, names: &Names) -> Result<(Arc<Log>, LogThreads), OpenFault> {
         let log = Arc::new(Log {
-            pages: Arc::new(Pages::new(Budget::new(
+            buffers: Arc::new(RecordBuffers::new(Budget::new(
                 logs.buffer_bytes_max,
                 logs.overflow,
             ))),
-            errors: Arc::new(Inbox::new(logs.overflow)),
+            errors: Arc::new(ErrorQueue::new(logs.overflow)),
             has_access: !logs.access.is_empty(),
             overflow: logs.overflow,
             keeps_all: logs.overflow == LogOverflow::Wait,
@@ -94,21 +99,23 @@ impl Log {
         });
         let mut access = log.access_writer(logs, names)?;
         let mut errors = log.error_writer(logs)?;
-        let keeper = log.keeper(logs).map_err(OpenFault::of_thread)?;
-        if let Some(keeper) = &keeper {
-            access.outs().for_each(|out| out.set_keeper(keeper));
-            errors.outs().for_each(|out| out.set_keeper(keeper));
+        let archiver = log.archiver(logs).map_err(OpenFault::of_thread)?;
+        if let Some(Archiver { notifier, .. }) = &archiver {
+            access.sinks().for_each(|sink| sink.set_archiver(notifier));
+            errors.sinks().for_each(|sink| sink.set_archiver(notifier));
         }
         let start = |name: &str| thread::Builder::new().name(name.to_owned());
-        let threads = Threads {
-            access: (start("mp-log").spawn(|| access.run())).map_err(OpenFault::of_thread)?,
-            errors: (start("mp-errors").spawn(|| errors.run())).map_err(OpenFault::of_thread)?,
-            keeper,
+        let threads = LogThreads {
+            access: (start("mp-log-access").spawn(|| access.run()))
+                .map_err(OpenFault::of_thread)?,
+            errors: (start("mp-log-errors").spawn(|| errors.run()))
+                .map_err(OpenFault::of_thread)?,
+            archiver,
         };
         Ok((log, threads))
     }
 
-    fn keeper(&self, logs: &Logs) -> io::Result<Option<Arc<Keeper>>> {
+    fn archiver(&self, logs: &Logs) -> io::Result<Option<Archiver>> {
         let access = logs.access.iter().map(|log| &log.target);
         let errors = logs.errors.iter().map(|log| &log.target);
         let file = |target: &LogTarget| match target {
@@ -116,32 +123,27 @@ impl Log {
             _ => None,
         };
         let files: Vec<PathBuf> = access.chain(errors).filter_map(file).collect();
-        let inbox = Arc::clone(&self.errors);
-        let tools = Tools {
-            wall_ns: Box::new(wall_ns),
-            tell: Box::new(move |level, text| inbox.put(level, text, Patience::None)),
-        };
-        let keeper = Keeper::start(Shelf::all(&files, &logs.rotation), tools)?;
-        Ok(keeper.map(Arc::new))
+        let archives = Archive::all(&files, &logs.rotation);
+        Archiver::start(archives, Arc::clone(&self.errors))
     }
 
-    fn access_writer(&self, logs: &Logs, names: &Names) -> Result<access::Writer, OpenFault> {
+    fn access_writer(&self, logs: &Logs, names: &Names) -> Result<AccessLogWriter, OpenFault> {
         let bound = (
             logs.buffer_bytes_max / logs.access.len().max(1),
             logs.overflow,
         );
         let mut opened = Vec::new();
         for meant in &logs.access {
-            opened.push(AccessLog {
-                filter: Filter::new(&meant.filter, names),
-                lines: lines::of_access(&meant.form, &logs.privacy, names)
+            opened.push(OpenAccessLog {
+                filter: RecordFilter::new(&meant.filter, names),
+                lines: format::of_access(&meant.form, &logs.privacy, names)
                     .map_err(|cause| OpenFault::new("access log", &meant.target, cause))?,
-                out: Out::open(Voice::Access, &meant.target, &logs.rotation, bound)
+                sink: LogSink::open(LogTag::Access, &meant.target, &logs.rotation, bound)
                     .map_err(|cause| OpenFault::new("access log", &meant.target, cause))?,
             });
         }
-        Ok(access::Writer::new(
-            (Arc::clone(&self.pages), Arc::clone(&self.errors)),
+        Ok(AccessLogWriter::new(
+            (Arc::clone(&self.buffers), Arc::clone(&self.errors)),
             opened,
             Duration::from_nanos(logs.flush.0),
             logs.overflow,
@@ -150,57 +152,56 @@ impl Log {
         ))
     }
 
-    fn error_writer(&self, logs: &Logs) -> Result<errors::Writer, OpenFault> {
-        let mut outs = Vec::new();
+    fn error_writer(&self, logs: &Logs) -> Result<ErrorLogWriter, OpenFault> {
+        let mut sinks = Vec::new();
         // A share of the room each: what one of them does not take must not keep lines from the others.
         let bound = (errors::BYTES_MAX / logs.errors.len().max(1), logs.overflow);
         for meant in &logs.errors {
-            let out = Out::open(Voice::Errors, &meant.target, &logs.rotation, bound)
+            let sink = LogSink::open(LogTag::Errors, &meant.target, &logs.rotation, bound)
                 .map_err(|cause| OpenFault::new("error log", &meant.target, cause))?;
-            outs.push((meant.levels, out));
+            sinks.push((meant.levels, sink));
         }
-        let (inbox, reopens) = (Arc::clone(&self.errors), Arc::clone(&self.reopens));
-        Ok(errors::Writer::new(inbox, outs, reopens))
+        let (queue, reopens) = (Arc::clone(&self.errors), Arc::clone(&self.reopens));
+        Ok(ErrorLogWriter::new(queue, sinks, reopens))
     }
 
-    /// A pen for the calling thread; `None` when there is no access log.
-    pub(crate) fn pen(&self, patience: Patience) -> Option<Pen> {
-        self.has_access.then(|| self.pages.pen(patience))
+    /// A records for the calling thread; `None` when there is no access log.
+    pub(crate) fn record_writer(&self, on_full: OnFull) -> Option<RecordWriter> {
+        self.has_access.then(|| self.buffers.record_writer(on_full))
     }
 
     /// Appends a line to the error logs. Further lines of `text` are indented, control characters made
     /// visible, so that nothing from outside can look like a line of its own.
     pub fn error(&self, level: Level, text: &str) {
-        self.errors.put(level, text, Patience::Now);
+        self.errors.put(level, text, OnFull::Wait);
     }
 
     /// As `error`, for a thread that waits later: see `is_awaited`.
     pub(crate) fn error_from_pool(&self, level: Level, text: &str) {
-        self.errors.put(level, text, Patience::Later);
+        self.errors.put(level, text, OnFull::WaitLater);
     }
 
-    /// Whether a pool thread is to wait before its next exchange: lines are not to be dropped, and there is
-    /// no room.
+    /// Whether a worker has to wait before its next exchange: lines must not be dropped, and there is no room.
     pub(crate) fn is_awaited(&self) -> bool {
-        self.pages.budget.is_awaited() || self.errors.budget.is_awaited()
+        self.buffers.budget.is_awaited() || self.errors.budget.is_awaited()
     }
 
-    /// Waits as long as that is so.
+    /// Waits as long as `is_awaited`.
     pub(crate) fn wait_if_awaited(&self) {
-        self.pages.budget.wait_if_awaited();
+        self.buffers.budget.wait_if_awaited();
         self.errors.budget.wait_if_awaited();
     }
 
-    /// Has all files opened anew: they may have been renamed.
+    /// Asks both threads to reopen all files, which may have been renamed.
     pub(crate) fn reopen(&self) {
         self.reopens.fetch_add(1, Ordering::Release);
-        self.pages.notifier.notify(Urgency::Urgent);
+        self.buffers.notifier.notify(Urgency::Urgent);
         self.errors.notifier.notify(Urgency::Urgent);
     }
 
-    /// Has everything written, the error log last, and the threads end. A thread that is stuck in a write is
-    /// left behind, when its time is over; that is half a second at most once `is_hurried` has said so.
-    pub(crate) fn end(&self, threads: &Threads, mut is_hurried: impl FnMut() -> bool) {
+    /// Ends the threads once they have written everything, the error log last. A thread that is stuck in a write is
+    /// left behind after its time, which is half a second once `is_hurried` says so.
+    pub(crate) fn end(&self, threads: &LogThreads, mut is_hurried: impl FnMut() -> bool) {
         let tries = match self.overflow {
             LogOverflow::Drop => LAST_TRIES,
             LogOverflow::Wait => LAST_TRIES_OF_WAITING,
@@ -209,36 +210,40 @@ impl Log {
         let mut is_hurried = || {
             hurried |= is_hurried();
             if hurried {
-                self.pages.is_hurried.store(true, Ordering::Relaxed);
+                self.buffers.is_hurried.store(true, Ordering::Relaxed);
             }
             hurried
         };
-        self.pages.notifier.notify(Urgency::Stop);
+        self.buffers.notifier.notify(Urgency::Stop);
         let time = RETRY * tries + END_GRACE;
-        if let Some(keeper) = &threads.keeper {
-            keeper.stop();
+        if let Some(archiver) = &threads.archiver {
+            archiver.notifier.notify(Urgency::Stop);
         }
         if !join_within(&threads.access, time, &mut is_hurried) {
-            let text = "access log: lines that its disk did not take in time are lost";
-            self.errors.put(Level::Error, text, Patience::None);
+            let text = "access log: its disk did not take all lines in time; they are lost";
+            self.errors.put(Level::Error, text, OnFull::Exceed);
         }
         self.errors.close();
         let time = RETRY * LAST_TRIES + END_GRACE;
         join_within(&threads.errors, time, &mut is_hurried);
-        if let Some(keeper) = threads.keeper.as_ref().filter(|keeper| !keeper.is_over()) {
-            // Its drop would wait for its thread, whose disk may be stuck.
-            std::mem::forget(Arc::clone(keeper));
+        if let Some(archiver) = &threads.archiver {
+            join_within(&archiver.thread, END_HURRIED, &mut is_hurried);
         }
     }
 
-    /// What became of records, as a JSON object.
-    pub(crate) fn json(&self) -> String {
-        format!(
-            "{{\"formatted\":{},\"dropped\":{},\"waiting_bytes\":{}}}",
-            self.counts.formatted.load(Ordering::Relaxed),
-            self.counts.dropped.load(Ordering::Relaxed),
-            self.pages.budget.waiting_bytes()
-        )
+    /// What became of records, for the status page.
+    pub(crate) fn figures(&self) -> impl serde::Serialize {
+        #[derive(serde::Serialize)]
+        struct LogFigures {
+            formatted: u64,
+            dropped: u64,
+            waiting_bytes: usize,
+        }
+        LogFigures {
+            formatted: self.counts.formatted.load(Ordering::Relaxed),
+            dropped: self.counts.dropped.load(Ordering::Relaxed),
+            waiting_bytes: self.buffers.budget.waiting_bytes(),
+        }
     }
 }
 

@@ -1,41 +1,40 @@
-//! When a log file is renewed: arithmetic on times and sizes.
+//! When a log file is rotated: arithmetic on times and sizes.
 //!
-//! Takes the setting and, for each line, the time that decides in which file it is. Renames nothing and
-//! reads no clock.
+//! Takes the setting and, for each line, the time that decides in which file it is. Renames nothing and reads no
+//! clock.
 
-use crate::config::meant::Rotation;
+use crate::config::typed::Rotation;
 
-/// How long a renewal that failed is not tried again because of the size.
+/// Time for which a failed rotation is not tried again because of the size.
 const POSTPONED_NS: u64 = 60_000_000_000;
 
-/// One file's renewals.
+/// One file's rotations.
 #[derive(Clone, Debug)]
 pub(super) struct Schedule {
     bytes: Option<u64>,
     every_ns: Option<u64>,
     /// The first moment whose lines belong into the next file.
     next_ns: u64,
-    /// Size is no reason before this time.
-    patient_until_ns: u64,
+    /// The size is ignored before this time.
+    ignored_until_ns: u64,
 }
 
 impl Schedule {
-    /// The renewals of a file whose last line is from `since_ns`, nanoseconds since 1970 UTC; of an empty
-    /// file: now.
+    /// The rotations of a file whose last line is from `since_ns`, nanoseconds since 1970 UTC; of an empty file: now.
     pub(super) fn new(rotation: &Rotation, since_ns: u64) -> Self {
         let every_ns = rotation.every.map(|every| every.0).filter(|ns| *ns > 0);
         Self {
             bytes: rotation.bytes,
             every_ns,
             next_ns: every_ns.map_or(u64::MAX, |every| boundary_after(since_ns, every)),
-            patient_until_ns: 0,
+            ignored_until_ns: 0,
         }
     }
 
     /// Whether a line of `wall_ns` is the first of a new file: gives the boundary that lies before it, once.
     ///
-    /// Times may go back a little around a boundary without a second renewal. A clock that was set back by
-    /// more than two periods begins to count anew.
+    /// Times may go back a little around a boundary without a second rotation. A clock that was set back by more than
+    /// two periods starts a new count.
     pub(super) fn crossed(&mut self, wall_ns: u64) -> Option<u64> {
         let every = self.every_ns?;
         if wall_ns >= self.next_ns {
@@ -48,16 +47,16 @@ impl Schedule {
         None
     }
 
-    /// Whether a file of `bytes` is renewed because of its size at `wall_ns`.
+    /// Whether a file of `bytes` is rotated because of its size at `wall_ns`.
     pub(super) fn is_large(&self, bytes: u64, wall_ns: u64) -> bool {
-        let patient =
-            wall_ns < self.patient_until_ns && self.patient_until_ns - wall_ns <= POSTPONED_NS;
-        self.bytes.is_some_and(|most| bytes > 0 && bytes >= most) && !patient
+        let is_ignored =
+            wall_ns < self.ignored_until_ns && self.ignored_until_ns - wall_ns <= POSTPONED_NS;
+        self.bytes.is_some_and(|most| bytes > 0 && bytes >= most) && !is_ignored
     }
 
-    /// A renewal failed: the size is no reason for the next one for a minute, the time is.
+    /// Ignores the size for a minute after a failed rotation; the time still counts.
     pub(super) fn postpone(&mut self, wall_ns: u64) {
-        self.patient_until_ns = wall_ns.saturating_add(POSTPONED_NS);
+        self.ignored_until_ns = wall_ns.saturating_add(POSTPONED_NS);
     }
 }
 
@@ -68,8 +67,8 @@ fn boundary_after(ns: u64, every: u64) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use measure::Nanos;
     use proptest::prelude::*;
+    use telemetry::Nanos;
 
     use super::*;
 
@@ -100,7 +99,7 @@ mod tests {
 
     #[test]
     fn begins_a_day_at_midnight_utc_and_a_month_too() {
-        let secs = |parts| wire::date::from_parts(parts).unwrap() * 1_000_000_000;
+        let secs = |parts| telemetry::unix_from_civil(parts).unwrap() * 1_000_000_000;
         let mut schedule = Schedule::new(&every(DAY), secs([2026, 12, 31, 23, 59, 59]));
         let new_year = secs([2027, 1, 1, 0, 0, 0]);
         assert_eq!(schedule.crossed(new_year - 1), None);
@@ -116,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn renews_a_file_of_yesterday_at_the_first_line_of_today() {
+    fn rotates_a_file_of_yesterday_at_the_first_line_of_today() {
         let mut schedule = Schedule::new(&every(DAY), 3 * DAY - 1);
         assert_eq!(schedule.crossed(3 * DAY + HOUR), Some(3 * DAY));
     }
@@ -130,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn counts_anew_when_the_clock_was_set_back() {
+    fn starts_a_new_count_when_the_clock_was_set_back() {
         let mut schedule = Schedule::new(&every(HOUR), 1_000 * HOUR);
         assert_eq!(schedule.crossed(10 * HOUR + 1), None);
         assert_eq!(schedule.crossed(11 * HOUR), Some(11 * HOUR));
@@ -168,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn without_settings_nothing_is_renewed() {
+    fn without_settings_nothing_is_rotated() {
         let mut schedule = Schedule::new(&Rotation::default(), 0);
         assert_eq!(schedule.crossed(u64::MAX), None);
         assert!(!schedule.is_large(u64::MAX, 0));

@@ -11,8 +11,8 @@ use std::sync::{Arc, OnceLock};
 use std::thread::{self, Thread};
 use std::time::Duration;
 
-use measure::{Nanos, Stamp};
-use stage::{Control, PoolSeen, PoolShape, Pressure, SizeStep, TICK};
+use queueing::{Control, PoolSeen, PoolShape, Pressure, SizeStep, TICK};
+use telemetry::{Nanos, Stamp};
 
 use super::worker::{Responder, panic_text};
 use super::{Pool, store};
@@ -52,27 +52,28 @@ pub(crate) fn start_controller(pools: &[Arc<Pool>]) -> io::Result<()> {
 fn run(mut pools: Vec<PoolController>, timer: &Timer) {
     // A refusal to a client that is gone must not end the process.
     crate::sys::block_sigpipe();
-    timer.sleeps_here();
+    timer.set_sleeper();
     loop {
-        timer.look();
+        timer.begin_scan();
         pools.retain(|controller| controller.pool().threads().is_some());
         if pools.is_empty() {
             return;
         }
         let mut wake = Stamp::NEVER;
         for controller in &mut pools {
+            // A panic over one pool must not end the care for the others.
             let looked = catch_unwind(AssertUnwindSafe(|| {
-                let due = controller.refuse_expired(measure::now());
-                due.min(controller.look(measure::now()))
+                let due = controller.refuse_expired(telemetry::now());
+                due.min(controller.tick(telemetry::now()))
             }));
             wake = wake.min(looked.unwrap_or_else(|panic| {
                 let (pool, text) = (controller.pool(), panic_text(panic.as_ref()));
-                let text = format!("nobody could look after the pool {}: {text}", pool.name());
+                let text = format!("the pool {} could not be controlled: {text}", pool.name());
                 pool.shared.log.error_from_pool(Level::Error, &text);
-                measure::now().plus(IDLE_TICK)
+                telemetry::now().plus(IDLE_TICK)
             }));
         }
-        timer.sleep(measure::now(), wake);
+        timer.sleep(telemetry::now(), wake);
     }
 }
 
@@ -94,6 +95,8 @@ impl PoolController {
 
     /// Refuses what has waited too long; gives when the next one will have.
     fn refuse_expired(&mut self, now: Stamp) -> Stamp {
+        // Bounded: thousands to refuse in one pool would keep this thread from the others. The next expiry is then
+        // now, and the rest follows at once.
         for _ in 0..REFUSALS_MAX {
             let Some(job) = self.pool().queue.take_expired(now) else {
                 break;
@@ -104,7 +107,7 @@ impl PoolController {
     }
 
     /// Looks at the pool if it is time to; gives when the next look is due.
-    fn look(&mut self, now: Stamp) -> Stamp {
+    fn tick(&mut self, now: Stamp) -> Stamp {
         let settings = self.pool().settings();
         if settings.shape != self.shape {
             self.shape = settings.shape;
@@ -117,15 +120,15 @@ impl PoolController {
         let seen = self.seen(now);
         let decision = self.control.tick(now, &seen);
         let pool = self.pool();
-        pool.load.store(decision.mood);
-        pool.queue.set_mood(decision.mood);
-        store(&pool.counters.pressure, decision.mood.pressure as usize);
+        pool.load.store(decision.state);
+        pool.queue.set_state(decision.state);
+        store(&pool.counters.pressure, decision.state.pressure as usize);
         self.resize(decision.step, &seen, now);
-        // Nothing runs, nothing waits, nobody is to come or to go: the next to come ends the sleep.
+        // Nothing runs or waits, and no thread is to start or exit: the next exchange ends the sleep.
         let is_quiet = seen.waiting == 0
             && seen.running == 0
             && decision.step == SizeStep::Keep
-            && decision.mood.pressure == Pressure::Calm
+            && decision.state.pressure == Pressure::Calm
             && seen.idle == self.shape.threads_min;
         now.plus(if is_quiet { IDLE_TICK } else { TICK })
     }
@@ -137,9 +140,9 @@ impl PoolController {
         let mut seen = PoolSeen {
             completed: counters.completed.load(Ordering::Relaxed),
             refused: refused.iter().sum(),
-            ..pool.queue.look(now)
+            ..pool.queue.snapshot(now)
         };
-        // Asking has the handler measure; where the size is fixed nobody would use the answer.
+        // Asking makes the handler measure; where the size is fixed the answer has no use.
         if self.shape.threads_min < self.shape.threads_max
             && seen.running > 0
             && let Some(threads) = pool.threads()
@@ -164,6 +167,7 @@ impl PoolController {
             }
         };
         if wanted < threads {
+            // The queue keeps one thread whatever it is told.
             self.pool().queue.shrink(threads - wanted, now);
         } else if wanted > threads {
             self.grow(wanted - threads, now);
@@ -214,12 +218,14 @@ impl Timer {
     }
 
     /// Controller: the calling thread is the one that sleeps.
-    fn sleeps_here(&self) {
+    fn set_sleeper(&self) {
         self.sleeper.get_or_init(thread::current);
     }
 
     /// Controller: looks from now on; whatever changes behind its back wakes it.
-    fn look(&self) {
+    fn begin_scan(&self) {
+        // A swap, not a store: it acquires what the thread did that set the mark before this look, so that the look
+        // sees it.
         self.wakes_at.swap(Stamp::NEVER.0, Ordering::AcqRel);
     }
 
@@ -242,7 +248,7 @@ mod tests {
     #[test]
     fn a_wake_up_during_a_look_ends_the_next_sleep_at_once() {
         let timer = Timer::default();
-        timer.look();
+        timer.begin_scan();
         timer.set(Stamp(5));
         // Would last for ever.
         timer.sleep(Stamp(1), Stamp::NEVER);
@@ -254,8 +260,8 @@ mod tests {
         let sleeper = {
             let timer = Arc::clone(&timer);
             thread::spawn(move || {
-                timer.sleeps_here();
-                timer.look();
+                timer.set_sleeper();
+                timer.begin_scan();
                 timer.sleep(Stamp(1), Stamp(u64::MAX / 2));
             })
         };

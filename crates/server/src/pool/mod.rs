@@ -13,10 +13,12 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering}
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use measure::{Nanos, Stamp};
-use stage::{Admission, Class, Entry, Mood, PoolSettings, PoolShape, Pressure, TICK, Waiting};
+use queueing::{
+    Admission, Class, Entry, PoolSettings, PoolShape, PoolState, Pressure, TICK, Waiting,
+};
+use telemetry::{Nanos, Stamp};
 
-use crate::config::meant::{self, Config, Level};
+use crate::config::typed::{self, Config, Level};
 use crate::exchange::Exchange;
 use crate::log::Log;
 use crate::pages::Pages;
@@ -26,7 +28,7 @@ use crate::response::{Destination, ReplyMemory};
 use crate::slow::{Slow, Way};
 use crate::stats::{PoolStats, Stats};
 use crate::sync::lock;
-use crate::watch::Watch;
+use crate::watchdog::Watchdog;
 
 use controller::Timer;
 use threads::Threads;
@@ -48,7 +50,7 @@ pub(crate) struct Job {
 /// One pool: a queue and its threads.
 pub(crate) struct Pool {
     index: u16,
-    shared: Surroundings,
+    shared: PoolContext,
     queue: Queue<Job>,
     /// By class: exchanges admitted that have not left the queue.
     classes: [AtomicUsize; Class::ALL.len()],
@@ -72,14 +74,14 @@ struct LoadState(AtomicU64);
 
 /// What pools use of the rest of the process.
 #[derive(Clone)]
-pub(crate) struct Surroundings {
+pub(crate) struct PoolContext {
     pub(crate) config: Arc<Config>,
     pub(crate) log: Arc<Log>,
     pub(crate) stats: Arc<Stats>,
     pub(crate) memory: Arc<ReplyMemory>,
     pub(crate) pages: Arc<Pages>,
     pub(crate) slow: Option<Arc<Slow>>,
-    pub(crate) watch: Option<Arc<Watch>>,
+    pub(crate) watchdog: Option<Arc<Watchdog>>,
 }
 
 impl Pool {
@@ -89,7 +91,7 @@ impl Pool {
     }
 
     /// All pools that are configured, without threads.
-    pub(crate) fn all(shared: &Surroundings) -> Vec<Arc<Self>> {
+    pub(crate) fn all(shared: &PoolContext) -> Vec<Arc<Self>> {
         let timer: Arc<Timer> = Arc::default();
         let workers: Arc<AtomicU32> = Arc::default();
         let with_index = shared.config.pools.iter().zip(0_u16..);
@@ -113,7 +115,7 @@ impl Pool {
         pools.inspect(|pool| pool.publish_gauges()).collect()
     }
 
-    fn config(&self) -> &meant::Pool {
+    fn config(&self) -> &typed::PoolConfig {
         &self.shared.config.pools[usize::from(self.index)]
     }
 
@@ -132,9 +134,9 @@ impl Pool {
         self.settings().shape.threads_max
     }
 
-    /// One of its threads does not come back: another may take its place.
-    pub(crate) fn do_without_one(&self) {
-        self.queue.lost();
+    /// Counts out a worker that has ended or was given up; the controller may start another.
+    pub(crate) fn report_lost_thread(&self) {
+        self.queue.thread_lost();
         self.timer.wake();
     }
 
@@ -160,7 +162,7 @@ impl Pool {
     /// # Errors
     /// It is to be refused.
     pub(crate) fn admit(&self, class: Class) -> Result<(), Refusal> {
-        let (settings, mood) = (self.settings(), self.load.load());
+        let (settings, state) = (self.settings(), self.load.load());
         self.queue.admit(|admitted, free| {
             // Those for whom there is a thread do not wait, though it may not have come to them yet. A burst
             // would else be refused by a short queue before threads that sleep.
@@ -174,13 +176,13 @@ impl Pool {
                 len: admitted.saturating_sub(free),
                 ahead: ahead.saturating_sub(free),
             };
-            let admission = stage::admit(waiting, class, &settings, &mood);
+            let admission = queueing::admit(waiting, class, &settings, &state);
             let Admission::Refuse { retry_after_secs } = admission else {
                 self.classes[class as usize].fetch_add(1, Ordering::Relaxed);
                 return Ok(());
             };
             // Without pressure the places in the queue alone decide.
-            let calm = stage::admit(waiting, class, &settings, &Mood::default());
+            let calm = queueing::admit(waiting, class, &settings, &PoolState::default());
             let (counter, cause) = match calm {
                 Admission::Refuse { .. } => (&self.counters.refused, "queue is full"),
                 Admission::Enqueue => (&self.counters.shed, "pool is overloaded"),
@@ -209,7 +211,7 @@ impl Pool {
         }
     }
 
-    /// How long somebody may wait at present.
+    /// How long an exchange may wait at present.
     fn patience(&self) -> Nanos {
         match self.load.load().pressure {
             Pressure::Overloaded => self.config().overload_timeout,
@@ -253,15 +255,15 @@ impl Pool {
         self.draining.store(true, Ordering::Relaxed);
     }
 
-    /// Lets the threads end once the queue is empty; nobody is started any more.
+    /// Lets the threads end once the queue is empty; no thread is started any more.
     pub(crate) fn close(&self) {
         self.queue.close(&self.settings());
         *lock(&self.threads) = None;
         self.timer.wake();
     }
 
-    /// Tells the watch over slow routes of a run; questions about health stay where they are.
-    fn tell_slow(&self, exchange: &Exchange, run: Nanos) {
+    /// Gives a run to the placement of slow routes; health checks are never moved.
+    fn report_to_placement(&self, exchange: &Exchange, run: Nanos) {
         let Some(slow) = &self.shared.slow else {
             return;
         };
@@ -296,14 +298,14 @@ impl Pool {
 impl LoadState {
     fn new() -> Self {
         let state = Self(AtomicU64::new(0));
-        state.store(Mood::default());
+        state.store(PoolState::default());
         state
     }
 
-    fn load(&self) -> Mood {
+    fn load(&self) -> PoolState {
         let packed = self.0.load(Ordering::Relaxed);
         let rate = f32::from_bits(packed as u32);
-        Mood {
+        PoolState {
             pressure: match packed >> 32 {
                 0 => Pressure::Calm,
                 1 => Pressure::Saturated,
@@ -313,17 +315,17 @@ impl LoadState {
         }
     }
 
-    fn store(&self, mood: Mood) {
+    fn store(&self, state: PoolState) {
         // A rate is a matter of two or three digits.
-        let rate = mood.completed_per_second;
+        let rate = state.completed_per_second;
         let rate = rate.map_or(f32::NAN, |rate| rate as f32);
-        let packed = (mood.pressure as u64) << 32 | u64::from(rate.to_bits());
+        let packed = (state.pressure as u64) << 32 | u64::from(rate.to_bits());
         self.0.store(packed, Ordering::Relaxed);
     }
 }
 
 /// What the configuration says of a pool, as `stage` takes it, with these bounds of its size.
-fn settings(pool: &meant::Pool, threads_min: usize, threads_max: usize) -> PoolSettings {
+fn settings(pool: &typed::PoolConfig, threads_min: usize, threads_max: usize) -> PoolSettings {
     PoolSettings {
         shape: PoolShape {
             threads_min,
@@ -351,14 +353,13 @@ mod tests {
         let rates = [None, Some(0.0), Some(0.25), Some(80_000.0), Some(1e30)];
         for pressure in [Pressure::Calm, Pressure::Saturated, Pressure::Overloaded] {
             for completed_per_second in rates {
-                let state = LoadState::new();
-                assert_eq!(state.load(), Mood::default());
-                let mood = Mood {
+                let shared = LoadState::new();
+                assert_eq!(shared.load(), PoolState::default());
+                shared.store(PoolState {
                     pressure,
                     completed_per_second,
-                };
-                state.store(mood);
-                let found = state.load();
+                });
+                let found = shared.load();
                 assert_eq!(found.pressure, pressure);
                 let parts = found.completed_per_second.zip(completed_per_second);
                 assert_eq!(found.completed_per_second.is_some(), parts.is_some());

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-use measure::Stamp;
+use telemetry::Stamp;
 
 use super::Pool;
 use super::worker::{Worker, panic_text};
@@ -44,7 +44,7 @@ impl Pool {
             on_exit,
             numbers: Mutex::default(),
         }));
-        self.spawn(self.settings().shape.threads_min, measure::now())
+        self.spawn(self.settings().shape.threads_min, telemetry::now())
     }
 
     /// `None` before the start and after the end.
@@ -63,7 +63,7 @@ impl Pool {
         let start = self.queue.grow(more, now);
         for started in 0..start {
             if let Err(error) = self.spawn_one(&threads) {
-                (started..start).for_each(|_| self.queue.not_come());
+                (started..start).for_each(|_| self.queue.thread_not_started());
                 return Err(error);
             }
         }
@@ -88,11 +88,12 @@ impl Pool {
     fn run_worker(self: &Arc<Self>, threads: &Threads, number: usize) {
         let counters = &self.counters;
         counters.threads_started.fetch_add(1, Ordering::Relaxed);
-        self.queue.come();
+        self.queue.thread_started();
         let mut worker = Worker::new(self);
         let worked = catch_unwind(AssertUnwindSafe(|| threads.handler.work(&mut worker)));
-        let (post, is_told_to_go) = (worker.post.clone(), worker.is_told_to_go);
-        // First: one that has left its post in the middle of an exchange could be given up until then.
+        let (slot, is_told_to_go) = (worker.slot.clone(), worker.is_told_to_go);
+        // First, because it leaves the slot: until then a worker that ended in the middle of an exchange can still be
+        // given up, and its loss would be reported twice.
         drop(worker);
         if let Err(panic) = worked {
             let (name, text) = (self.name(), panic_text(panic.as_ref()));
@@ -101,12 +102,12 @@ impl Pool {
         }
         lock(&threads.numbers).remove(&number);
         counters.threads_ended.fetch_add(1, Ordering::Relaxed);
-        match post.filter(|post| post.is_given_up()) {
-            // Another has its place already.
-            Some(post) if !post.count_out() => {}
-            None if is_told_to_go => self.queue.went(),
-            // It has ended by itself, or was given up without another in its place.
-            _ => self.do_without_one(),
+        match slot.filter(|slot| slot.is_given_up()) {
+            // The watchdog has reported the loss, and another worker has its place.
+            Some(slot) if !slot.claim_loss() => {}
+            None if is_told_to_go => self.queue.thread_exited(),
+            // It has ended by itself, or was given up without a replacement.
+            _ => self.report_lost_thread(),
         }
         (threads.on_exit)();
     }

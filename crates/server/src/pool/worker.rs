@@ -8,19 +8,19 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use measure::{Ending, Nanos, Stamp};
 use nix::time::ClockId;
+use telemetry::{Ending, Nanos, Stamp};
 
 use super::{Job, Pool};
 use crate::exchange::stream::{Finished, StreamShared};
 use crate::exchange::{Exchange, Received, Recorder};
 use crate::fault::Fault;
 use crate::fork;
-use crate::log::{Level, Patience};
-use crate::queue::{Chair, Taken, Turn};
-use crate::response::{Ended, Reply, ResponseWriter, Rest};
+use crate::log::{Level, OnFull};
+use crate::queue::{DequeueReason, Dequeued, Parker};
+use crate::response::{Reply, ResponseEnd, ResponseWriter, Rest};
 use crate::sync::{invariant, violated};
-use crate::watch::{Post, Thread};
+use crate::watchdog::{Thread, WorkerSlot};
 
 /// What a child exits with that a backend did not keep.
 const CHILD_CAME_BACK: i32 = 70;
@@ -47,7 +47,7 @@ pub struct Worker {
     responder: Responder,
     /// Its number in the process, which no other thread of a pool ever has.
     number: NonZeroU32,
-    chair: Arc<Chair>,
+    parker: Arc<Parker>,
     /// The stream of the exchange that the backend has.
     stream: Option<Arc<StreamShared>>,
     /// How long the last exchange had the thread, until the queue is told.
@@ -56,7 +56,7 @@ pub struct Worker {
     meter: Option<Meter>,
     pub(super) is_told_to_go: bool,
     /// Where the watchdog sees what this thread runs.
-    pub(super) post: Option<Arc<Post>>,
+    pub(super) slot: Option<Arc<WorkerSlot>>,
 }
 
 /// How much processor time one thread has used since it began an exchange, by the kernel's clock of that thread,
@@ -80,37 +80,37 @@ pub struct Assignment {
 
 impl Worker {
     pub(super) fn new(pool: &Arc<Pool>) -> Self {
-        let post = pool.shared.watch.as_ref().map(|watch| {
+        let slot = pool.shared.watchdog.as_ref().map(|watchdog| {
             let thread = std::thread::current();
             let name = thread.name().unwrap_or("mp-pool");
-            watch.enter(pool.index, Thread::current(), name)
+            watchdog.enter(pool.index, Thread::current(), name)
         });
         let before = pool.workers.fetch_add(1, Ordering::Relaxed);
         Self {
             responder: Responder::new(Arc::clone(pool)),
             number: NonZeroU32::MIN.saturating_add(before),
-            chair: Arc::default(),
+            parker: Arc::default(),
             stream: None,
             ran: None,
             meter: None,
             is_told_to_go: false,
-            post,
+            slot,
         }
     }
 
     /// Whether this thread is given up: it is to end.
     fn is_given_up(&self) -> bool {
-        self.post.as_ref().is_some_and(|post| post.is_given_up())
+        self.slot.as_ref().is_some_and(|slot| slot.is_given_up())
     }
 
     /// Whether runs that take long are looked at.
     pub fn is_watched(&self) -> bool {
-        self.post.is_some()
+        self.slot.is_some()
     }
 
     /// What the worker is called in the log, in JSON and in environ: `PROCESS.NUMBER`.
     pub fn name(&self) -> String {
-        format!("{}.{}", crate::house::process_name(), self.number)
+        format!("{}.{}", crate::server::process_name(), self.number)
     }
 
     /// Index of its pool.
@@ -143,7 +143,7 @@ impl Worker {
                 return None;
             }
             let queue = &self.responder.pool.queue;
-            let taken = queue.take_now(&mut self.ran, measure::now)?;
+            let taken = queue.take_now(&mut self.ran, telemetry::now)?;
             if let Some(assignment) = self.begin(taken) {
                 return Some(assignment);
             }
@@ -157,9 +157,10 @@ impl Worker {
         if log.keeps_all {
             log.wait_if_awaited();
         }
+        // A worker that was given up has been replaced by the end of its run: it must not take an item from the other.
         while !self.is_given_up() {
             let queue = &self.responder.pool.queue;
-            let taken = queue.take(&self.chair, &mut self.ran, measure::now);
+            let taken = queue.take(&self.parker, &mut self.ran, telemetry::now);
             self.is_told_to_go = taken.is_none();
             if let Some(assignment) = self.begin(taken?) {
                 return Some(assignment);
@@ -170,8 +171,8 @@ impl Worker {
 
     /// `None` when the drain deadline passed while the exchange waited, and its client was told that it did
     /// not run, or when it has waited too long and is refused here.
-    fn begin(&mut self, taken: Taken<Job>) -> Option<Assignment> {
-        if taken.turn == Turn::Expired {
+    fn begin(&mut self, taken: Dequeued<Job>) -> Option<Assignment> {
+        if taken.reason == DequeueReason::Expired {
             self.responder.refuse(taken.item, taken.now);
             // Refusals may be many, and the exchange that runs next is not to bear them.
             self.meter = None;
@@ -180,8 +181,10 @@ impl Worker {
         let worker = Some(self.number);
         let (assignment, stream) = self.responder.begin(taken.item, taken.now, worker)?;
         let meter = *self.meter.get_or_insert_with(Meter::start);
-        if let Some(post) = &self.post {
-            post.begin(&assignment.exchange, &stream, meter);
+        if let Some(slot) = &self.slot {
+            // After `begin` of the responder, which may find the exchange revoked: the watchdog sees only what
+            // really runs.
+            slot.begin(&assignment.exchange, &stream, meter);
         }
         self.pool().counters.running.fetch_add(1, Ordering::Relaxed);
         self.stream = Some(stream);
@@ -190,7 +193,7 @@ impl Worker {
 
     /// Runs one exchange: `answer` writes its response. Its fault, or its panic, becomes a 500 when nothing has
     /// been sent yet and a cut connection otherwise.
-    pub fn attend<F>(&mut self, mut assignment: Assignment, answer: F)
+    pub fn run<F>(&mut self, mut assignment: Assignment, answer: F)
     where
         F: FnOnce(&mut Exchange, &mut ResponseWriter) -> Result<(), Fault>,
     {
@@ -207,7 +210,7 @@ impl Worker {
         self.responder.log(Level::Warning, exchange, text);
     }
 
-    /// Ends the exchange that this worker gave last, as `attend` does.
+    /// Ends the exchange that this worker gave last, as `run` does.
     ///
     /// # Panics
     /// When the exchange is not that one.
@@ -216,8 +219,9 @@ impl Worker {
             // A backend that has forked keeps its child; what comes here all the same must not answer.
             fork::leave(CHILD_CAME_BACK);
         }
-        if let Some(post) = &self.post {
-            post.end();
+        if let Some(slot) = &self.slot {
+            // First: what follows is the server's own, which the watchdog must not interrupt.
+            slot.end();
         }
         let stream = self.stream.take();
         let stream = stream.expect("the exchange came from this worker");
@@ -243,6 +247,7 @@ impl Worker {
         self.responder.report(exchange, fault.as_ref(), &ended);
         self.count(&assignment.exchange);
         self.responder.end(assignment, &stream, &ended);
+        // No panic: the guard's drop would end the process.
         std::mem::forget(guard);
     }
 
@@ -253,20 +258,20 @@ impl Worker {
         let pool = self.pool();
         pool.counters.running.fetch_sub(1, Ordering::Relaxed);
         pool.counters.completed.fetch_add(1, Ordering::Relaxed);
-        pool.tell_slow(exchange, phases.replied.since(phases.started));
+        pool.report_to_placement(exchange, phases.replied.since(phases.started));
     }
 }
 
 impl Drop for Worker {
-    /// A backend that ends in the middle of an exchange runs it no longer. Nobody answers it: its client
+    /// A backend that ends in the middle of an exchange runs it no longer. It gets no response: its client
     /// hears of it at the drain deadline at the latest.
     fn drop(&mut self) {
         let pool = self.pool();
         if self.stream.is_some() {
             pool.counters.running.fetch_sub(1, Ordering::Relaxed);
         }
-        if let (Some(watch), Some(post)) = (&pool.shared.watch, &self.post) {
-            watch.leave(post);
+        if let (Some(watchdog), Some(slot)) = (&pool.shared.watchdog, &self.slot) {
+            watchdog.leave(slot);
         }
     }
 }
@@ -274,7 +279,7 @@ impl Drop for Worker {
 impl Responder {
     pub(super) fn new(pool: Arc<Pool>) -> Self {
         let stats = Arc::clone(&pool.shared.stats);
-        let recorder = Recorder::new(&pool.shared.log, stats, Patience::Later);
+        let recorder = Recorder::new(&pool.shared.log, stats, OnFull::WaitLater);
         Self {
             writer: None,
             pool,
@@ -296,6 +301,7 @@ impl Responder {
         invariant!(before > 0, "an exchange leaves a class that has none");
         let stream = job.to.stream.clone();
         let stream = stream.expect("a worker answers through a stream");
+        // A look only, and no step: a driver that revokes later finds that the first step of this worker fails.
         if stream.ownership.is_revoked() {
             return None;
         }
@@ -313,9 +319,10 @@ impl Responder {
     }
 
     /// Writes a response of the server's own, and its end.
-    fn respond(&self, assignment: &mut Assignment, reply: Reply) -> Ended {
+    fn respond(&self, assignment: &mut Assignment, reply: Reply) -> ResponseEnd {
         let pages = &self.pool.shared.pages;
-        assignment.writer.respond(pages.replace_body(reply, None));
+        let reply = pages.replace_body(reply, None);
+        assignment.writer.respond(reply, telemetry::now());
         assignment.writer.finish(&mut assignment.exchange.record)
     }
 
@@ -326,7 +333,7 @@ impl Responder {
         };
         self.pool.counters.expired.fetch_add(1, Ordering::Relaxed);
         let waiting = self.pool.queue.len();
-        let retry_after_secs = stage::retry_after_secs(waiting, &self.pool.load.load());
+        let retry_after_secs = queueing::retry_after_secs(waiting, &self.pool.load.load());
         let ended = self.respond(&mut assignment, Reply::refusal(503, Some(retry_after_secs)));
         let record = &mut assignment.exchange.record;
         if record.ending == Ending::Complete {
@@ -335,7 +342,7 @@ impl Responder {
         self.end(assignment, &stream, &ended);
     }
 
-    fn report(&self, exchange: &Exchange, fault: Option<&Fault>, ended: &Ended) {
+    fn report(&self, exchange: &Exchange, fault: Option<&Fault>, ended: &ResponseEnd) {
         if ended.waited > Nanos::ZERO {
             let counters = &self.pool.counters;
             counters.stream_waits.fetch_add(1, Ordering::Relaxed);
@@ -362,19 +369,21 @@ impl Responder {
     }
 
     /// Gives the stream back to its driver, or the rest of the response with it, and ends the exchange.
-    fn end(&mut self, assignment: Assignment, stream: &Arc<StreamShared>, ended: &Ended) {
+    fn end(&mut self, assignment: Assignment, stream: &Arc<StreamShared>, ended: &ResponseEnd) {
         let Assignment { exchange, writer } = assignment;
         self.writer = Some(writer);
         let after = ended.after;
         if let Rest::Queued = ended.rest {
             // What is given back unused is dropped behind the lock: it may hold the file of a body.
             let revoked = stream.finish(Finished { exchange, after });
+            // Woken only when the exchange is there to be found; the driver that has revoked it is done with it.
             if revoked.is_none() {
                 stream.ownership.wake();
             }
             return;
         }
         stream.set_progress_at(exchange.record.phases.sent);
+        // Before the record is closed: the side that makes this step writes the one record of the exchange.
         if stream.ownership.end().is_err() {
             // A deadline passed: the driver has ended this exchange.
             return;
@@ -382,6 +391,8 @@ impl Responder {
         let received = Received::Head(exchange.head());
         self.recorder
             .close(&exchange.record, received, &exchange.ends);
+        // Behind the record, because the next exchange of the connection may begin at once, and its record must
+        // come after this one.
         stream.ownership.release(after);
     }
 }
@@ -403,7 +414,7 @@ impl Meter {
         Nanos(now.0.saturating_sub(began.0))
     }
 
-    /// How much its thread has used until now, whoever asks; `None` when the thread is gone.
+    /// Processor time of its thread until now, for any caller; `None` when the thread is gone.
     pub fn used(&self) -> Option<Nanos> {
         // The kernel numbers the clock of a thread of this process by the thread's id with all bits turned over, and
         // below it the kind, CPUCLOCK_SCHED (2) of a thread (4).

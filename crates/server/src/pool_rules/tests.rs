@@ -1,10 +1,10 @@
 //! Rules against heads as they come from the wire, one by one and beside a matcher that is too simple to
 //! be wrong.
 
+use http::{HeadIndex, HeadStep, Limits};
 use proptest::prelude::*;
 use proptest::sample::{select, subsequence};
 use smol_str::SmolStr;
-use wire::{HeadIndex, HeadStep, Limits};
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! Request bodies: into memory up to `readahead`, through a body-spool thread into a file beyond, at the pace that
+//! Request bodies: into memory up to `body_memory_max`, through a body-spool thread into a file beyond, at the pace that
 //! the client has to keep.
 //!
 //! Takes an exchange without its body, gives it back with it. Every protocol stores bodies by this; `receive` is for
@@ -6,12 +6,12 @@
 
 use std::io::ErrorKind;
 
-use measure::{Ending, Stamp};
-use stage::Pace;
-use wire::BodyDecoder;
+use http::BodyDecoder;
+use queueing::Pace;
+use telemetry::{Ending, Stamp};
 
 use super::{Connection, Stop, Woken};
-use crate::config::meant::Config;
+use crate::config::typed::Config;
 use crate::driver::Driver;
 use crate::exchange::{Body, BodyFile, Exchange};
 use crate::log::Level;
@@ -45,8 +45,8 @@ pub(crate) enum NoBody {
 
 impl IncomingBody {
     /// Of a request whose head is complete now.
-    pub(crate) fn new(exchange: Box<Exchange>, config: &Config) -> Result<Self, wire::Refusal> {
-        let now = measure::now();
+    pub(crate) fn new(exchange: Box<Exchange>, config: &Config) -> Result<Self, http::Refusal> {
+        let now = telemetry::now();
         let timeouts = &config.timeouts;
         Ok(Self {
             decoder: BodyDecoder::new(exchange.head().index.body, &config.limits)?,
@@ -65,6 +65,7 @@ impl IncomingBody {
         connection: &Connection,
         mut input: Vec<u8>,
     ) -> Result<Vec<u8>, NoBody> {
+        // What came with the head first: it may be the whole body, and then no byte follows that would end a wait.
         if !input.is_empty() {
             let used = self.decode(&input)?;
             input = input.split_off(used);
@@ -78,6 +79,7 @@ impl IncomingBody {
             connection.now_doing(doing, self.pace.deadline());
             let (scratch, bytes) = match connection.read().await {
                 Ok(read) => read,
+                // A request that has begun is received; the pace of its body bounds that.
                 Err(Woken::Draining | Woken::Crowded) => continue,
                 Err(woken) => return Err(self.no_body(connection, woken)),
             };
@@ -86,6 +88,7 @@ impl IncomingBody {
             if let Ok(used) = used {
                 input.extend_from_slice(&data[used..]);
             }
+            // Before an error leaves this function: the driver has one such buffer.
             connection.driver.put_scratch(scratch);
             used?;
             self.spool(connection, self.decoder.is_done()).await?;
@@ -94,7 +97,7 @@ impl IncomingBody {
     }
 
     /// Decodes what it can of `input`; gives the bytes used.
-    fn decode(&mut self, input: &[u8]) -> Result<usize, wire::Refusal> {
+    fn decode(&mut self, input: &[u8]) -> Result<usize, http::Refusal> {
         let mut used = 0;
         while !self.decoder.is_done() && used < input.len() {
             let decoded = self.decoder.decode(&input[used..])?;
@@ -102,6 +105,7 @@ impl IncomingBody {
             self.memory.extend_from_slice(&input[data]);
             used += decoded.consumed;
         }
+        // Framing counts too: the pace is about what the client sends.
         self.has_come(used);
         Ok(used)
     }
@@ -114,7 +118,7 @@ impl IncomingBody {
     }
 
     fn has_come(&mut self, bytes: usize) {
-        self.moved = measure::now();
+        self.moved = telemetry::now();
         self.exchange.record.request_bytes += bytes as u64;
         self.pace.advance(bytes as u64, self.moved);
     }
@@ -128,7 +132,7 @@ impl IncomingBody {
         let driver = &connection.driver;
         let bytes = self.memory.len();
         let is_due = match &self.spooled {
-            None => bytes > driver.config().spool.readahead_bytes,
+            None => bytes > driver.config().spool.body_memory_bytes,
             Some(_) => bytes >= WRITE_BYTES || (is_complete && bytes > 0),
         };
         if !is_due {
@@ -138,12 +142,14 @@ impl IncomingBody {
             driver.stats().spooled.add();
         }
         // The disk has its own time: the pace is about the client.
-        self.pace.hold(measure::now());
+        self.pace.hold(telemetry::now());
         connection.now_doing(Doing::Spooling, Stamp::NEVER);
+        // The buffer goes along and comes back empty, so that a large body is one buffer after the other in the
+        // same memory.
         let data = std::mem::take(&mut self.memory);
         let written = driver.shared.spoolers.append(self.spooled.take(), data);
         let written = connection.unless_cut(written).await?;
-        self.pace.resume(measure::now());
+        self.pace.resume(telemetry::now());
         let (spooled, buffer) = written.map_err(|error| {
             let name = self.exchange.name();
             let text = format!("{name}: request body could not be stored: {error}");
@@ -166,7 +172,7 @@ impl IncomingBody {
         // The client has not kept its pace.
         let driver = &connection.driver;
         driver.stats().timed_out(Timeout::Body);
-        let silent = measure::now().since(self.moved);
+        let silent = telemetry::now().since(self.moved);
         NoBody::Refused(match silent >= driver.config().timeouts.body {
             true => Refusal::BODY_SILENT,
             false => Refusal::BODY_SLOW,
@@ -188,8 +194,8 @@ impl IncomingBody {
     }
 }
 
-impl From<wire::Refusal> for NoBody {
-    fn from(refusal: wire::Refusal) -> Self {
+impl From<http::Refusal> for NoBody {
+    fn from(refusal: http::Refusal) -> Self {
         NoBody::Refused(refusal.into())
     }
 }

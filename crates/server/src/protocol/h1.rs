@@ -22,21 +22,21 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use measure::{Ending, Nanos, Stamp};
-use stage::FIRST_BYTE_GRACE;
-use wire::{BodyFraming, HeadIndex, HeadStep, HeadView, RequestHead};
+use http::{BodyFraming, HeadIndex, HeadStep, HeadView, RequestHead};
+use queueing::FIRST_BYTE_GRACE;
+use telemetry::{Ending, Nanos, Stamp};
 
 use super::body::{IncomingBody, NoBody};
 use super::offloaded::{Offloaded, Overdue};
 use super::send::{ResponseSender, SendMonitor};
 use super::{Begun, Connection, ReceivedRequest, Stop, Then, Woken};
-use crate::config::meant::Rate;
+use crate::config::typed::Rate;
 use crate::driver::handoff::Opened;
-use crate::driver::{Driver, Mood, Scratch};
+use crate::driver::{Driver, Scratch, ServingState};
 use crate::exchange::ownership::WakePolicy;
 use crate::exchange::stream::{After, StreamShared};
 use crate::exchange::{Exchange, ExchangeRecord, Received};
-use crate::handler::files::Look;
+use crate::handler::files::Lookup;
 use crate::pool::Job;
 use crate::refusal::Refusal;
 use crate::response::{Destination, Encoding, Part, Parts, Reply, Rest};
@@ -68,14 +68,14 @@ enum Step {
     Pause,
     Body(Box<IncomingBody>),
     Pool(Box<Exchange>),
-    Lookup(Box<Lookup>),
+    LookUp(Box<PendingLookup>),
     Send(Box<Sending>),
     Then(Then),
 }
 
-/// A request for a file that nobody has looked at lately.
-struct Lookup {
-    look: Box<Look>,
+/// A request for a file that has to be looked up.
+struct PendingLookup {
+    lookup: Box<Lookup>,
     record: ExchangeRecord,
     head: RequestHead,
     then: Then,
@@ -113,6 +113,7 @@ impl H1 {
             step = match step {
                 Step::Then(Then::Receive) => self.receive_head().await,
                 Step::Pause => {
+                    // To the end of the run queue: a client that pipelines must not keep the others waiting.
                     tokio::task::yield_now().await;
                     Step::Then(Then::Receive)
                 }
@@ -120,7 +121,7 @@ impl H1 {
                 // outside of it.
                 Step::Body(incoming) => Box::pin(self.receive_body(incoming)).await,
                 Step::Pool(exchange) => self.offload(exchange).await,
-                Step::Lookup(lookup) => Box::pin(self.look_up(lookup)).await,
+                Step::LookUp(lookup) => Box::pin(self.look_up(lookup)).await,
                 Step::Send(sending) => Box::pin(self.send_rest(sending)).await,
                 Step::Then(Then::Leave) if !self.has_unread() => return,
                 Step::Then(Then::Leave | Then::Linger) => {
@@ -137,12 +138,14 @@ impl H1 {
         let mut step = Step::Then(Then::Receive);
         if !self.buffer.is_empty() {
             let scratch = self.connection.driver.take_scratch();
+            // What came behind the last request may be the next one whole; the client would wait for its response,
+            // and send nothing that wakes this task.
             step = self.use_input(scratch, 0);
         }
         if let Step::Then(Then::Receive) = step {
             self.wait_for_head();
             // The state may have changed while the last exchange was under way.
-            if self.connection.driver.mood.get() >= Mood::Draining {
+            if self.connection.driver.state.get() >= ServingState::Draining {
                 step = self.no_bytes(Woken::Draining);
             }
         }
@@ -160,6 +163,7 @@ impl H1 {
     fn receive_bytes(&mut self, scratch: Box<Scratch>, bytes: usize) -> Step {
         let before = self.progress();
         let step = self.use_input(scratch, bytes);
+        // A head that comes byte by byte keeps its first deadline (Slowloris).
         if matches!(step, Step::Then(Then::Receive)) && self.progress() != before {
             self.wait_for_head();
         }
@@ -177,13 +181,13 @@ impl H1 {
             // What came with the last request may have waited for its response.
             let since = match self.received {
                 0 => self.arrived,
-                _ => measure::now(),
+                _ => telemetry::now(),
             };
             let connection = &self.connection;
             connection.now_doing(Doing::Reading, since.plus(timeouts.head));
         } else if self.received > 0 {
             let since = match self.connection.last_sent.take() {
-                Stamp::ZERO => measure::now(),
+                Stamp::ZERO => telemetry::now(),
                 since => since,
             };
             // After a while, a look whether the client has taken the last response.
@@ -208,6 +212,7 @@ impl H1 {
     fn no_bytes(&mut self, woken: Woken) -> Step {
         let driver = &self.connection.driver;
         match (self.has_begun(), woken) {
+            // A request that has begun is answered; its own deadline bounds the wait.
             (true, Woken::Draining | Woken::Crowded) => Step::Then(Then::Receive),
             (true, Woken::Deadline) => {
                 driver.stats().timed_out(Timeout::Head);
@@ -245,7 +250,7 @@ impl H1 {
         let connection = &self.connection;
         let driver = &connection.driver;
         let (is_idle, since) = driver.table.borrow_mut().idle_since(connection.slot);
-        let now = measure::now();
+        let now = telemetry::now();
         let idle = driver.config().timeouts.idle;
         let timeout = match woken {
             // A connection that never sent anything gets a moment.
@@ -276,7 +281,7 @@ impl H1 {
             let latest = Stamp(now.0.saturating_sub(timeouts.send.0 / 2));
             Box::new(SendMonitor::new(connection, since.max(latest)))
         });
-        match stalled.look(&connection.transport, now) {
+        match stalled.check(&connection.transport, now) {
             Ok(_) if stalled.is_out() => {
                 let since = if is_idle { since } else { now };
                 connection.now_idle(since, since.plus(timeouts.idle));
@@ -296,8 +301,9 @@ impl H1 {
     /// Uses what is in the connection's own buffer and, behind it, `bytes` bytes in the scratch buffer; keeps what
     /// is left over.
     fn use_input(&mut self, mut scratch: Box<Scratch>, bytes: usize) -> Step {
-        let now = measure::now();
+        let now = telemetry::now();
         let driver = Rc::clone(&self.connection.driver);
+        // Many connections with input keep this thread from its sleep, before which it hands exchanges over.
         driver.flush_due(now);
         let Scratch { input, head } = &mut *scratch;
         let input = &input[..bytes];
@@ -309,6 +315,8 @@ impl H1 {
             self.buffer.extend_from_slice(&input[used..]);
             step
         } else {
+            // Out of `self` for the step, which borrows `self`; a buffer that is used up is dropped here, because
+            // an idle connection owns none.
             let mut buffer = std::mem::take(&mut self.buffer);
             buffer.extend_from_slice(input);
             let (used, step) = self.advance(&buffer, head, now);
@@ -335,10 +343,13 @@ impl H1 {
                 Ok(HeadStep::Complete) => {}
                 Ok(HeadStep::Partial) => return (used, Step::Then(Then::Receive)),
                 Err(refusal) => {
+                    // All input counts as used: nothing behind a head that is refused may be read as a request (RFC
+                    // 9112 section 11.2, request smuggling).
                     let step = self.refuse_beginning(rest, refusal.into(), Then::Linger);
                     return (input.len(), step);
                 }
             }
+            // The next head begins here, whatever the search for the end of this one has seen.
             self.searched = 0;
             self.received += 1;
             driver.stats().received.add();
@@ -357,6 +368,7 @@ impl H1 {
     }
 
     /// Begins an exchange whose head is complete.
+    #[inline(always)]
     fn begin(&mut self, head: HeadView<'_>, now: Stamp) -> Step {
         let received = Received::Head(head);
         let mut request = self.connection.request(received, self.arrived);
@@ -364,7 +376,7 @@ impl H1 {
         let has_body = !matches!(head.index.body, BodyFraming::None | BodyFraming::Length(0));
         let then = match request.record.ending {
             Ending::Complete if !has_body => Then::Receive,
-            // Nobody will read its body: those bytes must not be taken for a request.
+            // Its body will not be read: those bytes must not be taken for a request.
             _ => Then::Linger,
         };
         match begun {
@@ -372,12 +384,12 @@ impl H1 {
             Begun::Offload(exchange) => {
                 match IncomingBody::new(exchange, self.connection.driver.config()) {
                     Ok(incoming) => Step::Body(Box::new(incoming)),
-                    Err(refusal) => self.refuse(request, refusal.into(), Then::Linger),
+                    Err(refusal) => self.refuse(&mut request, refusal.into(), Then::Linger),
                 }
             }
-            Begun::Respond(reply) => self.respond(request, reply, then),
-            Begun::LookUp(look) => Step::Lookup(Box::new(Lookup {
-                look,
+            Begun::Respond(reply) => self.respond(&mut request, reply, then, now),
+            Begun::LookUp(lookup) => Step::LookUp(Box::new(PendingLookup {
+                lookup,
                 record: request.record,
                 head: RequestHead::take(head),
                 then,
@@ -385,16 +397,21 @@ impl H1 {
         }
     }
 
-    /// Has a file looked up and answers.
-    async fn look_up(&self, lookup: Box<Lookup>) -> Step {
-        let Lookup { look, record, .. } = *lookup;
-        let head = lookup.head.view();
+    /// Looks a file up and answers.
+    async fn look_up(&self, pending: Box<PendingLookup>) -> Step {
+        let PendingLookup {
+            lookup,
+            record,
+            head,
+            then,
+        } = *pending;
+        let head = head.view();
         let received = Received::Head(head);
-        let request = ReceivedRequest { received, record };
+        let mut request = ReceivedRequest { received, record };
         // Storage has its own time: no deadline of the client's is running.
         self.connection.now_doing(Doing::Sending, Stamp::NEVER);
-        match self.connection.look_up(look, head).await {
-            Ok(reply) => self.respond(request, reply, lookup.then),
+        match self.connection.look_up(lookup, head).await {
+            Ok(reply) => self.respond(&mut request, reply, then, telemetry::now()),
             Err(stop) => {
                 self.connection.end_unanswered(request, stop.ending);
                 Step::Then(Then::Close)
@@ -405,30 +422,33 @@ impl H1 {
     /// Refuses a head that is not complete, or never will be.
     fn refuse_beginning(&self, beginning: &[u8], refusal: Refusal, then: Then) -> Step {
         let received = Received::Beginning(beginning);
-        let request = self.connection.request(received, self.arrived);
-        self.refuse(request, refusal, then)
+        let mut request = self.connection.request(received, self.arrived);
+        self.refuse(&mut request, refusal, then)
     }
 
     /// Refuses a request; its connection ends.
-    fn refuse(&self, mut request: ReceivedRequest<'_>, refusal: Refusal, then: Then) -> Step {
-        let reply = self.connection.refuse(&mut request, refusal);
-        self.respond(request, reply, then)
+    fn refuse(&self, request: &mut ReceivedRequest<'_>, refusal: Refusal, then: Then) -> Step {
+        let reply = self.connection.refuse(request, refusal);
+        self.respond(request, reply, then, telemetry::now())
     }
 
-    /// Answers with a complete response, sent as far as the socket takes it; `then` follows it, unless the
-    /// connection has to end.
-    fn respond(&self, mut request: ReceivedRequest<'_>, reply: Reply, mut then: Then) -> Step {
+    /// Answers with a complete response, made at `now` and sent as far as the socket takes it; `then` follows it,
+    /// unless the connection has to end.
+    #[inline(always)]
+    fn respond(
+        &self,
+        request: &mut ReceivedRequest<'_>,
+        reply: Reply,
+        mut then: Then,
+        now: Stamp,
+    ) -> Step {
         let head = request.received.head();
         let is_last = then != Then::Receive;
         let keep_alive = !is_last && head.is_some_and(|head| head.index.keep_alive);
         let to = self.destination(None, request.record.route, keep_alive);
         let connection = &self.connection;
-        let ended = connection.write(&mut request, to, reply);
-        // The record is large, and stays where it is unless the response waits.
-        let ReceivedRequest {
-            received,
-            ref record,
-        } = request;
+        let ended = connection.write(request, to, reply, now);
+        let ReceivedRequest { received, record } = request;
         let is_gone = record.ending == Ending::PeerGone;
         if is_gone {
             then = Then::Close;
@@ -438,7 +458,7 @@ impl H1 {
         match ended.rest {
             Rest::Here(parts, _) if !is_gone => Step::Send(Box::new(Sending {
                 parts,
-                received: match received {
+                received: match *received {
                     Received::Head(head) => Ok(RequestHead::take(head)),
                     Received::Beginning(bytes) => Err(bytes.to_vec()),
                 },
@@ -446,7 +466,7 @@ impl H1 {
                 then,
             })),
             _ => {
-                self.connection.end(record, received);
+                self.connection.end(record, *received);
                 Step::Then(then)
             }
         }
@@ -460,11 +480,11 @@ impl H1 {
         keep_alive: bool,
     ) -> Destination {
         let connection = &self.connection;
-        let rates = &connection.driver.shared.rates;
+        let bandwidth = &connection.driver.shared.bandwidth;
         Destination {
             stream,
             direct: connection.transport.direct().cloned(),
-            is_limited: !rates.is_empty && rates.is_limited(route),
+            is_limited: !bandwidth.is_empty && bandwidth.is_limited(route),
             keep_alive: keep_alive && connection.driver.serving(),
             encoding: Encoding::Http1,
         }
@@ -487,7 +507,7 @@ impl H1 {
             then = Then::Close;
             self.connection.driver.shared.replies_memory.discard(parts);
         }
-        record.phases.sent = measure::now();
+        record.phases.sent = telemetry::now();
         let received = match &received {
             Ok(head) => Received::Head(head.view()),
             Err(beginning) => Received::Beginning(beginning),
@@ -503,7 +523,7 @@ impl H1 {
         match received {
             Ok(()) => Step::Pool(exchange),
             Err(NoBody::Refused(refusal)) => {
-                self.refuse((&*exchange).into(), refusal, Then::Linger)
+                self.refuse(&mut (&*exchange).into(), refusal, Then::Linger)
             }
             Err(NoBody::Ended(ending)) => {
                 self.connection.end_unanswered((&*exchange).into(), ending);
@@ -514,9 +534,9 @@ impl H1 {
 
     async fn receive_whole(&mut self, incoming: &mut IncomingBody) -> Result<(), NoBody> {
         if incoming.exchange.head().index.expect_continue && self.buffer.is_empty() {
-            incoming.pace.hold(measure::now());
+            incoming.pace.hold(telemetry::now());
             self.invite().await?;
-            incoming.pace.resume(measure::now());
+            incoming.pace.resume(telemetry::now());
         }
         let input = std::mem::take(&mut self.buffer);
         self.buffer = incoming.receive(&self.connection, input).await?;
@@ -528,12 +548,12 @@ impl H1 {
     /// client reads nothing: it gets no invitation; but one that has begun is sent to its end, or what is
     /// missing of it would be taken from the response.
     async fn invite(&self) -> Result<(), Stop> {
-        let whole = [IoSlice::new(wire::CONTINUE_100)];
+        let whole = [IoSlice::new(http::CONTINUE_100)];
         // Reading will tell of a client that is gone.
         let sent = self.connection.transport.send(&whole).unwrap_or(0);
         let mut parts = Parts::default();
         if sent > 0 {
-            let rest = Bytes::from_static(&wire::CONTINUE_100[sent..]);
+            let rest = Bytes::from_static(&http::CONTINUE_100[sent..]);
             parts.push(Part::Memory(rest));
         }
         // No limit of the bandwidth holds it up.
@@ -548,7 +568,7 @@ impl H1 {
         let connection = &self.connection;
         let offloaded = match Offloaded::admit(connection, &self.stream, &mut exchange) {
             Ok(offloaded) => offloaded,
-            Err(refusal) => return self.refuse((&*exchange).into(), refusal, Then::Linger),
+            Err(refusal) => return self.refuse(&mut (&*exchange).into(), refusal, Then::Linger),
         };
         let wake = if self.buffer.is_empty() {
             WakePolicy::NextInput
@@ -565,13 +585,13 @@ impl H1 {
         match offloaded.run(wake).await {
             Ok(then) => Step::Then(then),
             Err(Overdue) => {
-                let (request, reply) = offloaded.overdue();
-                self.respond(request, reply, Then::Linger)
+                let (mut request, reply) = offloaded.overdue();
+                self.respond(&mut request, reply, Then::Linger, telemetry::now())
             }
         }
     }
 
-    /// Whether the client has sent something that nobody will read: closing now would reset the connection
+    /// Whether the client has sent something that will not be read: closing now would reset the connection
     /// and take the end of the response with it.
     fn has_unread(&self) -> bool {
         let transport = &self.connection.transport;

@@ -22,12 +22,12 @@ use std::pin::pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
-use measure::Stamp;
+use telemetry::Stamp;
 use tokio::sync::{Notify, Semaphore};
 
 use super::{Connection, Stop, Woken};
 use crate::driver::handoff::Opened;
-use crate::driver::{Driver, Mood, Scratch};
+use crate::driver::{Driver, Scratch, ServingState};
 use crate::stats::Doing;
 
 use stream::Stream;
@@ -41,7 +41,7 @@ const PAYLOAD_BYTES_MAX: usize = 1 << 20;
 
 /// What a frame is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Kind {
+enum FrameKind {
     Head = 1,
     Data = 2,
     End = 3,
@@ -50,9 +50,9 @@ enum Kind {
 }
 
 /// A frame of the client's.
-struct Frame<'a> {
+struct MuxFrame<'a> {
     stream: u16,
-    kind: Kind,
+    kind: FrameKind,
     payload: &'a [u8],
 }
 
@@ -127,7 +127,7 @@ impl Interleaved {
     async fn receive(&mut self) -> Woken {
         let mux = Rc::clone(&self.mux);
         loop {
-            let is_draining = mux.connection.driver.mood.get() >= Mood::Draining;
+            let is_draining = mux.connection.driver.state.get() >= ServingState::Draining;
             if is_draining && mux.is_empty() {
                 return Woken::Draining;
             }
@@ -148,14 +148,14 @@ impl Interleaved {
     }
 
     fn use_input(&mut self, scratch: Box<Scratch>, bytes: usize) -> Result<(), Broken> {
-        let now = measure::now();
+        let now = telemetry::now();
         let driver = &self.mux.connection.driver;
         driver.flush_due(now);
         self.input.extend_from_slice(&scratch.input[..bytes]);
         driver.put_scratch(scratch);
         let mut input = std::mem::take(&mut self.input);
         let mut used = 0;
-        while let Some(frame) = Frame::first(&input[used..])? {
+        while let Some(frame) = MuxFrame::first(&input[used..])? {
             used += HEADER_BYTES + frame.payload.len();
             self.take(&frame, now)?;
         }
@@ -164,14 +164,14 @@ impl Interleaved {
         Ok(())
     }
 
-    fn take(&mut self, frame: &Frame<'_>, now: Stamp) -> Result<(), Broken> {
-        let Frame {
+    fn take(&mut self, frame: &MuxFrame<'_>, now: Stamp) -> Result<(), Broken> {
+        let MuxFrame {
             stream: number,
             kind,
             payload,
         } = *frame;
         let mut streams = self.mux.streams.borrow_mut();
-        if kind != Kind::Head {
+        if kind != FrameKind::Head {
             return match streams.get(&number) {
                 Some(inbox) => inbox.put(kind, payload),
                 // It may have ended here before the client knew.
@@ -229,7 +229,7 @@ impl Mux {
     fn leave(&self, number: u16) {
         self.streams.borrow_mut().remove(&number);
         if self.is_empty() && self.over.get().is_none() {
-            let now = measure::now();
+            let now = telemetry::now();
             let driver = &self.connection.driver;
             let deadline = now.plus(driver.config().timeouts.idle);
             let mut table = driver.table.borrow_mut();
@@ -240,20 +240,20 @@ impl Mux {
 }
 
 impl Inbox {
-    fn put(&self, kind: Kind, payload: &[u8]) -> Result<(), Broken> {
+    fn put(&self, kind: FrameKind, payload: &[u8]) -> Result<(), Broken> {
         match kind {
-            // What was under way is for nobody.
+            // The client of what was under way is gone.
             _ if self.is_reset.get() => return Ok(()),
-            Kind::Data if self.is_complete.get() => return Err(Broken),
-            Kind::Data => self.body.borrow_mut().extend_from_slice(payload),
-            Kind::Window => {
+            FrameKind::Data if self.is_complete.get() => return Err(Broken),
+            FrameKind::Data => self.body.borrow_mut().extend_from_slice(payload),
+            FrameKind::Window => {
                 let more = payload.try_into().map_err(|_| Broken)?;
                 let more = u64::from(u32::from_be_bytes(more));
                 self.window.set(self.window.get().saturating_add(more));
             }
-            Kind::Reset => self.is_reset.set(true),
-            Kind::End => self.is_complete.set(true),
-            Kind::Head => return Err(Broken),
+            FrameKind::Reset => self.is_reset.set(true),
+            FrameKind::End => self.is_complete.set(true),
+            FrameKind::Head => return Err(Broken),
         }
         self.wake();
         Ok(())
@@ -275,7 +275,7 @@ impl Inbox {
     }
 }
 
-impl<'a> Frame<'a> {
+impl<'a> MuxFrame<'a> {
     /// The first frame of `input`, if all of it is there.
     fn first(input: &'a [u8]) -> Result<Option<Self>, Broken> {
         let Some((header, rest)) = input.split_first_chunk::<HEADER_BYTES>() else {
@@ -283,11 +283,11 @@ impl<'a> Frame<'a> {
         };
         let [stream @ .., kind, a, b, c, d] = *header;
         let kind = match kind {
-            1 => Kind::Head,
-            2 => Kind::Data,
-            3 => Kind::End,
-            4 => Kind::Window,
-            5 => Kind::Reset,
+            1 => FrameKind::Head,
+            2 => FrameKind::Data,
+            3 => FrameKind::End,
+            4 => FrameKind::Window,
+            5 => FrameKind::Reset,
             _ => return Err(Broken),
         };
         let bytes = u32::from_be_bytes([a, b, c, d]) as usize;
@@ -295,7 +295,7 @@ impl<'a> Frame<'a> {
             return Err(Broken);
         }
         let stream = u16::from_be_bytes(stream);
-        Ok(rest.get(..bytes).map(|payload| Frame {
+        Ok(rest.get(..bytes).map(|payload| MuxFrame {
             stream,
             kind,
             payload,

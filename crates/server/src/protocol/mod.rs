@@ -23,19 +23,19 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use measure::{Ending, Nanos, Stamp};
-use wire::{HeadView, RequestHead};
+use http::{HeadView, RequestHead};
+use telemetry::{Ending, Nanos, Stamp};
 
+use crate::bandwidth::BandwidthLimit;
 use crate::driver::handoff::{ConnectionPermit, Opened};
 use crate::driver::table::Fired;
-use crate::driver::{Driver, Mood, Scratch};
+use crate::driver::{Driver, Scratch, ServingState};
 use crate::exchange::stream::StreamShared;
 use crate::exchange::{Body, Ends, Exchange, ExchangeRecord, Received, Trust};
-use crate::handler::files::{Given, Look};
-use crate::rates::Limit;
+use crate::handler::files::{FileAnswer, Lookup};
 use crate::refusal::Refusal;
 use crate::request_start;
-use crate::response::{Destination, Ended, Reply};
+use crate::response::{Destination, Reply, ResponseEnd};
 use crate::service::{self, Backend};
 use crate::stats::{Doing, Timeout};
 use crate::sync::violated;
@@ -84,7 +84,7 @@ pub(crate) struct Connection {
     /// When the last response was out; ZERO when that is not known.
     last_sent: Cell<Stamp>,
     /// What is left of its own share of the bandwidth, between two responses.
-    limit: Cell<Option<Box<Limit>>>,
+    limit: Cell<Option<Box<BandwidthLimit>>>,
     /// Last: it counts until its socket is closed.
     _permit: ConnectionPermit,
 }
@@ -139,8 +139,8 @@ pub(crate) enum Begun {
     Offload(Box<Exchange>),
     /// This is the response; the record says whether it is a refusal.
     Respond(Reply),
-    /// It is for a file that nobody has looked at lately.
-    LookUp(Box<Look>),
+    /// It is for a file that has to be looked up.
+    LookUp(Box<Lookup>),
 }
 
 impl Connection {
@@ -153,6 +153,7 @@ impl Connection {
         let accepted = opened.accepted;
         let deadline = accepted.plus(driver.config().timeouts.head);
         let slot = driver.table.borrow_mut().enter(stream, accepted, deadline);
+        // The scan of deadlines sleeps while the table is empty.
         driver.arrival.notify_one();
         Self {
             driver,
@@ -206,20 +207,22 @@ impl Connection {
     }
 
     fn cutting(&self) -> bool {
-        self.driver.mood.get() == Mood::Cutting
+        self.driver.state.get() == ServingState::Aborting
     }
 
     /// Whether the table woke this connection, and what for. A wake-up for a deadline that was moved
     /// since counts for nothing.
+    #[inline(always)]
     pub(crate) fn take_fired(&self) -> Option<Woken> {
         if self.cutting() {
             return Some(Woken::Cut);
         }
         let mut table = self.driver.table.borrow_mut();
-        match (table.take_fired(self.slot), self.driver.mood.get()) {
+        match (table.take_fired(self.slot), self.driver.state.get()) {
             (Fired::No, _) => None,
-            _ if table.deadline(self.slot) <= measure::now() => Some(Woken::Deadline),
-            (_, Mood::Draining) => Some(Woken::Draining),
+            // The mark alone does not count: the deadline may have moved between the scan and this look.
+            _ if table.deadline(self.slot) <= telemetry::now() => Some(Woken::Deadline),
+            (_, ServingState::Draining) => Some(Woken::Draining),
             (Fired::Crowded, _) => Some(Woken::Crowded),
             (Fired::Yes, _) => None,
         }
@@ -228,6 +231,7 @@ impl Connection {
     /// Reads into the scratch buffer; gives it with the number of bytes there.
     pub(crate) async fn read(&self) -> Result<(Box<Scratch>, usize), Woken> {
         poll_fn(|context| {
+            // Before the read: a client that sends without end would else outlive its deadline.
             if let Some(woken) = self.take_fired() {
                 return Poll::Ready(Err(woken));
             }
@@ -237,6 +241,7 @@ impl Connection {
                 return Poll::Ready(Ok((scratch, bytes)));
             }
             self.driver.put_scratch(scratch);
+            // The buffer is back by now, because another connection reads while this one waits.
             read.map(|read| Err(read.map_or(Woken::Failed, |_| Woken::End)))
         })
         .await
@@ -247,8 +252,9 @@ impl Connection {
         // The client sees the end of our side and can read the response in peace (RFC 9112 section 9.6).
         self.transport.close_write();
         let linger = self.driver.config().timeouts.linger;
-        self.now_doing(Doing::Closing, measure::now().plus(linger));
+        self.now_doing(Doing::Closing, telemetry::now().plus(linger));
         let mut bytes = 0;
+        // Bounded in bytes as well as in time: reading what is thrown away costs the other connections this thread.
         while bytes < LINGER_BYTES_MAX {
             match self.read().await {
                 Ok((scratch, more)) => {
@@ -279,6 +285,7 @@ impl Connection {
         let mut work = pin!(work);
         let mut reset = pin!(self.transport.failed());
         poll_fn(|context| {
+            // The work first: what is done at the moment of the reset is not lost.
             if let Poll::Ready(done) = work.as_mut().poll(context) {
                 return Poll::Ready(Ok(done));
             }
@@ -289,6 +296,7 @@ impl Connection {
     }
 
     /// Begins an exchange whose head is complete: what becomes of it, and what the record has to know of that.
+    #[inline(always)]
     pub(crate) fn begin(
         &self,
         head: HeadView<'_>,
@@ -320,12 +328,12 @@ impl Connection {
                 let rest = &service::path(head, rewritten.as_deref())[rest_from..];
                 let given = driver.files.borrow_mut().ask(mount, head, rest, now);
                 let reply = match given {
-                    Given::Ready(reply) => reply,
-                    Given::Stale(reply, look) => {
-                        driver.look_behind(look);
+                    FileAnswer::Ready(reply) => reply,
+                    FileAnswer::Stale(reply, lookup) => {
+                        driver.look_up_later(lookup);
                         reply
                     }
-                    Given::Look(look) => return Begun::LookUp(look),
+                    FileAnswer::Lookup(lookup) => return Begun::LookUp(lookup),
                 };
                 self.with_error_page(reply, Some(head))
             }
@@ -335,10 +343,14 @@ impl Connection {
     }
 
     /// The response with a file, once a thread that may wait for its storage has looked it up.
-    pub(crate) async fn look_up(&self, look: Box<Look>, head: HeadView<'_>) -> Result<Reply, Stop> {
-        let looked = self.unless_cut(self.driver.wait_for_look(look)).await?;
-        let reply = match looked {
-            Ok(looked) => self.driver.files.borrow().reply(&looked, head),
+    pub(crate) async fn look_up(
+        &self,
+        lookup: Box<Lookup>,
+        head: HeadView<'_>,
+    ) -> Result<Reply, Stop> {
+        let result = self.unless_cut(self.driver.look_up(lookup)).await?;
+        let reply = match result {
+            Ok(found) => self.driver.files.borrow().reply(&found, head),
             Err(_) => Refusal::because(500, "looking the file up failed").reply(),
         };
         Ok(self.with_error_page(reply, Some(head)))
@@ -348,12 +360,14 @@ impl Connection {
     pub(crate) fn refuse(&self, request: &mut ReceivedRequest<'_>, refusal: Refusal) -> Reply {
         self.driver.stats().errors.add();
         request.record.pool = None;
-        request.record.begin_inline(measure::now());
+        request.record.begin_inline(telemetry::now());
         request.record.end_as(Ending::Refused, refusal.cause);
         self.with_error_page(refusal.reply(), request.received.head())
     }
 
-    /// The response with an error page in the place of its body, where there is one for its status.
+    /// The response with an error page in the place of its body, where there is one for its status. Inline: a reply
+    /// is large, and most pass unchanged.
+    #[inline]
     pub(crate) fn with_error_page(&self, reply: Reply, head: Option<HeadView<'_>>) -> Reply {
         match reply.status {
             0..400 => reply,
@@ -364,8 +378,8 @@ impl Connection {
     /// How long a request had waited when it arrived, as a proxy in front says.
     fn waited_before(&self, exchange: &Exchange) -> Nanos {
         let starts = self.driver.shared.request_starts.as_ref();
-        let told = starts.and_then(|starts| starts.told(exchange.head(), &exchange.ends));
-        told.map_or(Nanos::ZERO, |started_ns| {
+        let start_ns = starts.and_then(|starts| starts.start_ns(exchange.head(), &exchange.ends));
+        start_ns.map_or(Nanos::ZERO, |started_ns| {
             let phases = &exchange.record.phases;
             let receive = phases.queued.since(phases.arrived);
             // Before 1970 it is 0.
@@ -375,19 +389,23 @@ impl Connection {
         })
     }
 
-    /// Writes a response of the server's own, as far as it gets; the rest is the protocol's to send. A refusal
-    /// stays one in the record.
+    /// Writes a response of the server's own that was made at `now`, as far as it gets; the rest is the protocol's to
+    /// send. A refusal stays one in the record.
+    #[inline(always)]
     pub(crate) fn write(
         &self,
         request: &mut ReceivedRequest<'_>,
         to: Destination,
         reply: Reply,
-    ) -> Ended {
+        now: Stamp,
+    ) -> ResponseEnd {
         let (head, record) = (request.received.head(), &mut request.record);
+        // The writer ends a response that is out as complete; a refusal must stay one in the log.
         let (ending, cause) = (record.ending, record.cause);
         let mut writer = self.driver.take_writer();
         writer.begin_exchange(record, head, to);
-        writer.respond(reply);
+        // A refusal begins later than its request was taken up.
+        writer.respond(reply, now.max(record.phases.started));
         let ended = writer.finish(record);
         self.driver.put_writer(writer);
         if record.ending == Ending::Complete {
@@ -398,7 +416,7 @@ impl Connection {
 
     /// Ends an exchange: the one place on a driver that does.
     pub(crate) fn end(&self, record: &ExchangeRecord, received: Received<'_>) {
-        if record.ending == Ending::Drained {
+        if record.ending == Ending::Shutdown {
             self.driver.cut.set(self.driver.cut.get() + 1);
         }
         self.last_sent.set(record.phases.sent);
@@ -408,14 +426,14 @@ impl Connection {
     /// Ends an exchange of which the driver has sent so much.
     pub(crate) fn end_exchange(&self, mut exchange: Box<Exchange>, sent_bytes: u64) {
         exchange.record.sent_bytes = sent_bytes;
-        exchange.record.phases.sent = measure::now();
+        exchange.record.phases.sent = telemetry::now();
         self.end(&exchange.record, Received::Head(exchange.head()));
     }
 
     /// Ends an exchange that gets no response.
     pub(crate) fn end_unanswered(&self, mut request: ReceivedRequest<'_>, ending: Ending) {
         let record = &mut request.record;
-        let now = measure::now();
+        let now = telemetry::now();
         // It never came to its pool, of whose queue the record would tell.
         record.pool = None;
         record.begin_inline(now);
@@ -450,6 +468,7 @@ impl<'a> From<&'a Exchange> for ReceivedRequest<'a> {
 
 impl Drop for Connection {
     fn drop(&mut self) {
+        // Before the driver is woken below: it has drained when its table is empty.
         self.driver.table.borrow_mut().leave(self.slot);
         self.driver.has_ended(self.accepted);
         // A panic in a task would otherwise cost this connection silently; it is to cost the process.
@@ -497,7 +516,7 @@ impl Woken {
     pub(crate) fn stop(self) -> Stop {
         let ending = match self {
             Woken::Deadline => Ending::SendTimeout,
-            Woken::Cut => Ending::Drained,
+            Woken::Cut => Ending::Shutdown,
             Woken::Draining | Woken::Crowded | Woken::End | Woken::Failed => Ending::PeerGone,
         };
         Stop::new(ending, "")

@@ -9,8 +9,8 @@ use std::future::{Future, poll_fn};
 use std::sync::Arc;
 use std::task::Poll;
 
-use measure::{Ending, Nanos, Stamp};
-use wire::RequestHead;
+use http::RequestHead;
+use telemetry::{Ending, Nanos, Stamp};
 
 use super::send::{LOOK, ResponseSender};
 use super::{Connection, ReceivedRequest, Stop, Then, Woken};
@@ -49,7 +49,7 @@ impl<'a> Offloaded<'a> {
         stream: &'a Arc<StreamShared>,
         exchange: &mut Exchange,
     ) -> Result<Self, Refusal> {
-        exchange.record.phases.queued = measure::now();
+        exchange.record.phases.queued = telemetry::now();
         exchange.record.queued.before = connection.waited_before(exchange);
         let pool = connection.driver.pool_of(exchange);
         pool.admit(exchange.record.class)?;
@@ -71,6 +71,8 @@ impl<'a> Offloaded<'a> {
         let mut job = Some(job);
         poll_fn(move |context| {
             if let Some(job) = job.take() {
+                // Before the exchange is anywhere where a worker may take it: its first step must find the stream
+                // its own.
                 self.stream.ownership.hand_off(wake, context);
                 self.connection.driver.hand_over(job);
             }
@@ -122,7 +124,7 @@ impl<'a> Offloaded<'a> {
                     return Poll::Ready(Err((stop, started)));
                 }
                 // An exchange whose worker was first is ending.
-                let due = self.due(measure::now());
+                let due = self.due(telemetry::now());
                 self.connection.now_doing(Doing::Away, due);
             }
             // Readable (or failed): what the client sent waits in the socket until the response is out.
@@ -164,8 +166,9 @@ impl<'a> Offloaded<'a> {
     /// Sends what the worker could not, until it has finished the response and all is out.
     async fn send_pending(&self) -> Then {
         let (sent_before, rate) = {
-            let pending = self.stream.pending();
-            (pending.sent_before, pending.rate)
+            let mut pending = self.stream.pending();
+            let start = pending.start();
+            (start.sent_before, start.rate)
         };
         let mut sender = ResponseSender::new(self.connection, self.stream, self.record.route, rate);
         let sent = self.send_parts(&mut sender).await;
@@ -197,7 +200,7 @@ impl<'a> Offloaded<'a> {
             let before = sender.monitor.sent;
             let progress = sender.send(&mut parts, turn).await;
             if sender.monitor.sent > before {
-                self.stream.set_progress_at(measure::now());
+                self.stream.set_progress_at(telemetry::now());
             }
             let unsent = self.stream.put_back(parts);
             self.connection.driver.shared.replies_memory.discard(unsent);
@@ -212,7 +215,7 @@ impl<'a> Offloaded<'a> {
                 return Poll::Ready(Err(Woken::Cut.stop()));
             }
             self.stream.ownership.watch(context);
-            let due = self.due(measure::now());
+            let due = self.due(telemetry::now());
             let mut pending = self.stream.pending();
             if due == Stamp::ZERO && !pending.is_finished() {
                 return Poll::Ready(Err(STOP_OVERDUE));
@@ -237,6 +240,7 @@ impl<'a> Offloaded<'a> {
         self.connection.end_exchange(finished.exchange, sent_bytes);
         match finished.after {
             After::Keep => {
+                // Before the stream is taken back: from then on the next exchange may use it.
                 self.stream.pending().renew();
                 self.stream.ownership.take_back();
                 Then::Receive
@@ -297,7 +301,7 @@ impl<'a> Offloaded<'a> {
             let fired = self.connection.take_fired();
             self.stream.ownership.watch(context);
             self.connection
-                .now_doing(Doing::Sending, self.due(measure::now()));
+                .now_doing(Doing::Sending, self.due(telemetry::now()));
             match self.overtime(fired) {
                 Some(stop) => Poll::Ready(self.take_over(stop)),
                 None => {
@@ -313,6 +317,8 @@ impl<'a> Offloaded<'a> {
     /// end from here on, whatever the worker does.
     pub(crate) fn take_over(&self, stop: Stop) -> Result<Finished, Stop> {
         let mut pending = self.stream.pending();
+        // Under one lock with `revoke`: a worker that finishes in between would find neither, and two would log the
+        // exchange, or none.
         if let Some(finished) = pending.take_finished() {
             return Ok(finished);
         }
@@ -326,7 +332,7 @@ impl<'a> Offloaded<'a> {
 
     /// Ends an exchange that its worker still has: with `None` its response is out, and only the stream ends.
     pub(crate) fn end(&self, stop: Option<Stop>, sent_bytes: u64) {
-        let now = measure::now();
+        let now = telemetry::now();
         let mut record = self.record_at(now);
         record.end_at(now);
         record.sent_bytes = sent_bytes;
@@ -347,7 +353,7 @@ impl<'a> Offloaded<'a> {
     pub(crate) fn overdue(&self) -> (ReceivedRequest<'_>, Reply) {
         self.stream.set_overdue();
         self.connection.driver.stats().errors.add();
-        let mut record = self.record_at(measure::now());
+        let mut record = self.record_at(telemetry::now());
         record.end_as(Ending::Refused, OVERDUE);
         let received = self.received();
         let reply = Refusal::because(504, OVERDUE).reply();
@@ -359,7 +365,7 @@ impl<'a> Offloaded<'a> {
     fn overtime(&self, fired: Option<Woken>) -> Option<Stop> {
         match fired {
             Some(Woken::Cut) => Some(Woken::Cut.stop()),
-            _ if self.due(measure::now()) == Stamp::ZERO => Some(STOP_OVERDUE),
+            _ if self.due(telemetry::now()) == Stamp::ZERO => Some(STOP_OVERDUE),
             _ => None,
         }
     }

@@ -10,13 +10,13 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use measure::{Ending, Nanos, Stamp};
-use stage::Pace;
+use queueing::Pace;
+use telemetry::{Ending, Nanos, Stamp};
 
 use super::{Connection, Stop, Woken};
-use crate::config::meant::Rate;
+use crate::bandwidth::BandwidthLimit;
+use crate::config::typed::Rate;
 use crate::exchange::stream::StreamShared;
-use crate::rates::Limit;
 use crate::response::{self, Parts, Progress};
 use crate::stats::Doing;
 use crate::transport::{PlainSocket, Transport, WriteReadiness};
@@ -53,7 +53,7 @@ pub(crate) struct ResponseSender<'a> {
     pub(crate) monitor: SendMonitor,
     /// Whether the application gave the response a bandwidth of its own.
     has_own_rate: bool,
-    limit: Option<Box<Limit>>,
+    limit: Option<Box<BandwidthLimit>>,
     /// Up to how many bytes the limit has granted.
     granted: u64,
 }
@@ -80,7 +80,7 @@ impl SendMonitor {
     }
 
     /// When the next look is due; looks if that is now: asks the kernel what the client has taken.
-    pub(crate) fn look(&mut self, transport: &Transport, now: Stamp) -> Result<Stamp, Stop> {
+    pub(crate) fn check(&mut self, transport: &Transport, now: Stamp) -> Result<Stamp, Stop> {
         if self.due > now {
             return Ok(self.due);
         }
@@ -107,13 +107,13 @@ impl SendMonitor {
 
     /// From now on it is not the client that is waited for, but something else, until `deadline` at most.
     pub(crate) fn hold(&mut self, connection: &Connection, deadline: Stamp) {
-        self.pace.hold(measure::now());
+        self.pace.hold(telemetry::now());
         connection.now_doing(Doing::Sending, deadline);
     }
 
     /// The client is waited for again.
     pub(crate) fn resume(&mut self) {
-        self.pace.resume(measure::now());
+        self.pace.resume(telemetry::now());
     }
 
     /// Whether everything that the socket took has reached the client.
@@ -131,17 +131,17 @@ impl<'a> ResponseSender<'a> {
         route: u16,
         rate: Option<Rate>,
     ) -> Self {
-        let rates = &connection.driver.shared.rates;
+        let bandwidth = &connection.driver.shared.bandwidth;
         let last = match rate {
             None => connection.limit.take(),
             Some(_) => None,
         };
-        let limit = rates.limit(last.map(|last| *last), route, rate);
+        let limit = bandwidth.limit(last.map(|last| *last), route, rate);
         connection.now_doing(Doing::Sending, Stamp::NEVER);
         Self {
             connection,
             stream,
-            monitor: SendMonitor::new(connection, measure::now()),
+            monitor: SendMonitor::new(connection, telemetry::now()),
             has_own_rate: rate.is_some(),
             limit: limit.map(Box::new),
             granted: 0,
@@ -219,7 +219,7 @@ impl<'a> ResponseSender<'a> {
                 break;
             }
         }
-        self.connection.driver.flush_due(measure::now());
+        self.connection.driver.flush_due(telemetry::now());
         if progress == Progress::Blocked {
             self.connection.transport.is_full();
         }
@@ -244,7 +244,7 @@ impl<'a> ResponseSender<'a> {
             let woken = connection.take_fired();
             if !is_armed || woken == Some(Woken::Deadline) {
                 is_armed = true;
-                match self.monitor.look(&connection.transport, measure::now()) {
+                match self.monitor.check(&connection.transport, telemetry::now()) {
                     Ok(next) => connection.now_doing(Doing::Sending, next),
                     Err(stop) => return Poll::Ready(Err(stop)),
                 }
@@ -271,7 +271,7 @@ impl<'a> ResponseSender<'a> {
         };
         if self.granted <= self.monitor.sent {
             let connection = self.connection;
-            let now = measure::now();
+            let now = telemetry::now();
             let (from, bytes) = limit.reserve(want, now);
             if from > now {
                 // It is our limit that makes the client wait.

@@ -11,7 +11,7 @@ use flate2::{Compress, Crc, FlushCompress, Status};
 use zstd::zstd_safe::zstd_sys::ZSTD_EndDirective;
 use zstd::zstd_safe::{CCtx, CParameter, InBuffer, OutBuffer, ResetDirective, get_error_name};
 
-use crate::config::meant::{Coding, Compression};
+use crate::config::typed::{Coding, Compression};
 
 /// Longest distance that an encoder looks back, as a power of two: what a thread has to remember, and a
 /// client too. RFC 9659 section 3 allows at most 23 for zstd.
@@ -41,7 +41,7 @@ const GZIP_HEAD: [u8; 10] = [0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 255];
 
 /// How far a step has to go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Step {
+pub(crate) enum EncodeStep {
     /// More follows at once.
     More,
     /// A client can decode everything up to here.
@@ -50,7 +50,7 @@ pub(crate) enum Step {
     End,
 }
 
-/// Encoders of one thread. `begin`, then any number of `run`, the last of them with `Step::End` unless the
+/// Encoders of one thread. `begin`, then any number of `run`, the last of them with `EncodeStep::End` unless the
 /// body is cut; then `rest`.
 #[derive(Default)]
 pub(crate) struct Compressor {
@@ -71,7 +71,7 @@ impl Compressor {
         }
     }
 
-    /// Whether a piece of `bytes` bytes is compressed in passing, so that nobody need make way for it.
+    /// Whether a piece of `bytes` bytes is compressed in passing, without yielding to others.
     pub(crate) fn is_quick(&self, coding: Coding, bytes: usize) -> bool {
         let is_quick = match coding {
             Coding::Gzip => true,
@@ -108,7 +108,7 @@ impl Compressor {
     /// # Errors
     /// When an encoder finds no memory, or got another number of bytes than was announced: the body
     /// cannot go on.
-    pub(crate) fn run(&mut self, data: &[u8], step: Step) -> io::Result<Vec<u8>> {
+    pub(crate) fn run(&mut self, data: &[u8], step: EncodeStep) -> io::Result<Vec<u8>> {
         let out = &mut self.out;
         match (self.running, &mut self.gzip, &mut self.zstd) {
             (Some(Coding::Gzip), Some(gzip), _) => gzip.run(data, step, out)?,
@@ -154,12 +154,12 @@ impl Gzip {
         out.extend_from_slice(&GZIP_HEAD);
     }
 
-    fn run(&mut self, data: &[u8], step: Step, out: &mut Vec<u8>) -> io::Result<()> {
+    fn run(&mut self, data: &[u8], step: EncodeStep, out: &mut Vec<u8>) -> io::Result<()> {
         self.crc.update(data);
         let flush = match step {
-            Step::More => FlushCompress::None,
-            Step::Flush => FlushCompress::Sync,
-            Step::End => FlushCompress::Finish,
+            EncodeStep::More => FlushCompress::None,
+            EncodeStep::Flush => FlushCompress::Sync,
+            EncodeStep::End => FlushCompress::Finish,
         };
         let mut rest = data;
         loop {
@@ -169,14 +169,14 @@ impl Gzip {
             let taken = self.deflate.total_in() - before;
             rest = &rest[usize::try_from(taken).expect("no more than `rest`")..];
             let is_done = match step {
-                Step::End => status == Status::StreamEnd,
+                EncodeStep::End => status == Status::StreamEnd,
                 _ => rest.is_empty() && out.len() < out.capacity(),
             };
             if is_done {
                 break;
             }
         }
-        if step == Step::End {
+        if step == EncodeStep::End {
             out.extend_from_slice(&self.crc.sum().to_le_bytes());
             out.extend_from_slice(&self.crc.amount().to_le_bytes());
         }
@@ -208,22 +208,22 @@ impl Zstd {
         Ok(())
     }
 
-    fn run(&mut self, data: &[u8], step: Step, out: &mut Vec<u8>) -> io::Result<()> {
+    fn run(&mut self, data: &[u8], step: EncodeStep, out: &mut Vec<u8>) -> io::Result<()> {
         let mut input = InBuffer::around(data);
         loop {
             out.reserve(ROOM_BYTES);
             let written = out.len();
             let mut output = OutBuffer::around_pos(out, written);
             let directive = match step {
-                Step::More => ZSTD_EndDirective::ZSTD_e_continue,
-                Step::Flush => ZSTD_EndDirective::ZSTD_e_flush,
-                Step::End => ZSTD_EndDirective::ZSTD_e_end,
+                EncodeStep::More => ZSTD_EndDirective::ZSTD_e_continue,
+                EncodeStep::Flush => ZSTD_EndDirective::ZSTD_e_flush,
+                EncodeStep::End => ZSTD_EndDirective::ZSTD_e_end,
             };
             let stepped = self.0.compress_stream2(&mut output, &mut input, directive);
             let waiting_bytes = stepped.map_err(zstd_error)?;
             let is_done = match step {
-                Step::More => input.pos() == data.len(),
-                Step::Flush | Step::End => waiting_bytes == 0,
+                EncodeStep::More => input.pos() == data.len(),
+                EncodeStep::Flush | EncodeStep::End => waiting_bytes == 0,
             };
             if is_done {
                 return Ok(());
@@ -257,16 +257,16 @@ fn new_brotli(level: u32, bytes: Option<u64>) -> Brotli {
 fn run_brotli(
     brotli: &mut Option<Brotli>,
     data: &[u8],
-    step: Step,
+    step: EncodeStep,
     out: &mut Vec<u8>,
 ) -> io::Result<()> {
     let encoder = brotli.as_mut().ok_or_else(not_begun)?;
     std::mem::swap(encoder.get_mut(), out);
     encoder.write_all(data)?;
     match step {
-        Step::More => {}
-        Step::Flush => encoder.flush()?,
-        Step::End => {
+        EncodeStep::More => {}
+        EncodeStep::Flush => encoder.flush()?,
+        EncodeStep::End => {
             *out = brotli.take().map_or_else(Vec::new, Brotli::into_inner);
             return Ok(());
         }
@@ -308,7 +308,7 @@ mod tests {
     }
 
     /// One step, as a client gets it behind the others; the encoder gets its buffer back.
-    fn run(press: &mut Compressor, data: &[u8], step: Step, received: &mut Vec<u8>) {
+    fn run(press: &mut Compressor, data: &[u8], step: EncodeStep, received: &mut Vec<u8>) {
         let out = press.run(data, step).unwrap();
         received.extend_from_slice(&out);
         press.give_back(out);
@@ -338,11 +338,11 @@ mod tests {
             let (mut given, mut out) = (Vec::new(), Vec::new());
             for bytes in [1, 20, 3000, 7, 200_000, 1] {
                 let piece = prose(bytes);
-                run(&mut press, &piece, Step::Flush, &mut out);
+                run(&mut press, &piece, EncodeStep::Flush, &mut out);
                 given.extend_from_slice(&piece);
                 assert_eq!(decode(coding, &out), (given.clone(), false), "{coding:?}");
             }
-            run(&mut press, &[], Step::End, &mut out);
+            run(&mut press, &[], EncodeStep::End, &mut out);
             assert_eq!(decode(coding, &out), (given, true), "{coding:?}");
             press.rest();
         }
@@ -353,14 +353,17 @@ mod tests {
         let mut press = Compressor::new(&Compression::default());
         for coding in CODINGS {
             press.begin(coding, Some(5000)).unwrap();
-            press.run(&prose(2000), Step::Flush).unwrap();
+            press.run(&prose(2000), EncodeStep::Flush).unwrap();
             press.rest();
             let body = b"the next body, the next body, the next body";
             press.begin(coding, Some(body.len() as u64)).unwrap();
-            let out = press.run(body, Step::End).unwrap();
+            let out = press.run(body, EncodeStep::End).unwrap();
             assert_eq!(decode(coding, &out), (body.to_vec(), true));
             press.rest();
-            assert!(press.run(b"x", Step::Flush).is_err(), "no body was begun");
+            assert!(
+                press.run(b"x", EncodeStep::Flush).is_err(),
+                "no body was begun"
+            );
         }
     }
 
@@ -376,7 +379,7 @@ mod tests {
             });
             for coding in CODINGS {
                 press.begin(coding, Some(body.len() as u64)).unwrap();
-                let out = press.run(&body, Step::End).unwrap();
+                let out = press.run(&body, EncodeStep::End).unwrap();
                 assert!(out.len() < body.len() / 2, "{coding:?} {level}");
                 assert_eq!(decode(coding, &out), (body.clone(), true));
             }
@@ -407,7 +410,7 @@ mod tests {
             let mut zstd = Zstd::new(level).unwrap();
             zstd.begin(None).unwrap();
             // All of its memory is taken with the first bytes.
-            zstd.run(b"a", Step::Flush, &mut Vec::new()).unwrap();
+            zstd.run(b"a", EncodeStep::Flush, &mut Vec::new()).unwrap();
             let bytes = zstd.0.sizeof();
             assert!(bytes <= ZSTD_BYTES_MAX, "level {level} takes {bytes} bytes");
         }
@@ -422,11 +425,11 @@ mod tests {
     fn refuses_to_end_a_body_of_another_length() {
         let mut press = Compressor::new(&Compression::default());
         press.begin(Coding::Zstd, Some(10)).unwrap();
-        press.run(b"short", Step::Flush).unwrap();
-        assert!(press.run(&[], Step::End).is_err());
+        press.run(b"short", EncodeStep::Flush).unwrap();
+        assert!(press.run(&[], EncodeStep::End).is_err());
         // And is not lost for the next one.
         press.begin(Coding::Zstd, None).unwrap();
-        let out = press.run(b"good", Step::End).unwrap();
+        let out = press.run(b"good", EncodeStep::End).unwrap();
         assert_eq!(decode(Coding::Zstd, &out), (b"good".to_vec(), true));
     }
 
@@ -449,14 +452,14 @@ mod tests {
                 let (mut given, mut out) = (Vec::new(), Vec::new());
                 for (data, times, flush) in pieces {
                     let data = data.repeat(times);
-                    let step = if flush { Step::Flush } else { Step::More };
+                    let step = if flush { EncodeStep::Flush } else { EncodeStep::More };
                     run(&mut press, &data, step, &mut out);
                     given.extend_from_slice(&data);
                     let (decoded, _) = decode(coding, &out);
                     prop_assert!(given.starts_with(&decoded));
                     prop_assert!(!flush || decoded == given);
                 }
-                run(&mut press, &[], Step::End, &mut out);
+                run(&mut press, &[], EncodeStep::End, &mut out);
                 prop_assert_eq!(decode(coding, &out), (given, true));
             }
         }

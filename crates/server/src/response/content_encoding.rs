@@ -4,10 +4,10 @@
 //! Takes what the request accepts and the fields of the handler; gives a treatment and applies it.
 //! It must not look at bodies, and where it is in doubt a reply stays as it is.
 
+use http::{AcceptEncoding, FieldLines, HeadView, Marks};
 use memchr::memmem;
-use wire::{AcceptEncoding, FieldLines, HeadView, Marks};
 
-use crate::config::meant::{Coding, Compression};
+use crate::config::typed::{Coding, Compression};
 
 /// What a request lets be done with its reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -160,7 +160,7 @@ fn is(text: &[u8], known: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use wire::{HeadIndex, HeadStep, Limits};
+    use http::{HeadIndex, HeadStep, Limits};
 
     use super::*;
 

@@ -5,12 +5,12 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use measure::{Nanos, Phases, Stamp};
-use wire::{FieldLines, HeadView, ReplyFacts, ReplyFraming, ReplyPlan, Version};
+use http::{FieldLines, HeadView, ReplyFacts, ReplyFraming, ReplyPlan, Version};
+use telemetry::{Nanos, Phases, Stamp};
 
 use super::content_encoding::{self, Treatment};
 use super::sink::{Encoding, ResponseHead};
-use crate::config::meant::{Config, Rate};
+use crate::config::typed::{Config, Rate};
 use crate::exchange::ExchangeRecord;
 
 /// What the application's fields said, so that the writer need not parse them.
@@ -104,7 +104,7 @@ impl HeadWriter {
         encoding: Encoding,
         now: Stamp,
     ) -> (ReplyPlan, Option<ResponseHead>) {
-        let plan = wire::plan_reply(&ReplyFacts {
+        let plan = http::plan_reply(&ReplyFacts {
             version: self.version,
             method_is_head: self.is_head,
             status: self.status,
@@ -124,9 +124,9 @@ impl HeadWriter {
         self.append_own(now);
         match encoding {
             Encoding::Http1 => {
-                wire::write_status_line_with(&mut self.text, self.status, &self.reason);
+                http::write_status_line_with(&mut self.text, self.status, &self.reason);
                 self.text.extend_from_slice(self.lines.as_bytes());
-                wire::end_head(&mut self.text, &plan, self.version, length);
+                http::end_head(&mut self.text, &plan, self.version, length);
                 (plan, None)
             }
             Encoding::Frames => {
@@ -150,7 +150,7 @@ impl HeadWriter {
                 ..self.phases
             };
             self.timing.clear();
-            measure::timing::server_timing(&phases, &mut self.timing);
+            telemetry::timing::server_timing(&phases, &mut self.timing);
             self.lines.push(b"Server-Timing", &self.timing);
         }
         if !self.id_name.is_empty() && self.lines.get(&self.id_name).is_none() {
@@ -173,7 +173,7 @@ impl HeadWriter {
         }
         let wall = SystemTime::now().duration_since(UNIX_EPOCH);
         let wall = wall.unwrap_or(Duration::ZERO);
-        let date = wire::date::format(wall.as_secs());
+        let date = http::date::format(wall.as_secs());
         self.date.set(b"Date", &date);
         let rest_ns = 1_000_000_000 - u64::from(wall.subsec_nanos());
         self.date_until = now.plus(Nanos(rest_ns));

@@ -15,11 +15,11 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
 use bytes::Bytes;
-use measure::{Nanos, Stamp};
+use telemetry::{Nanos, Stamp};
 
 use super::{Part, Parts};
 use crate::blocking_pool::{BlockingPool, TaskState};
-use crate::config::meant::Spool;
+use crate::config::typed::Spool;
 use crate::exchange::stream::{Abandoned, StreamShared};
 use crate::sync::{invariant, lock};
 use crate::unnamed::unnamed_file;
@@ -101,6 +101,7 @@ impl ReplyMemory {
 
     /// Charges `bytes` bytes, beyond the bound too: what the application has handed over is there already.
     pub fn charge(self: &Arc<Self>, bytes: usize) -> Charge {
+        // Relaxed: a sum that threads compare with a bound. No memory is read on the strength of it.
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
         Charge {
             memory: Arc::clone(self),
@@ -133,10 +134,12 @@ impl ReplyMemory {
     /// Sees to it that the bound holds. Cheap below half of it; called whenever something is kept, when a
     /// response has moved to its file, and by drivers four times a second.
     pub(crate) fn relieve(self: &Arc<Self>, now: Stamp) {
+        // One thread at a time: two would choose the same responses to cut, and free twice what is needed.
         if self.bytes() <= self.bytes_max / 2 || self.is_looking.swap(true, Ordering::Acquire) {
             return;
         }
         let entry = |stream: &Arc<StreamShared>| (stream.progress_at(), Arc::clone(stream));
+        // A copy of the references, so that no other lock is taken under this one: each response has its own.
         let mut waiting: Vec<_> = lock(&self.waiting).values().map(entry).collect();
         waiting.sort_by_key(|(moved, _)| *moved);
         self.spill_some(&waiting);
@@ -151,6 +154,7 @@ impl ReplyMemory {
                 if self.spills.load(Ordering::Relaxed) >= self.spills_max {
                     return;
                 }
+                // Marked under the stream's lock: a response is with one thread at most.
                 if stream.pending().begin_spill(bytes_min) {
                     self.spills.fetch_add(1, Ordering::Relaxed);
                     self.spill(Arc::clone(stream));
@@ -169,7 +173,7 @@ impl ReplyMemory {
                     before > 0,
                     "more responses have moved to files than began to"
                 );
-                memory.relieve(measure::now());
+                memory.relieve(telemetry::now());
             }
             state
         }));
@@ -180,6 +184,7 @@ impl ReplyMemory {
     fn cut_some(&self, waiting: &[(Stamp, Arc<StreamShared>)], now: Stamp) {
         let last = waiting.len().saturating_sub(1);
         for (index, (moved, stream)) in waiting.iter().enumerate() {
+            // Read anew for each response: cuts free memory at once, and one too many costs a client its response.
             let bytes = self.bytes();
             let is_stalled = now.since(*moved) >= CUT_AFTER;
             let is_far_beyond = bytes > self.bytes_max.saturating_mul(2) && index < last;
@@ -202,6 +207,7 @@ impl ReplyMemory {
     }
 
     fn give_back(&self, bytes: usize) {
+        // Below 0 it would wrap, and the bound would be passed for ever.
         let before = self.bytes.fetch_sub(bytes, Ordering::Relaxed);
         invariant!(
             before >= bytes,
@@ -224,6 +230,7 @@ fn spill_step(stream: &Arc<StreamShared>, dir: &Path) -> TaskState {
     match file.move_buffers(parts, dir) {
         Ok(parts) => {
             let (is_done, unsent) = stream.pending().put_back_spilled(parts, file);
+            // Here, on a thread that may wait for a disk: its spans may hold the last reference to a file.
             drop(unsent);
             // The driver may have waited for the parts, or for room at the client.
             stream.ownership.wake();

@@ -15,7 +15,7 @@ mod sink;
 mod writer;
 
 use bytes::Bytes;
-use wire::{FieldLines, SharedFields};
+use http::{FieldLines, SharedFields};
 
 pub use head::Declared;
 pub(crate) use memory::SpillFile;
@@ -23,7 +23,7 @@ pub use memory::{Charge, ReplyMemory};
 pub(crate) use parts::{Parts, Progress, send_file};
 pub(crate) use sink::{Destination, Encoding, ResponseHead, Rest};
 pub use sink::{Edition, Part, Piece, ReplyBody};
-pub(crate) use writer::Ended;
+pub(crate) use writer::ResponseEnd;
 pub use writer::{Amount, ResponseWriter, Taken};
 
 /// A complete reply.
@@ -62,7 +62,7 @@ impl Reply {
 
 /// The line of text that stands for a status.
 pub(crate) fn status_text(status: u16) -> String {
-    format!("{status} {}\n", wire::reason(status))
+    format!("{status} {}\n", http::reason(status))
 }
 
 /// The fields of plain text of `bytes` bytes.

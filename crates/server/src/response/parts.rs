@@ -12,8 +12,8 @@ use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 
 use bytes::Buf;
-use measure::Nanos;
 use rustix::net::SendFlags;
+use telemetry::Nanos;
 
 use crate::response::{Part, ReplyBody};
 use crate::sync::invariant;
@@ -96,6 +96,7 @@ impl Parts {
     }
 
     pub(crate) fn append(&mut self, other: &mut Parts) {
+        // Moved, not copied: a buffer keeps its one charge.
         self.parts.append(&mut other.parts);
         self.memory_bytes += std::mem::take(&mut other.memory_bytes);
         self.file_bytes += std::mem::take(&mut other.file_bytes);
@@ -118,9 +119,11 @@ impl Parts {
         let most = usize::try_from(most).unwrap_or(usize::MAX);
         let (is_full, sent) = match self.parts.front() {
             None => (false, 0),
+            // Consecutive buffers in one call; a span of a file is a call of its own.
             Some(Part::Memory(_)) => self.send_memory(socket, most)?,
             Some(span) => send_span(socket, span, most)?,
         };
+        // Before the progress is told: `Done` is about what is left now.
         self.advance(sent as u64);
         let progress = match is_full {
             _ if self.parts.is_empty() => Progress::Done,
@@ -136,6 +139,7 @@ impl Parts {
         let mut len = 0;
         let mut offered = 0;
         for (slice, part) in slices.iter_mut().zip(&self.parts) {
+            // The order of the body: what lies behind a span must not overtake it.
             let Part::Memory(data) = part else { break };
             *slice = IoSlice::new(&data[..data.len().min(most - offered)]);
             offered += slice.len();
@@ -145,6 +149,7 @@ impl Parts {
         let mut flags = SendFlags::empty();
         flags.set(SendFlags::MORE, self.parts.len() > len && offered < most);
         let sent = transport::send(socket, &slices[..len], flags)?;
+        // Fewer bytes than offered is how a full socket shows; asking it again would cost a system call.
         Ok((sent < offered, sent))
     }
 
@@ -217,13 +222,16 @@ pub(crate) fn send_file(
     let mut span = SPAN_BYTES_MIN;
     let mut sent_in_all = 0;
     move || {
-        let began = measure::now();
+        let began = telemetry::now();
+        // A small span first: how long it takes tells whether the file is in memory. Meanwhile this thread serves
+        // no other task.
         let last = parts.send(&*socket, span.min(left));
         if let Ok((progress, sent)) = &last {
             sent_in_all += sent;
             left -= sent;
+            // Behind the tasks that wait: a quick client of a large file must not keep the others from this thread.
             if *progress == Progress::More && left > 0 {
-                span = next_span(span, measure::now().since(began));
+                span = next_span(span, telemetry::now().since(began));
                 return None;
             }
         }

@@ -1,10 +1,10 @@
 //! Rules against heads as they come from the wire.
 
+use http::{HeadIndex, HeadStep, Limits};
 use proptest::prelude::*;
-use wire::{HeadIndex, HeadStep, Limits};
 
 use super::*;
-use crate::config::meant::{Redirect as MeantRedirect, Rewrite};
+use crate::config::typed::{RedirectConfig as MeantRedirect, Rewrite};
 
 fn pattern(from: &str) -> PathPattern {
     match from.strip_suffix('*') {
@@ -13,40 +13,40 @@ fn pattern(from: &str) -> PathPattern {
     }
 }
 
-fn redirect(from: &str, status: u16, to: &str) -> meant::Rules {
-    meant::Rules {
+fn redirect(from: &str, status: u16, to: &str) -> typed::RulesConfig {
+    typed::RulesConfig {
         redirects: vec![MeantRedirect {
             from: pattern(from),
             status,
             to: to.to_owned(),
         }],
-        ..meant::Rules::default()
+        ..typed::RulesConfig::default()
     }
 }
 
-fn fixed(from: &str, status: u16, text: &str) -> meant::Rules {
-    meant::Rules {
+fn fixed(from: &str, status: u16, text: &str) -> typed::RulesConfig {
+    typed::RulesConfig {
         replies: vec![FixedReply {
             from: pattern(from),
             status,
             text: text.to_owned(),
         }],
-        ..meant::Rules::default()
+        ..typed::RulesConfig::default()
     }
 }
 
-fn rewrite(from: &str, to: &str) -> meant::Rules {
-    meant::Rules {
+fn rewrite(from: &str, to: &str) -> typed::RulesConfig {
+    typed::RulesConfig {
         rewrites: vec![Rewrite {
             from: pattern(from),
             to: to.to_owned(),
         }],
-        ..meant::Rules::default()
+        ..typed::RulesConfig::default()
     }
 }
 
-fn all(rules: impl IntoIterator<Item = meant::Rules>) -> Rules {
-    let mut sum = meant::Rules::default();
+fn all(rules: impl IntoIterator<Item = typed::RulesConfig>) -> Rules {
+    let mut sum = typed::RulesConfig::default();
     for rules in rules {
         sum.redirects.extend(rules.redirects);
         sum.replies.extend(rules.replies);
@@ -55,12 +55,12 @@ fn all(rules: impl IntoIterator<Item = meant::Rules>) -> Rules {
     Rules::new(&sum)
 }
 
-fn ask(rules: &Rules, method: &str, target: &str) -> Ruled {
+fn ask(rules: &Rules, method: &str, target: &str) -> RuleOutcome {
     let head = format!("{method} {target} HTTP/1.1\r\nHost: h\r\n\r\n");
     let mut index = HeadIndex::new();
     let step = index.parse(head.as_bytes(), &mut 0, &Limits::default());
     assert!(matches!(step, Ok(HeadStep::Complete)), "{target}");
-    rules.look(HeadView {
+    rules.apply(HeadView {
         bytes: head.as_bytes(),
         index: &index,
     })
@@ -69,17 +69,17 @@ fn ask(rules: &Rules, method: &str, target: &str) -> Ruled {
 /// `301 /new`, `200 ok`, `403`, `-> /other` or nothing.
 fn told(rules: &Rules, target: &str) -> String {
     match ask(rules, "GET", target) {
-        Ruled::Nothing => String::new(),
-        Ruled::Rewritten(target) => format!("-> {}", String::from_utf8(target).unwrap()),
-        Ruled::Bare(reply) => reply.status.to_string(),
-        Ruled::Reply(reply) => match line(&reply, "Location") {
+        RuleOutcome::Nothing => String::new(),
+        RuleOutcome::Rewritten(target) => format!("-> {}", String::from_utf8(target).unwrap()),
+        RuleOutcome::Bare(reply) => reply.status.to_string(),
+        RuleOutcome::Reply(reply) => match line(&reply, "Location") {
             Some(location) => format!("{} {location}", reply.status),
             None => format!("{} {}", reply.status, text(&reply)),
         },
     }
 }
 
-fn check(rules: &meant::Rules, cases: &[(&str, &str)]) {
+fn check(rules: &typed::RulesConfig, cases: &[(&str, &str)]) {
     let rules = Rules::new(rules);
     for (target, expect) in cases {
         assert_eq!(told(&rules, target), *expect, "{target}");
@@ -105,9 +105,9 @@ fn text(reply: &Reply) -> String {
 
 #[test]
 fn no_rules_say_nothing() {
-    let rules = Rules::new(&meant::Rules::default());
+    let rules = Rules::new(&typed::RulesConfig::default());
     assert!(rules.is_empty());
-    assert!(matches!(ask(&rules, "GET", "/"), Ruled::Nothing));
+    assert!(matches!(ask(&rules, "GET", "/"), RuleOutcome::Nothing));
 }
 
 #[test]
@@ -301,8 +301,8 @@ fn rewrites_keep_the_query_unless_they_have_one() {
 #[test]
 fn the_server_as_a_whole_has_no_path() {
     let rules = all([fixed("*", 403, ""), fixed("/*", 403, "")]);
-    assert!(matches!(ask(&rules, "OPTIONS", "*"), Ruled::Nothing));
-    assert!(matches!(ask(&rules, "OPTIONS", "/"), Ruled::Bare(_)));
+    assert!(matches!(ask(&rules, "OPTIONS", "*"), RuleOutcome::Nothing));
+    assert!(matches!(ask(&rules, "OPTIONS", "/"), RuleOutcome::Bare(_)));
 }
 
 #[test]
@@ -311,7 +311,8 @@ fn replies_have_the_lines_that_their_status_allows() {
     let check = |status: u16, given: &str, lines: &str, expect: &str| {
         let rules = Rules::new(&fixed("/x", status, given));
         for (method, expect) in [("GET", expect), ("POST", expect), ("HEAD", "")] {
-            let (Ruled::Reply(reply) | Ruled::Bare(reply)) = ask(&rules, method, "/x") else {
+            let (RuleOutcome::Reply(reply) | RuleOutcome::Bare(reply)) = ask(&rules, method, "/x")
+            else {
                 panic!("{status}");
             };
             assert_eq!(reply.status, status);
@@ -361,7 +362,11 @@ fn only_refusals_without_a_text_are_bare() {
     ] {
         let rules = Rules::new(&fixed("/x", status, given));
         let ruled = ask(&rules, "GET", "/x");
-        assert_eq!(matches!(ruled, Ruled::Bare(_)), bare, "{status} {given}");
+        assert_eq!(
+            matches!(ruled, RuleOutcome::Bare(_)),
+            bare,
+            "{status} {given}"
+        );
     }
 }
 
@@ -369,7 +374,7 @@ fn only_refusals_without_a_text_are_bare() {
 fn redirects_have_a_short_text_and_its_length() {
     let rules = Rules::new(&redirect("/x", 307, "/y"));
     for (method, expect) in [("GET", "307 Temporary Redirect\n"), ("HEAD", "")] {
-        let Ruled::Reply(reply) = ask(&rules, method, "/x?q") else {
+        let RuleOutcome::Reply(reply) = ask(&rules, method, "/x?q") else {
             panic!("{method}");
         };
         assert_eq!(line(&reply, "Content-Length").as_deref(), Some("23"));
@@ -396,7 +401,7 @@ proptest! {
     #[test]
     fn whoever_sees_a_closed_path_was_told(path in PATHS) {
         let rules = Rules::new(&fixed("/x/*", 403, ""));
-        let decoded = reading::decoded(path.as_bytes());
+        let decoded = path_variants::decoded(path.as_bytes());
         let text = String::from_utf8_lossy(&decoded).into_owned();
         // Other people's readers: what an application sees, and what it may make of it.
         let mut merged = text.clone();

@@ -13,7 +13,7 @@ use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};
 use rustix::io::Errno;
 
 use super::segment::{self, Layout};
-use super::{Counted, Segment, Shape, View};
+use super::{Segment, Shape, StatsSnapshot, View};
 
 /// Its name among the descriptors of a process (`/proc/PID/fd`).
 const NAME: &str = "milepost-counters";
@@ -34,7 +34,7 @@ pub struct Glance {
     /// Complete requests received.
     pub received: u64,
     /// Connections accepted from another driver's socket.
-    pub rescued: u64,
+    pub stall_takeovers: u64,
     /// Open connections.
     pub open: u32,
 }
@@ -113,16 +113,16 @@ impl CounterFile {
             return;
         }
         self.live.remove(&segment.offset);
-        // For the memory alone: it is cleared again before anybody else gets it.
+        // For the memory alone: it is cleared again before its next use.
         let _ = self.clear(&segment);
     }
 
-    /// What was counted in a segment, by the living or the dead.
+    /// The counters in a segment, of a process that runs or has ended.
     ///
     /// # Errors
     /// `InvalidData`: the segment was freed, or made by another version of the program.
-    pub fn read(&self, segment: &Segment) -> io::Result<Counted> {
-        Ok(self.view(segment)?.counted())
+    pub fn read(&self, segment: &Segment) -> io::Result<StatsSnapshot> {
+        Ok(self.view(segment)?.snapshot())
     }
 
     /// A segment to be looked at often.

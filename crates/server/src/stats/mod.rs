@@ -1,14 +1,14 @@
 //! Counters: what each driver received and what its connections are doing, what the pool does, and how long
 //! the exchanges of each route took.
 //!
-//! They lie in one piece of memory, a `Segment`: of the process alone, or of the file in memory that the
-//! supervisor keeps for all processes (`CounterFile`), where they outlive the process. Each counter has one
-//! writing thread (or is a relaxed atomic); anybody may read. At rest they are `Counted`, which adds up over
-//! processes and is written as JSON for the status page. Must not know what the numbers are used for.
+//! They are in one piece of memory, a `Segment`: of the process alone, or of the file in memory that the supervisor
+//! keeps for all processes (`CounterFile`), where they outlive the process. Each counter has one writing thread (or is
+//! a relaxed atomic) and any number of readers. A `StatsSnapshot` of them adds up over processes and is written as JSON
+//! for the status page. Must not know what the numbers are used for.
 
-mod counted;
 mod file;
 mod segment;
+mod snapshot;
 
 #[cfg(test)]
 mod tests;
@@ -17,20 +17,20 @@ use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use measure::{Ending, Histogram, PhaseHistograms, Spans};
+use telemetry::{Ending, Histogram, PhaseHistograms, Spans};
 
 use crate::sys::Mapping;
 
-pub use counted::{
-    Connections, Counted, Distribution, DriverCounted, PoolCounted, PoolFigures, RouteCounted,
-    Seconds, Timeouts,
-};
 pub use file::{CounterFile, Glance};
 pub use segment::{Segment, Shape};
+pub use snapshot::{
+    ConnectionCounts, Distribution, DriverSnapshot, PoolFigures, PoolSnapshot, RouteSnapshot,
+    Seconds, StatsSnapshot, TimeoutCounts,
+};
 
 use segment::Layout;
 
-/// All counters of one process, where they lie.
+/// All counters of one process, in their memory.
 pub(crate) struct Counters<'m> {
     pub(crate) drivers: &'m [DriverStats],
     pools: &'m [PoolStats],
@@ -38,10 +38,10 @@ pub(crate) struct Counters<'m> {
     shape: &'m Shape,
 }
 
-/// Those of this process: their memory stays until it ends.
+/// The counters of this process: their memory stays until it ends.
 pub(crate) type Stats = Counters<'static>;
 
-/// A segment that is looked at again and again.
+/// A segment that is read repeatedly.
 pub struct View {
     mapping: Mapping,
     layout: Layout,
@@ -49,7 +49,7 @@ pub struct View {
 }
 
 impl View {
-    /// What lies in a segment, by its own header.
+    /// The counters in a segment, by its own header.
     fn new(file: BorrowedFd<'_>, segment: &Segment) -> io::Result<View> {
         let (shape, layout) = segment::read_header(file, segment)?;
         let bytes = usize::try_from(segment.bytes).map_err(|_| io::ErrorKind::OutOfMemory)?;
@@ -77,8 +77,8 @@ impl View {
     }
 
     /// All of it as it is now.
-    pub fn counted(&self) -> Counted {
-        self.counters().counted()
+    pub fn snapshot(&self) -> StatsSnapshot {
+        self.counters().snapshot()
     }
 
     /// Exchanges ended so far.
@@ -159,16 +159,16 @@ impl<'m> Counters<'m> {
     }
 
     /// All of it as it is now.
-    pub(crate) fn counted(&self) -> Counted {
+    pub(crate) fn snapshot(&self) -> StatsSnapshot {
         let drivers = self.drivers.iter().enumerate();
         let pools = self.pools.iter().zip(&self.shape.pools);
         let routes = self.routes.iter().zip(&self.shape.routes);
-        Counted {
+        StatsSnapshot {
             drivers: drivers
-                .map(|(index, driver)| driver.counted(index))
+                .map(|(index, driver)| driver.snapshot(index))
                 .collect(),
-            pools: pools.map(|(pool, name)| pool.counted(name)).collect(),
-            routes: routes.map(|(route, name)| route.counted(name)).collect(),
+            pools: pools.map(|(pool, name)| pool.snapshot(name)).collect(),
+            routes: routes.map(|(route, name)| route.snapshot(name)).collect(),
         }
     }
 
@@ -177,16 +177,18 @@ impl<'m> Counters<'m> {
         let glance = |driver: &DriverStats| Glance {
             accepted: driver.accepted.count(),
             received: driver.received.count(),
-            rescued: driver.rescued.count(),
+            stall_takeovers: driver.stall_takeovers.count(),
             open: driver.open.load(Ordering::Relaxed),
         };
         self.drivers.iter().map(glance).collect()
     }
 
-    /// The last beat that each driver has noted.
+    /// The last heartbeat that each driver has noted.
     pub(crate) fn beats(&self) -> Vec<u64> {
-        let beats = self.drivers.iter().map(|driver| &driver.beat);
-        beats.map(|beat| beat.load(Ordering::Relaxed)).collect()
+        let beats = self.drivers.iter().map(|driver| &driver.heartbeat);
+        beats
+            .map(|heartbeat| heartbeat.load(Ordering::Relaxed))
+            .collect()
     }
 
     /// Open connections of each driver.
@@ -213,17 +215,17 @@ pub(crate) struct DriverStats {
     /// Connections refused because their client had too many.
     pub(crate) crowded_clients: Counter,
     /// Connections accepted and given to another driver of the process.
-    pub(crate) handed_over: Counter,
+    pub(crate) balanced_out: Counter,
     /// Connections that another driver of the process has accepted.
-    pub(crate) taken_over: Counter,
+    pub(crate) balanced_in: Counter,
     /// Connections accepted from the socket of a driver that did not come to it.
-    pub(crate) rescued: Counter,
+    pub(crate) stall_takeovers: Counter,
     /// Connections that arrived on the processor that the driver is pinned to; only where they are steered so.
     pub(crate) local_cpu: Counter,
     /// Connections that a deadline ended, by `Timeout`.
     timeouts: [Counter; Timeout::COUNT],
     /// The last heartbeat that the driver has answered.
-    pub(crate) beat: AtomicU64,
+    pub(crate) heartbeat: AtomicU64,
     /// Open connections; at any time exact.
     pub(crate) open: AtomicU32,
     /// What the connections are doing, by `Doing`; a few hundred milliseconds old.
@@ -242,7 +244,7 @@ impl Counter {
             .store(self.0.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
     }
 
-    /// Adds one from whichever thread. For a counter that nobody adds to in the other way.
+    /// Adds one from any thread. For a counter that is never added to with `add`.
     pub(crate) fn add_from_any(&self) {
         self.0.fetch_add(1, Ordering::Relaxed);
     }
@@ -299,8 +301,8 @@ impl DriverStats {
         self.timeouts[timeout as usize].add();
     }
 
-    fn counted(&self, index: usize) -> DriverCounted {
-        DriverCounted {
+    fn snapshot(&self, index: usize) -> DriverSnapshot {
+        DriverSnapshot {
             driver: index,
             accepted: self.accepted.count(),
             received: self.received.count(),
@@ -308,36 +310,36 @@ impl DriverStats {
             partial: self.partial.count(),
             errors: self.errors.count(),
             crowded_clients: self.crowded_clients.count(),
-            handed_over: self.handed_over.count(),
-            taken_over: self.taken_over.count(),
-            rescued: self.rescued.count(),
+            balanced_out: self.balanced_out.count(),
+            balanced_in: self.balanced_in.count(),
+            stall_takeovers: self.stall_takeovers.count(),
             local_cpu: self.local_cpu.count(),
-            beat: self.beat.load(Ordering::Relaxed),
+            heartbeat: self.heartbeat.load(Ordering::Relaxed),
             open: self.open.load(Ordering::Relaxed).into(),
-            timeouts: self.timeouts_counted(),
-            connections: self.connections_counted(),
+            timeouts: self.timeouts(),
+            connections: self.connections(),
         }
     }
 
-    fn timeouts_counted(&self) -> Timeouts {
+    fn timeouts(&self) -> TimeoutCounts {
         let of = |timeout: Timeout| self.timeouts[timeout as usize].count();
-        Timeouts {
+        TimeoutCounts {
             head: of(Timeout::Head),
             body: of(Timeout::Body),
             send: of(Timeout::Send),
             idle: of(Timeout::Idle),
-            crowded: of(Timeout::Crowded),
+            evicted_idle: of(Timeout::Crowded),
             memory: of(Timeout::Memory),
         }
     }
 
-    fn connections_counted(&self) -> Connections {
+    fn connections(&self) -> ConnectionCounts {
         let of = |doing: Doing| u64::from(self.doing[doing as usize].load(Ordering::Relaxed));
-        Connections {
+        ConnectionCounts {
             idle: of(Doing::Idle),
             reading: of(Doing::Reading),
             spooling: of(Doing::Spooling),
-            away: of(Doing::Away),
+            in_pool: of(Doing::Away),
             sending: of(Doing::Sending),
             closing: of(Doing::Closing),
         }
@@ -369,7 +371,7 @@ pub(crate) struct PoolStats {
     pub(crate) threads_started: AtomicU64,
     /// Threads that have ended, those that were lost included.
     pub(crate) threads_ended: AtomicU64,
-    /// `stage::Pressure` in its order.
+    /// `queueing::Pressure` in its order.
     pub(crate) pressure: AtomicU64,
     /// Threads that there are.
     pub(crate) threads: AtomicU64,
@@ -384,7 +386,7 @@ pub(crate) struct PoolStats {
     /// Exchanges that the queue takes.
     pub(crate) waiting_max: AtomicU64,
     /// Of a thousand parts of the threads' time at work, those in which they wait for the interpreter, and one
-    /// more; 0 where nobody measures them, as in memory that nobody has written.
+    /// more; 0 where they are not measured, as in unwritten memory.
     gil_share_permille_more: AtomicU64,
 }
 
@@ -396,9 +398,9 @@ impl PoolStats {
         self.gil_share_permille_more.store(more, Ordering::Relaxed);
     }
 
-    fn counted(&self, name: &str) -> PoolCounted {
+    fn snapshot(&self, name: &str) -> PoolSnapshot {
         let of = |number: &AtomicU64| number.load(Ordering::Relaxed);
-        PoolCounted {
+        PoolSnapshot {
             name: name.to_owned(),
             figures: PoolFigures {
                 pressure: of(&self.pressure),
@@ -454,10 +456,10 @@ impl RouteStats {
         counts.fold(0, u64::saturating_add)
     }
 
-    fn counted(&self, name: &str) -> RouteCounted {
+    fn snapshot(&self, name: &str) -> RouteSnapshot {
         let class = |class: usize| self.statuses[class].load(Ordering::Relaxed);
         let spread = |histogram: &Histogram| Distribution(histogram.snapshot());
-        RouteCounted {
+        RouteSnapshot {
             route: name.to_owned(),
             none: class(0),
             informational: class(1),

@@ -4,9 +4,10 @@ use std::io::{BufRead, BufReader, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::process::{Command, Stdio};
 
-use measure::{Ending, Nanos, Spans};
 use proptest::prelude::*;
 use rustix::fs::{MemfdFlags, SealFlags};
+use serde_json::json;
+use telemetry::{Ending, Nanos, Spans};
 
 use super::*;
 
@@ -33,7 +34,7 @@ fn end(stats: &Stats, route: u16, total_ms: u64) {
     route.record(&spans, 200, Ending::Complete, 100);
 }
 
-fn route<'a>(counted: &'a Counted, name: &str) -> &'a RouteCounted {
+fn route<'a>(counted: &'a StatsSnapshot, name: &str) -> &'a RouteSnapshot {
     let mut routes = counted.routes.iter();
     routes.find(|route| route.route == name).unwrap()
 }
@@ -59,7 +60,7 @@ fn processes_count_in_one_file_apart_from_each_other() {
     end(&stats, 1, 5);
     stats.drivers[1].accepted.add();
     stats.drivers[1].open.store(3, Ordering::Relaxed);
-    stats.drivers[0].beat.store(7, Ordering::Relaxed);
+    stats.drivers[0].heartbeat.store(7, Ordering::Relaxed);
     stats.pool(0).completed.fetch_add(1, Ordering::Relaxed);
 
     let counted = file.read(&one).unwrap();
@@ -79,7 +80,7 @@ fn processes_count_in_one_file_apart_from_each_other() {
     assert_eq!((view.beats(), view.open()), (vec![7, 0], vec![0, 3]));
     assert_eq!((view.exchanges(), counted.exchanges()), (1, 1));
 
-    let silent = Stats::new(&shape(1, &["app"])).unwrap().counted();
+    let silent = Stats::new(&shape(1, &["app"])).unwrap().snapshot();
     assert_eq!(file.read(&other).unwrap(), silent);
 }
 
@@ -118,7 +119,7 @@ fn numbers_survive_a_process_that_is_killed() {
         route(&counted, "app").seconds.total.0.max(),
         Nanos::from_ms(999)
     );
-    assert_eq!(own.counted(), counted);
+    assert_eq!(own.snapshot(), counted);
     let left = counted.without_gauges();
     assert_eq!((left.drivers[1].open, left.drivers[1].received), (0, 1_000));
 }
@@ -144,19 +145,19 @@ fn adds_up_generations_with_different_routes() {
     end(&before, 2, 20);
     before.drivers[1].accepted.add();
     before.drivers[1].open.store(4, Ordering::Relaxed);
-    before.drivers[0].beat.store(9, Ordering::Relaxed);
+    before.drivers[0].heartbeat.store(9, Ordering::Relaxed);
     before.pool(0).threads.store(8, Ordering::Relaxed);
     before.pool(0).completed.store(2, Ordering::Relaxed);
     let after = Stats::new(&shape(1, &["none", "/new", "app"])).unwrap();
     end(&after, 2, 30);
     after.drivers[0].accepted.add();
-    after.drivers[0].beat.store(3, Ordering::Relaxed);
+    after.drivers[0].heartbeat.store(3, Ordering::Relaxed);
     after.pool(0).threads.store(4, Ordering::Relaxed);
     after.pool(0).completed.store(1, Ordering::Relaxed);
 
-    let mut total = Counted::default();
-    total.add(&before.counted().without_gauges());
-    total.add(&after.counted());
+    let mut total = StatsSnapshot::default();
+    total.add(&before.snapshot().without_gauges());
+    total.add(&after.snapshot());
     let names: Vec<_> = total.routes.iter().map(|route| &*route.route).collect();
     assert_eq!(names, ["none", "app", "/old", "/new"]);
     let app = route(&total, "app");
@@ -169,7 +170,7 @@ fn adds_up_generations_with_different_routes() {
     assert_eq!(total.exchanges(), 3);
     let accepted: Vec<_> = total.drivers.iter().map(|driver| driver.accepted).collect();
     assert_eq!(accepted, [1, 1]);
-    assert_eq!((total.drivers[0].beat, total.drivers[1].open), (3, 0));
+    assert_eq!((total.drivers[0].heartbeat, total.drivers[1].open), (3, 0));
     let pool = &total.pools[0].figures;
     assert_eq!((pool.threads, pool.completed), (4, 3));
 }
@@ -362,21 +363,24 @@ fn the_json_form_keeps_everything() {
     end(&stats, 1, 70);
     stats.drivers[0].timed_out(Timeout::Send);
     stats.drivers[0].doing[Doing::Away as usize].store(2, Ordering::Relaxed);
-    let counted = stats.counted();
+    let counted = stats.snapshot();
     let text = serde_json::to_string(&counted).unwrap();
-    assert_eq!(serde_json::from_str::<Counted>(&text).unwrap(), counted);
+    assert_eq!(
+        serde_json::from_str::<StatsSnapshot>(&text).unwrap(),
+        counted
+    );
     let value: serde_json::Value = serde_json::from_str(&text).unwrap();
     let total = &value["routes"][1]["seconds"]["total"];
     assert_eq!((&total["count"], &total["max"]), (&2.into(), &0.07.into()));
     let wrong = text.replacen("\"buckets\":[[", "\"buckets\":[[65000,1],[", 1);
-    assert!(serde_json::from_str::<Counted>(&wrong).is_err());
+    assert!(serde_json::from_str::<StatsSnapshot>(&wrong).is_err());
 }
 
 #[test]
-fn a_share_that_nobody_measures_is_null_and_not_0() {
+fn a_share_that_is_not_measured_is_null_and_not_0() {
     let stats = Stats::new(&shape(1, &["app"])).unwrap();
     let says = |expect: &str| {
-        let page = stats.counted().page("{}", "[]");
+        let page = stats.snapshot().page(json!({}), json!([]));
         let expect = format!(r#""gil_share_permille":{expect},"#);
         // Of the sum of all pools, and of the one that there is.
         assert_eq!(page.matches(&expect).count(), 2, "{page}");
@@ -403,8 +407,8 @@ fn the_status_page_shows_quantiles() {
     stats.pool(0).threads_started.store(5, Ordering::Relaxed);
     stats.pool(0).threads_ended.store(1, Ordering::Relaxed);
     stats.pool(0).set_gil_share(Some(0.25));
-    let none = r#"{"count":1,"mean":0.000000,"p50":0.000000,"p99":0.000000,"max":0.000000}"#;
-    let five = r#"{"count":1,"mean":0.005000,"p50":0.005000,"p99":0.005000,"max":0.005000}"#;
+    let none = r#"{"count":1,"mean":0.0,"p50":0.0,"p99":0.0,"max":0.0}"#;
+    let five = r#"{"count":1,"mean":0.005,"p50":0.005,"p99":0.005,"max":0.005}"#;
     let pool = concat!(
         r#""pressure":0,"threads":4,"threads_min":0,"threads_max":0,"idle":0,"running":0,"waiting":0,"waiting_max":0,"#,
         r#""gil_share_permille":250,"#,
@@ -413,9 +417,9 @@ fn the_status_page_shows_quantiles() {
     let expect = format!(
         concat!(
             r#"{{"drivers":[{{"driver":0,"accepted":1,"received":0,"spooled":0,"partial":0,"errors":0,"#,
-            r#""crowded_clients":0,"handed_over":0,"taken_over":0,"rescued":0,"local_cpu":0,"beat":0,"open":0,"#,
-            r#""timeouts":{{"head":0,"body":0,"send":0,"idle":0,"crowded":1,"memory":0}},"#,
-            r#""connections":{{"idle":0,"reading":0,"spooling":0,"away":0,"sending":0,"closing":1}}}}],"#,
+            r#""crowded_clients":0,"balanced_out":0,"balanced_in":0,"stall_takeovers":0,"local_cpu":0,"heartbeat":0,"open":0,"#,
+            r#""timeouts":{{"head":0,"body":0,"send":0,"idle":0,"evicted_idle":1,"memory":0}},"#,
+            r#""connections":{{"idle":0,"reading":0,"spooling":0,"in_pool":0,"sending":0,"closing":1}}}}],"#,
             r#""waiting":{{}},"log":[],"#,
             r#""pool":{{{pool}}},"pools":[{{"name":"default",{pool}}}],"#,
             r#""routes":[{{"route":"app","none":0,"1xx":0,"2xx":1,"3xx":0,"4xx":0,"5xx":0,"#,
@@ -427,7 +431,7 @@ fn the_status_page_shows_quantiles() {
         none = none,
         five = five
     );
-    assert_eq!(stats.counted().page("{}", "[]"), expect);
+    assert_eq!(stats.snapshot().page(json!({}), json!([])), expect);
     let without = Stats::new(&Shape {
         pools: vec![],
         ..app()
@@ -435,8 +439,8 @@ fn the_status_page_shows_quantiles() {
     .unwrap();
     assert!(
         without
-            .counted()
-            .page("{}", "[]")
+            .snapshot()
+            .page(json!({}), json!([]))
             .contains(r#""pool":null,"pools":[]"#)
     );
 }

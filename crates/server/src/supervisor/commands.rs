@@ -1,68 +1,23 @@
-//! What the supervisor is told to do: by signals, over the control socket, or by code that changed.
+//! Commands of clients over the control socket, and what signals ask for: stop, reopen, scale.
 
 use std::time::Instant;
 
-use measure::Nanos;
+use telemetry::Nanos;
 
-use super::control::wire::{PROCESSES_MAX, Refusal};
+use super::control::messages::{CommandRefusal, PROCESSES_MAX};
 use super::control::{ClientId, Outcome, Request};
-use super::notify::Manager;
-use super::process::State;
+use super::plan::{GenerationPlan, Overrides, PlanEvent, PoolSizes, ReloadCause, ReloadRequest};
+use super::process::ProcessState;
+use super::service_manager::Manager;
 use super::{GRACE, Supervisor, say, talk};
-use crate::channel::Order;
-use crate::config::meant::too_many_drivers;
+use crate::config::typed::too_many_drivers;
 use crate::fault::Failure;
-
-/// What `scale` asks for instead of what is written.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Overrides {
-    /// Processes.
-    pub processes: Option<usize>,
-    /// Drivers of each.
-    pub drivers: Option<usize>,
-}
-
-/// Which sizes the pools of a new generation have.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Sizes {
-    /// Those of the configuration.
-    #[default]
-    Written,
-    /// Those that `scale --pool` gave them, where it did.
-    Kept,
-}
-
-/// A reload that somebody asked for.
-#[derive(Debug, Default)]
-pub(super) struct Wish {
-    /// Those who wait for its end.
-    pub(super) clients: Vec<ClientId>,
-    pub(super) overrides: Overrides,
-    pub(super) sizes: Sizes,
-    /// Code has changed: a fault is shown instead of the application.
-    pub(super) is_development: bool,
-}
-
-impl Wish {
-    /// Whether what it asks for is what `other` does.
-    pub(super) fn is_as_wanted(&self, other: &Wish) -> bool {
-        (&self.overrides, self.sizes, self.is_development)
-            == (&other.overrides, other.sizes, other.is_development)
-    }
-}
-
-/// Everything is to end.
-pub(super) struct Stopping {
-    pub(super) deadline: Instant,
-    pub(super) clients: Vec<ClientId>,
-    /// A second signal came.
-    pub(super) is_hurried: bool,
-}
+use crate::ipc::{Role, SupervisorCommand};
 
 /// Why a process was killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ending {
-    /// Nobody wants it any more.
+    /// The process is not needed any more.
     Meant,
     /// It did not do what it should; its place is filled again.
     Fault,
@@ -74,22 +29,22 @@ impl Supervisor<'_> {
             return;
         };
         for (client, request) in control.accept_and_read(Instant::now()) {
-            self.obey(client, &request);
+            self.execute(client, &request);
         }
     }
 
-    fn obey(&mut self, client: ClientId, request: &Request) {
+    fn execute(&mut self, client: ClientId, request: &Request) {
         match *request {
-            Request::Stop => self.stop(Some(client)),
-            Request::Reload => self.reload(Wish {
+            Request::Stop => self.handle(PlanEvent::Stop(Some(client))),
+            Request::Reload => self.handle(PlanEvent::Reload(ReloadRequest {
                 clients: vec![client],
-                ..Wish::default()
-            }),
+                ..ReloadRequest::default()
+            })),
             Request::Reopen => {
                 self.reopen();
                 self.done(client, &Outcome::Done(None));
             }
-            Request::Upgrade => self.upgrade(Some(client)),
+            Request::Upgrade => self.handle(PlanEvent::Upgrade(Some(client))),
             Request::Scale { processes, drivers } => {
                 let overrides = Overrides { processes, drivers };
                 self.scale(Some(client), &overrides);
@@ -112,8 +67,8 @@ impl Supervisor<'_> {
         }
     }
 
-    /// Tells whoever asked that it was done, on standard error if nobody waits for the answer.
-    pub(super) fn accomplished(&mut self, client: Option<ClientId>, text: String) {
+    /// Reports success on standard error, and to the client that asked.
+    pub(super) fn report_done(&mut self, client: Option<ClientId>, text: String) {
         say(&text);
         if let Some(client) = client {
             self.done(client, &Outcome::Done(Some(text)));
@@ -122,7 +77,7 @@ impl Supervisor<'_> {
 
     pub(super) fn refuse(&mut self, client: Option<ClientId>, failure: Failure) {
         match client {
-            Some(client) => self.done(client, &Outcome::Refused(Refusal::from(failure))),
+            Some(client) => self.done(client, &Outcome::Refused(CommandRefusal::from(failure))),
             None => talk(&failure.text()),
         }
     }
@@ -137,75 +92,48 @@ impl Supervisor<'_> {
         }
     }
 
-    /// Lets everything end; told twice, ends it now.
-    pub(super) fn stop(&mut self, client: Option<ClientId>) {
-        if let Some(stopping) = &mut self.stopping {
-            match client {
-                Some(client) => stopping.clients.push(client),
-                None => self.hurry(),
-            }
-            return;
-        }
-        let now = Instant::now();
+    /// Lets all processes drain, within the time that this generation has for it.
+    pub(super) fn begin_stop(&mut self, generation: u64) {
         self.tell_manager(Manager::is_stopping);
-        let timeout = self.drain_timeout();
-        let deadline = now + timeout + GRACE;
+        let timeout = self.drain_timeout_of(Some(generation));
+        let deadline = Instant::now() + timeout + GRACE;
         self.tell_manager(|manager| manager.wait_for(timeout + 2 * GRACE));
-        self.stopping = Some(Stopping {
-            deadline,
-            clients: client.into_iter().collect(),
-            is_hurried: false,
-        });
-        if let Some(reloading) = self.reloading.take() {
-            let failure = Failure::new("reload: the server was told to stop meanwhile");
-            self.refuse_all(&reloading.wish.clients, &failure);
-        }
-        self.coming = None;
-        self.end_probe("the server was told to stop meanwhile");
         for client in std::mem::take(&mut self.scaling) {
             let failure = Failure::new("scale: the server was told to stop meanwhile");
             self.refuse(Some(client), failure);
         }
-        self.end_confirming("the server was told to stop meanwhile");
-        // Nobody new comes by a path that is gone.
+        self.end_acks("the server was told to stop meanwhile");
+        // No new client connects by a path that is gone.
         self.sockets.remove_files();
         let closing = self.sockets.closing_at_end();
         let timeout_ms = u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX);
         for process in &mut self.processes {
             match process.state {
-                State::Starting => process.kill_for(Ending::Meant),
-                State::Ready if process.role == crate::channel::Role::Template => {
+                ProcessState::Starting => process.kill_for(Ending::Meant),
+                ProcessState::Ready if process.role == Role::Template => {
                     process.kill_for(Ending::Meant);
                 }
-                State::Ready | State::Draining { .. } => {
-                    let order = Order::Drain {
+                ProcessState::Ready | ProcessState::Draining { .. } => {
+                    let order = SupervisorCommand::Drain {
                         closing: closing.clone(),
                         is_patient: false,
                         timeout_ms,
                     };
                     process.tell(order, Vec::new());
-                    process.state = State::Draining { deadline };
+                    process.state = ProcessState::Draining { deadline };
                 }
-                State::Killed(_) => {}
+                ProcessState::Killed(_) => {}
             }
         }
     }
 
-    /// What is under way is cut.
-    pub(super) fn hurry(&mut self) {
-        let Some(stopping) = &mut self.stopping else {
-            return;
-        };
-        if stopping.is_hurried {
-            return;
-        }
-        stopping.is_hurried = true;
-        stopping.deadline = Instant::now() + GRACE;
-        let deadline = stopping.deadline;
+    /// Cuts what is still running.
+    pub(super) fn cut(&mut self) {
+        let deadline = Instant::now() + GRACE;
         for process in &mut self.processes {
-            if matches!(process.state, State::Draining { .. }) {
-                process.tell(Order::Cut, Vec::new());
-                process.state = State::Draining { deadline };
+            if matches!(process.state, ProcessState::Draining { .. }) {
+                process.tell(SupervisorCommand::Cut, Vec::new());
+                process.state = ProcessState::Draining { deadline };
             }
         }
     }
@@ -213,15 +141,15 @@ impl Supervisor<'_> {
     /// Log files are opened anew.
     pub(super) fn reopen(&mut self) {
         for process in &mut self.processes {
-            if process.role == crate::channel::Role::Serving {
-                process.tell(Order::Reopen, Vec::new());
+            if process.role == Role::Serving {
+                process.tell(SupervisorCommand::Reopen, Vec::new());
             }
         }
     }
 
     /// One process more or less.
     pub(super) fn scale_by(&mut self, step: isize) {
-        let Some(generation) = &self.serving else {
+        let Some(generation) = self.serving() else {
             return;
         };
         let processes = generation.count().saturating_add_signed(step).max(1);
@@ -235,23 +163,24 @@ impl Supervisor<'_> {
     /// Another number of processes is reached by starting or ending some; another number of drivers by a new
     /// generation.
     pub(super) fn scale(&mut self, client: Option<ClientId>, overrides: &Overrides) {
-        let Some(serving) = &self.serving else {
-            let failure = Failure::new("scale: the server has not begun to serve yet");
+        let serving = self.plan.serving().filter(|_| !self.plan.is_stopping());
+        let Some(serving) = serving.and_then(|id| self.generations.get(&id)) else {
+            let failure = Failure::new("scale: the server does not serve now");
             return self.refuse(client, failure);
         };
         let drivers = serving.config.listen.drivers;
         let processes = overrides.processes.unwrap_or(serving.count());
         let is_more = overrides.drivers.is_some_and(|wanted| wanted != drivers);
-        if is_more || self.reloading.is_some() {
-            return self.reload(Wish {
+        if is_more || self.plan.next().is_some() {
+            return self.handle(PlanEvent::Reload(ReloadRequest {
                 clients: client.into_iter().collect(),
                 overrides: Overrides {
                     processes: Some(processes),
                     drivers: Some(overrides.drivers.unwrap_or(drivers)),
                 },
-                sizes: Sizes::Kept,
-                is_development: false,
-            });
+                sizes: PoolSizes::Kept,
+                cause: ReloadCause::Command,
+            }));
         }
         if let Err(failure) = limit(processes, drivers) {
             return self.refuse(client, failure);
@@ -263,14 +192,15 @@ impl Supervisor<'_> {
             Ok(committed) => committed.warnings.iter().for_each(|text| say(text)),
             Err(fault) => return self.refuse(client, Failure::from(&fault)),
         }
-        if let Some(serving) = &mut self.serving {
+        let serving = self.plan.serving();
+        if let Some(serving) = serving.and_then(|id| self.generations.get_mut(&id)) {
             serving.resize(processes);
         }
         if was_alone && processes > 1 {
             self.share_queues();
         }
         // Sockets get connections from here on: they are not to wait until processes have been started.
-        self.settle_ears();
+        self.assign_listeners();
         match client {
             Some(client) => self.scaling.push(client),
             None => say(&format!(
@@ -280,9 +210,11 @@ impl Supervisor<'_> {
         }
     }
 
-    /// Clients that wait for a number of processes are told when it is reached.
+    /// Clients that wait for a number of processes have their answer when it is reached.
     pub(super) fn answer_scaling(&mut self) {
-        let Some(serving) = &self.serving else { return };
+        let Some(serving) = self.serving() else {
+            return;
+        };
         if self.scaling.is_empty() {
             return;
         }
@@ -295,7 +227,7 @@ impl Supervisor<'_> {
         for client in std::mem::take(&mut self.scaling) {
             match all {
                 true => {
-                    self.accomplished(Some(client), so_many_serve(count));
+                    self.report_done(Some(client), so_many_serve(count));
                 }
                 false => {
                     let failure = self.last_failure().unwrap_or_default();
@@ -305,21 +237,19 @@ impl Supervisor<'_> {
         }
     }
 
-    /// The last words.
+    /// The last message, and the answers of clients that wait for the end.
     pub(super) fn tell_stopped(&mut self) {
-        if self.exit_code != 2 || self.serving.is_some() {
+        if self.exit_code != 2 || self.plan.serving().is_some() {
             say(&format!(
                 "stopped: {} exchanges, {} cut",
                 self.gone.exchanges(),
                 self.cut
             ));
         }
-        let clients = self
-            .stopping
-            .as_mut()
-            .map(|stopping| std::mem::take(&mut stopping.clients));
-        for client in clients.into_iter().flatten() {
-            self.done(client, &Outcome::Done(None));
+        if let GenerationPlan::Stopping { clients, .. } = &self.plan {
+            for client in clients.clone() {
+                self.done(client, &Outcome::Done(None));
+            }
         }
     }
 }
@@ -351,13 +281,13 @@ pub(super) fn counted(len: usize, one: &str, many: &str) -> String {
     }
 }
 
-impl From<Failure> for Refusal {
+impl From<Failure> for CommandRefusal {
     fn from(failure: Failure) -> Self {
-        Refusal {
+        CommandRefusal {
             message: failure.message,
             hint: failure.hint,
             detail: failure.detail,
-            ..Refusal::default()
+            ..CommandRefusal::default()
         }
     }
 }

@@ -5,9 +5,9 @@
 
 mod clients;
 mod lock;
+pub mod messages;
 pub mod place;
 pub mod status;
-pub mod wire;
 
 use std::fs;
 use std::io;
@@ -24,16 +24,16 @@ use rustix::net::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::config::meant;
+use crate::config::typed;
 use crate::fault::{StartFault, plain};
 use crate::sys;
-use clients::{CLIENTS_LEN_MAX, Clients, SavedClients};
+use clients::{CLIENTS_LEN_MAX, ControlClients, SavedClients};
 pub use clients::{ClientId, Peer};
 use lock::{Lock, NoLock};
+use messages::CommandRefusal;
+pub use messages::{Outcome, Request};
 use place::{Entry, Who};
 pub use status::Status;
-use wire::Refusal;
-pub use wire::{Outcome, Request};
 
 /// Connections that may wait while the supervisor is busy.
 const BACKLOG: i32 = 64;
@@ -51,7 +51,7 @@ pub struct Control {
     entry: Option<Lock>,
     lock: Lock,
     uids: Vec<u32>,
-    clients: Clients,
+    clients: ControlClients,
     resting_until: Option<Instant>,
 }
 
@@ -89,18 +89,18 @@ impl Control {
     /// # Errors
     /// Another supervisor has the same configuration or socket; or the socket that was named cannot be opened.
     pub fn open(
-        wish: &meant::Control,
+        wish: &typed::ControlConfig,
         config_file: Option<&Path>,
         who: &Who,
         uids: &[u32],
     ) -> Result<(Option<Control>, Vec<String>), StartFault> {
         match wish {
-            meant::Control::Off => Ok((None, Vec::new())),
-            meant::Control::At(path) => {
+            typed::ControlConfig::Off => Ok((None, Vec::new())),
+            typed::ControlConfig::At(path) => {
                 let (control, warning) = open_named(&place::settled(path), config_file, who, uids)?;
                 Ok((Some(control), warning.into_iter().collect()))
             }
-            meant::Control::Auto => open_somewhere(config_file, who, uids),
+            typed::ControlConfig::Auto => open_somewhere(config_file, who, uids),
         }
     }
 
@@ -153,7 +153,7 @@ impl Control {
     }
 
     /// What a program that is started in this one's place needs to go on, and the descriptors in the order in
-    /// which it must give them to [`Control::adopt`]. Clients keep their ids.
+    /// which it must give them to [`Control::adopt`]. ControlClients keep their ids.
     pub fn save(&self) -> (SavedControl, Vec<BorrowedFd<'_>>) {
         let (clients, sockets) = self.clients.save();
         let entry = self.entry.as_ref();
@@ -182,7 +182,7 @@ impl Control {
             Some(path) => Some(Lock::adopt(next()?, path)),
             None => None,
         };
-        let clients = Clients::adopt(saved.clients, fds.collect(), now);
+        let clients = ControlClients::adopt(saved.clients, fds.collect(), now);
         Ok(Control {
             listener,
             node: saved.node,
@@ -218,7 +218,10 @@ impl Control {
             clients::turn_away(&socket, stranger(uid, &self.uids));
         } else if self.clients.len() >= CLIENTS_LEN_MAX {
             let text = format!("{CLIENTS_LEN_MAX} others are connected to the control socket");
-            clients::turn_away(&socket, Refusal::could_not(text).with_hint("try it again"));
+            clients::turn_away(
+                &socket,
+                CommandRefusal::could_not(text).with_hint("try it again"),
+            );
         } else {
             self.clients.add(socket, Peer { uid, pid }, now);
         }
@@ -237,7 +240,7 @@ impl Drop for Control {
     }
 }
 
-fn stranger(uid: u32, permitted: &[u32]) -> Refusal {
+fn stranger(uid: u32, permitted: &[u32]) -> CommandRefusal {
     let mut users: Vec<u32> = permitted.to_vec();
     users.push(0);
     users.sort_unstable();
@@ -250,7 +253,7 @@ fn stranger(uid: u32, permitted: &[u32]) -> Refusal {
         })
         .collect();
     let text = format!("user {uid} may not command this server");
-    Refusal::could_not(text).with_hint(format!("run this as {}", users.join(" or ")))
+    CommandRefusal::could_not(text).with_hint(format!("run this as {}", users.join(" or ")))
 }
 
 /// In the first folder that can be used.
@@ -347,7 +350,7 @@ fn open_at(entry: &Entry, lock: &Path, uids: &[u32]) -> Result<Control, Trouble>
         entry: None,
         lock,
         uids: uids.to_vec(),
-        clients: Clients::default(),
+        clients: ControlClients::default(),
         resting_until: None,
     })
 }

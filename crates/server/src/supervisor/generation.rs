@@ -5,13 +5,16 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::time::Instant;
 
-use crate::channel::Order;
-use crate::config::meant::{Config, Pool};
-use crate::house;
-use crate::payload::{self, Payload};
-use crate::stats::Shape;
+use crate::config::typed::{Config, PoolConfig};
 
-use super::life::{Life, Next};
+use crate::ipc::SupervisorCommand;
+use crate::payload::{self, Payload};
+use crate::server;
+use crate::stats::Shape;
+use crate::sync::invariant;
+
+use super::restart_policy::{RestartDecision, RestartHistory};
+use super::sockets::Change;
 
 /// One configuration, with what has become of the processes in each of its places.
 pub(super) struct Generation {
@@ -24,8 +27,11 @@ pub(super) struct Generation {
     /// How its counters are laid out.
     pub(super) shape: Shape,
     /// By place.
-    pub(super) lives: Vec<Life>,
-    pub(super) template: Life,
+    pub(super) lives: Vec<RestartHistory>,
+    pub(super) template: RestartHistory,
+    /// What becomes of the sockets when it begins to serve.
+    pub(super) change: Option<Change>,
+    pub(super) made: Instant,
     /// Pools whose sizes are no longer those of the payload, by their index.
     reshaped: BTreeSet<usize>,
 }
@@ -37,16 +43,18 @@ impl Generation {
         notes: Vec<String>,
         payload: Payload,
     ) -> io::Result<Self> {
-        let shape = house::shape(&config, config.app.is_some());
+        let shape = server::shape(&config, config.app.is_some());
         Ok(Self {
             id,
             file: payload::to_file(&payload)?,
-            lives: vec![Life::default(); config.processes.count],
+            lives: vec![RestartHistory::default(); config.processes.count],
             config,
             notes,
             payload,
             shape,
-            template: Life::default(),
+            template: RestartHistory::default(),
+            change: None,
+            made: Instant::now(),
             reshaped: BTreeSet::new(),
         })
     }
@@ -63,7 +71,8 @@ impl Generation {
 
     /// Has more or fewer places from now on.
     pub(super) fn resize(&mut self, count: usize) {
-        self.lives.resize(count, Life::default());
+        invariant!(count > 0, "generation {} is to have no process", self.id);
+        self.lives.resize(count, RestartHistory::default());
         self.config.processes.count = count;
     }
 
@@ -75,14 +84,14 @@ impl Generation {
     }
 
     /// Pools whose sizes are not those that are written.
-    pub(super) fn reshaped(&self) -> impl Iterator<Item = &Pool> {
+    pub(super) fn reshaped(&self) -> impl Iterator<Item = &PoolConfig> {
         self.reshaped.iter().map(|pool| &self.config.pools[*pool])
     }
 
-    /// What a process is to be told that knows only what is written.
-    pub(super) fn shape_orders(&self) -> Vec<Order> {
+    /// Commands for a process that knows only the configured sizes.
+    pub(super) fn resize_commands(&self) -> Vec<SupervisorCommand> {
         self.reshaped()
-            .map(|pool| Order::reshape(pool, 0))
+            .map(|pool| SupervisorCommand::reshape(pool, 0))
             .collect()
     }
 
@@ -93,13 +102,38 @@ impl Generation {
 
     /// Whether nothing more is tried for some place: it will never be whole.
     pub(super) fn has_gaps_for_good(&self, now: Instant) -> bool {
-        let given_up = |life: &Life| life.next(now) == Next::GiveUp;
+        let given_up = |life: &RestartHistory| life.next(now) == RestartDecision::GiveUp;
         (self.has_template() && given_up(&self.template)) || self.lives.iter().any(given_up)
     }
 
     /// Whether nothing more is tried for any place.
     pub(super) fn has_given_up(&self, now: Instant) -> bool {
-        let given_up = |life: &Life| life.next(now) == Next::GiveUp;
+        let given_up = |life: &RestartHistory| life.next(now) == RestartDecision::GiveUp;
         (self.has_template() && given_up(&self.template)) || self.lives.iter().all(given_up)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn generation() -> Generation {
+        let payload = Payload::default();
+        Generation::new(1, Config::default(), Vec::new(), payload).unwrap()
+    }
+
+    #[test]
+    fn has_as_many_places_as_processes() {
+        let mut generation = generation();
+        generation.resize(3);
+        assert_eq!(generation.count(), 3);
+        let drivers = generation.config.listen.drivers;
+        assert_eq!(generation.sockets_len(), 3 * drivers);
+    }
+
+    #[test]
+    #[should_panic(expected = "generation 1 is to have no process")]
+    fn a_generation_without_processes_is_a_bug() {
+        generation().resize(0);
     }
 }

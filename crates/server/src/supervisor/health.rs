@@ -1,18 +1,18 @@
-//! Looking after processes that run: whether their drivers answer, whether connections wait in vain, whether
-//! they are worn.
+//! Health of running processes: whether their drivers answer heartbeats, whether connections wait without being
+//! accepted, whether a process has reached a limit of `process_*_max`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-use super::assign::Holder;
 use super::commands::{Ending, duration};
-use super::life::Next;
-use super::notify::Manager;
-use super::process::{Process, State};
+use super::listener_assignment::Holder;
+use super::process::{ChildProcess, ProcessState};
 use super::recycling::Wear;
+use super::restart_policy::RestartDecision;
+use super::service_manager::Manager;
 use super::sockets::SocketKey;
 use super::{Supervisor, say};
-use crate::channel::{EarKey, Order};
+use crate::ipc::{ListenerId, SupervisorCommand};
 use crate::stats::Glance;
 
 /// Beats that a driver has to miss in a row: after one alone, the machine may have stood still.
@@ -34,7 +34,7 @@ pub(super) struct Health {
     rescues: BTreeMap<SocketKey, Vec<Rescue>>,
 }
 
-/// Since when nobody takes in what waits in a socket.
+/// Since when connections wait in a socket without being accepted.
 #[derive(Clone, Copy, Debug)]
 struct Wait {
     /// What its driver had accepted by then.
@@ -53,34 +53,36 @@ pub(super) struct Rescue {
 }
 
 impl Rescue {
-    pub(super) fn key(self, socket: SocketKey) -> EarKey {
-        socket.ear(self.driver)
+    pub(super) fn key(self, socket: SocketKey) -> ListenerId {
+        socket.listener(self.driver)
     }
 }
 
 impl Supervisor<'_> {
     /// Does what is due.
-    pub(super) fn look_after(&mut self, now: Instant) {
+    pub(super) fn check_health(&mut self, now: Instant) {
         if let Some(every) = self.manager.watchdog_interval()
             && is_due(&mut self.health.watchdog_due, now, every)
         {
             self.tell_manager(Manager::is_alive);
         }
         self.health.retire_due = self.sockets.retire(now).next;
-        if self.stopping.is_some() {
+        if self.plan.is_stopping() {
             return;
         }
         self.answer_scaling();
-        self.answer_confirmed(now);
-        let Some(serving) = &self.serving else { return };
+        self.answer_acks(now);
+        let Some(serving) = self.serving() else {
+            return;
+        };
         let heartbeat = duration(serving.config.processes.heartbeat_timeout);
         let stall = duration(serving.config.listen.driver_stall);
-        // A driver that is alone has nobody to help it.
+        // No other driver could help the only one.
         let is_alone = serving.sockets_len() == 1;
         if heartbeat == Duration::ZERO {
             self.health.beats_due = None;
         } else if is_due(&mut self.health.beats_due, now, heartbeat / 3) {
-            self.beat(heartbeat);
+            self.check_heartbeats(heartbeat);
         }
         if stall == Duration::ZERO || is_alone {
             self.health.looks_due = None;
@@ -103,31 +105,30 @@ impl Supervisor<'_> {
         at(self.health.watchdog_due);
         at(self.health.retire_due);
         at(self.control.as_ref().and_then(super::Control::deadline));
-        at(self.watch.as_ref().map(|watch| {
-            let left = watch.deadline().since(measure::now());
+        at(self.file_watcher.as_ref().map(|watch| {
+            let left = watch.deadline().since(telemetry::now());
             now + Duration::from_nanos(left.0).min(super::SLEEP_MAX)
         }));
-        at(self.probe.as_ref().map(|probe| probe.deadline));
-        at(self.confirming.first().map(|first| first.deadline));
-        if self.serving.is_some() && self.stopping.is_none() {
+        at(self.plan.probe().map(|probe| probe.deadline));
+        at(self.acks.first().map(|first| first.deadline));
+        if self.plan.serving().is_some() && !self.plan.is_stopping() {
             at(self.health.beats_due);
             at(self.health.looks_due);
             at(self.health.wear_due);
         }
         for process in &self.processes {
             at(match process.state {
-                State::Draining { deadline } => Some(deadline),
-                State::Starting => self
+                ProcessState::Draining { deadline } => Some(deadline),
+                ProcessState::Starting => self
                     .start_limit(process)
                     .map(|limit| process.started + limit),
-                State::Ready | State::Killed(_) => None,
+                ProcessState::Ready | ProcessState::Killed(_) => None,
             });
         }
-        if self.stopping.is_none() {
-            let both = [&self.serving, &self.coming];
-            for generation in both.into_iter().flatten() {
+        if !self.plan.is_stopping() {
+            for generation in self.generations.values() {
                 for life in generation.lives.iter().chain([&generation.template]) {
-                    if let Next::Wait(until) = life.next(now) {
+                    if let RestartDecision::Wait(until) = life.next(now) {
                         at(Some(until));
                     }
                 }
@@ -137,7 +138,7 @@ impl Supervisor<'_> {
     }
 
     /// Counts who has answered the last beat, and sends the next.
-    fn beat(&mut self, timeout: Duration) {
+    fn check_heartbeats(&mut self, timeout: Duration) {
         for process in &mut self.processes {
             if !process.is_serving() {
                 continue;
@@ -162,7 +163,7 @@ impl Supervisor<'_> {
             }
             let next = process.pulse.sent + 1;
             process.pulse.sent = next;
-            process.tell(Order::Beat(next), Vec::new());
+            process.tell(SupervisorCommand::Heartbeat(next), Vec::new());
         }
     }
 
@@ -174,13 +175,13 @@ impl Supervisor<'_> {
             let wear = Wear {
                 requests: process.glances().iter().map(|one| one.received).sum(),
                 age: now.saturating_duration_since(process.started),
-                resident_bytes: process.pid().map_or(0, super::reports::resident_bytes),
+                resident_bytes: process.pid().map_or(0, super::status::resident_bytes),
             };
             process.worn = process.bounds.passed(&wear);
         }
     }
 
-    /// A connection that waits although its driver has accepted nothing for a while is somebody else's. A
+    /// A connection that waits although its driver has accepted nothing for a while is given to another driver. A
     /// rescuer that does not come either gets another one beside it.
     fn look_for_stalls(&mut self, now: Instant, stall: Duration) {
         let holders = self.holders();
@@ -209,8 +210,7 @@ impl Supervisor<'_> {
         }
     }
 
-    /// Whether connections wait in a socket from which nobody has accepted for so long. When its driver is back,
-    /// its rescue ends.
+    /// Whether connections have waited in a socket for so long. When its driver is back, its rescue ends.
     fn is_stuck(
         &mut self,
         socket: SocketKey,
@@ -252,7 +252,7 @@ impl Supervisor<'_> {
     /// What a driver has accepted from its own sockets.
     fn accepted_by(&self, holder: &Holder) -> u64 {
         let driver = self.glance(holder.process, holder.driver);
-        driver.accepted - driver.rescued.min(driver.accepted)
+        driver.accepted - driver.stall_takeovers.min(driver.accepted)
     }
 
     /// What those have accepted, from wherever, who come to a socket's rescue.
@@ -267,7 +267,7 @@ impl Supervisor<'_> {
     fn glance(&self, process: u64, driver: u16) -> Glance {
         let mut all = self.processes.iter();
         let process = all.find(|one| one.serial == process);
-        let glances = process.map(Process::glances).unwrap_or_default();
+        let glances = process.map(ChildProcess::glances).unwrap_or_default();
         let glance = glances.get(usize::from(driver));
         glance.copied().unwrap_or_default()
     }

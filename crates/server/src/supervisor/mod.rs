@@ -1,36 +1,37 @@
 //! The supervisor: one process with one thread that owns the listening sockets for its whole life and
 //! starts, watches, replaces and ends the processes that serve.
 //!
-//! Never reads what a client sends. Everything that happens comes through one `poll`: signals, commands,
-//! notices of processes, changes of code. `mend` then makes what is out of what should be: it starts what
-//! is missing, ends what is surplus, and gives every socket to somebody who accepts from it.
+//! Never reads what a client sends. All input comes through one `poll`: signals, commands, events of processes,
+//! changes of code. `plan` decides which generation serves and which one is next; `reconcile` then makes the
+//! processes fit the plan, and gives every socket to a process that accepts from it.
 
-mod assign;
-pub mod attempt;
+mod accept_commands;
+mod acks;
+mod argv;
 mod commands;
-mod confirming;
 pub mod control;
-mod ears;
+mod events;
+mod file_watcher;
 mod generation;
 mod health;
-mod life;
-mod mending;
-mod notices;
-mod notify;
+mod listener_assignment;
+mod plan;
 mod privileges;
+pub mod probe_dir;
 mod process;
-mod program;
+mod reconcile;
 mod recycling;
 mod reloading;
-mod reports;
-mod reshaping;
+mod resize;
+mod restart_policy;
+mod reuseport_bpf;
+mod service_manager;
 mod sockets;
-mod steering;
-mod talk;
+mod status;
+mod stderr;
 mod upgrade;
-mod watch;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::os::fd::AsFd;
@@ -47,34 +48,34 @@ use signal_hook::consts::{
 use signal_hook::iterator::backend::SignalDelivery;
 use signal_hook::iterator::exfiltrator::SignalOnly;
 
-use crate::channel::{Identity, Order, Role};
 use crate::config::Loaded;
-use crate::config::meant::Config;
+use crate::config::typed::Config;
 use crate::fault::{Failure, StartFault, plain};
-use crate::house::Listening;
+use crate::ipc::{Identity, Role, SupervisorCommand};
 use crate::payload::Payload;
 use crate::pidfile::PidFile;
-use crate::stats::{Counted, CounterFile};
+use crate::server::Listening;
 
-use commands::{Stopping, Wish};
-use confirming::Confirming;
+use crate::stats::{CounterFile, StatsSnapshot};
+
+use acks::PendingAck;
 use control::place::Who;
 use control::{ClientId, Control};
+use file_watcher::FileWatcher;
 use generation::Generation;
-use life::Next;
-use notify::Manager;
-use process::{Process, State};
+use plan::{GenerationPlan, PlanEvent, ReloadQueue, ReloadRequest};
+use process::{ChildProcess, ProcessState};
 use recycling::Bounds;
-use reloading::Reloading;
+use restart_policy::RestartDecision;
+use service_manager::Manager;
 use sockets::Sockets;
-use talk::{say, talk};
-use watch::Watch;
+use stderr::{say, talk};
 
-pub use commands::Overrides;
-pub use program::{HANDOVER, Program};
-pub use upgrade::{Handed, State as Succession, receive};
+pub use argv::{HANDOVER, Program};
+pub use plan::Overrides;
+pub use upgrade::{Handed, Succession, receive};
 
-/// A process that has been told to end gets this long beyond its own deadline.
+/// Time that a draining process has beyond its own deadline, before it is killed.
 const GRACE: Duration = Duration::from_secs(5);
 /// The longest sleep: nothing depends on it.
 const SLEEP_MAX: Duration = Duration::from_secs(3600);
@@ -89,7 +90,7 @@ pub struct Fresh {
 }
 
 /// What a supervisor needs of those who know the command line.
-pub struct Surroundings<'s> {
+pub struct SupervisorEnvironment<'s> {
     /// How to start this program again.
     pub program: Program,
     /// The configuration file, as an absolute path.
@@ -121,7 +122,7 @@ pub struct Serving<'s> {
 type Signals = SignalDelivery<UnixStream, SignalOnly>;
 
 struct Supervisor<'s> {
-    around: Surroundings<'s>,
+    around: SupervisorEnvironment<'s>,
     signals: Signals,
     control: Option<Control>,
     manager: Manager,
@@ -129,28 +130,24 @@ struct Supervisor<'s> {
     closing: Vec<u16>,
     sockets: Sockets,
     /// Who accepts from which socket.
-    assignment: assign::Assignment,
+    assignment: listener_assignment::ListenerAssignment,
     counters: CounterFile,
     /// What processes counted that are gone.
-    gone: Counted,
-    serving: Option<Generation>,
-    coming: Option<Generation>,
-    /// Configurations that are left behind, while processes of theirs drain.
-    processes: Vec<Process>,
+    gone: StatsSnapshot,
+    plan: GenerationPlan,
+    /// The generations that the plan names, by number.
+    generations: BTreeMap<u64, Generation>,
+    /// Of all generations, those that drain included.
+    processes: Vec<ChildProcess>,
     generations_made: u64,
-    reloading: Option<Reloading>,
-    /// Reloads that were asked for while one was under way.
-    wishes: Vec<Wish>,
     /// Who waits for another number of processes.
     scaling: Vec<ClientId>,
-    /// Who waits until processes have confirmed what they were told, in the order in which they asked.
-    confirming: Vec<Confirming>,
+    /// Clients that wait until processes have confirmed a command, in the order in which they asked.
+    acks: Vec<PendingAck>,
     /// The number of the last order to confirm. It begins with the time, above those of whom this one replaced:
     /// a process may confirm to it what it was told before.
-    last_confirmation: u64,
-    stopping: Option<Stopping>,
-    probe: Option<upgrade::Probe>,
-    watch: Option<Watch>,
+    last_ack_number: u64,
+    file_watcher: Option<FileWatcher>,
     health: health::Health,
     /// What went wrong last, and when.
     last_failure: Option<(Failure, Instant)>,
@@ -164,21 +161,21 @@ struct Supervisor<'s> {
     unknown_ends: HashMap<Pid, ExitStatus>,
 }
 
-/// Supervises until it is told to stop; gives the exit code.
+/// Supervises until the stop; gives the exit code.
 ///
 /// # Errors
 /// What kept it from starting. Nothing is left behind then.
-pub fn run(fresh: Fresh, around: Surroundings<'_>) -> Result<i32, StartFault> {
+pub fn run(fresh: Fresh, around: SupervisorEnvironment<'_>) -> Result<i32, StartFault> {
     let mut supervisor = Supervisor::open(fresh, around)?;
     supervisor.live();
     Ok(supervisor.close())
 }
 
-/// Goes on for the program that this process was before.
+/// Takes over from the program that this process was before the upgrade.
 ///
 /// # Errors
 /// What was handed over cannot be used.
-pub fn succeed(state: Succession, around: Surroundings<'_>) -> Result<i32, StartFault> {
+pub fn succeed(state: Succession, around: SupervisorEnvironment<'_>) -> Result<i32, StartFault> {
     let mut supervisor = Supervisor::adopt(state, around)?;
     supervisor.live();
     Ok(supervisor.close())
@@ -186,7 +183,7 @@ pub fn succeed(state: Succession, around: Surroundings<'_>) -> Result<i32, Start
 
 impl<'s> Supervisor<'s> {
     /// Binds everything, gives up rights, and makes ready to start processes.
-    fn open(fresh: Fresh, around: Surroundings<'s>) -> Result<Self, StartFault> {
+    fn open(fresh: Fresh, around: SupervisorEnvironment<'s>) -> Result<Self, StartFault> {
         let Fresh { loaded, payload } = fresh;
         let Loaded { config, mut notes } = loaded;
         if let Some(path) = &config.pid_file {
@@ -198,7 +195,7 @@ impl<'s> Supervisor<'s> {
         let signals =
             watch_signals().map_err(|error| start_fault("cannot watch for signals", &error))?;
         let sockets_len = config.processes.count * config.listen.drivers;
-        let inherited = notify::inherited(|name| std::env::var_os(name), std::process::id())?;
+        let inherited = service_manager::inherited()?;
         let sockets = Sockets::open(&config, inherited, sockets_len, Instant::now())?;
         for name in sockets.spare_names() {
             notes.push(format!(
@@ -226,9 +223,12 @@ impl<'s> Supervisor<'s> {
         let start_time = commands::duration(config.processes.start_timeout) + GRACE;
         let generation = Generation::new(1, config, notes, payload)
             .map_err(|error| start_fault("cannot keep the configuration", &error))?;
+        let plan = GenerationPlan::Starting {
+            next: generation.id,
+            queue: ReloadQueue::default(),
+        };
         let mut supervisor = Self::new(around, signals, control, sockets, counters);
-        supervisor.coming = Some(generation);
-        supervisor.generations_made = 1;
+        supervisor.begin_with(plan, generation);
         supervisor.pid_file = pid_file;
         supervisor.find_manager();
         supervisor.tell_manager(|manager| manager.wait_for(start_time));
@@ -236,12 +236,12 @@ impl<'s> Supervisor<'s> {
         Ok(supervisor)
     }
 
-    /// Whoever started this as a service is told of its life.
+    /// Finds the service manager that started this program, if one did.
     fn find_manager(&mut self) {
         match Manager::find(|name| std::env::var_os(name), std::process::id()) {
             Ok(manager) => self.manager = manager,
             Err(error) => say(&format!(
-                "NOTIFY_SOCKET: the service manager cannot be told: {}",
+                "NOTIFY_SOCKET: cannot notify the service manager: {}",
                 plain(&error)
             )),
         }
@@ -251,14 +251,14 @@ impl<'s> Supervisor<'s> {
     fn tell_manager(&mut self, tell: impl FnOnce(&mut Manager) -> io::Result<()>) {
         if let Err(error) = tell(&mut self.manager) {
             say(&format!(
-                "the service manager cannot be told: {}",
+                "cannot notify the service manager: {}",
                 plain(&error)
             ));
         }
     }
 
     fn new(
-        around: Surroundings<'s>,
+        around: SupervisorEnvironment<'s>,
         signals: Signals,
         control: Option<Control>,
         sockets: Sockets,
@@ -271,21 +271,17 @@ impl<'s> Supervisor<'s> {
             manager: Manager::default(),
             closing: Vec::new(),
             sockets,
-            assignment: assign::Assignment::new(),
+            assignment: listener_assignment::ListenerAssignment::new(),
             counters,
-            gone: Counted::default(),
-            serving: None,
-            coming: None,
+            gone: StatsSnapshot::default(),
+            plan: GenerationPlan::default(),
+            generations: BTreeMap::new(),
             processes: Vec::new(),
             generations_made: 0,
-            reloading: None,
-            wishes: Vec::new(),
             scaling: Vec::new(),
-            confirming: Vec::new(),
-            last_confirmation: measure::now().0,
-            stopping: None,
-            probe: None,
-            watch: None,
+            acks: Vec::new(),
+            last_ack_number: telemetry::now().0,
+            file_watcher: None,
             health: health::Health::default(),
             last_failure: None,
             crashes: 0,
@@ -298,16 +294,22 @@ impl<'s> Supervisor<'s> {
         }
     }
 
+    fn begin_with(&mut self, plan: GenerationPlan, generation: Generation) {
+        self.plan = plan;
+        self.generations_made = self.generations_made.max(generation.id);
+        self.generations.insert(generation.id, generation);
+    }
+
     fn live(&mut self) {
         while !self.is_over() {
             let now = Instant::now();
-            self.mend(now);
+            self.reconcile(now);
             if self.is_over() {
                 return;
             }
             self.wait(now);
             self.take_signals();
-            self.take_notices();
+            self.take_events();
             self.take_commands();
             self.take_changes();
         }
@@ -315,13 +317,13 @@ impl<'s> Supervisor<'s> {
 
     /// Everything that was asked for is done, or nothing is left to be done.
     fn is_over(&self) -> bool {
-        self.stopping.is_some() && self.processes.is_empty()
+        self.plan.is_stopping() && self.processes.is_empty()
     }
 
     fn close(mut self) -> i32 {
         self.sockets.end();
         drop(self.pid_file.take());
-        // Files of sockets went when the end began: by now somebody else's may have their names.
+        // Files of sockets were removed when the stop began: other programs may use their names by now.
         self.tell_stopped();
         self.exit_code
     }
@@ -335,7 +337,7 @@ impl<'s> Supervisor<'s> {
                 watched.push(PollFd::from_borrowed_fd(fd, wanted));
             }
         }
-        if let Some(fd) = self.watch.as_ref().and_then(Watch::fd) {
+        if let Some(fd) = self.file_watcher.as_ref().and_then(FileWatcher::fd) {
             watched.push(PollFd::from_borrowed_fd(fd, PollFlags::IN));
         }
         for process in &self.processes {
@@ -362,14 +364,11 @@ impl<'s> Supervisor<'s> {
         let signals: Vec<i32> = self.signals.pending().collect();
         for signal in signals {
             match signal {
-                SIGTERM | SIGINT => self.stop(None),
-                SIGQUIT => {
-                    self.stop(None);
-                    self.hurry();
-                }
-                SIGHUP => self.reload(Wish::default()),
+                SIGTERM | SIGINT => self.handle(PlanEvent::Stop(None)),
+                SIGQUIT => self.handle(PlanEvent::Quit),
+                SIGHUP => self.handle(PlanEvent::Reload(ReloadRequest::default())),
                 SIGUSR1 => self.reopen(),
-                SIGUSR2 => self.upgrade(None),
+                SIGUSR2 => self.handle(PlanEvent::Upgrade(None)),
                 SIGTTIN => self.scale_by(1),
                 SIGTTOU => self.scale_by(-1),
                 _ => {}
@@ -379,41 +378,47 @@ impl<'s> Supervisor<'s> {
     }
 
     /// Makes what is out of what should be.
-    fn mend(&mut self, now: Instant) {
+    fn reconcile(&mut self, now: Instant) {
         self.enforce_deadlines(now);
         self.end_late_probe(now);
-        if self.stopping.is_none() {
+        let next = self.plan.next();
+        if !self.plan.is_stopping() {
             self.start_missing(now);
-            self.promote();
+            self.promote(now);
             self.replace_worn();
             self.end_surplus();
-            self.give_up_if_hopeless(now);
+            self.stop_if_hopeless(now);
         }
-        self.look_after(now);
-        self.settle_ears();
-        if self.take_next_wish() {
-            // Nothing else may happen for long that would have them started.
+        self.check_health(now);
+        self.assign_listeners();
+        if self.plan.next() != next && !self.plan.is_stopping() {
+            // Nothing else may happen for long that would have its processes started.
             self.start_missing(now);
         }
     }
 
     /// Starts what is missing in each place of the generations that are wanted.
     fn start_missing(&mut self, now: Instant) {
-        for id in self.wanted_ids() {
+        let ids: Vec<u64> = self.generations.keys().copied().collect();
+        for id in ids {
             let Some(generation) = self.generation(id) else {
                 continue;
             };
             let has_template = generation.has_template();
             let template_next = generation.template.next(now);
-            let nexts: Vec<Next> = generation.lives.iter().map(|life| life.next(now)).collect();
-            if has_template && self.template(id).is_none() && template_next == Next::Start {
+            let nexts: Vec<RestartDecision> =
+                generation.lives.iter().map(|life| life.next(now)).collect();
+            if has_template
+                && self.template(id).is_none()
+                && template_next == RestartDecision::Start
+            {
                 self.start(id, Role::Template, 0);
             }
             for (slot, next) in nexts.into_iter().enumerate() {
-                let is_there = self
-                    .at(id, slot)
-                    .any(|process| matches!(process.state, State::Starting | State::Ready));
-                if !is_there && next == Next::Start {
+                let is_there = self.at(id, slot).any(|process| {
+                    matches!(process.state, ProcessState::Starting | ProcessState::Ready)
+                });
+                if !is_there && next == RestartDecision::Start {
                     self.start(id, Role::Serving, slot);
                 }
             }
@@ -431,12 +436,15 @@ impl<'s> Supervisor<'s> {
         let file = generation.file.try_clone();
         let shape = generation.shape.clone();
         let made = if is_forked {
-            let Some(template) = self.template(id).filter(|one| one.state == State::Ready) else {
+            let Some(template) = self
+                .template(id)
+                .filter(|one| one.state == ProcessState::Ready)
+            else {
                 return;
             };
-            Process::fork(template, slot)
+            ChildProcess::fork(template, slot)
         } else {
-            Process::exec(&self.around.program, role, id, slot)
+            ChildProcess::exec(&self.around.program, role, id, slot)
         };
         let begun = made.and_then(|mut process| {
             process.bounds = bounds;
@@ -453,7 +461,7 @@ impl<'s> Supervisor<'s> {
                 slot,
                 segment: process.segment,
             };
-            process.tell(Order::Begin(identity), fds);
+            process.tell(SupervisorCommand::Begin(identity), fds);
             Ok(process)
         });
         match begun {
@@ -462,43 +470,6 @@ impl<'s> Supervisor<'s> {
                 let failure = self.around.program.not_started(&error);
                 self.could_not_start(id, role, slot, failure);
             }
-        }
-    }
-
-    /// Under development, watches the code of what serves or is to serve.
-    fn watch_code(&mut self) {
-        let generation = self.coming.as_ref().or(self.serving.as_ref());
-        let Some(generation) = generation else { return };
-        let Some(development) = &generation.config.processes.development else {
-            self.watch = None;
-            return;
-        };
-        let app = generation.config.app.as_ref();
-        let folders = app.map(|app| app.app_dir.clone());
-        let folders: Vec<_> = folders
-            .into_iter()
-            .chain(development.dirs.clone())
-            .collect();
-        let files: Vec<_> = self.around.config_file.clone().into_iter().collect();
-        let now = measure::now();
-        match &mut self.watch {
-            Some(watch) => watch.extend(&folders, &files, now),
-            none => *none = Some(Watch::new(&folders, &files, now)),
-        }
-    }
-
-    fn take_changes(&mut self) {
-        let Some(watch) = &mut self.watch else { return };
-        let changed = watch.changed(measure::now());
-        if let Some(notice) = watch.notice() {
-            say(&notice);
-        }
-        if let Some(path) = changed {
-            say(&format!("{} has changed: reloading", path.display()));
-            self.reload(Wish {
-                is_development: true,
-                ..Wish::default()
-            });
         }
     }
 
@@ -512,31 +483,34 @@ impl<'s> Supervisor<'s> {
             .map(|(failure, _)| failure.clone())
     }
 
+    /// The generation that serves.
+    fn serving(&self) -> Option<&Generation> {
+        self.generations.get(&self.plan.serving()?)
+    }
+
+    /// The generation that is to serve.
+    fn next_generation(&self) -> Option<&Generation> {
+        self.generations.get(&self.plan.next()?)
+    }
+
     fn generation(&self, id: u64) -> Option<&Generation> {
-        let both = [&self.serving, &self.coming];
-        both.into_iter().flatten().find(|one| one.id == id)
+        self.generations.get(&id)
     }
 
     fn generation_mut(&mut self, id: u64) -> Option<&mut Generation> {
-        let both = [&mut self.serving, &mut self.coming];
-        both.into_iter().flatten().find(|one| one.id == id)
+        self.generations.get_mut(&id)
     }
 
-    fn wanted_ids(&self) -> Vec<u64> {
-        let both = [&self.serving, &self.coming];
-        both.into_iter().flatten().map(|one| one.id).collect()
-    }
-
-    fn template(&mut self, id: u64) -> Option<&mut Process> {
+    fn template(&mut self, id: u64) -> Option<&mut ChildProcess> {
         self.processes.iter_mut().find(|process| {
             process.generation == id
                 && process.role == Role::Template
-                && matches!(process.state, State::Starting | State::Ready)
+                && matches!(process.state, ProcessState::Starting | ProcessState::Ready)
         })
     }
 
     /// Serving processes in one place, those that drain included.
-    fn at(&self, id: u64, slot: usize) -> impl Iterator<Item = &Process> {
+    fn at(&self, id: u64, slot: usize) -> impl Iterator<Item = &ChildProcess> {
         self.processes.iter().filter(move |process| {
             process.role == Role::Serving && process.generation == id && process.slot == slot
         })
@@ -545,7 +519,7 @@ impl<'s> Supervisor<'s> {
 
 /// Gives up the rights of root, with everything that was made by them given to the user who goes on.
 fn become_user(
-    identity: &privileges::Identity,
+    identity: &privileges::UserIdentity,
     sockets: &Sockets,
     control: Option<&Control>,
 ) -> Result<(), StartFault> {
@@ -565,8 +539,8 @@ fn become_user(
 /// Commands may come from the user who started the server, from the one whose rights it keeps, and from root.
 fn open_control(
     config: &Config,
-    around: &Surroundings<'_>,
-    identity: Option<&privileges::Identity>,
+    around: &SupervisorEnvironment<'_>,
+    identity: Option<&privileges::UserIdentity>,
 ) -> Result<(Option<Control>, Vec<String>), StartFault> {
     let uid = rustix::process::geteuid().as_raw();
     let uids: Vec<u32> = [uid]

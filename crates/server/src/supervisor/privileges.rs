@@ -26,7 +26,7 @@ const KEPT: CapabilitySet = CapabilitySet::NET_BIND_SERVICE;
 
 /// Whose rights are kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Identity {
+pub(crate) struct UserIdentity {
     pub(crate) uid: u32,
     pub(crate) gid: u32,
     /// The user's name, whose further groups come along; `None` for a number that has no name.
@@ -37,7 +37,7 @@ pub(crate) struct Identity {
 ///
 /// # Errors
 /// There is no such user or group, or a number without a name comes without a group.
-pub(crate) fn resolve(user: &str, group: &str) -> Result<Option<Identity>, StartFault> {
+pub(crate) fn resolve(user: &str, group: &str) -> Result<Option<UserIdentity>, StartFault> {
     let group = match group {
         "" => None,
         group => Some(resolve_group(group)?),
@@ -57,7 +57,7 @@ pub(crate) fn resolve(user: &str, group: &str) -> Result<Option<Identity>, Start
         hint: Some("name a group as well, with `--group`".to_owned()),
     })?;
     let name = account.and_then(|account| CString::new(account.name).ok());
-    Ok(Some(Identity {
+    Ok(Some(UserIdentity {
         uid: uid.as_raw(),
         gid: gid.as_raw(),
         name,
@@ -69,7 +69,7 @@ pub(crate) fn resolve(user: &str, group: &str) -> Result<Option<Identity>, Start
 ///
 /// # Errors
 /// This process may not, or could come back.
-pub(crate) fn drop_to(identity: &Identity) -> Result<(), StartFault> {
+pub(crate) fn drop_to(identity: &UserIdentity) -> Result<(), StartFault> {
     become_identity(identity).map_err(|error| {
         let hint = match error.kind() {
             io::ErrorKind::PermissionDenied => Some(
@@ -87,7 +87,7 @@ pub(crate) fn drop_to(identity: &Identity) -> Result<(), StartFault> {
 
 /// Lets this thread alone have the rights of user and group, and none beside them, until it ends: the system
 /// calls themselves know threads only, it is the C library that makes all of them follow.
-pub(crate) fn lower_thread(identity: &Identity) -> io::Result<()> {
+pub(crate) fn lower_thread(identity: &UserIdentity) -> io::Result<()> {
     let (uid, gid) = (Uid::from_raw(identity.uid), Gid::from_raw(identity.gid));
     if is_already(uid, gid) {
         return Ok(());
@@ -136,17 +136,17 @@ pub(crate) fn settle() -> io::Result<()> {
 }
 
 /// Gives a file that was made before to the identity; a link is not followed.
-pub(crate) fn give_file(path: &Path, identity: &Identity) -> io::Result<()> {
+pub(crate) fn give_file(path: &Path, identity: &UserIdentity) -> io::Result<()> {
     std::os::unix::fs::lchown(path, Some(identity.uid), Some(identity.gid))
 }
 
 /// The same for an open one. Sockets share an address only with those of the same user, and this is what
 /// makes it theirs.
-pub(crate) fn give_descriptor(file: BorrowedFd<'_>, identity: &Identity) -> io::Result<()> {
+pub(crate) fn give_descriptor(file: BorrowedFd<'_>, identity: &UserIdentity) -> io::Result<()> {
     std::os::unix::fs::fchown(file, Some(identity.uid), Some(identity.gid))
 }
 
-fn become_identity(identity: &Identity) -> io::Result<()> {
+fn become_identity(identity: &UserIdentity) -> io::Result<()> {
     let (uid, gid) = (Uid::from_raw(identity.uid), Gid::from_raw(identity.gid));
     if is_already(uid, gid) {
         return Ok(());
@@ -260,7 +260,7 @@ mod tests {
     use std::time::Instant;
 
     use super::*;
-    use crate::config::meant::{Bind, Config};
+    use crate::config::typed::{Bind, Config};
     use crate::supervisor::sockets::Sockets;
 
     #[test]

@@ -12,32 +12,32 @@ use std::time::{Duration, Instant};
 use rustix::io::FdFlags;
 use rustix::process::{Pid, PidfdFlags, Signal};
 
-use crate::channel::{Channel, EarKey, Notice, Order, Received, Role};
 use crate::fault::Failure;
+use crate::ipc::{Channel, ListenerId, ProcessEvent, ReceivedMessage, Role, SupervisorCommand};
 use crate::stats::{Glance, Segment, View};
 
-use super::notify;
-use super::program::{HANDOVER, Program};
+use super::argv::{HANDOVER, Program};
 use super::recycling::Bounds;
+use super::service_manager;
 
 /// Orders that a process has not taken yet; beyond that, those are dropped of which the next does the same.
 const OUTBOX_LEN_MAX: usize = 256;
 
 /// One process.
-pub(super) struct Process {
+pub(super) struct ChildProcess {
     /// Its own number, never used again.
     pub(super) serial: u64,
     pub(super) role: Role,
     pub(super) generation: u64,
     pub(super) slot: usize,
-    pub(super) state: State,
+    pub(super) state: ProcessState,
     pub(super) started: Instant,
     /// When it said that it could serve.
     pub(super) ready: Option<Instant>,
     pub(super) segment: Option<Segment>,
     /// Its counters.
     pub(super) view: Option<View>,
-    pub(super) heard: BTreeSet<EarKey>,
+    pub(super) accepts_from: BTreeSet<ListenerId>,
     /// What it left behind when it could not start.
     pub(super) failure: Option<Failure>,
     pub(super) python: Option<String>,
@@ -47,16 +47,16 @@ pub(super) struct Process {
     pub(super) pulse: Pulse,
     /// What it said of its drain.
     pub(super) cut: u64,
-    pub(super) body: Body,
+    pub(super) body: ProcessHandle,
     channel: Channel,
     is_silent: bool,
-    outbox: VecDeque<(Order, Vec<OwnedFd>)>,
+    outbox: VecDeque<(SupervisorCommand, Vec<OwnedFd>)>,
 }
 
 /// What there is to signal.
-pub(super) enum Body {
-    /// The template has been told to fork it and has not said its id yet.
-    Unborn,
+pub(super) enum ProcessHandle {
+    /// The template has the command to fork it, and has not reported its id yet.
+    Unforked,
     Alive {
         pid: Pid,
         pidfd: OwnedFd,
@@ -65,7 +65,7 @@ pub(super) enum Body {
 
 /// Where a process is in its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum State {
+pub(super) enum ProcessState {
     Starting,
     Ready,
     Draining {
@@ -85,20 +85,26 @@ pub(super) struct Pulse {
     pub(super) missed: u32,
 }
 
-impl Process {
-    fn new(role: Role, generation: u64, slot: usize, channel: Channel, body: Body) -> Self {
+impl ChildProcess {
+    fn new(
+        role: Role,
+        generation: u64,
+        slot: usize,
+        channel: Channel,
+        body: ProcessHandle,
+    ) -> Self {
         static SERIAL: AtomicU64 = AtomicU64::new(1);
         Self {
             serial: SERIAL.fetch_add(1, Ordering::Relaxed),
             role,
             generation,
             slot,
-            state: State::Starting,
+            state: ProcessState::Starting,
             started: Instant::now(),
             ready: None,
             segment: None,
             view: None,
-            heard: BTreeSet::new(),
+            accepts_from: BTreeSet::new(),
             failure: None,
             python: None,
             bounds: Bounds::default(),
@@ -118,21 +124,27 @@ impl Process {
         role: Role,
         generation: u64,
         slot: usize,
-    ) -> io::Result<Process> {
+    ) -> io::Result<ChildProcess> {
         let (ours, theirs) = Channel::pair()?;
         let theirs = theirs.into_fd();
         let pid = program.start(&theirs)?;
         let pidfd = rustix::process::pidfd_open(pid, PidfdFlags::empty())?;
-        let body = Body::Alive { pid, pidfd };
+        let body = ProcessHandle::Alive { pid, pidfd };
         Ok(Self::new(role, generation, slot, ours, body))
     }
 
     /// Has a template fork one.
-    pub(super) fn fork(template: &mut Process, slot: usize) -> io::Result<Process> {
+    pub(super) fn fork(template: &mut ChildProcess, slot: usize) -> io::Result<ChildProcess> {
         let (ours, theirs) = Channel::pair()?;
-        template.tell(Order::Fork, vec![theirs.into_fd()]);
+        template.tell(SupervisorCommand::Fork, vec![theirs.into_fd()]);
         let (role, generation) = (Role::Serving, template.generation);
-        Ok(Self::new(role, generation, slot, ours, Body::Unborn))
+        Ok(Self::new(
+            role,
+            generation,
+            slot,
+            ours,
+            ProcessHandle::Unforked,
+        ))
     }
 
     /// One that another supervisor program has started, in this very process.
@@ -141,15 +153,18 @@ impl Process {
         generation: u64,
         slot: usize,
         channel: OwnedFd,
-        body: Body,
-    ) -> io::Result<Process> {
+        body: ProcessHandle,
+    ) -> io::Result<ChildProcess> {
         let channel = Channel::from_fd(channel)?;
         Ok(Self::new(role, generation, slot, channel, body))
     }
 
     /// Gives it an order; one that it does not take at once waits.
-    pub(super) fn tell(&mut self, order: Order, fds: Vec<OwnedFd>) {
-        let is_repeated = matches!(order, Order::Beat(_) | Order::Reopen);
+    pub(super) fn tell(&mut self, order: SupervisorCommand, fds: Vec<OwnedFd>) {
+        let is_repeated = matches!(
+            order,
+            SupervisorCommand::Heartbeat(_) | SupervisorCommand::Reopen
+        );
         if !is_repeated || self.outbox.len() < OUTBOX_LEN_MAX {
             self.outbox.push_back((order, fds));
         }
@@ -174,7 +189,7 @@ impl Process {
     }
 
     /// What it has said since; `None` when there is no more for now.
-    pub(super) fn hear(&mut self) -> Option<Received<Notice>> {
+    pub(super) fn receive(&mut self) -> Option<ReceivedMessage<ProcessEvent>> {
         match self.channel.receive_now() {
             Ok(Some(received)) => Some(received),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => None,
@@ -191,15 +206,15 @@ impl Process {
         (!self.is_silent).then_some(&self.channel)
     }
 
-    /// Its template has been told to fork it, and has not said that it did.
-    pub(super) fn is_unborn(&self) -> bool {
-        matches!(self.body, Body::Unborn)
+    /// Its template has the command to fork it, and has not reported that it did.
+    pub(super) fn is_unforked(&self) -> bool {
+        matches!(self.body, ProcessHandle::Unforked)
     }
 
     pub(super) fn pid(&self) -> Option<Pid> {
         match &self.body {
-            Body::Alive { pid, .. } => Some(*pid),
-            Body::Unborn => None,
+            ProcessHandle::Alive { pid, .. } => Some(*pid),
+            ProcessHandle::Unforked => None,
         }
     }
 
@@ -226,11 +241,11 @@ impl Process {
     }
 
     pub(super) fn is_serving(&self) -> bool {
-        self.role == Role::Serving && self.state == State::Ready
+        self.role == Role::Serving && self.state == ProcessState::Ready
     }
 
     pub(super) fn is_draining(&self) -> bool {
-        matches!(self.state, State::Draining { .. })
+        matches!(self.state, ProcessState::Draining { .. })
     }
 
     /// Has served for so long.
@@ -240,11 +255,11 @@ impl Process {
 
     /// Ends it without asking.
     pub(super) fn kill_for(&mut self, ending: super::commands::Ending) {
-        if let Body::Alive { pidfd, .. } = &self.body {
+        if let ProcessHandle::Alive { pidfd, .. } = &self.body {
             // It may have ended by itself.
             let _ = rustix::process::pidfd_send_signal(pidfd, Signal::KILL);
         }
-        self.state = State::Killed(ending);
+        self.state = ProcessState::Killed(ending);
     }
 }
 
@@ -260,11 +275,11 @@ impl Program {
             .args(arguments)
             .current_dir(&self.folder)
             .env(HANDOVER, handed.as_raw_fd().to_string());
-        // What the service manager told this process is not meant for others.
-        for name in notify::VARIABLES {
+        // The variables of the service manager are for this process alone.
+        for name in service_manager::VARIABLES {
             command.env_remove(name);
         }
-        // Nobody else starts anything meanwhile: this is the only thread.
+        // No other program is started meanwhile: this is the only thread that starts any.
         rustix::io::fcntl_setfd(handed, FdFlags::empty())?;
         let child = command.spawn();
         rustix::io::fcntl_setfd(handed, FdFlags::CLOEXEC)?;

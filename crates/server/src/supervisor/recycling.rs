@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use crate::config::meant::Recycling;
+use crate::config::typed::Recycling;
 
 /// The bounds of one process.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -57,7 +57,7 @@ impl Bounds {
 
 #[cfg(test)]
 mod tests {
-    use measure::Nanos;
+    use telemetry::Nanos;
 
     use super::*;
 

@@ -1,82 +1,87 @@
-//! From one generation to the next: the new one starts beside the old and takes over when all of it can serve,
-//! or is given up while the old one goes on.
+//! From one generation to the next: performs what the plan says. The new generation starts beside the old one and
+//! takes over when all of it can serve, or is given up while the old one goes on.
 
 use std::time::Instant;
 
-use super::commands::{Sizes, Wish, counted};
-use super::control::ClientId;
+use super::commands::counted;
 use super::generation::Generation;
-use super::notify::Manager;
-use super::sockets::Change;
-use super::{Fresh, Serving, Supervisor, plain, say, talk};
+use super::plan::{PlanAction, PlanEvent, PoolSizes, ReloadCause, ReloadRequest};
+use super::process::ChildProcess;
+use super::service_manager::Manager;
+use super::stderr::{say, talk};
+use super::{FileWatcher, Fresh, Serving, Supervisor, plain};
+use crate::config::typed::Config;
 use crate::fault::Failure;
-use crate::fault::StartFault;
-use crate::house::Listening;
-
-/// A reload under way.
-pub(super) struct Reloading {
-    pub(super) wish: Wish,
-    /// What becomes of the sockets when it succeeds.
-    pub(super) change: Option<Change>,
-    pub(super) began: Instant,
-}
+use crate::payload::Payload;
+use crate::server::Listening;
+use crate::sync::invariant;
 
 impl Supervisor<'_> {
-    /// Reads the configuration anew and starts a generation by it, beside the one that serves.
-    pub(super) fn reload(&mut self, wish: Wish) {
-        if self.stopping.is_some() {
-            let failure = Failure::new("reload: the server is about to end");
-            return self.refuse_all(&wish.clients, &failure);
+    /// Takes the plan one step further and performs what follows.
+    pub(super) fn handle(&mut self, event: PlanEvent) {
+        let (plan, actions) = std::mem::take(&mut self.plan).step(event);
+        self.plan = plan;
+        for action in actions {
+            self.perform(action);
         }
-        if self.coming.is_some() || self.probe.is_some() {
-            // Code that changed while its predecessor starts makes that one useless.
-            if wish.is_development && self.serving.is_some() {
-                self.forget_coming();
-            } else {
-                match self
-                    .wishes
-                    .iter_mut()
-                    .find(|other| other.is_as_wanted(&wish))
-                {
-                    Some(other) => other.clients.extend(wish.clients),
-                    None => self.wishes.push(wish),
-                }
-                return;
+        let named = self.plan.serving().into_iter().chain(self.plan.next());
+        invariant!(
+            named.eq(self.generations.keys().copied()),
+            "the supervisor has generations {:?} in {:?}",
+            self.generations.keys(),
+            self.plan
+        );
+    }
+
+    fn perform(&mut self, action: PlanAction) {
+        match action {
+            PlanAction::Prepare(request) => self.prepare(request),
+            PlanAction::TakeOver { old, request } => self.take_over(old, request),
+            PlanAction::Discard(id) => self.discard(id),
+            PlanAction::KeepServing => {
+                self.tell_ready();
+                say("reload: the new generation could not start: the old one goes on serving");
             }
+            PlanAction::Refuse { clients, failure } => self.refuse_all(&clients, &failure),
+            PlanAction::StartProbe(client) => self.start_probe(client),
+            PlanAction::KillProbe(pid) => super::upgrade::kill(pid),
+            PlanAction::BecomeNew { client, waiting } => self.become_new(client, &waiting),
+            PlanAction::BeginStop { generation } => self.begin_stop(generation),
+            PlanAction::Cut => self.cut(),
+            PlanAction::ExitWithFault => self.exit_code = 2,
         }
+    }
+
+    /// Reads the configuration and makes a generation of it, whose processes start beside those that serve.
+    fn prepare(&mut self, request: ReloadRequest) {
         self.tell_manager(Manager::is_reloading);
-        match self.begin_reload(&wish) {
-            Ok((generation, change)) => {
-                self.coming = Some(generation);
-                self.reloading = Some(Reloading {
-                    wish,
-                    change: Some(change),
-                    began: Instant::now(),
-                });
+        match self.read_generation(&request) {
+            Ok(generation) => {
+                let next = generation.id;
+                self.generations.insert(next, generation);
+                self.handle(PlanEvent::Prepared { next, request });
             }
             Err(failures) => {
                 self.tell_ready();
                 for failure in &failures {
                     talk(&failure.text());
                 }
-                failures
-                    .first()
-                    .cloned()
-                    .into_iter()
-                    .for_each(|failure| self.note_failure(failure));
-                say("reload: the configuration is not good: what serves is left as it is");
-                if !wish.clients.is_empty() {
-                    self.refuse_all(&wish.clients, &joined(&failures));
+                if let Some(first) = failures.first() {
+                    self.note_failure(first.clone());
+                }
+                say("reload: the configuration has faults: the old generation goes on serving");
+                if !request.clients.is_empty() {
+                    self.refuse_all(&request.clients, &joined(&failures));
                 }
             }
         }
     }
 
-    fn begin_reload(&mut self, wish: &Wish) -> Result<(Generation, Change), Vec<Failure>> {
-        let Fresh { loaded, payload } = (self.around.reread)(&wish.overrides)?;
+    fn read_generation(&mut self, request: &ReloadRequest) -> Result<Generation, Vec<Failure>> {
+        let Fresh { loaded, payload } = (self.around.reread)(&request.overrides)?;
         let mut notes = loaded.notes;
         let config = loaded.config;
-        if let Some(serving) = &self.serving {
+        if let Some(serving) = self.serving() {
             let (old, new) = (&serving.config, &config);
             if (&old.processes.user, &old.processes.group)
                 != (&new.processes.user, &new.processes.group)
@@ -91,97 +96,97 @@ impl Supervisor<'_> {
                 notes.push("`pid_file` and `control` change with the next start".to_owned());
             }
         }
-        let (mut generation, change) = self.start_generation(config, notes, payload)?;
-        if let (Sizes::Kept, Some(serving)) = (wish.sizes, &self.serving) {
+        let mut generation = self.new_generation(config, notes, payload)?;
+        if let (PoolSizes::Kept, Some(serving)) = (request.sizes, self.serving()) {
             generation.keep_sizes(serving);
         }
-        Ok((generation, change))
+        Ok(generation)
     }
 
-    fn start_generation(
+    fn new_generation(
         &mut self,
-        config: crate::config::meant::Config,
+        config: Config,
         notes: Vec<String>,
-        payload: crate::payload::Payload,
-    ) -> Result<(Generation, Change), Vec<Failure>> {
+        payload: Payload,
+    ) -> Result<Generation, Vec<Failure>> {
         let id = self.generations_made + 1;
-        let generation = Generation::new(id, config, notes, payload)
+        let mut generation = Generation::new(id, config, notes, payload)
             .map_err(|error| vec![Failure::new(format!("reload: {}", plain(&error)))])?;
         let sockets_len = generation.sockets_len();
         let change = self.sockets.adjust(&generation.config, sockets_len);
-        let change = change.map_err(|fault| vec![Failure::from(&fault)])?;
+        generation.change = Some(change.map_err(|fault| vec![Failure::from(&fault)])?);
         self.generations_made = id;
-        Ok((generation, change))
+        Ok(generation)
     }
 
-    /// The generation that was to come serves.
-    pub(super) fn take_over(&mut self, old: Option<Generation>) {
-        let now = Instant::now();
-        let mut reloading = self.reloading.take();
-        let change = reloading
-            .as_mut()
-            .and_then(|reloading| reloading.change.take());
+    /// The next generation takes over once all of its processes can serve and it has its sockets.
+    pub(super) fn promote(&mut self, now: Instant) {
+        let Some(next) = self.next_generation() else {
+            return;
+        };
+        let id = next.id;
+        if !(0..next.count()).all(|slot| self.at(id, slot).any(ChildProcess::is_serving)) {
+            return;
+        }
+        let change = self.generation_mut(id).and_then(|next| next.change.take());
         if let Some(change) = change {
             match self.sockets.commit(change, now) {
                 Ok(committed) => {
                     committed.warnings.iter().for_each(|text| say(text));
                     self.closing = committed.closing;
                 }
-                Err(fault) => return self.take_back(old, reloading, &fault),
+                // An address could not be listened on at the last moment.
+                Err(fault) => return self.next_failed(Failure::from(&fault)),
             }
         }
-        // Everybody hears before anybody stops hearing.
-        self.settle_ears();
-        let Some(serving) = &self.serving else { return };
-        let (id, count) = (serving.id, serving.count());
-        match (old, reloading) {
-            (None, _) => {
+        self.handle(PlanEvent::NextServes);
+    }
+
+    /// The generation that the plan names serves now.
+    fn take_over(&mut self, old: Option<u64>, request: Option<ReloadRequest>) {
+        // All processes start to accept before any stops.
+        self.assign_listeners();
+        let old = old.and_then(|old| self.generations.remove(&old));
+        match old {
+            None => {
                 self.tell_ready();
                 self.tell_serving();
             }
-            (Some(old), reloading) => {
-                let secs = reloading
-                    .as_ref()
-                    .map_or(0.0, |reloading| reloading.began.elapsed().as_secs_f64());
-                let text = format!(
-                    "generation {id} serves with {} after {secs:.1} s; generation {} drains{}",
-                    counted(count, "process", "processes"),
-                    old.id,
-                    serving.sizes_after(&old)
-                );
-                let notes = serving.notes.clone();
-                say(&text);
-                for note in &notes {
-                    talk(&format!("  note     {note}\n"));
-                }
-                let clients = reloading.into_iter().flat_map(|one| one.wish.clients);
-                self.answer_when_deaf(old.id, clients.collect(), text);
-            }
+            Some(old) => self.tell_reloaded(&old, request.unwrap_or_default()),
         }
-        if let Some(serving) = &self.serving
-            && serving.payload.failure.is_none()
+        if self
+            .serving()
+            .is_some_and(|serving| serving.payload.failure.is_none())
         {
             self.last_failure = None;
         }
         self.watch_code();
     }
 
-    /// An address could not be listened on at the last moment: the generation that serves goes on.
-    fn take_back(
-        &mut self,
-        old: Option<Generation>,
-        reloading: Option<Reloading>,
-        fault: &StartFault,
-    ) {
-        self.coming = self.serving.take();
-        self.serving = old;
-        self.reloading = reloading;
-        self.abandon(Failure::from(fault));
+    fn tell_reloaded(&mut self, old: &Generation, request: ReloadRequest) {
+        let Some(serving) = self.serving() else {
+            return;
+        };
+        let text = format!(
+            "generation {} serves with {} after {:.1} s; generation {} drains{}",
+            serving.id,
+            counted(serving.count(), "process", "processes"),
+            serving.made.elapsed().as_secs_f64(),
+            old.id,
+            serving.sizes_after(old)
+        );
+        say(&text);
+        for note in &serving.notes {
+            talk(&format!("  note     {note}\n"));
+        }
+        self.answer_when_old_stopped_accepting(old.id, request.clients, text);
     }
 
     /// Tells the service manager that everything serves, as it was or anew.
     pub(super) fn tell_ready(&mut self) {
-        let Some(serving) = &self.serving else { return };
+        let Some(serving) = self.serving() else {
+            return;
+        };
         let text = format!(
             "generation {}, {}",
             serving.id,
@@ -191,7 +196,9 @@ impl Supervisor<'_> {
     }
 
     fn tell_serving(&self) {
-        let Some(serving) = &self.serving else { return };
+        let Some(serving) = self.serving() else {
+            return;
+        };
         let python = self
             .processes
             .iter()
@@ -207,108 +214,91 @@ impl Supervisor<'_> {
     /// What is listened on, for people.
     fn listened(&self) -> Vec<Listening> {
         let addresses = self.sockets.addresses();
-        let one = |address: super::sockets::Address| Listening {
+        let one = |address: super::sockets::AddressSummary| Listening {
             url: address.url,
             backlog_effective: address.backlog_effective.unwrap_or(u32::MAX),
         };
         addresses.into_iter().map(one).collect()
     }
 
-    /// The generation that was to come will not: what serves stays as it is.
-    pub(super) fn abandon(&mut self, failure: Failure) {
+    /// The next generation will not serve.
+    pub(super) fn next_failed(&mut self, failure: Failure) {
         self.note_failure(failure.clone());
-        let Some(generation) = self.coming.take() else {
-            return;
-        };
-        let reloading = self.reloading.take();
-        let is_development = generation.config.processes.development.is_some();
-        let id = generation.id;
-        self.drain_where(|process| process.generation == id);
-        if is_development && generation.payload.failure.is_none() {
-            talk(&failure.text());
-            return self.show_instead(generation, failure, reloading);
-        }
-        let clients = self.give_back(reloading);
         talk(&failure.text());
-        if self.serving.is_none() {
-            self.stop(None);
-            self.exit_code = 2;
-            return;
-        }
-        self.tell_ready();
-        say("reload: the new generation could not start: what serves is left as it is");
-        if !clients.is_empty() {
-            self.refuse_all(&clients, &failure);
-        }
+        let shown = self.next_generation().filter(|next| {
+            next.config.processes.development.is_some() && next.payload.failure.is_none()
+        });
+        let event = match shown.map(|next| next.id) {
+            None => PlanEvent::NextFailed(failure),
+            Some(id) => match self.fault_page(id, failure) {
+                Ok(next) => PlanEvent::NextReplaced { next },
+                Err(failure) => PlanEvent::NextFailed(failure),
+            },
+        };
+        self.handle(event);
     }
 
     /// Under development a page with the fault is served until the code changes again.
-    fn show_instead(&mut self, failed: Generation, failure: Failure, reloading: Option<Reloading>) {
-        let mut payload = failed.payload;
-        payload.failure = Some(failure);
+    fn fault_page(&mut self, failed: u64, failure: Failure) -> Result<u64, Failure> {
         let id = self.generations_made + 1;
-        match Generation::new(id, failed.config, failed.notes, payload) {
-            Ok(generation) => {
-                self.generations_made = id;
-                self.coming = Some(generation);
-                self.reloading = reloading;
-            }
-            Err(error) => {
-                let text = format!("cannot show the fault: {}", plain(&error));
-                let failure = Failure::new(text);
-                let clients = self.give_back(reloading);
-                self.refuse_all(&clients, &failure);
-                if self.serving.is_none() {
-                    self.stop(None);
-                    self.exit_code = 2;
-                }
-            }
-        }
+        let failed = self.generations.get_mut(&failed);
+        let failed = failed.expect("the plan names generations that exist");
+        let mut payload = failed.payload.clone();
+        payload.failure = Some(failure);
+        let (config, notes) = (failed.config.clone(), failed.notes.clone());
+        let mut page = Generation::new(id, config, notes, payload)
+            .map_err(|error| Failure::new(format!("cannot show the fault: {}", plain(&error))))?;
+        (page.change, page.made) = (failed.change.take(), failed.made);
+        self.generations_made = id;
+        self.generations.insert(id, page);
+        Ok(id)
     }
 
-    /// Nothing becomes of a reload; gives those who wait for it.
-    fn give_back(&mut self, reloading: Option<Reloading>) -> Vec<ClientId> {
-        let Some(reloading) = reloading else {
-            return Vec::new();
-        };
-        if let Some(change) = reloading.change {
+    fn discard(&mut self, id: u64) {
+        self.drain_where(|process| process.generation == id);
+        let discarded = self.generations.remove(&id);
+        if let Some(change) = discarded.and_then(|generation| generation.change) {
             self.sockets.abandon(change);
         }
-        reloading.wish.clients
     }
 
-    /// The processes of the generation that was to come are not wanted any more.
-    fn forget_coming(&mut self) {
-        let Some(generation) = self.coming.take() else {
+    /// Under development, watches the code of what serves or is to serve.
+    pub(super) fn watch_code(&mut self) {
+        let generation = self.next_generation().or_else(|| self.serving());
+        let Some(generation) = generation else { return };
+        let Some(development) = &generation.config.processes.development else {
+            self.file_watcher = None;
             return;
         };
-        let id = generation.id;
-        self.drain_where(|process| process.generation == id);
-        let reloading = self.reloading.take();
-        let clients = self.give_back(reloading);
-        if !clients.is_empty() {
-            let failure = Failure::new("reload: the code changed again meanwhile");
-            self.refuse_all(&clients, &failure);
+        let app = generation.config.app.as_ref();
+        let folders = app.map(|app| app.app_dir.clone());
+        let folders: Vec<_> = folders
+            .into_iter()
+            .chain(development.dirs.clone())
+            .collect();
+        let files: Vec<_> = self.around.config_file.clone().into_iter().collect();
+        let now = telemetry::now();
+        match &mut self.file_watcher {
+            Some(watch) => watch.extend(&folders, &files, now),
+            none => *none = Some(FileWatcher::new(&folders, &files, now)),
         }
     }
 
-    /// Once a reload is over, the next; whether one has begun.
-    pub(super) fn take_next_wish(&mut self) -> bool {
-        if self.coming.is_some() || self.probe.is_some() || self.wishes.is_empty() {
-            return false;
-        }
-        // All that was asked for meanwhile is answered by one reload, as the last one wished it.
-        let mut wishes = std::mem::take(&mut self.wishes);
-        let Some(mut last) = wishes.pop() else {
-            return false;
+    pub(super) fn take_changes(&mut self) {
+        let Some(watch) = &mut self.file_watcher else {
+            return;
         };
-        if wishes.iter().any(|wish| wish.sizes == Sizes::Written) {
-            last.sizes = Sizes::Written;
+        let changed = watch.changed(telemetry::now());
+        if let Some(warning) = watch.warning() {
+            say(&warning);
         }
-        let earlier = wishes.into_iter().flat_map(|wish| wish.clients);
-        last.clients.extend(earlier);
-        self.reload(last);
-        self.coming.is_some()
+        if let Some(path) = changed {
+            say(&format!("{} has changed: reloading", path.display()));
+            self.handle(PlanEvent::Reload(ReloadRequest {
+                cause: ReloadCause::ChangedCode,
+                ..ReloadRequest::default()
+            }));
+        }
     }
 }
 

@@ -30,16 +30,16 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
-use crate::channel::{EarAt, EarKey, EarOrder};
-use crate::config::meant::Config;
+use crate::config::typed::Config;
 use crate::fault::StartFault;
+use crate::ipc::{ListenerId, ListenerInfo};
 use crate::listen;
-use crate::supervisor::assign::{Kind, Listener};
-use crate::supervisor::notify::InheritedSocket;
-use crate::supervisor::privileges::{self, Identity};
+use crate::supervisor::listener_assignment::{ListeningSocket, Sharing};
+use crate::supervisor::privileges::{self, UserIdentity};
+use crate::supervisor::service_manager::InheritedSocket;
 
 pub(crate) use change::Change;
-use group::Group;
+use group::ListenerGroup;
 pub(crate) use saved::Saved;
 
 /// A handshake that has begun is given up by the kernel after 63 seconds (`tcp_synack_retries` = 5).
@@ -56,8 +56,8 @@ pub(crate) struct SocketKey {
 
 impl SocketKey {
     /// The same for a driver.
-    pub(crate) fn ear(self, driver: u16) -> EarKey {
-        EarKey {
+    pub(crate) fn listener(self, driver: u16) -> ListenerId {
+        ListenerId {
             address: self.address,
             index: self.index,
             driver,
@@ -68,7 +68,7 @@ impl SocketKey {
 /// The table.
 pub(crate) struct Sockets {
     /// By number.
-    groups: BTreeMap<u16, Group>,
+    groups: BTreeMap<u16, ListenerGroup>,
     next_number: u16,
     /// From the service manager, and not wanted just now.
     spare: Vec<InheritedSocket>,
@@ -83,7 +83,7 @@ pub(crate) struct Sockets {
 
 /// One address, for people.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Address {
+pub(crate) struct AddressSummary {
     pub(crate) number: u16,
     /// `http://127.0.0.1:8000` or `unix:/run/app.sock`.
     pub(crate) url: String,
@@ -137,16 +137,16 @@ impl Sockets {
     }
 
     /// Sockets that processes are to accept from.
-    pub(crate) fn listeners(&self) -> Vec<Listener> {
+    pub(crate) fn listeners(&self) -> Vec<ListeningSocket> {
         let groups = self.groups.iter();
         groups
             .flat_map(|(number, group)| {
                 let kind = if group.is_shared() {
-                    Kind::Shared
+                    Sharing::Shared
                 } else {
-                    Kind::Own
+                    Sharing::Own
                 };
-                group.heard().map(move |index| Listener {
+                group.accepted_from().map(move |index| ListeningSocket {
                     key: key(*number, index),
                     home: index % group.wanted_len(),
                     kind,
@@ -156,10 +156,10 @@ impl Sockets {
     }
 
     /// What a process needs to accept from a socket, as if it were the only one; none for one that is closed.
-    pub(crate) fn ear(&self, key: EarKey) -> Option<(EarOrder, BorrowedFd<'_>)> {
+    pub(crate) fn listener(&self, key: ListenerId) -> Option<(ListenerInfo, BorrowedFd<'_>)> {
         let group = self.groups.get(&key.address)?;
         let socket = group.socket(key.index.into())?;
-        let order = EarOrder {
+        let order = ListenerInfo {
             key,
             at: group.at().clone(),
             is_shared: group.is_shared(),
@@ -195,19 +195,11 @@ impl Sockets {
     }
 
     /// All addresses, in the order of their numbers.
-    pub(crate) fn addresses(&self) -> Vec<Address> {
+    pub(crate) fn addresses(&self) -> Vec<AddressSummary> {
         let groups = self.groups.iter();
         groups
             .map(|(number, group)| group.address(*number))
             .collect()
-    }
-
-    /// Whether no address can be reached from another machine: for the verdict on steering.
-    pub(crate) fn is_loopback_only(&self) -> bool {
-        self.groups.values().all(|group| match group.at() {
-            EarAt::Tcp(at) => at.ip().to_canonical().is_loopback(),
-            EarAt::Unix(_) => true,
-        })
     }
 
     /// Numbers of the addresses that close when the supervisor ends. Those of the service manager stay open:
@@ -225,7 +217,7 @@ impl Sockets {
 
     /// Gives all sockets and their files to the identity that the supervisor is about to become: a socket
     /// can be added to an address only by the user whose the others are.
-    pub(crate) fn give(&self, identity: &Identity) -> io::Result<()> {
+    pub(crate) fn give(&self, identity: &UserIdentity) -> io::Result<()> {
         for group in self.groups.values().filter(|group| !group.is_inherited()) {
             for socket in group.sockets() {
                 privileges::give_descriptor(socket, identity)?;
@@ -251,12 +243,15 @@ impl Sockets {
     }
 
     fn files(&self) -> Vec<PathBuf> {
-        self.groups.values().filter_map(Group::file).collect()
+        self.groups
+            .values()
+            .filter_map(ListenerGroup::file)
+            .collect()
     }
 
     /// Every TCP socket of ours, those included that only processes may still have open.
     fn own_inodes(&self) -> Vec<u64> {
-        let sockets = self.groups.values().flat_map(Group::sockets);
+        let sockets = self.groups.values().flat_map(ListenerGroup::sockets);
         let open = sockets.filter_map(inode);
         open.chain(self.closed_inodes.iter().copied()).collect()
     }

@@ -14,25 +14,26 @@ use nix::sys::signal::SigSet;
 use rustix::process::Pid;
 use serde::{Deserialize, Serialize};
 
-use super::commands::{Ending, Wish};
+use super::commands::Ending;
 use super::control::{ClientId, Control, SavedControl};
 use super::generation::Generation;
-use super::mending::how_it_ended;
+use super::plan::{GenerationPlan, PlanEvent, ReloadRequest, UpgradeProbe};
 use super::privileges;
-use super::process::{Body, Process, State as Stage};
+use super::process::{ChildProcess, ProcessHandle, ProcessState};
+use super::reconcile::how_it_ended;
 use super::recycling::Bounds;
 use super::sockets::{self, Sockets};
-use super::{Supervisor, Surroundings, chance, say, start_fault, watch_signals};
-use crate::channel::{Channel, EarKey, Role};
+use super::{Supervisor, SupervisorEnvironment, chance, say, start_fault, watch_signals};
 use crate::fault::Failure;
 use crate::fault::{StartFault, plain};
+use crate::ipc::{Channel, ListenerId, Role};
 use crate::payload::{self, Payload};
 use crate::pidfile::PidFile;
-use crate::stats::{Counted, CounterFile, Segment};
+use crate::stats::{CounterFile, Segment, StatsSnapshot};
 use crate::sys;
 
 /// The form of what is handed over; another one is refused before anything has happened.
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
 /// Time that the new program has to say that it can take over.
 const PROBE_TIME: Duration = Duration::from_secs(60);
 
@@ -43,19 +44,12 @@ pub enum Handed {
     /// It is to say whether it could succeed, with this configuration, the program that asks.
     Probe(Box<Payload>),
     /// It succeeds that program.
-    Succession(Box<State>),
-}
-
-/// The new program while it is looked at.
-pub(super) struct Probe {
-    pub(super) pid: Pid,
-    pub(super) deadline: Instant,
-    client: Option<ClientId>,
+    Succession(Box<Succession>),
 }
 
 /// Everything that a successor needs. Descriptors are numbers, which stay what they are.
 #[derive(Serialize, Deserialize)]
-pub struct State {
+pub struct Succession {
     format: u32,
     is_probe: bool,
     version: String,
@@ -65,10 +59,10 @@ pub struct State {
     generations_made: u64,
     sockets: sockets::Saved,
     control: Option<(SavedControl, Vec<RawFd>)>,
-    /// Those who are told when the reload that follows is over.
+    /// Clients that have their answer when the reload that follows is over.
     clients: Vec<ClientId>,
     counters: RawFd,
-    gone: Counted,
+    gone: StatsSnapshot,
     processes: Vec<SavedProcess>,
     started_unix_ms: u64,
     cut: u64,
@@ -91,7 +85,7 @@ struct SavedProcess {
     age_ms: u64,
     ready_ms: u64,
     segment: Option<Segment>,
-    heard: Vec<EarKey>,
+    accepts_from: Vec<ListenerId>,
     beat: u64,
     python: Option<String>,
 }
@@ -108,7 +102,7 @@ pub fn receive(number: &OsStr) -> io::Result<Handed> {
         Ok(_) => return Channel::from_fd(file).map(Handed::Process),
         Err(_) => file,
     };
-    let state: State = payload::from_file(std::os::fd::AsFd::as_fd(&file))?;
+    let state: Succession = payload::from_file(std::os::fd::AsFd::as_fd(&file))?;
     if state.format != FORMAT {
         let text = "it was handed over by a version that this one cannot succeed";
         return Err(io::Error::other(text));
@@ -120,37 +114,25 @@ pub fn receive(number: &OsStr) -> io::Result<Handed> {
 }
 
 impl<'s> Supervisor<'s> {
-    /// Looks at the new program, and becomes it when it is good.
-    pub(super) fn upgrade(&mut self, client: Option<ClientId>) {
-        let obstacle = match () {
-            () if self.stopping.is_some() => Some("the server is about to end"),
-            () if self.coming.is_some() => Some("a reload is under way"),
-            () if self.probe.is_some() => Some("another upgrade is under way"),
-            () => None,
-        };
-        if let Some(obstacle) = obstacle {
-            return self.refuse(client, Failure::new(format!("upgrade: {obstacle}")));
-        }
+    /// Starts the new program beside this one, to see whether it can take over.
+    pub(super) fn start_probe(&mut self, client: Option<ClientId>) {
         let begun = self
-            .state(client)
+            .state(client, &[])
             .and_then(|state| {
-                payload::to_file(&State {
+                payload::to_file(&Succession {
                     is_probe: true,
                     ..state
                 })
             })
             .and_then(|file| self.around.program.probe(&file));
-        // The program that is looked at, and processes that start meanwhile, have no use for sockets.
+        // The new program, and processes that start meanwhile, have no use for sockets.
         let _ = self.sockets.keep();
         match begun {
-            Ok(pid) => {
-                let deadline = Instant::now() + PROBE_TIME;
-                self.probe = Some(Probe {
-                    pid,
-                    deadline,
-                    client,
-                });
-            }
+            Ok(pid) => self.handle(PlanEvent::ProbeStarted(UpgradeProbe {
+                pid,
+                deadline: Instant::now() + PROBE_TIME,
+                client,
+            })),
             Err(error) => {
                 let text = format!("upgrade: cannot start the new program: {}", plain(&error));
                 self.refuse(client, Failure::new(text));
@@ -158,62 +140,44 @@ impl<'s> Supervisor<'s> {
         }
     }
 
-    /// A new program that does not answer is left alone.
+    /// A new program that does not answer is killed.
     pub(super) fn end_late_probe(&mut self, now: Instant) {
-        if self
-            .probe
-            .as_ref()
-            .is_some_and(|probe| probe.deadline <= now)
-        {
+        let probe = self.plan.probe();
+        if let Some(probe) = probe.filter(|probe| probe.deadline <= now) {
+            kill(probe.pid);
             let secs = PROBE_TIME.as_secs();
-            self.end_probe(&format!("the new program did not answer within {secs} s"));
+            let text = format!("upgrade: the new program did not answer within {secs} s");
+            self.handle(PlanEvent::ProbeFailed(Failure::new(text)));
         }
-    }
-
-    /// Nothing becomes of an upgrade that is under way.
-    pub(super) fn end_probe(&mut self, why: &str) {
-        let Some(probe) = self.probe.take() else {
-            return;
-        };
-        // Its end has not been seen, so its id is still its own.
-        let _ = rustix::process::kill_process(probe.pid, rustix::process::Signal::KILL);
-        self.refuse(probe.client, Failure::new(format!("upgrade: {why}")));
     }
 
     pub(super) fn probed(&mut self, status: ExitStatus) {
-        let Some(probe) = self.probe.take() else {
-            return;
-        };
         if status.success() {
-            return self.become_new(probe.client);
+            return self.handle(PlanEvent::ProbePassed);
         }
-        let text = format!(
-            "upgrade: the new program {}: this one goes on",
-            how_it_ended(status)
-        );
-        let hint = "what it had to say stands on the server's standard error";
-        self.refuse(probe.client, Failure::new(text).with_hint(hint));
+        let how = how_it_ended(status);
+        let failure = Failure::new(format!("upgrade: the new program {how}: this one goes on"))
+            .with_hint("its messages are on the server's standard error");
+        self.handle(PlanEvent::ProbeFailed(failure));
     }
 
     /// Comes back only when it was not possible.
-    fn become_new(&mut self, client: Option<ClientId>) {
+    pub(super) fn become_new(&mut self, client: Option<ClientId>, waiting: &[ClientId]) {
         // What has not begun is begun by the successor.
         for process in &mut self.processes {
-            if process.state == Stage::Starting {
+            if process.state == ProcessState::Starting {
                 process.kill_for(Ending::Meant);
             }
             process.flush();
         }
-        self.end_confirming(
-            "the server is upgraded meanwhile, and pools have what is written again",
-        );
-        let error = match self.state(client).and_then(|state| {
+        self.end_acks("the server is upgraded meanwhile, and pools have what is written again");
+        let error = match self.state(client, waiting).and_then(|state| {
             let kept = state.descriptors();
             sys::set_inherited(&kept, sys::Inherited::Yes)?;
             Ok((payload::to_file(&state)?, kept))
         }) {
             Ok((file, kept)) => {
-                // A signal that comes while nobody handles it would end the process; now it waits.
+                // A signal that arrives without a handler would end the process; blocked, it waits.
                 let all = SigSet::all();
                 let _ = all.thread_block();
                 let _ = privileges::keep_through_exec();
@@ -230,12 +194,12 @@ impl<'s> Supervisor<'s> {
         self.refuse(client, Failure::new(text));
     }
 
-    fn state(&self, client: Option<ClientId>) -> io::Result<State> {
+    fn state(&self, client: Option<ClientId>, waiting: &[ClientId]) -> io::Result<Succession> {
         let now = Instant::now();
-        let serving = self.serving.as_ref();
+        let serving = self.serving();
         let serving = serving.ok_or_else(|| io::Error::other("nothing serves yet"))?;
         let started = self.started_at.duration_since(SystemTime::UNIX_EPOCH);
-        Ok(State {
+        Ok(Succession {
             format: FORMAT,
             is_probe: false,
             version: self.around.version.to_owned(),
@@ -248,7 +212,12 @@ impl<'s> Supervisor<'s> {
                 let (saved, fds) = control.save();
                 (saved, fds.iter().map(AsRawFd::as_raw_fd).collect())
             }),
-            clients: client.into_iter().chain(self.waiting()).collect(),
+            clients: client
+                .iter()
+                .chain(waiting)
+                .chain(&self.scaling)
+                .copied()
+                .collect(),
             counters: self.counters.file().as_raw_fd(),
             gone: self.gone.clone(),
             processes: self
@@ -263,14 +232,11 @@ impl<'s> Supervisor<'s> {
         })
     }
 
-    /// Those whose commands the reload after the upgrade answers.
-    fn waiting(&self) -> impl Iterator<Item = ClientId> {
-        let wishes = self.wishes.iter().flat_map(|wish| &wish.clients);
-        wishes.chain(&self.scaling).copied()
-    }
-
     /// Goes on where the program stopped that this process was before, and reloads.
-    pub(super) fn adopt(state: State, around: Surroundings<'s>) -> Result<Self, StartFault> {
+    pub(super) fn adopt(
+        state: Succession,
+        around: SupervisorEnvironment<'s>,
+    ) -> Result<Self, StartFault> {
         let signals =
             watch_signals().map_err(|error| start_fault("cannot watch for signals", &error))?;
         let _ = SigSet::all().thread_unblock();
@@ -304,7 +270,7 @@ impl<'s> Supervisor<'s> {
             Control::adopt(saved, fds?, Instant::now())
         });
         let control = control.transpose().map_err(failed)?;
-        let processes: io::Result<Vec<Process>> = state
+        let processes: io::Result<Vec<ChildProcess>> = state
             .processes
             .into_iter()
             .map(|saved| saved.process(&counters))
@@ -319,8 +285,9 @@ impl<'s> Supervisor<'s> {
         supervisor.find_manager();
         supervisor.processes = processes.map_err(failed)?;
         supervisor.bound_again(&generation);
-        supervisor.serving = Some(generation);
         supervisor.generations_made = state.generations_made;
+        let serving = generation.id;
+        supervisor.begin_with(GenerationPlan::Steady { serving }, generation);
         supervisor.gone = state.gone;
         supervisor.cut = state.cut;
         supervisor.crashes = state.crashes;
@@ -329,10 +296,10 @@ impl<'s> Supervisor<'s> {
             SystemTime::UNIX_EPOCH + Duration::from_millis(state.started_unix_ms);
         supervisor.pid_file = pid_file;
         supervisor.watch_code();
-        supervisor.reload(Wish {
+        supervisor.handle(PlanEvent::Reload(ReloadRequest {
             clients: state.clients,
-            ..Wish::default()
-        });
+            ..ReloadRequest::default()
+        }));
         Ok(supervisor)
     }
 }
@@ -348,7 +315,7 @@ impl Supervisor<'_> {
     }
 }
 
-impl State {
+impl Succession {
     /// All descriptors that it speaks of.
     fn descriptors(&self) -> Vec<RawFd> {
         let mut all = vec![self.counters];
@@ -361,12 +328,14 @@ impl State {
 }
 
 impl SavedProcess {
-    fn new(process: &Process, now: Instant) -> Option<Self> {
-        let Body::Alive { pid, pidfd } = &process.body else {
+    fn new(process: &ChildProcess, now: Instant) -> Option<Self> {
+        let ProcessHandle::Alive { pid, pidfd } = &process.body else {
             return None;
         };
         let draining_ms = match process.state {
-            Stage::Draining { deadline } => Some(millis(deadline.saturating_duration_since(now))),
+            ProcessState::Draining { deadline } => {
+                Some(millis(deadline.saturating_duration_since(now)))
+            }
             _ => None,
         };
         let ready = process.ready.unwrap_or(now);
@@ -378,41 +347,47 @@ impl SavedProcess {
             generation: process.generation,
             slot: process.slot,
             draining_ms,
-            is_killed: matches!(process.state, Stage::Killed(_)),
+            is_killed: matches!(process.state, ProcessState::Killed(_)),
             age_ms: millis(now.saturating_duration_since(process.started)),
             ready_ms: millis(now.saturating_duration_since(ready)),
             segment: process.segment,
-            heard: process.heard.iter().copied().collect(),
+            accepts_from: process.accepts_from.iter().copied().collect(),
             beat: process.pulse.sent,
             python: process.python.clone(),
         })
     }
 
-    fn process(self, counters: &CounterFile) -> io::Result<Process> {
+    fn process(self, counters: &CounterFile) -> io::Result<ChildProcess> {
         let now = Instant::now();
         let pid = Pid::from_raw(self.pid).ok_or_else(|| io::Error::other("no process id"))?;
         let pidfd: OwnedFd = sys::adopt_fd(self.pidfd)?;
         let channel = sys::adopt_fd(self.channel)?;
-        let body = Body::Alive { pid, pidfd };
-        let mut process = Process::adopt(self.role, self.generation, self.slot, channel, body)?;
+        let body = ProcessHandle::Alive { pid, pidfd };
+        let mut process =
+            ChildProcess::adopt(self.role, self.generation, self.slot, channel, body)?;
         let ago = |ms: u64| now.checked_sub(Duration::from_millis(ms)).unwrap_or(now);
         process.started = ago(self.age_ms);
         process.ready = Some(ago(self.ready_ms));
         process.state = match self.draining_ms {
-            _ if self.is_killed => Stage::Killed(Ending::Meant),
-            Some(ms) => Stage::Draining {
+            _ if self.is_killed => ProcessState::Killed(Ending::Meant),
+            Some(ms) => ProcessState::Draining {
                 deadline: now + Duration::from_millis(ms),
             },
-            None => Stage::Ready,
+            None => ProcessState::Ready,
         };
         process.segment = self.segment;
         let view = self.segment.map(|segment| counters.view(&segment));
         process.view = view.transpose()?;
-        process.heard = self.heard.into_iter().collect();
+        process.accepts_from = self.accepts_from.into_iter().collect();
         process.pulse.sent = self.beat;
         process.python = self.python;
         Ok(process)
     }
+}
+
+/// Its end has not been seen, so its id is still its own.
+pub(super) fn kill(pid: Pid) {
+    let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
 }
 
 fn millis(time: Duration) -> u64 {

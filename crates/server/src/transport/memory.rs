@@ -19,7 +19,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// A new connection whose buffers hold `bytes_max` bytes each.
 pub(crate) fn pair(bytes_max: usize) -> (End, Client) {
     let link = Arc::new(Link {
-        state: Mutex::new(State {
+        state: Mutex::new(MemoryState {
             to_server: Pipe::new(bytes_max),
             to_client: Pipe::new(bytes_max),
             is_reset: false,
@@ -51,13 +51,13 @@ pub struct Client {
 
 #[derive(Debug)]
 struct Link {
-    state: Mutex<State>,
+    state: Mutex<MemoryState>,
     /// Notified when the server's end has read, written, or closed.
     moved: Condvar,
 }
 
 #[derive(Debug)]
-struct State {
+struct MemoryState {
     to_server: Pipe,
     to_client: Pipe,
     /// What is in the buffers is lost, and both ends know it.
@@ -75,7 +75,7 @@ struct Pipe {
     bytes_max: usize,
     /// Its writer has ended its side.
     is_ended: bool,
-    /// Nobody reads it any more.
+    /// The other end reads it no longer.
     is_abandoned: bool,
 }
 
@@ -110,7 +110,7 @@ impl Pipe {
     }
 }
 
-impl State {
+impl MemoryState {
     fn reset(&mut self) {
         self.is_reset = true;
         self.to_server.bytes.clear();
@@ -219,7 +219,7 @@ impl End {
     }
 
     /// A client that waits has a look as soon as this lock is let go.
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, MemoryState> {
         let state = lock(&self.link.state);
         self.link.moved.notify_all();
         state
@@ -259,7 +259,10 @@ impl Client {
     }
 
     /// Does what `step` does as soon as it can be done.
-    fn block<T>(&self, mut step: impl FnMut(&mut State) -> Option<io::Result<T>>) -> io::Result<T> {
+    fn block<T>(
+        &self,
+        mut step: impl FnMut(&mut MemoryState) -> Option<io::Result<T>>,
+    ) -> io::Result<T> {
         let until = Instant::now() + self.patience;
         let mut state = lock(&self.link.state);
         loop {

@@ -8,7 +8,7 @@
 #![allow(clippy::unwrap_used)] // All of this is tests.
 
 mod counting;
-#[path = "../house/support.rs"]
+#[path = "../support/mod.rs"]
 #[allow(dead_code, unreachable_pub)]
 mod support;
 
@@ -17,10 +17,10 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::sync::{Mutex, PoisonError};
 
-use measure::Nanos;
-use server::config::meant::StaticMount;
+use http::FieldLines;
+use server::config::typed::StaticMount;
 use server::response::{Amount, Declared};
-use wire::FieldLines;
+use telemetry::Nanos;
 
 use counting::{Counted, Counting};
 use support::Running;

@@ -7,7 +7,7 @@ use std::process::{Command, Output};
 
 use server::transport::faults::{Plan, Temper};
 
-use super::house::Tested;
+use super::tested::Tested;
 use super::visit::Visit;
 
 /// The case that this process is to die of; the test starts itself again with it.

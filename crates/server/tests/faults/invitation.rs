@@ -2,7 +2,7 @@
 
 use server::transport::faults::{Plan, Temper};
 
-use super::house::Tested;
+use super::tested::Tested;
 use super::visit::Visit;
 
 const INVITATION: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";

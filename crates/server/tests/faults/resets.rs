@@ -5,7 +5,7 @@ use server::transport::faults::{Plan, Temper};
 
 use super::cases::After;
 use super::dice::with_seeds;
-use super::house::{Fortune, Tested};
+use super::tested::{Fortune, Tested};
 use super::visit::{End, Visit};
 
 /// Calls that are disturbed before the reset, or not.
@@ -115,7 +115,7 @@ fn reset_at(tested: &Tested, row: &[usize], plan: Plan, step: u64, seed: u64) ->
     fortune
 }
 
-/// The house serves the next client as if nothing had been.
+/// The server serves the next client as if nothing had been.
 fn check_next(tested: &Tested) {
     let next = tested.requests(&[0]);
     let mut visit = Visit::begin(&tested.running, Plan::new(Temper::Plain, 0), 0);

@@ -42,7 +42,7 @@ impl Visit {
             socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
         let manner = match dice.below(3) {
             0 => {
-                // Small enough that the house really meets a full socket.
+                // Small enough that the server really meets a full socket.
                 socket.set_recv_buffer_size(4096).unwrap();
                 Manner::Moody
             }
@@ -62,7 +62,7 @@ impl Visit {
         }
     }
 
-    /// Calls that the house has made to send to this client.
+    /// Calls that the server has made to send to this client.
     pub(super) fn steps(&self) -> u64 {
         self.planned.steps()
     }

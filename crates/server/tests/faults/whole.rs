@@ -1,11 +1,11 @@
 //! Without resets a client gets every byte, whatever each call takes.
 
-use server::config::meant::Rate;
+use server::config::typed::Rate;
 use server::transport::faults::{Plan, Temper};
 
 use super::cases::After;
 use super::dice::{Dice, with_seeds};
-use super::house::{Fortune, Tested};
+use super::tested::{Fortune, Tested};
 use super::visit::{End, Visit};
 
 /// Replies in a row on one connection.

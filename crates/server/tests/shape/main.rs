@@ -6,7 +6,7 @@
 mod client;
 mod same;
 mod streams;
-#[path = "../house/support.rs"]
+#[path = "../support/mod.rs"]
 #[allow(dead_code)] // Not everything is of use here.
 mod support;
 mod ways;

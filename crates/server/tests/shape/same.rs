@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use measure::Nanos;
 use serde_json::Value;
-use server::config::meant::{Config, FixedReply, PathPattern, Rate, Redirect, Rewrite};
+use server::config::typed::{Config, FixedReply, PathPattern, Rate, RedirectConfig, Rewrite};
 use server::exchange::Exchange;
 use server::fault::Fault;
 use server::response::{Declared, ResponseWriter};
+use telemetry::Nanos;
 
 use super::client::Response;
 use super::support::*;
@@ -15,24 +15,8 @@ use super::ways::*;
 
 /// Keys of a record that belong to the moment, or to the head as a protocol writes it.
 const OF_THE_MOMENT: [&str; 18] = [
-    "time",
-    "sent",
-    "driver",
-    "process",
-    "worker",
-    "id",
-    "receive",
-    "queue",
-    "run",
-    "send",
-    "total",
-    "gil",
-    "cpu",
-    "waiting",
-    "threads",
-    "idle",
-    "from_queue",
-    "bytes",
+    "time", "sent", "driver", "process", "worker", "id", "receive", "queue", "run", "send",
+    "total", "gil", "cpu", "waiting", "threads", "idle", "queued", "bytes",
 ];
 
 fn answer(exchange: &mut Exchange, writer: &mut ResponseWriter) -> Answer {
@@ -186,7 +170,7 @@ fn table() -> Vec<(&'static str, Request)> {
 
 fn rules(config: &mut Config) {
     let exact = |path: &str| PathPattern::Exactly(path.to_owned());
-    config.rules.redirects = vec![Redirect {
+    config.rules.redirects = vec![RedirectConfig {
         from: exact("/old"),
         status: 308,
         to: "/new".to_owned(),

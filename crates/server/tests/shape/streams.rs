@@ -2,10 +2,10 @@
 
 use std::io::{ErrorKind, Read, Write};
 
-use measure::Nanos;
 use serde_json::Value;
 use server::exchange::Exchange;
 use server::response::ResponseWriter;
+use telemetry::Nanos;
 
 use super::client::{DATA, END, Frame, Frames, HEAD, RESET, Response, WINDOW, frame};
 use super::support::*;
@@ -33,7 +33,7 @@ fn record_of<'r>(records: &'r [Value], target: &str) -> &'r Value {
     record
 }
 
-fn one_thread(config: &mut server::config::meant::Config) {
+fn one_thread(config: &mut server::config::typed::Config) {
     (config.pools[0].threads_min, config.pools[0].threads_max) = (1, 1);
 }
 
@@ -333,7 +333,7 @@ fn the_drain_deadline_cuts_streams_wherever_they_are() {
         "/running",
         "/waiting",
     ] {
-        assert_eq!(record_of(&records, target)["end"], "drained", "{target}");
+        assert_eq!(record_of(&records, target)["end"], "shutdown", "{target}");
     }
 }
 

@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime};
 
 use serde_json::Value;
 use server::Protocol;
-use server::config::meant::{Coding, Config, LogForm, StaticMount};
+use server::config::typed::{Coding, Config, LogForm, StaticMount};
 use server::exchange::Exchange;
 use server::handler::Handler;
 use server::response::ResponseWriter;
@@ -53,7 +53,7 @@ impl Request {
     }
 }
 
-/// A house with files, an access log of JSON, and whatever `change` wants.
+/// A server with files, an access log of JSON, and whatever `change` wants.
 pub(super) fn open(handler: impl Handler, change: impl FnOnce(&mut Config)) -> Running {
     open_shared(Arc::new(handler), change)
 }
@@ -95,7 +95,7 @@ pub(super) fn pattern(bytes: usize) -> Vec<u8> {
 impl Running {
     pub(super) fn frames(&self) -> Frames {
         let protocol = Protocol::Interleaved;
-        Frames(self.orders.connect_in_memory(protocol, BUFFER_BYTES))
+        Frames(self.handle.connect_in_memory(protocol, BUFFER_BYTES))
     }
 
     /// Asks on a connection of its own.
@@ -107,13 +107,13 @@ impl Running {
                 Response::of_http1(&self.ask(&bytes), is_head)
             }
             Way::Memory(bytes_max) => {
-                let client = self.orders.connect_in_memory(Protocol::Http1, bytes_max);
+                let client = self.handle.connect_in_memory(Protocol::Http1, bytes_max);
                 let bytes = exchange(&client, request);
                 Response::of_http1(&bytes, is_head)
             }
             Way::Interleaved(bytes_max) => {
                 let protocol = Protocol::Interleaved;
-                let mut frames = Frames(self.orders.connect_in_memory(protocol, bytes_max));
+                let mut frames = Frames(self.handle.connect_in_memory(protocol, bytes_max));
                 frames.begin(1, &request.head, &request.body);
                 frames.open(1, u32::MAX);
                 frames.response(1)

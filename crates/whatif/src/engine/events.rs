@@ -5,20 +5,20 @@
 
 use std::collections::VecDeque;
 
-use measure::{Nanos, Stamp};
+use telemetry::{Nanos, Stamp};
 
 use crate::Pause;
 
 use super::stamp;
 
-/// What comes next, arrivals apart.
+/// The next event, arrivals apart.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Due {
     /// A request of this process ends, or a part of it.
     Step(usize),
     /// A thread can begin.
     Ready,
-    /// Somebody may have waited too long.
+    /// A request may have waited too long.
     Expiry,
     /// The pools are looked at.
     Tick,
@@ -50,7 +50,7 @@ pub(super) struct Ready {
 
 /// Threads that will be able to begin, by the server's time.
 ///
-/// Nearly all delays of one kind are alike, so whoever was added last is at or near the end of its queue: no heap
+/// Nearly all delays of one kind are alike, so the latest one is at or near the end of its queue: no heap
 /// is needed.
 #[derive(Default)]
 pub(super) struct Timers {

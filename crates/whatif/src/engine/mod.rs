@@ -1,28 +1,30 @@
 //! The simulation: events in the order of time, `stage`'s queue and policy between them.
 //!
-//! Takes a setting and arrivals, gives an outcome. It must not decide who waits, who is refused or how
-//! many threads there are: that is the policy's.
+//! Takes a setting and arrivals, gives an outcome. It must not decide which requests wait or are
+//! refused, or how many threads there are: the policy does.
 
-mod course;
 mod events;
+mod lock_queue;
 mod pool;
 mod process;
 mod shared;
+mod simulation;
 mod timeline;
-mod turns;
 
-use measure::{Nanos, Stamp};
-use stage::{Admission, Class, Control, Decision, Mood, PoolSeen, PoolSettings, Waiting, admit};
+use queueing::{
+    Admission, Class, Control, Decision, PoolSeen, PoolSettings, PoolState, Waiting, admit,
+};
+use telemetry::{Nanos, Stamp};
 
 use crate::{Arrivals, Outcome, Setting};
-use course::Course;
 pub(crate) use process::{Need, Process, Step};
 pub(crate) use shared::Runner;
+use simulation::Simulation;
 
 /// What the virtual clock reads when the simulation's time is 0: as every clock, never [`Stamp::ZERO`].
 const START: Stamp = Stamp(1_000_000_000);
 
-/// Who steers a pool.
+/// Controls a pool.
 pub trait Policy {
     /// What to do, once a tick. A pool in which nothing happens for long is not asked until something does.
     fn tick(&mut self, now: Stamp, seen: &PoolSeen) -> Decision;
@@ -33,9 +35,9 @@ pub trait Policy {
         waiting: Waiting,
         class: Class,
         settings: &PoolSettings,
-        mood: &Mood,
+        state: &PoolState,
     ) -> Admission {
-        admit(waiting, class, settings, mood)
+        admit(waiting, class, settings, state)
     }
 }
 
@@ -47,7 +49,7 @@ impl Policy for Control {
 
 /// How a request ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Fate {
+pub enum Ending {
     /// A thread ran it.
     Ran,
     /// It was refused on arrival.
@@ -66,7 +68,7 @@ pub struct Trace {
     /// Its pool.
     pub pool: usize,
     /// How it ended.
-    pub fate: Fate,
+    pub ending: Ending,
     /// When it came, from the beginning of the simulation; all times likewise.
     pub arrived: Nanos,
     /// When a thread began with it; its end for one that never ran.
@@ -88,21 +90,21 @@ pub struct Trace {
 /// The simulation begins with the first arrival and ends with the last end. An arrival that is earlier
 /// than the one before it counts as simultaneous with it. A setting without a pool is a bug, and panics.
 pub fn simulate(setting: &Setting, arrivals: &mut dyn Arrivals, seed: u64) -> Outcome {
-    let mut course = Course::new(setting, seed, |_: &Trace| {});
-    course.run(arrivals);
-    course.finish()
+    let mut simulation = Simulation::new(setting, seed, |_: &Trace| {});
+    simulation.run(arrivals);
+    simulation.finish()
 }
 
-/// The same, and tells of every request at its end, in the order of the ends.
+/// The same, with a call of `trace` for every request at its end, in the order of the ends.
 pub fn simulate_traced(
     setting: &Setting,
     arrivals: &mut dyn Arrivals,
     seed: u64,
     trace: &mut dyn FnMut(&Trace),
 ) -> Outcome {
-    let mut course = Course::new(setting, seed, trace);
-    course.run(arrivals);
-    course.finish()
+    let mut simulation = Simulation::new(setting, seed, trace);
+    simulation.run(arrivals);
+    simulation.finish()
 }
 
 /// A moment of the simulation on its clock.

@@ -1,12 +1,14 @@
 //! One pool of one process: its queue, its threads and its controller.
 //!
-//! Takes what happens to it, tells who may begin; the engine moves the time. It must not know other
+//! Takes events, gives the requests that may begin; the engine moves the time. It must not know other
 //! pools or how fast requests run.
 
 use std::collections::VecDeque;
 
-use measure::{Nanos, Stamp};
-use stage::{Admission, Class, Entry, Line, Mood, PoolSeen, PoolSettings, Pressure, SizeStep};
+use queueing::{
+    Admission, Class, Entry, Line, PoolSeen, PoolSettings, PoolState, Pressure, SizeStep,
+};
+use telemetry::{Nanos, Stamp};
 
 use crate::{PoolOutcome, PoolPlan};
 
@@ -37,7 +39,7 @@ pub(super) struct Work {
 pub(super) struct Pool {
     settings: PoolSettings,
     policy: Box<dyn Policy>,
-    mood: Mood,
+    state: PoolState,
     line: Line<Job>,
     /// What each thread runs, by its number.
     works: Vec<Work>,
@@ -50,7 +52,7 @@ pub(super) struct Pool {
     /// Threads at work that go when they are done with it.
     leaving: usize,
     running: usize,
-    /// Idle threads that have been called for somebody in the queue.
+    /// Idle threads that were woken for a request in the queue.
     waking: usize,
     completed: u64,
     /// At once or after they had waited.
@@ -80,7 +82,7 @@ impl Pool {
         Pool {
             settings: plan.settings,
             policy: (plan.policy)(),
-            mood: Mood::default(),
+            state: PoolState::default(),
             line: Line::new(&plan.settings),
             works: vec![Work::default(); threads],
             free: Vec::new(),
@@ -118,12 +120,12 @@ impl Pool {
         self.idle.len()
     }
 
-    /// When somebody may have waited too long; not later than the truth.
+    /// When a request may have waited too long; not later than the truth.
     pub(super) fn expiry(&self) -> Stamp {
         self.expiry
     }
 
-    /// Somebody comes; tells whether the pool had not been looked at any more.
+    /// A request arrives; whether the pool was resting.
     pub(super) fn rouse(&mut self, now: Stamp) -> bool {
         self.busy = now;
         std::mem::take(&mut self.resting)
@@ -136,7 +138,7 @@ impl Pool {
     pub(super) fn admits(&self, class: Class) -> bool {
         let found = self
             .policy
-            .admit(self.line.waiting(class), class, &self.settings, &self.mood);
+            .admit(self.line.waiting(class), class, &self.settings, &self.state);
         found == Admission::Enqueue
     }
 
@@ -155,7 +157,7 @@ impl Pool {
             queued: now,
             before: Nanos::ZERO,
         });
-        // Whoever comes later waits longer, unless the pool's patience changes.
+        // A later request waits longer, unless the pool's patience changes.
         if self.expiry == Stamp::NEVER {
             self.expiry = self.line.next_expiry();
         }
@@ -222,7 +224,7 @@ impl Pool {
         self.refused += 1;
     }
 
-    /// Somebody who has waited too long, with the moment of its arrival.
+    /// A request that has waited too long, with the moment of its arrival.
     pub(super) fn expire(&mut self, now: Stamp) -> Option<(Job, Stamp)> {
         if self.expiry > now {
             return None;
@@ -255,7 +257,7 @@ impl Pool {
             downstream_full: false,
         };
         let decision = self.policy.tick(now, &seen);
-        self.set_mood(decision.mood);
+        self.set_state(decision.state);
         self.step(now, decision.step, fresh);
     }
 
@@ -293,7 +295,7 @@ impl Pool {
         }
     }
 
-    /// Who had been told to leave stays first; only then others are started.
+    /// Leaving threads stay first; only then new ones are started.
     fn grow(&mut self, now: Stamp, by: usize, fresh: &mut Vec<u32>) {
         let staying = by.min(self.leaving);
         self.leaving -= staying;
@@ -332,10 +334,10 @@ impl Pool {
         self.busy = now;
     }
 
-    fn set_mood(&mut self, mood: Mood) {
-        let was = std::mem::replace(&mut self.mood, mood);
-        self.line.set_mood(mood);
-        if was.pressure != mood.pressure {
+    fn set_state(&mut self, state: PoolState) {
+        let was = std::mem::replace(&mut self.state, state);
+        self.line.set_state(state);
+        if was.pressure != state.pressure {
             self.expiry = self.line.next_expiry();
         }
     }
@@ -343,7 +345,7 @@ impl Pool {
     fn rest_if_idle(&mut self, now: Stamp) {
         let idle_for = now.since(self.busy);
         let is_least =
-            self.size() <= self.settings.shape.threads_min && self.mood.pressure == Pressure::Calm;
+            self.size() <= self.settings.shape.threads_min && self.state.pressure == Pressure::Calm;
         let is_enough = (is_least && idle_for >= REST_AFTER) || idle_for >= REST_ALWAYS_AFTER;
         self.resting = is_enough && self.running == 0 && self.line.is_empty();
     }

@@ -3,12 +3,12 @@
 //! Without a lock a request is one run. With one, a part of its computing comes first, then what it does
 //! without the lock, then the rest of its computing. It must not know queues.
 
-use measure::{Nanos, Stamp};
+use telemetry::{Nanos, Stamp};
 
 use crate::{Lock, Sharing};
 
+use super::lock_queue::{LockQueue, Part};
 use super::shared::{Runner, Shared};
-use super::turns::{Part, Turns};
 
 /// After so long a wait counts for a third of what it did.
 const FADE_SECS: f64 = 0.5;
@@ -56,7 +56,7 @@ pub(crate) struct Process {
 #[derive(Clone, Debug)]
 struct Locked {
     lock: Lock,
-    turns: Turns,
+    queue: LockQueue,
     looked: Stamp,
     waited: Nanos,
     /// Seconds of waits and of work, fading.
@@ -67,7 +67,7 @@ struct Locked {
 /// What has happened to a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Step {
-    /// Its turn, or the part of it that needs no lock, is over: [`Process::go_on`] says what comes next.
+    /// Its turn, or the part of it that needs no lock, is over: [`Process::go_on`] gives the next part.
     Part(Runner, Option<Part>),
     /// Another one has the lock now.
     Turn,
@@ -79,7 +79,7 @@ impl Process {
             shared: Shared::new(sharing),
             lock: lock.map(|lock| Locked {
                 lock,
-                turns: Turns::new(lock),
+                queue: LockQueue::new(lock),
                 looked: Stamp::ZERO,
                 waited: Nanos::ZERO,
                 waits: 0.0,
@@ -88,9 +88,9 @@ impl Process {
         }
     }
 
-    /// When something happens in it if nobody comes.
+    /// The time of its next event, if no request begins before.
     pub(crate) fn next(&self) -> Stamp {
-        let turn = self.lock.as_ref().map(|lock| lock.turns.next());
+        let turn = self.lock.as_ref().map(|lock| lock.queue.next());
         turn.map_or(self.shared.next_end(), |turn| {
             turn.min(self.shared.next_end())
         })
@@ -102,7 +102,7 @@ impl Process {
             None => self.shared.start(now, need.run, runner),
             Some(locked) => match need.first(locked.lock) {
                 Nanos::ZERO => self.shared.start(now, need.free(), runner),
-                first => locked.turns.want(now, first, runner, Part::First),
+                first => locked.queue.want(now, first, runner, Part::First),
             },
         }
     }
@@ -110,9 +110,9 @@ impl Process {
     /// What is due at `now`.
     pub(crate) fn step(&mut self, now: Stamp) -> Step {
         if let Some(lock) = &mut self.lock
-            && lock.turns.next() <= now
+            && lock.queue.next() <= now
         {
-            return match lock.turns.step(now) {
+            return match lock.queue.step(now) {
                 Some((runner, part)) => Step::Part(runner, Some(part)),
                 None => Step::Turn,
             };
@@ -136,7 +136,7 @@ impl Process {
             }
             (Some(locked), None) if need.last(locked.lock) > Nanos::ZERO => {
                 locked
-                    .turns
+                    .queue
                     .want(now, need.last(locked.lock), runner, Part::Last);
                 true
             }
@@ -150,8 +150,8 @@ impl Process {
         let lock = self.lock.as_mut()?;
         let passed = now.since(lock.looked);
         if passed > Nanos::ZERO {
-            let at_work = lock.turns.len() + self.shared.len();
-            let waited = lock.turns.waited();
+            let at_work = lock.queue.len() + self.shared.len();
+            let waited = lock.queue.waited();
             let fade = (-passed.as_secs_f64() / FADE_SECS).exp();
             lock.waits = lock.waits * fade + Nanos(waited.0 - lock.waited.0).as_secs_f64();
             lock.at_work = lock.at_work * fade + passed.as_secs_f64() * at_work as f64;
@@ -164,7 +164,7 @@ impl Process {
     pub(crate) fn stop(&mut self, now: Stamp) {
         self.shared.stop(now);
         if let Some(lock) = &mut self.lock {
-            lock.turns.stop(now);
+            lock.queue.stop(now);
         }
     }
 
@@ -172,13 +172,13 @@ impl Process {
     pub(crate) fn resume(&mut self, now: Stamp) {
         self.shared.resume(now);
         if let Some(lock) = &mut self.lock {
-            lock.turns.resume(now);
+            lock.queue.resume(now);
         }
     }
 
     #[cfg(test)]
     pub(crate) fn places(&self) -> usize {
-        let line = self.lock.as_ref().map_or(0, |lock| lock.turns.places());
+        let line = self.lock.as_ref().map_or(0, |lock| lock.queue.places());
         self.shared.places() + line
     }
 }

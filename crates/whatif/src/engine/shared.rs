@@ -6,11 +6,11 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use measure::{Nanos, Stamp};
+use telemetry::{Nanos, Stamp};
 
 use crate::Sharing;
 
-/// Who runs: the index of its pool among those of the process, and its thread.
+/// A running request: the index of its pool among those of the process, and its thread.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct Runner {
     pub pool: u32,

@@ -2,7 +2,7 @@
 //!
 //! Takes levels as they are and waits as they end, gives moments. It must not know whose they are.
 
-use measure::{Nanos, Stamp};
+use telemetry::{Nanos, Stamp};
 
 use crate::Moment;
 

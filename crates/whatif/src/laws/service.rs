@@ -2,7 +2,7 @@
 //!
 //! Takes a law's parameters and chance, gives a time. It must not know routes.
 
-use measure::Nanos;
+use telemetry::Nanos;
 
 /// How long requests run.
 #[derive(Clone, Copy, PartialEq, Debug)]

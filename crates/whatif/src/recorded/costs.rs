@@ -3,11 +3,12 @@
 //! Takes a recording, gives what an idle thread needs to begin and what a busy one needs from one request to
 //! the next. Both are in the waits that were measured, and a simulation without them would come out too good.
 
-use measure::Nanos;
+use telemetry::Nanos;
 
 use super::work::{Event, walk};
 use super::{FROM_IDLE, FROM_QUEUE, Kept, Recording};
 use crate::Pause;
+use crate::nearest_rank::nearest_rank;
 
 /// What it costs to give a thread its work.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -17,8 +18,8 @@ pub struct Costs {
     /// What idle threads needed to begin, from the shortest to the longest, as many as tell: on a machine that is
     /// short of processors some need milliseconds.
     pub wakes: Vec<Nanos>,
-    /// What a thread needs from one request to the next: a mean, because what is lost between requests is lost
-    /// to all who wait.
+    /// What a thread needs from one request to the next: a mean, because time lost between requests is lost
+    /// to all waiting ones.
     pub fetch: Nanos,
 }
 
@@ -34,14 +35,14 @@ const WAKE_MAX_NS: u64 = 1_000_000;
 const WAKES: u64 = 5;
 
 impl Costs {
-    /// From the waits of a recording. Where a log says who found an idle thread, `wake` is the median of their
+    /// From the waits of a recording. Where a log says which requests found an idle thread, `wake` is the median of their
     /// waits, else what the shortest tenth of all waits is within, unless even those have waited in the queue.
-    /// Whoever waited during one of the `pauses` waited for its end.
+    /// A request that waited during one of the `pauses` waited for its end.
     pub fn of(recording: &Recording, pauses: &[Pause]) -> Costs {
         let wakes = wakes(&recording.kept, pauses);
         let wake = match wakes.len() {
             ..LEN_MIN => shortest(recording),
-            len => wakes[len / 2],
+            len => wakes[nearest_rank(0.5, len)],
         };
         // Within a second arrivals are a guess, and so are begins.
         let fetches = match recording.is_by_second {
@@ -56,7 +57,7 @@ impl Costs {
     }
 }
 
-/// What those waited who found an idle thread, in order.
+/// The waits of requests that found an idle thread, in order.
 fn wakes(kept: &[Kept], pauses: &[Pause]) -> Vec<u64> {
     let stood_still = |one: &&Kept| {
         let begun = pauses.partition_point(|pause| pause.at.0 < one.began());

@@ -1,53 +1,52 @@
-//! What a log has recorded, made ready for simulation: who wanted a thread when, and what it needed of it.
+//! Requests of a log, made ready for simulation: their arrivals and their needs.
 //!
-//! Takes requests one after another as whoever reads a log hands them over, gives a [`Recording`] with what can
-//! be learnt of it: what it costs to give a thread its work, in which times the whole server stood still, and
-//! how those that ran at once slowed each other down. Keeps 32 bytes a request. It must not know how a log is
-//! written, and simulates nothing.
+//! Takes requests one after another, gives a [`Recording`] and what can be learnt from it: the cost of handing a
+//! request to a thread, the times in which the whole server stood still, and how running requests slowed each
+//! other down. Keeps 32 bytes a request. It must not know how a log is written, and simulates nothing.
 //!
 //! ```text
-//! Seen ─► Recorder ─► Recording ─► work (who ran when) ─► costs, stalls, locked, sharing ─► Workload ─► arrivals
+//! Seen ─► Recorder ─► Recording ─► work (which ran when) ─► costs, stalls, lock_fit, sharing_fit ─► Workload ─► arrivals
 //! ```
 
 mod costs;
-mod locked;
+mod lock_fit;
 mod scaled;
-mod sharing;
+mod sharing_fit;
 mod spread;
 mod stalls;
 mod work;
 mod workload;
 
 use hdrhistogram::Histogram;
-use measure::Nanos;
+use telemetry::Nanos;
 
 pub use costs::Costs;
-pub use locked::LockFit;
+pub use lock_fit::LockFit;
 pub use scaled::{Scale, ScaleFault};
-pub use sharing::{CurvePoint, SharingFit};
+pub use sharing_fit::{CurvePoint, SharingFit};
 pub use stalls::stalls;
 pub use workload::Workload;
 
 /// Most requests of a recording: 3.2 GB.
 pub const REQUESTS_LEN_MAX: usize = 100_000_000;
-/// Most routes that are told apart; whoever names them has to keep to it.
+/// Most routes; the caller numbers them below this.
 pub const ROUTES_LEN_MAX: usize = 4_096;
 
 /// Threads that a pool may have; where a log says more, that is no number of threads.
 const THREADS_MAX: u32 = 4_096;
 
-/// One request, as whoever reads a log hands it over.
+/// One request of a log.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct Seen {
     /// When it began, nanoseconds since 1970 UTC.
     pub began_unix_ns: u64,
     /// From then until it wanted a thread.
     pub receive: Nanos,
-    /// How long it waited for one; `None` when it was refused, or nobody wrote it down.
+    /// How long it waited for one; `None` when it was refused, or the log does not say.
     pub queue: Option<Nanos>,
     /// How long it ran on one, likewise.
     pub run: Option<Nanos>,
-    /// What of `run` was processor time; `None` when nobody wrote it down.
+    /// What of `run` was processor time; `None` when the log does not say.
     pub cpu: Option<Nanos>,
     /// What of `run` was waiting for the interpreter before its handler began, likewise.
     pub gil: Option<Nanos>,
@@ -263,7 +262,7 @@ pub struct Recording {
     pub(crate) kept: Vec<Kept>,
     is_by_second: bool,
     refused: u64,
-    /// Somebody has waited for an interpreter, be it for a microsecond.
+    /// A request has waited for an interpreter, be it for a microsecond.
     has_lock: bool,
     queue: Histogram<u64>,
     total: Histogram<u64>,

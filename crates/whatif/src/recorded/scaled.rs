@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use measure::Nanos;
+use telemetry::Nanos;
 
 use super::Workload;
 use crate::Pause;

@@ -2,7 +2,7 @@
 //!
 //! Takes requests in the order of their log, gives each a likely time within its second. A log is written when
 //! requests have ended, so its order is the order of the ends, and from that follow an earliest and a latest
-//! end for each. What lies between stays a guess, and whoever uses it says so.
+//! end for each. The time between the two stays a guess, which the caller reports.
 
 use super::Kept;
 
@@ -35,7 +35,7 @@ fn bounds(kept: &[Kept], logged: impl Fn(usize, &Kept) -> u64) -> Vec<(u64, u64)
     let mut last = 0;
     let one = |(index, one): (usize, &Kept)| {
         let least = logged(index, one);
-        // Whoever is late, because several processes write, does not push the rest.
+        // A line that is late, because several processes write, does not push the rest.
         last = if last < least + SECOND_NS {
             last.max(least)
         } else {

@@ -1,21 +1,22 @@
 //! Times in which the whole server stood still.
 //!
-//! Takes a recording, gives pauses: garbage collections, a disk that did not answer, a lock that everybody
-//! wants, a machine that was suspended. More threads are no cure for them, so they are taken out of the run
-//! times and replayed for all. What looks like one by chance must not be taken for one: whoever was at work
-//! has to end together right after it, whatever its route, and to have run much longer than its route does.
+//! Takes a recording, gives pauses: garbage collections, a disk that did not answer, a lock that all
+//! requests want, a machine that was suspended. More threads do not remove them, so they are subtracted from the
+//! run times and replayed for the whole server. Chance must not look like one: all running requests have to end
+//! together right after it, whatever their routes, and to have run much longer than their routes do.
 
 use std::collections::BTreeMap;
 
-use measure::Nanos;
+use telemetry::Nanos;
 
-use super::work::{Event, Step, walk};
+use super::work::{Event, WorkStep, walk};
 use super::{Kept, Recording};
 use crate::Pause;
+use crate::nearest_rank::nearest_rank;
 
 /// A shorter one is a hiccup.
 const LEAST_NS: u64 = 30_000_000;
-/// Those who hung end within this part of the pause after it, or within [`AFTER_NS_MIN`].
+/// Hanging requests end within this part of the pause after it, or within [`AFTER_NS_MIN`].
 const AFTER_SHARE: u64 = 10;
 const AFTER_NS_MIN: u64 = 10_000_000;
 /// At least so many have hung.
@@ -35,7 +36,7 @@ pub fn stalls(recording: &Recording) -> Vec<Pause> {
         let median = medians.get(&one.route).copied().unwrap_or(0);
         one.run_ns() > TIMES_LONGER * median
     };
-    let mut search = Search::default();
+    let mut search = StallSearch::default();
     walk(kept, |_| true, &mut |step| {
         search.see(step, &kept[step.index], is_odd(&kept[step.index]));
     });
@@ -57,7 +58,7 @@ fn run_medians(kept: &[Kept]) -> BTreeMap<u16, u64> {
         }
     }
     let median = |mut runs: Vec<u64>| {
-        let middle = runs.len() / 2;
+        let middle = nearest_rank(0.5, runs.len());
         *runs.select_nth_unstable(middle).1
     };
     runs.into_iter()
@@ -77,7 +78,7 @@ struct Candidate {
 }
 
 #[derive(Default)]
-struct Search {
+struct StallSearch {
     last_end: u64,
     /// When those began that are at work now: how many at which moment.
     begins: BTreeMap<u64, usize>,
@@ -87,8 +88,8 @@ struct Search {
     by_chance: f64,
 }
 
-impl Search {
-    fn see(&mut self, step: Step, one: &Kept, is_odd: bool) {
+impl StallSearch {
+    fn see(&mut self, step: WorkStep, one: &Kept, is_odd: bool) {
         if let Some(candidate) = self.candidate
             && step.now > candidate.to + after_ns(candidate)
         {
@@ -109,7 +110,7 @@ impl Search {
         }
     }
 
-    fn notice_gap(&mut self, step: Step) {
+    fn notice_gap(&mut self, step: WorkStep) {
         let oldest = self.begins.keys().next().copied().unwrap_or(step.now);
         let from = self.last_end.max(oldest);
         if step.now - from >= LEAST_NS && self.candidate.is_none() {

@@ -1,4 +1,4 @@
-//! Who was at work when.
+//! Which requests ran at which time.
 //!
 //! Takes requests, walks through their begins and ends in the order of time. Keeps those that run, and a place
 //! for each request while it lasts.
@@ -19,7 +19,7 @@ pub(super) enum Event {
 
 /// One event, and how many are at work after it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Step {
+pub(super) struct WorkStep {
     pub(super) now: u64,
     pub(super) event: Event,
     pub(super) index: usize,
@@ -27,7 +27,7 @@ pub(super) struct Step {
 }
 
 /// Walks through all that ran of those that `is_of` says. At the same moment ends come first.
-pub(super) fn walk(kept: &[Kept], is_of: impl Fn(&Kept) -> bool, see: &mut dyn FnMut(Step)) {
+pub(super) fn walk(kept: &[Kept], is_of: impl Fn(&Kept) -> bool, see: &mut dyn FnMut(WorkStep)) {
     let ran = kept
         .iter()
         .enumerate()
@@ -53,7 +53,7 @@ pub(super) fn walk(kept: &[Kept], is_of: impl Fn(&Kept) -> bool, see: &mut dyn F
                 ends.pop();
             }
         }
-        see(Step {
+        see(WorkStep {
             now,
             event,
             index,

@@ -1,12 +1,13 @@
 //! What a recording asks of a server: when threads were wanted, and for how long each when nothing else ran
 //! beside it.
 //!
-//! Takes a recording and what was learnt of it, gives arrivals. What others and pauses added to a run is taken
-//! out again, because the simulation adds it anew; who was refused gets the run of somebody else of its route.
+//! Takes a recording and what was learnt of it, gives arrivals. The time that other requests and pauses added to a run
+//! is subtracted, because the simulation adds it again. A refused request gets the run of another request of its
+//! route.
 
 use std::collections::BTreeMap;
 
-use measure::Nanos;
+use telemetry::Nanos;
 
 use super::work::{Event, walk};
 use super::{Kept, LockFit, Recording};
@@ -72,14 +73,6 @@ impl Workload {
     /// There is none.
     pub fn is_empty(&self) -> bool {
         self.kept.is_empty()
-    }
-
-    /// Thread-seconds that all of them need when nothing slows them down.
-    pub fn work_seconds(&self) -> f64 {
-        self.kept
-            .iter()
-            .map(|one| f64::from(one.run_s).max(0.0))
-            .sum()
     }
 
     /// One after another.

@@ -2,12 +2,12 @@
 
 #![allow(dead_code, reason = "each test uses some of them")]
 
-use measure::Nanos;
-use measure::Stamp;
-use stage::{
-    Admission, Class, Decision, Mood, PoolSeen, PoolSettings, PoolShape, Pressure, SizeStep,
+use queueing::{
+    Admission, Class, Decision, PoolSeen, PoolSettings, PoolShape, PoolState, Pressure, SizeStep,
     Waiting,
 };
+use telemetry::Nanos;
+use telemetry::Stamp;
 use whatif::{Policy, PoolPlan, Setting, Sharing};
 
 /// Never changes anything and takes everybody for whom there is a place: what theory speaks of.
@@ -17,14 +17,20 @@ impl Policy for Still {
     fn tick(&mut self, _: Stamp, _: &PoolSeen) -> Decision {
         Decision {
             step: SizeStep::Keep,
-            mood: Mood {
+            state: PoolState {
                 pressure: Pressure::Calm,
                 completed_per_second: None,
             },
         }
     }
 
-    fn admit(&self, waiting: Waiting, _: Class, settings: &PoolSettings, _: &Mood) -> Admission {
+    fn admit(
+        &self,
+        waiting: Waiting,
+        _: Class,
+        settings: &PoolSettings,
+        _: &PoolState,
+    ) -> Admission {
         match waiting.len < settings.shape.queue_len_max {
             true => Admission::Enqueue,
             false => Admission::Refuse {
@@ -67,7 +73,7 @@ impl Pressures {
 impl Policy for Pressures {
     fn tick(&mut self, now: Stamp, seen: &PoolSeen) -> Decision {
         let mut decision = Still.tick(now, seen);
-        decision.mood.pressure = self.0[self.0.len() - 1];
+        decision.state.pressure = self.0[self.0.len() - 1];
         self.0.truncate(self.0.len().max(2) - 1);
         decision
     }
@@ -97,7 +103,7 @@ impl Policy for Wild {
         let completed_per_second = self.0.bool().then(|| self.0.f64() * 100.0);
         Decision {
             step,
-            mood: Mood {
+            state: PoolState {
                 pressure,
                 completed_per_second,
             },

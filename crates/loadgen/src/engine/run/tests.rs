@@ -77,24 +77,21 @@ fn says_which_processor_is_none_of_this_host_and_where_others_are_listed() {
 
 #[test]
 fn a_burst_of_several_threads_ends_when_all_are_answered() {
-    for engine in [Engine::Epoll, Engine::IoUring] {
-        let mut plan = served();
-        plan.machine.engine = engine;
-        plan.load = Load::Burst;
-        plan.connections.in_flight = 2;
-        plan.length.duration = None;
-        // As the command line says it; three are no half of it.
-        plan.length.requests = Some(6);
-        let outcome = outcome(&plan);
-        assert_eq!(outcome.counts.answered, 6, "{:?}", outcome.counts);
-        assert_eq!(outcome.counts.failures.sum(), 0);
-        let slowest = outcome.times.latency.max_us / 1e6;
-        assert!(
-            outcome.seconds >= slowest && outcome.seconds < 10.0,
-            "{}",
-            outcome.seconds
-        );
-    }
+    let mut plan = served();
+    plan.load = Load::Burst;
+    plan.connections.in_flight = 2;
+    plan.length.duration = None;
+    // As the command line says it; three are no half of it.
+    plan.length.requests = Some(6);
+    let outcome = outcome(&plan);
+    assert_eq!(outcome.counts.answered, 6, "{:?}", outcome.counts);
+    assert_eq!(outcome.counts.failures.sum(), 0);
+    let slowest = outcome.times.latency.max_us / 1e6;
+    assert!(
+        outcome.seconds >= slowest && outcome.seconds < 10.0,
+        "{}",
+        outcome.seconds
+    );
 }
 
 #[test]
@@ -126,37 +123,31 @@ fn the_outcome_says_the_whole_ramp() {
 
 #[test]
 fn a_recording_over_several_threads_loses_none_and_ends() {
-    for engine in [Engine::Epoll, Engine::IoUring] {
-        let mut plan = served();
-        plan.machine.engine = engine;
-        let arrivals: Vec<Arrival> = (0..7)
-            .map(|number| Arrival {
-                offset: Nanos::from_ms(number * 3),
-                kind: 0,
-            })
-            .collect();
-        plan.load = Load::Recorded {
-            arrivals: Arc::from(arrivals),
-        };
-        plan.length.duration = None;
-        plan.length.requests = Some(7);
-        let outcome = outcome(&plan);
-        assert_eq!(outcome.counts.answered, 7, "{:?}", outcome.counts);
-        assert_eq!((outcome.counts.unsent, outcome.counts.unfinished), (0, 0));
-    }
+    let mut plan = served();
+    let arrivals: Vec<Arrival> = (0..7)
+        .map(|number| Arrival {
+            offset: Nanos::from_ms(number * 3),
+            kind: 0,
+        })
+        .collect();
+    plan.load = Load::Recorded {
+        arrivals: Arc::from(arrivals),
+    };
+    plan.length.duration = None;
+    plan.length.requests = Some(7);
+    let outcome = outcome(&plan);
+    assert_eq!(outcome.counts.answered, 7, "{:?}", outcome.counts);
+    assert_eq!((outcome.counts.unsent, outcome.counts.unfinished), (0, 0));
 }
 
 #[test]
 fn begins_to_count_when_a_thread_has_no_request_to_count() {
-    for engine in [Engine::Epoll, Engine::IoUring] {
-        let mut plan = served();
-        plan.machine.engine = engine;
-        plan.length.begin = Begin::AllOpen;
-        plan.length.duration = None;
-        plan.length.requests = Some(1);
-        let outcome = outcome(&plan);
-        assert!(outcome.counts.answered >= 1, "{:?}", outcome.counts);
-    }
+    let mut plan = served();
+    plan.length.begin = Begin::AllOpen;
+    plan.length.duration = None;
+    plan.length.requests = Some(1);
+    let outcome = outcome(&plan);
+    assert!(outcome.counts.answered >= 1, "{:?}", outcome.counts);
 }
 
 #[test]

@@ -118,7 +118,7 @@ fn connect(address: SocketAddr) -> TcpStream {
 }
 
 /// Waits for what the link waits for.
-fn wait(socket: &TcpStream, link: &Link) {
+fn wait(socket: &TcpStream, link: &TlsConnection) {
     let mut flags = PollFlags::IN;
     if link.wants_write() {
         flags |= PollFlags::OUT;
@@ -134,8 +134,8 @@ fn wait(socket: &TcpStream, link: &Link) {
 /// The call's result, once it has one.
 fn until<T>(
     socket: &TcpStream,
-    link: &mut Link,
-    mut call: impl FnMut(&mut Link) -> io::Result<T>,
+    link: &mut TlsConnection,
+    mut call: impl FnMut(&mut TlsConnection) -> io::Result<T>,
 ) -> io::Result<T> {
     loop {
         match call(link) {
@@ -145,17 +145,17 @@ fn until<T>(
     }
 }
 
-fn shake(socket: &TcpStream, link: &mut Link) -> io::Result<bool> {
+fn shake(socket: &TcpStream, link: &mut TlsConnection) -> io::Result<bool> {
     loop {
         match link.handshake(socket)? {
-            Hand::Done { resumed } => return Ok(resumed),
-            Hand::Going => wait(socket, link),
+            HandshakeState::Done { resumed } => return Ok(resumed),
+            HandshakeState::Going => wait(socket, link),
         }
     }
 }
 
 /// One question and its answer; whether the session was resumed.
-fn ask(client: &Client, address: SocketAddr) -> io::Result<bool> {
+fn ask(client: &TlsClient, address: SocketAddr) -> io::Result<bool> {
     let socket = connect(address);
     let mut link = client.begin();
     let resumed = shake(&socket, &mut link)?;
@@ -178,7 +178,7 @@ fn ask(client: &Client, address: SocketAddr) -> io::Result<bool> {
 /// What is said of a server with this certificate by a client that trusts as `tls` says.
 fn check_server(server: &Identity, tls: &Tls, expect: Result<(), &str>) {
     let (address, thread) = serve(server.server(&[&version::TLS13]), 1, answer);
-    let asked = ask(&Client::new(tls).unwrap(), address);
+    let asked = ask(&TlsClient::new(tls).unwrap(), address);
     match (asked, expect) {
         (Ok(_), Ok(())) => {}
         (Err(error), Err(text)) => {
@@ -196,7 +196,7 @@ fn check_resumption(version: &'static SupportedProtocolVersion, resumes: bool, e
     let (address, thread) = serve(config, expect.len(), answer);
     let mut tls = server.known_as("localhost");
     tls.resumes = resumes;
-    let client = Client::new(&tls).unwrap();
+    let client = TlsClient::new(&tls).unwrap();
     let asked = expect.iter().map(|_| ask(&client, address).unwrap());
     assert_eq!(asked.collect::<Vec<_>>(), expect);
     thread.join().unwrap();
@@ -221,7 +221,7 @@ fn shares_no_sessions_between_clients() {
     let server = Identity::plain();
     let (address, thread) = serve(server.server(&[&version::TLS13]), 2, answer);
     for _ in 0..2 {
-        let client = Client::new(&server.known_as("localhost")).unwrap();
+        let client = TlsClient::new(&server.known_as("localhost")).unwrap();
         assert!(!ask(&client, address).unwrap());
     }
     thread.join().unwrap();
@@ -242,7 +242,7 @@ fn carries_a_megabyte_both_ways_at_once() {
             }
         });
         let all: Vec<u8> = (0..ALL).map(|at| (at * 31 / 7) as u8).collect();
-        let client = Client::new(&server.known_as("localhost")).unwrap();
+        let client = TlsClient::new(&server.known_as("localhost")).unwrap();
         let socket = connect(address);
         let mut link = client.begin();
         shake(&socket, &mut link).unwrap();
@@ -254,7 +254,7 @@ fn carries_a_megabyte_both_ways_at_once() {
 }
 
 /// Sends all, and reads as much.
-fn echoed(socket: &TcpStream, link: &mut Link, all: &[u8]) -> Vec<u8> {
+fn echoed(socket: &TcpStream, link: &mut TlsConnection, all: &[u8]) -> Vec<u8> {
     let mut sent = 0;
     let mut read = Vec::new();
     let mut buffer = [0; 3000];
@@ -293,7 +293,7 @@ fn takes_no_more_than_it_may_keep_for_a_server_that_does_not_read() {
         Ok(())
     });
     let socket = connect(address);
-    let mut link = Client::new(&anybody()).unwrap().begin();
+    let mut link = TlsClient::new(&anybody()).unwrap().begin();
     shake(&socket, &mut link).unwrap();
     let mut taken = 0;
     let blocked = loop {
@@ -309,7 +309,7 @@ fn takes_no_more_than_it_may_keep_for_a_server_that_does_not_read() {
     thread.join().unwrap();
 }
 
-fn check_end(say: fn(&mut ServerStream), expect: End) {
+fn check_end(say: fn(&mut ServerStream), expect: TlsEnd) {
     let server = Identity::plain();
     for version in [&version::TLS13, &version::TLS12] {
         let (address, thread) = serve(server.server(&[version]), 1, move |stream| {
@@ -318,7 +318,7 @@ fn check_end(say: fn(&mut ServerStream), expect: End) {
             stream.sock.shutdown(std::net::Shutdown::Write)
         });
         let socket = connect(address);
-        let mut link = Client::new(&anybody()).unwrap().begin();
+        let mut link = TlsClient::new(&anybody()).unwrap().begin();
         shake(&socket, &mut link).unwrap();
         let mut buffer = [0; 64];
         let mut read = || until(&socket, &mut link, |link| link.recv(&socket, &mut buffer));
@@ -335,12 +335,12 @@ fn takes_close_notify_as_the_end() {
         stream.conn.send_close_notify();
         stream.flush().unwrap();
     };
-    check_end(notify, End::Notified);
+    check_end(notify, TlsEnd::Notified);
 }
 
 #[test]
 fn takes_the_connections_end_without_close_notify_as_the_end_too() {
-    check_end(|_| {}, End::Cut);
+    check_end(|_| {}, TlsEnd::Cut);
 }
 
 #[test]
@@ -353,7 +353,7 @@ fn says_close_notify() {
         let _ = tell.send(stream.read(&mut [0; 8])?);
         Ok(())
     });
-    ask(&Client::new(&anybody()).unwrap(), address).unwrap();
+    ask(&TlsClient::new(&anybody()).unwrap(), address).unwrap();
     thread.join().unwrap();
     assert_eq!(told.recv(), Ok(0));
 }
@@ -426,7 +426,7 @@ fn takes_anybodys_certificate_but_not_without_its_key() {
             .with_no_client_auth()
             .with_cert_resolver(Arc::new(SingleCertAndKey::from(stolen.clone())));
         let (address, thread) = serve(Arc::new(config), 1, answer);
-        let error = ask(&Client::new(&anybody()).unwrap(), address).unwrap_err();
+        let error = ask(&TlsClient::new(&anybody()).unwrap(), address).unwrap_err();
         assert!(error.to_string().contains("BadSignature"), "{error}");
         thread.join().unwrap();
     }
@@ -439,7 +439,7 @@ fn shaken_by(bytes: &'static [u8]) -> io::Error {
     let (mut peer, _) = listener.accept().unwrap();
     peer.write_all(bytes).unwrap();
     peer.shutdown(std::net::Shutdown::Write).unwrap();
-    let mut link = Client::new(&anybody()).unwrap().begin();
+    let mut link = TlsClient::new(&anybody()).unwrap().begin();
     shake(&socket, &mut link).unwrap_err()
 }
 
@@ -464,7 +464,7 @@ fn check_file(text: Option<&[u8]>, expect: &str) {
         trust: TlsTrust::Authority(path.clone()),
         ..anybody()
     };
-    let fault = Client::new(&tls).unwrap_err();
+    let fault = TlsClient::new(&tls).unwrap_err();
     let begin = format!("the authorities' file `{}`: ", path.display());
     assert!(fault.text.starts_with(&begin), "{}", fault.text);
     assert!(fault.text[begin.len()..].contains(expect), "{}", fault.text);
@@ -493,6 +493,6 @@ fn refuses_a_name_that_is_none() {
         server_name: "no name".to_owned(),
         ..anybody()
     };
-    let fault = Client::new(&tls).unwrap_err();
+    let fault = TlsClient::new(&tls).unwrap_err();
     assert_eq!(fault.text, "the name `no name`: invalid dns name");
 }

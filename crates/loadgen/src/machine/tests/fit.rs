@@ -3,7 +3,7 @@
 use std::num::NonZeroU64;
 use std::sync::Arc;
 
-use measure::Nanos;
+use telemetry::Nanos;
 
 use super::super::descriptors::server_remark;
 use super::super::host::{Host, Reuse};
@@ -12,7 +12,7 @@ use super::{host, plan};
 use crate::engine::Fault;
 use crate::outcome::{Remark, Weight};
 use crate::plan::{
-    Address, Arrival, Arrivals, Closing, Company, Load, Misbehaviour, Plan, Profile, Tables,
+    Address, Arrival, Arrivals, BadClients, Closing, Load, Misbehaviour, Plan, Profile, Tables,
 };
 
 const HERE: &str = "127.0.0.1:8080";
@@ -46,7 +46,7 @@ fn short(address: &str, connections: usize, rate: f64) -> Plan {
 #[test]
 fn gives_threads_tables_of_their_own_when_one_is_too_small() {
     use Tables::{Own, Shared};
-    // Connections, company, threads asked for, limit → threads, tables; `None`: it cannot be.
+    // Connections, misbehaving clients, threads asked for, limit → threads, tables; `None`: it cannot be.
     let cases = [
         (936, 0, 1, 1000, Some((1, Shared))),
         (937, 0, 1, 1000, Some((2, Own))),
@@ -59,10 +59,10 @@ fn gives_threads_tables_of_their_own_when_one_is_too_small() {
         (300_000, 0, 1, 1024, None),
         (1, 0, 1, 64, None),
     ];
-    for (connections, company, threads, nofile, expect) in cases {
+    for (connections, bad_clients, threads, nofile, expect) in cases {
         let mut plan = plan("127.0.0.1:80", connections);
         plan.machine.threads = threads;
-        plan.company = vec![idle(company)];
+        plan.bad_clients = vec![idle(bad_clients)];
         let host = Host {
             nofile,
             ports: 1 << 40,
@@ -71,7 +71,7 @@ fn gives_threads_tables_of_their_own_when_one_is_too_small() {
         let got = chosen(&mut plan, &host)
             .ok()
             .map(|(threads, tables, ..)| (threads, tables));
-        assert_eq!(got, expect, "{connections} + {company} of {nofile}");
+        assert_eq!(got, expect, "{connections} + {bad_clients} of {nofile}");
         if got.is_some_and(|(_, tables)| tables == Own) {
             let most = connections.div_ceil(plan.machine.threads) as u64;
             assert!(most + 64 <= nofile, "{most} in a table of {nofile}");
@@ -79,8 +79,8 @@ fn gives_threads_tables_of_their_own_when_one_is_too_small() {
     }
 }
 
-fn idle(len: usize) -> Company {
-    Company {
+fn idle(len: usize) -> BadClients {
+    BadClients {
         len,
         misbehaviour: Misbehaviour::Idle,
         receive_buffer_bytes: None,
@@ -313,13 +313,13 @@ fn takes_the_busiest_stretch_of_a_recording() {
 #[test]
 fn counts_the_ports_of_half_closing_company() {
     let mut plan = plan(ELSEWHERE, 1);
-    plan.company = vec![Company {
+    plan.bad_clients = vec![BadClients {
         misbehaviour: Misbehaviour::HalfCloses,
         ..idle(1_000)
     }];
     // 2,000 a second, each for a minute.
     assert!(fit(&mut plan, &host()).is_err());
-    plan.company = vec![idle(1_000)];
+    plan.bad_clients = vec![idle(1_000)];
     assert!(fit(&mut plan, &host()).is_ok());
 }
 

@@ -1,15 +1,15 @@
 //! The machine: what is chosen for plans and hosts, what meters find of real processes, what is judged.
 
 mod fit;
-mod judging;
+mod validity;
 mod watching;
 
-use measure::Nanos;
+use telemetry::Nanos;
 
 use super::host::{Host, Reuse};
 use crate::plan::{
-    Address, Begin, Closing, Connections, Engine, Expect, Length, Load, Machine, Plan,
-    RequestParts, Requests, Scheme, Tables, Target,
+    Address, Begin, Closing, Connections, Expect, Length, Load, Machine, Plan, RequestParts,
+    Requests, Scheme, Tables, Target,
 };
 
 /// A closed load of ten seconds on kept connections.
@@ -49,12 +49,11 @@ pub(crate) fn plan(address: &str, connections: usize) -> Plan {
             requests: None,
         },
         expect: Expect::default(),
-        company: Vec::new(),
+        bad_clients: Vec::new(),
         machine: Machine {
             threads: 1,
             tables: Tables::Shared,
             cpus: Vec::new(),
-            engine: Engine::Epoll,
             timestamps: Default::default(),
             spin: Nanos::ZERO,
             server_pids: Vec::new(),

@@ -3,10 +3,10 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, ChildStdout, Command, Stdio};
 
-use measure::{Nanos, now};
+use telemetry::{Nanos, now};
 
-use super::super::proc::Reading;
-use super::super::tree::{Process, Switches, Tree};
+use super::super::proc::ProcReader;
+use super::super::tree::{ProcessTree, ProcessUse, Switches};
 use super::super::{HostMeter, ServerMeter, ThreadMeter, resident_bytes};
 
 /// Long enough for anything on a machine that is busy with other things.
@@ -194,8 +194,8 @@ fn knows_processors_and_memory() {
 #[test]
 fn reads_a_line_whatever_the_program_is_called() {
     let line = "77 (a) R 1 (b) S 12 77 77 0 -1 4194560 1 2 3 4 50 6 70 8 20 0 5 0 9000 1000000 321 18446744";
-    let process = Process::of(line).expect("a process");
-    let expect = Process {
+    let process = ProcessUse::of(line).expect("a process");
+    let expect = ProcessUse {
         id: 77,
         parent: 12,
         started: 9000,
@@ -206,20 +206,20 @@ fn reads_a_line_whatever_the_program_is_called() {
     };
     assert_eq!(process, expect);
     for cut in ["", "77", "77 (x", "77 (x) S", "77 (x) S 12 77"] {
-        assert_eq!(Process::of(cut), None, "{cut}");
+        assert_eq!(ProcessUse::of(cut), None, "{cut}");
     }
-    let mut reading = Reading::new();
+    let mut reading = ProcReader::new();
     let own = reading
         .text(format_args!("/proc/self/stat"))
-        .and_then(Process::of);
+        .and_then(ProcessUse::of);
     assert_eq!(own.map(|own| own.id), Some(std::process::id()));
 }
 
 /// Identifier, parent, own and reaped ticks.
 type Row = (u32, u32, u64, u64);
 
-fn tree(rows: &[Row]) -> Tree {
-    let process = |&(id, parent, own_ticks, reaped_ticks): &Row| Process {
+fn tree(rows: &[Row]) -> ProcessTree {
+    let process = |&(id, parent, own_ticks, reaped_ticks): &Row| ProcessUse {
         id,
         parent,
         started: 5,
@@ -229,7 +229,7 @@ fn tree(rows: &[Row]) -> Tree {
         has_ended: false,
     };
     let processes = rows.iter().map(process).collect();
-    Tree {
+    ProcessTree {
         processes,
         switches: Vec::new(),
     }
@@ -265,7 +265,7 @@ fn adds_up_the_time_of_those_that_live_and_of_those_that_are_gone() {
 
 #[test]
 fn adds_up_switches_of_threads_that_live() {
-    let switches = |rows: &[(u32, u64)]| Tree {
+    let switches = |rows: &[(u32, u64)]| ProcessTree {
         processes: Vec::new(),
         switches: rows
             .iter()

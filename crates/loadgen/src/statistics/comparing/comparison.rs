@@ -7,7 +7,7 @@ use serde::{Serialize, Serializer};
 use super::super::metric::{Better, Metric};
 use super::super::unit::Unit;
 use super::Members;
-use super::estimate::{Against, Change, Estimate, Form, Method};
+use super::estimate::{Against, Change, Estimate, EstimateForm, IntervalMethod};
 
 /// The form of [`Comparison::json`]; it grows when a field changes its meaning or goes.
 pub(super) const SCHEMA: u32 = 1;
@@ -182,7 +182,7 @@ impl Panel {
             let method = against.estimate.as_ref().and_then(|known| known.method);
             let why = against.why.as_ref();
             let why = why.map(|why| format!("{}: {}", why.word, why.text));
-            for note in method.and_then(Method::note).into_iter().chain(why) {
+            for note in method.and_then(IntervalMethod::note).into_iter().chain(why) {
                 if !notes.contains(&note) {
                     notes.push(note);
                 }
@@ -192,15 +192,15 @@ impl Panel {
     }
 }
 
-impl Method {
+impl IntervalMethod {
     fn note(self) -> Option<String> {
         let text = match self {
-            Method::Bootstrap => return None,
-            Method::Student => {
+            IntervalMethod::Bootstrap => return None,
+            IntervalMethod::Student => {
                 "fewer than 5 runs a side: an interval of resampled runs would be too narrow to be \
                  trusted, these are Student's; repeat with --repeat 5"
             }
-            Method::Batches => {
+            IntervalMethod::Batches => {
                 "one run a side: the intervals come from ten batches of its seconds and know nothing \
                  of how runs differ; repeat with --repeat 5"
             }
@@ -239,10 +239,10 @@ fn cells(side: &Side, unit: Unit) -> [String; 3] {
 impl Estimate {
     fn number(&self, value: f64, unit: Unit) -> String {
         match self.form {
-            Form::Ratio if (1e-3..1e4).contains(&value) => format!("{value:.3}"),
-            Form::Ratio => format!("{value:.1e}"),
-            Form::Difference if value < 0.0 => format!("−{}", unit.text(-value)),
-            Form::Difference => format!("+{}", unit.text(value)),
+            EstimateForm::Ratio if (1e-3..1e4).contains(&value) => format!("{value:.3}"),
+            EstimateForm::Ratio => format!("{value:.1e}"),
+            EstimateForm::Difference if value < 0.0 => format!("−{}", unit.text(-value)),
+            EstimateForm::Difference => format!("+{}", unit.text(value)),
         }
     }
 }

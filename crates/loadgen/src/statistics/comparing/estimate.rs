@@ -63,19 +63,19 @@ pub enum Change {
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
 pub struct Estimate {
     /// What the number is.
-    pub form: Form,
+    pub form: EstimateForm,
     /// The number.
     pub value: f64,
     /// 95 %; `None`: too little data.
     pub interval: Option<Interval>,
     /// Where the interval comes from.
-    pub method: Option<Method>,
+    pub method: Option<IntervalMethod>,
 }
 
 /// What an estimate is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Form {
+pub enum EstimateForm {
     /// To the first side's value.
     Ratio,
     /// From the first side's value, of shares and of what may be nought.
@@ -85,7 +85,7 @@ pub enum Form {
 /// Where an interval comes from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Method {
+pub enum IntervalMethod {
     /// Whole runs, resampled.
     Bootstrap,
     /// Whole runs, by Student's t.
@@ -106,7 +106,7 @@ impl Against {
         }
     }
 
-    fn too_little(value: f64, form: Form, cause: &str) -> Against {
+    fn too_little(value: f64, form: EstimateForm, cause: &str) -> Against {
         Against {
             estimate: Some(Estimate {
                 form,
@@ -118,7 +118,13 @@ impl Against {
         }
     }
 
-    fn of(metric: Metric, form: Form, value: f64, interval: Interval, method: Method) -> Against {
+    fn of(
+        metric: Metric,
+        form: EstimateForm,
+        value: f64,
+        interval: Interval,
+        method: IntervalMethod,
+    ) -> Against {
         let none = form.no_difference();
         let is_lower = interval.high < none;
         let change = if interval.low <= none && none <= interval.high {
@@ -141,56 +147,56 @@ impl Against {
     }
 }
 
-impl Form {
+impl EstimateForm {
     /// Shares are compared by their difference, and so is everything with a nought among its values.
-    fn fitting(metric: Metric, values: &[&[f64]]) -> Form {
+    fn fitting(metric: Metric, values: &[&[f64]]) -> EstimateForm {
         let has_nought = values
             .iter()
             .any(|side| side.iter().any(|value| *value <= 0.0));
         if metric.unit() == Unit::Share || has_nought {
-            Form::Difference
+            EstimateForm::Difference
         } else {
-            Form::Ratio
+            EstimateForm::Ratio
         }
     }
 
     pub(super) fn no_difference(self) -> f64 {
         match self {
-            Form::Ratio => 1.0,
-            Form::Difference => 0.0,
+            EstimateForm::Ratio => 1.0,
+            EstimateForm::Difference => 0.0,
         }
     }
 
     fn of(self, first: f64, other: f64) -> f64 {
         match self {
-            Form::Ratio => other / first,
-            Form::Difference => other - first,
+            EstimateForm::Ratio => other / first,
+            EstimateForm::Difference => other - first,
         }
     }
 
     /// Onto a scale on which it is a difference.
     fn straight(self, value: f64) -> f64 {
         match self {
-            Form::Ratio => value.ln(),
-            Form::Difference => value,
+            EstimateForm::Ratio => value.ln(),
+            EstimateForm::Difference => value,
         }
     }
 
     fn back(self, value: f64) -> f64 {
         match self {
-            Form::Ratio => value.exp(),
-            Form::Difference => value,
+            EstimateForm::Ratio => value.exp(),
+            EstimateForm::Difference => value,
         }
     }
 
-    /// How far batches lie from the value of their whole run, on the scale of [`Form::straight`].
+    /// How far batches lie from the value of their whole run, on the scale of [`EstimateForm::straight`].
     fn distances(self, batches: &[f64], whole: f64) -> Vec<f64> {
         let has_nought = batches.iter().any(|value| *value <= 0.0);
         let distance = |value: &f64| match self {
             // For small distances the same as the logarithm, and there is none of nought.
-            Form::Ratio if has_nought => value / whole - 1.0,
-            Form::Ratio => (value / whole).ln(),
-            Form::Difference => value - whole,
+            EstimateForm::Ratio if has_nought => value / whole - 1.0,
+            EstimateForm::Ratio => (value / whole).ln(),
+            EstimateForm::Difference => value - whole,
         };
         batches.iter().map(distance).collect()
     }
@@ -229,7 +235,7 @@ pub(super) fn by_pairs(metric: Metric, pairs: &[(f64, f64)]) -> Against {
     if pairs.is_empty() {
         return no_value();
     }
-    let form = Form::fitting(metric, &[&firsts, &others]);
+    let form = EstimateForm::fitting(metric, &[&firsts, &others]);
     let mut found: Vec<f64> = pairs
         .iter()
         .map(|(first, other)| form.of(*first, *other))
@@ -243,14 +249,14 @@ pub(super) fn by_pairs(metric: Metric, pairs: &[(f64, f64)]) -> Against {
         let spread = spread(&straight);
         let half = t(spread.freedom) * spread.variance.sqrt();
         let interval = form.around(form.back(spread.mean), half);
-        return Against::of(metric, form, value, interval, Method::Student);
+        return Against::of(metric, form, value, interval, IntervalMethod::Student);
     }
     let mut drawn = Vec::with_capacity(found.len());
     let interval = bootstrap(|rng| {
         resample(&found, &mut drawn, rng);
         median(&mut drawn)
     });
-    Against::of(metric, form, value, interval, Method::Bootstrap)
+    Against::of(metric, form, value, interval, IntervalMethod::Bootstrap)
 }
 
 /// Of different numbers of runs.
@@ -258,7 +264,7 @@ fn by_sides(metric: Metric, firsts: &[f64], others: &[f64]) -> Against {
     if firsts.is_empty() || others.is_empty() {
         return no_value();
     }
-    let form = Form::fitting(metric, &[firsts, others]);
+    let form = EstimateForm::fitting(metric, &[firsts, others]);
     let value = form.of(median(&mut firsts.to_vec()), median(&mut others.to_vec()));
     let len = firsts.len().min(others.len());
     if len < 2 {
@@ -272,7 +278,7 @@ fn by_sides(metric: Metric, firsts: &[f64], others: &[f64]) -> Against {
         let (first, other) = (straight(firsts), straight(others));
         let centre = form.back(other.mean - first.mean);
         let interval = form.around(centre, welch_half(first, other));
-        return Against::of(metric, form, value, interval, Method::Student);
+        return Against::of(metric, form, value, interval, IntervalMethod::Student);
     }
     let mut drawn = Vec::new();
     let interval = bootstrap(|rng| {
@@ -281,7 +287,7 @@ fn by_sides(metric: Metric, firsts: &[f64], others: &[f64]) -> Against {
         resample(others, &mut drawn, rng);
         form.of(first, median(&mut drawn))
     });
-    Against::of(metric, form, value, interval, Method::Bootstrap)
+    Against::of(metric, form, value, interval, IntervalMethod::Bootstrap)
 }
 
 fn no_value() -> Against {
@@ -293,7 +299,7 @@ fn by_seconds(metric: Metric, first: &Outcome, other: &Outcome) -> Against {
     let (Some(first_value), Some(other_value)) = (metric.of(first), metric.of(other)) else {
         return no_value();
     };
-    let form = Form::fitting(metric, &[&[first_value], &[other_value]]);
+    let form = EstimateForm::fitting(metric, &[&[first_value], &[other_value]]);
     let value = form.of(first_value, other_value);
     let (Some(first), Some(other)) = (batches(metric, first), batches(metric, other)) else {
         let cause = "one run a side, and no ten batches of seconds with this figure";
@@ -307,7 +313,7 @@ fn by_seconds(metric: Metric, first: &Outcome, other: &Outcome) -> Against {
         form,
         value,
         form.around(value, half),
-        Method::Batches,
+        IntervalMethod::Batches,
     )
 }
 

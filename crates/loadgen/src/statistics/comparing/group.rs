@@ -9,7 +9,7 @@ use crate::outcome::{Asked, AskedLeg, Outcome, Weight};
 
 /// Runs of one set at one point, in their order.
 #[derive(Clone, Debug)]
-pub(super) struct Group<'a> {
+pub(super) struct RunGroup<'a> {
     pub(super) set: &'a str,
     pub(super) runs: Vec<&'a Outcome>,
 }
@@ -17,11 +17,11 @@ pub(super) struct Group<'a> {
 /// Groups of all sets beside each other, the first set's first.
 #[derive(Debug)]
 pub(super) struct Matched<'a> {
-    pub(super) points: Vec<Vec<Group<'a>>>,
+    pub(super) points: Vec<Vec<RunGroup<'a>>>,
     pub(super) warnings: Vec<String>,
 }
 
-impl<'a> Group<'a> {
+impl<'a> RunGroup<'a> {
     fn asked(&self) -> &'a Asked {
         &self.runs[0].asked
     }
@@ -49,7 +49,7 @@ impl<'a> Group<'a> {
     }
 
     /// Whether it asked for the same as `other`.
-    pub(super) fn is_like(&self, other: &Group<'_>) -> bool {
+    pub(super) fn is_like(&self, other: &RunGroup<'_>) -> bool {
         is_same(self.asked(), other.asked())
     }
 
@@ -78,11 +78,11 @@ impl<'a> Group<'a> {
 }
 
 /// What the groups of a point asked for in different ways.
-pub(super) fn differences(groups: &[Group<'_>]) -> Vec<String> {
+pub(super) fn differences(groups: &[RunGroup<'_>]) -> Vec<String> {
     let Some((first, others)) = groups.split_first() else {
         return Vec::new();
     };
-    let warning = |other: &Group<'_>| {
+    let warning = |other: &RunGroup<'_>| {
         let parts = between(first.asked(), other.asked());
         (!parts.is_empty()).then(|| {
             format!(
@@ -100,15 +100,15 @@ pub(super) fn differences(groups: &[Group<'_>]) -> Vec<String> {
 const LONGER: f64 = 1.5;
 
 /// What has to be said of groups whose runs lasted longer than those of the first one, or less long.
-pub(super) fn lengths(groups: &[Group<'_>]) -> Vec<String> {
+pub(super) fn lengths(groups: &[RunGroup<'_>]) -> Vec<String> {
     let Some((first, others)) = groups.split_first() else {
         return Vec::new();
     };
-    let length = |group: &Group<'_>| {
+    let length = |group: &RunGroup<'_>| {
         let mut seconds: Vec<f64> = group.runs.iter().map(|run| run.seconds).collect();
         median(&mut seconds)
     };
-    let warning = |other: &Group<'_>| {
+    let warning = |other: &RunGroup<'_>| {
         let (one, two) = (length(first), length(other));
         (one.max(two) > LONGER * one.min(two)).then(|| {
             format!(
@@ -184,16 +184,16 @@ pub(super) fn by_label(set: &Set) -> Vec<Set> {
     sets
 }
 
-fn groups(set: &Set) -> Vec<Group<'_>> {
-    let mut groups: Vec<Group<'_>> = Vec::new();
+fn groups(set: &Set) -> Vec<RunGroup<'_>> {
+    let mut groups: Vec<RunGroup<'_>> = Vec::new();
     for run in &set.runs {
         let asked = &run.asked;
-        let belongs = |group: &&mut Group<'_>| {
+        let belongs = |group: &&mut RunGroup<'_>| {
             group.asked().label == asked.label && is_same(group.asked(), asked)
         };
         match groups.iter_mut().find(belongs) {
             Some(group) => group.runs.push(run),
-            None => groups.push(Group {
+            None => groups.push(RunGroup {
                 set: &set.name,
                 runs: vec![run],
             }),
@@ -206,7 +206,7 @@ fn groups(set: &Set) -> Vec<Group<'_>> {
 pub(super) fn matched(sets: &[Set]) -> Matched<'_> {
     let mut all = sets.iter().map(groups);
     let firsts = all.next().unwrap_or_default();
-    let mut others: Vec<Vec<Group<'_>>> = all.collect();
+    let mut others: Vec<Vec<RunGroup<'_>>> = all.collect();
     let mut matched = Matched {
         points: Vec::new(),
         warnings: Vec::new(),
@@ -228,7 +228,7 @@ pub(super) fn matched(sets: &[Set]) -> Matched<'_> {
     matched
 }
 
-fn alone(group: &Group<'_>) -> String {
+fn alone(group: &RunGroup<'_>) -> String {
     let label = match group.asked().label.as_str() {
         "" => String::new(),
         label => format!(", `{label}`"),
@@ -238,10 +238,14 @@ fn alone(group: &Group<'_>) -> String {
 
 /// Which of `others` belongs beside `first`: the one with its label and its question, else the only one with
 /// its question (people call the sides by different labels), else the only one of all.
-fn partner(first: &Group<'_>, firsts: &[Group<'_>], others: &[Group<'_>]) -> Option<usize> {
+fn partner(
+    first: &RunGroup<'_>,
+    firsts: &[RunGroup<'_>],
+    others: &[RunGroup<'_>],
+) -> Option<usize> {
     let asked = first.asked();
-    let fits = |group: &&Group<'_>| is_same(group.asked(), asked);
-    let same_label = |group: &Group<'_>| group.asked().label == asked.label;
+    let fits = |group: &&RunGroup<'_>| is_same(group.asked(), asked);
+    let same_label = |group: &RunGroup<'_>| group.asked().label == asked.label;
     let exact = others
         .iter()
         .position(|group| fits(&group) && same_label(group));

@@ -18,10 +18,10 @@ use super::metric::Metric;
 use crate::outcome::Outcome;
 
 pub use comparison::{Comparison, Panel, Row, Side};
-pub use estimate::{Against, Change, Estimate, Form, Method, Why};
+pub use estimate::{Against, Change, Estimate, EstimateForm, IntervalMethod, Why};
 
 use estimate::against;
-use group::{Group, Matched};
+use group::{Matched, RunGroup};
 
 /// Runs that are compared with other ones.
 #[derive(Clone, PartialEq, Debug)]
@@ -72,7 +72,7 @@ fn build(sets: &[Set], metrics: &[Metric], rows: Rows) -> Comparison {
         _ => sets,
     };
     let Matched { points, warnings } = group::matched(sets);
-    let panel = |groups: &Vec<Group<'_>>| panel(groups, metrics, rows);
+    let panel = |groups: &Vec<RunGroup<'_>>| panel(groups, metrics, rows);
     Comparison {
         schema: comparison::SCHEMA,
         sets: sets.iter().map(|set| set.name.clone()).collect(),
@@ -81,17 +81,17 @@ fn build(sets: &[Set], metrics: &[Metric], rows: Rows) -> Comparison {
     }
 }
 
-fn panel(groups: &[Group<'_>], metrics: &[Metric], rows: Rows) -> Panel {
+fn panel(groups: &[RunGroup<'_>], metrics: &[Metric], rows: Rows) -> Panel {
     let row = |metric: &Metric| row(*metric, groups);
     let is_shown =
         |row: &Row| rows == Rows::All || row.sides.iter().any(|side| side.median.is_some());
-    let members = |group: &Group<'_>| Members {
+    let members = |group: &RunGroup<'_>| Members {
         name: group.set.to_owned(),
         runs_len: group.runs.len(),
     };
-    let invalid = groups.iter().filter_map(Group::invalid);
+    let invalid = groups.iter().filter_map(RunGroup::invalid);
     Panel {
-        point: groups.first().map(Group::point).unwrap_or_default(),
+        point: groups.first().map(RunGroup::point).unwrap_or_default(),
         members: groups.iter().map(members).collect(),
         rows: metrics.iter().map(row).filter(is_shown).collect(),
         warnings: group::differences(groups)
@@ -103,8 +103,8 @@ fn panel(groups: &[Group<'_>], metrics: &[Metric], rows: Rows) -> Panel {
 }
 
 /// A figure of all groups. One that asked for something else than the first takes nothing away from the others.
-fn row(metric: Metric, groups: &[Group<'_>]) -> Row {
-    let side = |(index, group): (usize, &Group<'_>)| Side {
+fn row(metric: Metric, groups: &[RunGroup<'_>]) -> Row {
+    let side = |(index, group): (usize, &RunGroup<'_>)| Side {
         median: group.median(metric),
         against_first: match index {
             0 => None,
@@ -193,9 +193,9 @@ mod tests {
     #[test]
     fn takes_one_file_apart_by_its_labels() {
         let mut all = runs("epoll", &[1_000; 5]);
-        all.extend(runs("io_uring", &[1_200; 5]));
+        all.extend(runs("kqueue", &[1_200; 5]));
         let found = compare(&[set("all.json", all)]);
-        assert_eq!(found.sets, ["epoll", "io_uring"]);
+        assert_eq!(found.sets, ["epoll", "kqueue"]);
         assert_eq!(change(&found, 0, RPS), Change::Better);
     }
 

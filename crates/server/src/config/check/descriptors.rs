@@ -5,7 +5,7 @@
 //! processes during a reload.
 
 use super::super::fault::Origin;
-use super::super::meant::{Bind, Config};
+use super::super::typed::{Bind, Config};
 use super::Check;
 
 /// Descriptors that a process needs beside its connections: log, standard streams, libraries' own.

@@ -2,10 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
-use super::super::draft::{AccessEntry, Draft, Placed, Wished};
+use super::super::builder::{AccessEntry, Draft, Placed, Wished};
 use super::super::fault::Origin;
-use super::super::meant::{AccessLog, Bind, Config, ErrorLog, LogForm, LogTarget, Logs};
 use super::super::nearest;
+use super::super::typed::{AccessLog, Bind, Config, ErrorLog, LogForm, LogTarget, Logs};
 use super::Check;
 
 impl Check<'_> {
@@ -120,7 +120,7 @@ impl Check<'_> {
         let keeps = [
             ("log_keep", rotation.keep_len.is_some()),
             ("log_keep_age", rotation.keep_age.is_some()),
-            ("log_compress", rotation.compress.is_some()),
+            ("log_compress", rotation.compress),
         ];
         let on = |list: &[(&'static str, bool)]| -> Vec<&'static str> {
             let on = list.iter().filter(|(_, is_on)| *is_on);
@@ -190,7 +190,6 @@ fn said(target: &LogTarget) -> &'static str {
         LogTarget::Stdout => "standard output",
         LogTarget::Stderr => "standard error",
         LogTarget::Syslog(_) => "syslog with this facility",
-        LogTarget::Journald => "journald",
         LogTarget::File(_) => "the file",
     }
 }

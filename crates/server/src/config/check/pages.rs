@@ -3,9 +3,9 @@
 use std::io;
 use std::path::Path;
 
-use super::super::draft::{Draft, Placed};
+use super::super::builder::{Draft, Placed};
 use super::super::fault::Origin;
-use super::super::meant::{CacheRule, ErrorPage, StaticMount};
+use super::super::typed::{CacheRule, ErrorPage, StaticMount};
 use super::shares::{is_mounted, mount_hint, said};
 use super::{Check, cause};
 
@@ -15,7 +15,7 @@ const ERROR_PAGE_BYTES_MAX: u64 = 1 << 20;
 impl Check<'_> {
     /// Gives each mount its fallback.
     pub(super) fn fallbacks(&mut self, draft: &Draft, mounts: &mut [StaticMount]) {
-        for Placed { value, origin, .. } in &draft.fallbacks {
+        for Placed { value, origin } in &draft.fallbacks {
             let url = said(&value.url);
             if !is_mounted(draft, &value.url) {
                 let text = format!("no folder is mounted at `{url}`");
@@ -41,7 +41,7 @@ impl Check<'_> {
     /// Rules in their order; one for the same glob could never count.
     pub(super) fn cache_rules(&mut self, draft: &Draft) -> Vec<CacheRule> {
         let mut rules: Vec<CacheRule> = Vec::new();
-        for Placed { value, origin, .. } in &draft.cache_rules {
+        for Placed { value, origin } in &draft.cache_rules {
             if rules.iter().any(|rule| rule.glob == value.glob) {
                 let text = format!("`{}` has a rule already", value.glob);
                 self.statement(
@@ -58,7 +58,7 @@ impl Check<'_> {
     /// Pages, the narrowest range first.
     pub(super) fn error_pages(&mut self, draft: &Draft) -> Vec<ErrorPage> {
         let mut pages: Vec<ErrorPage> = Vec::new();
-        for Placed { value, origin, .. } in &draft.error_pages {
+        for Placed { value, origin } in &draft.error_pages {
             self.error_page_file(origin, &value.file);
             let range = (value.status_min, value.status_max);
             if pages

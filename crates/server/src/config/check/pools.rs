@@ -1,10 +1,11 @@
 //! Do pools hold together? Names that there are, once each; bounds that fit each other; rules that can
 //! have an effect.
 
-use super::super::draft::{Draft, Placed, PoolEntry};
+use super::super::builder::{Draft, Placed};
 use super::super::fault::Origin;
-use super::super::meant::{Config, Pool, PoolRule, SlowPool};
 use super::super::nearest;
+use super::super::options_table::PoolTable;
+use super::super::typed::{Config, PoolConfig, PoolRule, SlowPool};
 use super::super::value::duration_text;
 use super::Check;
 
@@ -12,9 +13,9 @@ use super::Check;
 const POOLS_MAX: usize = 64;
 
 /// Where a pool's bounds were written: in settings of their own, or all in one entry.
-enum Written<'w> {
+enum PoolSource<'w> {
     Settings(&'w Draft),
-    Entry(&'w Placed<PoolEntry>),
+    Entry(&'w Placed<PoolTable>),
 }
 
 impl Check<'_> {
@@ -27,7 +28,7 @@ impl Check<'_> {
             let first = &config.pools[0];
             let inherited = inherited_reserve(&entry.value.name, draft, first);
             let pool = filled(&entry.value, first, inherited);
-            self.pool_bounds(&pool, &Written::Entry(entry));
+            self.pool_bounds(&pool, &PoolSource::Entry(entry));
             config.pools.push(pool);
         }
         if config.pools.len() > POOLS_MAX {
@@ -39,17 +40,17 @@ impl Check<'_> {
         self.idle_pools(config);
     }
 
-    fn first_pool(&mut self, draft: &Draft) -> Pool {
+    fn first_pool(&mut self, draft: &Draft) -> PoolConfig {
         let mut pool = draft.config.pools[0].clone();
         let is_written = |key: &str| draft.origin(key) != Origin::Whole;
         if !is_written("overload_timeout") {
             pool.overload_timeout = pool.overload_timeout.min(pool.queue_timeout);
         }
-        self.pool_bounds(&pool, &Written::Settings(draft));
+        self.pool_bounds(&pool, &PoolSource::Settings(draft));
         pool
     }
 
-    fn pool_name(&mut self, entry: &Placed<PoolEntry>, pools: &[Pool]) {
+    fn pool_name(&mut self, entry: &Placed<PoolTable>, pools: &[PoolConfig]) {
         let name = entry.value.name.as_str();
         if !pools.iter().any(|pool| pool.name == name) {
             return;
@@ -67,7 +68,7 @@ impl Check<'_> {
         self.statement(entry.origin.clone(), text, hint);
     }
 
-    fn pool_bounds(&mut self, pool: &Pool, written: &Written<'_>) {
+    fn pool_bounds(&mut self, pool: &PoolConfig, written: &PoolSource<'_>) {
         if pool.overload_timeout > pool.queue_timeout {
             let text = format!(
                 "overload_timeout ({}) is longer than queue_timeout ({})",
@@ -92,32 +93,31 @@ impl Check<'_> {
     }
 
     /// Without a reserve of threads there is nothing left for those that are no questions about health.
-    fn pool_reserve(&mut self, pool: &Pool, written: &Written<'_>) {
-        let key = written.reserve_key();
+    fn pool_reserve(&mut self, pool: &PoolConfig, written: &PoolSource<'_>) {
         if pool.reserve_threads >= pool.threads_max && pool.reserve_threads > 0 {
             let text = format!(
-                "{key} takes {} of {} threads",
+                "health_reserve takes {} of {} threads",
                 pool.reserve_threads, pool.threads_max
             );
             let hint = match pool.threads_max {
                 1 => "more threads, or no reserve".to_owned(),
                 threads => format!("at most {} threads, or more threads", threads - 1),
             };
-            self.statement(written.origin(&["queue_reserve", "threads"]), text, &hint);
+            self.statement(written.origin(&["health_reserve", "threads"]), text, &hint);
         }
         if pool.reserve_len >= pool.queue_len_max {
             let text = format!(
-                "{key} takes {} of {} places in the queue",
+                "health_reserve takes {} of {} places in the queue",
                 pool.reserve_len, pool.queue_len_max
             );
-            let origin = written.origin(&["queue_reserve", "queue_len_max"]);
+            let origin = written.origin(&["health_reserve", "queue_len_max"]);
             self.statement(origin, text, "fewer places, or a longer queue");
         }
     }
 
-    fn pool_rules(&mut self, draft: &Draft, pools: &[Pool]) -> Vec<PoolRule> {
+    fn pool_rules(&mut self, draft: &Draft, pools: &[PoolConfig]) -> Vec<PoolRule> {
         let mut rules: Vec<PoolRule> = Vec::new();
-        for Placed { value, origin, .. } in &draft.pool_rules {
+        for Placed { value, origin } in &draft.pool_rules {
             let pool = self.pool_index(&value.pool, origin, pools);
             let mut rule = value.rule.clone();
             rule.pool = pool.unwrap_or(0);
@@ -130,7 +130,7 @@ impl Check<'_> {
         rules
     }
 
-    fn slow_pool(&mut self, draft: &Draft, pools: &[Pool]) -> Option<SlowPool> {
+    fn slow_pool(&mut self, draft: &Draft, pools: &[PoolConfig]) -> Option<SlowPool> {
         let name = draft.slow_pool.as_str();
         if name.is_empty() {
             if draft.origin("slow_after") != Origin::Whole {
@@ -143,20 +143,20 @@ impl Check<'_> {
         let pool = self.pool_index(name, &origin, pools)?;
         if pool == 0 {
             let text = format!("slow_pool is `{name}`, where all others are");
-            let hint = "slow requests leave the others alone in a pool of their own: `--pool slow`";
+            let hint = "slow requests leave the others alone in a pool of their own: `[[pool]]`, `name = \"slow\"`";
             self.statement(origin, text, hint);
         }
         let after = draft.slow_after;
         Some(SlowPool { pool, after })
     }
 
-    fn pool_index(&mut self, name: &str, origin: &Origin, pools: &[Pool]) -> Option<usize> {
+    fn pool_index(&mut self, name: &str, origin: &Origin, pools: &[PoolConfig]) -> Option<usize> {
         let index = pools.iter().position(|pool| pool.name == name);
         if index.is_none() {
             let names = || pools.iter().map(|pool| pool.name.as_str());
             let hint = match nearest(name, names()) {
                 Some(near) => format!("did you mean `{near}`?"),
-                None => format!("make it: `--pool {name}`"),
+                None => format!("make it: `[[pool]]`, `name = \"{name}\"`"),
             };
             self.statement(origin.clone(), format!("no pool `{name}`"), &hint);
         }
@@ -178,7 +178,7 @@ impl Check<'_> {
         }
         let has_health = |index: usize| {
             let mut rules = config.pool_rules.iter();
-            rules.any(|rule| rule.pool == index && rule.class == stage::Class::Health)
+            rules.any(|rule| rule.pool == index && rule.class == queueing::Class::Health)
         };
         for (index, pool) in config.pools.iter().enumerate() {
             if pool.reserve_threads + pool.reserve_len > 0 && !has_health(index) {
@@ -191,32 +191,26 @@ impl Check<'_> {
     }
 }
 
-impl Written<'_> {
+impl PoolSource<'_> {
     /// The first of `keys` that was written is the one to blame.
     fn origin(&self, keys: &[&str]) -> Origin {
         match self {
-            Written::Entry(entry) => entry.origin.clone(),
-            Written::Settings(draft) => {
+            PoolSource::Entry(entry) => entry.origin.clone(),
+            PoolSource::Settings(draft) => {
                 let origins = keys.iter().map(|key| draft.origin(key));
                 let mut written = origins.filter(|at| *at != Origin::Whole);
                 written.next().unwrap_or_default()
             }
         }
     }
-
-    fn reserve_key(&self) -> &'static str {
-        match self {
-            Written::Settings(_) => "queue_reserve",
-            Written::Entry(_) => "reserve",
-        }
-    }
 }
 
 /// Threads and places for health checks of a pool that names none: those of the first one where a rule gives
 /// it such, else none. Nobody else could ever have them.
-fn inherited_reserve(name: &str, draft: &Draft, first: &Pool) -> (usize, usize) {
+fn inherited_reserve(name: &str, draft: &Draft, first: &PoolConfig) -> (usize, usize) {
     let mut rules = draft.pool_rules.iter().map(|placed| &placed.value);
-    let has_health = rules.any(|rule| rule.pool == name && rule.rule.class == stage::Class::Health);
+    let has_health =
+        rules.any(|rule| rule.pool == name && rule.rule.class == queueing::Class::Health);
     match has_health {
         true => (first.reserve_threads, first.reserve_len),
         false => (0, 0),
@@ -224,7 +218,7 @@ fn inherited_reserve(name: &str, draft: &Draft, first: &Pool) -> (usize, usize) 
 }
 
 /// The entry's own bounds, and for the rest those of the first pool.
-fn filled(entry: &PoolEntry, first: &Pool, reserve: (usize, usize)) -> Pool {
+fn filled(entry: &PoolTable, first: &PoolConfig, reserve: (usize, usize)) -> PoolConfig {
     let (threads_min, threads_max) = entry
         .threads
         .unwrap_or((first.threads_min, first.threads_max));
@@ -235,8 +229,8 @@ fn filled(entry: &PoolEntry, first: &Pool, reserve: (usize, usize)) -> Pool {
         reserve.0.min(threads_max - 1),
         reserve.1.min(queue_len_max - 1),
     );
-    let (reserve_threads, reserve_len) = entry.reserve.unwrap_or(inherited);
-    Pool {
+    let (reserve_threads, reserve_len) = entry.health_reserve.unwrap_or(inherited);
+    PoolConfig {
         name: entry.name.clone(),
         threads_min,
         threads_max,
@@ -258,7 +252,7 @@ fn filled(entry: &PoolEntry, first: &Pool, reserve: (usize, usize)) -> Pool {
 fn fit_alike(one: &PoolRule, other: &PoolRule) -> bool {
     let without_effect = |rule: &PoolRule| PoolRule {
         pool: 0,
-        class: stage::Class::Normal,
+        class: queueing::Class::Normal,
         ..rule.clone()
     };
     without_effect(one) == without_effect(other)

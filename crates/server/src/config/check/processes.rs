@@ -1,10 +1,10 @@
 //! Do processes hold together? How many of them and of their drivers, and what is set in vain.
 
 use super::super::bind::UNIX_PATH_BYTES_MAX;
-use super::super::draft::{Draft, Placed};
+use super::super::builder::{Draft, Placed};
 use super::super::fault::Origin;
-use super::super::meant::{
-    Config, Control, Development, PROCESSES_MAX, Recycling, Steering, too_many_drivers,
+use super::super::typed::{
+    Config, ControlConfig, Development, PROCESSES_MAX, Recycling, Steering, too_many_drivers,
 };
 use super::Check;
 
@@ -32,7 +32,7 @@ impl Check<'_> {
         self.control(draft, config);
         self.vain_jitter(draft, config);
         if config.listen.steering == Steering::Cpu && config.listen.driver_cpus.is_empty() {
-            let text = "steering by cpu helps little as long as drivers move between processors: \
+            let text = "reuseport_steering by cpu helps little as long as drivers move between processors: \
                         driver_cpus is off";
             self.notes.push(text.to_owned());
         }
@@ -71,7 +71,7 @@ impl Check<'_> {
 
     fn development(&mut self, draft: &Draft) -> Option<Development> {
         let mut dirs = Vec::new();
-        for Placed { value, origin, .. } in &draft.reload_dirs {
+        for Placed { value, origin } in &draft.reload_dirs {
             if let Err(error) = (self.machine.folder)(value) {
                 self.no_folder(origin.clone(), value, &error);
             }
@@ -89,7 +89,7 @@ impl Check<'_> {
 
     /// Commands come from any folder, so the name is a whole one.
     fn control(&mut self, draft: &Draft, config: &mut Config) {
-        let Control::At(file) = &config.processes.control else {
+        let ControlConfig::At(file) = &config.processes.control else {
             return;
         };
         let file = self.machine.current_dir.join(file);
@@ -101,7 +101,7 @@ impl Check<'_> {
                 &format!("the kernel takes at most {UNIX_PATH_BYTES_MAX} bytes of path"),
             );
         }
-        config.processes.control = Control::At(file);
+        config.processes.control = ControlConfig::At(file);
     }
 
     fn vain_jitter(&mut self, draft: &Draft, config: &Config) {

@@ -1,7 +1,7 @@
 //! Do redirects, replies and rewrites hold together? Rules that are never reached, redirects in a circle.
 
-use super::super::draft::{Draft, Placed};
-use super::super::meant::{PathPattern, Redirect, Rules};
+use super::super::builder::{Draft, Placed};
+use super::super::typed::{PathPattern, RedirectConfig, RulesConfig};
 use super::Check;
 
 /// Stands for any rest of a path when redirects are followed.
@@ -9,10 +9,10 @@ const SOME_REST: &[u8] = b"some-rest";
 
 impl Check<'_> {
     /// The rules, each list in its order.
-    pub(super) fn rules(&mut self, draft: &Draft) -> Rules {
+    pub(super) fn rules(&mut self, draft: &Draft) -> RulesConfig {
         self.never_reached(draft);
         self.circles(&draft.redirects);
-        Rules {
+        RulesConfig {
             redirects: values(&draft.redirects),
             replies: values(&draft.replies),
             rewrites: values(&draft.rewrites),
@@ -58,8 +58,8 @@ impl Check<'_> {
     }
 
     /// Redirects that lead back to themselves: no browser follows them to an end.
-    fn circles(&mut self, redirects: &[Placed<Redirect>]) {
-        for Placed { value, origin, .. } in redirects {
+    fn circles(&mut self, redirects: &[Placed<RedirectConfig>]) {
+        for Placed { value, origin } in redirects {
             let mut path = leads_to(value, SOME_REST);
             // More steps than there are rules use one of them twice.
             let steps = redirects.iter().take_while(|_| {
@@ -110,7 +110,7 @@ fn rest(pattern: &PathPattern, path: &[u8]) -> Option<Vec<u8>> {
 }
 
 /// The path that a redirect sends to, decoded; for another site its whole URL, which no pattern matches.
-fn leads_to(redirect: &Redirect, rest: &[u8]) -> Vec<u8> {
+fn leads_to(redirect: &RedirectConfig, rest: &[u8]) -> Vec<u8> {
     let to = &redirect.to;
     let path = &to[..to.find(['?', '#']).unwrap_or(to.len())];
     match path.split_once('*') {
@@ -122,7 +122,7 @@ fn leads_to(redirect: &Redirect, rest: &[u8]) -> Vec<u8> {
 /// Paths are compared decoded, here as for requests: `/a%2Fb` is `/a/b`.
 fn decoded(text: &str) -> Vec<u8> {
     let mut bytes = Vec::new();
-    match wire::target::decode(text.as_bytes(), &mut bytes) {
+    match http::target::decode(text.as_bytes(), &mut bytes) {
         true => bytes,
         false => text.into(),
     }

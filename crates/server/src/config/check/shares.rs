@@ -1,9 +1,9 @@
 //! Do fair shares hold together? Routes that there are, limits that can have an effect.
 
-use super::super::draft::{Draft, Placed};
+use super::super::builder::{Draft, Placed};
 use super::super::fault::Origin;
-use super::super::meant::Rate;
 use super::super::nearest;
+use super::super::typed::Rate;
 use super::Check;
 
 /// Fewer bytes a second are rather a unit that was left out.
@@ -13,7 +13,7 @@ impl Check<'_> {
     /// Limits of routes, each of one that there is.
     pub(super) fn rate_routes(&mut self, draft: &Draft) -> Vec<(String, Rate)> {
         let mut routes: Vec<(String, Rate)> = Vec::new();
-        for Placed { value, origin, .. } in &draft.rate_routes {
+        for Placed { value, origin } in &draft.rate_routes {
             let url = said(&value.url);
             let is_app = value.url.is_empty() && draft.app.is_some();
             if !is_app && !is_mounted(draft, &value.url) {

@@ -1,178 +1,119 @@
 //! Files, codings and pages: fallbacks, cache rules, compression, error pages.
 
-use super::super::meant::Coding;
+use super::super::typed::Coding;
 use super::*;
-
-fn with_folder<'f>(key: &'f str, text: &'f str) -> [(&'f str, &'f str); 2] {
-    [("static", "/app=pub"), (key, text)]
-}
-
-/// The first fault of one flag beside a folder at `/app`.
-#[track_caller]
-fn check(key: &str, text: &str, expect: &str) {
-    let found = faults("", &[], &with_folder(key, text));
-    assert!(
-        found.first().is_some_and(|first| first.contains(expect)),
-        "{key} {text}: {found:?}"
-    );
-}
 
 #[test]
 fn gives_folders_their_fallbacks() {
-    let flags = [
-        ("static", "/b=pub"),
-        ("static", "/app=pub"),
-        ("static_fallback", "/app/=./shell/index.html"),
-    ];
-    let statics = good("", &[], &flags).config.statics;
+    let toml = "static = ['/b=pub', '/app=pub']\n\
+                static_fallback = [{ url = '/app/', file = './shell/index.html' }]";
+    let statics = good(toml, &[], &[]).config.statics;
     let found = statics.iter().map(|mount| mount.fallback.as_deref());
     assert_eq!(found.collect::<Vec<_>>(), [Some("shell/index.html"), None]);
-    let toml = "static = ['/app=pub']\n[static_fallback]\n'/app' = 'a.html'";
-    let statics = good(toml, &[], &[]).config.statics;
-    assert_eq!(statics[0].fallback.as_deref(), Some("a.html"));
 }
 
 #[test]
 fn refuses_fallbacks_that_no_folder_can_have() {
-    check("static_fallback", "/app", "> write `/app=index.html`");
-    check("static_fallback", "/", "> write `/=index.html`");
-    check(
-        "static_fallback",
-        "a.html",
-        "> of which folder? `/=a.html` is that of the root",
-    );
-    check(
-        "static_fallback",
-        "app=a",
-        "> the URL begins with a slash: `/app=a`",
-    );
-    check(
-        "static_fallback",
-        "/app=/a.html",
-        "> the file is beneath the mounted folder: `/app=a.html`",
-    );
-    check(
-        "static_fallback",
-        "/app=../a.html",
-        "> a file of the mounted folder, without `..`",
-    );
-    check("static_fallback", "/app=a/../../b", "without `..`");
-    check(
-        "static_fallback",
-        "/app=",
-        "> name a file of the mounted folder",
-    );
-    check(
-        "static_fallback",
-        "/app=a/",
-        "> name a file of the mounted folder",
-    );
-    check(
-        "static_fallback",
-        "/app=.git/x",
-        "begin with a dot are not served",
-    );
-    check(
-        "static_fallback",
-        "/ap=a.html",
-        "`--static-fallback`: no folder is mounted at `/ap` > did you mean `/app`?",
-    );
-    check(
-        "static_fallback",
-        "/=a.html",
-        "no folder is mounted at `/` > folders are mounted at `/app`",
-    );
-    check(
-        "static_fallback",
-        "/app=missing",
-        "file `pub/missing` cannot be read: no such file or directory",
-    );
-    let twice = [
-        ("static", "/app=pub"),
-        ("static_fallback", "/app=a"),
-        ("static_fallback", "/app/=b"),
+    let fallback = |url: &str, file: &str| {
+        format!("static = '/app=pub'\nstatic_fallback = [{{ url = '{url}', file = '{file}' }}]")
+    };
+    let texts = [
+        fallback("app", "a"),
+        fallback("/app", "/a.html"),
+        fallback("/app", "../a.html"),
+        fallback("/app", "a/../../b"),
+        fallback("/app", ""),
+        fallback("/app", "a/"),
+        fallback("/app", ".git/x"),
+        fallback("/ap", "a.html"),
+        fallback("/", "a.html"),
+        fallback("/app", "missing"),
+        "static = '/app=pub'\nstatic_fallback = [{ url = '/app', file = 'a' },\n  { url = '/app/', file = 'b' }]"
+            .to_owned(),
     ];
-    assert_eq!(
-        faults("", &[], &twice),
-        ["`--static-fallback`: `/app` has a fallback already > give each folder one"]
-    );
+    let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
+    insta::assert_snapshot!(toml_refusals(&texts), @r"
+    static = '/app=pub'
+    static_fallback = [{ url = 'app', file = 'a' }]
+        m.toml:3: `static_fallback.url`: expected the URL path of a `static` (as `/`), found `app` > it begins with a slash: `/app`
+    static = '/app=pub'
+    static_fallback = [{ url = '/app', file = '/a.html' }]
+        m.toml:3: `static_fallback.file`: expected a file beneath the mounted folder (as `index.html`), found `/a.html` > the file is beneath the mounted folder: `a.html`
+    static = '/app=pub'
+    static_fallback = [{ url = '/app', file = '../a.html' }]
+        m.toml:3: `static_fallback.file`: expected a file beneath the mounted folder (as `index.html`), found `../a.html` > a file of the mounted folder, without `..`
+    static = '/app=pub'
+    static_fallback = [{ url = '/app', file = 'a/../../b' }]
+        m.toml:3: `static_fallback.file`: expected a file beneath the mounted folder (as `index.html`), found `a/../../b` > a file of the mounted folder, without `..`
+    static = '/app=pub'
+    static_fallback = [{ url = '/app', file = '' }]
+        m.toml:3: `static_fallback.file`: expected a file beneath the mounted folder (as `index.html`), found `` > name a file of the mounted folder
+    static = '/app=pub'
+    static_fallback = [{ url = '/app', file = 'a/' }]
+        m.toml:3: `static_fallback.file`: expected a file beneath the mounted folder (as `index.html`), found `a/` > name a file of the mounted folder
+    static = '/app=pub'
+    static_fallback = [{ url = '/app', file = '.git/x' }]
+        m.toml:3: `static_fallback.file`: expected a file beneath the mounted folder (as `index.html`), found `.git/x` > files and folders whose names begin with a dot are not served
+    static = '/app=pub'
+    static_fallback = [{ url = '/ap', file = 'a.html' }]
+        m.toml:3: `static_fallback`: no folder is mounted at `/ap` > did you mean `/app`?
+    static = '/app=pub'
+    static_fallback = [{ url = '/', file = 'a.html' }]
+        m.toml:3: `static_fallback`: no folder is mounted at `/` > folders are mounted at `/app`
+    static = '/app=pub'
+    static_fallback = [{ url = '/app', file = 'missing' }]
+        m.toml:3: `static_fallback`: file `pub/missing` cannot be read: no such file or directory > relative paths start at `/srv`
+    static = '/app=pub'
+    static_fallback = [{ url = '/app', file = 'a' },
+      { url = '/app/', file = 'b' }]
+        m.toml:4: `static_fallback`: `/app` has a fallback already > give each folder one
+    ");
 }
 
 #[test]
 fn roots_globs_and_keeps_their_order() {
-    let rules = |toml: &str, environment: &[(&str, &str)], flags: &[(&str, &str)]| {
-        let rules = good(toml, environment, flags)
-            .config
-            .file_serving
-            .cache_control;
-        let pair = |rule: super::super::meant::CacheRule| (rule.glob, rule.value);
-        rules.into_iter().map(pair).collect::<Vec<_>>()
-    };
-    let pair = |glob: &str, value: &str| (glob.to_owned(), value.to_owned());
-    let expect = [
-        pair("/s/**", "public, max-age=31536000, immutable"),
-        pair("/**/*.{css,js}", "no-cache"),
-    ];
-    let texts = [
-        "/s/**=public, max-age=31536000, immutable",
-        "*.{css,js} = no-cache",
-    ];
-    let flags = texts.map(|text| ("cache_control", text));
-    assert_eq!(rules("", &[], &flags), expect);
-    for separator in [";", "\n"] {
-        let text = texts.join(separator);
-        assert_eq!(rules("", &[("MILEPOST_CACHE_CONTROL", &text)], &[]), expect);
-    }
-    let toml = "[cache_control]\n'/s/**' = 'public, max-age=31536000, immutable'\n'*.{css,js}' = 'no-cache'";
-    assert_eq!(rules(toml, &[], &[]), expect);
+    let toml = "
+        [[cache_control]]
+        path = '/s/**'
+        value = 'public, max-age=31536000, immutable'
+        [[cache_control]]
+        path = '*.{css,js}'
+        value = 'no-cache'
+    ";
+    let rules = good(toml, &[], &[]).config.file_serving.cache_control;
+    insta::assert_snapshot!(listed(&rules), @r#"
+    CacheRule { glob: "/s/**", value: "public, max-age=31536000, immutable" }
+    CacheRule { glob: "/**/*.{css,js}", value: "no-cache" }
+    "#);
 }
 
 #[test]
 fn refuses_bad_globs_and_values() {
-    check(
-        "cache_control",
-        "no-store",
-        "> for every file: `**=no-store`",
-    );
-    check(
-        "cache_control",
-        "max-age=60",
-        "> for every file: `**=max-age=60`",
-    );
-    check(
-        "cache_control",
-        "*.css",
-        "> write `*.css=VALUE`, as `*.css=max-age=3600`",
-    );
-    check("cache_control", "=no-store", "> for every file: `**`");
-    check(
-        "cache_control",
-        "/[a=no-store",
-        "> `/[a` is not a glob: unclosed character class",
-    );
-    check(
-        "cache_control",
-        "/{a=no-store",
-        "> `/{a` is not a glob: unclosed alternate group",
-    );
-    check("cache_control", "/a=", "expected GLOB=VALUE");
-    check(
-        "cache_control",
-        "/a=x\r\nSet-Cookie: y",
-        "found `/a=x\\r\\nSet-Cookie: y`",
-    );
-    let env = [("MILEPOST_CACHE_CONTROL", "*.css=no-cache,*.js=no-store")];
-    let found = faults("app = 'a:b'", &env, &[]);
-    assert!(
-        found[0].contains("> `*.js=no-store` is a rule of its own: rules are separated by `;`"),
-        "{found:?}"
-    );
-    let twice = [("cache_control", "*.js=a"), ("cache_control", "/**/*.js=b")];
-    let found = faults("app = 'a:b'", &[], &twice);
-    assert!(
-        found[0].contains("`/**/*.js` has a rule already"),
-        "{found:?}"
-    );
+    insta::assert_snapshot!(toml_refusals(&[
+        "cache_control = [{ path = '', value = 'no-store' }]",
+        "cache_control = [{ path = '/[a', value = 'no-store' }]",
+        "cache_control = [{ path = '/{a', value = '' }]",
+        r#"cache_control = [{ path = '/a', value = "x\r\nSet-Cookie: y" }]"#,
+        "cache_control = [{ path = '*.js', value = 'a' },\n  { path = '/**/*.js', value = 'b' }]",
+        "[cache_control]\n'*.css' = 'no-cache'",
+    ]), @r#"
+    cache_control = [{ path = '', value = 'no-store' }]
+        m.toml:2: `cache_control.path`: expected a glob over paths (as `/static/**` or `*.css`), found `` > for every file: `**`
+    cache_control = [{ path = '/[a', value = 'no-store' }]
+        m.toml:2: `cache_control.path`: expected a glob over paths (as `/static/**` or `*.css`), found `/[a` > `/[a` is not a glob: unclosed character class; missing ']'
+    cache_control = [{ path = '/{a', value = '' }]
+        m.toml:2: `cache_control.path`: expected a glob over paths (as `/static/**` or `*.css`), found `/{a` > `/{a` is not a glob: unclosed alternate group; missing '}' (maybe escape '{' with '[{]'?)
+        m.toml:2: `cache_control.value`: expected a value of Cache-Control (as `max-age=3600`), found ``
+    cache_control = [{ path = '/a', value = "x\r\nSet-Cookie: y" }]
+        m.toml:2: `cache_control.value`: expected a value of Cache-Control (as `max-age=3600`), found `x\r\nSet-Cookie: y`
+    cache_control = [{ path = '*.js', value = 'a' },
+      { path = '/**/*.js', value = 'b' }]
+        m.toml:3: `cache_control`: `/**/*.js` has a rule already > the first match counts: leave one out
+    [cache_control]
+    '*.css' = 'no-cache'
+        m.toml:3: `cache_control.*.css`: unknown key > the keys are `path`, `value`
+        m.toml:2: `cache_control`: `path` is missing > as in | [[cache_control]] | path = "/static/**" | value = "max-age=3600"
+    "#);
 }
 
 #[test]
@@ -198,26 +139,39 @@ fn reads_lists_of_codings() {
 
 #[test]
 fn says_what_was_meant_by_a_coding() {
-    check(
-        "compress",
-        "on",
-        "`--compress`: expected some of `br`, `zstd`, `gzip`, the preferred first, or `off`, found `on` > name the codings, the preferred first: `br,zstd,gzip`",
-    );
-    let found = faults("app = 'a:b'\ncompress = true", &[], &[]);
-    assert!(found[0].starts_with("m.toml:2: `compress`: "), "{found:?}");
-    assert!(found[0].contains("> name the codings"), "{found:?}");
-    check("compress", "false", "> write `off`");
-    check("compress", "none", "> write `off`");
-    check("compress", "gzip,off", "> `off` stands alone");
-    check("compress", "brotli", "> did you mean `br`?");
-    check("compress", "gz", "> did you mean `gzip`?");
-    check("compress", "gizp", "> did you mean `gzip`?");
-    check("compress", "deflate", "`gzip` is the same size");
-    check("compress", "br,br", "> `br` is there twice");
-    check("compress", "br,", "found `br,`");
-    check("compress_level_gzip", "10", "a count from 1 to 9");
-    check("compress_level_br", "12", "a count from 0 to 11");
-    check("compress_level_zstd", "0", "a count from 1 to 19");
+    insta::assert_snapshot!(refusals(&[
+        ("compress", "on"),
+        ("compress", "false"),
+        ("compress", "none"),
+        ("compress", "gzip,off"),
+        ("compress", "brotli"),
+        ("compress", "gz"),
+        ("compress", "gizp"),
+        ("compress", "deflate"),
+        ("compress", "br,br"),
+        ("compress", "br,"),
+        ("compress_level_gzip", "10"),
+        ("compress_level_br", "12"),
+        ("compress_level_zstd", "0"),
+    ]), @r#"
+    "on": `--compress`: expected some of `br`, `zstd`, `gzip`, the preferred first, or `off`, found `on` > name the codings, the preferred first: `br,zstd,gzip`
+    "false": `--compress`: expected some of `br`, `zstd`, `gzip`, the preferred first, or `off`, found `false` > write `off`
+    "none": `--compress`: expected some of `br`, `zstd`, `gzip`, the preferred first, or `off`, found `none` > write `off`
+    "gzip,off": `--compress`: expected some of `br`, `zstd`, `gzip`, the preferred first, or `off`, found `gzip,off` > `off` stands alone
+    "brotli": `--compress`: expected some of `br`, `zstd`, `gzip`, the preferred first, or `off`, found `brotli` > did you mean `br`?
+    "gz": `--compress`: expected some of `br`, `zstd`, `gzip`, the preferred first, or `off`, found `gz` > did you mean `gzip`?
+    "gizp": `--compress`: expected some of `br`, `zstd`, `gzip`, the preferred first, or `off`, found `gizp` > did you mean `gzip`?
+    "deflate": `--compress`: expected some of `br`, `zstd`, `gzip`, the preferred first, or `off`, found `deflate` > `deflate` means two things to clients; `gzip` is the same size
+    "br,br": `--compress`: expected some of `br`, `zstd`, `gzip`, the preferred first, or `off`, found `br,br` > `br` is there twice
+    "br,": `--compress`: expected some of `br`, `zstd`, `gzip`, the preferred first, or `off`, found `br,`
+    "10": `--compress-level-gzip`: expected a count from 1 to 9, found `10`
+    "12": `--compress-level-br`: expected a count from 0 to 11, found `12`
+    "0": `--compress-level-zstd`: expected a count from 1 to 19, found `0`
+    "#);
+    insta::assert_snapshot!(toml_refusals(&["compress = true"]), @r"
+    compress = true
+        m.toml:2: `compress`: expected some of `br`, `zstd`, `gzip`, the preferred first, or `off`, found `true` > name the codings, the preferred first: `br,zstd,gzip`
+    ");
 }
 
 #[test]
@@ -228,30 +182,26 @@ fn reads_media_types_in_lower_case() {
     let toml = "compress_types = ['text/css', 'image/svg+xml']";
     let types = good(toml, &[], &[]).config.compression.types;
     assert_eq!(types, ["text/css", "image/svg+xml"]);
-    check(
-        "compress_types",
-        "text/html; charset=utf-8",
-        "> without parameters: `text/html` stands for all of them",
-    );
-    check("compress_types", "*/*", "> name what is worth compressing");
-    check(
-        "compress_types",
-        "text",
-        "media types (as `text/*,application/json`)",
-    );
-    check("compress_types", "text/", "found `text/`");
-    check("compress_types", "", "found ``");
+    insta::assert_snapshot!(refusals(&[
+        ("compress_types", "text/html; charset=utf-8"),
+        ("compress_types", "*/*"),
+        ("compress_types", "text"),
+        ("compress_types", "text/"),
+        ("compress_types", ""),
+    ]), @r#"
+    "text/html; charset=utf-8": `--compress-types`: expected media types (as `text/*,application/json`), found `text/html; charset=utf-8` > without parameters: `text/html` stands for all of them
+    "*/*": `--compress-types`: expected media types (as `text/*,application/json`), found `*/*` > name what is worth compressing: pictures and films are compressed already
+    "text": `--compress-types`: expected media types (as `text/*,application/json`), found `text`
+    "text/": `--compress-types`: expected media types (as `text/*,application/json`), found `text/`
+    "": `--compress-types`: expected media types (as `text/*,application/json`), found ``
+    "#);
 }
 
 #[test]
 fn puts_the_narrowest_page_first() {
-    let flags = [
-        ("error_page", "5xx=a.html"),
-        ("error_page", "400-404=b.html"),
-        ("error_page", "404=c.html"),
-        ("error_page", "400-599=d.html"),
-    ];
-    let pages = good("", &[], &flags).config.error_pages;
+    let toml = "error_page = [{ status = '5XX', file = 'a.html' }, { status = '400-404', file = 'b.html' },\n\
+                { status = 404, file = 'c.html' }, { status = '400-599', file = 'd.html' }]";
+    let pages = good(toml, &[], &[]).config.error_pages;
     let found: Vec<_> = pages
         .iter()
         .map(|page| (page.status_min, page.status_max, page.file.to_str()))
@@ -263,54 +213,59 @@ fn puts_the_narrowest_page_first() {
         (400, 599, Some("d.html")),
     ];
     assert_eq!(found, expect);
-    let toml = "[error_page]\n404 = 'c.html'\n5XX = 'a.txt'";
-    assert_eq!(good(toml, &[], &[]).config.error_pages.len(), 2);
 }
 
 #[test]
 fn refuses_pages_that_cannot_be_shown() {
-    check("error_page", "404.html", "> write `404=FILE`");
-    check(
-        "error_page",
-        "200=a.html",
-        "> pages are for the statuses from 400 to 599",
-    );
-    check("error_page", "3xx=a.html", "from 400 to 599");
-    check("error_page", "500-600=a.html", "from 400 to 599");
-    check(
-        "error_page",
-        "499-400=a.html",
-        "> the smaller number comes first: `400-499`",
-    );
-    check("error_page", "x=a.html", "expected STATUS=FILE");
-    check("error_page", "99999xx=a.html", "expected STATUS=FILE");
-    check("error_page", "404=", "> name a file");
-    check(
-        "error_page",
-        "404=missing",
-        "`--error-page`: file `missing` cannot be read: no such file or directory > relative paths start at `/srv`",
-    );
-    check(
-        "error_page",
-        "404=folder",
-        "> name the file, not its folder",
-    );
-    check(
-        "error_page",
-        "404=huge",
-        "file `huge` has 1048577 bytes > a page has at most 1048576",
-    );
-    check(
-        "error_page",
-        "404=page",
-        "the name of `page` does not tell its media type > give it an ending that browsers show, as `.html`",
-    );
-    let twice = [
-        ("error_page", "404=a.html"),
-        ("error_page", "404-404=b.html"),
-    ];
-    assert_eq!(
-        faults("app = 'a:b'", &[], &twice),
-        ["`--error-page`: 404 has a page already > leave one out"]
-    );
+    let page = |(status, file): (&str, &str)| {
+        format!("error_page = [{{ status = '{status}', file = '{file}' }}]")
+    };
+    let texts = [
+        ("200", "a.html"),
+        ("3xx", "a.html"),
+        ("500-600", "a.html"),
+        ("499-400", "a.html"),
+        ("x", "a.html"),
+        ("99999xx", "a.html"),
+        ("404", ""),
+        ("404", "missing"),
+        ("404", "folder"),
+        ("404", "huge"),
+        ("404", "page"),
+    ]
+    .map(page);
+    let mut texts: Vec<&str> = texts.iter().map(String::as_str).collect();
+    texts.push("error_page = [{ status = 404, file = 'a.html' },\n  { status = '404-404', file = 'b.html' }]");
+    texts.push("[error_page]\n404 = '404.html'");
+    insta::assert_snapshot!(toml_refusals(&texts), @r#"
+    error_page = [{ status = '200', file = 'a.html' }]
+        m.toml:2: `error_page.status`: expected a status, a class or a range (as `404`, `5xx`, `400-499`), found `200` > pages are for the statuses from 400 to 599
+    error_page = [{ status = '3xx', file = 'a.html' }]
+        m.toml:2: `error_page.status`: expected a status, a class or a range (as `404`, `5xx`, `400-499`), found `3xx` > pages are for the statuses from 400 to 599
+    error_page = [{ status = '500-600', file = 'a.html' }]
+        m.toml:2: `error_page.status`: expected a status, a class or a range (as `404`, `5xx`, `400-499`), found `500-600` > pages are for the statuses from 400 to 599
+    error_page = [{ status = '499-400', file = 'a.html' }]
+        m.toml:2: `error_page.status`: expected a status, a class or a range (as `404`, `5xx`, `400-499`), found `499-400` > the smaller number comes first: `400-499`
+    error_page = [{ status = 'x', file = 'a.html' }]
+        m.toml:2: `error_page.status`: expected a status, a class or a range (as `404`, `5xx`, `400-499`), found `x`
+    error_page = [{ status = '99999xx', file = 'a.html' }]
+        m.toml:2: `error_page.status`: expected a status, a class or a range (as `404`, `5xx`, `400-499`), found `99999xx`
+    error_page = [{ status = '404', file = '' }]
+        m.toml:2: `error_page.file`: expected a file, found `` > name a file
+    error_page = [{ status = '404', file = 'missing' }]
+        m.toml:2: `error_page`: file `missing` cannot be read: no such file or directory > relative paths start at `/srv`
+    error_page = [{ status = '404', file = 'folder' }]
+        m.toml:2: `error_page`: file `folder` cannot be read: is a directory > name the file, not its folder
+    error_page = [{ status = '404', file = 'huge' }]
+        m.toml:2: `error_page`: file `huge` has 1048577 bytes > a page has at most 1048576
+    error_page = [{ status = '404', file = 'page' }]
+        m.toml:2: `error_page`: the name of `page` does not tell its media type > give it an ending that browsers show, as `.html`
+    error_page = [{ status = 404, file = 'a.html' },
+      { status = '404-404', file = 'b.html' }]
+        m.toml:3: `error_page`: 404 has a page already > leave one out
+    [error_page]
+    404 = '404.html'
+        m.toml:3: `error_page.404`: unknown key > the keys are `status`, `file`
+        m.toml:2: `error_page`: `status` is missing > as in | [[error_page]] | status = 404 | file = "404.html"
+    "#);
 }

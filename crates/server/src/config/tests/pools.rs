@@ -1,178 +1,104 @@
-//! Pools and their rules: their forms in every source, and what is wrong with them.
+//! Pools and their rules: their tables, and what is wrong with them.
 
-use measure::Nanos;
-use stage::Class;
+use telemetry::Nanos;
 
-use super::super::meant::{PoolRule, SlowPool};
+use super::super::typed::SlowPool;
 use super::*;
 
-const FULL: &str = "reports threads=1:8 queue_len_max=50 queue_target=20ms queue_timeout=10s \
-                    overload_timeout=1s reserve=1 request_timeout=60s";
+const FULL: &str = "
+[[pool]]
+name = 'reports'
+threads = '1:8'
+queue_len_max = 50
+queue_target = '20ms'
+queue_timeout = 10
+overload_timeout = '1s'
+health_reserve = 1
+request_timeout = '60s'
+";
 
-fn pools(toml: &str, environment: &[(&str, &str)], flags: &[(&str, &str)]) -> Vec<Pool> {
-    good(toml, environment, flags).config.pools
+fn pools(toml: &str) -> Vec<PoolConfig> {
+    good(toml, &[], &[]).config.pools
 }
 
-fn all_faults(flags: &[(&str, &str)]) -> Vec<String> {
-    faults("app = 'a:b'", &[], flags)
-}
-
-fn notes(flags: &[(&str, &str)]) -> Vec<String> {
-    good("", &[], flags).notes
-}
-
-#[track_caller]
-fn check_rule(text: &str, expect: PoolRule) {
-    let flags = [("pool", "reports"), ("pool_rule", text)];
-    assert_eq!(good("", &[], &flags).config.pool_rules, [expect], "{text}");
+fn notes(toml: &str) -> String {
+    good(toml, &[], &[]).notes.join("\n")
 }
 
 #[test]
 fn flat_settings_are_those_of_the_first_pool_and_the_defaults_of_others() {
-    let flags = [
-        ("threads", "2:6"),
-        ("queue_timeout", "7s"),
-        ("queue_reserve", "1:4"),
-        ("pool", "small queue_target=1ms"),
-        ("pool", FULL),
-    ];
-    let found = pools("", &[], &flags);
-    let names: Vec<&str> = found.iter().map(|pool| pool.name.as_str()).collect();
-    assert_eq!(names, ["default", "small", "reports"]);
-    let [first, small, full] = &found[..] else {
-        panic!("{found:?}");
-    };
-    assert_eq!((first.threads_min, first.threads_max), (2, 6));
-    assert_eq!((first.reserve_threads, first.reserve_len), (1, 4));
-    assert_eq!(small.queue_target, Nanos::from_ms(1));
-    let same = Pool {
-        name: first.name.clone(),
-        queue_target: first.queue_target,
-        // No rule gives it health checks.
-        reserve_threads: first.reserve_threads,
-        reserve_len: first.reserve_len,
-        ..small.clone()
-    };
-    assert_eq!(format!("{same:?}"), format!("{first:?}"));
-    let expect = Pool {
-        name: "reports".to_owned(),
-        threads_min: 1,
-        threads_max: 8,
-        queue_len_max: 50,
-        queue_target: Nanos::from_ms(20),
-        queue_timeout: Nanos::from_secs(10),
-        overload_timeout: Nanos::from_secs(1),
-        reserve_threads: 1,
-        reserve_len: 1,
-        request_timeout: Some(Nanos::from_secs(60)),
-    };
-    assert_eq!(format!("{full:?}"), format!("{expect:?}"));
+    let toml = format!(
+        "threads = '2:6'\nqueue_timeout = '7s'\nhealth_reserve = '1:4'\n\
+         [[pool]]\nname = 'small'\nqueue_target = '1ms'\n{FULL}"
+    );
+    insta::assert_snapshot!(listed(&pools(&toml)), @r#"
+    PoolConfig { name: "default", threads_min: 2, threads_max: 6, queue_len_max: 1024, queue_target: Nanos(5000000), queue_timeout: Nanos(7000000000), overload_timeout: Nanos(7000000000), reserve_threads: 1, reserve_len: 4, request_timeout: None }
+    PoolConfig { name: "small", threads_min: 2, threads_max: 6, queue_len_max: 1024, queue_target: Nanos(1000000), queue_timeout: Nanos(7000000000), overload_timeout: Nanos(7000000000), reserve_threads: 0, reserve_len: 0, request_timeout: None }
+    PoolConfig { name: "reports", threads_min: 1, threads_max: 8, queue_len_max: 50, queue_target: Nanos(20000000), queue_timeout: Nanos(10000000000), overload_timeout: Nanos(1000000000), reserve_threads: 1, reserve_len: 1, request_timeout: Some(Nanos(60000000000)) }
+    "#);
 }
 
 #[test]
 fn keeps_no_thread_for_health_checks_that_never_come() {
     let check = |rule: &str, expect: (usize, usize)| {
-        let flags = [
-            ("queue_reserve", "1:4"),
-            ("pool", "reports threads=1:2"),
-            ("pool_rule", "default path=/health class=health"),
-            ("pool_rule", rule),
-        ];
-        let found = good("", &[], &flags);
+        let toml = format!(
+            "health_reserve = '1:4'\npool = [{{ name = 'reports', threads = '1:2' }}]\n\
+             pool_rule = [{{ pool = 'default', path = '/health', class = 'health' }}, {rule}]"
+        );
+        let found = good(&toml, &[], &[]);
         let reports = &found.config.pools[1];
         assert_eq!((reports.reserve_threads, reports.reserve_len), expect);
         assert_eq!(found.notes, Vec::<String>::new());
     };
-    check("reports path=/reports/**", (0, 0));
-    check("reports path=/reports/health class=health", (1, 4));
-}
-
-#[test]
-fn means_the_same_in_every_source() {
-    let expect = format!(
-        "{:?}",
-        pools("", &[], &[("pool", "a threads=3"), ("pool", FULL)])
+    check("{ pool = 'reports', path = '/reports/**' }", (0, 0));
+    check(
+        "{ pool = 'reports', path = '/reports/health', class = 'health' }",
+        (1, 4),
     );
-    let environment = format!("a threads=3; {FULL}");
-    let found = pools("", &[("MILEPOST_POOL", &environment)], &[]);
-    assert_eq!(format!("{found:?}"), expect);
-    let toml = "[[pool]]\nname = 'a'\nthreads = 3\n\
-                [[pool]]\nname = 'reports'\nthreads = '1:8'\nqueue_len_max = 50\nqueue_target = '20ms'\n\
-                queue_timeout = 10\noverload_timeout = '1s'\nreserve = 1\nrequest_timeout = '60s'\n";
-    assert_eq!(format!("{:?}", pools(toml, &[], &[])), expect);
-    let toml = format!("pool = [{{name = 'a', threads = 3}}, '{FULL}']");
-    assert_eq!(format!("{:?}", pools(&toml, &[], &[])), expect);
 }
 
 #[test]
 fn reads_rules_with_all_that_they_may_name() {
-    let rule = |path: &str| PoolRule {
-        path: Some(path.to_owned()),
-        pool: 1,
-        ..PoolRule::default()
-    };
-    check_rule("reports path=/reports/**", rule("/reports/**"));
-    check_rule("reports path=/a?c", rule("/a?c"));
-    check_rule(
-        "default method=GET,POST",
-        PoolRule {
-            methods: vec!["GET".to_owned(), "POST".to_owned()],
-            ..PoolRule::default()
-        },
-    );
-    check_rule(
-        "reports path=/reports/** method=GET host=*.Example.com header=\"X-Batch: yes\" \
-         from=10.0.0.0/8,::1 class=low",
-        PoolRule {
-            methods: vec!["GET".to_owned()],
-            host: Some("*.example.com".to_owned()),
-            header: Some(("x-batch".to_owned(), Some("yes".to_owned()))),
-            from: vec![
-                ([10, 0, 0, 0].into(), 8),
-                (std::net::Ipv6Addr::LOCALHOST.into(), 128),
-            ],
-            class: Class::Low,
-            ..rule("/reports/**")
-        },
-    );
-    check_rule(
-        "default header=x-batch class=health",
-        PoolRule {
-            header: Some(("x-batch".to_owned(), None)),
-            class: Class::Health,
-            ..PoolRule::default()
-        },
-    );
-}
-
-#[test]
-fn reads_rules_from_tables() {
-    let toml = "[[pool]]\nname = 'reports'\n\
-                [[pool_rule]]\npool = 'reports'\npath = '/reports/**'\nmethod = ['GET', 'POST']\n\
-                header = 'x-batch: yes'\nfrom = ['10.0.0.0/8', 'fd00::/8']\nclass = 'high'\n";
-    let text = "reports path=/reports/** method=GET,POST header='x-batch: yes' \
-                from=10.0.0.0/8,fd00::/8 class=high";
-    let found = good(toml, &[], &[]).config.pool_rules;
-    check_rule(text, found[0].clone());
-    assert_eq!(found.len(), 1);
-    let found = faults("app = 'a:b'\n[[pool_rule]]\npath = '/a'\n", &[], &[]);
-    assert!(
-        found[0].contains("a table without `pool` > `pool = \"...\"` says which one is meant"),
-        "{found:?}"
-    );
+    let toml = "
+        [[pool]]
+        name = 'reports'
+        [[pool_rule]]
+        pool = 'reports'
+        path = '/a?c'
+        [[pool_rule]]
+        pool = 'default'
+        method = ['GET', 'POST']
+        [[pool_rule]]
+        pool = 'reports'
+        path = '/reports/**'
+        method = 'GET'
+        host = '*.Example.com'
+        header = 'X-Batch: yes'
+        from = ['10.0.0.0/8', '::1']
+        class = 'low'
+        [[pool_rule]]
+        pool = 'default'
+        header = 'x-batch'
+        class = 'health'
+    ";
+    insta::assert_snapshot!(listed(&good(toml, &[], &[]).config.pool_rules), @r#"
+    PoolRule { methods: [], path: Some("/a?c"), host: None, header: None, from: [], pool: 1, class: Normal }
+    PoolRule { methods: ["GET", "POST"], path: None, host: None, header: None, from: [], pool: 0, class: Normal }
+    PoolRule { methods: ["GET"], path: Some("/reports/**"), host: Some("*.example.com"), header: Some(("x-batch", Some("yes"))), from: [(10.0.0.0, 8), (::1, 128)], pool: 1, class: Low }
+    PoolRule { methods: [], path: None, host: None, header: Some(("x-batch", None)), from: [], pool: 0, class: Health }
+    "#);
 }
 
 #[test]
 fn reads_what_is_about_slow_requests_and_about_proxies() {
     let flags = [
-        ("pool", "slow"),
         ("slow_pool", "slow"),
         ("slow_after", "250ms"),
         ("slow_request", "5s"),
         ("request_start_from", "10.0.0.0/8"),
         ("request_start_from", "::1"),
     ];
-    let loaded = good("", &[], &flags);
+    let loaded = good("[[pool]]\nname = 'slow'", &[], &flags);
     let after = Nanos::from_ms(250);
     assert_eq!(loaded.config.slow_pool, Some(SlowPool { pool: 1, after }));
     assert_eq!(loaded.config.slow_request, Some(Nanos::from_secs(5)));
@@ -184,11 +110,7 @@ fn reads_what_is_about_slow_requests_and_about_proxies() {
 
 #[test]
 fn a_shorter_queue_timeout_takes_the_overload_timeout_along() {
-    let found = pools(
-        "",
-        &[],
-        &[("queue_timeout", "200ms"), ("pool", "a queue_timeout=4ms")],
-    );
+    let found = pools("queue_timeout = '200ms'\npool = [{ name = 'a', queue_timeout = '4ms' }]");
     assert_eq!(found[0].overload_timeout, Nanos::from_ms(200));
     assert_eq!(found[1].overload_timeout, Nanos::from_ms(4));
     assert_eq!(found[1].queue_target, Nanos::from_ms(4));
@@ -196,203 +118,180 @@ fn a_shorter_queue_timeout_takes_the_overload_timeout_along() {
 
 #[test]
 fn says_what_is_wrong_with_a_pool() {
-    check_fault("pool", "", "a name begins with a letter");
-    check_fault(
-        "pool",
-        "threads=2",
-        "the pool's name comes first: `NAME threads=2`",
-    );
-    check_fault("pool", "my/pool", "a name begins with a letter");
-    check_fault(
-        "pool",
-        "a thread=2",
-        "no option `thread`: did you mean `threads`?",
-    );
-    check_fault(
-        "pool",
-        "a threads=8:2",
-        "the smaller number comes first: `2:8`",
-    );
-    check_fault(
-        "pool",
-        "a threads=0",
-        "`threads` is MIN:MAX or one number, from 1 to 4096",
-    );
-    check_fault("pool", "a threads=2 threads=3", "`threads` is there twice");
-    check_fault(
-        "pool",
-        "a queue_len_max=0",
-        "`queue_len_max` is a count from 1",
-    );
-    check_fault(
-        "pool",
-        "a queue_target=1us",
-        "`queue_target` is a duration from 100us to 1h",
-    );
-    check_fault(
-        "pool",
-        "a reserve=x",
-        "a reserve is THREADS or THREADS:PLACES",
-    );
-    check_fault("pool", "a request_timeout=0", "write `off` for none");
-    check_fault(
-        "pool",
-        "a request_timeout=soon",
-        "`request_timeout` is a duration",
-    );
-    check_fault("queue_reserve", "off", "> write `0` for none");
-    check_fault("queue_target", "10us", "a duration from 100us to 1h");
-    check_fault("request_timeout", "0", "> write `off` for none");
-    check_fault("slow_pool", "a b", "a pool's name, or `off`");
+    insta::assert_snapshot!(toml_refusals(&[
+        "pool = 'reports threads=1:8'",
+        "pool = [{ threads = 2 }]",
+        "pool = [{ name = 'my/pool' }]",
+        "pool = [{ name = 'a', thread = 2 }]",
+        "pool = [{ name = 'a', threads = '8:2' }]",
+        "pool = [{ name = 'a', threads = 0 }]",
+        "pool = [{ name = 'a', queue_len_max = 0, queue_target = '1us' }]",
+        "pool = [{ name = 'a', health_reserve = 'x', reserve = 1 }]",
+        "pool = [{ name = 'a', request_timeout = 0 }]",
+        "pool = [{ name = 'a', request_timeout = 'soon' }]",
+    ]), @r#"
+    pool = 'reports threads=1:8'
+        m.toml:2: `pool`: expected a table, found `a TOML string` > as in | [[pool]] | name = "reports" | threads = "1:8"
+    pool = [{ threads = 2 }]
+        m.toml:2: `pool`: `name` is missing > as in | [[pool]] | name = "reports" | threads = "1:8"
+    pool = [{ name = 'my/pool' }]
+        m.toml:2: `pool.name`: expected a pool's name (as `reports`), found `my/pool` > a name begins with a letter and has at most 32 letters, digits and `-_.`
+    pool = [{ name = 'a', thread = 2 }]
+        m.toml:2: `pool.thread`: unknown key > did you mean `threads`?
+    pool = [{ name = 'a', threads = '8:2' }]
+        m.toml:2: `pool.threads`: expected MIN:MAX or one number, from 1 to 4096, found `8:2` > the smaller number comes first: `2:8`
+    pool = [{ name = 'a', threads = 0 }]
+        m.toml:2: `pool.threads`: expected MIN:MAX or one number, from 1 to 4096, found `0`
+    pool = [{ name = 'a', queue_len_max = 0, queue_target = '1us' }]
+        m.toml:2: `pool.queue_len_max`: expected a count from 1 to 1000000, found `0`
+        m.toml:2: `pool.queue_target`: expected a duration from 100us to 1h (as `5ms`), found `1us`
+    pool = [{ name = 'a', health_reserve = 'x', reserve = 1 }]
+        m.toml:2: `pool.health_reserve`: expected THREADS or THREADS:PLACES (as `1`, `1:8`), found `x`
+        m.toml:2: `pool.reserve`: unknown key > the keys are `name`, `threads`, `queue_len_max`, `queue_target`, `queue_timeout`, `overload_timeout`, `health_reserve`, `request_timeout`
+    pool = [{ name = 'a', request_timeout = 0 }]
+        m.toml:2: `pool.request_timeout`: expected a duration from 1ms to 24h (as `60s`), or `off`, found `0` > write `off` for none
+    pool = [{ name = 'a', request_timeout = 'soon' }]
+        m.toml:2: `pool.request_timeout`: expected a duration from 1ms to 24h (as `60s`), or `off`, found `soon`
+    "#);
+    insta::assert_snapshot!(refusals(&[
+        ("health_reserve", "off"),
+        ("queue_target", "10us"),
+        ("request_timeout", "0"),
+        ("slow_pool", "a b"),
+    ]), @r#"
+    "off": `--health-reserve`: expected THREADS or THREADS:PLACES (as `1`, `1:8`), found `off` > write `0` for none
+    "10us": `--queue-target`: expected a duration from 100us to 1h (as `30s`, `250ms`, `2m`, or seconds), found `10us`
+    "0": `--request-timeout`: expected a duration from 1ms to 24h (as `30s`, `2m`), or `off`, found `0` > write `off` for none
+    "a b": `--slow-pool`: expected a pool's name, or `off`, found `a b` > a name begins with a letter and has at most 32 letters, digits and `-_.`
+    "#);
 }
 
 #[test]
 fn says_what_is_wrong_with_a_rule() {
-    check_fault(
-        "pool_rule",
-        "default",
-        "which requests? `default path=/slow/**`",
-    );
-    check_fault("pool_rule", "default class=low", "which requests?");
-    check_fault(
-        "pool_rule",
-        "path=/a",
-        "the pool comes first: `default path=/a`",
-    );
-    check_fault("pool_rule", "default path=a", "`path=/a`");
-    check_fault("pool_rule", "default path=*.pdf", "`path=/**/*.pdf`");
-    check_fault("pool_rule", "default path=/a?b=c", "leave out the query");
-    check_fault("pool_rule", "default path=/ä", "as escapes");
-    check_fault("pool_rule", "default path=/a[", "`/a[` is not a glob");
-    check_fault(
-        "pool_rule",
-        "default method=get",
-        "methods are in upper case: `GET`",
-    );
-    check_fault(
-        "pool_rule",
-        "default method=GET,,POST",
-        "`method` names methods",
-    );
-    check_fault(
-        "pool_rule",
-        "default host=http://a/b",
-        "the host alone: `host=a`",
-    );
-    check_fault("pool_rule", "default host=a:80", "`host=a`");
-    check_fault("pool_rule", "default host=a.*", "`*.` at the beginning");
-    check_fault(
-        "pool_rule",
-        "default header=a:",
-        "for any value: `header=a`",
-    );
-    check_fault("pool_rule", "default header=host:a", "`host=`");
-    check_fault("pool_rule", "default header='a b'", "`header` is a name");
-    check_fault(
-        "pool_rule",
-        "default from=10.1.0.0/8",
-        "the network is `10.0.0.0/8`",
-    );
-    check_fault("pool_rule", "default from=unix:/run/x", "have no address");
-    check_fault(
-        "pool_rule",
-        "default from=me",
-        "`from` names addresses or networks",
-    );
-    check_fault(
-        "pool_rule",
-        "default path=/ class=lo",
-        "did you mean `low`?",
-    );
-    check_fault(
-        "request_start_from",
-        "10.1.0.0/8",
-        "the network is `10.0.0.0/8`",
-    );
+    insta::assert_snapshot!(toml_refusals(&[
+        "pool_rule = [{ pool = 'default' }]",
+        "pool_rule = [{ pool = 'default', class = 'low' }]",
+        "pool_rule = [{ path = '/a' }]",
+        "pool_rule = [{ pool = 'default', path = 'a' }]",
+        "pool_rule = [{ pool = 'default', path = '*.pdf' }]",
+        "pool_rule = [{ pool = 'default', path = '/a?b=c' }]",
+        "pool_rule = [{ pool = 'default', path = '/ä' }]",
+        "pool_rule = [{ pool = 'default', path = '/a[' }]",
+        "pool_rule = [{ pool = 'default', method = 'get' }]",
+        "pool_rule = [{ pool = 'default', method = ['GET', ''] }]",
+        "pool_rule = [{ pool = 'default', method = [] }]",
+        "pool_rule = [{ pool = 'default', host = 'http://a/b' }]",
+        "pool_rule = [{ pool = 'default', host = 'a:80' }]",
+        "pool_rule = [{ pool = 'default', host = 'a.*' }]",
+        "pool_rule = [{ pool = 'default', header = 'a:' }]",
+        "pool_rule = [{ pool = 'default', header = 'host:a' }]",
+        "pool_rule = [{ pool = 'default', header = 'a b' }]",
+        "pool_rule = [{ pool = 'default', from = '10.1.0.0/8' }]",
+        "pool_rule = [{ pool = 'default', from = 'unix:/run/x' }]",
+        "pool_rule = [{ pool = 'default', from = ['::1', 'me'] }]",
+        "pool_rule = [{ pool = 'default', path = '/', class = 'lo' }]",
+        "request_start_from = '10.1.0.0/8'",
+    ]), @r#"
+    pool_rule = [{ pool = 'default' }]
+        m.toml:2: `pool_rule.pool`: the rule names no requests > add `path = "/slow/**"`, or `method`, `host`, `header` or `from`
+    pool_rule = [{ pool = 'default', class = 'low' }]
+        m.toml:2: `pool_rule.pool`: the rule names no requests > add `path = "/slow/**"`, or `method`, `host`, `header` or `from`
+    pool_rule = [{ path = '/a' }]
+        m.toml:2: `pool_rule`: `pool` is missing > as in | [[pool_rule]] | pool = "reports" | path = "/reports/**"
+    pool_rule = [{ pool = 'default', path = 'a' }]
+        m.toml:2: `pool_rule.path`: expected a path or a glob (as `/reports/**`), found `a` > a path begins with a slash: `/a`
+    pool_rule = [{ pool = 'default', path = '*.pdf' }]
+        m.toml:2: `pool_rule.path`: expected a path or a glob (as `/reports/**`), found `*.pdf` > a path begins with a slash: `/**/*.pdf`
+    pool_rule = [{ pool = 'default', path = '/a?b=c' }]
+        m.toml:2: `pool_rule.path`: expected a path or a glob (as `/reports/**`), found `/a?b=c` > only the path counts: leave out the query
+    pool_rule = [{ pool = 'default', path = '/ä' }]
+        m.toml:2: `pool_rule.path`: expected a path or a glob (as `/reports/**`), found `/ä` > paths are compared as sent: write spaces and letters beyond ASCII as escapes (`%20`)
+    pool_rule = [{ pool = 'default', path = '/a[' }]
+        m.toml:2: `pool_rule.path`: expected a path or a glob (as `/reports/**`), found `/a[` > `/a[` is not a glob: unclosed character class; missing ']'
+    pool_rule = [{ pool = 'default', method = 'get' }]
+        m.toml:2: `pool_rule.method`: expected methods (as `["GET", "HEAD"]`), found `get` > methods are in upper case: `GET`
+    pool_rule = [{ pool = 'default', method = ['GET', ''] }]
+        m.toml:2: `pool_rule.method`: expected methods (as `["GET", "HEAD"]`), found ``
+    pool_rule = [{ pool = 'default', method = [] }]
+        m.toml:2: `pool_rule.method`: expected methods (as `["GET", "HEAD"]`), found `[]`
+    pool_rule = [{ pool = 'default', host = 'http://a/b' }]
+        m.toml:2: `pool_rule.host`: expected a host's name (as `shop.example`, or `*.example.com`), found `http://a/b` > the host alone: `a`
+    pool_rule = [{ pool = 'default', host = 'a:80' }]
+        m.toml:2: `pool_rule.host`: expected a host's name (as `shop.example`, or `*.example.com`), found `a:80` > the host without a port: `a`
+    pool_rule = [{ pool = 'default', host = 'a.*' }]
+        m.toml:2: `pool_rule.host`: expected a host's name (as `shop.example`, or `*.example.com`), found `a.*` > `*.` at the beginning stands for all beneath a host, as `*.example.com`
+    pool_rule = [{ pool = 'default', header = 'a:' }]
+        m.toml:2: `pool_rule.header`: expected a header's name, or `NAME: VALUE`, found `a:` > for any value: `a`
+    pool_rule = [{ pool = 'default', header = 'host:a' }]
+        m.toml:2: `pool_rule.header`: expected a header's name, or `NAME: VALUE`, found `host:a` > hosts have a key of their own: `host`
+    pool_rule = [{ pool = 'default', header = 'a b' }]
+        m.toml:2: `pool_rule.header`: expected a header's name, or `NAME: VALUE`, found `a b`
+    pool_rule = [{ pool = 'default', from = '10.1.0.0/8' }]
+        m.toml:2: `pool_rule.from`: expected addresses or networks (as `["10.0.0.0/8"]`), found `10.1.0.0/8` > the network is `10.0.0.0/8`, this address alone `10.1.0.0`
+    pool_rule = [{ pool = 'default', from = 'unix:/run/x' }]
+        m.toml:2: `pool_rule.from`: expected addresses or networks (as `["10.0.0.0/8"]`), found `unix:/run/x` > clients on unix sockets have no address, and fit no `from`
+    pool_rule = [{ pool = 'default', from = ['::1', 'me'] }]
+        m.toml:2: `pool_rule.from`: expected addresses or networks (as `["10.0.0.0/8"]`), found `me`
+    pool_rule = [{ pool = 'default', path = '/', class = 'lo' }]
+        m.toml:2: `pool_rule.class`: expected one of `health`, `high`, `normal`, `low`, found `lo` > did you mean `low`?
+    request_start_from = '10.1.0.0/8'
+        m.toml:2: `request_start_from`: expected an address or a network in digits (as `127.0.0.1`, `10.0.0.0/8`, `fd00::/8`), found `10.1.0.0/8` > the network is `10.0.0.0/8`, this address alone `10.1.0.0`
+    "#);
 }
 
 #[test]
 fn says_what_does_not_hold_together() {
-    let check = |flags: &[(&str, &str)], expect: &str| {
-        assert_eq!(all_faults(flags), [expect], "{flags:?}");
-    };
-    check(
-        &[("pool_rule", "reports path=/a")],
-        "`--pool-rule`: no pool `reports` > make it: `--pool reports`",
-    );
-    check(
-        &[("pool", "reports"), ("pool_rule", "report path=/a")],
-        "`--pool-rule`: no pool `report` > did you mean `reports`?",
-    );
-    check(
-        &[("pool", "a"), ("pool", "a threads=2")],
-        "`--pool`: there are two pools `a` > give each pool its own name",
-    );
-    check(
-        &[("pool", "default threads=2")],
-        "`--pool`: the pool `default` is there always > its bounds are settings of their own, as \
-         `threads` and `queue_timeout`",
-    );
-    check(
-        &[("overload_timeout", "40s")],
-        "`--overload-timeout`: overload_timeout (40s) is longer than queue_timeout (30s) > under overload \
-         requests wait for a shorter time, or for the same",
-    );
-    check(
-        &[("queue_timeout", "2ms")],
-        "`--queue-timeout`: queue_target (5ms) is longer than queue_timeout (2ms) > nobody waits for so \
-         long: raise the second or lower the first",
-    );
-    check(
-        &[("queue_reserve", "4:1")],
-        "`--queue-reserve`: queue_reserve takes 4 of 4 threads > at most 3 threads, or more threads",
-    );
-    check(
-        &[("pool", "a threads=1 reserve=1")],
-        "`--pool`: reserve takes 1 of 1 threads > more threads, or no reserve",
-    );
-    check(
-        &[("pool", "a queue_len_max=9 reserve=1:9")],
-        "`--pool`: reserve takes 9 of 9 places in the queue > fewer places, or a longer queue",
-    );
-    check(
-        &[("slow_pool", "slow")],
-        "`--slow-pool`: no pool `slow` > make it: `--pool slow`",
-    );
-    check(
-        &[("slow_pool", "default")],
-        "`--slow-pool`: slow_pool is `default`, where all others are > slow requests leave the others \
-         alone in a pool of their own: `--pool slow`",
-    );
-    check(
-        &[
-            ("pool_rule", "default path=/a class=low"),
-            ("pool_rule", "default path=/a class=high"),
-        ],
-        "`--pool-rule`: a rule that never counts: one before it takes the same requests > leave out one of \
-         them",
-    );
+    insta::assert_snapshot!(toml_refusals(&[
+        "pool_rule = [{ pool = 'reports', path = '/a' }]",
+        "pool = [{ name = 'reports' }]\npool_rule = [{ pool = 'report', path = '/a' }]",
+        "pool = [{ name = 'a' }, { name = 'a', threads = 2 }]",
+        "pool = [{ name = 'default', threads = 2 }]",
+        "overload_timeout = '40s'",
+        "queue_timeout = '2ms'",
+        "health_reserve = '4:1'",
+        "pool = [{ name = 'a', threads = 1, health_reserve = 1 }]",
+        "pool = [{ name = 'a', queue_len_max = 9, health_reserve = '1:9' }]",
+        "slow_pool = 'slow'",
+        "slow_pool = 'default'",
+        "pool_rule = [{ pool = 'default', path = '/a', class = 'low' },\n  { pool = 'default', path = '/a' }]",
+    ]), @r#"
+    pool_rule = [{ pool = 'reports', path = '/a' }]
+        m.toml:2: `pool_rule`: no pool `reports` > make it: `[[pool]]`, `name = "reports"`
+    pool = [{ name = 'reports' }]
+    pool_rule = [{ pool = 'report', path = '/a' }]
+        m.toml:3: `pool_rule`: no pool `report` > did you mean `reports`?
+    pool = [{ name = 'a' }, { name = 'a', threads = 2 }]
+        m.toml:2: `pool`: there are two pools `a` > give each pool its own name
+    pool = [{ name = 'default', threads = 2 }]
+        m.toml:2: `pool`: the pool `default` is there always > its bounds are settings of their own, as `threads` and `queue_timeout`
+    overload_timeout = '40s'
+        m.toml:2: `overload_timeout`: overload_timeout (40s) is longer than queue_timeout (30s) > under overload requests wait for a shorter time, or for the same
+    queue_timeout = '2ms'
+        m.toml:2: `queue_timeout`: queue_target (5ms) is longer than queue_timeout (2ms) > nobody waits for so long: raise the second or lower the first
+    health_reserve = '4:1'
+        m.toml:2: `health_reserve`: health_reserve takes 4 of 4 threads > at most 3 threads, or more threads
+    pool = [{ name = 'a', threads = 1, health_reserve = 1 }]
+        m.toml:2: `pool`: health_reserve takes 1 of 1 threads > more threads, or no reserve
+    pool = [{ name = 'a', queue_len_max = 9, health_reserve = '1:9' }]
+        m.toml:2: `pool`: health_reserve takes 9 of 9 places in the queue > fewer places, or a longer queue
+    slow_pool = 'slow'
+        m.toml:2: `slow_pool`: no pool `slow` > make it: `[[pool]]`, `name = "slow"`
+    slow_pool = 'default'
+        m.toml:2: `slow_pool`: slow_pool is `default`, where all others are > slow requests leave the others alone in a pool of their own: `[[pool]]`, `name = "slow"`
+    pool_rule = [{ pool = 'default', path = '/a', class = 'low' },
+      { pool = 'default', path = '/a' }]
+        m.toml:3: `pool_rule`: a rule that never counts: one before it takes the same requests > leave out one of them
+    "#);
 }
 
 #[test]
 fn notes_what_has_no_effect() {
-    assert_eq!(
-        notes(&[("pool", "a")]),
-        ["pool `a` gets no requests: no pool_rule names it"]
-    );
-    assert_eq!(
-        notes(&[("slow_after", "2s")]),
-        ["slow_after has no effect: slow_pool is off"]
-    );
-    assert_eq!(
-        notes(&[("queue_reserve", "1")]),
-        [
-            "the reserve of pool `default` stays empty: no pool_rule gives it requests with class=health"
-        ]
-    );
-    let used = [
-        ("queue_reserve", "1"),
-        ("pool_rule", "default path=/health class=health"),
-    ];
-    assert_eq!(notes(&used), Vec::<String>::new());
+    let used = "health_reserve = 1\npool_rule = [{ pool = 'default', path = '/health', class = 'health' }]";
+    assert_eq!(notes(used), "");
+    let vain = "slow_after = '2s'\nhealth_reserve = 1\npool = [{ name = 'a' }]";
+    insta::assert_snapshot!(notes(vain), @r"
+    slow_after has no effect: slow_pool is off
+    pool `a` gets no requests: no pool_rule names it
+    the reserve of pool `default` stays empty: no pool_rule gives it requests with class=health
+    ");
 }

@@ -2,10 +2,10 @@
 
 use std::path::PathBuf;
 
-use measure::Nanos;
+use telemetry::Nanos;
 
-use super::super::meant::{Control, Development, Processes, Recycling, Steering};
 use super::super::open_files_needed;
+use super::super::typed::{ControlConfig, Development, Processes, Recycling, Steering};
 use super::*;
 
 fn processes(toml: &str, flags: &[(&str, &str)]) -> Processes {
@@ -26,7 +26,7 @@ fn on(cores: usize, open_files_max: u64, flags: &[(&str, &str)]) -> Result<Loade
             current_dir: "/srv".into(),
             ..*machine
         };
-        let said = |faults: Vec<super::super::Fault>| {
+        let said = |faults: Vec<super::super::ConfigFault>| {
             let said = faults.iter().map(ToString::to_string);
             said.collect()
         };
@@ -53,9 +53,14 @@ fn counts_processes_and_shares_the_drivers_among_them() {
         let found = (config.processes.count, config.listen.drivers);
         assert_eq!(found, expect, "{cores} {flags:?}");
     }
-    for bad in ["0", "513", "many", "-1", ""] {
-        check_fault("processes", bad, "a count from 1 to 512, or `auto`");
-    }
+    let bad = ["0", "513", "many", "-1", ""].map(|text| ("processes", text));
+    insta::assert_snapshot!(refusals(&bad), @r#"
+    "0": `--processes`: expected a count from 1 to 512, or `auto`, found `0`
+    "513": `--processes`: expected a count from 1 to 512, or `auto`, found `513`
+    "many": `--processes`: expected a count from 1 to 512, or `auto`, found `many`
+    "-1": `--processes`: expected a count from 1 to 512, or `auto`, found `-1`
+    "": `--processes`: expected a count from 1 to 512, or `auto`, found ``
+    "#);
 }
 
 #[test]
@@ -110,12 +115,19 @@ fn takes_users_and_groups_by_name_or_number() {
         &[("user", "off"), ("group", "off")],
     );
     assert_eq!((none.user.as_str(), none.group.as_str()), ("", ""));
-    check_fault("user", "www:web", "> two settings: user `www`, group `web`");
-    check_fault("user", "www:", "> write `www`");
-    for bad in ["", "a b", "-1", "a/b"] {
-        check_fault("user", bad, "a user's name or number, or `off`");
-        check_fault("group", bad, "a group's name or number, or `off`");
-    }
+    let bad = ["www:web", "www:", "", "a b", "-1", "a/b"];
+    insta::assert_snapshot!(refusals(&bad.map(|text| ("user", text))), @r#"
+    "www:web": `--user`: expected a user's name or number, or `off`, found `www:web` > two settings: user `www`, group `web`
+    "www:": `--user`: expected a user's name or number, or `off`, found `www:` > write `www`
+    "": `--user`: expected a user's name or number, or `off`, found ``
+    "a b": `--user`: expected a user's name or number, or `off`, found `a b`
+    "-1": `--user`: expected a user's name or number, or `off`, found `-1`
+    "a/b": `--user`: expected a user's name or number, or `off`, found `a/b`
+    "#);
+    insta::assert_snapshot!(refusals(&[("group", ""), ("group", "a b")]), @r#"
+    "": `--group`: expected a group's name or number, or `off`, found ``
+    "a b": `--group`: expected a group's name or number, or `off`, found `a b`
+    "#);
 }
 
 #[test]
@@ -143,26 +155,33 @@ fn bounds_the_life_of_a_process() {
         (none.requests_max, none.age_max, none.resident_bytes_max),
         (None, None, None)
     );
-    for key in ["max_requests", "process_age_max", "process_resident_max"] {
-        check_fault(key, "0", "> write `off` for no bound");
-    }
-    check_fault("process_requests_max", "1.5", "a count from 1, or `off`");
-    check_fault("process_age_max", "500ms", "a duration from 1s to 366d");
-    check_fault("process_age_max", "367d", "a duration from 1s to 366d");
-    check_fault("process_resident_max", "500", "> with a unit: `500M`");
-    check_fault("process_resident_max", "15M", "a size from 16M");
-    check_fault(
-        "process_resident_max",
-        "500MB",
-        "> units are powers of 1024: `500M`",
-    );
-    check_fault(
-        "recycle_jitter",
-        "50",
-        "a share from 0% to 100%, found `50` > a share, not a number of requests: `50%`",
-    );
-    check_fault("recycle_jitter", "101%", "a share from 0% to 100%");
-    check_fault("recycle_jitter", "0.1", "a share from 0% to 100%");
+    insta::assert_snapshot!(refusals(&[
+        ("max_requests", "0"),
+        ("process_age_max", "0"),
+        ("process_resident_max", "0"),
+        ("process_requests_max", "1.5"),
+        ("process_age_max", "500ms"),
+        ("process_age_max", "367d"),
+        ("process_resident_max", "500"),
+        ("process_resident_max", "15M"),
+        ("process_resident_max", "500MB"),
+        ("recycle_jitter", "50"),
+        ("recycle_jitter", "101%"),
+        ("recycle_jitter", "0.1"),
+    ]), @r#"
+    "0": `--process-requests-max`: expected a count from 1, or `off`, found `0` > write `off` for no bound
+    "0": `--process-age-max`: expected a duration from 1s to 366d (as `12h`, `7d`), or `off`, found `0` > write `off` for no bound
+    "0": `--process-resident-max`: expected a size from 16M (as `512M`, `2G`), or `off`, found `0` > write `off` for no bound
+    "1.5": `--process-requests-max`: expected a count from 1, or `off`, found `1.5`
+    "500ms": `--process-age-max`: expected a duration from 1s to 366d (as `12h`, `7d`), or `off`, found `500ms`
+    "367d": `--process-age-max`: expected a duration from 1s to 366d (as `12h`, `7d`), or `off`, found `367d`
+    "500": `--process-resident-max`: expected a size from 16M (as `512M`, `2G`), or `off`, found `500` > with a unit: `500M`
+    "15M": `--process-resident-max`: expected a size from 16M (as `512M`, `2G`), or `off`, found `15M`
+    "500MB": `--process-resident-max`: expected a size from 16M (as `512M`, `2G`), or `off`, found `500MB` > units are powers of 1024: `500M`
+    "50": `--recycle-jitter`: expected a share from 0% to 100%, found `50` > a share, not a number of requests: `50%`
+    "101%": `--recycle-jitter`: expected a share from 0% to 100%, found `101%`
+    "0.1": `--recycle-jitter`: expected a share from 0% to 100%, found `0.1`
+    "#);
 }
 
 #[test]
@@ -174,9 +193,15 @@ fn waits_as_long_as_it_is_told() {
     let toml = processes("start_timeout = 5\nheartbeat_timeout = '24h'", &[]);
     assert_eq!(toml.start_timeout, Nanos::from_secs(5));
     assert_eq!(toml.heartbeat_timeout, Nanos::from_secs(86_400));
-    check_fault("start_timeout", "0", "> write `off` for no bound");
-    check_fault("heartbeat_timeout", "10ms", "a duration from 1s to 24h");
-    check_fault("driver_stall", "49ms", "a duration from 50ms to 1h");
+    insta::assert_snapshot!(refusals(&[
+        ("start_timeout", "0"),
+        ("heartbeat_timeout", "10ms"),
+        ("accept_stall_timeout", "49ms"),
+    ]), @r#"
+    "0": `--start-timeout`: expected a duration from 1s to 24h (as `2m`), or `off`, found `0` > write `off` for no bound
+    "10ms": `--heartbeat-timeout`: expected a duration from 1s to 24h (as `30s`), or `off`, found `10ms`
+    "49ms": `--accept-stall-timeout`: expected a duration from 50ms to 1h (as `30s`, `250ms`, `2m`, or seconds), found `49ms`
+    "#);
 }
 
 #[test]
@@ -201,12 +226,13 @@ fn watches_for_development_what_it_is_told() {
         notes(&[("reload_dir", "code")]),
         ["reload_dir has no effect: reload is off"]
     );
-    check_fault(
-        "reload_dir",
-        "missing",
-        "`--reload-dir`: folder `missing` cannot be read",
-    );
-    check_fault("reload_dir", "", "> name a folder");
+    insta::assert_snapshot!(refusals(&[
+        ("reload_dir", "missing"),
+        ("reload_dir", ""),
+    ]), @r#"
+    "missing": `--reload-dir`: folder `missing` cannot be read: no such file or directory > relative paths start at `/srv`
+    "": `--reload-dir`: expected a folder, found `` > name a folder
+    "#);
 }
 
 #[test]
@@ -231,29 +257,39 @@ fn refuses_preload_with_reload_and_ignores_it_without_an_application() {
 #[test]
 fn takes_commands_where_it_is_told() {
     let control = |text| processes("", &[("control", text)]).control;
-    assert_eq!(control("auto"), Control::Auto);
-    assert_eq!(control("off"), Control::Off);
-    assert_eq!(control("run/m.sock"), Control::At("/srv/run/m.sock".into()));
-    assert_eq!(control("/run/m.sock"), Control::At("/run/m.sock".into()));
-    check_fault("control", "/run/", "> name a file: `/run/milepost.sock`");
-    check_fault("control", "unix:/run/a", "> write `/run/a`");
-    check_fault("control", "", "a file, `auto` or `off`");
+    assert_eq!(control("auto"), ControlConfig::Auto);
+    assert_eq!(control("off"), ControlConfig::Off);
+    assert_eq!(
+        control("run/m.sock"),
+        ControlConfig::At("/srv/run/m.sock".into())
+    );
+    assert_eq!(
+        control("/run/m.sock"),
+        ControlConfig::At("/run/m.sock".into())
+    );
+    insta::assert_snapshot!(refusals(&[
+        ("control", "/run/"),
+        ("control", "unix:/run/a"),
+        ("control", ""),
+    ]), @r#"
+    "/run/": `--control`: expected a file, `auto` or `off`, found `/run/` > name a file: `/run/milepost.sock`
+    "unix:/run/a": `--control`: expected a file, `auto` or `off`, found `unix:/run/a` > write `/run/a`
+    "": `--control`: expected a file, `auto` or `off`, found ``
+    "#);
     // 107 bytes with the folder that it starts from.
     let longest = "x".repeat(107 - "/srv/".len());
-    assert!(matches!(control(&longest), Control::At(_)));
-    check_fault(
-        "control",
-        &format!("{longest}x"),
-        "has 108 bytes > the kernel takes at most 107 bytes of path",
-    );
+    assert!(matches!(control(&longest), ControlConfig::At(_)));
+    let longer = faults("app = 'a:b'", &[], &[("control", &format!("{longest}x"))]);
+    let expect = "has 108 bytes > the kernel takes at most 107 bytes of path";
+    assert!(longer[0].ends_with(expect), "{longer:?}");
 }
 
 #[test]
 fn finds_the_control_socket_when_the_rest_is_bad() {
     let control = |toml| super::super::control(&sources(toml, &[], &[]));
     let written = control("control = 'm.sock'\nnonsense = 1").expect("a place");
-    assert_eq!(written, Control::At("m.sock".into()));
-    assert_eq!(control("threads = 3").ok(), Some(Control::Auto));
+    assert_eq!(written, ControlConfig::At("m.sock".into()));
+    assert_eq!(control("threads = 3").ok(), Some(ControlConfig::Auto));
     // The unknown key may well be the place.
     assert_eq!(
         control("contrl = 'm.sock'").map_err(|faults| faults.len()),
@@ -283,7 +319,9 @@ fn inherits_sockets_of_the_service_manager() {
         let expect = format!("`{}` is already in the list", twice[1]);
         assert!(found[0].contains(&expect), "{found:?}");
     }
-    check_fault("bind", "systemd:", "> name the socket (FileDescriptorName)");
+    insta::assert_snapshot!(refusals(&[
+        ("bind", "systemd:"),
+    ]), @r#""systemd:": `--bind`: expected HOST:PORT, [V6]:PORT, :PORT, PORT, unix:PATH, systemd or systemd:NAME, found `systemd:` > name the socket (FileDescriptorName), or write `systemd` for all"#);
 }
 
 #[test]
@@ -296,15 +334,17 @@ fn says_what_is_set_in_vain() {
     );
     let flags = [("recycle_jitter", "20%"), ("process_requests_max", "9")];
     assert_eq!(notes(&flags), Vec::<String>::new());
-    let unpinned = good("", &[], &[("steering", "cpu")]);
+    let unpinned = good("", &[], &[("reuseport_steering", "cpu")]);
     assert_eq!(unpinned.config.listen.steering, Steering::Cpu);
     assert_eq!(
         unpinned.notes,
         [
-            "steering by cpu helps little as long as drivers move between processors: driver_cpus is off"
+            "reuseport_steering by cpu helps little as long as drivers move between processors: driver_cpus is off"
         ]
     );
-    let pinned = [("steering", "cpu"), ("driver_cpus", "auto")];
+    let pinned = [("reuseport_steering", "cpu"), ("driver_cpus", "auto")];
     assert_eq!(notes(&pinned), Vec::<String>::new());
-    check_fault("steering", "cpus", "> did you mean `cpu`?");
+    insta::assert_snapshot!(refusals(&[
+        ("reuseport_steering", "cpus"),
+    ]), @r#""cpus": `--reuseport-steering`: expected one of `hash`, `cpu`, found `cpus` > did you mean `cpu`?"#);
 }

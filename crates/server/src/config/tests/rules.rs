@@ -1,308 +1,297 @@
-//! Redirects, fixed replies, rewrites: their forms in every source, and what is wrong with them.
+//! Redirects, fixed responses, rewrites: their tables, and what is wrong with them.
 
-use super::super::meant::{FixedReply, PathPattern, Redirect, Rewrite, Rules};
+use super::super::typed::RulesConfig;
 use super::*;
 
-fn rules(toml: &str, environment: &[(&str, &str)], flags: &[(&str, &str)]) -> Rules {
-    good(toml, environment, flags).config.rules
+fn rules(toml: &str) -> RulesConfig {
+    good(toml, &[], &[]).config.rules
 }
 
-fn all_faults(flags: &[(&str, &str)]) -> Vec<String> {
-    faults("app = 'a:b'", &[], flags)
-}
-
-fn exactly(path: &str) -> PathPattern {
-    PathPattern::Exactly(path.to_owned())
-}
-
-fn beginning(path: &str) -> PathPattern {
-    PathPattern::Beginning(path.to_owned())
-}
-
-fn redirect(from: PathPattern, status: u16, to: &str) -> Redirect {
-    let to = to.to_owned();
-    Redirect { from, status, to }
+/// A redirect from one path to another for each pair.
+fn redirects(pairs: &[(&str, &str)]) -> String {
+    let table = |(from, to): &(&str, &str)| format!("{{ from = '{from}', to = '{to}' }}");
+    let tables: Vec<String> = pairs.iter().map(table).collect();
+    format!("redirect = [{}]\n", tables.join(", "))
 }
 
 #[test]
-fn reads_redirects_with_and_without_a_status() {
-    let table = [
-        ("/old=/new", redirect(exactly("/old"), 302, "/new")),
-        ("/old=301:/new", redirect(exactly("/old"), 301, "/new")),
-        (
-            "/old/*=308:/new/*?from=old#top",
-            redirect(beginning("/old/"), 308, "/new/*?from=old#top"),
-        ),
-        (
-            "/*=307:https://shop.example:8443/*",
-            redirect(beginning("/"), 307, "https://shop.example:8443/*"),
-        ),
-        (
-            "/a=http://b.example/?x=1,2;y",
-            redirect(exactly("/a"), 302, "http://b.example/?x=1,2;y"),
-        ),
-        ("/a = 303 : /b", redirect(exactly("/a"), 303, "/b")),
-        ("/a=/b:c", redirect(exactly("/a"), 302, "/b:c")),
-        ("/all/*=/one", redirect(beginning("/all/"), 302, "/one")),
-    ];
-    for (text, expect) in table {
-        let found = rules("", &[], &[("redirect", text)]).redirects;
-        assert_eq!(found, [expect], "{text}");
-    }
-}
-
-#[test]
-fn reads_replies_and_rewrites() {
-    let flags = [
-        ("reply", "/ping=200:pong, and: more = less"),
-        ("reply", "/gone/*=410"),
-        ("rewrite", "/v1/*=/api/*?version=1"),
-    ];
-    let found = rules("", &[], &flags);
-    let reply = |from, status, text: &str| FixedReply {
-        from,
-        status,
-        text: text.to_owned(),
-    };
-    let replies = [
-        reply(exactly("/ping"), 200, "pong, and: more = less"),
-        reply(beginning("/gone/"), 410, ""),
-    ];
-    assert_eq!(found.replies, replies);
-    let to = "/api/*?version=1".to_owned();
-    let from = beginning("/v1/");
-    assert_eq!(found.rewrites, [Rewrite { from, to }]);
-}
-
-#[test]
-fn keeps_their_order_in_every_form() {
-    let froms = |rules: Rules| {
-        let said = |one: Redirect| match one.from {
-            PathPattern::Exactly(path) | PathPattern::Beginning(path) => path,
-        };
-        rules.redirects.into_iter().map(said).collect::<Vec<_>>()
-    };
-    let expect = ["/z", "/b", "/a/"];
-    let table = "[redirect]\n'/z' = '/1,2'\n'/b' = '301:/3'\n'/a/*' = '/4/*'";
-    assert_eq!(froms(rules(table, &[], &[])), expect);
-    let list = "redirect = ['/z=/1,2', '/b=301:/3', '/a/*=/4/*']";
-    assert_eq!(froms(rules(list, &[], &[])), expect);
-    for env in [
-        "/z=/1,2; /b=301:/3;/a/*=/4/*;",
-        "/z=/1,2;3\n/b=301:/3\n\n  /a/*=/4/*\n",
-    ] {
-        let env = [("MILEPOST_REDIRECT", env)];
-        assert_eq!(froms(rules("", &env, &[])), expect);
-    }
-    let numbers = rules("[reply]\n'/ping' = 204", &[], &[]).replies;
-    assert_eq!(numbers[0].status, 204);
-}
-
-#[test]
-fn keeps_a_semicolon_of_an_entry_that_ends_with_a_line_break() {
-    let env = [("MILEPOST_REPLY", "/a=200:x; y, z\n")];
-    assert_eq!(rules("", &env, &[]).replies[0].text, "x; y, z");
+fn reads_redirects_responses_and_rewrites_in_their_order() {
+    let toml = "
+        [[redirect]]
+        from = '/old'
+        to = '/new'
+        [[redirect]]
+        from = '/old/*'
+        to = '/new/*?from=old#top'
+        status = 308
+        [[redirect]]
+        from = '/a'
+        to = 'https://shop.example:8443/?x=1,2;y'
+        status = '301'
+        [[respond]]
+        path = '/ping'
+        status = 200
+        text = 'pong, and: more = less'
+        [[respond]]
+        path = '/gone/*'
+        status = 410
+        [[rewrite]]
+        from = '/v1/*'
+        to = '/api/*?version=1'
+    ";
+    insta::assert_snapshot!(format!("{:?}", rules(toml)), @r#"RulesConfig { redirects: [RedirectConfig { from: Exactly("/old"), status: 302, to: "/new" }, RedirectConfig { from: Beginning("/old/"), status: 308, to: "/new/*?from=old#top" }, RedirectConfig { from: Exactly("/a"), status: 301, to: "https://shop.example:8443/?x=1,2;y" }], replies: [FixedReply { from: Exactly("/ping"), status: 200, text: "pong, and: more = less" }, FixedReply { from: Beginning("/gone/"), status: 410, text: "" }], rewrites: [Rewrite { from: Beginning("/v1/"), to: "/api/*?version=1" }] }"#);
+    let inline = redirects(&[("/z", "/1"), ("/b", "/3"), ("/a/*", "/4/*")]);
+    assert_eq!(rules(&inline).redirects.len(), 3);
+    assert_eq!(
+        rules("[respond]\npath = '/ping'\nstatus = 204")
+            .replies
+            .len(),
+        1
+    );
 }
 
 #[test]
 fn refuses_redirects_with_what_was_meant() {
-    check_fault(
-        "redirect",
-        "/old",
-        "`--redirect`: expected FROM=TO or FROM=STATUS:TO (as `/old/*=301:/new/*`), found `/old` > write `/old=/new`",
-    );
-    check_fault("redirect", "/old /to", "> write `/old=/to`");
-    check_fault("redirect", "/old -> /to", "> write `/old=/to`");
-    check_fault(
-        "redirect",
-        "old=/new",
-        "> a path begins with a slash: `/old`",
-    );
-    check_fault(
-        "redirect",
-        "http://a/b=/c",
-        "> a path, without scheme and host",
-    );
-    check_fault(
-        "redirect",
-        "/a?b=/c",
-        "> only the path counts: leave out the query",
-    );
-    check_fault(
-        "redirect",
-        "/old*=/new",
-        "> `*` stands alone behind the last slash: `/old/*`",
-    );
-    check_fault("redirect", "/*/a=/new", "behind the last slash: `/*`");
-    check_fault(
-        "redirect",
-        "/ä=/new",
-        "> visible ASCII; other characters are written as `%20`",
-    );
-    check_fault("redirect", "/old=", "> where to? `/old=/new`");
-    check_fault("redirect", "/old=301", "> where to? `/old=301:/new`");
-    check_fault("redirect", "/old=301:", "> where to? `/old=/new`");
-    check_fault(
-        "redirect",
-        "/old=200:/new",
-        "> to serve another path without the client's knowing: `--rewrite /old=/new`",
-    );
-    check_fault(
-        "redirect",
-        "/old=304:/new",
-        "> a redirect's status is 301 or 308 (for good), 302, 303 or 307",
-    );
-    check_fault("redirect", "/old=99999999:/new", "> a redirect's status is");
-    check_fault(
-        "redirect",
-        "/old=new",
-        "another site with `https://`: `/new`",
-    );
-    check_fault(
-        "redirect",
-        "/old=www.a.example",
-        "> with a scheme: `https://www.a.example`",
-    );
-    check_fault(
-        "redirect",
-        "/old=//a.example",
-        "> with a scheme: `https://a.example`",
-    );
-    check_fault(
-        "redirect",
-        "/old=https://",
-        "> name the site: `https://www.example.org/`",
-    );
-    check_fault(
-        "redirect",
-        "/old/*=https://*/",
-        "> clients would choose the host",
-    );
-    check_fault(
-        "redirect",
-        "/old/*=https://www.*.example/*",
-        "> clients would choose the host",
-    );
-    check_fault(
-        "redirect",
-        "/old=javascript:alert(1)",
-        "a path begins with a slash",
-    );
-    check_fault(
-        "redirect",
-        "/old=/new/*",
-        "> `*` stands for what `*` matches: `/old/*=/new/*`",
-    );
-    check_fault(
-        "redirect",
-        "/old/*=/*/*",
-        "> one `*` at most stands for the rest",
-    );
-    check_fault(
-        "redirect",
-        "/old=/a b",
-        "> visible ASCII; other characters are written as `%20`",
-    );
-    check_fault("redirect", "/old=/a\r\nb", "found `/old=/a\\r\\nb`");
+    let pairs = [
+        ("old", "/new"),
+        ("http://a/b", "/c"),
+        ("/a?b", "/c"),
+        ("/old*", "/new"),
+        ("/*/a", "/new"),
+        ("/ä", "/new"),
+        ("/old", ""),
+        ("/old", "new"),
+        ("/old", "www.a.example"),
+        ("/old", "//a.example"),
+        ("/old", "https://"),
+        ("/old/*", "https://*/"),
+        ("/old/*", "https://www.*.example/*"),
+        ("/old", "javascript:alert(1)"),
+        ("/old", "/new/*"),
+        ("/old/*", "/*/*"),
+        ("/old", "/a b"),
+    ];
+    let texts = pairs.map(|pair| redirects(&[pair]));
+    let texts: Vec<&str> = texts.iter().map(|text| text.trim_end()).collect();
+    insta::assert_snapshot!(toml_refusals(&texts), @r#"
+    redirect = [{ from = 'old', to = '/new' }]
+        m.toml:2: `redirect.from`: expected a path, or the beginning of paths (as `/old/*`), found `old` > a path begins with a slash: `/old`
+    redirect = [{ from = 'http://a/b', to = '/c' }]
+        m.toml:2: `redirect.from`: expected a path, or the beginning of paths (as `/old/*`), found `http://a/b` > a path, without scheme and host
+    redirect = [{ from = '/a?b', to = '/c' }]
+        m.toml:2: `redirect.from`: expected a path, or the beginning of paths (as `/old/*`), found `/a?b` > only the path counts: leave out the query
+    redirect = [{ from = '/old*', to = '/new' }]
+        m.toml:2: `redirect.from`: expected a path, or the beginning of paths (as `/old/*`), found `/old*` > `*` stands alone behind the last slash: `/old/*`
+    redirect = [{ from = '/*/a', to = '/new' }]
+        m.toml:2: `redirect.from`: expected a path, or the beginning of paths (as `/old/*`), found `/*/a` > `*` stands alone behind the last slash: `/*`
+    redirect = [{ from = '/ä', to = '/new' }]
+        m.toml:2: `redirect.from`: expected a path, or the beginning of paths (as `/old/*`), found `/ä` > visible ASCII; other characters are written as `%20`
+    redirect = [{ from = '/old', to = '' }]
+        m.toml:2: `redirect.to`: expected a path or an absolute URL (as `/new/*`), found `` > name a path, as `/new`
+    redirect = [{ from = '/old', to = 'new' }]
+        m.toml:2: `redirect.to`: expected a path or an absolute URL (as `/new/*`), found `new` > a path begins with a slash, another site with `https://`: `/new`
+    redirect = [{ from = '/old', to = 'www.a.example' }]
+        m.toml:2: `redirect.to`: expected a path or an absolute URL (as `/new/*`), found `www.a.example` > with a scheme: `https://www.a.example`
+    redirect = [{ from = '/old', to = '//a.example' }]
+        m.toml:2: `redirect.to`: expected a path or an absolute URL (as `/new/*`), found `//a.example` > with a scheme: `https://a.example`
+    redirect = [{ from = '/old', to = 'https://' }]
+        m.toml:2: `redirect.to`: expected a path or an absolute URL (as `/new/*`), found `https://` > name the site: `https://www.example.org/`
+    redirect = [{ from = '/old/*', to = 'https://*/' }]
+        m.toml:2: `redirect.to`: expected a path or an absolute URL (as `/new/*`), found `https://*/` > clients would choose the host: `*` stands behind it, as `https://host/*`
+    redirect = [{ from = '/old/*', to = 'https://www.*.example/*' }]
+        m.toml:2: `redirect.to`: expected a path or an absolute URL (as `/new/*`), found `https://www.*.example/*` > clients would choose the host: `*` stands behind it, as `https://host/*`
+    redirect = [{ from = '/old', to = 'javascript:alert(1)' }]
+        m.toml:2: `redirect.to`: expected a path or an absolute URL (as `/new/*`), found `javascript:alert(1)` > a path begins with a slash, another site with `https://`: `/javascript:alert(1)`
+    redirect = [{ from = '/old', to = '/new/*' }]
+        m.toml:2: `redirect.to`: `/new/*` has a `*`, and `/old` has none > `*` stands for what `*` matches: `from = "/old/*"`
+    redirect = [{ from = '/old/*', to = '/*/*' }]
+        m.toml:2: `redirect.to`: expected a path or an absolute URL (as `/new/*`), found `/*/*` > one `*` at most stands for the rest
+    redirect = [{ from = '/old', to = '/a b' }]
+        m.toml:2: `redirect.to`: expected a path or an absolute URL (as `/new/*`), found `/a b` > visible ASCII; other characters are written as `%20`
+    "#);
+    insta::assert_snapshot!(toml_refusals(&[
+        "[[redirect]]\nfrom = '/old'\nto = '/new'\nstatus = 200",
+        "[[redirect]]\nfrom = '/old'\nto = '/new'\nstatus = 304",
+        "[[redirect]]\nfrom = '/old'\nto = '/new'\nstatus = 99999999",
+        "[[redirect]]\nfrom = '/old'\nto = \"/a\\r\\nb\"",
+    ]), @r#"
+    [[redirect]]
+    from = '/old'
+    to = '/new'
+    status = 200
+        m.toml:5: `redirect.status`: expected a redirect's status (as `301`), found `200` > `[[rewrite]]` serves another path without the client's knowing
+    [[redirect]]
+    from = '/old'
+    to = '/new'
+    status = 304
+        m.toml:5: `redirect.status`: expected a redirect's status (as `301`), found `304` > a redirect's status is 301 or 308 (for good), 302, 303 or 307
+    [[redirect]]
+    from = '/old'
+    to = '/new'
+    status = 99999999
+        m.toml:5: `redirect.status`: expected a redirect's status (as `301`), found `99999999` > a redirect's status is 301 or 308 (for good), 302, 303 or 307
+    [[redirect]]
+    from = '/old'
+    to = "/a\r\nb"
+        m.toml:4: `redirect.to`: expected a path or an absolute URL (as `/new/*`), found `/a\r\nb` > visible ASCII; other characters are written as `%20`
+    "#);
 }
 
 #[test]
-fn refuses_replies_and_rewrites_with_what_was_meant() {
-    check_fault("reply", "/ping", "found `/ping` > write `/ping=200:TEXT`");
-    check_fault(
-        "reply",
-        "/ping=pong",
-        "> the status comes first: `/ping=200:pong`",
-    );
-    check_fault("reply", "/ping=99", "> a status from 200 to 599");
-    check_fault("reply", "/ping=101", "> a status from 200 to 599");
-    check_fault("reply", "/a=301:/b", "> a redirect: `--redirect /a=301:/b`");
-    check_fault(
-        "reply",
-        "/a=204:text",
-        "> a reply with 204 has no body: `/a=204`",
-    );
-    check_fault("reply", "/a=200:x\u{7}", "found `/a=200:x\\u{7}`");
-    check_fault("rewrite", "/a", "found `/a` > write `/a=/new`");
-    check_fault(
-        "rewrite",
-        "/a=https://b/c",
-        "> a rewrite stays on this server; to send clients elsewhere: `--redirect /a=https://b/c`",
-    );
-    check_fault(
-        "rewrite",
-        "/a=/b#c",
-        "> a fragment (`#`) stays with the client",
-    );
-    check_fault("rewrite", "/a=b", "a path begins with a slash");
-    check_fault("rewrite", "/a=/b/*", "`/a/*=/b/*`");
+fn tells_every_fault_of_a_table_with_its_line_and_key() {
+    insta::assert_snapshot!(toml_refusals(&[
+        "[[redirect]]\nform = '/old'\nto = 'new'\nstatus = 200\ncolour = 1\nbacklog = 7",
+        "[[redirect]]\nto = '/new'",
+        "[[redirect]]\nfrom = ['/a']\nto = { a = 1 }",
+        "redirect = '/old=/new'",
+        "redirect = [{ from = '/a', to = '/b' },\n  '/old=/new']",
+        "[redirect]\n'/old' = '/new'",
+        "[[reply]]\npath = '/a'",
+    ]), @r#"
+    [[redirect]]
+    form = '/old'
+    to = 'new'
+    status = 200
+    colour = 1
+    backlog = 7
+        m.toml:3: `redirect.form`: unknown key > did you mean `from`?
+        m.toml:4: `redirect.to`: expected a path or an absolute URL (as `/new/*`), found `new` > a path begins with a slash, another site with `https://`: `/new`
+        m.toml:5: `redirect.status`: expected a redirect's status (as `301`), found `200` > `[[rewrite]]` serves another path without the client's knowing
+        m.toml:6: `redirect.colour`: unknown key > the keys are `from`, `to`, `status`
+        m.toml:7: `redirect.backlog`: not a key of `[[redirect]]` > settings stand above all tables: `backlog = ...`
+        m.toml:2: `redirect`: `from` is missing > as in | [[redirect]] | from = "/old/*" | to = "/new/*" | status = 301
+    [[redirect]]
+    to = '/new'
+        m.toml:2: `redirect`: `from` is missing > as in | [[redirect]] | from = "/old/*" | to = "/new/*" | status = 301
+    [[redirect]]
+    from = ['/a']
+    to = { a = 1 }
+        m.toml:3: `redirect.from`: expected a path, or the beginning of paths (as `/old/*`), found `a TOML table or array`
+        m.toml:4: `redirect.to`: expected a path or an absolute URL (as `/new/*`), found `a TOML table or array`
+    redirect = '/old=/new'
+        m.toml:2: `redirect`: expected a table, found `a TOML string` > as in | [[redirect]] | from = "/old/*" | to = "/new/*" | status = 301
+    redirect = [{ from = '/a', to = '/b' },
+      '/old=/new']
+        m.toml:2: `redirect`: expected a table, found `a TOML array` > as in | [[redirect]] | from = "/old/*" | to = "/new/*" | status = 301
+    [redirect]
+    '/old' = '/new'
+        m.toml:3: `redirect./old`: unknown key > the keys are `from`, `to`, `status`
+        m.toml:2: `redirect`: `from` is missing > as in | [[redirect]] | from = "/old/*" | to = "/new/*" | status = 301
+    [[reply]]
+    path = '/a'
+        m.toml:2: `reply`: unknown setting > its name is `respond` now
+    "#);
+}
+
+#[test]
+fn refuses_text_forms_in_flags_and_variables() {
+    let env = [("MILEPOST_REDIRECT", "/a=/b"), ("MILEPOST_REPLY", "/a=200")];
+    let found = faults("app = 'a:b'", &env, &[]).join("\n");
+    insta::assert_snapshot!(found, @r#"
+    `MILEPOST_REDIRECT`: there is no variable for a setting of several parts > it stands in the configuration file (`--config`), as a table: | [[redirect]] | from = "/old/*" | to = "/new/*" | status = 301
+    `MILEPOST_REPLY`: unknown setting > its name is `respond` now: it stands in the configuration file (`--config`), as a table: | [[respond]] | path = "/ping" | status = 200 | text = "pong"
+    "#);
+}
+
+#[test]
+fn refuses_responses_and_rewrites_with_what_was_meant() {
+    insta::assert_snapshot!(toml_refusals(&[
+        "respond = { path = '/ping', status = 'pong' }",
+        "respond = { path = '/ping', status = 99 }",
+        "respond = { path = '/ping', status = 101 }",
+        "respond = { path = '/a', status = 301 }",
+        "respond = { path = '/a', status = 204, text = 'text' }",
+        r#"respond = { path = '/a', status = 200, text = "x\u0007" }"#,
+        "rewrite = { from = '/a', to = 'https://b/c' }",
+        "rewrite = { from = '/a', to = '/b#c' }",
+        "rewrite = { from = '/a', to = 'b' }",
+        "rewrite = { from = '/a', to = '/b/*' }",
+    ]), @r#"
+    respond = { path = '/ping', status = 'pong' }
+        m.toml:2: `respond.status`: expected a status from 200 to 599, found `pong`
+    respond = { path = '/ping', status = 99 }
+        m.toml:2: `respond.status`: expected a status from 200 to 599, found `99`
+    respond = { path = '/ping', status = 101 }
+        m.toml:2: `respond.status`: expected a status from 200 to 599, found `101`
+    respond = { path = '/a', status = 301 }
+        m.toml:2: `respond.status`: expected a status from 200 to 599, found `301` > a redirect is a table `[[redirect]]`
+    respond = { path = '/a', status = 204, text = 'text' }
+        m.toml:2: `respond.text`: a response with 204 has no body > leave it out
+    respond = { path = '/a', status = 200, text = "x\u0007" }
+        m.toml:2: `respond.text`: expected a text, found `x\u{7}` > a text has no control characters
+    rewrite = { from = '/a', to = 'https://b/c' }
+        m.toml:2: `rewrite.to`: expected a path (as `/api/*`), found `https://b/c` > a rewrite stays on this server; `[[redirect]]` sends clients elsewhere
+    rewrite = { from = '/a', to = '/b#c' }
+        m.toml:2: `rewrite.to`: expected a path (as `/api/*`), found `/b#c` > a fragment (`#`) stays with the client: leave it out
+    rewrite = { from = '/a', to = 'b' }
+        m.toml:2: `rewrite.to`: expected a path (as `/api/*`), found `b` > a path begins with a slash, another site with `https://`: `/b`
+    rewrite = { from = '/a', to = '/b/*' }
+        m.toml:2: `rewrite.to`: `/b/*` has a `*`, and `/a` has none > `*` stands for what `*` matches: `from = "/a/*"`
+    "#);
 }
 
 #[test]
 fn finds_rules_that_are_never_reached() {
-    let cases = [
-        (("redirect", "/a/*=/x"), ("redirect", "/a/b=/y"), true),
-        (("redirect", "/a/*=/x"), ("reply", "/a/b/*=404"), true),
-        (("reply", "/a/*=404"), ("rewrite", "/a/b=/y"), true),
-        (("redirect", "/a/b=/x"), ("redirect", "/a/*=/y"), false),
-        (("redirect", "/a/*=/x"), ("reply", "/a=404"), false),
-        (("redirect", "/a/b=/x"), ("reply", "/a/b/c=404"), false),
-    ];
-    for (first, second, is_fault) in cases {
-        let found = all_faults(&[first, second]);
-        assert_eq!(
-            !found.is_empty(),
-            is_fault,
-            "{first:?} {second:?}: {found:?}"
-        );
+    let redirect = |from: &str| format!("[[redirect]]\nfrom = '{from}'\nto = '/x'\n");
+    let respond = |from: &str| format!("[[respond]]\npath = '{from}'\nstatus = 404\n");
+    let rewrite = |from: &str| format!("[[rewrite]]\nfrom = '{from}'\nto = '/y'\n");
+    let found =
+        |tables: [String; 2]| faults(&format!("app = 'a:b'\n{}", tables.concat()), &[], &[]);
+    for fine in [
+        [redirect("/a/b"), redirect("/a/*")],
+        [redirect("/a/*"), respond("/a")],
+        [redirect("/a/b"), respond("/a/b/c")],
+    ] {
+        assert_eq!(found(fine), Vec::<String>::new());
     }
-    // In whatever order they were written, redirects are looked at first.
-    let found = all_faults(&[("reply", "/a/b=404"), ("redirect", "/a/*=/x")]);
-    assert_eq!(
-        found,
-        [
-            "`--reply`: `/a/b` is never reached: `/a/*` stands before it > the first match counts, redirects before replies before rewrites"
-        ]
-    );
-    // A rewrite may lead to a reply past the redirects.
-    let past = [
-        ("redirect", "/a/*=/x"),
-        ("reply", "/a/b=404"),
-        ("rewrite", "/c=/a/b"),
+    let never = [
+        [redirect("/a/*"), redirect("/a/b")],
+        [redirect("/a/*"), respond("/a/b/*")],
+        [respond("/a/*"), rewrite("/a/b")],
+        // In whatever order they stand, redirects come first.
+        [respond("/a/b"), redirect("/a/*")],
+        [rewrite("/a"), rewrite("/a")],
     ];
-    assert_eq!(all_faults(&past), Vec::<String>::new());
-    let found = all_faults(&[("rewrite", "/a=/b"), ("rewrite", "/a=/c")]);
-    assert_eq!(
-        found,
-        ["`--rewrite`: `/a` has a rule already > leave one out"]
+    let all: Vec<String> = never.into_iter().flat_map(found).collect();
+    insta::assert_snapshot!(all.join("\n"), @r"
+    m.toml:5: `redirect`: `/a/b` is never reached: `/a/*` stands before it > the first match counts, redirects before replies before rewrites
+    m.toml:5: `respond`: `/a/b/*` is never reached: `/a/*` stands before it > the first match counts, redirects before replies before rewrites
+    m.toml:5: `rewrite`: `/a/b` is never reached: `/a/*` stands before it > the first match counts, redirects before replies before rewrites
+    m.toml:2: `respond`: `/a/b` is never reached: `/a/*` stands before it > the first match counts, redirects before replies before rewrites
+    m.toml:5: `rewrite`: `/a` has a rule already > leave one out
+    ");
+    // A rewrite may lead to a response past the redirects.
+    let past = format!(
+        "{}{}[[rewrite]]\nfrom = '/c'\nto = '/a/b'",
+        redirect("/a/*"),
+        respond("/a/b")
     );
+    assert_eq!(rules(&past).rewrites.len(), 1);
 }
 
 #[test]
 fn finds_redirects_that_never_end() {
-    let ends = |texts: &[&str]| {
-        let flags: Vec<_> = texts.iter().map(|text| ("redirect", *text)).collect();
-        all_faults(&flags).is_empty()
+    let ends = |pairs: &[(&str, &str)]| {
+        let toml = format!("app = 'a:b'\n{}", redirects(pairs));
+        faults(&toml, &[], &[]).is_empty()
     };
-    assert!(!ends(&["/a=/a"]));
-    assert!(!ends(&["/a=/a?x=1"]));
-    assert!(!ends(&["/a=/b", "/b=/a"]));
-    assert!(!ends(&["/a/*=/a/b/*"]));
-    assert!(!ends(&["/a/*=/a/index.html"]));
-    assert!(!ends(&["/*=/www/*"]));
-    assert!(!ends(&["/a%2Fb=/a/b"]), "paths are compared decoded");
-    assert!(!ends(&["/%61/*=/a/x%2f*"]));
-    assert!(ends(&["/a%2525=/a%25", "/b%3Fc=/b?c"]));
-    assert!(ends(&["/a=/b", "/b=/c", "/c=/d"]));
-    assert!(ends(&["/a/*=/a"]));
-    assert!(ends(&["/a/index.html=/b", "/a/*=/a/index.html"]));
-    assert!(ends(&["/*=https://other.example/*"]));
-    assert!(ends(&["/a/*=/*", "/b=/a"]));
-    let found = all_faults(&[("redirect", "/a=/a")]);
-    assert_eq!(
-        found,
-        [
-            "`--redirect`: the redirect of `/a` never ends > what it leads to is redirected again, round in a circle"
-        ]
-    );
+    assert!(!ends(&[("/a", "/a")]));
+    assert!(!ends(&[("/a", "/a?x=1")]));
+    assert!(!ends(&[("/a", "/b"), ("/b", "/a")]));
+    assert!(!ends(&[("/a/*", "/a/b/*")]));
+    assert!(!ends(&[("/a/*", "/a/index.html")]));
+    assert!(!ends(&[("/*", "/www/*")]));
+    assert!(!ends(&[("/a%2Fb", "/a/b")]), "paths are compared decoded");
+    assert!(!ends(&[("/%61/*", "/a/x%2f*")]));
+    assert!(ends(&[("/a%2525", "/a%25"), ("/b%3Fc", "/b?c")]));
+    assert!(ends(&[("/a", "/b"), ("/b", "/c"), ("/c", "/d")]));
+    assert!(ends(&[("/a/*", "/a")]));
+    assert!(ends(&[("/a/index.html", "/b"), ("/a/*", "/a/index.html")]));
+    assert!(ends(&[("/*", "https://other.example/*")]));
+    assert!(ends(&[("/a/*", "/*"), ("/b", "/a")]));
+    insta::assert_snapshot!(toml_refusals(&[&redirects(&[("/a", "/a")])]), @r"
+    redirect = [{ from = '/a', to = '/a' }]
+
+        m.toml:2: `redirect`: the redirect of `/a` never ends > what it leads to is redirected again, round in a circle
+    ");
 }

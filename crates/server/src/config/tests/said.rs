@@ -4,20 +4,23 @@ use super::*;
 
 #[test]
 fn all_faults_of_all_sources_at_once_with_their_places() {
-    let toml = "app = 'shop:app'\n\naccept_batch = 'many'\nbacklgo = 3\nthreads = '8:2'\nbind = [\n  ':80',\n  'here',\n]\n[static]\n'x' = 'pub'\n[listen]\nbacklog = 1\n";
+    let toml = "app = 'shop:app'\n\naccept_batch = 'many'\nbacklgo = 3\nthreads = '8:2'\nbind = [\n  ':80',\n  'here',\n]\n\
+                [static]\n'x' = 'pub'\n[listen]\nbacklog = 1\n[[redirect]]\nfrom = 'a'\nto = 'b'\n";
     let env = [("MILEPOST_NODELAY", "maybe"), ("MILEPOST_BLACKLOG", "1")];
-    let expect = [
-        "m.toml:4: `backlgo`: unknown setting > did you mean `backlog`?",
-        "m.toml:12: `listen`: unknown setting > settings stand at the top of the file, outside of tables: `backlog = ...`",
-        "`MILEPOST_BLACKLOG`: unknown setting > did you mean `MILEPOST_BACKLOG`?",
-        "m.toml:3: `accept_batch`: expected a count from 1 to 65536, found `many`",
-        "m.toml:5: `threads`: expected MIN:MAX or one number, from 1 to 4096, found `8:2` > the smaller number comes first: `2:8`",
-        "m.toml:8: `bind`: expected HOST:PORT, [V6]:PORT, :PORT, PORT, unix:PATH, systemd or systemd:NAME, found `here` > add a port: `here:8000`",
-        "m.toml:11: `static.\"x\"`: expected /URL=DIR (as `/static=./static`), found `x=pub` > the URL begins with a slash: `/x=pub`",
-        "`MILEPOST_NODELAY`: expected `true` or `false`, found `maybe`",
-        "`--spoolers`: expected a count from 1 to 64, found `0`",
-    ];
-    assert_eq!(faults(toml, &env, &[("spoolers", "0")]), expect);
+    let found = faults(toml, &env, &[("spoolers", "0")]);
+    insta::assert_snapshot!(found.join("\n"), @r#"
+    m.toml:4: `backlgo`: unknown setting > did you mean `backlog`?
+    m.toml:12: `listen`: unknown setting > settings stand at the top of the file, outside of tables: `backlog = ...`
+    `MILEPOST_BLACKLOG`: unknown setting > did you mean `MILEPOST_BACKLOG`?
+    m.toml:3: `accept_batch`: expected a count from 1 to 65536, found `many`
+    m.toml:5: `threads`: expected MIN:MAX or one number, from 1 to 4096, found `8:2` > the smaller number comes first: `2:8`
+    m.toml:8: `bind`: expected HOST:PORT, [V6]:PORT, :PORT, PORT, unix:PATH, systemd or systemd:NAME, found `here` > add a port: `here:8000`
+    m.toml:11: `static."x"`: expected /URL=DIR (as `/static=./static`), found `x=pub` > the URL begins with a slash: `/x=pub`
+    m.toml:15: `redirect.from`: expected a path, or the beginning of paths (as `/old/*`), found `a` > a path begins with a slash: `/a`
+    m.toml:16: `redirect.to`: expected a path or an absolute URL (as `/new/*`), found `b` > a path begins with a slash, another site with `https://`: `/b`
+    `MILEPOST_NODELAY`: expected `true` or `false`, found `maybe`
+    `--spoolers`: expected a count from 1 to 64, found `0`
+    "#);
 }
 
 #[test]
@@ -46,16 +49,25 @@ fn a_folder_that_takes_no_bodies() {
 
 #[test]
 fn settings_of_other_servers_have_the_one_that_is_here() {
-    let toml = "app = 'shop:app'\ntimeout = 30\ncertfile = 'a.pem'\nlisten = ':80'\n";
-    let env = [("MILEPOST_PIDFILE", "f"), ("MILEPOST_MASTER", "true")];
-    let expect = [
-        "m.toml:2: `timeout`: unknown setting > here it is `request_timeout`: the client gets 504 and the process goes on; off by default",
-        "m.toml:3: `certfile`: unknown setting > there is no TLS and no HTTP/2: put a proxy that has them in front, as nginx",
-        "m.toml:4: `listen`: unknown setting > here it is `bind`: HTTP is spoken there",
-        "`MILEPOST_MASTER`: unknown setting > it is always so: leave it out",
-        "`MILEPOST_PIDFILE`: unknown setting > here it is `MILEPOST_PID_FILE`",
+    let toml = "app = 'shop:app'\ntimeout = 30\ncertfile = 'a.pem'\nlisten = ':80'\nreadahead = '1M'\n\
+                steering = 'cpu'\ndriver_stall = 1\nqueue_reserve = 1\n";
+    let env = [
+        ("MILEPOST_PIDFILE", "f"),
+        ("MILEPOST_MASTER", "true"),
+        ("MILEPOST_READAHEAD", "1M"),
     ];
-    assert_eq!(faults(toml, &env, &[]), expect);
+    insta::assert_snapshot!(faults(toml, &env, &[]).join("\n"), @r"
+    m.toml:2: `timeout`: unknown setting > here it is `request_timeout`: the client gets 504 and the process goes on; off by default
+    m.toml:3: `certfile`: unknown setting > there is no TLS and no HTTP/2: put a proxy that has them in front, as nginx
+    m.toml:4: `listen`: unknown setting > here it is `bind`: HTTP is spoken there
+    m.toml:5: `readahead`: unknown setting > its name is `body_memory_max` now
+    m.toml:6: `steering`: unknown setting > its name is `reuseport_steering` now
+    m.toml:7: `driver_stall`: unknown setting > its name is `accept_stall_timeout` now
+    m.toml:8: `queue_reserve`: unknown setting > its name is `health_reserve` now
+    `MILEPOST_MASTER`: unknown setting > it is always so: leave it out
+    `MILEPOST_PIDFILE`: unknown setting > here it is `MILEPOST_PID_FILE`
+    `MILEPOST_READAHEAD`: unknown setting > its name is `MILEPOST_BODY_MEMORY_MAX` now
+    ");
 }
 
 #[test]
@@ -72,40 +84,50 @@ fn bad_toml_with_its_line() {
 
 #[test]
 fn values_of_the_wrong_shape() {
-    let found = |toml| faults(&format!("app = 'a:b'\n{toml}"), &[], &[]).join("|");
-    assert!(
-        found("backlog = [1]").contains(
-            "m.toml:2: `backlog`: expected a count from 1 to 65535, found `a TOML array`"
-        )
-    );
-    assert!(found("[backlog]\nx = 1").contains("m.toml:2: `backlog`: expected a count"));
-    assert!(found("[static]\n'/a' = [1]").contains(
-        "m.toml:3: `static.\"/a\"`: expected /URL=DIR (as `/static=./static`), found `a TOML array`"
-    ));
-    assert!(found("[static]\n'/a' = 'x'\nbacklog = 5").contains(
-            "m.toml:4: `static.\"backlog\"`: not a setting within `[static]` > settings stand above all tables: `backlog = ...`"
-        ));
-    assert!(found("config = 'x'").contains("belongs on the command line: `--config FILE`"));
-    assert!(
-        found("workers = 1\nprocesses = 1")
-            .contains("m.toml:3: `processes`: the same setting as m.toml:2: `workers`")
-    );
-    assert!(found("bind = []").contains("no address to listen on"));
+    insta::assert_snapshot!(toml_refusals(&[
+        "backlog = [1]",
+        "[backlog]\nx = 1",
+        "[static]\n'/a' = [1]",
+        "[static]\n'/a' = 'x'\nbacklog = 5",
+        "config = 'x'",
+        "workers = 1\nprocesses = 1",
+        "bind = []",
+        "threads = 2024-01-01",
+    ]), @r#"
+    backlog = [1]
+        m.toml:2: `backlog`: expected a count from 1 to 65535, found `a TOML array`
+    [backlog]
+    x = 1
+        m.toml:2: `backlog`: expected a count from 1 to 65535, found `a TOML table`
+    [static]
+    '/a' = [1]
+        m.toml:3: `static."/a"`: expected /URL=DIR (as `/static=./static`), found `a TOML array`
+    [static]
+    '/a' = 'x'
+    backlog = 5
+        m.toml:4: `static."backlog"`: not a setting within `[static]` > settings stand above all tables: `backlog = ...`
+    config = 'x'
+        m.toml:2: `config`: belongs on the command line: `--config FILE`
+    workers = 1
+    processes = 1
+        m.toml:3: `processes`: the same setting as m.toml:2: `workers`
+    bind = []
+        configuration: no address to listen on > `--bind 127.0.0.1:8000`
+    threads = 2024-01-01
+        m.toml:2: `threads`: expected MIN:MAX or one number, from 1 to 4096, found `2024-01-01` > write `2024:01-01`
+    "#);
 }
 
 #[test]
 fn values_out_of_their_kind() {
-    check_fault(
-        "app",
-        "shop.py",
-        "> name the module, not its file: `shop:app`",
-    );
-    check_fault(
-        "app",
-        "./shop/wsgi.py:application",
-        "`shop.wsgi:application`",
-    );
-    for app in [
+    insta::assert_snapshot!(refusals(&[
+        ("app", "shop.py"),
+        ("app", "./shop/wsgi.py:application"),
+    ]), @r#"
+    "shop.py": `APP`: expected MODULE:ATTRIBUTE (as `shop.wsgi:app`), found `shop.py` > name the module, not its file: `shop:app`
+    "./shop/wsgi.py:application": `APP`: expected MODULE:ATTRIBUTE (as `shop.wsgi:app`), found `./shop/wsgi.py:application` > name the module, not its file: `shop.wsgi:application`
+    "#);
+    let bad = [
         "shop:",
         ":app",
         "shop:()",
@@ -113,72 +135,80 @@ fn values_out_of_their_kind() {
         "shop:app()()",
         "1x:app",
         "shop..x:app",
-    ] {
-        check_fault("app", app, "`APP`: expected MODULE:ATTRIBUTE");
-    }
-    check_fault("root_path", "shop", "> it begins with a slash: `/shop`");
-    check_fault("static", "/static", "> write `/static=DIR`");
-    check_fault("static", "./pub", "> write `/static=./pub`");
-    check_fault("static", "/a?b=c", "expected /URL=DIR");
-    check_fault("static", "/a=", "> name a folder");
-    check_fault("static_index", "a/b", "a file's name without a slash");
-    check_fault("drivers", "0", "a count from 1 to 256, or `auto`");
-    check_fault("driver_cpus", "2-1", "a list of processors");
-    check_fault("accept_batch", "3.5", "a count from 1 to 65536");
-    check_fault("defer_accept", "2h", "a duration from 0s to 1h");
-    check_fault("head_timeout", "0", "a duration from 1ms to 24h");
-    check_fault("threads", "2-8", "> write `2:8`");
-    check_fault("threads", "0:4", "from 1 to 4096");
-    check_fault("head_bytes_max", "17M", "a size from 256 to 16M");
-    check_fault("body_bytes_max", "3MB", "> units are powers of 1024: `3M`");
-    check_fault("access_log_format", "jsno", "> did you mean `json`?");
-    check_fault("server_header", "a\r\nb", "found `a\\r\\nb`");
-    check_fault("status_path", "status", "a URL path");
+    ];
+    insta::assert_snapshot!(refusals(&bad.map(|text| ("app", text))), @r#"
+    "shop:": `APP`: expected MODULE:ATTRIBUTE (as `shop.wsgi:app`), found `shop:`
+    ":app": `APP`: expected MODULE:ATTRIBUTE (as `shop.wsgi:app`), found `:app`
+    "shop:()": `APP`: expected MODULE:ATTRIBUTE (as `shop.wsgi:app`), found `shop:()`
+    "a b": `APP`: expected MODULE:ATTRIBUTE (as `shop.wsgi:app`), found `a b`
+    "shop:app()()": `APP`: expected MODULE:ATTRIBUTE (as `shop.wsgi:app`), found `shop:app()()`
+    "1x:app": `APP`: expected MODULE:ATTRIBUTE (as `shop.wsgi:app`), found `1x:app`
+    "shop..x:app": `APP`: expected MODULE:ATTRIBUTE (as `shop.wsgi:app`), found `shop..x:app`
+    "#);
+    insta::assert_snapshot!(refusals(&[
+        ("root_path", "shop"),
+        ("static", "/static"),
+        ("static", "./pub"),
+        ("static", "/a?b=c"),
+        ("static", "/a="),
+        ("static_index", "a/b"),
+        ("drivers", "0"),
+        ("driver_cpus", "2-1"),
+        ("accept_batch", "3.5"),
+        ("defer_accept", "2h"),
+        ("head_timeout", "0"),
+        ("threads", "2-8"),
+        ("threads", "0:4"),
+        ("head_bytes_max", "17M"),
+        ("body_bytes_max", "3MB"),
+        ("access_log_format", "jsno"),
+        ("server_header", "a\r\nb"),
+        ("status_path", "status"),
+    ]), @r#"
+    "shop": `--root-path`: expected a URL path (as `/shop`), found `shop` > it begins with a slash: `/shop`
+    "/static": `--static`: expected /URL=DIR (as `/static=./static`), found `/static` > write `/static=DIR`
+    "./pub": `--static`: expected /URL=DIR (as `/static=./static`), found `./pub` > write `/static=./pub`
+    "/a?b=c": `--static`: expected /URL=DIR (as `/static=./static`), found `/a?b=c`
+    "/a=": `--static`: expected /URL=DIR (as `/static=./static`), found `/a=` > name a folder
+    "a/b": `--static-index`: expected a file's name without a slash, found `a/b`
+    "0": `--drivers`: expected a count from 1 to 256, or `auto`, found `0`
+    "2-1": `--driver-cpus`: expected a list of processors (as `0,2-3`), `auto` or `off`, found `2-1`
+    "3.5": `--accept-batch`: expected a count from 1 to 65536, found `3.5`
+    "2h": `--defer-accept`: expected a duration from 0s to 1h (as `30s`, `250ms`, `2m`, or seconds), found `2h`
+    "0": `--head-timeout`: expected a duration from 1ms to 24h (as `30s`, `250ms`, `2m`, or seconds), found `0`
+    "2-8": `--threads`: expected MIN:MAX or one number, from 1 to 4096, found `2-8` > write `2:8`
+    "0:4": `--threads`: expected MIN:MAX or one number, from 1 to 4096, found `0:4`
+    "17M": `--head-bytes-max`: expected a size from 256 to 16M (as `64K`, `10M`), found `17M`
+    "3MB": `--body-bytes-max`: expected a size (as `64K`, `10M`, `1GiB`), found `3MB` > units are powers of 1024: `3M`
+    "jsno": `--access-log-format`: expected `phases`, `combined`, `common`, `json`, `naviserver`, or a text with `{field}`s, found `jsno` > did you mean `json`?
+    "a\r\nb": `--server-header`: expected printable ASCII, or `off`, found `a\r\nb`
+    "status": `--status-path`: expected a URL path (as `/status`), or `off`, found `status`
+    "#);
 }
 
 #[test]
 fn what_does_not_hold_together() {
-    check_fault(
-        "static",
-        "/a=missing",
-        "folder `missing` cannot be read: no such file or directory > relative paths start at `/srv`",
-    );
-    check_fault(
-        "app_dir",
-        "missing",
-        "`--app-dir`: folder `missing` cannot be read",
-    );
-    check_fault("spool_dir", "missing", "`--spool-dir`: folder `missing`");
-    check_fault(
-        "access_log",
-        "missing/a.log",
-        "`--access-log`: folder `missing`",
-    );
-    check_fault(
-        "static",
-        "/=pub",
-        "would leave no request to the application",
-    );
-    check_fault(
-        "target_bytes_max",
-        "1M",
-        "`--target-bytes-max`: target_bytes_max (1048576 bytes) is larger than head_bytes_max (32768 bytes)",
-    );
-    check_fault(
-        "head_bytes_max",
-        "10K",
-        "`--head-bytes-max`: header_bytes_max",
-    );
-    check_fault(
-        "driver_cpus",
-        "0,9",
-        "no processor 9 here > this process may run on 0, 1, 2, 3",
-    );
-    check_fault(
-        "bind",
-        "nowhere:80",
-        "host `nowhere` cannot be resolved: name or service not known",
-    );
+    insta::assert_snapshot!(refusals(&[
+        ("static", "/a=missing"),
+        ("app_dir", "missing"),
+        ("spool_dir", "missing"),
+        ("access_log", "missing/a.log"),
+        ("static", "/=pub"),
+        ("target_bytes_max", "1M"),
+        ("head_bytes_max", "10K"),
+        ("driver_cpus", "0,9"),
+        ("bind", "nowhere:80"),
+    ]), @r#"
+    "/a=missing": `--static`: folder `missing` cannot be read: no such file or directory > relative paths start at `/srv`
+    "missing": `--app-dir`: folder `missing` cannot be read: no such file or directory > relative paths start at `/srv`
+    "missing": `--spool-dir`: folder `missing` cannot be read: no such file or directory > relative paths start at `/srv`
+    "missing/a.log": `--access-log`: folder `missing` cannot be read: no such file or directory > relative paths start at `/srv`
+    "/=pub": `--static`: a folder at `/` would leave no request to the application > mount it under a URL of its own, as `/static=DIR`
+    "1M": `--target-bytes-max`: target_bytes_max (1048576 bytes) is larger than head_bytes_max (32768 bytes) > raise the second or lower the first
+    "10K": `--head-bytes-max`: header_bytes_max (16384 bytes) is larger than head_bytes_max (10240 bytes) > raise the second or lower the first
+    "0,9": `--driver-cpus`: no processor 9 here > this process may run on 0, 1, 2, 3
+    "nowhere:80": `--bind`: host `nowhere` cannot be resolved: name or service not known > an address in digits needs no resolver
+    "#);
     let twice = faults(
         "app = 'a:b'",
         &[],

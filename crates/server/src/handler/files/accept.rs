@@ -1,14 +1,14 @@
 //! What a client says of media types: Accept, RFC 9110 section 12.5.1.
 //!
-//! Takes a head, answers the two questions that this room has; pure. Members that are malformed are
+//! Takes a head, answers the two questions that this module has; pure. Members that are malformed are
 //! ignored, each by itself, and parameters other than the weight are not looked at.
 
-use wire::HeadView;
+use http::HeadView;
 
 /// Weight in thousandths, and how exactly the client named the type: what it named more exactly comes
 /// first among equals.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-struct Wish {
+struct Preference {
     weight: u16,
     exactness: u8,
 }
@@ -21,12 +21,12 @@ pub(crate) fn names_html(head: HeadView<'_>) -> bool {
 
 /// Whether the client would rather have JSON than HTML.
 pub(super) fn prefers_json(head: HeadView<'_>) -> bool {
-    let json = wish(head, "application", "json");
-    json.weight > 0 && json > wish(head, "text", "html")
+    let json = preference(head, "application", "json");
+    json.weight > 0 && json > preference(head, "text", "html")
 }
 
 /// Of the ranges that a type is in, the most exact one counts.
-fn wish(head: HeadView<'_>, kind: &str, subtype: &str) -> Wish {
+fn preference(head: HeadView<'_>, kind: &str, subtype: &str) -> Preference {
     members(head)
         .filter_map(|(range, weight)| {
             let slash = memchr::memchr(b'/', range)?;
@@ -41,9 +41,9 @@ fn wish(head: HeadView<'_>, kind: &str, subtype: &str) -> Wish {
                 }
                 _ => return None,
             };
-            Some(Wish { weight, exactness })
+            Some(Preference { weight, exactness })
         })
-        .max_by_key(|wish| wish.exactness)
+        .max_by_key(|preference| preference.exactness)
         .unwrap_or_default()
 }
 
@@ -61,7 +61,7 @@ fn member(text: &[u8]) -> Option<(&[u8], u16)> {
     let mut weight = 1000;
     for part in parts {
         if let [b'q' | b'Q', b'=', value @ ..] = part {
-            weight = wire::quality(value)?;
+            weight = http::quality(value)?;
         }
     }
     Some((range, weight))
@@ -128,7 +128,7 @@ mod tests {
 
         #[test]
         fn weighs_what_looks_like_a_weight(whole in "[01]", decimals in "[0-9]{0,4}") {
-            let weight = wire::quality(format!("{whole}.{decimals}").as_bytes());
+            let weight = http::quality(format!("{whole}.{decimals}").as_bytes());
             let value: f64 = format!("{whole}.{decimals}0").parse().unwrap();
             let expect = (decimals.len() <= 3 && value <= 1.0).then(|| (value * 1000.0).round() as u16);
             prop_assert_eq!(weight, expect);

@@ -4,7 +4,7 @@
 
 use globset::{Candidate, GlobBuilder, GlobSet, GlobSetBuilder};
 
-use crate::config::meant::CacheRule;
+use crate::config::typed::CacheRule;
 
 /// All rules, ready to be matched.
 #[derive(Debug)]

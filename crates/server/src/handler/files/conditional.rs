@@ -9,13 +9,13 @@
 //!    └──────────► Failed (412) ◄──────┘                           └───► NotModified (304) ◄──┘
 //! ```
 
-use wire::HeadView;
+use http::HeadView;
 
-use super::variants::Validators;
+use super::cached_file::Validators;
 
 /// What becomes of the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum ConditionResult {
     /// No condition stands against it.
     Proceed,
     /// 304
@@ -25,21 +25,21 @@ pub(super) enum Verdict {
 }
 
 /// Weighs the conditions of a GET or HEAD, `If-Range` apart.
-pub(super) fn judge(head: HeadView<'_>, current: &Validators) -> Verdict {
+pub(super) fn judge(head: HeadView<'_>, current: &Validators) -> ConditionResult {
     let is_meant = any_tag(head, "if-match", |tag| tag.is_strongly(&current.etag))
         // RFC 9110 section 13.1.4: a field that is no date is ignored.
         .or_else(|| {
             single_date(head, "if-unmodified-since").map(|date| current.modified_unix_secs <= date)
         });
     if is_meant == Some(false) {
-        return Verdict::Failed;
+        return ConditionResult::Failed;
     }
     match any_tag(head, "if-none-match", |tag| tag.is_weakly(&current.etag)) {
-        Some(true) => Verdict::NotModified,
-        Some(false) => Verdict::Proceed,
+        Some(true) => ConditionResult::NotModified,
+        Some(false) => ConditionResult::Proceed,
         None => match single_date(head, "if-modified-since") {
-            Some(date) if current.modified_unix_secs <= date => Verdict::NotModified,
-            _ => Verdict::Proceed,
+            Some(date) if current.modified_unix_secs <= date => ConditionResult::NotModified,
+            _ => ConditionResult::Proceed,
         },
     }
 }
@@ -58,7 +58,7 @@ pub(super) fn allows_range(head: HeadView<'_>, current: &Validators) -> bool {
     match split_tag(value) {
         Some((tag, [])) => tag.is_strongly(&current.etag),
         Some(_) => false,
-        None => wire::date::parse(value) == Some(current.modified_unix_secs),
+        None => http::date::parse(value) == Some(current.modified_unix_secs),
     }
 }
 
@@ -82,7 +82,7 @@ fn has(head: HeadView<'_>, name: &str) -> bool {
 }
 
 fn single_date(head: HeadView<'_>, name: &str) -> Option<u64> {
-    single(head, name).and_then(wire::date::parse)
+    single(head, name).and_then(http::date::parse)
 }
 
 /// An entity tag: RFC 9110 section 8.8.3.
@@ -159,7 +159,7 @@ fn split_tag(value: &[u8]) -> Option<(Tag<'_>, &[u8])> {
 
 #[cfg(test)]
 mod tests {
-    use wire::{HeadIndex, HeadStep, Limits};
+    use http::{HeadIndex, HeadStep, Limits};
 
     use super::*;
 
@@ -167,7 +167,7 @@ mod tests {
     const MODIFIED: &str = "Sun, 06 Nov 1994 08:49:37 GMT";
     const AFTER: &str = "Sun, 06 Nov 1994 08:49:38 GMT";
 
-    fn with_head<T>(fields: &str, look: impl FnOnce(HeadView<'_>) -> T) -> T {
+    fn with_head<T>(fields: &str, lookup: impl FnOnce(HeadView<'_>) -> T) -> T {
         let fields = fields
             .replace("BEFORE", BEFORE)
             .replace("MODIFIED", MODIFIED)
@@ -176,7 +176,7 @@ mod tests {
         let mut index = HeadIndex::new();
         let step = index.parse(&bytes, &mut 0, &Limits::default()).unwrap();
         assert!(matches!(step, HeadStep::Complete));
-        look(HeadView {
+        lookup(HeadView {
             bytes: &bytes,
             index: &index,
         })
@@ -189,7 +189,7 @@ mod tests {
         }
     }
 
-    fn check(fields: &str, expect: Verdict) {
+    fn check(fields: &str, expect: ConditionResult) {
         assert_eq!(
             with_head(fields, |head| judge(head, &current())),
             expect,
@@ -199,74 +199,92 @@ mod tests {
 
     #[test]
     fn weighs_if_match_strongly() {
-        check("If-Match: \"x\"\r\n", Verdict::Proceed);
-        check("If-Match: *\r\n", Verdict::Proceed);
-        check("If-Match: \"y\", \"x\"\r\n", Verdict::Proceed);
-        check("If-Match: \"y\"\r\nIf-Match: \"x\"\r\n", Verdict::Proceed);
-        check("If-Match: W/\"x\"\r\n", Verdict::Failed);
-        check("If-Match: \"y\"\r\n", Verdict::Failed);
-        check("If-Match: x\r\n", Verdict::Failed);
-        check("If-Match:\r\n", Verdict::Failed);
+        check("If-Match: \"x\"\r\n", ConditionResult::Proceed);
+        check("If-Match: *\r\n", ConditionResult::Proceed);
+        check("If-Match: \"y\", \"x\"\r\n", ConditionResult::Proceed);
+        check(
+            "If-Match: \"y\"\r\nIf-Match: \"x\"\r\n",
+            ConditionResult::Proceed,
+        );
+        check("If-Match: W/\"x\"\r\n", ConditionResult::Failed);
+        check("If-Match: \"y\"\r\n", ConditionResult::Failed);
+        check("If-Match: x\r\n", ConditionResult::Failed);
+        check("If-Match:\r\n", ConditionResult::Failed);
     }
 
     #[test]
     fn weighs_if_unmodified_since_only_without_if_match() {
-        check("If-Unmodified-Since: MODIFIED\r\n", Verdict::Proceed);
-        check("If-Unmodified-Since: AFTER\r\n", Verdict::Proceed);
-        check("If-Unmodified-Since: BEFORE\r\n", Verdict::Failed);
-        check("If-Unmodified-Since: yesterday\r\n", Verdict::Proceed);
+        check(
+            "If-Unmodified-Since: MODIFIED\r\n",
+            ConditionResult::Proceed,
+        );
+        check("If-Unmodified-Since: AFTER\r\n", ConditionResult::Proceed);
+        check("If-Unmodified-Since: BEFORE\r\n", ConditionResult::Failed);
+        check(
+            "If-Unmodified-Since: yesterday\r\n",
+            ConditionResult::Proceed,
+        );
         check(
             "If-Unmodified-Since: BEFORE\r\nIf-Unmodified-Since: BEFORE\r\n",
-            Verdict::Proceed,
+            ConditionResult::Proceed,
         );
         check(
             "If-Match: \"x\"\r\nIf-Unmodified-Since: BEFORE\r\n",
-            Verdict::Proceed,
+            ConditionResult::Proceed,
         );
         check(
             "If-Unmodified-Since: AFTER\r\nIf-Match: \"y\"\r\n",
-            Verdict::Failed,
+            ConditionResult::Failed,
         );
     }
 
     #[test]
     fn weighs_if_none_match_weakly() {
-        check("If-None-Match: \"x\"\r\n", Verdict::NotModified);
-        check("If-None-Match: W/\"x\"\r\n", Verdict::NotModified);
-        check("If-None-Match: *\r\n", Verdict::NotModified);
+        check("If-None-Match: \"x\"\r\n", ConditionResult::NotModified);
+        check("If-None-Match: W/\"x\"\r\n", ConditionResult::NotModified);
+        check("If-None-Match: *\r\n", ConditionResult::NotModified);
         check(
             "If-None-Match: \"y\", W/\"z\" ,\t\"x\"\r\n",
-            Verdict::NotModified,
+            ConditionResult::NotModified,
         );
-        check("If-None-Match: , ,\"x\",\r\n", Verdict::NotModified);
-        check("If-None-Match: \"a,b\",\"x\"\r\n", Verdict::NotModified);
+        check("If-None-Match: , ,\"x\",\r\n", ConditionResult::NotModified);
+        check(
+            "If-None-Match: \"a,b\",\"x\"\r\n",
+            ConditionResult::NotModified,
+        );
         check(
             "If-None-Match: \"y\"\r\nIf-None-Match: \"x\"\r\n",
-            Verdict::NotModified,
+            ConditionResult::NotModified,
         );
-        check("If-None-Match: \"y\"\r\n", Verdict::Proceed);
-        check("If-None-Match: \"X\"\r\n", Verdict::Proceed);
-        check("If-None-Match: x\r\n", Verdict::Proceed);
-        check("If-None-Match: w/\"x\"\r\n", Verdict::Proceed);
-        check("If-None-Match: \"y\" \"x\"\r\n", Verdict::Proceed);
-        check("If-None-Match: \"y, \"x\"\r\n", Verdict::Proceed);
-        check("If-None-Match: \"x\r\n", Verdict::Proceed);
-        check("If-None-Match: \"y z\", \"x\"\r\n", Verdict::Proceed);
+        check("If-None-Match: \"y\"\r\n", ConditionResult::Proceed);
+        check("If-None-Match: \"X\"\r\n", ConditionResult::Proceed);
+        check("If-None-Match: x\r\n", ConditionResult::Proceed);
+        check("If-None-Match: w/\"x\"\r\n", ConditionResult::Proceed);
+        check("If-None-Match: \"y\" \"x\"\r\n", ConditionResult::Proceed);
+        check("If-None-Match: \"y, \"x\"\r\n", ConditionResult::Proceed);
+        check("If-None-Match: \"x\r\n", ConditionResult::Proceed);
+        check(
+            "If-None-Match: \"y z\", \"x\"\r\n",
+            ConditionResult::Proceed,
+        );
     }
 
     #[test]
     fn weighs_if_modified_since_only_without_if_none_match() {
-        check("If-Modified-Since: MODIFIED\r\n", Verdict::NotModified);
-        check("If-Modified-Since: AFTER\r\n", Verdict::NotModified);
-        check("If-Modified-Since: BEFORE\r\n", Verdict::Proceed);
-        check("If-Modified-Since: 784111777\r\n", Verdict::Proceed);
+        check(
+            "If-Modified-Since: MODIFIED\r\n",
+            ConditionResult::NotModified,
+        );
+        check("If-Modified-Since: AFTER\r\n", ConditionResult::NotModified);
+        check("If-Modified-Since: BEFORE\r\n", ConditionResult::Proceed);
+        check("If-Modified-Since: 784111777\r\n", ConditionResult::Proceed);
         check(
             "If-Modified-Since: AFTER\r\nIf-None-Match: \"y\"\r\n",
-            Verdict::Proceed,
+            ConditionResult::Proceed,
         );
         check(
             "If-Modified-Since: BEFORE\r\nIf-None-Match: \"x\"\r\n",
-            Verdict::NotModified,
+            ConditionResult::NotModified,
         );
     }
 
@@ -274,21 +292,21 @@ mod tests {
     fn a_failed_precondition_comes_before_not_modified() {
         check(
             "If-None-Match: \"x\"\r\nIf-Match: \"y\"\r\n",
-            Verdict::Failed,
+            ConditionResult::Failed,
         );
         check(
             "If-None-Match: \"x\"\r\nIf-Unmodified-Since: BEFORE\r\n",
-            Verdict::Failed,
+            ConditionResult::Failed,
         );
         check(
             "If-None-Match: \"x\"\r\nIf-Match: \"x\"\r\n",
-            Verdict::NotModified,
+            ConditionResult::NotModified,
         );
         check(
             "If-Modified-Since: AFTER\r\nIf-Unmodified-Since: AFTER\r\n",
-            Verdict::NotModified,
+            ConditionResult::NotModified,
         );
-        check("", Verdict::Proceed);
+        check("", ConditionResult::Proceed);
     }
 
     #[test]

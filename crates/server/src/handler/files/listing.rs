@@ -1,6 +1,6 @@
 //! A listing: the files and folders of a folder that has no index file, as a page for people or as JSON.
 //!
-//! Takes entries, gives a finished reply's fields and body. `Folder::list` reads the entries; nothing here
+//! Takes entries, gives a finished reply's fields and body. `RootDir::list` reads the entries; nothing here
 //! touches a file. Names are whatever a file system holds: each form escapes them for itself.
 
 mod html;
@@ -9,7 +9,8 @@ mod json;
 use std::fmt::Write;
 
 use bytes::Bytes;
-use wire::{FieldLines, HeadView, Method, SharedFields};
+use http::{FieldLines, HeadView, Method, SharedFields};
+use jiff::Timestamp;
 
 use crate::response::{Part, Reply, ReplyBody};
 
@@ -17,7 +18,7 @@ use crate::response::{Part, Reply, ReplyBody};
 pub(super) const ENTRIES_LEN_MAX: usize = 10_000;
 
 /// Never from a cache without asking: a folder has no validators. RFC 9110 section 12.5.5: `Vary`. What a
-/// file is called must not become a script in anybody's browser, even if it got past the escaping.
+/// file is called must not become a script in a browser, even if it got past the escaping.
 const COMMON_FIELDS: [(&str, &str); 4] = [
     ("Cache-Control", "no-cache"),
     ("Vary", "Accept"),
@@ -30,7 +31,7 @@ const COMMON_FIELDS: [(&str, &str); 4] = [
 
 /// What a client wants a listing in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Form {
+pub(super) enum ListingForm {
     /// A page.
     Html,
     /// An object.
@@ -39,7 +40,7 @@ pub(super) enum Form {
 
 /// One file or folder.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Entry {
+pub(super) struct ListingEntry {
     /// As the file system holds it: never empty, and without a slash.
     pub(super) name: Vec<u8>,
     pub(super) kind: EntryKind,
@@ -57,13 +58,13 @@ pub(super) enum EntryKind {
 /// The entries of a folder.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Entries {
-    pub(super) list: Vec<Entry>,
-    pub(super) extent: Extent,
+    pub(super) list: Vec<ListingEntry>,
+    pub(super) extent: ListingExtent,
 }
 
 /// How much of a folder was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Extent {
+pub(super) enum ListingExtent {
     Whole,
     /// There are more than are listed.
     Cut,
@@ -87,12 +88,17 @@ struct At<'a> {
 
 impl Listing {
     /// Renders the entries of the folder at `path` of the mount at `url`.
-    pub(super) fn render(mut entries: Entries, url: &str, path: &[u8], form: Form) -> Listing {
-        entries.list.sort_by_cached_key(Entry::order);
+    pub(super) fn render(
+        mut entries: Entries,
+        url: &str,
+        path: &[u8],
+        form: ListingForm,
+    ) -> Listing {
+        entries.list.sort_by_cached_key(ListingEntry::order);
         let at = At { url, path };
         let (kind, body) = match form {
-            Form::Html => ("text/html; charset=utf-8", html::render(&entries, at)),
-            Form::Json => ("application/json", json::render(&entries, at)),
+            ListingForm::Html => ("text/html; charset=utf-8", html::render(&entries, at)),
+            ListingForm::Json => ("application/json", json::render(&entries, at)),
         };
         let mut fields = FieldLines::with_capacity(320);
         fields.push(b"Content-Type", kind.as_bytes());
@@ -120,7 +126,7 @@ impl Listing {
     }
 }
 
-impl Entry {
+impl ListingEntry {
     /// Folders first, then by name as people sort.
     fn order(&self) -> (u8, Vec<u8>, Vec<u8>) {
         let kind = u8::from(self.kind != EntryKind::Folder);
@@ -145,20 +151,11 @@ impl Entry {
         href
     }
 
-    /// `2026-11-21T07:18:06Z`
+    /// `2026-11-21T07:18:06Z`; a time beyond the year 9999 is its last.
     fn date(&self) -> String {
-        const MONTHS: &[u8] = b"JanFebMarAprMayJunJulAugSepOctNovDec";
-        // `Sun, 06 Nov 1994 08:49:37 GMT`: the calendar is in one place.
-        let text = wire::date::format(self.modified_unix_secs);
-        let month = MONTHS.chunks(3).position(|month| month == &text[8..11]);
-        let month = month.expect("a formatted date names a month") + 1;
-        let part = |from: usize, to: usize| String::from_utf8_lossy(&text[from..to]).into_owned();
-        format!(
-            "{}-{month:02}-{}T{}Z",
-            part(12, 16),
-            part(5, 7),
-            part(17, 25)
-        )
+        let secs = i64::try_from(self.modified_unix_secs).unwrap_or(i64::MAX);
+        let at = Timestamp::from_second(secs).unwrap_or(Timestamp::MAX);
+        at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
     }
 }
 
@@ -181,16 +178,16 @@ fn put(out: &mut String, text: std::fmt::Arguments<'_>) {
 mod tests {
     use super::*;
 
-    pub(super) fn file(name: impl AsRef<[u8]>, bytes: u64) -> Entry {
-        Entry {
+    pub(super) fn file(name: impl AsRef<[u8]>, bytes: u64) -> ListingEntry {
+        ListingEntry {
             name: name.as_ref().to_vec(),
             kind: EntryKind::File { bytes },
             modified_unix_secs: 784_111_777,
         }
     }
 
-    pub(super) fn folder(name: impl AsRef<[u8]>) -> Entry {
-        Entry {
+    pub(super) fn folder(name: impl AsRef<[u8]>) -> ListingEntry {
+        ListingEntry {
             kind: EntryKind::Folder,
             ..file(name, 0)
         }
@@ -205,7 +202,7 @@ mod tests {
             file("a", 1),
             folder("Y"),
         ];
-        list.sort_by_cached_key(Entry::order);
+        list.sort_by_cached_key(ListingEntry::order);
         let names: Vec<_> = list.iter().map(|entry| entry.href()).collect();
         assert_eq!(names, ["Y/", "z/", "A", "a", "b"]);
     }
@@ -224,7 +221,7 @@ mod tests {
         ] {
             assert_eq!(file(name, 1).href(), expect);
             let mut decoded = Vec::new();
-            assert!(wire::target::decode(expect.as_bytes(), &mut decoded));
+            assert!(http::target::decode(expect.as_bytes(), &mut decoded));
             assert_eq!(decoded, name);
         }
     }

@@ -6,15 +6,15 @@
 use std::hash::{BuildHasher, RandomState};
 
 use bytes::Bytes;
-use wire::{FieldLines, SharedFields};
+use http::{FieldLines, SharedFields};
 
 use crate::response::{Part, Reply, ReplyBody};
 
+use super::cached_file::CachedFile;
 use super::ranges::Extent;
-use super::variants::Page;
 
 /// The reply that carries `extents` of `page`.
-pub(super) fn reply(page: &Page, extents: &[Extent]) -> Reply {
+pub(super) fn reply(page: &CachedFile, extents: &[Extent]) -> Reply {
     let boundary = boundary();
     let mut parts = Vec::with_capacity(2 * extents.len() + 1);
     for extent in extents {
@@ -30,14 +30,14 @@ pub(super) fn reply(page: &Page, extents: &[Extent]) -> Reply {
     }
 }
 
-/// 128 bits from the hasher's random seed, so that nobody can write a file that holds its own boundary.
+/// 128 bits from the hasher's random seed, so that no author of a file can make it hold its own boundary.
 fn boundary() -> String {
     let seed = RandomState::new();
     format!("{:016x}{:016x}", seed.hash_one(0), seed.hash_one(1))
 }
 
 /// Delimiter, fields and empty line in front of a part, RFC 2046 section 5.1.
-fn part_head(page: &Page, extent: Extent, boundary: &str) -> Bytes {
+fn part_head(page: &CachedFile, extent: Extent, boundary: &str) -> Bytes {
     let mut fields = FieldLines::with_capacity(128);
     fields.push_parts(b"Content-Type", &page.kind.parts());
     let range = extent.within(page.content.bytes());
@@ -52,7 +52,7 @@ fn part_head(page: &Page, extent: Extent, boundary: &str) -> Bytes {
     Bytes::from(parts.concat())
 }
 
-fn fields(page: &Page, body_bytes: u64, boundary: &str) -> SharedFields {
+fn fields(page: &CachedFile, body_bytes: u64, boundary: &str) -> SharedFields {
     let mut fields = FieldLines::with_capacity(256);
     fields.push_parts(
         b"Content-Type",

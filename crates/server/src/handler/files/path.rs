@@ -9,7 +9,7 @@ const WELL_KNOWN: &[u8] = b".well-known";
 
 /// What a raw path means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum PathTarget {
     /// The mount itself, asked for without its slash.
     Top,
     /// A file's path beneath the folder, now in `out`.
@@ -21,32 +21,32 @@ pub(super) enum Place {
 }
 
 /// Decodes `rest` (empty, or starting with a slash) into `out`, without the leading slash.
-pub(super) fn beneath(rest: &[u8], out: &mut Vec<u8>) -> Place {
+pub(super) fn beneath(rest: &[u8], out: &mut Vec<u8>) -> PathTarget {
     out.clear();
     let Some((slash, path)) = rest.split_first() else {
-        return Place::Top;
+        return PathTarget::Top;
     };
     if *slash != b'/' {
-        return Place::Nowhere;
+        return PathTarget::Nowhere;
     }
     let mut segments = path.split(|byte| *byte == b'/').peekable();
     while let Some(segment) = segments.next() {
         if segment.is_empty() && segments.peek().is_none() {
-            return Place::Folder;
+            return PathTarget::Folder;
         }
         if !out.is_empty() {
             out.push(b'/');
         }
         let start = out.len();
-        if !wire::target::decode(segment, out) || is_hidden(&out[start..], start == 0) {
-            return Place::Nowhere;
+        if !http::target::decode(segment, out) || is_hidden(&out[start..], start == 0) {
+            return PathTarget::Nowhere;
         }
     }
-    Place::File
+    PathTarget::File
 }
 
 /// Empty and dotted names are hidden, the latter with `.` and `..` among them; a decoded slash would
-/// start a segment that nobody looked at, and NUL would end the path early in the kernel.
+/// start a segment that was not checked, and NUL would end the path early in the kernel.
 pub(super) fn is_hidden(segment: &[u8], is_top: bool) -> bool {
     match segment.first() {
         None => true,
@@ -67,12 +67,12 @@ mod tests {
         let place = beneath(rest.as_bytes(), &mut out);
         let path = String::from_utf8_lossy(&out);
         let found = match place {
-            Place::File => Some(path.into_owned()),
-            Place::Folder => Some(format!("{path}/")),
-            Place::Top | Place::Nowhere => None,
+            PathTarget::File => Some(path.into_owned()),
+            PathTarget::Folder => Some(format!("{path}/")),
+            PathTarget::Top | PathTarget::Nowhere => None,
         };
         assert_eq!(found.as_deref(), expect, "{rest}");
-        assert!(place != Place::Top || rest.is_empty());
+        assert!(place != PathTarget::Top || rest.is_empty());
     }
 
     #[test]
@@ -95,7 +95,7 @@ mod tests {
 
     #[test]
     fn a_mount_without_its_slash_is_the_top() {
-        assert_eq!(beneath(b"", &mut Vec::new()), Place::Top);
+        assert_eq!(beneath(b"", &mut Vec::new()), PathTarget::Top);
     }
 
     #[test]
@@ -147,12 +147,12 @@ mod tests {
         fn never_gives_a_path_that_could_climb(rest in "(/|%2[fFeE]|\\.|%00|%|[a-z]|\\\\|[0-9A-F]){0,24}") {
             let mut out = Vec::new();
             let place = beneath(rest.as_bytes(), &mut out);
-            if place == Place::File || (place == Place::Folder && !out.is_empty()) {
+            if place == PathTarget::File || (place == PathTarget::Folder && !out.is_empty()) {
                 for (place, segment) in out.split(|byte| *byte == b'/').enumerate() {
                     prop_assert!(!is_hidden(segment, place == 0), "{out:?}");
                 }
                 let slashes = |bytes: &[u8]| bytes.iter().filter(|byte| **byte == b'/').count();
-                let last = usize::from(place == Place::Folder);
+                let last = usize::from(place == PathTarget::Folder);
                 prop_assert_eq!(slashes(&out) + 1 + last, slashes(rest.as_bytes()));
             }
         }

@@ -1,26 +1,24 @@
-//! The room as a driver sees it: requests in, replies out, over real folders and a clock of our own.
+//! Files as a driver sees them: requests in, replies out, over real folders and a clock of our own. What a client
+//! sees whatever the time is tested in tests/test_files.py, test_static_complete.py and test_bad_input.py.
 
-mod bad_input;
-mod conditions;
 mod fallback;
 mod listing;
-mod looks;
+mod lookups;
 mod rules;
 mod siblings;
 
 use std::fs;
-use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
-use measure::{Nanos, Stamp};
-use wire::{HeadIndex, HeadStep, HeadView, Limits};
+use http::{HeadIndex, HeadStep, HeadView, Limits};
+use telemetry::{Nanos, Stamp};
 
 use super::*;
-use crate::config::meant::{CacheRule, Coding, Config, FileCache, FileServing, StaticMount};
+use crate::config::typed::{CacheRule, Coding, Config, FileCache, FileServing, StaticMount};
 use crate::response::{Edition, Part, Reply, ReplyBody};
 
 /// A folder served at `/s`, and the time.
-struct House {
+struct Fixture {
     dir: tempfile::TempDir,
     files: Files,
     now: Stamp,
@@ -47,18 +45,18 @@ impl Got {
     }
 }
 
-impl House {
-    fn new() -> House {
-        House::configured(|_| {})
+impl Fixture {
+    fn new() -> Fixture {
+        Fixture::configured(|_| {})
     }
 
-    fn with(cache: FileCache) -> House {
-        House::configured(|config| config.file_cache = cache)
+    fn with(cache: FileCache) -> Fixture {
+        Fixture::configured(|config| config.file_cache = cache)
     }
 
     /// A cache with entries of at most 1 KiB, looked at again after a second; larger files are sent from
     /// their descriptors.
-    fn configured(change: impl FnOnce(&mut Config)) -> House {
+    fn configured(change: impl FnOnce(&mut Config)) -> Fixture {
         let dir = tempfile::tempdir().unwrap();
         fs::create_dir(dir.path().join("web")).unwrap();
         let cache = FileCache {
@@ -70,7 +68,7 @@ impl House {
         let mut config = config(vec![mount(dir.path().join("web"))], cache);
         change(&mut config);
         let files = Files::open(&config).unwrap();
-        House {
+        Fixture {
             dir,
             files,
             now: Stamp(1_000_000_000),
@@ -102,21 +100,21 @@ impl House {
         };
         let rest = head.path().strip_prefix(b"/s").unwrap();
         match self.files.ask(0, head, rest, self.now) {
-            Given::Ready(reply) => reply,
-            Given::Stale(reply, look) => {
+            FileAnswer::Ready(reply) => reply,
+            FileAnswer::Stale(reply, lookup) => {
                 self.looks += 1;
-                self.files.learn(look.look(), self.now);
+                self.files.learn(lookup.run(), self.now);
                 reply
             }
-            Given::Look(look) => {
+            FileAnswer::Lookup(lookup) => {
                 self.looks += 1;
-                settle(&mut self.files, look.look(), head, self.now)
+                settle(&mut self.files, lookup.run(), head, self.now)
             }
         }
     }
 
     /// Looks that were needed for `asked`.
-    fn looks(&mut self, asked: impl FnOnce(&mut House)) -> usize {
+    fn looks(&mut self, asked: impl FnOnce(&mut Fixture)) -> usize {
         let before = self.looks;
         asked(self);
         self.looks - before
@@ -160,15 +158,6 @@ pub(super) fn with_head<T>(text: &str, step: impl FnOnce(HeadView<'_>) -> T) -> 
         bytes: text.as_bytes(),
         index: &index,
     })
-}
-
-/// Asks, and looks on the spot where a look is needed.
-fn answer(files: &mut Files, mount: usize, head: HeadView<'_>, rest: &[u8], now: Stamp) -> Reply {
-    match files.ask(mount, head, rest, now) {
-        Given::Ready(reply) => reply,
-        Given::Look(look) => settle(files, look.look(), head, now),
-        Given::Stale(..) => panic!("the folder for temporary files is local"),
-    }
 }
 
 /// `cache`, and files larger than its entries sent from their descriptors.
@@ -227,222 +216,70 @@ fn replace(path: &Path, text: &str) {
 }
 
 #[test]
-fn serves_a_file_and_its_index() {
-    let mut house = House::new();
-    house.write("css/a.css", "a{}");
-    house.write("index.html", "<p>");
-    let got = house.ask("GET", "/s/css/a.css?v=1", "");
-    assert_eq!((got.status, got.text()), (200, "a{}"));
-    assert_eq!(got.line("Content-Type"), Some("text/css; charset=utf-8"));
-    assert_eq!(got.line("Accept-Ranges"), Some("bytes"));
-    let got = house.ask("GET", "/s/", "");
-    assert_eq!((got.status, got.text()), (200, "<p>"));
-    assert_eq!(got.line("Content-Type"), Some("text/html; charset=utf-8"));
-}
-
-#[test]
-fn head_has_the_lines_of_get_and_no_body() {
-    let mut house = House::new();
-    house.write("a.txt", "hello");
-    house.write("large.bin", [7; 2000]);
-    for target in ["/s/a.txt", "/s/large.bin", "/s/missing", "/s"] {
-        let get = house.ask("GET", target, "");
-        let head = house.ask("HEAD", target, "");
-        assert_eq!(
-            (head.status, &head.lines, head.body.len()),
-            (get.status, &get.lines, 0),
-            "{target}"
-        );
-    }
-}
-
-#[test]
-fn other_methods_are_told_which_are_allowed() {
-    let mut house = House::new();
-    house.write("a.txt", "hello");
-    for method in ["POST", "PUT", "DELETE", "OPTIONS", "PATCH", "TRACE"] {
-        let got = house.ask(method, "/s/a.txt", "");
-        assert_eq!(
-            (got.status, got.line("Allow")),
-            (405, Some("GET, HEAD")),
-            "{method}"
-        );
-    }
-}
-
-#[test]
-fn unknown_methods_are_not_implemented() {
-    let mut house = House::new();
-    house.write("a.txt", "hello");
-    for method in ["PURGE", "PROPFIND", "get", "TRACES", "X"] {
-        for target in ["/s/a.txt", "/s/missing", "/s"] {
-            let got = house.ask(method, target, "");
-            assert_eq!(
-                (got.status, got.line("Allow"), got.text()),
-                (501, None, "501 Not Implemented\n"),
-                "{method} {target}"
-            );
-        }
-    }
-}
-
-#[test]
-fn redirects_a_folder_to_its_slash() {
-    let mut house = House::new();
-    house.write("css/sub/a.css", "a{}");
-    house.write("a\\b/c", "c");
-    for (target, location) in [
-        ("/s", "/s/"),
-        ("/s?x=1", "/s/?x=1"),
-        ("/s/css", "/s/css/"),
-        ("/s/css/sub?a=b&c", "/s/css/sub/?a=b&c"),
-        ("/s/css?", "/s/css/?"),
-        ("/s/c%73s", "/s/c%73s/"),
-        ("/s/a%5Cb", "/s/a%5Cb/"),
-        ("http://a/s/css?x", "/s/css/?x"),
-    ] {
-        if target.starts_with("http") {
-            let bytes = format!("GET {target} HTTP/1.1\r\nHost: a\r\n\r\n").into_bytes();
-            let mut index = HeadIndex::new();
-            index.parse(&bytes, &mut 0, &Limits::default()).unwrap();
-            let reply = answer(
-                &mut house.files,
-                0,
-                HeadView {
-                    bytes: &bytes,
-                    index: &index,
-                },
-                b"/css",
-                house.now,
-            );
-            assert!(
-                String::from_utf8_lossy(reply.fields.as_bytes())
-                    .contains(&format!("Location: {location}\r\n"))
-            );
-            continue;
-        }
-        let got = house.ask("GET", target, "");
-        assert_eq!(
-            (got.status, got.line("Location")),
-            (301, Some(location)),
-            "{target}"
-        );
-    }
-}
-
-#[test]
-fn an_index_that_is_a_folder_is_no_index() {
-    let mut house = House::new();
-    house.write("index.html/a.txt", "a");
-    assert_eq!(house.status("/s/"), 404);
-    assert_eq!(house.status("/s/index.html"), 301);
-    assert_eq!(house.body("/s/index.html/a.txt"), "a");
-}
-
-#[test]
-fn hides_what_is_not_to_be_seen() {
-    let mut house = House::new();
-    house.write("a.txt", "hello");
-    house.write(".env", "secret");
-    house.write(".git/config", "secret");
-    house.write("sub/.htaccess", "secret");
-    house.write(".well-known/security.txt", "hello");
-    house.write("../secret", "secret");
-    symlink("../../secret", house.path("sub/out")).unwrap();
-    symlink("../a.txt", house.path("sub/in")).unwrap();
-    assert_eq!(house.body("/s/sub/in"), "hello");
-    assert_eq!(house.body("/s/.well-known/security.txt"), "hello");
-    for target in [
-        "/s/.env",
-        "/s/%2eenv",
-        "/s/.git/config",
-        "/s/.git",
-        "/s/.git/",
-        "/s/sub/.htaccess",
-        "/s/sub/out",
-        "/s/sub/",
-        "/s/../secret",
-        "/s/..%2fsecret",
-        "/s/%2e%2e/secret",
-        "/s/sub/../a.txt",
-        "/s/./a.txt",
-        "/s//a.txt",
-        "/s/a.txt/",
-        "/s/a.txt%00",
-        "/s/sub%2fin",
-        "/s/missing",
-        "/s/",
-        "/s/a.txt/b",
-    ] {
-        assert_eq!(house.status(target), 404, "{target}");
-    }
-}
-
-#[test]
 fn sees_a_replaced_file_after_the_interval_and_not_before() {
-    let mut house = House::new();
-    house.write("a.txt", "one");
-    house.write("large.txt", "1".repeat(2000));
-    assert_eq!(house.body("/s/a.txt"), "one");
-    assert_eq!(house.body("/s/large.txt")[..1], *"1");
-    replace(&house.path("a.txt"), "two");
-    replace(&house.path("large.txt"), &"2".repeat(2000));
-    house.wait_ms(999);
-    assert_eq!(house.body("/s/a.txt"), "one");
-    assert_eq!(house.body("/s/large.txt")[..1], *"1");
-    house.wait_ms(1);
-    assert_eq!(house.body("/s/a.txt"), "two");
-    assert_eq!(house.body("/s/large.txt")[..1], *"2");
+    let mut fixture = Fixture::new();
+    fixture.write("a.txt", "one");
+    fixture.write("large.txt", "1".repeat(2000));
+    assert_eq!(fixture.body("/s/a.txt"), "one");
+    assert_eq!(fixture.body("/s/large.txt")[..1], *"1");
+    replace(&fixture.path("a.txt"), "two");
+    replace(&fixture.path("large.txt"), &"2".repeat(2000));
+    fixture.wait_ms(999);
+    assert_eq!(fixture.body("/s/a.txt"), "one");
+    assert_eq!(fixture.body("/s/large.txt")[..1], *"1");
+    fixture.wait_ms(1);
+    assert_eq!(fixture.body("/s/a.txt"), "two");
+    assert_eq!(fixture.body("/s/large.txt")[..1], *"2");
 }
 
 #[test]
 fn sees_removal_and_return() {
-    let mut house = House::new();
-    house.write("a.txt", "one");
-    assert_eq!(house.body("/s/a.txt"), "one");
-    fs::remove_file(house.path("a.txt")).unwrap();
-    house.wait_ms(1000);
-    assert_eq!(house.status("/s/a.txt"), 404);
+    let mut fixture = Fixture::new();
+    fixture.write("a.txt", "one");
+    assert_eq!(fixture.body("/s/a.txt"), "one");
+    fs::remove_file(fixture.path("a.txt")).unwrap();
+    fixture.wait_ms(1000);
+    assert_eq!(fixture.status("/s/a.txt"), 404);
     // That it was missing is not remembered.
-    house.write("a.txt", "two");
-    assert_eq!(house.body("/s/a.txt"), "two");
+    fixture.write("a.txt", "two");
+    assert_eq!(fixture.body("/s/a.txt"), "two");
 }
 
 #[test]
 fn sees_a_file_that_changes_its_size_class_or_becomes_a_folder() {
-    let mut house = House::new();
-    house.write("a", "small");
-    assert!(!is_file(&house.reply("GET", "/s/a", "").body));
-    replace(&house.path("a"), &"x".repeat(2000));
-    house.wait_ms(1000);
-    assert!(is_file(&house.reply("GET", "/s/a", "").body));
-    replace(&house.path("a"), "small again");
-    house.wait_ms(1000);
-    assert_eq!(house.body("/s/a"), "small again");
-    fs::remove_file(house.path("a")).unwrap();
-    fs::create_dir(house.path("a")).unwrap();
-    house.wait_ms(1000);
-    assert_eq!(house.status("/s/a"), 301);
+    let mut fixture = Fixture::new();
+    fixture.write("a", "small");
+    assert!(!is_file(&fixture.reply("GET", "/s/a", "").body));
+    replace(&fixture.path("a"), &"x".repeat(2000));
+    fixture.wait_ms(1000);
+    assert!(is_file(&fixture.reply("GET", "/s/a", "").body));
+    replace(&fixture.path("a"), "small again");
+    fixture.wait_ms(1000);
+    assert_eq!(fixture.body("/s/a"), "small again");
+    fs::remove_file(fixture.path("a")).unwrap();
+    fs::create_dir(fixture.path("a")).unwrap();
+    fixture.wait_ms(1000);
+    assert_eq!(fixture.status("/s/a"), 301);
 }
 
 #[test]
 fn sees_a_change_of_equal_length_whose_date_was_put_back() {
-    let mut house = House::new();
-    house.write("a.txt", "one");
-    let date = fs::metadata(house.path("a.txt"))
+    let mut fixture = Fixture::new();
+    fixture.write("a.txt", "one");
+    let date = fs::metadata(fixture.path("a.txt"))
         .unwrap()
         .modified()
         .unwrap();
-    assert_eq!(house.body("/s/a.txt"), "one");
-    house.write("a.txt", "two");
+    assert_eq!(fixture.body("/s/a.txt"), "one");
+    fixture.write("a.txt", "two");
     fs::File::options()
         .write(true)
-        .open(house.path("a.txt"))
+        .open(fixture.path("a.txt"))
         .unwrap()
         .set_modified(date)
         .unwrap();
-    house.wait_ms(1000);
-    assert_eq!(house.body("/s/a.txt"), "two");
+    fixture.wait_ms(1000);
+    assert_eq!(fixture.body("/s/a.txt"), "two");
 }
 
 #[test]
@@ -460,48 +297,21 @@ fn without_a_cache_every_request_looks_at_the_file() {
         stale_max: Nanos::ZERO,
     };
     for cache in [off, eager] {
-        let mut house = House::with(cache);
-        house.write("a.txt", "one");
-        assert_eq!(house.body("/s/a.txt"), "one");
-        replace(&house.path("a.txt"), "two");
-        assert_eq!(house.body("/s/a.txt"), "two");
+        let mut fixture = Fixture::with(cache);
+        fixture.write("a.txt", "one");
+        assert_eq!(fixture.body("/s/a.txt"), "one");
+        replace(&fixture.path("a.txt"), "two");
+        assert_eq!(fixture.body("/s/a.txt"), "two");
     }
 }
 
 #[test]
 fn a_replaced_large_file_is_sent_to_its_end_as_it_was() {
-    let mut house = House::new();
-    house.write("large.txt", "1".repeat(2000));
-    let reply = house.reply("GET", "/s/large.txt", "");
-    replace(&house.path("large.txt"), "2");
+    let mut fixture = Fixture::new();
+    fixture.write("large.txt", "1".repeat(2000));
+    let reply = fixture.reply("GET", "/s/large.txt", "");
+    replace(&fixture.path("large.txt"), "2");
     assert_eq!(read_body(&reply.body), "1".repeat(2000).as_bytes());
-}
-
-#[test]
-fn mounts_do_not_see_each_other() {
-    let dir = tempfile::tempdir().unwrap();
-    for name in ["one", "two"] {
-        fs::create_dir(dir.path().join(name)).unwrap();
-        fs::write(dir.path().join(name).join("a.txt"), name).unwrap();
-    }
-    let mounts = [mount(dir.path().join("one")), mount(dir.path().join("two"))];
-    let mut files = Files::open(&config(mounts.to_vec(), FileCache::default())).unwrap();
-    let bytes = b"GET /a.txt HTTP/1.1\r\nHost: a\r\n\r\n";
-    let mut index = HeadIndex::new();
-    index.parse(bytes, &mut 0, &Limits::default()).unwrap();
-    for (mount, text) in [(0, "one"), (1, "two"), (0, "one"), (1, "two")] {
-        let reply = answer(
-            &mut files,
-            mount,
-            HeadView {
-                bytes,
-                index: &index,
-            },
-            b"/a.txt",
-            Stamp(1),
-        );
-        assert_eq!(read_body(&reply.body), text.as_bytes());
-    }
 }
 
 #[test]
@@ -522,12 +332,12 @@ fn names_the_folder_that_cannot_be_opened() {
 fn moves_to_its_driver_thread() {
     fn is_send<T: Send>() {}
     is_send::<Files>();
-    is_send::<Look>();
-    is_send::<Looked>();
+    is_send::<Lookup>();
+    is_send::<LookupResult>();
 }
 
 /// As a driver does for one request that waited.
-fn settle(files: &mut Files, looked: Looked, head: HeadView<'_>, now: Stamp) -> Reply {
+fn settle(files: &mut Files, looked: LookupResult, head: HeadView<'_>, now: Stamp) -> Reply {
     let reply = files.reply(&looked, head);
     files.learn(looked, now);
     reply

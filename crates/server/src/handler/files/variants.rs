@@ -1,44 +1,25 @@
-//! A family: a file with what lies compressed beside it (`a.css` with `a.css.br`), each a page with everything
-//! that can be said of it rendered beforehand, and the reply that a client gets of them.
+//! A file and its variants: what lies compressed beside it (`a.css` with `a.css.br`), each a file as it is served, and
+//! the one of them that a client gets.
 //!
-//! Takes open files and their facts, gives pages; takes a head, gives a reply: which variant, and which of 200,
-//! 206, 304, 412 and 416 it is. Small files are read here, once; of larger ones only the descriptor is kept. A
-//! sibling that is older than its file does not hold the same content and is not served; that it is there is
-//! remembered, so that a glance can tell whether anything has changed. It must not know the cache.
-//!
-//! The entity tag is made of the modification time in nanoseconds and the length. It leaves the inode and
-//! the change time out, because the same file then has the same tag on every machine that it is copied to,
-//! and a download can be resumed from any of them. It is strong as long as a change of content changes one
-//! of the two. Nanoseconds see to that for files that are written (since Linux 6.13 even for two writes
-//! within one tick of the kernel's clock, because our look at the file marks it; before, within 10 ms).
-//! They do not for files whose time was set on purpose: reproducible packages put the same ancient date on
-//! every build, and a changed page of equal length is usual there. So a date before 1990 is not believed,
-//! and the change time, which nobody can set, takes its place.
+//! A sibling that is older than its file does not hold the same content and is not served; that it is there is
+//! remembered, so that a probe can tell whether anything has changed. Knows nothing of the cache.
 
-use std::fs::File;
-use std::io::{self, Read};
 use std::os::fd::AsFd;
-use std::sync::Arc;
 
-use bytes::Bytes;
-use wire::{FieldLines, HeadView, Marks, Method, SharedFields};
+use http::HeadView;
 
-use crate::config::meant::Coding;
-use crate::response::{Edition, Part, Reply, ReplyBody};
+use crate::config::typed::Coding;
+use crate::response::Reply;
 
-use super::conditional::{self, Verdict};
-use super::facts::{Facts, Moment, Storage};
-use super::folder::{Folder, Glance};
-use super::kind::ContentType;
-use super::multipart;
-use super::plain::Plain;
-use super::ranges::{self, Extent, Selection};
-use super::ranking::Ranking;
+use super::cached_file::{CachedFile, Content};
+use super::encoding_preference::EncodingPreference;
+use super::metadata::{FileMetadata, Storage};
+use super::root_dir::{CacheProbe, RootDir};
 
 /// A file and its siblings, as they are served.
 #[derive(Clone, Debug)]
-pub(super) struct Family {
-    pub(super) plain: Page,
+pub(super) struct Variants {
+    pub(super) plain: CachedFile,
     /// Those that there are; nothing is allocated where there are none.
     pub(super) siblings: Box<[Sibling]>,
     pub(super) storage: Storage,
@@ -47,116 +28,50 @@ pub(super) struct Family {
 #[derive(Clone, Debug)]
 pub(super) struct Sibling {
     pub(super) coding: Coding,
-    pub(super) facts: Facts,
+    pub(super) metadata: FileMetadata,
     /// `None`: it is out of date.
-    pub(super) page: Option<Page>,
+    pub(super) page: Option<CachedFile>,
 }
 
-/// The facts of all files of a family.
+/// The metadata of a file and its siblings.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct FamilyFacts {
-    pub(super) plain: Facts,
-    pub(super) siblings: Vec<(Coding, Facts)>,
+pub(super) struct VariantsMetadata {
+    pub(super) plain: FileMetadata,
+    pub(super) siblings: Vec<(Coding, FileMetadata)>,
 }
 
-/// What a glance at a family's files tells.
+/// What a probe of a file and its siblings tells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Glimpse {
+pub(super) enum ProbeResult {
     /// All is as it was.
     Unchanged,
     /// Something is not.
     Changed,
-    /// Not even whether the file is still there. Only a look can tell, and local storage answers one soon.
-    Blind,
-    /// Only a look can tell, which may take its time or is about siblings alone.
-    Unsure,
+    /// Not even whether the file is still there. Only a lookup can tell, and local storage answers one soon.
+    FileUnknown,
+    /// Only a lookup can tell, which may take its time or is about siblings alone.
+    Unknown,
 }
 
-/// What becomes of a file's bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Stay {
-    /// Read, and kept for the next requests.
-    Memory,
-    /// Read for the requests at hand alone.
-    Passing,
-    /// Not read: the descriptor is kept, and spans of it are sent.
-    Open,
-}
-
-/// One file as it is served.
-#[derive(Clone, Debug)]
-pub(super) struct Page {
-    /// Of the look that came before the read: a change after it shows in the next look.
-    pub(super) facts: Facts,
-    /// Media type.
-    pub(super) kind: ContentType,
-    /// Content coding of the bytes.
-    pub(super) coding: Option<Coding>,
-    /// What a condition is compared with.
-    pub(super) validators: Validators,
-    /// What is sent.
-    pub(super) content: Content,
-    /// Of a reply with the whole content.
-    fields: SharedFields,
-    /// Those among them that a 304 and a 206 repeat: validators, `Cache-Control`, `Vary`.
-    pub(super) lasting_fields: SharedFields,
-}
-
-/// What is said of a page beyond what its file says.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Label<'a> {
-    /// Media type.
-    pub(super) kind: ContentType,
-    /// Content coding.
-    pub(super) coding: Option<Coding>,
-    /// Value of `Cache-Control`.
-    pub(super) cache_control: Option<&'a str>,
-    /// Value of `Vary`.
-    pub(super) vary: Option<&'static str>,
-}
-
-/// Validators of the current content: RFC 9110 section 8.8.
-#[derive(Clone, Debug)]
-pub(super) struct Validators {
-    /// Strong entity tag with its quotes.
-    pub(super) etag: String,
-    /// Seconds since 1970.
-    pub(super) modified_unix_secs: u64,
-}
-
-/// Where the bytes are.
-#[derive(Clone, Debug)]
-pub(super) enum Content {
-    /// The whole of a smaller file.
-    Memory(Bytes),
-    /// A file that is sent from its descriptor.
-    Open {
-        /// Open for reading.
-        file: Arc<File>,
-        /// What it was when it was looked at.
-        edition: Edition,
-    },
-}
-
-impl Glimpse {
-    fn of(seen: Glance, known: Glance) -> Glimpse {
+impl ProbeResult {
+    fn of(seen: CacheProbe, known: CacheProbe) -> ProbeResult {
         match seen {
-            Glance::Unsure => Glimpse::Unsure,
-            _ if seen == known => Glimpse::Unchanged,
-            _ => Glimpse::Changed,
+            CacheProbe::Unknown => ProbeResult::Unknown,
+            _ if seen == known => ProbeResult::Unchanged,
+            _ => ProbeResult::Changed,
         }
     }
 }
 
-impl Family {
+impl Variants {
     /// Whether a file that is sent from its descriptor was changed in place since it was looked at: what
     /// would be announced could not be sent. Costs a system call for each descriptor, and waits for nothing.
     #[inline]
-    pub(super) fn has_moved_on(&self) -> bool {
+    pub(super) fn has_changed(&self) -> bool {
         self.pages().any(|page| match &page.content {
             Content::Memory(_) => false,
             Content::Open { file, edition } => {
-                Facts::known(file.as_fd()).is_some_and(|now| now.edition() != *edition)
+                FileMetadata::known(file.as_fd()).is_some_and(|now| now.edition() != *edition)
             }
         })
     }
@@ -167,12 +82,13 @@ impl Family {
         if self.siblings.is_empty() {
             return self.plain.reply(head);
         }
-        self.chosen(&Ranking::read(head, codings)).reply(head)
+        self.chosen(&EncodingPreference::read(head, codings))
+            .reply(head)
     }
 
     /// The page to send to a client that wants codings in this order.
-    fn chosen(&self, ranking: &Ranking) -> &Page {
-        ranking
+    fn chosen(&self, preference: &EncodingPreference) -> &CachedFile {
+        preference
             .iter()
             .find_map(|wanted| {
                 let sibling = self.siblings.iter().find(|one| one.coding == wanted)?;
@@ -181,42 +97,43 @@ impl Family {
             .unwrap_or(&self.plain)
     }
 
-    /// Whether a glance, which waits for nothing, is enough to see that all of it is still as it was at
+    /// Whether a probe, which waits for nothing, is enough to see that all of it is still as it was at
     /// `path`: the file, its siblings, and that there are no others. `path` is given back as it was.
-    pub(super) fn glance(
+    pub(super) fn probe(
         &self,
-        folder: &Folder,
+        folder: &RootDir,
         path: &mut Vec<u8>,
         codings: &[Coding],
-    ) -> Glimpse {
+    ) -> ProbeResult {
         if self.storage == Storage::Remote {
-            return Glimpse::Unsure;
+            return ProbeResult::Unknown;
         }
-        let plain = match Glimpse::of(folder.glance(path), Glance::Seen(self.plain.facts)) {
-            Glimpse::Unsure => Glimpse::Blind,
+        let plain = match ProbeResult::of(folder.probe(path), CacheProbe::Seen(self.plain.metadata))
+        {
+            ProbeResult::Unknown => ProbeResult::FileUnknown,
             plain => plain,
         };
         let bytes = path.len();
-        sought(path, codings).iter().fold(plain, |glimpse, coding| {
-            if glimpse != Glimpse::Unchanged {
-                return glimpse;
+        sought(path, codings).iter().fold(plain, |probed, coding| {
+            if probed != ProbeResult::Unchanged {
+                return probed;
             }
             path.extend_from_slice(suffix(*coding));
-            let seen = folder.glance(path);
+            let seen = folder.probe(path);
             path.truncate(bytes);
             let known = self.siblings.iter().find(|one| one.coding == *coding);
-            Glimpse::of(
+            ProbeResult::of(
                 seen,
-                known.map_or(Glance::Absent, |one| Glance::Seen(one.facts)),
+                known.map_or(CacheProbe::Absent, |one| CacheProbe::Seen(one.metadata)),
             )
         })
     }
 
     /// What tells whether both were made of the same files in the same state.
-    pub(super) fn facts(&self) -> FamilyFacts {
-        let siblings = self.siblings.iter().map(|one| (one.coding, one.facts));
-        FamilyFacts {
-            plain: self.plain.facts,
+    pub(super) fn metadata(&self) -> VariantsMetadata {
+        let siblings = self.siblings.iter().map(|one| (one.coding, one.metadata));
+        VariantsMetadata {
+            plain: self.plain.metadata,
             siblings: siblings.collect(),
         }
     }
@@ -224,7 +141,7 @@ impl Family {
     /// Bytes that it keeps in memory.
     pub(super) fn memory_bytes(&self) -> usize {
         let siblings = std::mem::size_of_val(&*self.siblings);
-        siblings + self.pages().map(Page::memory_bytes).sum::<usize>()
+        siblings + self.pages().map(CachedFile::memory_bytes).sum::<usize>()
     }
 
     /// Descriptors that it keeps open.
@@ -239,239 +156,10 @@ impl Family {
         self.pages().map(|page| page.content.memory_bytes()).sum()
     }
 
-    fn pages(&self) -> impl Iterator<Item = &Page> {
+    fn pages(&self) -> impl Iterator<Item = &CachedFile> {
         let siblings = self.siblings.iter().filter_map(|one| one.page.as_ref());
         std::iter::once(&self.plain).chain(siblings)
     }
-}
-
-impl Page {
-    /// Makes a page of `file`, which is read unless it is to stay open.
-    ///
-    /// # Errors
-    /// The file cannot be read.
-    pub(super) fn load(
-        file: File,
-        facts: Facts,
-        stay: Stay,
-        label: &Label<'_>,
-    ) -> io::Result<Page> {
-        let content = match stay {
-            Stay::Memory | Stay::Passing => Content::Memory(read(file, facts.bytes)?),
-            Stay::Open => Content::Open {
-                file: Arc::new(file),
-                edition: facts.edition(),
-            },
-        };
-        let version = facts.version();
-        let validators = Validators {
-            etag: etag(version, content.bytes(), label.coding),
-            modified_unix_secs: u64::try_from(version.unix_secs).unwrap_or(0),
-        };
-        let (fields, lasting_fields) = render(label, content.bytes(), &validators);
-        Ok(Page {
-            facts,
-            kind: label.kind,
-            coding: label.coding,
-            validators,
-            content,
-            fields,
-            lasting_fields,
-        })
-    }
-
-    /// The reply to a GET or HEAD.
-    #[inline]
-    pub(super) fn reply(&self, head: HeadView<'_>) -> Reply {
-        let asked = Marks::CONDITIONAL.with(Marks::RANGE);
-        if head.index.marks.intersects(asked) {
-            return self.reply_as_asked(head);
-        }
-        self.whole(head)
-    }
-
-    /// Which of 200, 206, 304, 412 and 416 it is.
-    fn reply_as_asked(&self, head: HeadView<'_>) -> Reply {
-        match conditional::judge(head, &self.validators) {
-            Verdict::Failed => Plain::PreconditionFailed.reply(head),
-            Verdict::NotModified => Reply {
-                status: 304,
-                fields: self.lasting_fields.clone(),
-                body: ReplyBody::Empty,
-            },
-            Verdict::Proceed => match self.selection(head) {
-                Selection::Whole => self.whole(head),
-                Selection::Unsatisfiable => self.unsatisfiable(),
-                Selection::Parts(extents) => match (extents.as_slice(), self.coding) {
-                    ([extent], _) => self.one_part(*extent),
-                    (_, None) => multipart::reply(self, &extents),
-                    // `Content-Encoding` beside a multipart type would be that of the multipart. RFC 9110
-                    // section 14.2 lets us ignore the field.
-                    (_, Some(_)) => self.whole(head),
-                },
-            },
-        }
-    }
-
-    /// RFC 9110 section 14.2: `Range` is defined for GET alone. Two `Range` lines are no valid field.
-    fn selection(&self, head: HeadView<'_>) -> Selection {
-        if head.index.method != Method::Get || !head.index.marks.contains(Marks::RANGE) {
-            return Selection::Whole;
-        }
-        match conditional::single(head, "range") {
-            Some(value) if conditional::allows_range(head, &self.validators) => {
-                ranges::select(value, self.content.bytes())
-            }
-            _ => Selection::Whole,
-        }
-    }
-
-    #[inline]
-    fn whole(&self, head: HeadView<'_>) -> Reply {
-        Reply {
-            status: 200,
-            fields: self.fields.clone(),
-            body: match head.index.method {
-                Method::Head => ReplyBody::Empty,
-                _ => self.content.whole(),
-            },
-        }
-    }
-
-    /// RFC 9110 section 15.3.7.1.
-    fn one_part(&self, extent: Extent) -> Reply {
-        let mut fields = FieldLines::with_capacity(256);
-        fields.push_parts(b"Content-Type", &self.kind.parts());
-        fields.push_decimal(b"Content-Length", extent.bytes());
-        let range = extent.within(self.content.bytes());
-        fields.push(b"Content-Range", range.as_bytes());
-        fields.push(b"Accept-Ranges", b"bytes");
-        if let Some(coding) = self.coding {
-            fields.push(b"Content-Encoding", coding.name().as_bytes());
-        }
-        fields.append(&self.lasting_fields);
-        let body = ReplyBody::One(self.content.part(extent.first, extent.bytes()));
-        Reply {
-            status: 206,
-            fields: fields.freeze(),
-            body,
-        }
-    }
-
-    /// RFC 9110 section 15.5.17: the length is told, so that the client can ask again.
-    fn unsatisfiable(&self) -> Reply {
-        let mut fields = FieldLines::with_capacity(128);
-        fields.push_decimal(b"Content-Length", 0);
-        let range = format!("bytes */{}", self.content.bytes());
-        fields.push(b"Content-Range", range.as_bytes());
-        fields.push(b"Accept-Ranges", b"bytes");
-        Reply {
-            status: 416,
-            fields: fields.freeze(),
-            body: ReplyBody::Empty,
-        }
-    }
-
-    /// Bytes that it keeps in memory.
-    fn memory_bytes(&self) -> usize {
-        self.content.memory_bytes() + self.fields.as_bytes().len() + self.validators.etag.len()
-    }
-}
-
-impl Label<'_> {
-    /// The same of a page with a coding.
-    pub(super) fn with(&self, coding: Coding) -> Self {
-        Label {
-            coding: Some(coding),
-            ..*self
-        }
-    }
-}
-
-impl Content {
-    /// Length in bytes.
-    pub(super) fn bytes(&self) -> u64 {
-        match self {
-            Content::Memory(data) => data.len() as u64,
-            Content::Open { edition, .. } => edition.bytes,
-        }
-    }
-
-    /// Bytes of it in memory.
-    fn memory_bytes(&self) -> usize {
-        match self {
-            Content::Memory(data) => data.len(),
-            Content::Open { .. } => 0,
-        }
-    }
-
-    /// The whole as a body.
-    fn whole(&self) -> ReplyBody {
-        match self {
-            Content::Memory(data) if data.is_empty() => ReplyBody::Empty,
-            Content::Memory(data) => ReplyBody::One(Part::Memory(data.clone())),
-            Content::Open { edition, .. } => ReplyBody::One(self.part(0, edition.bytes)),
-        }
-    }
-
-    /// `bytes` bytes from `offset`, which must lie within the content.
-    pub(super) fn part(&self, offset: u64, bytes: u64) -> Part {
-        match self {
-            Content::Memory(data) => {
-                Part::Memory(data.slice(offset as usize..(offset + bytes) as usize))
-            }
-            Content::Open { file, edition } => Part::File {
-                file: Arc::clone(file),
-                offset,
-                bytes,
-                edition: Some(*edition),
-            },
-        }
-    }
-}
-
-/// Reads at most `bytes` bytes. A file that was cut short since it was looked at gives what is left, and
-/// its length is announced accordingly; the next look finds other facts.
-fn read(file: File, bytes: u64) -> io::Result<Bytes> {
-    let mut data = Vec::with_capacity(bytes as usize);
-    file.take(bytes).read_to_end(&mut data)?;
-    Ok(Bytes::from(data))
-}
-
-/// Each coding has its own tag, even where a sibling has its file's time and length by chance: RFC 9110
-/// section 8.8.3.3.
-fn etag(version: Moment, bytes: u64, coding: Option<Coding>) -> String {
-    let nanos = i128::from(version.unix_secs) * 1_000_000_000 + i128::from(version.nanos);
-    match coding {
-        Some(coding) => format!("\"{nanos:x}-{bytes:x}-{}\"", coding.name()),
-        None => format!("\"{nanos:x}-{bytes:x}\""),
-    }
-}
-
-/// The fields of a whole reply, and those among them that a 304 repeats. RFC 9110 section 15.4.5.
-fn render(label: &Label<'_>, bytes: u64, validators: &Validators) -> (SharedFields, SharedFields) {
-    let mut fields = FieldLines::with_capacity(256);
-    fields.push_parts(b"Content-Type", &label.kind.parts());
-    fields.push_decimal(b"Content-Length", bytes);
-    fields.push(b"Accept-Ranges", b"bytes");
-    if let Some(coding) = label.coding {
-        fields.push(b"Content-Encoding", coding.name().as_bytes());
-    }
-    let passing_len = fields.iter().count();
-    fields.push(b"ETag", validators.etag.as_bytes());
-    fields.push(
-        b"Last-Modified",
-        &wire::date::format(validators.modified_unix_secs),
-    );
-    if let Some(value) = label.cache_control {
-        fields.push(b"Cache-Control", value.as_bytes());
-    }
-    if let Some(names) = label.vary {
-        fields.push(b"Vary", names.as_bytes());
-    }
-    let fields = fields.freeze();
-    let lasting_fields = fields.skip(passing_len);
-    (fields, lasting_fields)
 }
 
 /// What is looked for beside the file at `path`: nothing, when it is itself a compressed one.
@@ -491,6 +179,3 @@ pub(super) fn suffix(coding: Coding) -> &'static [u8] {
         Coding::Gzip => b".gz",
     }
 }
-
-#[cfg(test)]
-mod tests;

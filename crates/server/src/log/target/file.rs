@@ -1,7 +1,7 @@
-//! A log that goes to a file: opening, writing, and changing over to a new file.
+//! A log file: opening, writing, and the change to a new file.
 //!
-//! A line is never continued in another file than the one that has its start. The new file is open before
-//! the old one is closed, so that a fault leaves everything as it was.
+//! A line is never continued in another file than the one that has its start. The new file is open before the old one
+//! is closed, so that a fault leaves everything as it was.
 
 use std::fs::{File, Metadata, Permissions};
 use std::io::{self, ErrorKind, IoSlice, Seek, Write};
@@ -11,23 +11,23 @@ use std::time::UNIX_EPOCH;
 
 use rustix::fs::{FlockOperation, Mode, OFlags};
 
-use super::{Cut, Rotated, Seam};
-use crate::log::shelf;
+use super::{Continuation, PartialLine, Rotated};
+use crate::log::archive;
 
-/// For everybody to read, as logs of other servers are; the process's umask narrows it.
+/// Readable by all, as logs of other servers are; the process's umask narrows it.
 const MODE: u32 = 0o644;
 
 #[derive(Debug)]
-pub(super) struct LogFile {
+pub(in crate::log) struct LogFile {
     file: File,
     path: PathBuf,
-    kind: Kind,
+    kind: FileKind,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+enum FileKind {
     Regular,
-    /// Without O_NONBLOCK a reader that is stuck would hold up its writer.
+    /// Opened with O_NONBLOCK: a stuck reader must not block the log.
     Pipe,
     Device,
 }
@@ -41,13 +41,13 @@ impl LogFile {
         let opened = rustix::fs::open(path, flags, Mode::from_raw_mode(MODE));
         let file = File::from(opened.map_err(|fault| explain(path, fault.into()))?);
         let kind = kind_of(&file.metadata()?)?;
-        if kind != Kind::Pipe {
+        if kind != FileKind::Pipe {
             rustix::fs::fcntl_setfl(&file, OFlags::APPEND)?;
         }
-        hold(&file);
+        lock_shared(&file);
         Ok(LogFile {
             file,
-            // An application may change the folder that the process is in.
+            // An application may change the current folder of the process.
             path: std::path::absolute(path)?,
             kind,
         })
@@ -64,13 +64,13 @@ impl LogFile {
     }
 
     pub(super) fn is_regular(&self) -> bool {
-        self.kind == Kind::Regular
+        self.kind == FileKind::Regular
     }
 
     pub(super) fn bytes(&self) -> u64 {
         match self.kind {
-            Kind::Regular => self.file.metadata().map_or(0, |meta| meta.len()),
-            Kind::Pipe | Kind::Device => 0,
+            FileKind::Regular => self.file.metadata().map_or(0, |meta| meta.len()),
+            FileKind::Pipe | FileKind::Device => 0,
         }
     }
 
@@ -83,8 +83,8 @@ impl LogFile {
 
     /// Whether what was last written here is the end of the file.
     ///
-    /// The kernel leaves the position of a descriptor behind what it appended: a file that is longer was
-    /// appended to by somebody else, one that is shorter was truncated.
+    /// The kernel leaves the position of a descriptor behind what it appended: a longer file was appended to by
+    /// another program, a shorter one was truncated.
     pub(super) fn ends_with_ours(&self) -> bool {
         self.is_regular()
             .then(|| self.end())
@@ -98,85 +98,99 @@ impl LogFile {
         (meta.len() == position).then_some(position)
     }
 
-    pub(super) fn reopen(&mut self, cut: Option<Cut<'_>>) -> io::Result<Seam> {
+    pub(super) fn reopen(&mut self, partial: Option<PartialLine<'_>>) -> io::Result<Continuation> {
         let new = Self::open(&self.path)?;
         if new.is_same_as(&self.file.metadata()?)? {
-            return Ok(Seam::Continues);
+            return Ok(Continuation::Continues);
         }
-        Ok(self.change_to(new, cut))
+        Ok(self.change_to(new, partial))
     }
 
-    pub(super) fn rotate(&mut self, cut: Option<Cut<'_>>, wall_ns: u64) -> io::Result<Rotated> {
+    pub(super) fn rotate(
+        &mut self,
+        partial: Option<PartialLine<'_>>,
+        wall_ns: u64,
+    ) -> io::Result<Rotated> {
         if self.bytes() == 0 {
-            let seam = Seam::Continues;
-            return Ok(Rotated { seam, old: None });
+            let continuation = Continuation::Continues;
+            return Ok(Rotated {
+                continuation,
+                old: None,
+            });
         }
         // A link to a log is kept: the file behind it is what is renamed.
         let path = std::fs::canonicalize(&self.path);
         let meta = self.file.metadata()?;
         let path = match path.and_then(|path| Ok((std::fs::metadata(&path)?, path))) {
             Ok((there, path)) if is_same(&there, &meta) => path,
-            // Somebody else renamed or removed it: what is there now is not ours to rename.
-            Ok(_) => return self.reopen_instead(cut),
-            Err(fault) if fault.kind() == ErrorKind::NotFound => return self.reopen_instead(cut),
+            // Another program renamed or removed it: the file there now is not ours to rename.
+            Ok(_) => return self.reopen_instead(partial),
+            Err(fault) if fault.kind() == ErrorKind::NotFound => {
+                return self.reopen_instead(partial);
+            }
             Err(fault) => return Err(fault),
         };
-        let old = shelf::put(&path, wall_ns / 1_000_000_000)?;
+        let old = archive::move_away(&path, wall_ns / 1_000_000_000)?;
         // Another process of this server may have put its new file there since.
         if !std::fs::metadata(&old).is_ok_and(|there| is_same(&there, &meta)) {
-            let _ = shelf::take_back(&old, &path);
-            return self.reopen_instead(cut);
+            let _ = archive::move_back(&old, &path);
+            return self.reopen_instead(partial);
         }
         let new = create_like(&path, &meta).inspect_err(|_| {
-            // When not even this can be done, the log goes on in the file that is open, whatever its name.
-            let _ = shelf::take_back(&old, &path);
+            // Should this fail too, the log stays in the open file, whatever its name.
+            let _ = archive::move_back(&old, &path);
         })?;
-        hold(&new);
+        lock_shared(&new);
         let new = LogFile {
             file: new,
             path: self.path.clone(),
-            kind: Kind::Regular,
+            kind: FileKind::Regular,
         };
-        let seam = self.change_to(new, cut);
+        let continuation = self.change_to(new, partial);
         let old = Some(old);
-        Ok(Rotated { seam, old })
+        Ok(Rotated { continuation, old })
     }
 
-    fn reopen_instead(&mut self, cut: Option<Cut<'_>>) -> io::Result<Rotated> {
-        let seam = self.reopen(cut)?;
-        Ok(Rotated { seam, old: None })
+    fn reopen_instead(&mut self, partial: Option<PartialLine<'_>>) -> io::Result<Rotated> {
+        let continuation = self.reopen(partial)?;
+        Ok(Rotated {
+            continuation,
+            old: None,
+        })
     }
 
-    /// Settles what is unfinished in the old file, and goes on in the new one.
-    fn change_to(&mut self, new: LogFile, cut: Option<Cut<'_>>) -> Seam {
-        let seam = cut.map_or(Seam::Continues, |cut| self.settle(cut));
+    /// Completes or retracts a partial line in the old file, and continues in the new one.
+    fn change_to(&mut self, new: LogFile, partial: Option<PartialLine<'_>>) -> Continuation {
+        let continuation = partial.map_or(Continuation::Continues, |partial| {
+            self.complete_or_retract(partial)
+        });
         // The old descriptor is closed last: its number cannot become another file's while it is in use.
         drop(std::mem::replace(self, new));
-        seam
+        continuation
     }
 
-    /// Completes the line that was cut, or else takes its start back, or else leaves it.
-    fn settle(&mut self, cut: Cut<'_>) -> Seam {
+    /// Completes the line; or else removes its start; or else leaves it.
+    fn complete_or_retract(&mut self, partial: PartialLine<'_>) -> Continuation {
         if !self.ends_with_ours() {
-            return Seam::Torn;
+            return Continuation::Torn;
         }
-        let mut written = cut.written_bytes;
-        while written < cut.line.len() {
-            match self.write(&[IoSlice::new(&cut.line[written..])]) {
-                Ok(0) | Err(_) => return self.take_back(written),
+        let mut written = partial.written_bytes;
+        while written < partial.line.len() {
+            match self.write(&[IoSlice::new(&partial.line[written..])]) {
+                Ok(0) | Err(_) => return self.retract(written),
                 Ok(bytes) => written += bytes,
             }
         }
-        Seam::Completed
+        Continuation::Completed
     }
 
-    /// Cuts the last bytes off, unless somebody else has written behind them.
-    fn take_back(&mut self, bytes: usize) -> Seam {
+    /// Removes the last bytes, unless another program has written behind them.
+    fn retract(&mut self, bytes: usize) -> Continuation {
         let end = self.is_regular().then(|| self.end()).flatten();
         let start = end.and_then(|end| end.checked_sub(bytes as u64));
         match start.map(|start| self.file.set_len(start)) {
-            Some(Ok(())) => Seam::TakenBack,
-            Some(Err(_)) | None => Seam::Torn,
+            Some(Ok(())) => Continuation::Retracted,
+            Some(Err(_)) | None => Continuation::Torn,
         }
     }
 
@@ -185,10 +199,9 @@ impl LogFile {
     }
 }
 
-/// Keeps everybody from compressing and deleting a file that lines still come to: another process may have
-/// renamed it, such as the next one of this server while this one drains. Where there are no locks, there
-/// is nothing to hold.
-fn hold(file: &File) {
+/// Keeps archivers from compressing a file that is still written to: another process may have renamed it, such as the
+/// next one of this server while this one drains. Where the file system has no locks, nothing is locked.
+fn lock_shared(file: &File) {
     let _ = rustix::fs::flock(file, FlockOperation::NonBlockingLockShared);
 }
 
@@ -196,15 +209,15 @@ fn is_same(one: &Metadata, other: &Metadata) -> bool {
     (one.dev(), one.ino()) == (other.dev(), other.ino())
 }
 
-/// The new file has the old one's mode and owner, so that nobody may read of tomorrow what he might not of
-/// today. Somebody else's new file is taken as it is.
+/// The new file has the old one's mode and owner, so that rotation gives no user a right to read. A new file of another
+/// process is taken as it is.
 fn create_like(path: &Path, old: &Metadata) -> io::Result<File> {
     let mode = old.mode() & 0o777;
     let mut options = File::options();
     options.append(true).mode(mode);
     match options.clone().create_new(true).open(path) {
         Ok(file) => {
-            // Only root may give files away; the mode is narrower than meant where the umask says so.
+            // Only root may give files away. The umask may have narrowed the mode.
             let _ = std::os::unix::fs::fchown(&file, Some(old.uid()), Some(old.gid()));
             let _ = file.set_permissions(Permissions::from_mode(mode));
             Ok(file)
@@ -214,28 +227,28 @@ fn create_like(path: &Path, old: &Metadata) -> io::Result<File> {
     }
 }
 
-fn kind_of(meta: &Metadata) -> io::Result<Kind> {
+fn kind_of(meta: &Metadata) -> io::Result<FileKind> {
     let kind = meta.file_type();
     if kind.is_file() {
-        Ok(Kind::Regular)
+        Ok(FileKind::Regular)
     } else if kind.is_fifo() {
-        Ok(Kind::Pipe)
+        Ok(FileKind::Pipe)
     } else if kind.is_char_device() {
-        Ok(Kind::Device)
+        Ok(FileKind::Device)
     } else {
         let text = "is neither a file nor a pipe nor a character device";
         Err(io::Error::new(ErrorKind::InvalidInput, text))
     }
 }
 
-/// ENXIO means nothing to anybody.
+/// Puts ENXIO into words.
 fn explain(path: &Path, fault: io::Error) -> io::Error {
     if fault.raw_os_error() != Some(libc::ENXIO) {
         return fault;
     }
     let is_pipe = std::fs::metadata(path).is_ok_and(|meta| meta.file_type().is_fifo());
     let text = if is_pipe {
-        "is a pipe that nobody reads"
+        "is a pipe without a reader"
     } else {
         "is a socket, which cannot be opened by its name (standard output is called `stdout`)"
     };

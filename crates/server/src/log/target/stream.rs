@@ -1,14 +1,13 @@
 //! Standard output and standard error, whatever they are: a file, a terminal, a pipe to a container's
 //! daemon, the journal's socket.
 //!
-//! They are shared with the rest of the process and with its parents, so their flags are left alone:
-//! O_NONBLOCK would be everybody's. A reader that is stuck must not hold the log up for ever, nor the end
-//! of the process.
+//! The rest of the process and its parents share the streams, so their flags are left alone: O_NONBLOCK would
+//! hold for all of them. A stuck reader must block neither the log nor the end of the process.
 
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io::{self, ErrorKind, IoSlice, IsTerminal, Write};
 use std::os::fd::AsFd;
-use std::os::unix::fs::FileTypeExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::net::{SendAncillaryBuffer, SendFlags};
@@ -20,13 +19,14 @@ const PIPE_BYTES: usize = 4096;
 const SLICES_MAX: usize = 1024;
 
 #[derive(Debug)]
-pub(super) struct Stream {
+pub(in crate::log) struct StandardStream {
     file: File,
-    kind: Kind,
+    kind: StreamKind,
+    is_journal: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+enum StreamKind {
     /// Takes what it is given, when the disk does.
     File,
     /// A pipe or a terminal.
@@ -34,27 +34,38 @@ enum Kind {
     Socket,
 }
 
-impl Stream {
+impl StandardStream {
     /// A stream of the process, by a descriptor of its own.
-    pub(super) fn of(stream: impl AsFd) -> io::Result<Stream> {
+    pub(super) fn of(stream: impl AsFd) -> io::Result<StandardStream> {
         let file = File::from(stream.as_fd().try_clone_to_owned()?);
         let kind = file.metadata()?.file_type();
         let kind = if kind.is_socket() {
-            Kind::Socket
+            StreamKind::Socket
         } else if kind.is_fifo() || file.is_terminal() {
-            Kind::Narrow
+            StreamKind::Narrow
         } else {
-            Kind::File
+            StreamKind::File
         };
-        Ok(Stream { file, kind })
+        let journal = std::env::var("JOURNAL_STREAM").ok();
+        let is_journal = is_journal(&file.metadata()?, journal.as_deref());
+        Ok(StandardStream {
+            file,
+            kind,
+            is_journal,
+        })
+    }
+
+    /// Whether systemd's journal reads the stream.
+    pub(super) fn is_journal(&self) -> bool {
+        self.is_journal
     }
 
     pub(super) fn write(&mut self, lines: &[IoSlice<'_>]) -> io::Result<usize> {
         loop {
             let written = match self.kind {
-                Kind::File => self.file.write_vectored(lines),
-                Kind::Narrow => self.trickle(lines),
-                Kind::Socket => {
+                StreamKind::File => self.file.write_vectored(lines),
+                StreamKind::Narrow => self.write_pieces(lines),
+                StreamKind::Socket => {
                     let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
                     let mut control = SendAncillaryBuffer::default();
                     let lines = &lines[..lines.len().min(SLICES_MAX)];
@@ -70,7 +81,7 @@ impl Stream {
     }
 
     /// Writes pieces that the other end has room for.
-    fn trickle(&mut self, lines: &[IoSlice<'_>]) -> io::Result<usize> {
+    fn write_pieces(&mut self, lines: &[IoSlice<'_>]) -> io::Result<usize> {
         let mut taken = 0;
         for line in lines {
             let mut rest = &line[..];
@@ -105,6 +116,12 @@ impl Stream {
     }
 }
 
+/// Whether the file is the one that `JOURNAL_STREAM` names. The variable alone proves nothing: it is inherited
+/// by programs whose streams were redirected since (systemd.exec(5)).
+fn is_journal(file: &Metadata, journal: Option<&str>) -> bool {
+    journal.is_some_and(|journal| journal == format!("{}:{}", file.dev(), file.ino()))
+}
+
 /// Whole lines as far as they fit: others write to the same pipe.
 fn piece_bytes(lines: &[u8]) -> usize {
     if lines.len() <= PIPE_BYTES {
@@ -120,7 +137,7 @@ mod tests {
 
     use super::*;
 
-    fn write(stream: &mut Stream, text: &str) -> io::Result<usize> {
+    fn write(stream: &mut StandardStream, text: &str) -> io::Result<usize> {
         stream.write(&[IoSlice::new(text.as_bytes())])
     }
 
@@ -131,9 +148,9 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_that_is_stuck_holds_nobody_up() {
+    fn a_stuck_reader_blocks_nothing() {
         let (mut reader, writer) = io::pipe().unwrap();
-        let mut stream = Stream::of(&writer).unwrap();
+        let mut stream = StandardStream::of(&writer).unwrap();
         let text: String = (0..100_000).map(|number| format!("{number}\n")).collect();
         let mut taken = write(&mut stream, &text).unwrap();
         assert!(taken > 0 && taken < text.len());
@@ -150,16 +167,31 @@ mod tests {
     #[test]
     fn leaves_the_flags_of_a_shared_pipe_alone() {
         let (_reader, writer) = io::pipe().unwrap();
-        let stream = Stream::of(&writer).unwrap();
-        assert_eq!(stream.kind, Kind::Narrow);
+        let stream = StandardStream::of(&writer).unwrap();
+        assert_eq!(stream.kind, StreamKind::Narrow);
         let flags = rustix::fs::fcntl_getfl(&writer).unwrap();
         assert!(!flags.contains(rustix::fs::OFlags::NONBLOCK));
     }
 
     #[test]
+    fn the_journal_is_known_by_device_and_inode() {
+        let (dir, file) = (tempfile::tempdir().unwrap(), tempfile::tempfile().unwrap());
+        let named = |meta: &Metadata| format!("{}:{}", meta.dev(), meta.ino());
+        let (ours, other) = (file.metadata().unwrap(), dir.path().metadata().unwrap());
+        for (journal, expect) in [
+            (None, false),
+            (Some(named(&ours)), true),
+            (Some(named(&other)), false),
+            (Some(String::new()), false),
+        ] {
+            assert_eq!(is_journal(&ours, journal.as_deref()), expect, "{journal:?}");
+        }
+    }
+
+    #[test]
     fn says_that_the_reader_is_gone() {
         let (reader, writer) = io::pipe().unwrap();
-        let mut stream = Stream::of(&writer).unwrap();
+        let mut stream = StandardStream::of(&writer).unwrap();
         drop(reader);
         let fault = write(&mut stream, "line\n").unwrap_err();
         assert_eq!(fault.kind(), ErrorKind::BrokenPipe);
@@ -185,9 +217,9 @@ mod tests {
     }
 
     #[test]
-    fn a_socket_that_is_full_holds_nobody_up() {
+    fn a_full_socket_blocks_nothing() {
         let (writer, mut reader) = UnixStream::pair().unwrap();
-        let mut stream = Stream::of(&writer).unwrap();
+        let mut stream = StandardStream::of(&writer).unwrap();
         let text = "line\n".repeat(1 << 20);
         let taken = write(&mut stream, &text).unwrap();
         assert!(taken > 0 && taken < text.len());
@@ -201,7 +233,7 @@ mod tests {
     #[test]
     fn a_file_takes_all() {
         let mut file = tempfile::tempfile().unwrap();
-        let mut stream = Stream::of(&file).unwrap();
+        let mut stream = StandardStream::of(&file).unwrap();
         let slices = [b"one\n", b"two\n"].map(|line| IoSlice::new(line));
         assert_eq!(stream.write(&slices).unwrap(), 8);
         io::Seek::rewind(&mut file).unwrap();

@@ -3,20 +3,20 @@
 //! ```text
 //! <134>1 2026-11-21T12:07:39.123456Z www milepost 4711 access - 192.0.2.7 - - [21/Nov/2026…
 //! ```
-//! The sockets of daemons accept it as far as they are told to: rsyslog's imuxsock with
+//! Daemons accept it on their sockets where they are configured so: rsyslog's imuxsock with
 //! `UseSpecialParser="off"` (its issue 4749), syslog-ng's `unix-dgram` with `flags(syslog-protocol)`. Others,
 //! journald's /dev/log among them (journald-syslog.c reads priority, an RFC 3164 date and a tag), lose
 //! nothing: what follows the priority is the text for them.
 
 use std::io::Write;
 
-use crate::config::meant::Level;
-use crate::log::target::Voice;
+use crate::config::typed::Level;
+use crate::log::target::LogTag;
 
 /// Where the local daemon listens.
 pub(super) const SOCKET: &str = "/dev/log";
 /// Bytes of a message: more than a receiver must (480) and should (2048) take, RFC 5424 section 6.1, and
-/// the most that rsyslog takes unless it is told more (`$MaxMessageSize`, 8k).
+/// the most that rsyslog takes by default (`$MaxMessageSize`, 8k).
 pub(super) const BYTES_MAX: usize = 8192;
 
 const NANOS: u64 = 1_000_000_000;
@@ -29,16 +29,16 @@ const HOST_BYTES_MAX: usize = 255;
 
 /// What is the same in all messages of one log.
 #[derive(Debug)]
-pub(super) struct Syslog {
+pub(super) struct SyslogFormat {
     facility: u8,
     host: String,
     pid: u32,
-    voice: Voice,
+    tag: LogTag,
 }
 
-impl Syslog {
+impl SyslogFormat {
     /// `facility` is 0 to 23; `host` is cut down to what a header may have.
-    pub(super) fn new(facility: u8, host: &str, pid: u32, voice: Voice) -> Self {
+    pub(super) fn new(facility: u8, host: &str, pid: u32, tag: LogTag) -> Self {
         // RFC 5424 section 6: HOSTNAME is 1 to 255 characters of PRINTUSASCII.
         let printable = host.chars().filter(char::is_ascii_graphic);
         let host: String = printable.take(HOST_BYTES_MAX).collect();
@@ -46,7 +46,7 @@ impl Syslog {
             facility: facility.min(23),
             host: if host.is_empty() { NIL.into() } else { host },
             pid,
-            voice,
+            tag,
         }
     }
 
@@ -60,11 +60,11 @@ impl Syslog {
         bytes_max: usize,
         out: &mut Vec<u8>,
     ) -> usize {
-        let [year, month, day, hour, minute, second] = wire::date::parts(wall_ns / NANOS);
+        let [year, month, day, hour, minute, second] = telemetry::civil_from_unix(wall_ns / NANOS);
         let micros = wall_ns % NANOS / 1_000;
         // RFC 5424 section 6.2.1: priority is facility times 8 plus severity.
         let priority = u32::from(self.facility) * 8 + u32::from(severity(level));
-        let (host, pid, id) = (&self.host, self.pid, self.voice.name());
+        let (host, pid, id) = (&self.host, self.pid, self.tag.name());
         // RFC 5424 section 6.2.3: at most six digits of a second, `T` and `Z` in upper case.
         write!(
             out,
@@ -83,8 +83,8 @@ impl Syslog {
     }
 }
 
-/// Severities of RFC 5424 section 6.2.1, which journald has too.
-pub(super) fn severity(level: Level) -> u8 {
+/// Severities of RFC 5424 section 6.2.1, which the journal has too.
+pub(in crate::log) fn severity(level: Level) -> u8 {
     match level {
         Level::Error => 3,
         Level::Warning => 4,
@@ -93,7 +93,7 @@ pub(super) fn severity(level: Level) -> u8 {
 }
 
 /// Writes a text, or of one that is longer than `room` what fits, and how much is missing.
-pub(super) fn write_cut(text: &[u8], room: usize, out: &mut Vec<u8>) {
+fn write_cut(text: &[u8], room: usize, out: &mut Vec<u8>) {
     if text.len() <= room {
         out.extend_from_slice(text);
         return;
@@ -123,15 +123,15 @@ mod tests {
 
     const NOON: u64 = 1_795_262_859_123_456_789;
 
-    fn message(syslog: &Syslog, level: Level, text: &[u8], bytes_max: usize) -> Vec<u8> {
+    fn message(syslog: &SyslogFormat, level: Level, text: &[u8], bytes_max: usize) -> Vec<u8> {
         let mut out = Vec::new();
         let text_at = syslog.write(level, NOON, text, bytes_max, &mut out);
         assert!(out[..text_at].ends_with(b" - "));
         out
     }
 
-    fn check(facility: u8, level: Level, voice: Voice, text: &str, expect: &str) {
-        let syslog = Syslog::new(facility, "www", 4711, voice);
+    fn check(facility: u8, level: Level, tag: LogTag, text: &str, expect: &str) {
+        let syslog = SyslogFormat::new(facility, "www", 4711, tag);
         let out = message(&syslog, level, text.as_bytes(), BYTES_MAX);
         assert_eq!(String::from_utf8(out).unwrap(), expect);
     }
@@ -141,21 +141,21 @@ mod tests {
         check(
             16,
             Level::Info,
-            Voice::Access,
+            LogTag::Access,
             "GET / 200",
             "<134>1 2026-11-21T12:07:39.123456Z www milepost 4711 access - GET / 200",
         );
         check(
             3,
             Level::Error,
-            Voice::Errors,
+            LogTag::Errors,
             "it broke",
             "<27>1 2026-11-21T12:07:39.123456Z www milepost 4711 error - it broke",
         );
         check(
             23,
             Level::Warning,
-            Voice::Errors,
+            LogTag::Errors,
             "",
             "<188>1 2026-11-21T12:07:39.123456Z www milepost 4711 error - ",
         );
@@ -166,11 +166,11 @@ mod tests {
         check(
             0,
             Level::Info,
-            Voice::Access,
+            LogTag::Access,
             "Grüße",
             "<6>1 2026-11-21T12:07:39.123456Z www milepost 4711 access - \u{feff}Grüße",
         );
-        let syslog = Syslog::new(0, "www", 1, Voice::Access);
+        let syslog = SyslogFormat::new(0, "www", 1, LogTag::Access);
         let out = message(&syslog, Level::Info, b"\xff\xfe", BYTES_MAX);
         assert!(out.ends_with(b" - \xff\xfe"));
     }
@@ -183,13 +183,13 @@ mod tests {
             ("\u{e9}", "-"),
             (&"h".repeat(300), &"h".repeat(255)),
         ] {
-            assert_eq!(Syslog::new(0, host, 1, Voice::Access).host, expect);
+            assert_eq!(SyslogFormat::new(0, host, 1, LogTag::Access).host, expect);
         }
     }
 
     #[test]
     fn cuts_between_characters_and_says_how_much_is_missing() {
-        let syslog = Syslog::new(16, "www", 4711, Voice::Access);
+        let syslog = SyslogFormat::new(16, "www", 4711, LogTag::Access);
         let text = "ä".repeat(100);
         for bytes_max in 120..260 {
             let out = message(&syslog, Level::Info, text.as_bytes(), bytes_max);
@@ -206,7 +206,7 @@ mod tests {
         fn is_never_longer_than_it_may_and_keeps_what_fits(
             text in proptest::collection::vec(any::<u8>(), 0..400), bytes_max in 150..500usize
         ) {
-            let syslog = Syslog::new(16, "www", 4711, Voice::Access);
+            let syslog = SyslogFormat::new(16, "www", 4711, LogTag::Access);
             let out = message(&syslog, Level::Info, &text, bytes_max);
             prop_assert!(out.len() <= bytes_max);
             if text.len() + 80 < bytes_max {

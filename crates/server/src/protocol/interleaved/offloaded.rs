@@ -5,10 +5,10 @@ use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::Poll;
 
-use measure::{Ending, Stamp};
+use telemetry::{Ending, Stamp};
 
-use super::Kind;
-use super::send::{Hears, Sending};
+use super::FrameKind;
+use super::send::{FrameSender, Hears};
 use super::stream::{Stream, destination};
 use crate::exchange::Exchange;
 use crate::exchange::ownership::{Returned, WakePolicy};
@@ -50,7 +50,7 @@ impl Stream {
     async fn returned(&self, offloaded: &Offloaded<'_>) -> Result<Returned, Stop> {
         let ownership = &offloaded.stream.ownership;
         loop {
-            let due = offloaded.due(measure::now());
+            let due = offloaded.due(telemetry::now());
             let returned = self.wait(due, Hears::Both, |context| {
                 match ownership.poll_return(WakePolicy::Return, context) {
                     Poll::Ready(returned) => Some(returned),
@@ -59,7 +59,7 @@ impl Stream {
             });
             let stop = match returned.await {
                 Ok(returned) => return Ok(returned),
-                Err(Woken::Deadline) if offloaded.due(measure::now()) != Stamp::ZERO => continue,
+                Err(Woken::Deadline) if offloaded.due(telemetry::now()) != Stamp::ZERO => continue,
                 Err(Woken::Deadline) => STOP_OVERDUE,
                 Err(woken) => woken.stop(),
             };
@@ -78,7 +78,8 @@ impl Stream {
         let stream = offloaded.stream;
         let (head, rate) = {
             let mut pending = stream.pending();
-            (pending.head.take(), pending.rate)
+            let start = pending.start();
+            (start.head.take(), start.rate)
         };
         let mut sending = self.sending(offloaded.record.route, rate);
         match self.send_given(head, offloaded, &mut sending).await {
@@ -92,7 +93,7 @@ impl Stream {
         &self,
         head: Option<ResponseHead>,
         offloaded: &Offloaded<'_>,
-        sending: &mut Sending,
+        sending: &mut FrameSender,
     ) -> Result<Finished, Stop> {
         let stream = offloaded.stream;
         let head = head.ok_or(Stop::cut("a response without a head"))?;
@@ -114,15 +115,19 @@ impl Stream {
             self.driver.shared.replies_memory.discard(unsent);
             let data = data.map_err(|error| Stop::of_send(&error))?;
             self.send_data(&data, sending).await?;
-            stream.set_progress_at(measure::now());
+            stream.set_progress_at(telemetry::now());
         }
     }
 
     /// Waits for parts, or for the end of the response.
-    async fn next(&self, offloaded: &Offloaded<'_>, sending: &mut Sending) -> Result<Next, Stop> {
+    async fn next(
+        &self,
+        offloaded: &Offloaded<'_>,
+        sending: &mut FrameSender,
+    ) -> Result<Next, Stop> {
         let stream = offloaded.stream;
-        let due = offloaded.due(measure::now());
-        sending.pace.hold(measure::now());
+        let due = offloaded.due(telemetry::now());
+        sending.pace.hold(telemetry::now());
         let next = self.wait(due, Hears::Both, |context| {
             stream.ownership.watch(context);
             match stream.pending().next() {
@@ -131,7 +136,7 @@ impl Stream {
             }
         });
         let next = next.await;
-        sending.pace.resume(measure::now());
+        sending.pace.resume(telemetry::now());
         match next {
             Err(Woken::Deadline) => Err(STOP_OVERDUE),
             next => next.map_err(Woken::stop),
@@ -139,11 +144,11 @@ impl Stream {
     }
 
     /// Ends an exchange of which everything was sent but the end.
-    async fn end_sent(&self, finished: Finished, stream: &StreamShared, sending: &Sending) {
+    async fn end_sent(&self, finished: Finished, stream: &StreamShared, sending: &FrameSender) {
         let mut exchange = finished.exchange;
         let kind = match exchange.record.ending {
-            Ending::Complete | Ending::Refused => Kind::End,
-            _ => Kind::Reset,
+            Ending::Complete | Ending::Refused => FrameKind::End,
+            _ => FrameKind::Reset,
         };
         if let Err(stop) = self.send_frame(kind, &[]).await {
             exchange.record.end_as(stop.ending, stop.cause);
@@ -153,14 +158,14 @@ impl Stream {
     }
 
     /// Ends an exchange whose client does not get everything, once the worker is done with it.
-    async fn end_unsent(&self, stop: Stop, offloaded: &Offloaded<'_>, sending: &Sending) {
+    async fn end_unsent(&self, stop: Stop, offloaded: &Offloaded<'_>, sending: &FrameSender) {
         let connection = &self.mux.connection;
         let stream = offloaded.stream;
         if stop == STOP_OVERDUE && stream.is_whole(sending.sent) {
             return match offloaded.take_over(stop) {
                 Ok(finished) => self.end_sent(finished, stream, sending).await,
                 Err(_) => {
-                    let _ = self.send_frame(Kind::End, &[]).await;
+                    let _ = self.send_frame(FrameKind::End, &[]).await;
                     offloaded.end(None, sending.sent);
                 }
             };
@@ -179,7 +184,7 @@ impl Stream {
     /// The exchange, once the worker is done with it.
     async fn finished(&self, offloaded: &Offloaded<'_>) -> Result<Finished, Stop> {
         let stream = offloaded.stream;
-        let due = offloaded.due(measure::now());
+        let due = offloaded.due(telemetry::now());
         let finished = self.wait(due, Hears::Driver, |context| {
             stream.ownership.watch(context);
             stream.pending().take_finished()

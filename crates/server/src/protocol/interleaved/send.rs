@@ -1,4 +1,4 @@
-//! Sending: frames leave one at a time, as the client's window and the response's share of the bandwidth allow; and
+//! FrameSender: frames leave one at a time, as the client's window and the response's share of the bandwidth allow; and
 //! what a stream waits for.
 
 use std::future::poll_fn;
@@ -7,15 +7,15 @@ use std::pin::pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use measure::{Nanos, Stamp};
-use stage::Pace;
+use queueing::Pace;
+use telemetry::{Nanos, Stamp};
 
 use super::stream::Stream;
-use super::{HEADER_BYTES, Kind};
-use crate::config::meant::Rate;
+use super::{FrameKind, HEADER_BYTES};
+use crate::bandwidth::BandwidthLimit;
+use crate::config::typed::Rate;
 use crate::exchange::stream::StreamShared;
 use crate::protocol::{Stop, Woken};
-use crate::rates::Limit;
 use crate::response::ResponseHead;
 
 /// Largest payload of a frame that is sent: other streams have their turn after it.
@@ -24,11 +24,11 @@ const FRAME_BYTES_MAX: u64 = 16 << 10;
 const LONG: Nanos = Nanos::from_secs(86_400);
 
 /// A response on its way.
-pub(super) struct Sending {
+pub(super) struct FrameSender {
     /// Bytes of the body that the transport took.
     pub(super) sent: u64,
     pub(super) pace: Pace,
-    limit: Option<Limit>,
+    limit: Option<BandwidthLimit>,
 }
 
 /// What a wait is to be ended by, beside what it waits for.
@@ -45,22 +45,22 @@ impl Stream {
     pub(super) async fn stop(&self, stop: Stop) {
         self.mux.connection.count_stop(stop);
         // A connection that is gone needs no telling.
-        let _ = self.send_frame(Kind::Reset, &[]).await;
+        let _ = self.send_frame(FrameKind::Reset, &[]).await;
     }
 
-    pub(super) fn sending(&self, route: u16, rate: Option<Rate>) -> Sending {
+    pub(super) fn sending(&self, route: u16, rate: Option<Rate>) -> FrameSender {
         let timeouts = &self.driver.config().timeouts;
-        Sending {
+        FrameSender {
             sent: 0,
-            pace: Pace::new(measure::now(), timeouts.send, timeouts.send_rate_min),
-            limit: self.driver.shared.rates.limit(None, route, rate),
+            pace: Pace::new(telemetry::now(), timeouts.send, timeouts.send_rate_min),
+            limit: self.driver.shared.bandwidth.limit(None, route, rate),
         }
     }
 
     /// Bytes that may be sent now; waits for the client's window, and for the response's share of the bandwidth.
     pub(super) async fn allowance(
         &self,
-        sending: &mut Sending,
+        sending: &mut FrameSender,
         stream: Option<&StreamShared>,
     ) -> Result<usize, Stop> {
         let window = self.wait(sending.pace.deadline(), Hears::Both, |context| {
@@ -81,7 +81,7 @@ impl Stream {
         })??;
         let mut most = window.min(FRAME_BYTES_MAX);
         if let Some(limit) = &mut sending.limit {
-            let now = measure::now();
+            let now = telemetry::now();
             let (from, bytes) = limit.reserve(most, now);
             sending.pace.hold(now);
             let rest = self.wait(from, Hears::Both, |_| None::<()>);
@@ -92,7 +92,7 @@ impl Stream {
                     return Err(woken.stop());
                 }
             }
-            sending.pace.resume(measure::now());
+            sending.pace.resume(telemetry::now());
         }
         Ok(usize::try_from(most).unwrap_or(usize::MAX))
     }
@@ -100,15 +100,19 @@ impl Stream {
     pub(super) async fn send_head(&self, head: &ResponseHead) -> Result<(), Stop> {
         let mut payload = head.status.to_be_bytes().to_vec();
         payload.extend_from_slice(head.fields.as_bytes());
-        self.send_frame(Kind::Head, &payload).await
+        self.send_frame(FrameKind::Head, &payload).await
     }
 
-    pub(super) async fn send_data(&self, data: &[u8], sending: &mut Sending) -> Result<(), Stop> {
+    pub(super) async fn send_data(
+        &self,
+        data: &[u8],
+        sending: &mut FrameSender,
+    ) -> Result<(), Stop> {
         let bytes = data.len() as u64;
         self.inbox.window.set(self.inbox.window.get() - bytes);
-        self.send_frame(Kind::Data, data).await?;
+        self.send_frame(FrameKind::Data, data).await?;
         sending.sent += bytes;
-        sending.pace.advance(bytes, measure::now());
+        sending.pace.advance(bytes, telemetry::now());
         // A client that takes everything at once would leave the others no turn.
         tokio::task::yield_now().await;
         Ok(())
@@ -116,7 +120,7 @@ impl Stream {
 
     /// Sends a frame, behind those of streams that have asked before. One that is begun is sent to its end, or
     /// the connection ends.
-    pub(super) async fn send_frame(&self, kind: Kind, payload: &[u8]) -> Result<(), Stop> {
+    pub(super) async fn send_frame(&self, kind: FrameKind, payload: &[u8]) -> Result<(), Stop> {
         let turn = self.mux.turn.acquire().await;
         let _turn = turn.map_err(|_| self.mux.stop())?;
         let mut frame = Vec::with_capacity(HEADER_BYTES + payload.len());
@@ -145,7 +149,7 @@ impl Stream {
         let transport = &self.mux.connection.transport;
         transport.is_full();
         let timeout = self.driver.config().timeouts.send;
-        let mut alarm = pin!(sleep_until(measure::now().plus(timeout)));
+        let mut alarm = pin!(sleep_until(telemetry::now().plus(timeout)));
         poll_fn(|context| {
             self.inbox.watch(context);
             if self.mux.over.get().is_some() {
@@ -189,6 +193,6 @@ impl Stream {
 }
 
 fn sleep_until(deadline: Stamp) -> tokio::time::Sleep {
-    let left = deadline.since(measure::now()).0.min(LONG.0);
+    let left = deadline.since(telemetry::now()).0.min(LONG.0);
     tokio::time::sleep(Duration::from_nanos(left))
 }

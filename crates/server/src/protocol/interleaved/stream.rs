@@ -4,11 +4,11 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use measure::Stamp;
-use wire::{BodyFraming, Cause, HeadStep, HeadView, RequestHead};
+use http::{BodyFraming, Cause, HeadStep, HeadView, RequestHead};
+use telemetry::Stamp;
 
-use super::send::{Hears, Sending};
-use super::{Inbox, Kind, Mux};
+use super::send::{FrameSender, Hears};
+use super::{FrameKind, Inbox, Mux};
 use crate::driver::Driver;
 use crate::exchange::stream::StreamShared;
 use crate::exchange::{Exchange, Received};
@@ -50,10 +50,10 @@ impl Stream {
         self.driver.stats().received.add();
         let received = Received::Head(head.view());
         let mut request = connection.request(received, arrived);
-        let reply = match connection.begin(head.view(), &mut request, measure::now()) {
+        let reply = match connection.begin(head.view(), &mut request, telemetry::now()) {
             Begun::Offload(exchange) => return self.receive(exchange, request).await,
             Begun::Respond(reply) => Ok(reply),
-            Begun::LookUp(look) => connection.look_up(look, head.view()).await,
+            Begun::LookUp(lookup) => connection.look_up(lookup, head.view()).await,
         };
         match reply {
             Ok(reply) => self.respond(request, reply).await,
@@ -84,7 +84,7 @@ impl Stream {
     /// Sends a response of the server's own, and ends the exchange.
     pub(super) async fn respond(&self, mut request: ReceivedRequest<'_>, reply: Reply) {
         let connection = &self.mux.connection;
-        let ended = connection.write(&mut request, destination(None), reply);
+        let ended = connection.write(&mut request, destination(None), reply, telemetry::now());
         let ReceivedRequest {
             received,
             mut record,
@@ -99,7 +99,7 @@ impl Stream {
             self.driver.shared.replies_memory.discard(parts);
         }
         record.sent_bytes = sending.sent;
-        record.phases.sent = measure::now();
+        record.phases.sent = telemetry::now();
         connection.end(&record, received);
     }
 
@@ -107,7 +107,7 @@ impl Stream {
         &self,
         head: &ResponseHead,
         parts: &mut Parts,
-        sending: &mut Sending,
+        sending: &mut FrameSender,
     ) -> Result<(), Stop> {
         self.send_head(head).await?;
         while !parts.is_empty() {
@@ -115,7 +115,7 @@ impl Stream {
             let data = parts.read(most).map_err(|error| Stop::of_send(&error))?;
             self.send_data(&data, sending).await?;
         }
-        self.send_frame(Kind::End, &[]).await
+        self.send_frame(FrameKind::End, &[]).await
     }
 
     /// Receives the body of a request, and has a worker answer it.
@@ -134,7 +134,7 @@ impl Stream {
         }
     }
 
-    /// Receives a body, into memory up to `readahead` and into a file beyond.
+    /// Receives a body, into memory up to `body_memory_max` and into a file beyond.
     async fn receive_body(&self, incoming: &mut IncomingBody) -> Result<(), NoBody> {
         let connection = &self.mux.connection;
         let mut bytes = 0;
@@ -148,7 +148,7 @@ impl Stream {
             incoming.push(&data);
             bytes += data.len() as u64;
             if bytes > self.driver.config().limits.body_bytes_max {
-                return Err(wire::Refusal::from(Cause::BodyTooLarge).into());
+                return Err(http::Refusal::from(Cause::BodyTooLarge).into());
             }
             incoming.spool(connection, is_complete).await?;
             if is_complete {

@@ -7,9 +7,9 @@
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
-use super::{Data, Inner, Piece, State, Taken};
-use crate::config::meant::Coding;
-use crate::response::compressor::Step;
+use super::{Data, Piece, Taken, WriterInner, WriterState};
+use crate::config::typed::Coding;
+use crate::response::compressor::EncodeStep;
 use crate::response::content_encoding::Treatment;
 
 /// Bodies given whole up to this size are compressed before their head leaves, and have a length; of
@@ -21,7 +21,7 @@ const SLICE_BYTES: usize = 64 << 10;
 /// Why a body is cut that its encoder, or its file, has failed.
 pub(super) const UNCODED: &str = "the reply could not be compressed";
 
-impl Inner {
+impl WriterInner {
     /// The coding of a response that is about to be opened. `known`: the body's length, when the handler gives the
     /// whole.
     pub(super) fn coding(&mut self, known: Option<u64>) -> Option<Coding> {
@@ -42,16 +42,16 @@ impl Inner {
 
     /// The first piece of a body. One that is there whole, as most frameworks give a page, gets a length, and goes
     /// plain if that is smaller.
-    pub(super) fn open_coded(
+    pub(super) fn open_coded<P: Piece>(
         &mut self,
         coding: Coding,
-        piece: &dyn Piece,
+        piece: &P,
         known: Option<u64>,
     ) -> Taken {
         if self.head.is_head {
             // The lines that the body of a GET would have; it has no length.
             self.open(None);
-            return self.offer(Data::NOTHING, Step::More);
+            return self.offer(Data::NOTHING, EncodeStep::More);
         }
         let body = piece.bytes();
         let length = self.head.declared.content_length.or(known);
@@ -61,8 +61,8 @@ impl Inner {
         // One that is short of its declared length may be cut, and must not look complete until then.
         let is_all = length == Some(fitting);
         let step = match is_all && first.len() == first_bytes {
-            true => Step::End,
-            false => Step::Flush,
+            true => EncodeStep::End,
+            false => EncodeStep::Flush,
         };
         let begun = self.compressor.begin(coding, length);
         let out = match begun.and_then(|()| self.compressor.run(first, step)) {
@@ -70,32 +70,36 @@ impl Inner {
             _ => {
                 self.treatment = Treatment::Varies;
                 self.open(known);
-                return self.go_on(piece, Step::Flush);
+                return self.go_on(piece, EncodeStep::Flush);
             }
         };
-        self.open((step == Step::End).then_some(out.len() as u64));
-        if let State::Open { left, .. } = &mut self.state {
+        self.open((step == EncodeStep::End).then_some(out.len() as u64));
+        if let WriterState::Open { left, .. } = &mut self.state {
             *left = length.map(|bytes| bytes - first.len() as u64);
         }
         let taken = self.offer_coded(out, step);
-        if step != Step::End {
+        if step != EncodeStep::End {
             self.treatment = Treatment::Coded(coding);
         }
         match &body[first.len()..] {
-            rest if taken == Taken::All && !rest.is_empty() => self.go_on(&rest, Step::Flush),
+            rest if taken == Taken::All && !rest.is_empty() => self.go_on(&rest, EncodeStep::Flush),
             _ => taken,
         }
     }
 
-    /// Compresses data and offers it. `Step::End` ends the encoder's frame, and the framing of the response with it.
-    pub(super) fn compress(&mut self, mut data: &[u8], last: Step) -> Taken {
+    /// Compresses data and offers it. `EncodeStep::End` ends the encoder's frame, and the framing of the response with it.
+    pub(super) fn compress(&mut self, mut data: &[u8], last: EncodeStep) -> Taken {
         loop {
-            // An encoder would be busy for nobody.
+            // An encoder would be busy for no client.
             if self.sink.is_closed || self.is_broken {
                 return Taken::Gone;
             }
             let (slice, rest) = data.split_at(data.len().min(SLICE_BYTES));
-            let step = if rest.is_empty() { last } else { Step::More };
+            let step = if rest.is_empty() {
+                last
+            } else {
+                EncodeStep::More
+            };
             let Ok(out) = self.compressor.run(slice, step) else {
                 self.is_broken = true;
                 return Taken::Gone;
@@ -118,7 +122,7 @@ impl Inner {
                 self.is_broken = true;
                 return Taken::Gone;
             }
-            match self.go_on(&&*slice, Step::Flush) {
+            match self.go_on(&&*slice, EncodeStep::Flush) {
                 Taken::All => {}
                 other => return other,
             }
@@ -127,7 +131,7 @@ impl Inner {
     }
 
     /// Offers what the encoder has made. The encoder gets the buffer back, unless it has to wait for the client.
-    fn offer_coded(&mut self, mut out: Vec<u8>, step: Step) -> Taken {
+    fn offer_coded(&mut self, mut out: Vec<u8>, step: EncodeStep) -> Taken {
         let taken = self.offer(Data::Buffer(&mut out), step);
         self.compressor.give_back(out);
         taken

@@ -16,7 +16,7 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 use serde::{Deserialize, Serialize};
 
-use super::wire::{Outcome, REQUEST_BYTES_MAX, Refusal, Request, say_line};
+use super::messages::{CommandRefusal, Outcome, REQUEST_BYTES_MAX, Request, say_line};
 
 /// Open connections.
 pub(super) const CLIENTS_LEN_MAX: usize = 16;
@@ -40,29 +40,29 @@ pub struct Peer {
 
 /// All of them.
 #[derive(Debug, Default)]
-pub(super) struct Clients {
-    all: Vec<Client>,
+pub(super) struct ControlClients {
+    all: Vec<ControlClient>,
     next: u64,
 }
 
 #[derive(Debug)]
-struct Client {
+struct ControlClient {
     id: ClientId,
     peer: Peer,
     socket: OwnedFd,
-    state: State,
+    state: ClientState,
     unsent: Vec<u8>,
 }
 
 #[derive(Debug)]
-enum State {
+enum ClientState {
     Reading { read: Vec<u8>, until: Instant },
     Waiting,
     Leaving { until: Instant },
     Gone,
 }
 
-/// Clients without their sockets, for a program that is started in this one's place.
+/// ControlClients without their sockets, for a program that is started in this one's place.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct SavedClients {
     all: Vec<SavedClient>,
@@ -84,7 +84,7 @@ enum SavedState {
     Leaving,
 }
 
-impl Clients {
+impl ControlClients {
     pub(super) fn len(&self) -> usize {
         self.all.len()
     }
@@ -93,11 +93,11 @@ impl Clients {
     pub(super) fn add(&mut self, socket: OwnedFd, peer: Peer, now: Instant) {
         let id = ClientId(self.next);
         self.next += 1;
-        self.all.push(Client {
+        self.all.push(ControlClient {
             id,
             peer,
             socket,
-            state: State::Reading {
+            state: ClientState::Reading {
                 read: Vec::new(),
                 until: now + PATIENCE,
             },
@@ -119,7 +119,7 @@ impl Clients {
 
     /// When somebody's patience ends.
     pub(super) fn deadline(&self) -> Option<Instant> {
-        self.all.iter().filter_map(Client::deadline).min()
+        self.all.iter().filter_map(ControlClient::deadline).min()
     }
 
     /// Reads what has come, sends what can leave, and lets those go who are done or too late.
@@ -129,7 +129,7 @@ impl Clients {
             Some((client.id, request))
         });
         let requests = requests.collect();
-        self.bury();
+        self.note_exit();
         requests
     }
 
@@ -140,7 +140,7 @@ impl Clients {
         {
             client.tell(&say_line(text));
         }
-        self.bury();
+        self.note_exit();
     }
 
     /// Tells a client how its request ended; nothing can be said after that.
@@ -148,7 +148,7 @@ impl Clients {
         if let Some(client) = self.waiting(id) {
             client.end(outcome, now);
         }
-        self.bury();
+        self.note_exit();
     }
 
     pub(super) fn save(&self) -> (SavedClients, Vec<BorrowedFd<'_>>) {
@@ -168,44 +168,48 @@ impl Clients {
     }
 
     /// `None`: there are not as many sockets as clients.
-    pub(super) fn adopt(saved: SavedClients, fds: Vec<OwnedFd>, now: Instant) -> Option<Clients> {
+    pub(super) fn adopt(
+        saved: SavedClients,
+        fds: Vec<OwnedFd>,
+        now: Instant,
+    ) -> Option<ControlClients> {
         if saved.all.len() != fds.len() {
             return None;
         }
         let until = now + PATIENCE;
-        let client = |(saved, socket): (SavedClient, OwnedFd)| Client {
+        let client = |(saved, socket): (SavedClient, OwnedFd)| ControlClient {
             id: saved.id,
             peer: saved.peer,
             socket,
             state: match saved.state {
-                SavedState::Reading(read) => State::Reading { read, until },
-                SavedState::Waiting => State::Waiting,
-                SavedState::Leaving => State::Leaving { until },
+                SavedState::Reading(read) => ClientState::Reading { read, until },
+                SavedState::Waiting => ClientState::Waiting,
+                SavedState::Leaving => ClientState::Leaving { until },
             },
             unsent: saved.unsent,
         };
-        Some(Clients {
+        Some(ControlClients {
             all: saved.all.into_iter().zip(fds).map(client).collect(),
             next: saved.next,
         })
     }
 
-    fn waiting(&mut self, id: ClientId) -> Option<&mut Client> {
+    fn waiting(&mut self, id: ClientId) -> Option<&mut ControlClient> {
         self.all
             .iter_mut()
-            .find(|client| client.id == id && matches!(client.state, State::Waiting))
+            .find(|client| client.id == id && matches!(client.state, ClientState::Waiting))
     }
 
-    fn bury(&mut self) {
+    fn note_exit(&mut self) {
         self.all
-            .retain(|client| !matches!(client.state, State::Gone));
+            .retain(|client| !matches!(client.state, ClientState::Gone));
     }
 }
 
-impl Client {
+impl ControlClient {
     fn interest(&self) -> PollFlags {
         let read = match self.state {
-            State::Reading { .. } => PollFlags::IN,
+            ClientState::Reading { .. } => PollFlags::IN,
             // The end of a client is always reported. Its readable end is not asked for: one that has said all
             // and closed its side would wake the supervisor for ever.
             _ => PollFlags::empty(),
@@ -220,51 +224,51 @@ impl Client {
 
     fn deadline(&self) -> Option<Instant> {
         match self.state {
-            State::Reading { until, .. } | State::Leaving { until } => Some(until),
-            State::Waiting | State::Gone => None,
+            ClientState::Reading { until, .. } | ClientState::Leaving { until } => Some(until),
+            ClientState::Waiting | ClientState::Gone => None,
         }
     }
 
     fn turn(&mut self, now: Instant) -> Option<Request> {
-        if matches!(self.state, State::Waiting) && has_hung_up(self.socket.as_fd()) {
-            self.state = State::Gone;
+        if matches!(self.state, ClientState::Waiting) && has_hung_up(self.socket.as_fd()) {
+            self.state = ClientState::Gone;
             return None;
         }
         let request = self.read(now);
         self.flush();
-        if let State::Leaving { until } = self.state
+        if let ClientState::Leaving { until } = self.state
             && now >= until
         {
-            self.state = State::Gone;
+            self.state = ClientState::Gone;
         }
         request
     }
 
     /// The request, once it is complete; a refusal is told at once.
     fn read(&mut self, now: Instant) -> Option<Request> {
-        let State::Reading { read, until } = &mut self.state else {
+        let ClientState::Reading { read, until } = &mut self.state else {
             return None;
         };
         let until = *until;
         let line = match receive(self.socket.as_fd(), read) {
-            Received::Line(line) => Request::read(&line),
-            Received::TooMuch(refusal) => Err(refusal),
-            Received::Part if now >= until => {
+            ReadProgress::Line(line) => Request::read(&line),
+            ReadProgress::TooMuch(refusal) => Err(refusal),
+            ReadProgress::Part if now >= until => {
                 let text = format!(
                     "no request came within {} seconds of the connection",
                     PATIENCE.as_secs()
                 );
-                Err(Refusal::could_not(text))
+                Err(CommandRefusal::could_not(text))
             }
-            Received::Part => return None,
-            Received::Nothing => {
-                self.state = State::Gone;
+            ReadProgress::Part => return None,
+            ReadProgress::Nothing => {
+                self.state = ClientState::Gone;
                 return None;
             }
         };
         match line {
             Ok(request) => {
-                self.state = State::Waiting;
+                self.state = ClientState::Waiting;
                 Some(request)
             }
             Err(refusal) => {
@@ -275,7 +279,7 @@ impl Client {
     }
 
     fn end(&mut self, outcome: &Outcome, now: Instant) {
-        self.state = State::Leaving {
+        self.state = ClientState::Leaving {
             until: now + PATIENCE,
         };
         self.tell(&outcome.line());
@@ -293,45 +297,45 @@ impl Client {
                 Err(Errno::INTR) => {}
                 Err(Errno::WOULDBLOCK) => return,
                 Err(_) => {
-                    self.state = State::Gone;
+                    self.state = ClientState::Gone;
                     return;
                 }
             }
         }
-        if matches!(self.state, State::Leaving { .. }) {
-            self.state = State::Gone;
+        if matches!(self.state, ClientState::Leaving { .. }) {
+            self.state = ClientState::Gone;
         }
     }
 }
 
-impl State {
+impl ClientState {
     fn save(&self) -> Option<SavedState> {
         match self {
-            State::Reading { read, .. } => Some(SavedState::Reading(read.clone())),
-            State::Waiting => Some(SavedState::Waiting),
-            State::Leaving { .. } => Some(SavedState::Leaving),
-            State::Gone => None,
+            ClientState::Reading { read, .. } => Some(SavedState::Reading(read.clone())),
+            ClientState::Waiting => Some(SavedState::Waiting),
+            ClientState::Leaving { .. } => Some(SavedState::Leaving),
+            ClientState::Gone => None,
         }
     }
 }
 
 /// Refuses a client that is not taken in. What a fresh socket does not take is nobody's loss.
-pub(super) fn turn_away(socket: &OwnedFd, refusal: Refusal) {
+pub(super) fn turn_away(socket: &OwnedFd, refusal: CommandRefusal) {
     let line = Outcome::Refused(refusal).line();
     let _ = send(socket, line.as_bytes(), SendFlags::NOSIGNAL);
 }
 
 /// What a client has sent so far.
-enum Received {
+enum ReadProgress {
     Line(Vec<u8>),
     /// More may come.
     Part,
     /// It has closed without a word, or is gone.
     Nothing,
-    TooMuch(Refusal),
+    TooMuch(CommandRefusal),
 }
 
-fn receive(socket: BorrowedFd<'_>, read: &mut Vec<u8>) -> Received {
+fn receive(socket: BorrowedFd<'_>, read: &mut Vec<u8>) -> ReadProgress {
     let mut room = [0; REQUEST_BYTES_MAX];
     loop {
         let has_ended = match recv(socket, &mut room[..], RecvFlags::empty()) {
@@ -340,24 +344,24 @@ fn receive(socket: BorrowedFd<'_>, read: &mut Vec<u8>) -> Received {
                 bytes == 0
             }
             Err(Errno::INTR) => continue,
-            Err(Errno::WOULDBLOCK) => return Received::Part,
-            Err(_) => return Received::Nothing,
+            Err(Errno::WOULDBLOCK) => return ReadProgress::Part,
+            Err(_) => return ReadProgress::Nothing,
         };
         let end = memchr::memchr(b'\n', read).unwrap_or(read.len());
         if end >= REQUEST_BYTES_MAX {
             let text = format!("a request has at most {REQUEST_BYTES_MAX} bytes");
-            return Received::TooMuch(Refusal::could_not(text));
+            return ReadProgress::TooMuch(CommandRefusal::could_not(text));
         }
         if read.len() > end + 1 {
             let text = "one request a connection, in one line";
-            return Received::TooMuch(Refusal::could_not(text));
+            return ReadProgress::TooMuch(CommandRefusal::could_not(text));
         }
         if end < read.len() || (has_ended && !read.is_empty()) {
             read.truncate(end);
-            return Received::Line(std::mem::take(read));
+            return ReadProgress::Line(std::mem::take(read));
         }
         if has_ended {
-            return Received::Nothing;
+            return ReadProgress::Nothing;
         }
     }
 }

@@ -35,7 +35,7 @@ pub struct Status {
     pub totals: Totals,
     /// All counters and histograms, over all processes that there ever were, in the form of the status page.
     pub counters: serde_json::Value,
-    /// Whether steering connections by processor helps here, in one sentence.
+    /// With `steering = "cpu"`: the share of connections that arrived on their driver's processor.
     pub steering: Option<String>,
     /// What went wrong last.
     pub last_fault: Option<LastFault>,
@@ -113,9 +113,9 @@ pub struct DriverStatus {
     /// Complete requests received.
     pub received: u64,
     /// Connections given to a sibling.
-    pub handed_over: u64,
+    pub balanced_out: u64,
     /// Connections accepted from another driver's socket.
-    pub rescued: u64,
+    pub stall_takeovers: u64,
     /// Open connections.
     pub open: u64,
     /// Requests refused, connections failed.
@@ -182,9 +182,9 @@ pub struct Totals {
     /// Complete requests received.
     pub received: u64,
     /// Connections given to a sibling.
-    pub handed_over: u64,
+    pub balanced_out: u64,
     /// Connections accepted from another driver's socket.
-    pub rescued: u64,
+    pub stall_takeovers: u64,
     /// Requests refused, connections failed.
     pub errors: u64,
     /// Exchanges that did not end complete.

@@ -6,7 +6,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use rustix::event::{PollFd, Timespec, poll};
 use tempfile::TempDir;
 
-use super::wire::{Answer, Kind, REQUEST_BYTES_MAX};
+use super::messages::{Answer, CommandKind, REQUEST_BYTES_MAX};
 use super::*;
 
 /// A user's runtime folder with a control socket, and the loop's clock.
@@ -36,7 +36,7 @@ impl Place {
 
     fn open(
         &self,
-        wish: &meant::Control,
+        wish: &typed::ControlConfig,
         config_file: Option<&str>,
     ) -> Result<Control, StartFault> {
         let config_file = config_file.map(|name| self.path(name));
@@ -48,7 +48,7 @@ impl Place {
     }
 
     fn open_named(&self) -> Control {
-        self.open(&meant::Control::At(self.path("c.sock")), None)
+        self.open(&typed::ControlConfig::At(self.path("c.sock")), None)
             .unwrap()
     }
 
@@ -87,7 +87,7 @@ fn answer(client: &UnixStream) -> Option<Answer> {
 }
 
 #[track_caller]
-fn check_refused(client: &UnixStream, kind: Kind, expect: &str) {
+fn check_refused(client: &UnixStream, kind: CommandKind, expect: &str) {
     let Some(Answer::Done(Outcome::Refused(refusal))) = answer(client) else {
         panic!("not refused");
     };
@@ -134,7 +134,9 @@ fn settle(control: &mut Control, clients_len: usize, now: Instant) {
 #[test]
 fn gives_requests_and_tells_how_they_ended() {
     let place = Place::new();
-    let mut control = place.open(&meant::Control::Auto, Some("m.toml")).unwrap();
+    let mut control = place
+        .open(&typed::ControlConfig::Auto, Some("m.toml"))
+        .unwrap();
     let mut one = client(&control);
     let mut other = client(&control);
     one.write_all(Request::Reload.line().as_bytes()).unwrap();
@@ -163,7 +165,9 @@ fn gives_requests_and_tells_how_they_ended() {
 #[test]
 fn is_found_by_its_configuration_and_gone_at_its_end() {
     let place = Place::new();
-    let control = place.open(&meant::Control::Auto, Some("m.toml")).unwrap();
+    let control = place
+        .open(&typed::ControlConfig::Auto, Some("m.toml"))
+        .unwrap();
     let name = place::name_of(&place.path("m.toml"));
     let path = place.path(&format!("milepost/{name}.sock"));
     assert_eq!(control.path(), path);
@@ -178,7 +182,7 @@ fn is_found_by_its_configuration_and_gone_at_its_end() {
 
     // One that is named has its entry there, too.
     let named = place.path("c.sock");
-    let wish = meant::Control::At(named.clone());
+    let wish = typed::ControlConfig::At(named.clone());
     let control = place.open(&wish, Some("m.toml")).unwrap();
     expect.control = named;
     assert_eq!(place.entries(), [expect]);
@@ -186,10 +190,11 @@ fn is_found_by_its_configuration_and_gone_at_its_end() {
     assert_eq!(place.entries(), []);
     assert_eq!(fs::read_dir(place.dir.path()).unwrap().count(), 1);
 
-    let control = place.open(&meant::Control::Auto, None).unwrap();
+    let control = place.open(&typed::ControlConfig::Auto, None).unwrap();
     let name = format!("milepost/pid-{}.sock", std::process::id());
     assert_eq!(control.path(), place.path(&name));
-    let (none, warnings) = Control::open(&meant::Control::Off, None, &place.who(), &[]).unwrap();
+    let (none, warnings) =
+        Control::open(&typed::ControlConfig::Off, None, &place.who(), &[]).unwrap();
     assert!(none.is_none() && warnings.is_empty());
 }
 
@@ -197,8 +202,8 @@ fn is_found_by_its_configuration_and_gone_at_its_end() {
 fn takes_over_what_a_killed_supervisor_left() {
     let place = Place::new();
     for wish in [
-        meant::Control::Auto,
-        meant::Control::At(place.path("c.sock")),
+        typed::ControlConfig::Auto,
+        typed::ControlConfig::At(place.path("c.sock")),
     ] {
         let control = place.open(&wish, Some("m.toml")).unwrap();
         let path = control.path().to_owned();
@@ -235,8 +240,8 @@ fn takes_over_what_a_killed_supervisor_left() {
 fn refuses_a_second_supervisor_with_the_first_one_s_id() {
     let place = Place::new();
     for wish in [
-        meant::Control::Auto,
-        meant::Control::At(place.path("c.sock")),
+        typed::ControlConfig::Auto,
+        typed::ControlConfig::At(place.path("c.sock")),
     ] {
         let control = place.open(&wish, Some("m.toml")).unwrap();
         let fault = place.open(&wish, Some("m.toml")).unwrap_err();
@@ -248,14 +253,18 @@ fn refuses_a_second_supervisor_with_the_first_one_s_id() {
         assert!(fault.hint.unwrap().ends_with(&hint));
         // The first one goes on, and others may start.
         assert!(UnixStream::connect(control.path()).is_ok());
-        drop(place.open(&meant::Control::Auto, Some("n.toml")).unwrap());
+        drop(
+            place
+                .open(&typed::ControlConfig::Auto, Some("n.toml"))
+                .unwrap(),
+        );
     }
 }
 
 #[test]
 fn leaves_alone_what_is_not_its_own() {
     let place = Place::new();
-    let named = meant::Control::At(place.path("c.sock"));
+    let named = typed::ControlConfig::At(place.path("c.sock"));
     let listener = UnixListener::bind(place.path("c.sock")).unwrap();
     let fault = place.open(&named, None).unwrap_err();
     assert_eq!(fault.cause, "another program listens there");
@@ -292,7 +301,9 @@ fn says_why_a_named_socket_cannot_be_opened() {
             "a socket's path has at most 107 bytes",
         ),
     ] {
-        let fault = place.open(&meant::Control::At(path), None).unwrap_err();
+        let fault = place
+            .open(&typed::ControlConfig::At(path), None)
+            .unwrap_err();
         assert_eq!(
             (fault.cause.as_str(), fault.hint()),
             (cause, Some(hint)),
@@ -311,7 +322,7 @@ fn goes_on_without_a_socket_where_no_folder_can_be_used() {
     };
     let folder = who.folders().remove(0);
     fs::create_dir_all(&folder).unwrap();
-    let wish = meant::Control::Auto;
+    let wish = typed::ControlConfig::Auto;
     let (control, warnings) = Control::open(&wish, Some(&place.path("m.toml")), &who, &[]).unwrap();
     fs::remove_dir(&folder).unwrap();
     assert!(control.is_none());
@@ -347,7 +358,7 @@ fn refuses_what_is_no_request() {
         client.write_all(text).unwrap();
         // Accepting and reading are one turn.
         assert_eq!(turn(&mut control, place.now), []);
-        check_refused(&client, Kind::CouldNot, expect);
+        check_refused(&client, CommandKind::CouldNot, expect);
     }
     let mut client = client(&control);
     client.write_all(&longest).unwrap();
@@ -373,7 +384,11 @@ fn reads_a_request_that_comes_in_pieces_and_refuses_one_that_comes_too_slowly() 
     // At the last moment is in time.
     assert_eq!(next(&mut control, deadline).1, Request::Reopen);
     assert_eq!(control.accept_and_read(deadline), []);
-    check_refused(&slow, Kind::CouldNot, "no request came within 5 seconds");
+    check_refused(
+        &slow,
+        CommandKind::CouldNot,
+        "no request came within 5 seconds",
+    );
     assert_eq!(control.deadline(), None);
 }
 
@@ -466,7 +481,7 @@ fn has_room_for_sixteen() {
     settle(&mut control, 16, place.now);
     let one_more = client(&control);
     assert_eq!(turn(&mut control, place.now), []);
-    check_refused(&one_more, Kind::CouldNot, "16 others are connected");
+    check_refused(&one_more, CommandKind::CouldNot, "16 others are connected");
     drop(clients.pop());
     settle(&mut control, 15, place.now);
     let mut next_one = client(&control);
@@ -489,7 +504,7 @@ fn foreign_client(control: &Control, uid: u32) -> UnixStream {
 fn refuses_users_who_may_not_command() {
     let place = Place::new();
     fs::set_permissions(place.dir.path(), fs::Permissions::from_mode(0o711)).unwrap();
-    let path = meant::Control::At(place.path("c.sock"));
+    let path = typed::ControlConfig::At(place.path("c.sock"));
     let opened = Control::open(&path, None, &place.who(), &[54_321]).unwrap();
     let mut control = opened.0.unwrap();
     // Only root can become another one; everybody else is a stranger here already.
@@ -500,7 +515,7 @@ fn refuses_users_who_may_not_command() {
     assert_eq!(turn(&mut control, place.now), []);
     let mut line = String::new();
     stranger.read_to_string(&mut line).unwrap();
-    let expect = Refusal::could_not(format!("user {uid} may not command this server"))
+    let expect = CommandRefusal::could_not(format!("user {uid} may not command this server"))
         .with_hint("run this as root or user 54321");
     assert_eq!(line, Outcome::Refused(expect).line());
     assert_eq!(control.fds().len(), 1);
@@ -516,7 +531,10 @@ fn refuses_users_who_may_not_command() {
 fn goes_on_in_a_program_that_is_started_in_its_place() {
     let place = Place::new();
     let mut control = place
-        .open(&meant::Control::At(place.path("c.sock")), Some("m.toml"))
+        .open(
+            &typed::ControlConfig::At(place.path("c.sock")),
+            Some("m.toml"),
+        )
         .unwrap();
     let mut waiting = client(&control);
     waiting
@@ -547,7 +565,7 @@ fn goes_on_in_a_program_that_is_started_in_its_place() {
     assert_eq!(answer(&waiting), Some(Answer::Done(Outcome::Done(None))));
     assert!(
         place
-            .open(&meant::Control::At(place.path("c.sock")), None)
+            .open(&typed::ControlConfig::At(place.path("c.sock")), None)
             .is_err()
     );
     assert_ne!(second, id);

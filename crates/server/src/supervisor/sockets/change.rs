@@ -9,14 +9,14 @@ use std::time::{Duration, Instant};
 
 use socket2::Socket;
 
-use crate::channel::EarAt;
-use crate::config::meant::{Bind, Config, Listen};
+use crate::config::typed::{Bind, Config, Listen};
 use crate::fault::StartFault;
+use crate::ipc::ListenAddr;
 use crate::listen::{self, TcpAddress};
-use crate::supervisor::notify::InheritedSocket;
-use crate::supervisor::sockets::group::{Group, Held, Origin, Sharing, Stage};
+use crate::supervisor::reuseport_bpf::SocketChoice;
+use crate::supervisor::service_manager::InheritedSocket;
+use crate::supervisor::sockets::group::{AddressOrigin, Held, ListenerGroup, SocketSharing, Stage};
 use crate::supervisor::sockets::{CLOSED_LEN_MAX, Sockets, foreign, inode};
-use crate::supervisor::steering::Choice;
 
 /// More sockets than drivers anywhere; their numbers have 16 bits.
 const SOCKETS_LEN_MAX: usize = 16_384;
@@ -26,30 +26,30 @@ const SOCKETS_LEN_MAX: usize = 16_384;
 pub(crate) struct Change {
     /// Addresses that stay, with the sockets that they lack.
     kept: Vec<(u16, Vec<Socket>)>,
-    fresh: Vec<Fresh>,
+    fresh: Vec<NewAddress>,
     leaving: Vec<u16>,
     drivers_len: usize,
     listen: Listen,
-    /// Files of new unix sockets.
-    files: Files,
+    /// SocketFiles of new unix sockets.
+    files: SocketFiles,
 }
 
 /// An address that is new.
-struct Fresh {
-    origin: Origin,
-    at: EarAt,
-    sharing: Sharing,
+struct NewAddress {
+    origin: AddressOrigin,
+    at: ListenAddr,
+    sharing: SocketSharing,
     sockets: Vec<Socket>,
 }
 
-/// Files that are removed unless they are kept.
+/// SocketFiles that are removed unless they are kept.
 #[derive(Default)]
-struct Files(Vec<PathBuf>);
+struct SocketFiles(Vec<PathBuf>);
 
 /// A change that was made.
 #[derive(Debug, Default)]
 pub(crate) struct Committed {
-    /// Addresses that close: processes take in what waits and close their sockets (`Order::Drain`).
+    /// Addresses that close: processes take in what waits and close their sockets (`SupervisorCommand::Drain`).
     pub(crate) closing: Vec<u16>,
     /// Addresses of the service manager that are not wanted any more, and stay open with it.
     pub(crate) left: Vec<u16>,
@@ -78,7 +78,7 @@ impl Sockets {
             leaving: self.groups.keys().copied().collect(),
             drivers_len,
             listen: config.listen.clone(),
-            files: Files::default(),
+            files: SocketFiles::default(),
         };
         for origin in self.origins(config)? {
             match self.known(&origin, &change.leaving) {
@@ -116,7 +116,7 @@ impl Sockets {
         }
         let mut committed = Committed::default();
         self.defer_accept = Duration::from_secs(change.listen.defer_accept_secs.into());
-        let choice = Choice::from(change.listen.steering);
+        let choice = SocketChoice::from(change.listen.steering);
         for number in change.leaving {
             self.forget(number, &mut committed);
         }
@@ -158,16 +158,17 @@ impl Sockets {
     }
 
     /// What a configuration asks for, each once; any port (0) as often as it says.
-    fn origins(&self, config: &Config) -> Result<Vec<Origin>, StartFault> {
-        let mut all: Vec<Origin> = Vec::new();
+    fn origins(&self, config: &Config) -> Result<Vec<AddressOrigin>, StartFault> {
+        let mut all: Vec<AddressOrigin> = Vec::new();
         for bind in &config.binds {
             let origins = match bind {
                 Bind::Tcp(addresses) => addresses.iter().map(|at| tcp(*at, config)).collect(),
-                Bind::Unix(path) => vec![Origin::Unix(path.clone())],
+                Bind::Unix(path) => vec![AddressOrigin::Unix(path.clone())],
                 Bind::Inherited(name) => self.inherited(name.as_deref())?,
             };
             for origin in origins {
-                let is_any = matches!(&origin, Origin::Tcp { wanted, .. } if wanted.port() == 0);
+                let is_any =
+                    matches!(&origin, AddressOrigin::Tcp { wanted, .. } if wanted.port() == 0);
                 if is_any || !all.contains(&origin) {
                     all.push(origin);
                 }
@@ -176,14 +177,14 @@ impl Sockets {
         Ok(all)
     }
 
-    fn inherited(&self, name: Option<&str>) -> Result<Vec<Origin>, StartFault> {
+    fn inherited(&self, name: Option<&str>) -> Result<Vec<AddressOrigin>, StartFault> {
         let spare = self.spare.iter().map(origin_of);
         let used = self.groups.values().map(|group| group.origin.clone());
-        let is_meant = |origin: &Origin| match origin {
-            Origin::Inherited { name: own, .. } => name.is_none_or(|name| name == own),
-            Origin::Tcp { .. } | Origin::Unix(_) => false,
+        let is_meant = |origin: &AddressOrigin| match origin {
+            AddressOrigin::Inherited { name: own, .. } => name.is_none_or(|name| name == own),
+            AddressOrigin::Tcp { .. } | AddressOrigin::Unix(_) => false,
         };
-        let found: Vec<Origin> = used.chain(spare).filter(is_meant).collect();
+        let found: Vec<AddressOrigin> = used.chain(spare).filter(is_meant).collect();
         if found.is_empty() {
             return Err(StartFault {
                 what: match name {
@@ -198,8 +199,8 @@ impl Sockets {
     }
 
     /// The address in the table that serves an origin, if it is among those not spoken for.
-    fn known(&self, origin: &Origin, free: &[u16]) -> Option<u16> {
-        let find = |is: &dyn Fn(&Group) -> bool| {
+    fn known(&self, origin: &AddressOrigin, free: &[u16]) -> Option<u16> {
+        let find = |is: &dyn Fn(&ListenerGroup) -> bool| {
             free.iter().copied().find(|number| is(&self.groups[number]))
         };
         find(&|group| group.origin == *origin).or_else(|| find(&|group| is_bound_to(group, origin)))
@@ -207,7 +208,9 @@ impl Sockets {
 
     fn more(&self, number: u16, len: usize, config: &Config) -> Result<Vec<Socket>, StartFault> {
         let group = &self.groups[&number];
-        let (EarAt::Tcp(at), Origin::Tcp { is_only_v6, .. }) = (&group.at, &group.origin) else {
+        let (ListenAddr::Tcp(at), AddressOrigin::Tcp { is_only_v6, .. }) =
+            (&group.at, &group.origin)
+        else {
             return Ok(Vec::new());
         };
         let (at, is_only_v6) = (*at, *is_only_v6);
@@ -219,12 +222,12 @@ impl Sockets {
 
     fn fresh(
         &self,
-        origin: Origin,
+        origin: AddressOrigin,
         change: &mut Change,
         config: &Config,
-    ) -> Result<Fresh, StartFault> {
+    ) -> Result<NewAddress, StartFault> {
         match &origin {
-            Origin::Tcp { wanted, is_only_v6 } => {
+            AddressOrigin::Tcp { wanted, is_only_v6 } => {
                 let (at, is_only_v6) = (*wanted, *is_only_v6);
                 let address = TcpAddress { at, is_only_v6 };
                 let mut own = self.own_inodes();
@@ -233,33 +236,33 @@ impl Sockets {
                 let opened = foreign::check_free(address, &own)
                     .and_then(|()| share(address, change.drivers_len, &config.listen));
                 let (at, sharing, sockets) = opened.map_err(|error| self.taken(at, &error))?;
-                let at = EarAt::Tcp(at);
-                Ok(Fresh {
+                let at = ListenAddr::Tcp(at);
+                Ok(NewAddress {
                     origin,
                     at,
                     sharing,
                     sockets,
                 })
             }
-            Origin::Unix(path) => {
+            AddressOrigin::Unix(path) => {
                 let socket =
                     listen::bind_unix(path).map_err(|error| listen::unix_fault(path, &error))?;
                 change.files.0.push(path.clone());
-                let at = EarAt::Unix(path.clone());
-                Ok(Fresh {
+                let at = ListenAddr::Unix(path.clone());
+                Ok(NewAddress {
                     origin,
                     at,
-                    sharing: Sharing::Queue,
+                    sharing: SocketSharing::Queue,
                     sockets: vec![socket],
                 })
             }
-            Origin::Inherited { at, .. } => {
+            AddressOrigin::Inherited { at, .. } => {
                 let at = at.clone();
                 // The socket itself stays where it is until the change is made.
-                Ok(Fresh {
+                Ok(NewAddress {
                     origin,
                     at,
-                    sharing: Sharing::Queue,
+                    sharing: SocketSharing::Queue,
                     sockets: Vec::new(),
                 })
             }
@@ -268,7 +271,7 @@ impl Sockets {
 
     fn taken(&self, wanted: SocketAddr, error: &io::Error) -> StartFault {
         let mut fault = listen::tcp_fault(wanted, error);
-        let is_there = |spare: &&InheritedSocket| matches!(spare.at, EarAt::Tcp(at) if at.port() == wanted.port());
+        let is_there = |spare: &&InheritedSocket| matches!(spare.at, ListenAddr::Tcp(at) if at.port() == wanted.port());
         if let Some(spare) = self.spare.iter().find(is_there) {
             fault.hint = Some(format!(
                 "the service manager has a socket with this port: `--bind systemd:{}`",
@@ -278,7 +281,7 @@ impl Sockets {
         fault
     }
 
-    fn take_spare(&mut self, origin: &Origin) -> Option<Held> {
+    fn take_spare(&mut self, origin: &AddressOrigin) -> Option<Held> {
         let place = self
             .spare
             .iter()
@@ -292,7 +295,7 @@ impl Sockets {
             return;
         };
         match group.origin {
-            Origin::Inherited { name, at } => {
+            AddressOrigin::Inherited { name, at } => {
                 let sockets = group.held.into_iter().map(|held| held.socket);
                 self.spare.extend(sockets.map(|socket| {
                     let (name, at) = (name.clone(), at.clone());
@@ -300,7 +303,7 @@ impl Sockets {
                 }));
                 committed.left.push(number);
             }
-            Origin::Tcp { .. } | Origin::Unix(_) => {
+            AddressOrigin::Tcp { .. } | AddressOrigin::Unix(_) => {
                 let inodes = group
                     .held
                     .iter()
@@ -324,16 +327,16 @@ impl Sockets {
     }
 }
 
-impl Fresh {
-    fn into_group(self, listen: &Listen) -> Group {
-        Group {
+impl NewAddress {
+    fn into_group(self, listen: &Listen) -> ListenerGroup {
+        ListenerGroup {
             origin: self.origin,
             at: self.at,
             sharing: self.sharing,
             held: self.sockets.into_iter().map(Held::from).collect(),
             wanted_len: 1,
             drivers_len: 1,
-            choice: Choice::Random,
+            choice: SocketChoice::Random,
             program: None,
             refuses_programs: false,
             backlog_effective: listen::effective_backlog(listen),
@@ -350,39 +353,39 @@ impl<S: Into<OwnedFd>> From<S> for Held {
     }
 }
 
-impl Files {
+impl SocketFiles {
     fn keep(mut self) {
         self.0.clear();
     }
 }
 
-impl Drop for Files {
+impl Drop for SocketFiles {
     fn drop(&mut self) {
         listen::remove_files(&self.0);
     }
 }
 
-fn tcp(wanted: SocketAddr, config: &Config) -> Origin {
-    Origin::Tcp {
+fn tcp(wanted: SocketAddr, config: &Config) -> AddressOrigin {
+    AddressOrigin::Tcp {
         wanted,
         is_only_v6: TcpAddress::new(wanted, config).is_only_v6,
     }
 }
 
-fn origin_of(spare: &InheritedSocket) -> Origin {
-    Origin::Inherited {
+fn origin_of(spare: &InheritedSocket) -> AddressOrigin {
+    AddressOrigin::Inherited {
         name: spare.name.clone(),
         at: spare.at.clone(),
     }
 }
 
 /// An address was configured with any port, and now with the one that it got.
-fn is_bound_to(group: &Group, origin: &Origin) -> bool {
+fn is_bound_to(group: &ListenerGroup, origin: &AddressOrigin) -> bool {
     match (&group.origin, origin, &group.at) {
         (
-            Origin::Tcp { is_only_v6: is, .. },
-            Origin::Tcp { wanted, is_only_v6 },
-            EarAt::Tcp(at),
+            AddressOrigin::Tcp { is_only_v6: is, .. },
+            AddressOrigin::Tcp { wanted, is_only_v6 },
+            ListenAddr::Tcp(at),
         ) => wanted == at && is == is_only_v6,
         _ => false,
     }
@@ -393,30 +396,30 @@ fn share(
     mut address: TcpAddress,
     len: usize,
     listen: &Listen,
-) -> io::Result<(SocketAddr, Sharing, Vec<Socket>)> {
+) -> io::Result<(SocketAddr, SocketSharing, Vec<Socket>)> {
     let (sharing, first) = match listen::bind_tcp(address, listen) {
         Err(error) if error.raw_os_error() == Some(libc::ENOPROTOOPT) => {
             let socket = listen::tcp_socket(address)?;
             socket.bind(&address.at.into())?;
             listen::set_options(&socket, listen)?;
-            (Sharing::Queue, socket)
+            (SocketSharing::Queue, socket)
         }
-        bound => (Sharing::Ports, bound?),
+        bound => (SocketSharing::Ports, bound?),
     };
     if let Some(bound) = first.local_addr()?.as_socket() {
         address.at = bound;
     }
     let mut sockets = vec![first];
-    while sharing == Sharing::Ports && sockets.len() < len {
+    while sharing == SocketSharing::Ports && sockets.len() < len {
         sockets.push(listen::bind_tcp(address, listen)?);
     }
     Ok((address.at, sharing, sockets))
 }
 
-fn fault(at: &EarAt, error: &io::Error) -> StartFault {
+fn fault(at: &ListenAddr, error: &io::Error) -> StartFault {
     match at {
-        EarAt::Tcp(at) => listen::tcp_fault(*at, error),
-        EarAt::Unix(path) => listen::unix_fault(path, error),
+        ListenAddr::Tcp(at) => listen::tcp_fault(*at, error),
+        ListenAddr::Unix(path) => listen::unix_fault(path, error),
     }
 }
 

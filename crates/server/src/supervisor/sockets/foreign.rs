@@ -10,7 +10,7 @@ use crate::listen::{self, TcpAddress};
 
 /// A socket that listens somewhere on this machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Found {
+struct ForeignListener {
     at: SocketAddr,
     inode: u64,
 }
@@ -52,7 +52,7 @@ fn overlaps(wanted: TcpAddress, other: SocketAddr) -> bool {
 }
 
 /// All sockets that listen, in this network namespace.
-fn listening() -> io::Result<Vec<Found>> {
+fn listening() -> io::Result<Vec<ForeignListener>> {
     let mut all = Vec::new();
     for name in ["tcp", "tcp6"] {
         match File::open(format!("/proc/self/net/{name}")) {
@@ -66,7 +66,7 @@ fn listening() -> io::Result<Vec<Found>> {
 }
 
 /// Reads the kernel's table: sockets that listen stand first.
-fn read(table: impl BufRead, all: &mut Vec<Found>) -> io::Result<()> {
+fn read(table: impl BufRead, all: &mut Vec<ForeignListener>) -> io::Result<()> {
     const LISTEN: &str = "0A";
     for line in table.lines().skip(1) {
         let line = line?;
@@ -78,7 +78,7 @@ fn read(table: impl BufRead, all: &mut Vec<Found>) -> io::Result<()> {
         let found = at
             .and_then(address)
             .zip(inode.and_then(|inode| inode.parse().ok()));
-        all.extend(found.map(|(at, inode)| Found { at, inode }));
+        all.extend(found.map(|(at, inode)| ForeignListener { at, inode }));
     }
     Ok(())
 }
@@ -113,7 +113,7 @@ mod tests {
     fn finds_a_listening_socket_by_its_inode() {
         for at in ["127.0.0.1:0", "[::1]:0"] {
             let listener = TcpListener::bind(at).unwrap();
-            let expect = Found {
+            let expect = ForeignListener {
                 at: listener.local_addr().unwrap(),
                 inode: rustix::fs::fstat(&listener).unwrap().st_ino,
             };

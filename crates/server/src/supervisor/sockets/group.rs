@@ -9,11 +9,11 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 use socket2::SockRef;
 
-use crate::channel::EarAt;
-use crate::config::meant::Listen;
+use crate::config::typed::Listen;
+use crate::ipc::ListenAddr;
 use crate::listen;
-use crate::supervisor::sockets::{Address, Depth, Retired};
-use crate::supervisor::steering::{self, Choice, Program};
+use crate::supervisor::reuseport_bpf::{self, BpfProgram, SocketChoice};
+use crate::supervisor::sockets::{AddressSummary, Depth, Retired};
 use crate::sys;
 
 /// Between the order to accept from a socket no longer and its end.
@@ -23,7 +23,7 @@ const LOOK: Duration = Duration::from_secs(1);
 
 /// What of the configuration an address comes from: by this it is found again after a reload.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) enum Origin {
+pub(super) enum AddressOrigin {
     Tcp {
         /// As configured: the port may be 0.
         wanted: SocketAddr,
@@ -33,13 +33,13 @@ pub(super) enum Origin {
     Unix(PathBuf),
     Inherited {
         name: String,
-        at: EarAt,
+        at: ListenAddr,
     },
 }
 
 /// Whether the kernel spreads connections over several sockets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) enum Sharing {
+pub(super) enum SocketSharing {
     /// By SO_REUSEPORT.
     Ports,
     /// One socket for all.
@@ -47,18 +47,18 @@ pub(super) enum Sharing {
 }
 
 /// The sockets of one address.
-pub(super) struct Group {
-    pub(super) origin: Origin,
-    pub(super) at: EarAt,
-    pub(super) sharing: Sharing,
+pub(super) struct ListenerGroup {
+    pub(super) origin: AddressOrigin,
+    pub(super) at: ListenAddr,
+    pub(super) sharing: SocketSharing,
     /// By index; the kernel has them in the same order.
     pub(super) held: Vec<Held>,
     /// So many, from the first on, get new connections; at least 1.
     pub(super) wanted_len: usize,
     /// For how many drivers they are in all processes together.
     pub(super) drivers_len: usize,
-    pub(super) choice: Choice,
-    pub(super) program: Option<Program>,
+    pub(super) choice: SocketChoice,
+    pub(super) program: Option<BpfProgram>,
     /// The kernel takes no programs: the surplus stays for good.
     pub(super) refuses_programs: bool,
     pub(super) backlog_effective: u32,
@@ -77,8 +77,8 @@ pub(super) enum Stage {
     Closing { since: Instant },
 }
 
-impl Group {
-    pub(super) fn at(&self) -> &EarAt {
+impl ListenerGroup {
+    pub(super) fn at(&self) -> &ListenAddr {
         &self.at
     }
 
@@ -88,15 +88,15 @@ impl Group {
 
     /// Several drivers wait on its one socket.
     pub(super) fn is_shared(&self) -> bool {
-        self.sharing == Sharing::Queue && self.drivers_len > 1
+        self.sharing == SocketSharing::Queue && self.drivers_len > 1
     }
 
     pub(super) fn is_inherited(&self) -> bool {
-        matches!(self.origin, Origin::Inherited { .. })
+        matches!(self.origin, AddressOrigin::Inherited { .. })
     }
 
     /// Indices of the sockets that processes accept from.
-    pub(super) fn heard(&self) -> impl Iterator<Item = usize> + '_ {
+    pub(super) fn accepted_from(&self) -> impl Iterator<Item = usize> + '_ {
         let held = self.held.iter().enumerate();
         held.filter(|(_, held)| !matches!(held.stage, Stage::Closing { .. }))
             .map(|(index, _)| index)
@@ -113,8 +113,8 @@ impl Group {
     /// The file that is removed when the address closes.
     pub(super) fn file(&self) -> Option<PathBuf> {
         match &self.origin {
-            Origin::Unix(path) => Some(path.clone()),
-            Origin::Tcp { .. } | Origin::Inherited { .. } => None,
+            AddressOrigin::Unix(path) => Some(path.clone()),
+            AddressOrigin::Tcp { .. } | AddressOrigin::Inherited { .. } => None,
         }
     }
 
@@ -123,12 +123,12 @@ impl Group {
         sockets.filter_map(|(index, socket)| Some((index, self.depth(socket)?)))
     }
 
-    pub(super) fn address(&self, number: u16) -> Address {
-        Address {
+    pub(super) fn address(&self, number: u16) -> AddressSummary {
+        AddressSummary {
             number,
             url: match &self.at {
-                EarAt::Tcp(at) => format!("http://{at}"),
-                EarAt::Unix(path) => format!("unix:{}", path.display()),
+                ListenAddr::Tcp(at) => format!("http://{at}"),
+                ListenAddr::Unix(path) => format!("unix:{}", path.display()),
             },
             backlog_effective: (!self.is_inherited()).then_some(self.backlog_effective),
             sockets_len: self.wanted_len,
@@ -139,18 +139,18 @@ impl Group {
     /// How many more sockets are needed for so many drivers.
     pub(super) fn lacks(&self, drivers_len: usize) -> usize {
         match self.sharing {
-            Sharing::Ports => drivers_len.saturating_sub(self.held.len()),
-            Sharing::Queue => 0,
+            SocketSharing::Ports => drivers_len.saturating_sub(self.held.len()),
+            SocketSharing::Queue => 0,
         }
     }
 
     /// From here on so many sockets get new connections; as many must be there, and listen.
-    pub(super) fn want(&mut self, drivers_len: usize, choice: Choice, now: Instant) {
+    pub(super) fn want(&mut self, drivers_len: usize, choice: SocketChoice, now: Instant) {
         self.choice = choice;
         self.drivers_len = drivers_len;
         self.wanted_len = match self.sharing {
-            Sharing::Ports => drivers_len,
-            Sharing::Queue => 1,
+            SocketSharing::Ports => drivers_len,
+            SocketSharing::Queue => 1,
         };
         for (index, held) in self.held.iter_mut().enumerate() {
             held.stage = match held.stage {
@@ -166,10 +166,10 @@ impl Group {
     pub(super) fn set_options(&mut self, listen: &Listen) -> io::Result<()> {
         for held in &self.held {
             let socket = SockRef::from(&held.socket);
-            if matches!(self.at, EarAt::Tcp(_)) {
+            if matches!(self.at, ListenAddr::Tcp(_)) {
                 listen::set_options(&socket, listen)?;
             }
-            if !matches!(self.origin, Origin::Inherited { .. }) {
+            if !matches!(self.origin, AddressOrigin::Inherited { .. }) {
                 listen::listen_on(&socket, listen)?;
             }
         }
@@ -228,20 +228,20 @@ impl Group {
 
     /// Sees to it that the kernel chooses among the wanted ones.
     fn steer(&mut self) {
-        let program = Program::wanted(self.choice, self.wanted_len, self.held.len());
-        if self.sharing == Sharing::Queue || program == self.program {
+        let program = BpfProgram::wanted(self.choice, self.wanted_len, self.held.len());
+        if self.sharing == SocketSharing::Queue || program == self.program {
             return;
         }
         let Some(first) = self.socket(0) else { return };
         let steered = match program {
             Some(program) => program.attach(first),
-            None => steering::detach(first),
+            None => reuseport_bpf::detach(first),
         };
         match steered {
             Ok(()) => self.program = program,
             // Kernels before 5.3 cannot detach; a choice among all is as good.
             Err(_) if program.is_none() => {
-                let all = self.program.map(|program| Program {
+                let all = self.program.map(|program| BpfProgram {
                     among: u16::try_from(self.wanted_len).unwrap_or(program.among),
                     ..program
                 });
@@ -260,7 +260,7 @@ impl Group {
     }
 
     fn depth(&self, socket: BorrowedFd<'_>) -> Option<Depth> {
-        if matches!(self.at, EarAt::Unix(_)) {
+        if matches!(self.at, ListenAddr::Unix(_)) {
             return None;
         }
         let (waiting, waiting_max) = sys::accept_queue(socket).ok()?;
@@ -272,6 +272,6 @@ impl Group {
 }
 
 /// New connections may reach sockets that are not wanted.
-fn steered_wrongly(program: Option<Program>, wanted_len: usize, held_len: usize) -> bool {
+fn steered_wrongly(program: Option<BpfProgram>, wanted_len: usize, held_len: usize) -> bool {
     held_len > wanted_len && program.is_none_or(|program| usize::from(program.among) > wanted_len)
 }

@@ -7,12 +7,12 @@ use std::time::{Duration, Instant};
 use rustix::io::FdFlags;
 use serde::{Deserialize, Serialize};
 
-use crate::channel::EarAt;
 use crate::fault::{StartFault, plain};
-use crate::supervisor::notify::{self, InheritedSocket};
-use crate::supervisor::sockets::group::{Group, Held, Origin, Sharing, Stage};
+use crate::ipc::ListenAddr;
+use crate::supervisor::reuseport_bpf::{BpfProgram, SocketChoice};
+use crate::supervisor::service_manager::{self, InheritedSocket};
+use crate::supervisor::sockets::group::{AddressOrigin, Held, ListenerGroup, SocketSharing, Stage};
 use crate::supervisor::sockets::{SURPLUS_AGE, Sockets};
-use crate::supervisor::steering::{Choice, Program};
 use crate::sys;
 
 /// The table, its sockets by their numbers.
@@ -28,17 +28,17 @@ pub(crate) struct Saved {
 #[derive(Debug, Serialize, Deserialize)]
 struct SavedGroup {
     number: u16,
-    origin: Origin,
-    at: EarAt,
-    sharing: Sharing,
+    origin: AddressOrigin,
+    at: ListenAddr,
+    sharing: SocketSharing,
     /// By index.
     sockets: Vec<RawFd>,
     wanted_len: usize,
     drivers_len: usize,
     /// How long the surplus has been one.
     surplus_ms: Vec<u64>,
-    choice: Choice,
-    program: Option<Program>,
+    choice: SocketChoice,
+    program: Option<BpfProgram>,
     refuses_programs: bool,
     backlog_effective: u32,
 }
@@ -81,14 +81,14 @@ impl Sockets {
     }
 
     fn mark(&self, flags: FdFlags) -> io::Result<()> {
-        let sockets = self.groups.values().flat_map(Group::sockets);
+        let sockets = self.groups.values().flat_map(ListenerGroup::sockets);
         let spare = self.spare.iter().map(|spare| spare.socket.as_fd());
         let mut all = sockets.chain(spare);
         all.try_for_each(|socket: BorrowedFd<'_>| Ok(rustix::io::fcntl_setfd(socket, flags)?))
     }
 }
 
-fn save_group(number: u16, group: &Group, now: Instant) -> SavedGroup {
+fn save_group(number: u16, group: &ListenerGroup, now: Instant) -> SavedGroup {
     let age = |held: &Held| match held.stage {
         Stage::Wanted => None,
         // One that was closing begins again, with nothing to wait for but the order to processes.
@@ -117,7 +117,7 @@ fn adopt(saved: Saved, now: Instant) -> io::Result<Sockets> {
     let mut spare = Vec::new();
     for (name, number) in saved.spare {
         let socket = sys::adopt_fd(number)?;
-        let at = notify::listens_on(&socket)?;
+        let at = service_manager::listens_on(&socket)?;
         spare.push(InheritedSocket { name, socket, at });
     }
     let groups = saved.groups.into_iter();
@@ -133,7 +133,7 @@ fn adopt(saved: Saved, now: Instant) -> io::Result<Sockets> {
     })
 }
 
-fn adopt_group(saved: SavedGroup, now: Instant) -> io::Result<Group> {
+fn adopt_group(saved: SavedGroup, now: Instant) -> io::Result<ListenerGroup> {
     let is_whole = (1..=saved.sockets.len()).contains(&saved.wanted_len)
         && saved.surplus_ms.len() == saved.sockets.len() - saved.wanted_len;
     if !is_whole {
@@ -146,10 +146,10 @@ fn adopt_group(saved: SavedGroup, now: Instant) -> io::Result<Group> {
     let mut held = Vec::new();
     for (number, stage) in saved.sockets.iter().zip(wanted.chain(surplus)) {
         let socket = sys::adopt_fd(*number)?;
-        notify::listens_on(&socket)?;
+        service_manager::listens_on(&socket)?;
         held.push(Held { socket, stage });
     }
-    Ok(Group {
+    Ok(ListenerGroup {
         origin: saved.origin,
         at: saved.at,
         sharing: saved.sharing,

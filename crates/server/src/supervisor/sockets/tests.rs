@@ -14,7 +14,8 @@ use socket2::SockRef;
 
 use super::change::Committed;
 use super::*;
-use crate::config::meant::{Bind, Listen, Steering};
+use crate::config::typed::{Bind, Listen, Steering};
+use crate::ipc::ListenAddr;
 
 const CLIENTS: usize = 4;
 /// A client that gets no answer for so long is lost.
@@ -49,8 +50,8 @@ fn change(sockets: &mut Sockets, config: &Config, len: usize) -> Committed {
 
 fn at(sockets: &Sockets, number: u16) -> SocketAddr {
     match sockets.groups[&number].at() {
-        EarAt::Tcp(at) => *at,
-        EarAt::Unix(path) => panic!("{} is no TCP address", path.display()),
+        ListenAddr::Tcp(at) => *at,
+        ListenAddr::Unix(path) => panic!("{} is no TCP address", path.display()),
     }
 }
 
@@ -71,7 +72,7 @@ fn connect(at: SocketAddr) -> io::Result<TcpStream> {
 /// What stands for processes: it accepts from the sockets that it was told of and counts.
 #[derive(Default)]
 struct Crowd {
-    ears: Mutex<Vec<(u16, OwnedFd)>>,
+    listeners: Mutex<Vec<(u16, OwnedFd)>>,
     /// Connections by epoch and socket.
     accepted: Mutex<BTreeMap<(u8, u16), usize>>,
     /// In which clients begin their connections.
@@ -88,13 +89,13 @@ struct Crowd {
 
 impl Crowd {
     /// What the supervisor does after each change.
-    fn hear(&self, sockets: &Sockets) {
+    fn start_accepting(&self, sockets: &Sockets) {
         let listeners = sockets.listeners();
-        let ears = listeners.iter().map(|listener| {
-            let (_, socket) = sockets.ear(listener.key.ear(0)).unwrap();
+        let listeners = listeners.iter().map(|listener| {
+            let (_, socket) = sockets.listener(listener.key.listener(0)).unwrap();
             (listener.key.index, socket.try_clone_to_owned().unwrap())
         });
-        *self.ears.lock().unwrap() = ears.collect();
+        *self.listeners.lock().unwrap() = listeners.collect();
     }
 
     fn accept(&self) {
@@ -103,20 +104,20 @@ impl Crowd {
             tv_nsec: 5_000_000,
         };
         while !self.is_empty.load(Ordering::Relaxed) {
-            let ears: Vec<(u16, OwnedFd)> = {
-                let ears = self.ears.lock().unwrap();
-                let copies = ears
+            let listeners: Vec<(u16, OwnedFd)> = {
+                let listeners = self.listeners.lock().unwrap();
+                let copies = listeners
                     .iter()
-                    .map(|(index, ear)| (*index, ear.try_clone().unwrap()));
+                    .map(|(index, socket)| (*index, socket.try_clone().unwrap()));
                 copies.collect()
             };
-            let mut polled: Vec<PollFd<'_>> = ears
+            let mut polled: Vec<PollFd<'_>> = listeners
                 .iter()
-                .map(|(_, ear)| PollFd::new(ear, PollFlags::IN))
+                .map(|(_, socket)| PollFd::new(socket, PollFlags::IN))
                 .collect();
             poll(&mut polled, Some(&tick)).unwrap();
-            for (index, ear) in &ears {
-                while let Ok(accepted) = rustix::net::accept(ear) {
+            for (index, socket) in &listeners {
+                while let Ok(accepted) = rustix::net::accept(socket) {
                     self.answer(*index, TcpStream::from(accepted));
                 }
             }
@@ -194,9 +195,9 @@ fn loses_nobody_when_eight_become_three_and_eight_again() {
     let (config, mut sockets) = open(vec![any_port()], 8);
     let to = at(&sockets, 0);
     let crowd = &Crowd::default();
-    crowd.hear(&sockets);
-    // A process that does not obey: its copy of a socket stays open.
-    let (_, stubborn) = sockets.ear(key(0, 7).ear(0)).unwrap();
+    crowd.start_accepting(&sockets);
+    // A process that does not execute: its copy of a socket stays open.
+    let (_, stubborn) = sockets.listener(key(0, 7).listener(0)).unwrap();
     let stubborn = stubborn.try_clone_to_owned().unwrap();
     thread::scope(|scope| {
         scope.spawn(|| crowd.accept());
@@ -216,7 +217,7 @@ fn loses_nobody_when_eight_become_three_and_eight_again() {
         // Those that connect while the eight come back may get any of them.
         crowd.begin(2);
         change(&mut sockets, &config, 8);
-        crowd.hear(&sockets);
+        crowd.start_accepting(&sockets);
         crowd.begin(3);
         crowd.go_on(800);
         crowd.is_over.store(true, Ordering::Relaxed);
@@ -243,7 +244,7 @@ fn retire_all(sockets: &mut Sockets, crowd: &Crowd) {
     while sockets.addresses()[0].surplus_len > 0 {
         let retired = sockets.retire(now);
         if retired.is_changed {
-            crowd.hear(sockets);
+            crowd.start_accepting(sockets);
         }
         now = retired.next.unwrap_or(now);
         turns += 1;
@@ -297,7 +298,7 @@ fn closes_no_socket_in_which_somebody_waits() {
 }
 
 fn empty(sockets: &Sockets, index: usize) {
-    let (_, socket) = sockets.ear(key(0, index).ear(0)).unwrap();
+    let (_, socket) = sockets.listener(key(0, index).listener(0)).unwrap();
     while rustix::net::accept(socket).is_ok() {}
 }
 
@@ -417,12 +418,15 @@ fn lets_nobody_in_before_a_change_is_made_and_forgets_one_that_is_given_up() {
     change(&mut sockets, &config, 3);
     let _client = UnixStream::connect(&path).unwrap();
     assert_eq!(sockets.addresses().len(), 2);
-    let shared: Vec<Kind> = sockets
+    let shared: Vec<Sharing> = sockets
         .listeners()
         .iter()
         .map(|listener| listener.kind)
         .collect();
-    assert_eq!(shared, [Kind::Own, Kind::Own, Kind::Own, Kind::Shared]);
+    assert_eq!(
+        shared,
+        [Sharing::Own, Sharing::Own, Sharing::Own, Sharing::Shared]
+    );
     sockets.remove_files();
     assert!(!path.exists());
 }
@@ -457,7 +461,7 @@ fn opens_addresses_beside_its_own_with_the_same_port() {
 fn opens_an_address_again_that_a_process_has_not_closed_yet() {
     let (mut config, mut sockets) = open(vec![any_port()], 2);
     let first = at(&sockets, 0);
-    let (_, copy) = sockets.ear(key(0, 0).ear(0)).unwrap();
+    let (_, copy) = sockets.listener(key(0, 0).listener(0)).unwrap();
     let _copy = copy.try_clone_to_owned().unwrap();
     config.binds = vec![any_port()];
     config.binds[0] = tcp(([127, 0, 0, 2], 0));
@@ -494,7 +498,7 @@ fn serves_the_service_manager_s_sockets_and_gives_them_back() {
     let to = listener.local_addr().unwrap();
     let inherited = |name: &str, listener: TcpListener| InheritedSocket {
         name: name.to_owned(),
-        at: EarAt::Tcp(listener.local_addr().unwrap()),
+        at: ListenAddr::Tcp(listener.local_addr().unwrap()),
         socket: listener.into(),
     };
     let all = vec![
@@ -506,7 +510,7 @@ fn serves_the_service_manager_s_sockets_and_gives_them_back() {
     let mut sockets = Sockets::open(&config, all, 4, Instant::now()).unwrap();
     assert_eq!(sockets.spare_names(), ["admin"]);
     assert_eq!(sockets.listeners().len(), 1);
-    assert_eq!(sockets.listeners()[0].kind, Kind::Shared);
+    assert_eq!(sockets.listeners()[0].kind, Sharing::Shared);
     assert!(sockets.closing_at_end().is_empty());
 
     config.binds = vec![named("none")];

@@ -14,7 +14,7 @@ fn interval(against: &Against) -> Interval {
     estimate.interval.expect("an interval")
 }
 
-fn method(against: &Against) -> Option<Method> {
+fn method(against: &Against) -> Option<IntervalMethod> {
     against.estimate.and_then(|estimate| estimate.method)
 }
 
@@ -76,7 +76,7 @@ fn seconds_of_a_queue_give_intervals_that_hold_the_truth() {
             (Metric::P99, 100.0 / 125.0),
         ]) {
             let found = by_seconds(metric, &first, &other);
-            assert_eq!(method(&found), Some(Method::Batches), "{metric}");
+            assert_eq!(method(&found), Some(IntervalMethod::Batches), "{metric}");
             *covered += holds(&found, truth);
         }
     }
@@ -131,10 +131,10 @@ fn runs(rng: &mut fastrand::Rng, len: usize) -> Vec<(f64, f64)> {
 #[test]
 fn interleaved_runs_give_intervals_that_hold_the_truth() {
     for (len, expect) in [
-        (2, Method::Student),
-        (4, Method::Student),
-        (5, Method::Bootstrap),
-        (6, Method::Bootstrap),
+        (2, IntervalMethod::Student),
+        (4, IntervalMethod::Student),
+        (5, IntervalMethod::Bootstrap),
+        (6, IntervalMethod::Bootstrap),
     ] {
         let mut covered = 0;
         for seed in 0..200 {
@@ -210,7 +210,7 @@ fn shares_are_compared_by_their_difference() {
     let found = by_pairs(Metric::FailureShare, &always);
     assert_eq!(found.change, Change::Worse);
     let estimate = found.estimate.expect("a number");
-    assert_eq!(estimate.form, Form::Difference);
+    assert_eq!(estimate.form, EstimateForm::Difference);
     assert!((estimate.value - 0.02).abs() < 1e-9);
 }
 
@@ -218,7 +218,7 @@ fn shares_are_compared_by_their_difference() {
 fn a_nought_makes_no_infinite_ratio() {
     let pairs = [(0.0, 5.0), (0.0, 6.0), (0.0, 5.0)];
     let estimate = by_pairs(RPS, &pairs).estimate.expect("a number");
-    assert_eq!(estimate.form, Form::Difference);
+    assert_eq!(estimate.form, EstimateForm::Difference);
     assert!(estimate.value.is_finite());
 }
 

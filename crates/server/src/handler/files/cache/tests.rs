@@ -3,16 +3,16 @@
 use std::fs::{self, File};
 use std::path::Path;
 
-use crate::config::meant::FileCache;
+use crate::config::typed::FileCache;
 
 use super::*;
-use crate::config::meant::Coding;
-use crate::handler::files::facts::{Devices, Facts};
-use crate::handler::files::folder::Folder;
-use crate::handler::files::kind;
-use crate::handler::files::look::Kin;
-use crate::handler::files::shelf::ENTRY_OVERHEAD_BYTES;
-use crate::handler::files::variants::{Label, Stay};
+use crate::config::typed::Coding;
+use crate::handler::files::cache_segment::ENTRY_OVERHEAD_BYTES;
+use crate::handler::files::cached_file::{Label, Retention};
+use crate::handler::files::lookup::UnreadFiles;
+use crate::handler::files::media_type;
+use crate::handler::files::metadata::{Devices, FileMetadata};
+use crate::handler::files::root_dir::RootDir;
 
 const ENTRY_BYTES: usize = 1000;
 
@@ -37,8 +37,8 @@ impl Shop {
         }
     }
 
-    fn page(&self, name: &str, stay: Stay) -> Arc<Family> {
-        load(&self.dir.path().join(name), stay)
+    fn page(&self, name: &str, retention: Retention) -> Arc<Variants> {
+        load(&self.dir.path().join(name), retention)
     }
 
     /// A file with a compressed sibling, which must not be the older one.
@@ -49,18 +49,20 @@ impl Shop {
     }
 
     fn keep(&mut self, name: &str, now: u64) {
-        let page = self.page(name, Stay::Memory);
+        let page = self.page(name, Retention::Memory);
         self.cache.keep(0, name.as_bytes(), page, at(now));
     }
 
     fn keep_open(&mut self, name: &str, now: u64) {
-        let page = self.page(name, Stay::Open);
+        let page = self.page(name, Retention::Open);
         self.cache.keep(0, name.as_bytes(), page, at(now));
     }
 
-    /// Whether equal facts would do at `now`.
+    /// Whether equal metadata would do at `now`.
     fn trusts(&mut self, name: &str, now: u64) -> bool {
-        self.cache.doubted(0, name.as_bytes(), Stamp(now)).is_some()
+        self.cache
+            .unconfirmed(0, name.as_bytes(), Stamp(now))
+            .is_some()
     }
 
     fn has(&mut self, name: &str) -> bool {
@@ -69,63 +71,67 @@ impl Shop {
 
     fn check(&self) {
         assert!(self.cache.memory.bytes + self.cache.open.bytes <= self.cache.bytes_max);
-        for shelf in [&self.cache.memory, &self.cache.open] {
-            assert!(shelf.len <= shelf.len_max);
+        for segment in [&self.cache.memory, &self.cache.open] {
+            assert!(segment.len <= segment.len_max);
             assert_eq!(
-                shelf.len,
-                shelf.entries.iter().map(|entry| entry.len).sum::<usize>()
+                segment.len,
+                segment.entries.iter().map(|entry| entry.len).sum::<usize>()
             );
             assert_eq!(
-                shelf.bytes,
-                shelf.entries.iter().map(|entry| entry.bytes).sum::<usize>()
+                segment.bytes,
+                segment
+                    .entries
+                    .iter()
+                    .map(|entry| entry.bytes)
+                    .sum::<usize>()
             );
         }
-        let places: usize = self.cache.places.iter().map(HashMap::len).sum();
+        let positions: usize = self.cache.positions.iter().map(HashMap::len).sum();
         assert_eq!(
-            places,
+            positions,
             self.cache.memory.entries.len() + self.cache.open.entries.len()
         );
-        for (name, shelf) in [
-            (ShelfName::Memory, &self.cache.memory),
-            (ShelfName::Open, &self.cache.open),
+        for (name, segment) in [
+            (SegmentKind::Memory, &self.cache.memory),
+            (SegmentKind::Open, &self.cache.open),
         ] {
-            for (slot, entry) in shelf.entries.iter().enumerate() {
-                let place = self.cache.places[entry.mount][&entry.key];
-                assert_eq!((place.shelf, place.slot as usize), (name, slot));
+            for (slot, entry) in segment.entries.iter().enumerate() {
+                let place = self.cache.positions[entry.mount][&entry.key];
+                assert_eq!((place.segment, place.slot as usize), (name, slot));
             }
         }
     }
 }
 
-/// A look that took no time.
-fn at(now: u64) -> Looking {
+/// A lookup that took no time.
+fn at(now: u64) -> LookupTimes {
     let now = Stamp(now);
-    Looking {
+    LookupTimes {
         asked: now,
         done: now,
     }
 }
 
-fn load(path: &Path, stay: Stay) -> Arc<Family> {
-    load_by(path, |_| stay)
+fn load(path: &Path, retention: Retention) -> Arc<Variants> {
+    load_by(path, |_| retention)
 }
 
-fn load_by(path: &Path, stay: impl Fn(u64) -> Stay) -> Arc<Family> {
+fn load_by(path: &Path, retention: impl Fn(u64) -> Retention) -> Arc<Variants> {
     if !path.exists() {
         fs::write(path, [b'x'; ENTRY_BYTES]).unwrap();
     }
     let file = File::open(path).unwrap();
-    let facts = Facts::of(&file.metadata().unwrap());
+    let metadata = FileMetadata::of(&file.metadata().unwrap());
     let label = Label {
-        kind: kind::of_path(b"a"),
+        kind: media_type::of_path(b"a"),
         coding: None,
         cache_control: None,
         vary: None,
     };
-    let folder = Folder::open(path.parent().unwrap()).unwrap();
+    let folder = RootDir::open(path.parent().unwrap()).unwrap();
     let name = path.file_name().unwrap().as_encoded_bytes();
-    let kin = Kin::find(&folder, name, (file, facts), &[Coding::Gzip]);
-    Arc::new(kin.load(&label, &Devices::default(), stay).unwrap())
+    let unread = UnreadFiles::find(&folder, name, (file, metadata), &[Coding::Gzip]);
+    Arc::new(unread.load(&label, &Devices::default(), retention).unwrap())
 }
 
 #[test]
@@ -244,8 +250,8 @@ fn a_changed_file_is_on_trial_anew() {
 #[test]
 fn a_slow_look_does_not_settle_what_it_may_have_read_too_early() {
     let mut shop = Shop::new(10);
-    let page = shop.page("a", Stay::Memory);
-    let slow = Looking {
+    let page = shop.page("a", Retention::Memory);
+    let slow = LookupTimes {
         asked: Stamp(1),
         done: Stamp(1 + 5 * SETTLE.0),
     };
@@ -290,14 +296,14 @@ fn open_files_with_content_beside_push_small_ones_out() {
     shop.dress("large", 5000);
     let stay = |bytes| {
         if bytes == 5000 {
-            Stay::Memory
+            Retention::Memory
         } else {
-            Stay::Open
+            Retention::Open
         }
     };
-    let family = load_by(&shop.dir.path().join("large"), stay);
-    assert_eq!((family.content_bytes(), family.open_len()), (5000, 1));
-    shop.cache.keep(0, b"large", family, at(1));
+    let variants = load_by(&shop.dir.path().join("large"), stay);
+    assert_eq!((variants.content_bytes(), variants.open_len()), (5000, 1));
+    shop.cache.keep(0, b"large", variants, at(1));
     shop.check();
     assert_eq!(shop.cache.open.entries.len(), 1);
     assert!(shop.cache.memory.entries.len() < before);

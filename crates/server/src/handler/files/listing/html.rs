@@ -2,7 +2,7 @@
 //!
 //! Takes entries, gives HTML. Every text from outside goes through `text`.
 
-use super::{At, Entries, Entry, EntryKind, Extent, put};
+use super::{At, Entries, EntryKind, ListingEntry, ListingExtent, put};
 
 const STYLE: &str = "\
 :root{color-scheme:light dark;--fg:#1b1d21;--dim:#666b75;--line:#e3e5ea;--hover:#f3f5f8;--link:#0b57d0;--bg:#fff}\
@@ -80,7 +80,7 @@ fn put_breadcrumb(out: &mut String, at: At<'_>) {
     out.push_str("</h1></nav>\n");
 }
 
-fn put_row(out: &mut String, entry: &Entry) {
+fn put_row(out: &mut String, entry: &ListingEntry) {
     let (href, name) = (entry.href(), text(&entry.name));
     let (class, slash, size) = match entry.kind {
         EntryKind::Folder => (" class=\"d\"", "/", String::new()),
@@ -102,12 +102,12 @@ fn put_row(out: &mut String, entry: &Entry) {
 fn put_foot(out: &mut String, entries: &Entries) {
     let len = entries.list.len();
     match entries.extent {
-        Extent::Cut => put(
+        ListingExtent::Cut => put(
             out,
             format_args!("<p>Only {len} entries are shown: the folder has more.</p>\n"),
         ),
-        Extent::Whole if len == 0 => out.push_str("<p>This folder is empty.</p>\n"),
-        Extent::Whole => {}
+        ListingExtent::Whole if len == 0 => out.push_str("<p>This folder is empty.</p>\n"),
+        ListingExtent::Whole => {}
     }
 }
 
@@ -156,8 +156,8 @@ mod tests {
     use super::super::tests::{file, folder};
     use super::*;
 
-    fn page(list: Vec<Entry>, path: &[u8]) -> String {
-        let extent = Extent::Whole;
+    fn page(list: Vec<ListingEntry>, path: &[u8]) -> String {
+        let extent = ListingExtent::Whole;
         render(&Entries { list, extent }, At { url: "/s", path })
     }
 
@@ -218,7 +218,7 @@ mod tests {
     fn says_when_it_is_cut() {
         let entries = Entries {
             list: vec![file("a", 1)],
-            extent: Extent::Cut,
+            extent: ListingExtent::Cut,
         };
         let page = render(&entries, At { url: "", path: b"" });
         assert!(page.contains("Only 1 entries are shown"), "{page}");

@@ -2,8 +2,8 @@
 
 use super::*;
 
-fn ruled() -> House {
-    House::configured(|config| {
+fn ruled() -> Fixture {
+    Fixture::configured(|config| {
         let rule = |glob: &str, value: &str| CacheRule {
             glob: glob.to_owned(),
             value: value.to_owned(),
@@ -18,7 +18,7 @@ fn ruled() -> House {
 
 #[test]
 fn files_get_the_cache_control_of_their_rule() {
-    let mut house = ruled();
+    let mut fixture = ruled();
     for name in [
         "assets/a.css",
         "assets/a.css.br",
@@ -27,7 +27,7 @@ fn files_get_the_cache_control_of_their_rule() {
         "ä.txt",
         "b.txt",
     ] {
-        house.write(name, "0123456789");
+        fixture.write(name, "0123456789");
     }
     let immutable = "public, max-age=31536000, immutable";
     for (target, expect) in [
@@ -40,7 +40,7 @@ fn files_get_the_cache_control_of_their_rule() {
         ("/s/b.txt", None),
         ("/s/missing", None),
     ] {
-        let got = house.ask("GET", target, "");
+        let got = fixture.ask("GET", target, "");
         assert_eq!(got.line("Cache-Control"), expect, "{target}");
     }
     for (fields, status) in [
@@ -50,7 +50,7 @@ fn files_get_the_cache_control_of_their_rule() {
         ("Range: bytes=0-1\r\n", 206),
         ("Range: bytes=0-1,4-5\r\n", 206),
     ] {
-        let got = house.ask("GET", "/s/assets/a.css", fields);
+        let got = fixture.ask("GET", "/s/assets/a.css", fields);
         assert_eq!(
             (got.status, got.line("Cache-Control")),
             (status, Some(immutable)),

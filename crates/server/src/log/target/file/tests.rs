@@ -31,8 +31,8 @@ fn write_all(file: &mut LogFile, text: &str) {
     assert_eq!(taken, text.len());
 }
 
-fn cut(line: &str, written_bytes: usize) -> Option<Cut<'_>> {
-    Some(Cut {
+fn partial(line: &str, written_bytes: usize) -> Option<PartialLine<'_>> {
+    Some(PartialLine {
         line: line.as_bytes(),
         written_bytes,
     })
@@ -55,7 +55,7 @@ fn appends_slices_and_knows_its_size() {
 }
 
 #[test]
-fn everybody_may_read_a_new_file_and_nobody_else_write_it() {
+fn a_new_file_is_readable_by_all_and_writable_by_its_owner() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("a.log");
     LogFile::open(&path).unwrap();
@@ -72,7 +72,7 @@ fn its_folder_is_the_one_at_the_start() {
 }
 
 #[test]
-fn tells_when_its_last_line_was_written() {
+fn knows_when_its_last_line_was_written() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("a.log");
     let mut file = LogFile::open(&path).unwrap();
@@ -108,7 +108,7 @@ fn a_pipe_is_not_waited_for() {
     let mode = Mode::from_raw_mode(0o600);
     rustix::fs::mknodat(CWD, &path, rustix::fs::FileType::Fifo, mode, 0).unwrap();
     let fault = LogFile::open(&path).unwrap_err();
-    assert!(fault.to_string().contains("nobody reads"), "{fault}");
+    assert!(fault.to_string().contains("without a reader"), "{fault}");
 
     let mut reader = File::options()
         .read(true)
@@ -132,7 +132,7 @@ fn a_device_is_written_and_stays_what_it_is() {
     let mut file = LogFile::open(Path::new("/dev/null")).unwrap();
     write_all(&mut file, "line\n");
     assert_eq!((file.bytes(), file.written_ns()), (0, None));
-    assert_eq!(file.reopen(None).unwrap(), Seam::Continues);
+    assert_eq!(file.reopen(None).unwrap(), Continuation::Continues);
     assert_eq!(file.rotate(None, NOON).unwrap().old, None);
 
     let mut full = LogFile::open(Path::new("/dev/full")).unwrap();
@@ -147,7 +147,10 @@ fn reopens_by_name_and_completes_the_line_in_the_old_file() {
     let mut file = LogFile::open(&path).unwrap();
     write_all(&mut file, "one\ntw");
     std::fs::rename(&path, &old).unwrap();
-    assert_eq!(file.reopen(cut("two\n", 2)).unwrap(), Seam::Completed);
+    assert_eq!(
+        file.reopen(partial("two\n", 2)).unwrap(),
+        Continuation::Completed
+    );
     write_all(&mut file, "three\n");
     assert_eq!(text_of(&old), "one\ntwo\n");
     assert_eq!(text_of(&path), "three\n");
@@ -159,7 +162,10 @@ fn reopening_the_same_file_changes_nothing() {
     let path = dir.path().join("a.log");
     let mut file = LogFile::open(&path).unwrap();
     write_all(&mut file, "one\ntw");
-    assert_eq!(file.reopen(cut("two\n", 2)).unwrap(), Seam::Continues);
+    assert_eq!(
+        file.reopen(partial("two\n", 2)).unwrap(),
+        Continuation::Continues
+    );
     assert!(file.ends_with_ours());
     write_all(&mut file, "o\n");
     assert_eq!(text_of(&path), "one\ntwo\n");
@@ -176,7 +182,10 @@ fn a_line_that_others_wrote_behind_is_begun_again() {
     other.write_all(b"other\n").unwrap();
     assert!(!file.ends_with_ours());
     std::fs::rename(&path, &old).unwrap();
-    assert_eq!(file.reopen(cut("two\n", 2)).unwrap(), Seam::Torn);
+    assert_eq!(
+        file.reopen(partial("two\n", 2)).unwrap(),
+        Continuation::Torn
+    );
     assert_eq!(text_of(&old), "twother\n");
 }
 
@@ -215,23 +224,23 @@ fn a_failed_reopening_leaves_the_old_file_open() {
 }
 
 #[test]
-fn rotates_to_a_name_that_nobody_has() {
+fn rotates_to_a_free_name() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("a.log");
-    let taken = dir.path().join("a.log.20261121T120739Z.1.zst");
+    let taken = dir.path().join("a.log.20261121T120739Z.1.gz");
     std::fs::write(taken, "").unwrap();
     let mut file = LogFile::open(&path).unwrap();
     for text in ["one\n", "two\n", "three\n"] {
         write_all(&mut file, text);
         let rotated = file.rotate(None, NOON + 5).unwrap();
-        assert_eq!(rotated.seam, Seam::Continues);
+        assert_eq!(rotated.continuation, Continuation::Continues);
         assert_eq!(text_of(&rotated.old.unwrap()), text);
     }
     assert_eq!(
         names(dir.path()),
         [
             "a.log",
-            "a.log.20261121T120739Z.1.zst",
+            "a.log.20261121T120739Z.1.gz",
             "a.log.20261121T120739Z.2",
             "a.log.20261121T120739Z.3",
             "a.log.20261121T120739Z.4"
@@ -254,8 +263,8 @@ fn completes_a_cut_line_before_it_goes_on_in_a_new_file() {
     let path = dir.path().join("a.log");
     let mut file = LogFile::open(&path).unwrap();
     write_all(&mut file, "one\nt");
-    let rotated = file.rotate(cut("two\n", 1), NOON).unwrap();
-    assert_eq!(rotated.seam, Seam::Completed);
+    let rotated = file.rotate(partial("two\n", 1), NOON).unwrap();
+    assert_eq!(rotated.continuation, Continuation::Completed);
     assert_eq!(text_of(&rotated.old.unwrap()), "one\ntwo\n");
     assert_eq!(text_of(&path), "");
 }

@@ -1,10 +1,8 @@
 //! Real sockets in temporary folders, with daemons that are slow, stuck, gone and back again.
 
-use std::io::{IoSliceMut, Read};
+use std::io::Read;
 use std::os::unix::net::{UnixDatagram, UnixListener, UnixStream};
 
-use rustix::fs::SealFlags;
-use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags};
 use tempfile::TempDir;
 
 use super::*;
@@ -18,7 +16,7 @@ fn place() -> (TempDir, PathBuf) {
     (dir, path)
 }
 
-fn offer(socket: &mut Socket, text: &str, wall_ns: u64) -> io::Result<usize> {
+fn offer(socket: &mut SyslogSocket, text: &str, wall_ns: u64) -> io::Result<usize> {
     socket.write(Level::Info, &[IoSlice::new(text.as_bytes())], wall_ns)
 }
 
@@ -30,8 +28,8 @@ fn receive(daemon: &UnixDatagram) -> String {
 
 /// Leaves the socket the least room that the kernel gives: 4608 bytes with its overhead, and no more than
 /// half of that in one piece of a stream.
-fn narrow(socket: &Socket) {
-    let (Link::Datagrams(fd) | Link::Stream { fd, .. }) = &socket.link else {
+fn narrow(socket: &SyslogSocket) {
+    let (SyslogLink::Datagrams(fd) | SyslogLink::Stream { fd, .. }) = &socket.link else {
         panic!("no connection");
     };
     rustix::net::sockopt::set_socket_send_buffer_size(fd, 1).unwrap();
@@ -52,7 +50,7 @@ fn lines(count: usize) -> String {
 fn sends_each_line_as_a_message() {
     let (_dir, path) = place();
     let daemon = UnixDatagram::bind(&path).unwrap();
-    let mut socket = Socket::syslog(&path, 16, Voice::Access).unwrap();
+    let mut socket = SyslogSocket::connect(&path, 16, LogTag::Access).unwrap();
     let slices = [b"one\ntw" as &[u8], b"", b"o\n", b"three\nrest"].map(IoSlice::new);
     let taken = socket.write(Level::Info, &slices, NOON).unwrap();
     assert_eq!(taken, "one\ntwo\nthree\n".len());
@@ -69,7 +67,7 @@ fn sends_each_line_as_a_message() {
 fn cuts_what_no_daemon_takes() {
     let (_dir, path) = place();
     let daemon = UnixDatagram::bind(&path).unwrap();
-    let mut socket = Socket::syslog(&path, 16, Voice::Access).unwrap();
+    let mut socket = SyslogSocket::connect(&path, 16, LogTag::Access).unwrap();
     let text = "x".repeat(100_000) + "\n";
     assert_eq!(offer(&mut socket, &text, NOON).unwrap(), text.len());
     let message = receive(&daemon);
@@ -82,7 +80,7 @@ fn cuts_what_no_daemon_takes() {
 fn cuts_further_what_the_kernel_does_not_take() {
     let (_dir, path) = place();
     let daemon = UnixDatagram::bind(&path).unwrap();
-    let mut socket = Socket::syslog(&path, 16, Voice::Access).unwrap();
+    let mut socket = SyslogSocket::connect(&path, 16, LogTag::Access).unwrap();
     narrow(&socket);
     let text = "x".repeat(100_000) + "\n";
     assert_eq!(offer(&mut socket, &text, NOON).unwrap(), text.len());
@@ -95,7 +93,7 @@ fn cuts_further_what_the_kernel_does_not_take() {
 fn keeps_lines_that_a_daemon_has_no_room_for() {
     let (_dir, path) = place();
     let daemon = UnixDatagram::bind(&path).unwrap();
-    let mut socket = Socket::syslog(&path, 16, Voice::Access).unwrap();
+    let mut socket = SyslogSocket::connect(&path, 16, LogTag::Access).unwrap();
     let text = lines(500);
     let (mut taken, mut received) = (0, 0);
     while received < 500 {
@@ -118,7 +116,7 @@ fn keeps_lines_that_a_daemon_has_no_room_for() {
 fn a_daemon_that_is_slower_than_the_lines_gets_each_once() {
     let (_dir, path) = place();
     let daemon = UnixDatagram::bind(&path).unwrap();
-    let mut socket = Socket::syslog(&path, 16, Voice::Access).unwrap();
+    let mut socket = SyslogSocket::connect(&path, 16, LogTag::Access).unwrap();
     let text = lines(5_000);
     std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -134,10 +132,10 @@ fn a_daemon_that_is_slower_than_the_lines_gets_each_once() {
 }
 
 #[test]
-fn finds_a_daemon_that_was_started_anew_at_once() {
+fn finds_a_restarted_daemon_at_once() {
     let (_dir, path) = place();
     let daemon = UnixDatagram::bind(&path).unwrap();
-    let mut socket = Socket::syslog(&path, 16, Voice::Access).unwrap();
+    let mut socket = SyslogSocket::connect(&path, 16, LogTag::Access).unwrap();
     offer(&mut socket, "one\n", NOON).unwrap();
     assert_eq!(text_of(&receive(&daemon)), "one");
     drop(daemon);
@@ -151,7 +149,7 @@ fn finds_a_daemon_that_was_started_anew_at_once() {
 fn looks_for_a_daemon_that_is_gone_once_a_second() {
     let (_dir, path) = place();
     let daemon = UnixDatagram::bind(&path).unwrap();
-    let mut socket = Socket::syslog(&path, 16, Voice::Access).unwrap();
+    let mut socket = SyslogSocket::connect(&path, 16, LogTag::Access).unwrap();
     drop(daemon);
     let fault = offer(&mut socket, "one\n", NOON).unwrap_err();
     assert_eq!(fault.kind(), io::ErrorKind::ConnectionRefused);
@@ -176,23 +174,19 @@ fn looks_for_a_daemon_that_is_gone_once_a_second() {
 }
 
 #[test]
-fn says_who_is_missing_at_the_start() {
+fn names_the_socket_that_is_missing_at_the_start() {
     let (_dir, path) = place();
-    for fault in [
-        Socket::syslog(&path, 16, Voice::Access).unwrap_err(),
-        Socket::journal(&path, Voice::Access).unwrap_err(),
-    ] {
-        assert_eq!(fault.kind(), io::ErrorKind::NotFound);
-        let name = path.display().to_string();
-        assert!(fault.to_string().starts_with(&name), "{fault}");
-    }
+    let fault = SyslogSocket::connect(&path, 16, LogTag::Access).unwrap_err();
+    assert_eq!(fault.kind(), io::ErrorKind::NotFound);
+    let name = path.display().to_string();
+    assert!(fault.to_string().starts_with(&name), "{fault}");
 }
 
 #[test]
 fn speaks_to_a_stream_with_a_zero_after_each_message() {
     let (_dir, path) = place();
     let listener = UnixListener::bind(&path).unwrap();
-    let mut socket = Socket::syslog(&path, 16, Voice::Access).unwrap();
+    let mut socket = SyslogSocket::connect(&path, 16, LogTag::Access).unwrap();
     let (mut daemon, _) = listener.accept().unwrap();
     assert_eq!(offer(&mut socket, "one\ntwo\n", NOON).unwrap(), 8);
     drop(socket);
@@ -206,7 +200,7 @@ fn speaks_to_a_stream_with_a_zero_after_each_message() {
 fn finishes_on_a_stream_what_it_began() {
     let (_dir, path) = place();
     let listener = UnixListener::bind(&path).unwrap();
-    let mut socket = Socket::syslog(&path, 16, Voice::Access).unwrap();
+    let mut socket = SyslogSocket::connect(&path, 16, LogTag::Access).unwrap();
     let (mut daemon, _) = listener.accept().unwrap();
     daemon.set_nonblocking(true).unwrap();
     narrow(&socket);
@@ -217,7 +211,7 @@ fn finishes_on_a_stream_what_it_began() {
         // Times differ, and with them the heads of a message that is given again.
         wall_ns += SECOND;
         let bytes = offer(&mut socket, &text[taken..], wall_ns).unwrap();
-        let Link::Stream { unsent, .. } = &socket.link else {
+        let SyslogLink::Stream { unsent, .. } = &socket.link else {
             panic!("no stream");
         };
         stuck += usize::from(!unsent.message.is_empty());
@@ -243,7 +237,7 @@ fn finishes_on_a_stream_what_it_began() {
 fn sends_a_message_again_whose_stream_broke() {
     let (_dir, path) = place();
     let listener = UnixListener::bind(&path).unwrap();
-    let mut socket = Socket::syslog(&path, 16, Voice::Access).unwrap();
+    let mut socket = SyslogSocket::connect(&path, 16, LogTag::Access).unwrap();
     let (daemon, _) = listener.accept().unwrap();
     narrow(&socket);
     let text: String = (0..20)
@@ -264,63 +258,11 @@ fn sends_a_message_again_whose_stream_broke() {
 }
 
 #[test]
-fn the_journal_has_lines_that_belong_together_in_one_entry() {
-    let (_dir, path) = place();
-    let daemon = UnixDatagram::bind(&path).unwrap();
-    let mut socket = Socket::journal(&path, Voice::Errors).unwrap();
-    let slices = [
-        b"one\n   " as &[u8],
-        b" more\n    yet\ntwo\n",
-        b"three\n  no\n",
-    ];
-    let slices = slices.map(IoSlice::new);
-    let taken = socket.write(Level::Error, &slices, NOON).unwrap();
-    assert_eq!(taken, slices.iter().map(|slice| slice.len()).sum::<usize>());
-    let mut entries = (0..4).map(|_| receive(&daemon));
-    let first = entries.next().unwrap();
-    let text = "one\n    more\n    yet";
-    assert_eq!(first.as_bytes()[8..16], (text.len() as u64).to_le_bytes());
-    assert!(first[16..].starts_with(&format!("{text}\nPRIORITY=3\n")));
-    for expect in ["two", "three", "  no"] {
-        let entry = entries.next().unwrap();
-        assert!(entry.starts_with(&format!("MESSAGE={expect}\n")), "{entry}");
-    }
-}
-
-#[test]
-fn an_entry_that_no_datagram_holds_goes_by_sealed_memory() {
-    let (_dir, path) = place();
-    let daemon = UnixDatagram::bind(&path).unwrap();
-    let mut socket = Socket::journal(&path, Voice::Access).unwrap();
-    let text = "x".repeat(20 << 20) + "\n";
-    assert_eq!(offer(&mut socket, &text, NOON).unwrap(), text.len());
-
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-    let mut control = RecvAncillaryBuffer::new(&mut space);
-    let mut payload = [0; 10];
-    let mut slices = [IoSliceMut::new(&mut payload)];
-    let got = rustix::net::recvmsg(&daemon, &mut slices, &mut control, RecvFlags::empty());
-    assert_eq!(got.unwrap().bytes, 0);
-    let Some(RecvAncillaryMessage::ScmRights(mut fds)) = control.drain().next() else {
-        panic!("no descriptor came");
-    };
-    let memory = fds.next().unwrap();
-    let seals = rustix::fs::fcntl_get_seals(&memory).unwrap();
-    let all = SealFlags::SHRINK | SealFlags::GROW | SealFlags::WRITE | SealFlags::SEAL;
-    assert!(seals.contains(all));
-    let mut entry = vec![0; text.len() + 200];
-    let bytes = rustix::io::pread(&memory, &mut entry, 0).unwrap();
-    let entry = std::str::from_utf8(&entry[..bytes]).unwrap();
-    let end = "PRIORITY=6\nSYSLOG_IDENTIFIER=milepost\nMILEPOST_LOG=access\n";
-    assert!(entry == format!("MESSAGE={text}{end}"));
-}
-
-#[test]
 fn is_not_inherited_and_does_not_block() {
     let (_dir, path) = place();
     let _daemon = UnixDatagram::bind(&path).unwrap();
-    let socket = Socket::journal(&path, Voice::Access).unwrap();
-    let Link::Datagrams(fd) = &socket.link else {
+    let socket = SyslogSocket::connect(&path, 16, LogTag::Access).unwrap();
+    let SyslogLink::Datagrams(fd) = &socket.link else {
         panic!("no datagrams");
     };
     let flags = rustix::io::fcntl_getfd(fd).unwrap();

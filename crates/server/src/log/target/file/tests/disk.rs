@@ -59,7 +59,7 @@ fn is_held_against_compression_as_long_as_lines_come_to_it() {
     let mut other = LogFile::open(&path).unwrap();
     let old = file.rotate(None, NOON).unwrap().old.unwrap();
     assert!(is_held(&old) && is_held(&path));
-    assert_eq!(other.reopen(None).unwrap(), Seam::Continues);
+    assert_eq!(other.reopen(None).unwrap(), Continuation::Continues);
     // A process that another test starts has copies of this one's descriptors, and with them
     // of the lock, until it runs its own program.
     let deadline = Instant::now() + Duration::from_secs(60);
@@ -82,8 +82,8 @@ fn takes_the_start_of_a_line_back_when_the_disk_is_full() {
     let line = "two ".repeat(2000) + "\n";
     let written = file.write(&[IoSlice::new(line.as_bytes())]).unwrap();
     assert!(written > 0 && written < line.len(), "{written}");
-    let rotated = file.rotate(cut(&line, written), NOON).unwrap();
-    assert_eq!(rotated.seam, Seam::TakenBack);
+    let rotated = file.rotate(partial(&line, written), NOON).unwrap();
+    assert_eq!(rotated.continuation, Continuation::Retracted);
     assert_eq!(text_of(&rotated.old.unwrap()), "one\n");
     disk.free();
     write_all(&mut file, &line);
@@ -99,7 +99,7 @@ fn gives_the_old_file_its_name_back_when_no_new_one_can_be_made() {
     let mut file = LogFile::open(&path).unwrap();
     write_all(&mut file, "one\ntw");
     std::fs::write(disk.filler(), "").unwrap();
-    let fault = file.rotate(cut("two\n", 2), NOON).unwrap_err();
+    let fault = file.rotate(partial("two\n", 2), NOON).unwrap_err();
     assert_eq!(fault.kind(), ErrorKind::StorageFull);
     assert_eq!(names(disk.0.path()), ["a.log", "filler"]);
     write_all(&mut file, "o\n");

@@ -75,17 +75,20 @@ impl Writer {
         }
     }
 
-    fn change(&mut self, change: impl FnOnce(&mut LogFile, Option<Cut<'_>>) -> io::Result<Seam>) {
-        let cut = self.lines.front().filter(|_| self.written > 0);
-        let cut = cut.map(|line| Cut {
+    fn change(
+        &mut self,
+        change: impl FnOnce(&mut LogFile, Option<PartialLine<'_>>) -> io::Result<Continuation>,
+    ) {
+        let partial = self.lines.front().filter(|_| self.written > 0);
+        let partial = partial.map(|line| PartialLine {
             line: line.as_bytes(),
             written_bytes: self.written,
         });
-        match change(&mut self.file, cut) {
-            Err(_) | Ok(Seam::Continues) => return,
-            Ok(Seam::Completed) => drop(self.lines.pop_front()),
-            Ok(Seam::TakenBack) => {}
-            Ok(Seam::Torn) => self.torn += 1,
+        match change(&mut self.file, partial) {
+            Err(_) | Ok(Continuation::Continues) => return,
+            Ok(Continuation::Completed) => drop(self.lines.pop_front()),
+            Ok(Continuation::Retracted) => {}
+            Ok(Continuation::Torn) => self.torn += 1,
         }
         self.written = 0;
     }
@@ -111,10 +114,10 @@ fn play(folder: &Path, disk: Option<&Disk>, events: &[Event]) {
             }
             Event::Fill(pages) => disk.into_iter().for_each(|disk| disk.fill(*pages)),
             Event::Free => disk.into_iter().for_each(Disk::free),
-            Event::Rotate => writer.change(|file, cut| {
-                let rotated = file.rotate(cut, NOON)?;
+            Event::Rotate => writer.change(|file, partial| {
+                let rotated = file.rotate(partial, NOON)?;
                 files.extend(rotated.old);
-                Ok(rotated.seam)
+                Ok(rotated.continuation)
             }),
             Event::Rename => {
                 std::fs::rename(&path, &old).unwrap();

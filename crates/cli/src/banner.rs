@@ -1,0 +1,403 @@
+//! The start-up block: what is listening where, what is served, with how many drivers and threads.
+//!
+//! Takes the configuration and what became of it, gives text; prints nothing. Programs that start the
+//! server read its `listening on URL` lines, one for each address.
+
+use std::ops::RangeInclusive;
+
+use server::Listening;
+use server::config::typed::{
+    AccessLog, App, Config, ErrorLog, Level, Levels, LogForm, LogTarget, Logs, PoolConfig,
+};
+
+use crate::command::VERSION;
+
+/// What the block is about.
+pub(crate) struct Facts<'f> {
+    pub config: &'f Config,
+    pub listening: &'f [Listening],
+    pub python: Option<String>,
+    pub pid: u32,
+    pub notes: &'f [String],
+}
+
+/// The block, with its line ends.
+pub(crate) fn text(facts: &Facts<'_>) -> String {
+    let mut lines = Vec::new();
+    let name = format!("milepost {VERSION}");
+    for (index, listening) in facts.listening.iter().enumerate() {
+        let lead = if index == 0 { name.as_str() } else { "" };
+        lines.push(format!(
+            "{lead:width$} listening on {}",
+            listening.url,
+            width = name.len()
+        ));
+    }
+    lines.extend(served(facts.config, facts.python.as_deref()));
+    lines.push(row(
+        "process",
+        &format!("{}, {}", facts.pid, drivers(facts)),
+    ));
+    lines.extend(logs(&facts.config.logs));
+    lines.extend(facts.notes.iter().map(|note| row("note", note)));
+    lines.join("\n") + "\n"
+}
+
+/// What `check` says about a good configuration.
+pub(crate) fn summary(config: &Config, python: Option<&str>, notes: &[String]) -> String {
+    let mut lines = vec!["configuration is good".to_owned()];
+    lines.extend(served(config, python));
+    lines.extend(logs(&config.logs));
+    lines.extend(notes.iter().map(|note| row("note", note)));
+    lines.join("\n") + "\n"
+}
+
+/// `module:attribute` as one would write it.
+pub(crate) fn app_name(app: &App) -> String {
+    let call = if app.factory { "()" } else { "" };
+    match app.attribute.as_str() {
+        "" => app.module.clone(),
+        attribute => format!("{}:{attribute}{call}", app.module),
+    }
+}
+
+fn row(label: &str, text: &str) -> String {
+    format!("  {label:<8} {text}")
+}
+
+fn served(config: &Config, python: Option<&str>) -> Vec<String> {
+    let mut rows = Vec::new();
+    if let Some(app) = &config.app {
+        let threads = threads_of(&config.pools[0]);
+        let under = if app.root_path.is_empty() {
+            String::new()
+        } else {
+            format!(" under {}", app.root_path)
+        };
+        let python = python
+            .map(|python| format!(", {python}"))
+            .unwrap_or_default();
+        rows.push(row(
+            "app",
+            &format!("{}{under} on {threads}{python}", app_name(app)),
+        ));
+        let others = config.pools.iter().skip(1);
+        rows.extend(
+            others.map(|pool| row("pool", &format!("{} on {}", pool.name, threads_of(pool)))),
+        );
+    }
+    for mount in &config.statics {
+        let url = if mount.url.is_empty() {
+            "/"
+        } else {
+            &mount.url
+        };
+        rows.push(row("files", &format!("{url} from {}", mount.dir.display())));
+    }
+    rows
+}
+
+/// `4 threads`, `2 to 8 threads`
+fn threads_of(pool: &PoolConfig) -> String {
+    match pool.threads_min == pool.threads_max {
+        true => counted(pool.threads_max, "thread"),
+        false => format!("{} to {} threads", pool.threads_min, pool.threads_max),
+    }
+}
+
+fn drivers(facts: &Facts<'_>) -> String {
+    let listen = &facts.config.listen;
+    let drivers = match facts.config.processes.count {
+        1 => counted(listen.drivers, "driver"),
+        count => format!("{count} with {} each", counted(listen.drivers, "driver")),
+    };
+    let effective = facts
+        .listening
+        .iter()
+        .map(|one| one.backlog_effective)
+        .min()
+        .unwrap_or(listen.backlog);
+    let backlog = if effective == u32::MAX {
+        "backlog as the service manager has it".to_owned()
+    } else if effective < listen.backlog {
+        format!(
+            "backlog {effective} (net.core.somaxconn) instead of {}",
+            listen.backlog
+        )
+    } else {
+        format!("backlog {effective}")
+    };
+    format!(
+        "{drivers}, accepting {} a turn, {backlog}",
+        listen.accept_batch
+    )
+}
+
+/// A row for each log; errors on standard error, all of them, are what everybody expects.
+fn logs(logs: &Logs) -> Vec<String> {
+    let mut rows: Vec<String> = logs
+        .access
+        .iter()
+        .map(|log| row("log", &access(log)))
+        .collect();
+    if rows.is_empty() {
+        rows.push(row("log", "off"));
+    }
+    if logs.errors.is_empty() {
+        rows.push(row("errors", "off"));
+    } else if logs.errors != Logs::default().errors {
+        rows.extend(logs.errors.iter().map(|log| row("errors", &errors(log))));
+    }
+    rows
+}
+
+/// `slow.log (json, slower 1s)`
+fn access(log: &AccessLog) -> String {
+    let filter = &log.filter;
+    let mut facts = vec![form(&log.form).to_owned()];
+    if !filter.routes.is_empty() {
+        facts.push(format!("route {}", filter.routes.join(" ")));
+    }
+    if !filter.statuses.is_empty() {
+        let statuses: Vec<String> = filter.statuses.iter().map(status).collect();
+        facts.push(format!("status {}", statuses.join(" ")));
+    }
+    if filter.slower_than.0 > 0 {
+        facts.push(format!("slower {}s", filter.slower_than.as_secs_f64()));
+    }
+    format!("{} ({})", target(&log.target), facts.join(", "))
+}
+
+fn errors(log: &ErrorLog) -> String {
+    let levels = match log.levels {
+        Levels::From(Level::Info) => return target(&log.target),
+        Levels::From(least) => format!("{} and worse", level(least)),
+        Levels::Only(only) => format!("{} only", level(only)),
+    };
+    format!("{} ({levels})", target(&log.target))
+}
+
+fn level(level: Level) -> &'static str {
+    match level {
+        Level::Error => "error",
+        Level::Warning => "warning",
+        Level::Info => "info",
+    }
+}
+
+fn status(statuses: &RangeInclusive<u16>) -> String {
+    match (*statuses.start(), *statuses.end()) {
+        (0, 0) => "none".to_owned(),
+        (first, last) if first == last => first.to_string(),
+        (first, last) if first % 100 == 0 && last == first + 99 => format!("{}xx", first / 100),
+        (first, last) => format!("{first}-{last}"),
+    }
+}
+
+fn target(target: &LogTarget) -> String {
+    match target {
+        LogTarget::Stdout => "-".to_owned(),
+        LogTarget::Stderr => "stderr".to_owned(),
+        LogTarget::File(path) => path.display().to_string(),
+        LogTarget::Syslog(facility) => format!("syslog, facility {facility}"),
+    }
+}
+
+fn form(form: &LogForm) -> &'static str {
+    match form {
+        LogForm::Phases => "phases",
+        LogForm::Combined => "combined",
+        LogForm::Common => "common",
+        LogForm::Json => "json",
+        LogForm::NaviServer => "naviserver",
+        LogForm::Template(_) => "template",
+    }
+}
+
+fn counted(count: usize, noun: &str) -> String {
+    if count == 1 {
+        format!("1 {noun}")
+    } else {
+        format!("{count} {noun}s")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use server::config::typed::{Listen, LogFilter, StaticMount};
+
+    fn config() -> Config {
+        let app = App {
+            module: "bookshop".into(),
+            attribute: "app".into(),
+            factory: false,
+            app_dir: ".".into(),
+            root_path: String::new(),
+        };
+        let mount = |url: &str, dir: &str| StaticMount {
+            url: url.into(),
+            dir: dir.into(),
+            index: "index.html".into(),
+            fallback: None,
+        };
+        Config {
+            app: Some(app),
+            statics: vec![mount("/static", "./static"), mount("", "pub")],
+            logs: Logs {
+                access: vec![AccessLog::new(LogTarget::Stdout)],
+                ..Logs::default()
+            },
+            ..Config::default()
+        }
+    }
+
+    fn listening(url: &str, backlog_effective: u32) -> Listening {
+        Listening {
+            url: url.into(),
+            backlog_effective,
+        }
+    }
+
+    #[test]
+    fn names_every_address_on_its_own_line() {
+        let config = config();
+        let facts = Facts {
+            config: &config,
+            listening: &[
+                listening("http://127.0.0.1:8000", 4096),
+                listening("unix:/run/x.sock", 4096),
+            ],
+            python: Some("CPython 3.11.7 (GIL)".into()),
+            pid: 42,
+            notes: &[],
+        };
+        let expect = format!(
+            "milepost {VERSION} listening on http://127.0.0.1:8000\n\
+             {:width$} listening on unix:/run/x.sock\n  \
+               app      bookshop:app on 4 threads, CPython 3.11.7 (GIL)\n  \
+               files    /static from ./static\n  \
+               files    / from pub\n  \
+               process  42, 1 driver, accepting 32 a turn, backlog 4096\n  \
+               log      - (phases)\n",
+            "",
+            width = 9 + VERSION.len(),
+        );
+        assert_eq!(text(&facts), expect);
+    }
+
+    #[test]
+    fn names_every_pool_with_its_bounds() {
+        let pool = |name: &str, threads_min, threads_max| PoolConfig {
+            name: name.into(),
+            threads_min,
+            threads_max,
+            ..PoolConfig::default()
+        };
+        let config = Config {
+            pools: vec![
+                pool("default", 2, 8),
+                pool("reports", 1, 1),
+                pool("batch", 3, 3),
+                pool("slow", 1, 4),
+            ],
+            ..config()
+        };
+        let found = served(&config, None);
+        let expect = [
+            "  app      bookshop:app on 2 to 8 threads",
+            "  pool     reports on 1 thread",
+            "  pool     batch on 3 threads",
+            "  pool     slow on 1 to 4 threads",
+            "  files    /static from ./static",
+            "  files    / from pub",
+        ];
+        assert_eq!(found, expect);
+    }
+
+    #[test]
+    fn says_what_the_kernel_and_the_limits_cut() {
+        let listen = Listen {
+            drivers: 2,
+            ..Listen::default()
+        };
+        let config = Config {
+            listen,
+            ..Config::default()
+        };
+        let facts = Facts {
+            config: &config,
+            listening: &[
+                listening("http://[::1]:1", 4096),
+                listening("http://[::1]:2", 128),
+            ],
+            python: None,
+            pid: 42,
+            notes: &["connections_max is 128".into()],
+        };
+        let text = text(&facts);
+        assert!(text.contains(
+            "2 drivers, accepting 32 a turn, backlog 128 (net.core.somaxconn) instead of 4096\n"
+        ));
+        assert!(
+            text.ends_with("  log      off\n  note     connections_max is 128\n"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn names_every_log_with_what_is_in_it() {
+        let file = |name: &str| LogTarget::File(name.into());
+        let filter = LogFilter {
+            routes: vec!["app".into(), "/static".into()],
+            statuses: vec![500..=599, 404..=404, 400..=401, 0..=0],
+            slower_than: Logs::default().flush,
+        };
+        let slow = AccessLog {
+            form: LogForm::Template("{peer}".into()),
+            filter,
+            ..AccessLog::new(file("slow.log"))
+        };
+        let error = |target, levels| ErrorLog { target, levels };
+        let mut all = Logs {
+            access: vec![AccessLog::new(LogTarget::Stdout), slow],
+            errors: vec![
+                error(LogTarget::Stderr, Levels::From(Level::Info)),
+                error(LogTarget::Syslog(16), Levels::From(Level::Warning)),
+                error(file("e.log"), Levels::Only(Level::Error)),
+            ],
+            ..Logs::default()
+        };
+        let expect = [
+            "  log      - (phases)",
+            "  log      slow.log (template, route app /static, status 5xx 404 400-401 none, slower 1s)",
+            "  errors   stderr",
+            "  errors   syslog, facility 16 (warning and worse)",
+            "  errors   e.log (error only)",
+        ];
+        assert_eq!(logs(&all), expect);
+        all.access.clear();
+        all.errors.clear();
+        assert_eq!(logs(&all), ["  log      off", "  errors   off"]);
+    }
+
+    #[test]
+    fn names_applications_as_they_are_written() {
+        let app = config().app.unwrap();
+        assert_eq!(app_name(&app), "bookshop:app");
+        assert_eq!(
+            app_name(&App {
+                factory: true,
+                ..app.clone()
+            }),
+            "bookshop:app()"
+        );
+        assert_eq!(
+            app_name(&App {
+                attribute: String::new(),
+                ..app
+            }),
+            "bookshop"
+        );
+    }
+}

@@ -1,0 +1,505 @@
+//! The flags of `milepost bench`: those of the load from its table, and the command's own.
+//!
+//! Takes clap's matches, gives options or what is wrong with them. Opens nothing.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use clap::builder::PossibleValuesParser;
+use clap::{Arg, ArgAction, ArgMatches, ValueHint};
+use loadgen::engine::Fault;
+use loadgen::outcome::Outcome;
+use loadgen::output;
+use loadgen::spec::{self, FlagForm, FlagGroup, Key, LoadSpec};
+use loadgen::statistics::Assertion;
+use rustix::fs::{Access, access};
+use rustix::io::Errno;
+use telemetry::{Pattern, Template};
+
+use crate::command::Purpose;
+use crate::environment::cause;
+use crate::message::{self, Message};
+
+/// Most repetitions.
+const REPEAT_MAX: usize = 10_000;
+/// A search begins at this rate, requests a second, when none is given.
+const FIRST_RATE: f64 = 100.0;
+/// And goes no higher than this.
+const RATE_MAX: f64 = 1_000_000.0;
+
+/// The flags of the forms of results.
+const FORMS: [(&str, OutputForm); 5] = [
+    ("json", OutputForm::Json),
+    ("csv", OutputForm::Csv),
+    ("series", OutputForm::Series),
+    ("hdr_log", OutputForm::HdrLog),
+    ("html", OutputForm::Page),
+];
+
+/// What the command itself takes.
+pub(super) const OWN: [Key; 14] = [
+    Key {
+        name: "admin_socket",
+        group: FlagGroup::Machine,
+        placeholder: "FILE",
+        help: "Control socket of a Milepost server whose processes are watched",
+        ..Key::PLAIN
+    },
+    Key {
+        name: "replay_format",
+        group: FlagGroup::Load,
+        placeholder: "TEXT",
+        help: "Template of the replayed log, as in access_log_format",
+        ..Key::PLAIN
+    },
+    Key {
+        name: "repeat",
+        placeholder: "N",
+        default: "1",
+        help: "Number of runs",
+        ..Key::PLAIN
+    },
+    Key {
+        name: "search",
+        placeholder: "CONDITION",
+        help: "Find the highest rate that keeps a condition: 'p99 < 20ms'",
+        doc: "The rate is doubled until the condition fails, then the gap is halved. `--rate` is the first rate.",
+        example: "p99 < 20ms",
+        ..Key::PLAIN
+    },
+    Key {
+        name: "search_max",
+        placeholder: "RATE",
+        default: "1000000",
+        help: "Highest rate of a search",
+        ..Key::PLAIN
+    },
+    Key {
+        name: "assert",
+        form: FlagForm::Repeated,
+        placeholder: "CONDITION",
+        help: "Exit with 1 unless a condition holds for every run: 'p99 < 5ms'",
+        example: "p99 < 5ms and failures = 0",
+        ..Key::PLAIN
+    },
+    Key {
+        name: "label",
+        placeholder: "TEXT",
+        help: "Name of the run in results",
+        ..Key::PLAIN
+    },
+    Key {
+        name: "json",
+        placeholder: "FILE",
+        help: "Write everything as JSON; `-` is standard output, for each of these",
+        ..Key::PLAIN
+    },
+    Key {
+        name: "csv",
+        placeholder: "FILE",
+        help: "Write a line for each run",
+        ..Key::PLAIN
+    },
+    Key {
+        name: "series",
+        placeholder: "FILE",
+        help: "Write a line for each second of each run, as CSV",
+        ..Key::PLAIN
+    },
+    Key {
+        name: "hdr_log",
+        placeholder: "FILE",
+        help: "Write the histograms as an HdrHistogram log",
+        ..Key::PLAIN
+    },
+    Key {
+        name: "html",
+        placeholder: "FILE",
+        help: "Write an HTML page with percentiles, time line and table that loads nothing from the network",
+        ..Key::PLAIN
+    },
+    Key {
+        name: "quiet",
+        short: Some('q'),
+        form: FlagForm::Switch,
+        help: "Print neither progress nor tables",
+        ..Key::PLAIN
+    },
+    Key {
+        name: "plain",
+        form: FlagForm::Switch,
+        help: "Use no colours on a terminal",
+        ..Key::PLAIN
+    },
+];
+
+/// What was asked for.
+pub(super) struct BenchOptions {
+    pub(super) load: LoadSpec,
+    pub(super) runs: Runs,
+    pub(super) outputs: Vec<Output<OutputForm>>,
+    pub(super) label: String,
+    pub(super) pattern: Option<Pattern>,
+    pub(super) admin_socket: Option<PathBuf>,
+    pub(super) is_quiet: bool,
+    pub(super) is_plain: bool,
+}
+
+/// Which runs are made.
+pub(super) enum Runs {
+    /// The same one so many times, and what has to hold for each.
+    Repeated {
+        len: usize,
+        assertions: Vec<Assertion>,
+    },
+    /// At one rate after another.
+    Search {
+        condition: Assertion,
+        first: f64,
+        most: f64,
+    },
+}
+
+/// A form of the results of runs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum OutputForm {
+    Json,
+    Csv,
+    Series,
+    HdrLog,
+    Page,
+}
+
+impl OutputForm {
+    /// Runs in this form; `title` is for pages.
+    pub(super) fn text(self, outcomes: &[Outcome], title: &str) -> Result<String, Fault> {
+        match self {
+            OutputForm::Json => Ok(output::json(outcomes)),
+            OutputForm::Csv => Ok(output::csv(outcomes)),
+            OutputForm::Series => Ok(output::series_csv(outcomes)),
+            OutputForm::HdrLog => output::hdr_log(outcomes),
+            OutputForm::Page => Ok(output::page(outcomes, title)),
+        }
+    }
+}
+
+/// Where a form of the results goes.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Output<F> {
+    pub(super) form: F,
+    pub(super) place: Place,
+}
+
+/// A file or standard output.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum Place {
+    Stdout,
+    File(PathBuf),
+}
+
+impl Place {
+    /// Writes a text there.
+    pub(super) fn write(&self, text: &str) -> Result<(), Message> {
+        match self {
+            Place::Stdout => message::result(text),
+            Place::File(path) => fs::write(path, text).map_err(|error| {
+                let what = format!("`{}`", path.display());
+                Message::new(&what, format!("cannot be written: {}", cause(&error)))
+            }),
+        }
+    }
+}
+
+impl BenchOptions {
+    /// Whether standard output belongs to programs.
+    pub(super) fn has_stdout(&self) -> bool {
+        let mut places = self.outputs.iter().map(|output| &output.place);
+        places.any(|place| *place == Place::Stdout)
+    }
+}
+
+/// All flags, by topic.
+pub(super) fn args(purpose: Purpose) -> Vec<Arg> {
+    rows().map(|key| arg(key, purpose)).collect()
+}
+
+/// The flags of a load alone.
+pub(super) fn load_args(purpose: Purpose) -> Vec<Arg> {
+    spec::keys().iter().map(|key| arg(key, purpose)).collect()
+}
+
+/// All keys, by topic: those of the load first.
+pub(super) fn rows() -> impl Iterator<Item = &'static Key> {
+    FlagGroup::ALL.into_iter().flat_map(|group| {
+        let all = spec::keys().iter().chain(&OWN);
+        all.filter(move |key| key.group == group)
+    })
+}
+
+/// The flag that an argument of the command line is called by, without dashes.
+pub(super) fn named(long: &str) -> Option<&'static Key> {
+    rows().find(|key| key.form != FlagForm::Argument && (key.long() == long || key.alias == long))
+}
+
+/// Understands the flags.
+///
+/// # Errors
+/// All that is wrong with the command's own; the load's are understood later.
+pub(super) fn options(matches: &ArgMatches) -> (BenchOptions, Vec<Message>) {
+    let mut faults = Vec::new();
+    let load = load(matches);
+    let outputs = outputs(matches, &FORMS, &mut faults);
+    let options = BenchOptions {
+        runs: runs(matches, &load, &mut faults),
+        load,
+        outputs,
+        label: text(matches, "label").unwrap_or_default().to_owned(),
+        pattern: value(matches, "replay_format", &mut faults, |text| {
+            let template = Template::parse(text).map_err(|fault| fault.to_string())?;
+            Pattern::of(&template).map_err(|fault| fault.to_string())
+        }),
+        admin_socket: text(matches, "admin_socket").map(PathBuf::from),
+        is_quiet: matches.get_flag("quiet"),
+        is_plain: matches.get_flag("plain"),
+    };
+    if options.pattern.is_some() && options.load.text("replay").is_none() {
+        let message = Message::new("`--replay-format`", "means nothing without `--replay`");
+        faults.push(message.with_hint("`--replay FILE` names a recording"));
+    }
+    (options, faults)
+}
+
+/// The texts of a load.
+pub(super) fn load(matches: &ArgMatches) -> LoadSpec {
+    let mut load = LoadSpec::default();
+    for key in spec::keys() {
+        if key.form == FlagForm::Switch {
+            if matches.get_flag(key.name) {
+                load.put(key.name, "true");
+            }
+            continue;
+        }
+        for text in matches.get_many::<String>(key.name).into_iter().flatten() {
+            load.put(key.name, text);
+        }
+    }
+    load
+}
+
+fn runs(matches: &ArgMatches, load: &LoadSpec, faults: &mut Vec<Message>) -> Runs {
+    let len = count(matches, "repeat", REPEAT_MAX, faults);
+    let mut assertions = Vec::new();
+    for text in matches.get_many::<String>("assert").into_iter().flatten() {
+        assertions.extend(condition("assert", text, faults));
+    }
+    let most = value(matches, "search_max", faults, rate);
+    let Some(text) = text(matches, "search") else {
+        if most.is_some() {
+            let message = Message::new("`--search-max`", "means nothing without `--search`");
+            faults.push(message.with_hint("`--search 'p99 < 20ms'`, for example"));
+        }
+        return Runs::Repeated {
+            len: len.unwrap_or(1),
+            assertions,
+        };
+    };
+    for other in ["repeat", "assert"] {
+        if matches.contains_id(other) {
+            let what = format!("`--search` and `--{other}`");
+            let message = Message::new(&what, "exclude each other");
+            faults.push(message.with_hint("find the rate first, then run at it"));
+        }
+    }
+    for (name, is_given) in [
+        ("burst", load.text("burst").is_some()),
+        ("replay", load.text("replay").is_some()),
+    ] {
+        if is_given {
+            let what = format!("`--search` and `--{name}`");
+            let message = Message::new(&what, "exclude each other");
+            faults.push(message.with_hint("a search is made of runs at a rate"));
+        }
+    }
+    let first = load
+        .text("rate")
+        .map_or(Some(FIRST_RATE), |text| match rate(text) {
+            Ok(first) => Some(first),
+            Err(cause) => {
+                let message = Message::new("`--rate`", cause);
+                faults
+                    .push(message.with_hint("a search begins at one rate, without steps or ramps"));
+                None
+            }
+        });
+    let condition = condition("search", text, faults);
+    match (condition, first) {
+        (Some(condition), Some(first)) => Runs::Search {
+            condition,
+            first,
+            most: most.unwrap_or(RATE_MAX),
+        },
+        // A fault was noted.
+        _ => Runs::Repeated { len: 1, assertions },
+    }
+}
+
+/// A number from 1 to `max`; `None`: it is not given, or wrong, which is noted.
+pub(super) fn count(
+    matches: &ArgMatches,
+    name: &str,
+    max: usize,
+    faults: &mut Vec<Message>,
+) -> Option<usize> {
+    value(matches, name, faults, |text| {
+        let number = text.parse().ok();
+        let number = number.filter(|number| (1..=max).contains(number));
+        number.ok_or_else(|| format!("expected a count from 1 to {max}, found `{text}`"))
+    })
+}
+
+fn condition(name: &str, text: &str, faults: &mut Vec<Message>) -> Option<Assertion> {
+    let parsed = Assertion::parse(text);
+    let fault = |fault: Fault| {
+        let message = Message::new(&format!("`--{name}`"), fault.text);
+        faults.push(message.with_hint_maybe(fault.hint));
+    };
+    parsed.map_err(fault).ok()
+}
+
+fn rate(text: &str) -> Result<f64, String> {
+    let number = text.parse().ok();
+    let number = number.filter(|rate: &f64| rate.is_finite() && *rate > 0.0);
+    number.ok_or_else(|| format!("expected a number of more than 0, found `{text}`"))
+}
+
+/// Where the results go, by the flags of their forms.
+pub(super) fn outputs<F: Copy>(
+    matches: &ArgMatches,
+    forms: &[(&str, F)],
+    faults: &mut Vec<Message>,
+) -> Vec<Output<F>> {
+    let mut outputs: Vec<Output<F>> = Vec::new();
+    for (name, form) in forms {
+        let Some(text) = text(matches, name) else {
+            continue;
+        };
+        let place = match text {
+            "-" => Place::Stdout,
+            path => Place::File(PathBuf::from(path)),
+        };
+        let flag = format!("`--{}`", name.replace('_', "-"));
+        if outputs.iter().any(|other| other.place == place) {
+            faults.push(Message::new(
+                &flag,
+                format!("`{text}` is written to already"),
+            ));
+        }
+        if let Place::File(path) = &place
+            && let Some(cause) = obstacle(path)
+        {
+            faults.push(Message::new(
+                &flag,
+                format!("`{text}` cannot be written: {cause}"),
+            ));
+        }
+        outputs.push(Output { form: *form, place });
+    }
+    outputs
+}
+
+/// Why a file cannot be written, as far as that can be known before a run of an hour.
+fn obstacle(path: &Path) -> Option<String> {
+    let folder = match path.parent() {
+        Some(folder) if folder.as_os_str().is_empty() => Path::new("."),
+        Some(folder) => folder,
+        None => return Some("it is a folder".to_owned()),
+    };
+    if path.is_dir() {
+        return Some("it is a folder".to_owned());
+    }
+    if !folder.is_dir() {
+        return Some("its folder is not there".to_owned());
+    }
+    // Asked and not tried: opening would empty a file, or wait for whoever reads a pipe.
+    let found = match access(path, Access::WRITE_OK) {
+        Err(Errno::NOENT) => access(folder, Access::WRITE_OK | Access::EXEC_OK),
+        found => found,
+    };
+    found.err().map(|error| cause(&error.into()))
+}
+
+fn text<'m>(matches: &'m ArgMatches, name: &str) -> Option<&'m str> {
+    matches.get_one::<String>(name).map(String::as_str)
+}
+
+fn value<T>(
+    matches: &ArgMatches,
+    name: &str,
+    faults: &mut Vec<Message>,
+    understand: impl Fn(&str) -> Result<T, String>,
+) -> Option<T> {
+    let flag = format!("`--{}`", name.replace('_', "-"));
+    understand(text(matches, name)?)
+        .map_err(|cause| faults.push(Message::new(&flag, cause)))
+        .ok()
+}
+
+fn arg(key: &'static Key, purpose: Purpose) -> Arg {
+    let arg = Arg::new(key.name)
+        .help(short_help(key))
+        .long_help(long_help(key));
+    if key.form == FlagForm::Argument {
+        return arg.value_name(key.placeholder).value_hint(ValueHint::Url);
+    }
+    let arg = arg.help_heading(key.group.title()).long(key.long());
+    let arg = match key.alias {
+        "" => arg,
+        alias => arg.alias(alias.replace('_', "-")),
+    };
+    let arg = match key.short {
+        Some(letter) => arg.short(letter),
+        None => arg,
+    };
+    let arg = match key.form {
+        FlagForm::Switch => return arg.action(ArgAction::SetTrue),
+        FlagForm::Repeated => arg.action(ArgAction::Append),
+        FlagForm::Once | FlagForm::Argument => arg.action(ArgAction::Set),
+    };
+    let arg = arg.value_name(key.placeholder).value_hint(hint(key));
+    // `-1` is a wrong number, not an unknown flag.
+    let arg = arg.allow_negative_numbers(true);
+    match purpose {
+        Purpose::Completions if !key.choices.is_empty() => {
+            arg.value_parser(PossibleValuesParser::new(key.choices))
+        }
+        _ => arg,
+    }
+}
+
+fn hint(key: &Key) -> ValueHint {
+    match key.placeholder {
+        "FILE" | "PATH" => ValueHint::FilePath,
+        _ => ValueHint::Other,
+    }
+}
+
+fn short_help(key: &Key) -> String {
+    match key.default {
+        "" => key.help.to_owned(),
+        default => format!("{} [default: {default}]", key.help),
+    }
+}
+
+fn long_help(key: &Key) -> String {
+    let mut text = format!("{}.", key.help);
+    if !key.doc.is_empty() {
+        text = format!("{text} {}", key.doc);
+    }
+    match key.default {
+        "" => text,
+        default => format!("{text} [default: {default}]"),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,302 @@
+//! `milepost bench sweep`: runs over a range of one number of the load.
+//!
+//! Takes flags, makes a run for each value and repetition, prints the table and its picture. 0: done. 2: wrong use, or
+//! not a single request was answered.
+
+use std::thread;
+use std::time::Duration;
+
+use clap::{Arg, ArgAction, ArgMatches, Command, ValueHint};
+use loadgen::engine::{self, Fault};
+use loadgen::outcome::Outcome;
+use loadgen::output;
+use loadgen::output::picture::{Axis, Line, Scale, curve, text_curve};
+use loadgen::plan::Plan;
+use loadgen::sweep::{Sweep, SweepRun};
+
+use super::flags::{self, Output, Place};
+use super::live::{ProgressScreen, Stop, Watcher};
+use super::replay::Disk;
+use super::runs::{self, message};
+use crate::command::Purpose;
+use crate::environment::cause;
+use crate::message::{self, Message};
+use crate::{COULD_NOT, DONE};
+
+/// Fewer repetitions say little about chance.
+const REPEAT: usize = 5;
+const REPEAT_MAX: usize = 1_000;
+/// What a run has left behind in the kernel settles before the next one.
+const REST: Duration = Duration::from_millis(500);
+
+const ABOUT: &str = "Measure over a range of one number of the load";
+
+const EXAMPLES: &str = "\
+Examples:
+  milepost bench sweep --connections 10..250:10 --repeat 5 http://127.0.0.1:8000/
+  milepost bench sweep -c 64 --rate 1000..10000:1000 -d 5s http://127.0.0.1:8000/
+  milepost bench sweep -c 16,64,256 -d 2s --svg clients.svg http://127.0.0.1:8000/
+
+One of --connections, --rate, --pipeline and the other numbers of a load takes a range, as
+FROM..TO:STEP, or a list. Exit: 0 done, 2 it could not be done or nothing was answered.";
+
+/// A form of the results.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum SweepForm {
+    Json,
+    Svg,
+    Html,
+}
+
+/// What was asked for.
+struct SweepOptions {
+    sweep: Sweep,
+    /// A plan for each value.
+    plans: Vec<(u64, Plan)>,
+    repeat: usize,
+    outputs: Vec<Output<SweepForm>>,
+    is_quiet: bool,
+}
+
+/// The flags of a sweep beside those of a load.
+fn args() -> Vec<Arg> {
+    let text = |name: &'static str, placeholder: &'static str, help: &'static str| {
+        let arg = Arg::new(name).long(name).value_name(placeholder).help(help);
+        arg.action(ArgAction::Set).num_args(1)
+    };
+    let file = |name, help| text(name, "FILE", help).value_hint(ValueHint::FilePath);
+    vec![
+        text("repeat", "N", "Repetitions of the whole range [default: 5]"),
+        file(
+            "json",
+            "Write the runs, as of `milepost bench`; `-` is standard output",
+        ),
+        file("svg", "Write the picture; `-` is standard output"),
+        file(
+            "html",
+            "Write a page with picture and table; `-` is standard output",
+        ),
+        Arg::new("quiet")
+            .long("quiet")
+            .short('q')
+            .action(ArgAction::SetTrue)
+            .help("No progress and no table"),
+    ]
+}
+
+/// The subcommand.
+pub(super) fn command(purpose: Purpose) -> Command {
+    Command::new("sweep")
+        .about(ABOUT)
+        .after_help(EXAMPLES)
+        .args_override_self(true)
+        .args(args())
+        .args(flags::load_args(purpose))
+}
+
+/// Runs a sweep to its end and gives the exit code.
+pub(super) fn run(matches: &ArgMatches) -> i32 {
+    let mut faults = Vec::new();
+    let options = options(matches, &mut faults);
+    let stop = Stop::listen().map_err(|error| faults.push(Message::new("signals", cause(&error))));
+    let (Some(options), Ok(stop), true) = (options, stop, faults.is_empty()) else {
+        message::say_all(&faults);
+        return COULD_NOT;
+    };
+    let mut runs = Vec::new();
+    let ended = measure(&options, &stop, &mut runs);
+    let mut messages: Vec<Message> = ended.err().iter().map(message).collect();
+    messages.extend(show(&options, &runs));
+    let outcomes: Vec<Outcome> = runs.into_iter().map(|run| run.outcome).collect();
+    let address = &options.plans[0].1.target.address;
+    messages.extend(runs::unanswered(&outcomes, address));
+    if outcomes.is_empty() && messages.is_empty() {
+        messages.push(Message::new(
+            "sweep",
+            "it was interrupted before its first result",
+        ));
+    }
+    message::say_all(&messages);
+    if messages.is_empty() { DONE } else { COULD_NOT }
+}
+
+/// Understands the flags; all faults at once.
+fn options(matches: &ArgMatches, faults: &mut Vec<Message>) -> Option<SweepOptions> {
+    let load = flags::load(matches);
+    let sweep = Sweep::of(&load).map_err(|fault| faults.push(message(&fault)));
+    let repeat = flags::count(matches, "repeat", REPEAT_MAX, faults).unwrap_or(REPEAT);
+    let forms = [
+        ("json", SweepForm::Json),
+        ("svg", SweepForm::Svg),
+        ("html", SweepForm::Html),
+    ];
+    let outputs = flags::outputs(matches, &forms, faults);
+    let sweep = sweep.ok()?;
+    let plan = |value: &u64| {
+        let plan = sweep.load(&load, *value).plan(&Disk { pattern: None });
+        plan.map(|plan| (*value, plan))
+    };
+    let plans = sweep.values.iter().map(plan).collect::<Result<_, _>>();
+    let plans = plans.map_err(|found: Vec<Fault>| faults.extend(found.iter().map(message)));
+    Some(SweepOptions {
+        plans: plans.ok()?,
+        sweep,
+        repeat,
+        outputs,
+        is_quiet: matches.get_flag("quiet"),
+    })
+}
+
+/// All values in each repetition, so that a drift of the host falls on all of them alike. A run that was ended early is
+/// no measurement.
+fn measure(options: &SweepOptions, stop: &Stop, runs: &mut Vec<SweepRun>) -> Result<(), Fault> {
+    let screen = match options.is_quiet {
+        true => ProgressScreen::Nowhere,
+        false => ProgressScreen::of_talk(),
+    };
+    for repetition in 1..=options.repeat {
+        for (value, plan) in &options.plans {
+            let name = format!(
+                "{value} {}, repetition {repetition} of {}",
+                options.sweep.column, options.repeat
+            );
+            let mut watcher = Watcher::new(plan, name, stop, screen);
+            let made = engine::run(plan, &mut watcher);
+            watcher.clear();
+            let mut outcome = made?;
+            if stop.is_asked_for() {
+                return Ok(());
+            }
+            outcome.asked.label = format!("{value} {}", options.sweep.column);
+            runs.push(SweepRun {
+                value: *value,
+                outcome,
+            });
+            thread::sleep(REST);
+        }
+    }
+    Ok(())
+}
+
+/// Writes the results; gives what could not be written.
+fn show(options: &SweepOptions, runs: &[SweepRun]) -> Vec<Message> {
+    let column = options.sweep.column;
+    let title = format!("Requests a second by {column}");
+    let scale = Scale::of(Axis::Linear, Axis::Linear);
+    let lines: [Line; 1] = [options.sweep.line(runs)];
+    let svg = || curve(&title, column, "requests a second", &lines, &scale);
+    let table = options.sweep.table(runs);
+    let mut messages = Vec::new();
+    for output in &options.outputs {
+        let text = match output.form {
+            SweepForm::Json => json(runs),
+            SweepForm::Svg => svg(),
+            SweepForm::Html => page(&title, &svg(), &table),
+        };
+        messages.extend(output.place.write(&text).err());
+    }
+    let has_stdout = options
+        .outputs
+        .iter()
+        .any(|output| output.place == Place::Stdout);
+    if !options.is_quiet && !has_stdout {
+        let picture = text_curve(&title, column, "requests a second", &lines, &scale);
+        messages.extend(message::result(&format!("{table}\n{picture}")).err());
+    }
+    messages
+}
+
+fn json(runs: &[SweepRun]) -> String {
+    let outcomes: Vec<Outcome> = runs.iter().map(|run| run.outcome.clone()).collect();
+    output::json(&outcomes)
+}
+
+/// A page of its own.
+fn page(title: &str, svg: &str, table: &str) -> String {
+    let table = table.replace('&', "&amp;").replace('<', "&lt;");
+    let style = ":root{color-scheme:light dark}body{font:16px system-ui;margin:2rem auto;max-width:72rem;padding:0 1rem}\
+                 svg{width:100%;height:auto}pre{overflow-x:auto}";
+    format!(
+        "<!doctype html>\n<html lang=\"en\">\n<meta charset=\"utf-8\">\n\
+         <meta name=\"viewport\" content=\"width=device-width\">\n<title>{title}</title>\n\
+         <style>{style}</style>\n<h1>{title}</h1>\n{svg}\n<pre>{table}</pre>\n</html>\n"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[track_caller]
+    fn asked(flags: &[&str]) -> Result<SweepOptions, String> {
+        let words = ["sweep", "http://127.0.0.1:8000/"].iter().chain(flags);
+        let matches = command(Purpose::Run).try_get_matches_from(words);
+        let mut faults = Vec::new();
+        let options = options(&matches.expect("known flags"), &mut faults);
+        match (options, faults.is_empty()) {
+            (Some(options), true) => Ok(options),
+            _ => Err(faults.iter().map(Message::text).collect()),
+        }
+    }
+
+    #[test]
+    fn plans_a_run_for_each_value() {
+        let options = asked(&["-c", "1..3:1"]).expect("options");
+        assert_eq!(options.repeat, REPEAT);
+        let plans = options
+            .plans
+            .iter()
+            .map(|(value, plan)| (*value, plan.connections.len));
+        assert_eq!(plans.collect::<Vec<_>>(), [(1, 1), (2, 2), (3, 3)]);
+    }
+
+    #[test]
+    fn says_all_that_is_wrong_at_once() {
+        let text = asked(&[
+            "-c", "10..5:1", "--repeat", "0", "--json", "-", "--svg", "-",
+        ]);
+        let expect = "\
+milepost: `--connections 10..5:1`: 5 is less than 10
+hint: a range is FROM..TO:STEP, as `10..250:10`; a list has commas, as `10,20,50`
+milepost: `--repeat`: expected a count from 1 to 1000, found `0`
+milepost: `--svg`: `-` is written to already
+";
+        assert_eq!(text.err().expect("faults"), expect);
+        let text = asked(&["-c", "5,9", "-t", "7"]).err().expect("a fault");
+        assert!(text.contains("more threads than connections"), "{text}");
+    }
+
+    #[test]
+    fn makes_a_page_that_needs_no_network() {
+        let page = page("A sweep", "<svg></svg>", "a < b & c");
+        assert!(page.starts_with("<!doctype html>") && page.contains("<svg></svg>"));
+        assert!(page.contains("<pre>a &lt; b &amp; c</pre>") && !page.contains("src="));
+    }
+
+    #[test]
+    fn writes_every_form_and_says_which_file_cannot_be_written() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = |name: &str| folder.path().join(name).display().to_string();
+        let (json, svg, html) = (path("a.json"), path("a.svg"), path("a.html"));
+        let flags = [
+            "-c", "1,2", "-q", "--json", &json, "--svg", &svg, "--html", &html,
+        ];
+        let options = asked(&flags).expect("options");
+        assert_eq!(show(&options, &[]), []);
+        let read = |path: &str| fs::read_to_string(path).expect("a file");
+        assert!(read(&json).starts_with("{\"schema\":"));
+        assert!(read(&svg).starts_with("<svg"));
+        assert!(read(&html).contains("<h1>Requests a second by clients</h1>"));
+        folder.close().expect("it is ours");
+        let messages = show(&options, &[]);
+        assert_eq!(messages.len(), 3);
+        let expect = format!("milepost: `{json}`: cannot be written: no such file");
+        assert!(
+            messages[0].text().starts_with(&expect),
+            "{}",
+            messages[0].text()
+        );
+    }
+}

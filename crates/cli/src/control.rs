@@ -1,0 +1,357 @@
+//! `milepost stop|reload|reopen|upgrade|scale|status`: commands to a running server.
+//!
+//! Finds the server, asks its supervisor on the control socket, shows what is said meanwhile, and ends with
+//! how it ended. 0: done. 1: the answer is no, or no server is there. 2: it could not be found out.
+
+mod finding;
+mod signal;
+mod status;
+mod talking;
+
+use std::path::Path;
+
+use clap::{Arg, ArgAction, ArgMatches, Command, ValueHint};
+use server::supervisor::control::messages::{self, CommandKind, CommandRefusal, Outcome, Request};
+
+use crate::message::{self, Message};
+use crate::{COULD_NOT, DONE, NO};
+use finding::Found;
+
+/// One verb.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verb {
+    Stop,
+    Reload,
+    Reopen,
+    Upgrade,
+    Scale,
+    Status,
+}
+
+/// Why nothing came of it, with the exit code.
+#[derive(Clone, Debug)]
+struct Failure {
+    code: i32,
+    messages: Vec<Message>,
+}
+
+const WHICH: &str = "\
+The server is the one of --control, --pid, --pid-file or the configuration (--config or
+MILEPOST_CONFIG); when nothing is named, the one that this user runs.";
+
+impl Verb {
+    pub(crate) const ALL: [Verb; 6] = [
+        Verb::Stop,
+        Verb::Reload,
+        Verb::Reopen,
+        Verb::Upgrade,
+        Verb::Scale,
+        Verb::Status,
+    ];
+
+    /// The verb with this name.
+    pub(crate) fn named(name: &str) -> Option<Verb> {
+        Verb::ALL.into_iter().find(|verb| verb.name() == name)
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Verb::Stop => "stop",
+            Verb::Reload => "reload",
+            Verb::Reopen => "reopen",
+            Verb::Upgrade => "upgrade",
+            Verb::Scale => "scale",
+            Verb::Status => "status",
+        }
+    }
+
+    fn about(self) -> &'static str {
+        match self {
+            Verb::Stop => "Tell a running server to finish its requests and end (SIGTERM)",
+            Verb::Reload => "Have a running server take its configuration and code anew (SIGHUP)",
+            Verb::Reopen => "Tell a running server to open its log files anew (SIGUSR1)",
+            Verb::Upgrade => "Have a running server go on as the program installed now (SIGUSR2)",
+            Verb::Scale => {
+                "Change how many processes, drivers or pool threads a running server has"
+            }
+            Verb::Status => "Show processes, drivers and connections of a running server",
+        }
+    }
+
+    /// What exit code 0 and 1 mean.
+    fn outcome(self) -> &'static str {
+        match self {
+            Verb::Stop => {
+                "Returns when the server has ended: open requests have `drain_timeout` to do so.\n\
+                 Exit code 0: it has ended. 1: no server runs there. 2: it could not be told."
+            }
+            Verb::Reload => {
+                "The new configuration and code start beside the old and take over when they are ready;\n\
+                 no connection is lost. When they cannot start, the old ones go on and the reason is shown.\n\
+                 Exit code 0: the new ones serve. 1: they do not, or no server runs there. 2: it could not\n\
+                 be told."
+            }
+            Verb::Reopen => {
+                "A server without a control socket gets the signal instead.\n\
+                 Exit code 0: the server was told. 1: no server runs there. 2: it could not be told."
+            }
+            Verb::Upgrade => {
+                "As `milepost reload`, with the server's program itself anew; it keeps its process id.\n\
+                 Exit code 0: the new program serves. 1: it does not, and the old one goes on, or no server\n\
+                 runs there. 2: it could not be told."
+            }
+            Verb::Scale => {
+                "Until the next reload, which has the numbers of the configuration again; no connection is\n\
+                 lost. Other drivers need a new generation, in which pools keep the sizes that they have.\n\
+                 Exit code 0: so many serve. 1: they do not, or no server runs there. 2: it could not be told."
+            }
+            Verb::Status => {
+                "A process is named by its generation and place, a driver by its number behind that. PSS: memory\n\
+                 of which each shared page counts in parts. WAITING: connections in the accept queue, of how many\n\
+                 that may; for a pool: requests without a thread yet. THREADS: there now, of how few and how\n\
+                 many. STATE: calm, saturated, or overloaded. EXPIRED: requests refused because they waited too\n\
+                 long for a thread; REFUSED: because too many waited. HANDED: connections given to a driver that\n\
+                 had fewer. RESCUED: connections accepted for a driver that was late.\n\
+                 Exit code 0: shown. 1: no server runs there. 2: it could not be asked."
+            }
+        }
+    }
+
+    fn command(self) -> Command {
+        let command = Command::new(self.name())
+            .about(self.about())
+            .args_override_self(true)
+            .after_help(format!("{WHICH}\n\n{}", self.outcome()));
+        let own: Vec<Arg> = match self {
+            Verb::Scale => vec![
+                count("processes", messages::PROCESSES_MAX, "Serving processes"),
+                count("drivers", messages::DRIVERS_MAX, "Driver threads of each"),
+                Arg::new("pool")
+                    .long("pool")
+                    .value_name("NAME")
+                    .value_hint(ValueHint::Other)
+                    .help("The pool that --threads is about"),
+                Arg::new("threads")
+                    .long("threads")
+                    .value_name("MIN:MAX")
+                    .value_hint(ValueHint::Other)
+                    .help("Threads of a pool in each process, without --pool of `default`"),
+            ],
+            Verb::Status => vec![
+                Arg::new("json")
+                    .long("json")
+                    .action(ArgAction::SetTrue)
+                    .help("Print everything as one JSON object"),
+            ],
+            _ => Vec::new(),
+        };
+        command.args(own).args(finding::args())
+    }
+
+    /// # Errors
+    /// What is wrong with the flags.
+    fn request(self, matches: &ArgMatches) -> Result<Request, Failure> {
+        Ok(match self {
+            Verb::Stop => Request::Stop,
+            Verb::Reload => Request::Reload,
+            Verb::Reopen => Request::Reopen,
+            Verb::Upgrade => Request::Upgrade,
+            Verb::Scale => scale(matches)?,
+            Verb::Status => Request::Status,
+        })
+    }
+}
+
+impl Failure {
+    /// The answer is no.
+    fn no(message: Message) -> Self {
+        Self {
+            code: NO,
+            messages: vec![message],
+        }
+    }
+
+    /// There is no answer.
+    fn could_not(message: Message) -> Self {
+        Self {
+            code: COULD_NOT,
+            messages: vec![message],
+        }
+    }
+}
+
+impl From<CommandRefusal> for Failure {
+    fn from(refusal: CommandRefusal) -> Self {
+        match refusal.kind {
+            CommandKind::No => Failure::no(Message::from(refusal)),
+            CommandKind::CouldNot => Failure::could_not(Message::from(refusal)),
+        }
+    }
+}
+
+/// The verbs with their flags.
+pub(crate) fn commands() -> impl Iterator<Item = Command> {
+    Verb::ALL.into_iter().map(Verb::command)
+}
+
+/// The processes of a running server, its supervisor first.
+///
+/// # Errors
+/// Nobody answers at this control socket.
+pub(crate) fn processes(socket: &Path) -> Result<Vec<u32>, Vec<Message>> {
+    match talking::ask(socket, &Request::Status, &mut |_| ()) {
+        Ok(Outcome::Status(status)) => {
+            let serving = status.processes.iter().filter_map(|process| process.pid);
+            Ok([status.pid].into_iter().chain(serving).collect())
+        }
+        Ok(Outcome::Refused(refusal)) => Err(vec![Message::from(refusal)]),
+        Ok(Outcome::Done(_)) => {
+            let what = format!("control socket `{}`", socket.display());
+            Err(vec![Message::new(&what, "no processes were named")])
+        }
+        Err(failure) => Err(failure.messages),
+    }
+}
+
+/// Does it.
+pub(crate) fn run(verb: Verb, matches: &ArgMatches) -> i32 {
+    match ask(verb, matches) {
+        Ok(outcome) => finish(verb, matches, outcome),
+        Err(failure) => {
+            message::say_all(&failure.messages);
+            failure.code
+        }
+    }
+}
+
+fn ask(verb: Verb, matches: &ArgMatches) -> Result<Outcome, Failure> {
+    let request = verb.request(matches)?;
+    match finding::find(matches)? {
+        Found::Socket(socket) => talking::ask(&socket, &request, &mut |text| say(verb, text)),
+        Found::Process(pid) if verb == Verb::Reopen => {
+            signal::reopen(pid).map(|()| Outcome::Done(None))
+        }
+        Found::Process(pid) => Err(signal::no_socket(pid)),
+    }
+}
+
+/// `reopen` is run from timers: it has nothing to say when it is done.
+fn say(verb: Verb, text: &str) {
+    if verb != Verb::Reopen {
+        Message::from_text(text).say();
+    }
+}
+
+fn finish(verb: Verb, matches: &ArgMatches, outcome: Outcome) -> i32 {
+    match outcome {
+        Outcome::Done(text) => {
+            if let Some(text) = text {
+                say(verb, &text);
+            }
+            DONE
+        }
+        Outcome::Status(status) if verb == Verb::Status && matches.get_flag("json") => {
+            message::data(&status::json(&status));
+            DONE
+        }
+        Outcome::Status(status) => {
+            message::data(&status::table(&status));
+            DONE
+        }
+        Outcome::Refused(refusal) => {
+            let failure = Failure::from(refusal);
+            message::say_all(&failure.messages);
+            failure.code
+        }
+    }
+}
+
+/// What `scale` can be told.
+const HOW_MANY: &str =
+    "`--processes N`, `--drivers N`, or both; or `--pool NAME --threads MIN:MAX`";
+
+fn count(name: &'static str, max: usize, help: &str) -> Arg {
+    Arg::new(name)
+        .long(name)
+        .value_name("N")
+        .value_hint(ValueHint::Other)
+        .help(format!("{help}, from 1 to {max}"))
+}
+
+fn scale(matches: &ArgMatches) -> Result<Request, Failure> {
+    if let Some(threads) = matches.get_one::<String>("threads") {
+        return reshape(matches, threads);
+    }
+    if let Some(pool) = matches.get_one::<String>("pool") {
+        let message = Message::new("`--pool`", "how many threads is not said");
+        return Err(Failure {
+            code: COULD_NOT,
+            messages: vec![message.with_hint(format!("`--pool {pool} --threads MIN:MAX`"))],
+        });
+    }
+    let mut messages = Vec::new();
+    let mut number = |name: &str, max: usize| {
+        let text = matches.get_one::<String>(name)?;
+        let number = text.parse().ok();
+        let number = number.filter(|number| (1..=max).contains(number));
+        if number.is_none() {
+            let cause = format!("expected a count from 1 to {max}, found `{text}`");
+            messages.push(Message::new(&format!("`--{name}`"), cause));
+        }
+        number
+    };
+    let processes = number("processes", messages::PROCESSES_MAX);
+    let drivers = number("drivers", messages::DRIVERS_MAX);
+    if processes.is_none() && drivers.is_none() && messages.is_empty() {
+        let message = Message::new("scale", "how many is not said");
+        messages.push(message.with_hint(HOW_MANY));
+    }
+    if messages.is_empty() {
+        Ok(Request::Scale { processes, drivers })
+    } else {
+        Err(Failure {
+            code: COULD_NOT,
+            messages,
+        })
+    }
+}
+
+/// Threads of one pool; processes and drivers are another request.
+fn reshape(matches: &ArgMatches, threads: &str) -> Result<Request, Failure> {
+    let failure = |message: Message| {
+        Err(Failure {
+            code: COULD_NOT,
+            messages: vec![message],
+        })
+    };
+    if let Some(other) = ["processes", "drivers"]
+        .into_iter()
+        .find(|name| matches.contains_id(name))
+    {
+        let cause = format!("cannot stand beside `--{other}`");
+        let message = Message::new("`--threads`", cause);
+        return failure(message.with_hint("one after the other"));
+    }
+    let number = |text: &str| text.parse().ok();
+    let (min, max) = threads.split_once(':').unwrap_or((threads, threads));
+    let bounds = number(min).zip(number(max));
+    let is_good =
+        |(min, max): &(usize, usize)| *min >= 1 && *max <= messages::THREADS_MAX && min <= max;
+    let Some((threads_min, threads_max)) = bounds.filter(is_good) else {
+        let most = messages::THREADS_MAX;
+        let cause = format!("expected MIN:MAX or one number, from 1 to {most}, found `{threads}`");
+        let message = Message::new("`--threads`", cause);
+        return failure(match bounds {
+            Some((min, max)) if min > max => {
+                message.with_hint(format!("the smaller number comes first: `{max}:{min}`"))
+            }
+            _ => message,
+        });
+    };
+    let pool = matches.get_one::<String>("pool");
+    Ok(Request::Reshape {
+        pool: pool.map_or("default", String::as_str).to_owned(),
+        threads_min,
+        threads_max,
+    })
+}

@@ -1,0 +1,275 @@
+//! Which running server is meant: by what was named, or the only one that there is.
+//!
+//! Takes flags and what configuration they name, gives a control socket, or a process where only that is
+//! known. Reads files, connects to see who lives; sends nothing.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use clap::{Arg, ArgMatches, ValueHint};
+use server::config::typed::ControlConfig;
+use server::pidfile;
+use server::supervisor::control::place::{self, Entry, Who};
+
+use super::{Failure, signal, talking};
+use crate::environment;
+use crate::message::Message;
+
+/// What was found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Found {
+    /// A supervisor's socket.
+    Socket(PathBuf),
+    /// A process without a socket that could be found.
+    Process(u32),
+}
+
+/// Flags that name a server. Those that settings have too have the settings' names.
+pub(super) fn args() -> [Arg; 4] {
+    let file = |name: &'static str, long: &'static str, help: &'static str| {
+        Arg::new(name)
+            .long(long)
+            .value_name("FILE")
+            .value_hint(ValueHint::FilePath)
+            .help(help)
+    };
+    let pid = Arg::new("pid")
+        .long("pid")
+        .value_name("PID")
+        .help("Its process id");
+    [
+        file("control", "control", "Its control socket")
+            .conflicts_with_all(["config", "pid_file", "pid"]),
+        file("config", "config", "Its configuration file")
+            .short('c')
+            .conflicts_with("pid"),
+        file("pid_file", "pid-file", "File that holds its process id").conflicts_with("pid"),
+        pid,
+    ]
+}
+
+/// The server that is meant.
+///
+/// # Errors
+/// Nobody is there, or it is not said who is meant.
+pub(super) fn find(matches: &ArgMatches) -> Result<Found, Failure> {
+    if let Some(socket) = matches.get_one::<String>("control") {
+        return Ok(Found::Socket(PathBuf::from(socket)));
+    }
+    let who = environment::who();
+    let entries = || place::entries(&who.folders_to_search(), who.uid);
+    if let Some(text) = matches.get_one::<String>("pid") {
+        let pid = text.parse().ok().filter(|pid| signal::is_pid(*pid));
+        return match pid {
+            Some(pid) => Ok(of_process(pid, &who, entries())),
+            None => {
+                let cause = format!("expected a process id, found `{text}`");
+                Err(Failure::could_not(Message::new("`--pid`", cause)))
+            }
+        };
+    }
+    if let Some(file) = matches.get_one::<String>("pid_file") {
+        let pid = in_file(Path::new(file))?;
+        return Ok(of_process(pid, &who, entries()));
+    }
+    // Before anything changes the folder that its name starts from.
+    let config_file = environment::config_file(matches).map(|file| place::settled(&file));
+    match configured(matches, config_file.as_deref())? {
+        Named::Socket(socket) => Ok(Found::Socket(socket)),
+        Named::Config { file, pid_file } => of_config(&file, pid_file, &who, entries()),
+        Named::PidFile(file) => Ok(of_process(in_file(&file)?, &who, entries())),
+        Named::Nothing => {
+            let living: Vec<Entry> = entries().into_iter().filter(talking::lives).collect();
+            the_only_one(&living)
+        }
+    }
+}
+
+/// What a configuration says about where to find its server.
+enum Named {
+    Socket(PathBuf),
+    Config {
+        file: PathBuf,
+        /// Or why none is known.
+        pid_file: Result<Option<PathBuf>, Vec<Message>>,
+    },
+    PidFile(PathBuf),
+    Nothing,
+}
+
+fn configured(matches: &ArgMatches, config_file: Option<&Path>) -> Result<Named, Failure> {
+    let sources = match (environment::sources(matches), config_file) {
+        (Ok(sources), _) => sources,
+        (Err(message), None) => return Err(Failure::could_not(message)),
+        // Its server may run all the same.
+        (Err(message), Some(file)) => {
+            return Ok(Named::Config {
+                file: file.to_owned(),
+                pid_file: Err(vec![message]),
+            });
+        }
+    };
+    if let Ok(ControlConfig::At(socket)) = server::config::control(&sources) {
+        return Ok(Named::Socket(place::settled(&socket)));
+    }
+    let pid_file = server::config::pid_file(&sources)
+        .map_err(|faults| faults.iter().map(Message::from).collect());
+    match (config_file, pid_file) {
+        (Some(file), pid_file) => Ok(Named::Config {
+            file: file.to_owned(),
+            pid_file,
+        }),
+        (None, Ok(Some(file))) => Ok(Named::PidFile(file)),
+        (None, Ok(None)) => Ok(Named::Nothing),
+        (None, Err(messages)) => Err(faulty(messages)),
+    }
+}
+
+fn faulty(messages: Vec<Message>) -> Failure {
+    Failure {
+        code: crate::COULD_NOT,
+        messages,
+    }
+}
+
+/// By the entry that it has in its user's folder.
+fn of_process(pid: u32, who: &Who, entries: Vec<Entry>) -> Found {
+    let is_meant = |entry: &Entry| entry.pid == pid && talking::lives(entry);
+    let others = owner(pid).filter(|uid| *uid != who.uid).map(|uid| Who {
+        uid,
+        runtime_dir: None,
+    });
+    // Root may command everybody's, wherever they have theirs.
+    let others = others
+        .map(|who| place::entries(&who.folders_to_search(), who.uid))
+        .unwrap_or_default();
+    match entries.into_iter().chain(others).find(is_meant) {
+        Some(entry) => Found::Socket(entry.control),
+        None => Found::Process(pid),
+    }
+}
+
+fn owner(pid: u32) -> Option<u32> {
+    use std::os::unix::fs::MetadataExt;
+    let facts = std::fs::metadata(format!("/proc/{pid}")).ok()?;
+    Some(facts.uid())
+}
+
+fn of_config(
+    file: &Path,
+    pid_file: Result<Option<PathBuf>, Vec<Message>>,
+    who: &Who,
+    entries: Vec<Entry>,
+) -> Result<Found, Failure> {
+    let is_meant = |entry: &&Entry| entry.config_file.as_deref() == Some(file);
+    let living: Vec<Entry> = entries
+        .iter()
+        .filter(is_meant)
+        .filter(|entry| talking::lives(entry))
+        .cloned()
+        .collect();
+    match (living.as_slice(), pid_file) {
+        ([_, ..], _) => the_only_one(&living),
+        // What is wrong with a configuration does not matter while its server can be found.
+        ([], Err(messages)) => Err(faulty(messages)),
+        ([], Ok(Some(pid_file))) => Ok(of_process(in_file(&pid_file)?, who, entries)),
+        ([], Ok(None)) => {
+            let what = format!("`{}`", file.display());
+            let message = Message::new(&what, "no server of this user runs with it");
+            let hint = "`milepost status` without `--config` looks for any; `--control FILE` and `--pid PID` name one of another user";
+            Err(Failure::no(message.with_hint(hint)))
+        }
+    }
+}
+
+fn the_only_one(living: &[Entry]) -> Result<Found, Failure> {
+    match living {
+        [one] => Ok(Found::Socket(one.control.clone())),
+        [] => {
+            let message = Message::from_text("no server of this user was found");
+            let hint = "`--control FILE`, `--pid-file FILE` or `--pid PID` names one";
+            Err(Failure::no(message.with_hint(hint)))
+        }
+        several => {
+            let text = format!("{} servers run; which one is not said", several.len());
+            let listed: String = several.iter().map(listed).collect();
+            let message = Message::from_text(text).with_detail(listed);
+            Err(Failure::could_not(
+                message.with_hint("`--pid PID` names one"),
+            ))
+        }
+    }
+}
+
+fn listed(entry: &Entry) -> String {
+    let about = match &entry.config_file {
+        Some(file) => file.display(),
+        None => entry.control.display(),
+    };
+    format!("{:>10}  {about}\n", entry.pid)
+}
+
+fn in_file(file: &Path) -> Result<u32, Failure> {
+    let what = format!("pid file `{}`", file.display());
+    match pidfile::read(file) {
+        Ok(Some(pid)) => Ok(pid),
+        Ok(None) => Err(Failure::no(Message::new(&what, "it is empty"))),
+        Err(error) => {
+            let message = Message::new(&what, environment::cause(&error));
+            Err(match error.kind() {
+                io::ErrorKind::NotFound => {
+                    let hint = "the server that writes it (`pid_file`) does not run";
+                    Failure::no(message.with_hint(hint))
+                }
+                _ => Failure::could_not(message),
+            })
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(pid: u32, name: &str, config: Option<&str>) -> Entry {
+        Entry {
+            pid,
+            control: PathBuf::from(format!("/run/milepost/{name}.sock")),
+            config_file: config.map(PathBuf::from),
+        }
+    }
+
+    #[test]
+    fn takes_the_only_server_and_asks_which_of_several() {
+        let one = entry(7, "pid-7", None);
+        let found = the_only_one(std::slice::from_ref(&one)).unwrap();
+        assert_eq!(found, Found::Socket(one.control.clone()));
+        let none = the_only_one(&[]).unwrap_err();
+        assert_eq!(none.code, crate::NO);
+        let other = entry(12, "shop-0", Some("/etc/shop.toml"));
+        let several = the_only_one(&[one, other]).unwrap_err();
+        assert_eq!(several.code, crate::COULD_NOT);
+        let expect = "         7  /run/milepost/pid-7.sock\n        12  /etc/shop.toml\n\
+                      milepost: 2 servers run; which one is not said\nhint: `--pid PID` names one\n";
+        assert_eq!(several.messages[0].text(), expect);
+    }
+
+    #[test]
+    fn finds_nobody_by_the_entry_of_a_server_that_was_killed() {
+        let who = Who {
+            runtime_dir: None,
+            ..environment::who()
+        };
+        let own = std::process::id();
+        let dead = entry(own, "nobody-listens-here", Some("/etc/shop.toml"));
+        assert_eq!(
+            of_process(own, &who, vec![dead.clone()]),
+            Found::Process(own)
+        );
+        let failure = of_config(Path::new("/etc/shop.toml"), Ok(None), &who, vec![dead]);
+        let failure = failure.unwrap_err();
+        assert_eq!(failure.code, crate::NO);
+        let text = failure.messages[0].text();
+        assert!(text.contains("`/etc/shop.toml`: no server of this user runs"));
+    }
+}

@@ -1,0 +1,270 @@
+//! The table and the JSON of a made status.
+
+use server::supervisor::control::status::{GenerationStatus, State};
+
+use super::*;
+
+fn driver(driver: usize, times: u64) -> DriverStatus {
+    DriverStatus {
+        driver,
+        accepted: 1_234 * times,
+        received: 98_765 * times,
+        balanced_out: 3,
+        stall_takeovers: 0,
+        open: 120,
+        errors: times,
+        accept_queue: Some(2),
+        accept_queue_max: Some(4096),
+    }
+}
+
+fn pool(name: &str, pressure: &str, threads: (u64, u64)) -> PoolStatus {
+    PoolStatus {
+        name: name.to_owned(),
+        pressure: pressure.to_owned(),
+        threads: 4,
+        threads_min: threads.0,
+        threads_max: threads.1,
+        idle: 3,
+        running: 1,
+        waiting: 0,
+        completed: 197_000,
+        refused: 12,
+        ..PoolStatus::default()
+    }
+}
+
+fn process(slot: usize, generation: u64, state: State) -> ProcessStatus {
+    ProcessStatus {
+        slot,
+        generation,
+        pid: Some(4711 + slot as u32),
+        state,
+        age_s: 3 * 86_400 + 4 * 3_600,
+        requests: 197_530,
+        resident_bytes: Some(84 << 20),
+        proportional_bytes: Some(41_500_000),
+        restarts: slot as u64,
+        drivers: vec![driver(0, 1), driver(1, 10)],
+        pools: vec![
+            pool("default", "calm", (4, 4)),
+            PoolStatus {
+                expired: 7,
+                shed: 3,
+                ..pool("slow", "overloaded", (1, 8))
+            },
+        ],
+    }
+}
+
+fn status() -> Status {
+    let dead = ProcessStatus {
+        slot: 1,
+        generation: 8,
+        state: State::Waiting,
+        restarts: 4,
+        ..ProcessStatus::default()
+    };
+    let generation = |generation, state, processes| GenerationStatus {
+        generation,
+        state,
+        processes,
+        drivers: 2,
+        age_s: 59,
+    };
+    Status {
+        pid: 4242,
+        version: "0.1.0".to_owned(),
+        python: Some("CPython 3.11.7 (GIL)".to_owned()),
+        started_unix_s: 1_795_000_000,
+        uptime_s: 7_325,
+        config_file: Some("/etc/shop/shop.toml".to_owned()),
+        control: Some("/run/milepost/shop-1a2b3c4d.sock".to_owned()),
+        doing: "reloading".to_owned(),
+        generations: vec![
+            generation(7, State::Draining, 1),
+            generation(8, State::Ready, 2),
+        ],
+        processes: vec![
+            process(0, 7, State::Draining),
+            process(0, 8, State::Ready),
+            dead,
+        ],
+        addresses: vec![
+            AddressStatus {
+                url: "http://127.0.0.1:8000".to_owned(),
+                sockets: 4,
+                backlog: 4096,
+                accept_queue: Some(3),
+            },
+            AddressStatus {
+                url: "unix:/run/shop/shop.sock".to_owned(),
+                sockets: 1,
+                backlog: 4096,
+                accept_queue: None,
+            },
+        ],
+        totals: Totals {
+            accepted: 1_234_567,
+            received: 98_765_432,
+            errors: 1,
+            balanced_out: 6,
+            crashes: 1,
+            ..Totals::default()
+        },
+        counters: serde_json::json!({"drivers": [{"driver": 0, "accepted": 5}]}),
+        steering: Some(
+            "by hash; steering by processor would not help here: the loopback has one queue and the \
+             drivers are not pinned"
+                .to_owned(),
+        ),
+        last_fault: Some(LastFault {
+            message: "`shop:app`: the module raised".to_owned(),
+            hint: Some("see the traceback".to_owned()),
+            detail: Some("Traceback ...".to_owned()),
+            age_s: 125,
+        }),
+    }
+}
+
+#[track_caller]
+fn check_width(text: &str) {
+    for line in text.lines() {
+        assert!(line.chars().count() <= WIDTH, "{}: {line}", line.len());
+        assert_eq!(line, line.trim_end());
+    }
+}
+
+#[test]
+fn shows_a_line_for_each_process_driver_and_pool() {
+    let expect = "\
+milepost 0.1.0, process 4242, up 2h 2m, reloading
+  python    CPython 3.11.7 (GIL)
+  config    /etc/shop/shop.toml
+  control   /run/milepost/shop-1a2b3c4d.sock
+  listens   http://127.0.0.1:8000 (4 sockets, backlog 4,096, 3 waiting)
+            unix:/run/shop/shop.sock (1 socket, backlog 4,096)
+  totals    98,765,432 requests, 1,234,567 connections, 1 error, 6 balanced, 1
+            crash
+  steering  by hash; steering by processor would not help here: the loopback has
+            one queue and the drivers are not pinned
+  fault     `shop:app`: the module raised (2m 5s ago)
+            hint: see the traceback
+            its traceback: `last_fault.detail` of `milepost status --json`
+
+GENERATION  STATE     AGE  PROCESSES  DRIVERS EACH
+7           draining  59s          1             2
+8           ready     59s          2             2
+
+PROCESS  STATE      PID    AGE  REQUESTS  RESIDENT       PSS  RESTARTS
+7.0      draining  4711  3d 4h   197,530  84.0 MiB  39.6 MiB         0
+8.0      ready     4711  3d 4h   197,530  84.0 MiB  39.6 MiB         0
+8.1      waiting      -     0s         0         -         -         4
+
+DRIVER  ACCEPTED  REQUESTS  OPEN  WAITING  BALANCED  STALLED  ERRORS
+7.0.0      1,234    98,765   120   2/4096         3        0       1
+7.0.1     12,340   987,650   120   2/4096         3        0      10
+8.0.0      1,234    98,765   120   2/4096         3        0       1
+8.0.1     12,340   987,650   120   2/4096         3        0      10
+
+POOL          THREADS  RUN  IDLE  WAITING  STATE          DONE  REFUSED  EXPIRED
+7.0.default         4    1     3        0  calm        197,000       12        0
+7.0.slow     4 of 1:8    1     3        0  overloaded  197,000       15        7
+8.0.default         4    1     3        0  calm        197,000       12        0
+8.0.slow     4 of 1:8    1     3        0  overloaded  197,000       15        7
+";
+    let table = table(&status());
+    assert!(table == expect, "{table}");
+    check_width(&table);
+}
+
+#[test]
+fn stays_within_eighty_columns_when_numbers_are_large() {
+    let mut status = status();
+    status.doing = "stopping".to_owned();
+    for process in &mut status.processes {
+        process.slot = 31;
+        process.generation = 1_234;
+        process.pid = Some(4_194_304);
+        process.state = State::Starting;
+        process.age_s = 364 * 86_400 + 23 * 3_600;
+        process.requests = 9_999_999;
+        process.resident_bytes = Some(999_900 << 20);
+        process.proportional_bytes = Some(999_900 << 20);
+        process.restarts = 99_999_999;
+        // Names take what room they need.
+        process.pools.truncate(1);
+        for driver in &mut process.drivers {
+            driver.accepted = 999_999_999;
+            driver.received = 12_345_678_901;
+            driver.open = 10_000;
+            driver.accept_queue = Some(65_535);
+            driver.accept_queue_max = Some(65_535);
+            driver.balanced_out = 12_345_678;
+            driver.stall_takeovers = 123_456;
+            driver.errors = 1_234_567;
+        }
+    }
+    check_width(&table(&status));
+}
+
+#[test]
+fn shows_a_server_that_has_nothing_to_tell() {
+    let expect = "\
+milepost 0.1.0, process 7, up 0s
+  totals    0 requests, 0 connections, 0 errors
+";
+    let status = Status {
+        pid: 7,
+        version: "0.1.0".to_owned(),
+        ..Status::default()
+    };
+    assert_eq!(table(&status), expect);
+}
+
+#[test]
+fn has_everything_in_json() {
+    let status = status();
+    let text = json(&status);
+    assert!(text.ends_with("}\n"));
+    let read: Status = serde_json::from_str(&text).unwrap();
+    assert_eq!(read, status);
+    let value: serde_json::Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(value["processes"][1]["drivers"][1]["accepted"], 12_340);
+    assert_eq!(value["processes"][2]["pid"], serde_json::Value::Null);
+    assert_eq!(value["counters"]["drivers"][0]["accepted"], 5);
+}
+
+#[test]
+fn writes_numbers_with_units() {
+    for (value, expect) in [
+        (0, "0"),
+        (9_999_999, "9,999,999"),
+        (10_000_000, "10.00 M"),
+        (12_345_678, "12.34 M"),
+        (999_999_999, "999.99 M"),
+        (1_000_000_000, "1.00 G"),
+        (u64::MAX, "18446.74 P"),
+    ] {
+        assert_eq!(count(value), expect);
+    }
+    for (bytes, expect) in [
+        (0, "0.0 KiB"),
+        (1536, "1.5 KiB"),
+        (1_023 << 10, "1.0 MiB"),
+        (84 << 20, "84.0 MiB"),
+        (3 << 40, "3.0 TiB"),
+    ] {
+        assert_eq!(size(bytes), expect);
+    }
+    for (secs, expect) in [
+        (59, "59s"),
+        (60, "1m 0s"),
+        (3_599, "59m 59s"),
+        (3_600, "1h 0m"),
+        (86_399, "23h 59m"),
+        (90_000, "1d 1h"),
+    ] {
+        assert_eq!(age(secs), expect);
+    }
+}

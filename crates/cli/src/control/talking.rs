@@ -1,0 +1,222 @@
+//! One request to a supervisor: connect, ask, show what is said, give how it ended.
+
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::Duration;
+
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
+use server::supervisor::control::messages::{Answer, Outcome, Request};
+use server::supervisor::control::place::Entry;
+
+use super::Failure;
+use crate::environment::cause;
+use crate::message::Message;
+
+/// For answers that need no process to start or end.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Bytes of one line: a server with a thousand processes has much to tell.
+const LINE_BYTES_MAX: u64 = 256 << 20;
+
+/// Asks, and waits for the end. `say` gets what is to be shown meanwhile.
+///
+/// # Errors
+/// Nobody is there, or nothing that can be understood came back.
+pub(super) fn ask(
+    socket: &Path,
+    request: &Request,
+    say: &mut dyn FnMut(&str),
+) -> Result<Outcome, Failure> {
+    let what = format!("control socket `{}`", socket.display());
+    let stream = open(socket).map_err(|error| unreachable_failure(&what, &error))?;
+    let patience = match request {
+        Request::Status | Request::Reopen => Some(PATIENCE),
+        _ => None,
+    };
+    let talk = stream
+        .set_read_timeout(patience)
+        .and_then(|()| stream.set_write_timeout(Some(PATIENCE)))
+        .and_then(|()| send(&stream, request));
+    talk.map_err(|error| broken(&what, &error))?;
+    let mut lines = BufReader::new(&stream);
+    loop {
+        match next(&mut lines) {
+            Ok(Some(line)) => match Answer::read(&line) {
+                Some(Answer::Say(text)) => say(&text),
+                Some(Answer::Done(outcome)) => return Ok(outcome),
+                None => {
+                    let message = Message::new(&what, "what answers there is no milepost");
+                    return Err(Failure::could_not(message));
+                }
+            },
+            // The kernel closes it with the process.
+            Ok(None) if *request == Request::Stop => return Ok(Outcome::Done(None)),
+            Ok(None) => {
+                let cause = format!("the server ended before `{}` was done", request.verb());
+                return Err(Failure::could_not(Message::new(&what, cause)));
+            }
+            Err(error) => return Err(broken(&what, &error)),
+        }
+    }
+}
+
+/// Whether somebody listens where an entry says so.
+pub(super) fn lives(entry: &Entry) -> bool {
+    // Only a socket that nobody listens on, or none at all, says no.
+    match open(&entry.control) {
+        Ok(_) => true,
+        Err(error) => !matches!(
+            error.kind(),
+            io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound
+        ),
+    }
+}
+
+/// A connection that blocks, made without blocking: where a supervisor has been stopped, nobody accepts.
+fn open(socket: &Path) -> io::Result<UnixStream> {
+    let address = SocketAddrUnix::new(socket)?;
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let made = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    connect(&made, &address)?;
+    let stream = UnixStream::from(made);
+    stream.set_nonblocking(false)?;
+    Ok(stream)
+}
+
+fn send(mut stream: &UnixStream, request: &Request) -> io::Result<()> {
+    match stream.write_all(request.line().as_bytes()) {
+        // Refused before it has asked: the refusal is there to be read.
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        sent => sent,
+    }
+}
+
+/// `None`: the other side has ended.
+fn next(lines: &mut impl BufRead) -> io::Result<Option<Vec<u8>>> {
+    let mut line = Vec::new();
+    let read = lines
+        .by_ref()
+        .take(LINE_BYTES_MAX)
+        .read_until(b'\n', &mut line);
+    match read {
+        Err(error) if error.kind() == io::ErrorKind::ConnectionReset => Ok(None),
+        Err(error) => Err(error),
+        Ok(_) => Ok(Some(line).filter(|line| line.ends_with(b"\n"))),
+    }
+}
+
+fn unreachable_failure(what: &str, error: &io::Error) -> Failure {
+    match error.kind() {
+        io::ErrorKind::NotFound => {
+            let message = Message::new(what, "it is not there");
+            Failure::no(message.with_hint("the server that makes it (`control`) does not run"))
+        }
+        io::ErrorKind::ConnectionRefused => {
+            let message = Message::new(what, "nobody listens there");
+            Failure::no(message.with_hint("the server that made it (`control`) does not run"))
+        }
+        io::ErrorKind::PermissionDenied => {
+            let message = Message::new(what, cause(error));
+            let hint = "run this as root or as the user that the server was started as";
+            Failure::could_not(message.with_hint(hint))
+        }
+        io::ErrorKind::WouldBlock => broken(what, error),
+        _ => Failure::could_not(Message::new(what, cause(error))),
+    }
+}
+
+fn broken(what: &str, error: &io::Error) -> Failure {
+    let message = match error.kind() {
+        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
+            Message::new(what, "the supervisor does not answer")
+                .with_hint("it may have been stopped (SIGSTOP) or be waiting for a disk")
+        }
+        _ => Message::new(what, cause(error)),
+    };
+    Failure::could_not(message)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixListener;
+    use std::path::PathBuf;
+    use std::thread;
+
+    use super::*;
+
+    /// Answers one request with a text, as it is.
+    fn answered(text: &'static str) -> (Result<Outcome, Failure>, Vec<String>) {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("c.sock");
+        let listener = UnixListener::bind(&path).unwrap();
+        let server = thread::spawn(move || {
+            let (stream, _) = listener.accept().unwrap();
+            let mut line = String::new();
+            BufReader::new(&stream).read_line(&mut line).unwrap();
+            (&stream).write_all(text.as_bytes()).unwrap();
+            line
+        });
+        let mut said = Vec::new();
+        let outcome = ask(&path, &Request::Reload, &mut |text| {
+            said.push(text.to_owned());
+        });
+        assert_eq!(server.join().unwrap(), Request::Reload.line());
+        (outcome, said)
+    }
+
+    #[track_caller]
+    fn check_failure(failure: &Failure, code: i32, expect: &str) {
+        assert_eq!(failure.code, code);
+        let text = failure.messages[0].text();
+        assert!(text.contains(expect), "{text}");
+    }
+
+    #[test]
+    fn shows_what_is_said_and_gives_how_it_ended() {
+        let text = "{\"say\":\"a\"}\n{\"say\":\"b\"}\n{\"done\":true,\"message\":\"c\"}\n";
+        let (outcome, said) = answered(text);
+        assert_eq!(outcome.unwrap(), Outcome::Done(Some("c".to_owned())));
+        assert_eq!(said, ["a", "b"]);
+    }
+
+    #[test]
+    fn does_not_take_silence_or_noise_for_an_answer() {
+        for text in ["", "{\"say\":\"a\"}\n", "{\"done\":true}"] {
+            let failure = answered(text).0.unwrap_err();
+            check_failure(&failure, crate::COULD_NOT, "ended before `reload` was done");
+        }
+        let failure = answered("HTTP/1.1 400 Bad Request\r\n").0.unwrap_err();
+        check_failure(&failure, crate::COULD_NOT, "is no milepost");
+    }
+
+    #[test]
+    fn says_that_nobody_is_there() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("c.sock");
+        let ask = |path: &Path| ask(path, &Request::Status, &mut |_| {}).unwrap_err();
+        check_failure(&ask(&path), crate::NO, "it is not there");
+        drop(UnixListener::bind(&path).unwrap());
+        check_failure(&ask(&path), crate::NO, "nobody listens there");
+        let long = PathBuf::from(format!("/{}", "x".repeat(200)));
+        check_failure(&ask(&long), crate::COULD_NOT, "name too long");
+    }
+
+    #[test]
+    fn does_not_wait_where_nobody_accepts() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("c.sock");
+        let flags = SocketFlags::CLOEXEC;
+        let listener = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None).unwrap();
+        rustix::net::bind(&listener, &SocketAddrUnix::new(&path).unwrap()).unwrap();
+        rustix::net::listen(&listener, 0).unwrap();
+        let _waiting = UnixStream::connect(&path).unwrap();
+        let failure = ask(&path, &Request::Status, &mut |_| {}).unwrap_err();
+        check_failure(&failure, crate::COULD_NOT, "does not answer");
+        let entry = Entry {
+            pid: 1,
+            control: path,
+            config_file: None,
+        };
+        assert!(lives(&entry));
+    }
+}

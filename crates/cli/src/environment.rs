@@ -1,0 +1,175 @@
+//! What a configuration depends on outside of it: the file, the environment variables, the folder, the machine.
+//!
+//! Does the reading that `server::config` may not do and gives values; changes the working folder and the
+//! soft limit of open files, and nothing else that stays.
+
+use std::fs;
+use std::io;
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::path::{Path, PathBuf};
+use std::thread::available_parallelism;
+
+use clap::ArgMatches;
+use rustix::process::{Resource, Rlimit, geteuid, getrlimit, setrlimit};
+use rustix::thread::{CpuSet, sched_getaffinity};
+use server::config::options_table::ENVIRONMENT_PREFIX;
+use server::config::{Machine, Sources, TomlText, Understood, understand};
+use server::supervisor::control::place::Who;
+use server::supervisor::probe_dir::spooled_file;
+
+use crate::command;
+use crate::message::Message;
+
+/// Reads everything that was written and changes to the folder that it names.
+///
+/// # Errors
+/// The configuration file or the folder cannot be used; nothing can be said about the rest.
+pub(crate) fn sources(matches: &ArgMatches) -> Result<Sources, Message> {
+    let mut sources = Sources {
+        toml: None,
+        environment: environment()?,
+        flags: command::flags(matches),
+    };
+    if let Some(file) = config_file(matches) {
+        sources.toml = Some(toml(&file)?);
+    }
+    if let Some(dir) = server::config::chdir(&sources) {
+        std::env::set_current_dir(&dir).map_err(|error| {
+            Message::new(
+                "`chdir`",
+                format!("cannot change to `{}`: {}", dir.display(), cause(&error)),
+            )
+            .with_hint("it must be a folder that this user may enter")
+        })?;
+    }
+    Ok(sources)
+}
+
+/// Whose control sockets are meant.
+pub(crate) fn who() -> Who {
+    Who {
+        uid: geteuid().as_raw(),
+        runtime_dir: std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from),
+    }
+}
+
+/// The configuration file that a flag or the environment names, as it is written there: it starts from the
+/// folder that [`sources`] leaves.
+pub(crate) fn config_file(matches: &ArgMatches) -> Option<PathBuf> {
+    let from_environment = || {
+        let file = std::env::var_os(format!("{ENVIRONMENT_PREFIX}CONFIG"));
+        file.filter(|file| !file.is_empty()).map(PathBuf::from)
+    };
+    command::config_file(matches).or_else(from_environment)
+}
+
+/// What the sources say on this machine.
+///
+/// # Errors
+/// The machine does not say what must be known about it.
+pub(crate) fn understood(sources: &Sources) -> Result<Understood, Message> {
+    let current_dir = std::env::current_dir().map_err(|error| {
+        Message::new("working folder", cause(&error)).with_hint("it may have been removed")
+    })?;
+    let machine = Machine {
+        cores: available_parallelism().map_or(1, usize::from),
+        cpus: cpus(),
+        open_files_max: getrlimit(Resource::Nofile)
+            .maximum
+            .unwrap_or(u64::from(u32::MAX)),
+        current_dir,
+        resolve: &resolve,
+        folder: &folder,
+        spooled_file: &spooled_file,
+        file: &file,
+    };
+    Ok(understand(sources, &machine))
+}
+
+/// Raises the soft limit of open files to what is needed, as far as the hard one lets it.
+///
+/// Not simply to the hard one: programs that the application starts inherit it, and some close every
+/// descriptor up to it.
+pub(crate) fn raise_open_files(needed: u64) {
+    let limit = getrlimit(Resource::Nofile);
+    let wanted = limit.maximum.map_or(needed, |hard| needed.min(hard));
+    if limit.current.is_some_and(|soft| soft < wanted) {
+        let raised = Rlimit {
+            current: Some(wanted),
+            maximum: limit.maximum,
+        };
+        // Refused (a sandbox): accepting pauses earlier, which is said when it happens.
+        let _ = setrlimit(Resource::Nofile, raised);
+    }
+}
+
+fn environment() -> Result<std::collections::BTreeMap<String, String>, Message> {
+    let ours = std::env::vars_os().filter_map(|(name, value)| {
+        let name = name
+            .into_string()
+            .ok()
+            .filter(|name| name.starts_with(ENVIRONMENT_PREFIX))?;
+        Some((name, value))
+    });
+    ours.map(|(name, value)| match value.into_string() {
+        Ok(value) => Ok((name, value)),
+        Err(_) => Err(Message::new(&format!("`{name}`"), "the value is not UTF-8")),
+    })
+    .collect()
+}
+
+fn toml(file: &Path) -> Result<TomlText, Message> {
+    let name = file.display().to_string();
+    let bytes = fs::read(file).map_err(|error| {
+        let message = Message::new(
+            &name,
+            format!("the configuration file cannot be read: {}", cause(&error)),
+        );
+        message.with_hint("`--config` (MILEPOST_CONFIG) names it")
+    })?;
+    let text = String::from_utf8(bytes).map_err(|error| {
+        let line = error.as_bytes()[..error.utf8_error().valid_up_to()]
+            .iter()
+            .filter(|b| **b == b'\n')
+            .count()
+            + 1;
+        Message::new(&format!("{name}:{line}"), "not TOML: the text is not UTF-8")
+    })?;
+    Ok(TomlText { file: name, text })
+}
+
+fn cpus() -> Vec<usize> {
+    let set = sched_getaffinity(None).unwrap_or_else(|_| CpuSet::new());
+    (0..CpuSet::MAX_CPU)
+        .filter(|cpu| set.is_set(*cpu))
+        .collect()
+}
+
+fn resolve(host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
+    Ok((host, port).to_socket_addrs()?.collect())
+}
+
+/// Opened for reading, because only that shows every obstacle.
+fn folder(dir: &Path) -> io::Result<()> {
+    if !fs::metadata(dir)?.is_dir() {
+        return Err(io::Error::new(io::ErrorKind::NotADirectory, "not a folder"));
+    }
+    fs::read_dir(dir).map(drop)
+}
+
+/// Opened for reading for the same reason. Anything but a plain file could keep the reader waiting.
+fn file(path: &Path) -> io::Result<u64> {
+    let facts = fs::metadata(path)?;
+    if facts.is_dir() {
+        return Err(io::ErrorKind::IsADirectory.into());
+    }
+    if !facts.is_file() {
+        return Err(io::Error::other("not a plain file"));
+    }
+    fs::File::open(path).map(|_| facts.len())
+}
+
+/// The system's words without Rust's "(os error 2)".
+pub(crate) fn cause(error: &io::Error) -> String {
+    server::fault::plain(error).to_lowercase()
+}

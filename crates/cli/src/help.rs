@@ -1,0 +1,120 @@
+//! `milepost help TOPIC`: the settings of one topic, with all that is known about them.
+//!
+//! Takes the table of settings and gives text.
+
+use clap::{Arg, ArgMatches, Command};
+use server::config::nearest;
+use server::config::options_table::{Setting, SettingGroup};
+
+use crate::command::{self, Purpose};
+use crate::message::{self, Message};
+use crate::{COULD_NOT, DONE};
+
+const WIDTH: usize = 96;
+const INDENT: &str = "    ";
+
+pub(crate) fn command() -> Command {
+    Command::new("help")
+        .about("Explain the settings of one topic, or a command")
+        .arg(
+            Arg::new("topic")
+                .value_name("TOPIC")
+                .help("A topic of settings, or a command"),
+        )
+        .after_help(format!("Topics:\n{}", topics()))
+}
+
+/// All topics, two spaces before each line.
+pub(crate) fn topics() -> String {
+    let names: Vec<&str> = SettingGroup::ALL
+        .into_iter()
+        .map(SettingGroup::topic)
+        .collect();
+    wrapped(&names.join(", "), "  ")
+}
+
+pub(crate) fn run(matches: &ArgMatches) -> i32 {
+    let Some(word) = matches.get_one::<String>("topic") else {
+        return shown(&command::command(Purpose::Run).render_help().to_string());
+    };
+    if let Some(group) = SettingGroup::ALL
+        .into_iter()
+        .find(|group| group.topic() == word)
+    {
+        return shown(&topic(group));
+    }
+    let mut all = command::command(Purpose::Run);
+    // Their usage names the whole command only then.
+    all.build();
+    if let Some(found) = all.find_subcommand_mut(word) {
+        return shown(&found.render_long_help().to_string());
+    }
+    let commands = all.get_subcommands().map(Command::get_name);
+    let known = commands.chain(SettingGroup::ALL.into_iter().map(|group| group.topic()));
+    let hint = match nearest(word, known) {
+        Some(near) => format!("did you mean `milepost help {near}`?"),
+        None => format!("the topics are\n{}", topics()),
+    };
+    Message::new(&format!("`{word}`"), "unknown topic")
+        .with_hint(hint)
+        .say();
+    COULD_NOT
+}
+
+fn shown(text: &str) -> i32 {
+    message::data(text);
+    DONE
+}
+
+/// All settings of a topic.
+fn topic(group: SettingGroup) -> String {
+    let entries: Vec<String> = group.settings().map(entry).collect();
+    format!("{}\n\n{}", group.title(), entries.join("\n"))
+}
+
+fn entry(setting: &Setting) -> String {
+    let mut text = match setting.in_flags() {
+        true => format!(
+            "{} {}  ({})\n",
+            setting.flag_said(),
+            setting.placeholder,
+            setting.environment()
+        ),
+        false => format!("[[{}]]  (in the configuration file)\n", setting.key),
+    };
+    text.push_str(&wrapped(&format!("{}.", setting.help), INDENT));
+    if !setting.doc.is_empty() {
+        text.push_str(&wrapped(setting.doc, INDENT));
+    }
+    if !setting.default.is_empty() {
+        text.push_str(&wrapped(&format!("Default: {}", setting.default), INDENT));
+    }
+    if let Some(example) = setting.example() {
+        text.push_str(&format!("{INDENT}Example:\n"));
+        for line in example.lines() {
+            text.push_str(&format!("{INDENT}  {line}\n"));
+        }
+    }
+    text
+}
+
+/// Lines of at most [`WIDTH`] columns, each behind `indent` and with its end.
+fn wrapped(text: &str, indent: &str) -> String {
+    let mut lines = vec![String::new()];
+    for word in text.split_whitespace() {
+        let line = lines.last().map_or(0, |line| line.chars().count());
+        if line > 0 && indent.len() + line + 1 + word.chars().count() > WIDTH {
+            lines.push(String::new());
+        }
+        if let Some(line) = lines.last_mut() {
+            if !line.is_empty() {
+                line.push(' ');
+            }
+            line.push_str(word);
+        }
+    }
+    lines
+        .iter()
+        .map(|line| format!("{indent}{line}\n"))
+        .collect()
+}

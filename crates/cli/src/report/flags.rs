@@ -1,0 +1,229 @@
+//! The flags of `milepost report` and what they mean.
+//!
+//! Takes clap's matches, gives options or all faults at once. Reads the clock for `--since 1h`; opens
+//! nothing.
+
+use std::path::PathBuf;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use clap::builder::PossibleValuesParser;
+use clap::{Arg, ArgAction, ArgMatches, Command, ValueHint};
+use report::{By, Filter, Input, KeepTimeline, Plan, When, duration, statuses};
+
+use crate::inputs::{inputs, pattern, value};
+use crate::message::Message;
+
+const ABOUT: &str = "Show where requests spent their time, from access logs";
+
+const LONG_ABOUT: &str = "\
+Show where requests spent their time: average, deviation and percentiles of each phase, by route,
+status, hour and more, and the cause of each of the slowest requests.
+
+The command reads milepost's log formats, the common and combined formats of nginx and httpd, and
+NaviServer's format with partial times, in any mix, plain or compressed with gzip or zstd. Without
+LOG, or for `-`, the command reads standard input. Memory use does not grow with the log.";
+
+const EXAMPLES: &str = "\
+Examples:
+  milepost report access.log
+  milepost report access.log access.log.*.gz --by route --since 2026-11-21T12:00
+  milepost report access.log --status 5xx --slower 500ms --slowest 50
+  milepost report access.log --html report.html
+  milepost report --follow access.log
+  ssh shop cat /var/log/shop.log | milepost report --json
+
+Times without an offset are in the log's time zone. Durations take us, ms, s, m, h, d.
+Exit: 0 done, 1 no line was understood, 2 an input or output failed.";
+
+/// Without an input.
+const MISSING: &str =
+    "`milepost report access.log`, or pipe a log into it; `-` reads what is typed";
+/// Most of the slowest requests that are kept.
+const SLOWEST_LEN_MAX: usize = 10_000;
+
+/// The options.
+#[derive(Debug)]
+pub(super) struct Options {
+    pub(super) inputs: Vec<Input>,
+    pub(super) plan: Plan,
+    pub(super) is_followed: bool,
+    pub(super) is_json: bool,
+    pub(super) page: Option<Page>,
+}
+
+/// Where the page goes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Page {
+    Stdout,
+    File(PathBuf),
+}
+
+/// The subcommand.
+pub(crate) fn command() -> Command {
+    let flag = |name: &'static str, value: &'static str, help: &'static str| {
+        Arg::new(name)
+            .long(name)
+            .value_name(value)
+            .help(help)
+            .action(ArgAction::Set)
+    };
+    let switch = |name: &'static str, help: &'static str| {
+        Arg::new(name)
+            .long(name)
+            .help(help)
+            .action(ArgAction::SetTrue)
+    };
+    let by = PossibleValuesParser::new(By::ALL.map(|(_, name)| name));
+    Command::new("report")
+        .about(ABOUT)
+        .long_about(LONG_ABOUT)
+        .after_help(EXAMPLES)
+        .args_override_self(true)
+        .arg(
+            Arg::new("log")
+                .value_name("LOG")
+                .help("Files, `-` for standard input")
+                .value_parser(clap::value_parser!(PathBuf))
+                .value_hint(ValueHint::FilePath)
+                .num_args(0..),
+        )
+        .next_help_heading("Output")
+        .arg(
+            flag(
+                "by",
+                "FIELD",
+                "Also show groups by route, status, hour, pool, method or peer",
+            )
+            .value_parser(by),
+        )
+        .arg(flag(
+            "slowest",
+            "COUNT",
+            "Number of slowest requests to show [default: 10]",
+        ))
+        .arg(switch(
+            "json",
+            "Print JSON; with --follow one object per second",
+        ))
+        .arg(
+            flag(
+                "html",
+                "FILE",
+                "Also write an HTML page with charts, which opens without a network; `-` prints the page instead",
+            )
+            .value_hint(ValueHint::FilePath),
+        )
+        .arg(
+            switch(
+                "follow",
+                "Show new lines as they arrive, also after log rotation, until SIGINT",
+            )
+            .short('f'),
+        )
+        .next_help_heading("Filters")
+        .arg(flag(
+            "since",
+            "TIME",
+            "Only requests since this time: 2026-11-21, 2026-11-21T12:07[:39][+01:00], or 2h for two hours ago",
+        ))
+        .arg(flag("until", "TIME", "Only requests before this time"))
+        .arg(flag("route", "NAME", "Only this route; repeatable").action(ArgAction::Append))
+        .arg(flag(
+            "status",
+            "LIST",
+            "Only these statuses: 5xx,404,400-499,none",
+        ))
+        .arg(flag("slower", "DURATION", "Only requests that took longer: 500ms"))
+        .next_help_heading("Input")
+        .arg(flag(
+            "format",
+            "TEXT",
+            "Template of the lines, as in access_log_format: '{peer} {total}'; other formats are still recognized",
+        ))
+}
+
+/// Whether the subcommand has this flag.
+pub(crate) fn has_flag(command: &Command, flag: &str) -> bool {
+    let name = flag.trim_start_matches('-');
+    command
+        .get_arguments()
+        .any(|arg| arg.get_long() == Some(name))
+}
+
+/// The options that the flags say.
+///
+/// # Errors
+/// All faults of the flags.
+pub(super) fn options(matches: &ArgMatches) -> Result<Options, Vec<Message>> {
+    let mut faults = Vec::new();
+    let inputs = inputs(matches, Some(MISSING), &mut faults);
+    let page = matches
+        .get_one::<String>("html")
+        .map(|name| match name.as_str() {
+            "-" => Page::Stdout,
+            name => Page::File(PathBuf::from(name)),
+        });
+    let is_json = matches.get_flag("json");
+    if is_json && page == Some(Page::Stdout) {
+        faults.push(Message::new(
+            "`--json` and `--html -`",
+            "both want standard output",
+        ));
+    }
+    let plan = Plan {
+        pattern: value(matches, "format", &mut faults, pattern),
+        filter: filter(matches, &mut faults),
+        by: matches
+            .get_one::<String>("by")
+            .and_then(|name| By::named(name)),
+        slowest_len: value(matches, "slowest", &mut faults, slowest_len).unwrap_or(10),
+        timeline: if page.is_some() {
+            KeepTimeline::Yes
+        } else {
+            KeepTimeline::No
+        },
+    };
+    if !faults.is_empty() {
+        return Err(faults);
+    }
+    Ok(Options {
+        inputs,
+        plan,
+        is_followed: matches.get_flag("follow"),
+        is_json,
+        page,
+    })
+}
+
+fn filter(matches: &ArgMatches, faults: &mut Vec<Message>) -> Filter {
+    let now_ns = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |span| span.as_nanos() as u64);
+    let when = |text: &str| {
+        let wrong = || format!("expected a time as 2026-11-21T12:07 or 2h, found `{text}`");
+        When::parse(text, now_ns).ok_or_else(wrong)
+    };
+    let routes = matches.get_many::<String>("route").into_iter().flatten();
+    Filter {
+        since: value(matches, "since", faults, when),
+        until: value(matches, "until", faults, when),
+        routes: routes.cloned().collect(),
+        statuses: value(matches, "status", faults, |text| {
+            statuses(text)
+                .ok_or_else(|| format!("expected statuses as 5xx,404,400-499,none, found `{text}`"))
+        })
+        .unwrap_or_default(),
+        slower_than: value(matches, "slower", faults, |text| {
+            duration(text)
+                .ok_or_else(|| format!("expected a duration as 500ms or 2s, found `{text}`"))
+        }),
+    }
+}
+
+fn slowest_len(text: &str) -> Result<usize, String> {
+    let number = text
+        .parse()
+        .ok()
+        .filter(|number| *number <= SLOWEST_LEN_MAX);
+    number.ok_or_else(|| format!("expected a number up to {SLOWEST_LEN_MAX}, found `{text}`"))
+}

@@ -1,0 +1,106 @@
+//! `milepost report`: logs read back, printed as a table, as JSON or as a page, once or as they grow.
+//!
+//! Takes flags, gives a plan to the report crate and its texts to the terminal. 0: done. 1: no line was
+//! understood. 2: wrong use, or an input or output failed.
+
+mod bar;
+mod flags;
+mod live;
+
+use std::fs;
+
+use clap::ArgMatches;
+use report::{Fault, Tally, thousands};
+
+use crate::inputs::title;
+use crate::message::{self, Message};
+use crate::{COULD_NOT, DONE, NO};
+use bar::Bar;
+use flags::{Options, Page};
+pub(crate) use flags::{command, has_flag};
+
+pub(crate) fn run(matches: &ArgMatches) -> i32 {
+    let options = match flags::options(matches) {
+        Ok(options) => options,
+        Err(messages) => {
+            message::say_all(&messages);
+            return COULD_NOT;
+        }
+    };
+    if options.is_followed {
+        return live::run(&options);
+    }
+    let mut bar = Bar::new();
+    let (tally, faults) = report::read(&options.inputs, &options.plan, &mut |progress| {
+        bar.show(progress);
+    });
+    bar.clear();
+    for fault in &faults {
+        say_fault(fault);
+    }
+    let code = finish(&options, &tally);
+    if faults.is_empty() { code } else { COULD_NOT }
+}
+
+/// Prints the doubts about the reading, then the report.
+fn finish(options: &Options, tally: &Tally) -> i32 {
+    let code = say_doubts(tally);
+    match &options.page {
+        Some(Page::Stdout) => message::data(&report::page(tally, &title(&options.inputs))),
+        _ if options.is_json => message::data(&report::json(tally)),
+        _ => message::data(&report::table(tally)),
+    }
+    if let Some(Page::File(path)) = &options.page
+        && let Err(error) = fs::write(path, report::page(tally, &title(&options.inputs)))
+    {
+        Message::new(&format!("`{}`", path.display()), error).say();
+        return COULD_NOT;
+    }
+    code
+}
+
+/// Lines that do not count, and other doubts about the numbers.
+fn say_doubts(tally: &Tally) -> i32 {
+    for name in tally.cut_off_inputs() {
+        Message::new(name, "the last line has no end and was left out").say();
+    }
+    if tally.former_len() > 0 {
+        let text = format!(
+            "{} of {} lines have former names (`accept`, `deliver`, `from_queue`, `end=drained`), which are not read",
+            thousands(tally.former_len()),
+            thousands(tally.lines_len()),
+        );
+        Message::from_text(text).with_hint(FORMER_NAMES).say();
+    }
+    let (misread_len, first) = tally.misread();
+    let Some(first) = first else {
+        return DONE;
+    };
+    let lines_len = tally.lines_len();
+    let text = format!(
+        "{} of {} {} not understood; the first: {}:{}",
+        thousands(misread_len),
+        thousands(lines_len),
+        if lines_len == 1 {
+            "line was"
+        } else {
+            "lines were"
+        },
+        first.name,
+        first.line,
+    );
+    let hint = "for lines of a template, pass its text with `--format`, as in `access_log_format`";
+    let has_none = misread_len == lines_len;
+    Message::from_text(text)
+        .with_hint_maybe(has_none.then(|| hint.to_owned()))
+        .say();
+    if has_none { NO } else { DONE }
+}
+
+/// How to make a log readable that was written with former names.
+pub(crate) const FORMER_NAMES: &str = "`sed 's/ accept=/ receive=/; s/ deliver=/ send=/; s/ from_queue=/ queued=/; s/ end=drained/ end=shutdown/' \
+     OLD.log > NEW.log` renames them";
+
+fn say_fault(fault: &Fault) {
+    Message::new(&format!("`{}`", fault.name), &fault.cause).say();
+}

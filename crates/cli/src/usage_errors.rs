@@ -1,0 +1,424 @@
+//! Wrong use of the command line: clap's errors in the form of our messages, with the nearest known name.
+//!
+//! Takes an error and gives a message. Prints nothing.
+
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{Command, Error};
+use server::config::nearest;
+use server::config::options_table::{SETTINGS, Setting, Spelling, migration_hint, setting};
+
+use crate::command::{Purpose, command};
+use crate::message::Message;
+use crate::{bench, report, whatif};
+
+/// `--help` and `--version` come as errors too.
+pub(crate) fn is_answer(error: &Error) -> bool {
+    matches!(
+        error.kind(),
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion
+    )
+}
+
+/// The message for a wrong use.
+pub(crate) fn message(error: &Error) -> Message {
+    let word = |kind| match error.get(kind) {
+        Some(ContextValue::String(text)) => text.clone(),
+        Some(ContextValue::Strings(texts)) => texts.join(" "),
+        _ => String::new(),
+    };
+    let arg = word(ContextKind::InvalidArg);
+    match error.kind() {
+        ErrorKind::ArgumentConflict if !word(ContextKind::InvalidSubcommand).is_empty() => {
+            // A second URL, which clap takes for a command.
+            surplus_argument(&word(ContextKind::InvalidSubcommand), error)
+        }
+        ErrorKind::InvalidSubcommand => unknown_command(&word(ContextKind::InvalidSubcommand)),
+        ErrorKind::UnknownArgument if arg.starts_with('-') => unknown_flag(&arg, error),
+        ErrorKind::UnknownArgument => surplus_argument(&arg, error),
+        ErrorKind::InvalidValue if word(ContextKind::InvalidValue).is_empty() => {
+            missing_value(&arg)
+        }
+        ErrorKind::InvalidValue | ErrorKind::ValueValidation => wrong_value(
+            &arg,
+            &word(ContextKind::InvalidValue),
+            &word(ContextKind::ValidValue),
+        ),
+        ErrorKind::MissingRequiredArgument => {
+            let name = arg.trim_matches(['<', '>', '.']);
+            let example = match name {
+                "SHELL" => "`milepost completions bash`",
+                _ => "`milepost bench compare before.json after.json`",
+            };
+            Message::new(&format!("`{name}`"), "is missing").with_hint(example)
+        }
+        ErrorKind::InvalidUtf8 => Message::new("command line", "an argument is not UTF-8"),
+        _ => Message::new("command line", first_line(error)).with_hint("see `milepost --help`"),
+    }
+}
+
+fn unknown_command(word: &str) -> Message {
+    let command = command(Purpose::Run);
+    let near = nearest(word, command.get_subcommands().map(clap::Command::get_name));
+    let hint = match near {
+        Some(near) => format!("did you mean `milepost {near}`?"),
+        None if word.contains("://") => format!("to load a server: `milepost bench {word}`"),
+        None if word.contains(':') => format!("to serve an application: `milepost serve {word}`"),
+        None => {
+            let names: Vec<&str> = command
+                .get_subcommands()
+                .map(clap::Command::get_name)
+                .collect();
+            format!("the commands are {}", names.join(", "))
+        }
+    };
+    Message::new(&format!("`{word}`"), "unknown command").with_hint(hint)
+}
+
+fn unknown_flag(flag: &str, error: &Error) -> Message {
+    let message = Message::new(&format!("`{flag}`"), "unknown flag");
+    let word = flag.trim_start_matches('-').replace('-', "_");
+    if let Some(hint) = served_otherwise(flag, &word, error) {
+        return message.with_hint(hint);
+    }
+    if let Some(hint) = bench::former(flag).filter(|_| is_of_bench(error)) {
+        return message.with_hint(hint);
+    }
+    let (report, whatif) = (report::command(), whatif::command());
+    let others = SETTINGS
+        .iter()
+        .flat_map(|setting| setting.aliases.iter().copied());
+    let bench: Vec<String> = bench::names().collect();
+    let known = SETTINGS
+        .iter()
+        .filter(|setting| setting.in_flags())
+        .map(|setting| setting.key)
+        .chain(others)
+        .chain(bench.iter().map(String::as_str))
+        .chain(["help", "version"])
+        .chain(report.get_arguments().filter_map(clap::Arg::get_long))
+        .chain(whatif.get_arguments().filter_map(clap::Arg::get_long));
+    let hint = match setting(&word) {
+        // Known after all, only not by this command.
+        Some(setting) if setting.in_flags() => format!(
+            "it belongs to a command: `milepost serve {} ...`",
+            setting.flag()
+        ),
+        Some(setting) => setting.table_hint().unwrap_or_default(),
+        None if report::has_flag(&report, flag) => {
+            format!("it belongs to a command: `milepost report {flag} ...`")
+        }
+        None if report::has_flag(&whatif, flag) => {
+            format!("it belongs to a command: `milepost whatif {flag} ...`")
+        }
+        None if bench::has_flag(flag) => {
+            format!("it belongs to a command: `milepost bench {flag} ...`")
+        }
+        None => match negated(&word).or_else(|| nearest(&word, known).map(as_flag)) {
+            Some(near) => format!("did you mean `{near}`?"),
+            None => {
+                let command = if is_of_bench(error) { "bench" } else { "serve" };
+                format!("`milepost {command} --help` lists all flags")
+            }
+        },
+    };
+    message.with_hint(hint)
+}
+
+/// Of a command that takes settings: a flag that other servers have, or a setting in another spelling. It
+/// comes before flags of our other commands, where the same name means something else.
+fn served_otherwise(flag: &str, word: &str, error: &Error) -> Option<String> {
+    if !["serve", "check"].iter().any(|name| is_of(name, error)) {
+        return None;
+    }
+    let is_letter = !flag.starts_with("--");
+    migration_hint(if is_letter { flag } else { word }, Spelling::Flag).or_else(|| {
+        let setting = setting(word).filter(|_| !is_letter)?;
+        match setting.in_flags() {
+            true => Some(format!("did you mean `{}`?", setting.flag())),
+            false => setting.table_hint(),
+        }
+    })
+}
+
+/// `--no-nodelay` is how others switch off.
+fn negated(word: &str) -> Option<String> {
+    let setting = setting(word.strip_prefix("no_")?)?;
+    Some(format!(
+        "{}={}",
+        setting.flag(),
+        if setting.choices().is_empty() {
+            "off"
+        } else {
+            "false"
+        }
+    ))
+}
+
+fn as_flag(key: &str) -> String {
+    format!("--{}", key.replace('_', "-"))
+}
+
+fn is_of_bench(error: &Error) -> bool {
+    is_of("bench", error)
+}
+
+/// Whether it was this command that was used.
+fn is_of(command: &str, error: &Error) -> bool {
+    let Some(ContextValue::StyledStr(usage)) = error.get(ContextKind::Usage) else {
+        return false;
+    };
+    usage.to_string().contains(&format!("milepost {command}"))
+}
+
+fn surplus_argument(word: &str, error: &Error) -> Message {
+    let hint = match is_of_bench(error) {
+        true => "one URL is asked; a flag's value with spaces needs quotes",
+        false => "one application is served; a flag's value with spaces needs quotes",
+    };
+    Message::new(&format!("`{word}`"), "one argument too many").with_hint(hint)
+}
+
+fn missing_value(arg: &str) -> Message {
+    let flag = arg.split([' ', '=', '[']).next().unwrap_or(arg);
+    let known: Option<&Setting> = SETTINGS.iter().find(|setting| setting.flag() == flag);
+    let message = Message::new(&format!("`{flag}`"), "a value is missing");
+    let expected = known.map_or_else(
+        || {
+            expected_by(&report::command(), flag)
+                .or_else(|| bench::expected(flag))
+                .or_else(|| expected_by(&whatif::command(), flag))
+        },
+        |setting| Some(setting.expected()),
+    );
+    message.with_hint_maybe(expected.map(|expected| format!("expected {expected}")))
+}
+
+/// What a flag of this subcommand wants.
+fn expected_by(command: &Command, flag: &str) -> Option<String> {
+    let name = flag.trim_start_matches('-');
+    let arg = command
+        .get_arguments()
+        .find(|arg| arg.get_long() == Some(name))?;
+    let value = arg.get_value_names()?.first()?;
+    Some(format!("{value}: {}", arg.get_help()?))
+}
+
+fn wrong_value(arg: &str, found: &str, valid: &str) -> Message {
+    let name = arg
+        .split(' ')
+        .next()
+        .unwrap_or(arg)
+        .trim_matches(['<', '>']);
+    let expected = format!("one of {}", valid.replace(' ', ", "));
+    let near = nearest(found, valid.split(' '));
+    Message::new(
+        &format!("`{name}`"),
+        format!("expected {expected}, found `{found}`"),
+    )
+    .with_hint_maybe(near.map(|near| format!("did you mean `{near}`?")))
+}
+
+fn first_line(error: &Error) -> String {
+    let text = error.to_string();
+    let line = text.lines().next().unwrap_or_default();
+    line.trim_start_matches("error: ").to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(line: &str, expect: &str) {
+        let words = std::iter::once("milepost").chain(line.split_whitespace());
+        let error = command(Purpose::Run)
+            .try_get_matches_from(words)
+            .expect_err(line);
+        assert_eq!(
+            message(&error).text().trim_end().replace("\nhint: ", " > "),
+            format!("milepost: {expect}")
+        );
+    }
+
+    #[test]
+    fn names_what_other_servers_call_otherwise() {
+        let check = |line: &str, flag: &str, hint: &str| {
+            check(line, &format!("`{flag}`: unknown flag > {hint}"));
+        };
+        let timeout = "here it is `--request-timeout`: the client gets 504 and the process goes on; off by \
+                       default";
+        check("serve --timeout 30 shop:app", "--timeout", timeout);
+        check("check --timeout=30 shop:app", "--timeout", timeout);
+        check("serve -t 30 shop:app", "-t", timeout);
+        check("serve --harakiri 30", "--harakiri", timeout);
+        let field = "did you mean `--header-bytes-max`?";
+        let flag = "--limit-request-field_size";
+        check("serve --limit-request-field_size 8190", flag, field);
+        let worker = "there is one kind of worker, with `threads`: leave it out";
+        check("serve -k gthread shop:app", "-k", worker);
+        check("serve --worker-class=gevent", "--worker-class", worker);
+        let tls = "there is no TLS and no HTTP/2: put a proxy that has them in front, as nginx";
+        check("serve --certfile a.pem", "--certfile", tls);
+        let shown = "it stays in the foreground: run it under systemd, in a container, or with `&`";
+        check("serve shop:app -D", "-D", shown);
+        let level = "here it is `--error-log`: the level stands in a table: `[[error_log]]`, `to = \"stderr\"`, \
+                     `level = \"warning\"`";
+        check("serve --log-level warning", "--log-level", level);
+        let bind = "here it is `--bind`: HTTP is spoken there";
+        check("serve --http :80", "--http", bind);
+        check("serve --pidfile f", "--pidfile", "here it is `--pid-file`");
+        // Where the same word means something of our own.
+        let bench = "it belongs to a command: `milepost bench --timeout ...`";
+        check("report --timeout 3", "--timeout", bench);
+        let renamed = "its name is `--bad-clients` now";
+        check("bench --company 5:idle http://h/", "--company", renamed);
+        let all = "`milepost bench --help` lists all flags";
+        check("bench --certfile a.pem http://h/", "--certfile", all);
+    }
+
+    #[test]
+    fn shows_the_table_of_a_setting_without_a_flag() {
+        let table = "it stands in the configuration file (`--config`), as a table:\n\
+                     [[redirect]]\nfrom = \"/old/*\"\nto = \"/new/*\"\nstatus = 301";
+        check(
+            "serve --redirect /a=/b shop:app",
+            &format!("`--redirect`: unknown flag > {table}"),
+        );
+        let table = "its name is `respond` now: it stands in the configuration file (`--config`), as a table:\n\
+                     [[respond]]\npath = \"/ping\"\nstatus = 200\ntext = \"pong\"";
+        check(
+            "serve --reply /ping=200:pong",
+            &format!("`--reply`: unknown flag > {table}"),
+        );
+        check(
+            "serve --readahead 1M",
+            "`--readahead`: unknown flag > its name is `--body-memory-max` now",
+        );
+    }
+
+    #[test]
+    fn names_what_was_probably_meant() {
+        check(
+            "srve a:b",
+            "`srve`: unknown command > did you mean `milepost serve`?",
+        );
+        check(
+            "shop:app",
+            "`shop:app`: unknown command > to serve an application: `milepost serve shop:app`",
+        );
+        check(
+            "zzz",
+            "`zzz`: unknown command > the commands are serve, check, stop, reload, reopen, upgrade, scale, status, report, whatif, bench, completions, reference, help, version",
+        );
+        check(
+            "serve --acept-batch 3",
+            "`--acept-batch`: unknown flag > did you mean `--accept-batch`?",
+        );
+        check(
+            "serve --max-conections=3",
+            "`--max-conections`: unknown flag > did you mean `--max-connections`?",
+        );
+        check(
+            "whatif --objectiv x",
+            "`--objectiv`: unknown flag > did you mean `--objective`?",
+        );
+        check(
+            "serve --objective x",
+            "`--objective`: unknown flag > it belongs to a command: `milepost whatif --objective ...`",
+        );
+        check(
+            "serve --no-nodelay",
+            "`--no-nodelay`: unknown flag > did you mean `--nodelay=false`?",
+        );
+        check(
+            "serve --no-access-log",
+            "`--no-access-log`: unknown flag > did you mean `--access-log=off`?",
+        );
+        check(
+            "serve --quux",
+            "`--quux`: unknown flag > `milepost serve --help` lists all flags",
+        );
+        check(
+            "serve -x",
+            "`-x`: unknown flag > `milepost serve --help` lists all flags",
+        );
+        check(
+            "serve --accept_batch 3",
+            "`--accept_batch`: unknown flag > did you mean `--accept-batch`?",
+        );
+        check(
+            "bench --quux http://h/",
+            "`--quux`: unknown flag > `milepost bench --help` lists all flags",
+        );
+        check(
+            "bench compare",
+            "`FILE`: is missing > `milepost bench compare before.json after.json`",
+        );
+        check(
+            "--bind :80",
+            "`--bind`: unknown flag > it belongs to a command: `milepost serve --bind ...`",
+        );
+        check(
+            "completions bsh",
+            "`SHELL`: expected one of bash, elvish, fish, powershell, zsh, found `bsh` > did you mean `bash`?",
+        );
+    }
+
+    #[test]
+    fn says_what_is_missing_or_too_much() {
+        check(
+            "serve --threads",
+            "`--threads`: a value is missing > expected MIN:MAX or one number, from 1 to 4096",
+        );
+        check(
+            "serve a:b c:d",
+            "`c:d`: one argument too many > one application is served; a flag's value with spaces needs quotes",
+        );
+        check(
+            "bench http://a/ b",
+            "`b`: one argument too many > one URL is asked; a flag's value with spaces needs quotes",
+        );
+        check(
+            "bench --rat 5",
+            "`--rat`: unknown flag > did you mean `--rate`?",
+        );
+        check(
+            "http://a/",
+            "`http://a/`: unknown command > to load a server: `milepost bench http://a/`",
+        );
+        check(
+            "serve --connect-rate 5",
+            "`--connect-rate`: unknown flag > it belongs to a command: `milepost bench --connect-rate ...`",
+        );
+        check(
+            "completions",
+            "`SHELL`: is missing > `milepost completions bash`",
+        );
+        check(
+            "version --bind",
+            "`--bind`: unknown flag > it belongs to a command: `milepost serve --bind ...`",
+        );
+    }
+
+    #[test]
+    fn lets_help_and_version_be_answers() {
+        for line in [
+            "--help",
+            "-h",
+            "--version",
+            "-V",
+            "serve --help",
+            "check -h",
+        ] {
+            let words = std::iter::once("milepost").chain(line.split_whitespace());
+            assert!(
+                is_answer(
+                    &command(Purpose::Run)
+                        .try_get_matches_from(words)
+                        .expect_err(line)
+                ),
+                "{line}"
+            );
+        }
+    }
+}

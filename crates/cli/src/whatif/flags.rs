@@ -1,0 +1,559 @@
+//! The flags of `milepost whatif` and what they mean.
+//!
+//! Takes clap's matches, gives options or all faults at once. Opens nothing.
+
+use std::path::PathBuf;
+
+use clap::{Arg, ArgAction, ArgMatches, Command, ValueHint};
+use report::{Input, duration};
+use telemetry::{Nanos, Pattern};
+use whatif::prediction::{ControlMode, ErrorMax, Objective, Reserve, Threads};
+use whatif::recorded::Scale;
+use whatif::{Laws, Service};
+
+use super::routes::PoolRule;
+use super::{objective, synthetic};
+use crate::inputs::{inputs, pattern, value};
+use crate::message::Message;
+
+const ABOUT: &str = "Predict queue times with other numbers of threads, pools, processes or rates";
+
+const LONG_ABOUT: &str = "\
+Predict queue times with other numbers of threads, pools, processes or rates. The simulation takes
+the arrivals and run times of access logs, and runs them through the server's own queue and
+controller.
+
+The logs must contain run times: milepost's phases, json and naviserver formats, NaviServer's format
+with partial times, and templates with these fields. The simulation first repeats the log itself. If
+the simulated queue times differ from the measured ones, the command refuses to predict anything
+else. Without LOG, or for `-`, the command reads standard input.";
+
+const EXAMPLES: &str = "\
+Examples:
+  milepost whatif access.log
+  milepost whatif access.log --threads 2,4,8,2:16 --rate x1,x1.5,x2
+  milepost whatif access.log --objective 'p99 queue < 20ms' --rate x2
+  milepost whatif access.log --threads 8 --pools 'slow=2 /reports/*'
+  milepost whatif access.log --threads 2,4,8 --html whatif.html
+  milepost whatif --synthetic 'poisson rate=200 run=lognormal:20ms,4' --threads 4,5,6,8
+
+Durations take us, ms, s, m, h, d.
+Exit: 0 done, 1 no number of threads meets the objectives, 2 an input could not be read or the
+simulation does not repeat the log.";
+
+/// Without an input.
+const MISSING: &str =
+    "`milepost whatif access.log`; `-` reads standard input, `--synthetic` needs no log";
+/// What replaces `--law`, a flag of former versions.
+const FORMER_LAW: &str = "`--synthetic 'poisson rate=200 run=20ms'` makes requests without a log; \
+    a log's own requests are simulated without any flag";
+/// Most values of one list.
+const LIST_LEN_MAX: usize = 64;
+const THREADS_MAX: usize = 4_096;
+const PROCESSES_MAX: usize = 256;
+/// As the server has it.
+const QUEUE_LEN_MAX: usize = 1_000_000;
+
+/// The options.
+#[derive(Debug)]
+pub(super) struct WhatifOptions {
+    pub(super) source: Source,
+    pub(super) run: Option<Service>,
+    pub(super) threads: Vec<Threads>,
+    pub(super) processes: Vec<usize>,
+    pub(super) rates: Vec<f64>,
+    pub(super) controls: Vec<ControlMode>,
+    pub(super) scale: Scale,
+    pub(super) pools: Vec<PoolRule>,
+    pub(super) objectives: Vec<Objective>,
+    pub(super) threads_now: Option<Threads>,
+    pub(super) queue_target: Nanos,
+    pub(super) queue_timeout: Nanos,
+    pub(super) overload_timeout: Nanos,
+    pub(super) queue_len_max: usize,
+    pub(super) reserve: Reserve,
+    pub(super) error_max: ErrorMax,
+    pub(super) is_forced: bool,
+    pub(super) seed: u64,
+    pub(super) is_json: bool,
+    pub(super) page: Option<PathBuf>,
+}
+
+/// The source of the requests.
+#[derive(Debug)]
+pub(super) enum Source {
+    /// Logs, and the template of their lines if there is one.
+    Logs(Vec<Input>, Option<Pattern>),
+    /// A description.
+    Synthetic(Laws),
+}
+
+/// The subcommand.
+pub(crate) fn command() -> Command {
+    let flag = |name: &'static str, value: &'static str, help: &'static str| {
+        Arg::new(name)
+            .long(name)
+            .value_name(value)
+            .help(help)
+            .action(ArgAction::Set)
+            // `-3` is a wrong number, not an unknown flag.
+            .allow_negative_numbers(true)
+    };
+    let switch = |name: &'static str, help: &'static str| {
+        Arg::new(name)
+            .long(name)
+            .help(help)
+            .action(ArgAction::SetTrue)
+    };
+    Command::new("whatif")
+        .about(ABOUT)
+        .long_about(LONG_ABOUT)
+        .after_help(EXAMPLES)
+        .args_override_self(true)
+        .arg(
+            Arg::new("log")
+                .value_name("LOG")
+                .help("Files, `-` for standard input")
+                .value_parser(clap::value_parser!(PathBuf))
+                .value_hint(ValueHint::FilePath)
+                .num_args(0..),
+        )
+        .next_help_heading("Variants")
+        .arg(flag(
+            "threads",
+            "LIST",
+            "Threads of each process: 2,5,10; 2:20 is a pool that the controller sizes",
+        ))
+        .arg(flag("processes", "LIST", "Numbers of processes: 1,2,4"))
+        .arg(
+            flag(
+                "pools",
+                "POOL",
+                "Separate pool for some paths: 'slow=1:2 /reports/*'; repeatable",
+            )
+            .action(ArgAction::Append),
+        )
+        .arg(flag(
+            "rate",
+            "LIST",
+            "Factors of the log's request rate: x1.5,x2",
+        ))
+        .arg(flag(
+            "scale",
+            "HOW",
+            "How to raise the rate: gaps shortens the time between requests (worst case), sessions adds whole client sessions [default: gaps]",
+        ))
+        .arg(flag(
+            "control",
+            "LIST",
+            "Whether the controller sizes pools and refuses requests under overload: on,off [default: on]",
+        ))
+        .arg(
+            flag(
+                "objective",
+                "TEXT",
+                "Find the fewest threads for: 'p99 queue < 20ms', 'p95 total < 1s', 'refused < 0.1%'; repeatable",
+            )
+            .action(ArgAction::Append),
+        )
+        .next_help_heading("The server")
+        .arg(flag(
+            "threads-now",
+            "THREADS",
+            "Threads of each process while the log was written [default: from the log, else the most requests running at once]",
+        ))
+        .arg(flag(
+            "queue-target",
+            "DURATION",
+            "Queue time of 95 of 100 requests above which a pool grows [default: 5ms]",
+        ))
+        .arg(flag(
+            "queue-timeout",
+            "DURATION",
+            "Maximum queue time before a request is refused [default: 30s]",
+        ))
+        .arg(flag(
+            "overload-timeout",
+            "DURATION",
+            "Maximum queue time while a pool is overloaded [default: 10s]",
+        ))
+        .arg(flag(
+            "queue-len-max",
+            "N",
+            "Maximum number of requests in the queue [default: 1024]",
+        ))
+        .arg(flag(
+            "queue-reserve",
+            "THREADS[:PLACES]",
+            "Threads and queue places of the busiest pool reserved for health checks; the simulation leaves them empty [default: 0]",
+        ))
+        .next_help_heading("Requests")
+        .arg(flag(
+            "synthetic",
+            "SPEC",
+            "Simulate synthetic requests instead of a log: 'poisson rate=200 run=lognormal:20ms,4 for=60s'",
+        ))
+        .arg(flag(
+            "run",
+            "DISTRIBUTION",
+            "Run times for logs without them: 20ms, exp:20ms, lognormal:20ms,4",
+        ))
+        .arg(flag(
+            "format",
+            "TEXT",
+            "Template of the lines, as in access_log_format; other formats are still recognized",
+        ))
+        .arg(flag("law", "LAW", "").hide(true))
+        .next_help_heading("Output")
+        .arg(flag(
+            "error-max",
+            "ERROR",
+            "Maximum error of the repeated p50, p95 and p99: a share, a time, or the larger of both [default: 20%,2ms]",
+        ))
+        .arg(switch(
+            "force",
+            "Predict even if the simulation does not repeat the log",
+        ))
+        .arg(flag(
+            "seed",
+            "NUMBER",
+            "Seed of the random numbers [default: 1]",
+        ))
+        .arg(switch("json", "Print JSON"))
+        .arg(
+            flag(
+                "html",
+                "FILE",
+                "Also write an HTML page with charts, which opens without a network",
+            )
+            .value_hint(ValueHint::FilePath),
+        )
+}
+
+/// The options that the flags say.
+///
+/// # Errors
+/// All faults of the flags.
+pub(super) fn options(matches: &ArgMatches) -> Result<WhatifOptions, Vec<Message>> {
+    let mut flags = Flags {
+        matches,
+        faults: Vec::new(),
+    };
+    let options = WhatifOptions {
+        source: flags.source(),
+        run: flags.value("run", synthetic::service),
+        threads: flags.list("threads", threads),
+        processes: flags.list("processes", |text| whole(text, 1..=PROCESSES_MAX)),
+        rates: flags.list("rate", rate),
+        controls: flags.list("control", control),
+        scale: flags.value("scale", scale).unwrap_or_default(),
+        pools: flags.all("pools", PoolRule::parse),
+        objectives: flags.all("objective", objective::parse),
+        threads_now: flags.value("threads-now", threads),
+        queue_target: flags
+            .value("queue-target", span)
+            .unwrap_or(Nanos::from_ms(5)),
+        queue_timeout: flags
+            .value("queue-timeout", span)
+            .unwrap_or(Nanos::from_secs(30)),
+        overload_timeout: flags
+            .value("overload-timeout", span)
+            .unwrap_or(Nanos::from_secs(10)),
+        queue_len_max: flags
+            .value("queue-len-max", |text| whole(text, 1..=QUEUE_LEN_MAX))
+            .unwrap_or(1_024),
+        reserve: flags.value("queue-reserve", reserve).unwrap_or_default(),
+        error_max: flags.value("error-max", error_max).unwrap_or_default(),
+        is_forced: matches.get_flag("force"),
+        seed: flags.value("seed", seed).unwrap_or(1),
+        is_json: matches.get_flag("json"),
+        page: matches.get_one::<String>("html").map(PathBuf::from),
+    };
+    flags.check(&options);
+    match flags.faults.is_empty() {
+        true => Ok(options),
+        false => Err(flags.faults),
+    }
+}
+
+struct Flags<'m> {
+    matches: &'m ArgMatches,
+    faults: Vec<Message>,
+}
+
+impl Flags<'_> {
+    fn source(&mut self) -> Source {
+        let (has_law, has_spec) = (self.has("law"), self.has("synthetic"));
+        if has_law {
+            self.faults
+                .push(Message::new("`--law`", "unknown flag").with_hint(FORMER_LAW));
+        }
+        if let Some(laws) = self.value("synthetic", synthetic::laws) {
+            if self.has("log") {
+                self.fault(
+                    "--synthetic",
+                    "takes the place of a log, and a log is named",
+                );
+            }
+            return Source::Synthetic(laws);
+        }
+        let missing = (!has_law && !has_spec).then_some(MISSING);
+        let inputs = inputs(self.matches, missing, &mut self.faults);
+        let pattern = self.value("format", pattern);
+        Source::Logs(inputs, pattern)
+    }
+
+    /// Finds faults of flags in combination.
+    fn check(&mut self, options: &WhatifOptions) {
+        let names: Vec<&str> = options
+            .pools
+            .iter()
+            .map(|pool| pool.name.as_str())
+            .collect();
+        for (index, name) in names.iter().enumerate() {
+            if names[..index].contains(name) {
+                self.fault("--pools", &format!("two pools are named `{name}`"));
+            }
+        }
+        let is_synthetic = matches!(options.source, Source::Synthetic(_));
+        let is_counted = !options.threads.is_empty() || !options.objectives.is_empty();
+        if options.run.is_some() && !is_counted && options.threads_now.is_none() {
+            self.fault(
+                "--threads",
+                "is missing: a log without run times does not tell the number of threads",
+            );
+        }
+        if !is_synthetic {
+            return;
+        }
+        if options.run.is_some() {
+            self.fault("--run", "belongs to logs; `--synthetic` has `run=`");
+        }
+        if !options.pools.is_empty() {
+            self.fault("--pools", "synthetic requests have no paths");
+        }
+        if options.scale == Scale::Sessions {
+            self.fault("--scale", "synthetic requests have no sessions");
+        }
+        if !is_counted {
+            self.fault(
+                "--threads",
+                "is missing: synthetic requests do not tell the number of threads",
+            );
+        }
+    }
+
+    fn has(&self, name: &str) -> bool {
+        self.matches.contains_id(name)
+    }
+
+    fn fault(&mut self, flag: &str, cause: &str) {
+        self.faults.push(Message::new(&format!("`{flag}`"), cause));
+    }
+
+    fn value<T>(
+        &mut self,
+        name: &str,
+        understand: impl Fn(&str) -> Result<T, String>,
+    ) -> Option<T> {
+        value(self.matches, name, &mut self.faults, understand)
+    }
+
+    fn list<T>(&mut self, name: &str, understand: impl Fn(&str) -> Result<T, String>) -> Vec<T> {
+        let all = self.value(name, |text| {
+            let parts: Vec<&str> = text.split(',').map(str::trim).collect();
+            if parts.len() > LIST_LEN_MAX {
+                return Err(format!(
+                    "expected up to {LIST_LEN_MAX} values, found {}",
+                    parts.len()
+                ));
+            }
+            parts.into_iter().map(&understand).collect()
+        });
+        all.unwrap_or_default()
+    }
+
+    fn all<T>(&mut self, name: &str, understand: impl Fn(&str) -> Result<T, String>) -> Vec<T> {
+        let texts = self.matches.get_many::<String>(name).into_iter().flatten();
+        let mut all = Vec::new();
+        for text in texts {
+            match understand(text) {
+                Ok(one) => all.push(one),
+                Err(cause) => self.fault(&format!("--{name}"), &cause),
+            }
+        }
+        all
+    }
+}
+
+fn whole(text: &str, bounds: std::ops::RangeInclusive<usize>) -> Result<usize, String> {
+    let number = text.parse().ok().filter(|number| bounds.contains(number));
+    let expected = format!(
+        "expected a number from {} to {}",
+        bounds.start(),
+        bounds.end()
+    );
+    number.ok_or_else(|| format!("{expected}, found `{text}`"))
+}
+
+/// `4`, or `2:20`.
+pub(super) fn threads(text: &str) -> Result<Threads, String> {
+    let one = |text: &str| whole(text, 1..=THREADS_MAX);
+    let Some((min, max)) = text.split_once(':') else {
+        return one(text).map(Threads::fixed);
+    };
+    let (min, max) = (one(min)?, one(max)?);
+    match min <= max {
+        true => Ok(Threads { min, max }),
+        false => Err(format!("expected the smaller number first, found `{text}`")),
+    }
+}
+
+/// `1`, or `1:8`; one number stands for both.
+fn reserve(text: &str) -> Result<Reserve, String> {
+    let (threads, places) = text.split_once(':').unwrap_or((text, text));
+    Ok(Reserve {
+        threads: whole(threads, 0..=THREADS_MAX)?,
+        len: whole(places, 0..=QUEUE_LEN_MAX)?,
+    })
+}
+
+fn rate(text: &str) -> Result<f64, String> {
+    let number = text.strip_prefix('x').unwrap_or(text).parse::<f64>().ok();
+    let number = number.filter(|number| (0.01..=100.0).contains(number));
+    number.ok_or_else(|| format!("expected a factor from x0.01 to x100, found `{text}`"))
+}
+
+fn control(text: &str) -> Result<ControlMode, String> {
+    match text {
+        "on" => Ok(ControlMode::On),
+        "off" => Ok(ControlMode::Off),
+        _ => Err(format!("expected on or off, found `{text}`")),
+    }
+}
+
+fn scale(text: &str) -> Result<Scale, String> {
+    match text {
+        "gaps" => Ok(Scale::Gaps),
+        "sessions" => Ok(Scale::Sessions),
+        _ => Err(format!("expected gaps or sessions, found `{text}`")),
+    }
+}
+
+pub(super) fn span(text: &str) -> Result<Nanos, String> {
+    let span = duration(text).filter(|span| span.0 > 0);
+    span.ok_or_else(|| format!("expected a duration as 20ms or 1s, found `{text}`"))
+}
+
+fn error_max(text: &str) -> Result<ErrorMax, String> {
+    let mut error_max = ErrorMax {
+        share: 0.0,
+        span: Nanos::ZERO,
+    };
+    for part in text.split(',').map(str::trim) {
+        match part.strip_suffix('%') {
+            Some(_) => error_max.share = objective::share(part)?,
+            None => {
+                error_max.span = span(part).map_err(|_| {
+                    format!("expected an error as 20%, 2ms or 20%,2ms, found `{text}`")
+                })?;
+            }
+        }
+    }
+    Ok(error_max)
+}
+
+fn seed(text: &str) -> Result<u64, String> {
+    text.parse()
+        .map_err(|_| format!("expected a whole number, found `{text}`"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn understood(line: &str) -> Result<WhatifOptions, String> {
+        let words = std::iter::once("whatif").chain(line.split_whitespace());
+        let matches = command().try_get_matches_from(words).expect(line);
+        options(&matches).map_err(|faults| faults.iter().map(Message::text).collect())
+    }
+
+    #[test]
+    fn understands_lists() {
+        let options =
+            understood("a.log --threads 2,4:8 --processes 1,3 --rate x1.5,2 --control on,off")
+                .unwrap();
+        let texts: Vec<String> = options.threads.iter().map(Threads::to_string).collect();
+        assert_eq!(texts, ["2", "4:8"]);
+        assert_eq!(options.processes, [1, 3]);
+        assert_eq!(options.rates, [1.5, 2.0]);
+        assert_eq!(options.controls, [ControlMode::On, ControlMode::Off]);
+    }
+
+    #[test]
+    fn patience_under_overload_is_that_of_the_server() {
+        let overload = |line| understood(line).unwrap().overload_timeout;
+        assert_eq!(overload("a.log"), Nanos::from_secs(10));
+        assert_eq!(
+            overload("a.log --overload-timeout 10ms"),
+            Nanos::from_ms(10)
+        );
+    }
+
+    #[test]
+    fn the_queue_is_that_of_the_server() {
+        let check = |line, len_max, threads, len| {
+            let options = understood(line).unwrap();
+            let reserve = Reserve { threads, len };
+            assert_eq!((options.queue_len_max, options.reserve), (len_max, reserve));
+        };
+        check("a.log", 1_024, 0, 0);
+        check("a.log --queue-len-max 50 --queue-reserve 2", 50, 2, 2);
+        check("a.log --queue-reserve 1:8", 1_024, 1, 8);
+    }
+
+    #[test]
+    fn understands_errors() {
+        let check = |text, share, ms| {
+            let found = error_max(text).unwrap();
+            assert_eq!(
+                (found.share, found.span),
+                (share, Nanos::from_ms(ms)),
+                "{text}"
+            );
+        };
+        check("30%", 0.3, 0);
+        check("5ms", 0.0, 5);
+        check("10%, 1ms", 0.1, 1);
+        assert!(error_max("much").is_err());
+    }
+
+    #[test]
+    fn says_what_is_wrong_with_each() {
+        let check = |line: &str, expect: &str| {
+            let found = understood(line).unwrap_err();
+            assert!(found.contains(expect), "{line}: {found}");
+        };
+        check(
+            "a --threads -3",
+            "milepost: `--threads`: expected a number from 1 to 4096, found `-3`",
+        );
+        check("a --threads 0", "found `0`");
+        check("a --threads 8:2", "the smaller number first");
+        check("a --rate x0", "expected a factor");
+        check("a --control maybe", "expected on or off");
+        check("a --objective fast", "expected an objective");
+        check("a --synthetic even", "`rate=` is missing");
+        check("--synthetic even_rate=3", "`--synthetic`");
+        check(
+            "a --law fitted",
+            "hint: `--synthetic 'poisson rate=200 run=20ms'`",
+        );
+        check("--law poisson", "hint: `--synthetic");
+        check("a --pools slow", "expected a pool");
+        check("a --queue-target 0ms", "expected a duration");
+        check("a --queue-len-max 0", "a number from 1 to 1000000");
+        check("a --queue-reserve 1:x", "expected a number from 0");
+        check("a --seed x --scale y", "expected gaps or sessions");
+    }
+}

@@ -1,0 +1,315 @@
+//! `milepost whatif`: predictions from an access log, as a table, as JSON or as a page.
+//!
+//! Takes flags, gives a recording and variants to the simulator, and its answers to the terminal. 0: done.
+//! 1: no number of threads meets the objectives. 2: wrong use, an input or output failed, or the simulation
+//! does not repeat the log.
+
+mod flags;
+mod json;
+mod objective;
+mod page;
+mod present;
+mod reading;
+mod remarks;
+mod routes;
+mod synthetic;
+mod table;
+
+use std::fs;
+
+use clap::ArgMatches;
+use report::thousands;
+use whatif::prediction::{
+    Answer, Calibration, ControlMode, Objective, PoolVariant, Requests, Search, Threads, Variant,
+    answers, on_all_cores, smallest,
+};
+
+use crate::inputs::title;
+use crate::message::{self, Message};
+use crate::{COULD_NOT, DONE, NO};
+pub(crate) use flags::command;
+use flags::{Source, WhatifOptions};
+use present::Present;
+use reading::Untimed;
+
+/// Most variants of one question.
+const VARIANTS_LEN_MAX: usize = 500;
+/// Most threads of a process that a search tries.
+const SEARCH_THREADS_MAX: usize = 1_024;
+
+/// Settings of the server that a log does not contain, or not in all formats.
+const REFUSAL_HINT: &str = "set `--threads-now N` if the server had another number of threads, and \
+    `--queue-target`, `--queue-timeout`, `--overload-timeout` as the server had them; `--error-max 50%` \
+    accepts larger errors, `--force` any";
+
+/// Everything that is printed.
+#[derive(Debug)]
+struct Findings {
+    title: String,
+    present: Present,
+    answers: Vec<Answer>,
+    objectives: Vec<Objective>,
+    searches: Vec<SearchResult>,
+    remarks: Vec<String>,
+}
+
+/// A search, and what it was for.
+#[derive(Debug)]
+struct SearchResult {
+    rate: f64,
+    processes: usize,
+    control: &'static str,
+    /// Most threads that it would have tried.
+    threads_max: usize,
+    /// The largest number of running requests in the log, if the search ends at twice that number.
+    running_seen: Option<usize>,
+    search: Search,
+}
+
+pub(crate) fn run(matches: &ArgMatches) -> i32 {
+    let findings = flags::options(matches).and_then(|options| {
+        let findings = predict(&options).map_err(|message| vec![message])?;
+        Ok((options, findings))
+    });
+    match findings {
+        Ok((options, findings)) => finish(&options, &findings),
+        Err(messages) => {
+            message::say_all(&messages);
+            COULD_NOT
+        }
+    }
+}
+
+fn predict(options: &WhatifOptions) -> Result<Findings, Message> {
+    let (title, present, mut remarks) = known(options)?;
+    if let Some(calibration) = &present.calibration
+        && !calibration.holds
+        && !options.is_forced
+    {
+        remarks.extend(remarks::of(&present, &[]));
+        for remark in remarks.into_iter().chain(remarks::dependence(&present)) {
+            Message::from_text(remark).say();
+        }
+        return Err(refusal(&title, &present, calibration));
+    }
+    let variants = variants(options, &present.variant)?;
+    let (answers, searches) = simulated(options, &present, &variants)?;
+    let tried = searches.iter().flat_map(|result| &result.search.tried);
+    let all: Vec<&Answer> = answers.iter().chain(tried).collect();
+    remarks.extend(remarks::of(&present, &all));
+    Ok(Findings {
+        title,
+        present,
+        answers,
+        objectives: options.objectives.clone(),
+        searches,
+        remarks,
+    })
+}
+
+/// The name of the source, what is known of the present, and doubts about it.
+fn known(options: &WhatifOptions) -> Result<(String, Present, Vec<String>), Message> {
+    let (inputs, pattern) = match &options.source {
+        Source::Synthetic(laws) => {
+            let present = present::of_laws(options, laws);
+            return Ok(("synthetic requests".to_owned(), present, Vec::new()));
+        }
+        Source::Logs(inputs, pattern) => (inputs, pattern.as_ref()),
+    };
+    let untimed = match options.run {
+        Some(_) => Untimed::Taken,
+        None => Untimed::Left,
+    };
+    let read = reading::read(inputs, pattern, &options.pools, untimed)?;
+    let title = title(inputs);
+    let fault = read.fault(&title, untimed);
+    match fault.or_else(|| read.clash(&options.pools)) {
+        Some(fault) => Err(fault),
+        None => Ok((title, present::of_log(options, &read), read.doubts())),
+    }
+}
+
+fn refusal(title: &str, present: &Present, calibration: &Calibration) -> Message {
+    let wrong = calibration.errors.iter().filter(|error| !error.holds);
+    let wrong: Vec<String> = wrong
+        .map(|error| {
+            format!(
+                "p{} of the queue times is {} ms, measured {}",
+                error.percentile,
+                table::ms(error.simulated_ms),
+                table::ms(error.measured_ms)
+            )
+        })
+        .collect();
+    let threads = present.variant.pools[0].threads;
+    let text = format!(
+        "the simulation with {threads} threads does not repeat this log: {}",
+        wrong.join(", ")
+    );
+    Message::new(&format!("`{title}`"), text).with_hint(REFUSAL_HINT)
+}
+
+/// All combinations of the options: by rate, then processes, then control, then threads.
+fn variants(options: &WhatifOptions, now: &Variant) -> Result<Vec<Variant>, Message> {
+    let or = |flags: &[f64], else_: f64| {
+        if flags.is_empty() {
+            vec![else_]
+        } else {
+            flags.to_vec()
+        }
+    };
+    let threads = match options.threads.is_empty() {
+        true if options.objectives.is_empty() => around(now.pools[0].threads),
+        true => vec![now.pools[0].threads],
+        false => options.threads.clone(),
+    };
+    let processes = match options.processes.is_empty() {
+        true => vec![now.processes],
+        false => options.processes.clone(),
+    };
+    let controls = match options.controls.is_empty() {
+        true => vec![ControlMode::On],
+        false => options.controls.clone(),
+    };
+    let rates = or(&options.rates, 1.0);
+    let len = rates.len() * processes.len() * controls.len() * threads.len();
+    if len > VARIANTS_LEN_MAX {
+        let text = format!(
+            "{} variants, expected up to {VARIANTS_LEN_MAX}",
+            thousands(len as u64)
+        );
+        return Err(Message::new(
+            "`--threads`, `--processes`, `--rate`, `--control`",
+            text,
+        ));
+    }
+    let mut variants = Vec::with_capacity(len);
+    for rate in &rates {
+        for processes in &processes {
+            for control in &controls {
+                for threads in &threads {
+                    let mut pools = now.pools.clone();
+                    pools[0].threads = *threads;
+                    pools.extend(options.pools.iter().map(|rule| PoolVariant {
+                        name: rule.name.clone(),
+                        threads: rule.threads,
+                    }));
+                    variants.push(Variant {
+                        pools,
+                        processes: *processes,
+                        rate: *rate,
+                        control: *control,
+                    });
+                }
+            }
+        }
+    }
+    Ok(variants)
+}
+
+/// Half as many threads as there are, as many, and more.
+fn around(now: Threads) -> Vec<Threads> {
+    let count = now.max;
+    let mut counts = vec![count / 2, count, count + count.div_ceil(2), 2 * count];
+    counts.retain(|count| *count > 0);
+    counts.dedup();
+    counts.into_iter().map(Threads::fixed).collect()
+}
+
+/// Simulates all variants, and searches once for each rate, number of processes and control.
+fn simulated(
+    options: &WhatifOptions,
+    present: &Present,
+    variants: &[Variant],
+) -> Result<(Vec<Answer>, Vec<SearchResult>), Message> {
+    let basis = &present.basis;
+    let (mut all, mut searches): (Vec<Answer>, Vec<SearchResult>) = (Vec::new(), Vec::new());
+    // One rate after another: each has requests of its own, and they are what takes memory.
+    for same in variants.chunk_by(|one, other| one.rate == other.rate) {
+        let requests = scaled(options, &basis.requests, same[0].rate)?;
+        all.extend(answers(basis, &requests, same));
+        if options.objectives.is_empty() {
+            continue;
+        }
+        let wanted = searched_for(same, &searches);
+        let running_seen = dependent_on(present);
+        let threads_max = running_seen.map_or(SEARCH_THREADS_MAX, |seen| 2 * seen);
+        searches.extend(on_all_cores(wanted.len(), &|index| {
+            let variant = wanted[index];
+            SearchResult {
+                rate: variant.rate,
+                processes: variant.processes,
+                control: variant.control.text(),
+                threads_max,
+                running_seen,
+                search: smallest(basis, &requests, variant, &options.objectives, threads_max),
+            }
+        }));
+    }
+    Ok((all, searches))
+}
+
+/// One variant of each number of processes and control without a search so far.
+fn searched_for<'v>(variants: &'v [Variant], done: &[SearchResult]) -> Vec<&'v Variant> {
+    let mut wanted: Vec<&Variant> = Vec::new();
+    for variant in variants {
+        let what = (variant.processes, variant.control.text());
+        let is_done = done.iter().any(|result| {
+            (result.processes, result.control) == what && result.rate == variant.rate
+        });
+        let is_wanted = |other: &&Variant| (other.processes, other.control.text()) == what;
+        if !is_done && !wanted.iter().any(is_wanted) {
+            wanted.push(variant);
+        }
+    }
+    wanted
+}
+
+/// The largest number of running requests in the log, if run times depend on it: beyond twice that number
+/// nothing is known.
+fn dependent_on(present: &Present) -> Option<usize> {
+    let fit = present.log.as_ref()?.fit.as_ref()?;
+    fit.depends().then_some(fit.running_seen)
+}
+
+fn scaled(options: &WhatifOptions, requests: &Requests, factor: f64) -> Result<Requests, Message> {
+    match requests {
+        Requests::Recorded(workload) => match workload.scaled(factor, options.scale, options.seed) {
+            Ok(workload) => Ok(Requests::Recorded(workload)),
+            Err(whatif::recorded::ScaleFault) => Err(Message::new(
+                "`--scale sessions`",
+                "more than half of the requests came from one client, so the log has no sessions",
+            )
+            .with_hint(
+                "behind a proxy all clients may have its address; `--scale gaps` needs no sessions",
+            )),
+        },
+        Requests::Made(laws) => {
+            let mut laws = laws.clone();
+            for rate in &mut laws.rates {
+                rate.from_per_second *= factor;
+                rate.to_per_second *= factor;
+            }
+            Ok(Requests::Made(laws))
+        }
+    }
+}
+
+fn finish(options: &WhatifOptions, findings: &Findings) -> i32 {
+    match options.is_json {
+        true => message::data(&json::json(findings)),
+        false => message::data(&table::table(findings)),
+    }
+    if let Some(path) = &options.page
+        && let Err(error) = fs::write(path, page::page(findings))
+    {
+        Message::new(&format!("`{}`", path.display()), error).say();
+        return COULD_NOT;
+    }
+    let has_failed = |result: &SearchResult| result.search.found.is_none();
+    if findings.searches.iter().any(has_failed) {
+        NO
+    } else {
+        DONE
+    }
+}

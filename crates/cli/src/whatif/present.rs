@@ -1,0 +1,222 @@
+//! What is known of the present: what a log says, and what was learnt of it.
+//!
+//! Takes a options and what was read, gives the basis of all answers and the facts that are findings first.
+
+use telemetry::Nanos;
+use whatif::prediction::{
+    Basis, Calibration, ControlMode, PoolVariant, Requests, Threads, Times, Variant, calibrate,
+};
+use whatif::recorded::{Costs, LockFit, SharingFit, Workload, stalls};
+use whatif::{Laws, Lock, Pause, Sharing};
+
+use super::flags::WhatifOptions;
+use super::reading::ReadLog;
+
+/// Waits and runs that are this much alike have risen together.
+pub(super) const CORRELATION_MAX: f64 = 0.2;
+
+/// The present, and what follows from it.
+#[derive(Debug)]
+pub(super) struct Present {
+    pub(super) basis: Basis,
+    /// The server of the log; of synthetic requests the first variant.
+    pub(super) variant: Variant,
+    pub(super) log: Option<LogFacts>,
+    /// `None` where nothing was measured.
+    pub(super) calibration: Option<Calibration>,
+}
+
+/// What a log says.
+#[derive(Debug)]
+pub(super) struct LogFacts {
+    pub(super) requests: u64,
+    pub(super) refused: u64,
+    pub(super) seconds: f64,
+    pub(super) correlation: Option<f64>,
+    pub(super) threads_from: ThreadsFrom,
+    pub(super) costs: Costs,
+    pub(super) lock: Option<LockFit>,
+    pub(super) fit: Option<SharingFit>,
+    pub(super) stalls: Vec<Pause>,
+    pub(super) queue: Times,
+    pub(super) total: Times,
+    pub(super) has_runs: bool,
+}
+
+/// The source of the number of threads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ThreadsFrom {
+    Flag,
+    Log,
+    /// The most that ran at once.
+    Estimate,
+}
+
+impl ThreadsFrom {
+    pub(super) fn text(self) -> &'static str {
+        match self {
+            ThreadsFrom::Flag => "from --threads-now",
+            ThreadsFrom::Log => "from the log",
+            ThreadsFrom::Estimate => "most requests running at once",
+        }
+    }
+}
+
+/// Of a log. `--run` replaces its run times.
+pub(super) fn of_log(options: &WhatifOptions, read: &ReadLog) -> Present {
+    let recording = &read.recording;
+    let has_runs = options.run.is_none();
+    // Begins that are a guess do not tell which requests ran at once.
+    let is_exact = has_runs && !recording.is_by_second();
+    let stalls = if is_exact {
+        stalls(recording)
+    } else {
+        Vec::new()
+    };
+    let lock = is_exact.then(|| LockFit::of(recording, &stalls)).flatten();
+    let fit = is_exact
+        .then(|| SharingFit::of(recording, lock.as_ref(), options.seed))
+        .flatten();
+    let sharing = fit.as_ref().map_or(Sharing::default(), |fit| fit.sharing);
+    let costs = if has_runs {
+        Costs::of(recording, &stalls)
+    } else {
+        Costs::default()
+    };
+    let mut workload = Workload::of(recording, lock.as_ref(), sharing, &stalls, options.seed);
+    if let Some(law) = &options.run {
+        workload.set_runs(law, options.seed);
+    }
+    let (variant, threads_from) = variant_now(options, read);
+    let log_pools = read.routes.pools();
+    let mut basis = basis(options, Requests::Recorded(workload));
+    basis.pool_of_route = read.routes.now(&log_pools);
+    (basis.costs, basis.sharing) = (costs.clone(), sharing);
+    basis.lock = lock.as_ref().map(|fit| fit.lock);
+    let running_max = || recording.running_max(log_pools[0].1);
+    basis.running_seen = has_runs.then(|| {
+        fit.as_ref()
+            .map_or_else(running_max, |fit| fit.running_seen)
+    });
+    let log = LogFacts {
+        requests: recording.len() as u64,
+        refused: if has_runs { recording.refused() } else { 0 },
+        seconds: read.lasted().as_secs_f64(),
+        correlation: recording.correlation(),
+        threads_from,
+        costs,
+        lock,
+        fit,
+        stalls,
+        queue: Times::of(recording.queue()),
+        total: Times::of(recording.total()),
+        has_runs,
+    };
+    let calibration = has_runs.then(|| calibrate(&basis, &variant, log.queue, options.error_max));
+    basis.pool_of_route = read.routes.separated(&log_pools);
+    Present {
+        basis,
+        variant,
+        log: Some(log),
+        calibration,
+    }
+}
+
+/// Of synthetic requests.
+pub(super) fn of_laws(options: &WhatifOptions, laws: &Laws) -> Present {
+    let threads = options
+        .threads
+        .first()
+        .copied()
+        .unwrap_or(Threads::fixed(1));
+    let pool = PoolVariant {
+        name: "default".to_owned(),
+        threads,
+    };
+    let mut basis = basis(options, Requests::Made(laws.clone()));
+    let computes = laws.routes.iter().any(|route| route.computing > 0.0);
+    basis.lock = computes.then(Lock::default);
+    Present {
+        basis,
+        variant: Variant {
+            pools: vec![pool],
+            processes: 1,
+            rate: 1.0,
+            control: ControlMode::On,
+        },
+        log: None,
+        calibration: None,
+    }
+}
+
+fn basis(options: &WhatifOptions, requests: Requests) -> Basis {
+    Basis {
+        requests,
+        pool_of_route: Vec::new(),
+        costs: Costs::default(),
+        sharing: Sharing::default(),
+        lock: None,
+        running_seen: None,
+        queue_target: options.queue_target,
+        queue_timeout: options.queue_timeout,
+        overload_timeout: options.overload_timeout,
+        queue_len_max: options.queue_len_max,
+        reserve: options.reserve,
+        seed: options.seed,
+    }
+}
+
+/// The server that wrote the log, its busiest pool first.
+fn variant_now(options: &WhatifOptions, read: &ReadLog) -> (Variant, ThreadsFrom) {
+    let recording = &read.recording;
+    let mut threads_from = ThreadsFrom::Estimate;
+    let pools: Vec<PoolVariant> = read
+        .routes
+        .pools()
+        .into_iter()
+        .enumerate()
+        .map(|(place, (name, number))| {
+            let said = options.threads_now.filter(|_| place == 0);
+            let found = recording
+                .threads_found(number)
+                .map(|(min, max)| Threads { min, max });
+            if place == 0 {
+                threads_from = match (said, found) {
+                    (Some(_), _) => ThreadsFrom::Flag,
+                    (None, Some(_)) => ThreadsFrom::Log,
+                    (None, None) => ThreadsFrom::Estimate,
+                };
+            }
+            let estimate = || Threads::fixed(recording.running_max(number));
+            let threads = said.or(found).unwrap_or_else(estimate);
+            PoolVariant { name, threads }
+        })
+        .collect();
+    // Only Milepost logs what requests found at the queue. It serves the newest requests first in an overload and
+    // refuses requests, even in a pool of constant size.
+    let is_ours = (0..pools.len()).any(|pool| recording.threads_found(pool).is_some());
+    let is_elastic = pools.iter().any(|pool| pool.threads.min < pool.threads.max);
+    let is_refusing = options.run.is_none() && recording.refused() > 0;
+    let is_steered = is_ours || is_elastic || is_refusing;
+    let variant = Variant {
+        pools,
+        processes: recording.processes(),
+        rate: 1.0,
+        control: if is_steered {
+            ControlMode::On
+        } else {
+            ControlMode::Off
+        },
+    };
+    (variant, threads_from)
+}
+
+impl LogFacts {
+    pub(super) fn per_second(&self) -> f64 {
+        self.requests as f64 / self.seconds
+    }
+
+    pub(super) fn stalled(&self) -> Nanos {
+        Nanos(self.stalls.iter().map(|pause| pause.lasts.0).sum())
+    }
+}

@@ -1,0 +1,339 @@
+//! Logs as recordings.
+//!
+//! Takes inputs, gives requests with their times, by numbers of routes, pools, processes and clients. Says
+//! what was left out; decides nothing about it.
+
+use std::collections::hash_map::DefaultHasher;
+use std::hash::{Hash, Hasher};
+use std::ops::ControlFlow;
+
+use report::{Handling, Input, Timing, thousands};
+use telemetry::{Nanos, Pattern};
+use whatif::recorded::{Found, REQUESTS_LEN_MAX, Recorder, Recording, Seen};
+
+use super::routes::{PoolRule, Routes};
+use crate::message::Message;
+use crate::report::FORMER_NAMES;
+
+/// A longer time without a request is reported, because the rate alone does not show it.
+const SILENCE: Nanos = Nanos::from_secs(3_600);
+
+/// The hint for a log without times.
+const NO_TIMES_HINT: &str = "log them as the server does by default (`--access-log-format phases`) or as `json`; \
+     `--run 20ms` makes them up";
+
+/// Whether requests without times count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Untimed {
+    /// Their arrivals are all that is wanted.
+    Taken,
+    /// Nothing can be said about them.
+    Left,
+}
+
+/// What was read.
+#[derive(Debug)]
+pub(super) struct ReadLog {
+    pub(super) recording: Recording,
+    pub(super) routes: Routes,
+    /// Lines.
+    pub(super) lines_len: u64,
+    /// Lines that were not understood.
+    pub(super) misread_len: u64,
+    /// The first of them: `NAME:LINE`.
+    pub(super) misread_first: Option<String>,
+    /// Compressed logs that end before their end.
+    pub(super) cut_off: Vec<String>,
+    /// Requests that no thread had to do with.
+    pub(super) elsewhere_len: u64,
+    /// Requests without times that were left out.
+    pub(super) untimed_len: u64,
+    /// Some of these have times by names that are not read any more.
+    has_former_names: bool,
+}
+
+/// Reads all inputs.
+///
+/// # Errors
+/// One cannot be read to its end, or there are too many requests.
+pub(super) fn read(
+    inputs: &[Input],
+    pattern: Option<&Pattern>,
+    rules: &[PoolRule],
+    untimed: Untimed,
+) -> Result<ReadLog, Message> {
+    let mut reader = LogReader {
+        recorder: Recorder::default(),
+        routes: Routes::new(rules),
+        processes: Vec::new(),
+        untimed,
+        elsewhere_len: 0,
+        untimed_len: 0,
+        has_former_names: false,
+        is_full: false,
+    };
+    let (mut lines_len, mut misread_len, mut misread_first) = (0, 0, None);
+    let mut cut_off = Vec::new();
+    for input in inputs {
+        reader.recorder.begin();
+        let passed = report::timings(input, pattern.cloned(), &mut |timing| reader.take(timing))
+            .map_err(|fault| Message::new(&format!("`{}`", fault.name), &fault.cause))?;
+        if reader.is_full {
+            let text = format!(
+                "there are more than {} requests",
+                thousands(REQUESTS_LEN_MAX as u64)
+            );
+            return Err(Message::new(&format!("`{}`", input.name()), text)
+                .with_hint("ask about a part of it: `head`, `zcat | sed`"));
+        }
+        cut_off.extend(passed.is_cut_off.then(|| input.name()));
+        lines_len += passed.lines_len;
+        misread_len += passed.others_len;
+        let first = passed
+            .first_other
+            .map(|line| format!("{}:{line}", input.name()));
+        misread_first = misread_first.or(first);
+    }
+    Ok(ReadLog {
+        recording: reader.recorder.finish(),
+        routes: reader.routes,
+        lines_len,
+        misread_len,
+        misread_first,
+        cut_off,
+        elsewhere_len: reader.elsewhere_len,
+        untimed_len: reader.untimed_len,
+        has_former_names: reader.has_former_names,
+    })
+}
+
+struct LogReader {
+    recorder: Recorder,
+    routes: Routes,
+    processes: Vec<Vec<u8>>,
+    untimed: Untimed,
+    elsewhere_len: u64,
+    untimed_len: u64,
+    has_former_names: bool,
+    is_full: bool,
+}
+
+impl LogReader {
+    fn take(&mut self, timing: &Timing<'_>) -> ControlFlow<()> {
+        match (timing.handling, self.untimed) {
+            (Handling::Elsewhere, _) => {
+                self.elsewhere_len += 1;
+                return ControlFlow::Continue(());
+            }
+            (Handling::Untimed, Untimed::Left) => {
+                self.untimed_len += 1;
+                self.has_former_names |= timing.has_former_names;
+                return ControlFlow::Continue(());
+            }
+            _ => {}
+        }
+        let numbers = self.routes.numbers(timing);
+        let has_run = timing.handling == Handling::Ran;
+        let seen = Seen {
+            began_unix_ns: timing.began_unix_ns,
+            receive: timing.spans.receive.unwrap_or_default(),
+            queue: timing.spans.queue.filter(|_| has_run),
+            run: timing.spans.run.filter(|_| has_run),
+            cpu: timing.spans.cpu.filter(|_| has_run),
+            gil: timing.spans.gil.filter(|_| has_run),
+            rest: timing.spans.send.unwrap_or_default(),
+            route: numbers.route,
+            pool: numbers.pool,
+            process: self.process(timing.process),
+            client: client(timing.peer),
+            found: found(timing),
+        };
+        match self.recorder.push(&seen) {
+            Ok(()) => ControlFlow::Continue(()),
+            Err(whatif::recorded::Full) => {
+                self.is_full = true;
+                ControlFlow::Break(())
+            }
+        }
+    }
+
+    fn process(&mut self, name: &[u8]) -> u8 {
+        let known = self.processes.iter().position(|known| known == name);
+        let process = known.unwrap_or_else(|| {
+            if self.processes.len() < usize::from(u8::MAX) {
+                self.processes.push(name.to_vec());
+            }
+            self.processes.len() - 1
+        });
+        process as u8
+    }
+}
+
+/// Two clients with the same number count as one: of a million that happens to a hundred.
+fn client(peer: &[u8]) -> u32 {
+    let mut hasher = DefaultHasher::new();
+    peer.hash(&mut hasher);
+    hasher.finish() as u32
+}
+
+fn found(timing: &Timing<'_>) -> Option<Found> {
+    Some(Found {
+        threads: timing.queued.threads?,
+        from_queue: timing.queued.from_queue?,
+    })
+}
+
+impl ReadLog {
+    /// Why nothing can be predicted from it.
+    pub(super) fn fault(&self, name: &str, untimed: Untimed) -> Option<Message> {
+        let what = format!("`{name}`");
+        if !self.recording.is_empty() {
+            let len = self.recording.len() as u64;
+            let has_run = self.recording.refused() < len || untimed == Untimed::Taken;
+            return (!has_run).then(|| {
+                let text = format!("none of its {} requests has run", thousands(len));
+                Message::new(&what, text).with_hint(
+                    "all were refused; an earlier log has run times, or `--run 20ms` makes them up",
+                )
+            });
+        }
+        if self.untimed_len > 0 {
+            let hint = match self.has_former_names {
+                true => FORMER_NAMES,
+                false => NO_TIMES_HINT,
+            };
+            let text = "there are no run times in it";
+            return Some(Message::new(&what, text).with_hint(hint));
+        }
+        if self.elsewhere_len > 0 {
+            let hint = "files and the server's own pages need no thread of a pool";
+            return Some(Message::new(&what, "no request in it went to a thread").with_hint(hint));
+        }
+        let hint = "`milepost report` says what is in it; `--format` reads templates";
+        Some(Message::new(&what, "there is no request in it").with_hint(hint))
+    }
+
+    /// Why `rules` cannot be simulated: the log has a pool of that name.
+    pub(super) fn clash(&self, rules: &[PoolRule]) -> Option<Message> {
+        let pools = self.routes.pools();
+        let is_there = |rule: &&PoolRule| pools.iter().any(|(name, _)| *name == rule.name);
+        let rule = rules.iter().find(is_there)?;
+        let text = format!("the log has a pool `{}` already", rule.name);
+        let hint = "choose another name; `--threads` sets the threads of the log's busiest pool";
+        Some(Message::new("`--pools`", text).with_hint(hint))
+    }
+
+    /// What was left out.
+    pub(super) fn doubts(&self) -> Vec<String> {
+        let mut doubts = Vec::new();
+        for name in &self.cut_off {
+            doubts.push(format!(
+                "`{name}`: the compressed data is cut off; what came before it was read"
+            ));
+        }
+        if let Some(first) = &self.misread_first {
+            doubts.push(format!(
+                "{} of {} lines were not understood; the first: {first}",
+                thousands(self.misread_len),
+                thousands(self.lines_len)
+            ));
+        }
+        if self.untimed_len > 0 {
+            doubts.push(format!(
+                "{} requests have no run times and were left out",
+                thousands(self.untimed_len)
+            ));
+        }
+        let silence = self.recording.silence();
+        if silence > SILENCE {
+            let hours = (silence.as_secs_f64() / 3_600.0).round() as u64;
+            doubts.push(format!(
+                "no request arrived for {} h, which lowers all rates: a clock was changed, or a part of the log is missing",
+                thousands(hours)
+            ));
+        }
+        for name in self.routes.idle_rules() {
+            doubts.push(format!("pool `{name}`: no request has one of its paths"));
+        }
+        if self.recording.is_by_second() {
+            doubts.push(
+                "the log has times in whole seconds, so arrivals within a second are a guess; \
+                 lines with `at=`, the server's default, have microseconds"
+                    .to_owned(),
+            );
+        }
+        doubts
+    }
+
+    /// How long the recording lasted, at least a nanosecond.
+    pub(super) fn lasted(&self) -> Nanos {
+        self.recording.lasted().max(Nanos(1))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fmt::Write as _;
+
+    use super::*;
+
+    /// What is read of a log with a request at each of these times.
+    fn read_of(times: &[&str], rest: &str, untimed: Untimed) -> ReadLog {
+        let mut text = String::new();
+        for time in times {
+            // Writing to a String cannot fail.
+            let _ = writeln!(
+                text,
+                "{{\"time\":\"{time}+00:00\",\"method\":\"GET\",\"target\":\"/\",\
+                 \"pool\":\"default\",{rest}}}"
+            );
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("log");
+        std::fs::write(&path, text).unwrap();
+        read(&[Input::File(path)], None, &[], untimed).unwrap()
+    }
+
+    const RAN: &str =
+        "\"status\":200,\"receive\":0.1,\"queue\":0.2,\"run\":0.3,\"end\":\"complete\"";
+
+    #[test]
+    fn says_nothing_of_a_log_in_which_nothing_has_run() {
+        let refused = "\"status\":503,\"receive\":0.1,\"queue\":0.0,\"run\":0.0,\"end\":\"refused\",\"cause\":\"queue is full\"";
+        let times = ["2026-11-21T12:00:01.000005", "2026-11-21T12:00:02.000005"];
+        let read = read_of(&times, refused, Untimed::Left);
+        assert_eq!((read.recording.len(), read.recording.refused()), (2, 2));
+        let fault = read.fault("log", Untimed::Left).map(|fault| fault.text());
+        let fault = fault.unwrap_or_default();
+        assert!(
+            fault.starts_with("milepost: `log`: none of its 2 requests has run\nhint: "),
+            "{fault}"
+        );
+        assert_eq!(read.fault("log", Untimed::Taken), None, "`--run` has times");
+        let read = read_of(&times, RAN, Untimed::Left);
+        assert_eq!(read.fault("log", Untimed::Left), None);
+    }
+
+    #[test]
+    fn says_that_a_clock_was_set() {
+        let noon = "2026-11-21T12:00:01.000005";
+        for (other, expect) in [
+            ("2026-11-21T12:59:00.000005", None),
+            (
+                "2026-11-21T15:00:01.000005",
+                Some("no request arrived for 3 h"),
+            ),
+            (
+                "1970-01-01T00:00:01.000005",
+                Some("no request arrived for 498,684 h"),
+            ),
+        ] {
+            let read = read_of(&[noon, other, noon], RAN, Untimed::Left);
+            let doubts = read.doubts();
+            match expect {
+                None => assert_eq!(doubts, Vec::<String>::new(), "{other}"),
+                Some(expect) => assert!(doubts[0].starts_with(expect), "{doubts:?}"),
+            }
+        }
+    }
+}

@@ -1,0 +1,294 @@
+//! Routes of a log by number, and the pools that they go to.
+//!
+//! Takes what lines say, gives numbers. A route is what the log calls one and the first part of the path, with
+//! numbers in it left out, so that the pages of a shop are one and its reports another; it has one pool. Only so
+//! many have a number of their own: later ones count together.
+
+use std::collections::HashMap;
+
+use report::{Timing, first_part};
+use whatif::prediction::Threads;
+use whatif::recorded::{POOLS_LEN_MAX, ROUTES_LEN_MAX};
+
+use super::flags::threads;
+
+/// A pool of its own for some paths.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct PoolRule {
+    pub(super) name: String,
+    pub(super) threads: Threads,
+    paths: Vec<String>,
+}
+
+impl PoolRule {
+    /// `NAME=THREADS PATH...`; a `*` in a path stands for anything.
+    pub(super) fn parse(text: &str) -> Result<PoolRule, String> {
+        let wrong = || format!("expected a pool as 'slow=1:2 /reports/*', found `{text}`");
+        let mut words = text.split_whitespace();
+        let (name, count) = words
+            .next()
+            .and_then(|word| word.split_once('='))
+            .ok_or_else(wrong)?;
+        let paths: Vec<String> = words.map(str::to_owned).collect();
+        let are_paths = paths.iter().all(|path| path.starts_with(['/', '*']));
+        if name.is_empty() || paths.is_empty() || !are_paths {
+            return Err(wrong());
+        }
+        Ok(PoolRule {
+            name: name.to_owned(),
+            threads: threads(count)?,
+            paths,
+        })
+    }
+
+    fn has(&self, path: &[u8]) -> bool {
+        self.paths.iter().any(|glob| is_like(glob.as_bytes(), path))
+    }
+}
+
+/// Whether a path is like a glob.
+fn is_like(glob: &[u8], path: &[u8]) -> bool {
+    let (mut at, mut from) = (0, 0);
+    // The last star, and what it has eaten so far.
+    let mut star: Option<(usize, usize)> = None;
+    while from < path.len() {
+        if glob.get(at) == Some(&b'*') {
+            star = Some((at, from));
+            at += 1;
+        } else if glob.get(at) == Some(&path[from]) {
+            (at, from) = (at + 1, from + 1);
+        } else if let Some((star_at, eaten)) = star {
+            (at, from) = (star_at + 1, eaten + 1);
+            star = Some((star_at, eaten + 1));
+        } else {
+            return false;
+        }
+    }
+    glob[at..].iter().all(|byte| *byte == b'*')
+}
+
+/// Numbers of routes and pools.
+#[derive(Debug, Default)]
+pub(super) struct Routes {
+    rules: Vec<PoolRule>,
+    /// Names of the log's pools.
+    pools: Vec<Vec<u8>>,
+    numbers: HashMap<Vec<u8>, u16>,
+    /// By route: its pool in the log, its rule, and how many requests it had.
+    routes: Vec<(u8, Option<usize>, u64)>,
+    key: Vec<u8>,
+}
+
+/// A route's and a pool's number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Numbers {
+    pub(super) route: u16,
+    pub(super) pool: u8,
+}
+
+/// Routes with a name; the others are one for each pool and rule.
+const NAMED_LEN_MAX: usize = ROUTES_LEN_MAX / 2;
+
+impl Routes {
+    pub(super) fn new(rules: &[PoolRule]) -> Routes {
+        Routes {
+            rules: rules.to_vec(),
+            ..Routes::default()
+        }
+    }
+
+    /// The numbers of a request.
+    pub(super) fn numbers(&mut self, timing: &Timing<'_>) -> Numbers {
+        let pool = self.pool(timing.pool);
+        let rule = self.rules.iter().position(|rule| rule.has(&timing.path));
+        self.key.clear();
+        self.key
+            .extend([pool, rule.map_or(u8::MAX, |rule| rule as u8)]);
+        let named_at = self.key.len();
+        self.key.extend(timing.route);
+        self.key.push(b' ');
+        self.key.extend(first_part(&timing.path));
+        if !self.numbers.contains_key(&self.key) && self.numbers.len() >= NAMED_LEN_MAX {
+            self.key.truncate(named_at);
+        }
+        let route = match self.numbers.get(&self.key) {
+            Some(route) => *route,
+            None => {
+                let route = self.routes.len().min(ROUTES_LEN_MAX - 1) as u16;
+                self.numbers.insert(self.key.clone(), route);
+                if self.routes.len() < ROUTES_LEN_MAX {
+                    self.routes.push((pool, rule, 0));
+                }
+                route
+            }
+        };
+        self.routes[usize::from(route)].2 += 1;
+        Numbers { route, pool }
+    }
+
+    fn pool(&mut self, name: &[u8]) -> u8 {
+        let known = self.pools.iter().position(|known| known == name);
+        let pool = known.unwrap_or_else(|| {
+            if self.pools.len() < POOLS_LEN_MAX {
+                self.pools.push(name.to_vec());
+            }
+            self.pools.len() - 1
+        });
+        pool as u8
+    }
+
+    /// Names of the log's pools, the one with the most requests first, each with its number in the log.
+    pub(super) fn pools(&self) -> Vec<(String, usize)> {
+        let mut pools: Vec<(String, usize)> = Vec::new();
+        for (number, name) in self.pools.iter().enumerate() {
+            let name = match name.is_empty() {
+                true => "default".to_owned(),
+                false => String::from_utf8_lossy(name).into_owned(),
+            };
+            pools.push((name, number));
+        }
+        let requests = |pool: usize| -> u64 {
+            let of_pool = self
+                .routes
+                .iter()
+                .filter(|route| usize::from(route.0) == pool);
+            of_pool.map(|route| route.2).sum()
+        };
+        pools.sort_by_key(|(_, number)| std::cmp::Reverse(requests(*number)));
+        pools
+    }
+
+    /// The pool of each route among `pools`, as [`Routes::pools`] has them.
+    pub(super) fn now(&self, pools: &[(String, usize)]) -> Vec<usize> {
+        let place = |number: u8| {
+            pools
+                .iter()
+                .position(|(_, pool)| *pool == usize::from(number))
+        };
+        self.routes
+            .iter()
+            .map(|route| place(route.0).unwrap_or(0))
+            .collect()
+    }
+
+    /// The same when the rules' pools come behind them.
+    pub(super) fn separated(&self, pools: &[(String, usize)]) -> Vec<usize> {
+        let now = self.now(pools).into_iter();
+        now.zip(&self.routes)
+            .map(|(now, route)| route.1.map_or(now, |rule| pools.len() + rule))
+            .collect()
+    }
+
+    /// Rules that no request was like.
+    pub(super) fn idle_rules(&self) -> impl Iterator<Item = &str> {
+        let is_idle = |index: usize| !self.routes.iter().any(|route| route.1 == Some(index));
+        let idle = self
+            .rules
+            .iter()
+            .enumerate()
+            .filter(move |(index, _)| is_idle(*index));
+        idle.map(|(_, rule)| rule.name.as_str())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use report::Handling;
+    use telemetry::{KnownQueued, KnownSpans};
+
+    fn timing<'a>(path: &'a str, pool: &'a str) -> Timing<'a> {
+        Timing {
+            began_unix_ns: 1,
+            spans: KnownSpans::default(),
+            queued: KnownQueued::default(),
+            path: path.as_bytes().into(),
+            route: b"app",
+            peer: b"",
+            pool: pool.as_bytes(),
+            process: b"",
+            handling: Handling::Ran,
+            has_former_names: false,
+        }
+    }
+
+    #[test]
+    fn a_star_stands_for_anything() {
+        let check = |glob: &str, path: &str, expect| {
+            assert_eq!(
+                is_like(glob.as_bytes(), path.as_bytes()),
+                expect,
+                "{glob} {path}"
+            );
+        };
+        check("/reports/*", "/reports/a/b", true);
+        check("/reports/*", "/reports/", true);
+        check("/reports/*", "/reports", false);
+        check("/a", "/a", true);
+        check("/a", "/ab", false);
+        check("*.pdf", "/x/y.pdf", true);
+        check("*.pdf", "/x/y.pdf2", false);
+        check("/a*b*c", "/aXbXbYc", true);
+        check("/a*b*c", "/aXbXbY", false);
+        check("*", "", true);
+    }
+
+    #[test]
+    fn pools_are_in_the_order_of_their_requests() {
+        let rule = PoolRule::parse("slow=1:2 /reports/* /export").unwrap();
+        let mut routes = Routes::new(&[rule]);
+        for (path, pool) in [
+            ("/a", "x"),
+            ("/a", "default"),
+            ("/reports/1", "default"),
+            ("/b", "default"),
+        ] {
+            routes.numbers(&timing(path, pool));
+        }
+        let pools = routes.pools();
+        assert_eq!(pools, [("default".to_owned(), 1), ("x".to_owned(), 0)]);
+        assert_eq!(routes.now(&pools), [1, 0, 0, 0]);
+        assert_eq!(routes.separated(&pools), [1, 0, 2, 0]);
+        assert_eq!(routes.idle_rules().count(), 0);
+        assert_eq!(routes.rules[0].threads, Threads { min: 1, max: 2 });
+    }
+
+    #[test]
+    fn too_many_routes_are_one_for_each_pool() {
+        let mut routes = Routes::new(&[PoolRule::parse("slow=1 *z").unwrap()]);
+        let letters = |index: usize| -> String {
+            let letter = |digit: usize| char::from(b'a' + (digit % 25) as u8);
+            [index / 625, index / 25, index]
+                .map(letter)
+                .iter()
+                .collect()
+        };
+        let mut last = Vec::new();
+        for index in 0..6_000 {
+            let path = format!("/{}", letters(index));
+            last = vec![
+                routes.numbers(&timing(&path, "p")),
+                routes.numbers(&timing(&format!("{path}z"), "p")),
+            ];
+        }
+        assert_ne!(last[0].route, last[1].route);
+        assert!(
+            routes.routes.len() <= NAMED_LEN_MAX + 2,
+            "{}",
+            routes.routes.len()
+        );
+        let separated = routes.separated(&routes.pools());
+        assert_eq!(separated[usize::from(last[1].route)], 1);
+        assert_eq!(separated[usize::from(last[0].route)], 0);
+    }
+
+    #[test]
+    fn says_what_a_pool_is() {
+        for text in ["slow", "slow=1", "=1 /a", "slow=1 a", "slow=-1 /a"] {
+            assert!(
+                PoolRule::parse(text).unwrap_err().starts_with("expected a"),
+                "{text}"
+            );
+        }
+    }
+}

@@ -1,0 +1,52 @@
+//! HTTP/1.1, the server's role and as much of the client's as a load generator needs, as pure machines: bytes in, values out.
+//!
+//! Takes slices of whatever has arrived and gives heads ([`HeadIndex`]), decoded bodies
+//! ([`BodyDecoder`]), framing decisions ([`plan_reply`]) and encoded reply heads ([`end_head`]).
+//! It must not touch sockets, files, the clock or threads, and it knows no other crate of ours.
+//!
+//! The way of one exchange through this crate:
+//!
+//! ```text
+//! bytes ─► HeadIndex::parse ─► BodyDecoder::decode ─► (handler) ─► plan_reply ─► write_status_line, fields, end_head
+//!              │ Refusal           │ Refusal                                     └─► chunk_prefix, data, CHUNK_SUFFIX … LAST_CHUNK
+//! ```
+//!
+//! Two promises hold for every machine here and are tested at every split point: the way in which the
+//! bytes were cut into slices changes neither result nor refusal, and work is linear in the bytes.
+
+#![forbid(unsafe_code)]
+
+mod limits;
+mod refusal;
+
+mod fields;
+mod head;
+mod scan;
+
+mod coding;
+
+mod body;
+mod reply_head;
+mod response;
+
+pub mod date;
+pub mod target;
+
+mod request_start;
+
+pub use body::{BodyDecoder, Decoded};
+pub use coding::{AcceptEncoding, quality};
+pub use fields::{Marks, is_field_value};
+pub use head::{
+    BodyFraming, HeadIndex, HeadStep, HeadView, HeaderSpan, Method, RequestHead, Scheme, Span,
+    Version,
+};
+pub use limits::Limits;
+pub use refusal::{Cause, Refusal};
+pub use reply_head::{Asked, NoReply, ReplyBody, ReplyHead, ReplyHeadStep};
+pub use request_start::request_start_ns;
+pub use response::{
+    CHUNK_SUFFIX, CHUNK_SUFFIX_AND_LAST, CONTINUE_100, ChunkPrefix, FieldLines, Fields,
+    InvalidField, LAST_CHUNK, ReplyFacts, ReplyFraming, ReplyPlan, SharedFields, chunk_prefix,
+    end_head, plan_reply, reason, write_status_line, write_status_line_with,
+};

@@ -1,0 +1,239 @@
+//! The way in: bytes of replies, their ends, and the ends of connections.
+
+use std::io;
+
+use rustix::net::{RecvFlags, recv};
+use telemetry::{Stamp, now};
+
+use super::connection::ConnectionState;
+use super::{Burst, EventLoop};
+use crate::engine::response::{Ended, Wrong};
+use crate::engine::tally::Failure;
+use crate::engine::tls::TlsEnd;
+
+/// Reads of one connection in one turn; then the others come first.
+const READS_A_TURN: usize = 32;
+
+impl EventLoop<'_> {
+    /// Reads what is there. `is_ending`: the other side has said that nothing more will come, so that a read
+    /// that does not fill the buffer need not be the last one.
+    pub(super) fn read(&mut self, place: u32, is_ending: bool) {
+        // The buffer lies outside while it is read from, so that everything else can be changed.
+        let mut buffer = std::mem::take(&mut self.buffer);
+        let is_unfinished = self.read_into(place, is_ending, &mut buffer);
+        self.buffer = buffer;
+        if is_unfinished {
+            self.watch_again(place);
+        }
+    }
+
+    /// Whether there may be more.
+    fn read_into(&mut self, place: u32, is_ending: bool, buffer: &mut [u8]) -> bool {
+        for _ in 0..READS_A_TURN {
+            let got = self.receive(place, buffer);
+            let at = now();
+            // What has arrived before it could be read; a clock that was set meanwhile says nothing.
+            let arrived = got
+                .as_ref()
+                .map_or(Stamp::ZERO, |(_, arrived)| (*arrived).min(at));
+            if self.schedule.is_none() && at >= self.tally.window.end {
+                // Beyond the counted time: the request was unfinished at its end, and the next turn is the last.
+                return false;
+            }
+            match got {
+                Ok((0, _)) => {
+                    self.ended(place, at);
+                    return false;
+                }
+                Ok((bytes, _)) => {
+                    self.tally.read(bytes, at);
+                    if !self.take(place, &buffer[..bytes], arrived, at) {
+                        return false;
+                    }
+                    let is_plain = self.connections[place as usize].tls.is_none();
+                    // A read that did not fill the buffer emptied the socket: the next edge tells of more.
+                    if is_plain && bytes < buffer.len() && !is_ending {
+                        return false;
+                    }
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return false,
+                Err(_) => {
+                    self.broke(place, at);
+                    return false;
+                }
+            }
+        }
+        true
+    }
+
+    /// Bytes, and when they arrived by the kernel's stamps; [`Stamp::ZERO`]: nobody says.
+    #[inline]
+    fn receive(&mut self, place: u32, buffer: &mut [u8]) -> io::Result<(usize, Stamp)> {
+        let connection = &mut self.connections[place as usize];
+        let Some(descriptor) = &connection.socket else {
+            return Err(io::ErrorKind::WouldBlock.into());
+        };
+        if let Some(stamps) = &mut self.receive_stamps {
+            return stamps.receive(descriptor, buffer);
+        }
+        let bytes = match &mut connection.tls {
+            None => recv(descriptor, buffer, RecvFlags::empty())?.0,
+            Some(link) => link.recv(descriptor, buffer)?,
+        };
+        Ok((bytes, Stamp::ZERO))
+    }
+
+    /// Takes bytes of replies; whether the connection is still there.
+    fn take(&mut self, place: u32, bytes: &[u8], arrived: Stamp, at: Stamp) -> bool {
+        let mut used = 0;
+        while used < bytes.len() {
+            let connection = &self.connections[place as usize];
+            if connection.state == ConnectionState::Lingering {
+                return true;
+            }
+            let index = self.flight_index(place, 0);
+            let flight = &mut self.flights[index];
+            if connection.len == 0 || flight.sent == Stamp::ZERO {
+                // Nobody has asked for this.
+                self.unasked(place, at);
+                return false;
+            }
+            // A reply from before its request is one that was read late, by a clock that was set since.
+            let arrived = if arrived < flight.sent {
+                Stamp::ZERO
+            } else {
+                arrived
+            };
+            if flight.first_byte == Stamp::ZERO {
+                flight.first_byte = if arrived == Stamp::ZERO { at } else { arrived };
+            }
+            flight.arrived = arrived;
+            let standard = &self.worker.shared.standards[flight.kind as usize];
+            let fed = self.connections[place as usize]
+                .response
+                .feed(&bytes[used..], standard);
+            used += fed.used;
+            if let Some(reply) = fed.ended
+                && !self.completed(place, reply, at)
+            {
+                return false;
+            }
+        }
+        true
+    }
+
+    fn unasked(&mut self, place: u32, at: Stamp) {
+        if self.connections[place as usize].len > 0 {
+            self.fail(place, Failure::Short, at);
+        } else {
+            self.close(place, crate::plan::Closing::Rst);
+            self.go_on(place, at);
+        }
+    }
+
+    /// A reply was read to its end; whether the connection is still there.
+    #[inline]
+    fn completed(&mut self, place: u32, reply: Ended, at: Stamp) -> bool {
+        let is_unsent = self.pop(place, reply, at);
+        let connection = &mut self.connections[place as usize];
+        if !reply.keeps || is_unsent {
+            return self.not_kept(place, at);
+        }
+        if connection.left == 0 && connection.len == 0 {
+            self.finish_connection(place, at);
+            return self.connections[place as usize].socket.is_some();
+        }
+        if !self.is_closed_load() {
+            self.is_idle(place);
+        } else if (place as usize) < self.active {
+            if self.fill(place) {
+                self.todo.push_back(place);
+            }
+        } else if self.connections[place as usize].len == 0 {
+            self.resting.push(place);
+        }
+        self.settle_deadline(place);
+        true
+    }
+
+    /// Takes the oldest request off; whether it was not even sent to its end.
+    #[inline]
+    fn pop(&mut self, place: u32, reply: Ended, at: Stamp) -> bool {
+        let index = self.flight_index(place, 0);
+        self.tally.ended(&self.flights[index], reply, at);
+        self.in_flight -= 1;
+        self.warm_up(place);
+        let depth = self.worker.plan.connections.in_flight as u32;
+        let connection = &mut self.connections[place as usize];
+        connection.turn = at;
+        let is_unsent = connection.len == connection.unsent;
+        if is_unsent {
+            connection.unsent -= 1;
+            connection.offset = 0;
+        }
+        connection.len -= 1;
+        connection.head = (connection.head + 1) % depth;
+        is_unsent
+    }
+
+    /// The server does not want the connection any more; what was pipelined behind is lost.
+    fn not_kept(&mut self, place: u32, at: Stamp) -> bool {
+        self.connections[place as usize].left = 0;
+        self.lose_flights(place, at);
+        self.finish_connection(place, at);
+        self.connections[place as usize].socket.is_some()
+    }
+
+    /// The other side has ended the connection.
+    fn ended(&mut self, place: u32, at: Stamp) {
+        let connection = &mut self.connections[place as usize];
+        if connection.state == ConnectionState::Lingering {
+            return self.give_up_ended(place, at);
+        }
+        let is_asked = connection.sent_len() > 0 || self.burst != Burst::None;
+        if connection.len == 0 || !is_asked {
+            if self.tally.window.holds(at) {
+                self.tally.counts.ended_idle += 1;
+            }
+            self.set_back(place);
+            return self.give_up_ended(place, at);
+        }
+        if connection.response.is_untouched() {
+            return self.fail(place, Failure::Reset, at);
+        }
+        let index = self.flight_index(place, 0);
+        let standard = &self.worker.shared.standards[self.flights[index].kind as usize];
+        let connection = &mut self.connections[place as usize];
+        let mut reply = connection.response.close(standard);
+        let link = connection.tls.as_ref();
+        // RFC 9112 section 9.8: over TLS such a reply is whole only if close_notify has said so.
+        if link.is_some_and(|link| link.end() == Some(TlsEnd::Cut)) {
+            reply.wrong = Some(Wrong::Short);
+        }
+        self.pop(place, reply, at);
+        self.lose_flights(place, at);
+        self.give_up_ended(place, at);
+    }
+
+    /// Closes what the other side has closed: no reset is needed, and no port is kept.
+    fn give_up_ended(&mut self, place: u32, at: Stamp) {
+        self.close(place, crate::plan::Closing::Fin);
+        self.go_on(place, at);
+    }
+
+    /// The connection was reset.
+    fn broke(&mut self, place: u32, at: Stamp) {
+        let connection = &self.connections[place as usize];
+        let is_asked = connection.sent_len() > 0 || self.burst != Burst::None;
+        if connection.state == ConnectionState::Lingering || connection.len == 0 || !is_asked {
+            return self.ended(place, at);
+        }
+        let failure = if connection.response.is_untouched() {
+            Failure::Reset
+        } else {
+            Failure::Short
+        };
+        self.fail(place, failure, at);
+    }
+}

@@ -1,0 +1,190 @@
+//! What makes requests leave, over which connections, and how long.
+//!
+//! Takes texts, gives [`Load`], [`Connections`] and [`Length`]; notes what does not go together.
+
+use std::net::IpAddr;
+use std::num::NonZeroU64;
+use std::sync::Arc;
+
+use telemetry::Nanos;
+
+use super::reader::SpecReader;
+use super::values;
+use crate::plan::{Arrival, Arrivals, Begin, Closing, Connections, Length, Load, Profile};
+
+/// Most connections; the machine bounds them further.
+const CONNECTIONS_LEN_MAX: f64 = 4_000_000.0;
+/// Most requests in flight on one.
+const IN_FLIGHT_MAX: u64 = 1_024;
+/// Most requests of a run, and of a connection.
+const REQUESTS_MAX: u64 = 1_000_000_000_000;
+
+const CONNECTIONS_LEN: usize = 50;
+const TIMEOUT: Nanos = Nanos::from_secs(30);
+const DURATION: Nanos = Nanos::from_secs(10);
+
+/// Connections and how they are used.
+pub(super) fn connections(reading: &mut SpecReader<'_>, sources: Vec<IpAddr>) -> Connections {
+    let profile = reading.value("connections", |text| {
+        let profile = values::profile(text, CONNECTIONS_LEN_MAX)?;
+        let is_whole = |number: f64| number.fract() == 0.0;
+        let ends = profile.legs().iter().flat_map(|leg| [leg.from, leg.to]);
+        match ends.chain([profile.most()]).all(is_whole) {
+            true => Ok(profile),
+            false => Err("whole numbers of connections".to_owned()),
+        }
+    });
+    let requests_each = reading.value("requests_per_connection", |text| {
+        values::count(text, 1, REQUESTS_MAX)
+    });
+    let closing = reading.value("close", values::closing);
+    if closing == Some(Closing::Server) {
+        reading.needs(
+            &["close"],
+            "requests_per_connection",
+            "the server ends a connection after its last request: `--requests-per-connection 1`",
+        );
+    }
+    Connections {
+        len: profile
+            .as_ref()
+            .map_or(CONNECTIONS_LEN, |profile| profile.most() as usize),
+        active: profile.filter(|profile| !profile.legs().is_empty()),
+        in_flight: reading
+            .value("pipeline", |text| values::count(text, 1, IN_FLIGHT_MAX))
+            .unwrap_or(1) as usize,
+        requests_each: requests_each.and_then(NonZeroU64::new),
+        closing: closing.unwrap_or(Closing::Fin),
+        opened_per_s: reading.value("connect_rate", |text| {
+            values::positive(text, values::RATE_MAX)
+        }),
+        sources,
+        timeout: reading
+            .value("timeout", values::some_time)
+            .unwrap_or(TIMEOUT),
+    }
+}
+
+/// What makes a request leave. `recorded`: the arrivals of a recording.
+pub(super) fn load(reading: &mut SpecReader<'_>, recorded: Option<Arc<[Arrival]>>) -> Load {
+    let remedy = "requests leave by a clock, by a recording, or all at once: keep one of them";
+    reading.one_of(&["rate", "replay", "burst"], remedy);
+    let rate = reading.value("rate", |text| values::profile(text, values::RATE_MAX));
+    let arrivals = arrivals(reading);
+    match (rate, recorded) {
+        (Some(rate), _) => Load::Open { arrivals, rate },
+        (None, Some(arrivals)) => Load::Recorded { arrivals },
+        (None, None) if reading.is_given("burst") => Load::Burst,
+        (None, None) => Load::Closed,
+    }
+}
+
+fn arrivals(reading: &mut SpecReader<'_>) -> Arrivals {
+    reading.needs(
+        &["arrivals"],
+        "rate",
+        "`--rate 2000` has requests leave by a clock",
+    );
+    let seed = reading.value("seed", |text| values::count(text, 0, u64::MAX));
+    let poisson = Arrivals::Poisson {
+        seed: seed.unwrap_or(1),
+    };
+    let known = [("constant", Arrivals::Constant), ("poisson", poisson)];
+    let arrivals = reading.value("arrivals", |text| values::choice(text, &known));
+    let arrivals = arrivals.unwrap_or(Arrivals::Constant);
+    if reading.is_given("seed") && arrivals == Arrivals::Constant {
+        let hint = "`--arrivals poisson` has gaps that come from a seed";
+        reading.fault("`--seed`: constant arrivals have none", hint);
+    }
+    arrivals
+}
+
+/// When it begins to count, and when it ends.
+pub(super) fn length(
+    reading: &mut SpecReader<'_>,
+    load: &Load,
+    connections: &Connections,
+) -> Length {
+    let begin = begin(reading);
+    let given = reading.value("duration", values::some_time);
+    let requests = reading.value("requests", |text| values::count(text, 1, REQUESTS_MAX));
+    if matches!(load, Load::Burst) && reading.is_given("requests") {
+        let hint = "more connections, or `--pipeline`";
+        reading.fault(
+            "`--requests`: a burst has as many as connections may have in flight",
+            hint,
+        );
+    }
+    let length = Length {
+        begin,
+        duration: given,
+        requests,
+    };
+    if reading.is_given("duration") || reading.is_given("requests") {
+        return length;
+    }
+    let warm_up = match begin {
+        Begin::After(span) => span,
+        Begin::AtOnce | Begin::AllOpen => Nanos::ZERO,
+    };
+    let (duration, requests) = match load {
+        Load::Open { rate, .. } => (Some(whole(reading, rate, warm_up)), None),
+        Load::Closed => match &connections.active {
+            Some(active) => (Some(whole(reading, active, warm_up)), None),
+            None => (Some(DURATION), None),
+        },
+        Load::Recorded { arrivals } => {
+            let counted = arrivals.iter().filter(|one| one.offset >= warm_up).count();
+            if counted == 0 {
+                let hint = "a shorter one, or none";
+                reading.fault("`--warm-up`: the recording is over before", hint);
+            }
+            (None, Some(counted as u64))
+        }
+        Load::Burst => {
+            let all = connections.len as u64 * connections.in_flight as u64;
+            (None, Some(all))
+        }
+    };
+    Length {
+        duration,
+        requests,
+        ..length
+    }
+}
+
+/// All legs of a profile but what is warm-up.
+fn whole(reading: &mut SpecReader<'_>, profile: &Profile, warm_up: Nanos) -> Nanos {
+    let lasts = profile.lasts();
+    if lasts == Nanos::ZERO {
+        return DURATION;
+    }
+    if lasts <= warm_up {
+        let hint = "a shorter one, or `--duration`";
+        reading.fault("`--warm-up`: the last step is over before", hint);
+    }
+    Nanos(lasts.0.saturating_sub(warm_up.0))
+}
+
+fn begin(reading: &mut SpecReader<'_>) -> Begin {
+    let warm_up = reading.value("warm_up", values::some_time);
+    let is_given = reading.is_given("warm_up");
+    let known = [("now", "now"), ("warm-up", "warm-up"), ("open", "open")];
+    match reading.value("begin", |text| values::choice(text, &known)) {
+        Some("warm-up") if !is_given => {
+            let hint = "`--warm-up 2s`, for example";
+            reading.fault("`--begin warm-up`: how long is not said", hint);
+            Begin::AtOnce
+        }
+        Some(other) if other != "warm-up" && is_given => {
+            let hint = "leave one of them out";
+            reading.fault(
+                format!("`--begin {other}` and `--warm-up`: exclude each other"),
+                hint,
+            );
+            Begin::AtOnce
+        }
+        Some("open") => Begin::AllOpen,
+        _ => warm_up.map_or(Begin::AtOnce, Begin::After),
+    }
+}

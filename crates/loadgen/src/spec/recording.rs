@@ -1,0 +1,229 @@
+//! Requests as a log has recorded them: when, and which.
+//!
+//! Takes one request after another in the order of the log, gives kinds and arrivals in the order of time.
+//! A kind is a method and a target; each is kept once.
+
+use std::collections::HashMap;
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use telemetry::Nanos;
+
+use super::requests::is_safe;
+use crate::engine::Fault;
+use crate::plan::Arrival;
+
+/// Most different requests: each is held as bytes, twice.
+pub const KINDS_LEN_MAX: usize = 1_000_000;
+/// Most requests: 16 bytes each.
+pub const ARRIVALS_LEN_MAX: usize = 100_000_000;
+
+/// Requests as they were recorded.
+#[derive(Clone, Debug, Default)]
+pub struct Recording {
+    kinds: Vec<(String, String)>,
+    known: HashMap<(String, String), u32>,
+    /// Since 1970, in the order of the log.
+    arrivals: Vec<Arrival>,
+}
+
+/// A recording holds no more.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Full {
+    /// [`KINDS_LEN_MAX`] different requests.
+    Kinds,
+    /// [`ARRIVALS_LEN_MAX`] requests.
+    Arrivals,
+}
+
+impl Recording {
+    /// Takes the next request of the log. `unix` is when it began, since 1970; requests of the same time
+    /// stay in their order.
+    ///
+    /// # Errors
+    /// There is no room; the recording is as it was.
+    pub fn push(&mut self, unix: Nanos, method: &str, target: &str) -> Result<(), Full> {
+        self.push_within(unix, method, target, (KINDS_LEN_MAX, ARRIVALS_LEN_MAX))
+    }
+
+    fn push_within(
+        &mut self,
+        unix: Nanos,
+        method: &str,
+        target: &str,
+        (kinds_len_max, arrivals_len_max): (usize, usize),
+    ) -> Result<(), Full> {
+        if self.arrivals.len() >= arrivals_len_max {
+            return Err(Full::Arrivals);
+        }
+        let name = (method.to_owned(), target.to_owned());
+        let kind = match self.known.get(&name) {
+            Some(kind) => *kind,
+            None if self.kinds.len() >= kinds_len_max => return Err(Full::Kinds),
+            None => {
+                let kind = self.kinds.len() as u32;
+                self.kinds.push(name.clone());
+                self.known.insert(name, kind);
+                kind
+            }
+        };
+        self.arrivals.push(Arrival { offset: unix, kind });
+        Ok(())
+    }
+
+    /// How many requests.
+    pub fn len(&self) -> usize {
+        self.arrivals.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.arrivals.is_empty()
+    }
+
+    /// Methods and targets, in the order in which they were first met.
+    pub(super) fn kinds(&self) -> &[(String, String)] {
+        &self.kinds
+    }
+
+    /// Why not all of it is sent without being asked; `None`: it may be.
+    pub(super) fn unsafe_methods(&self) -> Option<Fault> {
+        let mut counts: Vec<(&str, usize)> = Vec::new();
+        for arrival in &self.arrivals {
+            let (method, _) = &self.kinds[arrival.kind as usize];
+            if is_safe(method) {
+                continue;
+            }
+            let known = counts.iter().position(|(known, _)| known == method);
+            match known {
+                Some(at) => counts[at].1 += 1,
+                None if counts.len() < METHODS_SAID_MAX => counts.push((method, 1)),
+                None => {}
+            }
+        }
+        let mut said = String::new();
+        for (method, count) in &counts {
+            let separator = if said.is_empty() { "" } else { ", " };
+            // Writing to a String cannot fail.
+            let _ = write!(said, "{separator}{count} {method}");
+        }
+        let hint = "`--replay-methods all` sends them with the body of `--body`, or an empty one";
+        let text = format!("`--replay`: requests that may change something: {said}");
+        (!counts.is_empty()).then(|| Fault::with_hint(text, hint))
+    }
+
+    /// When each is due, `speed` times as fast as it was recorded, the first one at once. Where a log has
+    /// whole seconds only, those of a second are spread over it: clients do not wait for a clock to strike.
+    pub(super) fn arrivals(mut self, speed: f64) -> Arc<[Arrival]> {
+        self.arrivals.sort_by_key(|arrival| arrival.offset);
+        spread(&mut self.arrivals);
+        let first = self.arrivals.first().map_or(0, |arrival| arrival.offset.0);
+        for arrival in &mut self.arrivals {
+            let since = (arrival.offset.0 - first) as f64;
+            arrival.offset = Nanos((since / speed).round() as u64);
+        }
+        self.arrivals.into()
+    }
+}
+
+/// Different methods that a message names.
+const METHODS_SAID_MAX: usize = 8;
+const SECOND_NS: u64 = 1_000_000_000;
+
+fn spread(arrivals: &mut [Arrival]) {
+    let is_whole = |arrival: &Arrival| arrival.offset.0.is_multiple_of(SECOND_NS);
+    if !arrivals.iter().all(is_whole) {
+        return;
+    }
+    for same in arrivals.chunk_by_mut(|one, other| one.offset == other.offset) {
+        let len = same.len() as u64;
+        for (at, arrival) in same.iter_mut().enumerate() {
+            // Below a second, and far below 2^64: at most 10^8 requests.
+            arrival.offset.0 += at as u64 * SECOND_NS / len;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn recording(requests: &[(u64, &str, &str)]) -> Recording {
+        let mut recording = Recording::default();
+        for (ms, method, target) in requests {
+            recording.push(Nanos::from_ms(*ms), method, target).unwrap();
+        }
+        recording
+    }
+
+    fn due(recording: Recording, speed: f64) -> Vec<(u64, u32)> {
+        let arrivals = recording.arrivals(speed);
+        arrivals
+            .iter()
+            .map(|arrival| (arrival.offset.0 / 1_000_000, arrival.kind))
+            .collect()
+    }
+
+    #[test]
+    fn keeps_each_kind_once_and_orders_by_time() {
+        let log = [
+            (1500, "GET", "/a"),
+            (1001, "GET", "/b"),
+            (1500, "HEAD", "/a"),
+            (2000, "GET", "/a"),
+        ];
+        let recording = recording(&log);
+        assert_eq!(recording.kinds().len(), 3);
+        assert_eq!(
+            due(recording.clone(), 1.0),
+            [(0, 1), (499, 0), (499, 2), (999, 0)]
+        );
+        assert_eq!(due(recording, 10.0), [(0, 1), (49, 0), (49, 2), (99, 0)]);
+    }
+
+    #[test]
+    fn spreads_whole_seconds() {
+        let log = [
+            (2000, "GET", "/a"),
+            (1000, "GET", "/b"),
+            (1000, "GET", "/a"),
+            (4000, "GET", "/a"),
+        ];
+        assert_eq!(
+            due(recording(&log), 1.0),
+            [(0, 1), (500, 0), (1000, 0), (3000, 0)]
+        );
+        assert_eq!(
+            due(recording(&log), 0.5),
+            [(0, 1), (1000, 0), (2000, 0), (6000, 0)]
+        );
+    }
+
+    #[test]
+    fn names_methods_that_may_change_something() {
+        let log = [
+            (0, "POST", "/a"),
+            (1, "GET", "/"),
+            (2, "DELETE", "/a"),
+            (3, "POST", "/b"),
+        ];
+        let fault = recording(&log).unsafe_methods().unwrap();
+        assert_eq!(
+            fault.text,
+            "`--replay`: requests that may change something: 2 POST, 1 DELETE"
+        );
+        let safe = [(0, "GET", "/"), (1, "HEAD", "/"), (2, "OPTIONS", "*")];
+        assert_eq!(recording(&safe).unsafe_methods(), None);
+    }
+
+    #[test]
+    fn holds_no_more_than_it_may() {
+        let mut recording = Recording::default();
+        let mut push = |target| recording.push_within(Nanos::ZERO, "GET", target, (2, 4));
+        assert_eq!((push("/0"), push("/1")), (Ok(()), Ok(())));
+        assert_eq!(push("/new"), Err(Full::Kinds));
+        assert_eq!((push("/1"), push("/0")), (Ok(()), Ok(())));
+        assert_eq!(push("/0"), Err(Full::Arrivals));
+        assert_eq!(recording.len(), 4);
+    }
+}

@@ -1,0 +1,229 @@
+//! The target of a load: a URL, what is said about its connections, and whether it may be loaded.
+//!
+//! Takes texts and a way to resolve names, gives [`Target`] or faults.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+
+use super::Files;
+use super::reader::SpecReader;
+use super::safety::is_safe;
+use super::url::{self, Place, Url};
+use crate::engine::Fault;
+use crate::plan::{Address, Scheme, Target, Tls, TlsTrust};
+
+/// The target; `None`: a fault was said.
+pub(super) fn target(reading: &mut SpecReader<'_>, files: &dyn Files) -> Option<Target> {
+    let url = parsed(reading);
+    let unix = reading.text("unix").map(PathBuf::from);
+    if url.is_none()
+        || unix
+            .as_ref()
+            .is_some_and(|path| path.as_os_str().is_empty())
+    {
+        if url.is_some() {
+            reading.wrong("unix", "a path");
+        }
+        return None;
+    }
+    let (text, url) = url?;
+    let (address, host) = match (unix, &url.place) {
+        (Some(_), Place::Unix(_)) => {
+            let hint = "leave `--unix` out, or write `http://localhost/` as the URL";
+            reading.fault("`--unix`: the URL names a unix socket itself", hint);
+            return None;
+        }
+        (Some(path), Place::Host { field, .. }) => (Address::Unix(path), field.clone()),
+        (None, Place::Unix(path)) => (Address::Unix(path.clone()), "localhost".to_owned()),
+        (None, Place::Host { name, port, field }) => {
+            let is_owned = reading.is_given("i_own_this_target");
+            match address(name, *port, is_owned, &|name, port| {
+                files.resolve(name, port)
+            }) {
+                Ok(address) => (Address::Ip(address), field.clone()),
+                Err(fault) => {
+                    reading.faults.push(fault);
+                    return None;
+                }
+            }
+        }
+    };
+    let scheme = scheme(reading, &url)?;
+    Some(Target {
+        url: text,
+        scheme,
+        address,
+        host,
+        path: url.path,
+    })
+}
+
+fn parsed(reading: &mut SpecReader<'_>) -> Option<(String, Url)> {
+    let Some(text) = reading.text("url") else {
+        reading.fault(
+            "`URL`: is missing",
+            "`milepost bench http://127.0.0.1:8000/`",
+        );
+        return None;
+    };
+    match url::parse(text) {
+        Ok(url) => Some((text.to_owned(), url)),
+        Err(fault) => {
+            reading.faults.push(fault);
+            None
+        }
+    }
+}
+
+/// Where a name leads to, if all that it leads to may be loaded.
+fn address(
+    name: &str,
+    port: u16,
+    is_owned: bool,
+    resolve: &dyn Fn(&str, u16) -> io::Result<Vec<SocketAddr>>,
+) -> Result<SocketAddr, Fault> {
+    let found = match resolve(name, port) {
+        Ok(found) => found,
+        Err(error) => {
+            let hint = "see /etc/hosts and /etc/resolv.conf, or write the address";
+            return Err(Fault::with_hint(
+                format!("`{name}`: no address is known: {error}"),
+                hint,
+            ));
+        }
+    };
+    let is_any = |address: &&SocketAddr| address.ip().to_canonical().is_unspecified();
+    if let Some(any) = found.iter().find(is_any) {
+        let hint = "ask 127.0.0.1 or [::1]";
+        let text = format!(
+            "`{}`: is where servers listen, and nowhere to connect to",
+            any.ip()
+        );
+        return Err(Fault::with_hint(text, hint));
+    }
+    if !is_owned && let Some(other) = found.iter().find(|one| !is_safe(one.ip())) {
+        return Err(foreign(name, other.ip()));
+    }
+    // What listens on `localhost` listens there at least.
+    let first = found.iter().find(|one| one.is_ipv4()).or(found.first());
+    first
+        .copied()
+        .ok_or_else(|| Fault::new(format!("`{name}`: no address is known")))
+}
+
+fn foreign(name: &str, ip: IpAddr) -> Fault {
+    let leads = if name.parse() == Ok(ip) {
+        "is".to_owned()
+    } else {
+        format!("leads to {ip}, which is")
+    };
+    Fault::with_hint(
+        format!("`{name}`: {leads} neither loopback nor a private or test address"),
+        "a load may take a server away from others: `--i-own-this-target` if it is yours",
+    )
+}
+
+fn scheme(reading: &mut SpecReader<'_>, url: &Url) -> Option<Scheme> {
+    if !url.has_tls {
+        for name in ["cacert", "insecure", "no_resumption", "server_name"] {
+            if reading.is_given(name) {
+                let text = format!(
+                    "`{}`: only an https target speaks TLS",
+                    SpecReader::said(name)
+                );
+                reading.fault(text, "begin the URL with `https://`, or leave it out");
+            }
+        }
+        return Some(Scheme::Http);
+    }
+    let is_insecure = reading.is_given("insecure");
+    let trust = match (reading.text("cacert"), is_insecure) {
+        (Some(_), true) => {
+            let hint = "leave `--insecure` out to have the certificate checked";
+            reading.fault("`--cacert` and `--insecure`: exclude each other", hint);
+            return None;
+        }
+        (Some(file), false) => TlsTrust::Authority(PathBuf::from(file)),
+        (None, true) => TlsTrust::Anybody,
+        (None, false) => {
+            let hint = "`--cacert FILE` with the authority's certificate (the system's: \
+                        /etc/ssl/certs/ca-certificates.crt), or `--insecure`";
+            reading.fault("https: it is not said whose certificates are trusted", hint);
+            return None;
+        }
+    };
+    let server_name = match (reading.text("server_name"), &url.place) {
+        (Some(name), _) => name.to_owned(),
+        (None, Place::Host { name, .. }) => name.split('%').next().unwrap_or_default().to_owned(),
+        (None, Place::Unix(_)) => "localhost".to_owned(),
+    };
+    Some(Scheme::Https(Tls {
+        server_name,
+        trust,
+        resumes: !reading.is_given("no_resumption"),
+    }))
+}
+
+/// Local addresses: `127.0.0.2-127.0.0.9,127.0.1.1`.
+pub(super) fn sources(reading: &mut SpecReader<'_>, target: Option<&Target>) -> Vec<IpAddr> {
+    let Some(text) = reading.text("source") else {
+        return Vec::new();
+    };
+    let Some(sources) = ranges(text) else {
+        let expected =
+            format!("addresses as `127.0.0.2-127.0.0.9,127.0.1.1`, at most {SOURCES_LEN_MAX}");
+        reading.wrong("source", &expected);
+        return Vec::new();
+    };
+    let fits = |address: &SocketAddr| {
+        let is_v4 = address.is_ipv4();
+        sources.iter().all(|source| source.is_ipv4() == is_v4)
+    };
+    match target.map(|target| &target.address) {
+        Some(Address::Unix(_)) => {
+            let hint = "leave `--source` out";
+            reading.fault("`--source`: a unix socket has no local addresses", hint);
+        }
+        Some(Address::Ip(address)) if !fits(address) => {
+            let hint = "write the URL with an address of the same kind";
+            let text = format!("`--source`: the target is {address}: not both IPv4 or both IPv6");
+            reading.fault(text, hint);
+        }
+        _ => {}
+    }
+    sources
+}
+
+/// More local addresses help nobody: each has some 28,000 ports.
+const SOURCES_LEN_MAX: u128 = 65_536;
+
+fn ranges(text: &str) -> Option<Vec<IpAddr>> {
+    let mut sources = Vec::new();
+    for part in text.split(',') {
+        let (from, to) = part
+            .trim()
+            .split_once('-')
+            .unwrap_or((part.trim(), part.trim()));
+        let (from, to): (IpAddr, IpAddr) = (from.parse().ok()?, to.parse().ok()?);
+        let (first, last) = match (from, to) {
+            (IpAddr::V4(from), IpAddr::V4(to)) => {
+                (u128::from(from.to_bits()), u128::from(to.to_bits()))
+            }
+            (IpAddr::V6(from), IpAddr::V6(to)) => (from.to_bits(), to.to_bits()),
+            _ => return None,
+        };
+        let more = last.checked_sub(first)?;
+        if sources.len() as u128 + more >= SOURCES_LEN_MAX {
+            return None;
+        }
+        sources.extend((first..=last).map(|bits| match from {
+            IpAddr::V4(_) => IpAddr::V4((bits as u32).into()),
+            IpAddr::V6(_) => IpAddr::V6(bits.into()),
+        }));
+    }
+    Some(sources)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,241 @@
+//! The table of settings: one row for each, with its names, its default, its words and its meaning.
+//!
+//! From this table come the TOML keys, the flags, the environment variables, help texts, the man page, the
+//! completions and the reference page. A row's setter puts a value into the draft; it decides nothing else.
+//! Pure.
+
+mod kind;
+mod migration_hints;
+mod row;
+mod rows;
+mod set;
+
+pub use migration_hints::{Spelling, migration_hint};
+pub use rows::SETTINGS;
+
+pub(super) use set::{FallbackTable, PoolTable, RouteRateTable};
+
+pub(super) use kind::{Hint, ListForm, SettingKind};
+
+/// What every environment variable of ours begins with.
+pub const ENVIRONMENT_PREFIX: &str = "MILEPOST_";
+
+/// One row of the table.
+#[derive(Debug)]
+pub struct Setting {
+    /// Key in TOML; flag and environment variable are made of it.
+    pub key: &'static str,
+    /// One-letter flag.
+    pub short: Option<char>,
+    /// Other keys that mean the same, for habits brought from elsewhere.
+    pub aliases: &'static [&'static str],
+    /// Topic that it is shown under.
+    pub group: SettingGroup,
+    /// What stands for the value in help texts.
+    pub placeholder: &'static str,
+    /// The default as one would write it; empty: none.
+    pub default: &'static str,
+    /// One of the few that `-h` shows.
+    pub is_daily: bool,
+    /// One line, without a full stop.
+    pub help: &'static str,
+    /// What one should know before changing it, in full sentences; may be empty.
+    pub doc: &'static str,
+    /// How its text is understood.
+    pub(super) kind: SettingKind,
+}
+
+/// Topics of help texts, in their order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum SettingGroup {
+    /// The Python application.
+    Application,
+    /// Folders of files.
+    Files,
+    /// Redirects, fixed responses, rewrites, error pages.
+    Rules,
+    /// Addresses, drivers, accepting.
+    Listening,
+    /// Serving processes and their supervisor.
+    Processes,
+    /// Pool threads and their queue.
+    Pool,
+    /// Bounds of what clients may send.
+    Limits,
+    /// Deadlines.
+    Timeouts,
+    /// What one client, one route or one connection may take from the others.
+    Sharing,
+    /// Bodies and replies beyond memory.
+    Bodies,
+    /// Compression of the application's replies.
+    Compression,
+    /// Access logs, error logs, request ids.
+    Log,
+    /// Headers and pages that the server adds.
+    Replies,
+}
+
+/// How a flag takes its value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FlagForm {
+    /// `--flag VALUE`; the last one counts.
+    Once,
+    /// `--flag VALUE`, any number of times.
+    Repeated,
+    /// `--flag` or `--flag=false`.
+    Switch,
+    /// Without a flag: the command's argument.
+    Argument,
+}
+
+impl Setting {
+    /// `--accept-batch`
+    pub fn flag(&self) -> String {
+        flag(self.key)
+    }
+
+    /// The flag, or for the argument its placeholder: what a message calls it.
+    pub fn flag_said(&self) -> String {
+        if self.form() == FlagForm::Argument {
+            self.placeholder.to_owned()
+        } else {
+            self.flag()
+        }
+    }
+
+    /// `MILEPOST_ACCEPT_BATCH`
+    pub fn environment(&self) -> String {
+        format!("{ENVIRONMENT_PREFIX}{}", self.key.to_ascii_uppercase())
+    }
+
+    /// The other keys as flags.
+    pub fn alias_flags(&self) -> impl Iterator<Item = String> {
+        self.aliases.iter().map(|alias| flag(alias))
+    }
+
+    /// How its flag takes a value.
+    pub fn form(&self) -> FlagForm {
+        match self.kind {
+            _ if self.key == "app" => FlagForm::Argument,
+            SettingKind::Switch { .. } => FlagForm::Switch,
+            SettingKind::List { .. } => FlagForm::Repeated,
+            _ => FlagForm::Once,
+        }
+    }
+
+    /// The values that it takes, when they can be counted off.
+    pub fn choices(&self) -> &'static [&'static str] {
+        match self.kind {
+            SettingKind::Choice { names, .. } | SettingKind::Named { names, .. } => names,
+            SettingKind::Switch { .. } => &["true", "false"],
+            _ => &[],
+        }
+    }
+
+    /// False for the one setting that names the file.
+    pub fn in_toml(&self) -> bool {
+        self.key != "config"
+    }
+
+    /// False for those that are tables: a flag or a variable holds one value, or a list of them.
+    pub fn in_flags(&self) -> bool {
+        !matches!(self.kind, SettingKind::Tables { .. })
+    }
+
+    /// A table of it, as TOML, where it has tables.
+    pub fn example(&self) -> Option<&'static str> {
+        self.kind.table().map(|(example, _)| example)
+    }
+
+    /// What to write in the place of a flag or a variable that it does not have.
+    pub fn table_hint(&self) -> Option<String> {
+        let example = self.example()?;
+        Some(format!(
+            "it stands in the configuration file (`--config`), as a table:\n{example}"
+        ))
+    }
+
+    /// What a right value looks like, as a noun.
+    pub fn expected(&self) -> String {
+        self.kind.expected()
+    }
+
+    /// What a value looks like in TOML.
+    pub fn toml_form(&self) -> &'static str {
+        self.kind.toml_form()
+    }
+}
+
+impl SettingGroup {
+    /// All, in the order of help texts.
+    pub const ALL: [SettingGroup; 13] = [
+        SettingGroup::Application,
+        SettingGroup::Files,
+        SettingGroup::Rules,
+        SettingGroup::Listening,
+        SettingGroup::Processes,
+        SettingGroup::Pool,
+        SettingGroup::Limits,
+        SettingGroup::Timeouts,
+        SettingGroup::Sharing,
+        SettingGroup::Bodies,
+        SettingGroup::Compression,
+        SettingGroup::Log,
+        SettingGroup::Replies,
+    ];
+
+    /// Its heading.
+    pub fn title(self) -> &'static str {
+        match self {
+            SettingGroup::Application => "Application",
+            SettingGroup::Files => "Files",
+            SettingGroup::Rules => "Redirects and error pages",
+            SettingGroup::Listening => "Listening",
+            SettingGroup::Processes => "Processes",
+            SettingGroup::Pool => "Worker threads",
+            SettingGroup::Limits => "Limits",
+            SettingGroup::Timeouts => "Timeouts",
+            SettingGroup::Sharing => "Bandwidth and connections per client",
+            SettingGroup::Bodies => "Large bodies",
+            SettingGroup::Compression => "Compression",
+            SettingGroup::Log => "Logs",
+            SettingGroup::Replies => "Response headers and status page",
+        }
+    }
+
+    /// Its name for `milepost help TOPIC`.
+    pub fn topic(self) -> &'static str {
+        match self {
+            SettingGroup::Application => "application",
+            SettingGroup::Files => "files",
+            SettingGroup::Rules => "redirects",
+            SettingGroup::Listening => "listening",
+            SettingGroup::Processes => "processes",
+            SettingGroup::Pool => "pools",
+            SettingGroup::Limits => "limits",
+            SettingGroup::Timeouts => "timeouts",
+            SettingGroup::Sharing => "bandwidth",
+            SettingGroup::Bodies => "bodies",
+            SettingGroup::Compression => "compression",
+            SettingGroup::Log => "logs",
+            SettingGroup::Replies => "headers",
+        }
+    }
+
+    /// Its settings, in the order of the table.
+    pub fn settings(self) -> impl Iterator<Item = &'static Setting> {
+        SETTINGS.iter().filter(move |setting| setting.group == self)
+    }
+}
+
+/// The setting with this key or alias.
+pub fn setting(key: &str) -> Option<&'static Setting> {
+    SETTINGS
+        .iter()
+        .find(|setting| setting.key == key || setting.aliases.contains(&key))
+}
+
+fn flag(key: &str) -> String {
+    format!("--{}", key.replace('_', "-"))
+}

@@ -1,0 +1,303 @@
+//! What is wrong as a page: light and dark, readable on a phone, with nothing from elsewhere.
+//!
+//! Takes texts, gives HTML. Every text from outside goes through `escaped`.
+
+use super::MARK_NAME;
+use crate::fault::Failure;
+
+/// What a page knows beside the fault.
+pub(super) struct PageShape<'a> {
+    /// What the reply's own line says, as long as this is what is wrong.
+    pub(super) mark: &'a str,
+    /// Allows the style and the script.
+    pub(super) nonce: &'a str,
+    pub(super) repeat: Repeat,
+}
+
+/// Whether the page may ask again by itself.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Repeat {
+    /// It was asked for by GET.
+    Unasked,
+    /// It is the answer to a form, for instance.
+    Asked,
+}
+
+const STYLE: &str = "\
+:root{color-scheme:light dark;--fg:#1b1d21;--dim:#666b75;--line:#e3e5ea;--box:#f6f7f9;--bad:#b3261e;--good:#146c2e;--bg:#fff}
+@media(prefers-color-scheme:dark){:root{--fg:#e4e6eb;--dim:#9aa0ab;--line:#30343c;--box:#1d2026;--bad:#ff8a80;--good:#7fd896;--bg:#16181c}}
+*{box-sizing:border-box}
+body{margin:0;background:var(--bg);color:var(--fg);font:16px/1.5 system-ui,sans-serif;border-top:4px solid var(--bad)}
+main{max-width:72rem;margin:0 auto;padding:1.5rem 1rem 3rem}
+header{color:var(--bad);font-weight:600}
+h1{font-size:1.35rem;line-height:1.35;font-weight:600;margin:.4rem 0 1rem;overflow-wrap:anywhere}
+code,pre{font-family:ui-monospace,SFMono-Regular,Menlo,Consolas,'Liberation Mono',monospace}
+h1 code,p code{font-size:.92em;background:var(--box);border-radius:4px;padding:.08em .3em}
+p{margin:0 0 1rem;overflow-wrap:anywhere}
+pre{margin:0 0 1rem;padding:1rem;background:var(--box);border:1px solid var(--line);border-radius:8px;overflow-x:auto;font-size:.85rem;line-height:1.55;tab-size:4}
+.l{color:var(--dim)}.a b{font-weight:600}.c{color:var(--bad)}.e{color:var(--bad);font-weight:600}
+footer{color:var(--dim);font-size:.9rem}
+footer.w{color:var(--good)}";
+
+/// Asks for the head of this very page until the line with the mark is another one, or gone: then the code
+/// has changed. A hidden tab does not ask.
+const SCRIPT: &str = "\
+const page=document.documentElement.dataset,foot=document.querySelector('footer');let timer;
+async function look(){
+clearTimeout(timer);
+if(!document.hidden){try{
+const reply=await fetch(location.href,{method:'HEAD',cache:'no-store',redirect:'manual'});
+if(reply.headers.get(page.name)!==page.mark){
+if(page.repeat==='unasked')return location.reload();
+if(!reply.headers.has(page.name)){foot.className='w';foot.textContent='It works again. Load this page anew to send the form once more.';return}
+}}catch{}}
+timer=setTimeout(look,1000)}
+document.addEventListener('visibilitychange',look);look()";
+
+/// The whole page.
+pub(super) fn render(wrong: &Failure, shape: &PageShape<'_>) -> String {
+    let mut out = String::with_capacity(8 << 10);
+    let PageShape {
+        mark,
+        nonce,
+        repeat,
+    } = shape;
+    let (repeat, promise) = match repeat {
+        Repeat::Unasked => (
+            "unasked",
+            "this page loads anew by itself when the code has changed.",
+        ),
+        Repeat::Asked => ("asked", "this line tells when the code works again."),
+    };
+    out.push_str(&format!(
+        "<!doctype html>\n<html lang=\"en\" data-name=\"{MARK_NAME}\" data-mark=\"{mark}\" \
+         data-repeat=\"{repeat}\">\n<head>\n<meta charset=\"utf-8\">\n\
+         <meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">\n\
+         <meta name=\"robots\" content=\"noindex\">\n<title>{}</title>\n\
+         <style nonce=\"{nonce}\">\n{STYLE}\n</style>\n</head>\n<body>\n<main>\n\
+         <header>The application cannot be loaded</header>\n<h1>{}</h1>\n",
+        escaped(&wrong.message.replace('`', "")),
+        with_code(&wrong.message)
+    ));
+    if let Some(hint) = &wrong.hint {
+        out.push_str(&format!("<p>Hint: {}</p>\n", with_code(hint)));
+    }
+    if let Some(detail) = &wrong.detail {
+        out.push_str("<pre tabindex=\"0\" aria-label=\"Traceback\">");
+        put_traceback(&mut out, detail.trim_end());
+        out.push_str("</pre>\n");
+    }
+    out.push_str(&format!(
+        "<footer role=\"status\">Milepost: {promise}</footer>\n\
+         <script nonce=\"{nonce}\">\n{SCRIPT}\n</script>\n</main>\n</body>\n</html>\n"
+    ));
+    out
+}
+
+/// What Python says between frames and exceptions.
+const PROSE: [&str; 3] = [
+    "Traceback (most recent call last)",
+    "During handling of the above exception",
+    "The above exception was the direct cause",
+];
+
+/// Whose code a frame is in.
+#[derive(Clone, Copy)]
+enum TracebackFrame {
+    Application,
+    Library,
+}
+
+/// Lines of a traceback: frames in libraries stand back, the exception stands out.
+fn put_traceback(out: &mut String, traceback: &str) {
+    let mut frame = TracebackFrame::Application;
+    for line in traceback.lines() {
+        let text = escaped(line);
+        let is_marks =
+            |line: &str| !line.is_empty() && line.bytes().all(|byte| b"^~".contains(&byte));
+        if let Some(path) = path_of(line) {
+            frame = frame_of(path);
+            match frame {
+                TracebackFrame::Library => {
+                    out.push_str(&format!("<span class=\"l\">{text}</span>"));
+                }
+                TracebackFrame::Application => {
+                    let path = escaped(path);
+                    let text = text.replacen(&path, &format!("<b>{path}</b>"), 1);
+                    out.push_str(&format!("<span class=\"a\">{text}</span>"));
+                }
+            }
+        } else if line.starts_with([' ', '\t']) || line.is_empty() {
+            let class = match frame {
+                TracebackFrame::Library => "l",
+                TracebackFrame::Application if is_marks(&line.replace(' ', "")) => "c",
+                TracebackFrame::Application => "a",
+            };
+            out.push_str(&format!("<span class=\"{class}\">{text}</span>"));
+        } else {
+            frame = TracebackFrame::Application;
+            let is_prose = PROSE.iter().any(|prose| line.starts_with(prose));
+            let class = if is_prose { "l" } else { "e" };
+            out.push_str(&format!("<span class=\"{class}\">{text}</span>"));
+        }
+        out.push('\n');
+    }
+}
+
+/// The path in `  File "path", line 3, in f`; members of a group of exceptions stand behind a bar.
+fn path_of(line: &str) -> Option<&str> {
+    let rest = line.trim_start_matches([' ', '|', '+', '-']);
+    let path = rest.strip_prefix("File \"")?;
+    path.split_once("\", line ").map(|(path, _)| path)
+}
+
+fn frame_of(path: &str) -> TracebackFrame {
+    let is_library = [
+        "/site-packages/",
+        "/dist-packages/",
+        "/lib/python3",
+        "<frozen ",
+    ]
+    .iter()
+    .any(|part| path.contains(part));
+    match is_library {
+        true => TracebackFrame::Library,
+        false => TracebackFrame::Application,
+    }
+}
+
+/// Text with what stands in backticks as code.
+fn with_code(text: &str) -> String {
+    let mut out = String::with_capacity(text.len() + 32);
+    let mut rest = text;
+    while let Some((before, (code, after))) = rest
+        .split_once('`')
+        .and_then(|(before, behind)| Some((before, behind.split_once('`')?)))
+    {
+        out.push_str(&format!(
+            "{}<code>{}</code>",
+            escaped(before),
+            escaped(code)
+        ));
+        rest = after;
+    }
+    out.push_str(&escaped(rest));
+    out
+}
+
+/// Text that is text to a browser as well. Control characters have no place in a document.
+fn escaped(text: &str) -> String {
+    let mut out = String::with_capacity(text.len() + text.len() / 8);
+    for letter in text.chars() {
+        match letter {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '"' => out.push_str("&quot;"),
+            '\'' => out.push_str("&#39;"),
+            '\n' | '\t' => out.push(letter),
+            letter if letter.is_control() => out.push('\u{fffd}'),
+            letter => out.push(letter),
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn page(message: &str, hint: Option<&str>, detail: Option<&str>, repeat: Repeat) -> String {
+        let wrong = Failure {
+            message: message.to_owned(),
+            hint: hint.map(str::to_owned),
+            detail: detail.map(str::to_owned),
+        };
+        let shape = PageShape {
+            mark: "m1",
+            nonce: "n1",
+            repeat,
+        };
+        render(&wrong, &shape)
+    }
+
+    #[track_caller]
+    fn check_traceback(traceback: &str, expect: &str) {
+        let mut out = String::new();
+        put_traceback(&mut out, traceback);
+        assert_eq!(out, expect);
+    }
+
+    #[test]
+    fn no_text_from_outside_is_markup() {
+        let attack = "</pre></h1></title><script>alert(1)</script>\" onload='x' & \0\u{1b}[31m";
+        let text = page(attack, Some(attack), Some(attack), Repeat::Unasked);
+        // Ours is the only one.
+        assert_eq!(text.matches("<script").count(), 1);
+        for tag in ["</pre>", "</h1>", "</title>", "</script>"] {
+            assert_eq!(text.matches(tag).count(), 1, "{tag}");
+        }
+        assert!(text.contains("&lt;script&gt;alert(1)&lt;/script&gt;&quot; onload=&#39;x&#39; &amp; \u{fffd}\u{fffd}[31m"));
+        assert!(!text.contains(['\0', '\u{1b}']));
+        // Nor is it within a path of a traceback.
+        let text = page(
+            "m",
+            None,
+            Some("  File \"<b>\", line 1, in <i>"),
+            Repeat::Unasked,
+        );
+        assert!(text.contains("File &quot;<b>&lt;b&gt;</b>&quot;, line 1, in &lt;i&gt;"));
+    }
+
+    #[test]
+    fn loads_nothing_from_elsewhere() {
+        let text = page("`a:b` is bad", Some("try `c`"), Some("x"), Repeat::Unasked);
+        for part in ["http:", "https:", "src=", "href=", "url(", "@import"] {
+            assert!(!text.contains(part), "{part}");
+        }
+    }
+
+    #[test]
+    fn shows_values_as_code() {
+        let check = |text: &str, expect: &str| assert_eq!(with_code(text), expect);
+        check("`a:b`: no `c`", "<code>a:b</code>: no <code>c</code>");
+        check("a ` b", "a ` b");
+        check("`<`", "<code>&lt;</code>");
+        check("", "");
+    }
+
+    #[test]
+    fn frames_of_the_application_stand_out() {
+        check_traceback(
+            "Traceback (most recent call last):\n  File \"/srv/app.py\", line 3, in <module>\n    \
+             import flask\n    ^^^^^^\n  File \"/v/lib/python3.11/site-packages/flask/x.py\", line 1, in f\n    \
+             1/0\n    ~^~\nNameError: no\n\nDuring handling of the above exception, another exception occurred:",
+            "<span class=\"l\">Traceback (most recent call last):</span>\n\
+             <span class=\"a\">  File &quot;<b>/srv/app.py</b>&quot;, line 3, in &lt;module&gt;</span>\n\
+             <span class=\"a\">    import flask</span>\n<span class=\"c\">    ^^^^^^</span>\n\
+             <span class=\"l\">  File &quot;/v/lib/python3.11/site-packages/flask/x.py&quot;, line 1, in f</span>\n\
+             <span class=\"l\">    1/0</span>\n<span class=\"l\">    ~^~</span>\n\
+             <span class=\"e\">NameError: no</span>\n<span class=\"a\"></span>\n\
+             <span class=\"l\">During handling of the above exception, another exception occurred:</span>\n",
+        );
+    }
+
+    #[test]
+    fn tells_paths_from_what_looks_like_them() {
+        let check = |line: &str, expect: Option<&str>| assert_eq!(path_of(line), expect);
+        check("  File \"/a b.py\", line 3, in f", Some("/a b.py"));
+        check("  | File \"/a.py\", line 3", Some("/a.py"));
+        check("    open(File \"x\")", None);
+        check("  File \"/a.py\"", None);
+        check("", None);
+    }
+
+    #[test]
+    fn asks_again_unasked_only_where_nothing_is_sent_again() {
+        let unasked = page("m", None, None, Repeat::Unasked);
+        assert!(unasked.contains("data-repeat=\"unasked\"") && unasked.contains("by itself"));
+        let asked = page("m", None, None, Repeat::Asked);
+        assert!(asked.contains("data-repeat=\"asked\"") && !asked.contains("by itself"));
+        assert!(!asked.contains("<pre") && !asked.contains("Hint"));
+    }
+}

@@ -1,0 +1,479 @@
+//! The serving process as a whole: opens its parts in order, runs them, and closes them in order.
+//!
+//! Opening binds no address before all folders are open and starts no thread before all addresses are bound,
+//! so that a fault leaves nothing behind. Closing follows the way of a request: accepting, receiving,
+//! running, sending, logging.
+
+mod handle;
+mod lifecycle;
+mod opening;
+mod supervised;
+mod watchdog_thread;
+
+use std::io::{self, Write};
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, mpsc};
+use std::thread;
+use std::time::Duration;
+
+use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTTIN, SIGTTOU, SIGUSR1, SIGUSR2};
+use signal_hook::iterator::Signals;
+use telemetry::Names;
+
+use crate::config::typed::{Config, LogTarget};
+use crate::driver::{self, Shared};
+use crate::exchange::Ids;
+use crate::fault::{StartFault, plain};
+use crate::fork;
+use crate::handler::Handler;
+use crate::handler::files::{Files, FolderFault};
+use crate::ipc::{ListenerId, ListenerInfo};
+use crate::listen::{self, Address};
+use crate::log::{self, Log};
+use crate::pages::Pages;
+use crate::pidfile::PidFile;
+use crate::pool::{self, Pool};
+use crate::stats::{Shape, Stats};
+
+use lifecycle::Lifecycle;
+use opening::OpenedParts;
+use watchdog_thread::{RunningEnforcer, TimeoutEnforcer};
+
+pub use handle::{Closing, Drain, Idle, ServerHandle};
+pub use supervised::SupervisorLink;
+
+/// After the drain deadline (or a second signal), how long threads get to log what they cut.
+const LAST_MOMENT: Duration = Duration::from_millis(500);
+
+/// An open server: its addresses are bound, and no client is served yet.
+pub struct Server {
+    shared: Arc<Shared>,
+    addresses: Vec<Address>,
+    files: Vec<Files>,
+    handler: Option<Arc<dyn Handler>>,
+    log: Arc<Log>,
+    log_threads: log::LogThreads,
+    events: mpsc::Sender<Event>,
+    inbox: mpsc::Receiver<Event>,
+    signals: signal_hook::iterator::Handle,
+    pid_file: Option<PidFile>,
+    link: Option<SupervisorLink>,
+}
+
+/// One address that is listened on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listening {
+    /// `http://127.0.0.1:8000` or `unix:/run/app.sock`.
+    pub url: String,
+    /// Length of the accept queue after the kernel's own bound; `u32::MAX` where another program has set it.
+    pub backlog_effective: u32,
+}
+
+/// How serving ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ended {
+    /// Exchanges that were cut by the drain deadline or a second signal.
+    pub cut: u64,
+    /// Exchanges that ended in the log.
+    pub exchanges: u64,
+    /// What is left of the drain time for the other parts of the process, such as an interpreter.
+    pub time_left: Duration,
+    /// Pool threads are still in application code: the process cannot be left in an orderly way.
+    pub stuck_threads: usize,
+    /// For the shell: 0 for an orderly stop, 1 after a second signal, 2 when a driver failed.
+    pub exit_code: i32,
+}
+
+/// Stops a server as SIGTERM does; a second call acts as a second signal.
+#[derive(Clone)]
+pub struct Stopper(mpsc::Sender<Event>);
+
+impl Stopper {
+    /// Begins to drain, or cuts what is still draining.
+    pub fn stop(&self) {
+        // The receiver is gone when the server has ended.
+        let _ = self.0.send(Event::Signal);
+    }
+}
+
+enum Event {
+    Signal,
+    /// SIGTERM, in a process of a supervisor.
+    Resign,
+    Drain(Drain),
+    Cut,
+    Reopen,
+    DriverEnded(io::Result<u64>),
+    /// A thread of a pool has ended, in order or by a panic.
+    PoolThreadEnded,
+}
+
+impl Server {
+    /// Opens folders, addresses and the log, and writes the pid file.
+    pub fn open(config: Config, handler: Option<Arc<dyn Handler>>) -> Result<Server, StartFault> {
+        let server = Self::open_with(config, handler, listen::open, None)?;
+        // No other process has its sockets.
+        let _ = server.shared.closing.set(Closing::All);
+        Ok(server)
+    }
+
+    /// As `open`, but opens no addresses: sockets come through the `ServerHandle`.
+    pub fn open_without_sockets(
+        config: Config,
+        handler: Option<Arc<dyn Handler>>,
+    ) -> Result<Server, StartFault> {
+        Self::open_with(config, handler, |_| Ok(Vec::new()), None)
+    }
+
+    /// As a process of a supervisor, which sends it sockets and commands.
+    pub fn open_under(
+        config: Config,
+        handler: Option<Arc<dyn Handler>>,
+        link: SupervisorLink,
+    ) -> Result<Server, StartFault> {
+        // The pid file names the supervisor.
+        let config = Config {
+            pid_file: None,
+            ..config
+        };
+        Self::open_with(config, handler, |_| Ok(Vec::new()), Some(link))
+    }
+
+    fn open_with(
+        config: Config,
+        handler: Option<Arc<dyn Handler>>,
+        open: impl FnOnce(&Config) -> Result<Vec<Address>, StartFault>,
+        link: Option<SupervisorLink>,
+    ) -> Result<Server, StartFault> {
+        if let Some(path) = &config.pid_file {
+            PidFile::check(path)?;
+        }
+        fork::guard().map_err(|error| start_fault("cannot guard against forks", &error))?;
+        let config = Arc::new(config);
+        let mut files = Vec::new();
+        for _ in 0..config.listen.drivers {
+            files.push(Files::open(&config).map_err(|fault| folder_fault(&fault))?);
+        }
+        let opened = OpenedParts {
+            files,
+            pages: Arc::new(Pages::open(&config.error_pages)?),
+            stats: Arc::new(counters(&config, handler.is_some(), link.as_ref())?),
+            addresses: open(&config)?,
+            config,
+        };
+        let unix_paths = listen::unix_paths(&opened.addresses);
+        opened
+            .start(handler, link)
+            .inspect_err(|_| listen::remove_files(&unix_paths))
+    }
+
+    /// What is listened on.
+    pub fn listening(&self) -> Vec<Listening> {
+        let one = |address: &Address| Listening {
+            url: address.url.clone(),
+            backlog_effective: address.backlog_effective,
+        };
+        self.addresses.iter().map(one).collect()
+    }
+
+    /// A way to stop it from another thread.
+    pub fn stopper(&self) -> Stopper {
+        Stopper(self.events.clone())
+    }
+
+    /// Adds and removes sockets, and ends the server, from any thread.
+    pub fn handle(&self) -> ServerHandle {
+        ServerHandle::new(&self.shared, self.events.clone())
+    }
+
+    /// Serves until SIGTERM or SIGINT, then drains. Blocks the calling thread.
+    pub fn run(self) -> Result<Ended, StartFault> {
+        let events = self.events.clone();
+        let handle = self.handle();
+        self.start_pools(&events)
+            .map_err(|error| start_fault("cannot start a pool thread", &error))?;
+        let Server {
+            shared,
+            addresses,
+            files,
+            log,
+            log_threads,
+            inbox,
+            signals,
+            pid_file,
+            link,
+            handler,
+            ..
+        } = self;
+        // Ends when this function returns.
+        let _watchdog_thread = start_watchdog(&shared, handler.as_ref(), link.as_ref())?;
+        let unix_paths = listen::unix_paths(&addresses);
+        let drivers = start_drivers(&shared, addresses, files, &events)
+            .map_err(|error| start_fault("cannot start a driver", &error))?;
+        let is_supervised = link.is_some();
+        let supervisor = link.as_ref().map(|link| Arc::clone(&link.channel));
+        if let Some(link) = link {
+            link.follow(handle, events.clone())
+                .map_err(|error| start_fault("cannot follow the supervisor", &error))?;
+        }
+        let mut lifecycle = Lifecycle {
+            inbox,
+            shared: Arc::clone(&shared),
+            supervisor,
+            drivers,
+            cut: 0,
+            exit_code: 0,
+            deadline: None,
+            idle_deadline: None,
+        };
+        lifecycle.serve();
+        lifecycle.close_pools();
+        listen::remove_files(&unix_paths);
+        let mut ended = lifecycle.ended();
+        // A signal must not kill the process with lines in its memory; it shortens what they may take.
+        log.end(&log_threads, || {
+            let is_hurried = lifecycle.heard_signal();
+            ended.exit_code = ended.exit_code.max(i32::from(is_hurried));
+            is_hurried
+        });
+        signals.close();
+        // A signal can still end the rest of the process, such as an interpreter.
+        crate::sys::restore_signals();
+        drop(pid_file);
+        if !is_supervised {
+            say(&format!(
+                "stopped: {} exchanges, {} cut",
+                ended.exchanges, ended.cut
+            ));
+        }
+        Ok(ended)
+    }
+
+    fn start_pools(&self, events: &mpsc::Sender<Event>) -> io::Result<()> {
+        let Some(handler) = &self.handler else {
+            return Ok(());
+        };
+        let events = events.clone();
+        // The receiver is gone when the process is about to end.
+        let on_exit = Arc::new(move || drop(events.send(Event::PoolThreadEnded)));
+        for pool in &self.shared.pools {
+            pool.start(handler, Arc::clone(&on_exit) as Arc<_>)?;
+        }
+        pool::start_controller(&self.shared.pools)
+    }
+}
+
+/// The thread that acts on the time limits of requests, where there are any.
+fn start_watchdog(
+    shared: &Arc<Shared>,
+    handler: Option<&Arc<dyn Handler>>,
+    link: Option<&SupervisorLink>,
+) -> Result<Option<RunningEnforcer>, StartFault> {
+    let (Some(watchdog), Some(handler)) = (&shared.watchdog, handler) else {
+        return Ok(None);
+    };
+    let channel = link.map(|link| Arc::clone(&link.channel));
+    let enforcer = TimeoutEnforcer::new(watchdog, shared, handler, channel).start();
+    enforcer
+        .map(Some)
+        .map_err(|error| start_fault("cannot start a thread", &error))
+}
+
+/// The counters: in memory that the supervisor reads, or of this process alone.
+fn counters(
+    config: &Config,
+    has_pool: bool,
+    link: Option<&SupervisorLink>,
+) -> Result<Stats, StartFault> {
+    let shape = shape(config, has_pool);
+    match link {
+        Some(link) => link.stats(&shape),
+        None => Stats::new(&shape).map_err(|error| start_fault("cannot keep counters", &error)),
+    }
+}
+
+/// How the counters of a process with this configuration are laid out.
+pub(crate) fn shape(config: &Config, has_pool: bool) -> Shape {
+    Shape {
+        drivers: config.listen.drivers,
+        routes: config.route_names(),
+        pools: match has_pool {
+            true => Pool::names(config),
+            false => Vec::new(),
+        },
+    }
+}
+
+/// Signals that a server may handle.
+const HANDLED: [i32; 8] = [
+    SIGTERM, SIGUSR1, SIGINT, SIGHUP, SIGQUIT, SIGUSR2, SIGTTIN, SIGTTOU,
+];
+
+/// Under a supervisor, signals that a terminal sends to all its processes are the supervisor's business.
+fn watch_signals(
+    events: mpsc::Sender<Event>,
+    link: Option<&SupervisorLink>,
+) -> io::Result<signal_hook::iterator::Handle> {
+    let keep = fork::keep_handlers(&HANDLED);
+    let for_all = [SIGINT, SIGHUP, SIGQUIT, SIGUSR2, SIGTTIN, SIGTTOU];
+    let is_supervised = link.is_some();
+    let mut signals = match is_supervised {
+        true => Signals::new([SIGTERM, SIGUSR1].into_iter().chain(for_all))?,
+        false => Signals::new([SIGTERM, SIGINT, SIGUSR1])?,
+    };
+    keep();
+    let handle = signals.handle();
+    let watch = move || {
+        for signal in signals.forever() {
+            let event = match signal {
+                SIGUSR1 => Event::Reopen,
+                SIGTERM if is_supervised => Event::Resign,
+                SIGTERM => Event::Signal,
+                SIGINT if !is_supervised => Event::Signal,
+                _ => continue,
+            };
+            if events.send(event).is_err() {
+                return;
+            }
+        }
+    };
+    thread::Builder::new()
+        .name("mp-signals".to_owned())
+        .spawn(watch)?;
+    Ok(handle)
+}
+
+fn start_drivers(
+    shared: &Arc<Shared>,
+    addresses: Vec<Address>,
+    files: Vec<Files>,
+    events: &mpsc::Sender<Event>,
+) -> io::Result<usize> {
+    let drivers = files.len();
+    let sockets = addresses.iter().flat_map(|address| &address.sockets);
+    sockets.for_each(fork::keep_from_children);
+    for (order, socket) in listeners(addresses, drivers) {
+        driver::start_accepting(shared, order, socket)?;
+    }
+    for (index, files) in files.into_iter().enumerate() {
+        let (shared, events) = (Arc::clone(shared), events.clone());
+        let drive = move || {
+            pin(index, shared.slot, &shared.config);
+            let run = || driver::run(index, &shared, files);
+            let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(run));
+            let ended = ended.unwrap_or_else(|_| Err(io::Error::other("panic")));
+            // The main thread only stops listening at the very end.
+            let _ = events.send(Event::DriverEnded(ended));
+        };
+        thread::Builder::new()
+            .name(format!("mp-driver-{index}"))
+            .spawn(drive)?;
+    }
+    Ok(drivers)
+}
+
+/// All sockets with what is to be known of them: each driver's own, and those that all share.
+fn listeners(addresses: Vec<Address>, drivers: usize) -> Vec<(ListenerInfo, OwnedFd)> {
+    let mut listeners = Vec::new();
+    for (address, number) in addresses.into_iter().zip(0_u16..) {
+        let is_shared = drivers > 1 && address.sockets.len() == 1;
+        for (socket, index) in address.sockets.into_iter().zip(0_u16..) {
+            let key = ListenerId {
+                address: number,
+                index,
+                driver: index,
+            };
+            let order = ListenerInfo {
+                key,
+                at: address.at.clone(),
+                is_shared,
+                takes_turns: false,
+                is_inherited: false,
+            };
+            listeners.push((order, socket));
+        }
+    }
+    listeners
+}
+
+/// Processors of this process: one for each driver that is pinned, else an equal share of all.
+fn processors(config: &Config) -> usize {
+    if !config.listen.driver_cpus.is_empty() {
+        return config.listen.drivers;
+    }
+    let all = thread::available_parallelism().map_or(1, usize::from);
+    (all / config.processes.count.max(1)).max(1)
+}
+
+/// Pins a driver; the drivers of all processes take the configured processors in rotation.
+fn pin(index: usize, slot: usize, config: &Config) {
+    let cpus = &config.listen.driver_cpus;
+    let number = slot * config.listen.drivers + index;
+    let Some(cpu) = cpus.get(number % cpus.len().max(1)) else {
+        return;
+    };
+    let mut set = rustix::thread::CpuSet::new();
+    set.set(*cpu);
+    if let Err(error) = rustix::thread::sched_setaffinity(None, &set) {
+        say(&format!(
+            "cannot pin driver {index} to processor {cpu}: {}",
+            plain(&error.into())
+        ));
+    }
+}
+
+/// Writes a line to stderr; a closed stderr is no reason to fail.
+fn say(text: &str) {
+    let _ = writeln!(io::stderr(), "milepost: {text}");
+}
+
+fn start_fault(what: &str, error: &io::Error) -> StartFault {
+    StartFault {
+        what: what.to_owned(),
+        cause: plain(error),
+        hint: None,
+    }
+}
+
+/// What this process is called in logs: its pid. Slots are no names: during a reload two processes have the same.
+pub(crate) fn process_name() -> String {
+    std::process::id().to_string()
+}
+
+/// The names behind the numbers of records.
+fn log_names(config: &Config, routes: Vec<String>, ids: &Ids) -> Names {
+    Names {
+        routes,
+        pools: Pool::names(config),
+        process: process_name(),
+        id_seed: ids.seed(),
+    }
+}
+
+fn log_fault(fault: &log::OpenFault) -> StartFault {
+    let hint = match fault.target {
+        Some(LogTarget::File(_)) => {
+            "it must be a file that this user may append to, in a folder that exists"
+        }
+        Some(LogTarget::Syslog(_)) => "is a syslog daemon running here?",
+        Some(LogTarget::Stdout | LogTarget::Stderr) | None => "",
+    };
+    StartFault {
+        what: format!("cannot open the {}", fault.name),
+        cause: plain(&fault.cause),
+        hint: (!hint.is_empty()).then(|| hint.to_owned()),
+    }
+}
+
+fn folder_fault(fault: &FolderFault) -> StartFault {
+    let url = if fault.url.is_empty() {
+        "/"
+    } else {
+        &fault.url
+    };
+    StartFault {
+        what: format!("cannot serve `{url}` from `{}`", fault.dir.display()),
+        cause: plain(&fault.cause),
+        hint: Some("it must be a folder that this user may read and search".to_owned()),
+    }
+}

@@ -1,0 +1,165 @@
+//! Opening a server: from open folders, pages, counters and addresses to a server that listens.
+//!
+//! Builds what all drivers share and starts the threads that write logs and wait for disks; drivers and pools start
+//! later, with `Server::run`.
+
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicUsize};
+use std::sync::{Arc, OnceLock, mpsc};
+
+use queueing::Drivers;
+use tokio::sync::{Notify, watch};
+
+use super::{Server, SupervisorLink, log_fault, log_names, processors, start_fault, watch_signals};
+use crate::bandwidth::Bandwidth;
+use crate::blocking_pool::BlockingPool;
+use crate::client_limit::ClientLimit;
+use crate::config::typed::Config;
+use crate::driver::{ServingState, Shared};
+use crate::exchange::Ids;
+use crate::fault::StartFault;
+use crate::handler::Handler;
+use crate::handler::files::Files;
+use crate::listen::Address;
+use crate::log::Log;
+use crate::pages::Pages;
+use crate::pidfile::PidFile;
+use crate::pool::{Pool, PoolContext};
+use crate::request_start::RequestStarts;
+use crate::response::ReplyMemory;
+use crate::service::Service;
+use crate::slow::Slow;
+use crate::spool::Spoolers;
+use crate::stats::Stats;
+use crate::watchdog::Watchdog;
+
+/// What is open before the first thread starts.
+pub(super) struct OpenedParts {
+    pub(super) config: Arc<Config>,
+    pub(super) files: Vec<Files>,
+    pub(super) pages: Arc<Pages>,
+    pub(super) stats: Arc<Stats>,
+    pub(super) addresses: Vec<Address>,
+}
+
+impl OpenedParts {
+    /// Starts the threads that write logs and wait for disks, and watches for signals.
+    pub(super) fn start(
+        self,
+        handler: Option<Arc<dyn Handler>>,
+        link: Option<SupervisorLink>,
+    ) -> Result<Server, StartFault> {
+        let config = &self.config;
+        let ids = Ids::new(&config.request_ids);
+        let names = log_names(config, config.route_names(), &ids);
+        let (log, log_threads) =
+            Log::open(&config.logs, &names).map_err(|fault| log_fault(&fault))?;
+        let blocking = BlockingPools::start(config)
+            .map_err(|error| start_fault("cannot start a thread", &error))?;
+        let slot = link.as_ref().map_or(0, |link| link.identity.slot);
+        let shared = self.share(handler.is_some(), &log, blocking, ids, slot);
+        let (events, inbox) = mpsc::channel();
+        // Before the supervisor or a reader of the pid file learns that this server is open: from then on a signal is
+        // an orderly stop.
+        let signals = watch_signals(events.clone(), link.as_ref())
+            .map_err(|error| start_fault("cannot watch for signals", &error))?;
+        // Last: a reader of the pid file may send signals.
+        let pid_file = config.pid_file.as_deref();
+        let pid_file = pid_file.map(PidFile::write).transpose()?;
+        Ok(Server {
+            pid_file,
+            signals,
+            events,
+            inbox,
+            shared: Arc::new(shared),
+            addresses: self.addresses,
+            files: self.files,
+            handler,
+            log,
+            log_threads,
+            link,
+        })
+    }
+
+    /// What all drivers share; `slot` is the process's place among those of its generation.
+    fn share(
+        &self,
+        has_handler: bool,
+        log: &Arc<Log>,
+        blocking: BlockingPools,
+        ids: Ids,
+        slot: usize,
+    ) -> Shared {
+        let config = &self.config;
+        let listen = &config.listen;
+        let memory = ReplyMemory::new(
+            config.delivery.replies_memory_bytes_max,
+            &config.spool,
+            blocking.spoolers.pool.clone(),
+        );
+        let slow = Slow::new(config).map(Arc::new);
+        let watchdog = Watchdog::new(config).filter(|_| has_handler);
+        let pools = match has_handler {
+            true => Pool::all(&PoolContext {
+                config: Arc::clone(config),
+                log: Arc::clone(log),
+                stats: Arc::clone(&self.stats),
+                memory: Arc::clone(&memory),
+                pages: Arc::clone(&self.pages),
+                slow: slow.clone(),
+                watchdog: watchdog.clone(),
+            }),
+            false => Vec::new(),
+        };
+        Shared {
+            service: Service::new(config, !pools.is_empty(), slow),
+            pools,
+            watchdog,
+            stats: Arc::clone(&self.stats),
+            log: Arc::clone(log),
+            pages: Arc::clone(&self.pages),
+            bandwidth: Bandwidth::new(&config.rates, &config.route_names()),
+            ids,
+            request_starts: RequestStarts::new(&config.request_start_from),
+            client_limit: ClientLimit::new(
+                listen.client_connections_max,
+                listen.client_prefix_v4,
+                listen.client_prefix_v6,
+            ),
+            replies_memory: memory,
+            spoolers: blocking.spoolers,
+            openers: blocking.openers,
+            writers: blocking.writers,
+            connections: AtomicUsize::new(0),
+            full: AtomicBool::new(false),
+            slot,
+            drivers: Drivers {
+                len: listen.drivers,
+                processors: processors(config),
+            },
+            state: watch::Sender::new(ServingState::Running),
+            room: Notify::new(),
+            mailboxes: Shared::mailboxes(listen.drivers),
+            shared_acceptor: OnceLock::new(),
+            closing: OnceLock::new(),
+            config: Arc::clone(config),
+        }
+    }
+}
+
+/// The blocking pools of the process: their threads do for drivers what may wait for a disk.
+struct BlockingPools {
+    spoolers: Spoolers,
+    openers: BlockingPool,
+    writers: BlockingPool,
+}
+
+impl BlockingPools {
+    fn start(config: &Config) -> io::Result<Self> {
+        Ok(Self {
+            spoolers: Spoolers::start(config.spool.spoolers, &config.spool.dir)?,
+            openers: BlockingPool::start("mp-open", config.file_serving.openers)?,
+            writers: BlockingPool::start("mp-write", config.file_serving.writers)?,
+        })
+    }
+}

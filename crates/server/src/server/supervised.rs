@@ -1,0 +1,121 @@
+//! A server under a supervisor: its commands come over a channel, and its counters lie where the supervisor
+//! reads them.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::{Arc, mpsc};
+use std::thread;
+use std::time::Duration;
+
+use super::{Closing, Drain, Event, Idle, ServerHandle, say, start_fault};
+use crate::fault::StartFault;
+use crate::ipc::{Channel, Identity, ProcessEvent, ReceivedMessage, SupervisorCommand};
+use crate::stats::{Shape, Stats};
+
+/// The link of a server to its supervisor.
+pub struct SupervisorLink {
+    /// Carries commands to this process and notices to the supervisor.
+    pub channel: Arc<Channel>,
+    /// Who this process is.
+    pub identity: Identity,
+    /// The file of all counters.
+    pub counters: Option<OwnedFd>,
+    /// What to say once the server can serve.
+    pub ready: ProcessEvent,
+}
+
+impl SupervisorLink {
+    /// This process's part of the counters of all.
+    pub(super) fn stats(&self, shape: &Shape) -> Result<Stats, StartFault> {
+        let missing = || io::Error::other("the supervisor has not handed over its file");
+        let stats = match (&self.counters, &self.identity.segment) {
+            (Some(file), Some(segment)) => Stats::shared(file.as_fd(), segment, shape),
+            _ => Err(missing()),
+        };
+        stats.map_err(|error| start_fault("cannot keep counters", &error))
+    }
+
+    /// Sends the notice that the server can serve, and performs the supervisor's commands from now on.
+    pub(super) fn follow(
+        self,
+        handle: ServerHandle,
+        events: mpsc::Sender<Event>,
+    ) -> io::Result<()> {
+        let SupervisorLink { channel, ready, .. } = self;
+        let follow = {
+            let channel = Arc::clone(&channel);
+            move || {
+                while let Ok(Some(received)) = channel.receive() {
+                    perform(received, &handle, &events, &channel);
+                }
+                // The supervisor is gone, and no other process gets the sockets: what waits in them is this process's.
+                handle.drain_alone();
+            }
+        };
+        thread::Builder::new()
+            .name("mp-supervised".to_owned())
+            .spawn(follow)?;
+        channel.send(&ready, &[])
+    }
+}
+
+fn perform(
+    received: ReceivedMessage<SupervisorCommand>,
+    handle: &ServerHandle,
+    events: &mpsc::Sender<Event>,
+    channel: &Arc<Channel>,
+) {
+    match received.message {
+        SupervisorCommand::StartAccepting(listeners) => {
+            for (listener, socket) in listeners.into_iter().zip(received.fds) {
+                if let Err(error) = handle.start_accepting(listener, socket) {
+                    say(&format!("cannot accept from a socket: {error}"));
+                }
+            }
+        }
+        SupervisorCommand::StopAccepting(keys) => {
+            keys.into_iter().for_each(|key| handle.stop_accepting(key));
+        }
+        SupervisorCommand::Drain {
+            closing,
+            is_patient,
+            timeout_ms,
+        } => handle.drain(Drain {
+            closing: Closing::These(closing),
+            idle: match is_patient {
+                true => Idle::Awaited,
+                false => Idle::Closed,
+            },
+            timeout: Duration::from_millis(timeout_ms),
+        }),
+        // A server that has ended can be neither cut nor reopen files.
+        SupervisorCommand::Cut => drop(events.send(Event::Cut)),
+        SupervisorCommand::Reopen => drop(events.send(Event::Reopen)),
+        SupervisorCommand::Heartbeat(number) => handle.heartbeat(number),
+        SupervisorCommand::Reshape {
+            pool,
+            threads_min,
+            threads_max,
+            number,
+        } => {
+            if !handle.reshape(&pool, threads_min, threads_max) {
+                say(&format!(
+                    "the supervisor told of a pool `{pool}` that is not there"
+                ));
+            } else if number != 0 {
+                // A supervisor that is gone asks no longer.
+                let _ = channel.send(&ProcessEvent::Confirmed { number }, &[]);
+            }
+        }
+        SupervisorCommand::Confirm(number) => {
+            let channel = Arc::clone(channel);
+            // A driver may call this, which must not wait: a supervisor that reads nothing for long
+            // answers without it.
+            handle
+                .confirm(move || drop(channel.send_now(&ProcessEvent::Confirmed { number }, &[])));
+        }
+        SupervisorCommand::Begin(_) | SupervisorCommand::Fork => {
+            say("the supervisor gave an order to the wrong process");
+        }
+    }
+}

@@ -1,0 +1,25 @@
+//! What was measured, how it is written down and read back: phases, clock, histograms, the record of an
+//! exchange, lines of logs.
+//!
+//! Takes stamps and plain values, gives durations, quantiles, bytes and text. It must not do I/O,
+//! start threads, or use another crate of ours; the only thing that it shares are the
+//! atomics of [`Histogram`]. Whoever wants the time passes it in, except through [`now`].
+
+#![forbid(unsafe_code)]
+
+mod calendar;
+mod nearest;
+mod reading;
+mod record;
+mod text;
+mod time;
+pub mod timing;
+
+pub use calendar::{civil_from_unix, unix_from_civil};
+pub use nearest::nearest;
+pub use reading::{KnownQueued, KnownSpans, Line, LineForm, Pattern, PatternFault, Reader};
+pub use record::{Ending, NO_POOL, PhaseHistograms, Phases, Queued, Record, Spans, made_id};
+pub use text::{
+    Field, Form, Names, Part, Place, Style, Template, TemplateFault, Writer, json_text, push_time,
+};
+pub use time::{Histogram, Nanos, Snapshot, Stamp, now};

@@ -1,0 +1,209 @@
+//! Times as logs have them, read back into nanoseconds since 1970 UTC.
+//!
+//! Takes the text of a time. Lines of one second follow each other, so the last text and what it meant
+//! are kept, and lines of one day are the next best. Must not read a clock or time zone files.
+
+use jiff::civil::DateTime;
+use jiff::fmt::strtime;
+use jiff::tz::Offset;
+
+const NANOS_PER_SEC: u64 = 1_000_000_000;
+/// `10/Oct/2000:13:55:36 +0000`
+const CLF_BYTES: usize = 26;
+/// `2000-10-10T13:55:36`
+const ISO_BYTES: usize = 19;
+
+/// A point of time, and the offset at which it was written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) struct Moment {
+    pub(super) wall_ns: u64,
+    pub(super) utc_offset_secs: i32,
+}
+
+/// Reads times, and remembers the last.
+#[derive(Clone, Debug, Default)]
+pub(super) struct DateReader {
+    clf: [u8; CLF_BYTES],
+    clf_moment: Moment,
+    iso: [u8; ISO_BYTES],
+    /// Seconds since 1970 of `iso`, as if it were UTC.
+    iso_secs: i64,
+}
+
+impl DateReader {
+    /// A time of the common log format at the start of `text`, the opening bracket taken; the rest
+    /// begins after the closing one. Also NaviServer's bare seconds.
+    #[inline]
+    pub(super) fn bracketed<'a>(&mut self, text: &'a [u8]) -> Option<(Moment, &'a [u8])> {
+        if let Some((head, [b']', rest @ ..])) = text.split_first_chunk::<CLF_BYTES>() {
+            if *head != self.clf {
+                self.clf_moment = clf(head)?;
+                self.clf = *head;
+            }
+            return Some((self.clf_moment, rest));
+        }
+        let (secs, rest) = super::cursor::until(b']', text)?;
+        let wall_ns = super::cursor::number(secs)?.checked_mul(NANOS_PER_SEC)?;
+        let moment = Moment {
+            wall_ns,
+            utc_offset_secs: 0,
+        };
+        Some((moment, rest))
+    }
+
+    /// A time of RFC 3339 section 5.6; the seconds may have up to nine places.
+    #[inline]
+    pub(super) fn rfc3339(&mut self, text: &[u8]) -> Option<Moment> {
+        let (head, rest) = text.split_first_chunk::<ISO_BYTES>()?;
+        if *head != self.iso {
+            self.iso_secs = iso(head)?;
+            self.iso = *head;
+        }
+        let places = rest
+            .iter()
+            .position(|byte| !byte.is_ascii_digit() && *byte != b'.')?;
+        let (places, zone) = rest.split_at(places);
+        let ns = match places {
+            [] => 0,
+            [b'.', digits @ ..] => fraction(digits)?,
+            _ => return None,
+        };
+        let utc_offset_secs = zone_secs(zone)?;
+        let secs = u64::try_from(self.iso_secs - i64::from(utc_offset_secs)).ok()?;
+        let wall_ns = secs.checked_mul(NANOS_PER_SEC)?.checked_add(ns)?;
+        Some(Moment {
+            wall_ns,
+            utc_offset_secs,
+        })
+    }
+}
+
+fn clf(text: &[u8; CLF_BYTES]) -> Option<Moment> {
+    let parsed = strtime::parse("%d/%b/%Y:%H:%M:%S %z", text).ok()?;
+    let secs = u64::try_from(parsed.to_timestamp().ok()?.as_second()).ok()?;
+    Some(Moment {
+        wall_ns: secs.checked_mul(NANOS_PER_SEC)?,
+        utc_offset_secs: parsed.offset()?.seconds(),
+    })
+}
+
+fn iso(text: &[u8; ISO_BYTES]) -> Option<i64> {
+    let at: DateTime = std::str::from_utf8(text).ok()?.parse().ok()?;
+    Some(Offset::UTC.to_timestamp(at).ok()?.as_second())
+}
+
+/// `Z`, `+0100` or `+01:00`.
+fn zone_secs(text: &[u8]) -> Option<i32> {
+    let (sign, hours, minutes) = match *text {
+        [b'Z' | b'z'] => return Some(0),
+        [sign, h0, h1, m0, m1] | [sign, h0, h1, b':', m0, m1] => (sign, two(h0, h1)?, two(m0, m1)?),
+        _ => return None,
+    };
+    if hours > 23 || minutes > 59 {
+        return None;
+    }
+    let secs = (hours * 3_600 + minutes * 60) as i32;
+    match sign {
+        b'+' => Some(secs),
+        b'-' => Some(-secs),
+        _ => None,
+    }
+}
+
+fn fraction(digits: &[u8]) -> Option<u64> {
+    if digits.is_empty() || digits.len() > 9 {
+        return None;
+    }
+    let value = super::cursor::number(digits)?;
+    Some(value * 10u64.pow(9 - digits.len() as u32))
+}
+
+#[inline]
+fn two(tens: u8, units: u8) -> Option<u64> {
+    let (tens, units) = (tens.wrapping_sub(b'0'), units.wrapping_sub(b'0'));
+    (tens <= 9 && units <= 9).then(|| u64::from(tens) * 10 + u64::from(units))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of_clf(text: &str) -> Option<Moment> {
+        let text = format!("{text}] rest");
+        let (moment, rest) = DateReader::default().bracketed(text.as_bytes())?;
+        assert_eq!(rest, b" rest");
+        Some(moment)
+    }
+
+    #[test]
+    fn reads_times_of_the_common_log_format() {
+        let check = |text: &str, secs: u64, offset_secs: i32| {
+            let expect = Moment {
+                wall_ns: secs * NANOS_PER_SEC,
+                utc_offset_secs: offset_secs,
+            };
+            assert_eq!(of_clf(text), Some(expect), "{text}");
+        };
+        check("10/Oct/2000:13:55:36 +0000", 971_186_136, 0);
+        check("10/Oct/2000:06:55:36 -0700", 971_186_136, -25_200);
+        check("10/Oct/2000:19:40:36 +0545", 971_186_136, 20_700);
+        check("29/Feb/2000:00:00:00 +0000", 951_782_400, 0);
+        check("01/Jan/1970:00:00:00 +0000", 0, 0);
+        check("971186136", 971_186_136, 0);
+    }
+
+    #[test]
+    fn refuses_times_that_are_none() {
+        for text in [
+            "31/Feb/2000:00:00:00 +0000",
+            "00/Oct/2000:00:00:00 +0000",
+            "10/Okt/2000:13:55:36 +0000",
+            "10/Oct/2000:24:55:36 +0000",
+            "10/Oct/2000:13:55:36  0000",
+            "10/Oct/2000:13:55:3x +0000",
+            "01/Jan/1970:00:00:00 +0100",
+            "",
+            "99999999999999",
+        ] {
+            assert_eq!(of_clf(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn reads_rfc3339_with_and_without_places() {
+        let check = |text: &str, expect: Option<(u64, i32)>| {
+            let found = DateReader::default().rfc3339(text.as_bytes());
+            let found = found.map(|moment| (moment.wall_ns, moment.utc_offset_secs));
+            assert_eq!(found, expect, "{text}");
+        };
+        check(
+            "2000-10-10T13:55:36.000123+00:00",
+            Some((971_186_136_000_123_000, 0)),
+        );
+        check(
+            "2000-10-10T06:55:36-07:00",
+            Some((971_186_136_000_000_000, -25_200)),
+        );
+        check("2000-10-10 13:55:36Z", Some((971_186_136_000_000_000, 0)));
+        check("2000-10-10T13:55:36.Z", None);
+        check("2000-10-10T13:55:36", None);
+        check("2000-13-10T13:55:36Z", None);
+        check("2000-10-10T13:55:36.1234567890Z", None);
+    }
+
+    #[test]
+    fn a_kept_date_is_never_taken_for_another() {
+        let mut reader = DateReader::default();
+        for (text, secs) in [
+            ("10/Oct/2000:13:55:36 +0000]", 971_186_136),
+            ("10/Oct/2000:13:55:37 +0000]", 971_186_137),
+            ("10/Oct/2000:13:55:37 +0100]", 971_182_537),
+            ("10/Oct/2000:13:55:36 +0000]", 971_186_136),
+        ] {
+            let (moment, _) = reader.bracketed(text.as_bytes()).unwrap();
+            assert_eq!(moment.wall_ns / NANOS_PER_SEC, secs);
+        }
+        assert!(reader.bracketed(b"10/Okt/2000:13:55:36 +0000]").is_none());
+        assert!(reader.bracketed(b"10/Oct/2000:13:55:36 +0000]").is_some());
+    }
+}

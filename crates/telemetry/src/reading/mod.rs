@@ -1,0 +1,220 @@
+//! Lines of access logs, read back: ours of every form, and those of nginx, httpd and NaviServer.
+//!
+//! Takes the bytes of one line without its end, gives a [`Line`] that borrows them, or nothing when it is
+//! no line of an access log. The form is found line by line: `{` first is JSON, all else is the common
+//! log format and what follows it; templates are tried first where one is given. Ten million lines come
+//! through here, so nothing is allocated, a date is taken apart once a second, and text stays as it was
+//! written until somebody asks for it ([`Line::plain`]). It must not know where lines come from.
+
+mod common;
+mod cursor;
+mod date;
+mod json;
+mod pattern;
+mod plain;
+
+use std::borrow::Cow;
+
+use crate::Nanos;
+use date::DateReader;
+pub use pattern::{Pattern, PatternFault};
+
+/// Which form a line has.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum LineForm {
+    /// The common log format, with whatever else may follow it.
+    #[default]
+    Common,
+    /// Common, referer and agent.
+    Combined,
+    /// Common or combined, and phases as `total=0.001`.
+    Phases,
+    /// Common or combined, and NaviServer's partial times.
+    NaviServer,
+    /// One JSON object.
+    Json,
+    /// The template that the reader was given.
+    Template,
+}
+
+/// How long each phase took, as far as the line says so.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct KnownSpans {
+    /// From arrival to the queue.
+    pub receive: Option<Nanos>,
+    /// In the queue.
+    pub queue: Option<Nanos>,
+    /// In the handler; of NaviServer's lines its filters and its run.
+    pub run: Option<Nanos>,
+    /// Until the last byte was taken. NaviServer does not know it.
+    pub send: Option<Nanos>,
+    /// All of it. Where only the phases are written: their sum.
+    pub total: Option<Nanos>,
+    /// The part of the run spent waiting for the interpreter.
+    pub gil: Option<Nanos>,
+    /// The part of the run that was processor time of the thread that ran it. A line that says 0 says that
+    /// it was not measured.
+    pub cpu: Option<Nanos>,
+}
+
+/// Processor time as it is written: none is not known.
+#[inline]
+fn measured(cpu: Option<Nanos>) -> Option<Nanos> {
+    cpu.filter(|cpu| cpu.0 > 0)
+}
+
+/// What the request found at its pool's queue, as far as the line says so.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct KnownQueued {
+    /// How long it had waited before it came to the server.
+    pub before: Option<Nanos>,
+    /// Requests that waited in the queue already.
+    pub waiting: Option<u32>,
+    /// Threads that the pool had.
+    pub threads: Option<u32>,
+    /// Threads of them that had nothing to do.
+    pub idle: Option<u32>,
+    /// Whether it had to wait for a thread.
+    pub from_queue: Option<bool>,
+}
+
+impl KnownQueued {
+    /// Forms that always have all of it say 0 threads where there was no queue, and 0 seconds where nobody
+    /// told of any.
+    fn leave_out_nothing(&mut self) {
+        self.before = self.before.filter(|before| before.0 > 0);
+        if self.threads == Some(0) {
+            *self = KnownQueued {
+                before: self.before,
+                ..KnownQueued::default()
+            };
+        }
+    }
+}
+
+/// What one line says. Texts are as they were written, escapes included ([`Line::plain`] undoes them);
+/// an empty one means "not known", and so does a `-` in the log.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Line<'a> {
+    /// Which form it has.
+    pub form: LineForm,
+    /// When the request arrived (other servers: was answered), nanoseconds since 1970 UTC.
+    pub wall_ns: Option<u64>,
+    /// The offset east of Greenwich that the time was written at.
+    pub utc_offset_secs: i32,
+    /// The client's address.
+    pub peer: &'a [u8],
+    /// The authenticated user.
+    pub user: &'a [u8],
+    /// The method.
+    pub method: &'a [u8],
+    /// The request target.
+    pub target: &'a [u8],
+    /// The protocol version.
+    pub version: &'a [u8],
+    /// The first line of a request that was none.
+    pub request_line: &'a [u8],
+    /// The Host header.
+    pub host: &'a [u8],
+    /// The Referer header.
+    pub referer: &'a [u8],
+    /// The User-Agent header.
+    pub user_agent: &'a [u8],
+    /// Status code; `None` when no reply was begun.
+    pub status: Option<u16>,
+    /// Bytes of the body.
+    pub body_bytes: Option<u64>,
+    /// All bytes of the reply.
+    pub sent_bytes: Option<u64>,
+    /// Bytes of the request.
+    pub request_bytes: Option<u64>,
+    /// The phases.
+    pub spans: KnownSpans,
+    /// What it found at the queue.
+    pub queued: KnownQueued,
+    /// The route's name.
+    pub route: &'a [u8],
+    /// The pool's name; empty when it did not go through one.
+    pub pool: &'a [u8],
+    /// The process; of a line that has no more than a worker's name, the worker's.
+    pub process: &'a [u8],
+    /// The worker that ran it, as `PROCESS.NUMBER`: `Some` and empty when none did, `None` when the line does
+    /// not say.
+    pub worker: Option<&'a [u8]>,
+    /// Index of the driver.
+    pub driver: Option<u64>,
+    /// The request's id.
+    pub id: &'a [u8],
+    /// A former name stands in the line (`accept` for `receive`, `from_queue` for `queued`, `end=drained`), whose value
+    /// is not read. With `accept` no phase is.
+    pub has_former_names: bool,
+    /// How it ended; empty when the form does not say.
+    pub end: &'a [u8],
+    /// Why it was refused or cut.
+    pub cause: &'a [u8],
+}
+
+impl<'a> Line<'a> {
+    /// The text of a field without its escapes.
+    pub fn plain(&self, field: &'a [u8]) -> Cow<'a, [u8]> {
+        match self.form {
+            LineForm::Json => plain::json(field),
+            _ => plain::text(field),
+        }
+    }
+
+    /// The total of phases that are all known.
+    fn complete_total(&mut self) {
+        let spans = &mut self.spans;
+        if spans.total.is_none()
+            && let (Some(receive), Some(queue), Some(run)) = (spans.receive, spans.queue, spans.run)
+        {
+            let send = spans.send.map_or(0, |span| span.0);
+            let sum = receive.0.saturating_add(queue.0).saturating_add(run.0);
+            spans.total = Some(Nanos(sum.saturating_add(send)));
+        }
+    }
+}
+
+/// Reads lines.
+#[derive(Clone, Debug, Default)]
+pub struct Reader {
+    pattern: Option<Pattern>,
+    date: DateReader,
+}
+
+impl Reader {
+    /// A reader of all forms that can be told apart, and before them of `pattern`'s.
+    pub fn new(pattern: Option<Pattern>) -> Reader {
+        Reader {
+            pattern,
+            date: DateReader::default(),
+        }
+    }
+
+    /// What a line says, its end not included; `None` when it is no line of an access log.
+    #[inline]
+    pub fn line<'a>(&mut self, bytes: &'a [u8]) -> Option<Line<'a>> {
+        let bytes = bytes.strip_suffix(b"\r").unwrap_or(bytes);
+        if let Some(pattern) = &self.pattern
+            && let Some(line) = pattern.line(bytes, &mut self.date)
+        {
+            return Some(line);
+        }
+        if bytes.first() == Some(&b'{')
+            && let Some(line) = json::line(bytes, &mut self.date)
+        {
+            return Some(line);
+        }
+        common::line(bytes, &mut self.date)
+    }
+}
+
+/// A `-` stands for nothing.
+#[inline]
+fn known(field: &[u8]) -> &[u8] {
+    if field == b"-" { b"" } else { field }
+}
+
+#[cfg(test)]
+mod tests;

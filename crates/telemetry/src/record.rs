@@ -1,0 +1,563 @@
+//! What an exchange was: its five stamps and the phases between them, what it found at its pool's queue, its
+//! id, and all of it as the record that becomes a line of the access log.
+//!
+//! Takes stamps as they were set, in any state of completeness; gives durations that always add up. The thread
+//! that ends an exchange encodes its record into a buffer, and the log thread decodes and formats it: the bytes
+//! between them are this file. It must not read a clock, count or format, nor know where the bytes go.
+//!
+//! ```text
+//! arrived ──receive──► queued ──queue──► started ──run──► replied ──send──► sent
+//!    └────────────────────────────── total ─────────────────────────────────┘
+//!
+//! ┌ bytes of the whole record, u32 ┐┌ numbers, fixed ┐┌ 11 lengths, u16 ┐┌ the strings, one after another ┐
+//! ```
+//! All numbers are little-endian. The layout lives only inside one process and may change freely.
+
+use std::num::NonZeroU32;
+
+use crate::{Histogram, Nanos, Stamp};
+
+/// When an exchange passed each point of its way; [`Stamp::ZERO`] where it has not been yet.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Phases {
+    /// Accept of the connection for its first exchange, first byte for each later one.
+    pub arrived: Stamp,
+    /// Complete, handed to the pool or begun inline.
+    pub queued: Stamp,
+    /// A pool thread took it; equal to `queued` for an inline reply.
+    pub started: Stamp,
+    /// The handler handed over its reply, or was done with a streamed one.
+    pub replied: Stamp,
+    /// The last byte was taken by the kernel, or the client is gone.
+    pub sent: Stamp,
+    /// The part of the run that a Python thread spent waiting to attach to the interpreter.
+    pub gil: Nanos,
+    /// Processor time that the pool thread used for it; zero where none ran it to its end.
+    pub cpu: Nanos,
+    /// Number of the worker that took it at `started`, unique in its process; `None` where no worker ran it.
+    pub worker: Option<NonZeroU32>,
+}
+
+/// How long each phase took. `receive + queue + run + send == total`, always.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Spans {
+    /// From `arrived` to `queued`.
+    pub receive: Nanos,
+    /// From `queued` to `started`.
+    pub queue: Nanos,
+    /// From `started` to `replied`; contains `gil` and `cpu`.
+    pub run: Nanos,
+    /// From `replied` to `sent`.
+    pub send: Nanos,
+    /// From `arrived` to the last stamp that passed.
+    pub total: Nanos,
+    /// The part of `run` spent waiting for the interpreter.
+    pub gil: Nanos,
+    /// The part of `run` that was processor time of the thread that ran it.
+    pub cpu: Nanos,
+}
+
+impl Phases {
+    /// Whether each stamp that has passed is no earlier than those before it.
+    pub fn are_in_order(&self) -> bool {
+        let mut latest = Stamp::ZERO;
+        self.stamps().into_iter().all(|stamp| {
+            let is_in_order = stamp == Stamp::ZERO || stamp >= latest;
+            latest = latest.max(stamp);
+            is_in_order
+        })
+    }
+
+    /// The durations between the stamps.
+    ///
+    /// A phase that was never reached, or whose stamp is earlier than the one before, counts zero,
+    /// and the next phase begins where the last reached one ended. Without `arrived` the way begins
+    /// at the first stamp there is. A room that answers an exchange by itself must therefore set
+    /// every stamp that it passes, or the time goes to the next phase that has one.
+    ///
+    /// The two clocks that `run` and `cpu` come from are read a moment apart, so `cpu` is cut to `run`.
+    pub fn spans(&self) -> Spans {
+        let mut passed = self.stamps().into_iter();
+        let start = passed.find(|&stamp| stamp != Stamp::ZERO);
+        let start = start.unwrap_or(Stamp::ZERO);
+        let queued = start.max(self.queued);
+        let started = queued.max(self.started);
+        let replied = started.max(self.replied);
+        let sent = replied.max(self.sent);
+        let run = replied.since(started);
+        Spans {
+            receive: queued.since(start),
+            queue: started.since(queued),
+            run,
+            send: sent.since(replied),
+            total: sent.since(start),
+            gil: self.gil,
+            cpu: self.cpu.min(run),
+        }
+    }
+
+    fn stamps(&self) -> [Stamp; 5] {
+        [
+            self.arrived,
+            self.queued,
+            self.started,
+            self.replied,
+            self.sent,
+        ]
+    }
+}
+
+/// Phases in whole microseconds that still add up to the total.
+///
+/// Each point's distance from `arrived` is truncated, not each phase: truncated phases would lose up
+/// to 3 µs against a truncated total, and a reader of the log would see a sum that is wrong.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct WholeMicros {
+    pub(crate) receive: u64,
+    pub(crate) queue: u64,
+    pub(crate) run: u64,
+    pub(crate) send: u64,
+    pub(crate) total: u64,
+}
+
+impl WholeMicros {
+    pub(crate) fn of(spans: &Spans) -> WholeMicros {
+        let queued_ns = spans.receive.0;
+        let started_ns = queued_ns.saturating_add(spans.queue.0);
+        let replied_ns = started_ns.saturating_add(spans.run.0);
+        let sent_ns = replied_ns.saturating_add(spans.send.0);
+        let (queued, started) = (queued_ns / 1_000, started_ns / 1_000);
+        let (replied, sent) = (replied_ns / 1_000, sent_ns / 1_000);
+        WholeMicros {
+            receive: queued,
+            queue: started - queued,
+            run: replied - started,
+            send: sent - replied,
+            total: sent,
+        }
+    }
+}
+
+/// One distribution for each phase: 68 KB.
+#[derive(Debug, Default)]
+#[repr(C)]
+pub struct PhaseHistograms {
+    /// From arrival to the queue.
+    pub receive: Histogram,
+    /// In the queue.
+    pub queue: Histogram,
+    /// In the handler.
+    pub run: Histogram,
+    /// Until the last byte was taken.
+    pub send: Histogram,
+    /// All of it.
+    pub total: Histogram,
+    /// The part of the run spent waiting for the interpreter.
+    pub gil: Histogram,
+    /// The part of the run that was processor time.
+    pub cpu: Histogram,
+}
+
+impl PhaseHistograms {
+    /// Counts one exchange.
+    pub fn record(&self, spans: &Spans) {
+        self.receive.record(spans.receive);
+        self.queue.record(spans.queue);
+        self.run.record(spans.run);
+        self.send.record(spans.send);
+        self.total.record(spans.total);
+        self.gil.record(spans.gil);
+        self.cpu.record(spans.cpu);
+    }
+}
+
+/// How things stood at a pool when an exchange came to its queue.
+///
+/// A pool that takes exchanges has at least one thread: `threads` of 0 says that this one came to none, and
+/// then only `before` means anything ([`Queued::is_known`]).
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Queued {
+    /// How long it had waited before it reached this server, as a proxy in front says; zero when nobody
+    /// says so. No part of any phase.
+    pub before: Nanos,
+    /// Exchanges that waited in the queue already.
+    pub waiting: u32,
+    /// Threads that the pool had.
+    pub threads: u32,
+    /// Threads of them that had nothing to do.
+    pub idle: u32,
+    /// No thread was free for it: it waited in the queue until one was.
+    pub from_queue: bool,
+}
+
+impl Queued {
+    /// Whether it came to a pool's queue at all.
+    pub const fn is_known(&self) -> bool {
+        self.threads > 0
+    }
+}
+
+/// How an exchange ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Ending {
+    /// The reply was fully taken by the kernel.
+    Complete,
+    /// Answered by the server itself before a handler ran.
+    Refused,
+    /// The client left or reset the connection.
+    PeerGone,
+    /// The server cut it: the application died in mid-body or gave a short body.
+    Cut,
+    /// The client did not take the reply in time.
+    SendTimeout,
+    /// Cut at the end of `drain_timeout`.
+    Shutdown,
+    /// Nobody said how it ended: a bug of the server.
+    #[default]
+    Lost,
+}
+
+impl Ending {
+    const ALL: [Ending; 7] = [
+        Ending::Complete,
+        Ending::Refused,
+        Ending::PeerGone,
+        Ending::Cut,
+        Ending::SendTimeout,
+        Ending::Shutdown,
+        Ending::Lost,
+    ];
+
+    /// The word in the log.
+    pub const fn text(self) -> &'static str {
+        match self {
+            Ending::Complete => "complete",
+            Ending::Refused => "refused",
+            Ending::PeerGone => "peer-gone",
+            Ending::Cut => "cut",
+            Ending::SendTimeout => "send-timeout",
+            Ending::Shutdown => "shutdown",
+            Ending::Lost => "lost",
+        }
+    }
+}
+
+/// A record's pool when the exchange went through none.
+pub const NO_POOL: u16 = u16::MAX;
+
+/// What the access log knows about an exchange. Strings are borrowed; an empty one means "not known".
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Record<'a> {
+    /// Number of the exchange, unique in its process; the text form is made of it.
+    pub id: u64,
+    /// The id that a trusted client gave; empty: the id is made of `id`.
+    pub request_id: &'a [u8],
+    /// When it passed each point of its way.
+    pub phases: Phases,
+    /// What it found at its pool's queue.
+    pub queued: Queued,
+    /// Wall time of `phases.arrived`, nanoseconds since 1970 UTC. The log thread fills it before
+    /// formatting; it is 0 when encoded.
+    pub wall_arrived_ns: u64,
+    /// The client's address without port, or `unix:`.
+    pub peer: &'a [u8],
+    /// The method.
+    pub method: &'a [u8],
+    /// The request target as it was received.
+    pub target: &'a [u8],
+    /// The protocol version, for example `HTTP/1.1`.
+    pub version: &'a [u8],
+    /// Only for a refused head that could not be parsed: its raw first line, at most 256 bytes.
+    pub request_line: &'a [u8],
+    /// The Host header or authority.
+    pub host: &'a [u8],
+    /// The Referer header.
+    pub referer: &'a [u8],
+    /// The User-Agent header.
+    pub user_agent: &'a [u8],
+    /// The authenticated user.
+    pub user: &'a [u8],
+    /// Status code; 0 when no reply was begun.
+    pub status: u16,
+    /// Bytes of the reply's body that the kernel really took.
+    pub body_bytes: u64,
+    /// All bytes that the kernel took, heads and framing included.
+    pub sent_bytes: u64,
+    /// Bytes of the request, head included.
+    pub request_bytes: u64,
+    /// How it ended.
+    pub ending: Ending,
+    /// Index of the route; its name is given to the writer of the log.
+    pub route: u16,
+    /// Index of the pool that it went through; [`NO_POOL`] for an inline reply.
+    pub pool: u16,
+    /// Index of the driver.
+    pub driver: u16,
+    /// Why it was refused or cut; else empty.
+    pub cause: &'a [u8],
+}
+
+impl Default for Record<'_> {
+    fn default() -> Self {
+        Record {
+            id: 0,
+            request_id: b"",
+            phases: Phases::default(),
+            queued: Queued::default(),
+            wall_arrived_ns: 0,
+            peer: b"",
+            method: b"",
+            target: b"",
+            version: b"",
+            request_line: b"",
+            host: b"",
+            referer: b"",
+            user_agent: b"",
+            user: b"",
+            status: 0,
+            body_bytes: 0,
+            sent_bytes: 0,
+            request_bytes: 0,
+            ending: Ending::Lost,
+            route: 0,
+            pool: NO_POOL,
+            driver: 0,
+            cause: b"",
+        }
+    }
+}
+
+/// Bytes of everything before the strings.
+const FIXED_BYTES: usize = 4 + 7 * 8 + 6 * 8 + 4 * 4 + 4 * 2 + 2 + STRINGS_LEN * 2;
+const STRINGS_LEN: usize = 11;
+/// Where `phases.sent` is: behind the length and four stamps.
+const SENT_AT: usize = 4 + 4 * 8;
+/// Longer strings are cut: the length field is a `u16`.
+const STRING_BYTES_MAX: usize = u16::MAX as usize;
+/// A line that is no HTTP may be anything; its beginning tells enough.
+const REQUEST_LINE_BYTES_MAX: usize = 256;
+
+impl<'a> Record<'a> {
+    /// Appends the record to `out`: at most one reservation, then copies.
+    ///
+    /// Strings over 64 KiB and a request line over 256 bytes are cut.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        let strings = self.strings();
+        let text_bytes: usize = strings.iter().map(|string| string.len()).sum();
+        let record_bytes = FIXED_BYTES + text_bytes;
+        out.reserve(record_bytes);
+        out.extend_from_slice(&self.fixed(&strings, record_bytes));
+        for string in strings {
+            out.extend_from_slice(string);
+        }
+    }
+
+    /// Reads the record at the start of `input`; also gives the number of bytes that it took.
+    ///
+    /// `None` when the record is not whole, or was not written by [`Record::encode`].
+    pub fn decode(input: &'a [u8]) -> Option<(Record<'a>, usize)> {
+        let mut fixed = Fixed {
+            bytes: input.first_chunk::<FIXED_BYTES>()?,
+            at: 0,
+        };
+        let record_bytes = usize::try_from(u32::from_le_bytes(fixed.take())).ok()?;
+        let text = input.get(FIXED_BYTES..record_bytes)?;
+        let mut record = fixed.numbers()?;
+        record.take_strings(fixed, text)?;
+        Some((record, record_bytes))
+    }
+
+    /// When the record at the start of `input` was sent, and the number of bytes that it takes.
+    ///
+    /// Looks at nothing else, for whoever merges buffers by that time: [`Record::decode`] may still give
+    /// `None` for what `encode` did not write. `None` when the record is not whole.
+    pub fn peek(input: &[u8]) -> Option<(Stamp, usize)> {
+        let mut fixed = Fixed {
+            bytes: input.first_chunk::<FIXED_BYTES>()?,
+            at: 0,
+        };
+        let record_bytes = usize::try_from(u32::from_le_bytes(fixed.take())).ok()?;
+        fixed.at = SENT_AT;
+        let whole = (FIXED_BYTES..=input.len()).contains(&record_bytes);
+        whole.then(|| (Stamp(fixed.u64()), record_bytes))
+    }
+
+    fn strings(&self) -> [&'a [u8]; STRINGS_LEN] {
+        let cut = |string: &'a [u8]| &string[..string.len().min(STRING_BYTES_MAX)];
+        let line = &self.request_line[..self.request_line.len().min(REQUEST_LINE_BYTES_MAX)];
+        [
+            cut(self.peer),
+            cut(self.method),
+            cut(self.target),
+            cut(self.version),
+            line,
+            cut(self.host),
+            cut(self.referer),
+            cut(self.user_agent),
+            cut(self.user),
+            cut(self.cause),
+            cut(self.request_id),
+        ]
+    }
+
+    fn take_strings(&mut self, mut fixed: Fixed<'_>, mut text: &'a [u8]) -> Option<()> {
+        for string in [
+            &mut self.peer,
+            &mut self.method,
+            &mut self.target,
+            &mut self.version,
+            &mut self.request_line,
+            &mut self.host,
+            &mut self.referer,
+            &mut self.user_agent,
+            &mut self.user,
+            &mut self.cause,
+            &mut self.request_id,
+        ] {
+            (*string, text) = text.split_at_checked(usize::from(fixed.u16()))?;
+        }
+        text.is_empty().then_some(())
+    }
+
+    fn fixed(&self, strings: &[&[u8]; STRINGS_LEN], record_bytes: usize) -> [u8; FIXED_BYTES] {
+        let mut fixed = [0; FIXED_BYTES];
+        let mut at = 0;
+        let phases = &self.phases;
+        // At most 11 strings of 64 KiB, so the sum fits.
+        put(&mut fixed, &mut at, (record_bytes as u32).to_le_bytes());
+        for number in [
+            phases.arrived.0,
+            phases.queued.0,
+            phases.started.0,
+            phases.replied.0,
+            phases.sent.0,
+            phases.gil.0,
+            phases.cpu.0,
+            self.wall_arrived_ns,
+            self.body_bytes,
+            self.sent_bytes,
+            self.request_bytes,
+            self.id,
+            self.queued.before.0,
+        ] {
+            put(&mut fixed, &mut at, number.to_le_bytes());
+        }
+        // Workers are numbered from 1: 0 stands for none.
+        let worker = phases.worker.map_or(0, NonZeroU32::get);
+        let queued = &self.queued;
+        for number in [queued.waiting, queued.threads, queued.idle, worker] {
+            put(&mut fixed, &mut at, number.to_le_bytes());
+        }
+        for number in [self.status, self.route, self.driver, self.pool] {
+            put(&mut fixed, &mut at, number.to_le_bytes());
+        }
+        let from_queue = u8::from(self.queued.from_queue);
+        put(&mut fixed, &mut at, [from_queue, self.ending as u8]);
+        for string in strings {
+            // `strings` was cut to the u16.
+            put(&mut fixed, &mut at, (string.len() as u16).to_le_bytes());
+        }
+        fixed
+    }
+}
+
+#[inline]
+fn put<const N: usize>(fixed: &mut [u8; FIXED_BYTES], at: &mut usize, bytes: [u8; N]) {
+    fixed[*at..*at + N].copy_from_slice(&bytes);
+    *at += N;
+}
+
+/// A reader of the fixed part, in the order in which `Record::fixed` wrote it.
+struct Fixed<'f> {
+    bytes: &'f [u8; FIXED_BYTES],
+    at: usize,
+}
+
+impl Fixed<'_> {
+    fn numbers<'a>(&mut self) -> Option<Record<'a>> {
+        let phases = Phases {
+            arrived: Stamp(self.u64()),
+            queued: Stamp(self.u64()),
+            started: Stamp(self.u64()),
+            replied: Stamp(self.u64()),
+            sent: Stamp(self.u64()),
+            gil: Nanos(self.u64()),
+            cpu: Nanos(self.u64()),
+            ..Phases::default()
+        };
+        let mut record = Record {
+            wall_arrived_ns: self.u64(),
+            body_bytes: self.u64(),
+            sent_bytes: self.u64(),
+            request_bytes: self.u64(),
+            id: self.u64(),
+            queued: Queued {
+                before: Nanos(self.u64()),
+                waiting: self.u32(),
+                threads: self.u32(),
+                idle: self.u32(),
+                from_queue: false,
+            },
+            phases: Phases {
+                worker: NonZeroU32::new(self.u32()),
+                ..phases
+            },
+            status: self.u16(),
+            route: self.u16(),
+            driver: self.u16(),
+            pool: self.u16(),
+            ..Record::default()
+        };
+        let [from_queue, ending] = self.take();
+        record.queued.from_queue = from_queue != 0;
+        record.ending = *Ending::ALL.get(usize::from(ending))?;
+        Some(record)
+    }
+
+    fn u64(&mut self) -> u64 {
+        u64::from_le_bytes(self.take())
+    }
+
+    fn u32(&mut self) -> u32 {
+        u32::from_le_bytes(self.take())
+    }
+
+    fn u16(&mut self) -> u16 {
+        u16::from_le_bytes(self.take())
+    }
+
+    #[inline]
+    fn take<const N: usize>(&mut self) -> [u8; N] {
+        let mut taken = [0; N];
+        taken.copy_from_slice(&self.bytes[self.at..self.at + N]);
+        self.at += N;
+        taken
+    }
+}
+
+const HEX: &[u8; 16] = b"0123456789abcdef";
+
+/// The id of exchange `id` of the process whose seed is `seed`: 16 hexadecimal digits.
+///
+/// Different numbers of one process never share an id: every step of the mix can be undone. It is no
+/// secret: who knows the seed and an id knows the number.
+pub fn made_id(seed: u64, id: u64) -> [u8; 16] {
+    let mixed = mix(id ^ seed).to_be_bytes();
+    let mut text = [0; 16];
+    for (pair, byte) in text.chunks_exact_mut(2).zip(mixed) {
+        pair[0] = HEX[usize::from(byte >> 4)];
+        pair[1] = HEX[usize::from(byte & 15)];
+    }
+    text
+}
+
+/// The finaliser of splitmix64 (Steele, Lea, Flood, "Fast splittable pseudorandom number generators",
+/// 2014, with Stafford's variant 13 of the constants).
+const fn mix(value: u64) -> u64 {
+    let value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let value = (value ^ (value >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    value ^ (value >> 31)
+}
+
+#[cfg(test)]
+mod tests;

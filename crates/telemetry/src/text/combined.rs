@@ -1,0 +1,136 @@
+//! The common log format, the combined one, and what we append to it.
+//!
+//! What is new comes last, behind all else: an expression that somebody wrote for older lines still finds its
+//! fields where they were.
+
+use super::date::DateText;
+use super::digits::{push_seconds, push_u64};
+use super::escape::{or_dash, push_bare, push_quoted};
+use super::names::Known;
+use crate::record::NO_POOL;
+use crate::record::WholeMicros;
+use crate::{Ending, Queued, Record};
+
+/// Appends `PEER - USER [time] "METHOD TARGET VERSION" STATUS BYTES`.
+pub(super) fn common(record: &Record<'_>, date: &mut DateText, out: &mut Vec<u8>) {
+    push_bare(out, or_dash(record.peer));
+    out.extend_from_slice(b" - ");
+    push_bare(out, or_dash(record.user));
+    out.push(b' ');
+    out.extend_from_slice(date.clf_at(record.wall_arrived_ns));
+    out.extend_from_slice(b" \"");
+    request_line(record, out);
+    out.extend_from_slice(b"\" ");
+    match record.status {
+        0 => out.push(b'-'),
+        status => push_u64(out, u64::from(status)),
+    }
+    out.push(b' ');
+    push_u64(out, record.body_bytes);
+}
+
+/// Appends the common format and ` "REFERER" "AGENT"`.
+pub(super) fn combined(record: &Record<'_>, date: &mut DateText, out: &mut Vec<u8>) {
+    common(record, date, out);
+    out.extend_from_slice(b" \"");
+    push_quoted(out, or_dash(record.referer));
+    out.extend_from_slice(b"\" \"");
+    push_quoted(out, or_dash(record.user_agent));
+    out.push(b'"');
+}
+
+/// Appends the phases, the id, the route, what was not as it always is, what there was at the queue, how much
+/// of the run was processor time, the worker, and the arrival to the microsecond: the date has whole seconds.
+pub(super) fn phases(record: &Record<'_>, names: &Known, out: &mut Vec<u8>) {
+    let spans = record.phases.spans();
+    let us = WholeMicros::of(&spans);
+    out.extend_from_slice(b" receive=");
+    push_seconds(out, us.receive);
+    out.extend_from_slice(b" queue=");
+    push_seconds(out, us.queue);
+    out.extend_from_slice(b" run=");
+    push_seconds(out, us.run);
+    out.extend_from_slice(b" send=");
+    push_seconds(out, us.send);
+    out.extend_from_slice(b" total=");
+    push_seconds(out, us.total);
+    out.extend_from_slice(b" id=");
+    push_bare(out, names.id(record, &mut [0; 16]));
+    out.extend_from_slice(b" route=");
+    out.extend_from_slice(or_dash(names.route(record)));
+    if record.pool != NO_POOL {
+        out.extend_from_slice(b" pool=");
+        out.extend_from_slice(or_dash(names.pool(record)));
+    }
+    ending(record, out);
+    queued(&record.queued, out);
+    if spans.cpu.0 > 0 {
+        out.extend_from_slice(b" cpu=");
+        push_seconds(out, spans.cpu.0 / 1_000);
+    }
+    out.extend_from_slice(b" worker=");
+    names.push_worker(record, out);
+    out.extend_from_slice(b" at=");
+    push_seconds(out, record.wall_arrived_ns / 1_000);
+}
+
+/// Appends ` "START ACCEPT QUEUE FILTER RUN"`, the partial times of NaviServer's `logpartialtimes`.
+///
+/// Its filters run between queue and run, where nothing is here. Its run ends when the content is
+/// delivered, so it is our run and send: the four times add up to the total.
+pub(super) fn partial_times(record: &Record<'_>, out: &mut Vec<u8>) {
+    let us = WholeMicros::of(&record.phases.spans());
+    out.extend_from_slice(b" \"");
+    push_seconds(out, record.wall_arrived_ns / 1_000);
+    out.push(b' ');
+    push_seconds(out, us.receive);
+    out.push(b' ');
+    push_seconds(out, us.queue);
+    out.extend_from_slice(b" 0.000000 ");
+    push_seconds(out, us.run + us.send);
+    out.push(b'"');
+}
+
+fn request_line(record: &Record<'_>, out: &mut Vec<u8>) {
+    if record.method.is_empty() {
+        return push_quoted(out, or_dash(record.request_line));
+    }
+    push_quoted(out, record.method);
+    out.push(b' ');
+    push_quoted(out, or_dash(record.target));
+    if !record.version.is_empty() {
+        out.push(b' ');
+        push_quoted(out, record.version);
+    }
+}
+
+fn queued(queued: &Queued, out: &mut Vec<u8>) {
+    if queued.is_known() {
+        out.extend_from_slice(b" waiting=");
+        push_u64(out, u64::from(queued.waiting));
+        out.extend_from_slice(b" threads=");
+        push_u64(out, u64::from(queued.threads));
+        out.extend_from_slice(b" idle=");
+        push_u64(out, u64::from(queued.idle));
+        if queued.from_queue {
+            out.extend_from_slice(b" queued=yes");
+        }
+    }
+    let before_us = queued.before.0 / 1_000;
+    if before_us > 0 {
+        out.extend_from_slice(b" before=");
+        push_seconds(out, before_us);
+    }
+}
+
+fn ending(record: &Record<'_>, out: &mut Vec<u8>) {
+    if record.ending != Ending::Complete {
+        out.extend_from_slice(b" end=");
+        out.extend_from_slice(record.ending.text().as_bytes());
+    }
+    if !record.cause.is_empty() {
+        out.extend_from_slice(b" cause=\"");
+        push_quoted(out, record.cause);
+        out.push(b'"');
+    }
+}

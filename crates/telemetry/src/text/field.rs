@@ -1,0 +1,162 @@
+//! The fields that a template can name.
+//!
+//! One table: the order here is that of the documentation and of [`Field::all`].
+
+/// A field of a line. Where there is nothing to show, a line has `-`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Field {
+    /// The client's address without port, or `unix:`; masked when the style says so.
+    Peer,
+    /// The authenticated user.
+    User,
+    /// Arrival as the common log format has it, with brackets.
+    Time,
+    /// Arrival as RFC 3339, with microseconds.
+    TimeIso,
+    /// Arrival in seconds since 1970 UTC, with microseconds.
+    At,
+    /// Method, target and version; the raw first line of a head that could not be parsed.
+    Request,
+    /// The method.
+    Method,
+    /// The target as it was received.
+    Target,
+    /// The target before its first `?`.
+    Path,
+    /// The target behind its first `?`.
+    Query,
+    /// The version, for example `HTTP/1.1`.
+    Protocol,
+    /// The status code.
+    Status,
+    /// Bytes of the reply's body that the kernel took.
+    Bytes,
+    /// All bytes that the kernel took, heads and framing included.
+    Sent,
+    /// Bytes of the request, head included.
+    RequestBytes,
+    /// The Host header.
+    Host,
+    /// The Referer header.
+    Referer,
+    /// The User-Agent header.
+    Agent,
+    /// The name of the route.
+    Route,
+    /// The name of the pool; nothing for an inline reply.
+    Pool,
+    /// The number of the driver.
+    Driver,
+    /// The name of the process.
+    Process,
+    /// The worker that ran it: process and number.
+    Worker,
+    /// The request id.
+    Id,
+    /// Seconds from arrived to queued.
+    Receive,
+    /// Seconds from queued to started.
+    Queue,
+    /// Seconds from started to replied.
+    Run,
+    /// Seconds from replied to sent.
+    Send,
+    /// Seconds from arrived to sent.
+    Total,
+    /// Seconds of `Run` that were a wait for the interpreter.
+    Gil,
+    /// Seconds of `Run` that were processor time.
+    Cpu,
+    /// Seconds that it had waited before it came here, as a proxy in front says.
+    Before,
+    /// How many waited in the pool's queue when it came there.
+    Waiting,
+    /// How many threads the pool had then.
+    Threads,
+    /// How many of them were idle.
+    Idle,
+    /// Whether it had to wait for a thread: `yes` or `no`.
+    Queued,
+    /// How it ended, in one word.
+    End,
+    /// Why it was refused or cut.
+    Cause,
+}
+
+/// All of them with their names, in the order of the fields.
+const NAMED: [(Field, &str); 38] = [
+    (Field::Peer, "peer"),
+    (Field::User, "user"),
+    (Field::Time, "time"),
+    (Field::TimeIso, "time_iso"),
+    (Field::At, "at"),
+    (Field::Request, "request"),
+    (Field::Method, "method"),
+    (Field::Target, "target"),
+    (Field::Path, "path"),
+    (Field::Query, "query"),
+    (Field::Protocol, "protocol"),
+    (Field::Status, "status"),
+    (Field::Bytes, "bytes"),
+    (Field::Sent, "sent"),
+    (Field::RequestBytes, "request_bytes"),
+    (Field::Host, "host"),
+    (Field::Referer, "referer"),
+    (Field::Agent, "agent"),
+    (Field::Route, "route"),
+    (Field::Pool, "pool"),
+    (Field::Driver, "driver"),
+    (Field::Process, "process"),
+    (Field::Worker, "worker"),
+    (Field::Id, "id"),
+    (Field::Receive, "receive"),
+    (Field::Queue, "queue"),
+    (Field::Run, "run"),
+    (Field::Send, "send"),
+    (Field::Total, "total"),
+    (Field::Gil, "gil"),
+    (Field::Cpu, "cpu"),
+    (Field::Before, "before"),
+    (Field::Waiting, "waiting"),
+    (Field::Threads, "threads"),
+    (Field::Idle, "idle"),
+    (Field::Queued, "queued"),
+    (Field::End, "end"),
+    (Field::Cause, "cause"),
+];
+
+impl Field {
+    /// All of them.
+    pub fn all() -> impl Iterator<Item = Field> {
+        NAMED.into_iter().map(|(field, _)| field)
+    }
+
+    /// Its name, as it stands between braces.
+    pub const fn name(self) -> &'static str {
+        NAMED[self as usize].1
+    }
+
+    pub(super) fn named(name: &str) -> Option<Field> {
+        Field::all().find(|field| field.name() == name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_field_is_found_by_its_name_alone() {
+        for (index, field) in Field::all().enumerate() {
+            assert_eq!(Field::named(field.name()), Some(field));
+            assert_eq!(
+                field as usize,
+                index,
+                "{}: twice or out of order",
+                field.name()
+            );
+        }
+        assert_eq!(Field::named("Peer"), None);
+        assert_eq!(Field::named(""), None);
+    }
+}

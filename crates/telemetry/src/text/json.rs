@@ -1,0 +1,93 @@
+//! A record as one JSON object (RFC 8259), keys in a fixed order.
+//!
+//! Strings that are not known are empty and numbers are always there, so that every line has the same
+//! shape; only `request_line` and `cause` come when there is one.
+
+use super::date::DateText;
+use super::digits::{push_seconds, push_u64};
+use super::escape::push_json;
+use super::names::Known;
+use crate::record::WholeMicros;
+use crate::{Queued, Record};
+
+/// Appends the object of `record`; the names are escaped already.
+pub(super) fn object(record: &Record<'_>, date: &mut DateText, names: &Known, out: &mut Vec<u8>) {
+    out.extend_from_slice(b"{\"time\":\"");
+    date.push_rfc3339(record.wall_arrived_ns, out);
+    out.push(b'"');
+    text(out, b",\"peer\":\"", record.peer);
+    text(out, b",\"user\":\"", record.user);
+    text(out, b",\"method\":\"", record.method);
+    text(out, b",\"target\":\"", record.target);
+    text(out, b",\"protocol\":\"", record.version);
+    number(out, b",\"status\":", u64::from(record.status));
+    number(out, b",\"bytes\":", record.body_bytes);
+    number(out, b",\"sent\":", record.sent_bytes);
+    number(out, b",\"request_bytes\":", record.request_bytes);
+    text(out, b",\"host\":\"", record.host);
+    text(out, b",\"referer\":\"", record.referer);
+    text(out, b",\"agent\":\"", record.user_agent);
+    name(out, b",\"route\":\"", names.route(record));
+    name(out, b",\"pool\":\"", names.pool(record));
+    number(out, b",\"driver\":", u64::from(record.driver));
+    name(out, b",\"process\":\"", &names.process);
+    out.extend_from_slice(b",\"worker\":\"");
+    names.push_worker(record, out);
+    out.push(b'"');
+    text(out, b",\"id\":\"", names.id(record, &mut [0; 16]));
+    phases(record, out);
+    queued(&record.queued, out);
+    text(out, b",\"end\":\"", record.ending.text().as_bytes());
+    if !record.request_line.is_empty() {
+        text(out, b",\"request_line\":\"", record.request_line);
+    }
+    if !record.cause.is_empty() {
+        text(out, b",\"cause\":\"", record.cause);
+    }
+    out.push(b'}');
+}
+
+fn phases(record: &Record<'_>, out: &mut Vec<u8>) {
+    let spans = record.phases.spans();
+    let us = WholeMicros::of(&spans);
+    seconds(out, b",\"receive\":", us.receive);
+    seconds(out, b",\"queue\":", us.queue);
+    seconds(out, b",\"run\":", us.run);
+    seconds(out, b",\"send\":", us.send);
+    seconds(out, b",\"total\":", us.total);
+    seconds(out, b",\"gil\":", spans.gil.0 / 1_000);
+    seconds(out, b",\"cpu\":", spans.cpu.0 / 1_000);
+}
+
+fn queued(queued: &Queued, out: &mut Vec<u8>) {
+    seconds(out, b",\"before\":", queued.before.0 / 1_000);
+    number(out, b",\"waiting\":", u64::from(queued.waiting));
+    number(out, b",\"threads\":", u64::from(queued.threads));
+    number(out, b",\"idle\":", u64::from(queued.idle));
+    out.extend_from_slice(match queued.from_queue {
+        true => b",\"queued\":true",
+        false => b",\"queued\":false",
+    });
+}
+
+fn text(out: &mut Vec<u8>, key: &[u8], value: &[u8]) {
+    out.extend_from_slice(key);
+    push_json(out, value);
+    out.push(b'"');
+}
+
+fn name(out: &mut Vec<u8>, key: &[u8], escaped: &[u8]) {
+    out.extend_from_slice(key);
+    out.extend_from_slice(escaped);
+    out.push(b'"');
+}
+
+fn number(out: &mut Vec<u8>, key: &[u8], value: u64) {
+    out.extend_from_slice(key);
+    push_u64(out, value);
+}
+
+fn seconds(out: &mut Vec<u8>, key: &[u8], us: u64) {
+    out.extend_from_slice(key);
+    push_seconds(out, us);
+}

@@ -1,0 +1,574 @@
+//! Lines of every form.
+
+mod documented;
+mod forged;
+
+use std::num::NonZeroU32;
+
+use super::*;
+use crate::{Ending, NO_POOL, Nanos, Phases, Queued, Stamp};
+
+const SAMPLE: Record<'static> = Record {
+    id: 0x9e37_79b9_7f4a_7c15,
+    request_id: b"",
+    phases: Phases {
+        arrived: Stamp(1_000_000_999),
+        queued: Stamp(1_000_124_100),
+        started: Stamp(1_000_134_050),
+        replied: Stamp(1_004_134_998),
+        sent: Stamp(1_004_154_999),
+        gil: Nanos(1_500),
+        cpu: Nanos::ZERO,
+        worker: None,
+    },
+    queued: Queued {
+        before: Nanos::ZERO,
+        waiting: 0,
+        threads: 0,
+        idle: 0,
+        from_queue: false,
+    },
+    wall_arrived_ns: 971_186_136_000_123_000,
+    peer: b"192.0.2.7",
+    method: b"GET",
+    target: b"/x",
+    version: b"HTTP/1.1",
+    request_line: b"",
+    host: b"example.org",
+    referer: b"http://a/",
+    user_agent: b"agent",
+    user: b"",
+    status: 200,
+    body_bytes: 2326,
+    sent_bytes: 2500,
+    request_bytes: 90,
+    ending: Ending::Complete,
+    route: 1,
+    pool: NO_POOL,
+    driver: 3,
+    cause: b"",
+};
+
+/// The fourth of six that came at once to two threads, half a pause after another server had it.
+const QUEUED: Queued = Queued {
+    before: Nanos(1_500_999),
+    waiting: 3,
+    threads: 2,
+    idle: 0,
+    from_queue: true,
+};
+
+const DATED: &str = "192.0.2.7 - - [10/Oct/2000:13:55:36 +0000]";
+/// What stands at the end of every line with phases.
+const LAST: &str = " worker=- at=971186136.000123";
+const PHASES: &str = "receive=0.000123 queue=0.000010 run=0.004000 send=0.000021 total=0.004154";
+const ID: &str = "e220a8397b1dcdaf";
+
+fn names() -> Names {
+    Names {
+        routes: vec!["/".into(), "/a\"pi".into(), "two words".into()],
+        pools: vec!["default".into(), "slow [x]".into()],
+        process: "shop 1".into(),
+        id_seed: 0,
+    }
+}
+
+fn template(text: &str) -> Form {
+    Form::Template(Template::parse(text).unwrap())
+}
+
+fn styled(form: Form, style: Style, record: &Record<'_>) -> String {
+    let mut out = Vec::new();
+    Writer::new(form, style, names()).write(record, &mut out);
+    String::from_utf8(out).expect("every form is valid UTF-8")
+}
+
+fn line(form: Form, record: &Record<'_>) -> String {
+    styled(form, Style::default(), record)
+}
+
+#[track_caller]
+fn check(form: Form, record: &Record<'_>, expect: &str) {
+    assert_eq!(line(form, record), format!("{expect}\n"));
+}
+
+#[track_caller]
+fn check_filled(text: &str, record: &Record<'_>, expect: &str) {
+    check(template(text), record, expect);
+}
+
+#[test]
+fn writes_the_text_forms() {
+    let common = format!("{DATED} \"GET /x HTTP/1.1\" 200 2326");
+    let combined = format!("{common} \"http://a/\" \"agent\"");
+    check(Form::Common, &SAMPLE, &common);
+    check(Form::Combined, &SAMPLE, &combined);
+    check(
+        Form::CombinedPhases,
+        &SAMPLE,
+        &format!("{combined} {PHASES} id={ID} route=/a\\x22pi{LAST}"),
+    );
+    check(
+        Form::NaviServer,
+        &SAMPLE,
+        &format!("{combined} \"971186136.000123 0.000123 0.000010 0.000000 0.004021\""),
+    );
+}
+
+#[test]
+fn says_only_what_is_not_as_it_always_is() {
+    let end = |record: &Record<'_>| {
+        let text = line(Form::CombinedPhases, record);
+        let (_, end) = text.split_once("total=0.004154").unwrap();
+        end.trim_end().strip_suffix(LAST).unwrap().to_owned()
+    };
+    let with = |ending, cause: &'static [u8]| Record {
+        ending,
+        cause,
+        route: 0,
+        ..SAMPLE
+    };
+    let usual = format!(" id={ID} route=/");
+    assert_eq!(end(&with(Ending::Complete, b"")), usual);
+    assert_eq!(
+        end(&with(Ending::PeerGone, b"")),
+        format!("{usual} end=peer-gone")
+    );
+    assert_eq!(
+        end(&with(Ending::Refused, b"two \"Hosts\"")),
+        format!("{usual} end=refused cause=\"two \\x22Hosts\\x22\"")
+    );
+    let pooled = Record {
+        pool: 0,
+        ..with(Ending::Cut, b"")
+    };
+    assert_eq!(end(&pooled), format!("{usual} pool=default end=cut"));
+}
+
+#[test]
+fn tells_what_there_was_at_the_queue_behind_everything_else() {
+    let end = |queued: Queued, ending, cause: &'static [u8]| {
+        let record = Record {
+            queued,
+            ending,
+            cause,
+            pool: 0,
+            ..SAMPLE
+        };
+        let text = line(Form::CombinedPhases, &record);
+        let (_, end) = text.split_once(" pool=default").unwrap();
+        end.trim_end().strip_suffix(LAST).unwrap().to_owned()
+    };
+    let free = Queued {
+        before: Nanos(999),
+        waiting: 0,
+        threads: 8,
+        idle: 7,
+        from_queue: false,
+    };
+    assert_eq!(
+        end(free, Ending::Complete, b""),
+        " waiting=0 threads=8 idle=7"
+    );
+    let full = " waiting=3 threads=2 idle=0 queued=yes before=0.001500";
+    assert_eq!(end(QUEUED, Ending::Complete, b""), full);
+    assert_eq!(
+        end(QUEUED, Ending::Cut, b"the disk"),
+        format!(" end=cut cause=\"the disk\"{full}")
+    );
+    let nowhere = Queued {
+        threads: 0,
+        ..QUEUED
+    };
+    assert_eq!(end(nowhere, Ending::Complete, b""), " before=0.001500");
+    let record = Record {
+        queued: QUEUED,
+        ..SAMPLE
+    };
+    let json = line(Form::Json, &record);
+    let expect = r#""gil":0.000001,"cpu":0.000000,"before":0.001500,"waiting":3,"threads":2,"idle":0,"queued":true,"end":"#;
+    assert!(json.contains(expect), "{json}");
+    check_filled(
+        "{queued}",
+        &Record {
+            queued: free,
+            ..SAMPLE
+        },
+        "no",
+    );
+}
+
+#[test]
+fn tells_the_processor_time_of_what_a_thread_ran() {
+    let check = |cpu_ns, phases: &str, json: &str, filled: &str| {
+        let record = Record {
+            phases: Phases {
+                cpu: Nanos(cpu_ns),
+                ..SAMPLE.phases
+            },
+            queued: QUEUED,
+            cause: b"the disk",
+            ..SAMPLE
+        };
+        let text = line(Form::CombinedPhases, &record);
+        let (_, end) = text.trim_end().split_once(" before=0.001500").unwrap();
+        assert_eq!(end, format!("{phases}{LAST}"));
+        let text = line(Form::Json, &record);
+        let expect = format!(r#""gil":0.000001,"cpu":{json},"before":"#);
+        assert!(text.contains(&expect), "{text}");
+        check_filled("{cpu}", &record, filled);
+    };
+    check(3_901_999, " cpu=0.003901", "0.003901", "0.003901");
+    check(999, " cpu=0.000000", "0.000000", "0.000000");
+    check(0, "", "0.000000", "-");
+    // Never more than the run.
+    check(4_001_000, " cpu=0.004000", "0.004000", "0.004000");
+}
+
+#[test]
+fn names_the_worker_that_ran_it() {
+    let check = |worker, text: &str, json: &str, filled: &str| {
+        let record = Record {
+            phases: Phases {
+                worker: NonZeroU32::new(worker),
+                ..SAMPLE.phases
+            },
+            ..SAMPLE
+        };
+        let found = line(Form::CombinedPhases, &record);
+        assert!(found.contains(&format!(" worker={text}")), "{found}");
+        let found = line(Form::Json, &record);
+        assert!(
+            found.contains(&format!(r#","worker":"{json}","#)),
+            "{found}"
+        );
+        check_filled("{worker}", &record, filled);
+    };
+    check(0, "-", "-", "-");
+    check(1, "shop\\x201.1", "shop 1.1", "shop\\x201.1");
+    check(
+        u32::MAX,
+        "shop\\x201.4294967295",
+        "shop 1.4294967295",
+        "shop\\x201.4294967295",
+    );
+}
+
+#[test]
+fn names_cannot_shift_fields() {
+    let record = Record {
+        route: 2,
+        pool: 1,
+        request_id: b"a b\"c",
+        ..SAMPLE
+    };
+    let text = line(Form::CombinedPhases, &record);
+    assert!(
+        text.contains(" id=a\\x20b\\x22c route=two\\x20words pool=slow\\x20\\x5bx\\x5d worker="),
+        "{text}"
+    );
+    check_filled(
+        "{route} {pool} {process} \"{route} {process}\"",
+        &record,
+        "two\\x20words slow\\x20\\x5bx\\x5d shop\\x201 \"two words shop 1\"",
+    );
+    let nameless = Record {
+        route: 9,
+        pool: 9,
+        ..SAMPLE
+    };
+    let text = line(Form::CombinedPhases, &nameless);
+    assert!(text.contains(" route=- pool=- worker="), "{text}");
+}
+
+#[test]
+fn ids_are_mixed_with_the_seed_of_the_process() {
+    let mut out = Vec::new();
+    let names = Names {
+        id_seed: SAMPLE.id,
+        ..names()
+    };
+    Writer::new(template("{id}"), Style::default(), names).write(&SAMPLE, &mut out);
+    assert_eq!(out, b"0000000000000000\n");
+}
+
+#[test]
+fn marks_missing_fields_with_a_dash() {
+    let bare = Record {
+        wall_arrived_ns: SAMPLE.wall_arrived_ns,
+        ..Record::default()
+    };
+    let combined = "- - - [10/Oct/2000:13:55:36 +0000] \"-\" - 0 \"-\" \"-\"";
+    check(Form::Combined, &bare, combined);
+    for field in [
+        "peer", "user", "method", "path", "query", "status", "host", "pool", "cause", "cpu",
+        "before", "waiting", "threads", "idle", "queued",
+    ] {
+        check_filled(&format!("{{{field}}}|\"{{{field}}}\""), &bare, "-|\"-\"");
+    }
+    check_filled("{request} \"{request}\"", &bare, "- \"-\"");
+}
+
+#[test]
+fn shows_the_raw_line_of_an_unparsable_head() {
+    let refused = Record {
+        method: b"",
+        request_line: b"\x16\x03\x01 \"",
+        status: 400,
+        ..SAMPLE
+    };
+    let shown = "\\x16\\x03\\x01 \\x22";
+    check(
+        Form::Common,
+        &refused,
+        &format!("{DATED} \"{shown}\" 400 2326"),
+    );
+    check_filled("\"{request}\"", &refused, &format!("\"{shown}\""));
+    check_filled("{request}", &refused, "\\x16\\x03\\x01\\x20\\x22");
+    assert!(line(Form::Json, &refused).contains(r#""request_line":"\u0016\u0003\u0001 \"""#));
+}
+
+#[test]
+fn writes_json_with_fixed_keys() {
+    check(
+        Form::Json,
+        &Record {
+            user_agent: "caf\u{e9} \"1\"".as_bytes(),
+            referer: b"\xff\n",
+            ..SAMPLE
+        },
+        concat!(
+            r#"{"time":"2000-10-10T13:55:36.000123+00:00","peer":"192.0.2.7","user":"","#,
+            r#""method":"GET","target":"/x","protocol":"HTTP/1.1","status":200,"bytes":2326,"#,
+            r#""sent":2500,"request_bytes":90,"host":"example.org","referer":"\u00ff\u000a","#,
+            "\"agent\":\"caf\u{e9} \\\"1\\\"\",",
+            r#""route":"/a\"pi","pool":"","driver":3,"process":"shop 1","worker":"-","id":"e220a8397b1dcdaf","#,
+            r#""receive":0.000123,"queue":0.000010,"run":0.004000,"send":0.000021,"#,
+            r#""total":0.004154,"gil":0.000001,"cpu":0.000000,"before":0.000000,"waiting":0,"threads":0,"idle":0,"#,
+            r#""queued":false,"end":"complete"}"#,
+        ),
+    );
+    let refused = Record {
+        ending: Ending::Refused,
+        cause: b"no",
+        route: 9,
+        pool: 1,
+        request_id: b"\"\n",
+        ..SAMPLE
+    };
+    let text = line(Form::Json, &refused);
+    assert!(text.contains(r#""route":"","pool":"slow [x]","#), "{text}");
+    assert!(text.contains(r#""id":"\"\u000a","#), "{text}");
+    assert!(
+        text.ends_with("\"end\":\"refused\",\"cause\":\"no\"}\n"),
+        "{text}"
+    );
+}
+
+#[test]
+fn fills_every_field() {
+    let record = Record {
+        target: b"/a?b?c",
+        user: b"bob",
+        pool: 0,
+        queued: QUEUED,
+        cause: b"why not",
+        ..SAMPLE
+    };
+    for (field, expect) in [
+        ("peer", "192.0.2.7"),
+        ("user", "bob"),
+        ("time", "[10/Oct/2000:13:55:36 +0000]"),
+        ("time_iso", "2000-10-10T13:55:36.000123+00:00"),
+        ("at", "971186136.000123"),
+        ("request", "GET\\x20/a?b?c\\x20HTTP/1.1"),
+        ("method", "GET"),
+        ("target", "/a?b?c"),
+        ("path", "/a"),
+        ("query", "b?c"),
+        ("protocol", "HTTP/1.1"),
+        ("status", "200"),
+        ("bytes", "2326"),
+        ("sent", "2500"),
+        ("request_bytes", "90"),
+        ("host", "example.org"),
+        ("referer", "http://a/"),
+        ("agent", "agent"),
+        ("route", "/a\\x22pi"),
+        ("pool", "default"),
+        ("driver", "3"),
+        ("process", "shop\\x201"),
+        ("worker", "-"),
+        ("id", ID),
+        ("receive", "0.000123"),
+        ("queue", "0.000010"),
+        ("run", "0.004000"),
+        ("send", "0.000021"),
+        ("total", "0.004154"),
+        ("gil", "0.000001"),
+        ("cpu", "-"),
+        ("before", "0.001500"),
+        ("waiting", "3"),
+        ("threads", "2"),
+        ("idle", "0"),
+        ("queued", "yes"),
+        ("end", "complete"),
+        ("cause", "why\\x20not"),
+    ] {
+        check_filled(&format!("<<{{{field}}}"), &record, &format!("<<{expect}"));
+    }
+    check_filled(
+        "{{{peer}}} \"{request}\" {cause} \"{cause}\"",
+        &record,
+        "{192.0.2.7} \"GET /a?b?c HTTP/1.1\" why\\x20not \"why not\"",
+    );
+}
+
+#[test]
+fn a_template_can_be_any_text_form() {
+    let combined =
+        "{peer} - {user} {time} \"{request}\" {status} {bytes} \"{referer}\" \"{agent}\"";
+    let phases = "receive={receive} queue={queue} run={run} send={send} total={total} id={id} \
+                  route={route} worker={worker} at={at}";
+    let forged = Record {
+        user: b"a b [c]",
+        target: b"/\"\n",
+        status: 0,
+        version: b"",
+        ..SAMPLE
+    };
+    for record in [SAMPLE, forged] {
+        check_filled(combined, &record, line(Form::Combined, &record).trim_end());
+        check_filled(
+            &format!("{combined} {phases}"),
+            &record,
+            line(Form::CombinedPhases, &record).trim_end(),
+        );
+    }
+}
+
+#[test]
+fn separators_of_a_template_cannot_come_from_a_record() {
+    let record = Record {
+        target: b"/a;b|c,d",
+        user_agent: b"x;y \"|\"",
+        ..SAMPLE
+    };
+    check_filled(
+        "{target};{agent}|{status} \"{target}\"",
+        &record,
+        "/a\\x3bb\\x7cc,d;x\\x3by\\x20\\x22\\x7c\\x22|200 \"/a;b|c,d\"",
+    );
+}
+
+#[test]
+fn unquoted_fields_cannot_shift_the_others() {
+    let forged = Record {
+        user: b"bob [x] \"GET",
+        ..SAMPLE
+    };
+    let text = line(Form::Common, &forged);
+    assert!(
+        text.starts_with("192.0.2.7 - bob\\x20\\x5bx\\x5d\\x20\\x22GET [10/"),
+        "{text}"
+    );
+}
+
+#[test]
+fn one_writer_follows_the_clock_back_and_forth() {
+    let style = Style {
+        utc_offset_secs: 19_800,
+        ..Style::default()
+    };
+    let mut writer = Writer::new(template("{time} {time_iso}"), style, Names::default());
+    let mut out = Vec::new();
+    for secs in [971_186_136u64, 971_186_137, 971_186_136] {
+        let record = Record {
+            wall_arrived_ns: secs * 1_000_000_000,
+            ..SAMPLE
+        };
+        writer.write(&record, &mut out);
+    }
+    let text = String::from_utf8(out).unwrap();
+    let lines: Vec<_> = text.lines().collect();
+    let first = "[10/Oct/2000:19:25:36 +0530] 2000-10-10T19:25:36.000000+05:30";
+    assert_eq!(lines, [first, &first.replace(":36", ":37"), first]);
+}
+
+/// Everything that hides something, in every form.
+#[test]
+fn hides_addresses_and_queries_in_every_form() {
+    let discreet = Style {
+        prefix_v4: 24,
+        prefix_v6: 48,
+        query: false,
+        ..Style::default()
+    };
+    let open = Record {
+        target: b"/x?secret",
+        referer: b"http://a/?secret",
+        ..SAMPLE
+    };
+    let refused = Record {
+        method: b"",
+        target: b"",
+        version: b"",
+        request_line: b"GET /x?secret HTTP/1.1",
+        ..open
+    };
+    let everything = all_fields("\"{", "}\" ");
+    for form in all_forms(&everything) {
+        for (record, request) in [(open, "/x"), (refused, "GET /x HTTP/1.1")] {
+            let text = styled(form.clone(), discreet, &record);
+            assert!(text.contains("192.0.2.0"), "{text}");
+            assert!(text.contains(request), "{text}");
+            assert!(text.contains("HTTP/1.1"), "{text}");
+            for hidden in ["192.0.2.7", "secret", "?"] {
+                assert!(!text.contains(hidden), "{text}");
+            }
+        }
+    }
+}
+
+#[test]
+fn the_writer_forgets_what_it_hid_before() {
+    let discreet = Style {
+        prefix_v4: 8,
+        query: false,
+        ..Style::default()
+    };
+    let mut writer = Writer::new(template("{peer} {request}"), discreet, names());
+    let mut out = Vec::new();
+    for peer in [&b"192.0.2.7"[..], b"unix:", b"10.1.2.3", b""] {
+        let (method, request_line) = (&b""[..], peer);
+        let record = Record {
+            peer,
+            method,
+            request_line,
+            ..SAMPLE
+        };
+        writer.write(&record, &mut out);
+    }
+    let text = String::from_utf8(out).unwrap();
+    assert_eq!(
+        text,
+        "192.0.0.0 192.0.2.7\nunix: unix:\n10.0.0.0 10.1.2.3\n- -\n"
+    );
+}
+
+fn all_fields(before: &str, after: &str) -> String {
+    Template::field_names()
+        .map(|name| format!("{before}{name}{after}"))
+        .collect()
+}
+
+fn all_forms(template_text: &str) -> [Form; 6] {
+    [
+        Form::CombinedPhases,
+        Form::Combined,
+        Form::Common,
+        Form::Json,
+        Form::NaviServer,
+        template(template_text),
+    ]
+}
