@@ -10,6 +10,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import functools
+import json
 import os
 import random
 import re
@@ -47,6 +48,16 @@ def environment(**more: str) -> dict[str, str]:
     return kept | {"PYTHONDONTWRITEBYTECODE": "1", "XDG_RUNTIME_DIR": runtime_folder()} | more
 
 
+def tables(name: str, *entries: dict[str, object]) -> str:
+    """A setting of several parts, as TOML has it: one table for each entry."""
+    lines = []
+    for entry in entries:
+        lines.append(f"[[{name}]]")
+        # What JSON writes for texts, numbers and lists of them is TOML as well.
+        lines += [f"{key} = {json.dumps(value)}" for key, value in entry.items()]
+    return "\n".join([*lines, ""])
+
+
 class Milepost:
     """One server process. Use it as a context manager; leaving it stops and checks the server."""
 
@@ -56,6 +67,7 @@ class Milepost:
         *arguments: str,
         bind: str | None = "127.0.0.1:0",
         log: str | None = "access.log",
+        toml: str = "",
         env: dict[str, str] | None = None,
         command: Sequence[str] = (str(COMMAND),),
         pass_fds: Sequence[int] = (),
@@ -73,6 +85,10 @@ class Milepost:
             argv += ["--bind", bind]
         if self.log:
             argv += ["--access-log", str(self.log)]
+        if toml:
+            config = folder / "milepost.toml"
+            config.write_text(toml)
+            argv += ["--config", str(config)]
         self.process = subprocess.Popen(
             argv,
             cwd=folder,

@@ -39,6 +39,11 @@ def app(environ, start_response):
     return [body]
 """
 
+# A target of that application whose reply comes when the file `go` is there.
+UNTIL_GO = "/eval?" + urllib.parse.quote(
+    "any(__import__('time').sleep(0.01) for _ in iter(lambda: os.path.exists('go'), True))", safe=""
+)
+
 
 def write_app(folder: Path, word: str = "one", before: str = "") -> None:
     """`app:app`, which answers with its word and its process; `before` runs at its import."""

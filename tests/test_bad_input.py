@@ -55,7 +55,7 @@ def server(folder: Path) -> Iterator[Milepost]:
     with Milepost(
         folder,
         *("zoo:app", "--app-dir", str(APPS), "--threads", "2:2", "--static", "/files=www"),
-        *("--readahead", "4K", "--spool-dir", "spool", "--status-path", "/-/status"),
+        *("--body-memory-max", "4K", "--spool-dir", "spool", "--status-path", "/-/status"),
         *("--log-flush", "10ms"),
     ) as server:
         yield server
@@ -440,7 +440,7 @@ def test_ten_thousand_of_them_leave_nothing_behind(serve: Callable[..., Milepost
     spool = folder / "spool"
     server = serve(
         *("zoo:app", "--threads", "2:2", "--static", f"/files={folder / 'www'}", "--drivers", "1"),
-        *("--readahead", "4K", "--spool-dir", str(spool), "--status-path", "/-/status"),
+        *("--body-memory-max", "4K", "--spool-dir", str(spool), "--status-path", "/-/status"),
         *("--reply-memory-max", "1M", "--access-log-format", "json"),
     )
     every = kinds()

@@ -40,17 +40,6 @@ def test_counts_what_the_server_logs(files: Milepost, tmp_path: Path) -> None:
     assert "1,000 answered" in done.out and "throughput" in done.out
 
 
-def test_io_uring_counts_the_same(files: Milepost, tmp_path: Path) -> None:
-    done = run(tmp_path, "bench", "--engine", "io_uring", "-n", "1", files.url + "/1k.txt")
-    if done.returncode == 2 and "io_uring" in done.stderr:
-        pytest.skip("this kernel allows no io_uring")
-    files.count(1)
-    short = ("--requests-per-connection", "1", "--close", "rst")
-    done = bench(tmp_path, "--engine", "io_uring", "-c", "8", "-n", "500", *short, files.url + "/1k.txt")
-    files.count(500)
-    assert (done.counts["answered"], done.counts["connections"], done.failures) == (500, 500, {})
-
-
 def test_several_threads_share_the_load(files: Milepost, tmp_path: Path) -> None:
     done = bench(tmp_path, "-t", "2", "-c", "6", "-n", "600", files.url + "/1k.txt")
     files.count(600)
@@ -87,23 +76,23 @@ def fields(value: object, path: str = "") -> set[str]:
 
 def documented(path: str) -> str:
     """The name that the reference has for a field: distributions and maps are written once."""
-    path = re.sub(r"^(times\.\w+|company\[\]\.lived)\.", "*.", path)
+    path = re.sub(r"^(times\.\w+|bad_clients\[\]\.lived)\.", "*.", path)
     path = re.sub(r"^kernel\..*", "kernel.COUNTER", path)
     return re.sub(r"^counts\.statuses\..*", "counts.statuses.STATUS", path)
 
 
 def test_the_json_has_the_documented_fields_and_no_other(files: Milepost, tmp_path: Path) -> None:
     known = set(re.findall(r"^\| `([^`]+)` \|", REFERENCE.read_text(), re.MULTILINE))
-    company = ("--company", "1:resets=10ms")
+    bad_clients = ("--bad-clients", "1:resets=10ms")
     done = bench(
-        tmp_path, "-r", "500", "-d", "1s", "--server-pid", str(files.pid), *company, files.url + "/1k.txt"
+        tmp_path, "-r", "500", "-d", "1s", "--server-pid", str(files.pid), *bad_clients, files.url + "/1k.txt"
     )
     files.count(done.counts["answered"])
-    assert json.loads((tmp_path / "bench.json").read_text())["schema"] == 1
+    assert json.loads((tmp_path / "bench.json").read_text())["schema"] == 2
     found = {documented(path) for path in fields(done.run)}
     maybe = {"kernel.COUNTER", "times.late", "remarks[].weight", "remarks[].word", "remarks[].text"}
     maybe |= {"times." + name for name in ("latency", "connect", "first_byte", "last_byte", "cycle")}
-    maybe |= {"company[].lived", "asked.requests", "asked.requests[]", "server"}
+    maybe |= {"bad_clients[].lived", "asked.requests", "asked.requests[]", "server"}
     for flag, legs in (("-r", "asked.rate_legs"), ("-c", "asked.connections_legs")):
         ramp = bench(tmp_path, flag, "2..4:200ms,4:100ms", files.url + "/1k.txt")
         files.count(ramp.counts["answered"])
@@ -112,7 +101,7 @@ def test_the_json_has_the_documented_fields_and_no_other(files: Milepost, tmp_pa
         found |= of_ramp
     assert found - known - maybe == set()
     assert known - found - maybe == set()
-    # Not compared: how many lines the company left depends on its pace.
+    # Not compared: how many lines the misbehaving clients left depends on its pace.
     files.exchanges = len(files.lines) if files.stop() == 0 else -1
 
 

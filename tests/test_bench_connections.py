@@ -16,10 +16,9 @@ from benching import OK, Caller, Peer, answering, bench
 from serving import COMMAND, DEADLINE_S, Milepost, environment
 
 
-@pytest.mark.parametrize("engine", ["epoll", "io_uring"])
 @pytest.mark.parametrize("mode", ["rst", "fin"])
-def test_ends_connections_as_asked(tmp_path: Path, mode: str, engine: str) -> None:
-    arguments = ("--requests-per-connection", "1", "--close", mode, "--engine", engine)
+def test_ends_connections_as_asked(tmp_path: Path, mode: str) -> None:
+    arguments = ("--requests-per-connection", "1", "--close", mode)
     with Peer(answering()) as peer:
         done = bench(tmp_path, "-c", "4", "-n", "60", *arguments, peer.url)
         assert Counter(peer.endings()) == {mode: 60}

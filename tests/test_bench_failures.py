@@ -75,15 +75,14 @@ FAILURES: list[tuple[str, Talk, tuple[str, ...], str]] = [
 ]
 
 
-@pytest.mark.parametrize("engine", ["epoll", "io_uring"])
 @pytest.mark.parametrize(
     ("talk", "flags", "why"), [case[1:] for case in FAILURES], ids=[c[0] for c in FAILURES]
 )
 def test_failures_are_classed_and_not_sent_again(
-    tmp_path: Path, talk: Talk, flags: tuple[str, ...], why: str, engine: str
+    tmp_path: Path, talk: Talk, flags: tuple[str, ...], why: str
 ) -> None:
     with Peer(talk) as peer:
-        done = bench(tmp_path, "-c", "2", "-n", "6", "--engine", engine, *flags, peer.url, code=2)
+        done = bench(tmp_path, "-c", "2", "-n", "6", *flags, peer.url, code=2)
         peer.endings()
         assert peer.requests == 6
     assert done.failures == {why: 6}
@@ -148,7 +147,7 @@ BAD = [
     (["--search", "quick", TARGET], "`quick`: is no condition"),
     (["--body", "a", "--body-size", "5", TARGET], "`--body` and `--body-size`: exclude each other"),
     (["--rate", "5", "--burst", TARGET], "`--rate` and `--burst`: exclude each other"),
-    (["--company", "5:dances", TARGET], "found `5:dances`"),
+    (["--bad-clients", "5:dances", TARGET], "found `5:dances`"),
     (["--close", "maybe", TARGET], "expected one of rst, fin, server"),
     (["https://127.0.0.1:9/"], "it is not said whose certificates are trusted"),
     (["--pipeline", "0", TARGET], "`--pipeline`: expected a count from 1"),

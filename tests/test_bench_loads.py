@@ -1,5 +1,5 @@
 """What `milepost bench` sends and when: rates beside what stands still, mixes, bodies, recorded
-logs, company."""
+logs, misbehaving clients."""
 
 from __future__ import annotations
 
@@ -95,10 +95,9 @@ def test_a_generator_that_stood_still_says_so(files: Milepost, tmp_path: Path) -
     close(files)
 
 
-@pytest.mark.parametrize("engine", ["epoll", "io_uring"])
-def test_what_was_due_before_the_end_is_sent_after_it(files: Milepost, tmp_path: Path, engine: str) -> None:
+def test_what_was_due_before_the_end_is_sent_after_it(files: Milepost, tmp_path: Path) -> None:
     """It stands still over the end of its time. What was due is neither forgotten nor waited for."""
-    load = ("-r", "100", "-d", "1s", "--engine", engine)
+    load = ("-r", "100", "-d", "1s")
     going = Going(tmp_path, *load, files.url)
     assert until(lambda: len(files.lines) > 20)
     stopped(going.process.pid, 1.2)
@@ -108,10 +107,9 @@ def test_what_was_due_before_the_end_is_sent_after_it(files: Milepost, tmp_path:
     close(files)
 
 
-@pytest.mark.parametrize("engine", ["epoll", "io_uring"])
-def test_a_rate_ends_with_its_number_of_requests(tmp_path: Path, engine: str) -> None:
+def test_a_rate_ends_with_its_number_of_requests(tmp_path: Path) -> None:
     with Peer(answering()) as peer:
-        done = bench(tmp_path, "-r", "200", "-n", "30", "-c", "4", "--engine", engine, peer.url)
+        done = bench(tmp_path, "-r", "200", "-n", "30", "-c", "4", peer.url)
         assert peer.requests == 30
     assert done.counts["answered"] == 30
 
@@ -213,14 +211,14 @@ def test_replays_a_log_that_milepost_wrote(tmp_path: Path, serve: Callable[..., 
     assert done.run["asked"]["load"] == "recorded"
 
 
-def test_company_keeps_to_itself(files: Milepost, tmp_path: Path) -> None:
+def test_misbehaving_clients_leave_the_measured_ones_alone(files: Milepost, tmp_path: Path) -> None:
     """Clients that misbehave are a load of their own: the measured one counts as without them."""
     kinds = ("never-reads", "reads-at=1K", "trickles=100ms", "idle", "half-closes", "resets=50ms")
-    company = [word for kind in kinds for word in ("--company", f"2:{kind}")]
-    done = bench(tmp_path, "-c", "2", "-r", "200", "-d", "4s", *company, files.url)
+    bad_clients = [word for kind in kinds for word in ("--bad-clients", f"2:{kind}")]
+    done = bench(tmp_path, "-c", "2", "-r", "200", "-d", "4s", *bad_clients, files.url)
     assert done.failures == {}
     assert 790 <= done.counts["answered"] <= 810
-    groups = done.run["company"]
+    groups = done.run["bad_clients"]
     assert len(groups) == len(kinds)
     assert all(group["made"] >= 2 for group in groups)
     by_name = {group["name"]: group for group in groups}

@@ -210,7 +210,7 @@ WRONG = {
     "bad count": (["app:app", "--drivers", "many"], "many"),
     "bad range": (["app:app", "--threads", "8:2"], "8:2"),
     "no threads": (["app:app", "--threads", "0:0"], "0:0"),
-    "bad size": (["app:app", "--readahead", "64KB"], "64K"),
+    "bad size": (["app:app", "--body-memory-max", "64KB"], "64K"),
     "bad duration": (["app:app", "--idle-timeout", "soon"], "soon"),
     "bad choice": (["app:app", "--access-log-format", "jsno"], "json"),
     "log in a missing folder": (["app:app", "--access-log", "absent/log"], "absent"),

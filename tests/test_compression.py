@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import itertools
+import random
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -154,6 +155,31 @@ def test_what_is_just_good_enough_is_compressed(client: Client, query: str) -> N
     assert PROSE.startswith(decoded(reply))
 
 
+@pytest.mark.parametrize("size", [3000, 3 << 20])
+def test_what_would_not_become_smaller_is_sent_plain(client: Client, size: int) -> None:
+    for coding in CODINGS:
+        reply = client.ask("GET", f"/noise?bytes={size}&ETag=%22a%22", accepting(coding))
+        assert (reply.header("content-encoding"), reply.header("etag")) == (None, '"a"')
+        assert reply.header("vary") == "Accept-Encoding"
+        assert reply.body == random.Random(1).randbytes(size)
+
+
+def test_a_large_whole_reply_is_compressed_as_it_leaves(client: Client) -> None:
+    reply = client.ask("GET", "/whole?bytes=3000001", accepting("gzip"))
+    assert (reply.framing, reply.header("content-length")) == ("chunked", None)
+    assert len(reply.body) < 1_000_000
+    assert decoded(reply) == (PROSE * 1000)[:3_000_001]
+
+
+@pytest.mark.parametrize("given", [4000, 4500])
+@pytest.mark.parametrize("coding", CODINGS)
+def test_a_first_piece_of_the_declared_length_is_the_whole(client: Client, coding: str, given: int) -> None:
+    """As most frameworks give them: an iterable of one part, with its length."""
+    reply = client.ask("GET", f"/declared?length=4000&bytes={given}&first=4000", accepting(coding))
+    assert (reply.header("content-encoding"), reply.framing) == (coding, "length")
+    assert decoded(reply) == PROSE[:4000]
+
+
 def test_a_request_may_forbid_it(client: Client) -> None:
     reply = client.ask("GET", "/whole", accepting("gzip"), "Cache-Control: no-transform")
     assert (reply.header("content-encoding"), reply.body) == (None, PROSE)
@@ -234,6 +260,15 @@ def test_a_long_list_is_compressed_as_it_leaves(client: Client, coding: str) -> 
     # Its parts are small, and are not flushed one by one.
     assert len(reply.chunks) < 20
     assert decoded(reply) == b"".join(b"part %d " % number for number in range(30_000))
+
+
+def test_a_slow_client_gets_all_of_a_compressed_reply(coded: Milepost) -> None:
+    with coded.connect(receive_buffer_bytes=4096) as client, coded.connect() as other:
+        client.send(request("GET", "/heavy", accepting("gzip")))
+        # Not a byte is read before the application is through.
+        assert other.ask("GET", "/through").body == b"yes"
+        pieces = [PROSE * 20 + random.Random(number).randbytes(100_000) for number in range(80)]
+        assert decoded(client.reply()) == b"".join(pieces)
 
 
 @pytest.mark.parametrize("coding", CODINGS)

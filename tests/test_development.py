@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from raw import request
+from raw import Reply, request
 from serving import run, until
 from supervising import Supervised, is_running, write_app
 
@@ -151,6 +152,31 @@ def test_an_error_is_shown_in_the_browser_until_it_is_mended(
     write_app(tmp_path, "three")
     assert until(lambda: server.ask().status == 200)
     assert server.serves_only("three")
+
+
+def test_the_page_of_an_error_finds_out_that_it_is_over(server: Supervised, tmp_path: Path) -> None:
+    """It asks with HEAD, again and again, whether the error is still the one that it shows."""
+
+    def page(method: str, *headers: str) -> Reply:
+        with server.connect() as client:
+            return client.ask(method, "/", *headers, *(["Content-Length: 0"] if method == "POST" else []))
+
+    marks = set()
+    for error in ("first", "second"):
+        write_app(tmp_path, error, f"raise RuntimeError({error!r})")
+        assert until(lambda error=error: error in page("GET", HTML).text)
+        got, headed = page("GET", HTML), page("HEAD", "Accept: */*")
+        mark = got.header("milepost-failing")
+        assert headed.header("milepost-failing") == mark and f'data-mark="{mark}"' in got.text
+        assert got.closes and headed.closes and headed.header("cache-control") == "no-store"
+        marks.add(mark)
+        # Only its own script may run, and no form is sent again unasked.
+        policy = got.header("content-security-policy") or ""
+        (nonce,) = re.findall(r"script-src 'nonce-([^']+)'", policy)
+        assert "default-src 'none'" in policy and f'<script nonce="{nonce}">' in got.text
+        assert 'data-repeat="unasked"' in got.text
+        assert 'data-repeat="asked"' in page("POST", HTML).text
+    assert len(marks) == 2
 
 
 def test_an_error_at_the_start_is_shown_too(supervise: Callable[..., Supervised], tmp_path: Path) -> None:

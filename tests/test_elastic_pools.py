@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from raw import Client, request
-from serving import until
+from serving import DEADLINE_S, tables, until
 from supervising import Supervised
 
 # Two pools with an engine each, of two connections; of one its use is told. A request holds a connection as
@@ -134,10 +134,9 @@ def test_a_pool_whose_connections_are_used_up_does_not_grow(
     pytest.importorskip("sqlalchemy")
     (tmp_path / "app.py").write_text(ORDERS)
     names = ["told", "untold"]
-    words: list[str] = []
-    for name in names:
-        words += ["--pool", f"{name} threads=4:12", "--pool-rule", f"{name} path=/{name}/**"]
-    server = supervise(*words, *PATIENT)
+    toml = tables("pool", *({"name": name, "threads": "4:12"} for name in names))
+    toml += tables("pool_rule", *({"pool": name, "path": f"/{name}/**"} for name in names))
+    server = supervise(*PATIENT, toml=toml)
     held: dict[str, tuple[list[Client], list[Path]]] = {}
     for name in names:
         held[name] = holding(server, name, 3)
@@ -217,6 +216,7 @@ def pool_of(server: Supervised) -> dict[str, Any]:
 LATE = """
 import atexit
 import ctypes
+import os
 import time
 
 atexit.register(ctypes.PyDLL(None).usleep, 300_000)
@@ -231,7 +231,8 @@ late = Late()
 
 
 def app(environ, start_response):
-    time.sleep(0.3)
+    while environ["PATH_INFO"] == "/go" and not os.path.exists("go"):
+        time.sleep(0.01)
     start_response("200 OK", [("Content-Length", "4")])
     return [b"done"]
 """
@@ -246,9 +247,23 @@ def test_nobody_comes_to_an_interpreter_that_ends(
     server = supervise("--threads", "2:4", "--slow-request", "1m")
     with server.connect() as client:
         assert client.ask("GET", "/").body == b"done"
-        client.send(request("GET", "/"))
+        client.send(request("GET", "/go"))
         assert until(lambda: pool_of(server)["running"] == 1)
         server.signal()
+        (tmp_path / "go").touch()
         assert client.reply().body == b"done"
         assert server.wait() == 0
     assert "was killed" not in server.errors, server.errors
+
+
+def test_a_pool_without_work_shrinks_to_its_fewest_threads(
+    supervise: Callable[..., Supervised], tmp_path: Path
+) -> None:
+    (tmp_path / "app.py").write_text(WORK)
+    server = supervise("--threads", "2:4", *PATIENT)
+    assert pool_of(server)["threads"] == 2
+    with asking(server, "/sleep", 12):
+        assert until(lambda: pool_of(server)["threads"] > 2)
+    # It takes its time on purpose: ten seconds, and then some for each thread.
+    assert until(lambda: pool_of(server)["threads"] == 2, 2 * DEADLINE_S)
+    assert server.ask().status == 200

@@ -18,7 +18,7 @@ BATCH = 50
 
 
 def three(middle: str) -> bytes:
-    """Three requests, the second with a body over `--readahead`, so that it is spooled."""
+    """Three requests, the second with a body over `--body-memory-max`, so that it is spooled."""
     first = request("POST", "/body?n=1", "Content-Type: a/a", body=b"one")
     last = request("GET", "/body?n=3", "Connection: close")
     if middle == "chunked":
@@ -43,7 +43,7 @@ def check_three(client: Client) -> None:
 def spooling(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Milepost]:
     """One driver, so that a reply proves that it has read everything that was sent before."""
     folder = tmp_path_factory.mktemp("spooling")
-    arguments = ("zoo:app", "--app-dir", str(APPS), "--drivers", "1", "--readahead", READAHEAD)
+    arguments = ("zoo:app", "--app-dir", str(APPS), "--drivers", "1", "--body-memory-max", READAHEAD)
     with Milepost(folder, *arguments, "--threads", "2:2") as server:
         yield server
 
@@ -113,6 +113,13 @@ def test_requests_after_a_close_are_not_answered(spooling: Milepost) -> None:
         client.send(request("GET", "/hello", "Connection: close") + request("GET", "/hello"))
         assert client.reply().closes
         assert client.is_closed()
+
+
+def test_a_last_reply_arrives_whole_although_more_was_sent(spooling: Milepost) -> None:
+    """A close with unread bytes resets, and a reset takes what the client has not read yet."""
+    with spooling.connect() as client:
+        client.send(request("POST", "/large?bytes=3000000", "Connection: close", body=b"ab") + b"\r\nGET /")
+        assert len(client.reply().body) == 3_000_000
 
 
 def test_neighbours_never_mix(spooling: Milepost) -> None:

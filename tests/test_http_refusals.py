@@ -383,7 +383,7 @@ def test_connections_that_send_nothing_at_the_bound_are_answered_and_logged(
     assert statuses.count(200) == 40 - refused, statuses
     with server.connect() as client:
         (driver,) = json.loads(client.ask("GET", "/-/status").body)["drivers"]
-    assert driver["timeouts"]["crowded"] == refused
+    assert driver["timeouts"]["evicted_idle"] == refused
     assert server.stop() == 0
     lines = [line for line in server.lines if line_status(line) == 503]
     assert len(lines) == refused

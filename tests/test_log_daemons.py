@@ -1,11 +1,10 @@
-"""Logs that go to the daemons of the system: the real rsyslogd and systemd-journald, started here.
+"""Logs that daemons of the system read: the real rsyslogd and systemd-journald, started here.
 
-Their sockets have fixed places, so the tests run only where nobody listens there yet.
+The daemons' sockets have fixed places, so these tests run only where nobody listens there yet.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shutil
@@ -15,11 +14,11 @@ from pathlib import Path
 
 import pytest
 
-from serving import DEADLINE_S, Milepost, until
+from serving import COMMAND, DEADLINE_S, Milepost, until
 
 SYSLOG = Path("/dev/log")
-JOURNAL = Path("/run/systemd/journal")
-JOURNALD = Path("/lib/systemd/systemd-journald")
+# What systemd says of a stream that it has connected with the journal.
+STDERR_IS_JOURNAL = 'JOURNAL_STREAM=$(stat -L -c %d:%i /dev/fd/2) exec "$@"'
 RSYSLOG_CONF = """
 module(load="imuxsock" SysSock.UseSpecialParser="off")
 template(name="t" type="string" string="%PRI% %APP-NAME% %PROCID% %MSGID% |%msg%\\n")
@@ -65,30 +64,6 @@ def rsyslog(tmp_path: Path) -> Iterator[Rsyslog]:
     daemon.stop()
 
 
-@pytest.fixture
-def journal() -> Iterator[Callable[[], list[dict[str, str]]]]:
-    """Our entries in the journal of a daemon of our own."""
-    if os.geteuid() != 0 or not JOURNALD.exists() or JOURNAL.exists():
-        pytest.skip("needs root, systemd-journald, and no journal here")
-    kept = Path("/run/log/journal")
-    was_there = kept.exists()
-    JOURNAL.mkdir(parents=True)
-    daemon = subprocess.Popen([str(JOURNALD)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-
-    def entries() -> list[dict[str, str]]:
-        command = ["journalctl", "-t", "milepost", "-o", "json", "--no-pager"]
-        found = subprocess.run(command, capture_output=True, text=True, check=False).stdout
-        return [json.loads(line) for line in found.splitlines()]
-
-    assert until((JOURNAL / "socket").exists)
-    yield entries
-    daemon.terminate()
-    daemon.wait(DEADLINE_S)
-    shutil.rmtree(JOURNAL)
-    if not was_there:
-        shutil.rmtree(kept, ignore_errors=True)
-
-
 def test_syslog_has_every_line_through_a_restart(serve: Callable[..., Milepost], rsyslog: Rsyslog) -> None:
     logs = ("--access-log", "syslog:local0", "--error-log", "syslog:daemon", "--log-flush", "10ms")
     server = serve("zoo:app", *logs, log=None)
@@ -115,24 +90,25 @@ def test_syslog_has_every_line_through_a_restart(serve: Callable[..., Milepost],
     assert next(line for line in errors if "Traceback" in line).startswith("27 ")
 
 
-def test_the_journal_keeps_a_traceback_in_one_entry(
-    serve: Callable[..., Milepost], journal: Callable[[], list[dict[str, str]]]
-) -> None:
-    server = serve("zoo:app", "--access-log", "journald", "--error-log", "journald", log=None)
-    pid = str(server.serving_pid)
+def through(script: str) -> tuple[str, ...]:
+    """The command, started by a shell's script."""
+    return ("sh", "-c", script, "sh", str(COMMAND))
+
+
+def test_an_error_is_one_line_where_the_journal_reads(serve: Callable[..., Milepost]) -> None:
+    server = serve("zoo:app", command=through(STDERR_IS_JOURNAL))
     with server.connect() as client:
+        client.ask("GET", "/raises")
         client.ask("GET", "/hello")
+    assert server.stop() == 0
+    (line,) = [line for line in server.stderr if "/raises" in line]
+    assert line.startswith("<3>GET /raises [id ") and r"Traceback (most recent call last):\n" in line
+    assert not [line for line in server.stderr if line.startswith(("    ", "Traceback"))]
+
+
+def test_an_error_has_its_lines_where_the_journal_is_another_stream(serve: Callable[..., Milepost]) -> None:
+    server = serve("zoo:app", env={"JOURNAL_STREAM": "1:2"})
+    with server.connect() as client:
         client.ask("GET", "/raises")
     assert server.stop() == 0
-
-    def of_the_server() -> list[dict[str, str]]:
-        return [entry for entry in journal() if entry["_PID"] == pid]
-
-    # What was sent to the daemon is in its journal a little later.
-    assert until(lambda: len(of_the_server()) >= 3)
-    ours = of_the_server()
-    errors = [entry for entry in ours if entry["MILEPOST_LOG"] == "error"]
-    access = [entry for entry in ours if entry["MILEPOST_LOG"] == "access"]
-    assert len(errors) == 1 and len(access) == 2
-    assert errors[0]["PRIORITY"] == "3" and access[0]["PRIORITY"] == "6"
-    assert "Traceback" in errors[0]["MESSAGE"] and "\n" in errors[0]["MESSAGE"].strip()
+    assert next(line for line in server.stderr if "Traceback" in line).endswith("(most recent call last):\n")

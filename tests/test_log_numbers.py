@@ -1,5 +1,5 @@
 """Every numbered request has its line once, in order, in its file: while files are renamed under the
-server, and when it ends. The checker of `benches/log` says so; first it has to find every fault.
+server, and when it ends. The checker of `lab log` says so; first it has to find every fault.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ import pytest
 from raw import CutShort
 from serving import DEADLINE_S, Milepost, until
 
-sys.path.append(str(Path(__file__).resolve().parents[1] / "benches" / "log"))
+sys.path.append(str(Path(__file__).resolve().parents[1]))
 
-import checker  # noqa: E402
-from checker import CUT, REPLIED, SPOILED, Asked, Ended, Findings, LogFile, Tail  # noqa: E402
+from lab.log import checker  # noqa: E402
+from lab.log.checker import CUT, REPLIED, SPOILED, Asked, Ended, Findings, LogFile, Tail  # noqa: E402
 
 # Two streams of 20 requests, one a second by turns, over midnight: two files of 20 lines.
 MIDNIGHT_S = 20_780 * 86_400
@@ -271,7 +271,7 @@ def test_renamed_and_rotated_files_have_every_line_once(
         for turn in range(20):
             assert until(lambda least=200 * turn: clients.replies() > least)
             try:
-                log.rename(log.with_name(f"access.log.told.{turn}"))
+                log.rename(log.with_name(f"access.log.renamed.{turn}"))
             except FileNotFoundError:
                 continue  # the server is about to rename it by itself
             renamed += 1

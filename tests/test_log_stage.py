@@ -22,7 +22,7 @@ from pathlib import Path
 import pytest
 
 from raw import Client, request
-from serving import DEADLINE_S, Milepost, run, until
+from serving import DEADLINE_S, Milepost, run, tables, until
 
 PIPE_BYTES = 65_536
 
@@ -115,6 +115,27 @@ def test_who_must_lose_nothing_waits(serve: Callable[..., Milepost], tmp_path: P
     assert numbers(b"".join(taken).decode()) == list(range(count))
 
 
+def test_a_second_signal_ends_the_wait_for_a_log_that_is_stuck(
+    serve: Callable[..., Milepost], tmp_path: Path
+) -> None:
+    pipe = tmp_path / "stalled"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    server = serve("zoo:app", "--access-log", str(pipe), "--log-overflow", "wait", log=None)
+    with server.connect() as client:
+        # More than a pipe has room for.
+        for _ in range(20):
+            assert client.ask("GET", f"/hello?{'x' * 4_000}").status == 200
+
+    def is_over() -> bool:
+        server.signal()
+        return server.process.poll() is not None
+
+    assert until(is_over, DEADLINE_S / 3)
+    server.wait()
+    os.close(reader)
+
+
 TICKER = """
 import threading, time
 
@@ -172,7 +193,7 @@ def test_a_full_disk_is_tried_again_until_it_is_not(serve: Callable[..., Milepos
         ask_numbered(client, 1_000, start=100)
         assert until(lambda: "tried again" in server.errors)
         ballast.unlink()
-        assert until(lambda: "is written" in server.errors)
+        assert until(lambda: "are written" in server.errors)
         ask_numbered(client, 100, start=1_100)
     assert server.stop() == 0
     assert numbers(log.read_text()) == list(range(1_200))
@@ -200,7 +221,7 @@ def test_a_torn_line_is_not_continued_in_another_file(
         moved = tmp_path / "elsewhere" / "access.log"
         link.symlink_to(moved)
         server.signal(signal.SIGUSR1)
-        assert until(lambda: "is written" in server.errors)
+        assert until(lambda: "are written" in server.errors)
     assert server.stop() == 0
     assert log.read_text().endswith("\n") and moved.read_text().endswith("\n")
     assert numbers(log.read_text()) + numbers(moved.read_text()) == list(range(210))
@@ -289,13 +310,16 @@ def test_several_logs_each_have_what_passes_their_filter(
 ) -> None:
     (tmp_path / "www").mkdir()
     (tmp_path / "www" / "f").write_text("x")
-    logs = (
-        ("--access-log", "errors.log status=4xx,500-599 format=common"),
-        ("--access-log", "files.log route=/static"),
-        ("--access-log", "slow.json slower=2s format=json"),
-        ("--access-log", 'own.log format="{status} {method} \\"{target}\\" {id}"'),
+    logs = tables(
+        "access_log",
+        {"to": "access.log"},
+        {"to": "errors.log", "status": ["4xx", "500-599"], "format": "common"},
+        {"to": "files.log", "route": "/static"},
+        {"to": "slow.json", "slower": "2s", "format": "json"},
+        {"to": "own.log", "format": '{status} {method} "{target}" {id}'},
     )
-    server = serve("zoo:app", "--static", "/static=www", *[part for log in logs for part in log])
+    server = serve("zoo:app", "--static", "/static=www", log=None, toml=logs)
+    server.log = tmp_path / "access.log"
     with server.connect() as client:
         client.ask("GET", "/hello")
         client.ask("GET", "/static/f")
@@ -333,7 +357,8 @@ def test_addresses_and_queries_can_be_left_out(serve: Callable[..., Milepost]) -
 def test_error_logs_have_their_levels_and_are_opened_anew(
     serve: Callable[..., Milepost], tmp_path: Path
 ) -> None:
-    server = serve("zoo:app", "--error-log", "stderr", "--error-log", "errors.log level=error")
+    logs = tables("error_log", {"to": "stderr"}, {"to": "errors.log", "level": "error"})
+    server = serve("zoo:app", toml=logs)
     log = tmp_path / "errors.log"
     with server.connect() as client:
         assert client.ask("GET", "/raises").status == 500

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from raw import Client, request
-from serving import run, until
+from serving import run, tables, until
 from supervising import Supervised, calling
 
 # Says which pool's thread has answered.
@@ -64,6 +64,12 @@ def bounds(server: Supervised, name: str) -> list[tuple[int, int]]:
     return [(one["threads_min"], one["threads_max"]) for one in found]
 
 
+def reports(threads: str) -> str:
+    """A pool of this size for what is beneath /reports/."""
+    own = tables("pool", {"name": "reports", "threads": threads})
+    return own + tables("pool_rule", {"pool": "reports", "path": "/reports/**"})
+
+
 def hold(server: Supervised, target: str, name: str) -> tuple[Any, int]:
     """A request that runs now, and the descriptor that ends it."""
     gate = server.folder / name
@@ -76,18 +82,19 @@ def hold(server: Supervised, target: str, name: str) -> tuple[Any, int]:
 
 def test_each_pool_takes_what_its_rules_say(pools: Callable[..., Supervised]) -> None:
     names = ["paths", "reads", "batch", "site", "near", "exact"]
-    rules = [
-        "paths path=/reports/**",
-        "exact path=/reports/one",
-        "reads path=/things/* method=GET",
-        "batch header='x-batch: yes'",
-        "site host=*.shop.example",
-        "near path=/net from=127.0.0.0/8",
-        "paths path=/far from=10.0.0.0/8",
-    ]
-    words = [word for name in names for word in ("--pool", f"{name} threads=1")]
-    words += [word for rule in rules for word in ("--pool-rule", rule)]
-    server = pools(*words, "--rewrite", "/old/*=/reports/*")
+    rules = tables(
+        "pool_rule",
+        {"pool": "paths", "path": "/reports/**"},
+        {"pool": "exact", "path": "/reports/one"},
+        {"pool": "reads", "path": "/things/*", "method": "GET"},
+        {"pool": "batch", "header": "x-batch: yes"},
+        {"pool": "site", "host": "*.shop.example"},
+        {"pool": "near", "path": "/net", "from": "127.0.0.0/8"},
+        {"pool": "paths", "path": "/far", "from": ["10.0.0.0/8"]},
+    )
+    own = tables("pool", *({"name": name, "threads": 1} for name in names))
+    rewrite = tables("rewrite", {"from": "/old/*", "to": "/reports/*"})
+    server = pools(toml=own + rules + rewrite)
     assert who(server, "/") == "default"
     assert who(server, "/reports/a/b?x") == "paths"
     assert who(server, "/reports") == "default"
@@ -109,8 +116,8 @@ def test_each_pool_takes_what_its_rules_say(pools: Callable[..., Supervised]) ->
 
 def test_a_full_pool_refuses_and_the_others_do_not(pools: Callable[..., Supervised]) -> None:
     server = pools(
-        *("--pool", "tiny threads=1 queue_len_max=1"),
-        *("--pool-rule", "tiny path=/tiny/**"),
+        toml=tables("pool", {"name": "tiny", "threads": 1, "queue_len_max": 1})
+        + tables("pool_rule", {"pool": "tiny", "path": "/tiny/**"}),
     )
     client, gate = hold(server, "/tiny/gate", "gate")
     waiting = server.connect()
@@ -132,7 +139,7 @@ def test_who_matters_more_is_not_refused_for_those_behind_it(pools: Callable[...
     """An overloaded pool refuses whoever would wait in vain: the others, and not who goes before them."""
     server = pools(
         *("--threads", "1", "--queue-timeout", "5m", "--overload-timeout", "5m"),
-        *("--pool-rule", "default path=/high class=high"),
+        toml=tables("pool_rule", {"pool": "default", "path": "/high", "class": "high"}),
     )
 
     def asked(target: str) -> Client:
@@ -160,11 +167,45 @@ def test_who_matters_more_is_not_refused_for_those_behind_it(pools: Callable[...
     assert pool(server, "default")["shed"] == 1
 
 
+def test_questions_about_health_pass_a_full_queue(pools: Callable[..., Supervised]) -> None:
+    server = pools(
+        *("--threads", "2", "--queue-len-max", "4", "--health-reserve", "1:1", "--queue-target", "10s"),
+        toml=tables("pool_rule", {"pool": "default", "path": "/health", "class": "health"}),
+    )
+    # One runs, three wait: the other thread and the last place are kept.
+    first, gate = hold(server, "/gate", "gate")
+    waiting = [server.connect() for _ in range(3)]
+    for client in waiting:
+        client.send(request("GET", "/"))
+    assert until(lambda: pool(server, "default")["waiting"] == 3)
+    assert server.ask("/").status == 503
+    for _ in range(3):
+        assert server.ask("/health").status == 200
+    assert pool(server, "default")["waiting"] == 3
+    os.close(gate)
+    for one in (first, *waiting):
+        with one:
+            assert one.reply().status == 200
+
+
+def test_a_burst_for_idle_threads_passes_the_shortest_queue(pools: Callable[..., Supervised]) -> None:
+    """Each has a thread, and none has to wait for one."""
+    server = pools("--threads", "8", "--queue-len-max", "1", "--drivers", "1")
+    clients = [server.connect() for _ in range(8)]
+    for _ in range(20):
+        assert until(lambda: pool(server, "default")["idle"] == 8)
+        for client in clients:
+            client.send(request("GET", "/"))
+        assert {client.reply().status for client in clients} == {200}
+    for client in clients:
+        client.sock.close()
+
+
 def test_who_waited_too_long_is_refused(pools: Callable[..., Supervised]) -> None:
     server = pools(
         # Long enough for the first, which has its thread at once.
-        *("--pool", "tiny threads=1 queue_timeout=2s"),
-        *("--pool-rule", "tiny path=/tiny/**"),
+        toml=tables("pool", {"name": "tiny", "threads": 1, "queue_timeout": "2s"})
+        + tables("pool_rule", {"pool": "tiny", "path": "/tiny/**"}),
     )
     client, gate = hold(server, "/tiny/gate", "gate")
     refused = server.ask("/tiny/waits")
@@ -179,8 +220,7 @@ def test_who_waited_too_long_is_refused(pools: Callable[..., Supervised]) -> Non
 def test_a_pool_has_another_size_until_the_next_reload(pools: Callable[..., Supervised]) -> None:
     server = pools(
         *("--processes", "2", "--drain-timeout", "5s"),
-        *("--pool", "reports threads=1:2"),
-        *("--pool-rule", "reports path=/reports/**"),
+        toml=reports("1:2"),
     )
     server.settled(2)
     assert bounds(server, "reports") == [(1, 2)] * 2
@@ -250,7 +290,8 @@ def test_nothing_is_lost_while_pools_change(pools: Callable[..., Supervised], tm
 
 
 def test_slow_routes_move_by_themselves_and_it_is_said(pools: Callable[..., Supervised]) -> None:
-    server = pools("--pool", "slow threads=1", "--slow-pool", "slow", "--slow-after", "10ms")
+    slow = tables("pool", {"name": "slow", "threads": 1})
+    server = pools("--slow-pool", "slow", "--slow-after", "10ms", toml=slow)
     # More than half of the last sixteen tell, and those that have not been count as quick.
     assert [who(server, f"/slow/{number}") for number in range(9)] == ["default"] * 9
     # The ninth is noted when its client has the reply already.
@@ -264,7 +305,7 @@ def test_slow_routes_move_by_themselves_and_it_is_said(pools: Callable[..., Supe
 
 
 def test_sizes_that_cannot_be_are_refused(pools: Callable[..., Supervised]) -> None:
-    server = pools("--pool", "reports threads=2:4", "--pool-rule", "reports path=/reports/**")
+    server = pools(toml=reports("2:4"))
     said = server.refused("scale", "--pool", "report", "--threads", "1:2")
     assert said == "milepost: scale: no pool `report`\nhint: did you mean `reports`?\n"
     for words, expect in [
@@ -283,22 +324,30 @@ def test_sizes_that_cannot_be_are_refused(pools: Callable[..., Supervised]) -> N
 
 
 @pytest.mark.parametrize(
-    ("words", "expect"),
+    ("toml", "expect"),
     [
-        (("--pool-rule", "reports path=/a"), "no pool `reports`\nhint: make it: `--pool reports`"),
-        (("--pool", "a threads=8:2"), "hint: `threads`: the smaller number comes first: `2:8`"),
-        (("--pool", "a", "--pool", "a"), "there are two pools `a`"),
-        (("--pool-rule", "default path=reports/*"), "hint: a path begins with a slash: `path=/reports/*`"),
-        (("--pool-rule", "default path=/a clas=low"), "hint: no option `clas`: did you mean `class`?"),
-        (("--slow-pool", "slow"), "no pool `slow`"),
-        (("--queue-reserve", "4"), "queue_reserve takes 4 of 4 threads"),
-        (("--overload-timeout", "1m"), "overload_timeout (1m) is longer than queue_timeout (30s)"),
+        (
+            tables("pool_rule", {"pool": "reports", "path": "/a"}),
+            "milepost.toml:1: `pool_rule`: no pool `reports`",
+        ),
+        (tables("pool", {"name": "a", "threads": "8:2"}), "hint: the smaller number comes first: `2:8`"),
+        (tables("pool", {"name": "a"}, {"name": "a"}), "milepost.toml:3: `pool`: there are two pools `a`"),
+        (
+            tables("pool_rule", {"pool": "default", "path": "reports/*"}),
+            "hint: a path begins with a slash: `/reports/*`",
+        ),
+        (
+            tables("pool_rule", {"pool": "default", "path": "/a", "clas": "low"}),
+            "milepost.toml:4: `pool_rule.clas`: unknown key\nhint: did you mean `class`?",
+        ),
+        ("slow_pool = 'slow'", "no pool `slow`"),
+        ("health_reserve = 4", "health_reserve takes 4 of 4 threads"),
+        ("overload_timeout = '1m'", "overload_timeout (1m) is longer than queue_timeout (30s)"),
     ],
 )
-def test_what_is_wrong_is_said_with_what_to_write(
-    tmp_path: Path, words: tuple[str, ...], expect: str
-) -> None:
+def test_what_is_wrong_is_said_with_what_to_write(tmp_path: Path, toml: str, expect: str) -> None:
     (tmp_path / "app.py").write_text(APP)
-    done = run(tmp_path, "serve", "app:app", "--bind", "127.0.0.1:0", *words)
+    (tmp_path / "milepost.toml").write_text(toml)
+    done = run(tmp_path, "serve", "app:app", "--bind", "127.0.0.1:0", "--config", "milepost.toml")
     assert (done.returncode, done.stdout) == (2, "")
     assert expect in done.stderr, done.stderr

@@ -173,8 +173,10 @@ def test_a_taken_port_is_named_and_nothing_is_started(
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
         write_app(tmp_path, before="open('imported', 'w')")
-        done = run(tmp_path, "serve", "app:app", "--processes", "2", "--bind", f"127.0.0.1:{port}")
+        binds = ("--bind", f"unix:{tmp_path}/s", "--bind", f"127.0.0.1:{port}")
+        done = run(tmp_path, "serve", "app:app", "--processes", "2", *binds)
     assert done.returncode == 2
+    assert not (tmp_path / "s").exists()
     assert str(port) in done.stderr
     assert not (tmp_path / "imported").exists()
 
@@ -203,7 +205,7 @@ def test_a_process_that_dies_is_replaced_and_only_its_requests_fail(
 
 def test_no_connection_waits_for_a_dead_process(supervise: Callable[..., Supervised]) -> None:
     """Those in its queues are accepted by others: each socket has a live acceptor at any time."""
-    server = supervise("--processes", "2", "--drivers", "2", "--driver-stall", "1h", log=None)
+    server = supervise("--processes", "2", "--drivers", "2", "--accept-stall-timeout", "1h", log=None)
     victim = min(server.settled(2))
     freeze(victim)
     # What it accepts before it stops is its own.
@@ -219,13 +221,13 @@ def test_no_connection_waits_for_a_dead_process(supervise: Callable[..., Supervi
 
 
 def test_connections_do_not_wait_for_a_stuck_process_either(supervise: Callable[..., Supervised]) -> None:
-    """Later than `driver_stall`, another one accepts from its sockets as well."""
-    server = supervise("--processes", "2", "--driver-stall", "100ms", "--heartbeat-timeout", "off")
+    """Later than `accept_stall_timeout`, another one accepts from its sockets as well."""
+    server = supervise("--processes", "2", "--accept-stall-timeout", "100ms", "--heartbeat-timeout", "off")
     stuck = min(server.settled(2))
     freeze(stuck)
     try:
         assert stuck not in server.who_answer(64)
-        assert server.status()["totals"]["rescued"] > 0
+        assert server.status()["totals"]["stall_takeovers"] > 0
         assert is_running(stuck)
     finally:
         os.kill(stuck, signal.SIGCONT)
@@ -234,7 +236,7 @@ def test_connections_do_not_wait_for_a_stuck_process_either(supervise: Callable[
 
 def test_one_that_is_stuck_as_well_is_no_help(supervise: Callable[..., Supervised]) -> None:
     """Those that are stuck have the fewest connections, and would be asked first."""
-    server = supervise("--processes", "4", "--driver-stall", "100ms", "--heartbeat-timeout", "off")
+    server = supervise("--processes", "4", "--accept-stall-timeout", "100ms", "--heartbeat-timeout", "off")
     stuck = sorted(server.settled(4))[:2]
     for pid in stuck:
         freeze(pid)

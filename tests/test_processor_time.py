@@ -94,6 +94,8 @@ def test_processor_time_is_that_of_the_run(server: Milepost, tmp_path: Path) -> 
             if route["route"] == "app"
         ]
     assert server.stop() == 0
+    # A driver answers by itself, and has no processor time of an application.
+    assert not any("/-/status" in line and " cpu=" in line for line in server.lines)
     found = [spans for line in server.lines if (spans := spans_of(line))]
     assert len(found) == len(PATHS)
     for path, spans in zip(PATHS, found):

@@ -39,7 +39,7 @@ WAITED_S = 300
 def served(serve: Callable[..., Milepost], tmp_path: Path) -> Callable[..., Milepost]:
     (tmp_path / "queue_app.py").write_text(APP)
 
-    def start(*arguments: str) -> Milepost:
+    def start(*arguments: str, **more: str) -> Milepost:
         # However long they wait at their gates, the pool is not overloaded.
         options = (
             "--threads",
@@ -51,7 +51,7 @@ def served(serve: Callable[..., Milepost], tmp_path: Path) -> Callable[..., Mile
             "--queue-target",
             "10s",
         )
-        return serve("queue_app:app", *options, *arguments)
+        return serve("queue_app:app", *options, *arguments, **more)
 
     return start
 
@@ -66,10 +66,15 @@ def facts(found: dict[str, object]) -> tuple[object, ...]:
     return tuple(found[name] for name in NAMES)
 
 
+def facts_of_json(line: str) -> tuple[object, ...]:
+    found = json.loads(line)
+    return facts(found | {"from_queue": found["queued"]})
+
+
 def facts_of_line(line: str) -> tuple[object, ...]:
     """Of a line with phases."""
     text = dict(re.findall(r" (\w+)=(\S+)", line))
-    return (*(int(text[name]) for name in NAMES[:3]), text.get("from_queue") == "yes")
+    return (*(int(text[name]) for name in NAMES[:3]), text.get("queued") == "yes")
 
 
 def hold(client: Client, gate: Path, path: str) -> int:
@@ -115,7 +120,7 @@ def test_each_request_knows_what_it_found(served: Callable[..., Milepost], tmp_p
     lines = {}
     for line in server.lines:
         if asked := re.search(r'[ "]/(\d)[? "]', line):
-            lines[int(asked[1])] = facts(json.loads(line)) if form == "json" else facts_of_line(line)
+            lines[int(asked[1])] = facts_of_json(line) if form == "json" else facts_of_line(line)
     assert [lines[number] for number in range(1, 6)] == expected
 
 
@@ -159,3 +164,24 @@ def test_nobody_else_is_believed(served: Callable[..., Milepost], arguments: tup
         assert before_s(client, f"X-Request-Start: t={time.time() - WAITED_S:.3f}") == 0
     assert server.stop() == 0
     assert not any(" before=" in line for line in server.lines)
+
+
+def started() -> str:
+    return f"X-Request-Start: t={time.time() - WAITED_S:.3f}"
+
+
+def test_what_waited_too_long_in_front_is_refused(served: Callable[..., Milepost]) -> None:
+    minutes = ("--queue-timeout", "4m", "--overload-timeout", "4m")
+    server = served("--request-start-from", "127.0.0.1", *minutes)
+    with server.connect() as client:
+        assert client.ask("GET", "/", started()).status == 503
+    with server.connect() as client:
+        assert before_s(client) == 0
+    assert server.stop() == 0
+    assert sum('cause="waited too long' in line for line in server.lines) == 1
+
+
+def test_a_unix_socket_is_believed_where_anybody_is(served: Callable[..., Milepost], tmp_path: Path) -> None:
+    options = ("--request-start-from", "192.0.2.1", "--queue-timeout", "1h")
+    with served(*options, bind=f"unix:{tmp_path}/s").connect() as client:
+        assert WAITED_S - 1 <= before_s(client, started()) < WAITED_S + DEADLINE_S

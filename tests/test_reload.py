@@ -381,3 +381,15 @@ def test_addresses_come_and_go(from_file: Callable[..., Supervised], tmp_path: P
         client.sendall(request("GET", "/", "Connection: close"))
         assert client.recv(1 << 16).startswith(b"HTTP/1.1 200 ")
     assert until(lambda: listening_inodes(gone) == set())
+
+
+def test_a_stop_ends_an_old_process_that_waits_for_its_idle_connections(
+    supervise: Callable[..., Supervised],
+) -> None:
+    server = supervise("--drain-timeout", "1h")
+    with server.connect() as client:
+        pid = int(client.ask("GET", "/").text.split()[1])
+        server.done("reload")
+        assert [one["pid"] for one in server.processes("draining")] == [pid]
+        assert server.stop() == 0
+        assert client.is_closed()

@@ -1,4 +1,4 @@
-"""The account of `benches/reload`: each lost request is on that of whoever has lost it."""
+"""The attribution of `lab reload`: each lost request belongs to the operation that lost it."""
 
 from __future__ import annotations
 
@@ -7,13 +7,18 @@ from pathlib import Path
 
 import pytest
 
-sys.path.append(str(Path(__file__).resolve().parents[1] / "benches" / "reload"))
+sys.path.append(str(Path(__file__).resolve().parents[1]))
 
-from journal import KILL, Deed, Journal  # noqa: E402
+from lab.reload.operations import KILL, Operation, OperationHistory  # noqa: E402
 
 VICTIM, OTHER = 71, 72
-JOURNAL = Journal(
-    [Deed("reload", 10.0), Deed(KILL, 20.0, VICTIM), Deed("scale", 30.0), Deed(KILL, 40.0, OTHER)]
+HISTORY = OperationHistory(
+    [
+        Operation("reload", 10.0),
+        Operation(KILL, 20.0, VICTIM),
+        Operation("scale", 30.0),
+        Operation(KILL, 40.0, OTHER),
+    ]
 )
 
 
@@ -46,8 +51,8 @@ JOURNAL = Journal(
         (19.0, 19.0, "stale", VICTIM, "reload"),
     ],
 )
-def test_a_loss_is_charged_to_its_deed(
+def test_a_loss_is_charged_to_its_operation(
     began_s: float, ended_s: float, kind: str, pid: int, account: str
 ) -> None:
     fault = {"class": kind, "began_s": began_s, "ended_s": ended_s, "pid": pid}
-    assert JOURNAL.charge([fault]) == {account: 1}
+    assert HISTORY.charge([fault]) == {account: 1}

@@ -120,11 +120,24 @@ def test_pipelined_requests_keep_their_ids_apart(serve: Callable[..., Milepost])
 def test_files_faults_and_refusals_have_the_header(serve: Callable[..., Milepost], tmp_path: Path) -> None:
     (tmp_path / "www").mkdir()
     (tmp_path / "www" / "f").write_bytes(b"x" * 500_000)
-    server = serve("zoo:app", "--static", "/static=www", "--body-bytes-max", "1000", *TRUSTING)
+    server = serve(
+        "zoo:app",
+        "--static",
+        "/static=www",
+        "--body-bytes-max",
+        "1000",
+        "--status-path",
+        "/-/status",
+        *TRUSTING,
+    )
     asked = [
         (200, ("GET", "/static/f"), {}),
         (404, ("GET", "/static/g"), {}),
         (500, ("GET", "/raises"), {}),
+        (405, ("DELETE", "/static/f"), {}),
+        (200, ("GET", "/-/status"), {}),
+        (200, ("OPTIONS", "*"), {}),
+        (200, ("GET", "/parts"), {}),
         (200, ("HEAD", "/hello"), {}),
         (413, ("POST", "/hello"), {"body": b"x" * 1_001}),
     ]
@@ -140,6 +153,22 @@ def test_files_faults_and_refusals_have_the_header(serve: Callable[..., Milepost
     assert refused and MADE.fullmatch(refused)
     # Of different connections, in the order in which their threads came to it.
     assert sorted(logged(server)) == sorted([*names, refused])
+
+
+def test_no_two_requests_have_the_same_id(serve: Callable[..., Milepost]) -> None:
+    server = serve("zoo:app", *WARY, "--drivers", "2")
+    clients = [server.connect() for _ in range(20)]
+    found = []
+    for _ in range(10):
+        for client in clients:
+            client.send(request("GET", "/hello") * 50)
+        for client in clients:
+            found += [client.reply().header(HEADER) for _ in range(50)]
+    for client in clients:
+        client.sock.close()
+    assert len(found) == len(set(found)) == 10_000
+    assert all(MADE.fullmatch(str(one)) for one in found)
+    assert sorted(logged(server)) == sorted(map(str, found))
 
 
 def test_the_error_log_names_the_request(serve: Callable[..., Milepost]) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import socket
+import struct
 import threading
 import time
 from collections.abc import Callable
@@ -18,7 +19,7 @@ from pathlib import Path
 import pytest
 
 from raw import Client, request
-from serving import DEADLINE_S, Milepost, until
+from serving import DEADLINE_S, Milepost, tables, until
 
 RATE = 800_000
 # A quarter of a second's worth leaves at once.
@@ -58,6 +59,10 @@ LIST = f"/large?bytes={SIZE}&part={SIZE}&length=1"
 FILE = "/files/some"
 
 
+# What stands before a limit of a route, which no flag has.
+ROUTE = "rate_route:"
+
+
 @pytest.fixture
 def limited(serve: Callable[..., Milepost], tmp_path: Path) -> Callable[..., Milepost]:
     """Starts a server with an application and two folders under these limits."""
@@ -67,7 +72,10 @@ def limited(serve: Callable[..., Milepost], tmp_path: Path) -> Callable[..., Mil
             file.truncate(SIZE)
 
     def start(*limits: str) -> Milepost:
-        return serve("zoo:app", "--static", "/files=files", "--static", "/more=more", *limits)
+        routes = [limit.removeprefix(ROUTE).split("=") for limit in limits if limit.startswith(ROUTE)]
+        others = [limit for limit in limits if not limit.startswith(ROUTE)]
+        toml = tables("rate_route", *({"url": url, "rate": rate} for url, rate in routes))
+        return serve("zoo:app", "--static", "/files=files", "--static", "/more=more", *others, toml=toml)
 
     return start
 
@@ -94,16 +102,16 @@ def is_free(measure: Callable[[], float]) -> None:
     [
         # Each scope by itself, and what it is not about.
         ([f"--rate-connection={RATE}"], [APP, LIST, FILE], []),
-        ([f"--rate-route=/={RATE}"], [APP], [FILE]),
-        ([f"--rate-route=/files={RATE}"], [FILE], [APP, "/more/some"]),
+        ([f"rate_route:/={RATE}"], [APP], [FILE]),
+        ([f"rate_route:/files={RATE}"], [FILE], [APP, "/more/some"]),
         ([f"--rate-pool={RATE}"], [LIST], [FILE]),
         # The narrowest that is set counts, alone: also when it is the faster one.
-        ([f"--rate-connection={RATE}", f"--rate-route=/={SLOW}", f"--rate-pool={SLOW}"], [APP], []),
-        ([f"--rate-route=/={RATE}", f"--rate-pool={SLOW}"], [APP], [FILE]),
+        ([f"--rate-connection={RATE}", f"rate_route:/={SLOW}", f"--rate-pool={SLOW}"], [APP], []),
+        ([f"rate_route:/={RATE}", f"--rate-pool={SLOW}"], [APP], [FILE]),
         # `off` is set as well: it lifts what is wider.
-        ([f"--rate-route=/={SLOW}", f"--rate-pool={SLOW}", "--rate-connection=off"], [], [APP, FILE]),
-        (["--rate-route=/=off", f"--rate-pool={SLOW}"], [], [APP]),
-        (["--rate-route=/files=off", f"--rate-connection={RATE}"], [FILE], []),
+        ([f"rate_route:/={SLOW}", f"--rate-pool={SLOW}", "--rate-connection=off"], [], [APP, FILE]),
+        (["rate_route:/=off", f"--rate-pool={SLOW}"], [], [APP]),
+        (["rate_route:/files=off", f"--rate-connection={RATE}"], [FILE], []),
     ],
     ids=" ".join,
 )
@@ -125,9 +133,9 @@ def test_the_narrowest_limit_that_is_set_counts_alone(
     ("limits", "targets", "least"),
     [
         ([f"--rate-connection={RATE}"], [APP, APP], ONE_S),
-        ([f"--rate-route=/={RATE}"], [APP, LIST], BOTH_S),
-        ([f"--rate-route=/files={RATE}"], [FILE, FILE], BOTH_S),
-        ([f"--rate-route=/files={RATE}", f"--rate-route=/more={RATE}"], [FILE, "/more/some"], ONE_S),
+        ([f"rate_route:/={RATE}"], [APP, LIST], BOTH_S),
+        ([f"rate_route:/files={RATE}"], [FILE, FILE], BOTH_S),
+        ([f"rate_route:/files={RATE}", f"rate_route:/more={RATE}"], [FILE, "/more/some"], ONE_S),
         ([f"--rate-pool={RATE}"], [APP, LIST], BOTH_S),
     ],
 )
@@ -141,7 +149,8 @@ def test_replies_share_what_is_given_to_all_of_them(
 
 
 def test_a_connection_has_one_share_for_all_its_replies(limited: Callable[..., Milepost]) -> None:
-    server = limited(f"--rate-connection={RATE}")
+    # Nor is its client blamed for taking no more than it is given.
+    server = limited(f"--rate-connection={RATE}", "--send-timeout=300ms", "--send-rate-min=1G")
 
     def both() -> float:
         with server.connect() as client:
@@ -202,6 +211,29 @@ def test_a_limit_holds_no_thread(limited: Callable[..., Milepost]) -> None:
     slow.sock.settimeout(DEADLINE_S)
     slow.sock.close()
     server.count()
+
+
+def test_clients_that_leave_while_they_wait_for_their_share_are_noticed(
+    serve: Callable[..., Milepost],
+) -> None:
+    server = serve("zoo:app", "--rate-pool=1000", "--status-path", "/-/status")
+    clients = [server.connect() for _ in range(100)]
+    for client in clients:
+        client.send(request("GET", "/large?bytes=65536&length=1"))
+        client.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    server.count(100)
+    with server.connect() as other:
+
+        def sending() -> int:
+            found = json.loads(other.ask("GET", "/-/status").body)
+            return sum(driver["connections"]["sending"] for driver in found["drivers"])
+
+        assert until(lambda: sending() == 100)
+        for client in clients:
+            client.sock.close()
+        # The least of them would wait for a minute, and nobody waits for a share of theirs.
+        assert until(lambda: sending() == 0, DEADLINE_S / 3)
+        assert other.ask("GET", "/hello").body == b"hello"
 
 
 # Connections of one client

@@ -51,7 +51,7 @@ def small(serve: Callable[..., Milepost], disk: Path) -> Iterator[Milepost]:
     whole = free_bytes(disk)
     server = serve(
         *("zoo:app", "--threads", "2:2", "--drivers", "1", "--spool-dir", str(disk)),
-        *("--readahead", "16K", "--reply-memory-max", "1M", "--log-flush", "10ms"),
+        *("--body-memory-max", "16K", "--reply-memory-max", "1M", "--log-flush", "10ms"),
     )
     yield server
     assert until(lambda: free_bytes(disk) == whole), f"{whole - free_bytes(disk)} bytes are lost"
@@ -321,3 +321,34 @@ def test_a_slow_reader_of_a_stream_loses_nothing(server: Milepost) -> None:
         server.count()
     assert seen == (from_zoo * (len(seen) // 65_536 + 1))[: len(seen)]
     closed_at(server, "slow")
+
+
+def test_a_stream_whose_client_takes_nothing_is_cut_when_it_was_waited_for(
+    serve: Callable[..., Milepost],
+) -> None:
+    server = serve(
+        *("zoo:app", "--threads", "2:2", "--drivers", "1", "--status-path", "/-/status"),
+        *("--reply-spool-bytes-max", "1M", "--stream-wait-timeout", "300ms"),
+    )
+    with never_reading(server, "/flood?token=waits") as client:
+        closed_at(server, "waits")
+        with pytest.raises(CutShort):
+            client.reply()
+        server.count()
+    with server.connect() as client:
+        assert json.loads(client.ask("GET", "/-/status").body)["pool"]["stream_waits"] == 1
+    assert server.stop() == 0
+    assert ["end=cut" in line for line in server.lines if "/flood" in line] == [True]
+
+
+def test_a_stream_of_limited_bandwidth_is_closed_when_its_client_has_left(
+    serve: Callable[..., Milepost],
+) -> None:
+    """A driver sends it, and the application hears of it all the same."""
+    server = serve("zoo:app", "--threads", "4:4", "--rate-pool", "100000")
+    with server.connect() as client:
+        client.send(request("GET", "/asked-for?token=limited"))
+        client.head()
+        assert client.chunk() == b"data: 1\n\n"
+        server.count()
+    end_stream(server, "limited", 1)

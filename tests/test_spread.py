@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import json
+import os
 import socket
 import statistics
 import time
@@ -12,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from raw import request
+from raw import Client, request
 from serving import until
-from supervising import Supervised
+from supervising import UNTIL_GO, Supervised
 
 CLOSE = request("GET", "/", "Connection: close")
 
@@ -170,11 +172,11 @@ def test_one_wakes_for_a_connection_on_a_shared_socket(
     assert wakes() - before <= 150
 
 
-def test_steering_by_processor_says_whether_it_helps_here(supervise: Callable[..., Supervised]) -> None:
-    server = supervise("--drivers", "2", "--driver-cpus", "auto", "--steering", "cpu")
+def test_status_says_how_often_steering_by_processor_succeeds(supervise: Callable[..., Supervised]) -> None:
+    server = supervise("--drivers", "2", "--driver-cpus", "auto", "--reuseport-steering", "cpu")
     for _ in range(64):
         assert server.ask().status == 200
-    assert server.status()["steering"]
+    assert "% of connections" in server.status()["steering"]
 
 
 def test_bursts_are_accepted_in_batches_and_all_answered(supervise: Callable[..., Supervised]) -> None:
@@ -217,3 +219,76 @@ def test_connections_max_holds_for_each_process_with_handing_over(
     # Whoever was read has its line, whether or not its client waited for the reply.
     assert server.stop() == 0
     server.exchanges = len(server.lines)
+
+
+def running(server: Supervised) -> int:
+    """Requests that the application has, in all processes."""
+    return sum(pool["running"] for process in server.processes() for pool in process["pools"])
+
+
+def waiting(server: Supervised) -> Client:
+    """A request that waits. One that sends nothing for a second makes room at the bound."""
+    client = server.connect()
+    client.send(request("GET", UNTIL_GO, "Connection: close"))
+    return client
+
+
+@pytest.mark.parametrize("bind", ["127.0.0.1:0", "unix"])
+def test_no_more_connections_are_open_than_may_be(
+    supervise: Callable[..., Supervised], tmp_path: Path, bind: str
+) -> None:
+    """Wherever one is on its way: accepted, or handed over to another driver."""
+    server = supervise(
+        *("--processes", "1", "--drivers", "4", "--connections-max", "8", "--threads", "16:16"),
+        bind=bind.replace("unix", f"unix:{tmp_path}/s"),
+    )
+    clients = [waiting(server) for _ in range(12)]
+    assert until(lambda: running(server) == 8)
+    # As long as a driver that rests takes to look for room.
+    end = time.monotonic() + 0.6
+    while time.monotonic() < end:
+        assert (running(server), sum(driver["open"] for driver in server.drivers())) == (8, 8)
+    (tmp_path / "go").touch()
+    for client in clients:
+        with client:
+            assert client.reply().status == 200
+
+
+def test_a_full_process_leaves_a_shared_socket_to_the_other(
+    supervise: Callable[..., Supervised], tmp_path: Path
+) -> None:
+    """It waits for the socket and takes nothing from it: the kernel tells the other one."""
+    server = supervise(
+        *("--processes", "2", "--drivers", "2", "--connections-max", "4", "--threads", "8:8"),
+        bind=f"unix:{tmp_path}/s",
+    )
+    pids = server.settled(2)
+    # Of seven one process has four.
+    clients = [waiting(server) for _ in range(7)]
+    assert until(lambda: running(server) == 7)
+    assert len(server.who_answer(20)) == 1
+    (tmp_path / "go").touch()
+    for client in clients:
+        with client:
+            assert client.reply().status == 200
+    assert until(lambda: set(server.who_answer()) == pids)
+
+
+@pytest.mark.parametrize(("steering", "expect"), [("cpu", 5), ("hash", 0)])
+def test_connections_of_a_drivers_own_processor_are_counted(
+    supervise: Callable[..., Supervised], steering: str, expect: int
+) -> None:
+    """A client's processor is the one that its packets come in on."""
+    mine = os.sched_getaffinity(0)
+    cpu = min(mine)
+    options = ("--reuseport-steering", steering, "--status-path", "/-/status")
+    server = supervise("--drivers", "1", "--driver-cpus", str(cpu), *options)
+    os.sched_setaffinity(0, {cpu})
+    try:
+        for _ in range(4):
+            assert server.ask().status == 200
+        page = server.ask("/-/status").text
+    finally:
+        os.sched_setaffinity(0, mine)
+    (driver,) = json.loads(page)["drivers"]
+    assert (driver["accepted"], driver["local_cpu"]) == (5, expect)

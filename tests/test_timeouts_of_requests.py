@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import re
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -38,6 +39,18 @@ def stream(start_response):
     while True:
         time.sleep(0.01)
 
+class Lingering:
+    # Goes on after its last piece.
+    def __init__(self, start_response, body):
+        start_response("200 OK", [("Content-Length", str(len(body)))])
+        self.body = body
+
+    def __iter__(self):
+        return iter([self.body])
+
+    def close(self):
+        wait_for_file("go")
+
 def endless(start_response):
     start_response("200 OK", [])
     while True:
@@ -64,6 +77,8 @@ def app(environ, start_response):
         ctypes.PyDLL(None).usleep(4_000_000)
     elif path == "/stream":
         return stream(start_response)
+    elif path == "/lingers":
+        return Lingering(start_response, b"x" * int(environ["QUERY_STRING"]))
     elif path == "/endless":
         return endless(start_response)
     elif path == "/caught":
@@ -144,9 +159,9 @@ def test_nobody_watches_while_nothing_runs(tmp_path: Path, start: Callable[..., 
     assert found
     pid = int(found[1])
     for _ in range(2):
-        watched, looked = wakeups(pid, "mp-watch"), wakeups(pid, "mp-controller")
+        watched, looked = wakeups(pid, "mp-watchdog"), wakeups(pid, "mp-controller")
         assert until(lambda looked=looked: wakeups(pid, "mp-controller") >= looked + 3)
-    assert wakeups(pid, "mp-watch") - watched <= 1
+    assert wakeups(pid, "mp-watchdog") - watched <= 1
     # Whoever begins then is seen.
     with server.connect() as client:
         client.send(request("GET", "/slow"))
@@ -200,6 +215,19 @@ def test_a_reply_that_has_begun_is_cut(start: Callable[..., Milepost]) -> None:
         assert record["cause"] == "the application took longer than request_timeout"
     with server.connect() as client:
         assert client.ask("GET", "/").status == 200
+
+
+@pytest.mark.parametrize("size", [10, 8_000_000])
+def test_a_reply_that_is_out_by_the_deadline_is_not_cut(
+    tmp_path: Path, start: Callable[..., Milepost], size: int
+) -> None:
+    server = start("--request-timeout", "1500ms", "--threads", "1:1")
+    with server.connect() as client:
+        assert len(client.ask("GET", f"/lingers?{size}").body) == size
+    time.sleep(2)
+    (tmp_path / "go").touch()
+    (record,) = (one for one in map(json.loads, server.lines) if one["target"].startswith("/lingers"))
+    assert (record["status"], record["bytes"], record["end"]) == (200, size, "complete")
 
 
 def test_a_thread_that_does_not_come_back_is_replaced(start: Callable[..., Milepost]) -> None:

@@ -13,7 +13,7 @@ from serving import APPS, Milepost
 @pytest.fixture(scope="module")
 def validated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Milepost]:
     folder = tmp_path_factory.mktemp("validated")
-    with Milepost(folder, "validated:app", "--app-dir", str(APPS), "--readahead", "1K") as server:
+    with Milepost(folder, "validated:app", "--app-dir", str(APPS), "--body-memory-max", "1K") as server:
         yield server
     assert "AssertionError" not in server.errors, server.errors
     assert "Warning" not in server.errors, server.errors

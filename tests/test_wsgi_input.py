@@ -60,7 +60,7 @@ def test_each_method_reads_as_a_file_does(
 
 
 def test_spooled_bodies_read_as_those_in_memory_do(serve) -> None:
-    server = serve("zoo:app", "--readahead", "1K")
+    server = serve("zoo:app", "--body-memory-max", "1K")
     body = b"".join(b"line %d\n" % n for n in range(1000)) + b"end"
     with server.connect() as client:
         script = [["readline"], ["read", 6], ["readline", 3], ["readlines", 1], ["read"], ["read"]]
@@ -141,7 +141,7 @@ def test_nobody_is_told_to_continue_without_need(zoo: Milepost) -> None:
 
 
 def test_an_upload_that_breaks_off_never_reaches_the_application(serve) -> None:
-    server = serve("zoo:app", "--readahead", "1K")
+    server = serve("zoo:app", "--body-memory-max", "1K")
     with server.connect() as client:
         client.send(request("POST", "/body", "Content-Length: 5000") + b"x" * 4999)
     server.exchanges += 1

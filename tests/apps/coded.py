@@ -11,6 +11,7 @@ ETAG = '"v1"'
 
 go = threading.Semaphore(0)
 closed = threading.Event()
+through = threading.Event()
 
 
 def app(environ, start_response):
@@ -28,7 +29,15 @@ def headers(query):
 
 def whole(environ, start_response, query):
     """A list of one, with the headers of the query; `bytes` of it."""
-    body = PROSE[: int(query.pop("bytes", len(PROSE)))]
+    length = int(query.pop("bytes", len(PROSE)))
+    body = (PROSE * (length // len(PROSE) + 1))[:length]
+    start_response("200 OK", headers(query))
+    return [body]
+
+
+def noise(environ, start_response, query):
+    """`bytes` that no coding makes smaller, as a list of one."""
+    body = random.Random(1).randbytes(int(query.pop("bytes")))
     start_response("200 OK", headers(query))
     return [body]
 
@@ -87,10 +96,25 @@ def conditional(environ, start_response, query):
 
 
 def declared(environ, start_response, query):
-    """Declares one length and gives another, in pieces."""
+    """Declares one length and gives another, in two pieces; `first` is the length of the first one."""
+    first = int(query.get("first", 1000))
     start_response("200 OK", [("Content-Type", "text/plain"), ("Content-Length", query["length"])])
-    yield PROSE[:1000]
-    yield PROSE[1000 : int(query["bytes"])]
+    yield PROSE[:first]
+    yield PROSE[first : int(query["bytes"])]
+
+
+def heavy(environ, start_response, query):
+    """Far more than a socket takes, compressed as well; `/through` tells that all of it was given."""
+    start_response("200 OK", [("Content-Type", "text/plain")])
+    for number in range(80):
+        yield PROSE * 20 + random.Random(number).randbytes(100_000)
+    through.set()
+
+
+def was_given(environ, start_response, query):
+    """Waits for the end of `/heavy`."""
+    start_response("200 OK", [("Content-Type", "text/plain")])
+    return [b"yes" if through.wait(60) else b"no"]
 
 
 def broken(environ, start_response, query):
@@ -111,6 +135,9 @@ def file(environ, start_response, query):
 PAGES = {
     "/whole": whole,
     "/many": many,
+    "/noise": noise,
+    "/heavy": heavy,
+    "/through": was_given,
     "/words": words,
     "/stream": stream,
     "/go": let_go,

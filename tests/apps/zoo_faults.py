@@ -16,7 +16,8 @@ def raises(environ, start_response):
 @animal
 def raises_after_start(environ, start_response):
     """Fails after start_response, before any output."""
-    start_response("200 OK", [("X-Gone", "1")])
+    gone = [("X-Gone", "1"), ("Date", "never"), ("Server", "zoo"), ("Content-Length", "5")]
+    start_response("200 OK", gone)
     raise RuntimeError("a secret of the zoo")
 
 

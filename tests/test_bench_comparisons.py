@@ -1,4 +1,4 @@
-"""Several runs of `milepost bench`: compared, swept over servers that it starts, in scenario files."""
+"""Several runs of `milepost bench`: compared, and over a range of one number."""
 
 from __future__ import annotations
 
@@ -10,42 +10,6 @@ import pytest
 
 from benching import Peer, answering, bench
 from serving import run
-
-SCENARIO = """
-shows = "one driver beside two"
-repeat = 2
-rest = "10ms"
-
-[load]
-url = "http://127.0.0.1:{port}/1k.txt"
-requests = 100
-
-[[point]]
-name = "{clients}"
-each = { clients = [2, 4] }
-load = { connections = "{clients}" }
-
-[[file]]
-path = "www/1k.txt"
-fill = 1024
-
-[[server]]
-name = "one"
-start = ["{milepost}", "serve", "--static", "/={folder}/www", "--drivers", "1", "--bind", "127.0.0.1:{port}"]
-
-[[server]]
-name = "two"
-start = ["{milepost}", "serve", "--static", "/={folder}/www", "--drivers", "2", "--bind", "127.0.0.1:{port}"]
-
-[[server]]
-name = "absent"
-needs = ["no-such-program"]
-start = ["no-such-program", "{port}"]
-
-[[table]]
-title = "Requests that were answered"
-grid = { head = "clients", value = "answered", over = "sum" }
-"""
 
 
 @pytest.fixture(scope="module")
@@ -108,7 +72,7 @@ def test_runs_that_asked_for_different_things_are_not_compared(stored: Path) -> 
     [
         ('{"schema": 999, "runs": []}', "999"),
         ("{", "broken.json"),
-        ('{"schema": 1, "runs": []}', "broken.json"),
+        ('{"schema": 2, "runs": []}', "broken.json"),
     ],
     ids=["another schema", "no json", "no run"],
 )
@@ -119,65 +83,17 @@ def test_what_is_no_result_is_refused(stored: Path, text: str, says: str) -> Non
     assert done.stderr.startswith("milepost: ") and says in done.stderr
 
 
-def test_sweeps_over_a_server_that_it_starts(tmp_path: Path) -> None:
-    (tmp_path / "1k.txt").write_bytes(b"x" * 1024)
-    numbers = ("-c", "2,4", "-n", "100", "--repeat", "1")
-    server = ("--server", f"--static /={tmp_path}", "--matrix", "drivers=1,2")
-    done = run(tmp_path, "bench", "sweep", *numbers, *server, "--json", "sweep.json", "/1k.txt")
-    assert done.returncode == 0, done
-    assert "drivers=1" in done.stdout and "drivers=2" in done.stdout
-    findings = json.loads((tmp_path / "sweep.json").read_text())
-    assert json.dumps(findings).count('"answered": 100') + json.dumps(findings).count('"answered":100') >= 4
-
-
-def test_sweeps_over_a_server_that_is_there(tmp_path: Path) -> None:
+def test_sweeps_over_a_range(tmp_path: Path) -> None:
+    numbers = ("-c", "1..2:1", "-n", "20", "--repeat", "2")
+    forms = ("--svg", "a.svg", "--json", "a.json")
     with Peer(answering()) as peer:
-        done = run(
-            tmp_path,
-            "bench",
-            "sweep",
-            "-c",
-            "1..2:1",
-            "-n",
-            "20",
-            "--repeat",
-            "2",
-            "--svg",
-            "a.svg",
-            peer.url,
-        )
+        done = run(tmp_path, "bench", "sweep", *numbers, *forms, peer.url)
         assert done.returncode == 0, done
-        # More where others used the processors meanwhile: such a run is made once more.
-        assert peer.requests >= 2 * 2 * 20
+        assert peer.requests == 2 * 2 * 20
     heads = ("clients", "min", "ave", "max", "time")
     assert all(head in done.stdout for head in heads), done.stdout
     assert (tmp_path / "a.svg").read_text().startswith("<svg")
-
-
-def test_runs_a_scenario_file(tmp_path: Path) -> None:
-    (tmp_path / "mine.toml").write_text(SCENARIO)
-    done = run(tmp_path, "bench", "run", "mine.toml", "--out", "results")
-    assert done.returncode == 0, done
-    page = (tmp_path / "results" / "mine.md").read_text()
-    assert done.stdout == page
-    assert "| 2 | 200 | 200 |" in page and "| 4 | 200 | 200 |" in page
-    assert "absent" in page and "no-such-program" in page
-    findings = json.loads((tmp_path / "results" / "mine.json").read_text())["findings"]
-    # The second repetition goes through the servers backwards.
-    turns = [(found["repetition"], found["server"]) for found in findings]
-    assert turns == [(1, "one")] * 2 + [(1, "two")] * 2 + [(2, "two")] * 2 + [(2, "one")] * 2
-
-
-def test_lists_the_scenarios_of_the_project(tmp_path: Path) -> None:
-    done = run(tmp_path, "bench", "run", "--list")
-    assert done.returncode == 0
-    names = {line for line in done.stdout.splitlines() if line and not line.startswith(" ")}
-    kept = Path(__file__).resolve().parent.parent / "benches" / "scenarios"
-    assert names == {path.stem for path in kept.glob("*.toml")}
-
-
-def test_a_scenario_with_an_unknown_key_is_refused_with_its_line(tmp_path: Path) -> None:
-    (tmp_path / "mine.toml").write_text(SCENARIO.replace('rest = "10ms"', 'pause = "10ms"'))
-    done = run(tmp_path, "bench", "run", "mine.toml")
-    assert (done.returncode, done.stdout) == (2, "")
-    assert "mine" in done.stderr and "4" in done.stderr and "pause" in done.stderr
+    runs = json.loads((tmp_path / "a.json").read_text())["runs"]
+    # Each repetition goes through all values.
+    asked = [(made["asked"]["connections"], made["asked"]["label"]) for made in runs]
+    assert asked == [(1, "1 clients"), (2, "2 clients")] * 2

@@ -1,0 +1,197 @@
+"""The laboratory's files fit together: the page of figures, the scenario files and the published tables."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.append(str(ROOT))
+# The scenario files are TOML, which Python reads from 3.11 on.
+pytest.importorskip("tomllib")
+
+from lab import report, weighttp  # noqa: E402
+from lab.experiments import spec, tables  # noqa: E402
+from lab.experiments.tables import Finding, Findings  # noqa: E402
+from lab.scenario import Bar, Row, Sample, Scenario, worst  # noqa: E402
+from lab.toolbox import Unusable  # noqa: E402
+
+SCENARIO = """
+shows = "one driver beside two"
+takes = "a moment"
+
+[load]
+url = "http://127.0.0.1:{port}/1k.txt"
+timeout = "1s"
+
+[[point]]
+name = "{clients}"
+each = { clients = [2, 4] }
+load = { connections = "{clients}" }
+
+[[server]]
+name = "one"
+words = { drivers = "1" }
+start = ["{milepost}", "serve", "--drivers", "{drivers}"]
+ready = "/"
+
+[[server]]
+name = "two"
+like = "one"
+words = { drivers = "2" }
+
+[[table]]
+title = "Requests"
+grid = { head = "clients", value = "answered" }
+
+[[table]]
+title = "Change"
+column = [
+    { head = "server", text = "{server}" },
+    { head = "change", value = "per-second", against = "one" },
+    { head = "slow", value = "fact.slow", yes_above = 1 },
+]
+"""
+
+
+def lab(*words: str) -> subprocess.CompletedProcess[str]:
+    """The command line, from the checkout."""
+    return subprocess.run(
+        [sys.executable, "-m", "lab", *words], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+
+
+def test_the_page_of_figures_is_that_of_its_results() -> None:
+    done = lab("page", "--check")
+    assert done.returncode == 0, done.stderr or "write it anew: python3 -m lab page"
+
+
+def test_the_command_line_names_its_scenarios() -> None:
+    done = lab("--help")
+    assert done.returncode == 0
+    assert all(name in done.stdout for name in ("cost", "peers", "experiment", "slow", "reload", "control"))
+
+
+@pytest.mark.parametrize("name", spec.names())
+def test_a_scenario_file_can_be_read(name: str) -> None:
+    experiment = spec.read(spec.FOLDER / f"{name}.toml")
+    for server in experiment.servers:
+        assert experiment.points_of(server)
+        for file in (*experiment.files, *server.files):
+            assert file.content()
+
+
+def test_every_published_table_stands_in_an_experiment_with_all_its_columns() -> None:
+    used = set()
+    for name in spec.names():
+        used |= {table.published for table in spec.read(spec.FOLDER / f"{name}.toml").tables}
+    assert used - {""} == set(spec.published())
+
+
+def test_published_rows_are_whole_and_their_totals_are_sums() -> None:
+    published = spec.published()
+    for name, table in published.items():
+        assert all(len(row) == len(table.head) for row in table.rows), name
+    for row in published["six-requests"].rows:
+        queue, run, total = map(float, row[5:])
+        assert abs(queue + run - total) < 2e-6, row
+    least, average, most = (
+        float(part.replace(",", "")) for part in published["drivers"].rows[0][1].split(" / ")
+    )
+    assert least <= average <= most
+
+
+def experiment(folder: Path, text: str = SCENARIO) -> spec.Experiment:
+    path = folder / "mine.toml"
+    path.write_text(text)
+    return spec.read(path)
+
+
+def test_a_server_like_another_takes_its_keys_and_changes_its_words(tmp_path: Path) -> None:
+    one, two = experiment(tmp_path).servers
+    assert (one.start, one.ready) == (two.start, two.ready)
+    assert (one.words, two.words) == ({"drivers": "1"}, {"drivers": "2"})
+
+
+def test_a_point_for_each_value_has_its_load_over_the_common_one(tmp_path: Path) -> None:
+    points = experiment(tmp_path).points
+    assert [point.name for point in points] == ["2", "4"]
+    assert points[1].load == {
+        "url": "http://127.0.0.1:{port}/1k.txt",
+        "timeout": "1s",
+        "connections": "4",
+    }
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "says"),
+    [
+        ('takes = "a moment"', 'pause = "10ms"', "pause"),
+        ('ready = "/"', 'reddy = "/"', "reddy"),
+        ('against = "one"', 'against = "three"', "three"),
+        ('like = "one"', 'like = "three"', "three"),
+        ('grid = { head = "clients"', 'published = "drivers"\ngrid = { head = "clients"', "1 driver"),
+    ],
+    ids=["key of the file", "key of a server", "unknown server", "unknown likeness", "published column"],
+)
+def test_a_scenario_file_with_a_fault_is_refused(tmp_path: Path, before: str, after: str, says: str) -> None:
+    with pytest.raises(Unusable, match=says):
+        experiment(tmp_path, SCENARIO.replace(before, after))
+
+
+def finding(server: str, point: str, repetition: int, answered: int) -> Finding:
+    outcome = {"counts": {"answered": answered, "failures": {}}, "seconds": 2.0, "times": {}, "remarks": []}
+    return Finding(server, point, repetition, outcome, facts={"slow": float(answered > 100)})
+
+
+def test_tables_compare_within_each_repetition(tmp_path: Path) -> None:
+    findings = Findings(experiment(tmp_path))
+    # The second repetition was half as quick for both.
+    for repetition, (one, two) in enumerate([(100, 122), (50, 61)], start=1):
+        findings.found += [finding("one", "2", repetition, one), finding("two", "2", repetition, two)]
+    findings.skipped["two"] = "`no-such` is not installed"
+    page = tables.page(findings, ["machine"])
+    assert "| 2 | 50 / 75 / 100 | 61 / 92 / 122 |" in page
+    assert "| two | +22 % | no |" in page
+    assert "two was not measured: `no-such` is not installed" in page
+
+
+def test_reads_what_weighttp_prints() -> None:
+    counted = weighttp.read(
+        "finished in 2 sec, 467 millisec and 893 microsec, 40519 req/s, 44516 kbyte/s\n"
+        "requests: 100000 total, 100000 started, 100000 done, 99998 succeeded, 2 failed, 0 errored\n",
+        cpu_s=1.5,
+    )
+    assert (counted.responses, counted.faults, counted.cpu_s) == (99_998, 2, 1.5)
+    assert counted.duration_s == pytest.approx(2.467893)
+
+
+def test_a_figure_is_judged_by_the_median_of_ratios_and_a_count_by_the_worst() -> None:
+    def row(name: str) -> Row:
+        return Row(name, "milepost", lambda box, place: pytest.fail("not started"), take=pytest.fail)
+
+    bars = (
+        Bar("cpu_us", "ours", "theirs", at_most=0.65),
+        worst("lost", row("ours"), at_most=0),
+        worst("peak_bytes", row("ours"), at_most=3e6),
+    )
+    results = report.Results(Scenario("mine", "two servers", (row("ours"), row("theirs")), bars))
+    ours = [(4.0, 0.0, False), (9.0, 1.0, False), (90.0, 0.0, True)]
+    results.samples["ours"] = [
+        Sample({"cpu_us": cpu_us, "lost": lost, "peak_bytes": 2e6}, 0.5 if disturbed else 0.0)
+        for cpu_us, lost, disturbed in ours
+    ]
+    results.samples["theirs"] = [Sample({"cpu_us": 10.0}, 0.0) for _ in ours]
+    found = report.verdicts(results)
+    # 0.4 and 0.9: the disturbed repetition is in no ratio, but its counts are among the worst.
+    assert [(round(one.measured or 0, 2), one.passed) for one in found] == [
+        (0.65, True),
+        (1.0, False),
+        (2.0, True),
+    ]
+    page = report.markdown("Mine", ["machine"], [results], found, {})
+    assert "| mine | lost of ours: at most 0 | 1.00 | 0.00-1.00 | **missed** |" in page
+    assert "3, 1 disturbed" in page
