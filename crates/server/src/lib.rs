@@ -56,7 +56,6 @@ pub mod ipc;
 pub mod payload;
 pub mod pidfile;
 mod server;
-mod unnamed;
 
 pub mod supervisor;
 

@@ -14,7 +14,6 @@ use socket2::{Domain, Protocol, SockAddr, SockFilter, SockRef, Socket, Type};
 use crate::config::typed::{Bind, Config, Listen};
 use crate::fault::{StartFault, plain};
 use crate::ipc::ListenAddr;
-use crate::sys;
 
 /// One address with its listening sockets.
 #[derive(Debug)]
@@ -161,7 +160,7 @@ pub(crate) fn bind_tcp(address: TcpAddress, listen: &Listen) -> io::Result<Socke
 
 /// What sockets that are accepted inherit from the one that listens: one call for all of them.
 pub(crate) fn set_options(socket: &Socket, listen: &Listen) -> io::Result<()> {
-    sys::set_defer_accept(socket.as_fd(), listen.defer_accept_secs)?;
+    os::set_defer_accept(socket.as_fd(), listen.defer_accept_secs)?;
     socket.set_tcp_nodelay(listen.nodelay)
 }
 

@@ -238,7 +238,7 @@ impl Server {
         });
         signals.close();
         // A signal can still end the rest of the process, such as an interpreter.
-        crate::sys::restore_signals();
+        os::restore_signals();
         drop(pid_file);
         if !is_supervised {
             say(&format!(

@@ -21,11 +21,6 @@ pub(super) const EDGES: &[(&str, &str, &str)] = &[
         "a close must reach the client although a forked child has the socket",
     ),
     (
-        "fork",
-        "sys",
-        "hooks of the C library, and memory that a fork wipes",
-    ),
-    (
         "handler",
         "response",
         "the seam hands a backend its response writer",
@@ -60,11 +55,6 @@ pub(super) const EDGES: &[(&str, &str, &str)] = &[
         "a worker offers its response to the socket once",
     ),
     ("response", "sync", "one way to lock, and invariants"),
-    (
-        "response",
-        "unnamed",
-        "responses that outgrow memory move to an unnamed file",
-    ),
     ("response", "blocking_pool", "the threads that write it"),
     (
         "transport",
@@ -109,11 +99,6 @@ pub(super) const EDGES: &[(&str, &str, &str)] = &[
         "blocking_pool",
         "queue",
         "tasks wait in the queue that loom has checked",
-    ),
-    (
-        "blocking_pool",
-        "sys",
-        "sendfile to a client that is gone must not end the process",
     ),
     ("handler", "pool", "the seam gives a worker to a backend"),
     (
@@ -170,10 +155,7 @@ pub(super) const EDGES: &[(&str, &str, &str)] = &[
         "service",
         "limits of routes go by the routes' indices",
     ),
-    ("spool", "unnamed", "so do request bodies"),
-    ("listen", "sys", "what no crate wraps of a listening socket"),
     ("listen", "ipc", "one type for what is listened on"),
-    ("stats", "sys", "counters lie in mapped memory"),
     (
         "sys",
         "stats",
@@ -184,7 +166,6 @@ pub(super) const EDGES: &[(&str, &str, &str)] = &[
         "stats",
         "a process is told which segment of the counters is its own",
     ),
-    ("log", "sys", "SIGPIPE must not end the process"),
     ("log", "sync", "one way to lock, and invariants"),
     (
         "pages",
@@ -241,10 +222,11 @@ pub(super) const WITHDRAWN: &[(&str, &str)] = &[
 ];
 
 /// Where `unsafe` has its place.
-pub(super) const UNSAFE_PLACES: [(&str, &str); 4] = [
+pub(super) const UNSAFE_PLACES: [(&str, &str); 5] = [
+    ("crates/os/src/lib.rs", "system calls that no crate wraps"),
     (
         "crates/server/src/sys.rs",
-        "system calls that no crate wraps",
+        "sockets in a runtime, and the counters' memory",
     ),
     (
         "crates/server/tests/allocations/counting.rs",
@@ -306,7 +288,14 @@ pub(super) enum Others {
     AllBut(&'static [&'static str]),
 }
 
-pub(super) const CRATES: [CrateRule; 10] = [
+pub(super) const CRATES: [CrateRule; 11] = [
+    CrateRule {
+        name: "os",
+        package: "milepost-os",
+        ours: &[],
+        others: Others::Only(&["libc", "memchr", "rustix"]),
+        forbids: "os knows nothing of the server: calls of the system and invariants, and no crate of ours",
+    },
     CrateRule {
         name: "http",
         package: "milepost-http",
@@ -331,7 +320,7 @@ pub(super) const CRATES: [CrateRule; 10] = [
     CrateRule {
         name: "server",
         package: "milepost-server",
-        ours: &["http", "telemetry", "queueing"],
+        ours: &["os", "http", "telemetry", "queueing"],
         others: Others::AllBut(&["pyo3", "pyo3-ffi", "clap"]),
         forbids: "server knows no Python and reads no argv",
     },

@@ -138,7 +138,7 @@ thread_local! {
 /// Runs a driver on the calling thread until it has drained or was cut; gives the number of exchanges
 /// that were cut.
 pub(crate) fn run(index: usize, shared: &Arc<Shared>, files: Files) -> io::Result<u64> {
-    crate::sys::block_sigpipe();
+    os::block_sigpipe();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_io()
         .enable_time()

@@ -110,7 +110,7 @@ impl AccessLogWriter {
     }
 
     pub(super) fn run(mut self) {
-        crate::sys::block_sigpipe();
+        os::block_sigpipe();
         loop {
             let urgency = self.buffers.notifier.wait(self.flush, self.longest_sleep());
             self.run_once();

@@ -110,7 +110,7 @@ impl ErrorLogWriter {
     }
 
     pub(super) fn run(mut self) {
-        crate::sys::block_sigpipe();
+        os::block_sigpipe();
         loop {
             let longest = self.longest_sleep();
             let urgency = self.queue.notifier.wait(Duration::ZERO, longest);

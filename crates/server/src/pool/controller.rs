@@ -51,7 +51,7 @@ pub(crate) fn start_controller(pools: &[Arc<Pool>]) -> io::Result<()> {
 
 fn run(mut pools: Vec<PoolController>, timer: &Timer) {
     // A refusal to a client that is gone must not end the process.
-    crate::sys::block_sigpipe();
+    os::block_sigpipe();
     timer.set_sleeper();
     loop {
         timer.begin_scan();

@@ -22,7 +22,7 @@ use crate::blocking_pool::{BlockingPool, TaskState};
 use crate::config::typed::Spool;
 use crate::exchange::stream::{Abandoned, StreamShared};
 use crate::sync::{invariant, lock};
-use crate::unnamed::unnamed_file;
+use os::unnamed_file;
 
 /// Above the bound, a response is cut when its client has taken nothing for so long. A client that reads takes
 /// something every round trip, and few of those are longer.

@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use telemetry::{Ending, Histogram, PhaseHistograms, Spans};
 
-use crate::sys::Mapping;
+use os::Mapping;
 
 pub use file::{CounterFile, Glance};
 pub use segment::{Segment, Shape};

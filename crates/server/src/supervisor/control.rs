@@ -26,7 +26,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::config::typed;
 use crate::fault::{StartFault, plain};
-use crate::sys;
 use clients::{CLIENTS_LEN_MAX, ControlClients, SavedClients};
 pub use clients::{ClientId, Peer};
 use lock::{Lock, NoLock};
@@ -211,7 +210,7 @@ impl Control {
 
     fn welcome(&mut self, socket: OwnedFd, now: Instant) {
         // Without an answer of the kernel it is a stranger.
-        let Ok((uid, pid)) = sys::peer_credentials(socket.as_fd()) else {
+        let Ok((uid, pid)) = os::peer_credentials(socket.as_fd()) else {
             return;
         };
         if uid != 0 && !self.uids.contains(&uid) {

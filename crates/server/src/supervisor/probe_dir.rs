@@ -10,7 +10,7 @@ use std::thread;
 use rustix::io::Errno;
 
 use super::privileges::{self, UserIdentity};
-use crate::unnamed::unnamed_file;
+use os::unnamed_file;
 
 /// Makes an unnamed file in `dir` as this user and group, each empty for none, and lets go of it.
 ///

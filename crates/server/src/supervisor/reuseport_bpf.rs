@@ -8,7 +8,6 @@ use std::os::fd::BorrowedFd;
 use serde::{Deserialize, Serialize};
 
 use crate::config::typed::Steering;
-use crate::sys;
 
 /// How a socket is chosen, among the first so many of an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -53,7 +52,7 @@ impl BpfProgram {
 
     /// Makes it choose among the sockets that share the address of this one.
     pub(crate) fn attach(self, socket: BorrowedFd<'_>) -> io::Result<()> {
-        sys::set_reuseport_program(socket, &self.steps())
+        os::set_reuseport_program(socket, &self.steps())
     }
 
     fn steps(self) -> [libc::sock_filter; 3] {
@@ -85,7 +84,7 @@ const BPF_RETURN_A: u32 = 0x10;
 
 /// Leaves the choice to the kernel's hash again.
 pub(crate) fn detach(socket: BorrowedFd<'_>) -> io::Result<()> {
-    sys::remove_reuseport_program(socket)
+    os::remove_reuseport_program(socket)
 }
 
 #[cfg(test)]

@@ -18,7 +18,6 @@ use socket2::{Domain, SockRef, Type};
 
 use crate::fault::{StartFault, plain};
 use crate::ipc::ListenAddr;
-use crate::sys;
 
 /// What programs that are started must not see: they would take it for their own.
 pub(crate) const VARIABLES: [&str; 6] = [
@@ -146,7 +145,7 @@ pub(crate) fn inherited() -> Result<Vec<InheritedSocket>, StartFault> {
 }
 
 fn take(fd: RawFd, name: String) -> Result<InheritedSocket, StartFault> {
-    let taken = sys::adopt_fd(fd).and_then(|socket| {
+    let taken = os::adopt_fd(fd).and_then(|socket| {
         let at = listens_on(&socket)?;
         SockRef::from(&socket).set_nonblocking(true)?;
         Ok((socket, at))

@@ -30,7 +30,6 @@ use crate::ipc::{Channel, ListenerId, Role};
 use crate::payload::{self, Payload};
 use crate::pidfile::PidFile;
 use crate::stats::{CounterFile, Segment, StatsSnapshot};
-use crate::sys;
 
 /// The form of what is handed over; another one is refused before anything has happened.
 const FORMAT: u32 = 2;
@@ -97,7 +96,7 @@ struct SavedProcess {
 pub fn receive(number: &OsStr) -> io::Result<Handed> {
     let raw = number.to_str().and_then(|text| text.parse().ok());
     let raw = raw.ok_or_else(|| io::Error::other("it is no number"))?;
-    let file = sys::adopt_fd(raw)?;
+    let file = os::adopt_fd(raw)?;
     let file = match rustix::net::sockopt::socket_type(&file) {
         Ok(_) => return Channel::from_fd(file).map(Handed::Process),
         Err(_) => file,
@@ -173,7 +172,7 @@ impl<'s> Supervisor<'s> {
         self.end_acks("the server is upgraded meanwhile, and pools have what is written again");
         let error = match self.state(client, waiting).and_then(|state| {
             let kept = state.descriptors();
-            sys::set_inherited(&kept, sys::Inherited::Yes)?;
+            os::set_inherited(&kept, os::Inherited::Yes)?;
             Ok((payload::to_file(&state)?, kept))
         }) {
             Ok((file, kept)) => {
@@ -184,7 +183,7 @@ impl<'s> Supervisor<'s> {
                 let error = self.around.program.become_it(&file);
                 let _ = privileges::settle();
                 let _ = all.thread_unblock();
-                let _ = sys::set_inherited(&kept, sys::Inherited::No);
+                let _ = os::set_inherited(&kept, os::Inherited::No);
                 error
             }
             Err(error) => error,
@@ -254,19 +253,19 @@ impl<'s> Supervisor<'s> {
             Generation::new(state.generation, loaded.config, loaded.notes, state.payload)
                 .map_err(failed)?;
         generation.resize(state.count);
-        sys::set_inherited(&kept, sys::Inherited::No).map_err(failed)?;
+        os::set_inherited(&kept, os::Inherited::No).map_err(failed)?;
         let segments: Vec<Segment> = state
             .processes
             .iter()
             .filter_map(|process| process.segment)
             .collect();
-        let counters = sys::adopt_fd(state.counters)
+        let counters = os::adopt_fd(state.counters)
             .and_then(|file| CounterFile::adopt(file, &segments))
             .map_err(failed)?;
         let sockets = Sockets::adopt(state.sockets, Instant::now())?;
         let _ = privileges::settle();
         let control = state.control.map(|(saved, fds)| {
-            let fds: io::Result<Vec<OwnedFd>> = fds.into_iter().map(sys::adopt_fd).collect();
+            let fds: io::Result<Vec<OwnedFd>> = fds.into_iter().map(os::adopt_fd).collect();
             Control::adopt(saved, fds?, Instant::now())
         });
         let control = control.transpose().map_err(failed)?;
@@ -360,8 +359,8 @@ impl SavedProcess {
     fn process(self, counters: &CounterFile) -> io::Result<ChildProcess> {
         let now = Instant::now();
         let pid = Pid::from_raw(self.pid).ok_or_else(|| io::Error::other("no process id"))?;
-        let pidfd: OwnedFd = sys::adopt_fd(self.pidfd)?;
-        let channel = sys::adopt_fd(self.channel)?;
+        let pidfd: OwnedFd = os::adopt_fd(self.pidfd)?;
+        let channel = os::adopt_fd(self.channel)?;
         let body = ProcessHandle::Alive { pid, pidfd };
         let mut process =
             ChildProcess::adopt(self.role, self.generation, self.slot, channel, body)?;

@@ -50,7 +50,7 @@ impl Archiver {
 }
 
 fn run(archives: &[Archive], errors: &ErrorQueue, notifier: &Notifier) {
-    crate::sys::yield_to_all();
+    os::yield_to_all();
     let mut reported = BTreeSet::new();
     while notifier.wait(Duration::ZERO, INTERVAL) != Urgency::Stop {
         let clean_up = |archive: &Archive| archive.clean_up(wall_ns, &|| notifier.is_stopped());
@@ -219,7 +219,7 @@ mod tests {
     #[test]
     fn its_thread_is_the_last_to_get_a_processor() {
         let nice = std::thread::spawn(|| {
-            crate::sys::yield_to_all();
+            os::yield_to_all();
             let stat = std::fs::read_to_string(Path::new("/proc/thread-self/stat")).unwrap();
             let fields = stat.rsplit_once(") ").unwrap().1;
             fields.split(' ').nth(16).unwrap().to_owned()

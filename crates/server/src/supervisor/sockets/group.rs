@@ -14,7 +14,6 @@ use crate::ipc::ListenAddr;
 use crate::listen;
 use crate::supervisor::reuseport_bpf::{self, BpfProgram, SocketChoice};
 use crate::supervisor::sockets::{AddressSummary, Depth, Retired};
-use crate::sys;
 
 /// Between the order to accept from a socket no longer and its end.
 const CLOSING: Duration = Duration::from_secs(1);
@@ -263,7 +262,7 @@ impl ListenerGroup {
         if matches!(self.at, ListenAddr::Unix(_)) {
             return None;
         }
-        let (waiting, waiting_max) = sys::accept_queue(socket).ok()?;
+        let (waiting, waiting_max) = os::accept_queue(socket).ok()?;
         Some(Depth {
             waiting,
             waiting_max,

@@ -13,7 +13,6 @@ use crate::supervisor::reuseport_bpf::{BpfProgram, SocketChoice};
 use crate::supervisor::service_manager::{self, InheritedSocket};
 use crate::supervisor::sockets::group::{AddressOrigin, Held, ListenerGroup, SocketSharing, Stage};
 use crate::supervisor::sockets::{SURPLUS_AGE, Sockets};
-use crate::sys;
 
 /// The table, its sockets by their numbers.
 #[derive(Debug, Serialize, Deserialize)]
@@ -116,7 +115,7 @@ fn save_group(number: u16, group: &ListenerGroup, now: Instant) -> SavedGroup {
 fn adopt(saved: Saved, now: Instant) -> io::Result<Sockets> {
     let mut spare = Vec::new();
     for (name, number) in saved.spare {
-        let socket = sys::adopt_fd(number)?;
+        let socket = os::adopt_fd(number)?;
         let at = service_manager::listens_on(&socket)?;
         spare.push(InheritedSocket { name, socket, at });
     }
@@ -145,7 +144,7 @@ fn adopt_group(saved: SavedGroup, now: Instant) -> io::Result<ListenerGroup> {
     });
     let mut held = Vec::new();
     for (number, stage) in saved.sockets.iter().zip(wanted.chain(surplus)) {
-        let socket = sys::adopt_fd(*number)?;
+        let socket = os::adopt_fd(*number)?;
         service_manager::listens_on(&socket)?;
         held.push(Held { socket, stage });
     }

@@ -11,7 +11,7 @@ use rustix::fs::{Mode, OFlags};
 ///
 /// File systems without O_TMPFILE (overlays of old kernels, NFS) get a named file that is unlinked at
 /// once.
-pub(crate) fn unnamed_file(dir: &Path) -> io::Result<File> {
+pub fn unnamed_file(dir: &Path) -> io::Result<File> {
     let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::TMPFILE;
     match rustix::fs::open(dir, flags, Mode::RUSR | Mode::WUSR) {
         Ok(fd) => Ok(fd.into()),
