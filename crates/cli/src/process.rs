@@ -188,7 +188,7 @@ fn leave_within(ended: Ended) {
     };
     // Without the thread the process ends whenever the interpreter does.
     let _ = thread::Builder::new()
-        .name("mp-leaving".to_owned())
+        .name("mp-process".to_owned())
         .spawn(leave);
 }
 

@@ -6,8 +6,6 @@
 //! the `pool`; replies leave by `response`, `protocol` and `transport`; every exchange ends in a recorder,
 //! the `stats` and the `log`. What may wait for a disk is a task for a `blocking_pool`.
 
-#![deny(unsafe_code)]
-
 pub mod config;
 pub mod exchange;
 pub mod fault;

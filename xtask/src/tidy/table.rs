@@ -180,20 +180,6 @@ pub(super) const LONG_FILES: [(&str, &str); 1] = [(
     "the uniform table of all settings",
 )];
 
-/// Files whose functions may be long, and why.
-pub(super) const LONG_FUNCTIONS: &[(&str, &str)] = &[
-    ("crates/cli/src/report/flags.rs", "a table of flags"),
-    ("crates/cli/src/whatif/flags.rs", "a table of flags"),
-    (
-        "crates/telemetry/src/reading/json.rs",
-        "a table of the keys of a log line",
-    ),
-    (
-        "crates/telemetry/src/reading/pattern.rs",
-        "a table of the fields of a log line",
-    ),
-];
-
 /// Words that no identifier has any more, and what stands in their place.
 pub(super) const WITHDRAWN: &[(&str, &str)] = &[
     ("usher", "shared acceptor"),
@@ -221,21 +207,20 @@ pub(super) const WITHDRAWN: &[(&str, &str)] = &[
     ("corridor", "main loop"),
 ];
 
-/// Where `unsafe` has its place.
-pub(super) const UNSAFE_PLACES: [(&str, &str); 5] = [
-    ("crates/os/src/lib.rs", "system calls that no crate wraps"),
+/// Threads that are not called after a module, and why.
+pub(super) const THREADS: [(&str, &str); 4] = [
     (
-        "crates/server/src/sys.rs",
-        "sockets in a runtime, and the counters' memory",
+        "open",
+        "a blocking pool, called after what it waits for: files to be opened",
     ),
     (
-        "crates/server/tests/allocations/counting.rs",
-        "an allocator that counts is one",
+        "write",
+        "a blocking pool, called after what it waits for: files to be sent",
     ),
-    ("crates/python/", "the interpreter's C interface"),
+    ("signals", "it reads the iterator of a library"),
     (
-        "lab/programs/floor/",
-        "the bare epoll loop that the server is measured against",
+        "stack",
+        "it takes the Python stacks of the threads in `thread_registry`",
     ),
 ];
 

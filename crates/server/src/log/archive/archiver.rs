@@ -40,7 +40,7 @@ impl Archiver {
         }
         let notifier = Arc::new(Notifier::default());
         notifier.notify(Urgency::Urgent);
-        let thread = std::thread::Builder::new().name("mp-log-archiver".to_owned());
+        let thread = std::thread::Builder::new().name("mp-archiver".to_owned());
         let thread = {
             let notifier = Arc::clone(&notifier);
             thread.spawn(move || run(&archives, &errors, &notifier))?
