@@ -195,7 +195,7 @@ pub(super) const EDGES: &[(&str, &str, &str)] = &[
 
 /// Files that may be long.
 pub(super) const LONG_FILES: [(&str, &str); 1] = [(
-    "crates/server/src/config/options_table/rows.rs",
+    "crates/config/src/options_table/rows.rs",
     "the uniform table of all settings",
 )];
 
@@ -306,7 +306,7 @@ pub(super) enum Others {
     AllBut(&'static [&'static str]),
 }
 
-pub(super) const CRATES: [CrateRule; 10] = [
+pub(super) const CRATES: [CrateRule; 11] = [
     CrateRule {
         name: "http",
         package: "milepost-http",
@@ -329,9 +329,16 @@ pub(super) const CRATES: [CrateRule; 10] = [
         forbids: "queueing is arithmetic on what telemetry names",
     },
     CrateRule {
+        name: "config",
+        package: "milepost-config",
+        ours: &["http", "telemetry", "queueing"],
+        others: Others::Only(&["globset", "mime_guess", "serde", "toml_edit"]),
+        forbids: "config understands texts that others have read: no sockets, no runtime, no Python",
+    },
+    CrateRule {
         name: "server",
         package: "milepost-server",
-        ours: &["http", "telemetry", "queueing"],
+        ours: &["http", "telemetry", "queueing", "config"],
         others: Others::AllBut(&["pyo3", "pyo3-ffi", "clap"]),
         forbids: "server knows no Python and reads no argv",
     },
@@ -372,6 +379,7 @@ pub(super) const CRATES: [CrateRule; 10] = [
             "http",
             "telemetry",
             "queueing",
+            "config",
             "report",
             "loadgen",
             "whatif",
@@ -382,7 +390,7 @@ pub(super) const CRATES: [CrateRule; 10] = [
     CrateRule {
         name: "python",
         package: "milepost-python",
-        ours: &["cli", "server", "http", "telemetry"],
+        ours: &["cli", "server", "config", "http", "telemetry"],
         others: Others::AllBut(&["tokio", "socket2", "clap"]),
         forbids: "python hosts applications; sockets and argv belong to others",
     },
