@@ -7,13 +7,17 @@ use std::io::{self, Seek, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Duration;
 
 use rustix::fs::{FlockOperation, OFlags, flock};
 
 use super::place::Entry;
 
-/// Others may be removing the same file just now; nobody does so for ever.
-const ATTEMPTS_MAX: usize = 16;
+/// Another server may be removing the same file, or looking whether it may; no server does so for long.
+const ATTEMPTS_MAX: usize = 100;
+/// Between two attempts at a lock that an unnamed process has.
+const ATTEMPT_INTERVAL: Duration = Duration::from_millis(5);
 
 /// A file that is locked for as long as this lives, and removed then.
 #[derive(Debug)]
@@ -34,7 +38,20 @@ pub(super) enum NoLock {
 impl Lock {
     /// Takes the lock and writes the entry.
     pub(super) fn take(path: &Path, entry: &Entry) -> Result<Lock, NoLock> {
-        let mut lock = Lock::take_file(path)?;
+        Lock::take_after(path, entry, || thread::sleep(ATTEMPT_INTERVAL))
+    }
+
+    fn take_after(path: &Path, entry: &Entry, mut rest: impl FnMut()) -> Result<Lock, NoLock> {
+        let mut attempts = 1..ATTEMPTS_MAX;
+        let mut lock = loop {
+            match Lock::take_file(path) {
+                // Between `open` and `flock` of this start, the `sweep` of another server's start may have taken the
+                // lock, to look whether the file was left behind. It lets go at once; a server that has the lock
+                // writes its id.
+                Err(NoLock::Taken(None)) if attempts.next().is_some() => rest(),
+                taken => break taken?,
+            }
+        };
         let written = lock.write(&entry.text());
         // Dropping it removes the file.
         written.map_err(NoLock::Failed).map(|()| lock)
@@ -158,6 +175,20 @@ mod tests {
         fs::write(&path, "new").unwrap();
         drop(lock);
         assert_eq!(fs::read_to_string(&path).unwrap(), "new");
+    }
+
+    #[test]
+    fn outlasts_the_sweep_of_another_server() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("pid-1.lock");
+        let mut sweep = Some(Lock::take_file(&path).unwrap());
+        let lock = Lock::take_after(&path, &entry(), || drop(sweep.take()));
+        assert_eq!(Entry::in_file(&path), Some(entry()));
+        drop(lock.unwrap());
+        // One that stays is another server's.
+        let _other = Lock::take_file(&path).unwrap();
+        let taken = Lock::take_after(&path, &entry(), || ()).unwrap_err();
+        assert!(matches!(taken, NoLock::Taken(None)));
     }
 
     #[test]
