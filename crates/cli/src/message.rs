@@ -7,7 +7,7 @@ use std::io::{self, Write as _};
 
 use server::config::ConfigFault;
 use server::fault::Failure;
-use server::supervisor::control::messages::CommandRefusal;
+use supervisor::control::messages::CommandRefusal;
 
 use crate::environment::cause;
 use crate::host::AppFault;

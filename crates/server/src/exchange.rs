@@ -23,8 +23,8 @@ use crate::blocking_pool::BlockingPool;
 use crate::config::typed::RequestIds;
 use crate::log::{Log, OnFull, RecordWriter};
 use crate::networks::Networks;
-use crate::stats::Stats;
 use crate::sync::invariant;
+use ipc::stats::Stats;
 
 /// Bits of a number that count; those above them are the driver's index. At a million exchanges a second
 /// they last 285 years.

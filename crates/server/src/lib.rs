@@ -10,8 +10,6 @@ pub mod config;
 pub mod exchange;
 pub mod fault;
 
-mod listen;
-
 mod client_limit;
 mod networks;
 mod request_start;
@@ -46,25 +44,19 @@ pub mod transport;
 mod bandwidth;
 
 pub mod log;
-pub mod stats;
 
 pub mod fork;
 
-pub mod ipc;
-pub mod payload;
-pub mod pidfile;
 mod server;
-
-pub mod supervisor;
 
 mod sync;
 #[allow(unsafe_code)]
 mod sys;
 
 pub use fault::StartFault;
+pub use ipc;
+pub use ipc::listen::Listening;
 #[cfg(feature = "faults")]
 #[doc(hidden)]
 pub use protocol::Protocol;
-pub use server::{
-    Closing, Drain, Ended, Idle, Listening, Server, ServerHandle, Stopper, SupervisorLink,
-};
+pub use server::{Closing, Drain, Ended, Idle, Server, ServerHandle, Stopper, SupervisorLink};

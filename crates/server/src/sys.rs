@@ -1,14 +1,12 @@
-//! Sockets in the current runtime, and what may lie in the counters' memory: the only `unsafe` of this crate.
+//! Sockets in the current runtime: the only `unsafe` of this crate.
 
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use os::Placeable;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
-use crate::stats::{DriverStats, PoolStats, RouteStats};
 use crate::transport::{PlainSocket, Transport};
 
 /// Watches a listening socket with the current runtime.
@@ -25,10 +23,3 @@ pub(crate) fn watch_socket(socket: Arc<PlainSocket>) -> io::Result<Transport> {
     let watched = unsafe { AsyncFd::register_with_interest(socket, interest) };
     watched.map(Transport::Plain).map_err(io::Error::from)
 }
-
-// SAFETY: fixed layout, nothing but atomic numbers.
-unsafe impl Placeable for DriverStats {}
-// SAFETY: as above.
-unsafe impl Placeable for PoolStats {}
-// SAFETY: as above.
-unsafe impl Placeable for RouteStats {}

@@ -7,8 +7,7 @@
 pub(super) const VOCABULARY: [&str; 3] = ["exchange", "fault", "config"];
 
 /// Modules that connect the others: start-up, driver threads and their protocols, pool threads, the process.
-pub(super) const CONNECTORS: [&str; 6] =
-    ["lib", "server", "driver", "protocol", "pool", "supervisor"];
+pub(super) const CONNECTORS: [&str; 5] = ["lib", "server", "driver", "protocol", "pool"];
 
 /// Folders whose parts are modules of their own.
 pub(super) const GROUPS: [&str; 1] = ["handler::files"];
@@ -73,7 +72,6 @@ pub(super) const EDGES: &[(&str, &str, &str)] = &[
         "watching a socket needs `unsafe`, which has one place",
     ),
     ("exchange", "log", "an exchange ends in exactly one record"),
-    ("exchange", "stats", "and in exactly one count"),
     ("service", "rules", "rules come before routes"),
     (
         "service",
@@ -155,17 +153,6 @@ pub(super) const EDGES: &[(&str, &str, &str)] = &[
         "service",
         "limits of routes go by the routes' indices",
     ),
-    ("listen", "ipc", "one type for what is listened on"),
-    (
-        "sys",
-        "stats",
-        "what may lie in mapped memory is named where the `unsafe` is",
-    ),
-    (
-        "ipc",
-        "stats",
-        "a process is told which segment of the counters is its own",
-    ),
     ("log", "sync", "one way to lock, and invariants"),
     (
         "pages",
@@ -176,7 +163,7 @@ pub(super) const EDGES: &[(&str, &str, &str)] = &[
 
 /// Files that may be long.
 pub(super) const LONG_FILES: [(&str, &str); 1] = [(
-    "crates/server/src/config/options_table/rows.rs",
+    "crates/config/src/options_table/rows.rs",
     "the uniform table of all settings",
 )];
 
@@ -273,7 +260,7 @@ pub(super) enum Others {
     AllBut(&'static [&'static str]),
 }
 
-pub(super) const CRATES: [CrateRule; 11] = [
+pub(super) const CRATES: [CrateRule; 14] = [
     CrateRule {
         name: "os",
         package: "milepost-os",
@@ -303,9 +290,30 @@ pub(super) const CRATES: [CrateRule; 11] = [
         forbids: "queueing is arithmetic on what telemetry names",
     },
     CrateRule {
+        name: "config",
+        package: "milepost-config",
+        ours: &["http", "telemetry", "queueing"],
+        others: Others::Only(&["globset", "mime_guess", "serde", "toml_edit"]),
+        forbids: "config understands texts that others have read: no sockets, no runtime, no Python",
+    },
+    CrateRule {
+        name: "ipc",
+        package: "milepost-ipc",
+        ours: &["os", "telemetry", "config"],
+        others: Others::Only(&["libc", "rustix", "serde", "serde_json", "socket2"]),
+        forbids: "ipc is what the supervisor and its processes share: no runtime, no client's bytes, no Python",
+    },
+    CrateRule {
+        name: "supervisor",
+        package: "milepost-supervisor",
+        ours: &["os", "telemetry", "config", "ipc"],
+        others: Others::AllBut(&["pyo3", "pyo3-ffi", "clap", "tokio"]),
+        forbids: "the supervisor waits in one `poll`, reads nothing of clients, and knows no Python",
+    },
+    CrateRule {
         name: "server",
         package: "milepost-server",
-        ours: &["os", "http", "telemetry", "queueing"],
+        ours: &["os", "http", "telemetry", "queueing", "config", "ipc"],
         others: Others::AllBut(&["pyo3", "pyo3-ffi", "clap"]),
         forbids: "server knows no Python and reads no argv",
     },
@@ -343,9 +351,12 @@ pub(super) const CRATES: [CrateRule; 11] = [
         package: "milepost",
         ours: &[
             "server",
+            "supervisor",
+            "ipc",
             "http",
             "telemetry",
             "queueing",
+            "config",
             "report",
             "loadgen",
             "whatif",
@@ -356,7 +367,7 @@ pub(super) const CRATES: [CrateRule; 11] = [
     CrateRule {
         name: "python",
         package: "milepost-python",
-        ours: &["cli", "server", "http", "telemetry"],
+        ours: &["cli", "server", "config", "http", "telemetry"],
         others: Others::AllBut(&["tokio", "socket2", "clap"]),
         forbids: "python hosts applications; sockets and argv belong to others",
     },

@@ -39,11 +39,11 @@ use tokio::time::Instant;
 use crate::config::typed::Config;
 use crate::exchange::{Exchange, Numbers, Recorder};
 use crate::handler::files::{Files, LookupKey, LookupResult};
-use crate::ipc::ListenerId;
 use crate::log::OnFull;
 use crate::pool::{Job, Pool};
 use crate::response::{Part, Reply, ReplyBody, ResponseWriter};
-use crate::stats::DriverStats;
+use ipc::ListenerId;
+use ipc::stats::DriverStats;
 
 use mailbox::Mailbox;
 use table::Table;

@@ -22,8 +22,8 @@ use crate::request_start::RequestStarts;
 use crate::response::ReplyMemory;
 use crate::service::Service;
 use crate::spool::Spoolers;
-use crate::stats::Stats;
 use crate::watchdog::Watchdog;
+use ipc::stats::Stats;
 
 /// What all drivers of a process share.
 pub(crate) struct Shared {

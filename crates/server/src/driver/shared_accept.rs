@@ -21,9 +21,9 @@ use super::acceptor::{AcceptOutcome, Acceptor, HANDSHAKE_GRACE};
 use super::handoff::{AcceptedConnection, Bound};
 use super::mailbox::{Command, Mailbox};
 use super::shared::{ServingState, Shared};
-use crate::ipc::{ListenerId, ListenerInfo};
 use crate::log::Level;
 use crate::sync::invariant;
+use ipc::{ListenerId, ListenerInfo};
 
 /// What the epoll calls the bell.
 const BELL: u64 = u64::MAX;

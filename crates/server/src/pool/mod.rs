@@ -26,9 +26,9 @@ use crate::queue::Queue;
 use crate::refusal::Refusal;
 use crate::response::{Destination, ReplyMemory};
 use crate::slow::{Slow, Way};
-use crate::stats::{PoolStats, Stats};
 use crate::sync::lock;
 use crate::watchdog::Watchdog;
+use ipc::stats::{PoolStats, Stats};
 
 use controller::Timer;
 use threads::Threads;

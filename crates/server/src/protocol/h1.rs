@@ -40,7 +40,7 @@ use crate::handler::files::Lookup;
 use crate::pool::Job;
 use crate::refusal::Refusal;
 use crate::response::{Destination, Encoding, Part, Parts, Reply, Rest};
-use crate::stats::{Doing, Timeout};
+use ipc::stats::{Doing, Timeout};
 
 /// Requests of one client that are answered in one turn before the other connections get theirs.
 const REQUESTS_A_TURN: usize = 32;

@@ -37,9 +37,9 @@ use crate::refusal::Refusal;
 use crate::request_start;
 use crate::response::{Destination, Reply, ResponseEnd};
 use crate::service::{self, Backend};
-use crate::stats::{Doing, Timeout};
 use crate::sync::violated;
 use crate::transport::Transport;
+use ipc::stats::{Doing, Timeout};
 
 /// Bytes of a refused body that are read and thrown away at most, so that the client gets to read the
 /// refusal instead of a reset.

@@ -21,7 +21,7 @@ use crate::log::Level;
 use crate::pool::Job;
 use crate::refusal::Refusal;
 use crate::response::Reply;
-use crate::stats::{Doing, Timeout};
+use ipc::stats::{Doing, Timeout};
 
 /// Why an exchange ends without its application.
 const OVERDUE: &str = "the application took longer than request_timeout";

@@ -15,9 +15,9 @@ use telemetry::{Nanos, Stamp};
 
 use crate::driver::Shared;
 use crate::handler::{Handler, Stack};
-use crate::ipc::{Channel, ProcessEvent};
 use crate::log::Level;
 use crate::watchdog::{Action, Due, PATIENCE, Thread, Watchdog};
+use ipc::{Channel, ProcessEvent};
 
 /// Enforces the time limits of requests: logs, interrupts, replaces threads.
 pub(super) struct TimeoutEnforcer {
