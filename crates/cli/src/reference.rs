@@ -10,7 +10,7 @@ use server::config::options_table::{FlagForm, Setting, SettingGroup};
 use crate::command::{self, Purpose};
 
 const HEAD: &str = "\
-<!-- Written by `milepost reference` (`make docs`); change the table in crates/server/src/config/options_table/rows.rs instead. -->
+<!-- Written by `milepost reference` (`make docs`); change the table in crates/config/src/options_table/rows.rs instead. -->
 # Settings
 
 A setting can be written in four places. Each overrides the places before it:

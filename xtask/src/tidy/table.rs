@@ -176,7 +176,7 @@ pub(super) const EDGES: &[(&str, &str, &str)] = &[
 
 /// Files that may be long.
 pub(super) const LONG_FILES: [(&str, &str); 1] = [(
-    "crates/server/src/config/options_table/rows.rs",
+    "crates/config/src/options_table/rows.rs",
     "the uniform table of all settings",
 )];
 
@@ -288,7 +288,7 @@ pub(super) enum Others {
     AllBut(&'static [&'static str]),
 }
 
-pub(super) const CRATES: [CrateRule; 11] = [
+pub(super) const CRATES: [CrateRule; 12] = [
     CrateRule {
         name: "os",
         package: "milepost-os",
@@ -318,9 +318,16 @@ pub(super) const CRATES: [CrateRule; 11] = [
         forbids: "queueing is arithmetic on what telemetry names",
     },
     CrateRule {
+        name: "config",
+        package: "milepost-config",
+        ours: &["http", "telemetry", "queueing"],
+        others: Others::Only(&["globset", "mime_guess", "serde", "toml_edit"]),
+        forbids: "config understands texts that others have read: no sockets, no runtime, no Python",
+    },
+    CrateRule {
         name: "server",
         package: "milepost-server",
-        ours: &["os", "http", "telemetry", "queueing"],
+        ours: &["os", "http", "telemetry", "queueing", "config"],
         others: Others::AllBut(&["pyo3", "pyo3-ffi", "clap"]),
         forbids: "server knows no Python and reads no argv",
     },
@@ -361,6 +368,7 @@ pub(super) const CRATES: [CrateRule; 11] = [
             "http",
             "telemetry",
             "queueing",
+            "config",
             "report",
             "loadgen",
             "whatif",
@@ -371,7 +379,7 @@ pub(super) const CRATES: [CrateRule; 11] = [
     CrateRule {
         name: "python",
         package: "milepost-python",
-        ours: &["cli", "server", "http", "telemetry"],
+        ours: &["cli", "server", "config", "http", "telemetry"],
         others: Others::AllBut(&["tokio", "socket2", "clap"]),
         forbids: "python hosts applications; sockets and argv belong to others",
     },

@@ -41,7 +41,7 @@ keys! {
 /// `[[rate_route]]`
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(in crate::config) struct RouteRateTable {
+pub(crate) struct RouteRateTable {
     /// As a mount's; empty for the application as well.
     #[serde(deserialize_with = "route_url")]
     pub url: String,

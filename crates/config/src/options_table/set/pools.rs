@@ -34,7 +34,7 @@ keys! {
 /// `[[pool]]`: what it does not name is as the setting of that name says.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(in crate::config) struct PoolTable {
+pub(crate) struct PoolTable {
     #[serde(deserialize_with = "name")]
     pub name: String,
     /// Fewest and most.

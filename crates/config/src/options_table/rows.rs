@@ -8,7 +8,7 @@ use super::SettingGroup::*;
 use super::row::row;
 use super::{ListForm, Setting, set};
 
-use crate::config::tables;
+use crate::tables;
 
 const NONE: Nanos = Nanos(0);
 const MS: Nanos = Nanos(1_000_000);

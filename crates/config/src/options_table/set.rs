@@ -24,13 +24,13 @@ use super::Hint;
 
 pub(super) use codings::{compress, compress_types, static_encodings};
 pub(super) use files::CacheRuleTable;
-pub(in crate::config) use files::FallbackTable;
+pub(crate) use files::FallbackTable;
 pub(super) use logs::{
     ACCESS_LOG_TABLE, AccessLogTable, COMPRESSIONS, ERROR_LOG_TABLE, ErrorLogTable, FORM,
     FORM_NAMES, LOG, add_access_log, add_error_log, log_compress, log_form, log_keep, log_keep_age,
     log_overflow, log_rotate_every, log_rotate_size,
 };
-pub(in crate::config) use pools::PoolTable;
+pub(crate) use pools::PoolTable;
 pub(super) use pools::{
     PoolRuleTable, RESERVE, health_reserve, request_timeout, slow_pool, slow_request,
 };
@@ -40,7 +40,7 @@ pub(super) use processes::{
 };
 pub(super) use request_ids::{add_request_start_from, add_trust, request_id_header};
 pub(super) use rules::{ErrorPageTable, RedirectTable, RespondTable, RewriteTable};
-pub(in crate::config) use shares::RouteRateTable;
+pub(crate) use shares::RouteRateTable;
 pub(super) use shares::{RATE, client_connections_max, rate_connection, rate_pool};
 
 /// The error is a hint, where there is one.

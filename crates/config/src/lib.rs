@@ -8,6 +8,9 @@
 //! Takes every text and every fact about the machine as a value and gives either one whole
 //! configuration or all faults at once. Reads no file, no environment and no clock: `cli` does that.
 
+#![forbid(unsafe_code)]
+
+pub mod failure;
 pub mod fault;
 pub mod options_table;
 pub mod sources;

@@ -20,7 +20,7 @@ keys! {
 /// `[[static_fallback]]`
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(in crate::config) struct FallbackTable {
+pub(crate) struct FallbackTable {
     /// As a mount's.
     #[serde(deserialize_with = "fallback_url")]
     pub url: String,

@@ -240,7 +240,7 @@ macro_rules! keys {
             D: serde::Deserializer<'de>,
             T: From<$type>,
         {
-            $crate::config::tables::$read(deserializer, $expected, $parse).map(T::from)
+            $crate::tables::$read(deserializer, $expected, $parse).map(T::from)
         }
     )*};
 }

@@ -325,7 +325,7 @@ impl Check<'_> {
 
 /// The system's words without Rust's "(os error 2)".
 fn cause(error: &io::Error) -> String {
-    crate::fault::plain(error).to_lowercase()
+    crate::failure::plain(error).to_lowercase()
 }
 
 fn deduplicated(addresses: Vec<SocketAddr>) -> Vec<SocketAddr> {
