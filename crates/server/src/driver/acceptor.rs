@@ -19,6 +19,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::{FieldLines, ReplyFraming, ReplyPlan, Version};
+use logging::Level;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, Shutdown, SocketFlags};
 use smol_str::{SmolStr, ToSmolStr};
@@ -35,7 +36,6 @@ use crate::config::typed::Steering;
 use crate::exchange::Ends;
 use crate::ipc::{ListenAddr, ListenerId, ListenerInfo};
 use crate::listen;
-use crate::log::Level;
 use crate::sys;
 use crate::transport;
 

@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use logging::Level;
 use rustix::buffer::spare_capacity;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, epoll, eventfd, poll};
 use rustix::io::Errno;
@@ -22,7 +23,6 @@ use super::handoff::{AcceptedConnection, Bound};
 use super::mailbox::{Command, Mailbox};
 use super::shared::{ServingState, Shared};
 use crate::ipc::{ListenerId, ListenerInfo};
-use crate::log::Level;
 use crate::sync::invariant;
 
 /// What the epoll calls the bell.
