@@ -9,9 +9,6 @@ pub(super) const VOCABULARY: [&str; 3] = ["exchange", "fault", "config"];
 /// Modules that connect the others: start-up, driver threads and their protocols, pool threads, the process.
 pub(super) const CONNECTORS: [&str; 5] = ["lib", "server", "driver", "protocol", "pool"];
 
-/// Folders whose parts are modules of their own.
-pub(super) const GROUPS: [&str; 1] = ["handler::files"];
-
 /// Further edges between modules: from, to, why.
 pub(super) const EDGES: &[(&str, &str, &str)] = &[
     (
@@ -23,15 +20,6 @@ pub(super) const EDGES: &[(&str, &str, &str)] = &[
         "handler",
         "response",
         "the seam hands a backend its response writer",
-    ),
-    ("service", "response", "an answer of its own is a response"),
-    ("rules", "response", "an answer of a rule is a response"),
-    ("refusal", "response", "a refusal is a response"),
-    ("pages", "response", "an error page is a response"),
-    (
-        "handler::files",
-        "response",
-        "files are given as responses, which others send",
     ),
     (
         "exchange",
@@ -71,7 +59,6 @@ pub(super) const EDGES: &[(&str, &str, &str)] = &[
         "transport",
         "watching a socket needs `unsafe`, which has one place",
     ),
-    ("exchange", "log", "an exchange ends in exactly one record"),
     ("service", "rules", "rules come before routes"),
     (
         "service",
@@ -99,11 +86,6 @@ pub(super) const EDGES: &[(&str, &str, &str)] = &[
         "tasks wait in the queue that loom has checked",
     ),
     ("handler", "pool", "the seam gives a worker to a backend"),
-    (
-        "handler",
-        "handler::files",
-        "one way to tell a browser from a program",
-    ),
     (
         "handler",
         "watchdog",
@@ -152,12 +134,6 @@ pub(super) const EDGES: &[(&str, &str, &str)] = &[
         "bandwidth",
         "service",
         "limits of routes go by the routes' indices",
-    ),
-    ("log", "sync", "one way to lock, and invariants"),
-    (
-        "pages",
-        "handler::files",
-        "a page is of the same media type as the file would be",
     ),
 ];
 
@@ -220,7 +196,7 @@ pub(super) const LINE_END_PLACES: [(&str, &str); 6] = [
     ("crates/http/src/head.rs", "a parser looks for it"),
     ("crates/http/src/scan.rs", "a parser looks for it"),
     (
-        "crates/server/src/handler/files/multipart.rs",
+        "crates/files/src/multipart.rs",
         "around the parts of a body, RFC 2046 section 5.1",
     ),
     (
@@ -260,7 +236,7 @@ pub(super) enum Others {
     AllBut(&'static [&'static str]),
 }
 
-pub(super) const CRATES: [CrateRule; 14] = [
+pub(super) const CRATES: [CrateRule; 16] = [
     CrateRule {
         name: "os",
         package: "milepost-os",
@@ -311,9 +287,41 @@ pub(super) const CRATES: [CrateRule; 14] = [
         forbids: "the supervisor waits in one `poll`, reads nothing of clients, and knows no Python",
     },
     CrateRule {
+        name: "logging",
+        package: "milepost-logging",
+        ours: &["os", "telemetry", "config"],
+        others: Others::Only(&["flate2", "libc", "memchr", "rustix", "serde"]),
+        forbids: "logging writes what it is given: no client's socket, no runtime, no Python",
+    },
+    CrateRule {
+        name: "files",
+        package: "milepost-files",
+        ours: &["os", "http", "telemetry", "config"],
+        others: Others::Only(&[
+            "bytes",
+            "globset",
+            "jiff",
+            "memchr",
+            "mime_guess",
+            "rustix",
+            "serde",
+            "serde_json",
+        ]),
+        forbids: "files gives replies as values: no protocol, no socket, no runtime, no Python",
+    },
+    CrateRule {
         name: "server",
         package: "milepost-server",
-        ours: &["os", "http", "telemetry", "queueing", "config", "ipc"],
+        ours: &[
+            "os",
+            "http",
+            "telemetry",
+            "queueing",
+            "config",
+            "ipc",
+            "logging",
+            "files",
+        ],
         others: Others::AllBut(&["pyo3", "pyo3-ffi", "clap"]),
         forbids: "server knows no Python and reads no argv",
     },

@@ -30,7 +30,9 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
+use files::{Files, LookupKey, LookupResult, Part, Reply, ReplyBody};
 use http::{FieldLines, HeadIndex};
+use logging::OnFull;
 use queueing::{Entry, Idling, Lifetimes};
 use telemetry::{Nanos, Stamp};
 use tokio::sync::{Notify, oneshot};
@@ -38,10 +40,8 @@ use tokio::time::Instant;
 
 use crate::config::typed::Config;
 use crate::exchange::{Exchange, Numbers, Recorder};
-use crate::handler::files::{Files, LookupKey, LookupResult};
-use crate::log::OnFull;
 use crate::pool::{Job, Pool};
-use crate::response::{Part, Reply, ReplyBody, ResponseWriter};
+use crate::response::ResponseWriter;
 use ipc::ListenerId;
 use ipc::stats::DriverStats;
 

@@ -4,6 +4,7 @@ use std::io;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::sync::{Arc, OnceLock};
 
+use logging::{Level, Log};
 use queueing::Drivers;
 use tokio::sync::{Notify, watch};
 
@@ -15,7 +16,6 @@ use crate::blocking_pool::BlockingPool;
 use crate::client_limit::ClientLimit;
 use crate::config::typed::Config;
 use crate::exchange::Ids;
-use crate::log::{Level, Log};
 use crate::pages::Pages;
 use crate::pool::Pool;
 use crate::request_start::RequestStarts;

@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use logging::Level;
 use rustix::buffer::spare_capacity;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, epoll, eventfd, poll};
 use rustix::io::Errno;
@@ -21,7 +22,6 @@ use super::acceptor::{AcceptOutcome, Acceptor, HANDSHAKE_GRACE};
 use super::handoff::{AcceptedConnection, Bound};
 use super::mailbox::{Command, Mailbox};
 use super::shared::{ServingState, Shared};
-use crate::log::Level;
 use crate::sync::invariant;
 use ipc::{ListenerId, ListenerInfo};
 

@@ -11,12 +11,12 @@ use std::sync::{Arc, OnceLock};
 use std::thread::{self, Thread};
 use std::time::Duration;
 
+use logging::Level;
 use queueing::{Control, PoolSeen, PoolShape, Pressure, SizeStep, TICK};
 use telemetry::{Nanos, Stamp};
 
 use super::worker::{Responder, panic_text};
 use super::{Pool, store};
-use crate::log::Level;
 
 /// How often it looks at pools where nothing happens.
 const IDLE_TICK: Nanos = Nanos::from_secs(1);

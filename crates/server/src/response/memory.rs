@@ -17,7 +17,9 @@ use std::sync::{Arc, Mutex, Weak};
 use bytes::Bytes;
 use telemetry::{Nanos, Stamp};
 
-use super::{Part, Parts};
+use files::Part;
+
+use super::Parts;
 use crate::blocking_pool::{BlockingPool, TaskState};
 use crate::config::typed::Spool;
 use crate::exchange::stream::{Abandoned, StreamShared};

@@ -7,6 +7,8 @@ use std::io;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::sync::{Arc, OnceLock, mpsc};
 
+use files::Files;
+use logging::Log;
 use queueing::Drivers;
 use tokio::sync::{Notify, watch};
 
@@ -19,8 +21,6 @@ use crate::driver::{ServingState, Shared};
 use crate::exchange::Ids;
 use crate::fault::StartFault;
 use crate::handler::Handler;
-use crate::handler::files::Files;
-use crate::log::Log;
 use crate::pages::Pages;
 use crate::pool::{Pool, PoolContext};
 use crate::request_start::RequestStarts;
