@@ -1,82 +1,65 @@
-//! Setters of the rows that understand more than a number: texts and tables into parts of the draft.
+//! Texts and tables as values: what a setting's text means, and the keys of settings that are tables in TOML.
 //!
-//! Each takes a text and puts its meaning into the draft, or gives a hint where there is one; a table is a
-//! type that serde reads, as `tables` says. Pure.
+//! Each function takes one text and gives its meaning; its error is a hint, where there is one: what was expected
+//! is said by the setting's row or key. Puts nothing anywhere. Pure.
 
+pub(crate) mod bind;
+pub(crate) mod clients;
 mod codings;
-mod files;
-mod logs;
-mod pools;
+pub(crate) mod files;
+pub(crate) mod logs;
+pub(crate) mod pools;
 mod processes;
-mod request_ids;
-mod rules;
-mod shares;
+pub(crate) mod rates;
+pub(crate) mod rules;
+pub(crate) mod value;
 
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
 use telemetry::Nanos;
 
-use super::super::bind;
-use super::super::builder::{AppName, Cpus, Draft, Placed, StaticEntry};
-use super::super::reading::SettingText;
-use super::super::value;
-use super::Hint;
+use crate::builder::{AppName, Cpus, StaticEntry};
+use bind::BindName;
+use value::Unit;
 
-pub(super) use codings::{compress, compress_types, static_encodings};
-pub(super) use files::CacheRuleTable;
-pub(crate) use files::FallbackTable;
-pub(super) use logs::{
-    ACCESS_LOG_TABLE, AccessLogTable, COMPRESSIONS, ERROR_LOG_TABLE, ErrorLogTable, FORM,
-    FORM_NAMES, LOG, add_access_log, add_error_log, log_compress, log_form, log_keep, log_keep_age,
-    log_overflow, log_rotate_every, log_rotate_size,
-};
-pub(crate) use pools::PoolTable;
-pub(super) use pools::{
-    PoolRuleTable, RESERVE, health_reserve, request_timeout, slow_pool, slow_request,
-};
-pub(super) use processes::{
-    add_reload_dir, control, group, heartbeat_timeout, process_age_max, process_requests_max,
-    process_resident_max, processes, recycle_jitter, start_timeout, steering, user,
-};
-pub(super) use request_ids::{add_request_start_from, add_trust, request_id_header};
-pub(super) use rules::{ErrorPageTable, RedirectTable, RespondTable, RewriteTable};
-pub(crate) use shares::RouteRateTable;
-pub(super) use shares::{RATE, client_connections_max, rate_connection, rate_pool};
+pub(crate) use clients::{client_network, request_id_header};
+pub(crate) use codings::{codings, media_types};
+pub(crate) use logs::{form, interval, keep_len, rotate_size, target};
+pub(crate) use pools::{reserve, run_time, slow_pool, threads};
+pub(crate) use processes::{account, control, resident, share, span_or_zero, user};
+pub(crate) use rates::{client_connections, rate};
 
-/// The error is a hint, where there is one.
-type Set = Result<(), Hint>;
+/// What should have been written instead, where that can be said.
+pub(crate) type Hint = Option<String>;
 
-pub(super) fn app(draft: &mut Draft, text: &str) -> Set {
+/// The application, as `module:attribute`.
+pub(crate) fn app(text: &str) -> Result<Option<AppName>, Hint> {
     let (module, attribute) = text.split_once(':').unwrap_or((text, ""));
     if module.contains('/') || module.ends_with(".py") {
-        let name = module
-            .trim_end_matches(".py")
-            .trim_start_matches("./")
-            .replace('/', ".");
+        let name = module.trim_end_matches(".py").trim_start_matches("./");
+        let name = name.replace('/', ".");
         let attribute = if attribute.is_empty() {
             "app"
         } else {
             attribute
         };
-        return Err(Some(format!(
-            "name the module, not its file: `{name}:{attribute}`"
-        )));
+        let hint = format!("name the module, not its file: `{name}:{attribute}`");
+        return Err(Some(hint));
     }
     let (attribute, called) = match attribute.strip_suffix("()") {
         Some(attribute) => (attribute, true),
         None => (attribute, false),
     };
-    let attribute_is_good =
-        (attribute.is_empty() && !text.ends_with(':') && !called) || is_dotted_name(attribute);
-    if !is_dotted_name(module) || !attribute_is_good {
+    let is_left_out = attribute.is_empty() && !text.ends_with(':') && !called;
+    if !is_dotted_name(module) || !(is_left_out || is_dotted_name(attribute)) {
         return Err(None);
     }
-    draft.app = Some(AppName {
+    Ok(Some(AppName {
         module: module.to_owned(),
         attribute: attribute.to_owned(),
         called,
-    });
-    Ok(())
+    }))
 }
 
 fn is_dotted_name(text: &str) -> bool {
@@ -87,21 +70,18 @@ fn is_dotted_name(text: &str) -> bool {
     })
 }
 
-pub(super) fn root_path(draft: &mut Draft, text: &str) -> Set {
-    let path = text.trim_end_matches('/');
-    if path.is_empty() || is_url_path(path) {
-        path.clone_into(&mut draft.root_path);
-        return Ok(());
+/// SCRIPT_NAME without a slash at its end; empty for none.
+pub(crate) fn root_path(text: &str) -> Result<String, Hint> {
+    match text.trim_end_matches('/') {
+        "" => Ok(String::new()),
+        path => url_of(path),
     }
-    Err((!path.starts_with('/')).then(|| format!("it begins with a slash: `/{path}`")))
 }
 
 /// Visible ASCII from a slash on, without a query and a fragment.
 fn is_url_path(text: &str) -> bool {
-    text.starts_with('/')
-        && text
-            .bytes()
-            .all(|b| b.is_ascii_graphic() && b != b'?' && b != b'#')
+    let is_good = |b: u8| b.is_ascii_graphic() && b != b'?' && b != b'#';
+    text.starts_with('/') && text.bytes().all(is_good)
 }
 
 /// A URL path that something is mounted under, without a slash at its end; empty for the root.
@@ -113,106 +93,117 @@ fn url_of(text: &str) -> Result<String, Hint> {
     }
 }
 
-pub(super) fn add_static(draft: &mut Draft, text: &SettingText) -> Set {
-    let Some((url, dir)) = text.text.split_once('=') else {
-        let is_url = is_url_path(&text.text) && !text.text.contains('.');
-        let whole = if is_url {
-            format!("{}=DIR", text.text)
-        } else {
-            format!("/static={}", text.text)
-        };
-        return Err(Some(format!("write `{whole}`")));
+/// A folder and the URL that it is mounted under, as `/url=dir`.
+pub(crate) fn mount(text: &str) -> Result<StaticEntry, Hint> {
+    let Some((url, dir)) = text.split_once('=') else {
+        return Err(Some(match is_url_path(text) && !text.contains('.') {
+            true => format!("write `{text}=DIR`"),
+            false => format!("write `/static={text}`"),
+        }));
     };
     if !is_url_path(url) {
-        return Err(
-            (!url.starts_with('/')).then(|| format!("the URL begins with a slash: `/{url}={dir}`"))
-        );
+        let hint = || format!("the URL begins with a slash: `/{url}={dir}`");
+        return Err((!url.starts_with('/')).then(hint));
     }
-    let mount = StaticEntry {
+    Ok(StaticEntry {
         url: url.trim_end_matches('/').to_owned(),
         dir: folder(dir)?,
-    };
-    draft.statics.push(Placed::new(mount, &text.origin));
-    Ok(())
+    })
 }
 
-pub(super) fn static_index(draft: &mut Draft, text: &str) -> Set {
-    if text.is_empty() || text.contains('/') {
-        return Err(None);
+/// A file's name without folders.
+pub(crate) fn file_name(text: &str) -> Result<String, Hint> {
+    match text.is_empty() || text.contains('/') {
+        true => Err(None),
+        false => Ok(text.to_owned()),
     }
-    text.clone_into(&mut draft.static_index);
-    Ok(())
 }
 
-pub(super) fn add_bind(draft: &mut Draft, text: &SettingText) -> Set {
-    let value = (bind::parse(&text.text)?, text.text.clone());
-    draft.binds.push(Placed::new(value, &text.origin));
-    Ok(())
+/// An address to listen on, with its text.
+pub(crate) fn address(text: &str) -> Result<(BindName, String), Hint> {
+    Ok((bind::parse(text)?, text.to_owned()))
 }
 
-pub(super) fn drivers(draft: &mut Draft, text: &str) -> Set {
-    draft.drivers = match value::count(text) {
-        Some(count @ 1..=256) => Some(count as usize),
-        None if text == "auto" => None,
-        _ => return Err(None),
-    };
-    Ok(())
+/// A count from 1; `None` for `auto`.
+pub(crate) fn count_or_auto(text: &str, max: u64) -> Result<Option<usize>, Hint> {
+    match value::count(text) {
+        Some(count) if (1..=max).contains(&count) => Ok(Some(count as usize)),
+        None if text == "auto" => Ok(None),
+        _ => Err(None),
+    }
 }
 
-pub(super) fn driver_cpus(draft: &mut Draft, text: &str) -> Set {
+/// Which processors drivers are pinned to.
+pub(crate) fn cpus(text: &str) -> Result<Cpus, Hint> {
     /// CPU_SETSIZE of glibc.
     const CPU_HIGHEST: usize = 1023;
-    draft.cpus = match text {
+    Ok(match text {
         "off" => Cpus::Unpinned,
         "auto" => Cpus::All,
         list => Cpus::These(value::cpus(list, CPU_HIGHEST).ok_or(None)?),
-    };
-    Ok(())
+    })
 }
 
-pub(super) fn defer_accept(draft: &mut Draft, span: Nanos) {
-    draft.config.listen.defer_accept_secs = span.0.div_ceil(1_000_000_000) as u32;
-}
-
-pub(super) fn server_header(draft: &mut Draft, text: &str) -> Set {
-    if !text.bytes().all(|b| b.is_ascii_graphic() || b == b' ') {
-        return Err(None);
+/// The value of `Server`; empty for none.
+pub(crate) fn server_header(text: &str) -> Result<String, Hint> {
+    match text {
+        "off" => Ok(String::new()),
+        _ if text.bytes().all(|b| b.is_ascii_graphic() || b == b' ') => Ok(text.trim().to_owned()),
+        _ => Err(None),
     }
-    draft.config.headers.server = if text == "off" {
-        String::new()
-    } else {
-        text.trim().to_owned()
-    };
-    Ok(())
 }
 
-pub(super) fn status_path(draft: &mut Draft, text: &str) -> Set {
-    draft.config.status_path = match text {
-        "off" => None,
-        path if is_url_path(path) => Some(path.to_owned()),
-        _ => return Err(None),
-    };
-    Ok(())
-}
-
-pub(super) fn pid_file(draft: &mut Draft, text: &str) -> Set {
-    draft.config.pid_file = match text {
-        "off" => None,
-        "" => return Err(None),
-        file if file.ends_with('/') => {
-            return Err(Some(format!("name a file: `{file}milepost.pid`")));
-        }
-        file => Some(PathBuf::from(file)),
-    };
-    Ok(())
-}
-
-pub(super) fn folder(text: &str) -> Result<PathBuf, Hint> {
-    if text.is_empty() {
-        Err(Some("name a folder".to_owned()))
-    } else {
-        Ok(PathBuf::from(text))
+/// Where the counters are shown.
+pub(crate) fn status_path(text: &str) -> Result<Option<String>, Hint> {
+    match text {
+        "off" => Ok(None),
+        path if is_url_path(path) => Ok(Some(path.to_owned())),
+        _ => Err(None),
     }
+}
+
+/// The file that holds the process id.
+pub(crate) fn pid_file(text: &str) -> Result<Option<PathBuf>, Hint> {
+    match text {
+        "off" => Ok(None),
+        "" => Err(None),
+        file if file.ends_with('/') => Err(Some(format!("name a file: `{file}milepost.pid`"))),
+        file => Ok(Some(PathBuf::from(file))),
+    }
+}
+
+/// A folder; whether there is one is asked later.
+pub(crate) fn folder(text: &str) -> Result<PathBuf, Hint> {
+    match text.is_empty() {
+        true => Err(Some("name a folder".to_owned())),
+        false => Ok(PathBuf::from(text)),
+    }
+}
+
+/// A number within bounds; `None` for `off`. `zero` says what people mean by 0, as "for none".
+pub(crate) fn or_off(
+    text: &str,
+    unit: Unit,
+    bounds: RangeInclusive<u64>,
+    zero: &str,
+) -> Result<Option<u64>, Hint> {
+    if text == "off" {
+        return Ok(None);
+    }
+    match unit.number(text)? {
+        0 => Err(Some(format!("write `off` {zero}"))),
+        number if bounds.contains(&number) => Ok(Some(number)),
+        _ => Err(None),
+    }
+}
+
+/// The same for a duration.
+pub(crate) fn span_or_off(
+    text: &str,
+    bounds: RangeInclusive<u64>,
+    zero: &str,
+) -> Result<Option<Nanos>, Hint> {
+    Ok(or_off(text, Unit::Duration, bounds, zero)?.map(Nanos))
 }
 
 /// A token of RFC 9110 section 5.6.2: a header's name, a method.
@@ -221,8 +212,32 @@ fn is_token(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(is_good)
 }
 
+/// The value of a name; the hint is the nearest name.
+fn one_of<T: Copy, const N: usize>(text: &str, known: [(&'static str, T); N]) -> Result<T, Hint> {
+    match known.iter().find(|(name, _)| *name == text) {
+        Some((_, value)) => Ok(*value),
+        None => Err(did_you_mean(text, known.map(|(name, _)| name))),
+    }
+}
+
+/// The nearest of some names as a hint.
+pub(crate) fn did_you_mean<'n>(
+    text: &str,
+    names: impl IntoIterator<Item = &'n str>,
+) -> Option<String> {
+    let near = crate::nearest(text, names)?;
+    Some(format!("did you mean `{near}`?"))
+}
+
 /// "`a`, `b`"
-fn named(names: &[&str]) -> String {
-    let names: Vec<String> = names.iter().map(|name| format!("`{name}`")).collect();
-    names.join(", ")
+pub(crate) fn quoted<T: std::fmt::Display>(names: impl IntoIterator<Item = T>) -> String {
+    let names = names.into_iter().map(|name| format!("`{name}`"));
+    names.collect::<Vec<_>>().join(", ")
+}
+
+/// The hint for numbers in the wrong order.
+fn smaller_first(least: impl std::fmt::Display, most: impl std::fmt::Display, sign: char) -> Hint {
+    Some(format!(
+        "the smaller number comes first: `{most}{sign}{least}`"
+    ))
 }

@@ -5,14 +5,15 @@
 
 use std::ops::Range;
 
-use toml_edit::{Array, Document, Item, Key, Table, TableLike, Value};
+use toml_edit::{Document, Item, Key, Table, TableLike, Value};
 
 use super::fault::{ConfigFault, Origin};
 use super::nearest;
 use super::options_table::{
-    self, ENVIRONMENT_PREFIX, ListForm, SETTINGS, Setting, SettingKind, Spelling, migration_hint,
-    setting,
+    self, ENVIRONMENT_PREFIX, ListForm, SETTINGS, Setting, SettingKind, Spelling, TextForm,
+    migration_hint, setting,
 };
+use super::parse::did_you_mean;
 use super::sources::{Sources, TomlText};
 use super::tables::{KeyPlace, SettingTable};
 
@@ -39,6 +40,11 @@ pub(super) struct SettingText {
 }
 
 impl SettingValue {
+    fn text(text: impl Into<String>, origin: Origin) -> Self {
+        let text = text.into();
+        SettingValue::Text(SettingText { text, origin })
+    }
+
     pub(super) fn origin(&self) -> &Origin {
         match self {
             SettingValue::Text(text) => &text.origin,
@@ -68,14 +74,10 @@ fn defaults() -> Vec<SettingReading> {
     let written = SETTINGS
         .iter()
         .filter(|setting| !setting.default.is_empty());
-    let text = |setting: &Setting| SettingText {
-        text: setting.default.to_owned(),
-        origin: Origin::Whole,
-    };
     written
         .map(|setting| SettingReading {
             setting,
-            entries: vec![SettingValue::Text(text(setting))],
+            entries: vec![SettingValue::text(setting.default, Origin::Whole)],
         })
         .collect()
 }
@@ -112,19 +114,11 @@ fn environment(
             faults.push(ConfigFault::statement(origin, text).with_hint(hint));
             continue;
         }
-        if let Some(first) = first_place(readings, setting, &origin) {
-            faults.push(ConfigFault::statement(
-                origin,
-                format!("the same setting as {first}"),
-            ));
+        if let Some(fault) = named_twice(readings, setting, &origin) {
+            faults.push(fault);
             continue;
         }
-        let entry = |part: &str| {
-            SettingValue::Text(SettingText {
-                text: part.trim().to_owned(),
-                origin: origin.clone(),
-            })
-        };
+        let entry = |part: &str| SettingValue::text(part.trim(), origin.clone());
         let entries = match setting.kind {
             SettingKind::List { .. } => value.split(',').map(entry).collect(),
             _ => vec![entry(value)],
@@ -155,13 +149,9 @@ fn is_of_others(key: &str) -> bool {
 fn flags(sources: &Sources, readings: &mut Vec<SettingReading>) {
     for setting in SETTINGS {
         let used = sources.flags.iter().filter(|flag| flag.key == setting.key);
-        let entries: Vec<SettingValue> = used
-            .map(|flag| {
-                SettingValue::Text(SettingText {
-                    text: flag.text.clone(),
-                    origin: Origin::Flag(setting.flag_said()),
-                })
-            })
+        let origin = || Origin::Flag(setting.flag_said());
+        let entries: Vec<_> = used
+            .map(|flag| SettingValue::text(&flag.text, origin()))
             .collect();
         if !entries.is_empty() {
             readings.push(SettingReading { setting, entries });
@@ -175,19 +165,22 @@ fn names() -> impl Iterator<Item = &'static str> {
         .flat_map(|setting| std::iter::once(setting.key).chain(setting.aliases.iter().copied()))
 }
 
-/// Where the same source has a setting under another of its names: neither is obviously the one that
-/// counts.
-fn first_place(readings: &[SettingReading], setting: &Setting, origin: &Origin) -> Option<Origin> {
-    let same_source =
-        |other: &&Origin| std::mem::discriminant(*other) == std::mem::discriminant(origin);
+/// The same source has a setting under another of its names: neither is obviously the one that counts.
+fn named_twice(
+    readings: &[SettingReading],
+    setting: &Setting,
+    origin: &Origin,
+) -> Option<ConfigFault> {
+    let source = std::mem::discriminant(origin);
     let same_setting = readings
         .iter()
         .filter(|reading| reading.setting.key == setting.key);
-    same_setting
+    let first = same_setting
         .flat_map(|reading| &reading.entries)
         .map(SettingValue::origin)
-        .find(same_source)
-        .cloned()
+        .find(|other| std::mem::discriminant(*other) == source)?;
+    let text = format!("the same setting as {first}");
+    Some(ConfigFault::statement(origin.clone(), text))
 }
 
 struct TomlFile<'r> {
@@ -240,27 +233,56 @@ impl TomlFile<'_> {
         item: &Item,
         place: Option<Range<usize>>,
     ) {
-        let origin = self.origin(place.clone(), name);
-        if let Some(first) = first_place(self.readings, setting, &origin) {
-            self.faults.push(ConfigFault::statement(
-                origin,
-                format!("the same setting as {first}"),
-            ));
+        if let Some(fault) = named_twice(self.readings, setting, &self.origin(place.clone(), name))
+        {
+            self.faults.push(fault);
             return;
         }
         let place = item.span().filter(|_| item.is_value()).or(place);
-        let entries = match (item, setting.kind) {
-            (item, SettingKind::Tables { .. }) => self.tables(item, name),
+        match self.entries(setting, name, item, place.clone()) {
+            Some(entries) => self.readings.push(SettingReading { setting, entries }),
+            None => {
+                let found = format!("a TOML {}", item.type_name());
+                let origin = self.origin(place, name);
+                let fault = ConfigFault::value(origin, &found, &setting.expected());
+                let hint = setting.example().map(|example| format!("as in\n{example}"));
+                self.faults.push(fault.with_hint_maybe(hint));
+            }
+        }
+    }
+
+    /// What an item says of a setting; nothing when it is of another shape.
+    fn entries(
+        &mut self,
+        setting: &Setting,
+        name: &str,
+        item: &Item,
+        place: Option<Range<usize>>,
+    ) -> Option<Vec<SettingValue>> {
+        let has_tables = setting.kind.table().is_some();
+        match (item, setting.kind) {
+            // An array of tables, in either of TOML's forms, or one table alone.
+            (Item::ArrayOfTables(tables), _) if has_tables => {
+                Some(tables.iter().map(|table| self.table(table, name)).collect())
+            }
+            (Item::Table(table), _) if has_tables => Some(vec![self.table(table, name)]),
             (
-                item,
-                SettingKind::List {
-                    toml: ListForm::Tables { .. },
+                Item::Value(Value::Array(array)),
+                SettingKind::List { .. } | SettingKind::Tables { .. },
+            ) => array
+                .iter()
+                .map(|value| self.entry(setting, name, value, value.span()))
+                .collect(),
+            (
+                Item::Value(Value::Array(array)),
+                SettingKind::Text {
+                    form: TextForm::Joined,
                     ..
                 },
-            ) => self.texts_and_tables(item, name, place.clone()),
-            (Item::Value(Value::Array(array)), SettingKind::List { .. }) => self.array(array, name),
-            (Item::Value(Value::Array(array)), SettingKind::Joined { .. }) => {
-                self.joined(array, name, place.clone())
+            ) => {
+                let parts: Option<Vec<String>> = array.iter().map(plain).collect();
+                let origin = self.origin(place, name);
+                Some(vec![SettingValue::text(parts?.join(","), origin)])
             }
             (
                 _,
@@ -268,75 +290,28 @@ impl TomlFile<'_> {
                     toml: ListForm::Pairs,
                     ..
                 },
-            ) if item.is_table_like() => item
-                .as_table_like()
-                .map(|table| self.pairs(setting, table, name)),
-            (Item::Value(value), _) => self
-                .text(value, name, place.clone())
-                .map(|entry| vec![entry]),
-            _ => None,
-        };
-        match entries {
-            Some(entries) => self.readings.push(SettingReading { setting, entries }),
-            None => {
-                let found = format!("a TOML {}", item.type_name());
-                let origin = self.origin(place, name);
-                let fault = ConfigFault::value(origin, &found, setting.expected());
-                let hint = setting.example().map(|example| format!("as in\n{example}"));
-                self.faults.push(fault.with_hint_maybe(hint));
-            }
-        }
-    }
-
-    /// An array of tables, in either of TOML's forms, or one table alone.
-    fn tables(&self, item: &Item, name: &str) -> Option<Vec<SettingValue>> {
-        match item {
-            Item::ArrayOfTables(tables) => {
-                let tables = tables.iter();
-                Some(tables.map(|table| self.table(table, name)).collect())
-            }
-            Item::Table(table) => Some(vec![self.table(table, name)]),
-            Item::Value(Value::InlineTable(table)) => {
-                let origin = self.origin(table.span(), name);
-                Some(vec![self.table_at(
-                    table.clone().into_table(),
-                    name,
-                    origin,
-                )])
-            }
-            Item::Value(Value::Array(array)) => array
-                .iter()
-                .map(|value| self.inline_table(value, name))
-                .collect(),
+            ) if item.is_table_like() => Some(self.pairs(setting, item.as_table_like()?, name)),
+            (Item::Value(value), _) => Some(vec![self.entry(setting, name, value, place)?]),
             _ => None,
         }
     }
 
-    /// A text, tables, or an array of either.
-    fn texts_and_tables(
+    /// One value, as a table where the setting has tables, else as a text.
+    fn entry(
         &self,
-        item: &Item,
+        setting: &Setting,
         name: &str,
+        value: &Value,
         place: Option<Range<usize>>,
-    ) -> Option<Vec<SettingValue>> {
-        match item {
-            Item::Value(Value::Array(array)) => {
-                let entry = |value| {
-                    let table = self.inline_table(value, name);
-                    table.or_else(|| self.text(value, name, value.span()))
-                };
-                array.iter().map(entry).collect()
+    ) -> Option<SettingValue> {
+        let origin = self.origin(place, name);
+        match value.as_inline_table() {
+            Some(table) if setting.kind.table().is_some() => {
+                Some(self.table_at(table.clone().into_table(), name, origin))
             }
-            Item::Value(value) if !value.is_inline_table() => {
-                self.text(value, name, place).map(|entry| vec![entry])
-            }
-            item => self.tables(item, name),
+            _ if setting.in_flags() => Some(SettingValue::text(plain(value)?, origin)),
+            _ => None,
         }
-    }
-
-    fn inline_table(&self, value: &Value, name: &str) -> Option<SettingValue> {
-        let table = value.as_inline_table()?.clone().into_table();
-        Some(self.table_at(table, name, self.origin(value.span(), name)))
     }
 
     fn table(&self, table: &Table, name: &str) -> SettingValue {
@@ -363,26 +338,6 @@ impl TomlFile<'_> {
         }))
     }
 
-    fn array(&self, array: &Array, name: &str) -> Option<Vec<SettingValue>> {
-        array
-            .iter()
-            .map(|value| self.text(value, name, value.span()))
-            .collect()
-    }
-
-    fn joined(
-        &self,
-        array: &Array,
-        name: &str,
-        place: Option<Range<usize>>,
-    ) -> Option<Vec<SettingValue>> {
-        let parts: Option<Vec<String>> = array.iter().map(plain).collect();
-        Some(vec![SettingValue::Text(SettingText {
-            text: parts?.join(","),
-            origin: self.origin(place, name),
-        })])
-    }
-
     /// `"/url" = "dir"` is the same as `"/url=dir"` in a list.
     fn pairs(&mut self, setting: &Setting, table: &dyn TableLike, name: &str) -> Vec<SettingValue> {
         let mut entries = Vec::new();
@@ -397,41 +352,27 @@ impl TomlFile<'_> {
                 continue;
             }
             match item.as_value().and_then(plain) {
-                Some(value) => entries.push(SettingValue::Text(SettingText {
-                    text: format!("{key}={value}"),
-                    origin,
-                })),
+                Some(value) => entries.push(SettingValue::text(format!("{key}={value}"), origin)),
                 None => {
                     let found = format!("a TOML {}", item.type_name());
                     self.faults
-                        .push(ConfigFault::value(origin, &found, setting.expected()));
+                        .push(ConfigFault::value(origin, &found, &setting.expected()));
                 }
             }
         }
         entries
     }
 
-    fn text(&self, value: &Value, name: &str, place: Option<Range<usize>>) -> Option<SettingValue> {
-        Some(SettingValue::Text(SettingText {
-            text: plain(value)?,
-            origin: self.origin(place, name),
-        }))
-    }
-
     fn unknown(&mut self, name: &str, item: &Item, place: Option<Range<usize>>) {
         let fault = ConfigFault::statement(self.origin(place, name), "unknown setting");
-        let near = || Some(format!("did you mean `{}`?", nearest(name, names())?));
-        let nested = item.as_table_like().and_then(|table| {
-            table.iter().find_map(|(key, _)| setting(key)).map(|known| {
-                format!(
-                    "settings stand at the top of the file, outside of tables: `{} = ...`",
-                    known.key
-                )
-            })
-        });
+        let nested = item
+            .as_table_like()
+            .and_then(|table| table.iter().find_map(|(key, _)| setting(key)));
+        let top = "settings stand at the top of the file, outside of tables";
         let hint = nested
+            .map(|known| format!("{top}: `{} = ...`", known.key))
             .or_else(|| migration_hint(name, Spelling::Key))
-            .or_else(near);
+            .or_else(|| did_you_mean(name, names()));
         self.faults.push(fault.with_hint_maybe(hint));
     }
 

@@ -1,161 +1,150 @@
-//! How a row of the table is written: its name, its words, and last what becomes of its value.
+//! How a row of the table is written: what users read of it as a comment, then its names, and last its kind and
+//! the place of its value.
 //!
-//! Functions for constants alone; `rows` is their only user. Pure.
+//! ```text
+//! /// Help, one line without a full stop
+//! ///
+//! /// What one should know before changing it, in full sentences.
+//! key in Group { short: Some('k'), default: "1s" } = duration(MS, DAY) => place.in_the.draft;
+//! ```
+//!
+//! Expands to constants alone; `rows` is its only user.
 
-use telemetry::Nanos;
+/// A row without anything.
+pub(super) const BLANK: super::Setting = super::Setting {
+    key: "",
+    short: None,
+    aliases: &[],
+    group: super::SettingGroup::Application,
+    placeholder: "",
+    default: "",
+    is_daily: false,
+    help: "",
+    doc: "",
+    kind: super::SettingKind::Switch { set: |_, _| {} },
+};
 
-use super::super::builder::Draft;
-use super::super::reading::SettingText;
-use super::kind::{ListForm, Setter, SettingKind, TableSetter};
-use super::{Setting, SettingGroup};
-
-/// A row without a default. Its kind comes last: it says what stands for the value, unless the row has.
-pub(super) const fn row(key: &'static str, group: SettingGroup) -> Setting {
-    Setting {
-        key,
-        short: None,
-        aliases: &[],
-        group,
-        placeholder: "",
-        default: "",
-        is_daily: false,
-        help: "",
-        doc: "",
-        kind: SettingKind::Switch { set: |_, _| {} },
+/// The text of a comment without the space that its first line begins with.
+pub(super) const fn comment(text: &'static str) -> &'static str {
+    match text.is_empty() {
+        true => text,
+        false => text.split_at(1).1,
     }
 }
 
-impl Setting {
-    pub(super) const fn daily(self) -> Self {
-        Self {
-            is_daily: true,
-            ..self
-        }
-    }
-
-    pub(super) const fn short(self, letter: char) -> Self {
-        Self {
-            short: Some(letter),
-            ..self
-        }
-    }
-
-    pub(super) const fn aliases(self, aliases: &'static [&'static str]) -> Self {
-        Self { aliases, ..self }
-    }
-
-    pub(super) const fn placeholder(self, placeholder: &'static str) -> Self {
-        Self {
-            placeholder,
-            ..self
-        }
-    }
-
-    pub(super) const fn default(self, default: &'static str) -> Self {
-        Self { default, ..self }
-    }
-
-    pub(super) const fn help(self, help: &'static str) -> Self {
-        Self { help, ..self }
-    }
-
-    pub(super) const fn doc(self, doc: &'static str) -> Self {
-        Self { doc, ..self }
-    }
-
-    const fn of(self, kind: SettingKind, placeholder: &'static str) -> Self {
-        let placeholder = match self.placeholder.is_empty() {
-            true => placeholder,
-            false => self.placeholder,
-        };
-        Self {
-            kind,
-            placeholder,
-            ..self
-        }
-    }
-
-    pub(super) const fn count(self, min: u64, max: u64, set: fn(&mut Draft, u64)) -> Self {
-        self.of(SettingKind::Count { min, max, set }, "N")
-    }
-
-    pub(super) const fn size(self, min: u64, max: u64, set: fn(&mut Draft, u64)) -> Self {
-        self.of(SettingKind::Size { min, max, set }, "SIZE")
-    }
-
-    pub(super) const fn per_second(self, max: u64, set: fn(&mut Draft, u64)) -> Self {
-        self.of(SettingKind::PerSecond { max, set }, "RATE")
-    }
-
-    pub(super) const fn duration(self, min: Nanos, max: Nanos, set: fn(&mut Draft, Nanos)) -> Self {
-        self.of(SettingKind::Duration { min, max, set }, "DURATION")
-    }
-
-    pub(super) const fn range(self, max: u64, set: fn(&mut Draft, u64, u64)) -> Self {
-        self.of(SettingKind::Range { max, set }, "MIN:MAX")
-    }
-
-    pub(super) const fn switch(self, set: fn(&mut Draft, bool)) -> Self {
-        self.of(SettingKind::Switch { set }, "BOOL")
-    }
-
-    pub(super) const fn choice(
-        self,
-        names: &'static [&'static str],
-        set: fn(&mut Draft, usize),
-    ) -> Self {
-        self.of(SettingKind::Choice { names, set }, "HOW")
-    }
-
-    pub(super) const fn named(
-        self,
-        names: &'static [&'static str],
-        expected: &'static str,
-        set: Setter<str>,
-    ) -> Self {
-        let kind = SettingKind::Named {
-            names,
-            expected,
-            set,
-        };
-        self.of(kind, "NAME")
-    }
-
-    pub(super) const fn text(self, expected: &'static str, set: Setter<str>) -> Self {
-        self.of(SettingKind::Text { expected, set }, "TEXT")
-    }
-
-    pub(super) const fn joined(self, expected: &'static str, set: Setter<str>) -> Self {
-        self.of(SettingKind::Joined { expected, set }, "LIST")
-    }
-
-    pub(super) const fn list(
-        self,
-        expected: &'static str,
-        toml: ListForm,
-        clear: fn(&mut Draft),
-        add: Setter<SettingText>,
-    ) -> Self {
-        let kind = SettingKind::List {
-            expected,
-            clear,
-            add,
-            toml,
-        };
-        self.of(kind, "TEXT")
-    }
-
-    pub(super) const fn tables(
-        self,
-        example: &'static str,
-        clear: fn(&mut Draft),
-        add: TableSetter,
-    ) -> Self {
-        let kind = SettingKind::Tables {
-            example,
-            clear,
-            add,
-        };
-        self.of(kind, "TABLES")
-    }
+macro_rules! settings {
+    ($(
+        #[doc = $help:literal]
+        $(#[doc = $doc:literal])*
+        $key:ident in $group:ident { $($field:ident: $value:expr),* }
+            = $kind:ident $arguments:tt $(=> $($place:ident).+)?;
+    )*) => {
+        /// All settings, in the order of help texts.
+        pub static SETTINGS: &[Setting] = &[$(Setting {
+            key: stringify!($key),
+            group: SettingGroup::$group,
+            help: comment($help),
+            doc: comment(concat!($($doc),*)),
+            kind: kind!($kind $arguments $($($place).+)?),
+            ..Setting { $($field: $value,)* ..BLANK }
+        }),*];
+    };
 }
+
+/// A kind whose value goes to a place in the draft.
+macro_rules! kind {
+    (count($min:expr, $max:expr) $($place:ident).+) => {
+        kind!(@number Unit::Count, $min, $max, |draft, number| draft$(.$place)+ = number as _)
+    };
+    (size($min:expr, $max:expr) $($place:ident).+) => {
+        kind!(@number Unit::Size, $min, $max, |draft, number| draft$(.$place)+ = number as _)
+    };
+    (per_second($max:expr) $($place:ident).+) => {
+        kind!(@number Unit::Rate, 0, $max, |draft, number| draft$(.$place)+ = number)
+    };
+    (duration($min:expr, $max:expr) $($place:ident).+) => {
+        kind!(@number Unit::Duration, $min, $max, |draft, number| draft$(.$place)+ = Nanos(number))
+    };
+    // A duration that the kernel wants in seconds.
+    (seconds($min:expr, $max:expr) $($place:ident).+) => {
+        kind!(@number Unit::Duration, $min, $max, |draft, number| {
+            draft$(.$place)+ = number.div_ceil(SECOND) as _;
+        })
+    };
+    (@number $unit:expr, $min:expr, $max:expr, $set:expr) => {
+        SettingKind::Number { unit: $unit, min: $min, max: $max, set: $set }
+    };
+    (switch() $($place:ident).+) => {
+        SettingKind::Switch { set: |draft, yes| draft$(.$place)+ = yes }
+    };
+    (choice($names:expr, $values:expr) $($place:ident).+) => {
+        SettingKind::Choice {
+            names: &$names,
+            set: |draft, index| draft$(.$place)+ = $values[index],
+        }
+    };
+    (text($expected:expr, $parse:expr) $($place:ident).+) => {
+        kind!(@text $expected, TextForm::Plain, $parse, $($place).+)
+    };
+    (range($expected:expr, $parse:expr) $($place:ident).+) => {
+        kind!(@text $expected, TextForm::Range, $parse, $($place).+)
+    };
+    (joined($expected:expr, $parse:expr) $($place:ident).+) => {
+        kind!(@text $expected, TextForm::Joined, $parse, $($place).+)
+    };
+    (named($names:expr, $expected:expr, $parse:expr) $($place:ident).+) => {
+        kind!(@text $expected, TextForm::Named(&$names), $parse, $($place).+)
+    };
+    (@text $expected:expr, $form:expr, $parse:expr, $($place:ident).+) => {
+        SettingKind::Text {
+            expected: $expected,
+            form: $form,
+            set: |draft, text| {
+                draft$(.$place)+ = $parse(text)?;
+                Ok(())
+            },
+        }
+    };
+    // The command reads it before there is a configuration.
+    (unread($expected:expr)) => {
+        SettingKind::Text { expected: $expected, form: TextForm::Plain, set: |_, _| Ok(()) }
+    };
+    (list($expected:expr, $toml:expr, $parse:expr) $($place:ident).+) => {
+        SettingKind::List {
+            expected: $expected,
+            toml: $toml,
+            clear: |draft| draft$(.$place)+.clear(),
+            add: |draft, text| {
+                let value = $parse(&text.text)?;
+                draft$(.$place)+.push(Placed::new(value, &text.origin));
+                Ok(())
+            },
+        }
+    };
+    (tables($example:expr, $table:ty) $($place:ident).+) => {
+        SettingKind::Tables {
+            example: $example,
+            clear: |draft| draft$(.$place)+.clear(),
+            add: |draft, table, faults| {
+                let read = tables::read::<$table>(table, faults);
+                draft$(.$place)+.extend(read.map(|value| Placed::new(value, &table.origin)));
+            },
+        }
+    };
+    // Targets as texts or as tables; `None` for `off`.
+    (logs($example:expr, $table:ty) $($place:ident).+) => {
+        kind!(list(
+            LOG,
+            ListForm::Tables {
+                example: $example,
+                add: |draft, table, faults| {
+                    let read = tables::read::<$table>(table, faults);
+                    draft$(.$place)+.extend(read.map(|log| Placed::new(Some(log), &table.origin)));
+                },
+            },
+            |text| Ok::<_, Hint>(parse::target(text, $example)?.map(<$table>::from))
+        ) $($place).+)
+    };
+}
+
+pub(super) use {kind, settings};

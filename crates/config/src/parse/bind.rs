@@ -5,9 +5,11 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::PathBuf;
 
+use super::Hint;
+
 /// One address, not yet resolved.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum BindName {
+pub(crate) enum BindName {
     /// An address in digits.
     Ip(IpAddr, u16),
     /// A host's name.
@@ -19,7 +21,7 @@ pub(super) enum BindName {
 }
 
 /// The kernel's `sun_path` holds 108 bytes with the closing zero.
-pub(super) const UNIX_PATH_BYTES_MAX: usize = 107;
+pub(crate) const UNIX_PATH_BYTES_MAX: usize = 107;
 
 /// What systemd takes for `FileDescriptorName`.
 const SOCKET_NAME_BYTES_MAX: usize = 255;
@@ -28,7 +30,7 @@ const SOCKET_NAME_BYTES_MAX: usize = 255;
 ///
 /// # Errors
 /// What was probably meant, where that can be said.
-pub(super) fn parse(text: &str) -> Result<BindName, Option<String>> {
+pub(crate) fn parse(text: &str) -> Result<BindName, Hint> {
     if let Some(path) = text.strip_prefix("unix:") {
         return unix(path);
     }
@@ -43,10 +45,8 @@ pub(super) fn parse(text: &str) -> Result<BindName, Option<String>> {
         return Err(Some(hint.to_owned()));
     }
     if let Some((scheme, rest)) = text.split_once("://") {
-        return Err(Some(format!(
-            "leave out `{scheme}://`: `{}`",
-            rest.trim_end_matches('/')
-        )));
+        let rest = rest.trim_end_matches('/');
+        return Err(Some(format!("leave out `{scheme}://`: `{rest}`")));
     }
     if let Ok(port) = text.parse() {
         return Ok(BindName::Ip(Ipv4Addr::LOCALHOST.into(), port));
@@ -65,7 +65,7 @@ pub(super) fn parse(text: &str) -> Result<BindName, Option<String>> {
     named(host, port)
 }
 
-fn unix(path: &str) -> Result<BindName, Option<String>> {
+fn unix(path: &str) -> Result<BindName, Hint> {
     match path.len() {
         0 => Err(Some(
             "name the socket: `unix:/run/milepost.sock`".to_owned(),
@@ -77,7 +77,7 @@ fn unix(path: &str) -> Result<BindName, Option<String>> {
     }
 }
 
-fn inherited(name: &str) -> Result<BindName, Option<String>> {
+fn inherited(name: &str) -> Result<BindName, Hint> {
     if name.is_empty() {
         let hint = "name the socket (FileDescriptorName), or write `systemd` for all";
         return Err(Some(hint.to_owned()));
@@ -92,7 +92,7 @@ fn inherited(name: &str) -> Result<BindName, Option<String>> {
     Ok(BindName::Inherited(Some(name.to_owned())))
 }
 
-fn named(host: &str, port: u16) -> Result<BindName, Option<String>> {
+fn named(host: &str, port: u16) -> Result<BindName, Hint> {
     if host.is_empty() || host == "*" {
         return Ok(BindName::Ip(Ipv4Addr::UNSPECIFIED.into(), port));
     }

@@ -1,13 +1,10 @@
-//! Setters of request ids and of clients that are believed: the header that names ids, networks.
-//!
-//! Each takes one text and puts its meaning into the draft, or gives a hint. Pure.
+//! Request ids and clients that are believed: the header that names ids, networks.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
 
-use super::super::super::builder::Draft;
-use super::super::super::reading::SettingText;
-use super::super::super::value;
-use super::{Set, is_token};
+use ipnet::IpNet;
+
+use super::{Hint, is_token, value};
 
 /// Headers that are about one connection or about where a message ends (RFC 9110 section 7.6.1, RFC 9112
 /// sections 6 and 9): an id in one of them would break the message.
@@ -44,10 +41,10 @@ const TAKEN: [&str; 14] = [
 /// An IPv4 address within IPv6 has these bits in front (RFC 4291 section 2.5.5.2).
 const MAPPED_BITS: u8 = 96;
 
-pub(in super::super) fn request_id_header(draft: &mut Draft, text: &str) -> Set {
+/// The header that ids are taken from, in lower case.
+pub(crate) fn request_id_header(text: &str) -> Result<Option<String>, Hint> {
     if text == "off" {
-        draft.config.request_ids.header = None;
-        return Ok(());
+        return Ok(None);
     }
     if let Some((name, _)) = text.split_once(':') {
         return Err(Some(format!("the name alone: `{}`", name.trim())));
@@ -56,47 +53,23 @@ pub(in super::super) fn request_id_header(draft: &mut Draft, text: &str) -> Set 
         return Err(None);
     }
     let name = text.to_ascii_lowercase();
-    if FRAMING.contains(&name.as_str()) {
-        return Err(Some(format!(
-            "`{name}` tells how a message is sent: use one of its own, as `X-Request-Id`"
-        )));
-    }
-    if TAKEN.contains(&name.as_str()) || name.starts_with("content-") {
-        return Err(Some(format!(
-            "`{name}` means something else: use one of its own, as `X-Request-Id`"
-        )));
-    }
-    draft.config.request_ids.header = Some(name);
-    Ok(())
-}
-
-pub(in super::super) fn add_trust(draft: &mut Draft, text: &SettingText) -> Set {
-    draft
-        .config
-        .request_ids
-        .trust
-        .push(client_network(&text.text)?);
-    Ok(())
-}
-
-pub(in super::super) fn add_request_start_from(draft: &mut Draft, text: &SettingText) -> Set {
-    draft
-        .config
-        .request_start_from
-        .push(client_network(&text.text)?);
-    Ok(())
+    let why = match name.as_str() {
+        framing if FRAMING.contains(&framing) => "tells how a message is sent",
+        taken if TAKEN.contains(&taken) || taken.starts_with("content-") => "means something else",
+        _ => return Ok(Some(name)),
+    };
+    Err(Some(format!(
+        "`{name}` {why}: use one of its own, as `X-Request-Id`"
+    )))
 }
 
 /// `ADDRESS` or `ADDRESS/BITS`, without bits behind the prefix.
-pub(super) fn client_network(written: &str) -> Result<(IpAddr, u8), Option<String>> {
+pub(crate) fn client_network(written: &str) -> Result<(IpAddr, u8), Hint> {
     let (address, bits) = match written.split_once('/') {
         Some((address, bits)) => (address, Some(bits)),
         None => (written, None),
     };
-    let ip: IpAddr = match address.parse() {
-        Ok(ip) => ip,
-        Err(_) => return Err(no_address(address)),
-    };
+    let ip: IpAddr = address.parse().map_err(|_| no_address(address))?;
     let bits_max = if ip.is_ipv4() { 32 } else { 128 };
     let bits = match bits {
         None => bits_max,
@@ -106,39 +79,23 @@ pub(super) fn client_network(written: &str) -> Result<(IpAddr, u8), Option<Strin
             bits.ok_or_else(hint)? as u8
         }
     };
-    let network = network(ip, bits);
+    let network = IpNet::new_assert(ip, bits).network();
     if network != ip {
-        return Err(Some(format!(
-            "the network is `{network}/{bits}`, this address alone `{ip}`"
-        )));
+        let hint = format!("the network is `{network}/{bits}`, this address alone `{ip}`");
+        return Err(Some(hint));
     }
     Ok(unmapped(ip, bits))
 }
 
-fn no_address(text: &str) -> Option<String> {
-    match text {
-        "*" | "all" => Some("everybody is `0.0.0.0/0` and `::/0`".to_owned()),
-        "localhost" => Some("write `127.0.0.1` and `::1`".to_owned()),
-        _ if text.starts_with("unix") => {
-            Some("clients on unix sockets are trusted: leave it out".to_owned())
-        }
-        _ if text.starts_with('[') => Some("without brackets and without a port".to_owned()),
-        _ => None,
-    }
-}
-
-/// The address with all bits behind its prefix 0.
-fn network(ip: IpAddr, bits: u8) -> IpAddr {
-    match ip {
-        IpAddr::V4(ip) => {
-            let mask = u32::MAX.checked_shl(32 - u32::from(bits)).unwrap_or(0);
-            IpAddr::V4(Ipv4Addr::from(u32::from(ip) & mask))
-        }
-        IpAddr::V6(ip) => {
-            let mask = u128::MAX.checked_shl(128 - u32::from(bits)).unwrap_or(0);
-            IpAddr::V6(Ipv6Addr::from(u128::from(ip) & mask))
-        }
-    }
+fn no_address(text: &str) -> Hint {
+    let hint = match text {
+        "*" | "all" => "everybody is `0.0.0.0/0` and `::/0`",
+        "localhost" => "write `127.0.0.1` and `::1`",
+        _ if text.starts_with("unix") => "clients on unix sockets are trusted: leave it out",
+        _ if text.starts_with('[') => "without brackets and without a port",
+        _ => return None,
+    };
+    Some(hint.to_owned())
 }
 
 /// Peers count as IPv4 however their socket writes them.

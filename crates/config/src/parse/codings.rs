@@ -1,26 +1,12 @@
-//! Setters about content codings and what is worth compressing.
-//!
-//! Each takes one text with commas and puts its meaning into the draft, or gives a hint. Pure.
+//! Content codings, and media types that are worth compressing.
 
-use super::super::super::builder::Draft;
-use super::super::super::nearest;
-use super::super::super::typed::Coding;
-use super::Set;
+use super::{Hint, did_you_mean};
+use crate::typed::Coding;
 
 const CODINGS: [Coding; 3] = [Coding::Brotli, Coding::Zstd, Coding::Gzip];
 
-pub(in super::super) fn static_encodings(draft: &mut Draft, text: &str) -> Set {
-    draft.config.file_serving.encodings = codings(text)?;
-    Ok(())
-}
-
-pub(in super::super) fn compress(draft: &mut Draft, text: &str) -> Set {
-    draft.config.compression.codings = codings(text)?;
-    Ok(())
-}
-
 /// Names of codings in the order of preference. An empty list in TOML is one that names none.
-fn codings(text: &str) -> Result<Vec<Coding>, Option<String>> {
+pub(crate) fn codings(text: &str) -> Result<Vec<Coding>, Hint> {
     let mut codings = Vec::new();
     if text.is_empty() || text == "off" {
         return Ok(codings);
@@ -36,56 +22,45 @@ fn codings(text: &str) -> Result<Vec<Coding>, Option<String>> {
     Ok(codings)
 }
 
-fn coding_hint(name: &str) -> Option<String> {
+fn coding_hint(name: &str) -> Hint {
     let lower = name.to_ascii_lowercase();
     let hint = match lower.as_str() {
         "true" | "yes" | "on" | "1" | "auto" | "all" => {
-            "name the codings, the preferred first: `br,zstd,gzip`".to_owned()
+            "name the codings, the preferred first: `br,zstd,gzip`"
         }
-        "false" | "no" | "0" | "none" | "identity" => "write `off`".to_owned(),
-        "off" => "`off` stands alone".to_owned(),
-        "brotli" => "did you mean `br`?".to_owned(),
-        "zst" | "zstandard" => "did you mean `zstd`?".to_owned(),
-        "gz" | "x-gzip" => "did you mean `gzip`?".to_owned(),
-        "deflate" => "`deflate` means two things to clients; `gzip` is the same size".to_owned(),
-        _ => {
-            let near = nearest(&lower, CODINGS.map(Coding::name))?;
-            format!("did you mean `{near}`?")
-        }
+        "false" | "no" | "0" | "none" | "identity" => "write `off`",
+        "off" => "`off` stands alone",
+        "brotli" => "did you mean `br`?",
+        "zst" | "zstandard" => "did you mean `zstd`?",
+        "gz" | "x-gzip" => "did you mean `gzip`?",
+        "deflate" => "`deflate` means two things to clients; `gzip` is the same size",
+        _ => return did_you_mean(&lower, CODINGS.map(Coding::name)),
     };
-    Some(hint)
+    Some(hint.to_owned())
 }
 
-pub(in super::super) fn compress_types(draft: &mut Draft, text: &str) -> Set {
-    let types: Result<Vec<String>, _> = text
-        .split(',')
-        .map(|media_type| media_type_checked(media_type.trim()))
-        .collect();
-    draft.config.compression.types = types?;
-    Ok(())
+/// Media types in lower case, as `text/html` or `text/*` (RFC 9110 section 8.3.1).
+pub(crate) fn media_types(text: &str) -> Result<Vec<String>, Hint> {
+    text.split(',')
+        .map(|text| media_type(text.trim()))
+        .collect()
 }
 
-/// `text/html` or `text/*`, in lower case (RFC 9110 section 8.3.1).
-fn media_type_checked(text: &str) -> Result<String, Option<String>> {
+fn media_type(text: &str) -> Result<String, Hint> {
     if let Some((media_type, _)) = text.split_once(';') {
         let media_type = media_type.trim();
-        return Err(Some(format!(
-            "without parameters: `{media_type}` stands for all of them"
-        )));
+        let hint = format!("without parameters: `{media_type}` stands for all of them");
+        return Err(Some(hint));
     }
     let (kind, of_kind) = text.split_once('/').ok_or(None)?;
     if kind == "*" {
         let hint = "name what is worth compressing: pictures and films are compressed already";
         return Err(Some(hint.to_owned()));
     }
-    if !is_token(kind) || !(of_kind == "*" || is_token(of_kind)) {
-        return Err(None);
+    // A token may have a `*`, which means something here.
+    let is_token = |text: &str| super::is_token(text) && !text.contains('*');
+    match is_token(kind) && (of_kind == "*" || is_token(of_kind)) {
+        true => Ok(text.to_ascii_lowercase()),
+        false => Err(None),
     }
-    Ok(text.to_ascii_lowercase())
-}
-
-/// A token of RFC 9110 section 5.6.2, without the `*` that means something here.
-fn is_token(text: &str) -> bool {
-    let is_good = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'+-.^_`|~".contains(&b);
-    !text.is_empty() && text.bytes().all(is_good)
 }

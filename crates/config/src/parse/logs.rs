@@ -1,6 +1,4 @@
-//! Setters of logs: where lines go, which ones, their form, when files are renewed.
-//!
-//! Each takes one text or table and puts its meaning into the draft, or gives a hint. Pure.
+//! Logs: where lines go, which ones, their form, when files are renewed.
 
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
@@ -8,39 +6,32 @@ use std::path::PathBuf;
 use serde::Deserialize;
 use telemetry::{Nanos, Template};
 
-use super::super::super::builder::{AccessEntry, Draft, Placed, Wished};
-use super::super::super::nearest;
-use super::super::super::reading::SettingText;
-use super::super::super::tables::{Contradiction, SettingTable, Structure, keys};
-use super::super::super::typed::{
-    ErrorLog, Level, Levels, LogFilter, LogForm, LogOverflow, LogTarget,
-};
-use super::super::super::value;
-use super::{Hint, Set, named};
+use super::value::{self, Unit};
+use super::{Hint, did_you_mean, one_of, or_off, quoted, smaller_first, span_or_off};
+use crate::nearest;
+use crate::options_table::{K, SECOND, YEAR};
+use crate::tables::{Contradiction, Structure, keys};
+use crate::typed::{Level, Levels, LogForm, LogTarget};
 
 /// What an access log or an error log is.
-pub(in super::super) const LOG: &str =
-    "a target (as `access.log`, `-`, `stderr`, `syslog:local0`), or `off`";
+pub(crate) const LOG: &str = "a target (as `access.log`, `-`, `stderr`, `syslog:local0`), or `off`";
 /// An access log with a filter.
-pub(in super::super) const ACCESS_LOG_TABLE: &str = "\
+pub(crate) const ACCESS_LOG_TABLE: &str = "\
 [[access_log]]
 to = \"slow.log\"
 format = \"json\"
 status = [\"5xx\", 404]
 slower = \"1s\"";
 /// An error log of some levels.
-pub(in super::super) const ERROR_LOG_TABLE: &str = "\
+pub(crate) const ERROR_LOG_TABLE: &str = "\
 [[error_log]]
 to = \"error.log\"
 level = \"warning\"";
 /// What a form is.
-pub(in super::super) const FORM: &str =
+pub(crate) const FORM: &str =
     "`phases`, `combined`, `common`, `json`, `naviserver`, or a text with `{field}`s";
 /// The forms that have names.
-pub(in super::super) const FORM_NAMES: &[&str] =
-    &["phases", "combined", "common", "json", "naviserver"];
-/// Compressions of old files, and none.
-pub(in super::super) const COMPRESSIONS: &[&str] = &["off", "gzip"];
+pub(crate) const FORM_NAMES: &[&str] = &["phases", "combined", "common", "json", "naviserver"];
 
 /// Names of syslog's facilities by their numbers (RFC 5424 section 6.2.1).
 const FACILITIES: [&str; 24] = [
@@ -53,17 +44,6 @@ const JOURNAL_HINT: &str = "log to `-` or `stderr`: systemd writes both streams 
                             a file of this name is `./journal`";
 /// That of `syslog` alone.
 const DAEMON: u8 = 3;
-const LEVELS: [(&str, Level); 3] = [
-    ("error", Level::Error),
-    ("warning", Level::Warning),
-    ("info", Level::Info),
-];
-/// Smaller files are rather a unit that was left out.
-const ROTATE_BYTES_MIN: u64 = 4 << 10;
-/// Old files are named by the second.
-const ROTATE_EVERY_MIN: Nanos = Nanos(1_000_000_000);
-const YEAR: Nanos = Nanos(366 * 24 * 3_600_000_000_000);
-
 keys! {
     to: one(target_of_table) -> LogTarget, "a target (as `access.log`, `-`, `stderr`, `syslog:local0`)";
     format: one(form) -> LogForm, FORM;
@@ -74,27 +54,28 @@ keys! {
 }
 
 /// `[[access_log]]`: a log of the requests that fit all its keys.
-#[derive(Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(in super::super) struct AccessLogTable {
+pub(crate) struct AccessLogTable {
     #[serde(deserialize_with = "to")]
-    to: LogTarget,
+    pub to: LogTarget,
+    /// `None`: that of all which name none.
     #[serde(default, deserialize_with = "format")]
-    format: Option<LogForm>,
+    pub format: Option<LogForm>,
     #[serde(default, deserialize_with = "routes")]
-    route: Vec<String>,
+    pub route: Vec<String>,
     #[serde(default, deserialize_with = "statuses")]
-    status: Vec<RangeInclusive<u16>>,
+    pub status: Vec<RangeInclusive<u16>>,
     #[serde(default, deserialize_with = "slower")]
-    slower: Option<Nanos>,
+    pub slower: Nanos,
 }
 
 /// `[[error_log]]`
-#[derive(Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(in super::super) struct ErrorLogTable {
+pub(crate) struct ErrorLogTable {
     #[serde(deserialize_with = "to")]
-    to: LogTarget,
+    pub to: LogTarget,
     /// This one and the worse.
     #[serde(default, deserialize_with = "level")]
     level: Option<Level>,
@@ -103,129 +84,73 @@ pub(in super::super) struct ErrorLogTable {
     only: Option<Level>,
 }
 
-impl Structure for AccessLogTable {
-    fn put(self, draft: &mut Draft, table: &SettingTable) -> Result<(), Contradiction> {
-        let log = AccessEntry {
-            target: self.to,
-            form: self.format,
-            filter: LogFilter {
-                routes: self.route,
-                statuses: self.status,
-                slower_than: self.slower.unwrap_or_default(),
-            },
-        };
-        draft
-            .access_logs
-            .push(Placed::new(Wished::This(log), &table.origin));
-        Ok(())
+impl From<LogTarget> for AccessLogTable {
+    fn from(to: LogTarget) -> Self {
+        Self {
+            to,
+            format: None,
+            route: Vec::new(),
+            status: Vec::new(),
+            slower: Nanos(0),
+        }
     }
 }
+
+impl From<LogTarget> for ErrorLogTable {
+    fn from(to: LogTarget) -> Self {
+        let (level, only) = (None, None);
+        Self { to, level, only }
+    }
+}
+
+impl ErrorLogTable {
+    /// The levels of its lines; all of them where none is named.
+    pub(crate) fn levels(&self) -> Levels {
+        let from = Levels::From(self.level.unwrap_or(Level::Info));
+        self.only.map_or(from, Levels::Only)
+    }
+}
+
+impl Structure for AccessLogTable {}
 
 impl Structure for ErrorLogTable {
-    fn put(self, draft: &mut Draft, table: &SettingTable) -> Result<(), Contradiction> {
-        let levels = match (self.level, self.only) {
-            (None, None) => Levels::From(Level::Info),
-            (Some(level), None) => Levels::From(level),
-            (None, Some(only)) => Levels::Only(only),
-            (Some(_), Some(_)) => {
-                return Err(Contradiction {
-                    key: "only",
-                    cause: "`level` is this one and the worse, `only` this one alone".to_owned(),
-                    hint: Some("leave one out".to_owned()),
-                });
-            }
-        };
-        let target = self.to;
-        let log = ErrorLog { target, levels };
-        draft
-            .error_logs
-            .push(Placed::new(Wished::This(log), &table.origin));
-        Ok(())
-    }
-}
-
-pub(in super::super) fn add_access_log(draft: &mut Draft, text: &SettingText) -> Set {
-    let target = target(&text.text, ACCESS_LOG_TABLE)?;
-    let log = target.map_or(Wished::Off, |target| {
-        Wished::This(AccessEntry {
-            target,
-            form: None,
-            filter: LogFilter::default(),
+    fn contradiction(&self) -> Option<Contradiction> {
+        (self.level.is_some() && self.only.is_some()).then(|| Contradiction {
+            key: "only",
+            cause: "`level` is this one and the worse, `only` this one alone".to_owned(),
+            hint: "leave one out".to_owned(),
         })
-    });
-    draft.access_logs.push(Placed::new(log, &text.origin));
-    Ok(())
-}
-
-pub(in super::super) fn add_error_log(draft: &mut Draft, text: &SettingText) -> Set {
-    let target = target(&text.text, ERROR_LOG_TABLE)?;
-    let log = target.map_or(Wished::Off, |target| {
-        let levels = Levels::From(Level::Info);
-        Wished::This(ErrorLog { target, levels })
-    });
-    draft.error_logs.push(Placed::new(log, &text.origin));
-    Ok(())
-}
-
-pub(in super::super) fn log_form(draft: &mut Draft, text: &str) -> Set {
-    draft.log_form = Some(form(text)?);
-    Ok(())
-}
-
-pub(in super::super) fn log_overflow(draft: &mut Draft, index: usize) {
-    draft.config.logs.overflow = [LogOverflow::Drop, LogOverflow::Wait][index];
-}
-
-pub(in super::super) fn log_rotate_size(draft: &mut Draft, text: &str) -> Set {
-    draft.config.logs.rotation.bytes = match (text, value::size(text)) {
-        ("off", _) => None,
-        (_, Some(bytes @ ROTATE_BYTES_MIN..)) => Some(bytes),
-        (_, Some(0)) => return Err(Some("write `off` for never".to_owned())),
-        (_, Some(bytes)) => return Err(Some(format!("`{bytes}M` would be more"))),
-        _ => return Err(value::size_hint(text)),
-    };
-    Ok(())
-}
-
-pub(in super::super) fn log_rotate_every(draft: &mut Draft, text: &str) -> Set {
-    draft.config.logs.rotation.every = span(text, "never")?;
-    Ok(())
-}
-
-pub(in super::super) fn log_keep(draft: &mut Draft, text: &str) -> Set {
-    draft.config.logs.rotation.keep_len = match (text, value::count(text)) {
-        ("off", _) => None,
-        (_, Some(count @ 1..=1_000_000)) => Some(count as usize),
-        (_, Some(0)) => return Err(Some("write `off` to keep all of them".to_owned())),
-        _ => return Err(None),
-    };
-    Ok(())
-}
-
-pub(in super::super) fn log_keep_age(draft: &mut Draft, text: &str) -> Set {
-    draft.config.logs.rotation.keep_age = span(text, "any age")?;
-    Ok(())
-}
-
-pub(in super::super) fn log_compress(draft: &mut Draft, index: usize) {
-    draft.config.logs.rotation.compress = COMPRESSIONS[index] == "gzip";
-}
-
-/// A duration that can be off, which `none` puts into words.
-fn span(text: &str, none: &str) -> Result<Option<Nanos>, Hint> {
-    match (text, value::duration(text)) {
-        ("off", _) => Ok(None),
-        (_, Some(span)) if (ROTATE_EVERY_MIN..=YEAR).contains(&span) => Ok(Some(span)),
-        (_, Some(Nanos(0))) => Err(Some(format!("write `off` for {none}"))),
-        ("hourly", _) => Err(Some("write `1h`".to_owned())),
-        ("daily", _) => Err(Some("write `1d`".to_owned())),
-        ("weekly", _) => Err(Some("write `7d`".to_owned())),
-        _ => Err(None),
     }
+}
+
+/// Old files are this large at least: a smaller number is one without its unit.
+pub(crate) fn rotate_size(text: &str) -> Result<Option<u64>, Hint> {
+    let unit_hint = |hint: Hint| match value::size(text) {
+        Some(bytes @ 1..) => Some(format!("`{bytes}M` would be more")),
+        _ => hint,
+    };
+    or_off(text, Unit::Size, 4 * K..=u64::MAX, "for never").map_err(unit_hint)
+}
+
+/// How many old files are kept.
+pub(crate) fn keep_len(text: &str) -> Result<Option<usize>, Hint> {
+    let count = or_off(text, Unit::Count, 1..=1_000_000, "to keep all of them")?;
+    Ok(count.map(|count| count as usize))
+}
+
+/// From a second, because old files are named by it; `zero` is as for [`or_off`].
+pub(crate) fn interval(text: &str, zero: &str) -> Result<Option<Nanos>, Hint> {
+    let hint = match text {
+        "hourly" => "write `1h`",
+        "daily" => "write `1d`",
+        "weekly" => "write `7d`",
+        _ => return span_or_off(text, SECOND..=YEAR, zero),
+    };
+    Err(Some(hint.to_owned()))
 }
 
 /// Where lines go; nothing for `off`. `table` is where options belong.
-fn target(text: &str, table: &str) -> Result<Option<LogTarget>, Hint> {
+pub(crate) fn target(text: &str, table: &str) -> Result<Option<LogTarget>, Hint> {
     let target = match text {
         "off" => return Ok(None),
         "" | "on" | "true" | "yes" => {
@@ -275,11 +200,12 @@ fn facility(name: &str) -> Result<u8, Hint> {
     }
     Err(Some(match nearest(name, FACILITIES) {
         Some(near) => format!("no facility `{name}`: did you mean `syslog:{near}`?"),
-        None => format!("no facility `{name}`: there are {}", named(&FACILITIES)),
+        None => format!("no facility `{name}`: there are {}", quoted(FACILITIES)),
     }))
 }
 
-fn form(text: &str) -> Result<LogForm, Hint> {
+/// The form of an access log's lines.
+pub(crate) fn form(text: &str) -> Result<LogForm, Hint> {
     Ok(match text {
         "phases" => LogForm::Phases,
         "combined" => LogForm::Combined,
@@ -291,19 +217,17 @@ fn form(text: &str) -> Result<LogForm, Hint> {
             Err(fault) => return Err(Some(fault.to_string())),
         },
         text if text.contains("%(") || text.contains('$') => {
-            return Err(Some(
-                "fields stand in braces, as `{peer} {status} {total}`".to_owned(),
-            ));
+            let hint = "fields stand in braces, as `{peer} {status} {total}`";
+            return Err(Some(hint.to_owned()));
         }
         text => {
-            let near = nearest(text, FORM_NAMES.iter().copied());
-            return Err(Some(match near {
-                Some(near) => format!("did you mean `{near}`?"),
-                None => format!(
+            let all = || {
+                format!(
                     "the forms are {}, or a text with `{{field}}`s",
-                    named(FORM_NAMES)
-                ),
-            }));
+                    quoted(FORM_NAMES)
+                )
+            };
+            return Err(did_you_mean(text, FORM_NAMES.iter().copied()).or_else(|| Some(all())));
         }
     })
 }
@@ -324,9 +248,7 @@ fn status(text: &str) -> Result<RangeInclusive<u16>, Hint> {
         return Ok(0..=0);
     }
     match value::statuses(text) {
-        Some((first, last)) if first > last => Err(Some(format!(
-            "the smaller number comes first: `{last}-{first}`"
-        ))),
+        Some((first, last)) if first > last => Err(smaller_first(first, last, '-')),
         Some((first, last)) if first >= 100 && last <= 599 => Ok(first..=last),
         Some(_) => Err(Some("statuses are from 100 to 599".to_owned())),
         None => Err(None),
@@ -334,9 +256,10 @@ fn status(text: &str) -> Result<RangeInclusive<u16>, Hint> {
 }
 
 fn level_of(text: &str) -> Result<Level, Hint> {
-    let level = LEVELS.iter().find(|(name, _)| *name == text);
-    let near = || nearest(text, LEVELS.map(|(name, _)| name));
-    level
-        .map(|(_, level)| *level)
-        .ok_or_else(|| near().map(|near| format!("did you mean `{near}`?")))
+    let levels = [
+        ("error", Level::Error),
+        ("warning", Level::Warning),
+        ("info", Level::Info),
+    ];
+    one_of(text, levels)
 }

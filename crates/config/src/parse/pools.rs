@@ -1,33 +1,32 @@
-//! Setters of pools: their sizes and queues, the requests that each takes, where slow ones go.
-//!
-//! Each takes one text or table and puts its meaning into the draft, or gives a hint. Pure.
+//! Pools: their sizes and queues, the requests that each takes, where slow ones go.
 
-use globset::GlobBuilder;
+use std::net::IpAddr;
+use std::ops::RangeInclusive;
+
 use queueing::Class;
 use serde::Deserialize;
 use telemetry::Nanos;
 
-use super::super::super::builder::{Draft, Placed, RuleEntry};
-use super::super::super::nearest;
-use super::super::super::tables::{Contradiction, SettingTable, Structure, keys};
-use super::super::super::typed::PoolRule;
-use super::super::super::value;
-use super::request_ids::client_network;
-use super::{Hint, Set, is_token, is_url_path};
+use super::clients::client_network;
+use super::files::is_glob;
+use super::value::{self, Unit};
+use super::{Hint, is_token, is_url_path, one_of, smaller_first, span_or_off};
+use crate::options_table::{DAY, HOUR, MS, WAIT_LEAST};
+use crate::tables::{Contradiction, Structure, keys};
 
 keys! {
     name: one(pool_name) -> String, "a pool's name (as `reports`)";
-    threads: one(threads_of) -> (usize, usize), "MIN:MAX or one number, from 1 to 4096";
+    threads_maybe: one(threads) -> (usize, usize), THREADS;
     queue_len: one(queue_len_of) -> usize, "a count from 1 to 1000000";
-    target: one(|text| span(text, TARGET_MIN)) -> Nanos, "a duration from 100us to 1h (as `5ms`)";
-    timeout: one(|text| span(text, SPAN_MIN)) -> Nanos, "a duration from 1ms to 1h (as `10s`)";
-    reserve: one(reserve_of) -> (usize, usize), RESERVE;
-    span_maybe: one(span_or_off) -> Option<Nanos>, "a duration from 1ms to 24h (as `60s`), or `off`";
+    target: one(|text| span(text, WAIT_LEAST..=HOUR)) -> Nanos, "a duration from 100us to 1h (as `5ms`)";
+    timeout: one(|text| span(text, MS..=HOUR)) -> Nanos, "a duration from 1ms to 1h (as `10s`)";
+    reserve_maybe: one(reserve) -> (usize, usize), RESERVE;
+    run_time_maybe: one(run_time) -> Option<Nanos>, "a duration from 1ms to 24h (as `60s`), or `off`";
     path: one(path_of) -> String, "a path or a glob (as `/reports/**`)";
     methods: many(method_of) -> Vec<String>, "methods (as `[\"GET\", \"HEAD\"]`)";
     host: one(host_of) -> String, "a host's name (as `shop.example`, or `*.example.com`)";
     header: one(header_of) -> (String, Option<String>), "a header's name, or `NAME: VALUE`";
-    networks: many(network_of) -> Vec<(std::net::IpAddr, u8)>, "addresses or networks (as `[\"10.0.0.0/8\"]`)";
+    networks: many(network_of) -> Vec<(IpAddr, u8)>, "addresses or networks (as `[\"10.0.0.0/8\"]`)";
     class: one(class_of) -> Class, "one of `health`, `high`, `normal`, `low`";
 }
 
@@ -38,7 +37,7 @@ pub(crate) struct PoolTable {
     #[serde(deserialize_with = "name")]
     pub name: String,
     /// Fewest and most.
-    #[serde(default, deserialize_with = "threads")]
+    #[serde(default, deserialize_with = "threads_maybe")]
     pub threads: Option<(usize, usize)>,
     #[serde(default, deserialize_with = "queue_len")]
     pub queue_len_max: Option<usize>,
@@ -49,113 +48,70 @@ pub(crate) struct PoolTable {
     #[serde(default, deserialize_with = "timeout")]
     pub overload_timeout: Option<Nanos>,
     /// Threads and places.
-    #[serde(default, deserialize_with = "reserve")]
+    #[serde(default, deserialize_with = "reserve_maybe")]
     pub health_reserve: Option<(usize, usize)>,
     /// `Some(None)`: none, whatever the setting says.
-    #[serde(default, deserialize_with = "span_maybe")]
+    #[serde(default, deserialize_with = "run_time_maybe")]
     pub request_timeout: Option<Option<Nanos>>,
 }
 
-/// `[[pool_rule]]`
-#[derive(Debug, Deserialize)]
+/// `[[pool_rule]]`: what it does not name fits all.
+#[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(in super::super) struct PoolRuleTable {
+pub(crate) struct PoolRuleTable {
     #[serde(deserialize_with = "name")]
-    pool: String,
+    pub pool: String,
     #[serde(default, deserialize_with = "path")]
-    path: Option<String>,
+    pub path: Option<String>,
     #[serde(default, deserialize_with = "methods")]
-    method: Vec<String>,
+    pub method: Vec<String>,
     #[serde(default, deserialize_with = "host")]
-    host: Option<String>,
+    pub host: Option<String>,
     #[serde(default, deserialize_with = "header")]
-    header: Option<(String, Option<String>)>,
+    pub header: Option<(String, Option<String>)>,
     #[serde(default, deserialize_with = "networks")]
-    from: Vec<(std::net::IpAddr, u8)>,
+    pub from: Vec<(IpAddr, u8)>,
     #[serde(default, deserialize_with = "class")]
-    class: Option<Class>,
+    pub class: Option<Class>,
 }
 
-impl Structure for PoolTable {
-    fn put(self, draft: &mut Draft, table: &SettingTable) -> Result<(), Contradiction> {
-        draft.pools.push(Placed::new(self, &table.origin));
-        Ok(())
-    }
-}
+impl Structure for PoolTable {}
 
 impl Structure for PoolRuleTable {
-    fn put(self, draft: &mut Draft, table: &SettingTable) -> Result<(), Contradiction> {
-        let rule = PoolRule {
-            methods: self.method,
-            path: self.path,
-            host: self.host,
-            header: self.header,
-            from: self.from,
-            class: self.class.unwrap_or_default(),
-            ..PoolRule::default()
-        };
-        let all = PoolRule {
-            class: rule.class,
-            ..PoolRule::default()
-        };
-        if rule == all {
-            return Err(Contradiction {
-                key: "pool",
-                cause: "the rule names no requests".to_owned(),
-                hint: Some(
-                    "add `path = \"/slow/**\"`, or `method`, `host`, `header` or `from`".to_owned(),
-                ),
-            });
-        }
-        let value = RuleEntry {
-            pool: self.pool,
-            rule,
-        };
-        draft.pool_rules.push(Placed::new(value, &table.origin));
-        Ok(())
+    fn contradiction(&self) -> Option<Contradiction> {
+        let has_condition = self.path.is_some()
+            || self.host.is_some()
+            || self.header.is_some()
+            || !self.method.is_empty()
+            || !self.from.is_empty();
+        (!has_condition).then(|| Contradiction {
+            key: "pool",
+            cause: "the rule names no requests".to_owned(),
+            hint: "add `path = \"/slow/**\"`, or `method`, `host`, `header` or `from`".to_owned(),
+        })
     }
 }
 
+/// What the number of threads is.
+pub(crate) const THREADS: &str = "MIN:MAX or one number, from 1 to 4096";
 /// What a reserve for health checks is.
-pub(in super::super) const RESERVE: &str = "THREADS or THREADS:PLACES (as `1`, `1:8`)";
+pub(crate) const RESERVE: &str = "THREADS or THREADS:PLACES (as `1`, `1:8`)";
 
-const CLASSES: [(&str, Class); 4] = [
-    ("health", Class::Health),
-    ("high", Class::High),
-    ("normal", Class::Normal),
-    ("low", Class::Low),
-];
 const THREADS_MAX: u64 = 4096;
 const QUEUE_LEN_MAX: u64 = 1_000_000;
 const NAME_BYTES_MAX: usize = 32;
-const SPAN_MIN: Nanos = Nanos(1_000_000);
-const TARGET_MIN: Nanos = Nanos(100_000);
-const HOUR: Nanos = Nanos(3_600_000_000_000);
-const DAY: Nanos = Nanos(24 * 3_600_000_000_000);
 
-pub(in super::super) fn health_reserve(draft: &mut Draft, text: &str) -> Set {
-    let (threads, places) = reserve_of(text)?;
-    draft.config.pools[0].reserve_threads = threads;
-    draft.config.pools[0].reserve_len = places;
-    Ok(())
+/// The pool of slow routes; empty for none.
+pub(crate) fn slow_pool(text: &str) -> Result<String, Hint> {
+    match text {
+        "off" => Ok(String::new()),
+        name => pool_name(name),
+    }
 }
 
-pub(in super::super) fn request_timeout(draft: &mut Draft, text: &str) -> Set {
-    draft.config.pools[0].request_timeout = span_or_off(text)?;
-    Ok(())
-}
-
-pub(in super::super) fn slow_request(draft: &mut Draft, text: &str) -> Set {
-    draft.config.slow_request = span_or_off(text)?;
-    Ok(())
-}
-
-pub(in super::super) fn slow_pool(draft: &mut Draft, text: &str) -> Set {
-    draft.slow_pool = match text {
-        "off" => String::new(),
-        name => pool_name(name)?,
-    };
-    Ok(())
+/// A time that a request may run for.
+pub(crate) fn run_time(text: &str) -> Result<Option<Nanos>, Hint> {
+    span_or_off(text, MS..=DAY, "for none")
 }
 
 /// It stands in logs, in counters and in commands.
@@ -170,14 +126,20 @@ fn pool_name(text: &str) -> Result<String, Hint> {
     }
 }
 
-fn threads_of(text: &str) -> Result<(usize, usize), Hint> {
-    let fitting = |count: &u64| (1..=THREADS_MAX).contains(count);
-    match value::range(text) {
-        Some((min, max)) if min > max => Err(Some(format!(
-            "the smaller number comes first: `{max}:{min}`"
-        ))),
-        Some((min, max)) if fitting(&min) && fitting(&max) => Ok((min as usize, max as usize)),
-        _ => Err(None),
+/// Fewest and most threads of a pool.
+pub(crate) fn threads(text: &str) -> Result<(usize, usize), Hint> {
+    let is_good = |count: u64| (1..=THREADS_MAX).contains(&count);
+    let Some((min, max)) = value::range(text) else {
+        // Ranges have a colon, for ports and processors they have a dash elsewhere.
+        let (min, max) = text.split_once('-').ok_or(None)?;
+        return Err(Some(format!("write `{min}:{max}`")));
+    };
+    if min > max {
+        return Err(smaller_first(min, max, ':'));
+    }
+    match is_good(min) && is_good(max) {
+        true => Ok((min as usize, max as usize)),
+        false => Err(None),
     }
 }
 
@@ -187,7 +149,7 @@ fn queue_len_of(text: &str) -> Result<usize, Hint> {
 }
 
 /// Threads and places; one number stands for both.
-fn reserve_of(text: &str) -> Result<(usize, usize), Hint> {
+pub(crate) fn reserve(text: &str) -> Result<(usize, usize), Hint> {
     match value::range(text) {
         Some((threads @ ..=THREADS_MAX, places @ ..=QUEUE_LEN_MAX)) => {
             Ok((threads as usize, places as usize))
@@ -197,18 +159,9 @@ fn reserve_of(text: &str) -> Result<(usize, usize), Hint> {
     }
 }
 
-fn span(text: &str, min: Nanos) -> Result<Nanos, Hint> {
-    let span = value::duration(text).filter(|span| (min..=HOUR).contains(span));
-    span.ok_or(None)
-}
-
-fn span_or_off(text: &str) -> Result<Option<Nanos>, Hint> {
-    match (text, value::duration(text)) {
-        ("off", _) => Ok(None),
-        (_, Some(Nanos(0))) => Err(Some("write `off` for none".to_owned())),
-        (_, Some(span)) if (SPAN_MIN..=DAY).contains(&span) => Ok(Some(span)),
-        _ => Err(None),
-    }
+fn span(text: &str, bounds: RangeInclusive<u64>) -> Result<Nanos, Hint> {
+    let span = Unit::Duration.number(text)?;
+    bounds.contains(&span).then_some(Nanos(span)).ok_or(None)
 }
 
 fn path_of(text: &str) -> Result<String, Hint> {
@@ -222,23 +175,19 @@ fn path_of(text: &str) -> Result<String, Hint> {
         return Err(Some(format!("a path begins with a slash: `{whole}`")));
     }
     // A `?` alone stands for one letter.
-    if text
+    let has_query = text
         .split_once('?')
-        .is_some_and(|(_, query)| query.contains('='))
-        || text.contains('#')
-    {
+        .is_some_and(|(_, rest)| rest.contains('='));
+    if has_query || text.contains('#') {
         return Err(Some("only the path counts: leave out the query".to_owned()));
     }
     if !is_url_path(&text.replace('?', "x")) {
-        return Err(Some(
-            "paths are compared as sent: write spaces and letters beyond ASCII as escapes (`%20`)"
-                .to_owned(),
-        ));
+        let hint =
+            "paths are compared as sent: write spaces and letters beyond ASCII as escapes (`%20`)";
+        return Err(Some(hint.to_owned()));
     }
-    match GlobBuilder::new(text).literal_separator(true).build() {
-        Ok(_) => Ok(text.to_owned()),
-        Err(error) => Err(Some(format!("`{text}` is not a glob: {}", error.kind()))),
-    }
+    is_glob(text, text)?;
+    Ok(text.to_owned())
 }
 
 /// Methods are case-sensitive (RFC 9110 section 9.1), and all that are in use are in upper case.
@@ -267,9 +216,8 @@ fn host_of(text: &str) -> Result<String, Hint> {
     }
     let name = lower.strip_prefix("*.").unwrap_or(&lower);
     if name.contains('*') {
-        return Err(Some(
-            "`*.` at the beginning stands for all beneath a host, as `*.example.com`".to_owned(),
-        ));
+        let hint = "`*.` at the beginning stands for all beneath a host, as `*.example.com`";
+        return Err(Some(hint.to_owned()));
     }
     let is_good = |b: u8| b.is_ascii_alphanumeric() || b"-_.".contains(&b);
     match !name.is_empty() && name.bytes().all(is_good) {
@@ -294,7 +242,7 @@ fn header_of(text: &str) -> Result<(String, Option<String>), Hint> {
     }
 }
 
-fn network_of(text: &str) -> Result<(std::net::IpAddr, u8), Hint> {
+fn network_of(text: &str) -> Result<(IpAddr, u8), Hint> {
     if text.starts_with("unix") {
         let hint = "clients on unix sockets have no address, and fit no `from`";
         return Err(Some(hint.to_owned()));
@@ -303,10 +251,11 @@ fn network_of(text: &str) -> Result<(std::net::IpAddr, u8), Hint> {
 }
 
 fn class_of(text: &str) -> Result<Class, Hint> {
-    let known = CLASSES.iter().find(|(name, _)| *name == text);
-    if let Some((_, class)) = known {
-        return Ok(*class);
-    }
-    let near = nearest(text, CLASSES.map(|(name, _)| name));
-    Err(near.map(|near| format!("did you mean `{near}`?")))
+    let classes = [
+        ("health", Class::Health),
+        ("high", Class::High),
+        ("normal", Class::Normal),
+        ("low", Class::Low),
+    ];
+    one_of(text, classes)
 }

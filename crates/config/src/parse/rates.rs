@@ -1,37 +1,15 @@
-//! Setters about fair shares: bandwidth limits, connections of one client.
-//!
-//! Each takes one text or table and puts its meaning into the draft, or gives a hint. Pure.
+//! What one client, one route or one connection may take from the others.
 
 use serde::Deserialize;
 
-use super::super::super::builder::{Draft, Placed};
-use super::super::super::tables::{Contradiction, SettingTable, Structure, keys};
-use super::super::super::typed::Rate;
-use super::super::super::value;
-use super::{Hint, Set, url_of};
+use super::value::{self, Unit};
+use super::{Hint, or_off, url_of};
+use crate::options_table::NO_BOUND;
+use crate::tables::{Structure, keys};
+use crate::typed::Rate;
 
 /// What a rate is.
-pub(in super::super) const RATE: &str = "bytes a second (as `500K`, `10M`), or `off`";
-
-pub(in super::super) fn client_connections_max(draft: &mut Draft, text: &str) -> Set {
-    draft.config.listen.client_connections_max = match (text, value::count(text)) {
-        ("off", _) => None,
-        (_, Some(count @ 1..=10_000_000)) => Some(count as usize),
-        (_, Some(0)) => return Err(Some("write `off` for no bound".to_owned())),
-        _ => return Err(None),
-    };
-    Ok(())
-}
-
-pub(in super::super) fn rate_connection(draft: &mut Draft, text: &str) -> Set {
-    draft.config.rates.connection = Some(rate(text)?);
-    Ok(())
-}
-
-pub(in super::super) fn rate_pool(draft: &mut Draft, text: &str) -> Set {
-    draft.config.rates.pool = Some(rate(text)?);
-    Ok(())
-}
+pub(crate) const RATE: &str = "bytes a second (as `500K`, `10M`), or `off`";
 
 keys! {
     route_url: one(url_of) -> String, "a URL path (as `/static`), `/` for the application";
@@ -49,14 +27,16 @@ pub(crate) struct RouteRateTable {
     pub rate: Rate,
 }
 
-impl Structure for RouteRateTable {
-    fn put(self, draft: &mut Draft, table: &SettingTable) -> Result<(), Contradiction> {
-        draft.rate_routes.push(Placed::new(self, &table.origin));
-        Ok(())
-    }
+impl Structure for RouteRateTable {}
+
+/// Connections of one client; `None`: no bound.
+pub(crate) fn client_connections(text: &str) -> Result<Option<usize>, Hint> {
+    let count = or_off(text, Unit::Count, 1..=10_000_000, NO_BOUND)?;
+    Ok(count.map(|count| count as usize))
 }
 
-fn rate(text: &str) -> Result<Rate, Hint> {
+/// A bandwidth limit.
+pub(crate) fn rate(text: &str) -> Result<Rate, Hint> {
     match (text.trim(), value::per_second(text)) {
         ("off", _) => Ok(Rate::Unlimited),
         (_, Some(0)) | ("unlimited" | "none" | "no" | "false" | "-1", None) => {

@@ -1,17 +1,13 @@
-//! Tables of redirects, rewrites, fixed responses and error pages: what their keys mean. Pure.
+//! Redirects, rewrites, fixed responses and error pages: what the keys of their tables mean.
 
 use std::path::PathBuf;
 
 use serde::Deserialize;
 
-use super::super::super::builder::{Draft, Placed};
-use super::super::super::tables::{Contradiction, SettingTable, Structure, keys};
-use super::super::super::typed::{ErrorPage, FixedReply, PathPattern, RedirectConfig, Rewrite};
-use super::super::super::value;
-use super::{Hint, is_url_path};
+use super::{Hint, is_url_path, smaller_first, value};
+use crate::tables::{Contradiction, Structure, keys};
+use crate::typed::{FixedReply, PathPattern, RedirectConfig, Rewrite};
 
-/// What a redirect without a status answers with: it is not remembered by anybody.
-const REDIRECT_STATUS: u16 = 302;
 /// The statuses that move a client elsewhere (RFC 9110 section 15.4).
 const REDIRECT_STATUSES: [u16; 5] = [301, 302, 303, 307, 308];
 const ESCAPES: &str = "visible ASCII; other characters are written as `%20`";
@@ -27,104 +23,46 @@ keys! {
     page_file: one(file_of) -> PathBuf, "a file";
 }
 
-/// `[[redirect]]`
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(in super::super) struct RedirectTable {
-    #[serde(deserialize_with = "from")]
-    from: PathPattern,
-    #[serde(deserialize_with = "redirect_to")]
-    to: String,
-    #[serde(default, deserialize_with = "redirect_status")]
-    status: Option<u16>,
-}
-
-/// `[[rewrite]]`
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(in super::super) struct RewriteTable {
-    #[serde(deserialize_with = "from")]
-    from: PathPattern,
-    #[serde(deserialize_with = "rewrite_to")]
-    to: String,
-}
-
-/// `[[respond]]`
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(in super::super) struct RespondTable {
-    #[serde(deserialize_with = "from")]
-    path: PathPattern,
-    #[serde(deserialize_with = "reply_status")]
-    status: u16,
-    #[serde(default, deserialize_with = "reply_text")]
-    text: String,
-}
-
 /// `[[error_page]]`
-#[derive(Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(in super::super) struct ErrorPageTable {
+pub(crate) struct ErrorPageTable {
+    /// First and last.
     #[serde(deserialize_with = "page_status")]
-    status: (u16, u16),
+    pub status: (u16, u16),
     #[serde(deserialize_with = "page_file")]
-    file: PathBuf,
+    pub file: PathBuf,
 }
 
-impl Structure for RedirectTable {
-    fn put(self, draft: &mut Draft, table: &SettingTable) -> Result<(), Contradiction> {
-        check_star(&self.from, &self.to)?;
-        let value = RedirectConfig {
-            from: self.from,
-            to: self.to,
-            status: self.status.unwrap_or(REDIRECT_STATUS),
-        };
-        draft.redirects.push(Placed::new(value, &table.origin));
-        Ok(())
+impl Structure for ErrorPageTable {}
+
+impl Structure for RedirectConfig {
+    fn contradiction(&self) -> Option<Contradiction> {
+        stray_star(&self.from, &self.to)
     }
 }
 
-impl Structure for RewriteTable {
-    fn put(self, draft: &mut Draft, table: &SettingTable) -> Result<(), Contradiction> {
-        check_star(&self.from, &self.to)?;
-        let RewriteTable { from, to } = self;
-        let value = Rewrite { from, to };
-        draft.rewrites.push(Placed::new(value, &table.origin));
-        Ok(())
+impl Structure for Rewrite {
+    fn contradiction(&self) -> Option<Contradiction> {
+        stray_star(&self.from, &self.to)
     }
 }
 
-impl Structure for RespondTable {
-    fn put(self, draft: &mut Draft, table: &SettingTable) -> Result<(), Contradiction> {
+impl Structure for FixedReply {
+    fn contradiction(&self) -> Option<Contradiction> {
         // RFC 9110 sections 15.3.5, 15.3.6 and 15.4.5
-        if matches!(self.status, 204 | 205 | 304) && !self.text.is_empty() {
-            return Err(Contradiction {
-                key: "text",
-                cause: format!("a response with {} has no body", self.status),
-                hint: Some("leave it out".to_owned()),
-            });
-        }
-        let value = FixedReply {
-            from: self.path,
-            status: self.status,
-            text: self.text,
-        };
-        draft.replies.push(Placed::new(value, &table.origin));
-        Ok(())
+        let has_no_body = matches!(self.status, 204 | 205 | 304);
+        (has_no_body && !self.text.is_empty()).then(|| Contradiction {
+            key: "text",
+            cause: format!("a response with {} has no body", self.status),
+            hint: "leave it out".to_owned(),
+        })
     }
 }
 
-impl Structure for ErrorPageTable {
-    fn put(self, draft: &mut Draft, table: &SettingTable) -> Result<(), Contradiction> {
-        let (status_min, status_max) = self.status;
-        let value = ErrorPage {
-            status_min,
-            status_max,
-            file: self.file,
-        };
-        draft.error_pages.push(Placed::new(value, &table.origin));
-        Ok(())
-    }
+/// What a redirect without a status answers with: it is not remembered by anybody.
+pub(crate) fn redirect_status_default() -> u16 {
+    302
 }
 
 fn redirect_target(to: &str) -> Result<String, Hint> {
@@ -158,9 +96,8 @@ fn redirect_status_of(text: &str) -> Result<u16, Hint> {
 
 fn rewrite_target(to: &str) -> Result<String, Hint> {
     if to.contains("://") {
-        return Err(Some(
-            "a rewrite stays on this server; `[[redirect]]` sends clients elsewhere".to_owned(),
-        ));
+        let hint = "a rewrite stays on this server; `[[redirect]]` sends clients elsewhere";
+        return Err(Some(hint.to_owned()));
     }
     begins_as_path(to)?;
     if to.contains('#') {
@@ -211,9 +148,9 @@ fn pattern(from: &str) -> Result<PathPattern, Hint> {
     };
     if beginning.contains('*') || (is_beginning && !beginning.ends_with('/')) {
         let folder = from.split('*').next().unwrap_or_default();
+        let folder = folder.trim_end_matches('/');
         return Err(Some(format!(
-            "`*` stands alone behind the last slash: `{}/*`",
-            folder.trim_end_matches('/')
+            "`*` stands alone behind the last slash: `{folder}/*`"
         )));
     }
     match (is_url_path(beginning), is_beginning) {
@@ -245,27 +182,23 @@ fn target(to: &str) -> Result<String, Hint> {
     Ok(to.to_owned())
 }
 
-/// What the rest of a path could be put into must have one.
-fn check_star(from: &PathPattern, to: &str) -> Result<(), Contradiction> {
-    match from {
-        PathPattern::Exactly(path) if to.contains('*') => Err(Contradiction {
-            key: "to",
-            cause: format!("`{to}` has a `*`, and `{path}` has none"),
-            hint: Some(format!(
-                "`*` stands for what `*` matches: `from = \"{}/*\"`",
-                path.trim_end_matches('/')
-            )),
-        }),
-        _ => Ok(()),
-    }
+/// A `*` in a target of what has none: there is no rest of a path to put there.
+fn stray_star(from: &PathPattern, to: &str) -> Option<Contradiction> {
+    let PathPattern::Exactly(path) = from else {
+        return None;
+    };
+    let folder = path.trim_end_matches('/');
+    to.contains('*').then(|| Contradiction {
+        key: "to",
+        cause: format!("`{to}` has a `*`, and `{path}` has none"),
+        hint: format!("`*` stands for what `*` matches: `from = \"{folder}/*\"`"),
+    })
 }
 
 fn statuses_of(text: &str) -> Result<(u16, u16), Hint> {
     let (first, last) = value::statuses(text).ok_or(None)?;
     if first > last {
-        return Err(Some(format!(
-            "the smaller number comes first: `{last}-{first}`"
-        )));
+        return Err(smaller_first(first, last, '-'));
     }
     if first < 400 || last > 599 {
         return Err(Some(
