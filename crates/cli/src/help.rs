@@ -26,7 +26,10 @@ pub(crate) fn command() -> Command {
 
 /// All topics, two spaces before each line.
 pub(crate) fn topics() -> String {
-    let names: Vec<&str> = SettingGroup::ALL.iter().map(|group| group.topic()).collect();
+    let names: Vec<&str> = SettingGroup::ALL
+        .iter()
+        .map(|group| group.topic())
+        .collect();
     wrapped(&names.join(", "), "  ")
 }
 

@@ -138,14 +138,6 @@ impl Setting {
         }
     }
 
-    /// What stands for the value in help texts.
-    pub fn placeholder(&self) -> &'static str {
-        match self.placeholder {
-            "" => self.kind.placeholder(),
-            placeholder => placeholder,
-        }
-    }
-
     /// `MILEPOST_ACCEPT_BATCH`
     pub fn environment(&self) -> String {
         format!("{ENVIRONMENT_PREFIX}{}", self.key.to_ascii_uppercase())
@@ -200,16 +192,6 @@ impl Setting {
         Some(format!(
             "it stands in the configuration file (`--config`), as a table:\n{example}"
         ))
-    }
-
-    /// What a right value looks like, as a noun.
-    pub fn expected(&self) -> String {
-        self.kind.expected()
-    }
-
-    /// What a value looks like in TOML.
-    pub fn toml_form(&self) -> &'static str {
-        self.kind.toml_form()
     }
 }
 

@@ -33,6 +33,11 @@ pub(crate) use rates::{client_connections, rate};
 /// What should have been written instead, where that can be said.
 pub(crate) type Hint = Option<String>;
 
+/// No meaning, with a hint.
+fn hinted<T>(hint: impl Into<String>) -> Result<T, Hint> {
+    Err(Some(hint.into()))
+}
+
 /// The application, as `module:attribute`.
 pub(crate) fn app(text: &str) -> Result<Option<AppName>, Hint> {
     let (module, attribute) = text.split_once(':').unwrap_or((text, ""));
@@ -44,8 +49,9 @@ pub(crate) fn app(text: &str) -> Result<Option<AppName>, Hint> {
         } else {
             attribute
         };
-        let hint = format!("name the module, not its file: `{name}:{attribute}`");
-        return Err(Some(hint));
+        return hinted(format!(
+            "name the module, not its file: `{name}:{attribute}`"
+        ));
     }
     let (attribute, called) = match attribute.strip_suffix("()") {
         Some(attribute) => (attribute, true),
@@ -89,7 +95,7 @@ fn url_of(text: &str) -> Result<String, Hint> {
     match is_url_path(text) {
         true => Ok(text.trim_end_matches('/').to_owned()),
         false if text.starts_with('/') => Err(None),
-        false => Err(Some(format!("it begins with a slash: `/{text}`"))),
+        false => hinted(format!("it begins with a slash: `/{text}`")),
     }
 }
 
@@ -167,7 +173,7 @@ pub(crate) fn pid_file(text: &str) -> Result<Option<PathBuf>, Hint> {
     match text {
         "off" => Ok(None),
         "" => Err(None),
-        file if file.ends_with('/') => Err(Some(format!("name a file: `{file}milepost.pid`"))),
+        file if file.ends_with('/') => hinted(format!("name a file: `{file}milepost.pid`")),
         file => Ok(Some(PathBuf::from(file))),
     }
 }
@@ -175,7 +181,7 @@ pub(crate) fn pid_file(text: &str) -> Result<Option<PathBuf>, Hint> {
 /// A folder; whether there is one is asked later.
 pub(crate) fn folder(text: &str) -> Result<PathBuf, Hint> {
     match text.is_empty() {
-        true => Err(Some("name a folder".to_owned())),
+        true => hinted("name a folder"),
         false => Ok(PathBuf::from(text)),
     }
 }
@@ -191,7 +197,7 @@ pub(crate) fn or_off(
         return Ok(None);
     }
     match unit.number(text)? {
-        0 => Err(Some(format!("write `off` {zero}"))),
+        0 => hinted(format!("write `off` {zero}")),
         number if bounds.contains(&number) => Ok(Some(number)),
         _ => Err(None),
     }

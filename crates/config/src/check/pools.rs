@@ -12,11 +12,8 @@ use crate::typed::{Config, PoolConfig, PoolRule, SlowPool};
 /// Each has threads and counters of its own in every process.
 const POOLS_MAX: usize = 64;
 
-/// Where a pool's bounds were written: in settings of their own, or all in one entry.
-enum PoolSource<'w> {
-    Settings(&'w Draft),
-    Entry(&'w Placed<PoolTable>),
-}
+/// Where the first of some bounds was written: settings have places of their own, a table has one.
+type OriginOf<'o> = &'o dyn Fn(&[&str]) -> Origin;
 
 impl Check<'_> {
     /// All pools, the one that is always there first, and which requests they take.
@@ -28,7 +25,7 @@ impl Check<'_> {
             let first = &config.pools[0];
             let inherited = inherited_reserve(&entry.value.name, draft, first);
             let pool = filled(&entry.value, first, inherited);
-            self.pool_bounds(&pool, &PoolSource::Entry(entry));
+            self.pool_bounds(&pool, &|_| entry.origin.clone());
             config.pools.push(pool);
         }
         if config.pools.len() > POOLS_MAX {
@@ -47,29 +44,27 @@ impl Check<'_> {
         if !draft.is_written("overload_timeout") {
             pool.overload_timeout = pool.overload_timeout.min(pool.queue_timeout);
         }
-        self.pool_bounds(&pool, &PoolSource::Settings(draft));
+        self.pool_bounds(&pool, &|keys| draft.first_origin(keys));
         pool
     }
 
     fn pool_name(&mut self, entry: &Placed<PoolTable>, pools: &[PoolConfig]) {
         let name = entry.value.name.as_str();
-        if !pools.iter().any(|pool| pool.name == name) {
-            return;
+        match pools.iter().position(|pool| pool.name == name) {
+            None => {}
+            Some(0) => {
+                let text = format!("the pool `{name}` is there always");
+                let hint = "its bounds are settings of their own, as `threads` and `queue_timeout`";
+                self.statement(&entry.origin, text, hint);
+            }
+            Some(_) => {
+                let text = format!("there are two pools `{name}`");
+                self.statement(&entry.origin, text, "give each pool its own name");
+            }
         }
-        let (text, hint) = match name == pools[0].name {
-            true => (
-                format!("the pool `{name}` is there always"),
-                "its bounds are settings of their own, as `threads` and `queue_timeout`",
-            ),
-            false => (
-                format!("there are two pools `{name}`"),
-                "give each pool its own name",
-            ),
-        };
-        self.statement(&entry.origin, text, hint);
     }
 
-    fn pool_bounds(&mut self, pool: &PoolConfig, written: &PoolSource<'_>) {
+    fn pool_bounds(&mut self, pool: &PoolConfig, origin_of: OriginOf<'_>) {
         let spans = [
             (
                 "overload_timeout",
@@ -86,13 +81,13 @@ impl Check<'_> {
         for (key, span, hint) in spans.into_iter().filter(|(_, span, _)| *span > longest) {
             let (span, longest) = (duration_text(span), duration_text(longest));
             let text = format!("{key} ({span}) is longer than queue_timeout ({longest})");
-            self.statement(&written.origin(&[key, "queue_timeout"]), text, hint);
+            self.statement(&origin_of(&[key, "queue_timeout"]), text, hint);
         }
-        self.pool_reserve(pool, written);
+        self.pool_reserve(pool, origin_of);
     }
 
     /// Without a reserve of threads there is nothing left for those that are no questions about health.
-    fn pool_reserve(&mut self, pool: &PoolConfig, written: &PoolSource<'_>) {
+    fn pool_reserve(&mut self, pool: &PoolConfig, origin_of: OriginOf<'_>) {
         if pool.reserve_threads >= pool.threads_max && pool.reserve_threads > 0 {
             let text = format!(
                 "health_reserve takes {} of {} threads",
@@ -102,7 +97,7 @@ impl Check<'_> {
                 1 => "more threads, or no reserve".to_owned(),
                 threads => format!("at most {} threads, or more threads", threads - 1),
             };
-            let origin = written.origin(&["health_reserve", "threads"]);
+            let origin = origin_of(&["health_reserve", "threads"]);
             self.statement(&origin, text, hint);
         }
         if pool.reserve_len >= pool.queue_len_max {
@@ -110,7 +105,7 @@ impl Check<'_> {
                 "health_reserve takes {} of {} places in the queue",
                 pool.reserve_len, pool.queue_len_max
             );
-            let origin = written.origin(&["health_reserve", "queue_len_max"]);
+            let origin = origin_of(&["health_reserve", "queue_len_max"]);
             self.statement(&origin, text, "fewer places, or a longer queue");
         }
     }
@@ -173,11 +168,10 @@ impl Check<'_> {
             let is_used =
                 slow == Some(index) || config.pool_rules.iter().any(|rule| rule.pool == index);
             if !is_used {
-                let text = format!(
-                    "pool `{}` gets no requests: no pool_rule names it",
-                    pool.name
-                );
-                self.note(text);
+                let name = &pool.name;
+                self.note(format!(
+                    "pool `{name}` gets no requests: no pool_rule names it"
+                ));
             }
         }
         let has_health = |index: usize| {
@@ -191,16 +185,6 @@ impl Check<'_> {
                     pool.name
                 ));
             }
-        }
-    }
-}
-
-impl PoolSource<'_> {
-    /// The first of `keys` that was written is the one to blame.
-    fn origin(&self, keys: &[&str]) -> Origin {
-        match self {
-            PoolSource::Entry(entry) => entry.origin.clone(),
-            PoolSource::Settings(draft) => draft.first_origin(keys),
         }
     }
 }

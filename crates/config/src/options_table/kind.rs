@@ -4,6 +4,7 @@
 
 use telemetry::Nanos;
 
+use super::Setting;
 use crate::builder::Draft;
 use crate::fault::ConfigFault;
 use crate::parse::value::{Unit, duration_text, size_text};
@@ -83,10 +84,10 @@ pub(crate) enum ListForm {
     },
 }
 
-impl SettingKind {
+impl Setting {
     /// What a right value looks like, as a noun.
-    pub(super) fn expected(&self) -> String {
-        let (unit, min, max) = match *self {
+    pub fn expected(&self) -> String {
+        let (unit, min, max) = match self.kind {
             SettingKind::Number { unit, min, max, .. } => (unit, min, max),
             SettingKind::Switch { .. } => return "`true` or `false`".to_owned(),
             SettingKind::Choice { names, .. } => return format!("one of {}", quoted(names)),
@@ -114,50 +115,67 @@ impl SettingKind {
         }
     }
 
-    /// What stands for the value in help texts, unless the row says otherwise.
-    pub(super) fn placeholder(&self) -> &'static str {
-        match self {
-            SettingKind::Number { unit, .. } => match unit {
-                Unit::Count => "N",
-                Unit::Size => "SIZE",
-                Unit::Rate => "RATE",
-                Unit::Duration => "DURATION",
-            },
-            SettingKind::Switch { .. } => "BOOL",
-            SettingKind::Choice { .. } => "HOW",
-            SettingKind::Text { form, .. } => match form {
-                TextForm::Named(_) => "NAME",
-                TextForm::Range => "MIN:MAX",
-                TextForm::Joined => "LIST",
-                TextForm::Plain => "TEXT",
-            },
-            SettingKind::List { .. } => "TEXT",
-            SettingKind::Tables { .. } => "TABLES",
+    /// What stands for the value in help texts.
+    pub fn placeholder(&self) -> &'static str {
+        match self.placeholder {
+            "" => self.words().0,
+            placeholder => placeholder,
         }
     }
 
     /// What a value looks like in TOML.
-    pub(super) fn toml_form(&self) -> &'static str {
-        match self {
+    pub fn toml_form(&self) -> &'static str {
+        self.words().1
+    }
+
+    /// The placeholder of its kind, and what a value looks like in TOML.
+    fn words(&self) -> (&'static str, &'static str) {
+        match self.kind {
             SettingKind::Number { unit, .. } => match unit {
-                Unit::Count => "integer",
-                Unit::Size | Unit::Rate => "string with unit, or bytes",
-                Unit::Duration => "string with unit, or seconds",
+                Unit::Count => ("N", "integer"),
+                Unit::Size => ("SIZE", "string with unit, or bytes"),
+                Unit::Rate => ("RATE", "string with unit, or bytes"),
+                Unit::Duration => ("DURATION", "string with unit, or seconds"),
             },
-            SettingKind::Switch { .. } => "boolean",
-            SettingKind::Choice { .. } => "string",
+            SettingKind::Switch { .. } => ("BOOL", "boolean"),
+            SettingKind::Choice { .. } => ("HOW", "string"),
             SettingKind::Text { form, .. } => match form {
-                TextForm::Plain | TextForm::Named(_) => "string",
-                TextForm::Range => "string, or one integer",
-                TextForm::Joined => "array, or string with commas",
+                TextForm::Plain => ("TEXT", "string"),
+                TextForm::Named(_) => ("NAME", "string"),
+                TextForm::Range => ("MIN:MAX", "string, or one integer"),
+                TextForm::Joined => ("LIST", "array, or string with commas"),
             },
             SettingKind::List { toml, .. } => match toml {
-                ListForm::Texts => "array of strings",
-                ListForm::Pairs => "array of strings, or table",
-                ListForm::Tables { .. } => "string, or array of strings and tables",
+                ListForm::Texts => ("TEXT", "array of strings"),
+                ListForm::Pairs => ("TEXT", "array of strings, or table"),
+                ListForm::Tables { .. } => ("TEXT", "string, or array of strings and tables"),
             },
-            SettingKind::Tables { .. } => "array of tables",
+            SettingKind::Tables { .. } => ("TABLES", "array of tables"),
         }
+    }
+}
+
+impl SettingKind {
+    /// In TOML its parts may be an array.
+    pub(crate) fn is_joined(&self) -> bool {
+        matches!(
+            self,
+            SettingKind::Text {
+                form: TextForm::Joined,
+                ..
+            }
+        )
+    }
+
+    /// In TOML it may be a table of pairs.
+    pub(crate) fn has_pairs(&self) -> bool {
+        matches!(
+            self,
+            SettingKind::List {
+                toml: ListForm::Pairs,
+                ..
+            }
+        )
     }
 
     /// Empties its list, so that a source that names it replaces those before.

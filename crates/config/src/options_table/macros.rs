@@ -2,9 +2,8 @@
 //! the place of its value.
 //!
 //! ```text
-//! /// Help, one line without a full stop
-//! ///
-//! /// What one should know before changing it, in full sentences.
+//! /// Help: one line, without a full stop
+//! /// What one should know before changing it, in full sentences, on as many lines as it takes.
 //! key in Group { short: Some('k'), default: "1s" } = duration(MS, DAY) => place.in_the.draft;
 //! ```
 //!

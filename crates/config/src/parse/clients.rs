@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 
-use super::{Hint, is_token, value};
+use super::{Hint, hinted, is_token, value};
 
 /// Headers that are about one connection or about where a message ends (RFC 9110 section 7.6.1, RFC 9112
 /// sections 6 and 9): an id in one of them would break the message.
@@ -47,7 +47,7 @@ pub(crate) fn request_id_header(text: &str) -> Result<Option<String>, Hint> {
         return Ok(None);
     }
     if let Some((name, _)) = text.split_once(':') {
-        return Err(Some(format!("the name alone: `{}`", name.trim())));
+        return hinted(format!("the name alone: `{}`", name.trim()));
     }
     if !is_token(text) {
         return Err(None);
@@ -58,9 +58,9 @@ pub(crate) fn request_id_header(text: &str) -> Result<Option<String>, Hint> {
         taken if TAKEN.contains(&taken) || taken.starts_with("content-") => "means something else",
         _ => return Ok(Some(name)),
     };
-    Err(Some(format!(
+    hinted(format!(
         "`{name}` {why}: use one of its own, as `X-Request-Id`"
-    )))
+    ))
 }
 
 /// `ADDRESS` or `ADDRESS/BITS`, without bits behind the prefix.
@@ -81,8 +81,9 @@ pub(crate) fn client_network(written: &str) -> Result<(IpAddr, u8), Hint> {
     };
     let network = IpNet::new_assert(ip, bits).network();
     if network != ip {
-        let hint = format!("the network is `{network}/{bits}`, this address alone `{ip}`");
-        return Err(Some(hint));
+        return hinted(format!(
+            "the network is `{network}/{bits}`, this address alone `{ip}`"
+        ));
     }
     Ok(unmapped(ip, bits))
 }

@@ -1,6 +1,6 @@
 //! Content codings, and media types that are worth compressing.
 
-use super::{Hint, did_you_mean};
+use super::{Hint, did_you_mean, hinted};
 use crate::typed::Coding;
 
 const CODINGS: [Coding; 3] = [Coding::Brotli, Coding::Zstd, Coding::Gzip];
@@ -15,7 +15,7 @@ pub(crate) fn codings(text: &str) -> Result<Vec<Coding>, Hint> {
         let known = CODINGS.into_iter().find(|coding| coding.name() == name);
         let coding = known.ok_or_else(|| coding_hint(name))?;
         if codings.contains(&coding) {
-            return Err(Some(format!("`{name}` is there twice")));
+            return hinted(format!("`{name}` is there twice"));
         }
         codings.push(coding);
     }
@@ -49,13 +49,13 @@ pub(crate) fn media_types(text: &str) -> Result<Vec<String>, Hint> {
 fn media_type(text: &str) -> Result<String, Hint> {
     if let Some((media_type, _)) = text.split_once(';') {
         let media_type = media_type.trim();
-        let hint = format!("without parameters: `{media_type}` stands for all of them");
-        return Err(Some(hint));
+        return hinted(format!(
+            "without parameters: `{media_type}` stands for all of them"
+        ));
     }
     let (kind, of_kind) = text.split_once('/').ok_or(None)?;
     if kind == "*" {
-        let hint = "name what is worth compressing: pictures and films are compressed already";
-        return Err(Some(hint.to_owned()));
+        return hinted("name what is worth compressing: pictures and films are compressed already");
     }
     // A token may have a `*`, which means something here.
     let is_token = |text: &str| super::is_token(text) && !text.contains('*');

@@ -5,7 +5,7 @@ use std::path::{Component, Path};
 use globset::GlobBuilder;
 use serde::Deserialize;
 
-use super::{Hint, url_of};
+use super::{Hint, hinted, url_of};
 use crate::tables::{Structure, keys};
 use crate::typed::CacheRule;
 
@@ -34,8 +34,7 @@ impl Structure for CacheRule {}
 /// A relative path that stays in its folder, and that the files beneath it would be served under.
 fn beneath(file: &str) -> Result<String, Hint> {
     if let Some(inner) = file.strip_prefix('/') {
-        let hint = format!("the file is beneath the mounted folder: `{inner}`");
-        return Err(Some(hint));
+        return hinted(format!("the file is beneath the mounted folder: `{inner}`"));
     }
     let mut names = Vec::new();
     for component in Path::new(file).components() {
@@ -43,18 +42,15 @@ fn beneath(file: &str) -> Result<String, Hint> {
             Component::CurDir => {}
             Component::Normal(name) => names.push(name.to_str().ok_or(None)?),
             _ => {
-                return Err(Some(
-                    "a file of the mounted folder, without `..`".to_owned(),
-                ));
+                return hinted("a file of the mounted folder, without `..`");
             }
         }
     }
     if names.is_empty() || file.ends_with('/') || file.contains('\0') {
-        return Err(Some("name a file of the mounted folder".to_owned()));
+        return hinted("name a file of the mounted folder");
     }
     if names.iter().any(|name| name.starts_with('.')) {
-        let hint = "files and folders whose names begin with a dot are not served";
-        return Err(Some(hint.to_owned()));
+        return hinted("files and folders whose names begin with a dot are not served");
     }
     Ok(names.join("/"))
 }
@@ -62,7 +58,7 @@ fn beneath(file: &str) -> Result<String, Hint> {
 /// A glob over the whole path. One that does not begin with a slash is meant to match in every folder.
 fn glob_checked(glob: &str) -> Result<String, Hint> {
     if glob.is_empty() {
-        return Err(Some("for every file: `**`".to_owned()));
+        return hinted("for every file: `**`");
     }
     let whole = match glob.starts_with('/') {
         true => glob.to_owned(),

@@ -7,7 +7,7 @@ use serde::Deserialize;
 use telemetry::{Nanos, Template};
 
 use super::value::{self, Unit};
-use super::{Hint, did_you_mean, one_of, or_off, quoted, smaller_first, span_or_off};
+use super::{Hint, did_you_mean, hinted, one_of, or_off, quoted, smaller_first, span_or_off};
 use crate::nearest;
 use crate::options_table::{K, SECOND, YEAR};
 use crate::tables::{Contradiction, Structure, keys};
@@ -86,12 +86,14 @@ pub(crate) struct ErrorLogTable {
 
 impl From<LogTarget> for AccessLogTable {
     fn from(to: LogTarget) -> Self {
+        let (format, slower) = (None, Nanos(0));
+        let (route, status) = (Vec::new(), Vec::new());
         Self {
             to,
-            format: None,
-            route: Vec::new(),
-            status: Vec::new(),
-            slower: Nanos(0),
+            format,
+            route,
+            status,
+            slower,
         }
     }
 }
@@ -154,13 +156,13 @@ pub(crate) fn target(text: &str, table: &str) -> Result<Option<LogTarget>, Hint>
     let target = match text {
         "off" => return Ok(None),
         "" | "on" | "true" | "yes" => {
-            return Err(Some("name a file, or `-` for standard output".to_owned()));
+            return hinted("name a file, or `-` for standard output");
         }
-        "no" | "none" | "false" => return Err(Some("write `off`".to_owned())),
+        "no" | "none" | "false" => return hinted("write `off`"),
         text if has_options(text) => {
-            return Err(Some(format!(
+            return hinted(format!(
                 "options stand in the configuration file (`--config`), in a table:\n{table}"
-            )));
+            ));
         }
         "-" | "stdout" => LogTarget::Stdout,
         "stderr" => LogTarget::Stderr,
@@ -168,7 +170,7 @@ pub(crate) fn target(text: &str, table: &str) -> Result<Option<LogTarget>, Hint>
         "syslog" => LogTarget::Syslog(DAEMON),
         text if text.starts_with("syslog:") => LogTarget::Syslog(facility(&text[7..])?),
         folder if folder.ends_with('/') => {
-            return Err(Some(format!("name a file: `{folder}milepost.log`")));
+            return hinted(format!("name a file: `{folder}milepost.log`"));
         }
         file if file.contains(char::is_control) => return Err(None),
         file => LogTarget::File(PathBuf::from(file)),
@@ -217,8 +219,7 @@ pub(crate) fn form(text: &str) -> Result<LogForm, Hint> {
             Err(fault) => return Err(Some(fault.to_string())),
         },
         text if text.contains("%(") || text.contains('$') => {
-            let hint = "fields stand in braces, as `{peer} {status} {total}`";
-            return Err(Some(hint.to_owned()));
+            return hinted("fields stand in braces, as `{peer} {status} {total}`");
         }
         text => {
             let all = || {
@@ -250,7 +251,7 @@ fn status(text: &str) -> Result<RangeInclusive<u16>, Hint> {
     match value::statuses(text) {
         Some((first, last)) if first > last => Err(smaller_first(first, last, '-')),
         Some((first, last)) if first >= 100 && last <= 599 => Ok(first..=last),
-        Some(_) => Err(Some("statuses are from 100 to 599".to_owned())),
+        Some(_) => hinted("statuses are from 100 to 599"),
         None => Err(None),
     }
 }

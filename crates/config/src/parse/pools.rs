@@ -10,7 +10,7 @@ use telemetry::Nanos;
 use super::clients::client_network;
 use super::files::is_glob;
 use super::value::{self, Unit};
-use super::{Hint, is_token, is_url_path, one_of, smaller_first, span_or_off};
+use super::{Hint, hinted, is_token, is_url_path, one_of, smaller_first, span_or_off};
 use crate::options_table::{DAY, HOUR, MS, WAIT_LEAST};
 use crate::tables::{Contradiction, Structure, keys};
 
@@ -120,9 +120,9 @@ fn pool_name(text: &str) -> Result<String, Hint> {
     let has_letter = text.starts_with(|first: char| first.is_ascii_alphabetic());
     match has_letter && text.len() <= NAME_BYTES_MAX && text.bytes().all(is_good) {
         true => Ok(text.to_owned()),
-        false => Err(Some(format!(
+        false => hinted(format!(
             "a name begins with a letter and has at most {NAME_BYTES_MAX} letters, digits and `-_.`"
-        ))),
+        )),
     }
 }
 
@@ -132,7 +132,7 @@ pub(crate) fn threads(text: &str) -> Result<(usize, usize), Hint> {
     let Some((min, max)) = value::range(text) else {
         // Ranges have a colon, for ports and processors they have a dash elsewhere.
         let (min, max) = text.split_once('-').ok_or(None)?;
-        return Err(Some(format!("write `{min}:{max}`")));
+        return hinted(format!("write `{min}:{max}`"));
     };
     if min > max {
         return Err(smaller_first(min, max, ':'));
@@ -154,7 +154,7 @@ pub(crate) fn reserve(text: &str) -> Result<(usize, usize), Hint> {
         Some((threads @ ..=THREADS_MAX, places @ ..=QUEUE_LEN_MAX)) => {
             Ok((threads as usize, places as usize))
         }
-        _ if text == "off" => Err(Some("write `0` for none".to_owned())),
+        _ if text == "off" => hinted("write `0` for none"),
         _ => Err(None),
     }
 }
@@ -172,19 +172,19 @@ fn path_of(text: &str) -> Result<String, Hint> {
             text if text.contains("://") => "/reports/**".to_owned(),
             text => format!("/{text}"),
         };
-        return Err(Some(format!("a path begins with a slash: `{whole}`")));
+        return hinted(format!("a path begins with a slash: `{whole}`"));
     }
     // A `?` alone stands for one letter.
     let has_query = text
         .split_once('?')
         .is_some_and(|(_, rest)| rest.contains('='));
     if has_query || text.contains('#') {
-        return Err(Some("only the path counts: leave out the query".to_owned()));
+        return hinted("only the path counts: leave out the query");
     }
     if !is_url_path(&text.replace('?', "x")) {
-        let hint =
-            "paths are compared as sent: write spaces and letters beyond ASCII as escapes (`%20`)";
-        return Err(Some(hint.to_owned()));
+        return hinted(
+            "paths are compared as sent: write spaces and letters beyond ASCII as escapes (`%20`)",
+        );
     }
     is_glob(text, text)?;
     Ok(text.to_owned())
@@ -198,7 +198,7 @@ fn method_of(text: &str) -> Result<String, Hint> {
     let upper = text.to_ascii_uppercase();
     match text == upper {
         true => Ok(upper),
-        false => Err(Some(format!("methods are in upper case: `{upper}`"))),
+        false => hinted(format!("methods are in upper case: `{upper}`")),
     }
 }
 
@@ -206,18 +206,17 @@ fn host_of(text: &str) -> Result<String, Hint> {
     let lower = text.trim_end_matches('.').to_ascii_lowercase();
     if let Some((_, behind)) = lower.split_once("://") {
         let host = behind.split(['/', ':']).next().unwrap_or_default();
-        return Err(Some(format!("the host alone: `{host}`")));
+        return hinted(format!("the host alone: `{host}`"));
     }
     if lower.starts_with('[') && lower.ends_with(']') {
         return Ok(lower);
     }
     if let Some((host, _)) = lower.split_once(':') {
-        return Err(Some(format!("the host without a port: `{host}`")));
+        return hinted(format!("the host without a port: `{host}`"));
     }
     let name = lower.strip_prefix("*.").unwrap_or(&lower);
     if name.contains('*') {
-        let hint = "`*.` at the beginning stands for all beneath a host, as `*.example.com`";
-        return Err(Some(hint.to_owned()));
+        return hinted("`*.` at the beginning stands for all beneath a host, as `*.example.com`");
     }
     let is_good = |b: u8| b.is_ascii_alphanumeric() || b"-_.".contains(&b);
     match !name.is_empty() && name.bytes().all(is_good) {
@@ -236,16 +235,15 @@ fn header_of(text: &str) -> Result<(String, Option<String>), Hint> {
     }
     let name = name.to_ascii_lowercase();
     match (name.as_str(), value) {
-        ("host", _) => Err(Some("hosts have a key of their own: `host`".to_owned())),
-        (_, Some("")) => Err(Some(format!("for any value: `{name}`"))),
+        ("host", _) => hinted("hosts have a key of their own: `host`"),
+        (_, Some("")) => hinted(format!("for any value: `{name}`")),
         _ => Ok((name, value.map(str::to_owned))),
     }
 }
 
 fn network_of(text: &str) -> Result<(IpAddr, u8), Hint> {
     if text.starts_with("unix") {
-        let hint = "clients on unix sockets have no address, and fit no `from`";
-        return Err(Some(hint.to_owned()));
+        return hinted("clients on unix sockets have no address, and fit no `from`");
     }
     client_network(text)
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use telemetry::Nanos;
 
 use super::value::{self, Unit};
-use super::{Hint, or_off, span_or_off};
+use super::{Hint, hinted, or_off, span_or_off};
 use crate::options_table::{DAY, M, NO_BOUND, SECOND};
 use crate::typed::ControlConfig;
 
@@ -13,11 +13,8 @@ use crate::typed::ControlConfig;
 pub(crate) fn user(text: &str) -> Result<String, Hint> {
     match text.split_once(':') {
         None => account(text),
-        Some((user, "")) => Err(Some(format!("write `{user}`"))),
-        Some((user, group)) => {
-            let hint = format!("two settings: user `{user}`, group `{group}`");
-            Err(Some(hint))
-        }
+        Some((user, "")) => hinted(format!("write `{user}`")),
+        Some((user, group)) => hinted(format!("two settings: user `{user}`, group `{group}`")),
     }
 }
 
@@ -61,9 +58,9 @@ pub(crate) fn control(text: &str) -> Result<ControlConfig, Hint> {
         "auto" => Ok(ControlConfig::Auto),
         "off" => Ok(ControlConfig::Off),
         "" => Err(None),
-        file if file.ends_with('/') => Err(Some(format!("name a file: `{file}milepost.sock`"))),
+        file if file.ends_with('/') => hinted(format!("name a file: `{file}milepost.sock`")),
         file => match file.strip_prefix("unix:") {
-            Some(file) => Err(Some(format!("write `{file}`"))),
+            Some(file) => hinted(format!("write `{file}`")),
             None => Ok(ControlConfig::At(PathBuf::from(file))),
         },
     }

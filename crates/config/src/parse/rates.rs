@@ -3,7 +3,7 @@
 use serde::Deserialize;
 
 use super::value::{self, Unit};
-use super::{Hint, or_off, url_of};
+use super::{Hint, hinted, or_off, url_of};
 use crate::options_table::NO_BOUND;
 use crate::tables::{Structure, keys};
 use crate::typed::Rate;
@@ -40,7 +40,7 @@ pub(crate) fn rate(text: &str) -> Result<Rate, Hint> {
     match (text.trim(), value::per_second(text)) {
         ("off", _) => Ok(Rate::Unlimited),
         (_, Some(0)) | ("unlimited" | "none" | "no" | "false" | "-1", None) => {
-            Err(Some("write `off` for no limit".to_owned()))
+            hinted("write `off` for no limit")
         }
         (_, Some(bytes)) => Ok(Rate::BytesPerSec(bytes)),
         _ => Err(value::rate_hint(text)),

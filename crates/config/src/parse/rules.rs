@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use serde::Deserialize;
 
-use super::{Hint, is_url_path, smaller_first, value};
+use super::{Hint, hinted, is_url_path, smaller_first, value};
 use crate::tables::{Contradiction, Structure, keys};
 use crate::typed::{FixedReply, PathPattern, RedirectConfig, Rewrite};
 
@@ -71,10 +71,11 @@ fn redirect_target(to: &str) -> Result<String, Hint> {
         .find_map(|scheme| to.strip_prefix(scheme));
     match site.map(|site| site.split(['/', '?', '#']).next().unwrap_or_default()) {
         None => begins_as_path(to)?,
-        Some("") => return Err(Some("name the site: `https://www.example.org/`".to_owned())),
+        Some("") => return hinted("name the site: `https://www.example.org/`"),
         Some(host) if host.contains('*') => {
-            let hint = "clients would choose the host: `*` stands behind it, as `https://host/*`";
-            return Err(Some(hint.to_owned()));
+            return hinted(
+                "clients would choose the host: `*` stands behind it, as `https://host/*`",
+            );
         }
         Some(_) => {}
     }
@@ -96,14 +97,11 @@ fn redirect_status_of(text: &str) -> Result<u16, Hint> {
 
 fn rewrite_target(to: &str) -> Result<String, Hint> {
     if to.contains("://") {
-        let hint = "a rewrite stays on this server; `[[redirect]]` sends clients elsewhere";
-        return Err(Some(hint.to_owned()));
+        return hinted("a rewrite stays on this server; `[[redirect]]` sends clients elsewhere");
     }
     begins_as_path(to)?;
     if to.contains('#') {
-        return Err(Some(
-            "a fragment (`#`) stays with the client: leave it out".to_owned(),
-        ));
+        return hinted("a fragment (`#`) stays with the client: leave it out");
     }
     target(to)
 }
@@ -112,7 +110,7 @@ fn reply_status_of(text: &str) -> Result<u16, Hint> {
     let status = value::status(text).filter(|status| (200..=599).contains(status));
     match status {
         Some(status) if REDIRECT_STATUSES.contains(&status) => {
-            Err(Some("a redirect is a table `[[redirect]]`".to_owned()))
+            hinted("a redirect is a table `[[redirect]]`")
         }
         status => status.ok_or(None),
     }
@@ -120,27 +118,27 @@ fn reply_status_of(text: &str) -> Result<u16, Hint> {
 
 fn text_of(text: &str) -> Result<String, Hint> {
     match text.contains(|c: char| c.is_control() && c != '\n' && c != '\t') {
-        true => Err(Some("a text has no control characters".to_owned())),
+        true => hinted("a text has no control characters"),
         false => Ok(text.to_owned()),
     }
 }
 
 fn file_of(text: &str) -> Result<PathBuf, Hint> {
     match text.is_empty() {
-        true => Err(Some("name a file".to_owned())),
+        true => hinted("name a file"),
         false => Ok(PathBuf::from(text)),
     }
 }
 
 fn pattern(from: &str) -> Result<PathPattern, Hint> {
     if from.contains("://") {
-        return Err(Some("a path, without scheme and host".to_owned()));
+        return hinted("a path, without scheme and host");
     }
     if !from.starts_with('/') {
-        return Err(Some(format!("a path begins with a slash: `/{from}`")));
+        return hinted(format!("a path begins with a slash: `/{from}`"));
     }
     if from.contains(['?', '#']) {
-        return Err(Some("only the path counts: leave out the query".to_owned()));
+        return hinted("only the path counts: leave out the query");
     }
     let (beginning, is_beginning) = match from.strip_suffix('*') {
         Some(beginning) => (beginning, true),
@@ -149,9 +147,9 @@ fn pattern(from: &str) -> Result<PathPattern, Hint> {
     if beginning.contains('*') || (is_beginning && !beginning.ends_with('/')) {
         let folder = from.split('*').next().unwrap_or_default();
         let folder = folder.trim_end_matches('/');
-        return Err(Some(format!(
+        return hinted(format!(
             "`*` stands alone behind the last slash: `{folder}/*`"
-        )));
+        ));
     }
     match (is_url_path(beginning), is_beginning) {
         (false, _) => Err(Some(ESCAPES.to_owned())),
@@ -174,7 +172,7 @@ fn begins_as_path(to: &str) -> Result<(), Hint> {
 
 fn target(to: &str) -> Result<String, Hint> {
     if to.matches('*').count() > 1 {
-        return Err(Some("one `*` at most stands for the rest".to_owned()));
+        return hinted("one `*` at most stands for the rest");
     }
     if !to.bytes().all(|b| b.is_ascii_graphic()) {
         return Err(Some(ESCAPES.to_owned()));
@@ -201,9 +199,7 @@ fn statuses_of(text: &str) -> Result<(u16, u16), Hint> {
         return Err(smaller_first(first, last, '-'));
     }
     if first < 400 || last > 599 {
-        return Err(Some(
-            "pages are for the statuses from 400 to 599".to_owned(),
-        ));
+        return hinted("pages are for the statuses from 400 to 599");
     }
     Ok((first, last))
 }

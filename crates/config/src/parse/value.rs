@@ -6,6 +6,7 @@
 use telemetry::Nanos;
 
 use super::Hint;
+use crate::options_table::{HOUR, MS, SECOND};
 
 /// What a number is a number of, and so how its text is read.
 #[derive(Clone, Copy, Debug)]
@@ -89,11 +90,11 @@ pub(crate) fn duration(text: &str) -> Option<Nanos> {
     let (number, unit) = number_and_unit(text);
     let nanos = match unit {
         "us" => 1_000,
-        "ms" => 1_000_000,
-        "" | "s" => 1_000_000_000,
-        "m" | "min" => 60_000_000_000,
-        "h" => 3_600_000_000_000,
-        "d" => 86_400_000_000_000,
+        "ms" => MS,
+        "" | "s" => SECOND,
+        "m" | "min" => 60 * SECOND,
+        "h" => HOUR,
+        "d" => 24 * HOUR,
         _ => return None,
     };
     scaled(number, nanos).map(Nanos)
@@ -168,32 +169,38 @@ pub(crate) fn cpus(text: &str, highest: usize) -> Option<Vec<usize>> {
 
 /// "64K" for 65536: the shortest text that [`size`] reads back.
 pub(crate) fn size_text(bytes: u64) -> String {
-    for (shift, unit) in [(40, "T"), (30, "G"), (20, "M"), (10, "K")] {
-        if bytes >= 1 << shift && bytes.trailing_zeros() >= shift {
-            return format!("{}{unit}", bytes >> shift);
-        }
-    }
-    bytes.to_string()
+    shortest(
+        bytes,
+        [
+            (1 << 40, "T"),
+            (1 << 30, "G"),
+            (1 << 20, "M"),
+            (1 << 10, "K"),
+        ],
+    )
+    .unwrap_or_else(|| bytes.to_string())
 }
 
 /// "250ms" for a quarter of a second: the shortest text that [`duration`] reads back.
 pub(crate) fn duration_text(span: Nanos) -> String {
-    let units = [
-        (3_600_000_000_000, "h"),
-        (60_000_000_000, "m"),
-        (1_000_000_000, "s"),
-        (1_000_000, "ms"),
-    ];
-    for (nanos, unit) in units {
-        if span.0 >= nanos && span.0.is_multiple_of(nanos) {
-            return format!("{}{unit}", span.0 / nanos);
-        }
-    }
-    if span.0 == 0 {
-        "0s".to_owned()
-    } else {
-        format!("{}us", span.0 / 1_000)
-    }
+    shortest(
+        span.0,
+        [
+            (HOUR, "h"),
+            (60 * SECOND, "m"),
+            (SECOND, "s"),
+            (MS, "ms"),
+            (1_000, "us"),
+        ],
+    )
+    .unwrap_or_else(|| "0s".to_owned())
+}
+
+/// A number in the greatest unit that it is a multiple of.
+fn shortest<const N: usize>(number: u64, units: [(u64, &str); N]) -> Option<String> {
+    let fits = |(unit, _): &&(u64, &str)| number >= *unit && number.is_multiple_of(*unit);
+    let (unit, name) = units.iter().find(fits)?;
+    Some(format!("{}{name}", number / unit))
 }
 
 fn number_and_unit(text: &str) -> (&str, &str) {
