@@ -269,7 +269,7 @@ pub(super) const CRATES: [CrateRule; 16] = [
         name: "config",
         package: "milepost-config",
         ours: &["http", "telemetry", "queueing"],
-        others: Others::Only(&["globset", "mime_guess", "serde", "toml_edit"]),
+        others: Others::Only(&["globset", "ipnet", "mime_guess", "serde", "toml_edit"]),
         forbids: "config understands texts that others have read: no sockets, no runtime, no Python",
     },
     CrateRule {

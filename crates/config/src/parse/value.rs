@@ -5,8 +5,38 @@
 
 use telemetry::Nanos;
 
+use super::Hint;
+use crate::options_table::{HOUR, MS, SECOND};
+
+/// What a number is a number of, and so how its text is read.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Unit {
+    Count,
+    /// Bytes.
+    Size,
+    /// Bytes a second.
+    Rate,
+    /// Nanoseconds.
+    Duration,
+}
+
+impl Unit {
+    /// The number that a text stands for.
+    ///
+    /// # Errors
+    /// What was probably meant, where that can be said.
+    pub(crate) fn number(self, text: &str) -> Result<u64, Hint> {
+        match self {
+            Unit::Count => count(text).ok_or(None),
+            Unit::Size => size(text).ok_or_else(|| size_hint(text)),
+            Unit::Rate => per_second(text).ok_or_else(|| rate_hint(text)),
+            Unit::Duration => duration(text).map(|span| span.0).ok_or(None),
+        }
+    }
+}
+
 /// A whole number; underscores may group its digits.
-pub(super) fn count(text: &str) -> Option<u64> {
+pub(crate) fn count(text: &str) -> Option<u64> {
     let digits = text.trim().replace('_', "");
     let plain = !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit());
     plain.then(|| digits.parse().ok())?
@@ -15,7 +45,7 @@ pub(super) fn count(text: &str) -> Option<u64> {
 /// Bytes: a count, or a number followed by K, M, G or T (powers of 1024), or KiB, MiB and so on.
 ///
 /// `KB` is refused rather than guessed: half of its users mean 1000.
-pub(super) fn size(text: &str) -> Option<u64> {
+pub(crate) fn size(text: &str) -> Option<u64> {
     let (number, unit) = number_and_unit(text);
     let shift = match unit.to_ascii_lowercase().as_str() {
         "" | "b" => 0,
@@ -29,29 +59,22 @@ pub(super) fn size(text: &str) -> Option<u64> {
 }
 
 /// Bytes a second: a size, with or without `/s`.
-pub(super) fn per_second(text: &str) -> Option<u64> {
+pub(crate) fn per_second(text: &str) -> Option<u64> {
     let text = text.trim();
     size(text.strip_suffix("/s").unwrap_or(text))
 }
 
 /// What was probably meant by a text that is no size.
-pub(super) fn size_hint(written: &str) -> Option<String> {
+pub(crate) fn size_hint(written: &str) -> Hint {
     let unit_at = written.len().checked_sub(2)?;
-    let decimal = ["kb", "mb", "gb", "tb"].iter().any(|unit| {
-        written
-            .get(unit_at..)
-            .is_some_and(|end| end.eq_ignore_ascii_case(unit))
-    });
-    decimal.then(|| {
-        format!(
-            "units are powers of 1024: `{}`",
-            &written[..written.len() - 1]
-        )
-    })
+    let unit = written.get(unit_at..)?.to_ascii_lowercase();
+    let is_decimal = ["kb", "mb", "gb", "tb"].contains(&unit.as_str());
+    let without_b = &written[..written.len() - 1];
+    is_decimal.then(|| format!("units are powers of 1024: `{without_b}`"))
 }
 
 /// What was probably meant by a text that is no number of bytes a second.
-pub(super) fn rate_hint(written: &str) -> Option<String> {
+pub(crate) fn rate_hint(written: &str) -> Hint {
     let lower = written.trim().to_ascii_lowercase();
     let number: &str = lower.trim_end_matches(|c: char| !c.is_ascii_digit());
     let unit = lower[number.len()..].trim();
@@ -63,22 +86,22 @@ pub(super) fn rate_hint(written: &str) -> Option<String> {
 }
 
 /// A duration: seconds, or a number followed by us, ms, s, m, h or d. Decimals are welcome (`1.5s`).
-pub(super) fn duration(text: &str) -> Option<Nanos> {
+pub(crate) fn duration(text: &str) -> Option<Nanos> {
     let (number, unit) = number_and_unit(text);
     let nanos = match unit {
         "us" => 1_000,
-        "ms" => 1_000_000,
-        "" | "s" => 1_000_000_000,
-        "m" | "min" => 60_000_000_000,
-        "h" => 3_600_000_000_000,
-        "d" => 86_400_000_000_000,
+        "ms" => MS,
+        "" | "s" => SECOND,
+        "m" | "min" => 60 * SECOND,
+        "h" => HOUR,
+        "d" => 24 * HOUR,
         _ => return None,
     };
     scaled(number, nanos).map(Nanos)
 }
 
 /// Statuses: `404`, `5xx` or `400-499`, the first and the last; which there are is the caller's business.
-pub(super) fn statuses(text: &str) -> Option<(u16, u16)> {
+pub(crate) fn statuses(text: &str) -> Option<(u16, u16)> {
     let text = text.trim();
     let class = text.strip_suffix("xx").or_else(|| text.strip_suffix("XX"));
     if let Some(class) = class {
@@ -93,12 +116,12 @@ pub(super) fn statuses(text: &str) -> Option<(u16, u16)> {
 }
 
 /// One status; which there are is the caller's business.
-pub(super) fn status(text: &str) -> Option<u16> {
+pub(crate) fn status(text: &str) -> Option<u16> {
     count(text)?.try_into().ok()
 }
 
 /// `MIN:MAX`, or one number for both.
-pub(super) fn range(text: &str) -> Option<(u64, u64)> {
+pub(crate) fn range(text: &str) -> Option<(u64, u64)> {
     match text.split_once(':') {
         Some((min, max)) => Some((count(min)?, count(max)?)),
         None => count(text).map(|both| (both, both)),
@@ -106,7 +129,7 @@ pub(super) fn range(text: &str) -> Option<(u64, u64)> {
 }
 
 /// A share in percent, as `10%` or `2.5%`, at most 100: 0.1 for the first. Nothing needs no sign.
-pub(super) fn percent(text: &str) -> Option<f64> {
+pub(crate) fn percent(text: &str) -> Option<f64> {
     let number = match text.trim() {
         "0" => "0",
         text => text.strip_suffix('%')?.trim_end(),
@@ -117,7 +140,7 @@ pub(super) fn percent(text: &str) -> Option<f64> {
 }
 
 /// Yes or no, as TOML, shells and people write it.
-pub(super) fn switch(text: &str) -> Option<bool> {
+pub(crate) fn switch(text: &str) -> Option<bool> {
     match text.trim().to_ascii_lowercase().as_str() {
         "true" | "yes" | "on" | "1" => Some(true),
         "false" | "no" | "off" | "0" => Some(false),
@@ -126,7 +149,7 @@ pub(super) fn switch(text: &str) -> Option<bool> {
 }
 
 /// Numbers of processors: `0,2-3`. Sorted as written, each at most once; `highest` bounds the list.
-pub(super) fn cpus(text: &str, highest: usize) -> Option<Vec<usize>> {
+pub(crate) fn cpus(text: &str, highest: usize) -> Option<Vec<usize>> {
     let mut cpus = Vec::new();
     for part in text.split(',') {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
@@ -145,33 +168,39 @@ pub(super) fn cpus(text: &str, highest: usize) -> Option<Vec<usize>> {
 }
 
 /// "64K" for 65536: the shortest text that [`size`] reads back.
-pub(super) fn size_text(bytes: u64) -> String {
-    for (shift, unit) in [(40, "T"), (30, "G"), (20, "M"), (10, "K")] {
-        if bytes >= 1 << shift && bytes.trailing_zeros() >= shift {
-            return format!("{}{unit}", bytes >> shift);
-        }
-    }
-    bytes.to_string()
+pub(crate) fn size_text(bytes: u64) -> String {
+    shortest(
+        bytes,
+        [
+            (1 << 40, "T"),
+            (1 << 30, "G"),
+            (1 << 20, "M"),
+            (1 << 10, "K"),
+        ],
+    )
+    .unwrap_or_else(|| bytes.to_string())
 }
 
 /// "250ms" for a quarter of a second: the shortest text that [`duration`] reads back.
-pub(super) fn duration_text(span: Nanos) -> String {
-    let units = [
-        (3_600_000_000_000, "h"),
-        (60_000_000_000, "m"),
-        (1_000_000_000, "s"),
-        (1_000_000, "ms"),
-    ];
-    for (nanos, unit) in units {
-        if span.0 >= nanos && span.0.is_multiple_of(nanos) {
-            return format!("{}{unit}", span.0 / nanos);
-        }
-    }
-    if span.0 == 0 {
-        "0s".to_owned()
-    } else {
-        format!("{}us", span.0 / 1_000)
-    }
+pub(crate) fn duration_text(span: Nanos) -> String {
+    shortest(
+        span.0,
+        [
+            (HOUR, "h"),
+            (60 * SECOND, "m"),
+            (SECOND, "s"),
+            (MS, "ms"),
+            (1_000, "us"),
+        ],
+    )
+    .unwrap_or_else(|| "0s".to_owned())
+}
+
+/// A number in the greatest unit that it is a multiple of.
+fn shortest<const N: usize>(number: u64, units: [(u64, &str); N]) -> Option<String> {
+    let fits = |(unit, _): &&(u64, &str)| number >= *unit && number.is_multiple_of(*unit);
+    let (unit, name) = units.iter().find(fits)?;
+    Some(format!("{}{name}", number / unit))
 }
 
 fn number_and_unit(text: &str) -> (&str, &str) {

@@ -1,14 +1,13 @@
-//! Tables about how files are found and described: what their keys mean. Pure.
+//! Tables about how files are found and described: what their keys mean.
 
 use std::path::{Component, Path};
 
 use globset::GlobBuilder;
 use serde::Deserialize;
 
-use super::super::super::builder::{Draft, Placed};
-use super::super::super::tables::{Contradiction, SettingTable, Structure, keys};
-use super::super::super::typed::CacheRule;
-use super::{Hint, url_of};
+use super::{Hint, hinted, url_of};
+use crate::tables::{Structure, keys};
+use crate::typed::CacheRule;
 
 keys! {
     fallback_url: one(url_of) -> String, "the URL path of a `static` (as `/`)";
@@ -29,38 +28,13 @@ pub(crate) struct FallbackTable {
     pub file: String,
 }
 
-/// `[[cache_control]]`
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(in super::super) struct CacheRuleTable {
-    #[serde(deserialize_with = "cache_path")]
-    path: String,
-    #[serde(deserialize_with = "cache_value")]
-    value: String,
-}
-
-impl Structure for FallbackTable {
-    fn put(self, draft: &mut Draft, table: &SettingTable) -> Result<(), Contradiction> {
-        draft.fallbacks.push(Placed::new(self, &table.origin));
-        Ok(())
-    }
-}
-
-impl Structure for CacheRuleTable {
-    fn put(self, draft: &mut Draft, table: &SettingTable) -> Result<(), Contradiction> {
-        let CacheRuleTable { path: glob, value } = self;
-        let value = CacheRule { glob, value };
-        draft.cache_rules.push(Placed::new(value, &table.origin));
-        Ok(())
-    }
-}
+impl Structure for FallbackTable {}
+impl Structure for CacheRule {}
 
 /// A relative path that stays in its folder, and that the files beneath it would be served under.
 fn beneath(file: &str) -> Result<String, Hint> {
     if let Some(inner) = file.strip_prefix('/') {
-        return Err(Some(format!(
-            "the file is beneath the mounted folder: `{inner}`"
-        )));
+        return hinted(format!("the file is beneath the mounted folder: `{inner}`"));
     }
     let mut names = Vec::new();
     for component in Path::new(file).components() {
@@ -68,18 +42,15 @@ fn beneath(file: &str) -> Result<String, Hint> {
             Component::CurDir => {}
             Component::Normal(name) => names.push(name.to_str().ok_or(None)?),
             _ => {
-                return Err(Some(
-                    "a file of the mounted folder, without `..`".to_owned(),
-                ));
+                return hinted("a file of the mounted folder, without `..`");
             }
         }
     }
     if names.is_empty() || file.ends_with('/') || file.contains('\0') {
-        return Err(Some("name a file of the mounted folder".to_owned()));
+        return hinted("name a file of the mounted folder");
     }
     if names.iter().any(|name| name.starts_with('.')) {
-        let hint = "files and folders whose names begin with a dot are not served";
-        return Err(Some(hint.to_owned()));
+        return hinted("files and folders whose names begin with a dot are not served");
     }
     Ok(names.join("/"))
 }
@@ -87,17 +58,21 @@ fn beneath(file: &str) -> Result<String, Hint> {
 /// A glob over the whole path. One that does not begin with a slash is meant to match in every folder.
 fn glob_checked(glob: &str) -> Result<String, Hint> {
     if glob.is_empty() {
-        return Err(Some("for every file: `**`".to_owned()));
+        return hinted("for every file: `**`");
     }
-    let whole = if glob.starts_with('/') {
-        glob.to_owned()
-    } else {
-        format!("/**/{glob}")
+    let whole = match glob.starts_with('/') {
+        true => glob.to_owned(),
+        false => format!("/**/{glob}"),
     };
-    match GlobBuilder::new(&whole).literal_separator(true).build() {
-        Ok(_) => Ok(whole),
-        Err(error) => Err(Some(format!("`{glob}` is not a glob: {}", error.kind()))),
-    }
+    is_glob(&whole, glob)?;
+    Ok(whole)
+}
+
+/// Whether `whole` is a glob; `written` is what a user knows of it.
+pub(super) fn is_glob(whole: &str, written: &str) -> Result<(), Hint> {
+    let built = GlobBuilder::new(whole).literal_separator(true).build();
+    let hint = |fault: globset::Error| Some(format!("`{written}` is not a glob: {}", fault.kind()));
+    built.map(drop).map_err(hint)
 }
 
 /// A field value of visible ASCII (RFC 9110 section 5.5).

@@ -5,9 +5,11 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::PathBuf;
 
+use super::{Hint, hinted};
+
 /// One address, not yet resolved.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum BindName {
+pub(crate) enum BindName {
     /// An address in digits.
     Ip(IpAddr, u16),
     /// A host's name.
@@ -19,7 +21,7 @@ pub(super) enum BindName {
 }
 
 /// The kernel's `sun_path` holds 108 bytes with the closing zero.
-pub(super) const UNIX_PATH_BYTES_MAX: usize = 107;
+pub(crate) const UNIX_PATH_BYTES_MAX: usize = 107;
 
 /// What systemd takes for `FileDescriptorName`.
 const SOCKET_NAME_BYTES_MAX: usize = 255;
@@ -28,7 +30,7 @@ const SOCKET_NAME_BYTES_MAX: usize = 255;
 ///
 /// # Errors
 /// What was probably meant, where that can be said.
-pub(super) fn parse(text: &str) -> Result<BindName, Option<String>> {
+pub(crate) fn parse(text: &str) -> Result<BindName, Hint> {
     if let Some(path) = text.strip_prefix("unix:") {
         return unix(path);
     }
@@ -39,25 +41,22 @@ pub(super) fn parse(text: &str) -> Result<BindName, Option<String>> {
         return inherited(name);
     }
     if text.starts_with("fd://") {
-        let hint = "sockets of the service manager are `systemd`, or `systemd:NAME`";
-        return Err(Some(hint.to_owned()));
+        return hinted("sockets of the service manager are `systemd`, or `systemd:NAME`");
     }
     if let Some((scheme, rest)) = text.split_once("://") {
-        return Err(Some(format!(
-            "leave out `{scheme}://`: `{}`",
-            rest.trim_end_matches('/')
-        )));
+        let rest = rest.trim_end_matches('/');
+        return hinted(format!("leave out `{scheme}://`: `{rest}`"));
     }
     if let Ok(port) = text.parse() {
         return Ok(BindName::Ip(Ipv4Addr::LOCALHOST.into(), port));
     }
     let Some((host, port)) = text.rsplit_once(':') else {
-        return Err(Some(format!("add a port: `{text}:8000`")));
+        return hinted(format!("add a port: `{text}:8000`"));
     };
     if host.contains(':') && !host.starts_with('[') {
-        return Err(Some(format!(
+        return hinted(format!(
             "IPv6 addresses stand in brackets: `[{text}]:8000` or `[{host}]:{port}`"
-        )));
+        ));
     }
     let port = port
         .parse()
@@ -65,34 +64,31 @@ pub(super) fn parse(text: &str) -> Result<BindName, Option<String>> {
     named(host, port)
 }
 
-fn unix(path: &str) -> Result<BindName, Option<String>> {
+fn unix(path: &str) -> Result<BindName, Hint> {
     match path.len() {
-        0 => Err(Some(
-            "name the socket: `unix:/run/milepost.sock`".to_owned(),
-        )),
+        0 => hinted("name the socket: `unix:/run/milepost.sock`"),
         1..=UNIX_PATH_BYTES_MAX => Ok(BindName::Unix(PathBuf::from(path))),
-        _ => Err(Some(format!(
+        _ => hinted(format!(
             "the kernel takes at most {UNIX_PATH_BYTES_MAX} bytes of path"
-        ))),
+        )),
     }
 }
 
-fn inherited(name: &str) -> Result<BindName, Option<String>> {
+fn inherited(name: &str) -> Result<BindName, Hint> {
     if name.is_empty() {
-        let hint = "name the socket (FileDescriptorName), or write `systemd` for all";
-        return Err(Some(hint.to_owned()));
+        return hinted("name the socket (FileDescriptorName), or write `systemd` for all");
     }
     // LISTEN_FDNAMES separates names by colons.
     let is_good = |b: u8| (b.is_ascii_graphic() || b == b' ') && b != b':';
     if name.len() > SOCKET_NAME_BYTES_MAX || !name.bytes().all(is_good) {
-        return Err(Some(format!(
+        return hinted(format!(
             "a socket's name has at most {SOCKET_NAME_BYTES_MAX} bytes, and no colon"
-        )));
+        ));
     }
     Ok(BindName::Inherited(Some(name.to_owned())))
 }
 
-fn named(host: &str, port: u16) -> Result<BindName, Option<String>> {
+fn named(host: &str, port: u16) -> Result<BindName, Hint> {
     if host.is_empty() || host == "*" {
         return Ok(BindName::Ip(Ipv4Addr::UNSPECIFIED.into(), port));
     }
