@@ -67,6 +67,18 @@ def test_every_page_has_one_place_in_the_navigation() -> None:
     assert all((ROOT / f"{page}.md").is_file() for page in listed)
 
 
+#: Words that no other server uses in the same meaning.
+OWN_WORDS = ("driver", "exchange", "generation", "spooler", "supervisor")
+
+
+@pytest.mark.parametrize("page", sorted(ROOT.glob("docs/guide/*.md")), ids=lambda page: page.stem)
+def test_a_guide_explains_its_own_words_by_the_glossary(page: Path) -> None:
+    text = re.sub(r"`[^`\n]*`", "", prose(page))
+    if page.stem != "glossary":
+        missing = [word for word in OWN_WORDS if re.search(rf"\b{word}s?\b", text)]
+        assert [word for word in missing if f"(glossary.md#{word})" not in text] == []
+
+
 def test_a_dead_link_and_a_missing_heading_are_seen(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text(
