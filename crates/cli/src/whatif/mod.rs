@@ -234,19 +234,34 @@ fn simulated(
         let wanted = searched_for(same, &searches);
         let running_seen = dependent_on(present);
         let threads_max = running_seen.map_or(SEARCH_THREADS_MAX, |seen| 2 * seen);
-        searches.extend(on_all_cores(wanted.len(), &|index| {
+        let found = on_all_cores(wanted.len(), &|index| {
             let variant = wanted[index];
+            let rows: Vec<&Answer> = all.iter().filter(|row| is_of(row, variant)).collect();
             SearchResult {
                 rate: variant.rate,
                 processes: variant.processes,
                 control: variant.control.text(),
                 threads_max,
                 running_seen,
-                search: smallest(basis, &requests, variant, &options.objectives, threads_max),
+                search: smallest(
+                    basis,
+                    &requests,
+                    variant,
+                    &options.objectives,
+                    threads_max,
+                    &rows,
+                ),
             }
-        }));
+        });
+        searches.extend(found);
     }
     Ok((all, searches))
+}
+
+/// Whether a row of the table differs from a variant in its threads at most.
+fn is_of(row: &Answer, variant: &Variant) -> bool {
+    (row.rate, row.processes, row.control)
+        == (variant.rate, variant.processes, variant.control.text())
 }
 
 /// One variant of each number of processes and control without a search so far.

@@ -30,7 +30,7 @@ pub(super) fn table(findings: &Findings) -> String {
     out.push_str(&answers(findings));
     for result in &findings.searches {
         out.push('\n');
-        out.push_str(&search(result, &findings.objectives));
+        out.push_str(&search(result, &findings.objectives, &findings.answers));
     }
     out
 }
@@ -300,7 +300,7 @@ fn times(queue: &Times, total: &Times) -> Vec<String> {
     .to_vec()
 }
 
-fn search(result: &SearchResult, objectives: &[Objective]) -> String {
+fn search(result: &SearchResult, objectives: &[Objective], rows: &[Answer]) -> String {
     let texts: Vec<&str> = objectives
         .iter()
         .map(|objective| objective.text.as_str())
@@ -344,8 +344,17 @@ fn search(result: &SearchResult, objectives: &[Objective]) -> String {
                      log has seen no more than {seen} at once"
                 )
             });
+            // The search tries pools of constant size only.
+            let is_met = |row: &&Answer| {
+                (row.rate, row.processes, row.control)
+                    == (result.rate, result.processes, result.control)
+                    && objectives.iter().all(|objective| objective.holds(row))
+            };
+            let met = rows.iter().find(is_met).map_or(String::new(), |row| {
+                format!("; {} in the table does", row.threads)
+            });
             format!(
-                "{what}: up to {} threads do not meet it{why}\n",
+                "{what}: up to {} threads do not meet it{why}{met}\n",
                 result.threads_max
             )
         }
@@ -406,7 +415,7 @@ mod tests {
                     tried: Vec::new(),
                 },
             };
-            search(&none, &[])
+            search(&none, &[], &[])
         };
         let ends = said(8, Some(4));
         assert!(ends.contains("up to 8 threads do not meet it; the search ends there because"));
