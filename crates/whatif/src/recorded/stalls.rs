@@ -7,12 +7,11 @@
 
 use std::collections::BTreeMap;
 
-use telemetry::Nanos;
+use telemetry::{Nanos, nearest_rank};
 
 use super::work::{Event, WorkStep, walk};
 use super::{Kept, Recording};
 use crate::Pause;
-use crate::nearest_rank::nearest_rank;
 
 /// A shorter one is a hiccup.
 const LEAST_NS: u64 = 30_000_000;
@@ -58,7 +57,7 @@ fn run_medians(kept: &[Kept]) -> BTreeMap<u16, u64> {
         }
     }
     let median = |mut runs: Vec<u64>| {
-        let middle = nearest_rank(0.5, runs.len());
+        let middle = nearest_rank(0.5, runs.len() as u64) as usize - 1;
         *runs.select_nth_unstable(middle).1
     };
     runs.into_iter()
