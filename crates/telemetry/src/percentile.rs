@@ -10,6 +10,9 @@
 /// assert_eq!(telemetry::nearest_rank(0.99, 10), 10);
 /// ```
 pub fn nearest_rank(share: f64, len: u64) -> u64 {
+    if share >= 1.0 {
+        return len.max(1);
+    }
     // 0.035 is stored as a little more, and of 200 values the eighth would be taken for it.
     let rank = (share * len as f64 * (1.0 - 4.0 * f64::EPSILON)).ceil() as u64;
     rank.clamp(1, len.max(1))

@@ -4,7 +4,7 @@
 
 use std::path::PathBuf;
 
-use clap::{Arg, ArgAction, ArgMatches, Command, ValueHint};
+use clap::{Arg, ArgMatches, Command};
 use report::{Input, duration};
 use telemetry::{Nanos, Pattern};
 use whatif::prediction::{ControlMode, ErrorMax, Objective, Reserve, Threads};
@@ -13,7 +13,7 @@ use whatif::{Laws, Service};
 
 use super::routes::PoolRule;
 use super::{objective, synthetic};
-use crate::inputs::{inputs, pattern, value};
+use crate::inputs::{inputs, pattern, value, with_flags};
 use crate::message::Message;
 
 const ABOUT: &str = "Predict queue times with other numbers of threads, pools, processes or rates";
@@ -40,6 +40,35 @@ Examples:
 Durations take us, ms, s, m, h, d.
 Exit: 0 done, 1 no number of threads meets the objectives, 2 an input could not be read or the
 simulation does not repeat the log.";
+
+/// The flags, as [`with_flags`] reads them.
+const FLAGS: &str = "\
+# Variants
+threads LIST Threads of each process: 2,5,10; 2:20 is a pool that the controller sizes
+processes LIST Numbers of processes: 1,2,4
+pools POOL+ Separate pool for some paths: 'slow=1:2 /reports/*'; repeatable
+rate LIST Factors of the log's request rate: x1.5,x2
+scale HOW How to raise the rate: gaps shortens the time between requests (worst case), sessions adds whole client sessions [default: gaps]
+control LIST Whether the controller sizes pools and refuses requests under overload: on,off [default: on]
+objective TEXT+ Find the fewest threads for: 'p99 queue < 20ms', 'p95 total < 1s', 'refused < 0.1%'; repeatable
+# The server
+threads-now THREADS Threads of each process while the log was written [default: from the log, else the most requests running at once]
+queue-target DURATION Queue time of 95 of 100 requests above which a pool grows [default: 5ms]
+queue-timeout DURATION Maximum queue time before a request is refused [default: 30s]
+overload-timeout DURATION Maximum queue time while a pool is overloaded [default: 10s]
+queue-len-max N Maximum number of requests in the queue [default: 1024]
+queue-reserve THREADS[:PLACES] Threads and queue places of the busiest pool reserved for health checks; the simulation leaves them empty [default: 0]
+# Requests
+synthetic SPEC Simulate synthetic requests instead of a log: 'poisson rate=200 run=lognormal:20ms,4 for=60s'
+run DISTRIBUTION Run times for logs without them: 20ms, exp:20ms, lognormal:20ms,4
+format TEXT Template of the lines, as in access_log_format; other formats are still recognized
+# Output
+error-max ERROR Maximum error of the repeated p50, p95 and p99: a share, a time, or the larger of both [default: 20%,2ms]
+force - Predict even if the simulation does not repeat the log
+seed NUMBER Seed of the random numbers [default: 1]
+json - Print JSON
+html FILE Also write an HTML page with charts, which opens without a network
+";
 
 /// Without an input.
 const MISSING: &str =
@@ -90,144 +119,11 @@ pub(super) enum Source {
 
 /// The subcommand.
 pub(crate) fn command() -> Command {
-    let flag = |name: &'static str, value: &'static str, help: &'static str| {
-        Arg::new(name)
-            .long(name)
-            .value_name(value)
-            .help(help)
-            .action(ArgAction::Set)
-            // `-3` is a wrong number, not an unknown flag.
-            .allow_negative_numbers(true)
-    };
-    let switch = |name: &'static str, help: &'static str| {
-        Arg::new(name)
-            .long(name)
-            .help(help)
-            .action(ArgAction::SetTrue)
-    };
-    Command::new("whatif")
+    with_flags("whatif", FLAGS)
         .about(ABOUT)
         .long_about(LONG_ABOUT)
         .after_help(EXAMPLES)
-        .args_override_self(true)
-        .arg(
-            Arg::new("log")
-                .value_name("LOG")
-                .help("Files, `-` for standard input")
-                .value_parser(clap::value_parser!(PathBuf))
-                .value_hint(ValueHint::FilePath)
-                .num_args(0..),
-        )
-        .next_help_heading("Variants")
-        .arg(flag(
-            "threads",
-            "LIST",
-            "Threads of each process: 2,5,10; 2:20 is a pool that the controller sizes",
-        ))
-        .arg(flag("processes", "LIST", "Numbers of processes: 1,2,4"))
-        .arg(
-            flag(
-                "pools",
-                "POOL",
-                "Separate pool for some paths: 'slow=1:2 /reports/*'; repeatable",
-            )
-            .action(ArgAction::Append),
-        )
-        .arg(flag(
-            "rate",
-            "LIST",
-            "Factors of the log's request rate: x1.5,x2",
-        ))
-        .arg(flag(
-            "scale",
-            "HOW",
-            "How to raise the rate: gaps shortens the time between requests (worst case), sessions adds whole client sessions [default: gaps]",
-        ))
-        .arg(flag(
-            "control",
-            "LIST",
-            "Whether the controller sizes pools and refuses requests under overload: on,off [default: on]",
-        ))
-        .arg(
-            flag(
-                "objective",
-                "TEXT",
-                "Find the fewest threads for: 'p99 queue < 20ms', 'p95 total < 1s', 'refused < 0.1%'; repeatable",
-            )
-            .action(ArgAction::Append),
-        )
-        .next_help_heading("The server")
-        .arg(flag(
-            "threads-now",
-            "THREADS",
-            "Threads of each process while the log was written [default: from the log, else the most requests running at once]",
-        ))
-        .arg(flag(
-            "queue-target",
-            "DURATION",
-            "Queue time of 95 of 100 requests above which a pool grows [default: 5ms]",
-        ))
-        .arg(flag(
-            "queue-timeout",
-            "DURATION",
-            "Maximum queue time before a request is refused [default: 30s]",
-        ))
-        .arg(flag(
-            "overload-timeout",
-            "DURATION",
-            "Maximum queue time while a pool is overloaded [default: 10s]",
-        ))
-        .arg(flag(
-            "queue-len-max",
-            "N",
-            "Maximum number of requests in the queue [default: 1024]",
-        ))
-        .arg(flag(
-            "queue-reserve",
-            "THREADS[:PLACES]",
-            "Threads and queue places of the busiest pool reserved for health checks; the simulation leaves them empty [default: 0]",
-        ))
-        .next_help_heading("Requests")
-        .arg(flag(
-            "synthetic",
-            "SPEC",
-            "Simulate synthetic requests instead of a log: 'poisson rate=200 run=lognormal:20ms,4 for=60s'",
-        ))
-        .arg(flag(
-            "run",
-            "DISTRIBUTION",
-            "Run times for logs without them: 20ms, exp:20ms, lognormal:20ms,4",
-        ))
-        .arg(flag(
-            "format",
-            "TEXT",
-            "Template of the lines, as in access_log_format; other formats are still recognized",
-        ))
-        .arg(flag("law", "LAW", "").hide(true))
-        .next_help_heading("Output")
-        .arg(flag(
-            "error-max",
-            "ERROR",
-            "Maximum error of the repeated p50, p95 and p99: a share, a time, or the larger of both [default: 20%,2ms]",
-        ))
-        .arg(switch(
-            "force",
-            "Predict even if the simulation does not repeat the log",
-        ))
-        .arg(flag(
-            "seed",
-            "NUMBER",
-            "Seed of the random numbers [default: 1]",
-        ))
-        .arg(switch("json", "Print JSON"))
-        .arg(
-            flag(
-                "html",
-                "FILE",
-                "Also write an HTML page with charts, which opens without a network",
-            )
-            .value_hint(ValueHint::FilePath),
-        )
+        .arg(Arg::new("law").long("law").hide(true))
 }
 
 /// The options that the flags say.

@@ -63,6 +63,9 @@ struct SearchResult {
     threads_max: usize,
     /// The largest number of running requests in the log, if the search ends at twice that number.
     running_seen: Option<usize>,
+    /// The threads of a row of the table that meets the objectives: a pool that the controller sizes, which the search
+    /// does not try.
+    met_by: Option<String>,
     search: Search,
 }
 
@@ -237,12 +240,14 @@ fn simulated(
         let found = on_all_cores(wanted.len(), &|index| {
             let variant = wanted[index];
             let rows: Vec<&Answer> = all.iter().filter(|row| is_of(row, variant)).collect();
+            let is_met = |row: &&&Answer| options.objectives.iter().all(|one| one.holds(row));
             SearchResult {
                 rate: variant.rate,
                 processes: variant.processes,
                 control: variant.control.text(),
                 threads_max,
                 running_seen,
+                met_by: rows.iter().find(is_met).map(|row| row.threads.clone()),
                 search: smallest(
                     basis,
                     &requests,
@@ -302,8 +307,7 @@ fn scaled(options: &WhatifOptions, requests: &Requests, factor: f64) -> Result<R
         Requests::Made(laws) => {
             let mut laws = laws.clone();
             for rate in &mut laws.rates {
-                rate.from_per_second *= factor;
-                rate.to_per_second *= factor;
+                rate.per_second *= factor;
             }
             Ok(Requests::Made(laws))
         }

@@ -7,8 +7,8 @@ use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
 use std::ops::ControlFlow;
 
-use report::{Handling, Input, Timing, thousands};
-use telemetry::{Nanos, Pattern};
+use report::{CUT_OFF, Handling, Input, thousands};
+use telemetry::{KnownSpans, Line, Nanos, Pattern};
 use whatif::recorded::{Found, REQUESTS_LEN_MAX, Recorder, Recording, Seen};
 
 use super::routes::{PoolRule, Routes};
@@ -76,7 +76,7 @@ pub(super) fn read(
     let mut cut_off = Vec::new();
     for input in inputs {
         reader.recorder.begin();
-        let passed = report::timings(input, pattern.cloned(), &mut |timing| reader.take(timing))
+        let passed = report::lines(input, pattern.cloned(), &mut |line| reader.take(line))
             .map_err(|fault| Message::new(&format!("`{}`", fault.name), &fault.cause))?;
         if reader.is_full {
             let text = format!(
@@ -119,42 +119,47 @@ struct LogReader {
 }
 
 impl LogReader {
-    fn take(&mut self, timing: &Timing<'_>) -> ControlFlow<()> {
-        match (timing.handling, self.untimed) {
+    /// `None`: the line has no time of day, so that it is no request here.
+    fn take(&mut self, line: &Line<'_>) -> Option<ControlFlow<()>> {
+        let began_unix_ns = line.wall_ns?;
+        let handling = Handling::of(line);
+        match (handling, self.untimed) {
             (Handling::Elsewhere, _) => {
                 self.elsewhere_len += 1;
-                return ControlFlow::Continue(());
+                return Some(ControlFlow::Continue(()));
             }
             (Handling::Untimed, Untimed::Left) => {
                 self.untimed_len += 1;
-                self.has_former_names |= timing.has_former_names;
-                return ControlFlow::Continue(());
+                self.has_former_names |= line.has_former_names;
+                return Some(ControlFlow::Continue(()));
             }
             _ => {}
         }
-        let numbers = self.routes.numbers(timing);
-        let has_run = timing.handling == Handling::Ran;
+        let numbers = self.routes.numbers(line);
+        // The times of a request that was refused are those of its refusal.
+        let spans = match handling {
+            Handling::Ran => line.spans,
+            _ => KnownSpans::default(),
+        };
         let seen = Seen {
-            began_unix_ns: timing.began_unix_ns,
-            receive: timing.spans.receive.unwrap_or_default(),
-            queue: timing.spans.queue.filter(|_| has_run),
-            run: timing.spans.run.filter(|_| has_run),
-            cpu: timing.spans.cpu.filter(|_| has_run),
-            gil: timing.spans.gil.filter(|_| has_run),
-            rest: timing.spans.send.unwrap_or_default(),
+            began_unix_ns,
+            receive: line.spans.receive.unwrap_or_default(),
+            queue: spans.queue,
+            run: spans.run,
+            cpu: spans.cpu,
+            gil: spans.gil,
+            rest: line.spans.send.unwrap_or_default(),
             route: numbers.route,
             pool: numbers.pool,
-            process: self.process(timing.process),
-            client: client(timing.peer),
-            found: found(timing),
+            process: self.process(line.process),
+            client: client(line.peer),
+            found: found(line),
         };
-        match self.recorder.push(&seen) {
-            Ok(()) => ControlFlow::Continue(()),
-            Err(whatif::recorded::Full) => {
-                self.is_full = true;
-                ControlFlow::Break(())
-            }
-        }
+        self.is_full = self.recorder.push(&seen).is_err();
+        Some(match self.is_full {
+            true => ControlFlow::Break(()),
+            false => ControlFlow::Continue(()),
+        })
     }
 
     fn process(&mut self, name: &[u8]) -> u8 {
@@ -176,10 +181,10 @@ fn client(peer: &[u8]) -> u32 {
     hasher.finish() as u32
 }
 
-fn found(timing: &Timing<'_>) -> Option<Found> {
+fn found(line: &Line<'_>) -> Option<Found> {
     Some(Found {
-        threads: timing.queued.threads?,
-        from_queue: timing.queued.from_queue?,
+        threads: line.queued.threads?,
+        from_queue: line.queued.from_queue?,
     })
 }
 
@@ -227,9 +232,7 @@ impl ReadLog {
     pub(super) fn doubts(&self) -> Vec<String> {
         let mut doubts = Vec::new();
         for name in &self.cut_off {
-            doubts.push(format!(
-                "`{name}`: the compressed data is cut off; what came before it was read"
-            ));
+            doubts.push(format!("`{name}`: {CUT_OFF}"));
         }
         if let Some(first) = &self.misread_first {
             doubts.push(format!(

@@ -52,11 +52,7 @@ pub(super) fn laws(text: &str) -> Result<Laws, String> {
     }
     let lasts = lasts.map(span).transpose()?;
     let rates = rates(per_second.ok_or("`rate=` is missing")?, lasts)?;
-    let requests: f64 = rates
-        .iter()
-        .map(|rate| rate.from_per_second * rate.lasts.as_secs_f64())
-        .sum();
-    if requests > REQUESTS_MAX {
+    if rates.iter().map(Rate::sum).sum::<f64>() > REQUESTS_MAX {
         return Err(format!(
             "expected at most {REQUESTS_MAX:.0} requests in all"
         ));
@@ -88,7 +84,7 @@ fn rates(text: &str, lasts: Option<Nanos>) -> Result<Vec<Rate>, String> {
         .split(',')
         .map(step)
         .collect::<Result<Vec<Rate>, String>>()?;
-    if steps.iter().all(|step| step.from_per_second == 0.0) {
+    if steps.iter().all(|step| step.per_second == 0.0) {
         return Err(format!("expected a rate above 0, found `{text}`"));
     }
     match lasts {
@@ -109,7 +105,7 @@ fn repeated(steps: &[Rate], lasts: Nanos) -> Result<Vec<Rate>, String> {
             return Err(format!("expected at most {STEPS_LEN_MAX} steps in all"));
         }
         let span = step.lasts.0.min(left);
-        rates.push(Rate::steady(step.from_per_second, Nanos(span)));
+        rates.push(Rate::steady(step.per_second, Nanos(span)));
         left -= span;
     }
     Ok(rates)
@@ -285,7 +281,7 @@ mod tests {
         let rates = |text: &str| -> Vec<(f64, u64)> {
             let found = laws(text).unwrap().rates.into_iter();
             found
-                .map(|rate| (rate.from_per_second, rate.lasts.0 / 1_000_000_000))
+                .map(|rate| (rate.per_second, rate.lasts.0 / 1_000_000_000))
                 .collect()
         };
         let steps = "poisson run=1ms rate=20@10s,0@5s";

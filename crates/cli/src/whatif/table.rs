@@ -30,7 +30,7 @@ pub(super) fn table(findings: &Findings) -> String {
     out.push_str(&answers(findings));
     for result in &findings.searches {
         out.push('\n');
-        out.push_str(&search(result, &findings.objectives, &findings.answers));
+        out.push_str(&search(result, &findings.objectives));
     }
     out
 }
@@ -300,7 +300,7 @@ fn times(queue: &Times, total: &Times) -> Vec<String> {
     .to_vec()
 }
 
-fn search(result: &SearchResult, objectives: &[Objective], rows: &[Answer]) -> String {
+fn search(result: &SearchResult, objectives: &[Objective]) -> String {
     let texts: Vec<&str> = objectives
         .iter()
         .map(|objective| objective.text.as_str())
@@ -344,14 +344,8 @@ fn search(result: &SearchResult, objectives: &[Objective], rows: &[Answer]) -> S
                      log has seen no more than {seen} at once"
                 )
             });
-            // The search tries pools of constant size only.
-            let is_met = |row: &&Answer| {
-                (row.rate, row.processes, row.control)
-                    == (result.rate, result.processes, result.control)
-                    && objectives.iter().all(|objective| objective.holds(row))
-            };
-            let met = rows.iter().find(is_met).map_or(String::new(), |row| {
-                format!("; {} in the table does", row.threads)
+            let met = result.met_by.as_ref().map_or(String::new(), |threads| {
+                format!("; {threads} in the table does")
             });
             format!(
                 "{what}: up to {} threads do not meet it{why}{met}\n",
@@ -410,12 +404,13 @@ mod tests {
                 control: "on",
                 threads_max,
                 running_seen,
+                met_by: None,
                 search: whatif::prediction::Search {
                     found: None,
                     tried: Vec::new(),
                 },
             };
-            search(&none, &[], &[])
+            search(&none, &[])
         };
         let ends = said(8, Some(4));
         assert!(ends.contains("up to 8 threads do not meet it; the search ends there because"));

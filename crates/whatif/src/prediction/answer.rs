@@ -7,6 +7,7 @@ use serde::Serialize;
 use telemetry::share_of_rank;
 
 use super::Variant;
+use crate::outcome::share;
 use crate::{Moment, Outcome, PoolOutcome};
 
 /// Percentiles by nearest rank, milliseconds.
@@ -149,10 +150,6 @@ impl Answer {
     pub fn refused_share(&self) -> f64 {
         share(self.refused as f64, self.arrived as f64)
     }
-}
-
-fn share(part: f64, whole: f64) -> f64 {
-    if whole > 0.0 { part / whole } else { 0.0 }
 }
 
 fn merged(pools: &[PoolOutcome], of: impl Fn(&PoolOutcome) -> &Histogram<u64>) -> Histogram<u64> {

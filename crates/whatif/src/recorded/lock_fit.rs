@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 
 use telemetry::{Nanos, Stamp};
 
-use super::{Kept, Recording};
+use super::{Kept, Recording, shuffled_by_route};
 use crate::engine::{Need, Process, Runner, Step};
 use crate::{Lock, Pause, Sharing};
 
@@ -189,22 +189,16 @@ fn together(recording: &Recording, runs: &[Run]) -> Vec<u64> {
 /// The same needs, but what each does without the lock is that of another one of its route. By its own it would
 /// come back to the lock when it did, which was when the lock was free: what it waited would be taken for work.
 fn dealt(needs: &[Need], kept: &[Kept], random: &mut fastrand::Rng) -> Vec<Need> {
-    let mut routes = BTreeMap::<u16, Vec<usize>>::new();
-    for (index, one) in kept.iter().enumerate().take(needs.len()) {
-        if one.has_run() {
-            routes.entry(one.route).or_default().push(index);
+    let others = shuffled_by_route(&kept[..needs.len()], random);
+    let pairs = needs.iter().zip(others);
+    let dealt = pairs.map(|(own, other)| {
+        let other = needs[other];
+        Need {
+            run: Nanos(own.computing.0 + (other.run.0 - other.computing.0)),
+            computing: own.computing,
         }
-    }
-    let mut dealt = needs.to_vec();
-    for indices in routes.into_values() {
-        let mut others = indices.clone();
-        random.shuffle(&mut others);
-        for (index, other) in indices.into_iter().zip(others) {
-            let (own, other) = (needs[index], needs[other]);
-            dealt[index].run = Nanos(own.computing.0 + (other.run.0 - other.computing.0));
-        }
-    }
-    dealt
+    });
+    dealt.collect()
 }
 
 /// The lock with the part of computing before the rest that explains most.
