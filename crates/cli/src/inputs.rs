@@ -93,6 +93,11 @@ pub(crate) fn value<T>(
         .ok()
 }
 
+/// What was found in `text`, or that something else was expected.
+pub(crate) fn expect<T>(found: Option<T>, expected: &str, text: &str) -> Result<T, String> {
+    found.ok_or_else(|| format!("expected {expected}, found `{text}`"))
+}
+
 /// One name for all inputs, for headings.
 pub(crate) fn title(inputs: &[Input]) -> String {
     let names: Vec<String> = inputs.iter().map(Input::name).collect();

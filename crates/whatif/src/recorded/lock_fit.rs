@@ -11,6 +11,7 @@ use std::collections::BTreeMap;
 
 use telemetry::{Nanos, Stamp};
 
+use super::stalls::Moving;
 use super::{Kept, Recording, shuffled_by_route};
 use crate::engine::{Need, Process, Runner, Step};
 use crate::{Lock, Pause, Sharing};
@@ -278,34 +279,6 @@ fn refine(needs: &mut [Need], kept: &[Kept], runs: &[Run], waits: &[u64]) {
     }
 }
 
-/// The server's own time, which leaves pauses out.
-struct Moving {
-    /// Begin and length of each pause, and what was lost before it.
-    pauses: Vec<(u64, u64, u64)>,
-}
-
-impl Moving {
-    fn new(pauses: &[Pause]) -> Moving {
-        let mut lost = 0;
-        let each = pauses.iter().map(|pause| {
-            let before = lost;
-            lost += pause.lasts.0;
-            (pause.at.0, pause.lasts.0, before)
-        });
-        Moving {
-            pauses: each.collect(),
-        }
-    }
-
-    fn at(&self, now: u64) -> u64 {
-        let begun = self.pauses.partition_point(|pause| pause.0 <= now);
-        match begun.checked_sub(1).map(|last| self.pauses[last]) {
-            None => now,
-            Some((at, lasts, before)) => now - before - lasts.min(now - at),
-        }
-    }
-}
-
 /// What the lock makes each wait when they begin as recorded.
 fn waits(recording: &Recording, lock: Lock, runs: &[Run], needs: &[Need]) -> Vec<u64> {
     let mut waits = vec![0; runs.len()];
@@ -501,16 +474,5 @@ mod tests {
         assert!(LockFit::of(&recording(&[one]), &[]).is_some());
         one.cpu = None;
         assert_eq!(LockFit::of(&recording(&[one]), &[]), None);
-    }
-
-    #[test]
-    fn own_time_leaves_pauses_out() {
-        let pause = |at: u64, lasts: u64| Pause {
-            at: Nanos(at),
-            lasts: Nanos(lasts),
-        };
-        let moving = Moving::new(&[pause(100, 50), pause(200, 10)]);
-        let found = [0, 100, 130, 150, 199, 205, 210, 300].map(|now| moving.at(now));
-        assert_eq!(found, [0, 100, 100, 100, 149, 150, 150, 240]);
     }
 }
