@@ -154,26 +154,13 @@ fn refusal(title: &str, present: &Present, calibration: &Calibration) -> Message
 
 /// All combinations of the options: by rate, then processes, then control, then threads.
 fn variants(options: &WhatifOptions, now: &Variant) -> Result<Vec<Variant>, Message> {
-    let or = |flags: &[f64], else_: f64| {
-        if flags.is_empty() {
-            vec![else_]
-        } else {
-            flags.to_vec()
-        }
+    let today = now.pools[0].threads;
+    let threads = match options.threads.is_empty() && options.objectives.is_empty() {
+        true => around(today),
+        false => or(&options.threads, today),
     };
-    let threads = match options.threads.is_empty() {
-        true if options.objectives.is_empty() => around(now.pools[0].threads),
-        true => vec![now.pools[0].threads],
-        false => options.threads.clone(),
-    };
-    let processes = match options.processes.is_empty() {
-        true => vec![now.processes],
-        false => options.processes.clone(),
-    };
-    let controls = match options.controls.is_empty() {
-        true => vec![ControlMode::On],
-        false => options.controls.clone(),
-    };
+    let processes = or(&options.processes, now.processes);
+    let controls = or(&options.controls, ControlMode::On);
     let rates = or(&options.rates, 1.0);
     let len = rates.len() * processes.len() * controls.len() * threads.len();
     if len > VARIANTS_LEN_MAX {
@@ -208,6 +195,14 @@ fn variants(options: &WhatifOptions, now: &Variant) -> Result<Vec<Variant>, Mess
         }
     }
     Ok(variants)
+}
+
+/// The values of a flag, or its default.
+fn or<T: Clone>(values: &[T], default: T) -> Vec<T> {
+    match values {
+        [] => vec![default],
+        values => values.to_vec(),
+    }
 }
 
 /// Half as many threads as there are, as many, and more.

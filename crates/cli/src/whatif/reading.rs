@@ -44,10 +44,16 @@ pub(super) struct ReadLog {
     pub(super) misread_first: Option<String>,
     /// Compressed logs that end before their end.
     pub(super) cut_off: Vec<String>,
-    /// Requests that no thread had to do with.
-    pub(super) elsewhere_len: u64,
-    /// Requests without times that were left out.
-    pub(super) untimed_len: u64,
+    pub(super) left_out: LeftOut,
+}
+
+/// Requests of a log that are not simulated.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct LeftOut {
+    /// No thread had to do with them.
+    elsewhere_len: u64,
+    /// They have no times.
+    untimed_len: u64,
     /// Some of these have times by names that are not read any more.
     has_former_names: bool,
 }
@@ -67,9 +73,7 @@ pub(super) fn read(
         routes: Routes::new(rules),
         processes: Vec::new(),
         untimed,
-        elsewhere_len: 0,
-        untimed_len: 0,
-        has_former_names: false,
+        left_out: LeftOut::default(),
         is_full: false,
     };
     let (mut lines_len, mut misread_len, mut misread_first) = (0, 0, None);
@@ -101,9 +105,7 @@ pub(super) fn read(
         misread_len,
         misread_first,
         cut_off,
-        elsewhere_len: reader.elsewhere_len,
-        untimed_len: reader.untimed_len,
-        has_former_names: reader.has_former_names,
+        left_out: reader.left_out,
     })
 }
 
@@ -112,9 +114,7 @@ struct LogReader {
     routes: Routes,
     processes: Vec<Vec<u8>>,
     untimed: Untimed,
-    elsewhere_len: u64,
-    untimed_len: u64,
-    has_former_names: bool,
+    left_out: LeftOut,
     is_full: bool,
 }
 
@@ -125,12 +125,12 @@ impl LogReader {
         let handling = Handling::of(line);
         match (handling, self.untimed) {
             (Handling::Elsewhere, _) => {
-                self.elsewhere_len += 1;
+                self.left_out.elsewhere_len += 1;
                 return Some(ControlFlow::Continue(()));
             }
             (Handling::Untimed, Untimed::Left) => {
-                self.untimed_len += 1;
-                self.has_former_names |= line.has_former_names;
+                self.left_out.untimed_len += 1;
+                self.left_out.has_former_names |= line.has_former_names;
                 return Some(ControlFlow::Continue(()));
             }
             _ => {}
@@ -202,15 +202,15 @@ impl ReadLog {
                 )
             });
         }
-        if self.untimed_len > 0 {
-            let hint = match self.has_former_names {
+        if self.left_out.untimed_len > 0 {
+            let hint = match self.left_out.has_former_names {
                 true => FORMER_NAMES,
                 false => NO_TIMES_HINT,
             };
             let text = "there are no run times in it";
             return Some(Message::new(&what, text).with_hint(hint));
         }
-        if self.elsewhere_len > 0 {
+        if self.left_out.elsewhere_len > 0 {
             let hint = "files and the server's own pages need no thread of a pool";
             return Some(Message::new(&what, "no request in it went to a thread").with_hint(hint));
         }
@@ -241,10 +241,10 @@ impl ReadLog {
                 thousands(self.lines_len)
             ));
         }
-        if self.untimed_len > 0 {
+        if self.left_out.untimed_len > 0 {
             doubts.push(format!(
                 "{} requests have no run times and were left out",
-                thousands(self.untimed_len)
+                thousands(self.left_out.untimed_len)
             ));
         }
         let silence = self.recording.silence();
