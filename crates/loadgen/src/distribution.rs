@@ -79,9 +79,8 @@ impl Distribution {
         if self.is_empty() {
             return Nanos::ZERO;
         }
-        // 0.035 is stored as a little more, and of 200 values the histogram would take the eighth for it.
-        let below = quantile.next_down().max(0.0);
-        let value = self.histogram.value_at_quantile(below) as f64;
+        let share = telemetry::share_of_rank(quantile, self.histogram.len());
+        let value = self.histogram.value_at_quantile(share) as f64;
         // The histogram gives the end of a bucket, which may lie beyond all values.
         Nanos(value.clamp(self.moments.min(), self.moments.max()) as u64)
     }

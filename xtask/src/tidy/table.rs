@@ -329,7 +329,7 @@ pub(super) const CRATES: [CrateRule; 16] = [
         name: "report",
         package: "milepost-report",
         ours: &["telemetry"],
-        others: Others::Only(&["memchr", "flate2", "serde_json", "zstd"]),
+        others: Others::Only(&["jiff", "memchr", "flate2", "serde_json", "zstd"]),
         forbids: "report reads logs, whoever wrote them: it knows telemetry's forms and nothing of the server",
     },
     CrateRule {

@@ -10,7 +10,7 @@ use std::path::Path;
 
 use loadgen::engine::Fault;
 use loadgen::spec::{ARRIVALS_LEN_MAX, Files, Full, KINDS_LEN_MAX, Recording};
-use report::{Input, Passed, thousands};
+use report::{CUT_OFF, Input, Passed, thousands};
 use telemetry::{Nanos, Pattern};
 
 use crate::message::Message;
@@ -101,22 +101,31 @@ fn read(path: &Path, pattern: Option<Pattern>) -> Result<(Recording, Passed, Lef
     let mut recording = Recording::default();
     let mut left_out = LeftOut::default();
     let mut full = None;
-    let passed = report::requests(&input, pattern, &mut |one| {
-        let Some((method, target)) = sendable(&one.method, &one.target) else {
+    let passed = report::lines(&input, pattern, &mut |line| {
+        let began_unix_ns = line.wall_ns?;
+        if line.method.is_empty() || line.target.is_empty() {
+            return None;
+        }
+        let (method, target) = (line.plain(line.method), line.plain(line.target));
+        let Some((method, target)) = sendable(&method, &target) else {
             left_out.unsent_len += 1;
-            return ControlFlow::Continue(());
+            return Some(ControlFlow::Continue(()));
         };
-        left_out.hours.see(one.began_unix_ns);
-        match recording.push(Nanos(one.began_unix_ns), method, target) {
+        left_out.hours.see(began_unix_ns);
+        Some(match recording.push(Nanos(began_unix_ns), method, target) {
             Ok(()) => ControlFlow::Continue(()),
             Err(fault) => {
                 full = Some(fault);
                 ControlFlow::Break(())
             }
-        }
+        })
     });
     let name = input.name();
-    let passed = passed.map_err(|fault| Fault::new(format!("`{name}`: {}", fault.cause)))?;
+    let wrong = |cause: &str| Fault::new(format!("`{name}`: {cause}"));
+    let passed = passed.map_err(|fault| wrong(&fault.cause))?;
+    if passed.is_cut_off {
+        return Err(wrong(CUT_OFF));
+    }
     if let Some(full) = full {
         let what = match full {
             Full::Kinds => format!("{} different requests", thousands(KINDS_LEN_MAX as u64)),

@@ -310,8 +310,9 @@ fn quantile(all: &Summary, percent: f64, missing: u64) -> Result<f64, Unsaid> {
     }
     let histogram = decoded(&all.hdr)
         .ok_or_else(|| Unsaid("the file holds no histogram that can be read".into()))?;
-    let among = (percent / 100.0 * len / all.count as f64).min(1.0);
-    let us = histogram.value_at_quantile(among) as f64 / 1e3;
+    let rank = telemetry::nearest_rank(percent / 100.0, all.count + missing).min(all.count);
+    let share = telemetry::share_of_rank(rank as f64 / all.count as f64, all.count);
+    let us = histogram.value_at_quantile(share) as f64 / 1e3;
     Ok(us.clamp(all.min_us, all.max_us.max(all.min_us)))
 }
 
@@ -522,8 +523,8 @@ mod tests {
             let found = quantile(&all, percent, 0).expect("enough values");
             let mut sorted = values;
             sorted.sort_unstable();
-            let rank = (percent / 100.0 * sorted.len() as f64).ceil() as usize;
-            let exact = sorted[rank - 1] as f64 / 1e3;
+            let rank = telemetry::nearest_rank(percent / 100.0, sorted.len() as u64);
+            let exact = sorted[rank as usize - 1] as f64 / 1e3;
             prop_assert!((found / exact - 1.0).abs() < 0.001, "{found} {exact}");
         }
     }

@@ -45,8 +45,7 @@ fn queue(arrivals: f64, services: f64, seconds: u64, rng: &mut fastrand::Rng) ->
 fn run_of(seconds: &[Vec<u64>]) -> Outcome {
     let mut run = outcome(&seconds.concat(), seconds.len() as u32);
     let quantile = |sorted: &[u64], share: f64| {
-        let index = (share * (sorted.len() - 1) as f64).round() as usize;
-        sorted[index] as f64 / 1e3
+        sorted[telemetry::nearest_rank(share, sorted.len() as u64) as usize - 1] as f64 / 1e3
     };
     for (at_s, values) in seconds.iter().enumerate() {
         let mut sorted = values.clone();

@@ -1,6 +1,6 @@
 //! What measuring costs: nanoseconds for each step that an exchange pays for.
 //!
-//! `cargo run --release -p milepost-telemetry --example cost`. Each figure is the best of nine
+//! `cargo run --release -p milepost-research --example telemetry`. Each figure is the best of nine
 //! rounds, because on a shared machine everything else only adds.
 
 use std::hint::black_box;
