@@ -10,6 +10,7 @@ use clap::{Arg, ArgAction, ArgMatches, ValueHint};
 use loadgen::engine::Fault;
 use loadgen::outcome::Outcome;
 use loadgen::output;
+use loadgen::spec::FlagForm::{Repeated, Switch};
 use loadgen::spec::{self, FlagForm, FlagGroup, Key, LoadSpec};
 use loadgen::statistics::Assertion;
 use rustix::fs::{Access, access};
@@ -37,101 +38,35 @@ const FORMS: [(&str, OutputForm); 5] = [
 ];
 
 /// What the command itself takes.
-pub(super) const OWN: [Key; 14] = [
-    Key {
-        name: "admin_socket",
-        group: FlagGroup::Machine,
-        placeholder: "FILE",
-        help: "Control socket of a Milepost server whose processes are watched",
-        ..Key::PLAIN
-    },
-    Key {
-        name: "replay_format",
-        group: FlagGroup::Load,
-        placeholder: "TEXT",
-        help: "Template of the replayed log, as in access_log_format",
-        ..Key::PLAIN
-    },
-    Key {
-        name: "repeat",
-        placeholder: "N",
-        default: "1",
-        help: "Number of runs",
-        ..Key::PLAIN
-    },
-    Key {
-        name: "search",
-        placeholder: "CONDITION",
-        help: "Find the highest rate that keeps a condition: 'p99 < 20ms'",
-        doc: "The rate is doubled until the condition fails, then the gap is halved. `--rate` is the first rate.",
-        example: "p99 < 20ms",
-        ..Key::PLAIN
-    },
-    Key {
-        name: "search_max",
-        placeholder: "RATE",
-        default: "1000000",
-        help: "Highest rate of a search",
-        ..Key::PLAIN
-    },
-    Key {
-        name: "assert",
-        form: FlagForm::Repeated,
-        placeholder: "CONDITION",
-        help: "Exit with 1 unless a condition holds for every run: 'p99 < 5ms'",
-        example: "p99 < 5ms and failures = 0",
-        ..Key::PLAIN
-    },
-    Key {
-        name: "label",
-        placeholder: "TEXT",
-        help: "Name of the run in results",
-        ..Key::PLAIN
-    },
-    Key {
-        name: "json",
-        placeholder: "FILE",
-        help: "Write everything as JSON; `-` is standard output, for each of these",
-        ..Key::PLAIN
-    },
-    Key {
-        name: "csv",
-        placeholder: "FILE",
-        help: "Write a line for each run",
-        ..Key::PLAIN
-    },
-    Key {
-        name: "series",
-        placeholder: "FILE",
-        help: "Write a line for each second of each run, as CSV",
-        ..Key::PLAIN
-    },
-    Key {
-        name: "hdr_log",
-        placeholder: "FILE",
-        help: "Write the histograms as an HdrHistogram log",
-        ..Key::PLAIN
-    },
-    Key {
-        name: "html",
-        placeholder: "FILE",
-        help: "Write an HTML page with percentiles, time line and table that loads nothing from the network",
-        ..Key::PLAIN
-    },
-    Key {
-        name: "quiet",
-        short: Some('q'),
-        form: FlagForm::Switch,
-        help: "Print neither progress nor tables",
-        ..Key::PLAIN
-    },
-    Key {
-        name: "plain",
-        form: FlagForm::Switch,
-        help: "Use no colours on a terminal",
-        ..Key::PLAIN
-    },
-];
+pub(super) const OWN: &[Key] = loadgen::key_table! {
+    Machine {
+        "admin_socket" "Control socket of a Milepost server whose processes are watched" { placeholder: "FILE" }
+    }
+    Load {
+        "replay_format" "Template of the replayed log, as in access_log_format" { placeholder: "TEXT" }
+    }
+    Results {
+        "repeat" "Number of runs" { placeholder: "N", default: "1" }
+        "search" "Find the highest rate that keeps a condition: 'p99 < 20ms'" {
+            placeholder: "CONDITION", example: "p99 < 20ms",
+            doc: "The rate is doubled until the condition fails, then the gap is halved. `--rate` is the first rate."
+        }
+        "search_max" "Highest rate of a search" { placeholder: "RATE", default: "1000000" }
+        "assert" "Exit with 1 unless a condition holds for every run: 'p99 < 5ms'" {
+            form: Repeated, placeholder: "CONDITION", example: "p99 < 5ms and failures = 0"
+        }
+        "label" "Name of the run in results" { placeholder: "TEXT" }
+        "json" "Write everything as JSON; `-` is standard output, for each of these" { placeholder: "FILE" }
+        "csv" "Write a line for each run" { placeholder: "FILE" }
+        "series" "Write a line for each second of each run, as CSV" { placeholder: "FILE" }
+        "hdr_log" "Write the histograms as an HdrHistogram log" { placeholder: "FILE" }
+        "html" "Write an HTML page with percentiles, time line and table that loads nothing from the network" {
+            placeholder: "FILE"
+        }
+        "quiet" "Print neither progress nor tables" { form: Switch, short: Some('q') }
+        "plain" "Use no colours on a terminal" { form: Switch }
+    }
+};
 
 /// What was asked for.
 pub(super) struct BenchOptions {
@@ -231,7 +166,7 @@ pub(super) fn load_args(purpose: Purpose) -> Vec<Arg> {
 /// All keys, by topic: those of the load first.
 pub(super) fn rows() -> impl Iterator<Item = &'static Key> {
     FlagGroup::ALL.into_iter().flat_map(|group| {
-        let all = spec::keys().iter().chain(&OWN);
+        let all = spec::keys().iter().chain(OWN);
         all.filter(move |key| key.group == group)
     })
 }
