@@ -6,7 +6,7 @@
 //!
 //! ```text
 //! prepare ─► descriptors, ports, backlog ◄─ host        pure, from values
-//! meters  ─► kernel, server ◄─ tree, threads, others ◄─ proc
+//! meters  ─► kernel, server, uses ◄─ proc
 //! judge   ─► remarks                                    pure, from the outcome
 //! ```
 
@@ -17,7 +17,6 @@ mod kernel;
 mod ports;
 mod proc;
 mod server;
-mod tree;
 mod uses;
 mod validity;
 

@@ -6,6 +6,7 @@ use telemetry::Nanos;
 
 use super::backlog::PEAKS;
 use super::{note, remark};
+use crate::distribution::has_enough_beyond;
 use crate::outcome::{Outcome, Remark, ThreadUse, Weight};
 use crate::plan::Timestamps;
 
@@ -30,8 +31,6 @@ const SHARE_S: f64 = 0.1;
 const CENSORED_SHARE: f64 = 0.01;
 /// A request without a reply at the end is worth a word when it has taken such a share of the time.
 const HELD_SHARE: f64 = 0.05;
-/// Fewer values than these beyond a quantile make it an accident.
-const BEYOND_LEN: f64 = 10.0;
 /// Everybody else's share of one processor.
 const FOREIGN_SHARE: f64 = 0.08;
 
@@ -84,8 +83,7 @@ fn late_remark(outcome: &Outcome) -> Option<Remark> {
         (95.0, Some(late.p95_us), Some(latency.p95_us)),
         (90.0, Some(late.p90_us), Some(latency.p90_us)),
     ];
-    let is_said =
-        |percent_of: f64| (100.0 - percent_of) / 100.0 * latency.count as f64 + 1e-6 >= BEYOND_LEN;
+    let is_said = |percent_of| has_enough_beyond(percent_of, latency.count as f64);
     let (percent_of, late_us, latency_us) =
         usual.into_iter().find_map(|(percent_of, late, latency)| {
             is_said(percent_of).then_some((percent_of, late?, latency?))
