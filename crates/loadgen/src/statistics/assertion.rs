@@ -2,7 +2,7 @@
 //!
 //! Takes a text, then outcomes; gives a verdict with the measured values. What cannot be said does not hold.
 
-use super::metric::{Figure, Metric, Span, Unsaid, latency_quantile};
+use super::metric::{Figure, Metric, Span, Unsaid, quantile};
 use crate::engine::Fault;
 use crate::outcome::{Outcome, Weight};
 
@@ -102,11 +102,6 @@ impl Assertion {
             conditions: judged.collect(),
         }
     }
-
-    /// What its conditions are about.
-    pub fn metrics(&self) -> impl Iterator<Item = Metric> + '_ {
-        self.conditions.iter().map(|condition| condition.metric)
-    }
 }
 
 impl Condition {
@@ -186,7 +181,7 @@ fn missing_aware(outcome: &Outcome, percent: f64) -> Result<f64, Unsaid> {
     if missing as f64 > beyond + 1e-6 {
         return Ok(f64::INFINITY);
     }
-    latency_quantile(outcome, percent, missing)
+    quantile(&outcome.times.latency, percent, missing)
 }
 
 /// Requests without a right reply. In an open load one that is under way at the end was due like the others; a
@@ -253,7 +248,7 @@ impl Judged {
 mod tests {
     use super::*;
     use crate::outcome::Remark;
-    use crate::statistics::samples::outcome;
+    use crate::tests::outcome;
 
     fn run() -> Outcome {
         let nanos: Vec<u64> = (1..=10_000).map(|step| step * 1_000).collect();

@@ -32,17 +32,6 @@ pub(super) struct Spread {
     pub(super) freedom: f64,
 }
 
-/// The interval of the mean of a series that may be autocorrelated, from the means of ten batches; `None`:
-/// fewer than ten values. Values that do not fill the batches are left out at the end.
-pub fn batch_interval(values: &[f64]) -> Option<Interval> {
-    let spread = batch_spread(&batch_means(values)?);
-    let half = t(spread.freedom) * spread.variance.sqrt();
-    Some(Interval {
-        low: spread.mean - half,
-        high: spread.mean + half,
-    })
-}
-
 /// The means of ten batches of equal length.
 pub(super) fn batch_means(values: &[f64]) -> Option<Vec<f64>> {
     let len = values.len() / BATCHES_LEN;
@@ -174,6 +163,17 @@ mod tests {
 
     fn normal(rng: &mut fastrand::Rng) -> f64 {
         (-2.0 * (1.0 - rng.f64()).ln()).sqrt() * (std::f64::consts::TAU * rng.f64()).cos()
+    }
+
+    /// The interval of the mean of a series that may be autocorrelated, from the means of ten batches; `None`:
+    /// fewer than ten values. Values that do not fill the batches are left out at the end.
+    fn batch_interval(values: &[f64]) -> Option<Interval> {
+        let spread = batch_spread(&batch_means(values)?);
+        let half = t(spread.freedom) * spread.variance.sqrt();
+        Some(Interval {
+            low: spread.mean - half,
+            high: spread.mean + half,
+        })
     }
 
     /// Of 200 series how many of the intervals hold the true mean.

@@ -12,8 +12,6 @@ mod comparing;
 mod interval;
 mod knee;
 mod metric;
-#[cfg(test)]
-pub(crate) mod samples;
 mod search;
 mod unit;
 
@@ -22,7 +20,7 @@ pub use comparing::{
     Against, Change, Comparison, Estimate, EstimateForm, IntervalMethod, Members, Panel, Row, Set,
     Side, Why, compare, compare_by,
 };
-pub use interval::{Interval, batch_interval};
+pub use interval::Interval;
 pub use knee::{Knee, SearchEnd};
 pub use metric::{Better, Figure, Metric, Span, Unsaid};
 pub use moments::Moments;

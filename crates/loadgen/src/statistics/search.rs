@@ -210,7 +210,7 @@ mod tests {
 
     use super::*;
     use crate::outcome::{Remark, Weight};
-    use crate::statistics::samples::outcome;
+    use crate::tests::outcome;
 
     fn searched(mut search: Search, mut server: impl FnMut(f64) -> Held) -> Knee {
         for _ in 0..200 {

@@ -16,12 +16,11 @@ use super::super::interval::{
 };
 use super::super::metric::{Better, Figure, Metric, Span};
 use super::super::unit::Unit;
+use crate::distribution::has_enough_beyond;
 use crate::outcome::{Outcome, Second};
 
 /// Fewer runs than these are not resampled.
 const BOOTSTRAP_LEN_MIN: usize = 5;
-/// Fewer replies than these beyond a quantile of a batch make it an accident.
-const BEYOND_LEN: f64 = 10.0;
 
 const TOO_LITTLE: &str = "too little data";
 
@@ -353,8 +352,8 @@ fn batch_value(metric: Metric, batch: &[Second]) -> Option<f64> {
             // Quantiles of seconds are averaged to see how they vary, never to say a quantile: what is said
             // is that of the whole run, and the distance from it counts as spread.
             let weighted = |second: &Second| value(second) * second.answered as f64;
-            let is_enough = answered * (1.0 - percent / 100.0) + 1e-6 >= BEYOND_LEN;
-            is_enough.then(|| batch.iter().map(weighted).sum::<f64>() / answered)
+            has_enough_beyond(percent, answered)
+                .then(|| batch.iter().map(weighted).sum::<f64>() / answered)
         }
         _ => None,
     }

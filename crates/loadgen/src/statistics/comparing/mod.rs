@@ -127,7 +127,7 @@ fn row(metric: Metric, groups: &[RunGroup<'_>]) -> Row {
 mod tests {
     use super::*;
     use crate::outcome::{AskedLeg, Remark, Weight};
-    use crate::statistics::samples::outcome;
+    use crate::tests::outcome;
 
     fn runs(label: &str, rates: &[usize]) -> Vec<Outcome> {
         let run = |answered: &usize| {

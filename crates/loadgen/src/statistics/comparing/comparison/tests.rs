@@ -3,7 +3,7 @@
 use super::super::{Set, compare, compare_by};
 use super::*;
 use crate::outcome::Outcome;
-use crate::statistics::samples::outcome;
+use crate::tests::outcome;
 
 fn set(name: &str, rates: &[usize]) -> Set {
     let run = |answered: &usize| -> Outcome { outcome(&vec![1_000_000; *answered], 1) };

@@ -1,7 +1,7 @@
 //! Intervals over made-up runs whose truth is known, and what each number of runs allows to be said.
 
 use super::*;
-use crate::statistics::samples::outcome;
+use crate::tests::outcome;
 
 const RPS: Metric = Metric::RequestsPerSecond;
 
