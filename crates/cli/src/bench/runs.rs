@@ -374,60 +374,22 @@ fn knee_text(knee: &Knee) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use loadgen::distribution::{Distribution, Summary};
-    use loadgen::outcome::{Asked, Counts, Failures, Generator, Times};
-    use loadgen::plan::{Arrivals, Closing, Profile};
+    use loadgen::outcome::{Asked, Counts, Failures};
+    use loadgen::plan::{Arrivals, Profile};
 
     fn outcome(answered: u64, failures: Failures) -> Outcome {
-        let none = Summary::from(&Distribution::new());
         Outcome {
-            schema: loadgen::outcome::SCHEMA,
-            milepost: "0".to_owned(),
             asked: Asked {
                 url: "http://h/".to_owned(),
-                label: String::new(),
-                load: "closed".to_owned(),
-                rate: None,
-                rate_legs: Vec::new(),
-                connections: 1,
-                connections_legs: Vec::new(),
-                in_flight: 1,
-                requests_each: None,
-                closing: Closing::Fin,
-                timestamps: Default::default(),
-                threads: 1,
-                requests: Vec::new(),
-                timeout_s: 1.0,
+                ..Asked::default()
             },
-            began_unix_ms: 0,
             seconds: 2.0,
             counts: Counts {
                 answered,
                 failures,
                 ..Counts::default()
             },
-            times: Times {
-                latency: none.clone(),
-                connect: none.clone(),
-                first_byte: none.clone(),
-                last_byte: none.clone(),
-                cycle: none,
-                late: None,
-                unread: None,
-            },
-            series: Vec::new(),
-            generator: Generator {
-                threads: Vec::new(),
-                cpu_us_per_request: 0.0,
-                resident_bytes: 0,
-                resident_early_bytes: 0,
-                stalled_s: 0.0,
-                foreign_cpu_share: 0.0,
-            },
-            server: None,
-            kernel: std::collections::BTreeMap::new(),
-            bad_clients: Vec::new(),
-            remarks: Vec::new(),
+            ..Outcome::default()
         }
     }
 

@@ -3,6 +3,7 @@
 //! Takes a plan, prepares the host's side of it, starts threads and meters, listens to seconds, and joins what
 //! everybody has counted. Only here do the parts of the crate meet.
 
+use std::collections::BTreeMap;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::{self, Scope, ScopedJoinHandle};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -17,9 +18,7 @@ use super::{Fault, Watch, event_loop};
 use crate::adversaries::AdversaryThread;
 use crate::distribution::Summary;
 use crate::machine::{self, HostMeter, KernelCounters, ServerMeter, ThreadMeter};
-use crate::outcome::{
-    Asked, AskedLeg, Generator, Outcome, SCHEMA, Second, ServerUse, ThreadUse, Times,
-};
+use crate::outcome::{Asked, AskedLeg, Generator, Outcome, SCHEMA, Second, ThreadUse, Times};
 use crate::plan::{Arrivals, Load, Plan, Tables, Timestamps};
 
 /// Between two questions whether the run is to end.
@@ -46,7 +45,7 @@ pub fn run(plan: &Plan, watch: &mut dyn Watch) -> Result<Outcome, Fault> {
     let measured = measured(&plan, watch);
     let bad_clients = adversaries.stop();
     let measured = measured?;
-    let (stalled, processors) = (measured.stalled, measured.host.processors());
+    let (stalled, processors) = (measured.stalled, measured.meters.host.processors());
     let mut outcome = measured.outcome(&plan);
     outcome.bad_clients = bad_clients;
     remarks.extend(machine::judge(&outcome, stalled, processors));
@@ -58,35 +57,17 @@ pub fn run(plan: &Plan, watch: &mut dyn Watch) -> Result<Outcome, Fault> {
 /// What was counted and metered, not yet put together.
 struct Measured {
     tally: Tally,
+    start: Stamp,
     begin: Stamp,
     end: Stamp,
-    began_unix_ms: u64,
     threads: Vec<ThreadUse>,
     stalled: Nanos,
     seconds: Sum,
-    start: Stamp,
-    server: Option<ServerMeter>,
-    host: HostMeter,
-    own_s: f64,
-    kernel: std::collections::BTreeMap<String, u64>,
-    resident_early_bytes: u64,
+    meters: Meters,
 }
 
 fn measured(plan: &Plan, watch: &mut dyn Watch) -> Result<Measured, Fault> {
-    let pids = &plan.machine.server_pids;
-    let mut meters = Meters {
-        server: if pids.is_empty() {
-            None
-        } else {
-            Some(ServerMeter::open(pids)?)
-        },
-        host: HostMeter::begin(),
-        own_s: machine::own_cpu_s(),
-        kernel: KernelCounters::read(),
-        is_marked: false,
-        resident_early_bytes: 0,
-        began_unix_ms: 0,
-    };
+    let mut meters = Meters::begin(&plan.machine.server_pids)?;
     let shared = RunShared::new(plan, now().plus(LEAD));
     let (sender, receiver) = channel();
     let mut seconds = Sum::default();
@@ -94,6 +75,7 @@ fn measured(plan: &Plan, watch: &mut dyn Watch) -> Result<Measured, Fault> {
         let threads: Vec<_> = (0..plan.machine.threads)
             .map(|number| start(scope, plan, &shared, number, &sender))
             .collect();
+        // Without this sender the channel ends with the last thread's.
         drop(sender);
         listen(&receiver, &shared, &mut seconds, watch, &mut meters);
         meters.end();
@@ -104,38 +86,28 @@ fn measured(plan: &Plan, watch: &mut dyn Watch) -> Result<Measured, Fault> {
         });
         parts.collect::<Result<Vec<_>, Fault>>()
     })?;
-    let ended_at = now();
-    let begin = shared.begin().min(ended_at);
-    let tally = Worker::of(plan, &shared, 0, channel().0).tally();
+    let end = now();
     let mut measured = Measured {
-        tally,
-        begin,
-        end: ended_at,
-        began_unix_ms: meters.began_unix_ms,
+        tally: Worker::of(plan, &shared, 0, channel().0).tally(),
+        start: shared.start,
+        begin: shared.begin().min(end),
+        end,
         threads: Vec::new(),
         stalled: Nanos::ZERO,
         seconds,
-        start: shared.start,
-        kernel: KernelCounters::read().since(&meters.kernel),
-        server: meters.server,
-        host: meters.host,
-        own_s: meters.own_s,
-        resident_early_bytes: meters.resident_early_bytes,
+        meters,
     };
-    for part in joined {
-        measured.tally.merge(&part.driven.tally);
-        measured.stalled = measured.stalled.max(part.driven.stalled);
-        measured.threads.push(part.used);
+    for (driven, used) in joined {
+        measured.tally.merge(&driven.tally);
+        measured.stalled = measured.stalled.max(driven.stalled);
+        measured.threads.push(used);
     }
     measured.settle_end(plan);
     Ok(measured)
 }
 
-/// What a thread gives back.
-struct Part {
-    driven: WorkerResult,
-    used: ThreadUse,
-}
+/// What a thread gives back: what it counted, and what it took.
+type Part = (WorkerResult, ThreadUse);
 
 fn start<'scope, 'env>(
     scope: &'scope Scope<'scope, 'env>,
@@ -153,10 +125,7 @@ fn start<'scope, 'env>(
         let began = now();
         // One thread that cannot go on ends the run for all.
         let driven = event_loop::drive(&worker).inspect_err(|_| shared.end())?;
-        Ok(Part {
-            driven,
-            used: meter.end(now().since(began)),
-        })
+        Ok((driven, meter.end(now().since(began))))
     })
 }
 
@@ -196,18 +165,27 @@ struct Meters {
     /// Processor time of this process: at the beginning, then since then.
     own_s: f64,
     kernel: KernelCounters,
+    /// What grew of them; empty until the end.
+    grown: BTreeMap<String, u64>,
     is_marked: bool,
     resident_early_bytes: u64,
     began_unix_ms: u64,
 }
 
 impl Meters {
-    /// The run has ended.
-    fn end(&mut self) {
-        if let Some(server) = &mut self.server {
-            server.mark();
-        }
-        self.own_s = machine::own_cpu_s() - self.own_s;
+    /// As if the counted time began now; where it begins later [`Meters::mark`] says so.
+    fn begin(server_pids: &[u32]) -> Result<Meters, Fault> {
+        let server = (!server_pids.is_empty()).then(|| ServerMeter::open(server_pids));
+        Ok(Meters {
+            server: server.transpose()?,
+            host: HostMeter::begin(),
+            own_s: machine::own_cpu_s(),
+            kernel: KernelCounters::read(),
+            grown: BTreeMap::new(),
+            is_marked: false,
+            resident_early_bytes: 0,
+            began_unix_ms: 0,
+        })
     }
 
     /// The counted time has begun.
@@ -218,9 +196,21 @@ impl Meters {
         self.host = HostMeter::begin();
         self.own_s = machine::own_cpu_s();
         self.kernel = KernelCounters::read();
+        self.mark_server();
+    }
+
+    fn mark_server(&mut self) {
         if let Some(server) = &mut self.server {
             server.mark();
         }
+    }
+
+    /// The run has ended.
+    fn end(&mut self) {
+        self.mark_server();
+        self.own_s = machine::own_cpu_s() - self.own_s;
+        // Before the misbehaving clients are reset: what that makes grow is no part of the run.
+        self.grown = KernelCounters::read().since(&self.kernel);
     }
 }
 
@@ -251,8 +241,8 @@ fn listen(
         for second in sum.told(until, begin_second(shared.begin(), shared.start)) {
             watch.second(&second);
             // What ends unwaited for is lost since the last look alone.
-            if let Some(server) = meters.server.as_mut().filter(|_| meters.is_marked) {
-                server.mark();
+            if meters.is_marked {
+                meters.mark_server();
             }
         }
     }
@@ -300,18 +290,16 @@ impl Measured {
     fn outcome(self, plan: &Plan) -> Outcome {
         let elapsed = self.end.since(self.begin);
         let cpu_s: f64 = self.threads.iter().map(|thread| thread.cpu_s).sum();
-        let server = self
-            .server
-            .as_ref()
-            .map(|server| server.used(self.tally.ended, elapsed));
-        let server_s = server.as_ref().map_or(0.0, |server: &ServerUse| {
-            server.cpu_share * elapsed.as_secs_f64()
-        });
+        let meters = &self.meters;
+        let server = meters.server.as_ref();
+        let server = server.map(|server| server.used(self.tally.ended, elapsed));
+        let server_share = server.as_ref().map_or(0.0, |server| server.cpu_share);
+        let server_s = server_share * elapsed.as_secs_f64();
         Outcome {
             schema: SCHEMA,
             milepost: env!("CARGO_PKG_VERSION").to_owned(),
             asked: asked(plan),
-            began_unix_ms: self.began_unix_ms,
+            began_unix_ms: meters.began_unix_ms,
             seconds: elapsed.as_secs_f64(),
             counts: self.tally.counts(),
             times: times(&self.tally, plan),
@@ -322,15 +310,14 @@ impl Measured {
             generator: Generator {
                 cpu_us_per_request: cpu_s * 1e6 / self.tally.all_ended.max(1) as f64,
                 resident_bytes: machine::resident_bytes(),
-                resident_early_bytes: self.resident_early_bytes,
+                resident_early_bytes: meters.resident_early_bytes,
                 stalled_s: self.stalled.as_secs_f64(),
-                foreign_cpu_share: self.host.foreign_share(self.own_s, server_s),
+                foreign_cpu_share: meters.host.foreign_share(meters.own_s, server_s),
                 threads: self.threads,
             },
             server,
-            kernel: self.kernel,
-            bad_clients: Vec::new(),
-            remarks: Vec::new(),
+            kernel: self.meters.grown,
+            ..Outcome::default()
         }
     }
 }

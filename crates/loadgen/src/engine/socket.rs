@@ -14,7 +14,7 @@ use rustix::net::{
 };
 
 use super::Fault;
-use super::tally::Failure;
+use crate::outcome::Failure;
 use crate::plan::Address;
 
 /// Where to connect to, as the kernel wants it.

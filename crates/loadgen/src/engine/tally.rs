@@ -10,10 +10,10 @@ use std::collections::BTreeMap;
 
 use telemetry::{Nanos, Stamp};
 
-use super::response::{Ended, Wrong};
+use super::response::Ended;
 use super::stalls::Stalls;
 use crate::distribution::Distribution;
-use crate::outcome::{Counts, Failures, Second};
+use crate::outcome::{Counts, Failure, Second};
 
 /// The counted time. `begin` may become known only during the run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -46,28 +46,6 @@ pub(crate) struct Flight {
     pub(crate) arrived: Stamp,
 }
 
-/// Why a request has no right reply.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Failure {
-    Connect,
-    Reset,
-    Timeout,
-    Short,
-    Status,
-    Body,
-    Local,
-}
-
-impl From<Wrong> for Failure {
-    fn from(wrong: Wrong) -> Failure {
-        match wrong {
-            Wrong::Short => Failure::Short,
-            Wrong::Status => Failure::Status,
-            Wrong::Body => Failure::Body,
-        }
-    }
-}
-
 /// What one thread counts.
 #[derive(Debug)]
 pub(crate) struct Tally {
@@ -93,22 +71,13 @@ pub(crate) struct Tally {
     pub(crate) all_ended: u64,
     /// When the last counted one ended.
     pub(crate) last_end: Stamp,
-    second: SecondTally,
+    second: SecondShare,
 }
 
-/// The second that is going on.
+/// What a thread has counted in a second; [`Sum`] makes one of those of all threads.
 #[derive(Debug, Default)]
-struct SecondTally {
-    answered: u64,
-    failed: u64,
-    read_bytes: u64,
-    latency: Distribution,
-}
-
-/// What a thread says of a second; [`Sum`] makes one of those of all threads.
-#[derive(Debug)]
 pub(crate) struct SecondShare {
-    /// Whole seconds since the run began.
+    /// Whole seconds since the run began; of the second that is going on not known yet.
     pub(crate) at: u64,
     answered: u64,
     failed: u64,
@@ -136,7 +105,7 @@ impl Tally {
             ended: 0,
             all_ended: 0,
             last_end: Stamp::ZERO,
-            second: SecondTally::default(),
+            second: SecondShare::default(),
         }
     }
 
@@ -149,7 +118,7 @@ impl Tally {
         }
         match reply.wrong {
             None => self.answered(flight, now),
-            Some(wrong) => self.failed(flight, wrong.into(), now),
+            Some(wrong) => self.failed(flight, wrong, now),
         }
     }
 
@@ -205,16 +174,7 @@ impl Tally {
         }
         self.ended += 1;
         self.last_end = now;
-        let failures = &mut self.counts.failures;
-        *match failure {
-            Failure::Connect => &mut failures.connect,
-            Failure::Reset => &mut failures.reset,
-            Failure::Timeout => &mut failures.timeout,
-            Failure::Short => &mut failures.short,
-            Failure::Status => &mut failures.status,
-            Failure::Body => &mut failures.body,
-            Failure::Local => &mut failures.local,
-        } += 1;
+        self.counts.failures.count(failure);
         if self.stalls.spoil(self.from(flight), now) {
             self.counts.disturbed += 1;
         } else {
@@ -269,13 +229,9 @@ impl Tally {
 
     /// Ends the current second, the `at`-th of the run.
     pub(crate) fn end_second(&mut self, at: u64) -> SecondShare {
-        let second = std::mem::take(&mut self.second);
         SecondShare {
             at,
-            answered: second.answered,
-            failed: second.failed,
-            read_bytes: second.read_bytes,
-            latency: second.latency,
+            ..std::mem::take(&mut self.second)
         }
     }
 
@@ -336,42 +292,18 @@ impl Tally {
 }
 
 fn add(mine: &mut Counts, theirs: &Counts) {
-    let Counts {
-        answered,
-        failures,
-        disturbed,
-        unsent,
-        unfinished,
-        unfinished_longest_us,
-        ..
-    } = theirs;
-    mine.answered += answered;
-    mine.disturbed += disturbed;
-    mine.unsent += unsent;
-    mine.unfinished += unfinished;
-    mine.unfinished_longest_us = mine.unfinished_longest_us.max(*unfinished_longest_us);
+    mine.failures.add(&theirs.failures);
+    mine.answered += theirs.answered;
+    mine.disturbed += theirs.disturbed;
+    mine.unsent += theirs.unsent;
+    mine.unfinished += theirs.unfinished;
+    mine.unfinished_longest_us = mine.unfinished_longest_us.max(theirs.unfinished_longest_us);
     mine.connections += theirs.connections;
     mine.ended_idle += theirs.ended_idle;
     mine.left_open += theirs.left_open;
     mine.resumed += theirs.resumed;
     mine.read_bytes += theirs.read_bytes;
     mine.sent_bytes += theirs.sent_bytes;
-    let Failures {
-        connect,
-        reset,
-        timeout,
-        short,
-        status,
-        body,
-        local,
-    } = failures;
-    mine.failures.connect += connect;
-    mine.failures.reset += reset;
-    mine.failures.timeout += timeout;
-    mine.failures.short += short;
-    mine.failures.status += status;
-    mine.failures.body += body;
-    mine.failures.local += local;
 }
 
 /// Seconds of all threads, as they come in.

@@ -291,7 +291,8 @@ mod tests {
     use super::*;
     use crate::engine::response::Ended;
     use crate::engine::tally::Flight;
-    use crate::plan::{Arrival, Arrivals, Length, Profile, sample};
+    use crate::plan::{Arrival, Arrivals, Length, Profile};
+    use crate::tests::sample;
 
     const START: Stamp = Stamp(1_000_000_000);
 

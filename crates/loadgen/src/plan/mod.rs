@@ -6,8 +6,6 @@
 mod bad_clients;
 mod profile;
 mod requests;
-#[cfg(test)]
-mod sample;
 mod target;
 
 use std::net::IpAddr;
@@ -18,9 +16,7 @@ use telemetry::Nanos;
 
 pub use bad_clients::{BadClients, Misbehaviour};
 pub use profile::{Leg, Profile};
-pub use requests::{Method, Request, RequestParts, Requests};
-#[cfg(test)]
-pub(crate) use sample::{sample, sample_request};
+pub use requests::{Request, RequestParts, Requests};
 pub use target::{Address, Scheme, Target, Tls, TlsTrust};
 
 /// A load and everything that it needs.
@@ -110,12 +106,13 @@ pub struct Connections {
 }
 
 /// Who ends a connection after its last request.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Closing {
     /// We do, by a reset: no port is kept from use, and the closing is not part of the measurement.
     Rst,
     /// We do, properly: each connection keeps a port of ours for a minute (TIME_WAIT).
+    #[default]
     Fin,
     /// The server does, because the last request says `Connection: close`; a server that does not within
     /// a second after its reply is closed upon, and that is counted.
@@ -299,6 +296,7 @@ fn is_rate(number: f64) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tests::{sample, sample_request};
 
     /// A sample that is changed, and the beginning of what is said of it; empty: nothing.
     fn check(change: impl FnOnce(&mut Plan), expect: &str) {

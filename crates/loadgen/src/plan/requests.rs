@@ -3,6 +3,8 @@
 use std::fmt::Write as _;
 use std::sync::Arc;
 
+use http::Asked;
+
 use super::Expect;
 
 /// The kinds of requests, and how often each one is made.
@@ -20,22 +22,13 @@ pub struct Request {
     /// Of the sum of all kinds' weights; 0 is never chosen by weight, only by a recording.
     pub weight: u32,
     /// What a reply without a body can be told by.
-    pub method: Method,
+    pub method: Asked,
     /// Head and body; the connection is kept.
     pub bytes: Arc<[u8]>,
     /// Head and body; the connection ends with it.
     pub last_bytes: Arc<[u8]>,
     /// What its reply has to be; `None`: as the plan says.
     pub expect: Option<Expect>,
-}
-
-/// As far as it tells how a reply ends, RFC 9112 section 6.3.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Method {
-    /// Its replies have no bodies.
-    Head,
-    /// Any other one.
-    Other,
 }
 
 /// A request before it is bytes.
@@ -102,9 +95,9 @@ impl RequestParts<'_> {
             name: format!("{} {}", self.method, self.target),
             weight,
             method: if self.method == "HEAD" {
-                Method::Head
+                Asked::Head
             } else {
-                Method::Other
+                Asked::Other
             },
             bytes: self.bytes("").into(),
             last_bytes: self.bytes("Connection: close\r\n").into(),
@@ -211,10 +204,10 @@ mod tests {
     fn tells_head_from_what_only_looks_like_it() {
         // Methods are case-sensitive, RFC 9110 section 9.1.
         for (method, expect) in [
-            ("HEAD", Method::Head),
-            ("head", Method::Other),
-            ("HEADER", Method::Other),
-            ("GET", Method::Other),
+            ("HEAD", Asked::Head),
+            ("head", Asked::Other),
+            ("HEADER", Asked::Other),
+            ("GET", Asked::Other),
         ] {
             assert_eq!(parts(method, "/").request(1).method, expect, "{method}");
         }

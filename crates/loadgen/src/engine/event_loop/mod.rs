@@ -29,9 +29,10 @@ use super::receive_stamps::ReceiveStamps;
 use super::schedule::{Chooser, Schedule};
 use super::socket::{self, Remote};
 use super::sources::Sources;
-use super::tally::{Failure, Flight, Tally};
+use super::tally::{Flight, Tally};
 use super::worker::{TICK, Ticker, Turn, Worker, WorkerResult};
 use super::{Fault, tls};
+use crate::outcome::Failure;
 use crate::plan::{Closing, Load, Scheme, Timestamps};
 use connection::{Connection, ConnectionState};
 

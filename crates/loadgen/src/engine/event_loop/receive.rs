@@ -7,9 +7,9 @@ use telemetry::{Stamp, now};
 
 use super::connection::ConnectionState;
 use super::{Burst, EventLoop};
-use crate::engine::response::{Ended, Wrong};
-use crate::engine::tally::Failure;
+use crate::engine::response::Ended;
 use crate::engine::tls::TlsEnd;
+use crate::outcome::Failure;
 
 /// Reads of one connection in one turn; then the others come first.
 const READS_A_TURN: usize = 32;
@@ -209,7 +209,7 @@ impl EventLoop<'_> {
         let link = connection.tls.as_ref();
         // RFC 9112 section 9.8: over TLS such a reply is whole only if close_notify has said so.
         if link.is_some_and(|link| link.end() == Some(TlsEnd::Cut)) {
-            reply.wrong = Some(Wrong::Short);
+            reply.wrong = Some(Failure::Short);
         }
         self.pop(place, reply, at);
         self.lose_flights(place, at);

@@ -10,9 +10,9 @@ use telemetry::{Stamp, now};
 
 use super::connection::ConnectionState;
 use super::{Burst, EVENTS_LEN, EventLoop, FULL_QUEUE_RETRY, PAUSE};
-use crate::engine::tally::Failure;
 use crate::engine::tls::HandshakeState;
 use crate::engine::{receive_stamps, socket};
+use crate::outcome::Failure;
 use crate::plan::{Closing, Load};
 
 /// Requests of one connection that leave by one call.

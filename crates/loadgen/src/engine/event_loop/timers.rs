@@ -5,8 +5,8 @@ use telemetry::{Nanos, Stamp, now};
 
 use super::connection::ConnectionState;
 use super::{BEGINS_A_TURN, Burst, EventLoop};
-use crate::engine::tally::Failure;
 use crate::engine::worker::TICK;
+use crate::outcome::Failure;
 
 impl EventLoop<'_> {
     /// How long the poll may sleep at `at`.

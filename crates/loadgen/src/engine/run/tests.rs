@@ -5,7 +5,8 @@ use std::net::TcpListener;
 use std::sync::Arc;
 
 use super::*;
-use crate::plan::{Address, Arrival, Begin, Leg, Profile, sample};
+use crate::plan::{Address, Arrival, Begin, Leg, Profile};
+use crate::tests::sample;
 
 const OK: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello";
 

@@ -1,7 +1,8 @@
 //! The shares of all threads together, against the plan's arithmetic.
 
 use super::*;
-use crate::plan::{Leg, sample, sample_request};
+use crate::plan::Leg;
+use crate::tests::{sample, sample_request};
 
 fn plan(load: Load, threads: usize) -> Plan {
     let mut plan = sample();

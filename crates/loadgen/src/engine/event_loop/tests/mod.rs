@@ -22,9 +22,10 @@ use super::drive;
 use crate::engine::worker::{RunShared, Worker, WorkerResult};
 use crate::outcome::Counts;
 use crate::plan::{
-    Address, Arrival, Arrivals, Begin, Closing, Connections, Expect, ExpectBody, Leg, Length, Load,
-    Machine, Plan, Profile, RequestParts, Requests, Scheme, Tables, Target,
+    Address, Arrival, Arrivals, Begin, Closing, ExpectBody, Leg, Length, Load, Plan, Profile,
+    RequestParts,
 };
+use crate::tests::sample;
 
 pub(super) const OK: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello";
 
@@ -154,51 +155,12 @@ fn nobody() -> (Socket, Address) {
 }
 
 pub(super) fn plan(address: Address) -> Plan {
-    let parts = RequestParts {
-        method: "GET",
-        target: "/",
-        host: "host",
-        fields: &[],
-        body: None,
-    };
-    Plan {
-        target: Target {
-            url: "http://host/".into(),
-            scheme: Scheme::Http,
-            address,
-            host: "host".into(),
-            path: "/".into(),
-        },
-        requests: Requests {
-            kinds: vec![parts.request(1)],
-        },
-        load: Load::Closed,
-        connections: Connections {
-            len: 8,
-            active: None,
-            in_flight: 1,
-            requests_each: None,
-            closing: Closing::Rst,
-            opened_per_s: None,
-            sources: Vec::new(),
-            timeout: Nanos::from_secs(10),
-        },
-        length: Length {
-            begin: Begin::AtOnce,
-            duration: Some(Nanos::from_secs(20)),
-            requests: Some(200),
-        },
-        expect: Expect::default(),
-        bad_clients: Vec::new(),
-        machine: Machine {
-            threads: 1,
-            tables: Tables::Shared,
-            cpus: Vec::new(),
-            timestamps: Default::default(),
-            spin: Nanos::ZERO,
-            server_pids: Vec::new(),
-        },
-    }
+    let mut plan = sample();
+    plan.target.address = address;
+    plan.connections.len = 8;
+    plan.length.duration = Some(Nanos::from_secs(20));
+    plan.length.requests = Some(200);
+    plan
 }
 
 fn drive_all(plan: &Plan) -> WorkerResult {

@@ -1,15 +1,17 @@
-//! A plan for tests: a closed load of one request, which they change.
+//! What the tests of all modules begin with: a plan, and made-up runs, which they change.
 
 use std::net::{Ipv4Addr, SocketAddr};
 
 use telemetry::Nanos;
 
-use super::{
+use crate::distribution::{Distribution, Summary};
+use crate::outcome::{Asked, Counts, Generator, Outcome, SCHEMA, Times};
+use crate::plan::{
     Address, Begin, Closing, Connections, Expect, Length, Load, Machine, Plan, Request,
     RequestParts, Requests, Scheme, Tables, Target,
 };
 
-/// One thread, one connection, `GET /`, for a second.
+/// A closed load of `GET /`: one thread, one connection, for a second.
 pub(crate) fn sample() -> Plan {
     Plan {
         target: Target {
@@ -61,4 +63,48 @@ pub(crate) fn sample_request(weight: u32) -> Request {
         body: None,
     };
     parts.request(weight)
+}
+
+/// Of durations in nanoseconds.
+pub(crate) fn summary(nanos: &[u64]) -> Summary {
+    let mut all = Distribution::new();
+    for value in nanos {
+        all.record(Nanos(*value));
+    }
+    Summary::from(&all)
+}
+
+/// A closed run with these latencies in nanoseconds, all answered.
+pub(crate) fn outcome(nanos: &[u64], seconds: u32) -> Outcome {
+    let latency = summary(nanos);
+    Outcome {
+        schema: SCHEMA,
+        asked: Asked {
+            load: "closed".into(),
+            connections: 64,
+            in_flight: 1,
+            threads: 1,
+            requests: vec!["GET /".into()],
+            timeout_s: 10.0,
+            ..Asked::default()
+        },
+        seconds: f64::from(seconds),
+        counts: Counts {
+            answered: nanos.len() as u64,
+            ..Counts::default()
+        },
+        times: Times {
+            first_byte: latency.clone(),
+            last_byte: latency.clone(),
+            cycle: latency.clone(),
+            latency,
+            ..Times::default()
+        },
+        generator: Generator {
+            cpu_us_per_request: 10.0,
+            resident_bytes: 1 << 20,
+            ..Generator::default()
+        },
+        ..Outcome::default()
+    }
 }
