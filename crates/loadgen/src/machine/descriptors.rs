@@ -23,7 +23,6 @@ pub(super) fn choose(plan: &mut Plan, host: &Host) -> Result<Vec<Remark>, Fault>
     let connections = plan.connections.len as u64;
     let bad_clients: u64 = plan.bad_clients.iter().map(|group| group.len as u64).sum();
     let all = connections + bad_clients + KEPT_LEN;
-    check_file_max(plan, all, host)?;
     let own = plan.machine.tables == Tables::Own;
     if all <= host.nofile && !own {
         return Ok(Vec::new());
@@ -68,18 +67,6 @@ pub(super) fn server_remark(plan: &Plan, limits: &[u64]) -> Option<Remark> {
             ),
         )
     })
-}
-
-/// Both ends of a connection are files of this host when the target is.
-fn check_file_max(plan: &Plan, all: u64, host: &Host) -> Result<(), Fault> {
-    let all = if super::is_local(plan) { 2 * all } else { all };
-    match host.files_left {
-        Some(left) if left < all => Err(Fault::with_hint(
-            format!("{all} more files are needed, and the host allows {left} more (`fs.file-max`)"),
-            "raise it by `sysctl -w fs.file-max=N`, or lower `--connections`".to_owned(),
-        )),
-        _ => Ok(()),
-    }
 }
 
 fn too_few(all: u64, host: &Host) -> Fault {

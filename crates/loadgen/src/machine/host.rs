@@ -14,18 +14,12 @@ pub(super) struct Host {
     pub(super) nofile: u64,
     /// `fs.nr_open`: above it no limit of descriptors can be raised.
     pub(super) nr_open: u64,
-    /// Descriptors that all processes together may still open, of `fs.file-max`; `None`: it does not bind us.
-    pub(super) files_left: Option<u64>,
     /// Ports that the kernel chooses from, of one local address and towards one target.
     pub(super) ports: u64,
     /// When a port in TIME_WAIT is used again for the same target.
     pub(super) reuse: Reuse,
     /// `net.ipv4.tcp_max_tw_buckets`: more connections are never in TIME_WAIT.
     pub(super) time_wait_max: u64,
-    /// `net.core.somaxconn`.
-    pub(super) somaxconn: u64,
-    /// `net.ipv4.tcp_max_syn_backlog`; `None`: SYN cookies make it meaningless.
-    pub(super) syn_backlog: Option<u64>,
 }
 
 /// The first one that is no address of this host. What cannot be asked is taken for one.
@@ -54,11 +48,9 @@ impl Host {
     pub(super) fn read() -> Host {
         let ranges = fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range");
         let reserved = fs::read_to_string("/proc/sys/net/ipv4/ip_local_reserved_ports");
-        let has_cookies = setting("net/ipv4/tcp_syncookies").unwrap_or(1) > 0;
         Host {
             nofile: raised_nofile(),
             nr_open: setting("fs/nr_open").unwrap_or(1_048_576),
-            files_left: files_left(),
             ports: ports(&ranges.unwrap_or_default(), &reserved.unwrap_or_default()),
             reuse: Reuse::of(
                 setting("net/ipv4/tcp_tw_reuse").unwrap_or(2),
@@ -66,8 +58,6 @@ impl Host {
                 setting("net/ipv4/tcp_timestamps").unwrap_or(1),
             ),
             time_wait_max: setting("net/ipv4/tcp_max_tw_buckets").unwrap_or(131_072),
-            somaxconn: setting("net/core/somaxconn").unwrap_or(4096),
-            syn_backlog: setting("net/ipv4/tcp_max_syn_backlog").filter(|_| !has_cookies),
         }
     }
 }
@@ -93,15 +83,6 @@ fn raised_nofile() -> u64 {
         Ok(()) => hard,
         Err(_) => soft,
     }
-}
-
-fn files_left() -> Option<u64> {
-    // The kernel does not hold root to it.
-    if rustix::process::geteuid().is_root() {
-        return None;
-    }
-    let used = setting("fs/file-nr")?;
-    Some(setting("fs/file-max")?.saturating_sub(used))
 }
 
 /// Ports of `ip_local_port_range` without those of `ip_local_reserved_ports`.
@@ -153,6 +134,6 @@ mod tests {
         let host = Host::read();
         let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).expect("a limit");
         assert_eq!((soft, host.nofile), (hard, hard));
-        assert!(host.ports > 0 && host.nr_open >= hard && host.somaxconn > 0);
+        assert!(host.ports > 0 && host.nr_open >= hard);
     }
 }

@@ -5,12 +5,11 @@
 //! ([`judge`]). It reads `/proc` and raises the own soft limit of descriptors; it must not change the host.
 //!
 //! ```text
-//! prepare ─► descriptors, ports, backlog ◄─ host        pure, from values
+//! prepare ─► descriptors, ports ◄─ host        pure, from values
 //! meters  ─► kernel, server, uses ◄─ proc
 //! judge   ─► remarks                                    pure, from the outcome
 //! ```
 
-mod backlog;
 mod descriptors;
 mod host;
 mod kernel;
@@ -22,7 +21,7 @@ mod validity;
 
 use crate::engine::Fault;
 use crate::outcome::{Remark, Weight};
-use crate::plan::{Address, Plan};
+use crate::plan::Plan;
 
 pub use kernel::KernelCounters;
 pub use server::ServerMeter;
@@ -55,16 +54,7 @@ fn fit(plan: &mut Plan, host: &host::Host) -> Result<Vec<Remark>, Fault> {
     // Threads first: they are a bound of the rate.
     let mut remarks = descriptors::choose(plan, host)?;
     remarks.extend(ports::choose(plan, host)?);
-    remarks.extend(backlog::remarks(plan, host));
     Ok(remarks)
-}
-
-/// Whether the server is on this host, as far as its address says.
-fn is_local(plan: &Plan) -> bool {
-    match &plan.target.address {
-        Address::Ip(address) => ports::is_loopback(address.ip()),
-        Address::Unix(_) => true,
-    }
 }
 
 fn remark(weight: Weight, word: &str, text: String) -> Remark {

@@ -131,7 +131,7 @@ fn waits(target: SocketAddr, host: &Host) -> Nanos {
 }
 
 /// Whether an address is one of loopback, in either family.
-pub(super) fn is_loopback(address: IpAddr) -> bool {
+fn is_loopback(address: IpAddr) -> bool {
     address.to_canonical().is_loopback()
 }
 

@@ -4,7 +4,6 @@
 
 use telemetry::Nanos;
 
-use super::backlog::PEAKS;
 use super::{note, remark};
 use crate::distribution::has_enough_beyond;
 use crate::outcome::{Outcome, Remark, ThreadUse, Weight};
@@ -33,6 +32,10 @@ const CENSORED_SHARE: f64 = 0.01;
 const HELD_SHARE: f64 = 0.05;
 /// Everybody else's share of one processor.
 const FOREIGN_SHARE: f64 = 0.08;
+
+/// What a queue that overflows looks like.
+const PEAKS: &str = "what is dropped comes again after 1, 3 and 7 s, and peaks there are the backlog's, not the \
+                     server's";
 
 /// What has to be known about a finished run, the worst first. `stalled` is how long the thread stood still that
 /// did so longest, `processors` are those of the host. Remarks that the outcome has already are not looked at.

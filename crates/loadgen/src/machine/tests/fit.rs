@@ -12,7 +12,7 @@ use super::{host, plan};
 use crate::engine::Fault;
 use crate::outcome::{Remark, Weight};
 use crate::plan::{
-    Address, Arrival, Arrivals, BadClients, Closing, Load, Misbehaviour, Plan, Profile, Tables,
+    Arrival, Arrivals, BadClients, Closing, Load, Misbehaviour, Plan, Profile, Tables,
 };
 
 const HERE: &str = "127.0.0.1:8080";
@@ -138,23 +138,6 @@ fn leaves_a_small_load_on_this_host_as_it_is() {
     assert_eq!(prepare(&mut plan), Ok(Vec::new()));
     assert_eq!(plan.machine.tables, Tables::Shared);
     assert!(plan.connections.sources.is_empty());
-}
-
-#[test]
-fn counts_both_ends_as_files_of_this_host() {
-    let host = Host {
-        files_left: Some(15_000),
-        ..host()
-    };
-    let cases = [
-        (HERE, 10_000, false),
-        (HERE, 7_000, true),
-        (ELSEWHERE, 10_000, true),
-    ];
-    for (address, connections, expect) in cases {
-        let fits = fit(&mut plan(address, connections), &host);
-        assert_eq!(fits.is_ok(), expect, "{connections} to {address}");
-    }
 }
 
 #[test]
@@ -321,37 +304,4 @@ fn counts_the_ports_of_half_closing_company() {
     assert!(fit(&mut plan, &host()).is_err());
     plan.bad_clients = vec![idle(1_000)];
     assert!(fit(&mut plan, &host()).is_ok());
-}
-
-#[test]
-fn speaks_of_backlogs_only_where_they_matter() {
-    let cookieless = Host {
-        syn_backlog: Some(4096),
-        somaxconn: 65_535,
-        ..host()
-    };
-    let paced = |mut plan: Plan| {
-        plan.connections.opened_per_s = Some(1_000.0);
-        plan
-    };
-    let unix = |mut plan: Plan| {
-        plan.target.address = Address::Unix("/run/x".into());
-        plan
-    };
-    let cases = [
-        (plan(HERE, 4_096), host(), ""),
-        (plan(HERE, 4_097), host(), "backlog"),
-        (paced(plan(HERE, 9_000)), host(), ""),
-        (plan(ELSEWHERE, 9_000), host(), ""),
-        (unix(plan(HERE, 50_000)), host(), "backlog"),
-        (plan(HERE, 3_072), cookieless, ""),
-        (plan(HERE, 3_073), cookieless, "syn-backlog"),
-    ];
-    for (number, (plan, host, expect)) in cases.into_iter().enumerate() {
-        let words: Vec<String> = remarks(plan, &host)
-            .into_iter()
-            .map(|remark| remark.word)
-            .collect();
-        assert_eq!(words.join(" "), expect, "row {number}");
-    }
 }

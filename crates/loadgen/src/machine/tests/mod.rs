@@ -24,11 +24,8 @@ fn host() -> Host {
     Host {
         nofile: 1_048_576,
         nr_open: 1_048_576,
-        files_left: None,
         ports: 28_232,
         reuse: Reuse::OnLoopbackAfterMs(1000),
         time_wait_max: 131_072,
-        somaxconn: 4096,
-        syn_backlog: None,
     }
 }
