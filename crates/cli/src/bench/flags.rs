@@ -223,10 +223,9 @@ pub(super) fn load(matches: &ArgMatches) -> LoadSpec {
 
 fn runs(matches: &ArgMatches, load: &LoadSpec, faults: &mut Vec<Message>) -> Runs {
     let len = count(matches, "repeat", REPEAT_MAX, faults);
-    let mut assertions = Vec::new();
-    for text in matches.get_many::<String>("assert").into_iter().flatten() {
-        assertions.extend(condition("assert", text, faults));
-    }
+    let texts = matches.get_many::<String>("assert").into_iter().flatten();
+    let assertions = texts.filter_map(|text| condition("assert", text, faults));
+    let assertions: Vec<Assertion> = assertions.collect();
     let most = value(matches, "search_max", faults, rate);
     let Some(text) = text(matches, "search") else {
         if most.is_some() {
@@ -238,34 +237,29 @@ fn runs(matches: &ArgMatches, load: &LoadSpec, faults: &mut Vec<Message>) -> Run
             assertions,
         };
     };
-    for other in ["repeat", "assert"] {
-        if matches.contains_id(other) {
-            let what = format!("`--search` and `--{other}`");
-            let message = Message::new(&what, "exclude each other");
-            faults.push(message.with_hint("find the rate first, then run at it"));
-        }
-    }
-    for (name, is_given) in [
-        ("burst", load.text("burst").is_some()),
-        ("replay", load.text("replay").is_some()),
+    let (one_run, at_rates) = (
+        "find the rate first, then run at it",
+        "a search is made of runs at a rate",
+    );
+    for (name, is_given, hint) in [
+        ("repeat", matches.contains_id("repeat"), one_run),
+        ("assert", matches.contains_id("assert"), one_run),
+        ("burst", load.text("burst").is_some(), at_rates),
+        ("replay", load.text("replay").is_some(), at_rates),
     ] {
         if is_given {
             let what = format!("`--search` and `--{name}`");
-            let message = Message::new(&what, "exclude each other");
-            faults.push(message.with_hint("a search is made of runs at a rate"));
+            faults.push(Message::new(&what, "exclude each other").with_hint(hint));
         }
     }
-    let first = load
-        .text("rate")
-        .map_or(Some(FIRST_RATE), |text| match rate(text) {
-            Ok(first) => Some(first),
-            Err(cause) => {
-                let message = Message::new("`--rate`", cause);
-                faults
-                    .push(message.with_hint("a search begins at one rate, without steps or ramps"));
-                None
-            }
-        });
+    let first = match load.text("rate").map(rate).transpose() {
+        Ok(first) => Some(first.unwrap_or(FIRST_RATE)),
+        Err(cause) => {
+            let hint = "a search begins at one rate, without steps or ramps";
+            faults.push(Message::new("`--rate`", cause).with_hint(hint));
+            None
+        }
+    };
     let condition = condition("search", text, faults);
     match (condition, first) {
         (Some(condition), Some(first)) => Runs::Search {
@@ -419,17 +413,17 @@ fn hint(key: &Key) -> ValueHint {
 }
 
 fn short_help(key: &Key) -> String {
-    match key.default {
-        "" => key.help.to_owned(),
-        default => format!("{} [default: {default}]", key.help),
-    }
+    with_default(key.help.to_owned(), key)
 }
 
 fn long_help(key: &Key) -> String {
-    let mut text = format!("{}.", key.help);
-    if !key.doc.is_empty() {
-        text = format!("{text} {}", key.doc);
-    }
+    with_default(
+        format!("{}. {}", key.help, key.doc).trim_end().to_owned(),
+        key,
+    )
+}
+
+fn with_default(text: String, key: &Key) -> String {
     match key.default {
         "" => text,
         default => format!("{text} [default: {default}]"),

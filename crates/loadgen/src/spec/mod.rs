@@ -4,7 +4,7 @@
 //! Reads files through [`Files`] only and resolves names; must not connect, listen or print.
 //!
 //! ```text
-//! flags ─► LoadSpec ─► reading ─┬► target (url, safety)   ─┐
+//! flags ─► LoadSpec ─► reading ─┬► target (url)           ─┐
 //!                              ├► load (rates, length)    ├─► Plan::fault ─► Plan
 //!                              └► requests (mix, replay) ─┘
 //! ```
@@ -16,7 +16,6 @@ mod mix;
 mod reader;
 mod recording;
 mod requests;
-mod safety;
 mod target;
 mod url;
 mod values;

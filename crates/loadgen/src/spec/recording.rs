@@ -81,6 +81,19 @@ impl Recording {
         self.arrivals.is_empty()
     }
 
+    /// Most hours in a row without a request, between others: a clock that was set makes a recording that sends
+    /// nothing for years.
+    pub fn silence_hours(&mut self) -> u64 {
+        self.arrivals.sort_by_key(|arrival| arrival.offset);
+        let hours = self
+            .arrivals
+            .iter()
+            .map(|arrival| arrival.offset.0 / HOUR_NS);
+        let pairs = hours.clone().zip(hours.skip(1));
+        let silences = pairs.map(|(one, next)| (next - one).saturating_sub(1));
+        silences.max().unwrap_or(0)
+    }
+
     /// Methods and targets, in the order in which they were first met.
     pub(super) fn kinds(&self) -> &[(String, String)] {
         &self.kinds
@@ -129,6 +142,7 @@ impl Recording {
 /// Different methods that a message names.
 const METHODS_SAID_MAX: usize = 8;
 const SECOND_NS: u64 = 1_000_000_000;
+const HOUR_NS: u64 = 3_600 * SECOND_NS;
 
 fn spread(arrivals: &mut [Arrival]) {
     let is_whole = |arrival: &Arrival| arrival.offset.0.is_multiple_of(SECOND_NS);

@@ -1,6 +1,6 @@
 //! What is asked for, and what a reply has to be.
 //!
-//! Takes texts and files, gives [`Requests`] as bytes, and for a recording when each is due.
+//! Takes texts and files, gives kinds of requests as bytes, and for a recording when each is due.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use super::reader::SpecReader;
 use super::values::{self, ExpectedText};
 use super::{Files, mix};
 use crate::engine::Fault;
-use crate::plan::{Arrival, Expect, ExpectBody, Request, RequestParts, Requests, Target};
+use crate::plan::{Arrival, Expect, ExpectBody, Request, RequestParts, Target};
 
 /// Largest body; each is held twice, with and without the last request's head.
 pub(super) const BODY_BYTES_MAX: u64 = 256 << 20;
@@ -26,7 +26,7 @@ pub(super) fn requests(
     reading: &mut SpecReader<'_>,
     target: Option<&Target>,
     files: &dyn Files,
-) -> (Option<Requests>, Option<Arc<[Arrival]>>) {
+) -> (Option<Vec<Request>>, Option<Arc<[Arrival]>>) {
     let (host, path) = target.map_or(("", "/"), |target| (&target.host, &target.path));
     let common = CommonParts {
         host,
@@ -47,7 +47,7 @@ pub(super) fn requests(
         let made = made.map_err(|fault| reading.faults.push(fault));
         (made.into_iter().collect(), None)
     };
-    let requests = (reading.faults.len() == before).then_some(Requests { kinds });
+    let requests = (reading.faults.len() == before).then_some(kinds);
     (requests, arrivals)
 }
 

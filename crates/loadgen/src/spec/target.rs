@@ -6,9 +6,10 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
+use ipnet::IpNet;
+
 use super::Files;
 use super::reader::SpecReader;
-use super::safety::is_safe;
 use super::url::{self, Place, Url};
 use crate::engine::Fault;
 use crate::plan::{Address, Scheme, Target, Tls, TlsTrust};
@@ -122,6 +123,40 @@ fn foreign(name: &str, ip: IpAddr) -> Fault {
         format!("`{name}`: {leads} neither loopback nor a private or test address"),
         "a load may take a server away from others: `--i-own-this-target` if it is yours",
     )
+}
+
+/// Networks that are nobody else's: loopback, private and link-local ones, those shared behind a provider's
+/// translation, and those set aside for documentation and tests.
+const SAFE: [&str; 14] = [
+    "127.0.0.0/8",
+    "::1/128",
+    // RFC 1918
+    "10.0.0.0/8",
+    "172.16.0.0/12",
+    "192.168.0.0/16",
+    // RFC 3927, and RFC 4291 link-local
+    "169.254.0.0/16",
+    "fe80::/10",
+    // RFC 6598
+    "100.64.0.0/10",
+    // RFC 4193
+    "fc00::/7",
+    // RFC 5737
+    "192.0.2.0/24",
+    "198.51.100.0/24",
+    "203.0.113.0/24",
+    // RFC 3849
+    "2001:db8::/32",
+    // RFC 2544
+    "198.18.0.0/15",
+];
+
+/// Whether it is loopback, private, or set aside for tests.
+fn is_safe(address: IpAddr) -> bool {
+    // An IPv4 address in the clothes of IPv6 leads where the IPv4 address does.
+    let address = address.to_canonical();
+    let mut networks = SAFE.iter().map(|network| network.parse::<IpNet>());
+    networks.any(|network| network.expect("the table has networks").contains(&address))
 }
 
 fn scheme(reading: &mut SpecReader<'_>, url: &Url) -> Option<Scheme> {
