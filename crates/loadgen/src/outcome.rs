@@ -307,7 +307,7 @@ pub struct ServerUse {
 }
 
 /// What a group of misbehaving clients did.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct BadClientCounts {
     /// What they did, in words.
     pub name: String,

@@ -24,8 +24,8 @@ use super::behaviour::Behaviour;
 use super::client::{AdversaryCounts, BadClient, ClientGroup, ClientState};
 use super::{CONNECTIONS_PER_S, REOPENED_AFTER};
 use crate::engine::Fault;
+use crate::engine::socket::Sources;
 use crate::engine::socket::{Remote, reset, set_nodelay};
-use crate::engine::sources::Sources;
 use crate::plan::{Misbehaviour, Plan};
 
 /// Those that read slowly do so at these times.
@@ -75,7 +75,7 @@ impl AdversaryLoop {
             epoll::create(CreateFlags::CLOEXEC).map_err(|error| super::thread::cannot(&error))?;
         epoll::add(&epoll, stop, EventData::new_u64(STOP), EventFlags::IN)
             .map_err(|error| super::thread::cannot(&error))?;
-        let request = plan.requests.kinds.first();
+        let request = plan.requests.first();
         let request = request.ok_or_else(|| Fault::new("there is no request to send"))?;
         let groups: Vec<ClientGroup> = plan
             .bad_clients
@@ -84,7 +84,12 @@ impl AdversaryLoop {
             .collect();
         let of_groups = plan.bad_clients.iter().zip(0..);
         let clients: Vec<BadClient> = of_groups
-            .flat_map(|(clients, group)| (0..clients.len).map(move |_| BadClient::of(group)))
+            .flat_map(|(clients, group)| {
+                (0..clients.len).map(move |_| BadClient {
+                    group,
+                    ..BadClient::default()
+                })
+            })
             .collect();
         let start = now();
         let slots = (0..).map(|number| start.plus(Nanos(SLOT.0 * number)));
@@ -263,7 +268,7 @@ impl AdversaryLoop {
         }
         (client.state, client.since, client.sent, client.allowance) =
             (ClientState::Sending, at, 0, 0.0);
-        self.groups[client.group as usize].made += 1;
+        self.groups[client.group as usize].counts.made += 1;
         self.open.fetch_add(1, Ordering::Relaxed);
         self.set_due(index, Stamp::NEVER);
         self.send(index, at);
@@ -316,7 +321,7 @@ impl AdversaryLoop {
                 Ok((_, 0)) => return self.ended(index, at),
                 Ok((_, more)) => {
                     client.allowance -= more as f64;
-                    self.groups[client.group as usize].read_bytes += more as u64;
+                    self.groups[client.group as usize].counts.read_bytes += more as u64;
                 }
                 Err(Errno::AGAIN) => break,
                 Err(Errno::INTR) => {}
@@ -329,7 +334,7 @@ impl AdversaryLoop {
     fn read_all(&mut self, index: usize, at: Stamp) {
         let client = &self.clients[index];
         let socket = client.socket.as_ref().expect("it is established");
-        let read_bytes = &mut self.groups[client.group as usize].read_bytes;
+        let read_bytes = &mut self.groups[client.group as usize].counts.read_bytes;
         for _ in 0..READS_A_TURN {
             match recv(socket, &mut *self.scratch, RecvFlags::empty()) {
                 Ok((_, 0)) => return self.ended(index, at),
@@ -363,7 +368,7 @@ impl AdversaryLoop {
     fn ended(&mut self, index: usize, at: Stamp) {
         let client = &self.clients[index];
         let group = &mut self.groups[client.group as usize];
-        group.ended += 1;
+        group.counts.ended += 1;
         group.lived.record(at.since(client.since));
         self.close(index, at);
     }
@@ -401,11 +406,8 @@ impl AdversaryLoop {
             }
         }
         self.open.store(0, Ordering::Relaxed);
-        let counts = self
-            .groups
-            .iter()
-            .zip(open)
-            .map(|(group, open)| group.count(open));
+        let groups = self.groups.into_iter().zip(open);
+        let counts = groups.map(|(group, open)| group.count(open));
         AdversaryCounts {
             groups: counts.collect(),
             wakes: self.wakes,

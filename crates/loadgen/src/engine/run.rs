@@ -366,7 +366,6 @@ fn asked(plan: &Plan) -> Asked {
         threads: plan.machine.threads,
         requests: plan
             .requests
-            .kinds
             .iter()
             .take(KINDS_SAID)
             .map(|kind| kind.name.clone())

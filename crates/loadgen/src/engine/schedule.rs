@@ -140,11 +140,7 @@ pub(crate) struct Chooser {
 impl Chooser {
     /// For one thread.
     pub(crate) fn of(plan: &Plan, thread: usize) -> Chooser {
-        let weights = plan
-            .requests
-            .kinds
-            .iter()
-            .map(|kind| u64::from(kind.weight));
+        let weights = plan.requests.iter().map(|kind| u64::from(kind.weight));
         let sums = weights.scan(0, |sum, weight| {
             *sum += weight;
             Some(*sum)

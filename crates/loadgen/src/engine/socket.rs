@@ -1,4 +1,5 @@
-//! A client's socket: how it is made, whose fault it is when it cannot be, and how it is given up.
+//! A client's socket: how it is made and from which address, whose fault it is when it cannot be, and how it is
+//! given up.
 //!
 //! Takes the target, gives non-blocking descriptors; it watches none. As few system calls as the kernel allows.
 
@@ -15,7 +16,7 @@ use rustix::net::{
 
 use super::Fault;
 use crate::outcome::Failure;
-use crate::plan::Address;
+use crate::plan::{Address, Plan};
 
 /// Where to connect to, as the kernel wants it.
 #[derive(Debug)]
@@ -80,6 +81,31 @@ impl Remote {
     }
 }
 
+/// The local addresses of one thread's connections.
+#[derive(Debug)]
+pub(crate) struct Sources {
+    addresses: Vec<IpAddr>,
+    next: usize,
+}
+
+impl Sources {
+    /// Threads begin at different ones.
+    pub(crate) fn of(plan: &Plan, thread: usize) -> Sources {
+        Sources {
+            addresses: plan.connections.sources.clone(),
+            next: thread,
+        }
+    }
+
+    /// The next one; `None`: the kernel chooses.
+    pub(crate) fn next(&mut self) -> Option<IpAddr> {
+        let len = self.addresses.len();
+        let address = self.addresses.get(self.next % len.max(1)).copied();
+        self.next = self.next.wrapping_add(1);
+        address
+    }
+}
+
 fn errno(error: nix::errno::Errno) -> Errno {
     Errno::from_raw_os_error(error as i32)
 }
@@ -120,6 +146,25 @@ mod tests {
     fn tells_our_own_want_of_ports_from_a_server_that_refuses() {
         assert_eq!(failure(Errno::ADDRNOTAVAIL), Failure::Local);
         assert_eq!(failure(Errno::CONNREFUSED), Failure::Connect);
+    }
+
+    #[test]
+    fn takes_turns() {
+        let addresses = vec![IpAddr::from([127, 0, 0, 2]), IpAddr::from([127, 0, 0, 3])];
+        let mut sources = Sources {
+            addresses: addresses.clone(),
+            next: 1,
+        };
+        let got: Vec<_> = (0..3).filter_map(|_| sources.next()).collect();
+        assert_eq!(got, [addresses[1], addresses[0], addresses[1]]);
+        assert_eq!(
+            Sources {
+                addresses: Vec::new(),
+                next: 7
+            }
+            .next(),
+            None
+        );
     }
 
     #[test]

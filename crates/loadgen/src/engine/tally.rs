@@ -16,7 +16,7 @@ use crate::distribution::Distribution;
 use crate::outcome::{Counts, Failure, Second};
 
 /// The counted time. `begin` may become known only during the run.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Window {
     pub(crate) begin: Stamp,
     pub(crate) end: Stamp,
@@ -46,8 +46,11 @@ pub(crate) struct Flight {
     pub(crate) arrived: Stamp,
 }
 
+/// Statuses have three digits.
+const STATUSES_LEN: usize = 1_000;
+
 /// What one thread counts.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Tally {
     pub(crate) window: Window,
     /// Open loads count by due times.
@@ -55,7 +58,8 @@ pub(crate) struct Tally {
     /// What they spoil is in no distribution.
     stalls: Stalls,
     pub(crate) counts: Counts,
-    statuses: Box<[u64; 1000]>,
+    /// By status.
+    statuses: Vec<u64>,
     pub(crate) latency: Distribution,
     pub(crate) connect: Distribution,
     pub(crate) first_byte: Distribution,
@@ -91,21 +95,8 @@ impl Tally {
         Tally {
             window,
             by_due,
-            stalls: Stalls::new(),
-            counts: Counts::default(),
-            statuses: Box::new([0; 1000]),
-            latency: Distribution::new(),
-            connect: Distribution::new(),
-            first_byte: Distribution::new(),
-            last_byte: Distribution::new(),
-            cycle: Distribution::new(),
-            late: Distribution::new(),
-            unread: Distribution::new(),
-            within: 0,
-            ended: 0,
-            all_ended: 0,
-            last_end: Stamp::ZERO,
-            second: SecondShare::default(),
+            statuses: vec![0; STATUSES_LEN],
+            ..Tally::default()
         }
     }
 
@@ -114,7 +105,7 @@ impl Tally {
     pub(crate) fn ended(&mut self, flight: &Flight, reply: Ended, now: Stamp) {
         // What is no reply has no status.
         if reply.status > 0 && self.counted(flight, now) {
-            self.statuses[usize::from(reply.status).min(999)] += 1;
+            self.statuses[usize::from(reply.status).min(STATUSES_LEN - 1)] += 1;
         }
         match reply.wrong {
             None => self.answered(flight, now),

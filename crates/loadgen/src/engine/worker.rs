@@ -41,7 +41,7 @@ impl RunShared {
             Begin::After(pause) => start.plus(pause),
             Begin::AllOpen => Stamp::NEVER,
         };
-        let kinds = plan.requests.kinds.iter();
+        let kinds = plan.requests.iter();
         RunShared {
             start,
             standards: kinds.map(|kind| Expected::of(kind, &plan.expect)).collect(),
@@ -95,22 +95,16 @@ impl<'a> Worker<'a> {
         seconds: Sender<SecondShare>,
     ) -> Worker<'a> {
         let threads = plan.machine.threads;
-        let first_connection = share_until(plan.connections.len, thread, threads);
-        let requests = |all: u64| {
-            let all = usize::try_from(all).unwrap_or(usize::MAX);
-            share_until(all, thread + 1, threads) - share_until(all, thread, threads)
-        };
-        let bound = plan
-            .length
-            .requests
-            .filter(|all| !ends_by_itself(plan, *all));
+        let share =
+            |all: usize| share_until(all, thread + 1, threads) - share_until(all, thread, threads);
+        let requests = plan.length.requests;
+        let bound = requests.filter(|all| !ends_by_itself(plan, *all));
         Worker {
             plan,
             shared,
             thread,
-            connections_len: share_until(plan.connections.len, thread + 1, threads)
-                - first_connection,
-            requests_max: bound.map(|all| requests(all) as u64),
+            connections_len: share(plan.connections.len),
+            requests_max: bound.map(|all| share(all as usize) as u64),
             seconds,
         }
     }

@@ -7,13 +7,6 @@ use http::Asked;
 
 use super::Expect;
 
-/// The kinds of requests, and how often each one is made.
-#[derive(Clone, Debug)]
-pub struct Requests {
-    /// At least one.
-    pub kinds: Vec<Request>,
-}
-
 /// A request as it goes over the wire.
 #[derive(Clone, Debug)]
 pub struct Request {
@@ -56,10 +49,6 @@ impl RequestParts<'_> {
         };
         if !is_token(self.method) {
             return Some(format!("`{}` is no method", self.method));
-        }
-        // RFC 9112 section 6.3: what follows its reply is a tunnel, and its target is no path.
-        if self.method == "CONNECT" {
-            return Some("`CONNECT` opens a tunnel and asks for nothing".to_owned());
         }
         if !self.target.starts_with('/') && self.target != "*"
             || self.target.bytes().any(|byte| byte <= b' ' || byte == 0x7f)
@@ -235,8 +224,6 @@ mod tests {
             let expect = format!("`{target}` is no request target");
             check_fault(&parts("GET", target), &expect);
         }
-        let tunnel = "`CONNECT` opens a tunnel and asks for nothing";
-        check_fault(&parts("CONNECT", "/"), tunnel);
         assert_eq!(parts("OPTIONS", "*").fault(), None);
     }
 

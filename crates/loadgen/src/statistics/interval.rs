@@ -32,14 +32,13 @@ pub(super) struct Spread {
     pub(super) freedom: f64,
 }
 
-/// The means of ten batches of equal length.
-pub(super) fn batch_means(values: &[f64]) -> Option<Vec<f64>> {
-    let len = values.len() / BATCHES_LEN;
-    if len == 0 {
-        return None;
-    }
-    let batches = values.chunks_exact(len).take(BATCHES_LEN);
-    Some(batches.map(mean).collect())
+impl Spread {
+    /// Nought, and exactly so.
+    pub(super) const NONE: Spread = Spread {
+        mean: 0.0,
+        variance: 0.0,
+        freedom: 1.0,
+    };
 }
 
 /// The mean of batches, which may still be correlated with their neighbours: what the variance lacks for that
@@ -168,7 +167,9 @@ mod tests {
     /// The interval of the mean of a series that may be autocorrelated, from the means of ten batches; `None`:
     /// fewer than ten values. Values that do not fill the batches are left out at the end.
     fn batch_interval(values: &[f64]) -> Option<Interval> {
-        let spread = batch_spread(&batch_means(values)?);
+        let len = Some(values.len() / BATCHES_LEN).filter(|len| *len > 0)?;
+        let batches = values.chunks_exact(len).take(BATCHES_LEN).map(mean);
+        let spread = batch_spread(&batches.collect::<Vec<_>>());
         let half = t(spread.freedom) * spread.variance.sqrt();
         Some(Interval {
             low: spread.mean - half,

@@ -18,7 +18,7 @@ mod unit;
 pub use assertion::{Answer, Assertion, Judged, Verdict};
 pub use comparing::{
     Against, Change, Comparison, Estimate, EstimateForm, IntervalMethod, Members, Panel, Row, Set,
-    Side, Why, compare, compare_by,
+    Side, Why, compare,
 };
 pub use interval::Interval;
 pub use knee::{Knee, SearchEnd};

@@ -189,14 +189,7 @@ impl Search {
 
     /// Whether the last try was the second one at its rate.
     fn is_second(&self) -> bool {
-        let rates: Vec<f64> = self
-            .tries
-            .iter()
-            .rev()
-            .take(2)
-            .map(|one| one.rate)
-            .collect();
-        matches!(rates.as_slice(), [last, before] if last == before)
+        matches!(self.tries.as_slice(), [.., before, last] if before.rate == last.rate)
     }
 
     fn done(&self, end: SearchEnd) -> Step {

@@ -8,7 +8,7 @@ use crate::distribution::{Distribution, Summary};
 use crate::outcome::{Asked, Counts, Generator, Outcome, SCHEMA, Times};
 use crate::plan::{
     Address, Begin, Closing, Connections, Expect, Length, Load, Machine, Plan, Request,
-    RequestParts, Requests, Scheme, Tables, Target,
+    RequestParts, Scheme, Tables, Target,
 };
 
 /// A closed load of `GET /`: one thread, one connection, for a second.
@@ -21,9 +21,7 @@ pub(crate) fn sample() -> Plan {
             host: "127.0.0.1:9".to_owned(),
             path: "/".to_owned(),
         },
-        requests: Requests {
-            kinds: vec![sample_request(1)],
-        },
+        requests: vec![sample_request(1)],
         load: Load::Closed,
         connections: Connections {
             len: 1,

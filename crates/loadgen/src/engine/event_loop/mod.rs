@@ -27,8 +27,7 @@ use telemetry::{Nanos, Stamp, now};
 
 use super::receive_stamps::ReceiveStamps;
 use super::schedule::{Chooser, Schedule};
-use super::socket::{self, Remote};
-use super::sources::Sources;
+use super::socket::{self, Remote, Sources};
 use super::tally::{Flight, Tally};
 use super::worker::{TICK, Ticker, Turn, Worker, WorkerResult};
 use super::{Fault, tls};
@@ -118,12 +117,7 @@ impl<'a> EventLoop<'a> {
             Scheme::Https(tls) => Some(tls::TlsClient::new(tls)?),
         };
         let len = worker.connections_len;
-        let longest = plan
-            .requests
-            .kinds
-            .iter()
-            .map(|kind| kind.bytes.len())
-            .max();
+        let longest = plan.requests.iter().map(|kind| kind.bytes.len()).max();
         let needs_nodelay = remote.is_tcp()
             && (plan.connections.in_flight > 1 || longest.unwrap_or(0) > 1_000 || tls.is_some());
         Ok(EventLoop {

@@ -276,7 +276,7 @@ impl<'a> EventLoop<'a> {
         let plan = self.worker.plan;
         let connection = &self.connections[place as usize];
         let index = self.flight_index(place, connection.len - connection.unsent + number);
-        let kind = &plan.requests.kinds[self.flights[index].kind as usize];
+        let kind = &plan.requests[self.flights[index].kind as usize];
         let is_last = connection.left == 0
             && number + 1 == connection.unsent
             && plan.connections.closing == Closing::Server;

@@ -195,7 +195,7 @@ fn follows_a_profile_with_poisson_arrivals() {
 
 fn chooser(weights: &[u32], thread: usize) -> Chooser {
     let mut plan = sample();
-    plan.requests.kinds = weights
+    plan.requests = weights
         .iter()
         .map(|&weight| sample_request(weight))
         .collect();

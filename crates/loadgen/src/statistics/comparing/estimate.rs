@@ -12,7 +12,8 @@
 use serde::Serialize;
 
 use super::super::interval::{
-    BATCHES_LEN, Interval, batch_spread_about, bootstrap, median, resample, spread, t, welch_half,
+    BATCHES_LEN, Interval, Spread, batch_spread_about, bootstrap, median, resample, spread,
+    welch_half,
 };
 use super::super::metric::{Better, Figure, Metric, Span};
 use super::super::unit::Unit;
@@ -200,8 +201,12 @@ impl EstimateForm {
         batches.iter().map(distance).collect()
     }
 
-    fn around(self, value: f64, half: f64) -> Interval {
-        let centre = self.straight(value);
+    /// Of the difference of two means on the scale of [`EstimateForm::straight`].
+    fn student(self, first: Spread, other: Spread) -> Interval {
+        self.around(other.mean - first.mean, welch_half(first, other))
+    }
+
+    fn around(self, centre: f64, half: f64) -> Interval {
         Interval {
             low: self.back(centre - half),
             high: self.back(centre + half),
@@ -245,9 +250,7 @@ pub(super) fn by_pairs(metric: Metric, pairs: &[(f64, f64)]) -> Against {
     }
     if pairs.len() < BOOTSTRAP_LEN_MIN {
         let straight: Vec<f64> = found.iter().map(|value| form.straight(*value)).collect();
-        let spread = spread(&straight);
-        let half = t(spread.freedom) * spread.variance.sqrt();
-        let interval = form.around(form.back(spread.mean), half);
+        let interval = form.student(Spread::NONE, spread(&straight));
         return Against::of(metric, form, value, interval, IntervalMethod::Student);
     }
     let mut drawn = Vec::with_capacity(found.len());
@@ -274,9 +277,7 @@ fn by_sides(metric: Metric, firsts: &[f64], others: &[f64]) -> Against {
             let values: Vec<f64> = values.iter().map(|value| form.straight(*value)).collect();
             spread(&values)
         };
-        let (first, other) = (straight(firsts), straight(others));
-        let centre = form.back(other.mean - first.mean);
-        let interval = form.around(centre, welch_half(first, other));
+        let interval = form.student(straight(firsts), straight(others));
         return Against::of(metric, form, value, interval, IntervalMethod::Student);
     }
     let mut drawn = Vec::new();
@@ -306,14 +307,9 @@ fn by_seconds(metric: Metric, first: &Outcome, other: &Outcome) -> Against {
     };
     let first = batch_spread_about(&form.distances(&first, first_value));
     let other = batch_spread_about(&form.distances(&other, other_value));
-    let half = welch_half(first, other);
-    Against::of(
-        metric,
-        form,
-        value,
-        form.around(value, half),
-        IntervalMethod::Batches,
-    )
+    // Their means say how far they lie from the whole runs, whose values are known: the interval is around those.
+    let interval = form.around(form.straight(value), welch_half(first, other));
+    Against::of(metric, form, value, interval, IntervalMethod::Batches)
 }
 
 /// A figure's values of ten batches of whole seconds; `None`: it has none, or they are too few.
