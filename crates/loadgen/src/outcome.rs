@@ -346,6 +346,17 @@ pub enum Weight {
     Note,
 }
 
+impl Remark {
+    /// A remark; the text has the remedy where there is one.
+    pub fn new(weight: Weight, word: &str, text: String) -> Remark {
+        Remark {
+            weight,
+            word: word.to_owned(),
+            text,
+        }
+    }
+}
+
 impl Outcome {
     /// Right replies in a second of the counted time.
     pub fn per_second(&self) -> f64 {

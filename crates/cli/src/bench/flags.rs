@@ -28,13 +28,16 @@ const FIRST_RATE: f64 = 100.0;
 /// And goes no higher than this.
 const RATE_MAX: f64 = 1_000_000.0;
 
-/// The flags of the forms of results.
+/// A form of the results of runs; the text is a title for pages.
+pub(super) type OutputForm = fn(&[Outcome], &str) -> Result<String, Fault>;
+
+/// The forms by their flags.
 const FORMS: [(&str, OutputForm); 5] = [
-    ("json", OutputForm::Json),
-    ("csv", OutputForm::Csv),
-    ("series", OutputForm::Series),
-    ("hdr_log", OutputForm::HdrLog),
-    ("html", OutputForm::Page),
+    ("json", |runs, _| Ok(output::json(runs))),
+    ("csv", |runs, _| Ok(output::csv(runs))),
+    ("series", |runs, _| Ok(output::series_csv(runs))),
+    ("hdr_log", |runs, _| output::hdr_log(runs)),
+    ("html", |runs, title| Ok(output::page(runs, title))),
 ];
 
 /// What the command itself takes.
@@ -95,31 +98,8 @@ pub(super) enum Runs {
     },
 }
 
-/// A form of the results of runs.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum OutputForm {
-    Json,
-    Csv,
-    Series,
-    HdrLog,
-    Page,
-}
-
-impl OutputForm {
-    /// Runs in this form; `title` is for pages.
-    pub(super) fn text(self, outcomes: &[Outcome], title: &str) -> Result<String, Fault> {
-        match self {
-            OutputForm::Json => Ok(output::json(outcomes)),
-            OutputForm::Csv => Ok(output::csv(outcomes)),
-            OutputForm::Series => Ok(output::series_csv(outcomes)),
-            OutputForm::HdrLog => output::hdr_log(outcomes),
-            OutputForm::Page => Ok(output::page(outcomes, title)),
-        }
-    }
-}
-
 /// Where a form of the results goes.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Output<F> {
     pub(super) form: F,
     pub(super) place: Place,
@@ -373,7 +353,7 @@ fn value<T>(
         .ok()
 }
 
-fn arg(key: &'static Key, purpose: Purpose) -> Arg {
+pub(super) fn arg(key: &'static Key, purpose: Purpose) -> Arg {
     let arg = Arg::new(key.name)
         .help(short_help(key))
         .long_help(long_help(key));

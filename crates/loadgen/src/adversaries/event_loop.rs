@@ -236,7 +236,7 @@ impl AdversaryLoop {
     fn open(&mut self, index: usize, at: Stamp) {
         let behaviour = self.behaviour(index);
         let (buffer, interest) = (behaviour.receive_buffer_bytes, behaviour.interest());
-        let begun = self.remote.connect_with(self.sources.next(), buffer);
+        let begun = self.remote.connect(self.sources.next(), buffer);
         let watched = begun.and_then(|socket| {
             epoll::add(
                 &self.epoll,

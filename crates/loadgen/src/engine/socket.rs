@@ -36,13 +36,8 @@ impl Remote {
         }
     }
 
-    /// A socket whose connecting has begun; it may be established already.
-    pub(crate) fn connect(&self, source: Option<IpAddr>) -> Result<OwnedFd, Errno> {
-        self.connect_with(source, None)
-    }
-
-    /// The same with a receive buffer of a given size; the kernel doubles it.
-    pub(crate) fn connect_with(
+    /// A socket whose connecting has begun; it may be established already. The kernel doubles the receive buffer.
+    pub(crate) fn connect(
         &self,
         source: Option<IpAddr>,
         receive_buffer_bytes: Option<usize>,
@@ -173,7 +168,7 @@ mod tests {
         let address = listener.local_addr().expect("an address");
         let remote = Remote::of(&Address::Ip(address)).expect("an address");
         let socket = remote
-            .connect(Some([127, 0, 0, 5].into()))
+            .connect(Some([127, 0, 0, 5].into()), None)
             .expect("a connection");
         let (mut peer, from) = listener.accept().expect("a client");
         assert_eq!(from.ip(), IpAddr::from([127, 0, 0, 5]));

@@ -3,7 +3,6 @@
 //! Pure: takes the plan and what the host allows, gives the threads and whose tables they use.
 
 use super::host::Host;
-use super::{note, remark};
 use crate::engine::Fault;
 use crate::outcome::{Remark, Weight};
 use crate::plan::{Plan, Tables};
@@ -39,7 +38,8 @@ pub(super) fn choose(plan: &mut Plan, host: &Host) -> Result<Vec<Remark>, Fault>
     if own && asked == plan.machine.threads {
         return Ok(Vec::new());
     }
-    Ok(vec![note(
+    Ok(vec![Remark::new(
+        Weight::Note,
         "descriptors",
         format!(
             "{threads} threads ({asked} were asked for), each with a table of descriptors of its own: one \
@@ -57,7 +57,7 @@ pub(super) fn server_remark(plan: &Plan, limits: &[u64]) -> Option<Remark> {
     let all = (plan.connections.len + bad_clients) as u64;
     let most: u64 = limits.iter().sum();
     (!limits.is_empty() && all + KEPT_LEN / 2 > most).then(|| {
-        remark(
+        Remark::new(
             Weight::Doubtful,
             "server-descriptors",
             format!(

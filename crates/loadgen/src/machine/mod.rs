@@ -20,7 +20,7 @@ mod uses;
 mod validity;
 
 use crate::engine::Fault;
-use crate::outcome::{Remark, Weight};
+use crate::outcome::Remark;
 use crate::plan::Plan;
 
 pub use kernel::KernelCounters;
@@ -55,18 +55,6 @@ fn fit(plan: &mut Plan, host: &host::Host) -> Result<Vec<Remark>, Fault> {
     let mut remarks = descriptors::choose(plan, host)?;
     remarks.extend(ports::choose(plan, host)?);
     Ok(remarks)
-}
-
-fn remark(weight: Weight, word: &str, text: String) -> Remark {
-    Remark {
-        weight,
-        word: word.to_owned(),
-        text,
-    }
-}
-
-fn note(word: &str, text: String) -> Remark {
-    remark(Weight::Note, word, text)
 }
 
 #[cfg(test)]

@@ -2,7 +2,6 @@
 //!
 //! Takes texts and a way to resolve names, gives [`Target`] or faults.
 
-use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
@@ -16,19 +15,13 @@ use crate::plan::{Address, Scheme, Target, Tls, TlsTrust};
 
 /// The target; `None`: a fault was said.
 pub(super) fn target(reading: &mut SpecReader<'_>, files: &dyn Files) -> Option<Target> {
-    let url = parsed(reading);
-    let unix = reading.text("unix").map(PathBuf::from);
-    if url.is_none()
-        || unix
-            .as_ref()
-            .is_some_and(|path| path.as_os_str().is_empty())
-    {
-        if url.is_some() {
-            reading.wrong("unix", "a path");
-        }
+    let (text, url) = parsed(reading)?;
+    let unix = reading.text("unix");
+    if unix == Some("") {
+        reading.wrong("unix", "a path");
         return None;
     }
-    let (text, url) = url?;
+    let unix = unix.map(PathBuf::from);
     let (address, host) = match (unix, &url.place) {
         (Some(_), Place::Unix(_)) => {
             let hint = "leave `--unix` out, or write `http://localhost/` as the URL";
@@ -39,15 +32,8 @@ pub(super) fn target(reading: &mut SpecReader<'_>, files: &dyn Files) -> Option<
         (None, Place::Unix(path)) => (Address::Unix(path.clone()), "localhost".to_owned()),
         (None, Place::Host { name, port, field }) => {
             let is_owned = reading.is_given("i_own_this_target");
-            match address(name, *port, is_owned, &|name, port| {
-                files.resolve(name, port)
-            }) {
-                Ok(address) => (Address::Ip(address), field.clone()),
-                Err(fault) => {
-                    reading.faults.push(fault);
-                    return None;
-                }
-            }
+            let found = address(name, *port, is_owned, files);
+            (Address::Ip(reading.noted(found)?), field.clone())
         }
     };
     let scheme = scheme(reading, &url)?;
@@ -68,32 +54,19 @@ fn parsed(reading: &mut SpecReader<'_>) -> Option<(String, Url)> {
         );
         return None;
     };
-    match url::parse(text) {
-        Ok(url) => Some((text.to_owned(), url)),
-        Err(fault) => {
-            reading.faults.push(fault);
-            None
-        }
-    }
+    let url = reading.noted(url::parse(text))?;
+    Some((text.to_owned(), url))
 }
 
 /// Where a name leads to, if all that it leads to may be loaded.
-fn address(
-    name: &str,
-    port: u16,
-    is_owned: bool,
-    resolve: &dyn Fn(&str, u16) -> io::Result<Vec<SocketAddr>>,
-) -> Result<SocketAddr, Fault> {
-    let found = match resolve(name, port) {
-        Ok(found) => found,
-        Err(error) => {
-            let hint = "see /etc/hosts and /etc/resolv.conf, or write the address";
-            return Err(Fault::with_hint(
-                format!("`{name}`: no address is known: {error}"),
-                hint,
-            ));
-        }
-    };
+fn address(name: &str, port: u16, is_owned: bool, files: &dyn Files) -> Result<SocketAddr, Fault> {
+    let found = files.resolve(name, port).map_err(|error| {
+        let text = format!("`{name}`: no address is known: {error}");
+        Fault::with_hint(
+            text,
+            "see /etc/hosts and /etc/resolv.conf, or write the address",
+        )
+    })?;
     let is_any = |address: &&SocketAddr| address.ip().to_canonical().is_unspecified();
     if let Some(any) = found.iter().find(is_any) {
         let hint = "ask 127.0.0.1 or [::1]";

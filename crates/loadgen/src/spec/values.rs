@@ -7,7 +7,7 @@ use std::ops::RangeInclusive;
 
 use telemetry::Nanos;
 
-use crate::plan::{Closing, Leg, Profile, Timestamps};
+use crate::plan::{Leg, Profile};
 
 /// What was expected.
 pub(super) type ExpectedText = String;
@@ -151,21 +151,6 @@ pub(super) fn choice<T: Copy>(text: &str, known: &[(&str, T)]) -> Result<T, Expe
         let names: Vec<&str> = known.iter().map(|(name, _)| *name).collect();
         format!("one of {}", names.join(", "))
     })
-}
-
-/// `rst`, `fin` or `server`.
-pub(super) fn closing(text: &str) -> Result<Closing, ExpectedText> {
-    let known = [
-        ("rst", Closing::Rst),
-        ("fin", Closing::Fin),
-        ("server", Closing::Server),
-    ];
-    choice(text, &known)
-}
-
-pub(super) fn timestamps(text: &str) -> Result<Timestamps, ExpectedText> {
-    let known = [("read", Timestamps::Read), ("kernel", Timestamps::Kernel)];
-    choice(text, &known)
 }
 
 /// Digits and nothing else: no sign, no space.
@@ -346,12 +331,6 @@ mod tests {
             &[("3,0-1,0", vec![3, 0, 1])],
             &["", "1-", "3-1", "1024", "a"],
             "processors as `0,2-3`",
-        );
-        check(
-            closing,
-            &[("rst", Closing::Rst), ("server", Closing::Server)],
-            &["FIN", ""],
-            "one of rst, fin, server",
         );
     }
 }

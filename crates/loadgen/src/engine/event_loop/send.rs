@@ -88,7 +88,7 @@ impl<'a> EventLoop<'a> {
         if is_closed_load {
             self.fill(place);
         }
-        match self.remote.connect(self.sources.next()) {
+        match self.remote.connect(self.sources.next(), None) {
             Ok(descriptor) => {
                 if self.needs_nodelay {
                     socket::set_nodelay(&descriptor);

@@ -1,6 +1,7 @@
 //! Targets: every address of a name, and what may be said about each kind of URL.
 
 use std::collections::HashMap;
+use std::io;
 use std::path::Path;
 
 use super::*;
