@@ -85,6 +85,7 @@ impl Distribution {
 
     /// The least value that a share `quantile` (0 to 1) of all does not exceed; zero for none.
     pub fn quantile(&self, quantile: f64) -> Nanos {
+        assert!((0.0..=1.0).contains(&quantile), "a quantile is a share");
         if self.is_empty() {
             return Nanos::ZERO;
         }

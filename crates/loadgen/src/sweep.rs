@@ -84,7 +84,8 @@ impl Sweep {
     /// The load with one of the values.
     pub fn load(&self, base: &LoadSpec, value: u64) -> LoadSpec {
         let mut load = base.clone();
-        load.put(self.key, &value.to_string());
+        let is_known = load.put(self.key, &value.to_string());
+        assert!(is_known, "each key that is swept is one of a load");
         load
     }
 

@@ -234,6 +234,10 @@ impl AdversaryLoop {
     }
 
     fn open(&mut self, index: usize, at: Stamp) {
+        assert!(
+            self.clients[index].socket.is_none(),
+            "a client has one connection at a time"
+        );
         let behaviour = self.behaviour(index);
         let (buffer, interest) = (behaviour.receive_buffer_bytes, behaviour.interest());
         let begun = self.remote.connect(self.sources.next(), buffer);

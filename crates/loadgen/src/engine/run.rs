@@ -285,6 +285,10 @@ impl Measured {
         } else {
             self.end
         };
+        assert!(
+            self.begin <= self.end,
+            "the counted time ends after it began"
+        );
     }
 
     fn outcome(self, plan: &Plan) -> Outcome {

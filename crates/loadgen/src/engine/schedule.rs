@@ -51,6 +51,7 @@ impl Schedule {
     /// The share of thread `thread`; `None`: the load is not by the clock.
     pub(crate) fn of(plan: &Plan, thread: usize) -> Option<Schedule> {
         let step = plan.machine.threads;
+        assert!(thread < step, "each thread has a share of its own");
         let source = match &plan.load {
             Load::Closed | Load::Burst => return None,
             Load::Recorded { arrivals } => Source::Recorded {
@@ -141,6 +142,7 @@ impl Chooser {
     /// For one thread.
     pub(crate) fn of(plan: &Plan, thread: usize) -> Chooser {
         let weights = plan.requests.iter().map(|kind| u64::from(kind.weight));
+        assert!(!plan.requests.is_empty(), "there is a kind to choose");
         let sums = weights.scan(0, |sum, weight| {
             *sum += weight;
             Some(*sum)

@@ -228,6 +228,10 @@ impl Tally {
 
     /// Adds what another thread counted.
     pub(crate) fn merge(&mut self, other: &Tally) {
+        assert_eq!(
+            self.by_due, other.by_due,
+            "all threads of a run count alike"
+        );
         for (mine, theirs) in [
             (&mut self.latency, &other.latency),
             (&mut self.connect, &other.connect),
@@ -251,6 +255,11 @@ impl Tally {
 
     /// The counts, statuses included.
     pub(crate) fn counts(&self) -> Counts {
+        assert_eq!(
+            self.ended,
+            self.counts.ended(),
+            "each request that ended was answered or failed, once"
+        );
         let statuses = self
             .statuses
             .iter()

@@ -167,6 +167,7 @@ impl TlsConnection {
     ///
     /// To be called until it says `WouldBlock`: plaintext may wait here when nothing waits in the socket.
     pub(crate) fn recv(&mut self, socket: impl AsFd, buffer: &mut [u8]) -> io::Result<usize> {
+        assert!(!buffer.is_empty(), "no bytes would look like the end");
         loop {
             if let Some(copied) = self.copy_out(buffer)? {
                 return Ok(copied);

@@ -97,6 +97,7 @@ impl<'a> Worker<'a> {
         let threads = plan.machine.threads;
         let share =
             |all: usize| share_until(all, thread + 1, threads) - share_until(all, thread, threads);
+        assert!(thread < threads, "a thread's number is below their number");
         let requests = plan.length.requests;
         let bound = requests.filter(|all| !ends_by_itself(plan, *all));
         Worker {

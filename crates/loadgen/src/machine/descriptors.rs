@@ -22,8 +22,7 @@ pub(super) fn choose(plan: &mut Plan, host: &Host) -> Result<Vec<Remark>, Fault>
     let connections = plan.connections.len as u64;
     let bad_clients: u64 = plan.bad_clients.iter().map(|group| group.len as u64).sum();
     let all = connections + bad_clients + KEPT_LEN;
-    let own = plan.machine.tables == Tables::Own;
-    if all <= host.nofile && !own {
+    if all <= host.nofile {
         return Ok(Vec::new());
     }
     let room = host.nofile.saturating_sub(KEPT_LEN);
@@ -35,9 +34,10 @@ pub(super) fn choose(plan: &mut Plan, host: &Host) -> Result<Vec<Remark>, Fault>
     }
     let asked = std::mem::replace(&mut plan.machine.threads, threads as usize);
     plan.machine.tables = Tables::Own;
-    if own && asked == plan.machine.threads {
-        return Ok(Vec::new());
-    }
+    assert!(
+        connections.div_ceil(threads) <= room,
+        "each thread's table holds its share of the connections"
+    );
     Ok(vec![Remark::new(
         Weight::Note,
         "descriptors",

@@ -4,8 +4,12 @@ use std::net::{IpAddr, UdpSocket};
 use std::{fs, io};
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use telemetry::Nanos;
 
 use super::proc::{numbers, setting};
+
+/// TIME_WAIT on Linux, where no port is used again before.
+pub(super) const TIME_WAIT: Nanos = Nanos::from_secs(60);
 
 /// What the host allows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -16,8 +20,10 @@ pub(super) struct Host {
     pub(super) nr_open: u64,
     /// Ports that the kernel chooses from, of one local address and towards one target.
     pub(super) ports: u64,
-    /// When a port in TIME_WAIT is used again for the same target.
-    pub(super) reuse: Reuse,
+    /// After what time a port that we have closed is used again for the same target.
+    pub(super) time_wait: Nanos,
+    /// The same between addresses of loopback.
+    pub(super) loopback_time_wait: Nanos,
     /// `net.ipv4.tcp_max_tw_buckets`: more connections are never in TIME_WAIT.
     pub(super) time_wait_max: u64,
 }
@@ -32,45 +38,36 @@ pub(super) fn foreign(addresses: &[IpAddr]) -> Option<IpAddr> {
     addresses.iter().copied().find(is_foreign)
 }
 
-/// When a port in TIME_WAIT is used again for the same target, `net.ipv4.tcp_tw_reuse`.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Reuse {
-    /// After the minute.
-    Never,
-    /// After so many milliseconds, everywhere.
-    AfterMs(u64),
-    /// After so many milliseconds between addresses of loopback, after the minute elsewhere.
-    OnLoopbackAfterMs(u64),
-}
-
 impl Host {
     /// This one; a setting that cannot be read has the kernel's default.
     pub(super) fn read() -> Host {
         let ranges = fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range");
         let reserved = fs::read_to_string("/proc/sys/net/ipv4/ip_local_reserved_ports");
+        let (time_wait, loopback_time_wait) = time_waits(
+            setting("net/ipv4/tcp_tw_reuse").unwrap_or(2),
+            setting("net/ipv4/tcp_tw_reuse_delay").unwrap_or(1000),
+            setting("net/ipv4/tcp_timestamps").unwrap_or(1),
+        );
         Host {
             nofile: raised_nofile(),
             nr_open: setting("fs/nr_open").unwrap_or(1_048_576),
             ports: ports(&ranges.unwrap_or_default(), &reserved.unwrap_or_default()),
-            reuse: Reuse::of(
-                setting("net/ipv4/tcp_tw_reuse").unwrap_or(2),
-                setting("net/ipv4/tcp_tw_reuse_delay").unwrap_or(1000),
-                setting("net/ipv4/tcp_timestamps").unwrap_or(1),
-            ),
+            time_wait,
+            loopback_time_wait,
             time_wait_max: setting("net/ipv4/tcp_max_tw_buckets").unwrap_or(131_072),
         }
     }
 }
 
-impl Reuse {
-    fn of(reuse: u64, delay_ms: u64, timestamps: u64) -> Reuse {
-        match reuse {
-            // Without time stamps an old segment could not be told from a new one, so there is no reuse.
-            _ if timestamps == 0 => Reuse::Never,
-            0 => Reuse::Never,
-            2 => Reuse::OnLoopbackAfterMs(delay_ms),
-            _ => Reuse::AfterMs(delay_ms),
-        }
+/// How long a port stays in TIME_WAIT, and how long between addresses of loopback, by `net.ipv4.tcp_tw_reuse`.
+fn time_waits(reuse: u64, delay_ms: u64, timestamps: u64) -> (Nanos, Nanos) {
+    let delay = Nanos::from_ms(delay_ms);
+    match reuse {
+        // Without time stamps an old segment could not be told from a new one, so there is no reuse.
+        _ if timestamps == 0 => (TIME_WAIT, TIME_WAIT),
+        0 => (TIME_WAIT, TIME_WAIT),
+        2 => (TIME_WAIT, delay),
+        _ => (delay, delay),
     }
 }
 
@@ -118,14 +115,15 @@ mod tests {
 
     #[test]
     fn knows_when_ports_in_time_wait_are_used_again() {
+        let ms = Nanos::from_ms;
         let cases = [
-            ((0, 1000, 1), Reuse::Never),
-            ((1, 500, 1), Reuse::AfterMs(500)),
-            ((2, 1000, 1), Reuse::OnLoopbackAfterMs(1000)),
-            ((1, 1000, 0), Reuse::Never),
+            ((0, 1000, 1), (TIME_WAIT, TIME_WAIT)),
+            ((1, 500, 1), (ms(500), ms(500))),
+            ((2, 1000, 1), (TIME_WAIT, ms(1000))),
+            ((1, 1000, 0), (TIME_WAIT, TIME_WAIT)),
         ];
         for ((reuse, delay_ms, timestamps), expect) in cases {
-            assert_eq!(Reuse::of(reuse, delay_ms, timestamps), expect, "{reuse}");
+            assert_eq!(time_waits(reuse, delay_ms, timestamps), expect, "{reuse}");
         }
     }
 

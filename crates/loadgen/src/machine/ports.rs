@@ -9,13 +9,11 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use telemetry::Nanos;
 
-use super::host::{Host, Reuse};
+use super::host::{Host, TIME_WAIT};
 use crate::engine::Fault;
 use crate::outcome::{Remark, Weight};
 use crate::plan::{Address, Begin, Closing, Length, Load, Misbehaviour, Plan};
 
-/// TIME_WAIT on Linux.
-const TIME_WAIT: Nanos = Nanos::from_secs(60);
 /// Connections a second that a thread is assumed to make as quickly as it can; 23,000 were measured.
 const CONNECTIONS_PER_S: f64 = 25_000.0;
 /// Requests a second likewise, on kept connections.
@@ -83,7 +81,10 @@ pub(super) fn choose(plan: &mut Plan, host: &Host) -> Result<Vec<Remark>, Fault>
 impl PortNeed {
     fn of(plan: &Plan, target: SocketAddr, host: &Host) -> PortNeed {
         let bad_clients: usize = plan.bad_clients.iter().map(|group| group.len).sum();
-        let waits = waits(target, host);
+        let waits = match target.ip().to_canonical().is_loopback() {
+            true => host.loopback_time_wait,
+            false => host.time_wait,
+        };
         let (per_s, is_assumed) = match plan.connections.closing {
             Closing::Fin => ended_per_s(plan),
             Closing::Rst | Closing::Server => (0.0, false),
@@ -135,20 +136,6 @@ fn remedies(waiting: u64, waits: Nanos, host: &Host) -> String {
         [] => "fewer connections (`--connections`)".to_owned(),
         texts => texts.join(", or "),
     }
-}
-
-/// How long a port that we have closed is not to be used for the same target.
-fn waits(target: SocketAddr, host: &Host) -> Nanos {
-    match host.reuse {
-        Reuse::AfterMs(ms) => Nanos::from_ms(ms),
-        Reuse::OnLoopbackAfterMs(ms) if is_loopback(target.ip()) => Nanos::from_ms(ms),
-        Reuse::OnLoopbackAfterMs(_) | Reuse::Never => TIME_WAIT,
-    }
-}
-
-/// Whether an address is one of loopback, in either family.
-fn is_loopback(address: IpAddr) -> bool {
-    address.to_canonical().is_loopback()
 }
 
 /// Connections a second that end because they have had their requests, and whether that is assumed.
@@ -237,6 +224,10 @@ fn half_closed_per_s(plan: &Plan) -> f64 {
 
 /// 127.0.0.1, 127.0.0.2 and so on; `len` is at most [`SOURCES_MAX`].
 fn loopback_sources(len: u64) -> Vec<IpAddr> {
+    assert!(
+        len <= SOURCES_MAX,
+        "no more addresses are chosen than may be"
+    );
     let first = u32::from(Ipv4Addr::LOCALHOST);
     let all = first..first + len as u32;
     all.map(|address| IpAddr::V4(Ipv4Addr::from(address)))

@@ -70,6 +70,7 @@ impl ServerMeter {
 
     /// What was taken from the first mark to the last, `elapsed` later, by so many requests that ended.
     pub fn used(&self, requests: u64, elapsed: Nanos) -> ServerUse {
+        assert!(self.is_begun, "a meter is marked before it is read");
         let each = |sum: f64| match requests {
             0 => 0.0,
             _ => sum / requests as f64,

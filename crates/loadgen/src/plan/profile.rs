@@ -33,6 +33,10 @@ impl Profile {
 
     /// One leg after another; at least one.
     pub fn of(legs: Vec<Leg>) -> Profile {
+        assert!(
+            legs.iter().all(|leg| leg.lasts > Nanos::ZERO),
+            "no leg is without a length: its slope would be none"
+        );
         let rest = legs.last().map_or(0.0, |leg| leg.to);
         Profile { legs, rest }
     }

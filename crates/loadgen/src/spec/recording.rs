@@ -130,6 +130,10 @@ impl Recording {
     pub(super) fn arrivals(mut self, speed: f64) -> Arc<[Arrival]> {
         self.arrivals.sort_by_key(|arrival| arrival.offset);
         spread(&mut self.arrivals);
+        assert!(
+            self.arrivals.is_sorted_by_key(|arrival| arrival.offset),
+            "requests of a second stay within it"
+        );
         let first = self.arrivals.first().map_or(0, |arrival| arrival.offset.0);
         for arrival in &mut self.arrivals {
             let since = (arrival.offset.0 - first) as f64;

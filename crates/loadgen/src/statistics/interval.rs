@@ -79,6 +79,7 @@ pub(super) fn batch_spread_about(distances: &[f64]) -> Spread {
 
 /// The mean of independent values; at least two.
 pub(super) fn spread(values: &[f64]) -> Spread {
+    assert!(values.len() > 1, "one value says nothing of its spread");
     let len = values.len() as f64;
     let mean = mean(values);
     let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();

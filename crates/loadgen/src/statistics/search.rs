@@ -157,6 +157,10 @@ impl Search {
 
     /// What came of the try that [`Search::next`] asked for.
     pub fn said(&mut self, tried: Try) {
+        assert!(
+            (RATE_MIN..=self.most).contains(&tried.rate),
+            "no rate is tried that was not asked for"
+        );
         let is_bisection = self.low.is_some() && self.high.is_some();
         let is_again = self
             .tries
@@ -171,6 +175,11 @@ impl Search {
             Held::No | Held::Unsaid | Held::GeneratorLimited => {}
         }
         self.tries.push(tried);
+        // A rate between the two narrows the bracket from the side that it fell on, and never turns it over.
+        assert!(
+            self.low.zip(self.high).is_none_or(|(low, high)| low < high),
+            "what held is below what did not"
+        );
     }
 
     /// What was tried up to now.

@@ -166,15 +166,18 @@ impl<'a> EventLoop<'a> {
             if self.is_over(at) {
                 return Ok(());
             }
+            // Deadlines before requests: what has failed gives its place to what is due in this very turn.
             self.keep_time(at);
             self.begin_connections(at);
             self.begin_due(at);
+            // Sent before the loop sleeps: nothing that was begun waits for an event of another connection.
             self.send_all();
             events.clear();
             match self.wait(&mut events) {
                 Ok(()) | Err(Errno::INTR) => {}
                 Err(error) => return Err(Fault::new(format!("epoll_wait failed: {error}"))),
             }
+            // After the sleep and before the first read: the clock of the day may have been set meanwhile.
             if let Some(stamps) = &mut self.receive_stamps {
                 stamps.set_clock();
             }
@@ -206,6 +209,7 @@ impl<'a> EventLoop<'a> {
         let data = event.data.u64();
         let (place, generation) = (data as u32, (data >> 32) as u32);
         let connection = &self.connections[place as usize];
+        // An event of an earlier socket of this place, which was closed after the kernel had noted the event.
         if connection.generation != generation || connection.socket.is_none() {
             return;
         }
@@ -338,7 +342,13 @@ impl<'a> EventLoop<'a> {
         };
         let index = self.flight_index(place, connection.len);
         self.flights[index] = flight;
+        let depth = self.worker.plan.connections.in_flight;
         let connection = &mut self.connections[place as usize];
+        // One more would write over the oldest request of the ring, which then were never counted.
+        assert!(
+            (connection.len as usize) < depth && connection.left > 0,
+            "a request is begun only on a connection that may take one"
+        );
         connection.len += 1;
         connection.unsent += 1;
         connection.left -= 1;
@@ -389,6 +399,11 @@ impl<'a> EventLoop<'a> {
             };
             self.tally.failed(&flight, why, at);
         }
+        // Of the thread's sum, by which a run of so many requests knows how many it may begin: no end is counted twice.
+        assert!(
+            self.in_flight >= u64::from(failed),
+            "what fails was under way"
+        );
         self.in_flight -= u64::from(failed);
         let depth = self.worker.plan.connections.in_flight as u32;
         let connection = &mut self.connections[place as usize];

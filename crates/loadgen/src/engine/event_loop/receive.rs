@@ -137,6 +137,8 @@ impl EventLoop<'_> {
     fn completed(&mut self, place: u32, reply: Ended, at: Stamp) -> bool {
         let is_unsent = self.pop(place, reply, at);
         let connection = &mut self.connections[place as usize];
+        // A reply before the end of its request says that the server will not read the rest: what it reads next
+        // would be the middle of a body.
         if !reply.keeps || is_unsent {
             return self.not_kept(place, at);
         }
@@ -167,6 +169,10 @@ impl EventLoop<'_> {
         let depth = self.worker.plan.connections.in_flight as u32;
         let connection = &mut self.connections[place as usize];
         connection.turn = at;
+        assert!(
+            connection.len > 0,
+            "a reply ends a request that is under way"
+        );
         let is_unsent = connection.len == connection.unsent;
         if is_unsent {
             connection.unsent -= 1;

@@ -63,6 +63,10 @@ impl<'a> EventLoop<'a> {
             }
             return;
         }
+        assert!(
+            self.connections[place as usize].socket.is_none(),
+            "a place has one connection at a time"
+        );
         let at = now();
         let requests = match self.worker.plan.load {
             Load::Burst => self.worker.plan.connections.in_flight as u64,
@@ -74,11 +78,13 @@ impl<'a> EventLoop<'a> {
                 .map_or(u64::MAX, Into::into),
         };
         let connection = &mut self.connections[place as usize];
+        // Events of the former connection that are still to be looked at are told by this number.
         connection.generation = connection.generation.wrapping_add(1);
         connection.response.reset();
         if !connection.is_retrying {
             connection.began = at;
         }
+        // A place that had a connection before is in its turn already: the turn begins with the end of the last one.
         if connection.turn == Stamp::ZERO {
             connection.turn = at;
         }
@@ -200,6 +206,7 @@ impl<'a> EventLoop<'a> {
     fn established(&mut self, place: u32, at: Stamp) {
         let connection = &mut self.connections[place as usize];
         connection.state = ConnectionState::Open;
+        // From its very beginning, also where a full queue turned it away in between.
         self.tally.connected(connection.began, at);
         if self.burst == Burst::Gathering {
             // It waits for the others, however long they take.
@@ -298,7 +305,12 @@ impl<'a> EventLoop<'a> {
         while left > 0 {
             let rest = self.unsent_bytes(place, 0).len();
             let connection = &self.connections[place as usize];
+            assert!(
+                connection.unsent > 0,
+                "the socket takes no more than was given to it"
+            );
             let index = self.flight_index(place, connection.len - connection.unsent);
+            // With its first byte: what a full socket lets wait is time of the server, and in the latency.
             if connection.offset == 0 {
                 self.flights[index].sent = at;
             }

@@ -54,6 +54,8 @@ impl EventLoop<'_> {
         if at < self.next_scan {
             return;
         }
+        // All places are looked at, a few times within a time-out: cheaper than a sorted set of deadlines that each
+        // request would change twice.
         self.next_scan = at.plus(self.scan_pause);
         self.settle_active(at);
         for place in 0..self.begun as u32 {
@@ -183,6 +185,7 @@ impl EventLoop<'_> {
             };
             let Some(due) = schedule.due() else { return };
             schedule.advance();
+            // Drawn here and not when the schedule was made: the numbers of kinds and of gaps are independent.
             let kind = due.kind.unwrap_or_else(|| self.chooser.choose());
             let connection = &mut self.connections[place as usize];
             self.tally.begun(due_at, connection.turn, at);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use telemetry::Nanos;
 
 use super::super::descriptors::server_remark;
-use super::super::host::{Host, Reuse};
+use super::super::host::{Host, TIME_WAIT};
 use super::super::{fit, prepare};
 use super::{host, plan};
 use crate::engine::Fault;
@@ -144,7 +144,7 @@ fn leaves_a_small_load_on_this_host_as_it_is() {
 fn takes_more_local_addresses_on_loopback_when_ports_are_short() {
     // The rows of the table in ports: connections, connections a second, who closes, reuse → addresses.
     let slow = Host {
-        reuse: Reuse::Never,
+        loopback_time_wait: TIME_WAIT,
         time_wait_max: 10_000_000,
         ..host()
     };
@@ -225,7 +225,7 @@ fn names_what_shortens_the_wait_where_we_end_connections_elsewhere() {
         assert!(hint.contains(remedy), "{remedy}: {hint}");
     }
     let reused = Host {
-        reuse: Reuse::AfterMs(1000),
+        time_wait: Nanos::from_secs(1),
         ..host()
     };
     assert!(

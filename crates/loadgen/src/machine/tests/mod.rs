@@ -6,7 +6,7 @@ mod watching;
 
 use telemetry::Nanos;
 
-use super::host::{Host, Reuse};
+use super::host::{Host, TIME_WAIT};
 use crate::plan::{Address, Plan};
 use crate::tests::sample;
 
@@ -25,7 +25,8 @@ fn host() -> Host {
         nofile: 1_048_576,
         nr_open: 1_048_576,
         ports: 28_232,
-        reuse: Reuse::OnLoopbackAfterMs(1000),
+        time_wait: TIME_WAIT,
+        loopback_time_wait: Nanos::from_secs(1),
         time_wait_max: 131_072,
     }
 }
