@@ -8,7 +8,7 @@ use std::ops::ControlFlow;
 use std::path::Path;
 
 use loadgen::engine::Fault;
-use loadgen::spec::{ARRIVALS_LEN_MAX, Files, Full, KINDS_LEN_MAX, Recording};
+use loadgen::spec::{Files, Recording};
 use report::{Input, Passed, thousands};
 use telemetry::{Nanos, Pattern};
 
@@ -71,21 +71,17 @@ fn read(path: &Path, pattern: Option<Pattern>) -> Result<(Recording, Passed, u64
             unsent_len += 1;
             return ControlFlow::Continue(());
         };
-        match recording.push(Nanos(one.began_unix_ns), method, target) {
-            Ok(()) => ControlFlow::Continue(()),
-            Err(fault) => {
-                full = Some(fault);
-                ControlFlow::Break(())
-            }
+        full = recording
+            .push(Nanos(one.began_unix_ns), method, target)
+            .err();
+        match full {
+            None => ControlFlow::Continue(()),
+            Some(_) => ControlFlow::Break(()),
         }
     });
     let name = input.name();
     let passed = passed.map_err(|fault| Fault::new(format!("`{name}`: {}", fault.cause)))?;
-    if let Some(full) = full {
-        let what = match full {
-            Full::Kinds => format!("{} different requests", thousands(KINDS_LEN_MAX as u64)),
-            Full::Arrivals => format!("{} requests", thousands(ARRIVALS_LEN_MAX as u64)),
-        };
+    if let Some(what) = full {
         let text = format!("`{name}`: there are more than {what} in it");
         return Err(Fault::with_hint(
             text,

@@ -8,8 +8,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::{self, Scope, ScopedJoinHandle};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use nix::sched::{CloneFlags, CpuSet, sched_setaffinity, unshare};
-use nix::unistd::Pid;
+use nix::sched::{CloneFlags, unshare};
 use telemetry::{Nanos, Stamp, now};
 
 use super::tally::{SecondShare, Sum, Tally};
@@ -138,20 +137,14 @@ fn settle_thread(plan: &Plan, number: usize) -> Result<(), Fault> {
             ))
         })?;
     }
-    if let Some(cpu) = plan
-        .machine
-        .cpus
-        .get(number % plan.machine.cpus.len().max(1))
-    {
-        let mut set = CpuSet::new();
-        set.set(*cpu)
-            .and_then(|()| sched_setaffinity(Pid::from_raw(0), &set))
-            .map_err(|error| {
-                Fault::with_hint(
-                    format!("cannot run on processor {cpu}: {}", error.desc()),
-                    "`--cpus` wants processors that `taskset -p $$` allows and `lscpu -e` shows as online",
-                )
-            })?;
+    let cpus = &plan.machine.cpus;
+    if let Some(cpu) = cpus.get(number % cpus.len().max(1)) {
+        machine::run_on(&[*cpu]).map_err(|error| {
+            Fault::with_hint(
+                format!("cannot run on processor {cpu}: {}", error.desc()),
+                "`--cpus` wants processors that `taskset -p $$` allows and `lscpu -e` shows as online",
+            )
+        })?;
     }
     // Wake-ups that are due are not put off to be taken together with others. Without it they are 50 µs late.
     let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));

@@ -19,6 +19,10 @@ mod server;
 mod uses;
 mod validity;
 
+use nix::errno::Errno;
+use nix::sched::{CpuSet, sched_setaffinity};
+use nix::unistd::Pid;
+
 use crate::engine::Fault;
 use crate::outcome::Remark;
 use crate::plan::Plan;
@@ -55,6 +59,18 @@ fn fit(plan: &mut Plan, host: &host::Host) -> Result<Vec<Remark>, Fault> {
     let mut remarks = descriptors::choose(plan, host)?;
     remarks.extend(ports::choose(plan, host)?);
     Ok(remarks)
+}
+
+/// Keeps this thread on these processors.
+///
+/// # Errors
+/// One of them is none that this thread may use.
+pub fn run_on(cpus: &[usize]) -> Result<(), Errno> {
+    let mut set = CpuSet::new();
+    for cpu in cpus {
+        set.set(*cpu)?;
+    }
+    sched_setaffinity(Pid::from_raw(0), &set)
 }
 
 #[cfg(test)]

@@ -25,7 +25,7 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::Path;
 
 pub use keys::{FlagForm, FlagGroup, Key, LoadSpec, keys};
-pub use recording::{ARRIVALS_LEN_MAX, Full, KINDS_LEN_MAX, Recording};
+pub use recording::Recording;
 
 use crate::engine::Fault;
 use crate::plan::{Machine, Plan, Tables, Timestamps};

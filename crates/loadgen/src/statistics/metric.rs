@@ -16,26 +16,10 @@ use crate::outcome::{Outcome, ServerUse};
 /// A figure of a run.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Metric {
-    /// `rps`: requests with the right reply in a second.
-    RequestsPerSecond,
-    /// `read`: bytes of replies read in a second.
-    ReadPerSecond,
+    /// `rps`, `failures`, `rss` and the other names of the table of figures that are no times.
+    Plain(&'static str),
     /// `p99`, `mean`, `connect-p99`, `first-byte-max`: how long something took.
     Time(Span, Figure),
-    /// `failures`: requests without the right reply, of all that ended.
-    FailureShare,
-    /// `unsent`: requests that were due and never sent, of all that were due.
-    UnsentShare,
-    /// `cpu`: the generator's processor time for a request.
-    GeneratorCpu,
-    /// `generator-rss`: its resident memory at the end.
-    GeneratorResident,
-    /// `server-cpu`: the server's processor time for a request.
-    ServerCpu,
-    /// `rss`: its resident memory at the end.
-    ServerResident,
-    /// `switches`: its context switches for a request.
-    ServerSwitches,
 }
 
 /// Which time; see [`Times`](crate::outcome::Times).
@@ -86,45 +70,45 @@ pub enum Better {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Unsaid(pub String);
 
-/// A figure that is no time: its name, its unit, and how a run has it.
+/// A figure that is no time: its name, its unit, in which direction it becomes better, and how a run has it.
 type PlainFigure = (
-    Metric,
     &'static str,
     Unit,
+    Better,
     fn(&Outcome) -> Result<f64, Unsaid>,
 );
 
 const PLAIN: [PlainFigure; 9] = [
-    (Metric::RequestsPerSecond, "rps", Unit::PerSecond, |run| {
+    // Requests with the right reply in a second, and bytes of replies.
+    ("rps", Unit::PerSecond, Better::Higher, |run| {
         by_time(run, run.per_second())
     }),
-    (Metric::ReadPerSecond, "read", Unit::BytesPerSecond, |run| {
+    ("read", Unit::BytesPerSecond, Better::Higher, |run| {
         by_time(run, run.counts.read_bytes as f64 / run.seconds)
     }),
-    (Metric::FailureShare, "failures", Unit::Share, |run| {
+    // Requests without the right reply, of all that ended; and those never sent, of all that were due.
+    ("failures", Unit::Share, Better::Lower, |run| {
         share(run.counts.failures.sum(), run.counts.ended())
     }),
-    (Metric::UnsentShare, "unsent", Unit::Share, |run| {
-        let unsent = run.counts.unsent;
-        share(unsent, run.counts.ended() + unsent)
+    ("unsent", Unit::Share, Better::Lower, |run| {
+        share(run.counts.unsent, run.counts.ended() + run.counts.unsent)
     }),
-    (Metric::GeneratorCpu, "cpu", Unit::Time, |run| {
+    // The generator's processor time for a request, and its memory at the end.
+    ("cpu", Unit::Time, Better::Lower, |run| {
         share(1, run.counts.ended())?;
         Ok(run.generator.cpu_us_per_request)
     }),
-    (
-        Metric::GeneratorResident,
-        "generator-rss",
-        Unit::Bytes,
-        |run| Ok(run.generator.resident_bytes as f64),
-    ),
-    (Metric::ServerCpu, "server-cpu", Unit::Time, |run| {
+    ("generator-rss", Unit::Bytes, Better::Lower, |run| {
+        Ok(run.generator.resident_bytes as f64)
+    }),
+    // The server's, and its context switches for a request.
+    ("server-cpu", Unit::Time, Better::Lower, |run| {
         Ok(server(run)?.cpu_us_per_request)
     }),
-    (Metric::ServerResident, "rss", Unit::Bytes, |run| {
+    ("rss", Unit::Bytes, Better::Lower, |run| {
         Ok(server(run)?.resident_bytes as f64)
     }),
-    (Metric::ServerSwitches, "switches", Unit::Count, |run| {
+    ("switches", Unit::Count, Better::Lower, |run| {
         Ok(server(run)?.switches_per_request)
     }),
 ];
@@ -152,23 +136,16 @@ impl Metric {
     /// 99 %.
     pub const P99: Metric = Metric::Time(Span::Latency, Figure::Quantile(99.0));
 
+    /// Right replies in a second.
+    pub const RPS: Metric = Metric::Plain("rps");
+    /// The share of failures.
+    pub const FAILURES: Metric = Metric::Plain("failures");
+
     /// What is compared when nobody says what.
-    pub const USUAL: [Metric; 14] = [
-        Metric::RequestsPerSecond,
-        Metric::Time(Span::Latency, Figure::Mean),
-        Metric::Time(Span::Latency, Figure::Stdev),
-        Metric::P50,
-        Metric::Time(Span::Latency, Figure::Quantile(90.0)),
-        Metric::P99,
-        Metric::Time(Span::Latency, Figure::Quantile(99.9)),
-        Metric::Time(Span::Latency, Figure::Max),
-        Metric::Time(Span::Connect, Figure::Quantile(99.0)),
-        Metric::Time(Span::FirstByte, Figure::Quantile(50.0)),
-        Metric::FailureShare,
-        Metric::GeneratorCpu,
-        Metric::ServerCpu,
-        Metric::ServerResident,
-    ];
+    pub fn usual() -> Vec<Metric> {
+        let names = "rps,mean,stdev,p50,p90,p99,p99.9,max,connect-p99,first-byte-p50,failures,cpu,server-cpu,rss";
+        Metric::parse_list(names).expect("these are names of the tables")
+    }
 
     /// The figure of this name.
     ///
@@ -176,8 +153,8 @@ impl Metric {
     /// When there is none, with the nearest one.
     pub fn parse(name: &str) -> Result<Metric, Fault> {
         let name = name.trim();
-        if let Some((metric, ..)) = PLAIN.iter().find(|(_, known, ..)| *known == name) {
-            return Ok(*metric);
+        if let Some((name, ..)) = PLAIN.iter().find(|(known, ..)| *known == name) {
+            return Ok(Metric::Plain(name));
         }
         let (span, figure) = SPANS
             .iter()
@@ -208,19 +185,20 @@ impl Metric {
 
     /// What it is a number of.
     pub fn unit(self) -> Unit {
-        self.plain().map_or(Unit::Time, |(_, _, unit, _)| *unit)
-    }
-
-    fn plain(self) -> Option<&'static PlainFigure> {
-        const { &PLAIN }.iter().find(|(metric, ..)| *metric == self)
+        self.plain().map_or(Unit::Time, |(_, unit, ..)| *unit)
     }
 
     /// In which direction it becomes better.
     pub fn better(self) -> Better {
-        match self {
-            Metric::RequestsPerSecond | Metric::ReadPerSecond => Better::Higher,
-            _ => Better::Lower,
-        }
+        self.plain()
+            .map_or(Better::Lower, |(_, _, better, _)| *better)
+    }
+
+    fn plain(self) -> Option<&'static PlainFigure> {
+        let Metric::Plain(name) = self else {
+            return None;
+        };
+        const { &PLAIN }.iter().find(|(known, ..)| *known == name)
     }
 
     /// Its value in a run, in its unit; `None`: it cannot be said.
@@ -235,16 +213,17 @@ impl Metric {
     pub fn said(self, outcome: &Outcome) -> Result<f64, Unsaid> {
         match (self, self.plain()) {
             (Metric::Time(span, figure), _) => figure.said(span.summary(outcome)?),
-            (_, Some((_, _, _, said))) => said(outcome),
-            (_, None) => unreachable!("a figure that is no time has a row in the table"),
+            (Metric::Plain(_), Some((_, _, _, said))) => said(outcome),
+            (Metric::Plain(name), None) => Err(Unsaid(format!("`{name}` is no figure"))),
         }
     }
 }
 
 impl fmt::Display for Metric {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Metric::Time(span, figure) = self else {
-            return f.write_str(self.plain().map_or("", |(_, name, ..)| name));
+        let (span, figure) = match self {
+            Metric::Plain(name) => return f.write_str(name),
+            Metric::Time(span, figure) => (span, figure),
         };
         let prefix = SPANS.iter().find(|(_, known)| known == span);
         f.write_str(prefix.map_or("", |(name, _)| name))?;
@@ -376,7 +355,7 @@ fn unknown(name: &str) -> Fault {
         let named = move |figure| format!("{prefix}{figure}");
         figures.clone().map(named)
     });
-    let plain = PLAIN.iter().map(|(_, name, ..)| (*name).to_owned());
+    let plain = PLAIN.iter().map(|(name, ..)| (*name).to_owned());
     let names: Vec<String> = plain.chain(timed).collect();
     let hint = match telemetry::nearest(name, names.iter().map(String::as_str)) {
         Some(near) => format!("did you mean `{near}`?"),
@@ -427,7 +406,7 @@ mod tests {
             assert_eq!(Metric::parse(name).expect(name).to_string(), name);
         }
         let list = Metric::parse_list("rps, p50,p99").expect("three known names");
-        assert_eq!(list, [Metric::RequestsPerSecond, Metric::P50, Metric::P99]);
+        assert_eq!(list, [Metric::RPS, Metric::P50, Metric::P99]);
     }
 
     #[test]
@@ -468,9 +447,9 @@ mod tests {
             assert!(why.contains(part), "{name}: {why}");
         }
         run.counts.answered = 0;
-        assert!(Metric::FailureShare.said(&run).is_err());
+        assert!(Metric::FAILURES.said(&run).is_err());
         run.seconds = 0.0;
-        assert!(Metric::RequestsPerSecond.said(&run).is_err());
+        assert!(Metric::RPS.said(&run).is_err());
     }
 
     #[test]
@@ -481,8 +460,8 @@ mod tests {
             local: 5,
             ..Failures::default()
         };
-        assert_eq!(Metric::FailureShare.of(&run), Some(0.25));
-        assert_eq!(Metric::RequestsPerSecond.of(&run), Some(7.5));
+        assert_eq!(Metric::FAILURES.of(&run), Some(0.25));
+        assert_eq!(Metric::RPS.of(&run), Some(7.5));
     }
 
     proptest! {

@@ -10,7 +10,6 @@ mod moments;
 mod assertion;
 mod comparing;
 mod interval;
-mod knee;
 mod metric;
 mod search;
 mod unit;
@@ -21,8 +20,7 @@ pub use comparing::{
     Side, Why, compare,
 };
 pub use interval::Interval;
-pub use knee::{Knee, SearchEnd};
 pub use metric::{Better, Figure, Metric, Span, Unsaid};
 pub use moments::Moments;
-pub use search::{Held, Search, Step, Try};
+pub use search::{Held, Knee, Search, SearchEnd, Step, Try};
 pub use unit::Unit;

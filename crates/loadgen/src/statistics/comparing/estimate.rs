@@ -333,9 +333,9 @@ fn batch_value(metric: Metric, batch: &[Second]) -> Option<f64> {
     let sum = |value: fn(&Second) -> u64| batch.iter().map(value).sum::<u64>() as f64;
     let answered = sum(|second| second.answered);
     match metric {
-        Metric::RequestsPerSecond => Some(answered / batch.len() as f64),
-        Metric::ReadPerSecond => Some(sum(|second| second.read_bytes) / batch.len() as f64),
-        Metric::FailureShare => {
+        Metric::RPS => Some(answered / batch.len() as f64),
+        Metric::Plain("read") => Some(sum(|second| second.read_bytes) / batch.len() as f64),
+        Metric::FAILURES => {
             let failed = sum(|second| second.failed);
             (answered + failed > 0.0).then(|| failed / (answered + failed))
         }

@@ -65,8 +65,9 @@ pub fn compare(sets: &[Set], metrics: Option<&[Metric]>) -> Comparison {
 
 fn panel(groups: &[RunGroup<'_>], metrics: Option<&[Metric]>) -> Panel {
     let is_known = |row: &Row| row.sides.iter().any(|side| side.median.is_some());
-    let rows = metrics.unwrap_or(&Metric::USUAL);
-    let rows = rows.iter().map(|metric| row(*metric, groups));
+    let usual = Metric::usual();
+    let rows = metrics.unwrap_or(&usual).iter();
+    let rows = rows.map(|metric| row(*metric, groups));
     let members = |group: &RunGroup<'_>| Members {
         name: group.set.to_owned(),
         runs_len: group.runs.len(),
@@ -140,7 +141,7 @@ mod tests {
         side.against_first.as_ref().expect("not the first").change
     }
 
-    const RPS: Metric = Metric::RequestsPerSecond;
+    const RPS: Metric = Metric::RPS;
 
     #[test]
     fn says_better_worse_and_noise() {

@@ -13,7 +13,7 @@ fn set(name: &str, rates: &[usize]) -> Set {
     }
 }
 
-const METRICS: [Metric; 3] = [Metric::RequestsPerSecond, Metric::P50, Metric::ServerCpu];
+const METRICS: [Metric; 3] = [Metric::RPS, Metric::P50, Metric::Plain("server-cpu")];
 
 #[test]
 fn has_a_line_for_each_figure_of_two_sets() {
