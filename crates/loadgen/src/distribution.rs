@@ -51,6 +51,7 @@ impl Distribution {
     /// Counts one.
     #[inline]
     pub fn record(&mut self, span: Nanos) {
+        // The histogram knows no nought; the moments below have the value itself.
         self.histogram.saturating_record(span.0.max(1));
         self.moments.record(span.0 as f64);
     }

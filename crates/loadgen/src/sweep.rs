@@ -220,6 +220,7 @@ fn is_swept(text: &str) -> bool {
         part.starts_with(|letter: char| letter.is_ascii_digit())
             && part.ends_with(|letter: char| letter.is_ascii_alphabetic())
     };
+    // Both kinds of texts have colons and dots: what follows the last colon is a time or a step.
     let mut parts = text.split(',').filter_map(|part| part.rsplit_once(':'));
     let has_time = parts.any(|(_, part)| is_time(part));
     !has_time && text.trim().parse::<f64>().is_err()

@@ -145,6 +145,7 @@ impl AdversaryLoop {
         if self.next_due == Stamp::NEVER {
             return None;
         }
+        // Rounded up: deadlines that are close together are one wake-up, and none comes too early.
         let steps = self.next_due.since(self.start).0.div_ceil(self.grid.0);
         let left = self.start.plus(Nanos(steps * self.grid.0)).since(at).0;
         Some(Timespec {
@@ -155,6 +156,7 @@ impl AdversaryLoop {
 
     /// Does what is due.
     fn scan(&mut self, at: Stamp) {
+        // The earliest is found anew; what a step sets for later lowers it again by `set_due`.
         self.next_due = Stamp::NEVER;
         for index in 0..self.dues.len() {
             let due = self.dues[index];
@@ -386,8 +388,10 @@ impl AdversaryLoop {
         ) {
             self.open.fetch_sub(1, Ordering::Relaxed);
         }
+        // Closing takes it out of the poll as well. An event that was noted before finds a client that waits.
         client.socket = None;
         client.state = ClientState::Waiting;
+        // One slot for each opening, in turn: a server that ends everybody at once is not asked by everybody at once.
         let slot = self.next_slot.max(at.plus(REOPENED_AFTER));
         self.next_slot = slot.plus(SLOT);
         self.set_due(index, slot);

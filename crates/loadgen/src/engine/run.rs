@@ -40,6 +40,7 @@ pub fn run(plan: &Plan, watch: &mut dyn Watch) -> Result<Outcome, Fault> {
     }
     let mut plan = plan.clone();
     let mut remarks = machine::prepare(&mut plan)?;
+    // After the tables of descriptors were chosen, which the thread has one of; before the load, which it disturbs.
     let adversaries = AdversaryThread::start(&plan)?;
     let measured = measured(&plan, watch);
     let bad_clients = adversaries.stop();
@@ -119,6 +120,7 @@ fn start<'scope, 'env>(
     scope.spawn(move || {
         settle_thread(plan, number)?;
         let worker = Worker::of(plan, shared, number, seconds);
+        // Tables are made by now: no thread begins later because it has more connections.
         thread::sleep(Duration::from_nanos(shared.start.since(now()).0));
         let meter = ThreadMeter::begin();
         let began = now();
@@ -271,6 +273,7 @@ impl Measured {
                 .requests
                 .is_some_and(|most| self.tally.ended >= most),
         };
+        // What was due within the time is waited for beyond it, which is no part of the time that rates are of.
         self.end = if self.end >= planned && !is_done {
             planned
         } else if is_done && self.tally.last_end > self.begin {

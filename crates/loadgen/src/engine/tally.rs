@@ -118,6 +118,7 @@ impl Tally {
         let from = self.from(flight);
         let has_arrived = flight.arrived != Stamp::ZERO;
         let arrived = if has_arrived { flight.arrived } else { now };
+        // A request that was under way while the generator stood still would lie about the server by as much.
         let is_disturbed = self.stalls.spoil(from, arrived);
         if !is_disturbed {
             self.second.latency.record(arrived.since(from));
@@ -135,6 +136,8 @@ impl Tally {
             self.counts.disturbed += 1;
             return;
         }
+        // From when it was due and not from when it left: a server that stops would otherwise be asked less while it
+        // stops, and the requests that it kept from leaving would be missing (coordinated omission).
         if self.by_due {
             self.latency.record(arrived.since(flight.due));
         }
@@ -143,6 +146,7 @@ impl Tally {
         }
         self.last_byte.record(arrived.since(flight.sent));
         self.first_byte.record(flight.first_byte.since(flight.sent));
+        // With the time of reading and not of arrival: turns follow each other without a gap.
         self.cycle.record(now.since(flight.began));
     }
 
@@ -333,6 +337,8 @@ impl Sum {
 
     /// Ends the seconds before the `until`-th and gives them, numbered from the `begin`-th on.
     pub(crate) fn told(&mut self, until: u64, begin: u64) -> Vec<Second> {
+        // Threads are at most half a second apart, and the caller waits that long: no share of these comes any more,
+        // but for a thread that stood still, whose shares make a second one of the same number.
         let later = self.pending.split_off(&until);
         let ended = std::mem::replace(&mut self.pending, later);
         let known = self.done.len();

@@ -137,6 +137,7 @@ impl TlsConnection {
     ///
     /// Ciphertext of the last bytes may wait as well: [`TlsConnection::flush`] until there is none.
     pub(crate) fn send(&mut self, socket: impl AsFd, bytes: &[u8]) -> io::Result<usize> {
+        // rustls takes plaintext without end where nobody sends: what waits is bounded by sending it first.
         if !self.flush(&socket)? {
             return Err(io::ErrorKind::WouldBlock.into());
         }

@@ -100,11 +100,13 @@ impl<'a> Worker<'a> {
         assert!(thread < threads, "a thread's number is below their number");
         let requests = plan.length.requests;
         let bound = requests.filter(|all| !ends_by_itself(plan, *all));
+        let connections_len = share(plan.connections.len);
+        assert!(connections_len > 0, "no thread is without a connection");
         Worker {
             plan,
             shared,
             thread,
-            connections_len: share(plan.connections.len),
+            connections_len,
             requests_max: bound.map(|all| share(all as usize) as u64),
             seconds,
         }
@@ -155,6 +157,7 @@ fn ends_by_itself(plan: &Plan, requests: u64) -> bool {
 
 /// How many of `all` the threads before `thread` have.
 fn share_until(all: usize, thread: usize, threads: usize) -> usize {
+    // Cumulative shares of the whole: whatever does not divide is spread, and all of it is given exactly once.
     (all as u128 * thread as u128 / threads as u128) as usize
 }
 
@@ -208,6 +211,7 @@ impl Ticker {
         warm: usize,
         now: Stamp,
     ) -> Turn {
+        // A stall first: what it spoils must be known before a second that it fell into is said.
         self.look_for_stall(tally, now);
         self.settle_begin(worker, tally, warm, now);
         let second = now.since(worker.shared.start).0 / 1_000_000_000;
@@ -245,6 +249,7 @@ impl Ticker {
     fn look_for_stall(&mut self, tally: &mut Tally, now: Stamp) {
         let passed = now.since(self.last_turn);
         self.last_turn = now;
+        // The clock of processor time is a system call: it is read once a tick and when a turn came late.
         let is_late = passed.0 > TICK.0 + STALL.0;
         if !is_late && now.since(self.used.0) < TICK {
             return;
@@ -271,6 +276,8 @@ impl Ticker {
             return;
         }
         if worker.shared.are_all_warm(worker.plan) {
+            // Several threads may see it at once. Whichever comes first says when; the others take its time below,
+            // so that all windows are the same. Nothing else hangs on this number: relaxed order is enough.
             let begin = &worker.shared.begin;
             let _ =
                 begin.compare_exchange(Stamp::NEVER.0, now.0, Ordering::Relaxed, Ordering::Relaxed);

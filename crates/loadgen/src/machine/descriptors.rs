@@ -25,6 +25,7 @@ pub(super) fn choose(plan: &mut Plan, host: &Host) -> Result<Vec<Remark>, Fault>
     if all <= host.nofile {
         return Ok(Vec::new());
     }
+    // The limit is of a table and not of a process: threads that do not share theirs may have as many each.
     let room = host.nofile.saturating_sub(KEPT_LEN);
     let threads = connections
         .div_ceil(room.max(1))

@@ -49,6 +49,7 @@ pub(super) fn choose(plan: &mut Plan, host: &Host) -> Result<Vec<Remark>, Fault>
     let need = PortNeed::of(plan, target, host);
     let all = need.open + need.waiting;
     let given = plan.connections.sources.len() as u64;
+    // Half of them: connect() looks at the ports of one parity first, and at the others one by one when those are taken.
     if all <= host.ports / 2 * given.max(1) {
         return Ok(Vec::new());
     }

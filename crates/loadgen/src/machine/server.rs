@@ -157,6 +157,7 @@ impl Family {
     ///
     /// This process and its own children are no part of it, unless they are known.
     fn look(known: &Family) -> Family {
+        // The whole list at once: children are found by their parents, and both may change between two looks.
         let all: BTreeMap<_, _> = ids("/proc").filter_map(ProcessUse::read).collect();
         // A child whose parent has ended belongs to the server all the same: its key is known.
         let mut family = Family::default();

@@ -76,6 +76,7 @@ impl Profile {
         for leg in &self.legs {
             let seconds = leg.lasts.as_secs_f64();
             let here = (leg.from + leg.to) / 2.0 * seconds;
+            // A leg in which nothing happens is passed over, whatever is left.
             if left <= here && here > 0.0 {
                 return Some(nanos(passed + within(leg, seconds, left)));
             }

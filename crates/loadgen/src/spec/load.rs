@@ -139,6 +139,7 @@ pub(super) fn length(
             None => (Some(DURATION), None),
         },
         Load::Recorded { arrivals } => {
+            // By number and not by time: the last of them may be answered long after it was recorded.
             let counted = arrivals.iter().filter(|one| one.offset >= warm_up).count();
             if counted == 0 {
                 let hint = "a shorter one, or none";

@@ -64,6 +64,7 @@ impl LoadSpec {
     /// All that is wrong with it.
     pub fn plan(&self, files: &dyn Files) -> Result<Plan, Vec<Fault>> {
         let mut reading = SpecReader::of(self);
+        // In the order of the help; none ends at a fault, so that all of them are said at once.
         let target = target::target(&mut reading, files);
         let sources = target::sources(&mut reading, target.as_ref());
         let (requests, recorded) = requests::requests(&mut reading, target.as_ref(), files);

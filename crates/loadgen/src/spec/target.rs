@@ -76,6 +76,7 @@ fn address(name: &str, port: u16, is_owned: bool, files: &dyn Files) -> Result<S
         );
         return Err(Fault::with_hint(text, hint));
     }
+    // All addresses and not only the one that is used: a name that leads elsewhere as well may do so next time.
     if !is_owned && let Some(other) = found.iter().find(|one| !is_safe(one.ip())) {
         return Err(foreign(name, other.ip()));
     }

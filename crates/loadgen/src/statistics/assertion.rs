@@ -87,6 +87,7 @@ impl Assertion {
     pub fn parse(text: &str) -> Result<Assertion, Fault> {
         let mut conditions = Vec::new();
         for part in text.split(',') {
+            // By whole words: the name of no figure is cut at an `and` within it.
             let words: Vec<&str> = part.split_whitespace().collect();
             for words in words.split(|word| word.eq_ignore_ascii_case("and")) {
                 conditions.push(Condition::parse(&words.join(" "))?);
@@ -177,6 +178,7 @@ impl Condition {
 fn missing_aware(outcome: &Outcome, percent: f64) -> Result<f64, Unsaid> {
     let missing = missing(outcome);
     let answered = outcome.times.latency.count;
+    // Those without a reply are the slowest: where they reach over the quantile, it is one of theirs.
     let beyond = (1.0 - percent / 100.0) * (answered + missing) as f64;
     if missing as f64 > beyond + 1e-6 {
         return Ok(f64::INFINITY);

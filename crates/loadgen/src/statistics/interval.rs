@@ -94,6 +94,7 @@ pub(super) fn spread(values: &[f64]) -> Spread {
 pub(super) fn welch_half(one: Spread, other: Spread) -> f64 {
     let sum = one.variance + other.variance;
     let parts = one.variance.powi(2) / one.freedom + other.variance.powi(2) / other.freedom;
+    // Values that are all the same have no spread, and no degrees of freedom (0 / 0).
     if parts <= 0.0 {
         return 0.0;
     }

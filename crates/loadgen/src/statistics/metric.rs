@@ -295,6 +295,7 @@ pub(super) fn quantile(all: &Summary, percent: f64, missing: u64) -> Result<f64,
     }
     let histogram = decoded(&all.hdr)
         .ok_or_else(|| Unsaid("the file holds no histogram that can be read".into()))?;
+    // The rank among all, as a share of those that have a value.
     let among = (percent / 100.0 * len / all.count as f64).min(1.0);
     let us = histogram.value_at_quantile(among) as f64 / 1e3;
     Ok(us.clamp(all.min_us, all.max_us.max(all.min_us)))

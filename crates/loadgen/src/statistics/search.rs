@@ -132,6 +132,7 @@ impl Search {
     /// What to do next; the same until something is said.
     pub fn next(&self) -> Step {
         if let Some(last) = self.tries.last() {
+            // A single stall of the host must not lower the knee.
             if last.held != Held::Yes && !self.is_second() {
                 return Step::Try(last.rate);
             }

@@ -87,6 +87,12 @@ struct EventLoop<'a> {
     active: usize,
     warm: usize,
     in_flight: u64,
+    /// Requests in flight on a connection, at most.
+    depth: u32,
+    /// Requests of a connection, at most.
+    requests_each: u64,
+    /// For a connection to be established, and for a reply.
+    timeout: Nanos,
     next_scan: Stamp,
     scan_pause: Nanos,
     needs_nodelay: bool,
@@ -141,6 +147,13 @@ impl<'a> EventLoop<'a> {
             active: len,
             warm: 0,
             in_flight: 0,
+            depth: plan.connections.in_flight as u32,
+            // A burst is one round.
+            requests_each: match plan.load {
+                Load::Burst => plan.connections.in_flight as u64,
+                _ => plan.connections.requests_each.map_or(u64::MAX, Into::into),
+            },
+            timeout: plan.connections.timeout,
             next_scan: Stamp::ZERO,
             scan_pause: Nanos((plan.connections.timeout.0 / 20).clamp(TICK.0, 250_000_000)),
             needs_nodelay,
@@ -249,11 +262,7 @@ impl<'a> EventLoop<'a> {
             (Turn::Ends, None) => true,
             (Turn::Ends, Some(_)) => {
                 // What was due is waited for, unless somebody wants the end now.
-                let latest = self
-                    .tally
-                    .window
-                    .end
-                    .plus(self.worker.plan.connections.timeout);
+                let latest = self.tally.window.end.plus(self.timeout);
                 is_done || self.worker.shared.is_over() || at >= latest
             }
         }
@@ -326,9 +335,8 @@ impl<'a> EventLoop<'a> {
     }
 
     fn flight_index(&self, place: u32, number: u32) -> usize {
-        let depth = self.worker.plan.connections.in_flight;
-        let connection = &self.connections[place as usize];
-        place as usize * depth + (connection.head + number) as usize % depth
+        let head = self.connections[place as usize].head;
+        (place as usize) * (self.depth as usize) + ((head + number) % self.depth) as usize
     }
 
     /// Begins a request: it is under way, and sent in the second pass.
@@ -342,11 +350,10 @@ impl<'a> EventLoop<'a> {
         };
         let index = self.flight_index(place, connection.len);
         self.flights[index] = flight;
-        let depth = self.worker.plan.connections.in_flight;
         let connection = &mut self.connections[place as usize];
         // One more would write over the oldest request of the ring, which then were never counted.
         assert!(
-            (connection.len as usize) < depth && connection.left > 0,
+            connection.len < self.depth && connection.left > 0,
             "a request is begun only on a connection that may take one"
         );
         connection.len += 1;
@@ -357,8 +364,7 @@ impl<'a> EventLoop<'a> {
 
     /// Fills a connection of a closed load with what it may have in flight; whether it has any.
     fn fill(&mut self, place: u32) -> bool {
-        let depth = self.worker.plan.connections.in_flight as u32;
-        while self.connections[place as usize].len < depth
+        while self.connections[place as usize].len < self.depth
             && self.connections[place as usize].left > 0
             && self.may_begin()
         {
@@ -405,12 +411,11 @@ impl<'a> EventLoop<'a> {
             "what fails was under way"
         );
         self.in_flight -= u64::from(failed);
-        let depth = self.worker.plan.connections.in_flight as u32;
         let connection = &mut self.connections[place as usize];
         if failed > 0 {
             connection.turn = at;
         }
-        connection.head = (connection.head + failed) % depth;
+        connection.head = (connection.head + failed) % self.depth;
         connection.len -= failed;
         self.set_back(place);
     }
@@ -428,14 +433,12 @@ impl<'a> EventLoop<'a> {
     /// leaves on the next one; what was not is begun anew.
     fn set_back(&mut self, place: u32) {
         let is_closed_load = self.is_closed_load();
-        let each = self.worker.plan.connections.requests_each;
         let connection = &mut self.connections[place as usize];
         if is_closed_load {
             self.in_flight -= u64::from(connection.len);
             connection.len = 0;
         } else if connection.len > 0 {
-            let each = each.map_or(u64::MAX, Into::into);
-            connection.left = each.saturating_sub(u64::from(connection.len));
+            connection.left = self.requests_each.saturating_sub(u64::from(connection.len));
         }
         connection.unsent = connection.len;
         connection.offset = 0;

@@ -22,6 +22,7 @@ impl EventLoop<'_> {
         let mut buffer = std::mem::take(&mut self.buffer);
         let is_unfinished = self.read_into(place, is_ending, &mut buffer);
         self.buffer = buffer;
+        // Edges tell once: without this the rest would lie until more came, which may be never.
         if is_unfinished {
             self.watch_again(place);
         }
@@ -89,6 +90,7 @@ impl EventLoop<'_> {
         let mut used = 0;
         while used < bytes.len() {
             let connection = &self.connections[place as usize];
+            // What a server sends behind the last reply is read, so that its end is seen, and counts for nothing.
             if connection.state == ConnectionState::Lingering {
                 return true;
             }
@@ -143,6 +145,7 @@ impl EventLoop<'_> {
             return self.not_kept(place, at);
         }
         if connection.left == 0 && connection.len == 0 {
+            // The connection may be closed by this, and the rest of the bytes belongs to nobody.
             self.finish_connection(place, at);
             return self.connections[place as usize].socket.is_some();
         }
@@ -166,7 +169,6 @@ impl EventLoop<'_> {
         self.tally.ended(&self.flights[index], reply, at);
         self.in_flight -= 1;
         self.warm_up(place);
-        let depth = self.worker.plan.connections.in_flight as u32;
         let connection = &mut self.connections[place as usize];
         connection.turn = at;
         assert!(
@@ -179,7 +181,7 @@ impl EventLoop<'_> {
             connection.offset = 0;
         }
         connection.len -= 1;
-        connection.head = (connection.head + 1) % depth;
+        connection.head = (connection.head + 1) % self.depth;
         is_unsent
     }
 
@@ -198,6 +200,8 @@ impl EventLoop<'_> {
             return self.give_up_ended(place, at);
         }
         let is_asked = connection.sent_len() > 0 || self.burst != Burst::None;
+        // RFC 9112 section 9.5: a server may end an idle connection at any time, also while a request is on its way
+        // of which no byte has left: that is no failure of either side, and the request is sent on another one.
         if connection.len == 0 || !is_asked {
             if self.tally.window.holds(at) {
                 self.tally.counts.ended_idle += 1;

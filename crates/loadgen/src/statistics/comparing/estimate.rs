@@ -253,6 +253,7 @@ pub(super) fn by_pairs(metric: Metric, pairs: &[(f64, f64)]) -> Against {
         let interval = form.student(Spread::NONE, spread(&straight));
         return Against::of(metric, form, value, interval, IntervalMethod::Student);
     }
+    // Of ratios of pairs and not of medians of sides: what drifted between two repetitions is in both of a pair.
     let mut drawn = Vec::with_capacity(found.len());
     let interval = bootstrap(|rng| {
         resample(&found, &mut drawn, rng);

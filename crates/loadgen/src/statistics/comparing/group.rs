@@ -16,6 +16,7 @@ pub(super) struct RunGroup<'a> {
 
 impl<'a> RunGroup<'a> {
     fn asked(&self) -> &'a Asked {
+        assert!(!self.runs.is_empty(), "a group is made for a run");
         &self.runs[0].asked
     }
 
@@ -235,6 +236,7 @@ fn partner(
     let asked = first.asked();
     let fits = |group: &&RunGroup<'_>| is_same(group.asked(), asked);
     let same_label = |group: &RunGroup<'_>| group.asked().label == asked.label;
+    // By label and question before by question alone: a file of several servers has each question several times.
     let exact = others
         .iter()
         .position(|group| fits(&group) && same_label(group));
