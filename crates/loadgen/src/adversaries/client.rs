@@ -47,6 +47,13 @@ pub(super) enum ClientState {
     Established,
 }
 
+impl ClientState {
+    /// Whether there is an established connection.
+    pub(super) fn is_open(self) -> bool {
+        matches!(self, ClientState::Sending | ClientState::Established)
+    }
+}
+
 /// A group's clients together.
 #[derive(Debug)]
 pub(super) struct ClientGroup {

@@ -209,10 +209,7 @@ impl AdversaryLoop {
             ClientState::Sending if flags.contains(EventFlags::OUT) => self.send(index, at),
             _ => {}
         }
-        if !matches!(
-            self.clients[index].state,
-            ClientState::Sending | ClientState::Established
-        ) {
+        if !self.clients[index].state.is_open() {
             return;
         }
         match self.behaviour(index).misbehaviour {
@@ -382,10 +379,7 @@ impl AdversaryLoop {
     /// Gives the connection up, if there is one, and waits for the next.
     fn close(&mut self, index: usize, at: Stamp) {
         let client = &mut self.clients[index];
-        if matches!(
-            client.state,
-            ClientState::Sending | ClientState::Established
-        ) {
+        if client.state.is_open() {
             self.open.fetch_sub(1, Ordering::Relaxed);
         }
         // Closing takes it out of the poll as well. An event that was noted before finds a client that waits.
@@ -405,10 +399,7 @@ impl AdversaryLoop {
     fn leave(self) -> AdversaryCounts {
         let mut open = vec![0; self.groups.len()];
         for client in self.clients {
-            open[client.group as usize] += usize::from(matches!(
-                client.state,
-                ClientState::Sending | ClientState::Established
-            ));
+            open[client.group as usize] += usize::from(client.state.is_open());
             if let Some(socket) = client.socket {
                 reset(socket);
             }
