@@ -187,7 +187,7 @@ impl Pool {
                 Admission::Refuse { .. } => (&self.counters.refused, "queue is full"),
                 Admission::Enqueue => (&self.counters.shed, "pool is overloaded"),
             };
-            counter.fetch_add(1, Ordering::Relaxed);
+            counter.add_from_any();
             Err(Refusal {
                 retry_after_secs: Some(retry_after_secs),
                 ..Refusal::because(503, cause)
@@ -237,7 +237,7 @@ impl Pool {
 
     /// Whether anything waits or is run.
     pub(crate) fn is_at_work(&self) -> bool {
-        self.counters.running.load(Ordering::Relaxed) > 0 || self.queue.len() > 0
+        self.counters.running.count() > 0 || self.queue.len() > 0
     }
 
     /// Exchanges admitted and not yet taken.
@@ -279,19 +279,19 @@ impl Pool {
             Way::There => &counters.routes_moved,
             Way::Back => &counters.routes_returned,
         };
-        counter.fetch_add(1, Ordering::Relaxed);
+        counter.add_from_any();
         self.shared.log.error_from_pool(Level::Info, &turn.text);
     }
 
     /// Tells the counters what only the pool knows.
     pub(crate) fn publish_gauges(&self) {
         let (counters, size, shape) = (&self.counters, self.queue.size(), self.settings().shape);
-        store(&counters.threads, size.threads);
-        store(&counters.idle, size.idle);
-        store(&counters.waiting, self.queue.len());
-        store(&counters.threads_min, shape.threads_min);
-        store(&counters.threads_max, shape.threads_max);
-        store(&counters.waiting_max, shape.queue_len_max);
+        counters.threads.set(size.threads as u64);
+        counters.idle.set(size.idle as u64);
+        counters.waiting.set(self.queue.len() as u64);
+        counters.threads_min.set(shape.threads_min as u64);
+        counters.threads_max.set(shape.threads_max as u64);
+        counters.waiting_max.set(shape.queue_len_max as u64);
     }
 }
 
@@ -338,10 +338,6 @@ fn settings(pool: &typed::PoolConfig, threads_min: usize, threads_max: usize) ->
         reserve_threads: pool.reserve_threads,
         reserve_len: pool.reserve_len,
     }
-}
-
-fn store(gauge: &AtomicU64, len: usize) {
-    gauge.store(len as u64, Ordering::Relaxed);
 }
 
 #[cfg(test)]

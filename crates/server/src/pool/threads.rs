@@ -4,7 +4,6 @@
 use std::collections::BTreeSet;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::thread;
 
@@ -87,7 +86,7 @@ impl Pool {
     /// The life of one thread.
     fn run_worker(self: &Arc<Self>, threads: &Threads, number: usize) {
         let counters = &self.counters;
-        counters.threads_started.fetch_add(1, Ordering::Relaxed);
+        counters.threads_started.add_from_any();
         self.queue.thread_started();
         let mut worker = Worker::new(self);
         let worked = catch_unwind(AssertUnwindSafe(|| threads.handler.work(&mut worker)));
@@ -101,7 +100,7 @@ impl Pool {
             self.shared.log.error_from_pool(Level::Error, &text);
         }
         lock(&threads.numbers).remove(&number);
-        counters.threads_ended.fetch_add(1, Ordering::Relaxed);
+        counters.threads_ended.add_from_any();
         match slot.filter(|slot| slot.is_given_up()) {
             // The watchdog has reported the loss, and another worker has its place.
             Some(slot) if !slot.claim_loss() => {}
