@@ -175,6 +175,14 @@ impl HeadIndex {
         HeadIndex::default()
     }
 
+    /// Of the beginning of a head, `bytes` bytes long, that was refused or will never be complete.
+    pub fn of_beginning(bytes: usize) -> Self {
+        HeadIndex {
+            bytes,
+            ..HeadIndex::default()
+        }
+    }
+
     /// Parses the head that begins `buf`; what follows it in `buf` is not looked at.
     ///
     /// `seen` belongs to the connection: 0 for a new head, then left alone between calls while more bytes
@@ -436,11 +444,16 @@ fn check_unusual_path(path: &[u8]) -> Result<(), Cause> {
 pub struct HeadView<'a> {
     /// The buffer that `index` was parsed from; at least `index.bytes` long.
     pub bytes: &'a [u8],
-    /// A complete index.
+    /// A complete index, or that of a beginning.
     pub index: &'a HeadIndex,
 }
 
 impl<'a> HeadView<'a> {
+    /// Whether it is a head; else it is the beginning of one, which has neither method nor fields.
+    pub fn is_complete(&self) -> bool {
+        self.index.method_span != Span::default()
+    }
+
     /// The method as sent.
     pub fn method(&self) -> &'a [u8] {
         self.index.method_span.of(self.bytes)

@@ -27,7 +27,7 @@ use telemetry::{Nanos, Stamp};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
-use super::handoff::{AcceptedConnection, AcceptedStream, Bound, ConnectionPermit};
+use super::handoff::{AcceptedConnection, Bound, ConnectionPermit, Opened};
 use super::shared::{Closing, Shared};
 use super::{Driver, ServingState, first_of};
 use crate::client_limit::LimitExceeded;
@@ -37,7 +37,7 @@ use crate::ipc::{ListenAddr, ListenerId, ListenerInfo};
 use crate::listen;
 use crate::log::Level;
 use crate::sys;
-use crate::transport;
+use crate::transport::{self, AcceptedStream};
 
 /// How long a handshake that has begun may take to be taken in before its socket closes.
 pub(super) const HANDSHAKE_GRACE: Duration = Duration::from_millis(100);
@@ -173,13 +173,14 @@ impl<S: AsFd> Acceptor<S> {
             return None;
         }
         self.count_origin(&socket);
-        Some(AcceptedConnection {
+        let opened = Opened {
             ends: Arc::new(self.ends(&socket, peer)),
-            trust: self.shared.ids.trust(ip),
-            transport: AcceptedStream::Socket(socket),
-            permit,
+            trusts_ids: self.shared.ids.are_trusted_of(ip),
             accepted,
-        })
+            permit,
+        };
+        let stream = AcceptedStream::plain(socket);
+        Some(AcceptedConnection { stream, opened })
     }
 
     /// Counts connections from sockets of other drivers, which have accepted nothing for a while, and those that

@@ -233,7 +233,9 @@ impl Driver {
                 Command::Serve(new) => self.take_over(new),
             }
         }
-        if self.stats().heartbeat.swap(beat, Ordering::Relaxed) != beat {
+        let heartbeat = &self.stats().heartbeat;
+        if heartbeat.count() != beat {
+            heartbeat.set(beat);
             // Nothing else does so without connections, and pool threads go to sleep after the last one.
             self.publish_gauges();
         }
@@ -246,13 +248,8 @@ impl Driver {
     /// A connection has ended that was accepted at `accepted`.
     pub(crate) fn has_ended(&self, accepted: Stamp) {
         let now = telemetry::now();
-        let mut lifetimes = self.lifetimes.borrow_mut();
-        lifetimes.ended(now.since(accepted), now);
-        if let Some(until) = lifetimes.brief_until()
-            && let Some(acceptor) = self.shared.shared_acceptor()
-        {
-            acceptor.set_brief_until(until);
-        }
+        let lived = now.since(accepted);
+        self.lifetimes.borrow_mut().ended(lived, now);
     }
 
     fn set_state(&self, state: ServingState) {
@@ -348,7 +345,7 @@ impl Driver {
 
     fn publish_gauges(&self) {
         for (gauge, count) in self.stats().doing.iter().zip(self.table.borrow().count()) {
-            gauge.store(count, Ordering::Relaxed);
+            gauge.set(count.into());
         }
         for pool in &self.shared.pools {
             pool.publish_gauges();

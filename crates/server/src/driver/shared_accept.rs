@@ -8,14 +8,12 @@
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use rustix::buffer::spare_capacity;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, epoll, eventfd, poll};
 use rustix::io::Errno;
-use telemetry::Stamp;
 
 use super::acceptor::{AcceptOutcome, Acceptor, HANDSHAKE_GRACE};
 use super::handoff::{AcceptedConnection, Bound};
@@ -42,8 +40,6 @@ pub(crate) struct SharedAcceptor {
     bell: OwnedFd,
     /// Set when the thread has ended, and gives no driver a connection any more: whether it did so in order.
     pub(super) ended: OnceLock<bool>,
-    /// Until when the drivers' connections are brief, in nanoseconds.
-    brief_until: AtomicU64,
 }
 
 /// Gives a socket to the thread that is to accept from it: the shared acceptor if it is shared, else the driver
@@ -74,7 +70,6 @@ impl SharedAcceptor {
             mailbox: Mailbox::default(),
             bell: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
             ended: OnceLock::new(),
-            brief_until: AtomicU64::new(0),
         });
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let bell = epoll::EventData::new_u64(BELL);
@@ -101,15 +96,6 @@ impl SharedAcceptor {
     pub(super) fn wake(&self) {
         // The bell is full when it has been rung 2^64 - 2 times without being heard.
         let _ = rustix::io::write(&self.bell, &1_u64.to_ne_bytes());
-    }
-
-    /// A driver's connections are brief until then, and longer if more of them end.
-    pub(super) fn set_brief_until(&self, until: Stamp) {
-        self.brief_until.store(until.0, Ordering::Relaxed);
-    }
-
-    fn has_brief_ones(&self) -> bool {
-        telemetry::now().0 < self.brief_until.load(Ordering::Relaxed)
     }
 }
 
@@ -251,10 +237,9 @@ impl AcceptThread {
         let Some(listener) = listeners.find(|listener| listener.number() == number) else {
             return Ok(AcceptOutcome::Empty);
         };
-        // Brief connections are gone before an uneven share of them matters.
-        let is_counted = listener.acceptor.order.takes_turns && !self.acceptor.has_brief_ones();
+        let takes_turns = listener.acceptor.order.takes_turns;
         let most = self.shared.config.listen.accept_batch;
-        let batch = if is_counted {
+        let batch = if takes_turns {
             listener.batch(most)
         } else {
             most
@@ -269,7 +254,7 @@ impl AcceptThread {
             // it the first: connections that come one at a time would all be the same process's.
             epoll::delete(&self.epoll, &listener.acceptor.socket)?;
             watch(&self.epoll, listener)?;
-            if is_counted && is_ready(&listener.acceptor.socket, Duration::ZERO) {
+            if takes_turns && is_ready(&listener.acceptor.socket, Duration::ZERO) {
                 listener.turns = listener.turns.saturating_add(1);
                 std::thread::sleep(COURTESY);
             } else {
@@ -319,27 +304,4 @@ fn watch(epoll: &OwnedFd, listener: &SharedListener) -> io::Result<()> {
     let flags = epoll::EventFlags::IN | epoll::EventFlags::EXCLUSIVE;
     let data = epoll::EventData::new_u64(listener.number());
     Ok(epoll::add(epoll, &listener.acceptor.socket, data, flags)?)
-}
-
-#[cfg(test)]
-mod tests {
-    use telemetry::Nanos;
-
-    use super::*;
-
-    #[test]
-    fn connections_are_brief_as_long_as_drivers_say_so() {
-        let acceptor = SharedAcceptor {
-            mailbox: Mailbox::default(),
-            bell: eventfd(0, EventfdFlags::CLOEXEC).unwrap(),
-            ended: OnceLock::new(),
-            brief_until: AtomicU64::new(0),
-        };
-        let later = telemetry::now().plus(Nanos::from_secs(600));
-        assert!(!acceptor.has_brief_ones(), "no driver has said so yet");
-        acceptor.set_brief_until(later);
-        assert!(acceptor.has_brief_ones());
-        acceptor.set_brief_until(telemetry::now());
-        assert!(!acceptor.has_brief_ones(), "none has ended for a while");
-    }
 }

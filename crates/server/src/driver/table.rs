@@ -10,7 +10,7 @@ use std::task::Waker;
 use queueing::{Awaited, Idling};
 use telemetry::Stamp;
 
-use crate::exchange::ownership::Returned;
+use crate::exchange::ownership::{After, Returned};
 use crate::exchange::stream::StreamShared;
 use crate::stats::Doing;
 use crate::sync::invariant;
@@ -202,7 +202,7 @@ impl Slot {
             Doing::Idle => Some(self.since),
             Doing::Away => {
                 let stream = self.stream.as_ref()?;
-                let is_kept = stream.ownership.returned() == Some(Returned::Kept);
+                let is_kept = stream.ownership.returned() == Some(Returned::Out(After::Keep));
                 is_kept.then(|| stream.progress_at())
             }
             _ => None,
@@ -231,7 +231,7 @@ mod tests {
     }
 
     fn enter(table: &mut Table) -> usize {
-        let stream = Arc::new(StreamShared::new());
+        let stream = Arc::new(StreamShared::default());
         table.enter(Some(stream), before(9_000), Stamp::NEVER)
     }
 

@@ -63,7 +63,7 @@ pub(crate) struct PendingResponse {
     /// The worker is done with the response.
     finished: Option<Finished>,
     /// Why nothing more will be sent.
-    abandoned: Option<Abandoned>,
+    abandoned: Option<&'static str>,
     /// The driver has logged the exchange already.
     revoked: bool,
 }
@@ -87,37 +87,14 @@ pub(crate) struct Finished {
     pub(crate) after: After,
 }
 
-/// Why the rest of a response is not sent.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Abandoned {
-    /// The client is gone, or was given up by its driver.
-    ClientGone,
-    /// The response could not be stored.
-    Unstored,
-    /// There was no space for it in `spool_dir`.
-    NoSpace,
-    /// There was no memory for it, and its client had taken nothing for longest.
-    MemoryFull,
-    /// Its worker has waited for the client for as long as it may.
-    WaitedTooLong,
-}
-
-impl Abandoned {
-    /// What the log says; empty where the driver knows better.
-    pub(crate) fn cause(self) -> &'static str {
-        match self {
-            Abandoned::ClientGone => "",
-            Abandoned::Unstored => "the response could not be stored for its slow client",
-            Abandoned::NoSpace => "no space in spool_dir for the response to a slow client",
-            Abandoned::MemoryFull => {
-                "reply_memory_max is used up, and the client had taken nothing for longest"
-            }
-            Abandoned::WaitedTooLong => {
-                "the client took the stream too slowly for its worker to wait"
-            }
-        }
-    }
-}
+/// Why the rest of a response is not sent, as the log says it. The driver knows better when it has given its client up.
+pub(crate) const CLIENT_GONE: &str = "";
+pub(crate) const UNSTORED: &str = "the response could not be stored for its slow client";
+pub(crate) const NO_SPACE: &str = "no space in spool_dir for the response to a slow client";
+pub(crate) const MEMORY_FULL: &str =
+    "reply_memory_max is used up, and the client had taken nothing for longest";
+pub(crate) const WAITED_TOO_LONG: &str =
+    "the client took the stream too slowly for its worker to wait";
 
 /// What the driver finds when it looks at a pending response.
 pub(crate) enum Next {
@@ -128,7 +105,7 @@ pub(crate) enum Next {
     /// Everything was sent, and the worker is done.
     Finished(Finished),
     /// Nothing more is to be sent.
-    Abandoned(Abandoned),
+    Abandoned(&'static str),
 }
 
 /// How a worker's wait for room ended.
@@ -140,10 +117,6 @@ pub(crate) enum Waited {
 }
 
 impl StreamShared {
-    pub(crate) fn new() -> Self {
-        Self::default()
-    }
-
     pub(crate) fn pending(&self) -> MutexGuard<'_, PendingResponse> {
         lock(&self.pending)
     }
@@ -252,7 +225,7 @@ impl StreamShared {
     /// Gives up the rest of the response. The first reason counts. Gives what was not sent, for
     /// `ReplyMemory::discard`.
     #[must_use]
-    pub(crate) fn abandon(&self, why: Abandoned) -> Parts {
+    pub(crate) fn abandon(&self, why: &'static str) -> Parts {
         self.end_pending(self.pending(), why, PendingResponse::withdraw)
     }
 
@@ -263,14 +236,13 @@ impl StreamShared {
     pub(crate) fn abandon_stalled(&self, moved: Stamp) -> Option<Parts> {
         let pending = self.pending();
         let is_stalled = pending.free_memory() > 0 && self.progress_at() == moved;
-        is_stalled
-            .then(|| self.end_pending(pending, Abandoned::MemoryFull, PendingResponse::withdraw))
+        is_stalled.then(|| self.end_pending(pending, MEMORY_FULL, PendingResponse::withdraw))
     }
 
     /// The thread that spills: what it took is lost, and with it the response. In one step: what the worker has
     /// added meanwhile must not be sent behind a gap, nor the response be taken for finished.
     #[must_use]
-    pub(crate) fn fail_spill(&self, why: Abandoned) -> Parts {
+    pub(crate) fn fail_spill(&self, why: &'static str) -> Parts {
         self.end_pending(self.pending(), why, |pending| {
             pending.is_spilling = false;
             pending.put_back(Parts::default())
@@ -280,7 +252,7 @@ impl StreamShared {
     fn end_pending(
         &self,
         mut pending: MutexGuard<'_, PendingResponse>,
-        why: Abandoned,
+        why: &'static str,
         end: impl FnOnce(&mut PendingResponse) -> Parts,
     ) -> Parts {
         // The first reason stays: later ones follow from it.
@@ -320,7 +292,7 @@ impl PendingResponse {
     }
 
     /// Why nothing more is sent, if that is so.
-    pub(crate) fn abandoned(&self) -> Option<Abandoned> {
+    pub(crate) fn abandoned(&self) -> Option<&'static str> {
         self.abandoned
     }
 
@@ -524,27 +496,24 @@ mod tests {
 
     #[test]
     fn nothing_is_sent_behind_what_could_not_be_stored() {
-        let stream = StreamShared::new();
+        let stream = StreamShared::default();
         assert!(stream.pending().push(parts(10)).is_ok());
         assert!(stream.pending().begin_spill(1));
         assert!(stream.pending().take_for_spill().is_some());
         assert!(stream.pending().push(parts(5)).is_ok());
-        assert_eq!(stream.fail_spill(Abandoned::Unstored).bytes().0, 5);
+        assert_eq!(stream.fail_spill(UNSTORED).bytes().0, 5);
         let mut pending = stream.pending();
-        assert!(matches!(
-            pending.next(),
-            Next::Abandoned(Abandoned::Unstored)
-        ));
+        assert!(matches!(pending.next(), Next::Abandoned(UNSTORED)));
         assert_eq!(pending.unsent_bytes(), 0);
     }
 
     #[test]
     fn the_first_reason_to_give_up_counts() {
-        let stream = StreamShared::new();
+        let stream = StreamShared::default();
         assert!(stream.pending().push(parts(3)).is_ok());
-        assert_eq!(stream.abandon(Abandoned::MemoryFull).bytes().0, 3);
-        assert!(stream.abandon(Abandoned::ClientGone).is_empty());
-        assert_eq!(stream.pending().abandoned(), Some(Abandoned::MemoryFull));
+        assert_eq!(stream.abandon(MEMORY_FULL).bytes().0, 3);
+        assert!(stream.abandon(CLIENT_GONE).is_empty());
+        assert_eq!(stream.pending().abandoned(), Some(MEMORY_FULL));
         assert!(stream.pending().push(parts(3)).is_err());
         assert_eq!(
             stream.wait_for_room(0, Duration::from_secs(600)),
@@ -554,7 +523,7 @@ mod tests {
 
     #[test]
     fn a_response_is_given_up_for_its_memory_only_while_its_client_takes_nothing() {
-        let stream = StreamShared::new();
+        let stream = StreamShared::default();
         stream.set_progress_at(Stamp(7));
         assert!(stream.abandon_stalled(Stamp(7)).is_none());
         assert!(stream.pending().push(parts(3)).is_ok());
@@ -570,7 +539,7 @@ mod tests {
 
     #[test]
     fn a_worker_waits_for_room_only_so_long() {
-        let stream = StreamShared::new();
+        let stream = StreamShared::default();
         assert!(stream.pending().push(parts(3)).is_ok());
         assert_eq!(stream.wait_for_room(3, Duration::ZERO), Waited::Room);
         assert_eq!(stream.wait_for_room(2, Duration::ZERO), Waited::TooLong);

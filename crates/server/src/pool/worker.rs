@@ -13,7 +13,7 @@ use telemetry::{Ending, Nanos, Stamp};
 
 use super::{Job, Pool};
 use crate::exchange::stream::{Finished, StreamShared};
-use crate::exchange::{Exchange, Received, Recorder};
+use crate::exchange::{Exchange, Recorder};
 use crate::fault::Fault;
 use crate::fork;
 use crate::log::{Level, OnFull};
@@ -186,7 +186,7 @@ impl Worker {
             // really runs.
             slot.begin(&assignment.exchange, &stream, meter);
         }
-        self.pool().counters.running.fetch_add(1, Ordering::Relaxed);
+        self.pool().counters.running.add_from_any();
         self.stream = Some(stream);
         Some(assignment)
     }
@@ -256,8 +256,8 @@ impl Worker {
         let left = phases.replied.max(phases.sent);
         self.ran = Some(left.since(phases.started));
         let pool = self.pool();
-        pool.counters.running.fetch_sub(1, Ordering::Relaxed);
-        pool.counters.completed.fetch_add(1, Ordering::Relaxed);
+        pool.counters.running.take_from_any();
+        pool.counters.completed.add_from_any();
         pool.report_to_placement(exchange, phases.replied.since(phases.started));
     }
 }
@@ -268,7 +268,7 @@ impl Drop for Worker {
     fn drop(&mut self) {
         let pool = self.pool();
         if self.stream.is_some() {
-            pool.counters.running.fetch_sub(1, Ordering::Relaxed);
+            pool.counters.running.take_from_any();
         }
         if let (Some(watchdog), Some(slot)) = (&pool.shared.watchdog, &self.slot) {
             watchdog.leave(slot);
@@ -314,14 +314,14 @@ impl Responder {
         let mut writer = self.writer.take().unwrap_or_else(|| {
             ResponseWriter::new(&shared.config, &shared.memory, &self.pool.draining)
         });
-        writer.begin_exchange(&exchange.record, Some(exchange.head()), job.to);
+        writer.begin_exchange(&exchange.record, exchange.head(), job.to);
         Some((Assignment { exchange, writer }, stream))
     }
 
     /// Writes a response of the server's own, and its end.
     fn respond(&self, assignment: &mut Assignment, reply: Reply) -> ResponseEnd {
         let pages = &self.pool.shared.pages;
-        let reply = pages.replace_body(reply, None);
+        let reply = pages.replace_body(reply);
         assignment.writer.respond(reply, telemetry::now());
         assignment.writer.finish(&mut assignment.exchange.record)
     }
@@ -331,7 +331,7 @@ impl Responder {
         let Some((mut assignment, stream)) = self.begin(job, now, None) else {
             return;
         };
-        self.pool.counters.expired.fetch_add(1, Ordering::Relaxed);
+        self.pool.counters.expired.add_from_any();
         let waiting = self.pool.queue.len();
         let retry_after_secs = queueing::retry_after_secs(waiting, &self.pool.load.load());
         let ended = self.respond(&mut assignment, Reply::refusal(503, Some(retry_after_secs)));
@@ -344,8 +344,7 @@ impl Responder {
 
     fn report(&self, exchange: &Exchange, fault: Option<&Fault>, ended: &ResponseEnd) {
         if ended.waited > Nanos::ZERO {
-            let counters = &self.pool.counters;
-            counters.stream_waits.fetch_add(1, Ordering::Relaxed);
+            self.pool.counters.stream_waits.add_from_any();
             let secs = ended.waited.as_secs_f64();
             let text = format!(
                 "the worker waited {secs:.3} s for the client: more than reply_spool_bytes_max of the stream was \
@@ -388,9 +387,8 @@ impl Responder {
             // A deadline passed: the driver has ended this exchange.
             return;
         }
-        let received = Received::Head(exchange.head());
-        self.recorder
-            .close(&exchange.record, received, &exchange.ends);
+        let (record, head) = (&exchange.record, exchange.head());
+        self.recorder.close(record, head, &exchange.ends);
         // Behind the record, because the next exchange of the connection may begin at once, and its record must
         // come after this one.
         stream.ownership.release(after);

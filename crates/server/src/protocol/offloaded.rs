@@ -15,8 +15,8 @@ use telemetry::{Ending, Nanos, Stamp};
 use super::send::{LOOK, ResponseSender};
 use super::{Connection, ReceivedRequest, Stop, Then, Woken};
 use crate::exchange::ownership::{ResponseStarted, Returned, WakePolicy};
-use crate::exchange::stream::{Abandoned, After, Finished, Next, StreamShared};
-use crate::exchange::{self, Exchange, ExchangeRecord, Received};
+use crate::exchange::stream::{self, After, Finished, Next, StreamShared};
+use crate::exchange::{self, Exchange, ExchangeRecord};
 use crate::log::Level;
 use crate::pool::Job;
 use crate::refusal::Refusal;
@@ -62,10 +62,6 @@ impl<'a> Offloaded<'a> {
         })
     }
 
-    fn received(&self) -> Received<'_> {
-        Received::Head(self.head.view())
-    }
-
     /// Hands the exchange to its worker.
     pub(crate) fn hand_over(&self, job: Job, wake: WakePolicy) -> impl Future<Output = ()> {
         let mut job = Some(job);
@@ -83,20 +79,31 @@ impl<'a> Offloaded<'a> {
     /// Sees to the end of an exchange that was handed over so.
     pub(crate) async fn run(&self, wake: WakePolicy) -> Result<Then, Overdue> {
         Ok(match self.returned(wake).await {
-            Ok(Returned::Kept) => {
+            Ok(Returned::Out(after)) => {
                 self.connection.last_sent.set(self.stream.progress_at());
-                self.stream.ownership.take_back();
-                Then::Receive
-            }
-            Ok(Returned::Closed) => Then::Leave,
-            Ok(Returned::Reset) => {
-                self.connection.transport.reset_on_close();
-                Then::Close
+                self.conclude(after)
             }
             Ok(Returned::Queued) => Box::pin(self.send_pending()).await,
             Err((STOP_OVERDUE, ResponseStarted::No)) => return Err(Overdue),
-            Err((stop, started)) => self.give_up(stop, started),
+            // The numbers of the stream are those of an earlier exchange.
+            Err((stop, ResponseStarted::No)) => self.end_early(stop, 0),
+            Err((stop, ResponseStarted::Yes)) => self.end_early(stop, self.stream.sent_bytes()),
         })
+    }
+
+    /// What follows a response that its worker has ended so.
+    fn conclude(&self, after: After) -> Then {
+        match after {
+            After::Keep => {
+                self.stream.ownership.take_back();
+                Then::Receive
+            }
+            After::Close => Then::Leave,
+            After::Reset => {
+                self.connection.transport.reset_on_close();
+                Then::Close
+            }
+        }
     }
 
     /// Waits for the exchange to come back: by the client's next bytes when nothing needs to know earlier, else by a
@@ -145,12 +152,7 @@ impl<'a> Offloaded<'a> {
     }
 
     /// The worker still has an exchange that is not to be waited for: ends what it has begun to answer.
-    fn give_up(&self, stop: Stop, started: ResponseStarted) -> Then {
-        let sent_bytes = match started {
-            // The numbers of the stream are those of an earlier exchange.
-            ResponseStarted::No => 0,
-            ResponseStarted::Yes => self.stream.sent_bytes(),
-        };
+    fn end_early(&self, stop: Stop, sent_bytes: u64) -> Then {
         if stop == STOP_OVERDUE {
             self.stream.set_overdue();
             if self.stream.is_whole(sent_bytes) {
@@ -189,7 +191,7 @@ impl<'a> Offloaded<'a> {
                 Next::Parts(memory_bytes, file_bytes) => (memory_bytes, file_bytes),
                 Next::Finished(finished) => return Ok(finished),
                 Next::Nothing => continue,
-                Next::Abandoned(why) => return Err(Stop::cut(why.cause())),
+                Next::Abandoned(why) => return Err(Stop::cut(why)),
             };
             let turn = sender.turn(bytes).await?;
             // While this driver waits, the parts are where a thread may move them to a file: it has them now where
@@ -238,19 +240,11 @@ impl<'a> Offloaded<'a> {
     /// Ends an exchange of which everything was sent.
     fn end_sent(&self, finished: Finished, sent_bytes: u64) -> Then {
         self.connection.end_exchange(finished.exchange, sent_bytes);
-        match finished.after {
-            After::Keep => {
-                // Before the stream is taken back: from then on the next exchange may use it.
-                self.stream.pending().renew();
-                self.stream.ownership.take_back();
-                Then::Receive
-            }
-            After::Close => Then::Leave,
-            After::Reset => {
-                self.connection.transport.reset_on_close();
-                Then::Close
-            }
+        if finished.after == After::Keep {
+            // Before the stream is taken back: from then on the next exchange may use it.
+            self.stream.pending().renew();
         }
+        self.conclude(finished.after)
     }
 
     /// Ends an exchange whose client does not get everything, once the worker is done with it.
@@ -258,10 +252,7 @@ impl<'a> Offloaded<'a> {
         if stop == STOP_OVERDUE && self.stream.is_whole(sent_bytes) {
             return match self.take_over(stop) {
                 Ok(finished) => self.end_sent(finished, sent_bytes),
-                Err(_) => {
-                    self.end(None, sent_bytes);
-                    Then::Linger
-                }
+                Err(stop) => self.end_early(stop, sent_bytes),
             };
         }
         self.connection.count_stop(stop);
@@ -271,10 +262,10 @@ impl<'a> Offloaded<'a> {
             Ok(mut finished) => {
                 finished.exchange.record.end_as(stop.ending, stop.cause);
                 self.connection.end_exchange(finished.exchange, sent_bytes);
+                Then::Close
             }
-            Err(stop) => self.end(Some(stop), sent_bytes),
+            Err(stop) => self.end_early(stop, sent_bytes),
         }
-        Then::Close
     }
 
     /// Gives up a response whose client is gone, or whose time is up.
@@ -283,14 +274,14 @@ impl<'a> Offloaded<'a> {
         // Given up before, on our side: it is named.
         let why = self.stream.pending().abandoned();
         if let Some(why) = why {
-            if why == Abandoned::MemoryFull {
+            if why == stream::MEMORY_FULL {
                 driver.stats().timed_out(Timeout::Memory);
             }
             let name = exchange::name(self.record.id, self.head.view());
-            let text = format!("{name}: the response was cut: {}", why.cause());
+            let text = format!("{name}: the response was cut: {why}");
             driver.shared.log.error(Level::Warning, &text);
         }
-        let unsent = self.stream.abandon(Abandoned::ClientGone);
+        let unsent = self.stream.abandon(stream::CLIENT_GONE);
         driver.shared.replies_memory.discard(unsent);
     }
 
@@ -346,7 +337,7 @@ impl<'a> Offloaded<'a> {
         if stop == Some(STOP_OVERDUE) {
             self.connection.driver.stats().errors.add();
         }
-        self.connection.end(&record, self.received());
+        self.connection.end(&record, self.head.view());
     }
 
     /// The response in the place of the application, which is still at it: 504 (RFC 9110 section 15.6.5).
@@ -355,10 +346,10 @@ impl<'a> Offloaded<'a> {
         self.connection.driver.stats().errors.add();
         let mut record = self.record_at(telemetry::now());
         record.end_as(Ending::Refused, OVERDUE);
-        let received = self.received();
+        let head = self.head.view();
         let reply = Refusal::because(504, OVERDUE).reply();
-        let reply = self.connection.with_error_page(reply, received.head());
-        (ReceivedRequest { received, record }, reply)
+        let reply = self.connection.with_error_page(reply);
+        (ReceivedRequest { head, record }, reply)
     }
 
     /// Why an exchange that was woken so is not to be waited for any longer, if that is so.

@@ -20,7 +20,7 @@ use telemetry::{Nanos, Stamp};
 use super::{Part, Parts};
 use crate::blocking_pool::{BlockingPool, TaskState};
 use crate::config::typed::Spool;
-use crate::exchange::stream::{Abandoned, StreamShared};
+use crate::exchange::stream::{NO_SPACE, StreamShared, UNSTORED};
 use crate::sync::{invariant, lock};
 use crate::unnamed::unnamed_file;
 
@@ -241,8 +241,8 @@ fn spill_step(stream: &Arc<StreamShared>, dir: &Path) -> TaskState {
         }
         Err(error) => {
             let why = match error.kind() {
-                io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Abandoned::NoSpace,
-                _ => Abandoned::Unstored,
+                io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => NO_SPACE,
+                _ => UNSTORED,
             };
             drop(stream.fail_spill(why));
             TaskState::Done
@@ -319,7 +319,7 @@ mod tests {
 
     /// A response that has waited since `moved`, with some bytes in memory and some in a file.
     fn waiting(memory: &Arc<ReplyMemory>, moved: Stamp, bytes: usize) -> Arc<StreamShared> {
-        let stream = Arc::new(StreamShared::new());
+        let stream = Arc::new(StreamShared::default());
         let mut parts = Parts::default();
         parts.push(Part::File {
             file: Arc::new(File::open("/dev/null").unwrap()),
@@ -335,7 +335,7 @@ mod tests {
     }
 
     fn is_cut(stream: &StreamShared) -> bool {
-        stream.pending().abandoned() == Some(crate::exchange::stream::Abandoned::MemoryFull)
+        stream.pending().abandoned() == Some(crate::exchange::stream::MEMORY_FULL)
     }
 
     /// The only thread that writes is held meanwhile, as by a disk that does not answer.

@@ -29,7 +29,7 @@ use super::sink::{Data, Destination, Encoding, Frame, Piece, Rest, Sink};
 use super::{Part, Reply, ReplyBody};
 use crate::config::typed::{Config, Delivery};
 use crate::exchange::ExchangeRecord;
-use crate::exchange::stream::{Abandoned, After, StreamShared, Waited};
+use crate::exchange::stream::{After, StreamShared, WAITED_TOO_LONG, Waited};
 
 /// Spans of files up to this size are sent by the thread that has them, where they are in the page cache.
 const READ_BYTES_MAX: u64 = 64 << 10;
@@ -139,12 +139,12 @@ impl ResponseWriter {
         }))
     }
 
-    /// Begins to answer an exchange; `head` is `None` when the request never had a complete one.
+    /// Begins to answer an exchange.
     #[inline(always)]
     pub(crate) fn begin_exchange(
         &mut self,
         record: &ExchangeRecord,
-        head: Option<http::HeadView<'_>>,
+        head: http::HeadView<'_>,
         to: Destination,
     ) {
         let inner = &mut *self.0;
@@ -152,9 +152,7 @@ impl ResponseWriter {
         // What a driver answers itself is short, or a file that is there compressed.
         let config = &inner.compressor.config;
         let is_coded = to.stream.is_some() && !config.codings.is_empty();
-        inner.accepted = head
-            .filter(|_| is_coded)
-            .map(|head| Accepted::read(head, config));
+        inner.accepted = is_coded.then(|| Accepted::read(head, config));
         // The writer is used again for each exchange of its thread: nothing of the last one may be left.
         inner.state = WriterState::Silent;
         inner.treatment = Treatment::Untouched;
@@ -439,7 +437,7 @@ impl WriterInner {
         if waited == Waited::TooLong {
             // Under the stream's lock inside: a driver that has just made room finds it given up, and ends the
             // response by a reset.
-            let unsent = stream.abandon(Abandoned::WaitedTooLong);
+            let unsent = stream.abandon(WAITED_TOO_LONG);
             self.memory.discard(unsent);
         }
         self.sink.is_closed |= waited != Waited::Room;
