@@ -92,7 +92,7 @@ impl Mailbox {
     }
 
     /// Has the driver note this number in its counters.
-    pub(super) fn send_beat(&self, number: u64) {
+    pub(crate) fn send_beat(&self, number: u64) {
         // Behind the commands that were sent before: see `take`.
         self.beat.store(number, Ordering::Release);
         self.wake();

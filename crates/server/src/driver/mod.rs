@@ -45,10 +45,9 @@ use crate::pool::{Job, Pool};
 use crate::response::{Part, Reply, ReplyBody, ResponseWriter};
 use crate::stats::DriverStats;
 
-use mailbox::Mailbox;
 use table::Table;
 
-pub(crate) use mailbox::{Ack, Command};
+pub(crate) use mailbox::{Ack, Command, Mailbox};
 pub use shared::Closing;
 pub(crate) use shared::{ServingState, Shared};
 pub(crate) use shared_accept::start_accepting;
@@ -85,7 +84,7 @@ pub(crate) struct Driver {
     pub(crate) state: Cell<ServingState>,
     pub(crate) recorder: Recorder,
     /// The writer of what this driver answers itself; out while it does.
-    writer: Cell<Option<ResponseWriter>>,
+    pub(crate) writer: Cell<Option<ResponseWriter>>,
     /// Out while a connection uses it, so that no borrow of it outlives a step.
     scratch: Cell<Option<Box<Scratch>>>,
     pub(crate) files: RefCell<Files>,
@@ -371,17 +370,13 @@ impl Driver {
         self.scratch.set(Some(scratch));
     }
 
-    /// The writer of this thread; give it back by `put_writer`.
+    /// The writer of this thread; to be put back.
     pub(crate) fn take_writer(&self) -> ResponseWriter {
         self.writer.take().unwrap_or_else(|| {
             // Whether connections end with their next response is known before it begins, on this thread.
             let draining = Arc::default();
             ResponseWriter::new(self.config(), &self.shared.replies_memory, &draining)
         })
-    }
-
-    pub(crate) fn put_writer(&self, writer: ResponseWriter) {
-        self.writer.set(Some(writer));
     }
 
     pub(crate) fn config(&self) -> &Config {

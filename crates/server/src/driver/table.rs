@@ -107,19 +107,16 @@ impl Table {
         slot.deadline = deadline;
     }
 
-    /// Whether the connection was woken by its deadline or by the driver; resets it.
-    pub(crate) fn take_fired(&mut self, index: usize) -> Fired {
-        std::mem::take(&mut self.slot(index).fired)
+    /// Whether the connection was woken by its deadline or by the driver, which is reset; and its deadline.
+    pub(crate) fn take_fired(&mut self, index: usize) -> (Fired, Stamp) {
+        let slot = self.slot(index);
+        (std::mem::take(&mut slot.fired), slot.deadline)
     }
 
     /// Whether the connection is idle, and since when it does what it does.
     pub(crate) fn idle_since(&mut self, index: usize) -> (bool, Stamp) {
         let slot = self.slot(index);
         (slot.doing == Doing::Idle, slot.since)
-    }
-
-    pub(crate) fn deadline(&mut self, index: usize) -> Stamp {
-        self.slot(index).deadline
     }
 
     /// Connections that are to be woken at `now`: those whose deadline has passed, those that have been idle

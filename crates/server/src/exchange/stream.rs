@@ -16,7 +16,7 @@ use super::Exchange;
 pub(crate) use super::ownership::After;
 use super::ownership::WriteOwnership;
 use crate::config::typed::Rate;
-use crate::response::{Parts, ResponseHead, SpillFile};
+use crate::response::{Parts, ReplyMemory, ResponseHead, SpillFile};
 use crate::sync::{invariant, lock};
 
 /// One stream's shared state. HTTP/1 has one for each connection and uses it again; others have one for each
@@ -201,12 +201,11 @@ impl StreamShared {
         self.overdue.load(Ordering::Acquire)
     }
 
-    /// Driver: puts back what the client has not taken. Gives what will not be sent, see `abandon`.
-    #[must_use]
-    pub(crate) fn put_back(&self, rest: Parts) -> Parts {
+    /// Driver: puts back what the client has not taken.
+    pub(crate) fn put_back(&self, rest: Parts, memory: &ReplyMemory) {
         let unsent = self.pending().put_back(rest);
         self.room.notify_one();
-        unsent
+        memory.discard(unsent);
     }
 
     /// Worker: the response is complete. Gives it back when the driver has logged the exchange already.
@@ -222,31 +221,29 @@ impl StreamShared {
         None
     }
 
-    /// Gives up the rest of the response. The first reason counts. Gives what was not sent, for
-    /// `ReplyMemory::discard`.
-    #[must_use]
-    pub(crate) fn abandon(&self, why: &'static str) -> Parts {
-        self.end_pending(self.pending(), why, PendingResponse::withdraw)
+    /// Gives up the rest of the response. The first reason counts.
+    pub(crate) fn abandon(&self, why: &'static str, memory: &ReplyMemory) {
+        memory.discard(self.end_pending(self.pending(), why, PendingResponse::withdraw));
     }
 
-    /// Gives up a response for its memory. `None`: its client has taken some since `moved`, it would free no
-    /// memory now, or another response is there. In one step: the driver may end the response at any time, and
-    /// the next one on the stream must not pay for it.
-    #[must_use]
-    pub(crate) fn abandon_stalled(&self, moved: Stamp) -> Option<Parts> {
+    /// Gives up a response for its memory, unless its client has taken some since `moved`, it would free no memory
+    /// now, or another response is there. In one step: the driver may end the response at any time, and the next
+    /// one on the stream must not pay for it.
+    pub(crate) fn abandon_stalled(&self, moved: Stamp, memory: &ReplyMemory) {
         let pending = self.pending();
-        let is_stalled = pending.free_memory() > 0 && self.progress_at() == moved;
-        is_stalled.then(|| self.end_pending(pending, MEMORY_FULL, PendingResponse::withdraw))
+        if pending.free_memory() > 0 && self.progress_at() == moved {
+            memory.discard(self.end_pending(pending, MEMORY_FULL, PendingResponse::withdraw));
+        }
     }
 
     /// The thread that spills: what it took is lost, and with it the response. In one step: what the worker has
     /// added meanwhile must not be sent behind a gap, nor the response be taken for finished.
-    #[must_use]
-    pub(crate) fn fail_spill(&self, why: &'static str) -> Parts {
-        self.end_pending(self.pending(), why, |pending| {
+    pub(crate) fn fail_spill(&self, why: &'static str) {
+        // Dropped here, on a thread that may wait for a disk.
+        drop(self.end_pending(self.pending(), why, |pending| {
             pending.is_spilling = false;
             pending.put_back(Parts::default())
-        })
+        }));
     }
 
     fn end_pending(
@@ -434,12 +431,21 @@ fn total_bytes(parts: &Parts) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
+    use crate::blocking_pool::BlockingPool;
+    use crate::config::typed::Spool;
 
     fn parts(bytes: usize) -> Parts {
         let mut parts = Parts::default();
         parts.push_copy(&vec![7; bytes]);
         parts
+    }
+
+    fn memory() -> Arc<ReplyMemory> {
+        let threads = BlockingPool::start("test-spool", 0).unwrap();
+        ReplyMemory::new(100, &Spool::default(), threads)
     }
 
     fn pending(bytes: usize) -> PendingResponse {
@@ -501,7 +507,7 @@ mod tests {
         assert!(stream.pending().begin_spill(1));
         assert!(stream.pending().take_for_spill().is_some());
         assert!(stream.pending().push(parts(5)).is_ok());
-        assert_eq!(stream.fail_spill(UNSTORED).bytes().0, 5);
+        stream.fail_spill(UNSTORED);
         let mut pending = stream.pending();
         assert!(matches!(pending.next(), Next::Abandoned(UNSTORED)));
         assert_eq!(pending.unsent_bytes(), 0);
@@ -511,8 +517,10 @@ mod tests {
     fn the_first_reason_to_give_up_counts() {
         let stream = StreamShared::default();
         assert!(stream.pending().push(parts(3)).is_ok());
-        assert_eq!(stream.abandon(MEMORY_FULL).bytes().0, 3);
-        assert!(stream.abandon(CLIENT_GONE).is_empty());
+        let memory = memory();
+        stream.abandon(MEMORY_FULL, &memory);
+        stream.abandon(CLIENT_GONE, &memory);
+        assert_eq!(stream.pending().unsent_bytes(), 0);
         assert_eq!(stream.pending().abandoned(), Some(MEMORY_FULL));
         assert!(stream.pending().push(parts(3)).is_err());
         assert_eq!(
@@ -524,17 +532,21 @@ mod tests {
     #[test]
     fn a_response_is_given_up_for_its_memory_only_while_its_client_takes_nothing() {
         let stream = StreamShared::default();
+        let memory = memory();
         stream.set_progress_at(Stamp(7));
-        assert!(stream.abandon_stalled(Stamp(7)).is_none());
+        let check = |moved: u64, is_given_up: bool| {
+            stream.abandon_stalled(Stamp(moved), &memory);
+            let why = is_given_up.then_some(MEMORY_FULL);
+            assert_eq!(stream.pending().abandoned(), why, "{moved}");
+        };
+        check(7, false);
         assert!(stream.pending().push(parts(3)).is_ok());
-        assert!(stream.abandon_stalled(Stamp(6)).is_none());
+        check(6, false);
         let taken = stream.pending().take().unwrap();
-        assert!(stream.abandon_stalled(Stamp(7)).is_none());
-        assert!(stream.put_back(taken).is_empty());
-        assert_eq!(stream.pending().abandoned(), None);
-        let unsent = stream.abandon_stalled(Stamp(7)).unwrap();
-        assert_eq!(unsent.bytes(), (3, 0));
-        assert!(stream.abandon_stalled(Stamp(7)).is_none());
+        check(7, false);
+        stream.put_back(taken, &memory);
+        check(7, true);
+        assert_eq!(stream.pending().unsent_bytes(), 0);
     }
 
     #[test]

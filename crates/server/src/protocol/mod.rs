@@ -38,7 +38,6 @@ use crate::request_start;
 use crate::response::{Destination, Reply, ResponseEnd};
 use crate::service::{self, Backend};
 use crate::stats::{Doing, Timeout};
-use crate::sync::violated;
 use crate::transport::Transport;
 
 /// Bytes of a refused body that are read and thrown away at most, so that the client gets to read the
@@ -191,11 +190,11 @@ impl Connection {
         if self.cutting() {
             return Some(Woken::Cut);
         }
-        let mut table = self.driver.table.borrow_mut();
-        match (table.take_fired(self.slot), self.driver.state.get()) {
+        let (fired, deadline) = self.driver.table.borrow_mut().take_fired(self.slot);
+        match (fired, self.driver.state.get()) {
             (Fired::No, _) => None,
             // The mark alone does not count: the deadline may have moved between the scan and this look.
-            _ if table.deadline(self.slot) <= telemetry::now() => Some(Woken::Deadline),
+            _ if deadline <= telemetry::now() => Some(Woken::Deadline),
             (_, ServingState::Draining) => Some(Woken::Draining),
             (Fired::Crowded, _) => Some(Woken::Crowded),
             (Fired::Yes, _) => None,
@@ -278,18 +277,19 @@ impl Connection {
         let disposition = driver.shared.service.dispatch(head, ends);
         record.route = disposition.route;
         let rewritten = disposition.rewritten;
-        if let Backend::Pool { pool, class } = disposition.backend {
-            (record.pool, record.class) = (Some(pool), class);
-            return Begun::Offload(Box::new(Exchange {
-                head: Arc::new(RequestHead::take(head)),
-                rewritten,
-                body: Body::Empty,
-                ends: Arc::clone(ends),
-                record: *record,
-            }));
-        }
+        // What a worker is to answer is stamped anew when its pool admits it.
         record.begin_inline(now);
         let reply = match disposition.backend {
+            Backend::Pool { pool, class } => {
+                (record.pool, record.class) = (Some(pool), class);
+                return Begun::Offload(Box::new(Exchange {
+                    head: Arc::new(RequestHead::take(head)),
+                    rewritten,
+                    body: Body::Empty,
+                    ends: Arc::clone(ends),
+                    record: *record,
+                }));
+            }
             Backend::Refuse(refusal) => self.refuse(request, refusal),
             Backend::RespondAsIs(reply) => reply,
             Backend::Respond(reply) => self.with_error_page(reply),
@@ -307,7 +307,6 @@ impl Connection {
                 };
                 self.with_error_page(reply)
             }
-            Backend::Pool { .. } => violated(format_args!("a request for a pool is answered here")),
         };
         Begun::Respond(reply)
     }
@@ -377,7 +376,7 @@ impl Connection {
         // A refusal begins later than its request was taken up.
         writer.respond(reply, now.max(record.phases.started));
         let ended = writer.finish(record);
-        self.driver.put_writer(writer);
+        self.driver.writer.set(Some(writer));
         if record.ending == Ending::Complete {
             record.end_as(ending, cause);
         }

@@ -63,17 +63,14 @@ impl<'a> Offloaded<'a> {
     }
 
     /// Hands the exchange to its worker.
-    pub(crate) fn hand_over(&self, job: Job, wake: WakePolicy) -> impl Future<Output = ()> {
-        let mut job = Some(job);
-        poll_fn(move |context| {
-            if let Some(job) = job.take() {
-                // Before the exchange is anywhere where a worker may take it: its first step must find the stream
-                // its own.
-                self.stream.ownership.hand_off(wake, context);
-                self.connection.driver.hand_over(job);
-            }
+    pub(crate) async fn hand_over(&self, job: Job, wake: WakePolicy) {
+        poll_fn(|context| {
+            // Before the exchange is anywhere where a worker may take it: its first step must find the stream its own.
+            self.stream.ownership.hand_off(wake, context);
             Poll::Ready(())
         })
+        .await;
+        self.connection.driver.hand_over(job);
     }
 
     /// Sees to the end of an exchange that was handed over so.
@@ -186,6 +183,7 @@ impl<'a> Offloaded<'a> {
     }
 
     async fn send_parts(&self, sender: &mut ResponseSender<'_>) -> Result<Finished, Stop> {
+        let memory = &self.connection.driver.shared.replies_memory;
         loop {
             let bytes = match self.next_pending(sender).await? {
                 Next::Parts(memory_bytes, file_bytes) => (memory_bytes, file_bytes),
@@ -204,8 +202,7 @@ impl<'a> Offloaded<'a> {
             if sender.monitor.sent > before {
                 self.stream.set_progress_at(telemetry::now());
             }
-            let unsent = self.stream.put_back(parts);
-            self.connection.driver.shared.replies_memory.discard(unsent);
+            self.stream.put_back(parts, memory);
             sender.end_turn(progress?).await?;
         }
     }
@@ -281,8 +278,8 @@ impl<'a> Offloaded<'a> {
             let text = format!("{name}: the response was cut: {why}");
             driver.shared.log.error(Level::Warning, &text);
         }
-        let unsent = self.stream.abandon(stream::CLIENT_GONE);
-        driver.shared.replies_memory.discard(unsent);
+        let memory = &driver.shared.replies_memory;
+        self.stream.abandon(stream::CLIENT_GONE, memory);
     }
 
     /// The exchange of an abandoned response, once the worker is done with it. It is given up at the drain deadline,

@@ -191,9 +191,7 @@ impl ReplyMemory {
             if bytes <= self.bytes_max || !(is_stalled || is_far_beyond) {
                 return;
             }
-            if let Some(unsent) = stream.abandon_stalled(*moved) {
-                self.discard(unsent);
-            }
+            stream.abandon_stalled(*moved, self);
         }
     }
 
@@ -244,7 +242,7 @@ fn spill_step(stream: &Arc<StreamShared>, dir: &Path) -> TaskState {
                 io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => NO_SPACE,
                 _ => UNSTORED,
             };
-            drop(stream.fail_spill(why));
+            stream.fail_spill(why);
             TaskState::Done
         }
     }

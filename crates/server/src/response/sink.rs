@@ -209,15 +209,16 @@ impl Sink {
         self.is_closed = false;
     }
 
-    /// Where the rest of the response is. What belongs to its connection is let go.
-    pub(super) fn end(&mut self) -> Rest {
+    /// Where the rest of the response is, and its stream. What belongs to its connection is let go.
+    pub(super) fn end(&mut self) -> (Rest, Option<Arc<StreamShared>>) {
         let stream = self.to.stream.take();
         self.to.direct = None;
-        match stream {
+        let rest = match stream {
             _ if !self.is_queued => Rest::Sent,
             Some(_) => Rest::Queued,
             None => Rest::Here(std::mem::take(&mut self.rest), self.head.take()),
-        }
+        };
+        (rest, stream)
     }
 
     /// The stream of a worker, once its driver has the rest of the response.

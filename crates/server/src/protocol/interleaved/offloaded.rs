@@ -111,8 +111,7 @@ impl Stream {
                 continue;
             };
             let data = parts.read(most);
-            let unsent = stream.put_back(parts);
-            self.driver.shared.replies_memory.discard(unsent);
+            stream.put_back(parts, &self.driver.shared.replies_memory);
             let data = data.map_err(|error| Stop::of_send(&error))?;
             self.send_data(&data, sending).await?;
             stream.set_progress_at(telemetry::now());
