@@ -198,12 +198,14 @@ impl HeadIndex {
         seen: &mut usize,
         limits: &Limits,
     ) -> Result<HeadStep, Refusal> {
+        // Spans have 32 bits; what lies behind the bound is not looked at, whatever has come.
         let head_bytes_max = limits.head_bytes_max.min(u32::MAX as usize);
         let window = &buf[..buf.len().min(head_bytes_max)];
         if self.parse_window(window, *seen, limits)? {
             *seen = 0;
             return Ok(HeadStep::Complete);
         }
+        // Refused at the byte that passes the bound, not when the rest has come: a client must not fill memory.
         if window.len() == head_bytes_max {
             return Err(Cause::HeadTooLarge.into());
         }
@@ -509,8 +511,10 @@ pub struct RequestHead {
 impl RequestHead {
     /// Copies the head's own bytes and its index; two allocations.
     pub fn take(view: HeadView<'_>) -> Self {
+        let head_bytes = view.index.bytes;
+        assert!(head_bytes <= view.bytes.len(), "an index of other bytes");
         RequestHead {
-            bytes: view.bytes[..view.index.bytes].into(),
+            bytes: view.bytes[..head_bytes].into(),
             index: view.index.clone(),
         }
     }

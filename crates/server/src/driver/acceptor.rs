@@ -36,6 +36,7 @@ use crate::exchange::Ends;
 use crate::ipc::{ListenAddr, ListenerId, ListenerInfo};
 use crate::listen;
 use crate::log::Level;
+use crate::sync::invariant;
 use crate::sys;
 use crate::transport::{self, AcceptedStream};
 
@@ -56,6 +57,8 @@ pub(super) struct Acceptor<S> {
     driver: Option<usize>,
     /// When the error log was last told of a client with too many connections.
     told: Stamp,
+    /// Turns in a row after which more waited, where processes take turns at the socket.
+    pub(super) turns: u32,
     /// A descriptor kept back, so that a connection can be taken in and refused when there are no others.
     reserve: Option<File>,
 }
@@ -86,6 +89,7 @@ impl<S: AsFd> Acceptor<S> {
             order,
             driver,
             told: Stamp::ZERO,
+            turns: 0,
             reserve: Some(File::open("/dev/null")?),
         })
     }
@@ -163,6 +167,7 @@ impl<S: AsFd> Acceptor<S> {
         mut permit: ConnectionPermit,
     ) -> Option<AcceptedConnection> {
         permit.accepted_by = self.driver;
+        // Before the client's limit: what is refused was accepted all the same.
         if let Some(driver) = self.driver {
             self.shared.stats.drivers[driver].accepted.add();
         }
@@ -234,6 +239,7 @@ impl<S: AsFd> Acceptor<S> {
             self.shared.log.error(Level::Error, NO_DESCRIPTORS_TEXT);
         }
         let is_empty = matches!(accepted, Err(Errno::AGAIN));
+        // Before the reserve is taken back: it needs the descriptor that this connection has.
         drop(accepted);
         self.reserve = File::open("/dev/null").ok();
         // Another thread may have taken the descriptor: the queue is empty only when the kernel says so.
@@ -339,7 +345,10 @@ impl Driver {
             acceptor.end();
         }
         drop(acceptor);
-        self.acceptors.set(self.acceptors.get() - 1);
+        // Behind the last connection that it has given: a driver without acceptors may end.
+        let before = self.acceptors.get();
+        invariant!(before > 0, "an acceptor ends that was not counted");
+        self.acceptors.set(before - 1);
         self.changed.notify_one();
     }
 

@@ -75,6 +75,8 @@ impl Table {
     pub(crate) fn leave(&mut self, index: usize) {
         let left = self.slots[index].take();
         invariant!(left.is_some(), "slot {index} of the table is left twice");
+        let has_taken = self.free.len() < self.slots.len();
+        invariant!(has_taken, "more slots of the table are free than it has");
         // Only now: a slot on the free list twice would be given to two connections, which would wake and cut each
         // other.
         self.free.push(index);

@@ -355,6 +355,7 @@ impl H1 {
                     return (input.len(), step);
                 }
             }
+            // Counted before it is taken up: a request that costs the process shows as one without an end.
             // The next head begins here, whatever the search for the end of this one has seen.
             self.searched = 0;
             self.received += 1;
@@ -381,7 +382,7 @@ impl H1 {
         let has_body = !matches!(head.index.body, BodyFraming::None | BodyFraming::Length(0));
         let then = match request.record.ending {
             Ending::Complete if !has_body => Then::Receive,
-            // Its body will not be read: those bytes must not be taken for a request.
+            // Its body will not be read: those bytes must not be taken for a request (RFC 9112 section 9.3).
             _ => Then::Linger,
         };
         match begun {
@@ -442,6 +443,7 @@ impl H1 {
         let to = self.destination(None, request.record.route, keep_alive);
         let connection = &self.connection;
         let ended = connection.write(request, to, reply, now);
+        // A client that is gone gets no rest, and its connection no linger.
         let is_gone = request.record.ending == Ending::PeerGone;
         if is_gone {
             then = Then::Close;
@@ -482,6 +484,7 @@ impl H1 {
         let sent = sender.send_all(&mut response.rest).await;
         record.sent_bytes += sender.monitor.sent;
         if let Err(stop) = sent {
+            // Before the record is closed: the reset is what tells the client, the record only tells us.
             self.connection.abort(stop);
             record.end_as(stop.ending, stop.cause);
             response.then = Then::Close;

@@ -49,6 +49,7 @@ impl<'a> Offloaded<'a> {
         stream: &'a Arc<StreamShared>,
         exchange: &mut Exchange,
     ) -> Result<Self, Refusal> {
+        // The stamp first: how long the request had waited in front of the server is counted up to it.
         exchange.record.phases.queued = telemetry::now();
         exchange.record.queued.before = connection.waited_before(exchange);
         let pool = connection.driver.pool_of(exchange);
@@ -151,6 +152,7 @@ impl<'a> Offloaded<'a> {
     /// The worker still has an exchange that is not to be waited for: ends what it has begun to answer.
     fn end_early(&self, stop: Stop, sent_bytes: u64) -> Then {
         if stop == STOP_OVERDUE {
+            // The watchdog interrupts the worker only once its client has its answer.
             self.stream.set_overdue();
             if self.stream.is_whole(sent_bytes) {
                 self.end(None, sent_bytes);
@@ -172,11 +174,13 @@ impl<'a> Offloaded<'a> {
         let mut sender = ResponseSender::new(self.connection, self.stream, self.record.route, rate);
         let sent = self.send_parts(&mut sender).await;
         let sent_bytes = sent_before + sender.monitor.sent;
+        // Before the exchange ends: what is left of the connection's bandwidth is for its next response.
         drop(sender);
         let concluded = match sent {
             Ok(finished) => self.end_sent(finished, sent_bytes),
             Err(stop) => self.end_unsent(stop, sent_bytes).await,
         };
+        // Last: as long as the response is in that list a thread may spill it, which finds a finished one empty.
         let memory = &self.connection.driver.shared.replies_memory;
         memory.leave(self.stream);
         concluded
@@ -252,6 +256,7 @@ impl<'a> Offloaded<'a> {
                 Err(stop) => self.end_early(stop, sent_bytes),
             };
         }
+        // Given up before the reset: a worker that waits for room hears of it at once, and adds nothing more.
         self.connection.count_stop(stop);
         self.abandon();
         self.connection.transport.reset();

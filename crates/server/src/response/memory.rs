@@ -141,6 +141,7 @@ impl ReplyMemory {
         let entry = |stream: &Arc<StreamShared>| (stream.progress_at(), Arc::clone(stream));
         // A copy of the references, so that no other lock is taken under this one: each response has its own.
         let mut waiting: Vec<_> = lock(&self.waiting).values().map(entry).collect();
+        // The stamps as of this copy: a client that takes something meanwhile is noticed when its response is cut.
         waiting.sort_by_key(|(moved, _)| *moved);
         self.spill_some(&waiting);
         self.cut_some(&waiting, now);
@@ -252,6 +253,8 @@ impl SpillFile {
     /// The same parts, the first buffers of which are spans of this file now; of a new one in `dir` where no part is
     /// a span of it any more.
     fn move_buffers(&mut self, parts: Parts, dir: &Path) -> io::Result<Parts> {
+        // A weak reference: once the client has taken all spans, the file and its space are gone, and the next step
+        // begins another one.
         let file = if let Some(file) = self.file.upgrade() {
             file
         } else {

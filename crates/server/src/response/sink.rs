@@ -212,6 +212,7 @@ impl Sink {
     /// Where the rest of the response is, and its stream. What belongs to its connection is let go.
     pub(super) fn end(&mut self) -> (Rest, Option<Arc<StreamShared>>) {
         let stream = self.to.stream.take();
+        // Neither outlives the response here: the socket closes when its driver lets go of it.
         self.to.direct = None;
         let rest = match stream {
             _ if !self.is_queued => Rest::Sent,
@@ -238,6 +239,7 @@ impl Sink {
         if self.is_closed || (bytes == 0 && self.head.is_none()) {
             return;
         }
+        // A file may have to wait for its disk, which no worker does: it is the driver's from its head on.
         let sent = match &frame.data {
             Data::Files(_) => 0,
             _ => self.send(&frame),

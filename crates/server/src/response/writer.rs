@@ -274,6 +274,7 @@ impl ResponseWriter {
         {
             return inner.go_on(&data.as_slice(), EncodeStep::Flush);
         }
+        // Cut to the declared length before it is on its way: sendfile would send all of it.
         let (fitting, taken) = inner.fit(bytes);
         let span = Part::File {
             file: Arc::new(file),

@@ -77,6 +77,7 @@ impl View {
     }
 
     fn leak(self) -> Stats {
+        // For the life of the process: threads that are cut at its end may count until the last moment.
         Box::leak(Box::new(self)).counters()
     }
 
@@ -285,6 +286,7 @@ pub(crate) struct Counter(AtomicU64);
 impl Counter {
     /// Adds one. Only the owning thread may call it.
     pub(crate) fn add(&self) {
+        // Two steps lose nothing, because no other thread writes between them.
         self.0
             .store(self.0.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
     }
