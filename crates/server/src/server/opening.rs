@@ -17,7 +17,7 @@ use crate::bandwidth::Bandwidth;
 use crate::blocking_pool::BlockingPool;
 use crate::client_limit::ClientLimit;
 use crate::config::typed::Config;
-use crate::driver::{ServingState, Shared};
+use crate::driver::{Mailbox, ServingState, Shared};
 use crate::exchange::Ids;
 use crate::fault::StartFault;
 use crate::handler::Handler;
@@ -139,7 +139,7 @@ impl OpenedParts {
             },
             state: watch::Sender::new(ServingState::Running),
             room: Notify::new(),
-            mailboxes: Shared::mailboxes(listen.drivers),
+            mailboxes: (0..listen.drivers).map(|_| Mailbox::default()).collect(),
             shared_acceptor: OnceLock::new(),
             closing: OnceLock::new(),
             config: Arc::clone(config),
