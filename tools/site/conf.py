@@ -10,7 +10,7 @@ from sphinx.application import Sphinx
 
 #: In the order in which a user needs them.
 NAVIGATION = {
-    "First steps": ["docs/guide/getting-started", "docs/guide/wsgi", "docs/guide/deploy"],
+    "First steps": ["docs/guide/getting-started", "docs/guide/deploy", "docs/guide/wsgi"],
     "Logs and reports": [
         "docs/guide/logs-and-phases",
         "docs/guide/logs",

@@ -103,29 +103,31 @@ pub(crate) fn wrong_in_prose(page: &str, defaults: &Defaults) -> Vec<String> {
         let name = page[..at].rsplit('`').next().unwrap_or_default();
         let key = name.trim_start_matches("--").replace('-', "_");
         let stated = page[at + 3..].split(')').next().unwrap_or_default();
-        let is_number = stated.starts_with(|first: char| first.is_ascii_digit());
-        let Some(default) = defaults.get(&key).filter(|_| is_number) else {
+        let (Some(default), Some(stated_default)) = (defaults.get(&key), as_written(stated)) else {
             continue;
         };
-        if !default.is_empty() && as_written(stated) != *default {
+        if !default.is_empty() && stated_default != *default {
             wrong.push(format!("`{key}` is `{default}` and not ({stated})"));
         }
     }
     wrong
 }
 
-/// A quantity of prose in the form of the settings table: `2 min` is `2m`, `64 KB` is `64K`.
-fn as_written(stated: &str) -> String {
+/// A quantity of prose in the form of the settings table: `2 min` is `2m`, `64 KB` is `64K`. None for other text.
+fn as_written(stated: &str) -> Option<String> {
     let (number, unit) = stated.split_once(' ').unwrap_or((stated, ""));
     let unit = match unit {
         "KB" => "K",
         "MB" => "M",
         "GB" => "G",
         "min" => "m",
-        "bytes" | "bytes a second" => "",
-        other => other,
+        "" | "bytes" | "bytes a second" => "",
+        "ms" | "s" | "h" => unit,
+        _ => return None,
     };
-    format!("{}{unit}", number.replace(',', ""))
+    let number = number.replace(',', "");
+    let is_number = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
+    is_number.then(|| format!("{number}{unit}"))
 }
 
 #[cfg(test)]
@@ -163,7 +165,9 @@ mod tests {
         let defaults = read(REFERENCE);
         let wrong = |page| wrong_in_prose(page, &defaults).len();
         assert_eq!(
-            wrong("`body_max` (256 MB), `--body-max` (256 MB), `body_max` (all)"),
+            wrong(
+                "`body_max` (256 MB), `--body-max` (256 MB), `body_max` (all), `body_max` (3 clients)"
+            ),
             0
         );
         assert_eq!(wrong("`body_max` (64 KB)"), 1);
