@@ -457,6 +457,7 @@ impl<'a> Record<'a> {
             // `strings` was cut to the u16.
             put(&mut fixed, &mut at, (string.len() as u16).to_le_bytes());
         }
+        assert_eq!(at, FIXED_BYTES, "each number has its place");
         fixed
     }
 }

@@ -170,6 +170,10 @@ impl LogReader {
             }
             self.processes.len() - 1
         });
+        assert!(
+            process <= usize::from(u8::MAX),
+            "processes beyond the last have its number"
+        );
         process as u8
     }
 }
