@@ -258,9 +258,9 @@ fn sums(samples: &[Sample], law: Sharing, weights: &[f64; BLOCKS]) -> BTreeMap<u
         let weight = weights[sample.block];
         let log = log_alone(sample, law);
         let of_route = sums.entry(sample.route).or_default();
-        for (sum, more) in of_route.iter_mut().zip([1.0, log, log * log]) {
-            *sum += weight * more;
-        }
+        of_route[0] += weight;
+        of_route[1] += weight * log;
+        of_route[2] += weight * log * log;
     }
     sums
 }
