@@ -218,7 +218,7 @@ pub enum Ending {
 }
 
 impl Ending {
-    const ALL: [Ending; 7] = [
+    pub(crate) const ALL: [Ending; 7] = [
         Ending::Complete,
         Ending::Refused,
         Ending::PeerGone,

@@ -7,7 +7,7 @@
 use queueing::TICK;
 use telemetry::{Nanos, Stamp};
 
-use crate::{Arrival, Arrivals, Outcome, PoolOutcome, Setting};
+use crate::{Arrival, Outcome, PoolOutcome, Setting};
 
 use super::events::{Delay, Due, Pauses, Ready, Timers};
 use super::pool::{Job, Pool};
@@ -67,7 +67,7 @@ impl<'s, T: FnMut(&Trace)> Simulation<'s, T> {
     }
 
     /// Runs all arrivals, until the last has ended.
-    pub(super) fn run(&mut self, arrivals: &mut dyn Arrivals) {
+    pub(super) fn run(&mut self, arrivals: &mut dyn Iterator<Item = Arrival>) {
         let mut next = arrivals.next();
         if let Some(first) = next {
             self.begin(stamp(first.at));
