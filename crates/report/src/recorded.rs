@@ -67,6 +67,10 @@ pub fn lines(
         Err(fault) if fault.cause == CUT_OFF => passed.is_cut_off = true,
         Err(fault) => return Err(fault),
     }
+    assert!(
+        passed.others_len <= passed.lines_len,
+        "a line is counted before it is judged"
+    );
     Ok(passed)
 }
 

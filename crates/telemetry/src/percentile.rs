@@ -21,6 +21,7 @@ pub fn nearest_rank(share: f64, len: u64) -> u64 {
 /// The share to ask a histogram for that rounds in its own way, so that it answers with the value of
 /// [`nearest_rank`]: half a rank below. 0 without values.
 pub fn share_of_rank(share: f64, len: u64) -> f64 {
+    // In the middle between two ranks, no rounding of the histogram's own product can reach the next one.
     match len {
         0 => 0.0,
         _ => (nearest_rank(share, len) as f64 - 0.5) / len as f64,

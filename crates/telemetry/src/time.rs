@@ -250,6 +250,7 @@ impl Snapshot {
     /// The shortest; zero when empty.
     pub fn min(&self) -> Nanos {
         if self.is_empty() {
+            // Nothing is not the greatest number, which an empty one keeps to be merged with others.
             Nanos::ZERO
         } else {
             Nanos(self.min)

@@ -91,6 +91,7 @@ impl Route {
 impl Laws {
     /// Requests by these laws; the same for the same seed.
     pub fn arrivals(&self, seed: u64) -> LawArrivals {
+        assert!(!self.routes.is_empty(), "requests are of some kind");
         let mut random = fastrand::Rng::with_seed(seed);
         let mut ahead = Ahead {
             rates: self.rates.clone().into(),
@@ -181,6 +182,7 @@ impl LawArrivals {
                 return index;
             }
         }
+        // Rounding may leave a little of the weights over.
         self.routes.len() - 1
     }
 }
@@ -222,6 +224,7 @@ impl Ahead {
                 let secs = self.begun_secs + self.passed / rate.per_second;
                 return Some(Nanos((secs * 1e9) as u64));
             }
+            // What was left of the stretch counts for the next one: a gap may span several.
             self.passed -= sum;
             self.begun_secs += rate.lasts.as_secs_f64();
             self.rates.pop_front();

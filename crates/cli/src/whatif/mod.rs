@@ -89,6 +89,7 @@ fn predict(options: &WhatifOptions) -> Result<Findings, Message> {
         && !calibration.holds
         && !options.is_forced
     {
+        // No table follows, so the doubts that it would bring are said here.
         remarks.extend(remarks::of(&present, &[]));
         for remark in remarks.into_iter().chain(remarks::dependence(&present)) {
             Message::from_text(remark).say();
@@ -194,6 +195,11 @@ fn variants(options: &WhatifOptions, now: &Variant) -> Result<Vec<Variant>, Mess
             }
         }
     }
+    assert_eq!(
+        variants.len(),
+        len,
+        "there is a variant for each combination"
+    );
     Ok(variants)
 }
 

@@ -44,12 +44,12 @@ pub(super) struct ReadLog {
     pub(super) misread_first: Option<String>,
     /// Compressed logs that end before their end.
     pub(super) cut_off: Vec<String>,
-    pub(super) left_out: LeftOut,
+    pub(super) left_out: Unsimulated,
 }
 
 /// Requests of a log that are not simulated.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct LeftOut {
+pub(super) struct Unsimulated {
     /// No thread had to do with them.
     elsewhere_len: u64,
     /// They have no times.
@@ -73,7 +73,7 @@ pub(super) fn read(
         routes: Routes::new(rules),
         processes: Vec::new(),
         untimed,
-        left_out: LeftOut::default(),
+        left_out: Unsimulated::default(),
         is_full: false,
     };
     let (mut lines_len, mut misread_len, mut misread_first) = (0, 0, None);
@@ -114,7 +114,7 @@ struct LogReader {
     routes: Routes,
     processes: Vec<Vec<u8>>,
     untimed: Untimed,
-    left_out: LeftOut,
+    left_out: Unsimulated,
     is_full: bool,
 }
 
@@ -170,6 +170,10 @@ impl LogReader {
             }
             self.processes.len() - 1
         });
+        assert!(
+            process <= usize::from(u8::MAX),
+            "processes beyond the last have its number"
+        );
         process as u8
     }
 }

@@ -110,6 +110,7 @@ impl Routes {
         self.key.extend(line.route);
         self.key.push(b' ');
         self.key.extend(first_part(&path));
+        // A log with a path for each request would fill the memory: what comes late is known by pool and rule only.
         if !self.numbers.contains_key(&self.key) && self.numbers.len() >= NAMED_LEN_MAX {
             self.key.truncate(named_at);
         }
@@ -124,6 +125,10 @@ impl Routes {
                 route
             }
         };
+        assert!(
+            usize::from(pool) < POOLS_LEN_MAX,
+            "pools beyond the last have its number"
+        );
         self.routes[usize::from(route)].2 += 1;
         Numbers { route, pool }
     }

@@ -152,7 +152,8 @@ impl State<'_> {
         self.marks[index as usize].share_at_start = self.share_sum;
         self.marks[index as usize].caused_at_start = self.caused_sum;
         if run.has_waited {
-            self.waiting_len -= 1;
+            // Times of a log may be anything: a start that is sorted before its own arrival was never counted.
+            self.waiting_len = self.waiting_len.saturating_sub(1);
             // The start of an earlier slice was accounted for then.
             if run.started_ns > self.slice.from_ns || self.slice.from_ns == 0 {
                 let held = |before: &u32| self.runs[*before as usize].ended_ns > run.queued_ns;
@@ -191,7 +192,13 @@ impl State<'_> {
         let run = self.runs[index as usize];
         self.marks[index as usize].share_at_end = self.share_sum;
         let place = self.places[index as usize];
+        assert_eq!(
+            self.busy.get(place as usize),
+            Some(&index),
+            "a run that ends was in progress"
+        );
         self.busy.swap_remove(place as usize);
+        // The last one has moved into the gap, unless it was the one that ended.
         if let Some(moved) = self.busy.get(place as usize) {
             self.places[*moved as usize] = place;
         }

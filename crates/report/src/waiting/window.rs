@@ -108,6 +108,10 @@ impl Window {
         found.late_len += u64::from(run.started_ns < self.settled_ns);
         run.label = self.label(line);
         self.runs.push(run);
+        assert!(
+            self.runs.len() <= self.runs_len_max,
+            "the window has its bound"
+        );
         if self.runs.len() == self.runs_len_max {
             self.settle_older_half(found, line.utc_offset_secs);
         }
@@ -124,6 +128,7 @@ impl Window {
         let mut ends: Vec<u64> = self.runs.iter().map(|run| run.ended_ns).collect();
         let middle = ends.len() / 2;
         let until_ns = (*ends.select_nth_unstable(middle).1).max(self.settled_ns);
+        // Half of the runs end before `until_ns`, so that each sweep makes room for as many lines as it cost.
         self.sweep(until_ns, found, utc_offset_secs);
         self.settled_ns = until_ns;
         // A request that still waits has waited for runs that have ended.

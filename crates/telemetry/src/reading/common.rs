@@ -64,6 +64,7 @@ fn is_host_with_port(text: &[u8]) -> bool {
 
 #[inline]
 fn rest_of<'a>(line: &mut Line<'a>, mut rest: &'a [u8], date: &mut DateReader) -> Option<()> {
+    // NaviServer without referer and agent has its times right here, in quotes as well: only five numbers are those.
     if let [b' ', b'"', more @ ..] = rest {
         let (referer, more) = quoted(more)?;
         if let [b' ', b'"', more @ ..] = more
@@ -111,6 +112,7 @@ fn pairs<'a>(line: &mut Line<'a>, mut rest: &'a [u8], date: &mut DateReader) -> 
             (None, _) => {}
         }
     }
+    // Asked before the words of others are dropped: a former line has times by names that are not read.
     let is_old = line.spans.total.is_some() && has_accept && line.spans.receive.is_none();
     let has_total = line.spans.total.is_some();
     if line.spans.receive.is_some() && has_total {

@@ -61,6 +61,7 @@ impl DateReader {
             [b'.', digits @ ..] => fraction(digits)?,
             _ => return None,
         };
+        // Lines of one second follow each other, and a log has one zone or two: the calendar is asked once a second.
         if *head != self.iso || *zone != *self.iso_zone {
             self.iso_moment = iso(head, zone)?;
             self.iso = *head;

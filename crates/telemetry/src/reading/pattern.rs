@@ -52,6 +52,7 @@ impl Pattern {
     /// # Errors
     /// When they cannot be taken apart again.
     pub fn of(template: &Template) -> Result<Pattern, PatternFault> {
+        // Decided once, here: a line that is read by the pattern never has to try a second way.
         let parts = template.parts();
         if !parts.iter().any(|part| matches!(part, Part::Field(..))) {
             return Err(PatternFault::NoField);

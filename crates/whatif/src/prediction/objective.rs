@@ -103,6 +103,7 @@ pub fn smallest(
 
 /// Doubles from `fails` on until it holds, then halves what is between.
 fn halved(holds: &mut dyn FnMut(usize) -> bool, mut fails: usize, threads_max: usize) {
+    assert!(threads_max > 0, "a pool has a thread");
     let mut try_next = (2 * fails).max(1).min(threads_max);
     while fails < threads_max && !holds(try_next) {
         fails = try_next;

@@ -44,6 +44,7 @@ impl Costs {
             len => wakes[nearest_rank(0.5, len as u64) as usize - 1],
         };
         // Within a second arrivals are a guess, and so are begins.
+        // Their differences would be noise of half a second.
         let fetches = match recording.is_by_second {
             true => Vec::new(),
             false => fetches(recording, wake),

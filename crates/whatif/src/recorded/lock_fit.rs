@@ -70,9 +70,11 @@ impl LockFit {
         if !is_waited_for(kept, &runs, &alone) {
             return None;
         }
+        // A vector of all requests less while the next steps make theirs.
         drop(alone);
         let lock = fitted(recording, &runs);
         let (needs, waits) = settled(recording, lock, &runs);
+        assert_eq!(needs.len(), kept.len(), "each request has its need");
         let sum = |of: &dyn Fn(&Run) -> u64| runs.iter().map(of).sum::<u64>() as f64;
         let at_work = sum(&|run| run.lasted).max(1.0);
         Some(LockFit {

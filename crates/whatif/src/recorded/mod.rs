@@ -232,12 +232,14 @@ impl Recorder {
     pub fn finish(mut self) -> Recording {
         if !self.has_fractions {
             self.inputs.push(self.kept.len());
+            // Each input by itself: where one ends and the next begins, time may jump back.
             for bounds in self.inputs.windows(2) {
                 let range = bounds[0]..bounds[1];
                 spread::spread(&mut self.kept[range.clone()], &self.rests_s[range]);
             }
         }
         self.kept.sort_unstable_by_key(|kept| kept.at);
+        // Relative times are small, so that sums of them cannot overflow whatever a log says of the year.
         let first = self.kept.first().map_or(0, |kept| kept.at);
         for kept in &mut self.kept {
             kept.at -= first;

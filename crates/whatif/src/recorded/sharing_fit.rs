@@ -179,6 +179,8 @@ fn samples(kept: &[Kept], need_ns: &dyn Fn(usize) -> u64) -> Option<(Vec<Sample>
     let mut found = Vec::new();
     let mut at_work = [0.0; LEVELS];
     for process in 0..=processes {
+        // One walk for all samples: the times at each number of running requests add up from the beginning, and what
+        // lies between two moments is the difference of the sums, however many requests are open.
         let mut seen = 0;
         let mut lasted_at = [0.0f64; LEVELS];
         let mut open: BTreeMap<usize, (usize, [f64; LEVELS])> = BTreeMap::new();
@@ -256,9 +258,9 @@ fn sums(samples: &[Sample], law: Sharing, weights: &[f64; BLOCKS]) -> BTreeMap<u
         let weight = weights[sample.block];
         let log = log_alone(sample, law);
         let of_route = sums.entry(sample.route).or_default();
-        for (sum, more) in of_route.iter_mut().zip([1.0, log, log * log]) {
-            *sum += weight * more;
-        }
+        of_route[0] += weight;
+        of_route[1] += weight * log;
+        of_route[2] += weight * log * log;
     }
     sums
 }
@@ -407,6 +409,7 @@ fn resampled(samples: &[Sample], best: Sharing, seed: u64) -> Vec<Sharing> {
 
 /// The interval that leaves out as many of the resampled values below as above, a tenth of all together.
 fn interval_of(mut values: Vec<f64>) -> (f64, f64) {
+    assert!(!values.is_empty(), "an interval is of some values");
     values.sort_by(f64::total_cmp);
     let at = |share: f64| values[((values.len() - 1) as f64 * share).round() as usize];
     (at(0.05), at(0.95))

@@ -111,6 +111,7 @@ impl StallSearch {
 
     fn notice_gap(&mut self, step: WorkStep) {
         let oldest = self.begins.keys().next().copied().unwrap_or(step.now);
+        // Nothing has ended since `last_end`; but while nothing ran either, nothing could end.
         let from = self.last_end.max(oldest);
         if step.now - from >= LEAST_NS && self.candidate.is_none() {
             self.candidate = Some(Candidate {
@@ -171,6 +172,11 @@ pub(super) struct Moving {
 
 impl Moving {
     pub(super) fn new(pauses: &[Pause]) -> Moving {
+        let are_apart = |pair: &[Pause]| pair[0].at.0 + pair[0].lasts.0 <= pair[1].at.0;
+        assert!(
+            pauses.windows(2).all(are_apart),
+            "pauses are in order, and none overlaps another"
+        );
         let mut lost = 0;
         let each = pauses.iter().map(|pause| {
             let before = lost;

@@ -45,6 +45,7 @@ impl Workload {
                 _ => one.cpu_s = -1.0,
             }
         }
+        // Last: those that were refused get a run that is free of other requests' influence already.
         lend_runs(&mut kept, seed);
         Workload {
             kept,
