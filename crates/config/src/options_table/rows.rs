@@ -190,7 +190,7 @@ settings! {
     /// groups of the user; `group` replaces the first one.
     user in Processes { placeholder: "USER", default: "off" }
         = text("a user's name or number, or `off`", parse::user) => config.processes.user;
-    /// SettingGroup to run as, by name or number, or off for the user's own
+    /// Group to run as, by name or number, or off for the user's own
     group in Processes { placeholder: "GROUP", default: "off" }
         = text("a group's name or number, or `off`", parse::account) => config.processes.group;
     /// Import the application once and fork the serving processes from it
