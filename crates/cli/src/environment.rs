@@ -26,6 +26,7 @@ use crate::message::Message;
 /// The configuration file or the folder cannot be used; nothing can be said about the rest.
 pub(crate) fn sources(matches: &ArgMatches) -> Result<Sources, Message> {
     let mut sources = Sources {
+        // The file is read in the folder of the start, because `chdir` may be one of its keys.
         toml: None,
         environment: environment()?,
         flags: command::flags(matches),
@@ -91,6 +92,7 @@ pub(crate) fn understood(sources: &Sources) -> Result<Understood, Message> {
 /// Not simply to the hard one: programs that the application starts inherit it, and some close every
 /// descriptor up to it.
 pub(crate) fn raise_open_files(needed: u64) {
+    assert!(needed > 0, "a process without a file");
     let limit = getrlimit(Resource::Nofile);
     let wanted = limit.maximum.map_or(needed, |hard| needed.min(hard));
     if limit.current.is_some_and(|soft| soft < wanted) {

@@ -69,6 +69,10 @@ pub(crate) fn load_app(
         let hint = "install the wheel (`pip install milepost`), or serve files with `--static`";
         return Err(Message::new(&format!("`{}`", banner::app_name(app)), cause).with_hint(hint));
     };
+    assert!(
+        !config.pools.is_empty(),
+        "the pool `default` is always there"
+    );
     let facts = AppFacts {
         multithread: config.pools.len() > 1 || config.pools[0].threads_max > 1,
         multiprocess: config.processes.count > 1,
@@ -119,6 +123,8 @@ fn supervise(matches: &ArgMatches, host: Option<&dyn AppHost>, state: Option<Suc
 fn supervisor_files(config: &Config) -> u64 {
     let processes = config.processes.count as u64;
     let drivers = config.listen.drivers as u64;
+    assert!(processes > 0 && drivers > 0, "nobody serves");
+    // A name may stand for several addresses, which are known only once it is resolved.
     let addresses = config.binds.len() as u64 * 4;
     processes * drivers * addresses + processes * 8 + 256
 }
@@ -162,6 +168,7 @@ fn read_again(
         ];
         for (key, count) in wanted {
             if let Some(count) = count {
+                // What `milepost scale` has said counts above the flags of the start, as long as the server runs.
                 sources.flags.retain(|flag| flag.key != key);
                 let text = count.to_string();
                 sources.flags.push(server::config::FlagText { key, text });

@@ -41,6 +41,7 @@ fn hinted<T>(hint: impl Into<String>) -> Result<T, Hint> {
 /// The application, as `module:attribute`.
 pub(crate) fn app(text: &str) -> Result<Option<AppName>, Hint> {
     let (module, attribute) = text.split_once(':').unwrap_or((text, ""));
+    // A path is what uWSGI and Flask take: its module can be named.
     if module.contains('/') || module.ends_with(".py") {
         let name = module.trim_end_matches(".py").trim_start_matches("./");
         let name = name.replace('/', ".");
@@ -197,6 +198,7 @@ pub(crate) fn or_off(
         return Ok(None);
     }
     match unit.number(text)? {
+        // Elsewhere 0 is "no bound", which is the opposite of what it says: nobody has to guess.
         0 => hinted(format!("write `off` {zero}")),
         number if bounds.contains(&number) => Ok(Some(number)),
         _ => Err(None),

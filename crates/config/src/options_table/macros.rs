@@ -79,7 +79,11 @@ macro_rules! kind {
     (choice($names:expr, $values:expr) $($place:ident).+) => {
         SettingKind::Choice {
             names: &$names,
-            set: |draft, index| draft$(.$place)+ = $values[index],
+            set: |draft, index| {
+                // At compile time: each name has its value.
+                const { assert!($names.len() == $values.len()) };
+                draft$(.$place)+ = $values[index];
+            },
         }
     };
     (text($expected:expr, $parse:expr) $($place:ident).+) => {

@@ -32,6 +32,12 @@ pub enum Spelling {
 /// The hint for such a name, a key or a flag of one letter with its dash; `None`: not known.
 pub fn migration_hint(name: &str, spelling: Spelling) -> Option<String> {
     let (_, instead) = HINTS.iter().find(|(names, _)| names.contains(&name))?;
+    if let Setting(key, _) | Renamed(key) = instead {
+        assert!(
+            setting(key).is_some(),
+            "a hint names `{key}`, which is no setting"
+        );
+    }
     Some(match *instead {
         Nothing(text) => text.to_owned(),
         Renamed(key) => match setting(key).filter(|setting| !setting.in_flags()) {

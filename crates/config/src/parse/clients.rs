@@ -79,6 +79,8 @@ pub(crate) fn client_network(written: &str) -> Result<(IpAddr, u8), Hint> {
             bits.ok_or_else(hint)? as u8
         }
     };
+    assert!(bits <= bits_max, "a prefix of {bits} bits for `{ip}`");
+    // Bits behind the prefix are a slip: either the network was meant or the one address, and both are said.
     let network = IpNet::new_assert(ip, bits).network();
     if network != ip {
         return hinted(format!(

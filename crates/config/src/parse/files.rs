@@ -49,6 +49,7 @@ fn beneath(file: &str) -> Result<String, Hint> {
     if names.is_empty() || file.ends_with('/') || file.contains('\0') {
         return hinted("name a file of the mounted folder");
     }
+    // What a request could not ask for must not become reachable by a fallback.
     if names.iter().any(|name| name.starts_with('.')) {
         return hinted("files and folders whose names begin with a dot are not served");
     }
