@@ -69,9 +69,7 @@ pub(crate) fn config_file(matches: &ArgMatches) -> Option<PathBuf> {
 /// # Errors
 /// The machine does not say what must be known about it.
 pub(crate) fn understood(sources: &Sources) -> Result<Understood, Message> {
-    let current_dir = std::env::current_dir().map_err(|error| {
-        Message::new("working folder", cause(&error)).with_hint("it may have been removed")
-    })?;
+    let current_dir = current_dir()?;
     let machine = Machine {
         cores: available_parallelism().map_or(1, usize::from),
         cpus: cpus(),
@@ -85,6 +83,16 @@ pub(crate) fn understood(sources: &Sources) -> Result<Understood, Message> {
         file: &file,
     };
     Ok(understand(sources, &machine))
+}
+
+/// The working folder.
+///
+/// # Errors
+/// It is gone, or cannot be named.
+pub(crate) fn current_dir() -> Result<PathBuf, Message> {
+    std::env::current_dir().map_err(|error| {
+        Message::new("working folder", cause(&error)).with_hint("it may have been removed")
+    })
 }
 
 /// Raises the soft limit of open files to what is needed, as far as the hard one lets it.

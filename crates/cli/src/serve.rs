@@ -81,7 +81,7 @@ pub(crate) fn load_app(
 }
 
 fn supervise(matches: &ArgMatches, host: Option<&dyn AppHost>, state: Option<Succession>) -> i32 {
-    let started = match folder() {
+    let started = match environment::current_dir() {
         Ok(folder) => folder,
         Err(message) => {
             message.say();
@@ -139,7 +139,10 @@ fn fresh(sources: &Sources) -> Result<Fresh, Vec<Message>> {
     if !understood.faults.is_empty() {
         return Err(understood.faults.iter().map(Message::from).collect());
     }
-    let payload = Payload::new(sources, folder().map_err(|fault| vec![fault])?);
+    let payload = Payload::new(
+        sources,
+        environment::current_dir().map_err(|fault| vec![fault])?,
+    );
     Ok(Fresh {
         loaded: understood.loaded,
         payload,
@@ -153,7 +156,7 @@ fn read_again(
     started: &Path,
     overrides: &Overrides,
 ) -> Result<Fresh, Vec<Failure>> {
-    let before = folder().ok();
+    let before = environment::current_dir().ok();
     let read = || -> Result<Fresh, Vec<Message>> {
         std::env::set_current_dir(started).map_err(|error| {
             vec![Message::new(
@@ -193,13 +196,6 @@ fn understand(payload: &Payload) -> Result<Loaded, Vec<Failure>> {
     }
     let messages = understood.faults.iter().map(Message::from);
     Err(messages.map(Failure::from).collect())
-}
-
-fn folder() -> Result<PathBuf, Message> {
-    std::env::current_dir().map_err(|error| {
-        Message::new("working folder", environment::cause(&error))
-            .with_hint("it may have been removed")
-    })
 }
 
 /// How this program was started: by Python, or by its own name.

@@ -52,6 +52,7 @@ macro_rules! settings {
 
 /// A kind whose value goes to a place in the draft.
 macro_rules! kind {
+    // `as _`: a row's bounds fit its field.
     (count($min:expr, $max:expr) $($place:ident).+) => {
         kind!(@number Unit::Count, $min, $max, |draft, number| draft$(.$place)+ = number as _)
     };

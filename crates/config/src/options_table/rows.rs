@@ -34,7 +34,7 @@ const ADDRESS: &str = "HOST:PORT, [V6]:PORT, :PORT, PORT, unix:PATH, systemd or 
 const CODINGS: &str = "some of `br`, `zstd`, `gzip`, the preferred first, or `off`";
 const NETWORK: &str =
     "an address or a network in digits (as `127.0.0.1`, `10.0.0.0/8`, `fd00::/8`)";
-const COMPRESS_TYPES: &str = "text/*, application/json, application/ld+json, application/manifest+json, application/problem+json, \
+pub(crate) const COMPRESS_TYPES: &str = "text/*, application/json, application/ld+json, application/manifest+json, application/problem+json, \
     application/javascript, application/xml, application/xhtml+xml, application/rss+xml, \
     application/atom+xml, application/wasm, image/svg+xml";
 
