@@ -38,7 +38,7 @@ fn hints() -> impl Iterator<Item = (&'static str, Replacement)> {
     let written = lines.filter(|line| !line.is_empty() && !line.starts_with('#'));
     written.map(|line| {
         let cut = |sign: &str| line.split_once(sign);
-        // The first sign counts: a sentence may have any of them too.
+        // No sentence has one of the signs with a space on both sides.
         if let Some((names, text)) = cut(" : ") {
             return (names, Nothing(text));
         }
