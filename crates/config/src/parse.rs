@@ -5,12 +5,10 @@
 
 pub(crate) mod bind;
 pub(crate) mod clients;
-mod codings;
 pub(crate) mod files;
 pub(crate) mod logs;
 pub(crate) mod pools;
 mod processes;
-pub(crate) mod rates;
 pub(crate) mod rules;
 pub(crate) mod value;
 
@@ -23,12 +21,11 @@ use crate::builder::{AppName, Cpus, StaticEntry};
 use bind::BindName;
 use value::Unit;
 
-pub(crate) use clients::{client_network, request_id_header};
-pub(crate) use codings::{codings, media_types};
+pub(crate) use clients::{client_connections, client_network, rate, request_id_header};
+pub(crate) use files::{codings, media_types};
 pub(crate) use logs::{form, interval, keep_len, rotate_size, target};
 pub(crate) use pools::{reserve, run_time, slow_pool, threads};
 pub(crate) use processes::{account, control, resident, share, span_or_zero, user};
-pub(crate) use rates::{client_connections, rate};
 
 /// What should have been written instead, where that can be said.
 pub(crate) type Hint = Option<String>;

@@ -10,12 +10,12 @@ use super::{
     TextForm, WAIT_LEAST, YEAR,
 };
 use crate::builder::Placed;
+use crate::parse::clients::{RATE, RouteRateTable};
 use crate::parse::files::FallbackTable;
 use crate::parse::logs::{
     ACCESS_LOG_TABLE, AccessLogTable, ERROR_LOG_TABLE, ErrorLogTable, FORM, FORM_NAMES, LOG,
 };
 use crate::parse::pools::{PoolRuleTable, PoolTable, RESERVE, THREADS};
-use crate::parse::rates::{RATE, RouteRateTable};
 use crate::parse::rules::ErrorPageTable;
 use crate::parse::value::Unit;
 use crate::parse::{self, Hint};
