@@ -20,6 +20,7 @@ pub(crate) fn run(matches: &ArgMatches, host: Option<&dyn AppHost>) -> i32 {
     };
     let config = &understood.loaded.config;
     let mut messages: Vec<Message> = understood.faults.iter().map(Message::from).collect();
+    // Imported even if there are faults: all of them are said at once.
     if let Some(app) = &config.app {
         messages.extend(serve::load_app(app, config, host).err());
     }

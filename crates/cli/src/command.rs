@@ -155,6 +155,11 @@ fn with_settings(command: Command, purpose: Purpose) -> Command {
 }
 
 fn arg(setting: &'static Setting, purpose: Purpose) -> Arg {
+    assert!(
+        setting.in_flags(),
+        "`{}` is a table, not a flag",
+        setting.key
+    );
     let arg = Arg::new(setting.key)
         .value_name(setting.placeholder())
         .help(short_help(setting))

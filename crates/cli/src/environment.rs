@@ -26,6 +26,7 @@ use crate::message::Message;
 /// The configuration file or the folder cannot be used; nothing can be said about the rest.
 pub(crate) fn sources(matches: &ArgMatches) -> Result<Sources, Message> {
     let mut sources = Sources {
+        // The file is read in the folder of the start, because `chdir` may be one of its keys.
         toml: None,
         environment: environment()?,
         flags: command::flags(matches),
@@ -68,9 +69,7 @@ pub(crate) fn config_file(matches: &ArgMatches) -> Option<PathBuf> {
 /// # Errors
 /// The machine does not say what must be known about it.
 pub(crate) fn understood(sources: &Sources) -> Result<Understood, Message> {
-    let current_dir = std::env::current_dir().map_err(|error| {
-        Message::new("working folder", cause(&error)).with_hint("it may have been removed")
-    })?;
+    let current_dir = current_dir()?;
     let machine = Machine {
         cores: available_parallelism().map_or(1, usize::from),
         cpus: cpus(),
@@ -86,11 +85,22 @@ pub(crate) fn understood(sources: &Sources) -> Result<Understood, Message> {
     Ok(understand(sources, &machine))
 }
 
+/// The working folder.
+///
+/// # Errors
+/// It is gone, or cannot be named.
+pub(crate) fn current_dir() -> Result<PathBuf, Message> {
+    std::env::current_dir().map_err(|error| {
+        Message::new("working folder", cause(&error)).with_hint("it may have been removed")
+    })
+}
+
 /// Raises the soft limit of open files to what is needed, as far as the hard one lets it.
 ///
 /// Not simply to the hard one: programs that the application starts inherit it, and some close every
 /// descriptor up to it.
 pub(crate) fn raise_open_files(needed: u64) {
+    assert!(needed > 0, "a process without a file");
     let limit = getrlimit(Resource::Nofile);
     let wanted = limit.maximum.map_or(needed, |hard| needed.min(hard));
     if limit.current.is_some_and(|soft| soft < wanted) {

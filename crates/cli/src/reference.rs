@@ -42,9 +42,8 @@ pub(crate) fn page() -> String {
 pub(crate) fn manual() -> String {
     let mut all = command::command(Purpose::Run);
     all.build();
-    let Some(serve) = all.find_subcommand("serve") else {
-        return String::new();
-    };
+    let serve = all.find_subcommand("serve");
+    let serve = serve.expect("the command line has `serve`");
     let page = clap_mangen::Man::new(serve.clone().name("milepost-serve"));
     let mut text = Vec::new();
     // Writing to a vector cannot fail.

@@ -70,6 +70,10 @@ pub(crate) fn load_app(
         let hint = "install the wheel (`pip install milepost`), or serve files with `--static`";
         return Err(Message::new(&format!("`{}`", banner::app_name(app)), cause).with_hint(hint));
     };
+    assert!(
+        !config.pools.is_empty(),
+        "the pool `default` is always there"
+    );
     let facts = AppFacts {
         multithread: config.pools.len() > 1 || config.pools[0].threads_max > 1,
         multiprocess: config.processes.count > 1,
@@ -78,7 +82,7 @@ pub(crate) fn load_app(
 }
 
 fn supervise(matches: &ArgMatches, host: Option<&dyn AppHost>, state: Option<Succession>) -> i32 {
-    let started = match folder() {
+    let started = match environment::current_dir() {
         Ok(folder) => folder,
         Err(message) => {
             message.say();
@@ -120,6 +124,8 @@ fn supervise(matches: &ArgMatches, host: Option<&dyn AppHost>, state: Option<Suc
 fn supervisor_files(config: &Config) -> u64 {
     let processes = config.processes.count as u64;
     let drivers = config.listen.drivers as u64;
+    assert!(processes > 0 && drivers > 0, "nobody serves");
+    // A name may stand for several addresses, which are known only once it is resolved.
     let addresses = config.binds.len() as u64 * 4;
     processes * drivers * addresses + processes * 8 + 256
 }
@@ -134,7 +140,10 @@ fn fresh(sources: &Sources) -> Result<Fresh, Vec<Message>> {
     if !understood.faults.is_empty() {
         return Err(understood.faults.iter().map(Message::from).collect());
     }
-    let payload = Payload::new(sources, folder().map_err(|fault| vec![fault])?);
+    let payload = Payload::new(
+        sources,
+        environment::current_dir().map_err(|fault| vec![fault])?,
+    );
     Ok(Fresh {
         loaded: understood.loaded,
         payload,
@@ -148,7 +157,7 @@ fn read_again(
     started: &Path,
     overrides: &Overrides,
 ) -> Result<Fresh, Vec<Failure>> {
-    let before = folder().ok();
+    let before = environment::current_dir().ok();
     let read = || -> Result<Fresh, Vec<Message>> {
         std::env::set_current_dir(started).map_err(|error| {
             vec![Message::new(
@@ -163,6 +172,7 @@ fn read_again(
         ];
         for (key, count) in wanted {
             if let Some(count) = count {
+                // What `milepost scale` has said counts above the flags of the start, as long as the server runs.
                 sources.flags.retain(|flag| flag.key != key);
                 let text = count.to_string();
                 sources.flags.push(server::config::FlagText { key, text });
@@ -187,13 +197,6 @@ fn understand(payload: &Payload) -> Result<Loaded, Vec<Failure>> {
     }
     let messages = understood.faults.iter().map(Message::from);
     Err(messages.map(Failure::from).collect())
-}
-
-fn folder() -> Result<PathBuf, Message> {
-    std::env::current_dir().map_err(|error| {
-        Message::new("working folder", environment::cause(&error))
-            .with_hint("it may have been removed")
-    })
 }
 
 /// How this program was started: by Python, or by its own name.

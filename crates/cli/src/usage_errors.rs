@@ -211,197 +211,111 @@ fn first_line(error: &Error) -> String {
 mod tests {
     use super::*;
 
+    /// Lines of use, each with its message behind `=>`.
     #[track_caller]
-    fn check(line: &str, expect: &str) {
-        let words = std::iter::once("milepost").chain(line.split_whitespace());
-        let error = command(Purpose::Run)
-            .try_get_matches_from(words)
-            .expect_err(line);
-        assert_eq!(
-            message(&error).text().trim_end().replace("\nhint: ", " > "),
-            format!("milepost: {expect}")
-        );
+    fn check(cases: &str) {
+        let cases: Vec<&str> = cases
+            .lines()
+            .map(str::trim)
+            .filter(|case| !case.is_empty())
+            .collect();
+        let found = cases.iter().map(|case| {
+            let (line, _) = case.split_once(" => ").expect("a line and its message");
+            let words = std::iter::once("milepost").chain(line.split_whitespace());
+            let error = command(Purpose::Run)
+                .try_get_matches_from(words)
+                .expect_err(line);
+            let text = message(&error)
+                .text()
+                .trim_end()
+                .replace("\nhint: ", " > ")
+                .replace('\n', " | ");
+            format!(
+                "{line} => {}",
+                text.strip_prefix("milepost: ").unwrap_or(&text)
+            )
+        });
+        assert_eq!(found.collect::<Vec<_>>().join("\n"), cases.join("\n"));
+    }
+
+    macro_rules! said {
+        { $cases:literal } => {
+            check($cases)
+        };
     }
 
     #[test]
     fn names_what_other_servers_call_otherwise() {
-        let check = |line: &str, flag: &str, hint: &str| {
-            check(line, &format!("`{flag}`: unknown flag > {hint}"));
-        };
-        let timeout = "here it is `--request-timeout`: the client gets 504 and the process goes on; off by \
-                       default";
-        check("serve --timeout 30 shop:app", "--timeout", timeout);
-        check("check --timeout=30 shop:app", "--timeout", timeout);
-        check("serve -t 30 shop:app", "-t", timeout);
-        check("serve --harakiri 30", "--harakiri", timeout);
-        let field = "did you mean `--header-bytes-max`?";
-        let flag = "--limit-request-field_size";
-        check("serve --limit-request-field_size 8190", flag, field);
-        let worker = "there is one kind of worker, with `threads`: leave it out";
-        check("serve -k gthread shop:app", "-k", worker);
-        check("serve --worker-class=gevent", "--worker-class", worker);
-        let tls = "there is no TLS and no HTTP/2: put a proxy that has them in front, as nginx";
-        check("serve --certfile a.pem", "--certfile", tls);
-        let shown = "it stays in the foreground: run it under systemd, in a container, or with `&`";
-        check("serve shop:app -D", "-D", shown);
-        let level = "here it is `--error-log`: the level stands in a table: `[[error_log]]`, `to = \"stderr\"`, \
-                     `level = \"warning\"`";
-        check("serve --log-level warning", "--log-level", level);
-        let bind = "here it is `--bind`: HTTP is spoken there";
-        check("serve --http :80", "--http", bind);
-        check("serve --pidfile f", "--pidfile", "here it is `--pid-file`");
-        // Where the same word means something of our own.
-        let bench = "it belongs to a command: `milepost bench --timeout ...`";
-        check("report --timeout 3", "--timeout", bench);
-        let renamed = "its name is `--bad-clients` now";
-        check("bench --company 5:idle http://h/", "--company", renamed);
-        let all = "`milepost bench --help` lists all flags";
-        check("bench --certfile a.pem http://h/", "--certfile", all);
+        said! { r#"
+        serve --timeout 30 shop:app => `--timeout`: unknown flag > here it is `--request-timeout`: the client gets 504 and the process goes on; off by default
+        check --timeout=30 shop:app => `--timeout`: unknown flag > here it is `--request-timeout`: the client gets 504 and the process goes on; off by default
+        serve -t 30 shop:app => `-t`: unknown flag > here it is `--request-timeout`: the client gets 504 and the process goes on; off by default
+        serve --harakiri 30 => `--harakiri`: unknown flag > here it is `--request-timeout`: the client gets 504 and the process goes on; off by default
+        serve --limit-request-field_size 8190 => `--limit-request-field_size`: unknown flag > did you mean `--header-bytes-max`?
+        serve -k gthread shop:app => `-k`: unknown flag > there is one kind of worker, with `threads`: leave it out
+        serve --worker-class=gevent => `--worker-class`: unknown flag > there is one kind of worker, with `threads`: leave it out
+        serve --certfile a.pem => `--certfile`: unknown flag > there is no TLS and no HTTP/2: put a proxy that has them in front, as nginx
+        serve shop:app -D => `-D`: unknown flag > it stays in the foreground: run it under systemd, in a container, or with `&`
+        serve --log-level warning => `--log-level`: unknown flag > here it is `--error-log`: the level stands in a table: `[[error_log]]`, `to = "stderr"`, `level = "warning"`
+        serve --http :80 => `--http`: unknown flag > here it is `--bind`: HTTP is spoken there
+        serve --pidfile f => `--pidfile`: unknown flag > here it is `--pid-file`
+        report --timeout 3 => `--timeout`: unknown flag > it belongs to a command: `milepost bench --timeout ...`
+        bench --company 5:idle http://h/ => `--company`: unknown flag > its name is `--bad-clients` now
+        bench --certfile a.pem http://h/ => `--certfile`: unknown flag > `milepost bench --help` lists all flags
+        "# }
     }
 
     #[test]
     fn shows_the_table_of_a_setting_without_a_flag() {
-        let table = "it stands in the configuration file (`--config`), as a table:\n\
-                     [[redirect]]\nfrom = \"/old/*\"\nto = \"/new/*\"\nstatus = 301";
-        check(
-            "serve --redirect /a=/b shop:app",
-            &format!("`--redirect`: unknown flag > {table}"),
-        );
-        let table = "its name is `respond` now: it stands in the configuration file (`--config`), as a table:\n\
-                     [[respond]]\npath = \"/ping\"\nstatus = 200\ntext = \"pong\"";
-        check(
-            "serve --reply /ping=200:pong",
-            &format!("`--reply`: unknown flag > {table}"),
-        );
-        check(
-            "serve --readahead 1M",
-            "`--readahead`: unknown flag > its name is `--body-memory-max` now",
-        );
+        said! { r#"
+        serve --redirect /a=/b shop:app => `--redirect`: unknown flag > it stands in the configuration file (`--config`), as a table: | [[redirect]] | from = "/old/*" | to = "/new/*" | status = 301
+        serve --reply /ping=200:pong => `--reply`: unknown flag > its name is `respond` now: it stands in the configuration file (`--config`), as a table: | [[respond]] | path = "/ping" | status = 200 | text = "pong"
+        serve --readahead 1M => `--readahead`: unknown flag > its name is `--body-memory-max` now
+        "# }
     }
 
     #[test]
     fn names_what_was_probably_meant() {
-        check(
-            "srve a:b",
-            "`srve`: unknown command > did you mean `milepost serve`?",
-        );
-        check(
-            "shop:app",
-            "`shop:app`: unknown command > to serve an application: `milepost serve shop:app`",
-        );
-        check(
-            "zzz",
-            "`zzz`: unknown command > the commands are serve, check, stop, reload, reopen, upgrade, scale, status, report, whatif, bench, completions, reference, help, version",
-        );
-        check(
-            "serve --acept-batch 3",
-            "`--acept-batch`: unknown flag > did you mean `--accept-batch`?",
-        );
-        check(
-            "serve --max-conections=3",
-            "`--max-conections`: unknown flag > did you mean `--max-connections`?",
-        );
-        check(
-            "whatif --objectiv x",
-            "`--objectiv`: unknown flag > did you mean `--objective`?",
-        );
-        check(
-            "serve --objective x",
-            "`--objective`: unknown flag > it belongs to a command: `milepost whatif --objective ...`",
-        );
-        check(
-            "serve --no-nodelay",
-            "`--no-nodelay`: unknown flag > did you mean `--nodelay=false`?",
-        );
-        check(
-            "serve --no-access-log",
-            "`--no-access-log`: unknown flag > did you mean `--access-log=off`?",
-        );
-        check(
-            "serve --quux",
-            "`--quux`: unknown flag > `milepost serve --help` lists all flags",
-        );
-        check(
-            "serve -x",
-            "`-x`: unknown flag > `milepost serve --help` lists all flags",
-        );
-        check(
-            "serve --accept_batch 3",
-            "`--accept_batch`: unknown flag > did you mean `--accept-batch`?",
-        );
-        check(
-            "bench --quux http://h/",
-            "`--quux`: unknown flag > `milepost bench --help` lists all flags",
-        );
-        check(
-            "bench compare",
-            "`FILE`: is missing > `milepost bench compare before.json after.json`",
-        );
-        check(
-            "--bind :80",
-            "`--bind`: unknown flag > it belongs to a command: `milepost serve --bind ...`",
-        );
-        check(
-            "completions bsh",
-            "`SHELL`: expected one of bash, elvish, fish, powershell, zsh, found `bsh` > did you mean `bash`?",
-        );
+        said! { r"
+        srve a:b => `srve`: unknown command > did you mean `milepost serve`?
+        shop:app => `shop:app`: unknown command > to serve an application: `milepost serve shop:app`
+        zzz => `zzz`: unknown command > the commands are serve, check, stop, reload, reopen, upgrade, scale, status, report, whatif, bench, completions, reference, help, version
+        serve --acept-batch 3 => `--acept-batch`: unknown flag > did you mean `--accept-batch`?
+        serve --max-conections=3 => `--max-conections`: unknown flag > did you mean `--max-connections`?
+        whatif --objectiv x => `--objectiv`: unknown flag > did you mean `--objective`?
+        serve --objective x => `--objective`: unknown flag > it belongs to a command: `milepost whatif --objective ...`
+        serve --no-nodelay => `--no-nodelay`: unknown flag > did you mean `--nodelay=false`?
+        serve --no-access-log => `--no-access-log`: unknown flag > did you mean `--access-log=off`?
+        serve --quux => `--quux`: unknown flag > `milepost serve --help` lists all flags
+        serve -x => `-x`: unknown flag > `milepost serve --help` lists all flags
+        serve --accept_batch 3 => `--accept_batch`: unknown flag > did you mean `--accept-batch`?
+        bench --quux http://h/ => `--quux`: unknown flag > `milepost bench --help` lists all flags
+        bench compare => `FILE`: is missing > `milepost bench compare before.json after.json`
+        --bind :80 => `--bind`: unknown flag > it belongs to a command: `milepost serve --bind ...`
+        completions bsh => `SHELL`: expected one of bash, elvish, fish, powershell, zsh, found `bsh` > did you mean `bash`?
+        " }
     }
 
     #[test]
     fn says_what_is_missing_or_too_much() {
-        check(
-            "serve --threads",
-            "`--threads`: a value is missing > expected MIN:MAX or one number, from 1 to 4096",
-        );
-        check(
-            "serve a:b c:d",
-            "`c:d`: one argument too many > one application is served; a flag's value with spaces needs quotes",
-        );
-        check(
-            "bench http://a/ b",
-            "`b`: one argument too many > one URL is asked; a flag's value with spaces needs quotes",
-        );
-        check(
-            "bench --rat 5",
-            "`--rat`: unknown flag > did you mean `--rate`?",
-        );
-        check(
-            "http://a/",
-            "`http://a/`: unknown command > to load a server: `milepost bench http://a/`",
-        );
-        check(
-            "serve --connect-rate 5",
-            "`--connect-rate`: unknown flag > it belongs to a command: `milepost bench --connect-rate ...`",
-        );
-        check(
-            "completions",
-            "`SHELL`: is missing > `milepost completions bash`",
-        );
-        check(
-            "version --bind",
-            "`--bind`: unknown flag > it belongs to a command: `milepost serve --bind ...`",
-        );
+        said! { r"
+        serve --threads => `--threads`: a value is missing > expected MIN:MAX or one number, from 1 to 4096
+        serve a:b c:d => `c:d`: one argument too many > one application is served; a flag's value with spaces needs quotes
+        bench http://a/ b => `b`: one argument too many > one URL is asked; a flag's value with spaces needs quotes
+        bench --rat 5 => `--rat`: unknown flag > did you mean `--rate`?
+        http://a/ => `http://a/`: unknown command > to load a server: `milepost bench http://a/`
+        serve --connect-rate 5 => `--connect-rate`: unknown flag > it belongs to a command: `milepost bench --connect-rate ...`
+        completions => `SHELL`: is missing > `milepost completions bash`
+        version --bind => `--bind`: unknown flag > it belongs to a command: `milepost serve --bind ...`
+        " }
     }
 
     #[test]
     fn lets_help_and_version_be_answers() {
-        for line in [
-            "--help",
-            "-h",
-            "--version",
-            "-V",
-            "serve --help",
-            "check -h",
-        ] {
+        for line in "--help|-h|--version|-V|serve --help|check -h".split('|') {
             let words = std::iter::once("milepost").chain(line.split_whitespace());
-            assert!(
-                is_answer(
-                    &command(Purpose::Run)
-                        .try_get_matches_from(words)
-                        .expect_err(line)
-                ),
-                "{line}"
-            );
+            let found = command(Purpose::Run).try_get_matches_from(words);
+            assert!(is_answer(&found.expect_err(line)), "{line}");
         }
     }
 }

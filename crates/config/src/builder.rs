@@ -11,10 +11,10 @@ use telemetry::Nanos;
 use super::fault::{ConfigFault, Origin};
 use super::options_table::{Setting, SettingKind};
 use super::parse::bind::BindName;
+use super::parse::clients::RouteRateTable;
 use super::parse::files::FallbackTable;
 use super::parse::logs::{AccessLogTable, ErrorLogTable};
 use super::parse::pools::{PoolRuleTable, PoolTable};
-use super::parse::rates::RouteRateTable;
 use super::parse::rules::ErrorPageTable;
 use super::parse::{Hint, did_you_mean, value};
 use super::reading::{SettingReading, SettingText, SettingValue};
@@ -126,6 +126,8 @@ impl Draft {
         if let Some(first) = reading.entries.first() {
             self.origins.insert(setting.key, first.origin().clone());
         }
+        // A source that names a list replaces what the sources before it have put there, and it does so even with
+        // an empty list, which has no entry and so no place.
         if let Some(clear) = setting.kind.clear() {
             clear(self);
         }
@@ -133,6 +135,9 @@ impl Draft {
             match entry {
                 SettingValue::Text(text) => {
                     if let Err(hint) = self.set(setting, text) {
+                        // No user could mend the table of settings.
+                        let is_default = text.origin == Origin::Whole;
+                        assert!(!is_default, "the default of `{}` is refused", setting.key);
                         let fault = ConfigFault::value(
                             text.origin.clone(),
                             &text.text,
@@ -142,10 +147,10 @@ impl Draft {
                     }
                 }
                 SettingValue::Table(table) => {
-                    // The reader makes tables of settings that have them, and of no others.
-                    if let Some((_, add)) = setting.kind.table() {
-                        add(self, table, faults);
-                    }
+                    let kind = setting.kind.table();
+                    let (_, add) =
+                        kind.expect("the reader makes tables of settings that have them");
+                    add(self, table, faults);
                 }
             }
         }
@@ -175,6 +180,7 @@ impl Draft {
                 max,
                 set,
             } => {
+                // The unit's own hint comes before the bounds: `500MB` is no number of bytes at all.
                 let number = unit.number(written)?;
                 let is_good = (min..=max).contains(&number);
                 set(self, is_good.then_some(number).ok_or(None)?);

@@ -51,6 +51,8 @@ pub(super) fn finish(draft: &Draft, machine: &Machine<'_>) -> (Loaded, Vec<Confi
         faults: Vec::new(),
         notes: Vec::new(),
     };
+    // In the order in which users read of faults, and each step after those whose results it takes: routes are
+    // known once folders are mounted, drivers once processes are counted, descriptors last of all.
     check.limits(draft);
     let mut config = draft.config.clone();
     config.app = check.app(draft);
@@ -77,6 +79,10 @@ pub(super) fn finish(draft: &Draft, machine: &Machine<'_>) -> (Loaded, Vec<Confi
     check.spool_dir(draft);
     check.connections(&mut config);
     let Check { faults, notes, .. } = check;
+    assert_eq!(
+        config.pools[0].name, "default",
+        "the pool of all other requests comes first"
+    );
     (Loaded { config, notes }, faults)
 }
 
@@ -167,6 +173,7 @@ impl Check<'_> {
                 fallback: None,
             });
         }
+        // The longest prefix counts, and whoever looks for one takes the first that fits.
         mounts.sort_by_key(|mount| std::cmp::Reverse(mount.url.len()));
         mounts
     }
@@ -220,6 +227,7 @@ impl Check<'_> {
                     }
                 },
             };
+            // Two sockets of one address would each get a share of the connections, by the kernel's hash.
             if binds.iter().any(|earlier| overlap(earlier, &bind)) {
                 let hint = "each address is listened on once; drivers share it";
                 self.statement(origin, format!("`{text}` is already in the list"), hint);
@@ -236,6 +244,7 @@ impl Check<'_> {
 
     /// The addresses of a host, each once.
     fn resolved(&self, host: &str, port: u16) -> Result<Vec<SocketAddr>, String> {
+        // A resolver gives an address once for each kind of socket.
         let found = (self.machine.resolve)(host, port).map_err(|error| cause(&error))?;
         let mut addresses = Vec::new();
         for address in found {
@@ -274,6 +283,7 @@ impl Check<'_> {
         let (dir, origin) = (&draft.config.spool.dir, draft.origin("spool_dir"));
         let faults_len = self.faults.len();
         self.folder(&origin, dir);
+        // What cannot be entered takes no files either: one fault is enough.
         if self.faults.len() > faults_len {
             return;
         }

@@ -69,6 +69,7 @@ pub fn load(sources: &Sources, machine: &Machine<'_>) -> Result<Loaded, Vec<Conf
 /// [`load`] for those who want to go on after a fault.
 pub fn understand(sources: &Sources, machine: &Machine<'_>) -> Understood {
     let (draft, mut faults) = draft_of(sources);
+    // An application that was not understood is a fault already, and no reason to ask for one.
     if faults.is_empty() {
         faults.extend(check::nothing_to_serve(&draft));
     }

@@ -10,6 +10,7 @@ mod migration_hints;
 mod rows;
 
 pub use migration_hints::{Spelling, migration_hint};
+pub(crate) use rows::COMPRESS_TYPES;
 pub use rows::SETTINGS;
 
 pub(super) use kind::{ListForm, SettingKind, TextForm};

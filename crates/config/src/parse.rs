@@ -5,12 +5,10 @@
 
 pub(crate) mod bind;
 pub(crate) mod clients;
-mod codings;
 pub(crate) mod files;
 pub(crate) mod logs;
 pub(crate) mod pools;
 mod processes;
-pub(crate) mod rates;
 pub(crate) mod rules;
 pub(crate) mod value;
 
@@ -23,12 +21,11 @@ use crate::builder::{AppName, Cpus, StaticEntry};
 use bind::BindName;
 use value::Unit;
 
-pub(crate) use clients::{client_network, request_id_header};
-pub(crate) use codings::{codings, media_types};
+pub(crate) use clients::{client_connections, client_network, rate, request_id_header};
+pub(crate) use files::{codings, media_types};
 pub(crate) use logs::{form, interval, keep_len, rotate_size, target};
 pub(crate) use pools::{reserve, run_time, slow_pool, threads};
 pub(crate) use processes::{account, control, resident, share, span_or_zero, user};
-pub(crate) use rates::{client_connections, rate};
 
 /// What should have been written instead, where that can be said.
 pub(crate) type Hint = Option<String>;
@@ -41,6 +38,7 @@ fn hinted<T>(hint: impl Into<String>) -> Result<T, Hint> {
 /// The application, as `module:attribute`.
 pub(crate) fn app(text: &str) -> Result<Option<AppName>, Hint> {
     let (module, attribute) = text.split_once(':').unwrap_or((text, ""));
+    // A path is what uWSGI and Flask take: its module can be named.
     if module.contains('/') || module.ends_with(".py") {
         let name = module.trim_end_matches(".py").trim_start_matches("./");
         let name = name.replace('/', ".");
@@ -197,6 +195,7 @@ pub(crate) fn or_off(
         return Ok(None);
     }
     match unit.number(text)? {
+        // Elsewhere 0 is "no bound", which is the opposite of what it says: nobody has to guess.
         0 => hinted(format!("write `off` {zero}")),
         number if bounds.contains(&number) => Ok(Some(number)),
         _ => Err(None),

@@ -98,6 +98,7 @@ fn variable(
     };
     let origin = Origin::Environment(name.to_owned());
     let lower = key.to_ascii_lowercase();
+    // Names of variables are case-sensitive: another spelling would be read on no other machine.
     let known = setting(&lower).filter(|_| !key.contains(char::is_lowercase));
     let Some(setting) = known else {
         let near = || {
@@ -235,7 +236,9 @@ impl TomlFile<'_> {
         item: &Item,
         place: Option<Range<usize>>,
     ) -> Result<SettingReading, ConfigFault> {
+        // TOML refuses a key twice, but not its alias beside it.
         named_twice(self.readings, setting, &self.origin(place.clone(), name))?;
+        // Faults of a value point at the value, which may stand on a later line than its key.
         let place = item.span().filter(|_| item.is_value()).or(place);
         if let Some(entries) = self.entries(setting, name, item, place.clone()) {
             return Ok(SettingReading { setting, entries });
@@ -327,6 +330,7 @@ impl TomlFile<'_> {
         for (key, item) in table.iter() {
             let place = table.key(key).and_then(Key::span).or_else(|| item.span());
             let origin = self.origin(place, &format!("{name}.\"{key}\""));
+            // URLs begin with a slash: a setting here was meant for the top of the file.
             if let Some(stray) = options_table::setting(key) {
                 let text = format!("not a setting within `[{name}]`");
                 let hint = format!("settings stand above all tables: `{} = ...`", stray.key);

@@ -79,6 +79,7 @@ pub(crate) fn read<S: Structure>(table: &SettingTable, faults: &mut Vec<ConfigFa
             Err(error) => error,
         };
         is_good = false;
+        // Each round leaves out one key or ends: a key that is not there any more cannot be at fault again.
         let place = table.place_of(error.span());
         match place.filter(|place| items.remove(&place.key).is_some()) {
             Some(place) => faults.push(table.fault(place, error.message())),
@@ -105,6 +106,7 @@ impl SettingTable {
     }
 
     fn fault(&self, place: &KeyPlace, message: &str) -> ConfigFault {
+        // Serde has no other way to tell this fault from those of values, whose texts begin with "expected".
         if let Some(known) = message.strip_prefix("unknown field ") {
             return self.unknown_key(place, known);
         }
@@ -122,6 +124,7 @@ impl SettingTable {
         if let Some(hint) = did_you_mean(key, known.iter().copied()) {
             return ConfigFault::statement(place.origin.clone(), "unknown key").with_hint(hint);
         }
+        // In TOML every key below a header belongs to its table, so settings at the end of a file land in it.
         if let Some(stray) = setting(key) {
             let text = format!("not a key of `[[{name}]]`");
             let hint = format!("settings stand above all tables: `{} = ...`", stray.key);

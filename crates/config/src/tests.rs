@@ -1,5 +1,12 @@
 //! The configuration as a whole: every setting, precedence, faults with their places.
 
+/// [`check_said`], with its cases as they stand.
+macro_rules! said {
+    { $cases:literal } => {
+        super::check_said($cases)
+    };
+}
+
 mod logs;
 mod others;
 mod pages;
@@ -105,22 +112,53 @@ fn listed<T: std::fmt::Debug>(values: &[T]) -> String {
     values.iter().map(|value| format!("{value:?}\n")).collect()
 }
 
-/// For each flag beside a good application what is wrong with it, for a snapshot.
-fn refusals(flags: &[(&str, &str)]) -> String {
-    let one = |(key, text): &(&str, &str)| {
-        let found = faults("app = 'shop:app'", &[], &[(key, text)]);
-        format!("{text:?}: {}\n", found.join("\n    "))
+/// Cases and what is wrong with each beside a good application: a flag and its fault in one line
+/// (`--backlog=0 => expected ...`), or lines of a configuration file, behind its line 1, with their faults below.
+#[track_caller]
+fn check_said(cases: &str) {
+    let indent = cases.lines().filter(|line| !line.trim().is_empty());
+    let indent = indent
+        .map(|line| line.len() - line.trim_start().len())
+        .min();
+    let lines = cases
+        .lines()
+        .filter_map(|line| line.get(indent.unwrap_or(0)..));
+    let expect: Vec<&str> = lines.filter(|line| !line.trim().is_empty()).collect();
+    let is_fault = |line: &str| {
+        ["    m.toml:", "    configuration:"]
+            .iter()
+            .any(|at| line.starts_with(at))
     };
-    flags.iter().map(one).collect()
+    let (mut found, mut toml) = (Vec::new(), Vec::new());
+    for (index, line) in expect.iter().enumerate() {
+        if let Some((flag, _)) = line.split_once(" => ").filter(|_| line.starts_with("--")) {
+            found.push(format!("{flag} => {}", said_of_flag(flag)));
+        } else if !is_fault(line) {
+            toml.push(*line);
+            found.push((*line).to_owned());
+            if expect.get(index + 1).is_none_or(|next| is_fault(next)) {
+                let text = format!("app = 'shop:app'\n{}", toml.join("\n"));
+                found.extend(
+                    faults(&text, &[], &[])
+                        .iter()
+                        .map(|fault| format!("    {fault}")),
+                );
+                toml.clear();
+            }
+        }
+    }
+    assert_eq!(found.join("\n"), expect.join("\n"));
 }
 
-/// The same for texts of a configuration file, behind its line 1.
-fn toml_refusals(texts: &[&str]) -> String {
-    let one = |text: &&str| {
-        let found = faults(&format!("app = 'shop:app'\n{text}"), &[], &[]);
-        format!("{text}\n    {}\n", found.join("\n    "))
-    };
-    texts.iter().map(one).collect()
+/// What is wrong with `--key=text`, without the name of the flag.
+fn said_of_flag(flag: &str) -> String {
+    let (flag, text) = flag.split_once('=').expect("a flag with a value");
+    let key = flag.trim_start_matches('-').replace('-', "_");
+    let text = text.replace("\\r\\n", "\r\n");
+    let found = faults("app = 'shop:app'", &[], &[(&key, &text)]).join("\n");
+    let name = setting(&key).expect("a key of the table").flag_said();
+    let said = found.strip_prefix(&format!("`{name}`: "));
+    said.unwrap_or(&found).to_owned()
 }
 
 mod precedence {

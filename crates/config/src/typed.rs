@@ -34,6 +34,7 @@ use std::path::PathBuf;
 use serde::Deserialize;
 use telemetry::Nanos;
 
+use crate::options_table::COMPRESS_TYPES;
 use crate::parse::{files, rules};
 
 pub use logs::{
@@ -263,7 +264,7 @@ defaults! {
         /// 1 to 19.
         pub zstd_level: i32 = 3,
         /// Media types without parameters, in lower case; `text/*` stands for all of a kind.
-        pub types: Vec<String> = compress_types(),
+        pub types: Vec<String> = COMPRESS_TYPES.split(", ").map(str::to_owned).collect(),
     }
 }
 
@@ -451,22 +452,4 @@ impl Coding {
             Coding::Gzip => "gzip",
         }
     }
-}
-
-fn compress_types() -> Vec<String> {
-    let types = [
-        "text/*",
-        "application/json",
-        "application/ld+json",
-        "application/manifest+json",
-        "application/problem+json",
-        "application/javascript",
-        "application/xml",
-        "application/xhtml+xml",
-        "application/rss+xml",
-        "application/atom+xml",
-        "application/wasm",
-        "image/svg+xml",
-    ];
-    types.map(str::to_owned).to_vec()
 }

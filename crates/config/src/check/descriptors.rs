@@ -47,6 +47,10 @@ impl Check<'_> {
 
 /// Descriptors that a process of this configuration needs, serving or supervisor.
 pub fn open_files_needed(config: &Config) -> u64 {
+    assert!(
+        config.listen.drivers > 0 && config.processes.count > 0,
+        "nobody serves"
+    );
     // Every connection may have a spooled body, a spooled reply or a large file beside its socket.
     let of_serving = beside_connections(config) + 2 * config.listen.connections_max as u64;
     of_serving.max(DESCRIPTORS_BASE + of_supervisor(config))
@@ -54,6 +58,7 @@ pub fn open_files_needed(config: &Config) -> u64 {
 
 /// What is left beside others; half of all files at least, because what others need is an estimate.
 fn room(files_max: u64, others: u64) -> u64 {
+    // Where others want more than half, a server that accepts little is of more use than one that does not start.
     files_max.saturating_sub(others).max(files_max / 2)
 }
 

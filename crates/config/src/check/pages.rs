@@ -29,6 +29,7 @@ impl Check<'_> {
                 let text = format!("`{url}` has a fallback already");
                 self.statement(origin, text, "give each folder one");
             }
+            // Also if the file is not there: a second fallback of this folder is a fault of its own.
             mount.fallback = Some(value.file.clone());
             self.file(origin, &mount.dir.join(&value.file));
         }
@@ -53,6 +54,7 @@ impl Check<'_> {
         for Placed { value, origin } in &draft.error_pages {
             self.error_page_file(origin, &value.file);
             let (status_min, status_max) = value.status;
+            assert!(status_min <= status_max, "a page for no status");
             let mut others = pages.iter();
             if others.any(|page| (page.status_min, page.status_max) == value.status) {
                 let text = match status_min == status_max {
@@ -68,6 +70,7 @@ impl Check<'_> {
                 file,
             });
         }
+        // The sort is stable: of ranges of one width the first that was written counts.
         pages.sort_by_key(|page| page.status_max - page.status_min);
         pages
     }

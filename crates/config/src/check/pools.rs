@@ -32,7 +32,13 @@ impl Check<'_> {
             let text = format!("{} pools: more than {POOLS_MAX}", config.pools.len());
             self.statement(&draft.origin("pool"), text, "let rules share them");
         }
+        // Rules name pools by their index, and stay with it: no pool is added or moved from here on.
         config.pool_rules = self.pool_rules(draft, &config.pools);
+        let is_known = |rule: &PoolRule| rule.pool < config.pools.len();
+        assert!(
+            config.pool_rules.iter().all(is_known),
+            "a rule without its pool"
+        );
         config.slow_pool = self.slow_pool(draft, &config.pools);
         self.idle_pools(config);
     }
@@ -41,6 +47,7 @@ impl Check<'_> {
         let mut pool = draft.pool.clone();
         (pool.threads_min, pool.threads_max) = draft.threads;
         (pool.reserve_threads, pool.reserve_len) = draft.health_reserve;
+        // The default must not forbid a shorter `queue_timeout`, but what was written is held to be meant.
         if !draft.is_written("overload_timeout") {
             pool.overload_timeout = pool.overload_timeout.min(pool.queue_timeout);
         }
@@ -113,6 +120,7 @@ impl Check<'_> {
     fn pool_rules(&mut self, draft: &Draft, pools: &[PoolConfig]) -> Vec<PoolRule> {
         let mut rules: Vec<PoolRule> = Vec::new();
         for Placed { value, origin } in &draft.pool_rules {
+            // A rule of an unknown pool stays in the list, so that the rules behind it are held against it too.
             let pool = self.pool_index(&value.pool, origin, pools);
             let rule = PoolRule {
                 methods: value.method.clone(),
@@ -163,6 +171,7 @@ impl Check<'_> {
 
     /// Threads that nobody gives work to are worth a word.
     fn idle_pools(&mut self, config: &Config) {
+        // The first pool takes what no rule gives to another: it is never idle.
         let slow = config.slow_pool.map(|slow| slow.pool);
         for (index, pool) in config.pools.iter().enumerate().skip(1) {
             let is_used =
@@ -203,6 +212,10 @@ fn inherited_reserve(name: &str, draft: &Draft, first: &PoolConfig) -> (usize, u
 
 /// The entry's own bounds, and for the rest those of the first pool.
 fn filled(entry: &PoolTable, first: &PoolConfig, reserve: (usize, usize)) -> PoolConfig {
+    assert!(
+        first.threads_max > 0 && first.queue_len_max > 0,
+        "a pool of nothing"
+    );
     let (threads_min, threads_max) = entry
         .threads
         .unwrap_or((first.threads_min, first.threads_max));

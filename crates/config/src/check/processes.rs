@@ -16,6 +16,7 @@ impl Check<'_> {
 
     /// Half of the processors for all drivers together: the other half is for what they drive.
     pub(super) fn drivers(&self, draft: &Draft, processes: usize) -> usize {
+        assert!(processes > 0, "drivers of no process");
         let share = self.machine.cores / 2 / processes;
         draft.drivers.unwrap_or(share.clamp(1, DRIVERS_AUTO_MAX))
     }
@@ -80,6 +81,7 @@ impl Check<'_> {
         let ControlConfig::At(file) = &config.processes.control else {
             return;
         };
+        // Commands ask the kernel by this name, whatever folder the server has changed to meanwhile.
         let file = self.machine.current_dir.join(file);
         let bytes = file.as_os_str().len();
         if bytes > UNIX_PATH_BYTES_MAX {

@@ -60,6 +60,7 @@ impl Check<'_> {
     /// Redirects that lead back to themselves: no browser follows them to an end.
     fn circles(&mut self, redirects: &[Placed<RedirectConfig>]) {
         for Placed { value, origin } in redirects {
+            // Followed as a browser would, with a rest that no rule names: what depends on the rest is no circle.
             let mut path = leads_to(value, SOME_REST);
             // More steps than there are rules use one of them twice.
             let steps = redirects.iter().take_while(|_| {

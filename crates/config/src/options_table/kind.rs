@@ -96,6 +96,7 @@ impl Setting {
             }
             SettingKind::Tables { .. } => return "a table".to_owned(),
         };
+        assert!(min <= max, "the bounds of `{}` hold nothing", self.key);
         let sizes = || (size_text(min), size_text(max));
         match unit {
             Unit::Count => format!("a count from {min} to {max}"),

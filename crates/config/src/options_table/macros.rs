@@ -52,6 +52,7 @@ macro_rules! settings {
 
 /// A kind whose value goes to a place in the draft.
 macro_rules! kind {
+    // `as _`: a row's bounds fit its field.
     (count($min:expr, $max:expr) $($place:ident).+) => {
         kind!(@number Unit::Count, $min, $max, |draft, number| draft$(.$place)+ = number as _)
     };
@@ -79,7 +80,11 @@ macro_rules! kind {
     (choice($names:expr, $values:expr) $($place:ident).+) => {
         SettingKind::Choice {
             names: &$names,
-            set: |draft, index| draft$(.$place)+ = $values[index],
+            set: |draft, index| {
+                // At compile time: each name has its value.
+                const { assert!($names.len() == $values.len()) };
+                draft$(.$place)+ = $values[index];
+            },
         }
     };
     (text($expected:expr, $parse:expr) $($place:ident).+) => {

@@ -10,12 +10,12 @@ use super::{
     TextForm, WAIT_LEAST, YEAR,
 };
 use crate::builder::Placed;
+use crate::parse::clients::{RATE, RouteRateTable};
 use crate::parse::files::FallbackTable;
 use crate::parse::logs::{
     ACCESS_LOG_TABLE, AccessLogTable, ERROR_LOG_TABLE, ErrorLogTable, FORM, FORM_NAMES, LOG,
 };
 use crate::parse::pools::{PoolRuleTable, PoolTable, RESERVE, THREADS};
-use crate::parse::rates::{RATE, RouteRateTable};
 use crate::parse::rules::ErrorPageTable;
 use crate::parse::value::Unit;
 use crate::parse::{self, Hint};
@@ -34,7 +34,7 @@ const ADDRESS: &str = "HOST:PORT, [V6]:PORT, :PORT, PORT, unix:PATH, systemd or 
 const CODINGS: &str = "some of `br`, `zstd`, `gzip`, the preferred first, or `off`";
 const NETWORK: &str =
     "an address or a network in digits (as `127.0.0.1`, `10.0.0.0/8`, `fd00::/8`)";
-const COMPRESS_TYPES: &str = "text/*, application/json, application/ld+json, application/manifest+json, application/problem+json, \
+pub(crate) const COMPRESS_TYPES: &str = "text/*, application/json, application/ld+json, application/manifest+json, application/problem+json, \
     application/javascript, application/xml, application/xhtml+xml, application/rss+xml, \
     application/atom+xml, application/wasm, image/svg+xml";
 
@@ -190,7 +190,7 @@ settings! {
     /// groups of the user; `group` replaces the first one.
     user in Processes { placeholder: "USER", default: "off" }
         = text("a user's name or number, or `off`", parse::user) => config.processes.user;
-    /// SettingGroup to run as, by name or number, or off for the user's own
+    /// Group to run as, by name or number, or off for the user's own
     group in Processes { placeholder: "GROUP", default: "off" }
         = text("a group's name or number, or `off`", parse::account) => config.processes.group;
     /// Import the application once and fork the serving processes from it

@@ -1,45 +1,65 @@
-//! Request ids and clients that are believed: the header that names ids, networks.
+//! Clients: which are believed, by the header that names ids and by networks, and what one of them, one route or
+//! one connection may take from the others.
 
 use std::net::IpAddr;
 
 use ipnet::IpNet;
+use serde::Deserialize;
 
-use super::{Hint, hinted, is_token, value};
+use super::value::{self, Unit};
+use super::{Hint, hinted, is_token, or_off, url_of};
+use crate::options_table::NO_BOUND;
+use crate::tables::{Structure, keys};
+use crate::typed::Rate;
+
+/// What a rate is.
+pub(crate) const RATE: &str = "bytes a second (as `500K`, `10M`), or `off`";
 
 /// Headers that are about one connection or about where a message ends (RFC 9110 section 7.6.1, RFC 9112
 /// sections 6 and 9): an id in one of them would break the message.
-const FRAMING: [&str; 11] = [
-    "connection",
-    "content-length",
-    "expect",
-    "host",
-    "keep-alive",
-    "proxy-connection",
-    "te",
-    "trailer",
-    "transfer-encoding",
-    "upgrade",
-    "http2-settings",
-];
+const FRAMING: &str = "connection content-length expect host keep-alive proxy-connection te trailer \
+    transfer-encoding upgrade http2-settings";
 /// Headers that mean something else to everybody, or hold what must not be in a log.
-const TAKEN: [&str; 14] = [
-    "accept",
-    "authorization",
-    "cache-control",
-    "cookie",
-    "date",
-    "etag",
-    "location",
-    "proxy-authenticate",
-    "proxy-authorization",
-    "range",
-    "server",
-    "set-cookie",
-    "vary",
-    "www-authenticate",
-];
+const TAKEN: &str = "accept authorization cache-control cookie date etag location proxy-authenticate \
+    proxy-authorization range server set-cookie vary www-authenticate";
 /// An IPv4 address within IPv6 has these bits in front (RFC 4291 section 2.5.5.2).
 const MAPPED_BITS: u8 = 96;
+
+keys! {
+    route_url: one(url_of) -> String, "a URL path (as `/static`), `/` for the application";
+    route_rate: one(rate) -> Rate, RATE;
+}
+
+/// `[[rate_route]]`
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct RouteRateTable {
+    /// As a mount's; empty for the application as well.
+    #[serde(deserialize_with = "route_url")]
+    pub url: String,
+    #[serde(deserialize_with = "route_rate")]
+    pub rate: Rate,
+}
+
+impl Structure for RouteRateTable {}
+
+/// Connections of one client; `None`: no bound.
+pub(crate) fn client_connections(text: &str) -> Result<Option<usize>, Hint> {
+    let count = or_off(text, Unit::Count, 1..=10_000_000, NO_BOUND)?;
+    Ok(count.map(|count| count as usize))
+}
+
+/// A bandwidth limit.
+pub(crate) fn rate(text: &str) -> Result<Rate, Hint> {
+    match (text.trim(), value::per_second(text)) {
+        ("off", _) => Ok(Rate::Unlimited),
+        (_, Some(0)) | ("unlimited" | "none" | "no" | "false" | "-1", None) => {
+            hinted("write `off` for no limit")
+        }
+        (_, Some(bytes)) => Ok(Rate::BytesPerSec(bytes)),
+        _ => Err(value::rate_hint(text)),
+    }
+}
 
 /// The header that ids are taken from, in lower case.
 pub(crate) fn request_id_header(text: &str) -> Result<Option<String>, Hint> {
@@ -53,10 +73,13 @@ pub(crate) fn request_id_header(text: &str) -> Result<Option<String>, Hint> {
         return Err(None);
     }
     let name = text.to_ascii_lowercase();
-    let why = match name.as_str() {
-        framing if FRAMING.contains(&framing) => "tells how a message is sent",
-        taken if TAKEN.contains(&taken) || taken.starts_with("content-") => "means something else",
-        _ => return Ok(Some(name)),
+    let is_one_of = |names: &str| names.split(' ').any(|one| one == name);
+    let why = if is_one_of(FRAMING) {
+        "tells how a message is sent"
+    } else if is_one_of(TAKEN) || name.starts_with("content-") {
+        "means something else"
+    } else {
+        return Ok(Some(name));
     };
     hinted(format!(
         "`{name}` {why}: use one of its own, as `X-Request-Id`"
@@ -79,6 +102,8 @@ pub(crate) fn client_network(written: &str) -> Result<(IpAddr, u8), Hint> {
             bits.ok_or_else(hint)? as u8
         }
     };
+    assert!(bits <= bits_max, "a prefix of {bits} bits for `{ip}`");
+    // Bits behind the prefix are a slip: either the network was meant or the one address, and both are said.
     let network = IpNet::new_assert(ip, bits).network();
     if network != ip {
         return hinted(format!(

@@ -186,6 +186,7 @@ fn target_of_table(text: &str) -> Result<LogTarget, Hint> {
 /// Options behind a target, as they could once be written: a file's name that looks like that is a slip.
 fn has_options(text: &str) -> bool {
     const OPTIONS: [&str; 6] = ["format", "route", "status", "slower", "level", "only"];
+    // A target with spaces is a file's name, unless a word behind the first is an option's.
     let mut words = text.split_whitespace().skip(1);
     words.any(|word| OPTIONS.contains(&word.split('=').next().unwrap_or_default()))
 }

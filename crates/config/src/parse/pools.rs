@@ -175,6 +175,7 @@ fn path_of(text: &str) -> Result<String, Hint> {
         return hinted(format!("a path begins with a slash: `{whole}`"));
     }
     // A `?` alone stands for one letter.
+    // A `?` in a glob is one letter, so only what looks like a query is taken for one.
     let has_query = text
         .split_once('?')
         .is_some_and(|(_, rest)| rest.contains('='));

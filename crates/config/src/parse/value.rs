@@ -78,6 +78,7 @@ pub(crate) fn rate_hint(written: &str) -> Hint {
     let lower = written.trim().to_ascii_lowercase();
     let number: &str = lower.trim_end_matches(|c: char| !c.is_ascii_digit());
     let unit = lower[number.len()..].trim();
+    // Providers sell bits: who copies their number would allow eight times as much.
     let in_bits = unit.contains("bit") || unit.ends_with("bps");
     if in_bits && !number.is_empty() {
         return Some("rates are bytes, not bits: 8 Mbit/s are `1M`".to_owned());
@@ -158,6 +159,7 @@ pub(crate) fn cpus(text: &str, highest: usize) -> Option<Vec<usize>> {
             return None;
         }
         for cpu in first..=last {
+            // Two drivers on one processor are a slip: each list entry is one driver's.
             if cpus.contains(&cpu) {
                 return None;
             }
@@ -219,6 +221,7 @@ fn scaled(number: &str, unit: u64) -> Option<u64> {
     if !fraction_is_good {
         return None;
     }
+    // In 128 bits nothing can overflow: at most 2^64 times 2^64, and 10^9 parts.
     let parts = 10_u128.pow(fraction.len() as u32);
     let part = u128::from(unit) * fraction.parse::<u128>().ok()? / parts;
     let total = u128::from(count(whole)?) * u128::from(unit) + part;
@@ -229,135 +232,62 @@ fn scaled(number: &str, unit: u64) -> Option<u64> {
 mod tests {
     use super::*;
 
+    /// Texts and what each is read as, `-` for nothing, between semicolons.
+    #[track_caller]
+    fn check<T: std::fmt::Debug>(read: impl Fn(&str) -> Option<T>, cases: &str) {
+        for case in cases.split(';') {
+            let (text, expect) = case.split_once(" = ").expect("a text and its value");
+            let text = text.strip_prefix(' ').unwrap_or(text);
+            let found = read(text).map_or("-".to_owned(), |value| format!("{value:?}"));
+            assert_eq!(found, expect, "`{text}`");
+        }
+    }
+
     #[test]
     fn reads_sizes_with_binary_units() {
-        let table = [
-            ("0", Some(0)),
-            ("100", Some(100)),
-            ("65_536", Some(65_536)),
-            ("64K", Some(64 << 10)),
-            ("64k", Some(64 << 10)),
-            ("10MiB", Some(10 << 20)),
-            ("10 MiB", Some(10 << 20)),
-            ("1.5M", Some(3 << 19)),
-            ("1G", Some(1 << 30)),
-            ("2T", Some(2 << 40)),
-            ("100b", Some(100)),
-            ("64KB", None),
-            ("", None),
-            ("K", None),
-            (".5K", None),
-            ("1.K", None),
-            ("-1", None),
-            ("1e3", None),
-            ("99999999999T", None),
-            ("true", None),
-        ];
-        for (text, expect) in table {
-            assert_eq!(size(text), expect, "{text}");
-        }
+        let cases = "0 = 0; 100 = 100; 65_536 = 65536; 64K = 65536; 64k = 65536; 10MiB = 10485760; \
+             10 MiB = 10485760; 1.5M = 1572864; 1G = 1073741824; 2T = 2199023255552; 100b = 100; \
+             64KB = -;  = -; K = -; .5K = -; 1.K = -; -1 = -; 1e3 = -; 99999999999T = -; \
+             true = -";
+        check(size, cases);
     }
 
     #[test]
     fn reads_bytes_a_second() {
-        let table = [
-            ("0", Some(0)),
-            ("256", Some(256)),
-            ("1.5M", Some(3 << 19)),
-            ("10 MiB/s", Some(10 << 20)),
-            ("10M/m", None),
-            ("10Mbit", None),
-            ("10 mbps", None),
-            ("/s", None),
-            ("", None),
-        ];
-        for (text, expect) in table {
-            assert_eq!(per_second(text), expect, "{text}");
-        }
+        let cases = "0 = 0; 256 = 256; 1.5M = 1572864; 10 MiB/s = 10485760; 10M/m = -; 10Mbit = -; \
+             10 mbps = -; /s = -;  = -";
+        check(per_second, cases);
     }
 
     #[test]
     fn reads_durations_with_seconds_as_the_unit_left_out() {
-        let table = [
-            ("30", Some(30_000_000_000)),
-            ("0.5", Some(500_000_000)),
-            ("30s", Some(30_000_000_000)),
-            ("250ms", Some(250_000_000)),
-            ("10us", Some(10_000)),
-            ("2m", Some(120_000_000_000)),
-            ("2min", Some(120_000_000_000)),
-            ("1h", Some(3_600_000_000_000)),
-            ("1.5 s", Some(1_500_000_000)),
-            ("1d", Some(86_400_000_000_000)),
-            ("1w", None),
-            ("", None),
-            ("s", None),
-            ("-1s", None),
-            ("inf", None),
-            ("30S", None),
-            ("99999999999h", None),
-        ];
-        for (text, expect) in table {
-            assert_eq!(duration(text).map(|span| span.0), expect, "{text}");
-        }
+        let cases = "30 = 30000000000; 0.5 = 500000000; 30s = 30000000000; 250ms = 250000000; \
+             10us = 10000; 2m = 120000000000; 2min = 120000000000; 1h = 3600000000000; \
+             1.5 s = 1500000000; 1d = 86400000000000; 1w = -;  = -; s = -; -1s = -; inf = -; \
+             30S = -; 99999999999h = -";
+        check(|text| Some(duration(text)?.0), cases);
     }
 
     #[test]
     fn reads_statuses() {
-        let table = [
-            ("404", Some((404, 404))),
-            (" 5xx", Some((500, 599))),
-            ("4XX", Some((400, 499))),
-            ("400-404", Some((400, 404))),
-            ("404-400", Some((404, 400))),
-            ("xx", None),
-            ("4x", None),
-            ("-4", None),
-            ("4-", None),
-            ("4-5-6", None),
-            ("99999xx", None),
-            ("655xx", None),
-            ("654xx", Some((65_400, 65_499))),
-            ("", None),
-        ];
-        for (text, expect) in table {
-            assert_eq!(statuses(text), expect, "{text}");
-        }
-    }
-
-    #[test]
-    fn reads_ranges_switches_and_counts() {
-        assert_eq!(range("4"), Some((4, 4)));
-        assert_eq!(range("2:8"), Some((2, 8)));
-        assert_eq!(range("2:"), None);
-        assert_eq!(range("2-8"), None);
-        assert_eq!(switch("Yes"), Some(true));
-        assert_eq!(switch("off"), Some(false));
-        assert_eq!(switch("maybe"), None);
-        assert_eq!(count("+5"), None);
-        assert_eq!(count("18446744073709551616"), None);
-        assert_eq!(count("_"), None);
+        let cases = "404 = (404, 404);  5xx = (500, 599); 4XX = (400, 499); 400-404 = (400, 404); \
+             404-400 = (404, 400); xx = -; 4x = -; -4 = -; 4- = -; 4-5-6 = -; 99999xx = -; \
+             655xx = -; 654xx = (65400, 65499);  = -";
+        check(statuses, cases);
     }
 
     #[test]
     fn reads_shares_in_percent() {
-        let table = [
-            ("10%", Some(0.1)),
-            (" 2.5 % ", Some(0.025)),
-            ("0%", Some(0.0)),
-            ("0", Some(0.0)),
-            ("100%", Some(1.0)),
-            ("100.1%", None),
-            ("101%", None),
-            ("10", None),
-            ("0.1", None),
-            ("-1%", None),
-            ("%", None),
-            ("", None),
-        ];
-        for (text, expect) in table {
-            assert_eq!(percent(text), expect, "{text}");
-        }
+        let cases = "10% = 0.1;  2.5 %  = 0.025; 0% = 0.0; 0 = 0.0; 100% = 1.0; 100.1% = -; 101% = -; \
+             10 = -; 0.1 = -; -1% = -; % = -;  = -";
+        check(percent, cases);
+    }
+
+    #[test]
+    fn reads_ranges_switches_and_counts() {
+        check(range, "4 = (4, 4); 2:8 = (2, 8); 2: = -; 2-8 = -");
+        check(switch, "Yes = true; off = false; maybe = -");
+        check(count, "+5 = -; 18446744073709551616 = -; _ = -");
     }
 
     #[test]
@@ -372,27 +302,10 @@ mod tests {
 
     #[test]
     fn writes_what_it_reads() {
-        for bytes in [
-            0,
-            1,
-            1023,
-            1024,
-            65_536,
-            3 << 19,
-            16 << 20,
-            1 << 30,
-            5 << 40,
-        ] {
+        for bytes in [0, 1, 1023, 1024, 65_536, 3 << 19, 16 << 20, 5 << 40] {
             assert_eq!(size(&size_text(bytes)), Some(bytes));
         }
-        for nanos in [
-            0,
-            1_000,
-            250_000_000,
-            1_000_000_000,
-            90_000_000_000,
-            7_200_000_000_000,
-        ] {
+        for nanos in [0, 1_000, 250 * MS, SECOND, 90 * SECOND, 2 * HOUR] {
             assert_eq!(duration(&duration_text(Nanos(nanos))), Some(Nanos(nanos)));
         }
     }

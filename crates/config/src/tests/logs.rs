@@ -120,49 +120,25 @@ fn empties_a_list_by_off_alone() {
 
 #[test]
 fn says_what_is_wrong_with_a_log() {
-    insta::assert_snapshot!(refusals(&[
-        ("access_log", "a.log format=json"),
-        ("error_log", "stderr level=warning"),
-        ("access_log", "false"),
-        ("access_log", "true"),
-        ("access_log", "logs/"),
-        ("access_log", ""),
-        ("access_log", "syslog:lokal0"),
-        ("access_log", "syslog:24"),
-        ("access_log", "syslog:"),
-        ("access_log_format", ""),
-        ("access_log_format", "jsno"),
-        ("access_log_format", "{"),
-    ]), @r#"
-    "a.log format=json": `--access-log`: expected a target (as `access.log`, `-`, `stderr`, `syslog:local0`), or `off`, found `a.log format=json` > options stand in the configuration file (`--config`), in a table: | [[access_log]] | to = "slow.log" | format = "json" | status = ["5xx", 404] | slower = "1s"
-    "stderr level=warning": `--error-log`: expected a target (as `access.log`, `-`, `stderr`, `syslog:local0`), or `off`, found `stderr level=warning` > options stand in the configuration file (`--config`), in a table: | [[error_log]] | to = "error.log" | level = "warning"
-    "false": `--access-log`: expected a target (as `access.log`, `-`, `stderr`, `syslog:local0`), or `off`, found `false` > write `off`
-    "true": `--access-log`: expected a target (as `access.log`, `-`, `stderr`, `syslog:local0`), or `off`, found `true` > name a file, or `-` for standard output
-    "logs/": `--access-log`: expected a target (as `access.log`, `-`, `stderr`, `syslog:local0`), or `off`, found `logs/` > name a file: `logs/milepost.log`
-    "": `--access-log`: expected a target (as `access.log`, `-`, `stderr`, `syslog:local0`), or `off`, found `` > name a file, or `-` for standard output
-    "syslog:lokal0": `--access-log`: expected a target (as `access.log`, `-`, `stderr`, `syslog:local0`), or `off`, found `syslog:lokal0` > no facility `lokal0`: did you mean `syslog:local0`?
-    "syslog:24": `--access-log`: expected a target (as `access.log`, `-`, `stderr`, `syslog:local0`), or `off`, found `syslog:24` > no facility `24`: there are `kern`, `user`, `mail`, `daemon`, `auth`, `syslog`, `lpr`, `news`, `uucp`, `cron`, `authpriv`, `ftp`, `ntp`, `audit`, `alert`, `clock`, `local0`, `local1`, `local2`, `local3`, `local4`, `local5`, `local6`, `local7`
-    "syslog:": `--access-log`: expected a target (as `access.log`, `-`, `stderr`, `syslog:local0`), or `off`, found `syslog:` > no facility ``: there are `kern`, `user`, `mail`, `daemon`, `auth`, `syslog`, `lpr`, `news`, `uucp`, `cron`, `authpriv`, `ftp`, `ntp`, `audit`, `alert`, `clock`, `local0`, `local1`, `local2`, `local3`, `local4`, `local5`, `local6`, `local7`
-    "": `--access-log-format`: expected `phases`, `combined`, `common`, `json`, `naviserver`, or a text with `{field}`s, found `` > the forms are `phases`, `combined`, `common`, `json`, `naviserver`, or a text with `{field}`s
-    "jsno": `--access-log-format`: expected `phases`, `combined`, `common`, `json`, `naviserver`, or a text with `{field}`s, found `jsno` > did you mean `json`?
-    "{": `--access-log-format`: expected `phases`, `combined`, `common`, `json`, `naviserver`, or a text with `{field}`s, found `{` > the `{` at character 1 of the template has no `}`; a brace itself is `{{`
-    "#);
+    said! { r#"
+    --access-log=a.log format=json => expected a target (as `access.log`, `-`, `stderr`, `syslog:local0`), or `off`, found `a.log format=json` > options stand in the configuration file (`--config`), in a table: | [[access_log]] | to = "slow.log" | format = "json" | status = ["5xx", 404] | slower = "1s"
+    --error-log=stderr level=warning => expected a target (as `access.log`, `-`, `stderr`, `syslog:local0`), or `off`, found `stderr level=warning` > options stand in the configuration file (`--config`), in a table: | [[error_log]] | to = "error.log" | level = "warning"
+    --access-log=false => expected a target (as `access.log`, `-`, `stderr`, `syslog:local0`), or `off`, found `false` > write `off`
+    --access-log=true => expected a target (as `access.log`, `-`, `stderr`, `syslog:local0`), or `off`, found `true` > name a file, or `-` for standard output
+    --access-log=logs/ => expected a target (as `access.log`, `-`, `stderr`, `syslog:local0`), or `off`, found `logs/` > name a file: `logs/milepost.log`
+    --access-log= => expected a target (as `access.log`, `-`, `stderr`, `syslog:local0`), or `off`, found `` > name a file, or `-` for standard output
+    --access-log=syslog:lokal0 => expected a target (as `access.log`, `-`, `stderr`, `syslog:local0`), or `off`, found `syslog:lokal0` > no facility `lokal0`: did you mean `syslog:local0`?
+    --access-log=syslog:24 => expected a target (as `access.log`, `-`, `stderr`, `syslog:local0`), or `off`, found `syslog:24` > no facility `24`: there are `kern`, `user`, `mail`, `daemon`, `auth`, `syslog`, `lpr`, `news`, `uucp`, `cron`, `authpriv`, `ftp`, `ntp`, `audit`, `alert`, `clock`, `local0`, `local1`, `local2`, `local3`, `local4`, `local5`, `local6`, `local7`
+    --access-log=syslog: => expected a target (as `access.log`, `-`, `stderr`, `syslog:local0`), or `off`, found `syslog:` > no facility ``: there are `kern`, `user`, `mail`, `daemon`, `auth`, `syslog`, `lpr`, `news`, `uucp`, `cron`, `authpriv`, `ftp`, `ntp`, `audit`, `alert`, `clock`, `local0`, `local1`, `local2`, `local3`, `local4`, `local5`, `local6`, `local7`
+    --access-log-format= => expected `phases`, `combined`, `common`, `json`, `naviserver`, or a text with `{field}`s, found `` > the forms are `phases`, `combined`, `common`, `json`, `naviserver`, or a text with `{field}`s
+    --access-log-format=jsno => expected `phases`, `combined`, `common`, `json`, `naviserver`, or a text with `{field}`s, found `jsno` > did you mean `json`?
+    --access-log-format={ => expected `phases`, `combined`, `common`, `json`, `naviserver`, or a text with `{field}`s, found `{` > the `{` at character 1 of the template has no `}`; a brace itself is `{{`
+    "# }
 }
 
 #[test]
 fn says_what_is_wrong_with_a_table_and_on_which_line() {
-    insta::assert_snapshot!(toml_refusals(&[
-        "[[access_log]]\nto = '-'\nfromat = 'json'",
-        "[access_log]\nto = '-'\ncolour = 'red'\nbacklog = 7",
-        "access_log = [\n  { format = 'json' },\n]",
-        "access_log = { to = '-', format = { a = 1 } }",
-        "access_log = [\n  '-',\n  { to = 'a.log',\n    status = [404, '6xx'] },\n]",
-        "access_log = [['-']]",
-        "access_log = { to = 'off' }",
-        "error_log = { to = 'e.log', level = 'warn' }",
-        "error_log = { to = 'e.log', level = 'info', only = 'error' }",
-        "error_log = { to = 'e.log', status = '5xx' }",
-    ]), @r#"
+    said! { r#"
     [[access_log]]
     to = '-'
     fromat = 'json'
@@ -195,34 +171,12 @@ fn says_what_is_wrong_with_a_table_and_on_which_line() {
         m.toml:2: `error_log.only`: `level` is this one and the worse, `only` this one alone > leave one out
     error_log = { to = 'e.log', status = '5xx' }
         m.toml:2: `error_log.status`: unknown key > the keys are `to`, `level`, `only`
-    "#);
+    "# }
 }
 
 #[test]
 fn says_what_is_wrong_with_a_filter_or_a_form() {
-    let tables = [
-        "format = 'xml'",
-        "format = '%(h)s'",
-        "format = '$remote_addr'",
-        "format = '{peer'",
-        "format = '{peer {status}'",
-        "format = '{peer}}'",
-        "format = '{pere}'",
-        "format = '{}'",
-        r#"format = "{peer}\n""#,
-        "status = 600",
-        "status = 99",
-        "status = '6xx'",
-        "status = '404-400'",
-        "status = '4x'",
-        "status = ''",
-        "slower = 'soon'",
-        "route = ''",
-        "route = ['a', '']",
-    ]
-    .map(|key| format!("access_log = {{ to = '-', {key} }}"));
-    let tables: Vec<&str> = tables.iter().map(String::as_str).collect();
-    insta::assert_snapshot!(toml_refusals(&tables), @r#"
+    said! { r#"
     access_log = { to = '-', format = 'xml' }
         m.toml:2: `access_log.format`: expected `phases`, `combined`, `common`, `json`, `naviserver`, or a text with `{field}`s, found `xml` > the forms are `phases`, `combined`, `common`, `json`, `naviserver`, or a text with `{field}`s
     access_log = { to = '-', format = '%(h)s' }
@@ -259,7 +213,7 @@ fn says_what_is_wrong_with_a_filter_or_a_form() {
         m.toml:2: `access_log.route`: expected names of routes (as `app`, `["app", "/static"]`), found ``
     access_log = { to = '-', route = ['a', ''] }
         m.toml:2: `access_log.route`: expected names of routes (as `app`, `["app", "/static"]`), found ``
-    "#);
+    "# }
 }
 
 #[test]
@@ -274,15 +228,14 @@ fn refuses_routes_that_are_not_there() {
     assert_eq!(faults(&fine, &[], &[]), NOTHING);
     let root = "static = '/=pub'\naccess_log = { to = '-', route = '/' }";
     assert_eq!(faults(root, &[], &[]), NOTHING);
-    let texts = [log("'/statc'"), log("['app', '/elsewhere']")];
-    insta::assert_snapshot!(toml_refusals(&texts.each_ref().map(String::as_str)), @r"
+    said! { r"
     static = '/static=pub'
     access_log = { to = '-', route = '/statc' }
         m.toml:3: `access_log`: no route `/statc` > did you mean `/static`?
     static = '/static=pub'
     access_log = { to = '-', route = ['app', '/elsewhere'] }
         m.toml:3: `access_log`: no route `/elsewhere` > the routes are `none`, `status`, `app`, `rules`, `/static`
-    ");
+    " }
 }
 
 #[test]
@@ -317,17 +270,12 @@ fn gives_each_file_one_writer() {
 
 #[test]
 fn looks_for_the_folders_of_files() {
-    insta::assert_snapshot!(refusals(&[
-        ("access_log", "missing/x"),
-        ("error_log", "missing/x"),
-        ("pid_file", "missing/x"),
-        ("pid_file", "run/"),
-    ]), @r#"
-    "missing/x": `--access-log`: folder `missing` cannot be read: no such file or directory > relative paths start at `/srv`
-    "missing/x": `--error-log`: folder `missing` cannot be read: no such file or directory > relative paths start at `/srv`
-    "missing/x": `--pid-file`: folder `missing` cannot be read: no such file or directory > relative paths start at `/srv`
-    "run/": `--pid-file`: expected a file, or `off`, found `run/` > name a file: `run/milepost.pid`
-    "#);
+    said! { r"
+    --access-log=missing/x => folder `missing` cannot be read: no such file or directory > relative paths start at `/srv`
+    --error-log=missing/x => folder `missing` cannot be read: no such file or directory > relative paths start at `/srv`
+    --pid-file=missing/x => folder `missing` cannot be read: no such file or directory > relative paths start at `/srv`
+    --pid-file=run/ => expected a file, or `off`, found `run/` > name a file: `run/milepost.pid`
+    " }
     let off = [("pid", "off")];
     assert_eq!(good("pid = 'x.pid'", &[], &off).config.pid_file, None);
     let pid_file = good("pid = 'x.pid'", &[], &[]).config.pid_file;
@@ -364,37 +312,22 @@ fn renews_files_by_size_and_time() {
     let loaded = good("", &[], &flags);
     insta::assert_snapshot!(format!("{:?}", loaded.config.logs.rotation), @"Rotation { bytes: Some(104857600), every: Some(Nanos(86400000000000)), keep_len: Some(7), keep_age: Some(Nanos(2592000000000000)), compress: true }");
     assert_eq!(loaded.notes, NOTHING);
-    insta::assert_snapshot!(refusals(&[
-        ("log_rotate_size", "0"),
-        ("log_rotate_size", "100"),
-        ("log_rotate_size", "100MB"),
-        ("log_rotate_every", "daily"),
-        ("log_rotate_every", "0"),
-        ("log_rotate_every", "1ms"),
-        ("log_keep", "0"),
-        ("log_keep", "some"),
-        ("log_keep_age", "0s"),
-        ("log_compress", "gz"),
-        ("log_overflow", "block"),
-        ("log_mask_v4", "33"),
-        ("log_mask_v6", "129"),
-        ("log_buffer", "1K"),
-    ]), @r#"
-    "0": `--log-rotate-size`: expected a size from 4K (as `100M`), or `off`, found `0` > write `off` for never
-    "100": `--log-rotate-size`: expected a size from 4K (as `100M`), or `off`, found `100` > `100M` would be more
-    "100MB": `--log-rotate-size`: expected a size from 4K (as `100M`), or `off`, found `100MB` > units are powers of 1024: `100M`
-    "daily": `--log-rotate-every`: expected a duration from 1s to 366d (as `1h`, `1d`), or `off`, found `daily` > write `1d`
-    "0": `--log-rotate-every`: expected a duration from 1s to 366d (as `1h`, `1d`), or `off`, found `0` > write `off` for never
-    "1ms": `--log-rotate-every`: expected a duration from 1s to 366d (as `1h`, `1d`), or `off`, found `1ms`
-    "0": `--log-keep`: expected a count from 1 to 1000000, or `off`, found `0` > write `off` to keep all of them
-    "some": `--log-keep`: expected a count from 1 to 1000000, or `off`, found `some`
-    "0s": `--log-keep-age`: expected a duration from 1s to 366d (as `14d`), or `off`, found `0s` > write `off` for any age
-    "gz": `--log-compress`: expected one of `off`, `gzip`, found `gz`
-    "block": `--log-overflow`: expected one of `drop`, `wait`, found `block`
-    "33": `--log-mask-v4`: expected a count from 0 to 32, found `33`
-    "129": `--log-mask-v6`: expected a count from 0 to 128, found `129`
-    "1K": `--log-buffer`: expected a size from 64K to 64G (as `64K`, `10M`), found `1K`
-    "#);
+    said! { r"
+    --log-rotate-size=0 => expected a size from 4K (as `100M`), or `off`, found `0` > write `off` for never
+    --log-rotate-size=100 => expected a size from 4K (as `100M`), or `off`, found `100` > `100M` would be more
+    --log-rotate-size=100MB => expected a size from 4K (as `100M`), or `off`, found `100MB` > units are powers of 1024: `100M`
+    --log-rotate-every=daily => expected a duration from 1s to 366d (as `1h`, `1d`), or `off`, found `daily` > write `1d`
+    --log-rotate-every=0 => expected a duration from 1s to 366d (as `1h`, `1d`), or `off`, found `0` > write `off` for never
+    --log-rotate-every=1ms => expected a duration from 1s to 366d (as `1h`, `1d`), or `off`, found `1ms`
+    --log-keep=0 => expected a count from 1 to 1000000, or `off`, found `0` > write `off` to keep all of them
+    --log-keep=some => expected a count from 1 to 1000000, or `off`, found `some`
+    --log-keep-age=0s => expected a duration from 1s to 366d (as `14d`), or `off`, found `0s` > write `off` for any age
+    --log-compress=gz => expected one of `off`, `gzip`, found `gz`
+    --log-overflow=block => expected one of `drop`, `wait`, found `block`
+    --log-mask-v4=33 => expected a count from 0 to 32, found `33`
+    --log-mask-v6=129 => expected a count from 0 to 128, found `129`
+    --log-buffer=1K => expected a size from 64K to 64G (as `64K`, `10M`), found `1K`
+    " }
     let logs = good("log_overflow = 'wait'", &[], &[]).config.logs;
     assert_eq!(logs.overflow, LogOverflow::Wait);
 }
@@ -449,45 +382,26 @@ fn reads_request_ids_and_whom_to_trust() {
 
 #[test]
 fn says_what_is_wrong_with_a_header_or_an_address() {
-    insta::assert_snapshot!(refusals(&[
-        ("request_id_header", ""),
-        ("request_id_header", "x id"),
-        ("request_id_header", "X-Id: 7"),
-        ("request_id_header", "Transfer-Encoding"),
-        ("request_id_header", "content-length"),
-        ("request_id_header", "HOST"),
-        ("request_id_header", "Cookie"),
-        ("request_id_header", "Content-Type"),
-        ("request_id_trust", "10.0.0.1/8"),
-        ("request_id_trust", "2001:db8::1/32"),
-        ("request_id_trust", "10.0.0.0/33"),
-        ("request_id_trust", "::/129"),
-        ("request_id_trust", "10.0.0.0/x"),
-        ("request_id_trust", "10.0.0.0/"),
-        ("request_id_trust", "*"),
-        ("request_id_trust", "localhost"),
-        ("request_id_trust", "unix:/run/x"),
-        ("request_id_trust", "10.0.0"),
-    ]), @r#"
-    "": `--request-id-header`: expected a header's name (as `X-Request-Id`), or `off`, found ``
-    "x id": `--request-id-header`: expected a header's name (as `X-Request-Id`), or `off`, found `x id`
-    "X-Id: 7": `--request-id-header`: expected a header's name (as `X-Request-Id`), or `off`, found `X-Id: 7` > the name alone: `X-Id`
-    "Transfer-Encoding": `--request-id-header`: expected a header's name (as `X-Request-Id`), or `off`, found `Transfer-Encoding` > `transfer-encoding` tells how a message is sent: use one of its own, as `X-Request-Id`
-    "content-length": `--request-id-header`: expected a header's name (as `X-Request-Id`), or `off`, found `content-length` > `content-length` tells how a message is sent: use one of its own, as `X-Request-Id`
-    "HOST": `--request-id-header`: expected a header's name (as `X-Request-Id`), or `off`, found `HOST` > `host` tells how a message is sent: use one of its own, as `X-Request-Id`
-    "Cookie": `--request-id-header`: expected a header's name (as `X-Request-Id`), or `off`, found `Cookie` > `cookie` means something else: use one of its own, as `X-Request-Id`
-    "Content-Type": `--request-id-header`: expected a header's name (as `X-Request-Id`), or `off`, found `Content-Type` > `content-type` means something else: use one of its own, as `X-Request-Id`
-    "10.0.0.1/8": `--request-id-trust`: expected an address or a network in digits (as `127.0.0.1`, `10.0.0.0/8`, `fd00::/8`), found `10.0.0.1/8` > the network is `10.0.0.0/8`, this address alone `10.0.0.1`
-    "2001:db8::1/32": `--request-id-trust`: expected an address or a network in digits (as `127.0.0.1`, `10.0.0.0/8`, `fd00::/8`), found `2001:db8::1/32` > the network is `2001:db8::/32`, this address alone `2001:db8::1`
-    "10.0.0.0/33": `--request-id-trust`: expected an address or a network in digits (as `127.0.0.1`, `10.0.0.0/8`, `fd00::/8`), found `10.0.0.0/33` > a prefix length from 0 to 32
-    "::/129": `--request-id-trust`: expected an address or a network in digits (as `127.0.0.1`, `10.0.0.0/8`, `fd00::/8`), found `::/129` > a prefix length from 0 to 128
-    "10.0.0.0/x": `--request-id-trust`: expected an address or a network in digits (as `127.0.0.1`, `10.0.0.0/8`, `fd00::/8`), found `10.0.0.0/x` > a prefix length from 0 to 32
-    "10.0.0.0/": `--request-id-trust`: expected an address or a network in digits (as `127.0.0.1`, `10.0.0.0/8`, `fd00::/8`), found `10.0.0.0/` > a prefix length from 0 to 32
-    "*": `--request-id-trust`: expected an address or a network in digits (as `127.0.0.1`, `10.0.0.0/8`, `fd00::/8`), found `*` > everybody is `0.0.0.0/0` and `::/0`
-    "localhost": `--request-id-trust`: expected an address or a network in digits (as `127.0.0.1`, `10.0.0.0/8`, `fd00::/8`), found `localhost` > write `127.0.0.1` and `::1`
-    "unix:/run/x": `--request-id-trust`: expected an address or a network in digits (as `127.0.0.1`, `10.0.0.0/8`, `fd00::/8`), found `unix:/run/x` > clients on unix sockets are trusted: leave it out
-    "10.0.0": `--request-id-trust`: expected an address or a network in digits (as `127.0.0.1`, `10.0.0.0/8`, `fd00::/8`), found `10.0.0`
-    "#);
+    said! { r"
+    --request-id-header= => expected a header's name (as `X-Request-Id`), or `off`, found ``
+    --request-id-header=x id => expected a header's name (as `X-Request-Id`), or `off`, found `x id`
+    --request-id-header=X-Id: 7 => expected a header's name (as `X-Request-Id`), or `off`, found `X-Id: 7` > the name alone: `X-Id`
+    --request-id-header=Transfer-Encoding => expected a header's name (as `X-Request-Id`), or `off`, found `Transfer-Encoding` > `transfer-encoding` tells how a message is sent: use one of its own, as `X-Request-Id`
+    --request-id-header=content-length => expected a header's name (as `X-Request-Id`), or `off`, found `content-length` > `content-length` tells how a message is sent: use one of its own, as `X-Request-Id`
+    --request-id-header=HOST => expected a header's name (as `X-Request-Id`), or `off`, found `HOST` > `host` tells how a message is sent: use one of its own, as `X-Request-Id`
+    --request-id-header=Cookie => expected a header's name (as `X-Request-Id`), or `off`, found `Cookie` > `cookie` means something else: use one of its own, as `X-Request-Id`
+    --request-id-header=Content-Type => expected a header's name (as `X-Request-Id`), or `off`, found `Content-Type` > `content-type` means something else: use one of its own, as `X-Request-Id`
+    --request-id-trust=10.0.0.1/8 => expected an address or a network in digits (as `127.0.0.1`, `10.0.0.0/8`, `fd00::/8`), found `10.0.0.1/8` > the network is `10.0.0.0/8`, this address alone `10.0.0.1`
+    --request-id-trust=2001:db8::1/32 => expected an address or a network in digits (as `127.0.0.1`, `10.0.0.0/8`, `fd00::/8`), found `2001:db8::1/32` > the network is `2001:db8::/32`, this address alone `2001:db8::1`
+    --request-id-trust=10.0.0.0/33 => expected an address or a network in digits (as `127.0.0.1`, `10.0.0.0/8`, `fd00::/8`), found `10.0.0.0/33` > a prefix length from 0 to 32
+    --request-id-trust=::/129 => expected an address or a network in digits (as `127.0.0.1`, `10.0.0.0/8`, `fd00::/8`), found `::/129` > a prefix length from 0 to 128
+    --request-id-trust=10.0.0.0/x => expected an address or a network in digits (as `127.0.0.1`, `10.0.0.0/8`, `fd00::/8`), found `10.0.0.0/x` > a prefix length from 0 to 32
+    --request-id-trust=10.0.0.0/ => expected an address or a network in digits (as `127.0.0.1`, `10.0.0.0/8`, `fd00::/8`), found `10.0.0.0/` > a prefix length from 0 to 32
+    --request-id-trust=* => expected an address or a network in digits (as `127.0.0.1`, `10.0.0.0/8`, `fd00::/8`), found `*` > everybody is `0.0.0.0/0` and `::/0`
+    --request-id-trust=localhost => expected an address or a network in digits (as `127.0.0.1`, `10.0.0.0/8`, `fd00::/8`), found `localhost` > write `127.0.0.1` and `::1`
+    --request-id-trust=unix:/run/x => expected an address or a network in digits (as `127.0.0.1`, `10.0.0.0/8`, `fd00::/8`), found `unix:/run/x` > clients on unix sockets are trusted: leave it out
+    --request-id-trust=10.0.0 => expected an address or a network in digits (as `127.0.0.1`, `10.0.0.0/8`, `fd00::/8`), found `10.0.0`
+    " }
 }
 
 #[test]

@@ -14,25 +14,7 @@ fn gives_folders_their_fallbacks() {
 
 #[test]
 fn refuses_fallbacks_that_no_folder_can_have() {
-    let fallback = |url: &str, file: &str| {
-        format!("static = '/app=pub'\nstatic_fallback = [{{ url = '{url}', file = '{file}' }}]")
-    };
-    let texts = [
-        fallback("app", "a"),
-        fallback("/app", "/a.html"),
-        fallback("/app", "../a.html"),
-        fallback("/app", "a/../../b"),
-        fallback("/app", ""),
-        fallback("/app", "a/"),
-        fallback("/app", ".git/x"),
-        fallback("/ap", "a.html"),
-        fallback("/", "a.html"),
-        fallback("/app", "missing"),
-        "static = '/app=pub'\nstatic_fallback = [{ url = '/app', file = 'a' },\n  { url = '/app/', file = 'b' }]"
-            .to_owned(),
-    ];
-    let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
-    insta::assert_snapshot!(toml_refusals(&texts), @r"
+    said! { r"
     static = '/app=pub'
     static_fallback = [{ url = 'app', file = 'a' }]
         m.toml:3: `static_fallback.url`: expected the URL path of a `static` (as `/`), found `app` > it begins with a slash: `/app`
@@ -67,7 +49,7 @@ fn refuses_fallbacks_that_no_folder_can_have() {
     static_fallback = [{ url = '/app', file = 'a' },
       { url = '/app/', file = 'b' }]
         m.toml:4: `static_fallback`: `/app` has a fallback already > give each folder one
-    ");
+    " }
 }
 
 #[test]
@@ -89,14 +71,7 @@ fn roots_globs_and_keeps_their_order() {
 
 #[test]
 fn refuses_bad_globs_and_values() {
-    insta::assert_snapshot!(toml_refusals(&[
-        "cache_control = [{ path = '', value = 'no-store' }]",
-        "cache_control = [{ path = '/[a', value = 'no-store' }]",
-        "cache_control = [{ path = '/{a', value = '' }]",
-        r#"cache_control = [{ path = '/a', value = "x\r\nSet-Cookie: y" }]"#,
-        "cache_control = [{ path = '*.js', value = 'a' },\n  { path = '/**/*.js', value = 'b' }]",
-        "[cache_control]\n'*.css' = 'no-cache'",
-    ]), @r#"
+    said! { r#"
     cache_control = [{ path = '', value = 'no-store' }]
         m.toml:2: `cache_control.path`: expected a glob over paths (as `/static/**` or `*.css`), found `` > for every file: `**`
     cache_control = [{ path = '/[a', value = 'no-store' }]
@@ -113,7 +88,7 @@ fn refuses_bad_globs_and_values() {
     '*.css' = 'no-cache'
         m.toml:3: `cache_control.*.css`: unknown key > the keys are `path`, `value`
         m.toml:2: `cache_control`: `path` is missing > as in | [[cache_control]] | path = "/static/**" | value = "max-age=3600"
-    "#);
+    "# }
 }
 
 #[test]
@@ -139,39 +114,25 @@ fn reads_lists_of_codings() {
 
 #[test]
 fn says_what_was_meant_by_a_coding() {
-    insta::assert_snapshot!(refusals(&[
-        ("compress", "on"),
-        ("compress", "false"),
-        ("compress", "none"),
-        ("compress", "gzip,off"),
-        ("compress", "brotli"),
-        ("compress", "gz"),
-        ("compress", "gizp"),
-        ("compress", "deflate"),
-        ("compress", "br,br"),
-        ("compress", "br,"),
-        ("compress_level_gzip", "10"),
-        ("compress_level_br", "12"),
-        ("compress_level_zstd", "0"),
-    ]), @r#"
-    "on": `--compress`: expected some of `br`, `zstd`, `gzip`, the preferred first, or `off`, found `on` > name the codings, the preferred first: `br,zstd,gzip`
-    "false": `--compress`: expected some of `br`, `zstd`, `gzip`, the preferred first, or `off`, found `false` > write `off`
-    "none": `--compress`: expected some of `br`, `zstd`, `gzip`, the preferred first, or `off`, found `none` > write `off`
-    "gzip,off": `--compress`: expected some of `br`, `zstd`, `gzip`, the preferred first, or `off`, found `gzip,off` > `off` stands alone
-    "brotli": `--compress`: expected some of `br`, `zstd`, `gzip`, the preferred first, or `off`, found `brotli` > did you mean `br`?
-    "gz": `--compress`: expected some of `br`, `zstd`, `gzip`, the preferred first, or `off`, found `gz` > did you mean `gzip`?
-    "gizp": `--compress`: expected some of `br`, `zstd`, `gzip`, the preferred first, or `off`, found `gizp` > did you mean `gzip`?
-    "deflate": `--compress`: expected some of `br`, `zstd`, `gzip`, the preferred first, or `off`, found `deflate` > `deflate` means two things to clients; `gzip` is the same size
-    "br,br": `--compress`: expected some of `br`, `zstd`, `gzip`, the preferred first, or `off`, found `br,br` > `br` is there twice
-    "br,": `--compress`: expected some of `br`, `zstd`, `gzip`, the preferred first, or `off`, found `br,`
-    "10": `--compress-level-gzip`: expected a count from 1 to 9, found `10`
-    "12": `--compress-level-br`: expected a count from 0 to 11, found `12`
-    "0": `--compress-level-zstd`: expected a count from 1 to 19, found `0`
-    "#);
-    insta::assert_snapshot!(toml_refusals(&["compress = true"]), @r"
+    said! { r"
+    --compress=on => expected some of `br`, `zstd`, `gzip`, the preferred first, or `off`, found `on` > name the codings, the preferred first: `br,zstd,gzip`
+    --compress=false => expected some of `br`, `zstd`, `gzip`, the preferred first, or `off`, found `false` > write `off`
+    --compress=none => expected some of `br`, `zstd`, `gzip`, the preferred first, or `off`, found `none` > write `off`
+    --compress=gzip,off => expected some of `br`, `zstd`, `gzip`, the preferred first, or `off`, found `gzip,off` > `off` stands alone
+    --compress=brotli => expected some of `br`, `zstd`, `gzip`, the preferred first, or `off`, found `brotli` > did you mean `br`?
+    --compress=gz => expected some of `br`, `zstd`, `gzip`, the preferred first, or `off`, found `gz` > did you mean `gzip`?
+    --compress=gizp => expected some of `br`, `zstd`, `gzip`, the preferred first, or `off`, found `gizp` > did you mean `gzip`?
+    --compress=deflate => expected some of `br`, `zstd`, `gzip`, the preferred first, or `off`, found `deflate` > `deflate` means two things to clients; `gzip` is the same size
+    --compress=br,br => expected some of `br`, `zstd`, `gzip`, the preferred first, or `off`, found `br,br` > `br` is there twice
+    --compress=br, => expected some of `br`, `zstd`, `gzip`, the preferred first, or `off`, found `br,`
+    --compress-level-gzip=10 => expected a count from 1 to 9, found `10`
+    --compress-level-br=12 => expected a count from 0 to 11, found `12`
+    --compress-level-zstd=0 => expected a count from 1 to 19, found `0`
+    " }
+    said! { r"
     compress = true
         m.toml:2: `compress`: expected some of `br`, `zstd`, `gzip`, the preferred first, or `off`, found `true` > name the codings, the preferred first: `br,zstd,gzip`
-    ");
+    " }
 }
 
 #[test]
@@ -182,19 +143,13 @@ fn reads_media_types_in_lower_case() {
     let toml = "compress_types = ['text/css', 'image/svg+xml']";
     let types = good(toml, &[], &[]).config.compression.types;
     assert_eq!(types, ["text/css", "image/svg+xml"]);
-    insta::assert_snapshot!(refusals(&[
-        ("compress_types", "text/html; charset=utf-8"),
-        ("compress_types", "*/*"),
-        ("compress_types", "text"),
-        ("compress_types", "text/"),
-        ("compress_types", ""),
-    ]), @r#"
-    "text/html; charset=utf-8": `--compress-types`: expected media types (as `text/*,application/json`), found `text/html; charset=utf-8` > without parameters: `text/html` stands for all of them
-    "*/*": `--compress-types`: expected media types (as `text/*,application/json`), found `*/*` > name what is worth compressing: pictures and films are compressed already
-    "text": `--compress-types`: expected media types (as `text/*,application/json`), found `text`
-    "text/": `--compress-types`: expected media types (as `text/*,application/json`), found `text/`
-    "": `--compress-types`: expected media types (as `text/*,application/json`), found ``
-    "#);
+    said! { r"
+    --compress-types=text/html; charset=utf-8 => expected media types (as `text/*,application/json`), found `text/html; charset=utf-8` > without parameters: `text/html` stands for all of them
+    --compress-types=*/* => expected media types (as `text/*,application/json`), found `*/*` > name what is worth compressing: pictures and films are compressed already
+    --compress-types=text => expected media types (as `text/*,application/json`), found `text`
+    --compress-types=text/ => expected media types (as `text/*,application/json`), found `text/`
+    --compress-types= => expected media types (as `text/*,application/json`), found ``
+    " }
 }
 
 #[test]
@@ -217,27 +172,7 @@ fn puts_the_narrowest_page_first() {
 
 #[test]
 fn refuses_pages_that_cannot_be_shown() {
-    let page = |(status, file): (&str, &str)| {
-        format!("error_page = [{{ status = '{status}', file = '{file}' }}]")
-    };
-    let texts = [
-        ("200", "a.html"),
-        ("3xx", "a.html"),
-        ("500-600", "a.html"),
-        ("499-400", "a.html"),
-        ("x", "a.html"),
-        ("99999xx", "a.html"),
-        ("404", ""),
-        ("404", "missing"),
-        ("404", "folder"),
-        ("404", "huge"),
-        ("404", "page"),
-    ]
-    .map(page);
-    let mut texts: Vec<&str> = texts.iter().map(String::as_str).collect();
-    texts.push("error_page = [{ status = 404, file = 'a.html' },\n  { status = '404-404', file = 'b.html' }]");
-    texts.push("[error_page]\n404 = '404.html'");
-    insta::assert_snapshot!(toml_refusals(&texts), @r#"
+    said! { r#"
     error_page = [{ status = '200', file = 'a.html' }]
         m.toml:2: `error_page.status`: expected a status, a class or a range (as `404`, `5xx`, `400-499`), found `200` > pages are for the statuses from 400 to 599
     error_page = [{ status = '3xx', file = 'a.html' }]
@@ -267,5 +202,5 @@ fn refuses_pages_that_cannot_be_shown() {
     404 = '404.html'
         m.toml:3: `error_page.404`: unknown key > the keys are `status`, `file`
         m.toml:2: `error_page`: `status` is missing > as in | [[error_page]] | status = 404 | file = "404.html"
-    "#);
+    "# }
 }

@@ -53,14 +53,13 @@ fn counts_processes_and_shares_the_drivers_among_them() {
         let found = (config.processes.count, config.listen.drivers);
         assert_eq!(found, expect, "{cores} {flags:?}");
     }
-    let bad = ["0", "513", "many", "-1", ""].map(|text| ("processes", text));
-    insta::assert_snapshot!(refusals(&bad), @r#"
-    "0": `--processes`: expected a count from 1 to 512, or `auto`, found `0`
-    "513": `--processes`: expected a count from 1 to 512, or `auto`, found `513`
-    "many": `--processes`: expected a count from 1 to 512, or `auto`, found `many`
-    "-1": `--processes`: expected a count from 1 to 512, or `auto`, found `-1`
-    "": `--processes`: expected a count from 1 to 512, or `auto`, found ``
-    "#);
+    said! { r"
+    --processes=0 => expected a count from 1 to 512, or `auto`, found `0`
+    --processes=513 => expected a count from 1 to 512, or `auto`, found `513`
+    --processes=many => expected a count from 1 to 512, or `auto`, found `many`
+    --processes=-1 => expected a count from 1 to 512, or `auto`, found `-1`
+    --processes= => expected a count from 1 to 512, or `auto`, found ``
+    " }
 }
 
 #[test]
@@ -115,19 +114,18 @@ fn takes_users_and_groups_by_name_or_number() {
         &[("user", "off"), ("group", "off")],
     );
     assert_eq!((none.user.as_str(), none.group.as_str()), ("", ""));
-    let bad = ["www:web", "www:", "", "a b", "-1", "a/b"];
-    insta::assert_snapshot!(refusals(&bad.map(|text| ("user", text))), @r#"
-    "www:web": `--user`: expected a user's name or number, or `off`, found `www:web` > two settings: user `www`, group `web`
-    "www:": `--user`: expected a user's name or number, or `off`, found `www:` > write `www`
-    "": `--user`: expected a user's name or number, or `off`, found ``
-    "a b": `--user`: expected a user's name or number, or `off`, found `a b`
-    "-1": `--user`: expected a user's name or number, or `off`, found `-1`
-    "a/b": `--user`: expected a user's name or number, or `off`, found `a/b`
-    "#);
-    insta::assert_snapshot!(refusals(&[("group", ""), ("group", "a b")]), @r#"
-    "": `--group`: expected a group's name or number, or `off`, found ``
-    "a b": `--group`: expected a group's name or number, or `off`, found `a b`
-    "#);
+    said! { r"
+    --user=www:web => expected a user's name or number, or `off`, found `www:web` > two settings: user `www`, group `web`
+    --user=www: => expected a user's name or number, or `off`, found `www:` > write `www`
+    --user= => expected a user's name or number, or `off`, found ``
+    --user=a b => expected a user's name or number, or `off`, found `a b`
+    --user=-1 => expected a user's name or number, or `off`, found `-1`
+    --user=a/b => expected a user's name or number, or `off`, found `a/b`
+    " }
+    said! { r"
+    --group= => expected a group's name or number, or `off`, found ``
+    --group=a b => expected a group's name or number, or `off`, found `a b`
+    " }
 }
 
 #[test]
@@ -155,33 +153,20 @@ fn bounds_the_life_of_a_process() {
         (none.requests_max, none.age_max, none.resident_bytes_max),
         (None, None, None)
     );
-    insta::assert_snapshot!(refusals(&[
-        ("max_requests", "0"),
-        ("process_age_max", "0"),
-        ("process_resident_max", "0"),
-        ("process_requests_max", "1.5"),
-        ("process_age_max", "500ms"),
-        ("process_age_max", "367d"),
-        ("process_resident_max", "500"),
-        ("process_resident_max", "15M"),
-        ("process_resident_max", "500MB"),
-        ("recycle_jitter", "50"),
-        ("recycle_jitter", "101%"),
-        ("recycle_jitter", "0.1"),
-    ]), @r#"
-    "0": `--process-requests-max`: expected a count from 1, or `off`, found `0` > write `off` for no bound
-    "0": `--process-age-max`: expected a duration from 1s to 366d (as `12h`, `7d`), or `off`, found `0` > write `off` for no bound
-    "0": `--process-resident-max`: expected a size from 16M (as `512M`, `2G`), or `off`, found `0` > write `off` for no bound
-    "1.5": `--process-requests-max`: expected a count from 1, or `off`, found `1.5`
-    "500ms": `--process-age-max`: expected a duration from 1s to 366d (as `12h`, `7d`), or `off`, found `500ms`
-    "367d": `--process-age-max`: expected a duration from 1s to 366d (as `12h`, `7d`), or `off`, found `367d`
-    "500": `--process-resident-max`: expected a size from 16M (as `512M`, `2G`), or `off`, found `500` > with a unit: `500M`
-    "15M": `--process-resident-max`: expected a size from 16M (as `512M`, `2G`), or `off`, found `15M`
-    "500MB": `--process-resident-max`: expected a size from 16M (as `512M`, `2G`), or `off`, found `500MB` > units are powers of 1024: `500M`
-    "50": `--recycle-jitter`: expected a share from 0% to 100%, found `50` > a share, not a number of requests: `50%`
-    "101%": `--recycle-jitter`: expected a share from 0% to 100%, found `101%`
-    "0.1": `--recycle-jitter`: expected a share from 0% to 100%, found `0.1`
-    "#);
+    said! { r"
+    --process-requests-max=0 => expected a count from 1, or `off`, found `0` > write `off` for no bound
+    --process-age-max=0 => expected a duration from 1s to 366d (as `12h`, `7d`), or `off`, found `0` > write `off` for no bound
+    --process-resident-max=0 => expected a size from 16M (as `512M`, `2G`), or `off`, found `0` > write `off` for no bound
+    --process-requests-max=1.5 => expected a count from 1, or `off`, found `1.5`
+    --process-age-max=500ms => expected a duration from 1s to 366d (as `12h`, `7d`), or `off`, found `500ms`
+    --process-age-max=367d => expected a duration from 1s to 366d (as `12h`, `7d`), or `off`, found `367d`
+    --process-resident-max=500 => expected a size from 16M (as `512M`, `2G`), or `off`, found `500` > with a unit: `500M`
+    --process-resident-max=15M => expected a size from 16M (as `512M`, `2G`), or `off`, found `15M`
+    --process-resident-max=500MB => expected a size from 16M (as `512M`, `2G`), or `off`, found `500MB` > units are powers of 1024: `500M`
+    --recycle-jitter=50 => expected a share from 0% to 100%, found `50` > a share, not a number of requests: `50%`
+    --recycle-jitter=101% => expected a share from 0% to 100%, found `101%`
+    --recycle-jitter=0.1 => expected a share from 0% to 100%, found `0.1`
+    " }
 }
 
 #[test]
@@ -193,15 +178,11 @@ fn waits_as_long_as_it_is_told() {
     let toml = processes("start_timeout = 5\nheartbeat_timeout = '24h'", &[]);
     assert_eq!(toml.start_timeout, Nanos::from_secs(5));
     assert_eq!(toml.heartbeat_timeout, Nanos::from_secs(86_400));
-    insta::assert_snapshot!(refusals(&[
-        ("start_timeout", "0"),
-        ("heartbeat_timeout", "10ms"),
-        ("accept_stall_timeout", "49ms"),
-    ]), @r#"
-    "0": `--start-timeout`: expected a duration from 1s to 24h (as `2m`), or `off`, found `0` > write `off` for no bound
-    "10ms": `--heartbeat-timeout`: expected a duration from 1s to 24h (as `30s`), or `off`, found `10ms`
-    "49ms": `--accept-stall-timeout`: expected a duration from 50ms to 1h (as `30s`, `250ms`, `2m`, or seconds), found `49ms`
-    "#);
+    said! { r"
+    --start-timeout=0 => expected a duration from 1s to 24h (as `2m`), or `off`, found `0` > write `off` for no bound
+    --heartbeat-timeout=10ms => expected a duration from 1s to 24h (as `30s`), or `off`, found `10ms`
+    --accept-stall-timeout=49ms => expected a duration from 50ms to 1h (as `30s`, `250ms`, `2m`, or seconds), found `49ms`
+    " }
 }
 
 #[test]
@@ -226,13 +207,10 @@ fn watches_for_development_what_it_is_told() {
         notes(&[("reload_dir", "code")]),
         ["reload_dir has no effect: reload is off"]
     );
-    insta::assert_snapshot!(refusals(&[
-        ("reload_dir", "missing"),
-        ("reload_dir", ""),
-    ]), @r#"
-    "missing": `--reload-dir`: folder `missing` cannot be read: no such file or directory > relative paths start at `/srv`
-    "": `--reload-dir`: expected a folder, found `` > name a folder
-    "#);
+    said! { r"
+    --reload-dir=missing => folder `missing` cannot be read: no such file or directory > relative paths start at `/srv`
+    --reload-dir= => expected a folder, found `` > name a folder
+    " }
 }
 
 #[test]
@@ -267,15 +245,11 @@ fn takes_commands_where_it_is_told() {
         control("/run/m.sock"),
         ControlConfig::At("/run/m.sock".into())
     );
-    insta::assert_snapshot!(refusals(&[
-        ("control", "/run/"),
-        ("control", "unix:/run/a"),
-        ("control", ""),
-    ]), @r#"
-    "/run/": `--control`: expected a file, `auto` or `off`, found `/run/` > name a file: `/run/milepost.sock`
-    "unix:/run/a": `--control`: expected a file, `auto` or `off`, found `unix:/run/a` > write `/run/a`
-    "": `--control`: expected a file, `auto` or `off`, found ``
-    "#);
+    said! { r"
+    --control=/run/ => expected a file, `auto` or `off`, found `/run/` > name a file: `/run/milepost.sock`
+    --control=unix:/run/a => expected a file, `auto` or `off`, found `unix:/run/a` > write `/run/a`
+    --control= => expected a file, `auto` or `off`, found ``
+    " }
     // 107 bytes with the folder that it starts from.
     let longest = "x".repeat(107 - "/srv/".len());
     assert!(matches!(control(&longest), ControlConfig::At(_)));
@@ -319,9 +293,9 @@ fn inherits_sockets_of_the_service_manager() {
         let expect = format!("`{}` is already in the list", twice[1]);
         assert!(found[0].contains(&expect), "{found:?}");
     }
-    insta::assert_snapshot!(refusals(&[
-        ("bind", "systemd:"),
-    ]), @r#""systemd:": `--bind`: expected HOST:PORT, [V6]:PORT, :PORT, PORT, unix:PATH, systemd or systemd:NAME, found `systemd:` > name the socket (FileDescriptorName), or write `systemd` for all"#);
+    said! { r"
+    --bind=systemd: => expected HOST:PORT, [V6]:PORT, :PORT, PORT, unix:PATH, systemd or systemd:NAME, found `systemd:` > name the socket (FileDescriptorName), or write `systemd` for all
+    " }
 }
 
 #[test]
@@ -344,7 +318,7 @@ fn says_what_is_set_in_vain() {
     );
     let pinned = [("reuseport_steering", "cpu"), ("driver_cpus", "auto")];
     assert_eq!(notes(&pinned), Vec::<String>::new());
-    insta::assert_snapshot!(refusals(&[
-        ("reuseport_steering", "cpus"),
-    ]), @r#""cpus": `--reuseport-steering`: expected one of `hash`, `cpu`, found `cpus` > did you mean `cpu`?"#);
+    said! { r"
+    --reuseport-steering=cpus => expected one of `hash`, `cpu`, found `cpus` > did you mean `cpu`?
+    " }
 }

@@ -84,16 +84,7 @@ fn bad_toml_with_its_line() {
 
 #[test]
 fn values_of_the_wrong_shape() {
-    insta::assert_snapshot!(toml_refusals(&[
-        "backlog = [1]",
-        "[backlog]\nx = 1",
-        "[static]\n'/a' = [1]",
-        "[static]\n'/a' = 'x'\nbacklog = 5",
-        "config = 'x'",
-        "workers = 1\nprocesses = 1",
-        "bind = []",
-        "threads = 2024-01-01",
-    ]), @r#"
+    said! { r#"
     backlog = [1]
         m.toml:2: `backlog`: expected a count from 1 to 65535, found `a TOML array`
     [backlog]
@@ -115,100 +106,59 @@ fn values_of_the_wrong_shape() {
         configuration: no address to listen on > `--bind 127.0.0.1:8000`
     threads = 2024-01-01
         m.toml:2: `threads`: expected MIN:MAX or one number, from 1 to 4096, found `2024-01-01` > write `2024:01-01`
-    "#);
+    "# }
 }
 
 #[test]
 fn values_out_of_their_kind() {
-    insta::assert_snapshot!(refusals(&[
-        ("app", "shop.py"),
-        ("app", "./shop/wsgi.py:application"),
-    ]), @r#"
-    "shop.py": `APP`: expected MODULE:ATTRIBUTE (as `shop.wsgi:app`), found `shop.py` > name the module, not its file: `shop:app`
-    "./shop/wsgi.py:application": `APP`: expected MODULE:ATTRIBUTE (as `shop.wsgi:app`), found `./shop/wsgi.py:application` > name the module, not its file: `shop.wsgi:application`
-    "#);
-    let bad = [
-        "shop:",
-        ":app",
-        "shop:()",
-        "a b",
-        "shop:app()()",
-        "1x:app",
-        "shop..x:app",
-    ];
-    insta::assert_snapshot!(refusals(&bad.map(|text| ("app", text))), @r#"
-    "shop:": `APP`: expected MODULE:ATTRIBUTE (as `shop.wsgi:app`), found `shop:`
-    ":app": `APP`: expected MODULE:ATTRIBUTE (as `shop.wsgi:app`), found `:app`
-    "shop:()": `APP`: expected MODULE:ATTRIBUTE (as `shop.wsgi:app`), found `shop:()`
-    "a b": `APP`: expected MODULE:ATTRIBUTE (as `shop.wsgi:app`), found `a b`
-    "shop:app()()": `APP`: expected MODULE:ATTRIBUTE (as `shop.wsgi:app`), found `shop:app()()`
-    "1x:app": `APP`: expected MODULE:ATTRIBUTE (as `shop.wsgi:app`), found `1x:app`
-    "shop..x:app": `APP`: expected MODULE:ATTRIBUTE (as `shop.wsgi:app`), found `shop..x:app`
-    "#);
-    insta::assert_snapshot!(refusals(&[
-        ("root_path", "shop"),
-        ("static", "/static"),
-        ("static", "./pub"),
-        ("static", "/a?b=c"),
-        ("static", "/a="),
-        ("static_index", "a/b"),
-        ("drivers", "0"),
-        ("driver_cpus", "2-1"),
-        ("accept_batch", "3.5"),
-        ("defer_accept", "2h"),
-        ("head_timeout", "0"),
-        ("threads", "2-8"),
-        ("threads", "0:4"),
-        ("head_bytes_max", "17M"),
-        ("body_bytes_max", "3MB"),
-        ("access_log_format", "jsno"),
-        ("server_header", "a\r\nb"),
-        ("status_path", "status"),
-    ]), @r#"
-    "shop": `--root-path`: expected a URL path (as `/shop`), found `shop` > it begins with a slash: `/shop`
-    "/static": `--static`: expected /URL=DIR (as `/static=./static`), found `/static` > write `/static=DIR`
-    "./pub": `--static`: expected /URL=DIR (as `/static=./static`), found `./pub` > write `/static=./pub`
-    "/a?b=c": `--static`: expected /URL=DIR (as `/static=./static`), found `/a?b=c`
-    "/a=": `--static`: expected /URL=DIR (as `/static=./static`), found `/a=` > name a folder
-    "a/b": `--static-index`: expected a file's name without a slash, found `a/b`
-    "0": `--drivers`: expected a count from 1 to 256, or `auto`, found `0`
-    "2-1": `--driver-cpus`: expected a list of processors (as `0,2-3`), `auto` or `off`, found `2-1`
-    "3.5": `--accept-batch`: expected a count from 1 to 65536, found `3.5`
-    "2h": `--defer-accept`: expected a duration from 0s to 1h (as `30s`, `250ms`, `2m`, or seconds), found `2h`
-    "0": `--head-timeout`: expected a duration from 1ms to 24h (as `30s`, `250ms`, `2m`, or seconds), found `0`
-    "2-8": `--threads`: expected MIN:MAX or one number, from 1 to 4096, found `2-8` > write `2:8`
-    "0:4": `--threads`: expected MIN:MAX or one number, from 1 to 4096, found `0:4`
-    "17M": `--head-bytes-max`: expected a size from 256 to 16M (as `64K`, `10M`), found `17M`
-    "3MB": `--body-bytes-max`: expected a size (as `64K`, `10M`, `1GiB`), found `3MB` > units are powers of 1024: `3M`
-    "jsno": `--access-log-format`: expected `phases`, `combined`, `common`, `json`, `naviserver`, or a text with `{field}`s, found `jsno` > did you mean `json`?
-    "a\r\nb": `--server-header`: expected printable ASCII, or `off`, found `a\r\nb`
-    "status": `--status-path`: expected a URL path (as `/status`), or `off`, found `status`
-    "#);
+    said! { r"
+    --app=shop.py => expected MODULE:ATTRIBUTE (as `shop.wsgi:app`), found `shop.py` > name the module, not its file: `shop:app`
+    --app=./shop/wsgi.py:application => expected MODULE:ATTRIBUTE (as `shop.wsgi:app`), found `./shop/wsgi.py:application` > name the module, not its file: `shop.wsgi:application`
+    " }
+    said! { r"
+    --app=shop: => expected MODULE:ATTRIBUTE (as `shop.wsgi:app`), found `shop:`
+    --app=:app => expected MODULE:ATTRIBUTE (as `shop.wsgi:app`), found `:app`
+    --app=shop:() => expected MODULE:ATTRIBUTE (as `shop.wsgi:app`), found `shop:()`
+    --app=a b => expected MODULE:ATTRIBUTE (as `shop.wsgi:app`), found `a b`
+    --app=shop:app()() => expected MODULE:ATTRIBUTE (as `shop.wsgi:app`), found `shop:app()()`
+    --app=1x:app => expected MODULE:ATTRIBUTE (as `shop.wsgi:app`), found `1x:app`
+    --app=shop..x:app => expected MODULE:ATTRIBUTE (as `shop.wsgi:app`), found `shop..x:app`
+    " }
+    said! { r"
+    --root-path=shop => expected a URL path (as `/shop`), found `shop` > it begins with a slash: `/shop`
+    --static=/static => expected /URL=DIR (as `/static=./static`), found `/static` > write `/static=DIR`
+    --static=./pub => expected /URL=DIR (as `/static=./static`), found `./pub` > write `/static=./pub`
+    --static=/a?b=c => expected /URL=DIR (as `/static=./static`), found `/a?b=c`
+    --static=/a= => expected /URL=DIR (as `/static=./static`), found `/a=` > name a folder
+    --static-index=a/b => expected a file's name without a slash, found `a/b`
+    --drivers=0 => expected a count from 1 to 256, or `auto`, found `0`
+    --driver-cpus=2-1 => expected a list of processors (as `0,2-3`), `auto` or `off`, found `2-1`
+    --accept-batch=3.5 => expected a count from 1 to 65536, found `3.5`
+    --defer-accept=2h => expected a duration from 0s to 1h (as `30s`, `250ms`, `2m`, or seconds), found `2h`
+    --head-timeout=0 => expected a duration from 1ms to 24h (as `30s`, `250ms`, `2m`, or seconds), found `0`
+    --threads=2-8 => expected MIN:MAX or one number, from 1 to 4096, found `2-8` > write `2:8`
+    --threads=0:4 => expected MIN:MAX or one number, from 1 to 4096, found `0:4`
+    --head-bytes-max=17M => expected a size from 256 to 16M (as `64K`, `10M`), found `17M`
+    --body-bytes-max=3MB => expected a size (as `64K`, `10M`, `1GiB`), found `3MB` > units are powers of 1024: `3M`
+    --access-log-format=jsno => expected `phases`, `combined`, `common`, `json`, `naviserver`, or a text with `{field}`s, found `jsno` > did you mean `json`?
+    --server-header=a\r\nb => expected printable ASCII, or `off`, found `a\r\nb`
+    --status-path=status => expected a URL path (as `/status`), or `off`, found `status`
+    " }
 }
 
 #[test]
 fn what_does_not_hold_together() {
-    insta::assert_snapshot!(refusals(&[
-        ("static", "/a=missing"),
-        ("app_dir", "missing"),
-        ("spool_dir", "missing"),
-        ("access_log", "missing/a.log"),
-        ("static", "/=pub"),
-        ("target_bytes_max", "1M"),
-        ("head_bytes_max", "10K"),
-        ("driver_cpus", "0,9"),
-        ("bind", "nowhere:80"),
-    ]), @r#"
-    "/a=missing": `--static`: folder `missing` cannot be read: no such file or directory > relative paths start at `/srv`
-    "missing": `--app-dir`: folder `missing` cannot be read: no such file or directory > relative paths start at `/srv`
-    "missing": `--spool-dir`: folder `missing` cannot be read: no such file or directory > relative paths start at `/srv`
-    "missing/a.log": `--access-log`: folder `missing` cannot be read: no such file or directory > relative paths start at `/srv`
-    "/=pub": `--static`: a folder at `/` would leave no request to the application > mount it under a URL of its own, as `/static=DIR`
-    "1M": `--target-bytes-max`: target_bytes_max (1048576 bytes) is larger than head_bytes_max (32768 bytes) > raise the second or lower the first
-    "10K": `--head-bytes-max`: header_bytes_max (16384 bytes) is larger than head_bytes_max (10240 bytes) > raise the second or lower the first
-    "0,9": `--driver-cpus`: no processor 9 here > this process may run on 0, 1, 2, 3
-    "nowhere:80": `--bind`: host `nowhere` cannot be resolved: name or service not known > an address in digits needs no resolver
-    "#);
+    said! { r"
+    --static=/a=missing => folder `missing` cannot be read: no such file or directory > relative paths start at `/srv`
+    --app-dir=missing => folder `missing` cannot be read: no such file or directory > relative paths start at `/srv`
+    --spool-dir=missing => folder `missing` cannot be read: no such file or directory > relative paths start at `/srv`
+    --access-log=missing/a.log => folder `missing` cannot be read: no such file or directory > relative paths start at `/srv`
+    --static=/=pub => a folder at `/` would leave no request to the application > mount it under a URL of its own, as `/static=DIR`
+    --target-bytes-max=1M => target_bytes_max (1048576 bytes) is larger than head_bytes_max (32768 bytes) > raise the second or lower the first
+    --head-bytes-max=10K => header_bytes_max (16384 bytes) is larger than head_bytes_max (10240 bytes) > raise the second or lower the first
+    --driver-cpus=0,9 => no processor 9 here > this process may run on 0, 1, 2, 3
+    --bind=nowhere:80 => host `nowhere` cannot be resolved: name or service not known > an address in digits needs no resolver
+    " }
     let twice = faults(
         "app = 'a:b'",
         &[],

@@ -33,29 +33,15 @@ fn gives_routes_their_rates() {
 
 #[test]
 fn says_what_was_meant_by_a_rate() {
-    insta::assert_snapshot!(refusals(&[
-        ("rate_connection", "0"),
-        ("rate_connection", "unlimited"),
-        ("rate_connection", "1MB/s"),
-        ("rate_pool", "10Mbit/s"),
-        ("rate_pool", "10mbps"),
-        ("rate_pool", "fast"),
-    ]), @r#"
-    "0": `--rate-connection`: expected bytes a second (as `500K`, `10M`), or `off`, found `0` > write `off` for no limit
-    "unlimited": `--rate-connection`: expected bytes a second (as `500K`, `10M`), or `off`, found `unlimited` > write `off` for no limit
-    "1MB/s": `--rate-connection`: expected bytes a second (as `500K`, `10M`), or `off`, found `1MB/s` > units are powers of 1024: `1M`
-    "10Mbit/s": `--rate-pool`: expected bytes a second (as `500K`, `10M`), or `off`, found `10Mbit/s` > rates are bytes, not bits: 8 Mbit/s are `1M`
-    "10mbps": `--rate-pool`: expected bytes a second (as `500K`, `10M`), or `off`, found `10mbps` > rates are bytes, not bits: 8 Mbit/s are `1M`
-    "fast": `--rate-pool`: expected bytes a second (as `500K`, `10M`), or `off`, found `fast`
-    "#);
-    insta::assert_snapshot!(toml_refusals(&[
-        "rate_route = '/a=10M'",
-        "rate_route = [{ url = 'a', rate = '10M' }]",
-        "rate_route = [{ url = '/a', rate = 0 }]",
-        "rate_route = [{ url = '/a', rate = '1M' }]",
-        "static = '/static=x'\nrate_route = [{ url = '/statc', rate = '1M' }]",
-        "rate_route = [{ url = '/', rate = '1M' },\n  { url = '/', rate = '2M' }]",
-    ]), @r#"
+    said! { r"
+    --rate-connection=0 => expected bytes a second (as `500K`, `10M`), or `off`, found `0` > write `off` for no limit
+    --rate-connection=unlimited => expected bytes a second (as `500K`, `10M`), or `off`, found `unlimited` > write `off` for no limit
+    --rate-connection=1MB/s => expected bytes a second (as `500K`, `10M`), or `off`, found `1MB/s` > units are powers of 1024: `1M`
+    --rate-pool=10Mbit/s => expected bytes a second (as `500K`, `10M`), or `off`, found `10Mbit/s` > rates are bytes, not bits: 8 Mbit/s are `1M`
+    --rate-pool=10mbps => expected bytes a second (as `500K`, `10M`), or `off`, found `10mbps` > rates are bytes, not bits: 8 Mbit/s are `1M`
+    --rate-pool=fast => expected bytes a second (as `500K`, `10M`), or `off`, found `fast`
+    " }
+    said! { r#"
     rate_route = '/a=10M'
         m.toml:2: `rate_route`: expected a table, found `a TOML string` > as in | [[rate_route]] | url = "/static" | rate = "10M"
     rate_route = [{ url = 'a', rate = '10M' }]
@@ -70,7 +56,7 @@ fn says_what_was_meant_by_a_rate() {
     rate_route = [{ url = '/', rate = '1M' },
       { url = '/', rate = '2M' }]
         m.toml:3: `rate_route`: `/` has a rate already > give each route one rate
-    "#);
+    "# }
 }
 
 #[test]
@@ -101,19 +87,13 @@ fn bounds_what_tells_clients_apart() {
     let off = [("client_connections_max", "off")];
     let listen = good("client_connections_max = 7", &[], &off).config.listen;
     assert_eq!(listen.client_connections_max, None);
-    insta::assert_snapshot!(refusals(&[
-        ("client_connections_max", "0"),
-        ("client_connections_max", "many"),
-        ("client_prefix_v4", "33"),
-        ("client_prefix_v6", "129"),
-        ("client_prefix_v6", "/64"),
-    ]), @r#"
-    "0": `--client-connections-max`: expected a count from 1 to 10000000, or `off`, found `0` > write `off` for no bound
-    "many": `--client-connections-max`: expected a count from 1 to 10000000, or `off`, found `many`
-    "33": `--client-prefix-v4`: expected a count from 0 to 32, found `33`
-    "129": `--client-prefix-v6`: expected a count from 0 to 128, found `129`
-    "/64": `--client-prefix-v6`: expected a count from 0 to 128, found `/64`
-    "#);
+    said! { r"
+    --client-connections-max=0 => expected a count from 1 to 10000000, or `off`, found `0` > write `off` for no bound
+    --client-connections-max=many => expected a count from 1 to 10000000, or `off`, found `many`
+    --client-prefix-v4=33 => expected a count from 0 to 32, found `33`
+    --client-prefix-v6=129 => expected a count from 0 to 128, found `129`
+    --client-prefix-v6=/64 => expected a count from 0 to 128, found `/64`
+    " }
 }
 
 #[test]
@@ -123,11 +103,8 @@ fn takes_old_names_of_grace_and_spools() {
     assert_eq!(config.timeouts.body.0, 5_000_000_000);
     assert_eq!(config.timeouts.body_rate_min, 1024);
     assert_eq!(config.delivery.reply_spool_bytes_max, 9 << 10);
-    insta::assert_snapshot!(refusals(&[
-        ("send_rate_min", "2 Kbit/s"),
-        ("body_rate_min", "2G"),
-    ]), @r#"
-    "2 Kbit/s": `--send-rate-min`: expected bytes a second from 0 to 1G (as `256`, `1K`), found `2 Kbit/s` > rates are bytes, not bits: 8 Mbit/s are `1M`
-    "2G": `--body-rate-min`: expected bytes a second from 0 to 1G (as `256`, `1K`), found `2G`
-    "#);
+    said! { r"
+    --send-rate-min=2 Kbit/s => expected bytes a second from 0 to 1G (as `256`, `1K`), found `2 Kbit/s` > rates are bytes, not bits: 8 Mbit/s are `1M`
+    --body-rate-min=2G => expected bytes a second from 0 to 1G (as `256`, `1K`), found `2G`
+    " }
 }

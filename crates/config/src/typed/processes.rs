@@ -12,6 +12,7 @@ const DRIVERS_IN_ALL_MAX: usize = 1024;
 
 /// So many processes with so many drivers each are too many: what is wrong, and what to do.
 pub fn too_many_drivers(processes: usize, drivers: usize) -> Option<(String, String)> {
+    assert!(processes > 0, "drivers of no process");
     let all = processes * drivers;
     if all <= DRIVERS_IN_ALL_MAX {
         return None;
