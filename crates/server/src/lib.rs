@@ -65,9 +65,9 @@ mod sync;
 mod sys;
 
 pub use fault::StartFault;
-#[cfg(feature = "faults")]
-#[doc(hidden)]
-pub use protocol::Protocol;
 pub use server::{
     Closing, Drain, Ended, Idle, Listening, Server, ServerHandle, Stopper, SupervisorLink,
 };
+#[cfg(feature = "faults")]
+#[doc(hidden)]
+pub use transport::memory::Protocol;

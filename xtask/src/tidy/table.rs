@@ -84,6 +84,7 @@ pub(super) const EDGES: &[(&str, &str, &str)] = &[
     ),
     ("exchange", "log", "an exchange ends in exactly one record"),
     ("exchange", "stats", "and in exactly one count"),
+    ("stats", "sync", "a gauge below zero is an invariant"),
     ("service", "rules", "rules come before routes"),
     (
         "service",
