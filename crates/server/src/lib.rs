@@ -54,7 +54,7 @@ mod sys;
 pub use fault::StartFault;
 pub use ipc;
 pub use ipc::listen::Listening;
+pub use server::{Closing, Drain, Ended, Idle, Server, ServerHandle, Stopper, SupervisorLink};
 #[cfg(feature = "faults")]
 #[doc(hidden)]
-pub use protocol::Protocol;
-pub use server::{Closing, Drain, Ended, Idle, Server, ServerHandle, Stopper, SupervisorLink};
+pub use transport::memory::Protocol;

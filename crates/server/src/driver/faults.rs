@@ -8,8 +8,8 @@ use smol_str::ToSmolStr;
 use super::handoff::{AcceptedConnection, Bound, ConnectionPermit, Opened};
 use super::shared::Shared;
 use crate::exchange::Ends;
-use crate::protocol::Protocol;
-use crate::transport::{AcceptedStream, memory};
+use crate::transport::AcceptedStream;
+use crate::transport::memory::{self, Protocol};
 
 impl Shared {
     /// Gives the least loaded driver a connection that lies in memory and whose buffers hold `bytes_max` bytes each;

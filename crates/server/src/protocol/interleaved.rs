@@ -40,15 +40,6 @@ const HEADER_BYTES: usize = 7;
 /// Largest payload of a client's frame.
 const PAYLOAD_BYTES_MAX: usize = 1 << 20;
 
-/// What a connection speaks.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Protocol {
-    /// HTTP/1: one stream at a time.
-    Http1,
-    /// The toy of the tests: many streams at once.
-    Interleaved,
-}
-
 /// Serves a connection, by tasks of their own on this thread.
 pub(super) fn serve(driver: Rc<Driver>, transport: Transport, opened: Opened) {
     tokio::task::spawn_local(Interleaved::open(driver, transport, opened).serve());

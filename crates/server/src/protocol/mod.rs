@@ -46,13 +46,10 @@ use ipc::stats::{Doing, Timeout};
 /// refusal instead of a reset.
 const LINGER_BYTES_MAX: usize = 4 << 20;
 
-#[cfg(feature = "faults")]
-pub use interleaved::Protocol;
-
 /// Serves a connection, by tasks of their own on this thread.
 pub(crate) fn serve(driver: Rc<Driver>, transport: Transport, opened: Opened) {
     #[cfg(feature = "faults")]
-    if transport.protocol() == Protocol::Interleaved {
+    if transport.is_interleaved() {
         return interleaved::serve(driver, transport, opened);
     }
     tokio::task::spawn_local(h1::H1::open(driver, transport, opened).serve());

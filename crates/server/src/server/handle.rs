@@ -87,7 +87,7 @@ impl ServerHandle {
     #[doc(hidden)]
     pub fn connect_in_memory(
         &self,
-        protocol: crate::protocol::Protocol,
+        protocol: crate::transport::memory::Protocol,
         bytes_max: usize,
     ) -> crate::transport::memory::Client {
         let client = self.shared.connect_in_memory(protocol, bytes_max);

@@ -12,12 +12,20 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use super::{PlainSocket, WatchedSocket, WriteReadiness};
-use crate::protocol::Protocol;
 use crate::response::{Parts, Progress};
 use crate::sync::lock;
 
 /// Longest time that a test's thread waits here, unless it has another patience.
 const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What a connection speaks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Protocol {
+    /// HTTP/1: one stream at a time.
+    Http1,
+    /// The toy of the tests: many streams at once.
+    Interleaved,
+}
 
 /// A stream of bytes that no driver watches yet.
 pub(crate) enum AcceptedStream {
@@ -56,12 +64,9 @@ impl AcceptedStream {
 
 /// As `WatchedSocket` has them.
 impl Transport {
-    /// What the connection speaks.
-    pub(crate) fn protocol(&self) -> Protocol {
-        match self {
-            Transport::Socket(_) => Protocol::Http1,
-            Transport::Memory(end) => end.protocol,
-        }
+    /// Whether the connection speaks the protocol of the tests.
+    pub(crate) fn is_interleaved(&self) -> bool {
+        matches!(self, Transport::Memory(end) if end.protocol == Protocol::Interleaved)
     }
 
     pub(crate) fn direct(&self) -> Option<&Arc<PlainSocket>> {
