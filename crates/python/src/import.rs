@@ -1,25 +1,24 @@
 //! Importing an application: `module:attribute` becomes a callable, or a message that says what is wrong
 //! and what to do about it.
 //!
-//! Takes names from the configuration; runs the application's module. A traceback is given only when that
-//! module raised.
+//! Takes names from the configuration; runs the application's module. What there is to find out about Python objects
+//! is written in Python (`import.py`), and asked here.
 
+use std::ffi::CStr;
 use std::fmt::Display;
-use std::path::Path;
 
 use cli::AppFault;
-use pyo3::exceptions::{PyModuleNotFoundError, PySystemExit, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{IntoPyDict, PyDict, PyList, PyModule, PyTuple, PyType};
+use pyo3::types::{PyModule, PyString};
 use server::config::typed::App;
 
-use crate::wsgi::type_name;
-use crate::{modules, trace};
+use crate::trace;
 
-/// Names tried when only a module is given.
-const DEFAULT_ATTRIBUTES: [&str; 2] = ["application", "app"];
-/// Names in a hint.
-const NAMES_LEN_MAX: usize = 6;
+const SOURCE: &CStr =
+    match CStr::from_bytes_with_nul(concat!(include_str!("import.py"), "\0").as_bytes()) {
+        Ok(source) => source,
+        Err(_) => panic!("a source has no zero byte"),
+    };
 
 /// Why `what` cannot be served.
 pub(crate) fn fault(what: &str, cause: impl Display) -> AppFault {
@@ -29,308 +28,42 @@ pub(crate) fn fault(what: &str, cause: impl Display) -> AppFault {
     }
 }
 
-/// The same, with what to do about it.
-fn fault_with_hint(what: &str, cause: impl Display, hint: impl Into<String>) -> AppFault {
-    AppFault {
-        hint: Some(hint.into()),
-        ..fault(what, cause)
-    }
-}
-
 /// Imports the module and gives the application in it.
 pub(crate) fn load<'py>(py: Python<'py>, app: &App) -> Result<Bound<'py, PyAny>, AppFault> {
-    let what = if app.attribute.is_empty() {
-        app.module.clone()
-    } else {
-        format!("{}:{}", app.module, app.attribute)
+    let what = match app.attribute.as_str() {
+        "" => app.module.clone(),
+        attribute => format!("{}:{attribute}", app.module),
     };
     let folder = std::path::absolute(&app.app_dir).unwrap_or_else(|_| app.app_dir.clone());
-    put_first_on_path(py, &folder).map_err(|error| fault(&what, error))?;
-    let module = py
-        .import(app.module.as_str())
-        .map_err(|error| import_failed(py, &what, &app.module, &folder, &error))?;
-    let mut application = attribute(&module, app, &what)?;
-    if app.factory {
-        application = call_factory(&application, &what)?;
-    }
-    check_application(&module, &application, &what, app)?;
-    Ok(application)
-}
-
-fn put_first_on_path(py: Python<'_>, folder: &Path) -> PyResult<()> {
-    let path = py.import("sys")?.getattr("path")?.cast_into::<PyList>()?;
-    let is_first = path
-        .get_item(0)
-        .is_ok_and(|first| first.eq(folder.as_os_str()).unwrap_or(false));
-    if is_first {
-        Ok(())
-    } else {
-        path.insert(0, folder.as_os_str())
-    }
-}
-
-fn import_failed(
-    py: Python<'_>,
-    what: &str,
-    module: &str,
-    folder: &Path,
-    error: &PyErr,
-) -> AppFault {
-    let missing = missing_module(py, error);
-    let is_own = |missing: &String| missing == module || module.starts_with(&format!("{missing}."));
-    if let Some(missing) = missing.as_ref().filter(|missing| is_own(missing)) {
-        let folder_name = folder.display();
-        let cause = format!("no module `{missing}` in {folder_name} or on sys.path");
-        return fault_with_hint(what, cause, other_modules(module, folder));
-    }
-    let hint = match missing {
-        Some(missing) => {
-            let sys = py.import("sys");
-            let python = sys.and_then(|sys| sys.getattr("executable")?.extract::<String>());
-            let python = python.unwrap_or_else(|_| "this Python".into());
-            Some(format!("`{missing}` is not installed for {python}"))
-        }
-        None if error.is_instance_of::<PySystemExit>(py) => Some(
-            "the module ends the program when it is imported; put that under `if __name__ == \"__main__\":`".into(),
-        ),
-        None => None,
-    };
-    let cause = format!("importing `{module}` failed: {}", first_line(error));
-    AppFault {
-        hint,
-        detail: Some(traceback(py, error)),
-        ..fault(what, cause)
-    }
-}
-
-/// The name in a `ModuleNotFoundError`.
-fn missing_module(py: Python<'_>, error: &PyErr) -> Option<String> {
-    if !error.is_instance_of::<PyModuleNotFoundError>(py) {
-        return None;
-    }
-    error.value(py).getattr("name").ok()?.extract().ok()
-}
-
-fn first_line(error: &PyErr) -> String {
-    let text = error.to_string();
-    let line = text.lines().next().unwrap_or_default();
-    line.trim_end().to_owned()
-}
-
-/// The traceback without the frames of the import machinery at its outer end.
-fn traceback(py: Python<'_>, error: &PyErr) -> String {
-    let mut trace = error.traceback(py).map(Bound::into_any);
-    while let Some(frame) = &trace {
-        if !is_machinery(frame).unwrap_or(false) {
-            break;
-        }
-        trace = frame.getattr("tb_next").ok().filter(|next| !next.is_none());
-    }
-    trace::text_from(py, error, trace.as_ref())
-}
-
-fn is_machinery(trace: &Bound<'_, PyAny>) -> PyResult<bool> {
-    let code = trace.getattr("tb_frame")?.getattr("f_code")?;
-    let name: String = code.getattr("co_filename")?.extract()?;
-    Ok(name.contains("importlib"))
-}
-
-fn other_modules(module: &str, folder: &Path) -> String {
-    if let Some(stem) = module.strip_suffix(".py") {
-        return format!("leave out the ending: `{}`", stem.replace('/', "."));
-    }
-    if module.contains('/') {
-        return format!("write folders with dots: `{}`", module.replace('/', "."));
-    }
-    let held = match modules_in(folder).join("`, `") {
-        names if names.is_empty() => "no Python module".to_owned(),
-        names => format!("`{names}`"),
-    };
-    let folder = folder.display();
-    format!("{folder} holds {held}; `--app-dir` names another folder")
-}
-
-/// Modules and packages in a folder, those with common names for applications first.
-fn modules_in(folder: &Path) -> Vec<String> {
-    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
-    let mut names: Vec<String> = entries
-        .filter_map(|entry| module_name(&entry.path()))
-        .collect();
-    let is_usual = |name: &str| ["app", "main", "wsgi", "application", "server"].contains(&name);
-    names.sort_by_key(|name| (!is_usual(name), name.clone()));
-    names.truncate(NAMES_LEN_MAX);
-    names
-}
-
-fn module_name(path: &Path) -> Option<String> {
-    let is_package = path.join("__init__.py").is_file();
-    let is_module = path.extension().is_some_and(|ending| ending == "py");
-    let name = path.file_stem()?.to_str()?.to_owned();
-    let is_name = !name.starts_with('_')
-        && name
-            .chars()
-            .all(|letter| letter.is_alphanumeric() || letter == '_');
-    ((is_package || is_module) && is_name).then_some(name)
-}
-
-fn attribute<'py>(
-    module: &Bound<'py, PyModule>,
-    app: &App,
-    what: &str,
-) -> Result<Bound<'py, PyAny>, AppFault> {
-    let missing = |cause| fault_with_hint(what, cause, candidates(module, &app.module));
-    if app.attribute.is_empty() {
-        let mut defaults = DEFAULT_ATTRIBUTES
-            .iter()
-            .filter_map(|name| module.getattr(*name).ok());
-        return defaults.next().ok_or_else(|| {
-            let names = DEFAULT_ATTRIBUTES.join("` nor `");
-            missing(format!("the module has neither `{names}`"))
+    let loaded = PyModule::from_code(py, SOURCE, c"milepost/import.py", c"milepost._import")
+        .and_then(|import| {
+            let asked = (&app.module, &app.attribute, app.factory, folder.as_os_str());
+            import.getattr("load")?.call1(asked)
         });
-    }
-    let mut found = module.clone().into_any();
-    let mut walked = app.module.clone();
-    for name in app.attribute.split('.') {
-        found = found.getattr(name).map_err(|_| {
-            let place = place(module);
-            missing(format!("`{walked}` has no attribute `{name}`{place}"))
-        })?;
-        walked = format!("{walked}.{name}");
-    }
-    Ok(found)
-}
-
-/// Where the module came from: another than meant may have been found first.
-fn place(module: &Bound<'_, PyModule>) -> String {
-    let file = module
-        .getattr("__file__")
-        .and_then(|file| file.extract::<String>());
-    file.map_or_else(|_| String::new(), |file| format!(" ({file})"))
-}
-
-/// Names in the module that look like applications or factories of them.
-fn candidates(module: &Bound<'_, PyModule>, module_name: &str) -> String {
-    let names = applications_in(module).unwrap_or_default();
-    let suggest = |name: &String| format!("`{module_name}:{name}`");
-    let names: Vec<String> = names.iter().take(NAMES_LEN_MAX).map(suggest).collect();
-    match names.is_empty() {
-        true => "nothing in the module looks like a WSGI application".to_owned(),
-        false => format!("did you mean {}?", names.join(" or ")),
-    }
-}
-
-fn applications_in(module: &Bound<'_, PyModule>) -> PyResult<Vec<String>> {
-    let names = PyDict::new(module.py());
-    names.set_item("module", module)?;
-    let script = c"
-import inspect
-def look(name, value):
-    if name.startswith('_') or isinstance(value, type) or not callable(value):
-        return None
-    if not inspect.isfunction(value):
-        return None if inspect.isroutine(value) or inspect.ismodule(value) else name
-    if value.__module__ != module.__name__:
-        return None
-    parameters = inspect.signature(value, follow_wrapped=False).parameters.values()
-    needed = [p for p in parameters
-              if p.default is p.empty and p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
-    makes = 'create' in name or 'make' in name
-    takes_any = any(p.kind == p.VAR_POSITIONAL for p in parameters)
-    if len(needed) == 2 or takes_any and len(needed) < 2 and not makes:
-        return name
-    return name + '()' if not needed and ('app' in name or makes) else None
-found = [hit for name, value in vars(module).items() if (hit := look(name, value))]
-found.sort(key=lambda name: 'app' not in name)
-";
-    modules::run_script(&names, script)
-}
-
-fn call_factory<'py>(
-    factory: &Bound<'py, PyAny>,
-    what: &str,
-) -> Result<Bound<'py, PyAny>, AppFault> {
-    if !factory.is_callable() {
-        let cause = format!("{} is not callable, so it is no factory", kind(factory));
-        let hint = "leave out the parentheses or `--factory`";
-        return Err(fault_with_hint(what, cause, hint));
-    }
-    if let Some(cause) = mismatch(factory, &[]) {
-        let cause = format!("the factory cannot be called without arguments: {cause}");
-        let hint = "if it is the application itself, leave out the parentheses or `--factory`";
-        return Err(fault_with_hint(what, cause, hint));
-    }
-    factory.call0().map_err(|error| AppFault {
-        detail: Some(trace::text(factory.py(), &error)),
-        ..fault(what, format!("the factory failed: {}", first_line(&error)))
+    loaded.map_err(|error| {
+        told(py, &error).map_or_else(
+            // An error of ours, or a signal.
+            || AppFault {
+                detail: Some(trace::text(py, &error)),
+                ..fault(&what, &error)
+            },
+            |(cause, hint, detail)| AppFault {
+                hint,
+                detail,
+                ..fault(&what, cause)
+            },
+        )
     })
 }
 
-fn check_application(
-    module: &Bound<'_, PyModule>,
-    application: &Bound<'_, PyAny>,
-    what: &str,
-    app: &App,
-) -> Result<(), AppFault> {
-    if !application.is_callable() {
-        let kind = kind(application);
-        let hint = match application.is_none() && app.factory {
-            true => "the factory returned None; it must return the application".to_owned(),
-            false => candidates(module, &app.module),
-        };
-        let cause = format!("{kind} is not callable, so it is no WSGI application");
-        return Err(fault_with_hint(what, cause, hint));
-    }
-    if is_asgi(application).unwrap_or(false) {
-        let cause = "this is an ASGI application; this version serves WSGI";
-        let hint = "wrap it with a2wsgi's `ASGIMiddleware`, or serve it elsewhere for now";
-        return Err(fault_with_hint(what, cause, hint));
-    }
-    let Some(cause) = mismatch(application, &["environ", "start_response"]) else {
-        return Ok(());
+/// Cause, hint and traceback of a `Fault` of import.py; texts that are no UTF-8 as far as they are.
+fn told(py: Python<'_>, error: &PyErr) -> Option<(String, Option<String>, Option<String>)> {
+    let value = error.value(py);
+    let text = |name: &str| -> Option<String> {
+        let text = value.getattr(name).ok().filter(|text| !text.is_none())?;
+        Some(text.cast::<PyString>().ok()?.to_string_lossy().into_owned())
     };
-    let is_factory = !app.factory && mismatch(application, &[]).is_none();
-    let cause = format!("it cannot be called with environ and start_response: {cause}");
-    Err(AppFault {
-        hint: is_factory.then(|| format!("if it makes the application: `{what}()`")),
-        ..fault(what, cause)
-    })
-}
-
-fn kind(object: &Bound<'_, PyAny>) -> String {
-    format!("an object of type `{}`", type_name(object))
-}
-
-/// An async callable, or one that wants `scope, receive, send`.
-fn is_asgi(application: &Bound<'_, PyAny>) -> PyResult<bool> {
-    let inspect = application.py().import("inspect")?;
-    let is_async = |object: &Bound<'_, PyAny>| -> PyResult<bool> {
-        let found = inspect.call_method1("iscoroutinefunction", (object,));
-        found?.extract()
-    };
-    if application.is_instance_of::<PyType>() {
-        return is_async(application);
-    }
-    let call = application.getattr_opt("__call__")?;
-    Ok(is_async(application)? || call.map_or(Ok(false), |call| is_async(&call))?)
-}
-
-/// Why a Python function cannot be called with these arguments. Callables without a signature are trusted.
-fn mismatch(callable: &Bound<'_, PyAny>, arguments: &[&str]) -> Option<String> {
-    let py = callable.py();
-    let inspect = py.import("inspect").ok()?;
-    // What is called is the outermost function, whatever `__wrapped__` says: a decorator may take the two
-    // and hand on something else, as werkzeug's `Request.application` does.
-    let options = [("follow_wrapped", false)].into_py_dict(py).ok()?;
-    let signature = inspect
-        .call_method("signature", (callable,), Some(&options))
-        .ok()?;
-    let arguments = PyTuple::new(py, arguments).ok()?;
-    match signature.call_method1("bind", arguments) {
-        Err(error) if !error.is_instance_of::<PyValueError>(py) => {
-            Some(error.value(py).to_string())
-        }
-        _ => None,
-    }
+    Some((text("cause")?, text("hint"), text("detail")))
 }
 
 /// The turn of a test that changes sys.path, which is one for all tests of this program. Taken before the
