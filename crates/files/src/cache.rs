@@ -14,6 +14,7 @@ use http::{HeadView, Method};
 use telemetry::{Nanos, Stamp};
 
 use crate::reply::Reply;
+use config::failure::StartFault;
 use config::typed::{Config, FileCache};
 
 use super::cache_segment::{CacheEntry, CacheSegment, LookupTimes, ReadState, SETTLE, SegmentKind};
@@ -21,7 +22,7 @@ use super::encoding_preference::EncodingPreference;
 use super::error_replies::{self, ErrorReply};
 use super::fallback::FallbackChoice;
 use super::lookup::{Lookup, LookupKey, LookupOutcome, LookupResult};
-use super::mounts::{FolderFault, Mounts, RequestedPath};
+use super::mounts::{Mounts, RequestedPath};
 use super::path::{self, PathTarget};
 use super::root_dir::LookupError;
 use super::variants::{ProbeResult, Variants};
@@ -95,7 +96,7 @@ impl Files {
     ///
     /// # Errors
     /// The first folder that is missing, is not a folder, or may not be searched.
-    pub fn open(config: &Config) -> Result<Files, FolderFault> {
+    pub fn open(config: &Config) -> Result<Files, StartFault> {
         let cache = &config.file_cache;
         Ok(Files {
             mounts: Arc::new(Mounts::open(config)?),

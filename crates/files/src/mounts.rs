@@ -2,10 +2,9 @@
 //!
 //! Shared by a driver with the threads that run its lookups; nothing in it changes but what `Devices` learns.
 
-use std::fmt;
 use std::io;
-use std::path::PathBuf;
 
+use config::failure::{StartFault, plain};
 use config::typed::{Coding, Config, StaticMount};
 
 use super::cache_control::CacheControl;
@@ -35,17 +34,6 @@ pub(super) struct Mount {
     fallback: Option<Vec<u8>>,
 }
 
-/// A folder that cannot be served.
-#[derive(Debug)]
-pub struct FolderFault {
-    /// URL prefix of its mount.
-    pub url: String,
-    /// The folder as configured.
-    pub dir: PathBuf,
-    /// What the system said.
-    pub cause: io::Error,
-}
-
 /// A decoded path beneath a mount's folder, as it was asked for.
 #[derive(Debug)]
 pub(super) struct RequestedPath {
@@ -64,10 +52,10 @@ struct RetentionSizes {
 
 impl Mounts {
     /// Opens every folder and keeps it open.
-    pub(super) fn open(config: &Config) -> Result<Mounts, FolderFault> {
+    pub(super) fn open(config: &Config) -> Result<Mounts, StartFault> {
         let serving = &config.file_serving;
-        let cache_control = CacheControl::new(&serving.cache_control)
-            .map_err(|fault| glob_fault(config, &fault))?;
+        let cache_control =
+            CacheControl::new(&serving.cache_control).map_err(|fault| glob_fault(&fault))?;
         let mut codings = serving.encodings.clone();
         codings.sort_by_key(|coding| serving.encodings.iter().position(|one| one == coding));
         codings.dedup();
@@ -124,12 +112,8 @@ impl Mounts {
 }
 
 impl Mount {
-    fn open(mount: &StaticMount) -> Result<Mount, FolderFault> {
-        let folder = RootDir::open(&mount.dir).map_err(|cause| FolderFault {
-            url: mount.url.clone(),
-            dir: mount.dir.clone(),
-            cause,
-        })?;
+    fn open(mount: &StaticMount) -> Result<Mount, StartFault> {
+        let folder = RootDir::open(&mount.dir).map_err(|cause| fault(mount, &cause))?;
         Ok(Mount {
             folder,
             url: mount.url.clone(),
@@ -177,16 +161,25 @@ impl RequestedPath {
     }
 }
 
+fn fault(mount: &StaticMount, cause: &io::Error) -> StartFault {
+    let url = if mount.url.is_empty() {
+        "/"
+    } else {
+        &mount.url
+    };
+    StartFault {
+        what: format!("cannot serve `{url}` from `{}`", mount.dir.display()),
+        cause: plain(cause),
+        hint: Some("it must be a folder that this user may read and search".to_owned()),
+    }
+}
+
 /// The configuration checks each glob; all of them together can still be too large.
-fn glob_fault(config: &Config, fault: &globset::Error) -> FolderFault {
-    let mount = config.statics.first();
-    FolderFault {
-        url: mount.map_or(String::new(), |mount| mount.url.clone()),
-        dir: mount.map_or(Default::default(), |mount| mount.dir.clone()),
-        cause: io::Error::new(
-            io::ErrorKind::InvalidInput,
-            format!("`Cache-Control` rules: {fault}"),
-        ),
+fn glob_fault(fault: &globset::Error) -> StartFault {
+    StartFault {
+        what: "cannot serve files".to_owned(),
+        cause: format!("`Cache-Control` rules: {fault}"),
+        hint: None,
     }
 }
 
@@ -199,24 +192,6 @@ impl RetentionSizes {
         } else {
             Retention::Open
         }
-    }
-}
-
-impl fmt::Display for FolderFault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "static folder `{}` of `{}/`: {}",
-            self.dir.display(),
-            self.url,
-            self.cause
-        )
-    }
-}
-
-impl std::error::Error for FolderFault {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        Some(&self.cause)
     }
 }
 

@@ -18,9 +18,9 @@ use rustix::io::Errno;
 use self::compress::{CompressPaths, compress};
 use self::name::{ArchiveForm, ArchiveId};
 use config::failure::plain;
-use config::typed::Rotation;
+use config::typed::{LogTarget, Rotation};
 
-pub(super) use self::archiver::Archiver;
+pub(super) use self::archiver::start;
 
 /// Old files of one log within one second at most.
 const NUMBERS_MAX: u64 = 10_000;
@@ -82,9 +82,17 @@ type ArchivedFiles = BTreeMap<ArchiveId, Vec<ArchiveForm>>;
 
 impl Archive {
     /// The archives of these logs, one for each file. The files are there already.
-    pub(super) fn all(logs: &[PathBuf], rotation: &Rotation) -> Vec<Archive> {
-        let real = |log: &PathBuf| std::fs::canonicalize(log).unwrap_or_else(|_| log.clone());
-        let current: BTreeSet<PathBuf> = logs.iter().map(real).collect();
+    pub(super) fn all<'a>(
+        logs: impl Iterator<Item = &'a LogTarget>,
+        rotation: &Rotation,
+    ) -> Vec<Archive> {
+        let real = |log: &LogTarget| match log {
+            LogTarget::File(log) => {
+                Some(std::fs::canonicalize(log).unwrap_or_else(|_| log.clone()))
+            }
+            LogTarget::Stdout | LogTarget::Stderr | LogTarget::Syslog(_) => None,
+        };
+        let current: BTreeSet<PathBuf> = logs.filter_map(real).collect();
         let current: Arc<[PathBuf]> = current.into_iter().collect();
         let archive = |log: &PathBuf| Archive {
             log: log.clone(),
@@ -234,6 +242,11 @@ mod tests {
         ArchiveId { secs, number }
     }
 
+    fn archives(logs: &[PathBuf], rotation: &Rotation) -> Vec<Archive> {
+        let logs: Vec<_> = logs.iter().cloned().map(LogTarget::File).collect();
+        Archive::all(logs.iter(), rotation)
+    }
+
     fn names(folder: &Path) -> Vec<String> {
         let entries = std::fs::read_dir(folder).unwrap();
         let name = |entry: io::Result<std::fs::DirEntry>| entry.unwrap().file_name();
@@ -323,7 +336,7 @@ mod tests {
             keep_len: Some(0),
             ..Rotation::default()
         };
-        let archives = Archive::all(&logs, &rotation);
+        let archives = archives(&logs, &rotation);
         assert_eq!(archives.len(), 3);
         assert!(archives[0].delete_surplus(0).unwrap().is_empty());
         let mut left = others.to_vec();
@@ -339,7 +352,7 @@ mod tests {
         write(dir.path(), &["a.log"]);
         let link = dir.path().join("link");
         std::os::unix::fs::symlink(&log, &link).unwrap();
-        let archives = Archive::all(&[log.clone(), link, log], &Rotation::default());
+        let archives = archives(&[log.clone(), link, log], &Rotation::default());
         assert_eq!(archives.len(), 1);
     }
 
@@ -359,7 +372,7 @@ mod tests {
             keep_age: Some(Nanos(10_000_000_000)),
             ..Rotation::default()
         };
-        let archive = &Archive::all(&[log], &rotation)[0];
+        let archive = &archives(&[log], &rotation)[0];
         let now_ns = (SECS + 10) * 1_000_000_000;
         assert_eq!(archive.delete_surplus(now_ns).unwrap().len(), 2);
         assert_eq!(archive.delete_surplus(now_ns + 1).unwrap().len(), 1);
@@ -388,7 +401,7 @@ mod tests {
             compress: true,
             ..Rotation::default()
         };
-        let archive = &Archive::all(&[log], &rotation)[0];
+        let archive = &archives(&[log], &rotation)[0];
         assert_eq!(archive.clean_up(|| NOON, &|| false), [""; 0]);
         assert_eq!(
             names(dir.path()),

@@ -13,7 +13,7 @@ use super::RETRY;
 use super::format::ErrorForm;
 use super::notify::{Notifier, Urgency};
 use super::rotation::Schedule;
-use super::target::{Continuation, LogTag, OpenTarget, PartialLine};
+use super::target::{Continuation, LogFile, OpenTarget, PartialLine};
 use super::wall_ns;
 use config::failure::plain;
 use config::typed::{Level, LogOverflow, LogTarget, Rotation};
@@ -50,8 +50,8 @@ pub(super) struct LogSink {
     new_file_since: Option<Instant>,
     /// An empty batch's memory.
     spare: Vec<u8>,
-    /// Wakes the archiver.
-    archiver: Option<Arc<Notifier>>,
+    /// Wakes the archiver after each rotation.
+    archiver: Arc<Notifier>,
 }
 
 enum SinkItem {
@@ -67,19 +67,23 @@ enum SinkItem {
 pub(super) type LogNotice = (Level, String);
 
 impl LogSink {
+    /// `kind` is `access` or `error`.
+    ///
     /// # Errors
     /// When the target cannot be opened.
     pub(super) fn open(
-        tag: LogTag,
+        kind: &'static str,
         meant: &LogTarget,
         rotation: &Rotation,
         (bytes_max, overflow): (usize, LogOverflow),
+        archiver: &Arc<Notifier>,
     ) -> io::Result<LogSink> {
-        let target = OpenTarget::open(meant, tag)?;
+        let target = OpenTarget::open(meant, kind)?;
         // The first line of today rotates a file of yesterday.
-        let since_ns = target.written_ns().unwrap_or_else(wall_ns);
+        let written_ns = target.file().and_then(LogFile::written_ns);
+        let since_ns = written_ns.unwrap_or_else(wall_ns);
         Ok(LogSink {
-            name: name_of(tag, meant),
+            name: name_of(kind, meant),
             schedule: Schedule::new(rotation, since_ns),
             target,
             queue: VecDeque::new(),
@@ -92,7 +96,7 @@ impl LogSink {
             pause: None,
             new_file_since: None,
             spare: Vec::new(),
-            archiver: None,
+            archiver: Arc::clone(archiver),
         })
     }
 
@@ -103,7 +107,9 @@ impl LogSink {
             self.dropped += 1;
             return;
         }
-        if self.schedule.crossed(at_ns).is_some() && self.target.is_file() {
+        if self.schedule.crossed(at_ns).is_some()
+            && self.target.file().is_some_and(LogFile::is_regular)
+        {
             self.queue.push_back(SinkItem::NewFile);
         }
         let batch = self.batch(level);
@@ -127,11 +133,6 @@ impl LogSink {
             Some(SinkItem::Lines { bytes, .. }) => bytes,
             Some(SinkItem::NewFile) | None => unreachable!("it has just been put there"),
         }
-    }
-
-    /// Names the archiver to wake after each rotation.
-    pub(super) fn set_archiver(&mut self, archiver: &Arc<Notifier>) {
-        self.archiver = Some(Arc::clone(archiver));
     }
 
     /// Bytes that wait.
@@ -202,7 +203,8 @@ impl LogSink {
                 }
             };
             let is_between_lines = self.partial_line().is_none();
-            if is_between_lines && self.schedule.is_large(self.target.bytes(), wall_ns()) {
+            let bytes = self.target.file().map_or(0, LogFile::bytes);
+            if is_between_lines && self.schedule.is_large(bytes, wall_ns()) {
                 self.rotate(&mut notices);
             }
             if !offered {
@@ -222,7 +224,10 @@ impl LogSink {
 
     /// Offers the first batches; gives how many bytes were taken of how many.
     fn write_batches(&mut self) -> io::Result<(usize, usize)> {
-        if self.partial_line().is_some() && !self.target.resumes() {
+        let file = self.target.file();
+        // Another program has truncated the file since (logrotate's `copytruncate`) or has appended to it: the rest of
+        // the line would stand behind something else.
+        if self.partial_line().is_some() && file.is_some_and(|file| !file.ends_with_ours()) {
             self.restart_line();
         }
         let mut slices = Vec::with_capacity(BATCHES_A_CALL);
@@ -286,7 +291,10 @@ impl LogSink {
     pub(super) fn reopen(&mut self) -> Vec<LogNotice> {
         let mut notices = Vec::new();
         let partial_line = partial_line_of(&self.queue, self.written);
-        match self.target.reopen(partial_line) {
+        let Some(file) = self.target.file_mut() else {
+            return notices;
+        };
+        match file.reopen(partial_line) {
             Ok(continuation) => self.continue_line(continuation, &mut notices),
             Err(fault) => {
                 let what = plain(&fault);
@@ -325,10 +333,13 @@ impl LogSink {
 
     fn change_file(&mut self, notices: &mut Vec<LogNotice>) -> io::Result<()> {
         let partial_line = partial_line_of(&self.queue, self.written);
-        let rotated = self.target.rotate(partial_line, wall_ns())?;
+        let Some(file) = self.target.file_mut() else {
+            return Ok(());
+        };
+        let rotated = file.rotate(partial_line, wall_ns())?;
         self.continue_line(rotated.continuation, notices);
-        if let (Some(_), Some(archiver)) = (rotated.old, &self.archiver) {
-            archiver.notify(Urgency::Urgent);
+        if rotated.old.is_some() {
+            self.archiver.notify(Urgency::Urgent);
         }
         Ok(())
     }
@@ -412,17 +423,14 @@ fn partial_line_of(queue: &VecDeque<SinkItem>, written: usize) -> Option<Partial
     })
 }
 
-fn name_of(tag: LogTag, target: &LogTarget) -> String {
+fn name_of(kind: &str, target: &LogTarget) -> String {
     let target = match target {
         LogTarget::Stdout => "on standard output".to_owned(),
         LogTarget::Stderr => "on standard error".to_owned(),
         LogTarget::File(path) => format!("`{}`", path.display()),
         LogTarget::Syslog(_) => "to syslog".to_owned(),
     };
-    match tag {
-        LogTag::Access => format!("access log {target}"),
-        LogTag::Errors => format!("error log {target}"),
-    }
+    format!("{kind} log {target}")
 }
 
 #[cfg(test)]
@@ -443,7 +451,7 @@ mod tests {
         };
         let target = LogTarget::File(path.to_owned());
         let bound = (1 << 20, LogOverflow::Drop);
-        LogSink::open(LogTag::Access, &target, &rotation, bound).unwrap()
+        LogSink::open("access", &target, &rotation, bound, &Arc::default()).unwrap()
     }
 
     fn add(sink: &mut LogSink, at_ns: u64, line: &str) {

@@ -34,7 +34,7 @@ enum FileKind {
 
 impl LogFile {
     /// Opens for appending; makes the file when there is none.
-    pub(super) fn open(path: &Path) -> io::Result<LogFile> {
+    pub(crate) fn open(path: &Path) -> io::Result<LogFile> {
         // Without O_NONBLOCK the open of a named pipe waits for its reader.
         let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE | OFlags::CLOEXEC;
         let flags = flags | OFlags::NONBLOCK | OFlags::NOCTTY;
@@ -54,7 +54,7 @@ impl LogFile {
     }
 
     /// Appends; may take less than all.
-    pub(super) fn write(&mut self, lines: &[IoSlice<'_>]) -> io::Result<usize> {
+    pub(crate) fn write(&mut self, lines: &[IoSlice<'_>]) -> io::Result<usize> {
         loop {
             match self.file.write_vectored(lines) {
                 Err(fault) if fault.kind() == ErrorKind::Interrupted => {}
@@ -63,18 +63,21 @@ impl LogFile {
         }
     }
 
-    pub(super) fn is_regular(&self) -> bool {
+    /// Whether it can be rotated.
+    pub(crate) fn is_regular(&self) -> bool {
         self.kind == FileKind::Regular
     }
 
-    pub(super) fn bytes(&self) -> u64 {
+    /// Bytes in the file now; 0 for what has no size.
+    pub(crate) fn bytes(&self) -> u64 {
         match self.kind {
             FileKind::Regular => self.file.metadata().map_or(0, |meta| meta.len()),
             FileKind::Pipe | FileKind::Device => 0,
         }
     }
 
-    pub(super) fn written_ns(&self) -> Option<u64> {
+    /// When it was last written, in nanoseconds since 1970 UTC; `None` for an empty file.
+    pub(crate) fn written_ns(&self) -> Option<u64> {
         let meta = self.file.metadata().ok()?;
         (self.is_regular() && meta.len() > 0).then_some(())?;
         let since = meta.modified().ok()?.duration_since(UNIX_EPOCH).ok()?;
@@ -85,7 +88,7 @@ impl LogFile {
     ///
     /// The kernel leaves the position of a descriptor behind what it appended: a longer file was appended to by
     /// another program, a shorter one was truncated.
-    pub(super) fn ends_with_ours(&self) -> bool {
+    pub(crate) fn ends_with_ours(&self) -> bool {
         self.is_regular()
             .then(|| self.end())
             .is_none_or(|end| end.is_some())
@@ -98,7 +101,11 @@ impl LogFile {
         (meta.len() == position).then_some(position)
     }
 
-    pub(super) fn reopen(&mut self, partial: Option<PartialLine<'_>>) -> io::Result<Continuation> {
+    /// Opens the file again by its name, then closes the old one.
+    ///
+    /// # Errors
+    /// When the new file cannot be opened. Nothing has changed then.
+    pub(crate) fn reopen(&mut self, partial: Option<PartialLine<'_>>) -> io::Result<Continuation> {
         let new = Self::open(&self.path)?;
         if new.is_same_as(&self.file.metadata()?)? {
             return Ok(Continuation::Continues);
@@ -106,7 +113,12 @@ impl LogFile {
         Ok(self.change_to(new, partial))
     }
 
-    pub(super) fn rotate(
+    /// Moves the file into the archive, under a name made of `wall_ns`, and continues in a new file; only a regular
+    /// file that is not empty.
+    ///
+    /// # Errors
+    /// When it cannot be renamed or the new one cannot be made. Nothing has changed then.
+    pub(crate) fn rotate(
         &mut self,
         partial: Option<PartialLine<'_>>,
         wall_ns: u64,

@@ -50,8 +50,8 @@ fn lines(count: usize) -> String {
 fn sends_each_line_as_a_message() {
     let (_dir, path) = place();
     let daemon = UnixDatagram::bind(&path).unwrap();
-    let mut socket = SyslogSocket::connect(&path, 16, LogTag::Access).unwrap();
-    let slices = [b"one\ntw" as &[u8], b"", b"o\n", b"three\nrest"].map(IoSlice::new);
+    let mut socket = SyslogSocket::connect(&path, 16, "access").unwrap();
+    let slices = [b"one\ntwo\n" as &[u8], b"", b"three\nrest"].map(IoSlice::new);
     let taken = socket.write(Level::Info, &slices, NOON).unwrap();
     assert_eq!(taken, "one\ntwo\nthree\n".len());
     for expect in ["one", "two", "three"] {
@@ -67,7 +67,7 @@ fn sends_each_line_as_a_message() {
 fn cuts_what_no_daemon_takes() {
     let (_dir, path) = place();
     let daemon = UnixDatagram::bind(&path).unwrap();
-    let mut socket = SyslogSocket::connect(&path, 16, LogTag::Access).unwrap();
+    let mut socket = SyslogSocket::connect(&path, 16, "access").unwrap();
     let text = "x".repeat(100_000) + "\n";
     assert_eq!(offer(&mut socket, &text, NOON).unwrap(), text.len());
     let message = receive(&daemon);
@@ -80,7 +80,7 @@ fn cuts_what_no_daemon_takes() {
 fn cuts_further_what_the_kernel_does_not_take() {
     let (_dir, path) = place();
     let daemon = UnixDatagram::bind(&path).unwrap();
-    let mut socket = SyslogSocket::connect(&path, 16, LogTag::Access).unwrap();
+    let mut socket = SyslogSocket::connect(&path, 16, "access").unwrap();
     narrow(&socket);
     let text = "x".repeat(100_000) + "\n";
     assert_eq!(offer(&mut socket, &text, NOON).unwrap(), text.len());
@@ -93,7 +93,7 @@ fn cuts_further_what_the_kernel_does_not_take() {
 fn keeps_lines_that_a_daemon_has_no_room_for() {
     let (_dir, path) = place();
     let daemon = UnixDatagram::bind(&path).unwrap();
-    let mut socket = SyslogSocket::connect(&path, 16, LogTag::Access).unwrap();
+    let mut socket = SyslogSocket::connect(&path, 16, "access").unwrap();
     let text = lines(500);
     let (mut taken, mut received) = (0, 0);
     while received < 500 {
@@ -116,7 +116,7 @@ fn keeps_lines_that_a_daemon_has_no_room_for() {
 fn a_daemon_that_is_slower_than_the_lines_gets_each_once() {
     let (_dir, path) = place();
     let daemon = UnixDatagram::bind(&path).unwrap();
-    let mut socket = SyslogSocket::connect(&path, 16, LogTag::Access).unwrap();
+    let mut socket = SyslogSocket::connect(&path, 16, "access").unwrap();
     let text = lines(5_000);
     std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -135,7 +135,7 @@ fn a_daemon_that_is_slower_than_the_lines_gets_each_once() {
 fn finds_a_restarted_daemon_at_once() {
     let (_dir, path) = place();
     let daemon = UnixDatagram::bind(&path).unwrap();
-    let mut socket = SyslogSocket::connect(&path, 16, LogTag::Access).unwrap();
+    let mut socket = SyslogSocket::connect(&path, 16, "access").unwrap();
     offer(&mut socket, "one\n", NOON).unwrap();
     assert_eq!(text_of(&receive(&daemon)), "one");
     drop(daemon);
@@ -149,7 +149,7 @@ fn finds_a_restarted_daemon_at_once() {
 fn looks_for_a_daemon_that_is_gone_once_a_second() {
     let (_dir, path) = place();
     let daemon = UnixDatagram::bind(&path).unwrap();
-    let mut socket = SyslogSocket::connect(&path, 16, LogTag::Access).unwrap();
+    let mut socket = SyslogSocket::connect(&path, 16, "access").unwrap();
     drop(daemon);
     let fault = offer(&mut socket, "one\n", NOON).unwrap_err();
     assert_eq!(fault.kind(), io::ErrorKind::ConnectionRefused);
@@ -176,7 +176,7 @@ fn looks_for_a_daemon_that_is_gone_once_a_second() {
 #[test]
 fn names_the_socket_that_is_missing_at_the_start() {
     let (_dir, path) = place();
-    let fault = SyslogSocket::connect(&path, 16, LogTag::Access).unwrap_err();
+    let fault = SyslogSocket::connect(&path, 16, "access").unwrap_err();
     assert_eq!(fault.kind(), io::ErrorKind::NotFound);
     let name = path.display().to_string();
     assert!(fault.to_string().starts_with(&name), "{fault}");
@@ -186,7 +186,7 @@ fn names_the_socket_that_is_missing_at_the_start() {
 fn speaks_to_a_stream_with_a_zero_after_each_message() {
     let (_dir, path) = place();
     let listener = UnixListener::bind(&path).unwrap();
-    let mut socket = SyslogSocket::connect(&path, 16, LogTag::Access).unwrap();
+    let mut socket = SyslogSocket::connect(&path, 16, "access").unwrap();
     let (mut daemon, _) = listener.accept().unwrap();
     assert_eq!(offer(&mut socket, "one\ntwo\n", NOON).unwrap(), 8);
     drop(socket);
@@ -200,7 +200,7 @@ fn speaks_to_a_stream_with_a_zero_after_each_message() {
 fn finishes_on_a_stream_what_it_began() {
     let (_dir, path) = place();
     let listener = UnixListener::bind(&path).unwrap();
-    let mut socket = SyslogSocket::connect(&path, 16, LogTag::Access).unwrap();
+    let mut socket = SyslogSocket::connect(&path, 16, "access").unwrap();
     let (mut daemon, _) = listener.accept().unwrap();
     daemon.set_nonblocking(true).unwrap();
     narrow(&socket);
@@ -237,7 +237,7 @@ fn finishes_on_a_stream_what_it_began() {
 fn sends_a_message_again_whose_stream_broke() {
     let (_dir, path) = place();
     let listener = UnixListener::bind(&path).unwrap();
-    let mut socket = SyslogSocket::connect(&path, 16, LogTag::Access).unwrap();
+    let mut socket = SyslogSocket::connect(&path, 16, "access").unwrap();
     let (daemon, _) = listener.accept().unwrap();
     narrow(&socket);
     let text: String = (0..20)
@@ -261,7 +261,7 @@ fn sends_a_message_again_whose_stream_broke() {
 fn is_not_inherited_and_does_not_block() {
     let (_dir, path) = place();
     let _daemon = UnixDatagram::bind(&path).unwrap();
-    let socket = SyslogSocket::connect(&path, 16, LogTag::Access).unwrap();
+    let socket = SyslogSocket::connect(&path, 16, "access").unwrap();
     let SyslogLink::Datagrams(fd) = &socket.link else {
         panic!("no datagrams");
     };
