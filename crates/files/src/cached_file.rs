@@ -23,7 +23,7 @@ use crate::reply::{Edition, Part, Reply, ReplyBody};
 use config::typed::Coding;
 
 use super::conditional::{self, ConditionResult};
-use super::error_replies::ErrorReply;
+use super::error_replies::refuse;
 use super::media_type::ContentType;
 use super::metadata::{FileMetadata, Moment};
 use super::multipart;
@@ -59,13 +59,22 @@ pub(super) struct CachedFile {
     pub(super) lasting_fields: SharedFields,
 }
 
+/// A file that was found and not yet read.
+#[derive(Debug)]
+pub(super) struct UnreadFile {
+    /// Content coding of its bytes.
+    pub(super) coding: Option<Coding>,
+    /// Open for reading.
+    pub(super) file: File,
+    /// Of the same moment as the look at its path.
+    pub(super) metadata: FileMetadata,
+}
+
 /// What is said of a page beyond what its file says.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Label<'a> {
     /// Media type.
     pub(super) kind: ContentType,
-    /// Content coding.
-    pub(super) coding: Option<Coding>,
     /// Value of `Cache-Control`.
     pub(super) cache_control: Option<&'a str>,
     /// Value of `Vary`.
@@ -96,16 +105,20 @@ pub(super) enum Content {
 }
 
 impl CachedFile {
-    /// Makes a page of `file`, which is read unless it is to stay open.
+    /// Makes a page of a file, which is read unless it is to stay open.
     ///
     /// # Errors
     /// The file cannot be read.
     pub(super) fn load(
-        file: File,
-        metadata: FileMetadata,
+        unread: UnreadFile,
         retention: Retention,
         label: &Label<'_>,
     ) -> io::Result<CachedFile> {
+        let UnreadFile {
+            coding,
+            file,
+            metadata,
+        } = unread;
         let content = match retention {
             Retention::Memory | Retention::Passing => Content::Memory(read(file, metadata.bytes)?),
             Retention::Open => Content::Open {
@@ -115,14 +128,14 @@ impl CachedFile {
         };
         let version = metadata.version();
         let validators = Validators {
-            etag: etag(version, content.bytes(), label.coding),
+            etag: etag(version, content.bytes(), coding),
             modified_unix_secs: u64::try_from(version.unix_secs).unwrap_or(0),
         };
-        let (fields, lasting_fields) = render(label, content.bytes(), &validators);
+        let (fields, lasting_fields) = render(label, coding, content.bytes(), &validators);
         Ok(CachedFile {
             metadata,
             kind: label.kind,
-            coding: label.coding,
+            coding,
             validators,
             content,
             fields,
@@ -143,7 +156,7 @@ impl CachedFile {
     /// Which of 200, 206, 304, 412 and 416 it is.
     fn reply_as_asked(&self, head: HeadView<'_>) -> Reply {
         match conditional::judge(head, &self.validators) {
-            ConditionResult::Failed => ErrorReply::PreconditionFailed.reply(head),
+            ConditionResult::Failed => refuse(head, 412),
             ConditionResult::NotModified => Reply {
                 status: 304,
                 fields: self.lasting_fields.clone(),
@@ -228,16 +241,6 @@ impl CachedFile {
     }
 }
 
-impl Label<'_> {
-    /// The same of a page with a coding.
-    pub(super) fn with(&self, coding: Coding) -> Self {
-        Label {
-            coding: Some(coding),
-            ..*self
-        }
-    }
-}
-
 impl Content {
     /// Length in bytes.
     pub(super) fn bytes(&self) -> u64 {
@@ -299,12 +302,17 @@ fn etag(version: Moment, bytes: u64, coding: Option<Coding>) -> String {
 }
 
 /// The fields of a whole reply, and those among them that a 304 repeats. RFC 9110 section 15.4.5.
-fn render(label: &Label<'_>, bytes: u64, validators: &Validators) -> (SharedFields, SharedFields) {
+fn render(
+    label: &Label<'_>,
+    coding: Option<Coding>,
+    bytes: u64,
+    validators: &Validators,
+) -> (SharedFields, SharedFields) {
     let mut fields = FieldLines::with_capacity(256);
     fields.push_parts(b"Content-Type", &label.kind.parts());
     fields.push_decimal(b"Content-Length", bytes);
     fields.push(b"Accept-Ranges", b"bytes");
-    if let Some(coding) = label.coding {
+    if let Some(coding) = coding {
         fields.push(b"Content-Encoding", coding.name().as_bytes());
     }
     let passing_len = fields.iter().count();

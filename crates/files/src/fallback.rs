@@ -43,16 +43,16 @@ impl FallbackChoice {
         asked: &RequestedPath,
     ) -> FallbackChoice {
         let mut fallback = FallbackChoice::default();
-        if mounts.has_listing() && asked.folder().is_some() {
+        if mounts.has_listing && asked.folder().is_some() {
             fallback.listing = Some(match accept::prefers_json(head) {
                 true => ListingForm::Json,
                 false => ListingForm::Html,
             });
         }
-        if mounts.list[mount].fallback().is_some() {
+        if mounts.list[mount].fallback.is_some() {
             fallback.page = match asked.folder() {
                 Some(_) => FallbackPage::ByPath,
-                None if media_type::extension(asked.file()).is_none() => FallbackPage::ByPath,
+                None if media_type::extension(&asked.file).is_none() => FallbackPage::ByPath,
                 None if accept::names_html(head) => FallbackPage::ByAccept,
                 None => FallbackPage::Unfit,
             };

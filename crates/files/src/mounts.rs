@@ -20,34 +20,32 @@ pub(super) struct Mounts {
     /// Siblings that are looked for: different ones, the preferred first.
     pub(super) codings: Vec<Coding>,
     cache_control: CacheControl,
-    has_listing: bool,
-    sizes: RetentionSizes,
+    /// Whether a folder without an index file is listed.
+    pub(super) has_listing: bool,
+    /// Larger files are not kept in memory.
+    entry_bytes_max: u64,
+    /// Files from this size on are sent from their descriptors.
+    writer_bytes_min: u64,
 }
 
 /// One mount.
 pub(super) struct Mount {
     pub(super) folder: RootDir,
-    url: String,
+    /// URL prefix, without a slash at its end.
+    pub(super) url: String,
     /// Name of the file served for a folder; empty: none is.
     index: Vec<u8>,
-    /// Path beneath the folder.
-    fallback: Option<Vec<u8>>,
+    /// Path of the file that is sent where there is none.
+    pub(super) fallback: Option<Vec<u8>>,
 }
 
 /// A decoded path beneath a mount's folder, as it was asked for.
 #[derive(Debug)]
 pub(super) struct RequestedPath {
-    /// With the name of the index file behind a folder's path.
-    file: Vec<u8>,
+    /// Path of the file to be served: with the name of the index file behind a folder's path.
+    pub(super) file: Vec<u8>,
     /// Length of the folder's path, when it was a folder that was asked for.
     folder_bytes: Option<usize>,
-}
-
-/// Which files are read, and which of those are kept.
-#[derive(Clone, Copy, Debug)]
-struct RetentionSizes {
-    entry_bytes_max: u64,
-    writer_bytes_min: u64,
 }
 
 impl Mounts {
@@ -69,21 +67,14 @@ impl Mounts {
             codings,
             cache_control,
             has_listing: serving.listing,
-            sizes: RetentionSizes {
-                entry_bytes_max: config.file_cache.entry_bytes_max as u64,
-                writer_bytes_min: serving.writer_bytes_min as u64,
-            },
+            entry_bytes_max: config.file_cache.entry_bytes_max as u64,
+            writer_bytes_min: serving.writer_bytes_min as u64,
         })
     }
 
     /// What becomes of a file of `bytes` bytes.
     pub(super) fn retention(&self, bytes: u64) -> Retention {
-        self.sizes.retention(bytes)
-    }
-
-    /// Whether a folder without an index file is listed.
-    pub(super) fn has_listing(&self) -> bool {
-        self.has_listing
+        retention(bytes, self.entry_bytes_max, self.writer_bytes_min)
     }
 
     /// What is said of the file that `asked` of `mount` names.
@@ -104,7 +95,6 @@ impl Mounts {
         };
         Label {
             kind: media_type::of_path(&asked.file),
-            coding: None,
             cache_control,
             vary,
         }
@@ -120,16 +110,6 @@ impl Mount {
             index: mount.index.clone().into_bytes(),
             fallback: mount.fallback.clone().map(String::into_bytes),
         })
-    }
-
-    /// URL prefix, without a slash at its end.
-    pub(super) fn url(&self) -> &str {
-        &self.url
-    }
-
-    /// Path of the file that is sent where there is none.
-    pub(super) fn fallback(&self) -> Option<&[u8]> {
-        self.fallback.as_deref()
     }
 
     /// Makes the path of a folder that of its index file.
@@ -148,11 +128,6 @@ impl RequestedPath {
             file: file.to_vec(),
             folder_bytes,
         }
-    }
-
-    /// Path of the file to be served.
-    pub(super) fn file(&self) -> &[u8] {
-        &self.file
     }
 
     /// Path of the folder that was asked for, without its slash.
@@ -183,15 +158,13 @@ fn glob_fault(fault: &globset::Error) -> StartFault {
     }
 }
 
-impl RetentionSizes {
-    fn retention(self, bytes: u64) -> Retention {
-        if bytes <= self.entry_bytes_max {
-            Retention::Memory
-        } else if bytes < self.writer_bytes_min {
-            Retention::Passing
-        } else {
-            Retention::Open
-        }
+fn retention(bytes: u64, entry_bytes_max: u64, writer_bytes_min: u64) -> Retention {
+    if bytes <= entry_bytes_max {
+        Retention::Memory
+    } else if bytes < writer_bytes_min {
+        Retention::Passing
+    } else {
+        Retention::Open
     }
 }
 
@@ -199,38 +172,26 @@ impl RetentionSizes {
 mod tests {
     use super::*;
 
-    fn check(entry_bytes_max: u64, writer_bytes_min: u64, expect: &[(u64, Retention)]) {
-        let sizes = RetentionSizes {
-            entry_bytes_max,
-            writer_bytes_min,
-        };
-        for (bytes, retention) in expect {
-            assert_eq!(sizes.retention(*bytes), *retention, "{bytes} of {sizes:?}");
-        }
-    }
-
     #[test]
     fn keeps_small_files_reads_others_and_leaves_large_ones_open() {
-        check(
-            64,
-            64,
-            &[
-                (0, Retention::Memory),
-                (64, Retention::Memory),
-                (65, Retention::Open),
-            ],
-        );
-        check(
-            64,
-            100,
-            &[
-                (64, Retention::Memory),
-                (65, Retention::Passing),
-                (99, Retention::Passing),
-                (100, Retention::Open),
-            ],
-        );
-        check(64, 10, &[(64, Retention::Memory), (65, Retention::Open)]);
-        check(0, 0, &[(0, Retention::Memory), (1, Retention::Open)]);
+        for (bytes, entry_bytes_max, writer_bytes_min, expect) in [
+            (0, 64, 64, Retention::Memory),
+            (64, 64, 64, Retention::Memory),
+            (65, 64, 64, Retention::Open),
+            (64, 64, 100, Retention::Memory),
+            (65, 64, 100, Retention::Passing),
+            (99, 64, 100, Retention::Passing),
+            (100, 64, 100, Retention::Open),
+            (64, 64, 10, Retention::Memory),
+            (65, 64, 10, Retention::Open),
+            (0, 0, 0, Retention::Memory),
+            (1, 0, 0, Retention::Open),
+        ] {
+            let retention = retention(bytes, entry_bytes_max, writer_bytes_min);
+            assert_eq!(
+                retention, expect,
+                "{bytes} of {entry_bytes_max}, {writer_bytes_min}"
+            );
+        }
     }
 }

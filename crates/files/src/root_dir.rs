@@ -15,6 +15,7 @@ use std::path::Path;
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 
+use super::cached_file::UnreadFile;
 use super::listing::{Entries, EntryKind, ListingEntry, ListingExtent};
 use super::metadata::FileMetadata;
 use super::path;
@@ -43,7 +44,7 @@ enum Resolver {
 #[derive(Debug)]
 pub(super) enum OpenedPath {
     /// A regular file, open for reading.
-    File(File, FileMetadata),
+    File(UnreadFile),
     /// A folder.
     Folder,
 }
@@ -101,7 +102,11 @@ impl RootDir {
         let file = File::from(opened.map_err(LookupError::from)?);
         let metadata = file.metadata().map_err(|_| LookupError::Broken)?;
         if metadata.is_file() {
-            Ok(OpenedPath::File(file, FileMetadata::of(&metadata)))
+            Ok(OpenedPath::File(UnreadFile {
+                coding: None,
+                file,
+                metadata: FileMetadata::of(&metadata),
+            }))
         } else if metadata.is_dir() {
             Ok(OpenedPath::Folder)
         } else {
@@ -200,6 +205,18 @@ impl RootDir {
     }
 }
 
+impl LookupError {
+    /// The status that a client gets.
+    pub(super) fn status(self) -> u16 {
+        match self {
+            LookupError::Absent => 404,
+            LookupError::Forbidden => 403,
+            LookupError::Busy => 503,
+            LookupError::Broken => 500,
+        }
+    }
+}
+
 impl From<Errno> for LookupError {
     fn from(errno: Errno) -> LookupError {
         match errno {
@@ -290,8 +307,8 @@ mod tests {
 
     fn check(folder: &RootDir, path: &str, expect: Result<&str, LookupError>) {
         match (folder.find(path.as_bytes()), expect) {
-            (Ok(OpenedPath::File(file, _)), Ok(text)) => {
-                assert_eq!(std::io::read_to_string(file).unwrap(), text, "{path}");
+            (Ok(OpenedPath::File(found)), Ok(text)) => {
+                assert_eq!(std::io::read_to_string(found.file).unwrap(), text, "{path}");
             }
             (Ok(OpenedPath::Folder), Ok("folder")) => {}
             (Err(error), Err(expect)) => assert_eq!(error, expect, "{path}"),
@@ -419,10 +436,10 @@ mod tests {
     fn a_glance_waits_for_nothing_and_leads_nowhere_else() {
         let dir = fixture();
         let mut folder = RootDir::open(&dir.path().join("inside")).unwrap();
-        let Ok(OpenedPath::File(_, metadata)) = folder.find(b"sub/b.txt") else {
+        let Ok(OpenedPath::File(found)) = folder.find(b"sub/b.txt") else {
             panic!("it is there");
         };
-        assert_eq!(folder.probe(b"sub/b.txt"), CacheProbe::Seen(metadata));
+        assert_eq!(folder.probe(b"sub/b.txt"), CacheProbe::Seen(found.metadata));
         // File systems differ in whether they remember that there is nothing.
         assert_eq!(folder.find(b"sub/nothing").err(), Some(LookupError::Absent));
         let nothing = folder.probe(b"sub/nothing");

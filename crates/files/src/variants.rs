@@ -27,17 +27,10 @@ pub(super) struct Variants {
 
 #[derive(Clone, Debug)]
 pub(super) struct Sibling {
-    pub(super) coding: Coding,
+    pub(super) coding: Option<Coding>,
     pub(super) metadata: FileMetadata,
     /// `None`: it is out of date.
     pub(super) page: Option<CachedFile>,
-}
-
-/// The metadata of a file and its siblings.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) struct VariantsMetadata {
-    pub(super) plain: FileMetadata,
-    pub(super) siblings: Vec<(Coding, FileMetadata)>,
 }
 
 /// What a probe of a file and its siblings tells.
@@ -91,7 +84,10 @@ impl Variants {
         preference
             .iter()
             .find_map(|wanted| {
-                let sibling = self.siblings.iter().find(|one| one.coding == wanted)?;
+                let sibling = self
+                    .siblings
+                    .iter()
+                    .find(|one| one.coding == Some(wanted))?;
                 sibling.page.as_ref()
             })
             .unwrap_or(&self.plain)
@@ -121,7 +117,7 @@ impl Variants {
             path.extend_from_slice(suffix(*coding));
             let seen = folder.probe(path);
             path.truncate(bytes);
-            let known = self.siblings.iter().find(|one| one.coding == *coding);
+            let known = self.siblings.iter().find(|one| one.coding == Some(*coding));
             ProbeResult::of(
                 seen,
                 known.map_or(CacheProbe::Absent, |one| CacheProbe::Seen(one.metadata)),
@@ -129,13 +125,11 @@ impl Variants {
         })
     }
 
-    /// What tells whether both were made of the same files in the same state.
-    pub(super) fn metadata(&self) -> VariantsMetadata {
-        let siblings = self.siblings.iter().map(|one| (one.coding, one.metadata));
-        VariantsMetadata {
-            plain: self.plain.metadata,
-            siblings: siblings.collect(),
-        }
+    /// What tells whether two were made of the same files in the same state.
+    pub(super) fn metadata(&self) -> impl Iterator<Item = (Option<Coding>, FileMetadata)> {
+        let siblings = self.siblings.iter();
+        std::iter::once((None, self.plain.metadata))
+            .chain(siblings.map(|one| (one.coding, one.metadata)))
     }
 
     /// Bytes that it keeps in memory.

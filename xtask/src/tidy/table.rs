@@ -314,6 +314,7 @@ pub(super) const CRATES: [CrateRule; 14] = [
         others: Others::Only(&[
             "bytes",
             "globset",
+            "indexmap",
             "jiff",
             "memchr",
             "mime_guess",
