@@ -220,26 +220,17 @@ impl AccessLogWriter {
 
 #[cfg(test)]
 mod tests {
-    use std::fs::File;
     use std::io::Read;
     use std::path::Path;
-
-    use rustix::fs::{CWD, FileType, Mode, OFlags};
 
     use super::super::RETRY;
     use super::super::budget::Budget;
     use super::super::format;
     use super::*;
+    use crate::tests::stuck_pipe;
     use config::typed::{LogForm, LogPrivacy, LogTarget, Rotation};
 
     const BYTES_MAX: usize = 600 << 10;
-
-    /// The reading end of a pipe that is never emptied.
-    fn stuck_pipe(path: &Path) -> File {
-        rustix::fs::mknodat(CWD, path, FileType::Fifo, Mode::from_raw_mode(0o600), 0).unwrap();
-        let flags = OFlags::RDONLY | OFlags::NONBLOCK;
-        File::from(rustix::fs::open(path, flags, Mode::empty()).unwrap())
-    }
 
     fn writer(paths: &[&Path], overflow: LogOverflow) -> AccessLogWriter {
         let names = Names::default();

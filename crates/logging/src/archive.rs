@@ -15,7 +15,7 @@ use std::sync::Arc;
 use rustix::fs::{CWD, RenameFlags};
 use rustix::io::Errno;
 
-use self::compress::{CompressPaths, compress};
+use self::compress::compress;
 use self::name::{ArchiveForm, ArchiveId};
 use config::failure::plain;
 use config::typed::{LogTarget, Rotation};
@@ -132,7 +132,8 @@ impl Archive {
             match kept.into_iter().find(is_next) {
                 Some((id, _)) if self.compresses => {
                     tried.insert(id);
-                    if let Err(cause) = self.compress(id, is_stopped) {
+                    let plain = path_of(&self.log, id, ArchiveForm::Plain);
+                    if let Err(cause) = plain.and_then(|plain| compress(&plain, is_stopped)) {
                         fault("compression failed", cause);
                     }
                 }
@@ -140,15 +141,6 @@ impl Archive {
             }
         }
         faults
-    }
-
-    fn compress(&self, id: ArchiveId, is_stopped: &dyn Fn() -> bool) -> io::Result<()> {
-        let paths = CompressPaths {
-            plain: &path_of(&self.log, id, ArchiveForm::Plain)?,
-            gzip: &path_of(&self.log, id, ArchiveForm::Gzip)?,
-            part: &path_of(&self.log, id, ArchiveForm::Part)?,
-        };
-        compress(&paths, is_stopped)
     }
 
     /// Deletes what is not to be kept at `now_ns`; gives what stays.
@@ -235,6 +227,7 @@ mod tests {
     use telemetry::Nanos;
 
     use super::*;
+    use crate::tests::names;
 
     const SECS: u64 = 1_795_262_859;
 
@@ -245,13 +238,6 @@ mod tests {
     fn archives(logs: &[PathBuf], rotation: &Rotation) -> Vec<Archive> {
         let logs: Vec<_> = logs.iter().cloned().map(LogTarget::File).collect();
         Archive::all(logs.iter(), rotation)
-    }
-
-    fn names(folder: &Path) -> Vec<String> {
-        let entries = std::fs::read_dir(folder).unwrap();
-        let name = |entry: io::Result<std::fs::DirEntry>| entry.unwrap().file_name();
-        let names = entries.map(|entry| name(entry).into_string().unwrap());
-        names.collect::<BTreeSet<_>>().into_iter().collect()
     }
 
     fn write(folder: &Path, names: &[&str]) {

@@ -186,20 +186,11 @@ impl ErrorLogWriter {
 
 #[cfg(test)]
 mod tests {
-    use std::fs::File;
     use std::path::Path;
 
-    use rustix::fs::{CWD, FileType, Mode, OFlags};
-
     use super::*;
+    use crate::tests::stuck_pipe;
     use config::typed::{LogTarget, Rotation};
-
-    /// The reading end of a pipe that is never emptied.
-    fn stuck_pipe(path: &Path) -> File {
-        rustix::fs::mknodat(CWD, path, FileType::Fifo, Mode::from_raw_mode(0o600), 0).unwrap();
-        let flags = OFlags::RDONLY | OFlags::NONBLOCK;
-        File::from(rustix::fs::open(path, flags, Mode::empty()).unwrap())
-    }
 
     fn writer(paths: &[&Path], overflow: LogOverflow) -> ErrorLogWriter {
         let bound = (BYTES_MAX / paths.len(), overflow);

@@ -20,6 +20,8 @@ mod rotation;
 mod sink;
 mod sinks;
 mod target;
+#[cfg(test)]
+mod tests;
 
 use std::io;
 use std::sync::Arc;

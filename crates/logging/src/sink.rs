@@ -52,6 +52,8 @@ pub(super) struct LogSink {
     spare: Vec<u8>,
     /// Wakes the archiver after each rotation.
     archiver: Arc<Notifier>,
+    /// What has not been reported yet.
+    notices: Vec<LogNotice>,
 }
 
 enum SinkItem {
@@ -97,6 +99,7 @@ impl LogSink {
             new_file_since: None,
             spare: Vec::new(),
             archiver: Arc::clone(archiver),
+            notices: Vec::new(),
         })
     }
 
@@ -180,13 +183,16 @@ impl LogSink {
         (lines > 0).then(|| format!("{}: {lines} lines could not be written", self.name))
     }
 
+    fn note(&mut self, level: Level, text: &str) {
+        self.notices.push((level, format!("{}: {text}", self.name)));
+    }
+
     /// Writes until the target takes no more; gives messages about it.
     pub(super) fn write(&mut self) -> Vec<LogNotice> {
-        let mut notices = Vec::new();
         let mut took_some = false;
         while let Some(first) = self.queue.front() {
             if matches!(first, SinkItem::NewFile) {
-                if self.start_file(&mut notices) {
+                if self.start_file() {
                     continue;
                 }
                 break;
@@ -198,14 +204,17 @@ impl LogSink {
                     taken == offered
                 }
                 Err(fault) => {
-                    self.failed(&fault, &mut notices);
+                    self.failed(&fault);
                     false
                 }
             };
             let is_between_lines = self.partial_line().is_none();
             let bytes = self.target.file().map_or(0, LogFile::bytes);
-            if is_between_lines && self.schedule.is_large(bytes, wall_ns()) {
-                self.rotate(&mut notices);
+            if is_between_lines
+                && self.schedule.is_large(bytes, wall_ns())
+                && let Err(fault) = self.change_file()
+            {
+                self.keep_old_file(&fault);
             }
             if !offered {
                 break;
@@ -216,10 +225,10 @@ impl LogSink {
             true => None,
             false => Some(if took_some { PAUSE } else { longer }),
         };
-        if self.queue.is_empty() {
-            self.recovered(&mut notices);
+        if self.queue.is_empty() && std::mem::replace(&mut self.failing, false) {
+            self.note(Level::Warning, "all waiting lines are written");
         }
-        notices
+        std::mem::take(&mut self.notices)
     }
 
     /// Offers the first batches; gives how many bytes were taken of how many.
@@ -271,53 +280,35 @@ impl LogSink {
         }
     }
 
-    fn failed(&mut self, fault: &io::Error, notices: &mut Vec<LogNotice>) {
+    fn failed(&mut self, fault: &io::Error) {
         if !std::mem::replace(&mut self.failing, true) {
             let what = plain(fault);
-            let text = format!("{}: {what}; the lines are kept and tried again", self.name);
-            notices.push((Level::Error, text));
-        }
-    }
-
-    /// Everything is written.
-    fn recovered(&mut self, notices: &mut Vec<LogNotice>) {
-        if std::mem::replace(&mut self.failing, false) {
-            let text = format!("{}: all waiting lines are written", self.name);
-            notices.push((Level::Warning, text));
+            let text = format!("{what}; the lines are kept and tried again");
+            self.note(Level::Error, &text);
         }
     }
 
     /// Opens the file again, which may have been renamed.
     pub(super) fn reopen(&mut self) -> Vec<LogNotice> {
-        let mut notices = Vec::new();
         let partial_line = partial_line_of(&self.queue, self.written);
-        let Some(file) = self.target.file_mut() else {
-            return notices;
-        };
-        match file.reopen(partial_line) {
-            Ok(continuation) => self.continue_line(continuation, &mut notices),
-            Err(fault) => {
-                let what = plain(&fault);
-                let text = format!(
-                    "{}: reopen failed: {what}; still writing to the old file",
-                    self.name
-                );
-                notices.push((Level::Error, text));
-            }
+        match self.target.file_mut().map(|file| file.reopen(partial_line)) {
+            Some(Ok(continuation)) => self.continue_line(continuation),
+            Some(Err(fault)) => self.report_old_file("reopen", &fault),
+            None => {}
         }
-        notices
+        std::mem::take(&mut self.notices)
     }
 
     /// Rotates the file for the lines behind the first item; false: they have to wait for it.
-    fn start_file(&mut self, notices: &mut Vec<LogNotice>) -> bool {
+    fn start_file(&mut self) -> bool {
         let since = *self.new_file_since.get_or_insert_with(Instant::now);
         let has_time = since.elapsed() < NEW_FILE_TIME && !self.is_full();
-        match self.change_file(notices) {
+        match self.change_file() {
             Err(fault) if has_time && may_pass(&fault) => {
-                self.failed(&fault, notices);
+                self.failed(&fault);
                 return false;
             }
-            Err(fault) => self.keep_old_file(&fault, notices),
+            Err(fault) => self.keep_old_file(&fault),
             Ok(()) => {}
         }
         self.new_file_since = None;
@@ -325,37 +316,32 @@ impl LogSink {
         true
     }
 
-    fn rotate(&mut self, notices: &mut Vec<LogNotice>) {
-        if let Err(fault) = self.change_file(notices) {
-            self.keep_old_file(&fault, notices);
-        }
-    }
-
-    fn change_file(&mut self, notices: &mut Vec<LogNotice>) -> io::Result<()> {
+    fn change_file(&mut self) -> io::Result<()> {
         let partial_line = partial_line_of(&self.queue, self.written);
         let Some(file) = self.target.file_mut() else {
             return Ok(());
         };
         let rotated = file.rotate(partial_line, wall_ns())?;
-        self.continue_line(rotated.continuation, notices);
+        self.continue_line(rotated.continuation);
         if rotated.old.is_some() {
             self.archiver.notify(Urgency::Urgent);
         }
         Ok(())
     }
 
-    fn keep_old_file(&mut self, fault: &io::Error, notices: &mut Vec<LogNotice>) {
+    fn keep_old_file(&mut self, fault: &io::Error) {
         self.schedule.postpone(wall_ns());
-        let what = plain(fault);
-        let text = format!(
-            "{}: rotation failed: {what}; still writing to the old file",
-            self.name
-        );
-        notices.push((Level::Error, text));
+        self.report_old_file("rotation", fault);
+    }
+
+    fn report_old_file(&mut self, what: &str, fault: &io::Error) {
+        let cause = plain(fault);
+        let text = format!("{what} failed: {cause}; still writing to the old file");
+        self.note(Level::Error, &text);
     }
 
     /// Continues a partial line after the change to another file.
-    fn continue_line(&mut self, continuation: Continuation, notices: &mut Vec<LogNotice>) {
+    fn continue_line(&mut self, continuation: Continuation) {
         match continuation {
             Continuation::Continues => {}
             Continuation::Completed => {
@@ -367,8 +353,7 @@ impl LogSink {
             Continuation::Retracted => self.restart_line(),
             Continuation::Torn => {
                 self.restart_line();
-                let text = format!("{}: part of a line remains in the old file", self.name);
-                notices.push((Level::Warning, text));
+                self.note(Level::Warning, "part of a line remains in the old file");
             }
         }
     }
@@ -436,11 +421,11 @@ fn name_of(kind: &str, target: &LogTarget) -> String {
 #[cfg(test)]
 mod tests {
     use std::path::Path;
-    use std::process::Command;
 
     use telemetry::Nanos;
 
     use super::*;
+    use crate::tests::Disk;
 
     const HOUR: u64 = 3_600_000_000_000;
 
@@ -460,35 +445,9 @@ mod tests {
         });
     }
 
-    /// A file system of its own that has room for `len` files; only root can make one.
-    struct Disk(tempfile::TempDir);
-
-    impl Disk {
-        fn new(len: usize) -> Option<Disk> {
-            let dir = tempfile::tempdir().unwrap();
-            let mut mount = Command::new("mount");
-            // The folder is one of them.
-            let options = format!("size=1m,nr_inodes={}", len + 1);
-            mount.args(["-t", "tmpfs", "-o", &options, "none"]);
-            let mounted = mount.arg(dir.path()).output();
-            if mounted.is_ok_and(|done| done.status.success()) {
-                return Some(Disk(dir));
-            }
-            eprintln!("skipped: no file system can be mounted here");
-            None
-        }
-    }
-
-    impl Drop for Disk {
-        fn drop(&mut self) {
-            let mut unmount = Command::new("umount");
-            let _ = unmount.arg("-l").arg(self.0.path()).output();
-        }
-    }
-
     #[test]
     fn lines_wait_for_the_file_of_their_time_while_the_disk_is_full() {
-        let Some(disk) = Disk::new(2) else {
+        let Some(disk) = Disk::new("size=1m,nr_inodes=3") else {
             return;
         };
         let (log, filler) = (disk.0.path().join("a.log"), disk.0.path().join("filler"));
@@ -514,7 +473,7 @@ mod tests {
 
     #[test]
     fn no_line_waits_for_a_new_file_when_there_is_no_room_for_it() {
-        let Some(disk) = Disk::new(2) else {
+        let Some(disk) = Disk::new("size=1m,nr_inodes=3") else {
             return;
         };
         let (log, filler) = (disk.0.path().join("a.log"), disk.0.path().join("filler"));

@@ -304,7 +304,7 @@ pub(super) const CRATES: [CrateRule; 14] = [
         name: "logging",
         package: "milepost-logging",
         ours: &["os", "telemetry", "config"],
-        others: Others::Only(&["flate2", "libc", "memchr", "rustix", "serde"]),
+        others: Others::Only(&["flate2", "jiff", "libc", "memchr", "rustix", "serde"]),
         forbids: "logging writes what it is given: no client's socket, no runtime, no Python",
     },
     CrateRule {

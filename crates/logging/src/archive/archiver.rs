@@ -85,13 +85,7 @@ mod tests {
         }
 
         fn names(&self) -> Vec<String> {
-            let entries = std::fs::read_dir(self.dir.path()).unwrap();
-            let name = |entry: io::Result<std::fs::DirEntry>| entry.unwrap().file_name();
-            let mut names: Vec<String> = entries
-                .map(|entry| name(entry).into_string().unwrap())
-                .collect();
-            names.sort();
-            names
+            crate::tests::names(self.dir.path())
         }
 
         /// Waits until the folder has just these names.

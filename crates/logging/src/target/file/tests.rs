@@ -9,21 +9,12 @@ use std::os::fd::AsFd;
 use rustix::fs::CWD;
 
 use super::*;
+use crate::tests::{Disk, names};
 
 const NOON: u64 = 1_795_262_859_000_000_000;
 
 fn text_of(path: &Path) -> String {
     std::fs::read_to_string(path).unwrap()
-}
-
-fn names(folder: &Path) -> Vec<String> {
-    let entries = std::fs::read_dir(folder).unwrap();
-    let name = |entry: io::Result<std::fs::DirEntry>| entry.unwrap().file_name();
-    let mut names: Vec<String> = entries
-        .map(|entry| name(entry).into_string().unwrap())
-        .collect();
-    names.sort();
-    names
 }
 
 fn write_all(file: &mut LogFile, text: &str) {
