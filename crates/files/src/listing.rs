@@ -59,15 +59,8 @@ pub(super) enum EntryKind {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Entries {
     pub(super) list: Vec<ListingEntry>,
-    pub(super) extent: ListingExtent,
-}
-
-/// How much of a folder was read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum ListingExtent {
-    Whole,
     /// There are more than are listed.
-    Cut,
+    pub(super) is_cut: bool,
 }
 
 /// A listing as it is sent.

@@ -296,7 +296,7 @@ impl UnreadFiles {
         let plain = load(self.plain)?;
         let mut siblings = Vec::with_capacity(self.siblings.len());
         for one in self.siblings {
-            storage = storage.worse(devices.storage_of(&one.file, &one.metadata));
+            storage = storage.max(devices.storage_of(&one.file, &one.metadata));
             let is_current = !one.metadata.is_older_than(&plain.metadata);
             siblings.push(Sibling {
                 coding: one.coding,

@@ -16,7 +16,7 @@ use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 
 use super::cached_file::UnreadFile;
-use super::listing::{Entries, EntryKind, ListingEntry, ListingExtent};
+use super::listing::{Entries, EntryKind, ListingEntry};
 use super::metadata::FileMetadata;
 use super::path;
 
@@ -95,11 +95,7 @@ impl RootDir {
         // O_NONBLOCK: opening a FIFO without a writer would wait for ever. O_NOCTTY: opening a
         // terminal must not make it ours.
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
-        let opened = match self.resolver {
-            Resolver::Kernel => open_beneath(self.root.as_fd(), path, flags),
-            Resolver::Walk => walk(self.root.as_fd(), path, flags),
-        };
-        let file = File::from(opened.map_err(LookupError::from)?);
+        let file = File::from(self.open_path(path, flags)?);
         let metadata = file.metadata().map_err(|_| LookupError::Broken)?;
         if metadata.is_file() {
             Ok(OpenedPath::File(UnreadFile {
@@ -114,27 +110,28 @@ impl RootDir {
         }
     }
 
+    fn open_path(&self, path: &[u8], flags: OFlags) -> Result<OwnedFd, Errno> {
+        match self.resolver {
+            Resolver::Kernel => open_beneath(self.root.as_fd(), path, flags),
+            Resolver::Walk => walk(self.root.as_fd(), path, flags),
+        }
+    }
+
     /// Reads the names beneath the folder at `path` (empty: this one), with what they name: regular files
     /// and folders that could be served by their own paths, at most `len_max` of them.
     pub(super) fn list(&self, path: &[u8], len_max: usize) -> Result<Entries, LookupError> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let here = if path.is_empty() { b"." } else { path };
-        let opened = match self.resolver {
-            Resolver::Kernel => open_beneath(self.root.as_fd(), here, flags),
-            Resolver::Walk => walk(self.root.as_fd(), here, flags),
-        };
-        let mut names = Dir::new(opened.map_err(LookupError::from)?).map_err(LookupError::from)?;
+        let mut names = Dir::new(self.open_path(here, flags)?)?;
         let mut list = Vec::new();
         for _ in 0..NAMES_LEN_MAX {
             let Some(name) = names.read() else {
-                let extent = ListingExtent::Whole;
-                return Ok(Entries { list, extent });
+                return Ok(Entries {
+                    list,
+                    is_cut: false,
+                });
             };
-            let name = name
-                .map_err(LookupError::from)?
-                .file_name()
-                .to_bytes()
-                .to_vec();
+            let name = name?.file_name().to_bytes().to_vec();
             if path::is_hidden(&name, path.is_empty()) {
                 continue;
             }
@@ -146,8 +143,7 @@ impl RootDir {
             }
             list.push(entry);
         }
-        let extent = ListingExtent::Cut;
-        Ok(Entries { list, extent })
+        Ok(Entries { list, is_cut: true })
     }
 
     /// `None` for what cannot be served: a link that leads outside, a socket, what has just been removed.
@@ -377,15 +373,11 @@ mod tests {
         }
     }
 
-    fn names(
-        folder: &RootDir,
-        path: &str,
-        len_max: usize,
-    ) -> Result<(String, ListingExtent), LookupError> {
-        let Entries { list, extent } = folder.list(path.as_bytes(), len_max)?;
+    fn names(folder: &RootDir, path: &str, len_max: usize) -> Result<(String, bool), LookupError> {
+        let Entries { list, is_cut } = folder.list(path.as_bytes(), len_max)?;
         let mut names: Vec<_> = list.into_iter().map(|entry| entry.name).collect();
         names.sort();
-        Ok((String::from_utf8(names.join(&b' ')).unwrap(), extent))
+        Ok((String::from_utf8(names.join(&b' ')).unwrap(), is_cut))
     }
 
     #[test]
@@ -397,11 +389,8 @@ mod tests {
             (Resolver::Walk, "", ""),
         ] {
             folder.resolver = resolver;
-            let (list, extent) = names(&folder, "", 100).unwrap();
-            assert_eq!(
-                (list, extent),
-                (format!("a.txt {links}sub"), ListingExtent::Whole)
-            );
+            let listed = names(&folder, "", 100).unwrap();
+            assert_eq!(listed, (format!("a.txt {links}sub"), false));
             let (list, _) = names(&folder, "sub", 100).unwrap();
             assert_eq!(list, format!("b.txt deep {up}").trim());
             for path in ["nothing", "a.txt", "link-folder-out", "..", "link-magic"] {
@@ -418,14 +407,10 @@ mod tests {
     fn lists_no_more_than_was_asked_for() {
         let dir = fixture();
         let folder = RootDir::open(&dir.path().join("inside/sub")).unwrap();
-        for (len_max, len, extent) in [
-            (1, 1, ListingExtent::Cut),
-            (2, 2, ListingExtent::Whole),
-            (0, 0, ListingExtent::Cut),
-        ] {
+        for (len_max, len, extent) in [(1, 1, true), (2, 2, false), (0, 0, true)] {
             let entries = folder.list(b"", len_max).unwrap();
             assert_eq!(
-                (entries.list.len(), entries.extent),
+                (entries.list.len(), entries.is_cut),
                 (len, extent),
                 "{len_max}"
             );

@@ -2,7 +2,7 @@
 //!
 //! Takes entries, gives HTML. Every text from outside goes through `text`.
 
-use super::{At, Entries, EntryKind, ListingEntry, ListingExtent, put};
+use super::{At, Entries, EntryKind, ListingEntry, put};
 
 const STYLE: &str = "\
 :root{color-scheme:light dark;--fg:#1b1d21;--dim:#666b75;--line:#e3e5ea;--hover:#f3f5f8;--link:#0b57d0;--bg:#fff}\
@@ -101,13 +101,11 @@ fn put_row(out: &mut String, entry: &ListingEntry) {
 
 fn put_foot(out: &mut String, entries: &Entries) {
     let len = entries.list.len();
-    match entries.extent {
-        ListingExtent::Cut => put(
-            out,
-            format_args!("<p>Only {len} entries are shown: the folder has more.</p>\n"),
-        ),
-        ListingExtent::Whole if len == 0 => out.push_str("<p>This folder is empty.</p>\n"),
-        ListingExtent::Whole => {}
+    if entries.is_cut {
+        let text = format!("<p>Only {len} entries are shown: the folder has more.</p>\n");
+        out.push_str(&text);
+    } else if len == 0 {
+        out.push_str("<p>This folder is empty.</p>\n");
     }
 }
 
@@ -157,8 +155,8 @@ mod tests {
     use super::*;
 
     fn page(list: Vec<ListingEntry>, path: &[u8]) -> String {
-        let extent = ListingExtent::Whole;
-        render(&Entries { list, extent }, At { url: "/s", path })
+        let is_cut = false;
+        render(&Entries { list, is_cut }, At { url: "/s", path })
     }
 
     #[test]
@@ -218,7 +216,7 @@ mod tests {
     fn says_when_it_is_cut() {
         let entries = Entries {
             list: vec![file("a", 1)],
-            extent: ListingExtent::Cut,
+            is_cut: true,
         };
         let page = render(&entries, At { url: "", path: b"" });
         assert!(page.contains("Only 1 entries are shown"), "{page}");

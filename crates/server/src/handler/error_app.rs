@@ -44,14 +44,7 @@ impl ErrorApp {
         let mark = mark(wrong);
         // What stands in a page must not be able to name it.
         let nonce = format!("{:016x}", RandomState::new().hash_one(&mark));
-        let page = |repeat| {
-            let shape = page::PageShape {
-                mark: &mark,
-                nonce: &nonce,
-                repeat,
-            };
-            page::render(&shown, &shape).into_bytes()
-        };
+        let page = |repeat| page::render(&shown, &mark, &nonce, repeat).into_bytes();
         ErrorApp {
             text: text(&shown).into_bytes(),
             page: page(page::Repeat::Unasked),
