@@ -43,6 +43,7 @@ fn preference(head: HeadView<'_>, kind: &str, subtype: &str) -> Preference {
             };
             Some(Preference { weight, exactness })
         })
+        // RFC 9110 section 12.5.1: the most specific range that a type is in has precedence, whatever its weight.
         .max_by_key(|preference| preference.exactness)
         .unwrap_or_default()
 }

@@ -10,6 +10,7 @@
 use std::sync::Arc;
 
 use http::{HeadView, Method};
+use os::invariant;
 use telemetry::{Nanos, Stamp};
 
 use crate::reply::Reply;
@@ -208,6 +209,7 @@ impl Files {
             && let Some(entry) = held
             && now.since(entry.checked) < stale_max
         {
+            // Before the answer: the requests behind this one must not ask for lookups of their own.
             entry.refreshing_since = now;
             if !entry.variants.has_changed() {
                 return FileAnswer::Stale(entry.variants.reply(head, &mounts.codings), lookup);
@@ -254,13 +256,14 @@ impl Cache {
         }
     }
 
-    /// What is known, if it was looked at within `revalidate`, or is `stale` and a lookup was asked for in that time:
-    /// one for each request would be a queue without a bound before storage that hangs.
+    /// What is known, if it was looked at within `revalidate`, or is `stale` and a lookup was asked for in that time.
     #[inline]
     pub(super) fn fresh(&mut self, asked: AskedFile<'_>, now: Stamp) -> Option<&Arc<Variants>> {
         let (revalidate, stale_max) = (self.revalidate, self.stale_max);
         let entry = self.entry(asked)?;
         let age = now.since(entry.checked);
+        // One lookup for all that ask meanwhile: one for each request would be a queue without a bound before storage
+        // that hangs.
         let is_refreshing = || age < stale_max && now.since(entry.refreshing_since) < revalidate;
         if age >= revalidate && !is_refreshing() {
             return None;
@@ -272,14 +275,14 @@ impl Cache {
     /// What is known, however old.
     #[inline]
     pub(super) fn entry(&mut self, asked: AskedFile<'_>) -> Option<&mut CacheEntry> {
+        // Small files first: they are most of what is asked for, and a second hash costs only the large ones.
         match self.memory.entries.get_mut(&asked) {
             None => self.open.entries.get_mut(&asked),
             entry => entry,
         }
     }
 
-    /// Remembers what a lookup found, in place of what was known; a lookup that was overtaken by another is not
-    /// remembered.
+    /// Remembers what a lookup found, in place of what was known.
     pub(super) fn keep(
         &mut self,
         asked: AskedFile<'_>,
@@ -287,6 +290,7 @@ impl Cache {
         when: LookupTimes,
     ) {
         let is_settled = match self.entry(asked) {
+            // Another lookup, asked for later, was done first: what this one saw is older than what is known.
             Some(known) if known.checked > when.asked => return,
             // The lookup has confirmed what was known.
             Some(known) if Arc::ptr_eq(&known.variants, &variants) => {
@@ -295,6 +299,7 @@ impl Cache {
             }
             known => known.is_some_and(|known| known.settles(&variants, when)),
         };
+        // Removed first: it may be in the other segment, and its bytes must not count against its successor.
         self.remove(asked);
         let size = EntrySize::of(&variants, asked.rest);
         if !self.make_room(size) {
@@ -320,9 +325,18 @@ impl Cache {
         while self.segment(size).len + size.len > self.segment(size).len_max {
             self.evict(size.is_open);
         }
+        // This ends: an entry of the segment that is not empty goes in each round, and with both empty nothing is
+        // held.
         while self.memory.bytes + self.open.bytes > rest_bytes_max {
             self.evict(self.memory.entries.is_empty());
         }
+        let held = self.memory.bytes + self.open.bytes;
+        invariant!(
+            held + size.bytes <= self.bytes_max,
+            "a cache of {} bytes holds {held} and takes {} more",
+            self.bytes_max,
+            size.bytes
+        );
         true
     }
 
@@ -338,6 +352,7 @@ impl Cache {
 
     /// Drops what is known, unless a later lookup knew better.
     pub(super) fn forget(&mut self, asked: AskedFile<'_>, when: LookupTimes) {
+        // A file that was put back after this lookup began is known from a later one, and stays.
         let known = self.entry(asked);
         if known.is_some_and(|known| known.checked <= when.asked) {
             self.remove(asked);
@@ -370,6 +385,7 @@ impl Cache {
             if self.idle_hand >= self.open.entries.len() {
                 self.idle_hand = 0;
             }
+            // Not stepped over after a removal: the last entry has moved to this place.
             match self.open.entries.get_index(self.idle_hand) {
                 Some((_, entry)) if now.since(entry.checked) >= OPEN_IDLE => {
                     self.close(self.idle_hand);

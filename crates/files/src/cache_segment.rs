@@ -112,9 +112,9 @@ impl EntrySize {
 }
 
 impl CacheEntry {
-    /// Whether equal metadata means equal content at `now`: what was read within the tick of its file's last change
-    /// has to be read again.
+    /// Whether equal metadata means equal content at `now`.
     pub(super) fn is_confirmable(&self, now: Stamp) -> bool {
+        // What was read within the tick of its file's last change has to be read again.
         self.read_at.is_none_or(|read| now.since(read) < SETTLE)
     }
 
@@ -125,8 +125,11 @@ impl CacheEntry {
         &self.variants
     }
 
-    /// Whether `variants`, looked up again, cannot have been read within the tick of their files' last change.
+    /// Whether `variants`, looked up again, confirm for good what is known: their metadata is equal, and the two reads
+    /// lie far enough apart.
     pub(super) fn settles(&self, variants: &Variants, when: LookupTimes) -> bool {
+        // Counted from the end of the first read to the beginning of this one: between them a tick has surely passed,
+        // so neither can have read within the tick of the last change.
         self.read_at
             .is_some_and(|read| when.asked.since(read) >= SETTLE)
             && self.variants.metadata().eq(variants.metadata())
@@ -165,9 +168,15 @@ impl CacheSegment {
         Some(entry)
     }
 
-    /// The slot whose entry goes next; the segment is not empty. The hand then stands behind the slot,
-    /// because the youngest entry is about to move there and must have its turn of the clock.
+    /// The slot whose entry goes next; the segment is not empty.
     pub(super) fn eviction_candidate(&mut self) -> usize {
+        invariant!(
+            !self.entries.is_empty(),
+            "an empty cache is to evict, and counts {} bytes",
+            self.bytes
+        );
+        // The hand then stands behind the slot, because the youngest entry is about to move there and must have its
+        // turn of the clock.
         for _ in 0..SWEEP_LEN_MAX {
             let slot = self.step();
             if !std::mem::take(&mut self.entries[slot].is_asked) {

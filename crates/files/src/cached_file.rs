@@ -18,6 +18,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::{FieldLines, HeadView, Marks, Method, SharedFields};
+use os::invariant;
 
 use crate::reply::{Edition, Part, Reply, ReplyBody};
 use config::typed::Coding;
@@ -126,6 +127,8 @@ impl CachedFile {
                 edition: metadata.edition(),
             },
         };
+        // From the look before the read: where the file has changed in between, the next lookup sees other metadata and
+        // gives another tag.
         let version = metadata.version();
         let validators = Validators {
             etag: etag(version, content.bytes(), coding),
@@ -269,6 +272,13 @@ impl Content {
 
     /// `bytes` bytes from `offset`, which must lie within the content.
     pub(super) fn part(&self, offset: u64, bytes: u64) -> Part {
+        let content_bytes = self.bytes();
+        invariant!(
+            offset
+                .checked_add(bytes)
+                .is_some_and(|end| end <= content_bytes),
+            "{bytes} bytes from {offset} are to be sent of a content of {content_bytes}"
+        );
         match self {
             Content::Memory(data) => {
                 Part::Memory(data.slice(offset as usize..(offset + bytes) as usize))
@@ -283,19 +293,21 @@ impl Content {
     }
 }
 
-/// Reads at most `bytes` bytes. A file that was cut short since it was looked at gives what is left, and
-/// its length is announced accordingly; the next lookup finds other metadata.
+/// Reads at most `bytes` bytes.
 fn read(file: File, bytes: u64) -> io::Result<Bytes> {
     let mut data = Vec::with_capacity(bytes as usize);
+    // A file that was cut short since it was looked at gives what is left, and its length is announced accordingly;
+    // the next lookup finds other metadata.
     file.take(bytes).read_to_end(&mut data)?;
     Ok(Bytes::from(data))
 }
 
-/// Each coding has its own tag, even where a sibling has its file's time and length by chance: RFC 9110
-/// section 8.8.3.3.
+/// Entity tag of a version of a file, with its quotes.
 fn etag(version: Moment, bytes: u64, coding: Option<Coding>) -> String {
     let nanos = i128::from(version.unix_secs) * 1_000_000_000 + i128::from(version.nanos);
     match coding {
+        // Each coding has its own tag, even where a sibling has its file's time and length by chance: RFC 9110
+        // section 8.8.3.3.
         Some(coding) => format!("\"{nanos:x}-{bytes:x}-{}\"", coding.name()),
         None => format!("\"{nanos:x}-{bytes:x}\""),
     }
@@ -315,6 +327,7 @@ fn render(
     if let Some(coding) = coding {
         fields.push(b"Content-Encoding", coding.name().as_bytes());
     }
+    // A 304 and a 206 repeat what stands behind this point: RFC 9110 sections 15.4.5 and 15.3.7.
     let passing_len = fields.iter().count();
     fields.push(b"ETag", validators.etag.as_bytes());
     fields.push(

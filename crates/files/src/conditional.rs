@@ -45,9 +45,6 @@ pub(super) fn judge(head: HeadView<'_>, current: &Validators) -> ConditionResult
 }
 
 /// RFC 9110 section 13.1.5: whether `If-Range`, when there is one, lets `Range` count.
-///
-/// A date counts when it is exactly ours. Whether it was strong, the client has to know (the same section
-/// forbids it to send one that was not): we do not see the date of the reply that it comes from.
 pub(super) fn allows_range(head: HeadView<'_>, current: &Validators) -> bool {
     if !has(head, "if-range") {
         return true;
@@ -58,6 +55,8 @@ pub(super) fn allows_range(head: HeadView<'_>, current: &Validators) -> bool {
     match split_tag(value) {
         Some((tag, [])) => tag.is_strongly(&current.etag),
         Some(_) => false,
+        // A date counts when it is exactly ours. Whether it was strong, the client has to know (the same section
+        // forbids it to send one that was not): we do not see the date of the reply that it comes from.
         None => http::date::parse(value) == Some(current.modified_unix_secs),
     }
 }
@@ -110,11 +109,11 @@ impl Tag<'_> {
     }
 }
 
-/// Whether the lists of all fields called `name` hold `*` or a tag that `matches`; `None` without such a
-/// field. What cannot be read matches nothing: a list ends where it breaks the grammar.
+/// Whether the lists of all fields called `name` hold `*` or a tag that `matches`; `None` without such a field.
 fn any_tag(head: HeadView<'_>, name: &str, matches: impl Fn(Tag<'_>) -> bool) -> Option<bool> {
     let mut seen = None;
     for value in all(head, name) {
+        // What cannot be read matches nothing: a list ends where it breaks the grammar.
         let found = value == b"*" || tags(value).any(&matches);
         seen = Some(seen.unwrap_or(false) | found);
     }

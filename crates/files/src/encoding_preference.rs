@@ -17,9 +17,8 @@ pub(super) struct EncodingPreference {
 }
 
 impl EncodingPreference {
-    /// Ranks `offered` (different ones, the preferred first) by the client's weights, equal weights by the
-    /// order given: RFC 9110 section 12.5.3. The plain file is always the last resort, even for a client
-    /// that refuses it: a 406 would help no client.
+    /// Ranks `offered` (different ones, the preferred first) by the client's weights, equal weights by the order
+    /// given: RFC 9110 section 12.5.3.
     pub(super) fn read(head: HeadView<'_>, offered: &[Coding]) -> EncodingPreference {
         let accept = AcceptEncoding::read(head);
         let plain = accept.weight("identity");
@@ -27,11 +26,14 @@ impl EncodingPreference {
         let mut len = 0;
         for coding in offered.iter().take(LEN_MAX) {
             let weight = accept.weight(coding.name());
+            // The plain file is always the last resort, even for a client that refuses it: a 406 would help no
+            // client.
             if weight > 0 && weight >= plain {
                 ranked[len] = (Some(*coding), weight);
                 len += 1;
             }
         }
+        // A stable sort: among equal weights our own order stays.
         ranked[..len].sort_by_key(|(_, weight)| std::cmp::Reverse(*weight));
         EncodingPreference {
             order: ranked.map(|(coding, _)| coding),

@@ -21,11 +21,11 @@ pub(super) fn refuse(head: HeadView<'_>, status: u16) -> Reply {
     )
 }
 
-/// There is nothing for this client; one that names HTML gets a page. RFC 9110 section 15.5.5: a 404 may be stored as
-/// well.
+/// There is nothing for this client; one that names HTML gets a page.
 pub(super) fn refuse_by_accept(head: HeadView<'_>) -> Reply {
     to_head(
         head,
+        // RFC 9110 section 15.5.5: a 404 may be stored as well.
         Reply::refusal_with(404, |fields| fields.push(b"Vary", b"Accept")),
     )
 }
@@ -38,10 +38,10 @@ fn to_head(head: HeadView<'_>, mut reply: Reply) -> Reply {
     reply
 }
 
-/// Sends a folder's URL to the one with its slash, so that the page's relative links work. Where the client
-/// has written that slash and a rewrite took it away, another one would lead in a circle.
+/// Sends a folder's URL to the one with its slash, so that the page's relative links work.
 pub(super) fn redirect_to_folder(head: HeadView<'_>) -> Reply {
     let path = head.path();
+    // Where the client has written that slash and a rewrite took it away, another one would lead in a circle.
     if path.ends_with(b"/") {
         return refuse(head, 404);
     }

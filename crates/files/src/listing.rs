@@ -126,10 +126,11 @@ impl ListingEntry {
         (kind, self.name.to_ascii_lowercase(), self.name.clone())
     }
 
-    /// The name as a relative reference. Everything but unreserved characters is encoded (RFC 3986 section
-    /// 2.3), the colon too: `javascript:` at the beginning would be a scheme.
+    /// The name as a relative reference.
     fn href(&self) -> String {
         let mut href = String::with_capacity(self.name.len() + 1);
+        // Everything but unreserved characters is encoded (RFC 3986 section 2.3), the colon too: `javascript:` at the
+        // beginning would be a scheme.
         for byte in &self.name {
             match byte {
                 b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => {

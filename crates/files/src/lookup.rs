@@ -99,6 +99,7 @@ impl Lookup {
             Ok(OpenedPath::File(plain)) => {
                 let unread = UnreadFiles::find(&mount.folder, path, plain, &self.mounts.codings);
                 match &self.known {
+                    // Opened again and not read again: what is in memory is still the content.
                     Some(known) if known.metadata().eq(unread.metadata()) => {
                         Ok(LookupOutcome::Variants(Arc::clone(known)))
                     }
@@ -116,6 +117,7 @@ impl Lookup {
         let mounts = &*self.mounts;
         let retention = |bytes| mounts.retention(bytes);
         let label = mounts.label(&self.path, self.key.mount, unread.vary());
+        // Nothing of such a family is kept, so only the page that this client gets is read.
         if unread.is_passing(retention) {
             return self.read_chosen(unread, &label);
         }

@@ -90,6 +90,7 @@ impl FileMetadata {
         let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
         let wanted = StatxFlags::SIZE | StatxFlags::MTIME | StatxFlags::CTIME | StatxFlags::INO;
         let known = rustix::fs::statx(file, "", flags, wanted).ok()?;
+        // A file system that would have to ask leaves fields out instead of waiting.
         if known.stx_mask & wanted.bits() != wanted.bits() {
             return None;
         }
@@ -111,10 +112,10 @@ impl FileMetadata {
         }
     }
 
-    /// Whether it was modified before `other`. A time without a fraction is taken for one that was cut to
-    /// its second, as some archives and packers do.
+    /// Whether it was modified before `other`.
     pub(super) fn is_older_than(&self, other: &FileMetadata) -> bool {
         let (ours, theirs) = (self.modified, other.modified);
+        // A time without a fraction is taken for one that was cut to its second, as some archives and packers do.
         if ours.nanos == 0 {
             return ours.unix_secs < theirs.unix_secs;
         }

@@ -55,6 +55,7 @@ impl Mounts {
         let cache_control =
             CacheControl::new(&serving.cache_control).map_err(|fault| glob_fault(&fault))?;
         let mut codings = serving.encodings.clone();
+        // A coding that is named twice counts at its first place.
         codings.sort_by_key(|coding| serving.encodings.iter().position(|one| one == coding));
         codings.dedup();
         Ok(Mounts {
@@ -86,6 +87,8 @@ impl Mounts {
     ) -> Label<'_> {
         let url = |path: &[u8]| [self.list[mount].url.as_bytes(), b"/", path].concat();
         let file = url(&asked.file);
+        // A folder's page has two paths, its own and that of its index file, and the first rule that matches either
+        // counts.
         let cache_control = match asked.folder() {
             Some(b"") => self.cache_control.of(&[&url(b""), &file]),
             Some(folder) => self

@@ -3,6 +3,8 @@
 //! Takes the field's value and the length, gives extents; pure. Whether the field counts at all (method,
 //! `If-Range`) is the caller's affair.
 
+use os::invariant;
+
 /// Ranges in one field. Real clients send a handful; more of them cost us more than the whole file does.
 const RANGES_LEN_MAX: usize = 32;
 
@@ -29,6 +31,12 @@ pub(super) enum Selection {
 impl Extent {
     /// Length in bytes.
     pub(super) fn bytes(self) -> u64 {
+        invariant!(
+            self.first <= self.last,
+            "a range from {} to {}",
+            self.first,
+            self.last
+        );
         self.last - self.first + 1
     }
 
@@ -134,8 +142,7 @@ fn number(digits: &[u8]) -> Option<u64> {
     Some(digits.iter().fold(0, add))
 }
 
-/// Joins what overlaps or touches, so that no byte is sent twice. RFC 9110 section 15.3.7.2 wants the
-/// parts in the order asked for, apart from those that were joined: a joined one takes its earliest place.
+/// Joins what overlaps or touches, so that no byte is sent twice.
 fn coalesce(extents: Vec<Extent>) -> Vec<Extent> {
     let mut sorted: Vec<(Extent, usize)> = extents.into_iter().zip(0..).collect();
     sorted.sort_unstable_by_key(|(extent, _)| extent.first);
@@ -148,6 +155,8 @@ fn coalesce(extents: Vec<Extent>) -> Vec<Extent> {
         }
         is_joined
     });
+    // RFC 9110 section 15.3.7.2 wants the parts in the order asked for, apart from those that were joined: a joined
+    // one takes its earliest place.
     sorted.sort_unstable_by_key(|(_, place)| *place);
     sorted.into_iter().map(|(extent, _)| extent).collect()
 }

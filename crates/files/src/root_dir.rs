@@ -138,6 +138,7 @@ impl RootDir {
             let Some(entry) = self.entry(&names, path, name) else {
                 continue;
             };
+            // Only now: a folder of exactly so many names is not cut.
             if list.len() == len_max {
                 break;
             }
@@ -159,6 +160,7 @@ impl RootDir {
                 _ => [path, b"/", &name].concat(),
             };
             let target = open_beneath(self.root.as_fd(), &whole, OFlags::PATH | OFlags::CLOEXEC);
+            // What the link leads to, if that is inside: a listing shows nothing that its own path would not give.
             stat = rustix::fs::fstat(target.ok()?).ok()?;
         }
         let kind = match FileType::from_raw_mode(stat.st_mode) {
@@ -232,6 +234,8 @@ fn open_beneath(root: BorrowedFd<'_>, path: &[u8], flags: OFlags) -> Result<Owne
     let mut tries = RENAME_TRIES;
     loop {
         tries -= 1;
+        // A rename anywhere on the machine during the walk gives EAGAIN where a link has `..`; after some tries the
+        // client is asked to come back.
         match rustix::fs::openat2(root, path, flags, Mode::empty(), BENEATH) {
             Err(Errno::AGAIN | Errno::INTR) if tries > 0 => {}
             result => return result,
@@ -249,6 +253,7 @@ fn walk(root: BorrowedFd<'_>, path: &[u8], flags: OFlags) -> Result<OwnedFd, Err
             return Err(Errno::NOENT);
         }
         if components.peek().is_none() {
+            // Each step starts at a descriptor, so a rename in the middle of the walk cannot lead it elsewhere.
             return rustix::fs::openat(here, component, flags | OFlags::NOFOLLOW, Mode::empty());
         }
         folder = Some(rustix::fs::openat(here, component, step, Mode::empty())?);

@@ -57,10 +57,11 @@ impl ProbeResult {
 }
 
 impl Variants {
-    /// Whether a file that is sent from its descriptor was changed in place since it was looked at: what
-    /// would be announced could not be sent. Costs a system call for each descriptor, and waits for nothing.
+    /// Whether a file that is sent from its descriptor was changed in place since it was looked at. Costs a system
+    /// call for each descriptor, and waits for nothing.
     #[inline]
     pub(super) fn has_changed(&self) -> bool {
+        // What would be announced could not be sent.
         self.pages().any(|page| match &page.content {
             Content::Memory(_) => false,
             Content::Open { file, edition } => {
@@ -101,11 +102,14 @@ impl Variants {
         path: &mut Vec<u8>,
         codings: &[Coding],
     ) -> ProbeResult {
+        // The kernel may remember what another machine has changed since.
         if self.storage == Storage::Remote {
             return ProbeResult::Unknown;
         }
         let plain = match ProbeResult::of(folder.probe(path), CacheProbe::Seen(self.plain.metadata))
         {
+            // Local storage answers a lookup soon, so nothing older is given meanwhile: the file may have been
+            // deleted.
             ProbeResult::Unknown => ProbeResult::FileUnknown,
             plain => plain,
         };

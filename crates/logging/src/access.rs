@@ -106,6 +106,7 @@ impl AccessLogWriter {
         self.buffers.is_notified.store(false, Ordering::Release);
         let notices = self.logs.reopen_if_asked();
         self.report(notices);
+        // What waits goes first: its room is needed for what is gathered next.
         self.write(|_| true);
         // Every record that was delivered before this moment is in the buffers.
         self.batch.gather(&self.buffers, telemetry::now());
@@ -203,6 +204,7 @@ impl AccessLogWriter {
         let left = self.logs.left().into_iter();
         self.report(left.map(|text| (Level::Error, text)).collect());
         // With `log_overflow = "wait"` these records are still unformatted.
+        // No thread waits for room any more, so what is in the buffers now is all that there will be.
         self.batch.gather(&self.buffers, Stamp(u64::MAX));
         let mut records = 0;
         self.batch.each(|_| {

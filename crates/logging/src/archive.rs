@@ -49,12 +49,12 @@ pub(super) fn move_back(old: &Path, log: &Path) -> io::Result<()> {
     rename_new(old, log)
 }
 
-/// The number after the greatest among the old files of one second, whatever their form. A smaller number that is
-/// free again would make the file look older than it is.
+/// The number after the greatest among the old files of one second, whatever their form.
 fn next_number(log: &Path, secs: u64) -> io::Result<u64> {
     let (Some(folder), Some(log)) = (log.parent(), log.file_name()) else {
         return Ok(0);
     };
+    // A smaller number that is free again would make the file look older than it is.
     let mut next = 0;
     for entry in std::fs::read_dir(folder)? {
         if let Some((id, _)) = name::read(log, &entry?.file_name())
@@ -166,6 +166,7 @@ impl Archive {
             let Some((id, form)) = name::read(log, &entry.file_name()) else {
                 continue;
             };
+            // A log may be called as an old file of another one is; links and folders are not ours.
             if entry.file_type()?.is_file() && !self.current.contains(&entry.path()) {
                 files.entry(id).or_default().push(form);
             }
@@ -212,6 +213,7 @@ fn rename_new(from: &Path, to: &Path) -> io::Result<()> {
         Ok(()) => Ok(()),
         // File systems that do not know the flag (NFS, old FUSE) have links.
         Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {
+            // Fails where the name is taken, as the flag would: nothing is overwritten.
             std::fs::hard_link(from, to)?;
             std::fs::remove_file(from).inspect_err(|_| {
                 let _ = std::fs::remove_file(to);

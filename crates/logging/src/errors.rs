@@ -67,6 +67,7 @@ impl ErrorQueue {
         };
         {
             let mut lines = lock(&self.lines);
+            // Within the lock: the log's thread could otherwise count the line off before it is counted.
             self.budget.add_record(line.text.len() + LINE_BYTES);
             lines.push_back(line);
         }

@@ -210,6 +210,7 @@ impl Log {
             }
             hurried
         };
+        // The access logs first: what becomes of them at the end is written to the error log.
         self.buffers.notifier.notify(Urgency::Stop);
         threads.notifier.notify(Urgency::Stop);
         let time = RETRY * last_tries(self.overflow) + END_GRACE;

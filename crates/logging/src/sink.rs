@@ -113,6 +113,7 @@ impl LogSink {
         if self.schedule.crossed(at_ns).is_some()
             && self.target.file().is_some_and(LogFile::is_regular)
         {
+            // Behind the lines of the old period: they may still wait for a full disk.
             self.queue.push_back(SinkItem::NewFile);
         }
         let batch = self.batch(level);
@@ -147,9 +148,9 @@ impl LogSink {
         self.bytes > 0
     }
 
-    /// Whether enough lines wait for a write, and the target is not in its pause: a try for each line would delay all
-    /// other logs.
+    /// Whether enough lines wait for a write, and the target is not in its pause.
     pub(super) fn wants_write(&self) -> bool {
+        // A try for each line would delay all other logs.
         self.pause.is_none() && (self.bytes >= BATCH_BYTES || self.is_full())
     }
 
@@ -210,6 +211,7 @@ impl LogSink {
             };
             let is_between_lines = self.partial_line().is_none();
             let bytes = self.target.file().map_or(0, LogFile::bytes);
+            // A file of its maximum size is complete only between lines.
             if is_between_lines
                 && self.schedule.is_large(bytes, wall_ns())
                 && let Err(fault) = self.change_file()
@@ -243,6 +245,7 @@ impl LogSink {
         let mut of = None;
         for item in self.queue.iter().take(BATCHES_A_CALL) {
             match item {
+                // Syslog has the level in each message, so one call writes lines of one level.
                 SinkItem::Lines { level, bytes } if of.is_none_or(|of| of == *level) => {
                     let skipped = if of.is_none() { self.written } else { 0 };
                     slices.push(IoSlice::new(&bytes[skipped..]));
@@ -304,6 +307,8 @@ impl LogSink {
         let since = *self.new_file_since.get_or_insert_with(Instant::now);
         let has_time = since.elapsed() < NEW_FILE_TIME && !self.is_full();
         match self.change_file() {
+            // The lines wait, and no longer than there is room for them: a log that is in the wrong file is better
+            // than none.
             Err(fault) if has_time && may_pass(&fault) => {
                 self.failed(&fault);
                 return false;
@@ -330,6 +335,7 @@ impl LogSink {
     }
 
     fn keep_old_file(&mut self, fault: &io::Error) {
+        // Without the pause every batch would try again, and report it.
         self.schedule.postpone(wall_ns());
         self.report_old_file("rotation", fault);
     }
@@ -363,6 +369,13 @@ impl LogSink {
         let again = self
             .partial_line()
             .map_or(0, |partial_line| partial_line.written_bytes);
+        // Counted again: what stands in the old file, or was cut off it, is not in this one.
+        invariant!(
+            again <= self.written,
+            "{}: {again} bytes of a line were written of {} in all",
+            self.name,
+            self.written
+        );
         self.written -= again;
         self.bytes += again;
     }

@@ -75,8 +75,8 @@ impl<T> LogSinks<T> {
     }
 }
 
-/// Tries to write what is left at the end of the process, `tries` times at most: targets that take nothing now may do
-/// so in a moment. `pause` gives the time until the next try, or `None` once there is no need for one.
+/// Tries to write what is left at the end of the process, `tries` times at most. `pause` gives the time until the
+/// next try, or `None` once there is no need for one.
 pub(super) fn write_rest<W>(
     writer: &mut W,
     tries: u32,
@@ -87,6 +87,7 @@ pub(super) fn write_rest<W>(
     while let Some(pause) = pause(writer)
         && Instant::now() < until
     {
+        // A target that takes nothing now may do so in a moment.
         std::thread::sleep(pause.min(RETRY));
         write(writer);
     }

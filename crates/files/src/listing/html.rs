@@ -56,8 +56,7 @@ pub(super) fn render(entries: &Entries, at: At<'_>) -> String {
     out
 }
 
-/// Each folder above is a link; the last name is where we are. Links climb by `../`, so that they are
-/// right under whatever URL the page was asked for.
+/// Each folder above is a link; the last name is where we are.
 fn put_breadcrumb(out: &mut String, at: At<'_>) {
     let segments = at.path.split(|byte| *byte == b'/');
     let segments: Vec<_> = segments.filter(|segment| !segment.is_empty()).collect();
@@ -71,6 +70,7 @@ fn put_breadcrumb(out: &mut String, at: At<'_>) {
         }
         match segments.len() - depth {
             0 => put(out, format_args!("<bdi aria-current=\"page\">{name}</bdi>")),
+            // Links climb by `../`, so that they are right under whatever URL the page was asked for.
             above => put(
                 out,
                 format_args!("<a href=\"{}\"><bdi>{name}</bdi></a>", "../".repeat(above)),
@@ -128,10 +128,11 @@ fn size(bytes: u64) -> String {
     }
 }
 
-/// `bytes` as HTML text or attribute value. What is no UTF-8 and what is no visible character is shown as
-/// a sign for itself, so that a name cannot look like another or leave its line.
+/// `bytes` as HTML text or attribute value.
 fn text(bytes: &[u8]) -> String {
     let mut out = String::with_capacity(bytes.len());
+    // What is no UTF-8 and what is no visible character is shown as a sign for itself, so that a name cannot look
+    // like another or leave its line.
     for c in String::from_utf8_lossy(bytes).chars() {
         match c {
             '&' => out.push_str("&amp;"),

@@ -101,10 +101,12 @@ fn write_part(plain: &mut File, part: &Path, is_stopped: &dyn Fn() -> bool) -> i
     }
     let out = encoder.finish()?;
     let meta = plain.metadata()?;
+    // A process that has no locks to respect has written meanwhile: the next clean-up takes it.
     if meta.len() != read_bytes {
         return Ok(false);
     }
     copy_attributes(&out, &meta)?;
+    // Before it gets its name: a file with the name of a whole one must be whole after a power failure too.
     out.sync_all()?;
     Ok(true)
 }

@@ -51,8 +51,7 @@ pub(super) fn write(log: &OsStr, id: ArchiveId, form: ArchiveForm) -> OsString {
     name
 }
 
-/// Reads the name of an old file of the log called `log`; `None` for every other name: what would be written otherwise
-/// is not ours.
+/// Reads the name of an old file of the log called `log`; `None` for every other name.
 pub(super) fn read(log: &OsStr, name: &OsStr) -> Option<(ArchiveId, ArchiveForm)> {
     let rest = name.as_bytes().strip_prefix(log.as_bytes())?;
     let rest = str::from_utf8(rest.strip_prefix(b".")?).ok()?;
@@ -67,6 +66,7 @@ pub(super) fn read(log: &OsStr, name: &OsStr) -> Option<(ArchiveId, ArchiveForm)
             number => number.strip_prefix('.')?.parse().ok()?,
         };
         let id = ArchiveId { secs, number };
+        // What would be written otherwise is not ours: a digit more, a leading zero, a thirteenth month.
         (write(log, id, form) == name).then_some((id, form))
     })
 }

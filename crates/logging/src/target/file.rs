@@ -9,6 +9,7 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt
 use std::path::{Path, PathBuf};
 use std::time::UNIX_EPOCH;
 
+use os::invariant;
 use rustix::fs::{FlockOperation, Mode, OFlags};
 
 use super::{Continuation, PartialLine, Rotated};
@@ -85,9 +86,6 @@ impl LogFile {
     }
 
     /// Whether what was last written here is the end of the file.
-    ///
-    /// The kernel leaves the position of a descriptor behind what it appended: a longer file was appended to by
-    /// another program, a shorter one was truncated.
     pub(crate) fn ends_with_ours(&self) -> bool {
         self.is_regular()
             .then(|| self.end())
@@ -96,6 +94,8 @@ impl LogFile {
 
     /// The end of the file, when what was last written here is there.
     fn end(&self) -> Option<u64> {
+        // The kernel leaves the position of a descriptor behind what it appended: a longer file was appended to by
+        // another program, a shorter one was truncated.
         let position = (&self.file).stream_position().ok()?;
         let meta = self.file.metadata().ok()?;
         (meta.len() == position).then_some(position)
@@ -187,6 +187,11 @@ impl LogFile {
             return Continuation::Torn;
         }
         let mut written = partial.written_bytes;
+        invariant!(
+            (1..partial.line.len()).contains(&written),
+            "{written} bytes of a line of {} are called a part of it",
+            partial.line.len()
+        );
         while written < partial.line.len() {
             match self.write(&[IoSlice::new(&partial.line[written..])]) {
                 Ok(0) | Err(_) => return self.retract(written),
@@ -211,9 +216,10 @@ impl LogFile {
     }
 }
 
-/// Keeps archivers from compressing a file that is still written to: another process may have renamed it, such as the
-/// next one of this server while this one drains. Where the file system has no locks, nothing is locked.
+/// Keeps archivers from compressing a file that is still written to.
 fn lock_shared(file: &File) {
+    // Another process may have renamed it, such as the next one of this server while this one drains. Where the file
+    // system has no locks, nothing is locked.
     let _ = rustix::fs::flock(file, FlockOperation::NonBlockingLockShared);
 }
 
@@ -221,9 +227,10 @@ fn is_same(one: &Metadata, other: &Metadata) -> bool {
     (one.dev(), one.ino()) == (other.dev(), other.ino())
 }
 
-/// The new file has the old one's mode and owner, so that rotation gives no user a right to read. A new file of another
-/// process is taken as it is.
+/// Makes the new file, with the mode and the owner of the old one; one that another process has made is taken as it
+/// is.
 fn create_like(path: &Path, old: &Metadata) -> io::Result<File> {
+    // Rotation must give no user a right to read.
     let mode = old.mode() & 0o777;
     let mut options = File::options();
     options.append(true).mode(mode);

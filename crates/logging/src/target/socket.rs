@@ -209,6 +209,8 @@ impl UnsentMessage {
     fn offer(&mut self, fd: &OwnedFd, message: &[u8], text_at: usize) -> Result<(), Errno> {
         if !self.message.is_empty() {
             let ends = self.message.len() - 1;
+            // One that went in part is finished first; when it is this very text, given again, that was it. Only the
+            // texts are compared: the time in the head is that of the try.
             let is_this = self.message[self.text_at..ends] == message[text_at..];
             self.finish(fd)?;
             if is_this {

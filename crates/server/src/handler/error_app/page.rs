@@ -98,6 +98,7 @@ fn put_traceback(out: &mut String, traceback: &str) {
         let class = if let Some(path) = path {
             is_library = is_in_library(path);
             if !is_library {
+                // Looked for in the escaped line: a path with `<` in it stands there as `&lt;`.
                 let path = escaped(path);
                 text = text.replacen(&path, &format!("<b>{path}</b>"), 1);
             }
@@ -110,6 +111,7 @@ fn put_traceback(out: &mut String, traceback: &str) {
                 (false, false) => "a",
             }
         } else {
+            // An exception ends its frames; the next traceback begins with frames of its own.
             is_library = false;
             let is_prose = PROSE.iter().any(|prose| line.starts_with(prose));
             if is_prose { "l" } else { "e" }
@@ -166,6 +168,7 @@ fn escaped(text: &str) -> String {
             '"' => out.push_str("&quot;"),
             '\'' => out.push_str("&#39;"),
             '\n' | '\t' => out.push(letter),
+            // An escape sequence that is copied into a terminal must do nothing there.
             letter if letter.is_control() => out.push('\u{fffd}'),
             letter => out.push(letter),
         }
