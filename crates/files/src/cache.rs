@@ -19,8 +19,8 @@ use config::typed::{Config, FileCache};
 
 use super::cache_segment::{AskedFile, CacheEntry, CacheSegment, EntrySize, LookupTimes};
 use super::encoding_preference::EncodingPreference;
-use super::error_replies::{redirect_to_folder, refuse, refuse_by_accept};
-use super::fallback::FallbackChoice;
+use super::error_replies::{redirect_to_folder, refuse, refuse_by_accept, to_head};
+use super::fallback::{FallbackChoice, FallbackPage};
 use super::lookup::{Lookup, LookupKey, LookupOutcome, LookupResult};
 use super::mounts::{Mounts, RequestedPath};
 use super::path::{self, PathTarget};
@@ -42,7 +42,9 @@ pub struct Files {
     pub(super) cache: Cache,
     /// The decoded path of the request at hand; kept for its allocation.
     path: Vec<u8>,
-    tickets: Tickets,
+    /// The number of the last lookup, where each request gets one that began after it. `None`: requests may share one,
+    /// because what is known may be somewhat old anyhow.
+    tickets: Option<u64>,
 }
 
 /// Answer to a request for a file.
@@ -60,15 +62,6 @@ pub enum FileAnswer {
 /// of a deleted file frees its space, and a remote file system asks its server.
 #[must_use = "to be dropped where a disk may be waited for"]
 pub struct EvictedFiles(Vec<Arc<Variants>>);
-
-/// Whether requests may share a lookup.
-#[derive(Clone, Copy, Debug)]
-enum Tickets {
-    /// They may: what is known may be somewhat old anyhow.
-    Shared,
-    /// Each gets a lookup that began after it: the number of the last one.
-    Own(u64),
-}
 
 /// The cache of one driver.
 pub(super) struct Cache {
@@ -94,10 +87,7 @@ impl Files {
             mounts: Arc::new(Mounts::open(config)?),
             cache: Cache::new(cache),
             path: Vec::new(),
-            tickets: match cache.revalidate {
-                Nanos::ZERO => Tickets::Own(0),
-                _ => Tickets::Shared,
-            },
+            tickets: (cache.revalidate == Nanos::ZERO).then_some(0),
         })
     }
 
@@ -127,12 +117,15 @@ impl Files {
     /// The reply to a request that waited for a lookup. `looked` is the result of its lookup, or of one with an
     /// equal key; `head` is the request's own.
     pub fn reply(&self, looked: &LookupResult, head: HeadView<'_>) -> Reply {
-        match looked.outcome() {
+        match &looked.outcome {
             LookupOutcome::Variants(variants) => variants.reply(head, &self.mounts.codings),
             LookupOutcome::Single(page) => page.reply(head),
-            LookupOutcome::Listing(listing) => listing.clone().reply(head),
+            LookupOutcome::Listing(listing) => to_head(head, listing.clone()),
             LookupOutcome::Folder => redirect_to_folder(head),
-            LookupOutcome::Error(LookupError::Absent) if looked.depends_on_accept() => {
+            // Another client would get the fallback where this one gets nothing.
+            LookupOutcome::Error(LookupError::Absent)
+                if looked.key.fallback.page == FallbackPage::Unfit =>
+            {
                 refuse_by_accept(head)
             }
             LookupOutcome::Error(error) => refuse(head, error.status()),
@@ -141,8 +134,12 @@ impl Files {
 
     /// Keeps what a lookup found, for the next requests; once for each lookup.
     pub fn learn(&mut self, looked: LookupResult, now: Stamp) {
-        let when = looked.span(now);
-        let (key, outcome) = looked.take();
+        let LookupResult {
+            key,
+            asked,
+            outcome,
+        } = looked;
+        let when = LookupTimes { asked, done: now };
         match outcome {
             LookupOutcome::Variants(variants) => {
                 self.cache.keep(key.asked(), variants, when);
@@ -195,7 +192,10 @@ impl Files {
             rest: rest.into(),
             preference: EncodingPreference::read(head, &mounts.codings),
             fallback: FallbackChoice::of(head, mounts, mount, &path),
-            ticket: self.tickets.next(),
+            ticket: self.tickets.as_mut().map_or(0, |last| {
+                *last += 1;
+                *last
+            }),
         };
         let lookup = Box::new(Lookup {
             key,
@@ -223,18 +223,6 @@ impl EvictedFiles {
     /// Descriptors that dropping it closes.
     pub fn open_len(&self) -> usize {
         self.0.iter().map(|variants| variants.open_len()).sum()
-    }
-}
-
-impl Tickets {
-    fn next(&mut self) -> u64 {
-        match self {
-            Tickets::Shared => 0,
-            Tickets::Own(last) => {
-                *last += 1;
-                *last
-            }
-        }
     }
 }
 

@@ -31,7 +31,7 @@ pub(super) fn refuse_by_accept(head: HeadView<'_>) -> Reply {
 }
 
 /// RFC 9110 section 9.3.2: the reply to a HEAD has the fields of a GET and no content.
-fn to_head(head: HeadView<'_>, mut reply: Reply) -> Reply {
+pub(super) fn to_head(head: HeadView<'_>, mut reply: Reply) -> Reply {
     if head.is_head() {
         reply.body = ReplyBody::Empty;
     }

@@ -12,13 +12,14 @@ use telemetry::Stamp;
 
 use config::typed::Coding;
 
-use super::cache_segment::{AskedFile, LookupTimes};
+use super::cache_segment::AskedFile;
 use super::cached_file::{CachedFile, Label, Retention, UnreadFile};
 use super::encoding_preference::EncodingPreference;
 use super::fallback::{FallbackChoice, FallbackPage};
-use super::listing::{ENTRIES_LEN_MAX, Listing};
+use super::listing::{self, ENTRIES_LEN_MAX};
 use super::metadata::{Devices, FileMetadata};
 use super::mounts::{Mount, Mounts, RequestedPath};
+use super::reply::Reply;
 use super::root_dir::{LookupError, OpenedPath, RootDir};
 use super::variants::{Sibling, Variants, sought, suffix};
 
@@ -48,9 +49,10 @@ pub struct LookupKey {
 /// What a lookup found. A clone shares its bytes: there is one for each request that waited.
 #[derive(Clone, Debug)]
 pub struct LookupResult {
-    key: LookupKey,
-    asked: Stamp,
-    outcome: LookupOutcome,
+    pub(super) key: LookupKey,
+    /// When it was asked for: what it saw is at most so old.
+    pub(super) asked: Stamp,
+    pub(super) outcome: LookupOutcome,
 }
 
 /// What there is for a path.
@@ -61,7 +63,7 @@ pub(super) enum LookupOutcome {
     /// The one page that was wanted, not to be remembered.
     Single(Arc<CachedFile>),
     /// The files of a folder.
-    Listing(Listing),
+    Listing(Reply),
     /// A folder that was asked for without its slash.
     Folder,
     /// Nothing to be served.
@@ -132,7 +134,7 @@ impl Lookup {
             let mount = self.mount();
             match mount.folder.list(path, ENTRIES_LEN_MAX) {
                 Ok(entries) => {
-                    let listing = Listing::render(entries, &mount.url, path, form);
+                    let listing = listing::render(entries, &mount.url, path, form);
                     return Ok(LookupOutcome::Listing(listing));
                 }
                 Err(LookupError::Absent) => {}
@@ -181,27 +183,6 @@ impl LookupResult {
     /// The key of its lookup.
     pub fn key(&self) -> &LookupKey {
         &self.key
-    }
-
-    /// Whether another client would get the fallback where this one gets nothing.
-    pub(super) fn depends_on_accept(&self) -> bool {
-        self.key.fallback.page == FallbackPage::Unfit
-    }
-
-    pub(super) fn outcome(&self) -> &LookupOutcome {
-        &self.outcome
-    }
-
-    pub(super) fn take(self) -> (LookupKey, LookupOutcome) {
-        (self.key, self.outcome)
-    }
-
-    /// From when it was asked for to `done`.
-    pub(super) fn span(&self, done: Stamp) -> LookupTimes {
-        LookupTimes {
-            asked: self.asked,
-            done,
-        }
     }
 }
 

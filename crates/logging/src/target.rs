@@ -153,29 +153,10 @@ mod tests {
     }
 
     #[test]
-    fn syslog_keeps_time_and_level_of_a_line_itself() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("syslog");
-        let daemon = std::os::unix::net::UnixDatagram::bind(&path).unwrap();
-        let socket = SyslogSocket::connect(&path, 16, "access").unwrap();
-        let mut target = OpenTarget::Syslog(Box::new(socket));
-        assert_eq!(target.error_form(), ErrorForm::Syslog);
-        let lines = [IoSlice::new(b"line\n")];
-        assert_eq!(target.write(Level::Warning, &lines, 0).unwrap(), 5);
-        let mut message = [0; 300];
-        let bytes = daemon.recv(&mut message).unwrap();
-        assert!(message[..bytes].starts_with(b"<132>1 "));
-    }
-
-    #[test]
     fn a_full_pipe_takes_nothing_and_is_no_fault() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("pipe");
-        let mode = rustix::fs::Mode::from_raw_mode(0o600);
-        let kind = rustix::fs::FileType::Fifo;
-        rustix::fs::mknodat(rustix::fs::CWD, &path, kind, mode, 0).unwrap();
-        let flags = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::NONBLOCK;
-        let _reader = rustix::fs::open(&path, flags, mode).unwrap();
+        let _reader = crate::tests::stuck_pipe(&path);
         let mut target = OpenTarget::open(&LogTarget::File(path), "access").unwrap();
         let lines = vec![b'\n'; 4 << 20];
         let lines = [IoSlice::new(&lines)];

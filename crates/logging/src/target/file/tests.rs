@@ -6,10 +6,8 @@ mod events;
 use std::io::Read;
 use std::os::fd::AsFd;
 
-use rustix::fs::CWD;
-
 use super::*;
-use crate::tests::{Disk, names};
+use crate::tests::{Disk, names, stuck_pipe};
 
 const NOON: u64 = 1_795_262_859_000_000_000;
 
@@ -96,8 +94,7 @@ fn refuses_what_no_log_goes_to() {
 fn a_pipe_is_not_waited_for() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("pipe");
-    let mode = Mode::from_raw_mode(0o600);
-    rustix::fs::mknodat(CWD, &path, rustix::fs::FileType::Fifo, mode, 0).unwrap();
+    drop(stuck_pipe(&path));
     let fault = LogFile::open(&path).unwrap_err();
     assert!(fault.to_string().contains("without a reader"), "{fault}");
 
