@@ -61,11 +61,8 @@ pub(super) fn select(value: &[u8], complete_bytes: u64) -> Selection {
     {
         specs_len += 1;
         match read_spec(spec, complete_bytes) {
-            _ if specs_len > RANGES_LEN_MAX => return Selection::Whole,
-            Spec::Invalid => return Selection::Whole,
-            Spec::Satisfiable(extent) => extents.push(extent),
-            Spec::Unsatisfiable => {}
-            Spec::Everything => return Selection::Whole,
+            Some(extent) if specs_len <= RANGES_LEN_MAX => extents.extend(extent),
+            _ => return Selection::Whole,
         }
     }
     match (specs_len, extents.is_empty()) {
@@ -75,56 +72,37 @@ pub(super) fn select(value: &[u8], complete_bytes: u64) -> Selection {
     }
 }
 
-enum Spec {
-    Satisfiable(Extent),
-    Unsatisfiable,
-    /// A suffix of an empty content: satisfiable by section 14.1.2, but `Content-Range` cannot say it.
-    Everything,
-    Invalid,
-}
-
 /// RFC 9110 section 14.1: names of units are case-insensitive. An unknown unit is ignored (14.2).
 fn strip_unit(value: &[u8]) -> Option<&[u8]> {
     let (unit, list) = value.split_at_checked(b"bytes=".len())?;
     unit.eq_ignore_ascii_case(b"bytes=").then_some(list)
 }
 
-/// `first-last`, `first-` or `-suffix`.
-fn read_spec(spec: &[u8], complete_bytes: u64) -> Spec {
-    let Some(dash) = memchr::memchr(b'-', spec) else {
-        return Spec::Invalid;
-    };
+/// What `first-last`, `first-` or `-suffix` select, which may be nothing; `None`: the whole field is to be ignored.
+fn read_spec(spec: &[u8], complete_bytes: u64) -> Option<Option<Extent>> {
+    let dash = memchr::memchr(b'-', spec)?;
     match (&spec[..dash], &spec[dash + 1..]) {
-        (b"", suffix) => read_suffix(suffix, complete_bytes),
-        (first, b"") => match number(first) {
-            Some(first) => clip(first, u64::MAX, complete_bytes),
-            None => Spec::Invalid,
+        (b"", suffix) => match number(suffix)? {
+            0 => Some(None),
+            // A suffix of an empty content is satisfiable by section 14.1.2, but `Content-Range` cannot say it.
+            _ if complete_bytes == 0 => None,
+            bytes => Some(clip(
+                complete_bytes.saturating_sub(bytes),
+                u64::MAX,
+                complete_bytes,
+            )),
         },
-        (first, last) => match (number(first), number(last)) {
-            (Some(first), Some(last)) if first <= last => clip(first, last, complete_bytes),
-            _ => Spec::Invalid,
-        },
+        (first, b"") => Some(clip(number(first)?, u64::MAX, complete_bytes)),
+        (first, last) => {
+            let (first, last) = (number(first)?, number(last)?);
+            (first <= last).then(|| clip(first, last, complete_bytes))
+        }
     }
 }
 
-fn read_suffix(suffix: &[u8], complete_bytes: u64) -> Spec {
-    match number(suffix) {
-        None => Spec::Invalid,
-        Some(0) => Spec::Unsatisfiable,
-        Some(_) if complete_bytes == 0 => Spec::Everything,
-        Some(bytes) => clip(
-            complete_bytes.saturating_sub(bytes),
-            u64::MAX,
-            complete_bytes,
-        ),
-    }
-}
-
-fn clip(first: u64, last: u64, complete_bytes: u64) -> Spec {
-    if first >= complete_bytes {
-        return Spec::Unsatisfiable;
-    }
-    Spec::Satisfiable(Extent {
+/// What of a range is in the content.
+fn clip(first: u64, last: u64, complete_bytes: u64) -> Option<Extent> {
+    (first < complete_bytes).then(|| Extent {
         first,
         last: last.min(complete_bytes - 1),
     })
