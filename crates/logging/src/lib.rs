@@ -106,8 +106,8 @@ impl Log {
         let archives = Archive::all(targets, &logs.rotation);
         let start = |name: &str| thread::Builder::new().name(name.to_owned());
         let threads = LogThreads {
-            access: (start("mp-log-access").spawn(|| access.run())).map_err(thread_fault)?,
-            errors: (start("mp-log-errors").spawn(|| errors.run())).map_err(thread_fault)?,
+            access: (start("mp-access").spawn(|| access.run())).map_err(thread_fault)?,
+            errors: (start("mp-errors").spawn(|| errors.run())).map_err(thread_fault)?,
             archiver: archive::start(archives, &log.errors, &notifier).map_err(thread_fault)?,
             notifier,
         };

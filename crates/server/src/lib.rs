@@ -6,13 +6,9 @@
 //! the `pool`; replies leave by `response`, `protocol` and `transport`; every exchange ends in a recorder,
 //! the `stats` and the log (crate `logging`). What may wait for a disk is a task for a `blocking_pool`.
 
-#![deny(unsafe_code)]
-
 pub mod config;
 pub mod exchange;
 pub mod fault;
-
-mod listen;
 
 mod client_limit;
 mod networks;
@@ -47,25 +43,18 @@ pub mod transport;
 
 mod bandwidth;
 
-pub mod stats;
-
 pub mod fork;
 
-pub mod ipc;
-pub mod payload;
-pub mod pidfile;
 mod server;
-
-pub mod supervisor;
 
 mod sync;
 #[allow(unsafe_code)]
 mod sys;
 
 pub use fault::StartFault;
+pub use ipc;
+pub use ipc::listen::Listening;
 #[cfg(feature = "faults")]
 #[doc(hidden)]
 pub use protocol::Protocol;
-pub use server::{
-    Closing, Drain, Ended, Idle, Listening, Server, ServerHandle, Stopper, SupervisorLink,
-};
+pub use server::{Closing, Drain, Ended, Idle, Server, ServerHandle, Stopper, SupervisorLink};

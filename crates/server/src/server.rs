@@ -28,12 +28,12 @@ use crate::exchange::Ids;
 use crate::fault::{StartFault, plain};
 use crate::fork;
 use crate::handler::Handler;
-use crate::ipc::{ListenerId, ListenerInfo};
-use crate::listen::{self, Address};
 use crate::pages::Pages;
-use crate::pidfile::PidFile;
 use crate::pool::{self, Pool};
-use crate::stats::{Shape, Stats};
+use ipc::listen::{self, Address, Listening};
+use ipc::pidfile::PidFile;
+use ipc::stats::{Shape, Stats};
+use ipc::{ListenerId, ListenerInfo};
 
 use lifecycle::Lifecycle;
 use opening::OpenedParts;
@@ -58,15 +58,6 @@ pub struct Server {
     signals: signal_hook::iterator::Handle,
     pid_file: Option<PidFile>,
     link: Option<SupervisorLink>,
-}
-
-/// One address that is listened on.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Listening {
-    /// `http://127.0.0.1:8000` or `unix:/run/app.sock`.
-    pub url: String,
-    /// Length of the accept queue after the kernel's own bound; `u32::MAX` where another program has set it.
-    pub backlog_effective: u32,
 }
 
 /// How serving ended.
@@ -285,22 +276,10 @@ fn counters(
     has_pool: bool,
     link: Option<&SupervisorLink>,
 ) -> Result<Stats, StartFault> {
-    let shape = shape(config, has_pool);
+    let shape = Shape::of(config, has_pool);
     match link {
         Some(link) => link.stats(&shape),
         None => Stats::new(&shape).map_err(|error| start_fault("cannot keep counters", &error)),
-    }
-}
-
-/// How the counters of a process with this configuration are laid out.
-pub(crate) fn shape(config: &Config, has_pool: bool) -> Shape {
-    Shape {
-        drivers: config.listen.drivers,
-        routes: config.route_names(),
-        pools: match has_pool {
-            true => Pool::names(config),
-            false => Vec::new(),
-        },
     }
 }
 

@@ -1,15 +1,13 @@
-//! Sockets in the current runtime, and what may lie in the counters' memory: the only `unsafe` of this crate.
+//! Sockets in the current runtime: the only `unsafe` of this crate.
 
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use os::Placeable;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
-use crate::stats::{DriverStats, PoolStats, RouteStats};
-use crate::transport::{PlainSocket, Transport};
+use crate::transport::PlainSocket;
 
 /// Watches a listening socket with the current runtime.
 pub(crate) fn watch_listener(listener: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
@@ -19,16 +17,9 @@ pub(crate) fn watch_listener(listener: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> 
 }
 
 /// Watches a connection's socket with the current runtime.
-pub(crate) fn watch_socket(socket: Arc<PlainSocket>) -> io::Result<Transport> {
+pub(crate) fn watch_socket(socket: Arc<PlainSocket>) -> io::Result<AsyncFd<Arc<PlainSocket>>> {
     let interest = Interest::READABLE | Interest::WRITABLE;
     // SAFETY: a `PlainSocket` owns its descriptor, never changes it, and closes it only when the last clone is gone.
     let watched = unsafe { AsyncFd::register_with_interest(socket, interest) };
-    watched.map(Transport::Plain).map_err(io::Error::from)
+    watched.map_err(io::Error::from)
 }
-
-// SAFETY: fixed layout, nothing but atomic numbers.
-unsafe impl Placeable for DriverStats {}
-// SAFETY: as above.
-unsafe impl Placeable for PoolStats {}
-// SAFETY: as above.
-unsafe impl Placeable for RouteStats {}

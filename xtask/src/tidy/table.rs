@@ -7,8 +7,7 @@
 pub(super) const VOCABULARY: [&str; 3] = ["exchange", "fault", "config"];
 
 /// Modules that connect the others: start-up, driver threads and their protocols, pool threads, the process.
-pub(super) const CONNECTORS: [&str; 6] =
-    ["lib", "server", "driver", "protocol", "pool", "supervisor"];
+pub(super) const CONNECTORS: [&str; 5] = ["lib", "server", "driver", "protocol", "pool"];
 
 /// Further edges between modules: from, to, why.
 pub(super) const EDGES: &[(&str, &str, &str)] = &[
@@ -60,7 +59,6 @@ pub(super) const EDGES: &[(&str, &str, &str)] = &[
         "transport",
         "watching a socket needs `unsafe`, which has one place",
     ),
-    ("exchange", "stats", "an exchange ends in exactly one count"),
     ("service", "rules", "rules come before routes"),
     (
         "service",
@@ -137,17 +135,6 @@ pub(super) const EDGES: &[(&str, &str, &str)] = &[
         "service",
         "limits of routes go by the routes' indices",
     ),
-    ("listen", "ipc", "one type for what is listened on"),
-    (
-        "sys",
-        "stats",
-        "what may lie in mapped memory is named where the `unsafe` is",
-    ),
-    (
-        "ipc",
-        "stats",
-        "a process is told which segment of the counters is its own",
-    ),
 ];
 
 /// Files that may be long.
@@ -155,20 +142,6 @@ pub(super) const LONG_FILES: [(&str, &str); 1] = [(
     "crates/config/src/options_table/rows.rs",
     "the uniform table of all settings",
 )];
-
-/// Files whose functions may be long, and why.
-pub(super) const LONG_FUNCTIONS: &[(&str, &str)] = &[
-    ("crates/cli/src/report/flags.rs", "a table of flags"),
-    ("crates/cli/src/whatif/flags.rs", "a table of flags"),
-    (
-        "crates/telemetry/src/reading/json.rs",
-        "a table of the keys of a log line",
-    ),
-    (
-        "crates/telemetry/src/reading/pattern.rs",
-        "a table of the fields of a log line",
-    ),
-];
 
 /// Words that no identifier has any more, and what stands in their place.
 pub(super) const WITHDRAWN: &[(&str, &str)] = &[
@@ -197,21 +170,20 @@ pub(super) const WITHDRAWN: &[(&str, &str)] = &[
     ("corridor", "main loop"),
 ];
 
-/// Where `unsafe` has its place.
-pub(super) const UNSAFE_PLACES: [(&str, &str); 5] = [
-    ("crates/os/src/lib.rs", "system calls that no crate wraps"),
+/// Threads that are not called after a module, and why.
+pub(super) const THREADS: [(&str, &str); 4] = [
     (
-        "crates/server/src/sys.rs",
-        "sockets in a runtime, and the counters' memory",
+        "open",
+        "a blocking pool, called after what it waits for: files to be opened",
     ),
     (
-        "crates/server/tests/allocations/counting.rs",
-        "an allocator that counts is one",
+        "write",
+        "a blocking pool, called after what it waits for: files to be sent",
     ),
-    ("crates/python/", "the interpreter's C interface"),
+    ("signals", "it reads the iterator of a library"),
     (
-        "lab/programs/floor/",
-        "the bare epoll loop that the server is measured against",
+        "stack",
+        "it takes the Python stacks of the threads in `thread_registry`",
     ),
 ];
 
@@ -264,7 +236,7 @@ pub(super) enum Others {
     AllBut(&'static [&'static str]),
 }
 
-pub(super) const CRATES: [CrateRule; 14] = [
+pub(super) const CRATES: [CrateRule; 16] = [
     CrateRule {
         name: "os",
         package: "milepost-os",
@@ -297,8 +269,22 @@ pub(super) const CRATES: [CrateRule; 14] = [
         name: "config",
         package: "milepost-config",
         ours: &["http", "telemetry", "queueing"],
-        others: Others::Only(&["globset", "mime_guess", "serde", "toml_edit"]),
+        others: Others::Only(&["globset", "ipnet", "mime_guess", "serde", "toml_edit"]),
         forbids: "config understands texts that others have read: no sockets, no runtime, no Python",
+    },
+    CrateRule {
+        name: "ipc",
+        package: "milepost-ipc",
+        ours: &["os", "telemetry", "config"],
+        others: Others::Only(&["libc", "rustix", "serde", "serde_json", "socket2"]),
+        forbids: "ipc is what the supervisor and its processes share: no runtime, no client's bytes, no Python",
+    },
+    CrateRule {
+        name: "supervisor",
+        package: "milepost-supervisor",
+        ours: &["os", "telemetry", "config", "ipc"],
+        others: Others::AllBut(&["pyo3", "pyo3-ffi", "clap", "tokio"]),
+        forbids: "the supervisor waits in one `poll`, reads nothing of clients, and knows no Python",
     },
     CrateRule {
         name: "logging",
@@ -333,6 +319,7 @@ pub(super) const CRATES: [CrateRule; 14] = [
             "telemetry",
             "queueing",
             "config",
+            "ipc",
             "logging",
             "files",
         ],
@@ -343,7 +330,7 @@ pub(super) const CRATES: [CrateRule; 14] = [
         name: "report",
         package: "milepost-report",
         ours: &["telemetry"],
-        others: Others::Only(&["memchr", "flate2", "serde_json", "zstd"]),
+        others: Others::Only(&["jiff", "memchr", "flate2", "serde_json", "zstd"]),
         forbids: "report reads logs, whoever wrote them: it knows telemetry's forms and nothing of the server",
     },
     CrateRule {
@@ -373,6 +360,8 @@ pub(super) const CRATES: [CrateRule; 14] = [
         package: "milepost",
         ours: &[
             "server",
+            "supervisor",
+            "ipc",
             "http",
             "telemetry",
             "queueing",

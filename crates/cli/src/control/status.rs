@@ -5,8 +5,8 @@
 mod columns;
 
 use report::thousands;
-use server::supervisor::control::Status;
-use server::supervisor::control::status::{
+use supervisor::control::Status;
+use supervisor::control::status::{
     AddressStatus, DriverStatus, LastFault, PoolStatus, ProcessStatus, Totals,
 };
 

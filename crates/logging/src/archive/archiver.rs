@@ -33,7 +33,7 @@ pub(crate) fn start(
     }
     notifier.notify(Urgency::Urgent);
     let (errors, notifier) = (Arc::clone(errors), Arc::clone(notifier));
-    let thread = std::thread::Builder::new().name("mp-log-archiver".to_owned());
+    let thread = std::thread::Builder::new().name("mp-archiver".to_owned());
     Ok(Some(
         thread.spawn(move || run(&archives, &errors, &notifier))?,
     ))

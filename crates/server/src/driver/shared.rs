@@ -22,8 +22,8 @@ use crate::request_start::RequestStarts;
 use crate::response::ReplyMemory;
 use crate::service::Service;
 use crate::spool::Spoolers;
-use crate::stats::Stats;
 use crate::watchdog::Watchdog;
+use ipc::stats::Stats;
 
 /// What all drivers of a process share.
 pub(crate) struct Shared {
@@ -89,28 +89,9 @@ pub(crate) enum ServingState {
 }
 
 impl Shared {
-    /// The mailboxes of `drivers` drivers.
-    pub(crate) fn mailboxes(drivers: usize) -> Vec<Mailbox> {
-        (0..drivers).map(|_| Mailbox::default()).collect()
-    }
-
-    /// Has every driver note `number`; one that has ended does not.
-    pub(crate) fn heartbeat(&self, number: u64) {
-        for mailbox in &self.mailboxes {
-            mailbox.send_beat(number);
-        }
-    }
-
     /// Threads of all pools that exist, those that are about to end included.
     pub(crate) fn pool_threads(&self) -> usize {
         self.pools.iter().map(|pool| pool.threads_alive()).sum()
-    }
-
-    /// Threads that were given up and have not ended; they are not among those of the pools.
-    pub(crate) fn given_up_threads(&self) -> usize {
-        self.watchdog
-            .as_ref()
-            .map_or(0, |watchdog| watchdog.given_up_len())
     }
 
     /// Gives a command to all threads that accept; one that has ended has done all that it will do.

@@ -17,7 +17,7 @@ use crate::driver::Driver;
 use crate::exchange::{Body, BodyFile, Exchange};
 use crate::refusal::Refusal;
 use crate::spool::Spooled;
-use crate::stats::{Doing, Timeout};
+use ipc::stats::{Doing, Timeout};
 
 /// Bytes of a body that are written at once.
 const WRITE_BYTES: usize = 64 << 10;

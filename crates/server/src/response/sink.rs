@@ -146,15 +146,17 @@ impl Sink {
         self.is_closed = false;
     }
 
-    /// Where the rest of the response is. What belongs to its connection is let go.
-    pub(super) fn end(&mut self) -> Rest {
+    /// Where the rest of the response is, and its stream. What belongs to its connection is let go.
+    pub(super) fn end(&mut self) -> (Rest, Option<Arc<StreamShared>>) {
         let stream = self.to.stream.take();
+        // Neither outlives the response here: the socket closes when its driver lets go of it.
         self.to.direct = None;
-        match stream {
+        let rest = match stream {
             _ if !self.is_queued => Rest::Sent,
             Some(_) => Rest::Queued,
             None => Rest::Here(std::mem::take(&mut self.rest), self.head.take()),
-        }
+        };
+        (rest, stream)
     }
 
     /// The stream of a worker, once its driver has the rest of the response.
@@ -174,6 +176,7 @@ impl Sink {
         if self.is_closed || (bytes == 0 && self.head.is_none()) {
             return;
         }
+        // A file may have to wait for its disk, which no worker does: it is the driver's from its head on.
         let sent = match &frame.data {
             Data::Files(_) => 0,
             _ => self.send(&frame),

@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::Event;
 use crate::driver::{self, Ack, Command, Shared};
 use crate::fork;
-use crate::ipc::{ListenerId, ListenerInfo};
+use ipc::{ListenerId, ListenerInfo};
 
 pub use crate::driver::Closing;
 
@@ -94,9 +94,12 @@ impl ServerHandle {
         client.expect("a driver serves")
     }
 
-    /// Has every driver note `number` in its counters, as soon as it comes to it.
+    /// Has every driver note `number` in its counters, as soon as it comes to it; one that has ended does not.
     pub fn heartbeat(&self, number: u64) {
-        self.shared.heartbeat(number);
+        let mailboxes = &self.shared.mailboxes;
+        mailboxes
+            .iter()
+            .for_each(|mailbox| mailbox.send_beat(number));
     }
 
     /// Ends the server in its configured time; no other process has its sockets.

@@ -17,21 +17,21 @@ use crate::bandwidth::Bandwidth;
 use crate::blocking_pool::BlockingPool;
 use crate::client_limit::ClientLimit;
 use crate::config::typed::Config;
-use crate::driver::{ServingState, Shared};
+use crate::driver::{Mailbox, ServingState, Shared};
 use crate::exchange::Ids;
 use crate::fault::StartFault;
 use crate::handler::Handler;
-use crate::listen::Address;
 use crate::pages::Pages;
-use crate::pidfile::PidFile;
 use crate::pool::{Pool, PoolContext};
 use crate::request_start::RequestStarts;
 use crate::response::ReplyMemory;
 use crate::service::Service;
 use crate::slow::Slow;
 use crate::spool::Spoolers;
-use crate::stats::Stats;
 use crate::watchdog::Watchdog;
+use ipc::listen::Address;
+use ipc::pidfile::PidFile;
+use ipc::stats::Stats;
 
 /// What is open before the first thread starts.
 pub(super) struct OpenedParts {
@@ -138,7 +138,7 @@ impl OpenedParts {
             },
             state: watch::Sender::new(ServingState::Running),
             room: Notify::new(),
-            mailboxes: Shared::mailboxes(listen.drivers),
+            mailboxes: (0..listen.drivers).map(|_| Mailbox::default()).collect(),
             shared_acceptor: OnceLock::new(),
             closing: OnceLock::new(),
             config: Arc::clone(config),

@@ -16,8 +16,8 @@ use telemetry::{Nanos, Stamp};
 
 use crate::driver::Shared;
 use crate::handler::{Handler, Stack};
-use crate::ipc::{Channel, ProcessEvent};
 use crate::watchdog::{Action, Due, PATIENCE, Thread, Watchdog};
+use ipc::{Channel, ProcessEvent};
 
 /// Enforces the time limits of requests: logs, interrupts, replaces threads.
 pub(super) struct TimeoutEnforcer {

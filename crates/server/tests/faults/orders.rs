@@ -6,11 +6,11 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use server::ipc::{
+use ipc::stats::{CounterFile, Shape};
+use ipc::{
     Channel, Identity, ListenAddr, ListenerId, ListenerInfo, ProcessEvent, ReceivedMessage, Role,
     SupervisorCommand,
 };
-use server::stats::{CounterFile, Shape};
 use server::{Closing, Drain, Idle, Server, SupervisorLink};
 
 use super::support::*;
@@ -97,7 +97,11 @@ fn a_supervisor_reads_what_a_process_counts() {
     let (ended, lines) = running.stop();
     assert_eq!((ended.exchanges, lines.len()), (1, 1));
     let counted = counters.read(&segment).unwrap();
-    let received: u64 = counted.drivers.iter().map(|driver| driver.received).sum();
+    let received: u64 = counted
+        .drivers
+        .iter()
+        .map(|driver| driver.figures.received)
+        .sum();
     assert_eq!((counted.exchanges(), received), (1, 1));
     assert_eq!(counted.pools[0].figures.completed, 1);
 }

@@ -1,0 +1,479 @@
+//! Counters: what each driver received and what its connections are doing, what the pool does, and how long
+//! the exchanges of each route took.
+//!
+//! They are in one piece of memory, a `Segment`: of the process alone, or of the file in memory that the supervisor
+//! keeps for all processes (`CounterFile`), where they outlive the process. Each counter has one writing thread (or is
+//! a relaxed atomic) and any number of readers. A `StatsSnapshot` of them adds up over processes and is written as JSON
+//! for the status page. Must not know what the numbers are used for.
+
+mod table;
+
+#[allow(unsafe_code)]
+mod placeable;
+
+mod file;
+mod segment;
+mod snapshot;
+
+#[cfg(test)]
+mod tests;
+
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use serde::{Deserialize, Serialize};
+use telemetry::{Ending, Histogram, PhaseHistograms, Spans};
+
+use os::{Mapping, invariant};
+
+pub use file::{CounterFile, Glance};
+pub use segment::{Segment, Shape};
+pub use snapshot::{
+    Distribution, DriverSnapshot, PoolSnapshot, RouteSnapshot, Seconds, StatsSnapshot,
+};
+
+use segment::Layout;
+use table::{kinds, numbers};
+
+/// All counters of one process, in their memory.
+pub struct Counters<'m> {
+    /// By their number.
+    pub drivers: &'m [DriverStats],
+    pools: &'m [PoolStats],
+    routes: &'m [RouteStats],
+    shape: &'m Shape,
+}
+
+/// The counters of this process: their memory stays until it ends.
+pub type Stats = Counters<'static>;
+
+/// A segment that is read repeatedly.
+pub struct View {
+    mapping: Mapping,
+    layout: Layout,
+    shape: Shape,
+}
+
+impl View {
+    /// The counters in a segment, by its own header.
+    fn new(file: BorrowedFd<'_>, segment: &Segment) -> io::Result<View> {
+        let (shape, layout) = segment::read_header(file, segment)?;
+        let bytes = usize::try_from(segment.bytes).map_err(|_| io::ErrorKind::OutOfMemory)?;
+        let mapping = Mapping::shared(file, segment.offset, bytes).map_err(segment::explained)?;
+        Ok(View {
+            mapping,
+            layout,
+            shape,
+        })
+    }
+
+    fn counters(&self) -> Counters<'_> {
+        let (mapping, layout, shape) = (&self.mapping, &self.layout, &self.shape);
+        let fits = "the parts of a layout lie within its bytes";
+        Counters {
+            drivers: mapping.place(layout.drivers, shape.drivers).expect(fits),
+            pools: mapping.place(layout.pools, shape.pools.len()).expect(fits),
+            routes: (mapping.place(layout.routes, shape.routes.len())).expect(fits),
+            shape,
+        }
+    }
+
+    fn leak(self) -> Stats {
+        // For the life of the process: threads that are cut at its end may count until the last moment.
+        Box::leak(Box::new(self)).counters()
+    }
+
+    /// All of it as it is now.
+    pub fn snapshot(&self) -> StatsSnapshot {
+        self.counters().snapshot()
+    }
+
+    /// Exchanges ended so far.
+    pub fn exchanges(&self) -> u64 {
+        self.counters().exchanges()
+    }
+
+    /// The few numbers of each driver that are looked at often.
+    pub fn glances(&self) -> Vec<Glance> {
+        self.counters().glances()
+    }
+
+    /// The last heartbeat that each driver has answered.
+    pub fn beats(&self) -> Vec<u64> {
+        self.counters().beats()
+    }
+
+    /// Open connections of each driver.
+    pub fn open(&self) -> Vec<u32> {
+        self.counters().open()
+    }
+}
+
+impl Stats {
+    /// In memory of this process alone.
+    ///
+    /// # Errors
+    /// There is not so much memory.
+    pub fn new(shape: &Shape) -> io::Result<Stats> {
+        let layout = Layout::of(shape)?;
+        let bytes = usize::try_from(layout.bytes).map_err(|_| io::ErrorKind::OutOfMemory)?;
+        let view = View {
+            mapping: Mapping::private(bytes)?,
+            layout,
+            shape: shape.clone(),
+        };
+        Ok(view.leak())
+    }
+
+    /// In the segment of the file of all counters that was allotted for this shape.
+    ///
+    /// # Errors
+    /// `InvalidData`: the segment does not lie in the file, or was made for another shape, or by a version that
+    /// counts otherwise. Else, the kernel's.
+    pub fn shared(file: BorrowedFd<'_>, segment: &Segment, shape: &Shape) -> io::Result<Stats> {
+        let view = View::new(file, segment)?;
+        if view.shape != *shape {
+            return Err(segment::fault(
+                "it was made for other drivers, routes or pools",
+            ));
+        }
+        Ok(view.leak())
+    }
+}
+
+impl<'m> Counters<'m> {
+    /// One route's counters, to record into.
+    pub fn route(&self, index: u16) -> &'m RouteStats {
+        &self.routes[usize::from(index)]
+    }
+
+    /// One pool's counters, to be kept where it counts.
+    ///
+    /// # Panics
+    /// The shape has no such pool.
+    pub fn pool(&self, index: u16) -> &'m PoolStats {
+        &self.pools[usize::from(index)]
+    }
+
+    /// Exchanges ended so far.
+    pub fn exchanges(&self) -> u64 {
+        let counts = self.routes.iter().map(|route| route.numbers().exchanges());
+        counts.fold(0, u64::saturating_add)
+    }
+
+    /// All of it as it is now.
+    pub fn snapshot(&self) -> StatsSnapshot {
+        let drivers = self.drivers.iter().enumerate();
+        let pools = self.pools.iter().zip(&self.shape.pools);
+        let routes = self.routes.iter().zip(&self.shape.routes);
+        StatsSnapshot {
+            drivers: drivers
+                .map(|(index, driver)| driver.snapshot(index))
+                .collect(),
+            pools: pools.map(|(pool, name)| pool.snapshot(name)).collect(),
+            routes: routes.map(|(route, name)| route.snapshot(name)).collect(),
+        }
+    }
+
+    /// The few numbers of each driver that are looked at often.
+    fn glances(&self) -> Vec<Glance> {
+        let glance = |driver: &DriverStats| Glance {
+            accepted: driver.accepted.count(),
+            received: driver.received.count(),
+            stall_takeovers: driver.stall_takeovers.count(),
+            open: driver.open.load(Ordering::Relaxed),
+        };
+        self.drivers.iter().map(glance).collect()
+    }
+
+    /// The last heartbeat that each driver has noted.
+    pub fn beats(&self) -> Vec<u64> {
+        let beats = self.drivers.iter().map(|driver| &driver.heartbeat);
+        beats.map(Counter::count).collect()
+    }
+
+    /// Open connections of each driver.
+    pub fn open(&self) -> Vec<u32> {
+        let open = self.drivers.iter().map(|driver| &driver.open);
+        open.map(|open| open.load(Ordering::Relaxed)).collect()
+    }
+}
+
+numbers! {
+    /// One driver's counters. On cache lines of their own: another driver's are next to them.
+    DriverStats =>
+    /// What a driver has counted.
+    DriverFigures {
+        /// Connections accepted.
+        sum accepted,
+        /// Complete requests received.
+        sum received,
+        /// Requests whose body went to a file.
+        sum spooled,
+        /// Heads that arrived in more than one piece.
+        sum partial,
+        /// Requests refused for breaking the protocol or a limit, and connections that failed.
+        sum errors,
+        /// Connections refused because their client had too many.
+        sum crowded_clients,
+        /// Connections accepted and given to another driver of the process.
+        sum balanced_out,
+        /// Connections that another driver of the process has accepted.
+        sum balanced_in,
+        /// Connections accepted from the socket of a driver that did not come to it.
+        sum stall_takeovers,
+        /// Connections that arrived on the processor that the driver is pinned to; only where they are steered so.
+        sum local_cpu,
+        /// The last heartbeat that was answered.
+        most heartbeat,
+    }
+    + {
+        /// Open connections; at any time exact.
+        pub open: AtomicU32,
+        timeouts: [Counter; Timeout::COUNT],
+        /// A few hundred milliseconds old.
+        pub doing: [Counter; Doing::COUNT],
+    }
+}
+
+kinds! {
+    /// Which deadline ended a connection.
+    Timeout =>
+    /// Connections that a deadline ended, by what they were at.
+    TimeoutCounts {
+        /// Its head was not complete in time.
+        Head head,
+        /// Its body came too slowly.
+        Body body,
+        /// It took its reply too slowly.
+        Send send,
+        /// It was idle for too long.
+        Idle idle,
+        /// It was idle, and others needed its place before its time was up.
+        Crowded evicted_idle,
+        /// Its response was cut: `reply_memory_max` was used up, and its client had taken nothing for longest.
+        Memory memory,
+    }
+}
+
+kinds! {
+    /// What a connection is doing.
+    Doing =>
+    /// Connections by what they are doing.
+    ConnectionCounts {
+        /// Idle between requests, or new and silent.
+        Idle idle,
+        /// Receiving a head or a body into memory.
+        Reading reading,
+        /// Receiving a body into a file.
+        Spooling spooling,
+        /// Its exchange waits for a pool thread or runs on one.
+        Away in_pool,
+        /// Its reply is being sent by the driver.
+        Sending sending,
+        /// Its last bytes are read and thrown away before it closes.
+        Closing closing,
+    }
+}
+
+/// A counter, or a gauge. Where it has a single writing thread, no locked instruction is needed to add.
+#[derive(Default)]
+#[repr(transparent)]
+pub struct Counter(AtomicU64);
+
+impl Counter {
+    /// Adds one. Only the owning thread may call it.
+    pub fn add(&self) {
+        // Two steps lose nothing, because no other thread writes between them.
+        self.0
+            .store(self.0.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+    }
+
+    /// Adds one from any thread. For a counter that is never added to with `add`.
+    pub fn add_from_any(&self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Takes one away, from any thread.
+    pub fn take_from_any(&self) {
+        // Below 0 it would wrap, and a page would show more than there can be.
+        let before = self.0.fetch_sub(1, Ordering::Relaxed);
+        invariant!(before > 0, "a gauge of the counters falls below zero");
+    }
+
+    /// Puts it at a number.
+    pub fn set(&self, count: u64) {
+        self.0.store(count, Ordering::Relaxed);
+    }
+
+    /// What it is at.
+    pub fn count(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+impl DriverStats {
+    /// A deadline has ended a connection.
+    pub fn timed_out(&self, timeout: Timeout) {
+        self.timeouts[timeout as usize].add();
+    }
+
+    fn snapshot(&self, index: usize) -> DriverSnapshot {
+        DriverSnapshot {
+            driver: index,
+            figures: self.numbers(),
+            open: self.open.load(Ordering::Relaxed).into(),
+            timeouts: TimeoutCounts::of(&self.timeouts),
+            connections: ConnectionCounts::of(&self.doing),
+        }
+    }
+}
+
+numbers! {
+    /// One pool's counters. They are always current but for `threads`, `idle` and `waiting`, which are published
+    /// now and then from the pool's queue, which counts for itself.
+    PoolStats =>
+    /// A pool's figures.
+    PoolFigures {
+        /// Gauge: how hard it is: 0 calm, 1 saturated, 2 overloaded, in the order of `queueing::Pressure`.
+        most pressure,
+        /// Gauge: threads that there are.
+        gauge threads,
+        /// Gauge: fewest threads that there are to be.
+        gauge threads_min,
+        /// Gauge: most threads that there may be.
+        gauge threads_max,
+        /// Gauge: threads asleep.
+        gauge idle,
+        /// Gauge: exchanges that threads are running.
+        gauge running,
+        /// Gauge: exchanges in the queue.
+        gauge waiting,
+        /// Gauge: exchanges that the queue takes.
+        gauge waiting_max,
+        /// Gauge: of a thousand parts of the threads' time at work, those in which they wait for the interpreter, and
+        /// one more; 0 where they are not measured, as in unwritten memory.
+        most gil_share_permille_more [serde(rename = "gil_share_permille", with = "one_more")],
+        /// Exchanges that threads have finished.
+        sum completed,
+        /// Exchanges refused because the queue was full.
+        sum refused,
+        /// Exchanges refused because the pool was overloaded.
+        sum shed,
+        /// Exchanges refused because they had waited too long for a thread.
+        sum expired,
+        /// Streamed responses whose worker had to wait for the client.
+        sum stream_waits,
+        /// Routes that were sent here because they are slow.
+        sum routes_moved,
+        /// Those of them that have left again.
+        sum routes_returned,
+        /// Threads that have begun.
+        sum threads_started,
+        /// Threads that have ended, those that were lost included.
+        sum threads_ended,
+    }
+}
+
+/// As JSON, a number that may be missing, and is one more in memory.
+mod one_more {
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(more: &u64, serializer: S) -> Result<S::Ok, S::Error> {
+        more.checked_sub(1).serialize(serializer)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
+        let number = Option::<u64>::deserialize(deserializer)?;
+        Ok(number.map_or(0, |number| number.saturating_add(1)))
+    }
+}
+
+impl PoolFigures {
+    /// Of a thousand parts of the threads' time at work, those in which they wait for the interpreter. `None` where
+    /// that is not measured: the pool's size is fixed, or nothing runs.
+    pub fn gil_share_permille(&self) -> Option<u64> {
+        self.gil_share_permille_more.checked_sub(1)
+    }
+}
+
+impl PoolStats {
+    /// The share of the threads' time at work in which they wait for the interpreter, 0 to 1; `None`: nobody
+    /// measures it.
+    pub fn set_gil_share(&self, share: Option<f64>) {
+        let more = share.map_or(0, |share| (share * 1000.0) as u64 + 1);
+        self.gil_share_permille_more.set(more);
+    }
+
+    fn snapshot(&self, name: &str) -> PoolSnapshot {
+        PoolSnapshot {
+            name: name.to_owned(),
+            figures: self.numbers(),
+        }
+    }
+}
+
+numbers! {
+    /// One route's exchanges.
+    RouteStats =>
+    /// How exchanges ended.
+    RouteFigures {
+        /// Exchanges without a reply.
+        sum none,
+        /// Replies by the class of their status (RFC 9110 section 15).
+        sum informational [serde(rename = "1xx")],
+        /// 2xx.
+        sum successful [serde(rename = "2xx")],
+        /// 3xx.
+        sum redirection [serde(rename = "3xx")],
+        /// 4xx.
+        sum client_error [serde(rename = "4xx")],
+        /// 5xx.
+        sum server_error [serde(rename = "5xx")],
+        /// Exchanges that ended neither complete nor refused.
+        sum incomplete,
+        /// Bytes that the kernel took.
+        sum sent_bytes,
+    }
+    + {
+        phases: PhaseHistograms,
+    }
+}
+
+impl RouteStats {
+    /// An exchange of the route has ended.
+    pub fn record(&self, spans: &Spans, status: u16, ending: Ending, sent_bytes: u64) {
+        self.phases.record(spans);
+        let class = match status {
+            0..100 => &self.none,
+            100..200 => &self.informational,
+            200..300 => &self.successful,
+            300..400 => &self.redirection,
+            400..500 => &self.client_error,
+            500.. => &self.server_error,
+        };
+        class.add_from_any();
+        self.sent_bytes.0.fetch_add(sent_bytes, Ordering::Relaxed);
+        if ending != Ending::Complete && ending != Ending::Refused {
+            self.incomplete.add_from_any();
+        }
+    }
+
+    fn snapshot(&self, name: &str) -> RouteSnapshot {
+        let spread = |histogram: &Histogram| Distribution(histogram.snapshot());
+        RouteSnapshot {
+            route: name.to_owned(),
+            figures: self.numbers(),
+            seconds: Seconds {
+                receive: spread(&self.phases.receive),
+                queue: spread(&self.phases.queue),
+                run: spread(&self.phases.run),
+                send: spread(&self.phases.send),
+                total: spread(&self.phases.total),
+                gil: spread(&self.phases.gil),
+                cpu: spread(&self.phases.cpu),
+            },
+        }
+    }
+}

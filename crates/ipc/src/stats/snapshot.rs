@@ -1,0 +1,314 @@
+//! A snapshot of the counters: snapshots add up over processes and generations, and are written as JSON.
+//!
+//! The serde form keeps everything, the distributions included; the status page shows a few quantiles of each.
+
+use serde::{Deserialize, Serialize};
+use telemetry::{Nanos, Snapshot as HistogramSnapshot};
+
+use super::{ConnectionCounts, DriverFigures, PoolFigures, RouteFigures, TimeoutCounts};
+
+/// What one process, or many together, have counted.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct StatsSnapshot {
+    /// By the driver's number.
+    pub drivers: Vec<DriverSnapshot>,
+    /// By the pool's name.
+    pub pools: Vec<PoolSnapshot>,
+    /// By the route's name.
+    pub routes: Vec<RouteSnapshot>,
+}
+
+/// What one driver has counted, or all of the same number.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct DriverSnapshot {
+    /// Its number.
+    pub driver: usize,
+    /// Its figures.
+    #[serde(flatten)]
+    pub figures: DriverFigures,
+    /// Gauge: open connections.
+    pub open: u64,
+    /// Connections that a deadline ended.
+    pub timeouts: TimeoutCounts,
+    /// Gauges: what the connections are doing.
+    pub connections: ConnectionCounts,
+}
+
+/// What one pool has counted, or all of the same name.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PoolSnapshot {
+    /// Its name.
+    pub name: String,
+    /// Its figures.
+    #[serde(flatten)]
+    pub figures: PoolFigures,
+}
+
+/// How the exchanges of one route ended, or of all routes of the same name.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct RouteSnapshot {
+    /// Its name.
+    pub route: String,
+    /// Its figures.
+    #[serde(flatten)]
+    pub figures: RouteFigures,
+    /// How long its exchanges took.
+    pub seconds: Seconds<Distribution>,
+}
+
+/// How long exchanges took, by phase.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Seconds<T: Default> {
+    /// From arrival to the queue.
+    pub receive: T,
+    /// In the queue.
+    pub queue: T,
+    /// In the handler.
+    pub run: T,
+    /// Until the last byte was taken.
+    pub send: T,
+    /// All of it.
+    pub total: T,
+    /// The part of the run spent waiting for the interpreter.
+    pub gil: T,
+    /// The part of the run that was processor time.
+    pub cpu: T,
+}
+
+/// A distribution of durations. As JSON: the figures that people read, in seconds, and the exact ones with
+/// all counts, which alone are read back.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(try_from = "WrittenDistribution", into = "WrittenDistribution")]
+pub struct Distribution(pub HistogramSnapshot);
+
+/// A distribution as JSON.
+#[derive(Serialize, Deserialize)]
+struct WrittenDistribution {
+    #[serde(flatten, skip_deserializing)]
+    figures: Figures,
+    sum_ns: u64,
+    min_ns: u64,
+    max_ns: u64,
+    /// Number and count of each bucket that is not empty.
+    buckets: Vec<(u16, u64)>,
+}
+
+/// The status page.
+#[derive(Serialize)]
+struct StatusPage<'a, W, L> {
+    drivers: &'a [DriverSnapshot],
+    waiting: W,
+    log: L,
+    /// The first one, which was the only one once.
+    pool: Option<&'a PoolFigures>,
+    pools: &'a [PoolSnapshot],
+    routes: Vec<ShownRoute<'a>>,
+}
+
+/// A route on the status page.
+#[derive(Serialize)]
+struct ShownRoute<'a> {
+    route: &'a str,
+    #[serde(flatten)]
+    figures: &'a RouteFigures,
+    seconds: Seconds<Figures>,
+}
+
+/// What people read of a distribution; seconds.
+#[derive(Default, Serialize)]
+struct Figures {
+    count: u64,
+    mean: f64,
+    p50: f64,
+    p99: f64,
+    max: f64,
+}
+
+impl StatsSnapshot {
+    /// Adds what others have counted: drivers of the same number, pools and routes of the same name. Gauges are
+    /// added too: of processes that have ended, use [`StatsSnapshot::without_gauges`].
+    pub fn add(&mut self, other: &StatsSnapshot) {
+        let key = |driver: &DriverSnapshot| driver.driver;
+        add_each(&mut self.drivers, &other.drivers, key, DriverSnapshot::add);
+        let key = |pool: &PoolSnapshot| pool.name.clone();
+        add_each(&mut self.pools, &other.pools, key, |ours, theirs| {
+            ours.figures.add(&theirs.figures);
+        });
+        let key = |route: &RouteSnapshot| route.route.clone();
+        add_each(&mut self.routes, &other.routes, key, RouteSnapshot::add);
+    }
+
+    /// Without what was only true at one time: of a process that has died, nothing of that is left.
+    #[must_use]
+    pub fn without_gauges(mut self) -> StatsSnapshot {
+        for driver in &mut self.drivers {
+            driver.figures.forget_gauges();
+            driver.open = 0;
+            driver.connections = ConnectionCounts::default();
+        }
+        for pool in &mut self.pools {
+            pool.figures.forget_gauges();
+        }
+        for route in &mut self.routes {
+            route.figures.forget_gauges();
+        }
+        self
+    }
+
+    /// Exchanges under way, as far as is known: at least those when the gauges were published, which is a
+    /// quarter of a second ago at most; a request that has been received since then and kills the process
+    /// shows only as one without an end.
+    pub fn under_way(&self) -> u64 {
+        let doing = self.drivers.iter().map(|driver| &driver.connections);
+        let published = doing
+            .map(|doing| doing.reading + doing.spooling + doing.in_pool + doing.sending)
+            .fold(0, u64::saturating_add);
+        let received = self.drivers.iter().map(|driver| driver.figures.received);
+        let received = received.fold(0, u64::saturating_add);
+        let endless = received.saturating_sub(self.exchanges());
+        published.max(endless.min(self.open()))
+    }
+
+    /// Open connections.
+    pub fn open(&self) -> u64 {
+        let open = self.drivers.iter().map(|driver| driver.open);
+        open.fold(0, u64::saturating_add)
+    }
+
+    /// Exchanges ended.
+    pub fn exchanges(&self) -> u64 {
+        let counts = self.routes.iter().map(|route| route.figures.exchanges());
+        counts.fold(0, u64::saturating_add)
+    }
+
+    /// The status page: drivers, the first pool, all pools, and quantiles of routes. `waiting` and `log` are what the
+    /// rest of the process says.
+    pub fn page(&self, waiting: impl Serialize, log: impl Serialize) -> String {
+        let page = StatusPage {
+            drivers: &self.drivers,
+            waiting,
+            log,
+            pool: self.pools.first().map(|pool| &pool.figures),
+            pools: &self.pools,
+            routes: self.routes.iter().map(RouteSnapshot::shown).collect(),
+        };
+        let mut text = serde_json::to_string(&page).expect("numbers by name are always JSON");
+        text.push('\n');
+        text
+    }
+}
+
+/// Adds each to its partner of the same key, or beside the others where it has none.
+fn add_each<T: Clone, K: PartialEq>(
+    ours: &mut Vec<T>,
+    theirs: &[T],
+    key: impl Fn(&T) -> K,
+    add: impl Fn(&mut T, &T),
+) {
+    for one in theirs {
+        match ours.iter_mut().find(|ours| key(ours) == key(one)) {
+            Some(ours) => add(ours, one),
+            None => ours.push(one.clone()),
+        }
+    }
+}
+
+impl DriverSnapshot {
+    fn add(&mut self, other: &DriverSnapshot) {
+        self.figures.add(&other.figures);
+        self.open = self.open.saturating_add(other.open);
+        self.timeouts.add(&other.timeouts);
+        self.connections.add(&other.connections);
+    }
+}
+
+impl RouteFigures {
+    /// Exchanges ended.
+    pub fn exchanges(&self) -> u64 {
+        let replies = [
+            self.informational,
+            self.successful,
+            self.redirection,
+            self.client_error,
+            self.server_error,
+        ];
+        replies.into_iter().fold(self.none, u64::saturating_add)
+    }
+}
+
+impl<T: Default> Seconds<T> {
+    /// Of each phase what `of` gives for it.
+    fn map<U: Default>(&self, of: impl Fn(&T) -> U) -> Seconds<U> {
+        Seconds {
+            receive: of(&self.receive),
+            queue: of(&self.queue),
+            run: of(&self.run),
+            send: of(&self.send),
+            total: of(&self.total),
+            gil: of(&self.gil),
+            cpu: of(&self.cpu),
+        }
+    }
+}
+
+impl RouteSnapshot {
+    fn add(&mut self, other: &RouteSnapshot) {
+        self.figures.add(&other.figures);
+        let (ours, theirs) = (&mut self.seconds, &other.seconds);
+        ours.receive.0.merge(&theirs.receive.0);
+        ours.queue.0.merge(&theirs.queue.0);
+        ours.run.0.merge(&theirs.run.0);
+        ours.send.0.merge(&theirs.send.0);
+        ours.total.0.merge(&theirs.total.0);
+        ours.gil.0.merge(&theirs.gil.0);
+        ours.cpu.0.merge(&theirs.cpu.0);
+    }
+
+    fn shown(&self) -> ShownRoute<'_> {
+        ShownRoute {
+            route: &self.route,
+            figures: &self.figures,
+            seconds: self.seconds.map(|spread| Figures::of(&spread.0)),
+        }
+    }
+}
+
+impl Figures {
+    fn of(seen: &HistogramSnapshot) -> Figures {
+        let quantile = |q| seen.quantile(q).as_secs_f64();
+        Figures {
+            count: seen.len(),
+            mean: seen.mean().as_secs_f64(),
+            p50: quantile(0.5),
+            p99: quantile(0.99),
+            max: seen.max().as_secs_f64(),
+        }
+    }
+}
+
+impl From<Distribution> for WrittenDistribution {
+    fn from(distribution: Distribution) -> WrittenDistribution {
+        let seen = distribution.0;
+        WrittenDistribution {
+            figures: Figures::of(&seen),
+            sum_ns: seen.sum().0,
+            min_ns: seen.min().0,
+            max_ns: seen.max().0,
+            buckets: seen.counts().collect(),
+        }
+    }
+}
+
+impl TryFrom<WrittenDistribution> for Distribution {
+    type Error = &'static str;
+
+    fn try_from(written: WrittenDistribution) -> Result<Distribution, &'static str> {
+        let [sum, min, max] = [written.sum_ns, written.min_ns, written.max_ns].map(Nanos);
+        let seen = HistogramSnapshot::from_counts(&written.buckets, sum, min, max);
+        seen.map(Distribution)
+            .ok_or("a distribution has no such bucket")
+    }
+}

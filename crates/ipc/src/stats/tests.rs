@@ -1,0 +1,488 @@
+//! Segments of one file: shared, killed, freed, damaged, added up.
+
+use std::io::{BufRead, BufReader, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::process::{Command, Stdio};
+
+use proptest::prelude::*;
+use rustix::fs::{MemfdFlags, SealFlags};
+use serde_json::json;
+use telemetry::{Ending, Nanos, Spans};
+
+use super::*;
+
+fn shape(drivers: usize, routes: &[&str]) -> Shape {
+    Shape {
+        drivers,
+        routes: routes.iter().map(|&name| name.to_owned()).collect(),
+        pools: vec!["default".to_owned()],
+    }
+}
+
+fn app() -> Shape {
+    shape(2, &["none", "app"])
+}
+
+/// Ends an exchange of a route after so many milliseconds.
+fn end(stats: &Stats, route: u16, total_ms: u64) {
+    let spans = Spans {
+        run: Nanos::from_ms(total_ms),
+        total: Nanos::from_ms(total_ms),
+        ..Spans::default()
+    };
+    let route = stats.route(route);
+    route.record(&spans, 200, Ending::Complete, 100);
+}
+
+fn route<'a>(counted: &'a StatsSnapshot, name: &str) -> &'a RouteSnapshot {
+    let mut routes = counted.routes.iter();
+    routes.find(|route| route.route == name).unwrap()
+}
+
+/// What is wrong with a segment.
+fn wrong<T>(found: io::Result<T>) -> String {
+    let Err(error) = found else {
+        panic!("it was taken for a segment")
+    };
+    assert_eq!(error.kind(), io::ErrorKind::InvalidData, "{error}");
+    let text = error.to_string();
+    let (_, cause) = text.split_once("cannot be used: ").unwrap();
+    cause.to_owned()
+}
+
+#[test]
+fn processes_count_in_one_file_apart_from_each_other() {
+    let mut file = CounterFile::new().unwrap();
+    let one = file.allot(&app()).unwrap();
+    let other = file.allot(&shape(1, &["app"])).unwrap();
+    assert_ne!(one.offset, other.offset);
+    let stats = Stats::shared(file.file(), &one, &app()).unwrap();
+    end(&stats, 1, 5);
+    stats.drivers[1].accepted.add();
+    stats.drivers[1].open.store(3, Ordering::Relaxed);
+    stats.drivers[0].heartbeat.set(7);
+    stats.pool(0).completed.add();
+
+    let counted = file.read(&one).unwrap();
+    assert_eq!(
+        (
+            counted.drivers[0].figures.accepted,
+            counted.drivers[1].figures.accepted
+        ),
+        (0, 1)
+    );
+    assert_eq!(route(&counted, "app").figures.successful, 1);
+    assert_eq!(route(&counted, "none").figures.successful, 0);
+    assert_eq!(
+        route(&counted, "app").seconds.run.0.max(),
+        Nanos::from_ms(5)
+    );
+    assert_eq!(counted.pools[0].name, "default");
+    assert_eq!(counted.pools[0].figures.completed, 1);
+    let view = file.view(&one).unwrap();
+    assert_eq!((view.beats(), view.open()), (vec![7, 0], vec![0, 3]));
+    assert_eq!((view.exchanges(), counted.exchanges()), (1, 1));
+
+    let silent = Stats::new(&shape(1, &["app"])).unwrap().snapshot();
+    assert_eq!(file.read(&other).unwrap(), silent);
+}
+
+/// Both sides of the test below: started with a segment in its environment and the file as its standard
+/// input, this program is the process that is killed.
+#[test]
+fn numbers_survive_a_process_that_is_killed() {
+    const SEGMENT: &str = "MILEPOST_TEST_SEGMENT";
+    if let Ok(segment) = std::env::var(SEGMENT) {
+        return count_until_killed(&serde_json::from_str(&segment).unwrap());
+    }
+    let mut file = CounterFile::new().unwrap();
+    let segment = file.allot(&app()).unwrap();
+    let own = Stats::shared(file.file(), &segment, &app()).unwrap();
+    let mut child = Command::new(std::env::current_exe().unwrap())
+        .args([
+            "--exact",
+            "stats::tests::numbers_survive_a_process_that_is_killed",
+        ])
+        .args(["--nocapture", "--test-threads", "1"])
+        .env(SEGMENT, serde_json::to_string(&segment).unwrap())
+        .stdin(file.file().try_clone_to_owned().unwrap())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let has_counted = lines.any(|line| line.unwrap().contains("has counted"));
+    child.kill().unwrap();
+    assert!(!child.wait().unwrap().success());
+    assert!(has_counted, "the process that is killed did not get so far");
+
+    let counted = file.read(&segment).unwrap();
+    assert_eq!(counted.drivers[1].figures.received, 1_000);
+    assert_eq!(route(&counted, "app").figures.successful, 1_000);
+    assert_eq!(
+        route(&counted, "app").seconds.total.0.max(),
+        Nanos::from_ms(999)
+    );
+    assert_eq!(own.snapshot(), counted);
+    let left = counted.without_gauges();
+    assert_eq!(
+        (left.drivers[1].open, left.drivers[1].figures.received),
+        (0, 1_000)
+    );
+}
+
+fn count_until_killed(segment: &Segment) {
+    let stats = Stats::shared(io::stdin().as_fd(), segment, &app()).unwrap();
+    for total_ms in 0..1_000 {
+        stats.drivers[1].received.add();
+        end(&stats, 1, total_ms);
+    }
+    stats.drivers[1].open.store(1, Ordering::Relaxed);
+    println!("\nhas counted");
+    io::stdout().flush().unwrap();
+    loop {
+        std::thread::park();
+    }
+}
+
+#[test]
+fn adds_up_generations_with_different_routes() {
+    let before = Stats::new(&shape(2, &["none", "app", "/old"])).unwrap();
+    end(&before, 1, 10);
+    end(&before, 2, 20);
+    before.drivers[1].accepted.add();
+    before.drivers[1].open.store(4, Ordering::Relaxed);
+    before.drivers[0].heartbeat.set(9);
+    before.pool(0).threads.set(8);
+    before.pool(0).completed.set(2);
+    let after = Stats::new(&shape(1, &["none", "/new", "app"])).unwrap();
+    end(&after, 2, 30);
+    after.drivers[0].accepted.add();
+    after.drivers[0].heartbeat.set(3);
+    after.pool(0).threads.set(4);
+    after.pool(0).completed.set(1);
+
+    let mut total = StatsSnapshot::default();
+    total.add(&before.snapshot().without_gauges());
+    total.add(&after.snapshot());
+    let names: Vec<_> = total.routes.iter().map(|route| &*route.route).collect();
+    assert_eq!(names, ["none", "app", "/old", "/new"]);
+    let app = route(&total, "app");
+    assert_eq!((app.figures.successful, app.figures.sent_bytes), (2, 200));
+    let seen = &app.seconds.total.0;
+    assert_eq!(
+        (seen.min(), seen.max()),
+        (Nanos::from_ms(10), Nanos::from_ms(30))
+    );
+    assert_eq!(total.exchanges(), 3);
+    let accepted: Vec<_> = total
+        .drivers
+        .iter()
+        .map(|driver| driver.figures.accepted)
+        .collect();
+    assert_eq!(accepted, [1, 1]);
+    assert_eq!(
+        (total.drivers[0].figures.heartbeat, total.drivers[1].open),
+        (3, 0)
+    );
+    let pool = &total.pools[0].figures;
+    assert_eq!((pool.threads, pool.completed), (4, 3));
+}
+
+#[test]
+fn a_freed_segment_is_used_again_from_zero() {
+    let mut file = CounterFile::new().unwrap();
+    let first = file.allot(&app()).unwrap();
+    let second = file.allot(&app()).unwrap();
+    let stats = Stats::shared(file.file(), &first, &app()).unwrap();
+    end(&stats, 1, 5);
+    file.free(first);
+    assert_eq!(wrong(file.read(&first)), "there is none");
+    // Whoever counts behind the end of its time does not reach its successor.
+    end(&stats, 1, 5);
+    assert_eq!(file.allot(&app()).unwrap(), first);
+    assert_eq!(file.read(&first).unwrap().exchanges(), 0);
+    assert_eq!(file.live(), [first, second]);
+}
+
+#[test]
+fn freeing_what_is_not_allotted_changes_nothing() {
+    let mut file = CounterFile::new().unwrap();
+    let segment = file.allot(&app()).unwrap();
+    file.free(Segment {
+        bytes: segment.bytes / 2,
+        ..segment
+    });
+    assert_eq!(file.live(), [segment]);
+    assert!(file.read(&segment).is_ok());
+}
+
+#[test]
+fn refuses_a_segment_that_was_made_for_others() {
+    let mut file = CounterFile::new().unwrap();
+    let segment = file.allot(&app()).unwrap();
+    let check = |shape: &Shape| {
+        let found = Stats::shared(file.file(), &segment, shape);
+        assert_eq!(
+            wrong(found),
+            "it was made for other drivers, routes or pools"
+        );
+    };
+    check(&shape(1, &["none", "app"]));
+    check(&shape(2, &["app", "none"]));
+    check(&Shape {
+        pools: vec![],
+        ..app()
+    });
+}
+
+#[test]
+fn refuses_what_is_no_segment() {
+    let mut file = CounterFile::new().unwrap();
+    let segment = file.allot(&app()).unwrap();
+    let check = |offset: u64, bytes: u64, expect: &str| {
+        let found = file.read(&Segment { offset, bytes });
+        assert_eq!(wrong(found), expect, "{bytes} bytes at {offset}");
+    };
+    let (start, bytes) = (segment.offset, segment.bytes);
+    check(start + 4_096, bytes, "it does not lie where one can");
+    check(start, bytes - 1, "it does not lie where one can");
+    check(start, 0, "it does not lie where one can");
+    check(
+        start + segment::ALIGN_BYTES,
+        bytes - segment::ALIGN_BYTES,
+        "there is none",
+    );
+    check(start, bytes * 2, "its length is not that of its parts");
+    check(start + bytes, bytes, "the file ends before it does");
+    check(
+        0_u64.wrapping_sub(bytes),
+        bytes,
+        "it does not lie where one can",
+    );
+}
+
+/// A file in memory with these bytes.
+fn memory(bytes: &[u8], file_bytes: u64, seals: SealFlags) -> OwnedFd {
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    let mut file = std::fs::File::from(rustix::fs::memfd_create("milepost-test", flags).unwrap());
+    file.write_all(bytes).unwrap();
+    file.set_len(file_bytes).unwrap();
+    rustix::fs::fcntl_add_seals(&file, seals).unwrap();
+    file.into()
+}
+
+/// The bytes of a good segment.
+fn good() -> (Segment, Vec<u8>) {
+    let mut file = CounterFile::new().unwrap();
+    let segment = file.allot(&app()).unwrap();
+    let mut bytes = vec![0; segment.bytes as usize];
+    rustix::io::pread(file.file(), &mut bytes, segment.offset).unwrap();
+    (segment, bytes)
+}
+
+#[test]
+fn refuses_a_damaged_segment() {
+    let (segment, good) = good();
+    let check = |damage: &dyn Fn(&mut Vec<u8>), expect: &str| {
+        let mut bytes = good.clone();
+        damage(&mut bytes);
+        let file = memory(&bytes, bytes.len() as u64, SealFlags::SHRINK);
+        assert_eq!(wrong(View::new(file.as_fd(), &segment)), expect);
+    };
+    check(&|bytes| bytes.truncate(20), "the file ends before it does");
+    check(&|bytes| bytes.truncate(64), "the file ends before it does");
+    check(
+        &|bytes| bytes.truncate(70_000),
+        "the file ends before it does",
+    );
+    check(&|bytes| bytes[0] ^= 1, "there is none");
+    check(&|bytes| bytes[8] += 1, "another version has made it");
+    check(&|bytes| bytes[16] ^= 1, "another version has made it");
+    check(&|bytes| bytes[47] = 0xff, "its header is too long");
+    check(&|bytes| bytes[48] = b'[', "its header is damaged");
+    let four_routes = |bytes: &mut Vec<u8>| {
+        let (two, four) = (br#"["none","app"]"#, br#"["","","","" ]"#);
+        let mut places = bytes.windows(two.len());
+        let place = places.position(|found| found == two).unwrap();
+        bytes[place..place + four.len()].copy_from_slice(four);
+    };
+    check(&four_routes, "its length is not that of its parts");
+    let whole = memory(&good, segment.bytes, SealFlags::SHRINK);
+    assert!(View::new(whole.as_fd(), &segment).is_ok());
+}
+
+#[test]
+fn refuses_a_file_that_could_become_shorter() {
+    let (segment, good) = good();
+    let file = memory(&good, segment.bytes, SealFlags::GROW);
+    assert_eq!(
+        wrong(View::new(file.as_fd(), &segment)),
+        "this is not the file of all counters"
+    );
+    assert_eq!(
+        wrong(CounterFile::adopt(file, &[])),
+        "this is not the file of all counters"
+    );
+    let plain = tempfile::tempfile().unwrap();
+    assert_eq!(
+        wrong(CounterFile::adopt(plain.into(), &[])),
+        "this is not the file of all counters"
+    );
+}
+
+#[test]
+fn the_next_supervisor_goes_on_with_the_file() {
+    let mut file = CounterFile::new().unwrap();
+    let segments = [0; 3].map(|_| file.allot(&app()).unwrap());
+    let stats = Stats::shared(file.file(), &segments[2], &app()).unwrap();
+    end(&stats, 1, 5);
+    let fd = || file.file().try_clone_to_owned().unwrap();
+    let mut adopted = CounterFile::adopt(fd(), &[segments[2], segments[0]]).unwrap();
+    assert_eq!(adopted.live(), [segments[0], segments[2]]);
+    assert_eq!(adopted.read(&segments[2]).unwrap().exchanges(), 1);
+    assert_eq!(adopted.allot(&app()).unwrap(), segments[1]);
+
+    let bytes = segments[0].bytes;
+    let check = |live: &[Segment]| {
+        let found = CounterFile::adopt(fd(), live);
+        assert_eq!(
+            wrong(found),
+            "it overlaps another, or the end of the file",
+            "{live:?}"
+        );
+    };
+    check(&[segments[0], segments[0]]);
+    check(&[
+        segments[1],
+        Segment {
+            offset: 0,
+            bytes: bytes * 2,
+        },
+    ]);
+    check(&[Segment {
+        offset: bytes * 2,
+        bytes: bytes * 2,
+    }]);
+    check(&[Segment {
+        offset: 0,
+        bytes: 1,
+    }]);
+}
+
+#[test]
+fn the_json_form_keeps_everything() {
+    let stats = Stats::new(&app()).unwrap();
+    end(&stats, 1, 5);
+    end(&stats, 1, 70);
+    stats.drivers[0].timed_out(Timeout::Send);
+    stats.drivers[0].doing[Doing::Away as usize].set(2);
+    let counted = stats.snapshot();
+    let text = serde_json::to_string(&counted).unwrap();
+    assert_eq!(
+        serde_json::from_str::<StatsSnapshot>(&text).unwrap(),
+        counted
+    );
+    let value: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let total = &value["routes"][1]["seconds"]["total"];
+    assert_eq!((&total["count"], &total["max"]), (&2.into(), &0.07.into()));
+    let wrong = text.replacen("\"buckets\":[[", "\"buckets\":[[65000,1],[", 1);
+    assert!(serde_json::from_str::<StatsSnapshot>(&wrong).is_err());
+}
+
+#[test]
+fn a_share_that_is_not_measured_is_null_and_not_0() {
+    let stats = Stats::new(&shape(1, &["app"])).unwrap();
+    let says = |expect: &str| {
+        let page = stats.snapshot().page(json!({}), json!([]));
+        let expect = format!(r#""gil_share_permille":{expect},"#);
+        // Of the sum of all pools, and of the one that there is.
+        assert_eq!(page.matches(&expect).count(), 2, "{page}");
+    };
+    says("null");
+    stats.pool(0).set_gil_share(Some(0.0));
+    says("0");
+    stats.pool(0).set_gil_share(Some(1.0));
+    says("1000");
+    stats.pool(0).set_gil_share(None);
+    says("null");
+}
+
+#[test]
+fn the_status_page_shows_quantiles() {
+    let stats = Stats::new(&shape(1, &["app"])).unwrap();
+    end(&stats, 0, 5);
+    stats.drivers[0].accepted.add();
+    stats.drivers[0].timed_out(Timeout::Crowded);
+    stats.drivers[0].doing[Doing::Closing as usize].set(1);
+    stats.pool(0).threads.set(4);
+    stats.pool(0).shed.set(2);
+    stats.pool(0).expired.set(3);
+    stats.pool(0).threads_started.set(5);
+    stats.pool(0).threads_ended.set(1);
+    stats.pool(0).set_gil_share(Some(0.25));
+    let none = r#"{"count":1,"mean":0.0,"p50":0.0,"p99":0.0,"max":0.0}"#;
+    let five = r#"{"count":1,"mean":0.005,"p50":0.005,"p99":0.005,"max":0.005}"#;
+    let pool = concat!(
+        r#""pressure":0,"threads":4,"threads_min":0,"threads_max":0,"idle":0,"running":0,"waiting":0,"waiting_max":0,"#,
+        r#""gil_share_permille":250,"#,
+        r#""completed":0,"refused":0,"shed":2,"expired":3,"stream_waits":0,"routes_moved":0,"routes_returned":0,"threads_started":5,"threads_ended":1"#
+    );
+    let expect = format!(
+        concat!(
+            r#"{{"drivers":[{{"driver":0,"accepted":1,"received":0,"spooled":0,"partial":0,"errors":0,"#,
+            r#""crowded_clients":0,"balanced_out":0,"balanced_in":0,"stall_takeovers":0,"local_cpu":0,"heartbeat":0,"open":0,"#,
+            r#""timeouts":{{"head":0,"body":0,"send":0,"idle":0,"evicted_idle":1,"memory":0}},"#,
+            r#""connections":{{"idle":0,"reading":0,"spooling":0,"in_pool":0,"sending":0,"closing":1}}}}],"#,
+            r#""waiting":{{}},"log":[],"#,
+            r#""pool":{{{pool}}},"pools":[{{"name":"default",{pool}}}],"#,
+            r#""routes":[{{"route":"app","none":0,"1xx":0,"2xx":1,"3xx":0,"4xx":0,"5xx":0,"#,
+            r#""incomplete":0,"sent_bytes":100,"seconds":{{"receive":{none},"queue":{none},"run":{five},"#,
+            r#""send":{none},"total":{five},"gil":{none},"cpu":{none}}}}}]}}"#,
+            "\n"
+        ),
+        pool = pool,
+        none = none,
+        five = five
+    );
+    assert_eq!(stats.snapshot().page(json!({}), json!([])), expect);
+    let without = Stats::new(&Shape {
+        pools: vec![],
+        ..app()
+    })
+    .unwrap();
+    assert!(
+        without
+            .snapshot()
+            .page(json!({}), json!([]))
+            .contains(r#""pool":null,"pools":[]"#)
+    );
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(32))]
+
+    #[test]
+    fn segments_in_use_never_overlap(
+        steps in prop::collection::vec((1_usize..4, any::<prop::sample::Index>(), any::<bool>()), 1..40),
+    ) {
+        let mut file = CounterFile::new().unwrap();
+        let mut live: Vec<Segment> = Vec::new();
+        for (routes, which, is_freed) in steps {
+            if is_freed && !live.is_empty() {
+                file.free(live.swap_remove(which.index(live.len())));
+            } else {
+                live.push(file.allot(&shape(1, &["a", "b", "c"][..routes])).unwrap());
+            }
+            live.sort_by_key(|segment| segment.offset);
+            prop_assert_eq!(&file.live(), &live);
+            for pair in live.windows(2) {
+                prop_assert!(pair[0].offset + pair[0].bytes <= pair[1].offset);
+            }
+            if let Some(last) = live.last() {
+                prop_assert_eq!(file.read(last).unwrap().drivers.len(), 1);
+            }
+            let fd = file.file().try_clone_to_owned().unwrap();
+            prop_assert!(CounterFile::adopt(fd, &live).is_ok());
+        }
+    }
+}
