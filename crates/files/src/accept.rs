@@ -5,14 +5,6 @@
 
 use http::HeadView;
 
-/// Weight in thousandths, and how exactly the client named the type: what it named more exactly comes
-/// first among equals.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-struct Preference {
-    weight: u16,
-    exactness: u8,
-}
-
 /// Whether the client names HTML, as browsers do when they go to a page and not when they load a part of
 /// one. `*/*` names nothing.
 pub fn names_html(head: HeadView<'_>) -> bool {
@@ -21,29 +13,27 @@ pub fn names_html(head: HeadView<'_>) -> bool {
 
 /// Whether the client would rather have JSON than HTML.
 pub(super) fn prefers_json(head: HeadView<'_>) -> bool {
-    let json = preference(head, "application", "json");
-    json.weight > 0 && json > preference(head, "text", "html")
+    let json = preference(head, b"application", b"json");
+    json.0 > 0 && json > preference(head, b"text", b"html")
 }
 
-/// Of the ranges that a type is in, the most exact one counts.
-fn preference(head: HeadView<'_>, kind: &str, subtype: &str) -> Preference {
+/// Weight in thousandths, and how exactly the client named the type: what it named more exactly comes first among
+/// equals.
+fn preference(head: HeadView<'_>, kind: &[u8], subtype: &[u8]) -> (u16, u8) {
     members(head)
         .filter_map(|(range, weight)| {
             let slash = memchr::memchr(b'/', range)?;
-            let exactness = match (&range[..slash], &range[slash + 1..]) {
+            let (major, minor) = (&range[..slash], &range[slash + 1..]);
+            let exactness = match (major, minor) {
                 (b"*", b"*") => 1,
-                (major, b"*") if major.eq_ignore_ascii_case(kind.as_bytes()) => 2,
-                (major, minor)
-                    if major.eq_ignore_ascii_case(kind.as_bytes())
-                        && minor.eq_ignore_ascii_case(subtype.as_bytes()) =>
-                {
-                    3
-                }
-                _ => return None,
+                _ if !major.eq_ignore_ascii_case(kind) => return None,
+                (_, b"*") => 2,
+                _ => minor.eq_ignore_ascii_case(subtype).then_some(3)?,
             };
-            Some(Preference { weight, exactness })
+            Some((weight, exactness))
         })
-        .max_by_key(|preference| preference.exactness)
+        // RFC 9110 section 12.5.1: the most specific range that a type is in has precedence, whatever its weight.
+        .max_by_key(|(_, exactness)| *exactness)
         .unwrap_or_default()
 }
 

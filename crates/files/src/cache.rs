@@ -7,21 +7,22 @@
 //! clients choose them. Entries are in two segments: small files with their bytes, and files with an open
 //! descriptor. Each is bounded in number, and both together in memory.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use http::{HeadView, Method};
+use os::invariant;
 use telemetry::{Nanos, Stamp};
 
 use crate::reply::Reply;
+use config::failure::StartFault;
 use config::typed::{Config, FileCache};
 
-use super::cache_segment::{CacheEntry, CacheSegment, LookupTimes, ReadState, SETTLE, SegmentKind};
+use super::cache_segment::{AskedFile, CacheEntry, CacheSegment, EntrySize, LookupTimes};
 use super::encoding_preference::EncodingPreference;
-use super::error_replies::{self, ErrorReply};
-use super::fallback::FallbackChoice;
+use super::error_replies::{redirect_to_folder, refuse, refuse_by_accept, to_head};
+use super::fallback::{FallbackChoice, FallbackPage};
 use super::lookup::{Lookup, LookupKey, LookupOutcome, LookupResult};
-use super::mounts::{FolderFault, Mounts, RequestedPath};
+use super::mounts::{Mounts, RequestedPath};
 use super::path::{self, PathTarget};
 use super::root_dir::LookupError;
 use super::variants::{ProbeResult, Variants};
@@ -41,7 +42,9 @@ pub struct Files {
     pub(super) cache: Cache,
     /// The decoded path of the request at hand; kept for its allocation.
     path: Vec<u8>,
-    tickets: Tickets,
+    /// The number of the last lookup, where each request gets one that began after it. `None`: requests may share one,
+    /// because what is known may be somewhat old anyhow.
+    tickets: Option<u64>,
 }
 
 /// Answer to a request for a file.
@@ -60,19 +63,8 @@ pub enum FileAnswer {
 #[must_use = "to be dropped where a disk may be waited for"]
 pub struct EvictedFiles(Vec<Arc<Variants>>);
 
-/// Whether requests may share a lookup.
-#[derive(Clone, Copy, Debug)]
-enum Tickets {
-    /// They may: what is known may be somewhat old anyhow.
-    Shared,
-    /// Each gets a lookup that began after it: the number of the last one.
-    Own(u64),
-}
-
 /// The cache of one driver.
 pub(super) struct Cache {
-    /// For each mount.
-    positions: Vec<HashMap<Arc<[u8]>, EntryPosition>>,
     memory: CacheSegment,
     open: CacheSegment,
     /// Of both segments.
@@ -84,27 +76,18 @@ pub(super) struct Cache {
     evicted: Vec<Arc<Variants>>,
 }
 
-#[derive(Clone, Copy)]
-struct EntryPosition {
-    segment: SegmentKind,
-    slot: u32,
-}
-
 impl Files {
     /// Opens every folder and keeps it open: a folder that is renamed later is still the one served.
     ///
     /// # Errors
     /// The first folder that is missing, is not a folder, or may not be searched.
-    pub fn open(config: &Config) -> Result<Files, FolderFault> {
+    pub fn open(config: &Config) -> Result<Files, StartFault> {
         let cache = &config.file_cache;
         Ok(Files {
             mounts: Arc::new(Mounts::open(config)?),
-            cache: Cache::new(config.statics.len(), cache),
+            cache: Cache::new(cache),
             path: Vec::new(),
-            tickets: match cache.revalidate {
-                Nanos::ZERO => Tickets::Own(0),
-                _ => Tickets::Shared,
-            },
+            tickets: (cache.revalidate == Nanos::ZERO).then_some(0),
         })
     }
 
@@ -119,10 +102,11 @@ impl Files {
     pub fn ask(&mut self, mount: usize, head: HeadView<'_>, rest: &[u8], now: Stamp) -> FileAnswer {
         match head.index.method {
             Method::Get | Method::Head => {}
-            Method::Other => return FileAnswer::Ready(ErrorReply::NotImplemented.reply(head)),
-            _ => return FileAnswer::Ready(ErrorReply::MethodNotAllowed.reply(head)),
+            // RFC 9110 section 9.1: a method that the server does not know is not one that the file forbids.
+            Method::Other => return FileAnswer::Ready(refuse(head, 501)),
+            _ => return FileAnswer::Ready(refuse(head, 405)),
         }
-        if let Some(variants) = self.cache.fresh(mount, rest, now)
+        if let Some(variants) = self.cache.fresh(AskedFile { mount, rest }, now)
             && !variants.has_changed()
         {
             return FileAnswer::Ready(variants.reply(head, &self.mounts.codings));
@@ -133,27 +117,34 @@ impl Files {
     /// The reply to a request that waited for a lookup. `looked` is the result of its lookup, or of one with an
     /// equal key; `head` is the request's own.
     pub fn reply(&self, looked: &LookupResult, head: HeadView<'_>) -> Reply {
-        match looked.outcome() {
+        match &looked.outcome {
             LookupOutcome::Variants(variants) => variants.reply(head, &self.mounts.codings),
             LookupOutcome::Single(page) => page.reply(head),
-            LookupOutcome::Listing(listing) => listing.clone().reply(head),
-            LookupOutcome::Folder => error_replies::redirect_to_folder(head),
-            LookupOutcome::Error(LookupError::Absent) if looked.depends_on_accept() => {
-                ErrorReply::NotFoundByAccept.reply(head)
+            LookupOutcome::Listing(listing) => to_head(head, listing.clone()),
+            LookupOutcome::Folder => redirect_to_folder(head),
+            // Another client would get the fallback where this one gets nothing.
+            LookupOutcome::Error(LookupError::Absent)
+                if looked.key.fallback.page == FallbackPage::Unfit =>
+            {
+                refuse_by_accept(head)
             }
-            LookupOutcome::Error(error) => ErrorReply::from(*error).reply(head),
+            LookupOutcome::Error(error) => refuse(head, error.status()),
         }
     }
 
     /// Keeps what a lookup found, for the next requests; once for each lookup.
     pub fn learn(&mut self, looked: LookupResult, now: Stamp) {
-        let when = looked.span(now);
-        let (key, outcome) = looked.take();
+        let LookupResult {
+            key,
+            asked,
+            outcome,
+        } = looked;
+        let when = LookupTimes { asked, done: now };
         match outcome {
             LookupOutcome::Variants(variants) => {
-                self.cache.keep(key.mount, &key.rest, variants, when);
+                self.cache.keep(key.asked(), variants, when);
             }
-            _ => self.cache.forget(key.mount, &key.rest, when),
+            _ => self.cache.forget(key.asked(), when),
         }
     }
 
@@ -172,45 +163,59 @@ impl Files {
     fn resolve(&mut self, mount: usize, head: HeadView<'_>, rest: &[u8], now: Stamp) -> FileAnswer {
         let mut folder_bytes = None;
         match path::beneath(rest, &mut self.path) {
-            PathTarget::Top => return FileAnswer::Ready(error_replies::redirect_to_folder(head)),
-            PathTarget::Nowhere => return FileAnswer::Ready(ErrorReply::NotFound.reply(head)),
+            PathTarget::Top => return FileAnswer::Ready(redirect_to_folder(head)),
+            PathTarget::Nowhere => return FileAnswer::Ready(refuse(head, 404)),
             PathTarget::File => {}
             PathTarget::Folder => {
                 folder_bytes = Some(self.path.len());
                 self.mounts.list[mount].push_index(&mut self.path);
             }
         }
-        let known = self.cache.unconfirmed(mount, rest, now).map(Arc::clone);
-        let probed = self.probe(mount, rest);
-        if known.is_some()
-            && probed == Some(ProbeResult::Unchanged)
-            && let Some(variants) = self.cache.confirm(mount, rest, now)
-        {
-            return FileAnswer::Ready(variants.reply(head, &self.mounts.codings));
+        let mounts = &self.mounts;
+        let stale_max = self.cache.stale_max;
+        let mut held = self.cache.entry(AskedFile { mount, rest });
+        let probed = held.as_ref().map(|entry| {
+            let folder = &mounts.list[mount].folder;
+            (entry.variants).probe(folder, &mut self.path, &mounts.codings)
+        });
+        let mut known = None;
+        if let Some(entry) = held.as_mut().filter(|entry| entry.is_confirmable(now)) {
+            if probed == Some(ProbeResult::Unchanged) {
+                let variants = entry.confirm(now);
+                return FileAnswer::Ready(variants.reply(head, &mounts.codings));
+            }
+            known = Some(Arc::clone(&entry.variants));
         }
         let path = RequestedPath::new(&self.path, folder_bytes);
         let key = LookupKey {
             mount,
             rest: rest.into(),
-            preference: EncodingPreference::read(head, &self.mounts.codings),
-            fallback: FallbackChoice::of(head, &self.mounts, mount, &path),
-            ticket: self.tickets.next(),
+            preference: EncodingPreference::read(head, &mounts.codings),
+            fallback: FallbackChoice::of(head, mounts, mount, &path),
+            ticket: self.tickets.as_mut().map_or(0, |last| {
+                *last += 1;
+                *last
+            }),
         };
-        let lookup = Box::new(Lookup::new(key, &self.mounts, path, known, now));
+        let lookup = Box::new(Lookup {
+            key,
+            mounts: Arc::clone(mounts),
+            path,
+            known,
+            asked: now,
+        });
+        // What is known may be given while its storage is asked again: only where a probe cannot tell.
         if probed == Some(ProbeResult::Unknown)
-            && let Some(variants) = self.cache.stale(mount, rest, now)
-            && !variants.has_changed()
+            && let Some(entry) = held
+            && now.since(entry.checked) < stale_max
         {
-            return FileAnswer::Stale(variants.reply(head, &self.mounts.codings), lookup);
+            // Before the answer: the requests behind this one must not ask for lookups of their own.
+            entry.refreshing_since = now;
+            if !entry.variants.has_changed() {
+                return FileAnswer::Stale(entry.variants.reply(head, &mounts.codings), lookup);
+            }
         }
         FileAnswer::Lookup(lookup)
-    }
-
-    /// What can be seen of what is known without waiting for anything.
-    fn probe(&mut self, mount: usize, rest: &[u8]) -> Option<ProbeResult> {
-        let folder = &self.mounts.list[mount].folder;
-        let known = self.cache.held(mount, rest)?;
-        Some(known.probe(folder, &mut self.path, &self.mounts.codings))
     }
 }
 
@@ -221,23 +226,10 @@ impl EvictedFiles {
     }
 }
 
-impl Tickets {
-    fn next(&mut self) -> u64 {
-        match self {
-            Tickets::Shared => 0,
-            Tickets::Own(last) => {
-                *last += 1;
-                *last
-            }
-        }
-    }
-}
-
 impl Cache {
-    /// An empty cache for `mounts_len` mounts. Zero `bytes_max` keeps no content.
-    pub(super) fn new(mounts_len: usize, config: &FileCache) -> Cache {
+    /// An empty cache. Zero `bytes_max` keeps no content.
+    pub(super) fn new(config: &FileCache) -> Cache {
         Cache {
-            positions: (0..mounts_len).map(|_| HashMap::new()).collect(),
             memory: CacheSegment::new(MEMORY_LEN_MAX),
             open: CacheSegment::new(OPEN_LEN_MAX),
             bytes_max: config.bytes_max,
@@ -252,18 +244,14 @@ impl Cache {
         }
     }
 
-    /// What is known for `rest`, if it was looked at within `revalidate`, or is `stale` and a lookup was asked
-    /// for in that time: one for each request would be a queue without a bound before storage that hangs.
+    /// What is known, if it was looked at within `revalidate`, or is `stale` and a lookup was asked for in that time.
     #[inline]
-    pub(super) fn fresh(
-        &mut self,
-        mount: usize,
-        rest: &[u8],
-        now: Stamp,
-    ) -> Option<&Arc<Variants>> {
+    pub(super) fn fresh(&mut self, asked: AskedFile<'_>, now: Stamp) -> Option<&Arc<Variants>> {
         let (revalidate, stale_max) = (self.revalidate, self.stale_max);
-        let entry = self.entry(mount, rest)?;
+        let entry = self.entry(asked)?;
         let age = now.since(entry.checked);
+        // One lookup for all that ask meanwhile: one for each request would be a queue without a bound before storage
+        // that hangs.
         let is_refreshing = || age < stale_max && now.since(entry.refreshing_since) < revalidate;
         if age >= revalidate && !is_refreshing() {
             return None;
@@ -272,134 +260,110 @@ impl Cache {
         Some(&entry.variants)
     }
 
-    /// What is known for `rest`, if equal metadata would confirm it: what was read within the tick of its
-    /// file's last change has to be read again.
-    pub(super) fn unconfirmed(
-        &mut self,
-        mount: usize,
-        rest: &[u8],
-        now: Stamp,
-    ) -> Option<&Arc<Variants>> {
-        let entry = self.entry(mount, rest)?;
-        match entry.trust {
-            ReadState::ReadAt(read) if now.since(read) >= SETTLE => None,
-            _ => Some(&entry.variants),
+    /// What is known, however old.
+    #[inline]
+    pub(super) fn entry(&mut self, asked: AskedFile<'_>) -> Option<&mut CacheEntry> {
+        // Small files first: they are most of what is asked for, and a second hash costs only the large ones.
+        match self.memory.entries.get_mut(&asked) {
+            None => self.open.entries.get_mut(&asked),
+            entry => entry,
         }
     }
 
-    /// What is known for `rest`, however old.
-    pub(super) fn held(&mut self, mount: usize, rest: &[u8]) -> Option<&Arc<Variants>> {
-        Some(&self.entry(mount, rest)?.variants)
-    }
-
-    /// What is known for `rest` and may be given while its storage is asked again, which the caller sees to.
-    pub(super) fn stale(
-        &mut self,
-        mount: usize,
-        rest: &[u8],
-        now: Stamp,
-    ) -> Option<&Arc<Variants>> {
-        let stale_max = self.stale_max;
-        let entry = self.entry(mount, rest)?;
-        if now.since(entry.checked) >= stale_max {
-            return None;
-        }
-        entry.refreshing_since = now;
-        Some(&entry.variants)
-    }
-
-    /// What is known for `rest`, whose files still had the same metadata at `now`.
-    pub(super) fn confirm(
-        &mut self,
-        mount: usize,
-        rest: &[u8],
-        now: Stamp,
-    ) -> Option<&Arc<Variants>> {
-        let entry = self.entry(mount, rest)?;
-        entry.checked = now;
-        entry.is_asked = true;
-        Some(&entry.variants)
-    }
-
-    /// Remembers what a lookup found, in place of what was known for `rest`; a lookup that was overtaken by
-    /// another is not remembered.
+    /// Remembers what a lookup found, in place of what was known.
     pub(super) fn keep(
         &mut self,
-        mount: usize,
-        rest: &[u8],
+        asked: AskedFile<'_>,
         variants: Arc<Variants>,
         when: LookupTimes,
     ) {
-        let trust = match self.entry(mount, rest) {
+        let is_settled = match self.entry(asked) {
+            // Another lookup, asked for later, was done first: what this one saw is older than what is known.
             Some(known) if known.checked > when.asked => return,
             // The lookup has confirmed what was known.
             Some(known) if Arc::ptr_eq(&known.variants, &variants) => {
-                self.confirm(mount, rest, when.asked);
+                known.confirm(when.asked);
                 return;
             }
-            known => ReadState::of(&variants, known.as_deref(), when),
+            known => known.is_some_and(|known| known.settles(&variants, when)),
         };
-        self.drop_entry(mount, rest);
-        let Some(name) = self.make_room(&variants, rest) else {
+        // Removed first: it may be in the other segment, and its bytes must not count against its successor.
+        self.remove(asked);
+        let size = EntrySize::of(&variants, asked.rest);
+        if !self.make_room(size) {
             return;
-        };
-        let key: Arc<[u8]> = rest.into();
+        }
+        let read_at = (variants.content_bytes() > 0 && !is_settled).then_some(when.done);
         let entry = CacheEntry {
-            mount,
-            key: Arc::clone(&key),
-            bytes: name.bytes_of(&variants, rest),
-            len: name.len_of(&variants),
             variants,
+            size,
             checked: when.asked,
             refreshing_since: when.asked,
-            trust,
+            read_at,
             is_asked: false,
         };
-        let slot = self.segment(name).push(entry);
-        self.positions[mount].insert(
-            key,
-            EntryPosition {
-                segment: name,
-                slot,
-            },
-        );
+        self.segment(size).insert(asked.to_key(), entry);
     }
 
-    /// Evicts others until `variants` fits; `None` when it never will.
-    fn make_room(&mut self, variants: &Variants, rest: &[u8]) -> Option<SegmentKind> {
-        let name = SegmentKind::of(variants);
-        let (bytes, len) = (name.bytes_of(variants, rest), name.len_of(variants));
-        let rest_bytes_max = self.bytes_max.checked_sub(bytes)?;
-        while self.segment(name).len + len > self.segment(name).len_max {
-            self.evict(name);
+    /// Evicts others until an entry of `size` fits; false when it never will.
+    fn make_room(&mut self, size: EntrySize) -> bool {
+        let Some(rest_bytes_max) = self.bytes_max.checked_sub(size.bytes) else {
+            return false;
+        };
+        while self.segment(size).len + size.len > self.segment(size).len_max {
+            self.evict(size.is_open);
         }
+        // This ends: an entry of the segment that is not empty goes in each round, and with both empty nothing is
+        // held.
         while self.memory.bytes + self.open.bytes > rest_bytes_max {
-            let name = if self.memory.entries.is_empty() {
-                SegmentKind::Open
-            } else {
-                SegmentKind::Memory
-            };
-            self.evict(name);
+            self.evict(self.memory.entries.is_empty());
         }
-        Some(name)
+        let held = self.memory.bytes + self.open.bytes;
+        invariant!(
+            held + size.bytes <= self.bytes_max,
+            "a cache of {} bytes holds {held} and takes {} more",
+            self.bytes_max,
+            size.bytes
+        );
+        true
     }
 
-    fn evict(&mut self, name: SegmentKind) {
-        let slot = self.segment(name).eviction_candidate();
-        self.remove(name, slot);
+    fn evict(&mut self, is_open: bool) {
+        if is_open {
+            let slot = self.open.eviction_candidate();
+            self.close(slot);
+        } else {
+            let slot = self.memory.eviction_candidate();
+            self.memory.remove(slot);
+        }
     }
 
-    /// Drops what is known for `rest`, unless a later lookup knew better.
-    pub(super) fn forget(&mut self, mount: usize, rest: &[u8], when: LookupTimes) {
-        let known = self.entry(mount, rest);
+    /// Drops what is known, unless a later lookup knew better.
+    pub(super) fn forget(&mut self, asked: AskedFile<'_>, when: LookupTimes) {
+        // A file that was put back after this lookup began is known from a later one, and stays.
+        let known = self.entry(asked);
         if known.is_some_and(|known| known.checked <= when.asked) {
-            self.drop_entry(mount, rest);
+            self.remove(asked);
         }
     }
 
-    fn drop_entry(&mut self, mount: usize, rest: &[u8]) {
-        if let Some(place) = self.positions[mount].get(rest).copied() {
-            self.remove(place.segment, place.slot as usize);
+    fn remove(&mut self, asked: AskedFile<'_>) {
+        if let Some(slot) = self.memory.entries.get_index_of(&asked) {
+            self.memory.remove(slot);
+        } else if let Some(slot) = self.open.entries.get_index_of(&asked) {
+            self.close(slot);
+        }
+    }
+
+    fn close(&mut self, slot: usize) {
+        let evicted = self.open.remove(slot);
+        self.evicted.extend(evicted.map(|entry| entry.variants));
+    }
+
+    fn segment(&mut self, size: EntrySize) -> &mut CacheSegment {
+        match size.is_open {
+            true => &mut self.open,
+            false => &mut self.memory,
         }
     }
 
@@ -409,9 +373,10 @@ impl Cache {
             if self.idle_hand >= self.open.entries.len() {
                 self.idle_hand = 0;
             }
-            match self.open.entries.get(self.idle_hand) {
-                Some(entry) if now.since(entry.checked) >= OPEN_IDLE => {
-                    self.remove(SegmentKind::Open, self.idle_hand);
+            // Not stepped over after a removal: the last entry has moved to this place.
+            match self.open.entries.get_index(self.idle_hand) {
+                Some((_, entry)) if now.since(entry.checked) >= OPEN_IDLE => {
+                    self.close(self.idle_hand);
                 }
                 _ => self.idle_hand += 1,
             }
@@ -421,47 +386,6 @@ impl Cache {
     /// What left the segment of open files since the last call: closing them is not for a driver.
     pub(super) fn take_evicted(&mut self) -> Vec<Arc<Variants>> {
         std::mem::take(&mut self.evicted)
-    }
-
-    #[inline]
-    fn entry(&mut self, mount: usize, rest: &[u8]) -> Option<&mut CacheEntry> {
-        let place = *self.positions[mount].get(rest)?;
-        self.segment(place.segment)
-            .entries
-            .get_mut(place.slot as usize)
-    }
-
-    #[inline]
-    fn segment(&mut self, name: SegmentKind) -> &mut CacheSegment {
-        match name {
-            SegmentKind::Memory => &mut self.memory,
-            SegmentKind::Open => &mut self.open,
-        }
-    }
-
-    /// Removes the entry in `slot`; the last one of the segment takes its place.
-    fn remove(&mut self, name: SegmentKind, slot: usize) {
-        let segment = self.segment(name);
-        let evicted = segment.entries.swap_remove(slot);
-        segment.bytes -= evicted.bytes;
-        segment.len -= evicted.len;
-        let moved = segment
-            .entries
-            .get(slot)
-            .map(|entry| (entry.mount, Arc::clone(&entry.key)));
-        self.positions[evicted.mount].remove(&evicted.key);
-        if name == SegmentKind::Open {
-            self.evicted.push(evicted.variants);
-        }
-        if let Some((mount, key)) = moved {
-            self.positions[mount].insert(
-                key,
-                EntryPosition {
-                    segment: name,
-                    slot: slot as u32,
-                },
-            );
-        }
     }
 }
 

@@ -36,6 +36,7 @@ impl CacheControl {
 
     /// The value of the first rule that matches one of the paths: a folder's index file has two.
     pub(super) fn of(&self, paths: &[&[u8]]) -> Option<&str> {
+        // Globs are in the order of the rules, so the least index is the first rule.
         let first = paths
             .iter()
             .flat_map(|path| self.globs.matches_candidate(&Candidate::from_bytes(path)))

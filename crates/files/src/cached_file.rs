@@ -18,12 +18,13 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::{FieldLines, HeadView, Marks, Method, SharedFields};
+use os::invariant;
 
 use crate::reply::{Edition, Part, Reply, ReplyBody};
 use config::typed::Coding;
 
 use super::conditional::{self, ConditionResult};
-use super::error_replies::ErrorReply;
+use super::error_replies::refuse;
 use super::media_type::ContentType;
 use super::metadata::{FileMetadata, Moment};
 use super::multipart;
@@ -59,13 +60,22 @@ pub(super) struct CachedFile {
     pub(super) lasting_fields: SharedFields,
 }
 
+/// A file that was found and not yet read.
+#[derive(Debug)]
+pub(super) struct UnreadFile {
+    /// Content coding of its bytes.
+    pub(super) coding: Option<Coding>,
+    /// Open for reading.
+    pub(super) file: File,
+    /// Of the same moment as the look at its path.
+    pub(super) metadata: FileMetadata,
+}
+
 /// What is said of a page beyond what its file says.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Label<'a> {
     /// Media type.
     pub(super) kind: ContentType,
-    /// Content coding.
-    pub(super) coding: Option<Coding>,
     /// Value of `Cache-Control`.
     pub(super) cache_control: Option<&'a str>,
     /// Value of `Vary`.
@@ -96,16 +106,20 @@ pub(super) enum Content {
 }
 
 impl CachedFile {
-    /// Makes a page of `file`, which is read unless it is to stay open.
+    /// Makes a page of a file, which is read unless it is to stay open.
     ///
     /// # Errors
     /// The file cannot be read.
     pub(super) fn load(
-        file: File,
-        metadata: FileMetadata,
+        unread: UnreadFile,
         retention: Retention,
         label: &Label<'_>,
     ) -> io::Result<CachedFile> {
+        let UnreadFile {
+            coding,
+            file,
+            metadata,
+        } = unread;
         let content = match retention {
             Retention::Memory | Retention::Passing => Content::Memory(read(file, metadata.bytes)?),
             Retention::Open => Content::Open {
@@ -113,16 +127,18 @@ impl CachedFile {
                 edition: metadata.edition(),
             },
         };
+        // From the look before the read: where the file has changed in between, the next lookup sees other metadata and
+        // gives another tag.
         let version = metadata.version();
         let validators = Validators {
-            etag: etag(version, content.bytes(), label.coding),
+            etag: etag(version, content.bytes(), coding),
             modified_unix_secs: u64::try_from(version.unix_secs).unwrap_or(0),
         };
-        let (fields, lasting_fields) = render(label, content.bytes(), &validators);
+        let (fields, lasting_fields) = render(label, coding, content.bytes(), &validators);
         Ok(CachedFile {
             metadata,
             kind: label.kind,
-            coding: label.coding,
+            coding,
             validators,
             content,
             fields,
@@ -143,7 +159,7 @@ impl CachedFile {
     /// Which of 200, 206, 304, 412 and 416 it is.
     fn reply_as_asked(&self, head: HeadView<'_>) -> Reply {
         match conditional::judge(head, &self.validators) {
-            ConditionResult::Failed => ErrorReply::PreconditionFailed.reply(head),
+            ConditionResult::Failed => refuse(head, 412),
             ConditionResult::NotModified => Reply {
                 status: 304,
                 fields: self.lasting_fields.clone(),
@@ -228,16 +244,6 @@ impl CachedFile {
     }
 }
 
-impl Label<'_> {
-    /// The same of a page with a coding.
-    pub(super) fn with(&self, coding: Coding) -> Self {
-        Label {
-            coding: Some(coding),
-            ..*self
-        }
-    }
-}
-
 impl Content {
     /// Length in bytes.
     pub(super) fn bytes(&self) -> u64 {
@@ -266,6 +272,13 @@ impl Content {
 
     /// `bytes` bytes from `offset`, which must lie within the content.
     pub(super) fn part(&self, offset: u64, bytes: u64) -> Part {
+        let content_bytes = self.bytes();
+        invariant!(
+            offset
+                .checked_add(bytes)
+                .is_some_and(|end| end <= content_bytes),
+            "{bytes} bytes from {offset} are to be sent of a content of {content_bytes}"
+        );
         match self {
             Content::Memory(data) => {
                 Part::Memory(data.slice(offset as usize..(offset + bytes) as usize))
@@ -280,33 +293,41 @@ impl Content {
     }
 }
 
-/// Reads at most `bytes` bytes. A file that was cut short since it was looked at gives what is left, and
-/// its length is announced accordingly; the next lookup finds other metadata.
+/// Reads at most `bytes` bytes.
 fn read(file: File, bytes: u64) -> io::Result<Bytes> {
     let mut data = Vec::with_capacity(bytes as usize);
+    // A file that was cut short since it was looked at gives what is left, and its length is announced accordingly;
+    // the next lookup finds other metadata.
     file.take(bytes).read_to_end(&mut data)?;
     Ok(Bytes::from(data))
 }
 
-/// Each coding has its own tag, even where a sibling has its file's time and length by chance: RFC 9110
-/// section 8.8.3.3.
+/// Entity tag of a version of a file, with its quotes.
 fn etag(version: Moment, bytes: u64, coding: Option<Coding>) -> String {
     let nanos = i128::from(version.unix_secs) * 1_000_000_000 + i128::from(version.nanos);
     match coding {
+        // Each coding has its own tag, even where a sibling has its file's time and length by chance: RFC 9110
+        // section 8.8.3.3.
         Some(coding) => format!("\"{nanos:x}-{bytes:x}-{}\"", coding.name()),
         None => format!("\"{nanos:x}-{bytes:x}\""),
     }
 }
 
 /// The fields of a whole reply, and those among them that a 304 repeats. RFC 9110 section 15.4.5.
-fn render(label: &Label<'_>, bytes: u64, validators: &Validators) -> (SharedFields, SharedFields) {
+fn render(
+    label: &Label<'_>,
+    coding: Option<Coding>,
+    bytes: u64,
+    validators: &Validators,
+) -> (SharedFields, SharedFields) {
     let mut fields = FieldLines::with_capacity(256);
     fields.push_parts(b"Content-Type", &label.kind.parts());
     fields.push_decimal(b"Content-Length", bytes);
     fields.push(b"Accept-Ranges", b"bytes");
-    if let Some(coding) = label.coding {
+    if let Some(coding) = coding {
         fields.push(b"Content-Encoding", coding.name().as_bytes());
     }
+    // A 304 and a 206 repeat what stands behind this point: RFC 9110 sections 15.4.5 and 15.3.7.
     let passing_len = fields.iter().count();
     fields.push(b"ETag", validators.etag.as_bytes());
     fields.push(

@@ -17,9 +17,8 @@ pub(super) struct EncodingPreference {
 }
 
 impl EncodingPreference {
-    /// Ranks `offered` (different ones, the preferred first) by the client's weights, equal weights by the
-    /// order given: RFC 9110 section 12.5.3. The plain file is always the last resort, even for a client
-    /// that refuses it: a 406 would help no client.
+    /// Ranks `offered` (different ones, the preferred first) by the client's weights, equal weights by the order
+    /// given: RFC 9110 section 12.5.3.
     pub(super) fn read(head: HeadView<'_>, offered: &[Coding]) -> EncodingPreference {
         let accept = AcceptEncoding::read(head);
         let plain = accept.weight("identity");
@@ -27,11 +26,14 @@ impl EncodingPreference {
         let mut len = 0;
         for coding in offered.iter().take(LEN_MAX) {
             let weight = accept.weight(coding.name());
+            // The plain file is always the last resort, even for a client that refuses it: a 406 would help no
+            // client.
             if weight > 0 && weight >= plain {
                 ranked[len] = (Some(*coding), weight);
                 len += 1;
             }
         }
+        // A stable sort: among equal weights our own order stays.
         ranked[..len].sort_by_key(|(_, weight)| std::cmp::Reverse(*weight));
         EncodingPreference {
             order: ranked.map(|(coding, _)| coding),
@@ -46,29 +48,26 @@ impl EncodingPreference {
 
 #[cfg(test)]
 mod tests {
-    use http::{HeadIndex, HeadStep, Limits};
-
     use super::*;
+    use crate::tests::with_head;
 
     const OFFERED: [Coding; 3] = [Coding::Brotli, Coding::Zstd, Coding::Gzip];
 
+    #[track_caller]
     fn check(field: Option<&str>, expect: &str) {
         let field = field.map_or(String::new(), |value| {
             format!("Accept-Encoding: {value}\r\n")
         });
-        let bytes = format!("GET / HTTP/1.1\r\nHost: a\r\n{field}\r\n").into_bytes();
-        let mut index = HeadIndex::new();
-        let step = index.parse(&bytes, &mut 0, &Limits::default()).unwrap();
-        assert_eq!(step, HeadStep::Complete);
-        let head = HeadView {
-            bytes: &bytes,
-            index: &index,
-        };
+        let text = format!("GET / HTTP/1.1\r\nHost: a\r\n{field}\r\n");
+        with_head(&text, |head| check_head(head, expect));
+    }
+
+    fn check_head(head: HeadView<'_>, expect: &str) {
         let names: Vec<_> = EncodingPreference::read(head, &OFFERED)
             .iter()
             .map(Coding::name)
             .collect();
-        assert_eq!(names.join(" "), expect, "{field}");
+        assert_eq!(names.join(" "), expect);
         // What the parser itself would choose of each offer is the first of ours that is in it.
         for offer in 0..8 {
             let is_in = |place: usize| offer >> place & 1 == 1;
@@ -77,11 +76,7 @@ mod tests {
             let ours = EncodingPreference::read(head, &OFFERED)
                 .iter()
                 .find(|coding| offered.contains(coding));
-            assert_eq!(
-                theirs.map(|place| offered[place]),
-                ours,
-                "{field} {offered:?}"
-            );
+            assert_eq!(theirs.map(|place| offered[place]), ours, "{offered:?}");
         }
     }
 

@@ -7,70 +7,43 @@ use http::HeadView;
 
 use crate::reply::{Part, Reply, ReplyBody, status_text, text_fields};
 
-use super::root_dir::LookupError;
-
-/// A refusal.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum ErrorReply {
-    Forbidden,
-    NotFound,
-    /// Nothing for this client; one that names HTML gets a page.
-    NotFoundByAccept,
-    MethodNotAllowed,
-    PreconditionFailed,
-    InternalServerError,
-    NotImplemented,
-    ServiceUnavailable,
+/// The refusal of `head` with a status, and with the fields that the status needs.
+pub(super) fn refuse(head: HeadView<'_>, status: u16) -> Reply {
+    let needed: (&[u8], &[u8]) = match status {
+        // RFC 9110 section 15.5.6: with the methods that are allowed.
+        405 => (b"Allow", b"GET, HEAD"),
+        503 => (b"Retry-After", b"1"),
+        _ => return to_head(head, Reply::refusal(status, None)),
+    };
+    to_head(
+        head,
+        Reply::refusal_with(status, |fields| fields.push(needed.0, needed.1)),
+    )
 }
 
-impl ErrorReply {
-    /// The refusal as a reply to `head`.
-    pub(super) fn reply(self, head: HeadView<'_>) -> Reply {
-        let mut reply = self.to_get();
-        if head.is_head() {
-            reply.body = ReplyBody::Empty;
-        }
-        reply
-    }
-
-    fn to_get(self) -> Reply {
-        match self {
-            ErrorReply::Forbidden => Reply::refusal(403, None),
-            ErrorReply::NotFound => Reply::refusal(404, None),
-            // RFC 9110 section 15.5.5: a 404 may be stored as well.
-            ErrorReply::NotFoundByAccept => {
-                Reply::refusal_with(404, |fields| fields.push(b"Vary", b"Accept"))
-            }
-            // RFC 9110 section 15.5.6: with the methods that are allowed.
-            ErrorReply::MethodNotAllowed => {
-                Reply::refusal_with(405, |fields| fields.push(b"Allow", b"GET, HEAD"))
-            }
-            ErrorReply::PreconditionFailed => Reply::refusal(412, None),
-            ErrorReply::InternalServerError => Reply::refusal(500, None),
-            // RFC 9110 section 9.1: a method that the server does not know is not one that the file forbids.
-            ErrorReply::NotImplemented => Reply::refusal(501, None),
-            ErrorReply::ServiceUnavailable => Reply::refusal(503, Some(1)),
-        }
-    }
+/// There is nothing for this client; one that names HTML gets a page.
+pub(super) fn refuse_by_accept(head: HeadView<'_>) -> Reply {
+    to_head(
+        head,
+        // RFC 9110 section 15.5.5: a 404 may be stored as well.
+        Reply::refusal_with(404, |fields| fields.push(b"Vary", b"Accept")),
+    )
 }
 
-impl From<LookupError> for ErrorReply {
-    fn from(error: LookupError) -> ErrorReply {
-        match error {
-            LookupError::Absent => ErrorReply::NotFound,
-            LookupError::Forbidden => ErrorReply::Forbidden,
-            LookupError::Busy => ErrorReply::ServiceUnavailable,
-            LookupError::Broken => ErrorReply::InternalServerError,
-        }
+/// RFC 9110 section 9.3.2: the reply to a HEAD has the fields of a GET and no content.
+pub(super) fn to_head(head: HeadView<'_>, mut reply: Reply) -> Reply {
+    if head.is_head() {
+        reply.body = ReplyBody::Empty;
     }
+    reply
 }
 
-/// Sends a folder's URL to the one with its slash, so that the page's relative links work. Where the client
-/// has written that slash and a rewrite took it away, another one would lead in a circle.
+/// Sends a folder's URL to the one with its slash, so that the page's relative links work.
 pub(super) fn redirect_to_folder(head: HeadView<'_>) -> Reply {
     let path = head.path();
+    // Where the client has written that slash and a rewrite took it away, another one would lead in a circle.
     if path.ends_with(b"/") {
-        return ErrorReply::NotFound.reply(head);
+        return refuse(head, 404);
     }
     let text = status_text(301);
     let mut fields = text_fields(text.len());
@@ -79,17 +52,14 @@ pub(super) fn redirect_to_folder(head: HeadView<'_>) -> Reply {
         .try_push(b"Location", &with_slash(path, head.query()))
         .is_err()
     {
-        return ErrorReply::NotFound.reply(head);
+        return refuse(head, 404);
     }
-    let body = match head.is_head() {
-        true => ReplyBody::Empty,
-        false => ReplyBody::One(Part::Memory(Bytes::from(text))),
-    };
-    Reply {
+    let reply = Reply {
         status: 301,
         fields: fields.freeze(),
-        body,
-    }
+        body: ReplyBody::One(Part::Memory(Bytes::from(text))),
+    };
+    to_head(head, reply)
 }
 
 fn with_slash(path: &[u8], query: Option<&[u8]>) -> Vec<u8> {
@@ -113,45 +83,31 @@ fn with_slash(path: &[u8], query: Option<&[u8]>) -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::tests::with_head;
     use super::*;
 
     #[test]
     fn announces_the_length_of_each_text_and_what_its_status_needs() {
-        let check = |plain: ErrorReply, status: u16, needed: Option<(&str, &str)>| {
-            let reply = plain.to_get();
-            assert_eq!(reply.status, status);
-            let ReplyBody::One(Part::Memory(text)) = reply.body else {
-                panic!("{plain:?}");
-            };
-            assert_eq!(text, format!("{status} {}\n", http::reason(status)));
-            let length = text.len().to_string();
-            let expect = [
-                ("Content-Type", "text/plain; charset=utf-8"),
-                ("Content-Length", &length),
-            ];
-            let expect: Vec<_> = expect.into_iter().chain(needed).collect();
-            let found: Vec<_> = reply
-                .fields
-                .iter()
-                .map(|(name, value)| (str::from_utf8(name), str::from_utf8(value)))
-                .map(|(name, value)| (name.unwrap(), value.unwrap()))
-                .collect();
-            assert_eq!(found, expect);
-        };
-        check(ErrorReply::Forbidden, 403, None);
-        check(ErrorReply::NotFound, 404, None);
-        check(ErrorReply::NotFoundByAccept, 404, Some(("Vary", "Accept")));
-        check(
-            ErrorReply::MethodNotAllowed,
-            405,
-            Some(("Allow", "GET, HEAD")),
-        );
-        check(ErrorReply::PreconditionFailed, 412, None);
-        check(ErrorReply::InternalServerError, 500, None);
-        check(
-            ErrorReply::ServiceUnavailable,
-            503,
-            Some(("Retry-After", "1")),
-        );
+        with_head("GET / HTTP/1.1\r\nHost: a\r\n\r\n", |head| {
+            for (reply, status, needed) in [
+                (refuse(head, 403), 403, None),
+                (refuse_by_accept(head), 404, Some(("Vary", "Accept"))),
+                (refuse(head, 405), 405, Some(("Allow", "GET, HEAD"))),
+                (refuse(head, 503), 503, Some(("Retry-After", "1"))),
+            ] {
+                let text = format!("{status} {}\n", http::reason(status));
+                let length = text.len().to_string();
+                let expect = [
+                    ("Content-Type", "text/plain; charset=utf-8"),
+                    ("Content-Length", &length),
+                ];
+                let expect: Vec<_> = (expect.into_iter().chain(needed))
+                    .map(|(name, value)| (name.as_bytes(), value.as_bytes()))
+                    .collect();
+                let found: Vec<_> = reply.fields.iter().collect();
+                assert_eq!((reply.status, found), (status, expect));
+                assert!(matches!(reply.body, ReplyBody::One(Part::Memory(body)) if body == text));
+            }
+        });
     }
 }

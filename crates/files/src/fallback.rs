@@ -34,25 +34,27 @@ pub(super) enum FallbackPage {
 }
 
 impl FallbackChoice {
-    /// What `head` wants, where `asked` of `mount` names no file. Only what is configured is weighed, so
-    /// that requests which are the same to a lookup have the same value.
+    /// What `head` wants, where `asked` of `mount` names no file.
     pub(super) fn of(
         head: HeadView<'_>,
         mounts: &Mounts,
         mount: usize,
         asked: &RequestedPath,
     ) -> FallbackChoice {
+        // Only what is configured is weighed, so that requests which are the same to a lookup have the same value.
         let mut fallback = FallbackChoice::default();
-        if mounts.has_listing() && asked.folder().is_some() {
+        if mounts.has_listing && asked.folder().is_some() {
             fallback.listing = Some(match accept::prefers_json(head) {
                 true => ListingForm::Json,
                 false => ListingForm::Html,
             });
         }
-        if mounts.list[mount].fallback().is_some() {
+        if mounts.list[mount].fallback.is_some() {
             fallback.page = match asked.folder() {
                 Some(_) => FallbackPage::ByPath,
-                None if media_type::extension(asked.file()).is_none() => FallbackPage::ByPath,
+                // A path with an extension names a file: a browser that misses a script or an image must not get a
+                // page for it.
+                None if media_type::extension(&asked.file).is_none() => FallbackPage::ByPath,
                 None if accept::names_html(head) => FallbackPage::ByAccept,
                 None => FallbackPage::Unfit,
             };

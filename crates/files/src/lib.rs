@@ -56,5 +56,4 @@ mod tests;
 pub use accept::names_html;
 pub use cache::{EvictedFiles, FileAnswer, Files};
 pub use lookup::{Lookup, LookupKey, LookupResult};
-pub use mounts::FolderFault;
 pub use reply::{Edition, Part, Reply, ReplyBody, status_text, text_fields};

@@ -1,6 +1,6 @@
 //! A listing: the files and folders of a folder that has no index file, as a page for people or as JSON.
 //!
-//! Takes entries, gives a finished reply's fields and body. `RootDir::list` reads the entries; nothing here
+//! Takes entries, gives a finished reply. `RootDir::list` reads the entries; nothing here
 //! touches a file. Names are whatever a file system holds: each form escapes them for itself.
 
 mod html;
@@ -9,7 +9,7 @@ mod json;
 use std::fmt::Write;
 
 use bytes::Bytes;
-use http::{FieldLines, HeadView, Method, SharedFields};
+use http::FieldLines;
 use jiff::Timestamp;
 
 use crate::reply::{Part, Reply, ReplyBody};
@@ -59,22 +59,8 @@ pub(super) enum EntryKind {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Entries {
     pub(super) list: Vec<ListingEntry>,
-    pub(super) extent: ListingExtent,
-}
-
-/// How much of a folder was read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum ListingExtent {
-    Whole,
     /// There are more than are listed.
-    Cut,
-}
-
-/// A listing as it is sent.
-#[derive(Clone, Debug)]
-pub(super) struct Listing {
-    fields: SharedFields,
-    body: Bytes,
+    pub(super) is_cut: bool,
 }
 
 /// Where a listed folder is.
@@ -86,43 +72,24 @@ struct At<'a> {
     path: &'a [u8],
 }
 
-impl Listing {
-    /// Renders the entries of the folder at `path` of the mount at `url`.
-    pub(super) fn render(
-        mut entries: Entries,
-        url: &str,
-        path: &[u8],
-        form: ListingForm,
-    ) -> Listing {
-        entries.list.sort_by_cached_key(ListingEntry::order);
-        let at = At { url, path };
-        let (kind, body) = match form {
-            ListingForm::Html => ("text/html; charset=utf-8", html::render(&entries, at)),
-            ListingForm::Json => ("application/json", json::render(&entries, at)),
-        };
-        let mut fields = FieldLines::with_capacity(320);
-        fields.push(b"Content-Type", kind.as_bytes());
-        fields.push_decimal(b"Content-Length", body.len() as u64);
-        for (name, value) in COMMON_FIELDS {
-            fields.push(name.as_bytes(), value.as_bytes());
-        }
-        Listing {
-            fields: fields.freeze(),
-            body: Bytes::from(body),
-        }
+/// Renders the entries of the folder at `path` of the mount at `url`, as a reply to a GET.
+pub(super) fn render(mut entries: Entries, url: &str, path: &[u8], form: ListingForm) -> Reply {
+    entries.list.sort_by_cached_key(ListingEntry::order);
+    let at = At { url, path };
+    let (kind, body) = match form {
+        ListingForm::Html => ("text/html; charset=utf-8", html::render(&entries, at)),
+        ListingForm::Json => ("application/json", json::render(&entries, at)),
+    };
+    let mut fields = FieldLines::with_capacity(320);
+    fields.push(b"Content-Type", kind.as_bytes());
+    fields.push_decimal(b"Content-Length", body.len() as u64);
+    for (name, value) in COMMON_FIELDS {
+        fields.push(name.as_bytes(), value.as_bytes());
     }
-
-    /// The reply to `head`.
-    pub(super) fn reply(self, head: HeadView<'_>) -> Reply {
-        let body = match head.index.method {
-            Method::Head => ReplyBody::Empty,
-            _ => ReplyBody::One(Part::Memory(self.body)),
-        };
-        Reply {
-            status: 200,
-            fields: self.fields,
-            body,
-        }
+    Reply {
+        status: 200,
+        fields: fields.freeze(),
+        body: ReplyBody::One(Part::Memory(Bytes::from(body))),
     }
 }
 
@@ -133,10 +100,11 @@ impl ListingEntry {
         (kind, self.name.to_ascii_lowercase(), self.name.clone())
     }
 
-    /// The name as a relative reference. Everything but unreserved characters is encoded (RFC 3986 section
-    /// 2.3), the colon too: `javascript:` at the beginning would be a scheme.
+    /// The name as a relative reference.
     fn href(&self) -> String {
         let mut href = String::with_capacity(self.name.len() + 1);
+        // Everything but unreserved characters is encoded (RFC 3986 section 2.3), the colon too: `javascript:` at the
+        // beginning would be a scheme.
         for byte in &self.name {
             match byte {
                 b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => {

@@ -5,7 +5,6 @@
 //! in its key, so that equal lookups can share one.
 
 use std::fmt;
-use std::fs::File;
 use std::io;
 use std::sync::Arc;
 
@@ -13,24 +12,25 @@ use telemetry::Stamp;
 
 use config::typed::Coding;
 
-use super::cache_segment::LookupTimes;
-use super::cached_file::{CachedFile, Label, Retention};
+use super::cache_segment::AskedFile;
+use super::cached_file::{CachedFile, Label, Retention, UnreadFile};
 use super::encoding_preference::EncodingPreference;
 use super::fallback::{FallbackChoice, FallbackPage};
-use super::listing::{ENTRIES_LEN_MAX, Listing};
+use super::listing::{self, ENTRIES_LEN_MAX};
 use super::metadata::{Devices, FileMetadata};
 use super::mounts::{Mount, Mounts, RequestedPath};
+use super::reply::Reply;
 use super::root_dir::{LookupError, OpenedPath, RootDir};
-use super::variants::{Sibling, Variants, VariantsMetadata, sought, suffix};
+use super::variants::{Sibling, Variants, sought, suffix};
 
 /// A lookup that has not run yet. `Send`, and independent of the driver that made it.
 pub struct Lookup {
-    key: LookupKey,
-    mounts: Arc<Mounts>,
-    path: RequestedPath,
+    pub(super) key: LookupKey,
+    pub(super) mounts: Arc<Mounts>,
+    pub(super) path: RequestedPath,
     /// What the cache knows, still true if the files have the same metadata.
-    known: Option<Arc<Variants>>,
-    asked: Stamp,
+    pub(super) known: Option<Arc<Variants>>,
+    pub(super) asked: Stamp,
 }
 
 /// What a lookup depends on: lookups of one driver with equal keys have the same result, and one is enough for all
@@ -49,9 +49,10 @@ pub struct LookupKey {
 /// What a lookup found. A clone shares its bytes: there is one for each request that waited.
 #[derive(Clone, Debug)]
 pub struct LookupResult {
-    key: LookupKey,
-    asked: Stamp,
-    outcome: LookupOutcome,
+    pub(super) key: LookupKey,
+    /// When it was asked for: what it saw is at most so old.
+    pub(super) asked: Stamp,
+    pub(super) outcome: LookupOutcome,
 }
 
 /// What there is for a path.
@@ -62,30 +63,21 @@ pub(super) enum LookupOutcome {
     /// The one page that was wanted, not to be remembered.
     Single(Arc<CachedFile>),
     /// The files of a folder.
-    Listing(Listing),
+    Listing(Reply),
     /// A folder that was asked for without its slash.
     Folder,
     /// Nothing to be served.
     Error(LookupError),
 }
 
-impl Lookup {
-    pub(super) fn new(
-        key: LookupKey,
-        mounts: &Arc<Mounts>,
-        path: RequestedPath,
-        known: Option<Arc<Variants>>,
-        asked: Stamp,
-    ) -> Lookup {
-        Lookup {
-            key,
-            mounts: Arc::clone(mounts),
-            path,
-            known,
-            asked,
-        }
+impl LookupKey {
+    pub(super) fn asked(&self) -> AskedFile<'_> {
+        let (mount, rest) = (self.mount, &*self.rest);
+        AskedFile { mount, rest }
     }
+}
 
+impl Lookup {
     /// What it depends on.
     pub fn key(&self) -> &LookupKey {
         &self.key
@@ -104,13 +96,13 @@ impl Lookup {
 
     fn find(&self) -> Result<LookupOutcome, LookupError> {
         let mount = self.mount();
-        let path = self.path.file();
+        let path = &*self.path.file;
         match mount.folder.find(path) {
-            Ok(OpenedPath::File(file, metadata)) => {
-                let unread =
-                    UnreadFiles::find(&mount.folder, path, (file, metadata), &self.mounts.codings);
+            Ok(OpenedPath::File(plain)) => {
+                let unread = UnreadFiles::find(&mount.folder, path, plain, &self.mounts.codings);
                 match &self.known {
-                    Some(known) if known.metadata() == unread.metadata() => {
+                    // Opened again and not read again: what is in memory is still the content.
+                    Some(known) if known.metadata().eq(unread.metadata()) => {
                         Ok(LookupOutcome::Variants(Arc::clone(known)))
                     }
                     _ => self.read(unread).map_err(|_| LookupError::Broken),
@@ -127,9 +119,9 @@ impl Lookup {
         let mounts = &*self.mounts;
         let retention = |bytes| mounts.retention(bytes);
         let label = mounts.label(&self.path, self.key.mount, unread.vary());
+        // Nothing of such a family is kept, so only the page that this client gets is read.
         if unread.is_passing(retention) {
-            let page = unread.load_chosen(&label, &self.key.preference, retention)?;
-            return Ok(LookupOutcome::Single(Arc::new(page)));
+            return self.read_chosen(unread, &label);
         }
         let variants = unread.load(&label, &mounts.devices, retention)?;
         Ok(LookupOutcome::Variants(Arc::new(variants)))
@@ -142,7 +134,7 @@ impl Lookup {
             let mount = self.mount();
             match mount.folder.list(path, ENTRIES_LEN_MAX) {
                 Ok(entries) => {
-                    let listing = Listing::render(entries, mount.url(), path, form);
+                    let listing = listing::render(entries, &mount.url, path, form);
                     return Ok(LookupOutcome::Listing(listing));
                 }
                 Err(LookupError::Absent) => {}
@@ -158,20 +150,22 @@ impl Lookup {
     /// Not remembered: under each path it would be another entry.
     fn read_fallback(&self) -> Result<LookupOutcome, LookupError> {
         let mount = self.mount();
-        let path = mount.fallback().ok_or(LookupError::Absent)?;
-        let OpenedPath::File(file, metadata) = mount.folder.find(path)? else {
+        let path = mount.fallback.as_deref().ok_or(LookupError::Absent)?;
+        let OpenedPath::File(plain) = mount.folder.find(path)? else {
             return Err(LookupError::Absent);
         };
-        let unread = UnreadFiles::find(&mount.folder, path, (file, metadata), &self.mounts.codings);
+        let unread = UnreadFiles::find(&mount.folder, path, plain, &self.mounts.codings);
         let vary = self.key.fallback.page.vary(unread.vary());
         let asked = RequestedPath::new(path, None);
         let label = self.mounts.label(&asked, self.key.mount, vary);
-        let page = unread.load_chosen(&label, &self.key.preference, |bytes| {
-            self.mounts.retention(bytes)
-        });
-        Ok(LookupOutcome::Single(Arc::new(
-            page.map_err(|_| LookupError::Broken)?,
-        )))
+        self.read_chosen(unread, &label)
+            .map_err(|_| LookupError::Broken)
+    }
+
+    fn read_chosen(&self, unread: UnreadFiles, label: &Label<'_>) -> io::Result<LookupOutcome> {
+        let retention = |bytes| self.mounts.retention(bytes);
+        let page = unread.load_chosen(label, &self.key.preference, retention)?;
+        Ok(LookupOutcome::Single(Arc::new(page)))
     }
 
     fn mount(&self) -> &Mount {
@@ -190,33 +184,12 @@ impl LookupResult {
     pub fn key(&self) -> &LookupKey {
         &self.key
     }
-
-    /// Whether another client would get the fallback where this one gets nothing.
-    pub(super) fn depends_on_accept(&self) -> bool {
-        self.key.fallback.page == FallbackPage::Unfit
-    }
-
-    pub(super) fn outcome(&self) -> &LookupOutcome {
-        &self.outcome
-    }
-
-    pub(super) fn take(self) -> (LookupKey, LookupOutcome) {
-        (self.key, self.outcome)
-    }
-
-    /// From when it was asked for to `done`.
-    pub(super) fn span(&self, done: Stamp) -> LookupTimes {
-        LookupTimes {
-            asked: self.asked,
-            done,
-        }
-    }
 }
 
 /// Files that were found and not yet read.
 pub(super) struct UnreadFiles {
-    plain: (File, FileMetadata),
-    siblings: Vec<(Coding, File, FileMetadata)>,
+    plain: UnreadFile,
+    siblings: Vec<UnreadFile>,
 }
 
 impl UnreadFiles {
@@ -225,47 +198,43 @@ impl UnreadFiles {
     pub(super) fn find(
         folder: &RootDir,
         path: &[u8],
-        plain: (File, FileMetadata),
+        plain: UnreadFile,
         codings: &[Coding],
     ) -> UnreadFiles {
         let mut siblings = Vec::new();
-        let mut beside = path.to_vec();
         for coding in sought(path, codings) {
-            beside.extend_from_slice(suffix(*coding));
-            if let Ok(OpenedPath::File(file, metadata)) = folder.find(&beside) {
-                siblings.push((*coding, file, metadata));
+            let beside = [path, suffix(*coding)].concat();
+            if let Ok(OpenedPath::File(found)) = folder.find(&beside) {
+                siblings.push(UnreadFile {
+                    coding: Some(*coding),
+                    ..found
+                });
             }
-            beside.truncate(path.len());
         }
         UnreadFiles { plain, siblings }
     }
 
     /// The metadata of all, to compare with those of known variants.
-    pub(super) fn metadata(&self) -> VariantsMetadata {
+    pub(super) fn metadata(&self) -> impl Iterator<Item = (Option<Coding>, FileMetadata)> {
+        let files = std::iter::once(&self.plain).chain(&self.siblings);
+        files.map(|one| (one.coding, one.metadata))
+    }
+
+    /// Siblings that are not out of date.
+    fn current(&self) -> impl Iterator<Item = &UnreadFile> {
         let siblings = self.siblings.iter();
-        VariantsMetadata {
-            plain: self.plain.1,
-            siblings: siblings
-                .map(|(coding, _, metadata)| (*coding, *metadata))
-                .collect(),
-        }
+        siblings.filter(|one| !one.metadata.is_older_than(&self.plain.metadata))
     }
 
     /// What the choice among them depends on: the value of `Vary`.
     pub(super) fn vary(&self) -> Option<&'static str> {
-        let plain = &self.plain.1;
-        let mut siblings = self.siblings.iter();
-        let has_choice = siblings.any(|(_, _, metadata)| !metadata.is_older_than(plain));
-        has_choice.then_some("Accept-Encoding")
+        self.current().next().map(|_| "Accept-Encoding")
     }
 
     /// Whether one of them is too large to be kept in memory, and too small to be sent from its descriptor.
     pub(super) fn is_passing(&self, retention: impl Fn(u64) -> Retention) -> bool {
-        let mut siblings = self.siblings.iter().map(|(_, _, metadata)| metadata);
-        let is_passing = |metadata: &FileMetadata| retention(metadata.bytes) == Retention::Passing;
-        is_passing(&self.plain.1)
-            || siblings
-                .any(|metadata| !metadata.is_older_than(&self.plain.1) && is_passing(metadata))
+        let mut served = std::iter::once(&self.plain).chain(self.current());
+        served.any(|one| retention(one.metadata.bytes) == Retention::Passing)
     }
 
     /// Reads only what `preference` wants.
@@ -273,34 +242,23 @@ impl UnreadFiles {
     /// # Errors
     /// It cannot be read.
     pub(super) fn load_chosen(
-        self,
+        mut self,
         label: &Label<'_>,
         preference: &EncodingPreference,
         retention: impl Fn(u64) -> Retention,
     ) -> io::Result<CachedFile> {
-        let (plain, plain_metadata) = self.plain;
-        let mut current = self.siblings;
-        current.retain(|(_, _, metadata)| !metadata.is_older_than(&plain_metadata));
-        let place = preference
-            .iter()
-            .find_map(|wanted| current.iter().position(|(coding, _, _)| *coding == wanted));
-        match place {
-            Some(place) => {
-                let (coding, file, metadata) = current.swap_remove(place);
-                CachedFile::load(
-                    file,
-                    metadata,
-                    retention(metadata.bytes),
-                    &label.with(coding),
-                )
-            }
-            None => CachedFile::load(
-                plain,
-                plain_metadata,
-                retention(plain_metadata.bytes),
-                label,
-            ),
-        }
+        let oldest = self.plain.metadata;
+        (self.siblings).retain(|one| !one.metadata.is_older_than(&oldest));
+        let place = preference.iter().find_map(|wanted| {
+            let mut siblings = self.siblings.iter();
+            siblings.position(|one| one.coding == Some(wanted))
+        });
+        let chosen = match place {
+            Some(place) => self.siblings.swap_remove(place),
+            None => self.plain,
+        };
+        let retention = retention(chosen.metadata.bytes);
+        CachedFile::load(chosen, retention, label)
     }
 
     /// Reads all of them.
@@ -313,27 +271,20 @@ impl UnreadFiles {
         devices: &Devices,
         retention: impl Fn(u64) -> Retention,
     ) -> io::Result<Variants> {
-        let (file, metadata) = self.plain;
-        let mut storage = devices.storage_of(&file, &metadata);
-        let plain = CachedFile::load(file, metadata, retention(metadata.bytes), label)?;
+        let load = |one: UnreadFile| {
+            let retention = retention(one.metadata.bytes);
+            CachedFile::load(one, retention, label)
+        };
+        let mut storage = devices.storage_of(&self.plain.file, &self.plain.metadata);
+        let plain = load(self.plain)?;
         let mut siblings = Vec::with_capacity(self.siblings.len());
-        for (coding, file, metadata) in self.siblings {
-            storage = storage.worse(devices.storage_of(&file, &metadata));
-            let page = if metadata.is_older_than(&plain.metadata) {
-                None
-            } else {
-                let stays = retention(metadata.bytes);
-                Some(CachedFile::load(
-                    file,
-                    metadata,
-                    stays,
-                    &label.with(coding),
-                )?)
-            };
+        for one in self.siblings {
+            storage = storage.max(devices.storage_of(&one.file, &one.metadata));
+            let is_current = !one.metadata.is_older_than(&plain.metadata);
             siblings.push(Sibling {
-                coding,
-                metadata,
-                page,
+                coding: one.coding,
+                metadata: one.metadata,
+                page: if is_current { Some(load(one)?) } else { None },
             });
         }
         Ok(Variants {

@@ -3,19 +3,9 @@
 //! Takes a path, gives the value of `Content-Type`. The table is mime_guess's, with the few entries below
 //! put right. Never looks into a file: what a folder's owner named `.txt` stays text.
 
-/// A media type and whether it is sent with `charset=utf-8`.
+/// A media type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ContentType {
-    essence: &'static str,
-    charset: Charset,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Charset {
-    Utf8,
-    /// Not text, or a format that carries its own declaration.
-    Unsaid,
-}
+pub struct ContentType(&'static str);
 
 /// Where mime_guess is behind the registry, or means another format than a web server does: RFC 9239
 /// (scripts), source maps, MPEG transport streams and HLS lists, RFC 8878 and brotli.
@@ -32,23 +22,23 @@ const CORRECTIONS: [(&str, &str); 8] = [
 
 /// The media type of the file at `path`; `application/octet-stream` when its extension says nothing.
 pub fn of_path(path: &[u8]) -> ContentType {
-    let essence = extension(path)
-        .and_then(known)
-        .unwrap_or("application/octet-stream");
-    ContentType {
-        essence,
-        charset: charset_of(essence),
-    }
+    let essence = extension(path).and_then(known);
+    ContentType(essence.unwrap_or("application/octet-stream"))
 }
 
 impl ContentType {
     /// The value of `Content-Type`, in two parts.
+    ///
+    /// Without a charset browsers guess one for text. XML declares its own, and RFC 7303 section 3 lets the parameter
+    /// override it, so XML gets none; JSON is always UTF-8 (RFC 8259 section 8.1).
     pub fn parts(self) -> [&'static [u8]; 2] {
-        let charset = match self.charset {
-            Charset::Utf8 => &b"; charset=utf-8"[..],
-            Charset::Unsaid => b"",
+        let ContentType(essence) = self;
+        let is_declared = essence.starts_with("text/") && essence != "text/xml";
+        let charset: &[u8] = match is_declared || essence == "application/javascript" {
+            true => b"; charset=utf-8",
+            false => b"",
         };
-        [self.essence.as_bytes(), charset]
+        [essence.as_bytes(), charset]
     }
 }
 
@@ -71,17 +61,6 @@ fn known(extension: &str) -> Option<&'static str> {
     match corrected {
         Some((_, essence)) => Some(essence),
         None => mime_guess::from_ext(extension).first_raw(),
-    }
-}
-
-/// Without a charset browsers guess one for text. XML declares its own, and RFC 7303 section 3 lets the
-/// parameter override it, so XML gets none; JSON is always UTF-8 (RFC 8259 section 8.1).
-fn charset_of(essence: &str) -> Charset {
-    match essence {
-        "text/xml" => Charset::Unsaid,
-        "application/javascript" => Charset::Utf8,
-        _ if essence.starts_with("text/") => Charset::Utf8,
-        _ => Charset::Unsaid,
     }
 }
 

@@ -7,6 +7,7 @@ use std::os::fd::BorrowedFd;
 use std::os::unix::fs::MetadataExt;
 use std::sync::Mutex;
 
+use os::lock;
 use rustix::fs::{AtFlags, StatxFlags, StatxTimestamp};
 
 use crate::reply::Edition;
@@ -54,7 +55,7 @@ pub(super) struct Moment {
 }
 
 /// Who may change a file behind the kernel's back.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Storage {
     /// Local: what the kernel remembers of it is true.
     Local,
@@ -89,6 +90,7 @@ impl FileMetadata {
         let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
         let wanted = StatxFlags::SIZE | StatxFlags::MTIME | StatxFlags::CTIME | StatxFlags::INO;
         let known = rustix::fs::statx(file, "", flags, wanted).ok()?;
+        // A file system that would have to ask leaves fields out instead of waiting.
         if known.stx_mask & wanted.bits() != wanted.bits() {
             return None;
         }
@@ -110,10 +112,10 @@ impl FileMetadata {
         }
     }
 
-    /// Whether it was modified before `other`. A time without a fraction is taken for one that was cut to
-    /// its second, as some archives and packers do.
+    /// Whether it was modified before `other`.
     pub(super) fn is_older_than(&self, other: &FileMetadata) -> bool {
         let (ours, theirs) = (self.modified, other.modified);
+        // A time without a fraction is taken for one that was cut to its second, as some archives and packers do.
         if ours.nanos == 0 {
             return ours.unix_secs < theirs.unix_secs;
         }
@@ -130,16 +132,6 @@ impl FileMetadata {
     }
 }
 
-impl Storage {
-    /// Where two things are, taken together.
-    pub(super) fn worse(self, other: Storage) -> Storage {
-        match (self, other) {
-            (Storage::Local, Storage::Local) => Storage::Local,
-            _ => Storage::Remote,
-        }
-    }
-}
-
 impl From<StatxTimestamp> for Moment {
     fn from(stamp: StatxTimestamp) -> Moment {
         Moment {
@@ -152,15 +144,15 @@ impl From<StatxTimestamp> for Moment {
 impl Devices {
     /// Where `file` is, whose metadata is given. May wait for the storage, once for each device.
     pub(super) fn storage_of(&self, file: &File, metadata: &FileMetadata) -> Storage {
-        const HELD: &str = "nothing panics while it holds this lock";
-        let known = self.0.lock().expect(HELD);
-        let found = known.iter().find(|(device, _)| *device == metadata.device);
-        if let Some((_, storage)) = found {
-            return *storage;
+        let of_device = |(device, _): &&(u64, Storage)| *device == metadata.device;
+        let known = lock(&self.0).iter().find(of_device).copied();
+        if let Some((_, storage)) = known {
+            return storage;
         }
-        drop(known);
+        // Not under the lock: a network that hangs would hold up lookups in all other folders. Two threads may learn
+        // of one device at the same time and note it twice, which the bound allows for.
         let storage = ask(file);
-        let mut known = self.0.lock().expect(HELD);
+        let mut known = lock(&self.0);
         if known.len() >= DEVICES_LEN_MAX {
             return Storage::Remote;
         }
@@ -173,11 +165,7 @@ impl Devices {
 impl Devices {
     /// As if the device that has this were on a network.
     pub(super) fn take_for_remote(&self, metadata: &Metadata) {
-        let mut known = self
-            .0
-            .lock()
-            .expect("nothing panics while it holds this lock");
-        known.push((FileMetadata::of(metadata).device, Storage::Remote));
+        lock(&self.0).push((FileMetadata::of(metadata).device, Storage::Remote));
     }
 }
 

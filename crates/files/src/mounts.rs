@@ -2,10 +2,9 @@
 //!
 //! Shared by a driver with the threads that run its lookups; nothing in it changes but what `Devices` learns.
 
-use std::fmt;
 use std::io;
-use std::path::PathBuf;
 
+use config::failure::{StartFault, plain};
 use config::typed::{Coding, Config, StaticMount};
 
 use super::cache_control::CacheControl;
@@ -21,54 +20,42 @@ pub(super) struct Mounts {
     /// Siblings that are looked for: different ones, the preferred first.
     pub(super) codings: Vec<Coding>,
     cache_control: CacheControl,
-    has_listing: bool,
-    sizes: RetentionSizes,
+    /// Whether a folder without an index file is listed.
+    pub(super) has_listing: bool,
+    /// Larger files are not kept in memory.
+    entry_bytes_max: u64,
+    /// Files from this size on are sent from their descriptors.
+    writer_bytes_min: u64,
 }
 
 /// One mount.
 pub(super) struct Mount {
     pub(super) folder: RootDir,
-    url: String,
+    /// URL prefix, without a slash at its end.
+    pub(super) url: String,
     /// Name of the file served for a folder; empty: none is.
     index: Vec<u8>,
-    /// Path beneath the folder.
-    fallback: Option<Vec<u8>>,
-}
-
-/// A folder that cannot be served.
-#[derive(Debug)]
-pub struct FolderFault {
-    /// URL prefix of its mount.
-    pub url: String,
-    /// The folder as configured.
-    pub dir: PathBuf,
-    /// What the system said.
-    pub cause: io::Error,
+    /// Path of the file that is sent where there is none.
+    pub(super) fallback: Option<Vec<u8>>,
 }
 
 /// A decoded path beneath a mount's folder, as it was asked for.
 #[derive(Debug)]
 pub(super) struct RequestedPath {
-    /// With the name of the index file behind a folder's path.
-    file: Vec<u8>,
+    /// Path of the file to be served: with the name of the index file behind a folder's path.
+    pub(super) file: Vec<u8>,
     /// Length of the folder's path, when it was a folder that was asked for.
     folder_bytes: Option<usize>,
 }
 
-/// Which files are read, and which of those are kept.
-#[derive(Clone, Copy, Debug)]
-struct RetentionSizes {
-    entry_bytes_max: u64,
-    writer_bytes_min: u64,
-}
-
 impl Mounts {
     /// Opens every folder and keeps it open.
-    pub(super) fn open(config: &Config) -> Result<Mounts, FolderFault> {
+    pub(super) fn open(config: &Config) -> Result<Mounts, StartFault> {
         let serving = &config.file_serving;
-        let cache_control = CacheControl::new(&serving.cache_control)
-            .map_err(|fault| glob_fault(config, &fault))?;
+        let cache_control =
+            CacheControl::new(&serving.cache_control).map_err(|fault| glob_fault(&fault))?;
         let mut codings = serving.encodings.clone();
+        // A coding that is named twice counts at its first place.
         codings.sort_by_key(|coding| serving.encodings.iter().position(|one| one == coding));
         codings.dedup();
         Ok(Mounts {
@@ -81,21 +68,14 @@ impl Mounts {
             codings,
             cache_control,
             has_listing: serving.listing,
-            sizes: RetentionSizes {
-                entry_bytes_max: config.file_cache.entry_bytes_max as u64,
-                writer_bytes_min: serving.writer_bytes_min as u64,
-            },
+            entry_bytes_max: config.file_cache.entry_bytes_max as u64,
+            writer_bytes_min: serving.writer_bytes_min as u64,
         })
     }
 
     /// What becomes of a file of `bytes` bytes.
     pub(super) fn retention(&self, bytes: u64) -> Retention {
-        self.sizes.retention(bytes)
-    }
-
-    /// Whether a folder without an index file is listed.
-    pub(super) fn has_listing(&self) -> bool {
-        self.has_listing
+        retention(bytes, self.entry_bytes_max, self.writer_bytes_min)
     }
 
     /// What is said of the file that `asked` of `mount` names.
@@ -107,6 +87,8 @@ impl Mounts {
     ) -> Label<'_> {
         let url = |path: &[u8]| [self.list[mount].url.as_bytes(), b"/", path].concat();
         let file = url(&asked.file);
+        // A folder's page has two paths, its own and that of its index file, and the first rule that matches either
+        // counts.
         let cache_control = match asked.folder() {
             Some(b"") => self.cache_control.of(&[&url(b""), &file]),
             Some(folder) => self
@@ -116,7 +98,6 @@ impl Mounts {
         };
         Label {
             kind: media_type::of_path(&asked.file),
-            coding: None,
             cache_control,
             vary,
         }
@@ -124,28 +105,14 @@ impl Mounts {
 }
 
 impl Mount {
-    fn open(mount: &StaticMount) -> Result<Mount, FolderFault> {
-        let folder = RootDir::open(&mount.dir).map_err(|cause| FolderFault {
-            url: mount.url.clone(),
-            dir: mount.dir.clone(),
-            cause,
-        })?;
+    fn open(mount: &StaticMount) -> Result<Mount, StartFault> {
+        let folder = RootDir::open(&mount.dir).map_err(|cause| fault(mount, &cause))?;
         Ok(Mount {
             folder,
             url: mount.url.clone(),
             index: mount.index.clone().into_bytes(),
             fallback: mount.fallback.clone().map(String::into_bytes),
         })
-    }
-
-    /// URL prefix, without a slash at its end.
-    pub(super) fn url(&self) -> &str {
-        &self.url
-    }
-
-    /// Path of the file that is sent where there is none.
-    pub(super) fn fallback(&self) -> Option<&[u8]> {
-        self.fallback.as_deref()
     }
 
     /// Makes the path of a folder that of its index file.
@@ -166,57 +133,41 @@ impl RequestedPath {
         }
     }
 
-    /// Path of the file to be served.
-    pub(super) fn file(&self) -> &[u8] {
-        &self.file
-    }
-
     /// Path of the folder that was asked for, without its slash.
     pub(super) fn folder(&self) -> Option<&[u8]> {
         self.folder_bytes.map(|bytes| &self.file[..bytes])
     }
 }
 
+fn fault(mount: &StaticMount, cause: &io::Error) -> StartFault {
+    let url = if mount.url.is_empty() {
+        "/"
+    } else {
+        &mount.url
+    };
+    StartFault {
+        what: format!("cannot serve `{url}` from `{}`", mount.dir.display()),
+        cause: plain(cause),
+        hint: Some("it must be a folder that this user may read and search".to_owned()),
+    }
+}
+
 /// The configuration checks each glob; all of them together can still be too large.
-fn glob_fault(config: &Config, fault: &globset::Error) -> FolderFault {
-    let mount = config.statics.first();
-    FolderFault {
-        url: mount.map_or(String::new(), |mount| mount.url.clone()),
-        dir: mount.map_or(Default::default(), |mount| mount.dir.clone()),
-        cause: io::Error::new(
-            io::ErrorKind::InvalidInput,
-            format!("`Cache-Control` rules: {fault}"),
-        ),
+fn glob_fault(fault: &globset::Error) -> StartFault {
+    StartFault {
+        what: "cannot serve files".to_owned(),
+        cause: format!("`Cache-Control` rules: {fault}"),
+        hint: None,
     }
 }
 
-impl RetentionSizes {
-    fn retention(self, bytes: u64) -> Retention {
-        if bytes <= self.entry_bytes_max {
-            Retention::Memory
-        } else if bytes < self.writer_bytes_min {
-            Retention::Passing
-        } else {
-            Retention::Open
-        }
-    }
-}
-
-impl fmt::Display for FolderFault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "static folder `{}` of `{}/`: {}",
-            self.dir.display(),
-            self.url,
-            self.cause
-        )
-    }
-}
-
-impl std::error::Error for FolderFault {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        Some(&self.cause)
+fn retention(bytes: u64, entry_bytes_max: u64, writer_bytes_min: u64) -> Retention {
+    if bytes <= entry_bytes_max {
+        Retention::Memory
+    } else if bytes < writer_bytes_min {
+        Retention::Passing
+    } else {
+        Retention::Open
     }
 }
 
@@ -224,38 +175,26 @@ impl std::error::Error for FolderFault {
 mod tests {
     use super::*;
 
-    fn check(entry_bytes_max: u64, writer_bytes_min: u64, expect: &[(u64, Retention)]) {
-        let sizes = RetentionSizes {
-            entry_bytes_max,
-            writer_bytes_min,
-        };
-        for (bytes, retention) in expect {
-            assert_eq!(sizes.retention(*bytes), *retention, "{bytes} of {sizes:?}");
-        }
-    }
-
     #[test]
     fn keeps_small_files_reads_others_and_leaves_large_ones_open() {
-        check(
-            64,
-            64,
-            &[
-                (0, Retention::Memory),
-                (64, Retention::Memory),
-                (65, Retention::Open),
-            ],
-        );
-        check(
-            64,
-            100,
-            &[
-                (64, Retention::Memory),
-                (65, Retention::Passing),
-                (99, Retention::Passing),
-                (100, Retention::Open),
-            ],
-        );
-        check(64, 10, &[(64, Retention::Memory), (65, Retention::Open)]);
-        check(0, 0, &[(0, Retention::Memory), (1, Retention::Open)]);
+        for (bytes, entry_bytes_max, writer_bytes_min, expect) in [
+            (0, 64, 64, Retention::Memory),
+            (64, 64, 64, Retention::Memory),
+            (65, 64, 64, Retention::Open),
+            (64, 64, 100, Retention::Memory),
+            (65, 64, 100, Retention::Passing),
+            (99, 64, 100, Retention::Passing),
+            (100, 64, 100, Retention::Open),
+            (64, 64, 10, Retention::Memory),
+            (65, 64, 10, Retention::Open),
+            (0, 0, 0, Retention::Memory),
+            (1, 0, 0, Retention::Open),
+        ] {
+            let retention = retention(bytes, entry_bytes_max, writer_bytes_min);
+            assert_eq!(
+                retention, expect,
+                "{bytes} of {entry_bytes_max}, {writer_bytes_min}"
+            );
+        }
     }
 }

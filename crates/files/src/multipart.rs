@@ -7,6 +7,7 @@ use std::hash::{BuildHasher, RandomState};
 
 use bytes::Bytes;
 use http::{FieldLines, SharedFields};
+use os::invariant;
 
 use crate::reply::{Part, Reply, ReplyBody};
 
@@ -15,6 +16,7 @@ use super::ranges::Extent;
 
 /// The reply that carries `extents` of `page`.
 pub(super) fn reply(page: &CachedFile, extents: &[Extent]) -> Reply {
+    invariant!(extents.len() > 1, "a multipart of {} parts", extents.len());
     let boundary = boundary();
     let mut parts = Vec::with_capacity(2 * extents.len() + 1);
     for extent in extents {
@@ -60,6 +62,7 @@ fn fields(page: &CachedFile, body_bytes: u64, boundary: &str) -> SharedFields {
     );
     fields.push_decimal(b"Content-Length", body_bytes);
     fields.push(b"Accept-Ranges", b"bytes");
+    // No `Content-Range` here: RFC 9110 section 15.3.7.2 forbids it beside a multipart.
     fields.append(&page.lasting_fields);
     fields.freeze()
 }

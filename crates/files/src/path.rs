@@ -45,12 +45,13 @@ pub(super) fn beneath(rest: &[u8], out: &mut Vec<u8>) -> PathTarget {
     PathTarget::File
 }
 
-/// Empty and dotted names are hidden, the latter with `.` and `..` among them; a decoded slash would
-/// start a segment that was not checked, and NUL would end the path early in the kernel.
+/// Whether a decoded segment names nothing that is served: empty and dotted names are hidden, the latter with `.` and
+/// `..` among them.
 pub(super) fn is_hidden(segment: &[u8], is_top: bool) -> bool {
     match segment.first() {
         None => true,
         Some(b'.') => !(is_top && segment == WELL_KNOWN),
+        // A decoded slash would start a segment that was not checked, and NUL would end the path early in the kernel.
         Some(_) => memchr::memchr2(b'/', 0, segment).is_some(),
     }
 }

@@ -3,6 +3,8 @@
 //! Takes the field's value and the length, gives extents; pure. Whether the field counts at all (method,
 //! `If-Range`) is the caller's affair.
 
+use os::invariant;
+
 /// Ranges in one field. Real clients send a handful; more of them cost us more than the whole file does.
 const RANGES_LEN_MAX: usize = 32;
 
@@ -29,6 +31,12 @@ pub(super) enum Selection {
 impl Extent {
     /// Length in bytes.
     pub(super) fn bytes(self) -> u64 {
+        invariant!(
+            self.first <= self.last,
+            "a range from {} to {}",
+            self.first,
+            self.last
+        );
         self.last - self.first + 1
     }
 
@@ -53,11 +61,8 @@ pub(super) fn select(value: &[u8], complete_bytes: u64) -> Selection {
     {
         specs_len += 1;
         match read_spec(spec, complete_bytes) {
-            _ if specs_len > RANGES_LEN_MAX => return Selection::Whole,
-            Spec::Invalid => return Selection::Whole,
-            Spec::Satisfiable(extent) => extents.push(extent),
-            Spec::Unsatisfiable => {}
-            Spec::Everything => return Selection::Whole,
+            Some(extent) if specs_len <= RANGES_LEN_MAX => extents.extend(extent),
+            _ => return Selection::Whole,
         }
     }
     match (specs_len, extents.is_empty()) {
@@ -67,56 +72,37 @@ pub(super) fn select(value: &[u8], complete_bytes: u64) -> Selection {
     }
 }
 
-enum Spec {
-    Satisfiable(Extent),
-    Unsatisfiable,
-    /// A suffix of an empty content: satisfiable by section 14.1.2, but `Content-Range` cannot say it.
-    Everything,
-    Invalid,
-}
-
 /// RFC 9110 section 14.1: names of units are case-insensitive. An unknown unit is ignored (14.2).
 fn strip_unit(value: &[u8]) -> Option<&[u8]> {
     let (unit, list) = value.split_at_checked(b"bytes=".len())?;
     unit.eq_ignore_ascii_case(b"bytes=").then_some(list)
 }
 
-/// `first-last`, `first-` or `-suffix`.
-fn read_spec(spec: &[u8], complete_bytes: u64) -> Spec {
-    let Some(dash) = memchr::memchr(b'-', spec) else {
-        return Spec::Invalid;
-    };
+/// What `first-last`, `first-` or `-suffix` select, which may be nothing; `None`: the whole field is to be ignored.
+fn read_spec(spec: &[u8], complete_bytes: u64) -> Option<Option<Extent>> {
+    let dash = memchr::memchr(b'-', spec)?;
     match (&spec[..dash], &spec[dash + 1..]) {
-        (b"", suffix) => read_suffix(suffix, complete_bytes),
-        (first, b"") => match number(first) {
-            Some(first) => clip(first, u64::MAX, complete_bytes),
-            None => Spec::Invalid,
+        (b"", suffix) => match number(suffix)? {
+            0 => Some(None),
+            // A suffix of an empty content is satisfiable by section 14.1.2, but `Content-Range` cannot say it.
+            _ if complete_bytes == 0 => None,
+            bytes => Some(clip(
+                complete_bytes.saturating_sub(bytes),
+                u64::MAX,
+                complete_bytes,
+            )),
         },
-        (first, last) => match (number(first), number(last)) {
-            (Some(first), Some(last)) if first <= last => clip(first, last, complete_bytes),
-            _ => Spec::Invalid,
-        },
+        (first, b"") => Some(clip(number(first)?, u64::MAX, complete_bytes)),
+        (first, last) => {
+            let (first, last) = (number(first)?, number(last)?);
+            (first <= last).then(|| clip(first, last, complete_bytes))
+        }
     }
 }
 
-fn read_suffix(suffix: &[u8], complete_bytes: u64) -> Spec {
-    match number(suffix) {
-        None => Spec::Invalid,
-        Some(0) => Spec::Unsatisfiable,
-        Some(_) if complete_bytes == 0 => Spec::Everything,
-        Some(bytes) => clip(
-            complete_bytes.saturating_sub(bytes),
-            u64::MAX,
-            complete_bytes,
-        ),
-    }
-}
-
-fn clip(first: u64, last: u64, complete_bytes: u64) -> Spec {
-    if first >= complete_bytes {
-        return Spec::Unsatisfiable;
-    }
-    Spec::Satisfiable(Extent {
+/// What of a range is in the content.
+fn clip(first: u64, last: u64, complete_bytes: u64) -> Option<Extent> {
+    (first < complete_bytes).then(|| Extent {
         first,
         last: last.min(complete_bytes - 1),
     })
@@ -134,8 +120,7 @@ fn number(digits: &[u8]) -> Option<u64> {
     Some(digits.iter().fold(0, add))
 }
 
-/// Joins what overlaps or touches, so that no byte is sent twice. RFC 9110 section 15.3.7.2 wants the
-/// parts in the order asked for, apart from those that were joined: a joined one takes its earliest place.
+/// Joins what overlaps or touches, so that no byte is sent twice.
 fn coalesce(extents: Vec<Extent>) -> Vec<Extent> {
     let mut sorted: Vec<(Extent, usize)> = extents.into_iter().zip(0..).collect();
     sorted.sort_unstable_by_key(|(extent, _)| extent.first);
@@ -148,6 +133,8 @@ fn coalesce(extents: Vec<Extent>) -> Vec<Extent> {
         }
         is_joined
     });
+    // RFC 9110 section 15.3.7.2 wants the parts in the order asked for, apart from those that were joined: a joined
+    // one takes its earliest place.
     sorted.sort_unstable_by_key(|(_, place)| *place);
     sorted.into_iter().map(|(extent, _)| extent).collect()
 }

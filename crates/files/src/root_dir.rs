@@ -15,7 +15,8 @@ use std::path::Path;
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 
-use super::listing::{Entries, EntryKind, ListingEntry, ListingExtent};
+use super::cached_file::UnreadFile;
+use super::listing::{Entries, EntryKind, ListingEntry};
 use super::metadata::FileMetadata;
 use super::path;
 
@@ -43,7 +44,7 @@ enum Resolver {
 #[derive(Debug)]
 pub(super) enum OpenedPath {
     /// A regular file, open for reading.
-    File(File, FileMetadata),
+    File(UnreadFile),
     /// A folder.
     Folder,
 }
@@ -94,18 +95,25 @@ impl RootDir {
         // O_NONBLOCK: opening a FIFO without a writer would wait for ever. O_NOCTTY: opening a
         // terminal must not make it ours.
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
-        let opened = match self.resolver {
-            Resolver::Kernel => open_beneath(self.root.as_fd(), path, flags),
-            Resolver::Walk => walk(self.root.as_fd(), path, flags),
-        };
-        let file = File::from(opened.map_err(LookupError::from)?);
+        let file = File::from(self.open_path(path, flags)?);
         let metadata = file.metadata().map_err(|_| LookupError::Broken)?;
         if metadata.is_file() {
-            Ok(OpenedPath::File(file, FileMetadata::of(&metadata)))
+            Ok(OpenedPath::File(UnreadFile {
+                coding: None,
+                file,
+                metadata: FileMetadata::of(&metadata),
+            }))
         } else if metadata.is_dir() {
             Ok(OpenedPath::Folder)
         } else {
             Err(LookupError::Absent)
+        }
+    }
+
+    fn open_path(&self, path: &[u8], flags: OFlags) -> Result<OwnedFd, Errno> {
+        match self.resolver {
+            Resolver::Kernel => open_beneath(self.root.as_fd(), path, flags),
+            Resolver::Walk => walk(self.root.as_fd(), path, flags),
         }
     }
 
@@ -114,35 +122,29 @@ impl RootDir {
     pub(super) fn list(&self, path: &[u8], len_max: usize) -> Result<Entries, LookupError> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let here = if path.is_empty() { b"." } else { path };
-        let opened = match self.resolver {
-            Resolver::Kernel => open_beneath(self.root.as_fd(), here, flags),
-            Resolver::Walk => walk(self.root.as_fd(), here, flags),
-        };
-        let mut names = Dir::new(opened.map_err(LookupError::from)?).map_err(LookupError::from)?;
+        let mut names = Dir::new(self.open_path(here, flags)?)?;
         let mut list = Vec::new();
         for _ in 0..NAMES_LEN_MAX {
             let Some(name) = names.read() else {
-                let extent = ListingExtent::Whole;
-                return Ok(Entries { list, extent });
+                return Ok(Entries {
+                    list,
+                    is_cut: false,
+                });
             };
-            let name = name
-                .map_err(LookupError::from)?
-                .file_name()
-                .to_bytes()
-                .to_vec();
+            let name = name?.file_name().to_bytes().to_vec();
             if path::is_hidden(&name, path.is_empty()) {
                 continue;
             }
             let Some(entry) = self.entry(&names, path, name) else {
                 continue;
             };
+            // Only now: a folder of exactly so many names is not cut.
             if list.len() == len_max {
                 break;
             }
             list.push(entry);
         }
-        let extent = ListingExtent::Cut;
-        Ok(Entries { list, extent })
+        Ok(Entries { list, is_cut: true })
     }
 
     /// `None` for what cannot be served: a link that leads outside, a socket, what has just been removed.
@@ -158,6 +160,7 @@ impl RootDir {
                 _ => [path, b"/", &name].concat(),
             };
             let target = open_beneath(self.root.as_fd(), &whole, OFlags::PATH | OFlags::CLOEXEC);
+            // What the link leads to, if that is inside: a listing shows nothing that its own path would not give.
             stat = rustix::fs::fstat(target.ok()?).ok()?;
         }
         let kind = match FileType::from_raw_mode(stat.st_mode) {
@@ -200,6 +203,18 @@ impl RootDir {
     }
 }
 
+impl LookupError {
+    /// The status that a client gets.
+    pub(super) fn status(self) -> u16 {
+        match self {
+            LookupError::Absent => 404,
+            LookupError::Forbidden => 403,
+            LookupError::Busy => 503,
+            LookupError::Broken => 500,
+        }
+    }
+}
+
 impl From<Errno> for LookupError {
     fn from(errno: Errno) -> LookupError {
         match errno {
@@ -219,6 +234,8 @@ fn open_beneath(root: BorrowedFd<'_>, path: &[u8], flags: OFlags) -> Result<Owne
     let mut tries = RENAME_TRIES;
     loop {
         tries -= 1;
+        // A rename anywhere on the machine during the walk gives EAGAIN where a link has `..`; after some tries the
+        // client is asked to come back.
         match rustix::fs::openat2(root, path, flags, Mode::empty(), BENEATH) {
             Err(Errno::AGAIN | Errno::INTR) if tries > 0 => {}
             result => return result,
@@ -236,6 +253,7 @@ fn walk(root: BorrowedFd<'_>, path: &[u8], flags: OFlags) -> Result<OwnedFd, Err
             return Err(Errno::NOENT);
         }
         if components.peek().is_none() {
+            // Each step starts at a descriptor, so a rename in the middle of the walk cannot lead it elsewhere.
             return rustix::fs::openat(here, component, flags | OFlags::NOFOLLOW, Mode::empty());
         }
         folder = Some(rustix::fs::openat(here, component, step, Mode::empty())?);
@@ -290,8 +308,8 @@ mod tests {
 
     fn check(folder: &RootDir, path: &str, expect: Result<&str, LookupError>) {
         match (folder.find(path.as_bytes()), expect) {
-            (Ok(OpenedPath::File(file, _)), Ok(text)) => {
-                assert_eq!(std::io::read_to_string(file).unwrap(), text, "{path}");
+            (Ok(OpenedPath::File(found)), Ok(text)) => {
+                assert_eq!(std::io::read_to_string(found.file).unwrap(), text, "{path}");
             }
             (Ok(OpenedPath::Folder), Ok("folder")) => {}
             (Err(error), Err(expect)) => assert_eq!(error, expect, "{path}"),
@@ -360,15 +378,11 @@ mod tests {
         }
     }
 
-    fn names(
-        folder: &RootDir,
-        path: &str,
-        len_max: usize,
-    ) -> Result<(String, ListingExtent), LookupError> {
-        let Entries { list, extent } = folder.list(path.as_bytes(), len_max)?;
+    fn names(folder: &RootDir, path: &str, len_max: usize) -> Result<(String, bool), LookupError> {
+        let Entries { list, is_cut } = folder.list(path.as_bytes(), len_max)?;
         let mut names: Vec<_> = list.into_iter().map(|entry| entry.name).collect();
         names.sort();
-        Ok((String::from_utf8(names.join(&b' ')).unwrap(), extent))
+        Ok((String::from_utf8(names.join(&b' ')).unwrap(), is_cut))
     }
 
     #[test]
@@ -380,11 +394,8 @@ mod tests {
             (Resolver::Walk, "", ""),
         ] {
             folder.resolver = resolver;
-            let (list, extent) = names(&folder, "", 100).unwrap();
-            assert_eq!(
-                (list, extent),
-                (format!("a.txt {links}sub"), ListingExtent::Whole)
-            );
+            let listed = names(&folder, "", 100).unwrap();
+            assert_eq!(listed, (format!("a.txt {links}sub"), false));
             let (list, _) = names(&folder, "sub", 100).unwrap();
             assert_eq!(list, format!("b.txt deep {up}").trim());
             for path in ["nothing", "a.txt", "link-folder-out", "..", "link-magic"] {
@@ -401,14 +412,10 @@ mod tests {
     fn lists_no_more_than_was_asked_for() {
         let dir = fixture();
         let folder = RootDir::open(&dir.path().join("inside/sub")).unwrap();
-        for (len_max, len, extent) in [
-            (1, 1, ListingExtent::Cut),
-            (2, 2, ListingExtent::Whole),
-            (0, 0, ListingExtent::Cut),
-        ] {
+        for (len_max, len, extent) in [(1, 1, true), (2, 2, false), (0, 0, true)] {
             let entries = folder.list(b"", len_max).unwrap();
             assert_eq!(
-                (entries.list.len(), entries.extent),
+                (entries.list.len(), entries.is_cut),
                 (len, extent),
                 "{len_max}"
             );
@@ -419,10 +426,10 @@ mod tests {
     fn a_glance_waits_for_nothing_and_leads_nowhere_else() {
         let dir = fixture();
         let mut folder = RootDir::open(&dir.path().join("inside")).unwrap();
-        let Ok(OpenedPath::File(_, metadata)) = folder.find(b"sub/b.txt") else {
+        let Ok(OpenedPath::File(found)) = folder.find(b"sub/b.txt") else {
             panic!("it is there");
         };
-        assert_eq!(folder.probe(b"sub/b.txt"), CacheProbe::Seen(metadata));
+        assert_eq!(folder.probe(b"sub/b.txt"), CacheProbe::Seen(found.metadata));
         // File systems differ in whether they remember that there is nothing.
         assert_eq!(folder.find(b"sub/nothing").err(), Some(LookupError::Absent));
         let nothing = folder.probe(b"sub/nothing");

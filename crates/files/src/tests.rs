@@ -323,7 +323,7 @@ fn names_the_folder_that_cannot_be_opened() {
         .unwrap();
     let text = fault.to_string();
     assert!(
-        text.starts_with("static folder `") && text.contains("/missing` of `/s/`: No such file"),
+        text.starts_with("cannot serve `/s` from `") && text.contains("/missing`: No such file"),
         "{text}"
     );
 }

@@ -27,17 +27,10 @@ pub(super) struct Variants {
 
 #[derive(Clone, Debug)]
 pub(super) struct Sibling {
-    pub(super) coding: Coding,
+    pub(super) coding: Option<Coding>,
     pub(super) metadata: FileMetadata,
     /// `None`: it is out of date.
     pub(super) page: Option<CachedFile>,
-}
-
-/// The metadata of a file and its siblings.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) struct VariantsMetadata {
-    pub(super) plain: FileMetadata,
-    pub(super) siblings: Vec<(Coding, FileMetadata)>,
 }
 
 /// What a probe of a file and its siblings tells.
@@ -64,10 +57,11 @@ impl ProbeResult {
 }
 
 impl Variants {
-    /// Whether a file that is sent from its descriptor was changed in place since it was looked at: what
-    /// would be announced could not be sent. Costs a system call for each descriptor, and waits for nothing.
+    /// Whether a file that is sent from its descriptor was changed in place since it was looked at. Costs a system
+    /// call for each descriptor, and waits for nothing.
     #[inline]
     pub(super) fn has_changed(&self) -> bool {
+        // What would be announced could not be sent.
         self.pages().any(|page| match &page.content {
             Content::Memory(_) => false,
             Content::Open { file, edition } => {
@@ -91,7 +85,10 @@ impl Variants {
         preference
             .iter()
             .find_map(|wanted| {
-                let sibling = self.siblings.iter().find(|one| one.coding == wanted)?;
+                let sibling = self
+                    .siblings
+                    .iter()
+                    .find(|one| one.coding == Some(wanted))?;
                 sibling.page.as_ref()
             })
             .unwrap_or(&self.plain)
@@ -105,11 +102,14 @@ impl Variants {
         path: &mut Vec<u8>,
         codings: &[Coding],
     ) -> ProbeResult {
+        // The kernel may remember what another machine has changed since.
         if self.storage == Storage::Remote {
             return ProbeResult::Unknown;
         }
         let plain = match ProbeResult::of(folder.probe(path), CacheProbe::Seen(self.plain.metadata))
         {
+            // Local storage answers a lookup soon, so nothing older is given meanwhile: the file may have been
+            // deleted.
             ProbeResult::Unknown => ProbeResult::FileUnknown,
             plain => plain,
         };
@@ -121,7 +121,7 @@ impl Variants {
             path.extend_from_slice(suffix(*coding));
             let seen = folder.probe(path);
             path.truncate(bytes);
-            let known = self.siblings.iter().find(|one| one.coding == *coding);
+            let known = self.siblings.iter().find(|one| one.coding == Some(*coding));
             ProbeResult::of(
                 seen,
                 known.map_or(CacheProbe::Absent, |one| CacheProbe::Seen(one.metadata)),
@@ -129,13 +129,11 @@ impl Variants {
         })
     }
 
-    /// What tells whether both were made of the same files in the same state.
-    pub(super) fn metadata(&self) -> VariantsMetadata {
-        let siblings = self.siblings.iter().map(|one| (one.coding, one.metadata));
-        VariantsMetadata {
-            plain: self.plain.metadata,
-            siblings: siblings.collect(),
-        }
+    /// What tells whether two were made of the same files in the same state.
+    pub(super) fn metadata(&self) -> impl Iterator<Item = (Option<Coding>, FileMetadata)> {
+        let siblings = self.siblings.iter();
+        std::iter::once((None, self.plain.metadata))
+            .chain(siblings.map(|one| (one.coding, one.metadata)))
     }
 
     /// Bytes that it keeps in memory.

@@ -4,7 +4,7 @@
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use telemetry::{Names, Nanos, Record, Stamp, Writer as LineWriter};
 
@@ -12,30 +12,29 @@ use super::budget::OnFull;
 use super::buffers::{MergedBatch, RecordBuffers};
 use super::errors::ErrorQueue;
 use super::notify::Urgency;
-use super::sink::LogSink;
-use super::{LAST_TRIES, RETRY};
+use super::sink::{LogNotice, LogSink};
+use super::sinks::{LogSinks, write_rest};
+use super::{last_tries, wall_ns};
 use config::typed::{Level, LogFilter, LogOverflow};
 
 /// The thread that writes access logs.
 pub(super) struct AccessLogWriter {
-    buffers: Arc<RecordBuffers>,
-    errors: Arc<ErrorQueue>,
-    logs: Vec<OpenAccessLog>,
-    batch: MergedBatch,
-    flush: Duration,
-    overflow: LogOverflow,
-    counts: Arc<RecordCounts>,
-    reopens: Arc<AtomicU64>,
-    reopened: u64,
+    pub(super) buffers: Arc<RecordBuffers>,
+    pub(super) errors: Arc<ErrorQueue>,
+    pub(super) logs: LogSinks<RecordFormat>,
+    pub(super) batch: MergedBatch,
+    /// Time that a line may wait for others.
+    pub(super) flush: Duration,
+    pub(super) overflow: LogOverflow,
+    pub(super) counts: Arc<RecordCounts>,
     /// Records that found no room while nothing could be written.
-    dropped: u64,
+    pub(super) dropped: u64,
 }
 
-/// One access log.
-pub(super) struct OpenAccessLog {
+/// Which records are in a log, and the form of their lines.
+pub(super) struct RecordFormat {
     pub(super) filter: RecordFilter,
     pub(super) lines: LineWriter,
-    pub(super) sink: LogSink,
 }
 
 /// Which records are in a log, by numbers.
@@ -83,36 +82,11 @@ impl RecordFilter {
 }
 
 impl AccessLogWriter {
-    pub(super) fn new(
-        (buffers, errors): (Arc<RecordBuffers>, Arc<ErrorQueue>),
-        logs: Vec<OpenAccessLog>,
-        flush: Duration,
-        overflow: LogOverflow,
-        counts: Arc<RecordCounts>,
-        reopens: Arc<AtomicU64>,
-    ) -> Self {
-        Self {
-            buffers,
-            errors,
-            logs,
-            batch: MergedBatch::default(),
-            flush,
-            overflow,
-            counts,
-            reopens,
-            reopened: 0,
-            dropped: 0,
-        }
-    }
-
-    pub(super) fn sinks(&mut self) -> impl Iterator<Item = &mut LogSink> {
-        self.logs.iter_mut().map(|log| &mut log.sink)
-    }
-
     pub(super) fn run(mut self) {
         os::block_sigpipe();
         loop {
-            let urgency = self.buffers.notifier.wait(self.flush, self.longest_sleep());
+            let longest = self.pause().unwrap_or(Duration::MAX);
+            let urgency = self.buffers.notifier.wait(self.flush, longest);
             self.run_once();
             if urgency == Urgency::Stop {
                 return self.write_rest();
@@ -120,28 +94,19 @@ impl AccessLogWriter {
         }
     }
 
-    fn longest_sleep(&self) -> Duration {
-        let pauses = self.logs.iter().filter_map(|log| log.sink.pause());
-        let has_work = self.has_work().then_some(RETRY);
-        pauses.chain(has_work).min().unwrap_or(Duration::MAX)
-    }
-
-    fn has_work(&self) -> bool {
-        !self.batch.is_empty() || self.logs.iter().any(|log| log.sink.has_lines())
+    /// Time until the next try; `None`: all that has been delivered is written.
+    fn pause(&self) -> Option<Duration> {
+        let has_work = !self.batch.is_empty() || self.logs.has_lines();
+        self.logs.pause(has_work)
     }
 
     fn run_once(&mut self) {
         // A record that is added from now on notifies again. The store comes before the buffers are read: the other
         // order could leave a record behind that was added in between without a notification.
         self.buffers.is_notified.store(false, Ordering::Release);
-        let reopens = self.reopens.load(Ordering::Acquire);
-        if std::mem::replace(&mut self.reopened, reopens) != reopens {
-            for log in &mut self.logs {
-                for (level, text) in log.sink.reopen() {
-                    self.errors.put(level, &text, OnFull::Exceed);
-                }
-            }
-        }
+        let notices = self.logs.reopen_if_asked();
+        self.report(notices);
+        // What waits goes first: its room is needed for what is gathered next.
         self.write(|_| true);
         // Every record that was delivered before this moment is in the buffers.
         self.batch.gather(&self.buffers, telemetry::now());
@@ -150,7 +115,7 @@ impl AccessLogWriter {
         }
         self.count_dropped();
         // The report waits until writing works again.
-        if !self.logs.iter().any(|log| log.sink.has_lines()) {
+        if !self.logs.has_lines() {
             self.report_dropped();
         }
     }
@@ -159,22 +124,23 @@ impl AccessLogWriter {
     fn format(&mut self) -> usize {
         let may_drop = self.overflow == LogOverflow::Drop;
         let must_wait = |sink: &LogSink| !may_drop && sink.is_full();
-        if self.logs.iter().any(|log| must_wait(&log.sink)) {
+        if self.logs.iter().any(must_wait) {
             return 0;
         }
-        let offset = wall_offset();
-        let logs = &mut self.logs;
+        // What the wall clock is ahead of the monotonic one by.
+        let Stamp(now_ns) = telemetry::now();
+        let offset = wall_ns().saturating_sub(now_ns);
+        let logs = &mut self.logs.list;
         let mut formatted = 0;
         let used = self.batch.each(|mut record| {
             record.wall_arrived_ns = record.phases.arrived.0 + offset;
             let delivered_ns = record.phases.sent.0 + offset;
             let mut enough = false;
-            for log in logs.iter_mut() {
-                if log.filter.passes(&record) {
-                    let lines = &mut log.lines;
-                    log.sink
-                        .add(Level::Info, delivered_ns, |out| lines.write(&record, out));
-                    enough |= log.sink.wants_write() || must_wait(&log.sink);
+            for (format, sink) in logs.iter_mut() {
+                if format.filter.passes(&record) {
+                    let lines = &mut format.lines;
+                    sink.add(Level::Info, delivered_ns, |out| lines.write(&record, out));
+                    enough |= sink.wants_write() || must_wait(sink);
                 }
             }
             formatted += 1;
@@ -188,22 +154,24 @@ impl AccessLogWriter {
     }
 
     fn write(&mut self, which: impl Fn(&LogSink) -> bool) {
-        for log in self.logs.iter_mut().filter(|log| which(&log.sink)) {
-            for (level, text) in log.sink.write() {
-                self.errors.put(level, &text, OnFull::Exceed);
-            }
-        }
+        let notices = self.logs.write(which);
+        self.report(notices);
         self.account(0);
     }
 
+    fn report(&self, notices: Vec<LogNotice>) {
+        for (level, text) in notices {
+            self.errors.put(level, &text, OnFull::Exceed);
+        }
+    }
+
     fn account(&self, records_bytes: usize) {
-        let lines_bytes = self.logs.iter().map(|log| log.sink.bytes()).sum();
-        self.buffers.budget.account(records_bytes, lines_bytes);
+        let budget = &self.buffers.budget;
+        budget.account(records_bytes, self.logs.bytes());
     }
 
     fn count_dropped(&mut self) {
-        let of_logs: u64 = self.sinks().map(LogSink::take_dropped).sum();
-        let dropped = self.buffers.budget.take_dropped() + of_logs;
+        let dropped = self.buffers.budget.take_dropped() + self.logs.take_dropped();
         self.dropped += dropped;
         self.counts.dropped.fetch_add(dropped, Ordering::Relaxed);
     }
@@ -220,30 +188,23 @@ impl AccessLogWriter {
 
     /// Writes what is left at the end of the process; targets that take nothing now may do so in a moment.
     fn write_rest(mut self) {
+        // Threads that wait for room would otherwise hold up the end of the process.
         self.buffers.budget.close();
-        let tries = match self.overflow {
-            LogOverflow::Drop => LAST_TRIES,
-            LogOverflow::Wait => super::LAST_TRIES_OF_WAITING,
+        let tries = last_tries(self.overflow);
+        let pause = |writer: &Self| {
+            let is_hurried = writer.buffers.is_hurried.load(Ordering::Relaxed);
+            writer.pause().filter(|_| !is_hurried)
         };
-        let until = Instant::now() + RETRY * tries;
-        while self.has_work()
-            && Instant::now() < until
-            && !self.buffers.is_hurried.load(Ordering::Relaxed)
-        {
-            std::thread::sleep(self.longest_sleep().min(RETRY));
-            self.run_once();
-        }
+        write_rest(&mut self, tries, pause, Self::run_once);
         self.report_left();
     }
 
     /// Reports what is lost because the process ends.
     fn report_left(&mut self) {
-        for log in &self.logs {
-            if let Some(text) = log.sink.left() {
-                self.errors.put(Level::Error, &text, OnFull::Exceed);
-            }
-        }
+        let left = self.logs.left().into_iter();
+        self.report(left.map(|text| (Level::Error, text)).collect());
         // With `log_overflow = "wait"` these records are still unformatted.
+        // No thread waits for room any more, so what is in the buffers now is all that there will be.
         self.batch.gather(&self.buffers, Stamp(u64::MAX));
         let mut records = 0;
         self.batch.each(|_| {
@@ -259,63 +220,43 @@ impl AccessLogWriter {
     }
 }
 
-/// Wall clock minus our monotonic clock, in nanoseconds.
-fn wall_offset() -> u64 {
-    let Stamp(now) = telemetry::now();
-    let wall = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .unwrap_or(Duration::ZERO);
-    u64::try_from(wall.as_nanos())
-        .unwrap_or(u64::MAX)
-        .saturating_sub(now)
-}
-
 #[cfg(test)]
 mod tests {
-    use std::fs::File;
     use std::io::Read;
     use std::path::Path;
 
-    use rustix::fs::{CWD, FileType, Mode, OFlags};
-
+    use super::super::RETRY;
     use super::super::budget::Budget;
     use super::super::format;
-    use super::super::target::LogTag;
     use super::*;
+    use crate::tests::stuck_pipe;
     use config::typed::{LogForm, LogPrivacy, LogTarget, Rotation};
 
     const BYTES_MAX: usize = 600 << 10;
-
-    /// The reading end of a pipe that is never emptied.
-    fn stuck_pipe(path: &Path) -> File {
-        rustix::fs::mknodat(CWD, path, FileType::Fifo, Mode::from_raw_mode(0o600), 0).unwrap();
-        let flags = OFlags::RDONLY | OFlags::NONBLOCK;
-        File::from(rustix::fs::open(path, flags, Mode::empty()).unwrap())
-    }
 
     fn writer(paths: &[&Path], overflow: LogOverflow) -> AccessLogWriter {
         let names = Names::default();
         let log = |path: &&Path| {
             let target = LogTarget::File(path.to_path_buf());
             let bound = (BYTES_MAX, overflow);
-            OpenAccessLog {
+            let form = RecordFormat {
                 filter: RecordFilter::new(&LogFilter::default(), &names),
                 lines: format::of_access(&LogForm::Common, &LogPrivacy::default(), &names).unwrap(),
-                sink: LogSink::open(LogTag::Access, &target, &Rotation::default(), bound).unwrap(),
-            }
+            };
+            let rotation = Rotation::default();
+            let sink = LogSink::open("access", &target, &rotation, bound, &Arc::default());
+            (form, sink.unwrap())
         };
-        let logs = paths.iter().map(log).collect();
-        AccessLogWriter::new(
-            (
-                Arc::new(RecordBuffers::new(Budget::new(64 << 20, overflow))),
-                Arc::new(ErrorQueue::new(overflow)),
-            ),
-            logs,
-            Duration::ZERO,
+        AccessLogWriter {
+            buffers: Arc::new(RecordBuffers::new(Budget::new(64 << 20, overflow))),
+            errors: Arc::new(ErrorQueue::new(overflow)),
+            logs: LogSinks::new(paths.iter().map(log).collect(), &Arc::default()),
+            batch: MergedBatch::default(),
+            flush: Duration::ZERO,
             overflow,
-            Arc::default(),
-            Arc::default(),
-        )
+            counts: Arc::default(),
+            dropped: 0,
+        }
     }
 
     /// Writes records whose lines have about 1,000 bytes each.
@@ -346,14 +287,14 @@ mod tests {
         serve(&writer, 2_000);
         writer.run_once();
         assert_eq!(lines_in(&file), 2_000);
-        let sink = &writer.logs[0].sink;
+        let (_, sink) = &writer.logs.list[0];
         assert!(sink.is_full() && !sink.wants_write());
-        assert!(writer.longest_sleep() <= RETRY);
+        assert!(writer.pause() <= Some(RETRY));
         assert_eq!(writer.errors.texts(), [""; 0]);
 
         let mut read_bytes = 0;
         let mut piece = [0; 64 << 10];
-        while writer.has_work() {
+        while writer.pause().is_some() {
             read_bytes += reader.read(&mut piece).unwrap_or(0);
             writer.run_once();
         }
@@ -377,13 +318,13 @@ mod tests {
         writer.run_once();
         let mut pauses = Vec::new();
         for _ in 0..7 {
-            pauses.push(writer.longest_sleep().as_millis());
+            pauses.push(writer.pause().unwrap().as_millis());
             writer.run_once();
         }
         assert_eq!(pauses, [5, 10, 20, 40, 80, 160, 200]);
         reader.read_exact(&mut [0; 64 << 10]).unwrap();
         writer.run_once();
-        assert_eq!(writer.longest_sleep().as_millis(), 5);
+        assert_eq!(writer.pause().unwrap().as_millis(), 5);
     }
 
     #[test]

@@ -15,12 +15,12 @@ use std::sync::Arc;
 use rustix::fs::{CWD, RenameFlags};
 use rustix::io::Errno;
 
-use self::compress::{CompressPaths, compress};
+use self::compress::compress;
 use self::name::{ArchiveForm, ArchiveId};
 use config::failure::plain;
-use config::typed::Rotation;
+use config::typed::{LogTarget, Rotation};
 
-pub(super) use self::archiver::Archiver;
+pub(super) use self::archiver::start;
 
 /// Old files of one log within one second at most.
 const NUMBERS_MAX: u64 = 10_000;
@@ -49,12 +49,12 @@ pub(super) fn move_back(old: &Path, log: &Path) -> io::Result<()> {
     rename_new(old, log)
 }
 
-/// The number after the greatest among the old files of one second, whatever their form. A smaller number that is
-/// free again would make the file look older than it is.
+/// The number after the greatest among the old files of one second, whatever their form.
 fn next_number(log: &Path, secs: u64) -> io::Result<u64> {
     let (Some(folder), Some(log)) = (log.parent(), log.file_name()) else {
         return Ok(0);
     };
+    // A smaller number that is free again would make the file look older than it is.
     let mut next = 0;
     for entry in std::fs::read_dir(folder)? {
         if let Some((id, _)) = name::read(log, &entry?.file_name())
@@ -82,9 +82,17 @@ type ArchivedFiles = BTreeMap<ArchiveId, Vec<ArchiveForm>>;
 
 impl Archive {
     /// The archives of these logs, one for each file. The files are there already.
-    pub(super) fn all(logs: &[PathBuf], rotation: &Rotation) -> Vec<Archive> {
-        let real = |log: &PathBuf| std::fs::canonicalize(log).unwrap_or_else(|_| log.clone());
-        let current: BTreeSet<PathBuf> = logs.iter().map(real).collect();
+    pub(super) fn all<'a>(
+        logs: impl Iterator<Item = &'a LogTarget>,
+        rotation: &Rotation,
+    ) -> Vec<Archive> {
+        let real = |log: &LogTarget| match log {
+            LogTarget::File(log) => {
+                Some(std::fs::canonicalize(log).unwrap_or_else(|_| log.clone()))
+            }
+            LogTarget::Stdout | LogTarget::Stderr | LogTarget::Syslog(_) => None,
+        };
+        let current: BTreeSet<PathBuf> = logs.filter_map(real).collect();
         let current: Arc<[PathBuf]> = current.into_iter().collect();
         let archive = |log: &PathBuf| Archive {
             log: log.clone(),
@@ -124,7 +132,8 @@ impl Archive {
             match kept.into_iter().find(is_next) {
                 Some((id, _)) if self.compresses => {
                     tried.insert(id);
-                    if let Err(cause) = self.compress(id, is_stopped) {
+                    let plain = path_of(&self.log, id, ArchiveForm::Plain);
+                    if let Err(cause) = plain.and_then(|plain| compress(&plain, is_stopped)) {
                         fault("compression failed", cause);
                     }
                 }
@@ -132,15 +141,6 @@ impl Archive {
             }
         }
         faults
-    }
-
-    fn compress(&self, id: ArchiveId, is_stopped: &dyn Fn() -> bool) -> io::Result<()> {
-        let paths = CompressPaths {
-            plain: &path_of(&self.log, id, ArchiveForm::Plain)?,
-            gzip: &path_of(&self.log, id, ArchiveForm::Gzip)?,
-            part: &path_of(&self.log, id, ArchiveForm::Part)?,
-        };
-        compress(&paths, is_stopped)
     }
 
     /// Deletes what is not to be kept at `now_ns`; gives what stays.
@@ -166,6 +166,7 @@ impl Archive {
             let Some((id, form)) = name::read(log, &entry.file_name()) else {
                 continue;
             };
+            // A log may be called as an old file of another one is; links and folders are not ours.
             if entry.file_type()?.is_file() && !self.current.contains(&entry.path()) {
                 files.entry(id).or_default().push(form);
             }
@@ -212,6 +213,7 @@ fn rename_new(from: &Path, to: &Path) -> io::Result<()> {
         Ok(()) => Ok(()),
         // File systems that do not know the flag (NFS, old FUSE) have links.
         Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {
+            // Fails where the name is taken, as the flag would: nothing is overwritten.
             std::fs::hard_link(from, to)?;
             std::fs::remove_file(from).inspect_err(|_| {
                 let _ = std::fs::remove_file(to);
@@ -227,6 +229,7 @@ mod tests {
     use telemetry::Nanos;
 
     use super::*;
+    use crate::tests::names;
 
     const SECS: u64 = 1_795_262_859;
 
@@ -234,11 +237,9 @@ mod tests {
         ArchiveId { secs, number }
     }
 
-    fn names(folder: &Path) -> Vec<String> {
-        let entries = std::fs::read_dir(folder).unwrap();
-        let name = |entry: io::Result<std::fs::DirEntry>| entry.unwrap().file_name();
-        let names = entries.map(|entry| name(entry).into_string().unwrap());
-        names.collect::<BTreeSet<_>>().into_iter().collect()
+    fn archives(logs: &[PathBuf], rotation: &Rotation) -> Vec<Archive> {
+        let logs: Vec<_> = logs.iter().cloned().map(LogTarget::File).collect();
+        Archive::all(logs.iter(), rotation)
     }
 
     fn write(folder: &Path, names: &[&str]) {
@@ -323,7 +324,7 @@ mod tests {
             keep_len: Some(0),
             ..Rotation::default()
         };
-        let archives = Archive::all(&logs, &rotation);
+        let archives = archives(&logs, &rotation);
         assert_eq!(archives.len(), 3);
         assert!(archives[0].delete_surplus(0).unwrap().is_empty());
         let mut left = others.to_vec();
@@ -339,7 +340,7 @@ mod tests {
         write(dir.path(), &["a.log"]);
         let link = dir.path().join("link");
         std::os::unix::fs::symlink(&log, &link).unwrap();
-        let archives = Archive::all(&[log.clone(), link, log], &Rotation::default());
+        let archives = archives(&[log.clone(), link, log], &Rotation::default());
         assert_eq!(archives.len(), 1);
     }
 
@@ -359,7 +360,7 @@ mod tests {
             keep_age: Some(Nanos(10_000_000_000)),
             ..Rotation::default()
         };
-        let archive = &Archive::all(&[log], &rotation)[0];
+        let archive = &archives(&[log], &rotation)[0];
         let now_ns = (SECS + 10) * 1_000_000_000;
         assert_eq!(archive.delete_surplus(now_ns).unwrap().len(), 2);
         assert_eq!(archive.delete_surplus(now_ns + 1).unwrap().len(), 1);
@@ -388,7 +389,7 @@ mod tests {
             compress: true,
             ..Rotation::default()
         };
-        let archive = &Archive::all(&[log], &rotation)[0];
+        let archive = &archives(&[log], &rotation)[0];
         assert_eq!(archive.clean_up(|| NOON, &|| false), [""; 0]);
         assert_eq!(
             names(dir.path()),

@@ -122,12 +122,12 @@ impl Budget {
         self.records_bytes.load(Ordering::Relaxed) + self.lines_bytes.load(Ordering::Relaxed)
     }
 
-    /// Counts a record that was added. Gives whether it made the memory half full: its thread is urgent then, whatever
-    /// else is not.
+    /// Counts a record that was added. Gives whether it made the memory half full.
     pub(super) fn add_record(&self, bytes: usize) -> bool {
         let records_bytes = self.records_bytes.fetch_add(bytes, Ordering::Relaxed);
         let before = records_bytes + self.lines_bytes.load(Ordering::Relaxed);
         let half = self.bytes_max / 2;
+        // Once, at the crossing: its thread is urgent then, whatever else is not, and a notification costs a lock.
         before < half && before + bytes >= half
     }
 

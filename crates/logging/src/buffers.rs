@@ -12,7 +12,7 @@ use telemetry::{Record, Stamp};
 
 use super::budget::{Budget, OnFull};
 use super::notify::{Notifier, Urgency};
-use os::lock;
+use os::{invariant, lock};
 
 /// Bytes in a buffer that are urgent.
 const BUFFER_BYTES_URGENT: usize = 256 << 10;
@@ -117,6 +117,7 @@ struct DrainedBuffer {
 impl MergedBatch {
     /// Adds the records that are in the buffers at `now` to those that are left.
     pub(super) fn gather(&mut self, buffers: &RecordBuffers, now: Stamp) {
+        // Buffers are added and never removed, so those that are not known yet are behind the others.
         for buffer in lock(&buffers.list).iter().skip(self.drained.len()) {
             self.drained.push(DrainedBuffer {
                 buffer: Arc::clone(buffer),
@@ -148,6 +149,10 @@ impl MergedBatch {
                 decoded.expect("a `RecordWriter` appends whole records under the lock");
             let continues = look(record);
             drained.used += bytes;
+            invariant!(
+                drained.used <= drained.records.len(),
+                "a record ends behind its buffer"
+            );
             used += bytes;
             self.next
                 .extend(drained.delivered().map(|at| Reverse((at, index))));

@@ -54,6 +54,7 @@ impl Deduplicator {
                 DedupAction::Write
             };
         }
+        // Beyond the bound lines are written and not counted: many different lines are no flood of one.
         if self.repeated.len() < REPEATED_LEN_MAX {
             self.repeated
                 .insert(key, RepeatedLine { since: now, len: 1 });
@@ -90,10 +91,10 @@ fn count_line(text: &str, repeated: &RepeatedLine, now: Instant) -> String {
     format!("{len} more in {seconds} s: {named}{more}")
 }
 
-/// The text without the first id in it, that of its exchange, which makes equal lines different. A later one is the
-/// application's text.
+/// The text without the first id in it, that of its exchange, which makes equal lines different.
 fn without_id(text: &str) -> String {
     let id = text.split_once("[id ").and_then(|(before, after)| {
+        // A later id is the application's text.
         let (_, behind) = after.split_once(']')?;
         Some((before.trim_end_matches(' '), behind))
     });

@@ -4,7 +4,6 @@
 //! Takes texts with a level, gives lines with their time. Lines that repeat often are counted instead (`dedup`).
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -13,6 +12,7 @@ use super::dedup::{DedupAction, Deduplicator};
 use super::format;
 use super::notify::{Notifier, Urgency};
 use super::sink::LogSink;
+use super::sinks::{LogSinks, write_rest};
 use config::typed::{Level, Levels, LogOverflow};
 use os::lock;
 
@@ -40,13 +40,11 @@ struct ErrorLine {
 
 /// The thread that writes them.
 pub(super) struct ErrorLogWriter {
-    queue: Arc<ErrorQueue>,
-    sinks: Vec<(Levels, LogSink)>,
-    dedup: Deduplicator,
-    reopens: Arc<AtomicU64>,
-    reopened: u64,
+    pub(super) queue: Arc<ErrorQueue>,
+    pub(super) logs: LogSinks<Levels>,
+    pub(super) dedup: Deduplicator,
     /// Lines that were dropped and not yet reported.
-    dropped: u64,
+    pub(super) dropped: u64,
 }
 
 impl ErrorQueue {
@@ -69,6 +67,7 @@ impl ErrorQueue {
         };
         {
             let mut lines = lock(&self.lines);
+            // Within the lock: the log's thread could otherwise count the line off before it is counted.
             self.budget.add_record(line.text.len() + LINE_BYTES);
             lines.push_back(line);
         }
@@ -90,25 +89,6 @@ impl ErrorQueue {
 }
 
 impl ErrorLogWriter {
-    pub(super) fn new(
-        queue: Arc<ErrorQueue>,
-        sinks: Vec<(Levels, LogSink)>,
-        reopens: Arc<AtomicU64>,
-    ) -> Self {
-        Self {
-            queue,
-            sinks,
-            dedup: Deduplicator::default(),
-            reopens,
-            reopened: 0,
-            dropped: 0,
-        }
-    }
-
-    pub(super) fn sinks(&mut self) -> impl Iterator<Item = &mut LogSink> {
-        self.sinks.iter_mut().map(|(_, sink)| sink)
-    }
-
     pub(super) fn run(mut self) {
         os::block_sigpipe();
         loop {
@@ -122,14 +102,16 @@ impl ErrorLogWriter {
     }
 
     fn longest_sleep(&self) -> Duration {
-        let lines = self.sinks.iter().any(|(_, sink)| sink.has_lines());
-        let pauses = self.sinks.iter().filter_map(|(_, sink)| sink.pause());
-        let tries = pauses.chain(lines.then_some(super::RETRY));
         let look = match self.dedup.is_empty() {
             true => Duration::from_secs(3600),
             false => LOOK,
         };
-        tries.min().unwrap_or(look)
+        self.pause().unwrap_or(look)
+    }
+
+    /// Time until the next try; `None`: all lines are written.
+    fn pause(&self) -> Option<Duration> {
+        self.logs.pause(self.logs.has_lines())
     }
 
     fn run_once(&mut self, is_last: bool) {
@@ -141,7 +123,7 @@ impl ErrorLogWriter {
                 DedupAction::Write => self.add(line.level, line.at, &line.text),
                 DedupAction::Count => {}
             }
-            if self.sinks.iter().any(|(_, sink)| sink.wants_write()) {
+            if self.logs.iter().any(LogSink::wants_write) {
                 self.write();
             }
         }
@@ -150,15 +132,13 @@ impl ErrorLogWriter {
         }
         self.report_dropped(is_last);
         self.write();
-        let kept = self.sinks.iter().map(|(_, sink)| sink.bytes()).sum();
-        self.queue.budget.account(bytes, kept);
+        self.queue.budget.account(bytes, self.logs.bytes());
     }
 
     /// Reports how many lines were dropped, once there is room for the report.
     fn report_dropped(&mut self, is_last: bool) {
-        let of_logs: u64 = self.sinks().map(LogSink::take_dropped).sum();
-        self.dropped += self.queue.budget.take_dropped() + of_logs;
-        let is_full = self.sinks.iter().any(|(_, sink)| sink.is_full());
+        self.dropped += self.queue.budget.take_dropped() + self.logs.take_dropped();
+        let is_full = self.logs.iter().any(LogSink::is_full);
         if self.dropped > 0 && (is_last || !is_full) {
             let dropped = std::mem::take(&mut self.dropped);
             let text = format!("error log: {dropped} lines were dropped: too many at once");
@@ -167,7 +147,7 @@ impl ErrorLogWriter {
     }
 
     fn add(&mut self, level: Level, at: SystemTime, text: &str) {
-        for (levels, sink) in &mut self.sinks {
+        for (levels, sink) in &mut self.logs.list {
             if levels.has(level) {
                 let form = sink.error_form();
                 let since = at.duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -179,70 +159,59 @@ impl ErrorLogWriter {
         }
     }
 
+    /// Reports a fault of one log to all: it gets its own for later, the others at once.
     fn write(&mut self) {
-        let reopens = self.reopens.load(Ordering::Acquire);
-        let is_reopened = std::mem::replace(&mut self.reopened, reopens) != reopens;
-        for index in 0..self.sinks.len() {
-            let (_, sink) = &mut self.sinks[index];
-            let mut notices = if is_reopened {
-                sink.reopen()
-            } else {
-                Vec::new()
-            };
-            notices.append(&mut sink.write());
-            // The other error logs get the fault of one, and it gets its own for later.
-            for (level, text) in notices {
-                self.add(level, SystemTime::now(), &text);
-            }
+        let mut notices = self.logs.reopen_if_asked();
+        notices.append(&mut self.logs.write(|_| true));
+        if notices.is_empty() {
+            return;
+        }
+        for (level, text) in notices {
+            self.add(level, SystemTime::now(), &text);
+        }
+        // Only targets that take lines now: one that has just failed would be tried twice, and would wait longer.
+        for (level, text) in self.logs.write(|sink| sink.pause().is_none()) {
+            self.add(level, SystemTime::now(), &text);
         }
     }
 
-    /// Writes what is left at the end of the process; targets that take nothing now may do so in a moment.
     fn write_rest(mut self) {
-        let until = Instant::now() + super::RETRY * super::LAST_TRIES;
-        while self.sinks.iter().any(|(_, sink)| sink.has_lines()) && Instant::now() < until {
-            std::thread::sleep(self.longest_sleep().min(super::RETRY));
-            self.write();
+        write_rest(&mut self, super::LAST_TRIES, Self::pause, Self::write);
+        // The other logs may still take it.
+        for text in self.logs.left() {
+            self.add(Level::Error, SystemTime::now(), &text);
         }
-        let left: Vec<_> = (self.sinks.iter())
-            .filter_map(|(_, sink)| sink.left())
-            .collect();
-        if !left.is_empty() {
-            // The other logs may still take it.
-            let now = SystemTime::now();
-            (left.iter()).for_each(|text| self.add(Level::Error, now, text));
-            self.write();
-        }
+        self.write();
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::fs::File;
     use std::path::Path;
 
-    use rustix::fs::{CWD, FileType, Mode, OFlags};
-
-    use super::super::target::LogTag;
     use super::*;
+    use crate::tests::stuck_pipe;
     use config::typed::{LogTarget, Rotation};
-
-    /// The reading end of a pipe that is never emptied.
-    fn stuck_pipe(path: &Path) -> File {
-        rustix::fs::mknodat(CWD, path, FileType::Fifo, Mode::from_raw_mode(0o600), 0).unwrap();
-        let flags = OFlags::RDONLY | OFlags::NONBLOCK;
-        File::from(rustix::fs::open(path, flags, Mode::empty()).unwrap())
-    }
 
     fn writer(paths: &[&Path], overflow: LogOverflow) -> ErrorLogWriter {
         let bound = (BYTES_MAX / paths.len(), overflow);
         let sink = |path: &&Path| {
             let target = LogTarget::File(path.to_path_buf());
-            let sink = LogSink::open(LogTag::Errors, &target, &Rotation::default(), bound);
+            let sink = LogSink::open(
+                "error",
+                &target,
+                &Rotation::default(),
+                bound,
+                &Arc::default(),
+            );
             (Levels::From(Level::Info), sink.unwrap())
         };
-        let sinks = paths.iter().map(sink).collect();
-        ErrorLogWriter::new(Arc::new(ErrorQueue::new(overflow)), sinks, Arc::default())
+        ErrorLogWriter {
+            queue: Arc::new(ErrorQueue::new(overflow)),
+            logs: LogSinks::new(paths.iter().map(sink).collect(), &Arc::default()),
+            dedup: Deduplicator::default(),
+            dropped: 0,
+        }
     }
 
     /// Puts different lines of about 10,000 bytes.
@@ -299,8 +268,8 @@ mod tests {
             writer.queue.put(Level::Error, &text, OnFull::Wait);
         }
         writer.run_once(false);
-        assert!(writer.sinks[0].1.is_full());
-        assert_eq!(writer.sinks().map(LogSink::take_dropped).sum::<u64>(), 0);
+        assert!(writer.logs.list[0].1.is_full());
+        assert_eq!(writer.logs.take_dropped(), 0);
         assert_eq!(writer.queue.budget.take_dropped(), 0);
     }
 }

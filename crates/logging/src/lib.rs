@@ -18,27 +18,30 @@ mod format;
 mod notify;
 mod rotation;
 mod sink;
+mod sinks;
 mod target;
+#[cfg(test)]
+mod tests;
 
 use std::io;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use config::failure::{StartFault, plain};
 use config::typed::{LogOverflow, LogTarget, Logs};
 use telemetry::Names;
 
-use access::{AccessLogWriter, OpenAccessLog, RecordCounts, RecordFilter};
-use archive::{Archive, Archiver};
+use access::{AccessLogWriter, RecordCounts, RecordFilter, RecordFormat};
+use archive::Archive;
 use budget::Budget;
-use buffers::RecordBuffers;
+use buffers::{MergedBatch, RecordBuffers};
+use dedup::Deduplicator;
 use errors::{ErrorLogWriter, ErrorQueue};
-use notify::Urgency;
+use notify::{Notifier, Urgency};
 use sink::LogSink;
-
-use target::LogTag;
+use sinks::LogSinks;
 
 pub use budget::OnFull;
 pub use buffers::RecordWriter;
@@ -67,27 +70,21 @@ pub struct Log {
     reopens: Arc<AtomicU64>,
 }
 
-/// Why a log could not be opened.
-#[derive(Debug)]
-pub struct OpenFault {
-    /// Its name in messages.
-    pub name: String,
-    /// Its target; `None` when the fault is not the target's.
-    pub target: Option<LogTarget>,
-    /// What the system said.
-    pub cause: io::Error,
-}
-
 /// The threads that write.
 pub struct LogThreads {
     access: JoinHandle<()>,
     errors: JoinHandle<()>,
-    archiver: Option<Archiver>,
+    archiver: Option<JoinHandle<()>>,
+    /// What wakes the archiver.
+    notifier: Arc<Notifier>,
 }
 
 impl Log {
     /// Opens the targets and starts the threads. `names` belong to the numbers in records.
-    pub fn open(logs: &Logs, names: &Names) -> Result<(Arc<Log>, LogThreads), OpenFault> {
+    ///
+    /// # Errors
+    /// The first target that cannot be opened, and a thread that cannot be started.
+    pub fn open(logs: &Logs, names: &Names) -> Result<(Arc<Log>, LogThreads), StartFault> {
         let log = Arc::new(Log {
             buffers: Arc::new(RecordBuffers::new(Budget::new(
                 logs.buffer_bytes_max,
@@ -100,73 +97,75 @@ impl Log {
             counts: Arc::default(),
             reopens: Arc::default(),
         });
-        let mut access = log.access_writer(logs, names)?;
-        let mut errors = log.error_writer(logs)?;
-        let archiver = log.archiver(logs).map_err(OpenFault::of_thread)?;
-        if let Some(Archiver { notifier, .. }) = &archiver {
-            access.sinks().for_each(|sink| sink.set_archiver(notifier));
-            errors.sinks().for_each(|sink| sink.set_archiver(notifier));
-        }
+        let notifier = Arc::default();
+        let access = log.access_writer(logs, names, &notifier)?;
+        let errors = log.error_writer(logs, &notifier)?;
+        // The targets are open by now: an archive leaves the files alone that they are.
+        let targets = (logs.access.iter().map(|log| &log.target))
+            .chain(logs.errors.iter().map(|log| &log.target));
+        let archives = Archive::all(targets, &logs.rotation);
         let start = |name: &str| thread::Builder::new().name(name.to_owned());
         let threads = LogThreads {
-            access: (start("mp-access").spawn(|| access.run())).map_err(OpenFault::of_thread)?,
-            errors: (start("mp-errors").spawn(|| errors.run())).map_err(OpenFault::of_thread)?,
-            archiver,
+            access: (start("mp-access").spawn(|| access.run())).map_err(thread_fault)?,
+            errors: (start("mp-errors").spawn(|| errors.run())).map_err(thread_fault)?,
+            archiver: archive::start(archives, &log.errors, &notifier).map_err(thread_fault)?,
+            notifier,
         };
         Ok((log, threads))
     }
 
-    fn archiver(&self, logs: &Logs) -> io::Result<Option<Archiver>> {
-        let access = logs.access.iter().map(|log| &log.target);
-        let errors = logs.errors.iter().map(|log| &log.target);
-        let file = |target: &LogTarget| match target {
-            LogTarget::File(path) => Some(path.clone()),
-            _ => None,
-        };
-        let files: Vec<PathBuf> = access.chain(errors).filter_map(file).collect();
-        let archives = Archive::all(&files, &logs.rotation);
-        Archiver::start(archives, Arc::clone(&self.errors))
-    }
-
-    fn access_writer(&self, logs: &Logs, names: &Names) -> Result<AccessLogWriter, OpenFault> {
-        let bound = (
-            logs.buffer_bytes_max / logs.access.len().max(1),
-            logs.overflow,
-        );
+    fn access_writer(
+        &self,
+        logs: &Logs,
+        names: &Names,
+        archiver: &Arc<Notifier>,
+    ) -> Result<AccessLogWriter, StartFault> {
+        let bytes_max = logs.buffer_bytes_max / logs.access.len().max(1);
         let mut opened = Vec::new();
         for meant in &logs.access {
-            opened.push(OpenAccessLog {
+            let fault = |cause| target_fault("access log", &meant.target, &cause);
+            let format = RecordFormat {
                 filter: RecordFilter::new(&meant.filter, names),
-                lines: format::of_access(&meant.form, &logs.privacy, names)
-                    .map_err(|cause| OpenFault::new("access log", &meant.target, cause))?,
-                sink: LogSink::open(LogTag::Access, &meant.target, &logs.rotation, bound)
-                    .map_err(|cause| OpenFault::new("access log", &meant.target, cause))?,
-            });
+                lines: format::of_access(&meant.form, &logs.privacy, names).map_err(fault)?,
+            };
+            let bound = (bytes_max, logs.overflow);
+            let sink = LogSink::open("access", &meant.target, &logs.rotation, bound, archiver);
+            opened.push((format, sink.map_err(fault)?));
         }
-        Ok(AccessLogWriter::new(
-            (Arc::clone(&self.buffers), Arc::clone(&self.errors)),
-            opened,
-            Duration::from_nanos(logs.flush.0),
-            logs.overflow,
-            Arc::clone(&self.counts),
-            Arc::clone(&self.reopens),
-        ))
+        Ok(AccessLogWriter {
+            buffers: Arc::clone(&self.buffers),
+            errors: Arc::clone(&self.errors),
+            logs: LogSinks::new(opened, &self.reopens),
+            batch: MergedBatch::default(),
+            flush: Duration::from_nanos(logs.flush.0),
+            overflow: logs.overflow,
+            counts: Arc::clone(&self.counts),
+            dropped: 0,
+        })
     }
 
-    fn error_writer(&self, logs: &Logs) -> Result<ErrorLogWriter, OpenFault> {
-        let mut sinks = Vec::new();
+    fn error_writer(
+        &self,
+        logs: &Logs,
+        archiver: &Arc<Notifier>,
+    ) -> Result<ErrorLogWriter, StartFault> {
         // A share of the room each: what one of them does not take must not keep lines from the others.
         let bound = (errors::BYTES_MAX / logs.errors.len().max(1), logs.overflow);
+        let mut opened = Vec::new();
         for meant in &logs.errors {
-            let sink = LogSink::open(LogTag::Errors, &meant.target, &logs.rotation, bound)
-                .map_err(|cause| OpenFault::new("error log", &meant.target, cause))?;
-            sinks.push((meant.levels, sink));
+            let sink = LogSink::open("error", &meant.target, &logs.rotation, bound, archiver)
+                .map_err(|cause| target_fault("error log", &meant.target, &cause))?;
+            opened.push((meant.levels, sink));
         }
-        let (queue, reopens) = (Arc::clone(&self.errors), Arc::clone(&self.reopens));
-        Ok(ErrorLogWriter::new(queue, sinks, reopens))
+        Ok(ErrorLogWriter {
+            queue: Arc::clone(&self.errors),
+            logs: LogSinks::new(opened, &self.reopens),
+            dedup: Deduplicator::default(),
+            dropped: 0,
+        })
     }
 
-    /// A records for the calling thread; `None` when there is no access log.
+    /// A record writer for the calling thread; `None` when there is no access log.
     pub fn record_writer(&self, on_full: OnFull) -> Option<RecordWriter> {
         self.has_access.then(|| self.buffers.record_writer(on_full))
     }
@@ -203,10 +202,6 @@ impl Log {
     /// Ends the threads once they have written everything, the error log last. A thread that is stuck in a write is
     /// left behind after its time, which is half a second once `is_hurried` says so.
     pub fn end(&self, threads: &LogThreads, mut is_hurried: impl FnMut() -> bool) {
-        let tries = match self.overflow {
-            LogOverflow::Drop => LAST_TRIES,
-            LogOverflow::Wait => LAST_TRIES_OF_WAITING,
-        };
         let mut hurried = false;
         let mut is_hurried = || {
             hurried |= is_hurried();
@@ -215,11 +210,10 @@ impl Log {
             }
             hurried
         };
+        // The access logs first: what becomes of them at the end is written to the error log.
         self.buffers.notifier.notify(Urgency::Stop);
-        let time = RETRY * tries + END_GRACE;
-        if let Some(archiver) = &threads.archiver {
-            archiver.notifier.notify(Urgency::Stop);
-        }
+        threads.notifier.notify(Urgency::Stop);
+        let time = RETRY * last_tries(self.overflow) + END_GRACE;
         if !join_within(&threads.access, time, &mut is_hurried) {
             let text = "access log: its disk did not take all lines in time; they are lost";
             self.errors.put(Level::Error, text, OnFull::Exceed);
@@ -228,7 +222,7 @@ impl Log {
         let time = RETRY * LAST_TRIES + END_GRACE;
         join_within(&threads.errors, time, &mut is_hurried);
         if let Some(archiver) = &threads.archiver {
-            join_within(&archiver.thread, END_HURRIED, &mut is_hurried);
+            join_within(archiver, END_HURRIED, &mut is_hurried);
         }
     }
 
@@ -248,25 +242,36 @@ impl Log {
     }
 }
 
-impl OpenFault {
-    fn new(name: &str, target: &LogTarget, cause: io::Error) -> Self {
-        let name = match target {
-            LogTarget::File(path) => format!("{name} `{}`", path.display()),
-            _ => name.to_owned(),
-        };
-        Self {
-            name,
-            target: Some(target.clone()),
-            cause,
-        }
+/// The number of tries at the end of the process.
+fn last_tries(overflow: LogOverflow) -> u32 {
+    match overflow {
+        LogOverflow::Drop => LAST_TRIES,
+        LogOverflow::Wait => LAST_TRIES_OF_WAITING,
     }
+}
 
-    fn of_thread(cause: io::Error) -> Self {
-        Self {
-            name: "log's thread".to_owned(),
-            target: None,
-            cause,
-        }
+fn target_fault(log: &str, target: &LogTarget, cause: &io::Error) -> StartFault {
+    let (name, hint) = match target {
+        LogTarget::File(path) => (
+            format!("{log} `{}`", path.display()),
+            Some("it must be a file that this user may append to, in a folder that exists"),
+        ),
+        LogTarget::Syslog(_) => (log.to_owned(), Some("is a syslog daemon running here?")),
+        LogTarget::Stdout | LogTarget::Stderr => (log.to_owned(), None),
+    };
+    StartFault {
+        what: format!("cannot open the {name}"),
+        cause: plain(cause),
+        hint: hint.map(str::to_owned),
+    }
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "as `map_err` gives it")]
+fn thread_fault(cause: io::Error) -> StartFault {
+    StartFault {
+        what: "cannot open the log's thread".to_owned(),
+        cause: plain(&cause),
+        hint: None,
     }
 }
 

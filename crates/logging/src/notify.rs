@@ -46,6 +46,7 @@ impl Notifier {
             pending = self.until(pending, age.min(longest), Urgency::Urgent);
         }
         let seen = *pending;
+        // The end stays: the thread asks for it again between the pieces of a long task.
         if seen != Urgency::Stop {
             *pending = Urgency::Quiet;
         }

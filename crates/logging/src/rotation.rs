@@ -32,15 +32,14 @@ impl Schedule {
     }
 
     /// Whether a line of `wall_ns` is the first of a new file: gives the boundary that lies before it, once.
-    ///
-    /// Times may go back a little around a boundary without a second rotation. A clock that was set back by more than
-    /// two periods starts a new count.
     pub(super) fn crossed(&mut self, wall_ns: u64) -> Option<u64> {
         let every = self.every_ns?;
         if wall_ns >= self.next_ns {
             self.next_ns = boundary_after(wall_ns, every);
             return Some(self.next_ns.saturating_sub(every));
         }
+        // Times may go back a little around a boundary without a second rotation. A clock that was set back by more
+        // than two periods starts a new count.
         if self.next_ns - wall_ns > every.saturating_mul(2) {
             self.next_ns = boundary_after(wall_ns, every);
         }

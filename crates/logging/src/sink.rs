@@ -13,7 +13,7 @@ use super::RETRY;
 use super::format::ErrorForm;
 use super::notify::{Notifier, Urgency};
 use super::rotation::Schedule;
-use super::target::{Continuation, LogTag, OpenTarget, PartialLine};
+use super::target::{Continuation, LogFile, OpenTarget, PartialLine};
 use super::wall_ns;
 use config::failure::plain;
 use config::typed::{Level, LogOverflow, LogTarget, Rotation};
@@ -50,8 +50,10 @@ pub(super) struct LogSink {
     new_file_since: Option<Instant>,
     /// An empty batch's memory.
     spare: Vec<u8>,
-    /// Wakes the archiver.
-    archiver: Option<Arc<Notifier>>,
+    /// Wakes the archiver after each rotation.
+    archiver: Arc<Notifier>,
+    /// What has not been reported yet.
+    notices: Vec<LogNotice>,
 }
 
 enum SinkItem {
@@ -67,19 +69,23 @@ enum SinkItem {
 pub(super) type LogNotice = (Level, String);
 
 impl LogSink {
+    /// `kind` is `access` or `error`.
+    ///
     /// # Errors
     /// When the target cannot be opened.
     pub(super) fn open(
-        tag: LogTag,
+        kind: &'static str,
         meant: &LogTarget,
         rotation: &Rotation,
         (bytes_max, overflow): (usize, LogOverflow),
+        archiver: &Arc<Notifier>,
     ) -> io::Result<LogSink> {
-        let target = OpenTarget::open(meant, tag)?;
+        let target = OpenTarget::open(meant, kind)?;
         // The first line of today rotates a file of yesterday.
-        let since_ns = target.written_ns().unwrap_or_else(wall_ns);
+        let written_ns = target.file().and_then(LogFile::written_ns);
+        let since_ns = written_ns.unwrap_or_else(wall_ns);
         Ok(LogSink {
-            name: name_of(tag, meant),
+            name: name_of(kind, meant),
             schedule: Schedule::new(rotation, since_ns),
             target,
             queue: VecDeque::new(),
@@ -92,7 +98,8 @@ impl LogSink {
             pause: None,
             new_file_since: None,
             spare: Vec::new(),
-            archiver: None,
+            archiver: Arc::clone(archiver),
+            notices: Vec::new(),
         })
     }
 
@@ -103,7 +110,10 @@ impl LogSink {
             self.dropped += 1;
             return;
         }
-        if self.schedule.crossed(at_ns).is_some() && self.target.is_file() {
+        if self.schedule.crossed(at_ns).is_some()
+            && self.target.file().is_some_and(LogFile::is_regular)
+        {
+            // Behind the lines of the old period: they may still wait for a full disk.
             self.queue.push_back(SinkItem::NewFile);
         }
         let batch = self.batch(level);
@@ -129,11 +139,6 @@ impl LogSink {
         }
     }
 
-    /// Names the archiver to wake after each rotation.
-    pub(super) fn set_archiver(&mut self, archiver: &Arc<Notifier>) {
-        self.archiver = Some(Arc::clone(archiver));
-    }
-
     /// Bytes that wait.
     pub(super) fn bytes(&self) -> usize {
         self.bytes
@@ -143,9 +148,9 @@ impl LogSink {
         self.bytes > 0
     }
 
-    /// Whether enough lines wait for a write, and the target is not in its pause: a try for each line would delay all
-    /// other logs.
+    /// Whether enough lines wait for a write, and the target is not in its pause.
     pub(super) fn wants_write(&self) -> bool {
+        // A try for each line would delay all other logs.
         self.pause.is_none() && (self.bytes >= BATCH_BYTES || self.is_full())
     }
 
@@ -179,13 +184,16 @@ impl LogSink {
         (lines > 0).then(|| format!("{}: {lines} lines could not be written", self.name))
     }
 
+    fn note(&mut self, level: Level, text: &str) {
+        self.notices.push((level, format!("{}: {text}", self.name)));
+    }
+
     /// Writes until the target takes no more; gives messages about it.
     pub(super) fn write(&mut self) -> Vec<LogNotice> {
-        let mut notices = Vec::new();
         let mut took_some = false;
         while let Some(first) = self.queue.front() {
             if matches!(first, SinkItem::NewFile) {
-                if self.start_file(&mut notices) {
+                if self.start_file() {
                     continue;
                 }
                 break;
@@ -197,13 +205,18 @@ impl LogSink {
                     taken == offered
                 }
                 Err(fault) => {
-                    self.failed(&fault, &mut notices);
+                    self.failed(&fault);
                     false
                 }
             };
             let is_between_lines = self.partial_line().is_none();
-            if is_between_lines && self.schedule.is_large(self.target.bytes(), wall_ns()) {
-                self.rotate(&mut notices);
+            let bytes = self.target.file().map_or(0, LogFile::bytes);
+            // A file of its maximum size is complete only between lines.
+            if is_between_lines
+                && self.schedule.is_large(bytes, wall_ns())
+                && let Err(fault) = self.change_file()
+            {
+                self.keep_old_file(&fault);
             }
             if !offered {
                 break;
@@ -214,21 +227,25 @@ impl LogSink {
             true => None,
             false => Some(if took_some { PAUSE } else { longer }),
         };
-        if self.queue.is_empty() {
-            self.recovered(&mut notices);
+        if self.queue.is_empty() && std::mem::replace(&mut self.failing, false) {
+            self.note(Level::Warning, "all waiting lines are written");
         }
-        notices
+        std::mem::take(&mut self.notices)
     }
 
     /// Offers the first batches; gives how many bytes were taken of how many.
     fn write_batches(&mut self) -> io::Result<(usize, usize)> {
-        if self.partial_line().is_some() && !self.target.resumes() {
+        let file = self.target.file();
+        // Another program has truncated the file since (logrotate's `copytruncate`) or has appended to it: the rest of
+        // the line would stand behind something else.
+        if self.partial_line().is_some() && file.is_some_and(|file| !file.ends_with_ours()) {
             self.restart_line();
         }
         let mut slices = Vec::with_capacity(BATCHES_A_CALL);
         let mut of = None;
         for item in self.queue.iter().take(BATCHES_A_CALL) {
             match item {
+                // Syslog has the level in each message, so one call writes lines of one level.
                 SinkItem::Lines { level, bytes } if of.is_none_or(|of| of == *level) => {
                     let skipped = if of.is_none() { self.written } else { 0 };
                     slices.push(IoSlice::new(&bytes[skipped..]));
@@ -266,50 +283,37 @@ impl LogSink {
         }
     }
 
-    fn failed(&mut self, fault: &io::Error, notices: &mut Vec<LogNotice>) {
+    fn failed(&mut self, fault: &io::Error) {
         if !std::mem::replace(&mut self.failing, true) {
             let what = plain(fault);
-            let text = format!("{}: {what}; the lines are kept and tried again", self.name);
-            notices.push((Level::Error, text));
-        }
-    }
-
-    /// Everything is written.
-    fn recovered(&mut self, notices: &mut Vec<LogNotice>) {
-        if std::mem::replace(&mut self.failing, false) {
-            let text = format!("{}: all waiting lines are written", self.name);
-            notices.push((Level::Warning, text));
+            let text = format!("{what}; the lines are kept and tried again");
+            self.note(Level::Error, &text);
         }
     }
 
     /// Opens the file again, which may have been renamed.
     pub(super) fn reopen(&mut self) -> Vec<LogNotice> {
-        let mut notices = Vec::new();
         let partial_line = partial_line_of(&self.queue, self.written);
-        match self.target.reopen(partial_line) {
-            Ok(continuation) => self.continue_line(continuation, &mut notices),
-            Err(fault) => {
-                let what = plain(&fault);
-                let text = format!(
-                    "{}: reopen failed: {what}; still writing to the old file",
-                    self.name
-                );
-                notices.push((Level::Error, text));
-            }
+        match self.target.file_mut().map(|file| file.reopen(partial_line)) {
+            Some(Ok(continuation)) => self.continue_line(continuation),
+            Some(Err(fault)) => self.report_old_file("reopen", &fault),
+            None => {}
         }
-        notices
+        std::mem::take(&mut self.notices)
     }
 
     /// Rotates the file for the lines behind the first item; false: they have to wait for it.
-    fn start_file(&mut self, notices: &mut Vec<LogNotice>) -> bool {
+    fn start_file(&mut self) -> bool {
         let since = *self.new_file_since.get_or_insert_with(Instant::now);
         let has_time = since.elapsed() < NEW_FILE_TIME && !self.is_full();
-        match self.change_file(notices) {
+        match self.change_file() {
+            // The lines wait, and no longer than there is room for them: a log that is in the wrong file is better
+            // than none.
             Err(fault) if has_time && may_pass(&fault) => {
-                self.failed(&fault, notices);
+                self.failed(&fault);
                 return false;
             }
-            Err(fault) => self.keep_old_file(&fault, notices),
+            Err(fault) => self.keep_old_file(&fault),
             Ok(()) => {}
         }
         self.new_file_since = None;
@@ -317,34 +321,33 @@ impl LogSink {
         true
     }
 
-    fn rotate(&mut self, notices: &mut Vec<LogNotice>) {
-        if let Err(fault) = self.change_file(notices) {
-            self.keep_old_file(&fault, notices);
-        }
-    }
-
-    fn change_file(&mut self, notices: &mut Vec<LogNotice>) -> io::Result<()> {
+    fn change_file(&mut self) -> io::Result<()> {
         let partial_line = partial_line_of(&self.queue, self.written);
-        let rotated = self.target.rotate(partial_line, wall_ns())?;
-        self.continue_line(rotated.continuation, notices);
-        if let (Some(_), Some(archiver)) = (rotated.old, &self.archiver) {
-            archiver.notify(Urgency::Urgent);
+        let Some(file) = self.target.file_mut() else {
+            return Ok(());
+        };
+        let rotated = file.rotate(partial_line, wall_ns())?;
+        self.continue_line(rotated.continuation);
+        if rotated.old.is_some() {
+            self.archiver.notify(Urgency::Urgent);
         }
         Ok(())
     }
 
-    fn keep_old_file(&mut self, fault: &io::Error, notices: &mut Vec<LogNotice>) {
+    fn keep_old_file(&mut self, fault: &io::Error) {
+        // Without the pause every batch would try again, and report it.
         self.schedule.postpone(wall_ns());
-        let what = plain(fault);
-        let text = format!(
-            "{}: rotation failed: {what}; still writing to the old file",
-            self.name
-        );
-        notices.push((Level::Error, text));
+        self.report_old_file("rotation", fault);
+    }
+
+    fn report_old_file(&mut self, what: &str, fault: &io::Error) {
+        let cause = plain(fault);
+        let text = format!("{what} failed: {cause}; still writing to the old file");
+        self.note(Level::Error, &text);
     }
 
     /// Continues a partial line after the change to another file.
-    fn continue_line(&mut self, continuation: Continuation, notices: &mut Vec<LogNotice>) {
+    fn continue_line(&mut self, continuation: Continuation) {
         match continuation {
             Continuation::Continues => {}
             Continuation::Completed => {
@@ -356,8 +359,7 @@ impl LogSink {
             Continuation::Retracted => self.restart_line(),
             Continuation::Torn => {
                 self.restart_line();
-                let text = format!("{}: part of a line remains in the old file", self.name);
-                notices.push((Level::Warning, text));
+                self.note(Level::Warning, "part of a line remains in the old file");
             }
         }
     }
@@ -367,6 +369,13 @@ impl LogSink {
         let again = self
             .partial_line()
             .map_or(0, |partial_line| partial_line.written_bytes);
+        // Counted again: what stands in the old file, or was cut off it, is not in this one.
+        invariant!(
+            again <= self.written,
+            "{}: {again} bytes of a line were written of {} in all",
+            self.name,
+            self.written
+        );
         self.written -= again;
         self.bytes += again;
     }
@@ -412,27 +421,24 @@ fn partial_line_of(queue: &VecDeque<SinkItem>, written: usize) -> Option<Partial
     })
 }
 
-fn name_of(tag: LogTag, target: &LogTarget) -> String {
+fn name_of(kind: &str, target: &LogTarget) -> String {
     let target = match target {
         LogTarget::Stdout => "on standard output".to_owned(),
         LogTarget::Stderr => "on standard error".to_owned(),
         LogTarget::File(path) => format!("`{}`", path.display()),
         LogTarget::Syslog(_) => "to syslog".to_owned(),
     };
-    match tag {
-        LogTag::Access => format!("access log {target}"),
-        LogTag::Errors => format!("error log {target}"),
-    }
+    format!("{kind} log {target}")
 }
 
 #[cfg(test)]
 mod tests {
     use std::path::Path;
-    use std::process::Command;
 
     use telemetry::Nanos;
 
     use super::*;
+    use crate::tests::Disk;
 
     const HOUR: u64 = 3_600_000_000_000;
 
@@ -443,7 +449,7 @@ mod tests {
         };
         let target = LogTarget::File(path.to_owned());
         let bound = (1 << 20, LogOverflow::Drop);
-        LogSink::open(LogTag::Access, &target, &rotation, bound).unwrap()
+        LogSink::open("access", &target, &rotation, bound, &Arc::default()).unwrap()
     }
 
     fn add(sink: &mut LogSink, at_ns: u64, line: &str) {
@@ -452,35 +458,9 @@ mod tests {
         });
     }
 
-    /// A file system of its own that has room for `len` files; only root can make one.
-    struct Disk(tempfile::TempDir);
-
-    impl Disk {
-        fn new(len: usize) -> Option<Disk> {
-            let dir = tempfile::tempdir().unwrap();
-            let mut mount = Command::new("mount");
-            // The folder is one of them.
-            let options = format!("size=1m,nr_inodes={}", len + 1);
-            mount.args(["-t", "tmpfs", "-o", &options, "none"]);
-            let mounted = mount.arg(dir.path()).output();
-            if mounted.is_ok_and(|done| done.status.success()) {
-                return Some(Disk(dir));
-            }
-            eprintln!("skipped: no file system can be mounted here");
-            None
-        }
-    }
-
-    impl Drop for Disk {
-        fn drop(&mut self) {
-            let mut unmount = Command::new("umount");
-            let _ = unmount.arg("-l").arg(self.0.path()).output();
-        }
-    }
-
     #[test]
     fn lines_wait_for_the_file_of_their_time_while_the_disk_is_full() {
-        let Some(disk) = Disk::new(2) else {
+        let Some(disk) = Disk::new("size=1m,nr_inodes=3") else {
             return;
         };
         let (log, filler) = (disk.0.path().join("a.log"), disk.0.path().join("filler"));
@@ -506,7 +486,7 @@ mod tests {
 
     #[test]
     fn no_line_waits_for_a_new_file_when_there_is_no_room_for_it() {
-        let Some(disk) = Disk::new(2) else {
+        let Some(disk) = Disk::new("size=1m,nr_inodes=3") else {
             return;
         };
         let (log, filler) = (disk.0.path().join("a.log"), disk.0.path().join("filler"));

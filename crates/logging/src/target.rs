@@ -11,30 +11,12 @@ mod syslog;
 use std::io::{self, IoSlice};
 use std::path::{Path, PathBuf};
 
-use self::file::LogFile;
+pub(super) use self::file::LogFile;
 use self::socket::SyslogSocket;
 use self::stream::StandardStream;
 pub(super) use self::syslog::severity;
 use super::format::ErrorForm;
 use config::typed::{Level, LogTarget};
-
-/// The kind of log, which syslog has in each message.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum LogTag {
-    /// The access log.
-    Access,
-    /// The error log.
-    Errors,
-}
-
-impl LogTag {
-    fn name(self) -> &'static str {
-        match self {
-            LogTag::Access => "access",
-            LogTag::Errors => "error",
-        }
-    }
-}
 
 /// A file, a standard stream, or the syslog daemon's socket.
 #[derive(Debug)]
@@ -78,18 +60,18 @@ pub(super) struct Rotated {
 }
 
 impl OpenTarget {
-    /// Opens what is meant.
+    /// Opens what is meant; `name` says in each message to syslog which log it is of.
     ///
     /// # Errors
     /// When a file or a socket cannot be opened, or is of a kind that no log goes to.
-    pub(super) fn open(meant: &LogTarget, tag: LogTag) -> io::Result<OpenTarget> {
+    pub(super) fn open(meant: &LogTarget, name: &'static str) -> io::Result<OpenTarget> {
         Ok(match meant {
             LogTarget::Stdout => OpenTarget::Stream(StandardStream::of(io::stdout())?),
             LogTarget::Stderr => OpenTarget::Stream(StandardStream::of(io::stderr())?),
             LogTarget::File(path) => OpenTarget::File(LogFile::open(path)?),
             LogTarget::Syslog(facility) => {
                 let path = Path::new(syslog::SOCKET);
-                OpenTarget::Syslog(Box::new(SyslogSocket::connect(path, *facility, tag)?))
+                OpenTarget::Syslog(Box::new(SyslogSocket::connect(path, *facility, name)?))
             }
         })
     }
@@ -120,9 +102,20 @@ impl OpenTarget {
         }
     }
 
-    /// Whether it is a regular file, which can be rotated.
-    pub(super) fn is_file(&self) -> bool {
-        matches!(self, OpenTarget::File(file) if file.is_regular())
+    /// The file, which alone has a size, and can be opened again and rotated.
+    pub(super) fn file(&self) -> Option<&LogFile> {
+        match self {
+            OpenTarget::File(file) => Some(file),
+            OpenTarget::Stream(_) | OpenTarget::Syslog(_) => None,
+        }
+    }
+
+    /// As `file`, to change it.
+    pub(super) fn file_mut(&mut self) -> Option<&mut LogFile> {
+        match self {
+            OpenTarget::File(file) => Some(file),
+            OpenTarget::Stream(_) | OpenTarget::Syslog(_) => None,
+        }
     }
 
     /// The form of error lines that it needs.
@@ -131,61 +124,6 @@ impl OpenTarget {
             OpenTarget::Stream(stream) if stream.is_journal() => ErrorForm::Journal,
             OpenTarget::File(_) | OpenTarget::Stream(_) => ErrorForm::Text,
             OpenTarget::Syslog(_) => ErrorForm::Syslog,
-        }
-    }
-
-    /// Bytes in the file now; 0 for what has no size.
-    pub(super) fn bytes(&self) -> u64 {
-        match self {
-            OpenTarget::File(file) => file.bytes(),
-            OpenTarget::Stream(_) | OpenTarget::Syslog(_) => 0,
-        }
-    }
-
-    /// When the file was last written, in nanoseconds since 1970 UTC; `None` for an empty file and for what is no file.
-    pub(super) fn written_ns(&self) -> Option<u64> {
-        match self {
-            OpenTarget::File(file) => file.written_ns(),
-            OpenTarget::Stream(_) | OpenTarget::Syslog(_) => None,
-        }
-    }
-
-    /// Whether the rest of a partial line can be written behind its start. Otherwise another program truncated the
-    /// file since (logrotate's `copytruncate`) or appended to it, and the line must be written from its beginning.
-    pub(super) fn resumes(&self) -> bool {
-        match self {
-            OpenTarget::File(file) => file.ends_with_ours(),
-            OpenTarget::Stream(_) | OpenTarget::Syslog(_) => true,
-        }
-    }
-
-    /// Opens the file again by its name, then closes the old one; streams and sockets stay as they are.
-    ///
-    /// # Errors
-    /// When the new file cannot be opened. Nothing has changed then.
-    pub(super) fn reopen(&mut self, partial: Option<PartialLine<'_>>) -> io::Result<Continuation> {
-        match self {
-            OpenTarget::File(file) => file.reopen(partial),
-            OpenTarget::Stream(_) | OpenTarget::Syslog(_) => Ok(Continuation::Continues),
-        }
-    }
-
-    /// Moves the file into the archive, under a name made of `wall_ns`, and continues in a new file; only a regular
-    /// file that is not empty.
-    ///
-    /// # Errors
-    /// When it cannot be renamed or the new one cannot be made. Nothing has changed then.
-    pub(super) fn rotate(
-        &mut self,
-        partial: Option<PartialLine<'_>>,
-        wall_ns: u64,
-    ) -> io::Result<Rotated> {
-        match self {
-            OpenTarget::File(file) => file.rotate(partial, wall_ns),
-            OpenTarget::Stream(_) | OpenTarget::Syslog(_) => Ok(Rotated {
-                continuation: Continuation::Continues,
-                old: None,
-            }),
         }
     }
 }
@@ -204,13 +142,9 @@ mod tests {
             (file, true),
             (LogTarget::File("/dev/null".into()), false),
         ] {
-            let mut target = OpenTarget::open(&meant, LogTag::Access).unwrap();
-            assert_eq!(target.is_file(), is_file, "{meant:?}");
+            let mut target = OpenTarget::open(&meant, "access").unwrap();
+            assert_eq!(target.file().is_some_and(LogFile::is_regular), is_file);
             assert_eq!(target.error_form(), ErrorForm::Text, "{meant:?}");
-            assert!(target.resumes());
-            assert_eq!((target.bytes(), target.written_ns()), (0, None));
-            assert_eq!(target.reopen(None).unwrap(), Continuation::Continues);
-            assert_eq!(target.rotate(None, 0).unwrap().old, None);
             if is_file {
                 let lines = [IoSlice::new(b"line\n")];
                 assert_eq!(target.write(Level::Warning, &lines, 0).unwrap(), 5);
@@ -219,30 +153,11 @@ mod tests {
     }
 
     #[test]
-    fn syslog_keeps_time_and_level_of_a_line_itself() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("syslog");
-        let daemon = std::os::unix::net::UnixDatagram::bind(&path).unwrap();
-        let socket = SyslogSocket::connect(&path, 16, LogTag::Access).unwrap();
-        let mut target = OpenTarget::Syslog(Box::new(socket));
-        assert_eq!(target.error_form(), ErrorForm::Syslog);
-        let lines = [IoSlice::new(b"line\n")];
-        assert_eq!(target.write(Level::Warning, &lines, 0).unwrap(), 5);
-        let mut message = [0; 300];
-        let bytes = daemon.recv(&mut message).unwrap();
-        assert!(message[..bytes].starts_with(b"<132>1 "));
-    }
-
-    #[test]
     fn a_full_pipe_takes_nothing_and_is_no_fault() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("pipe");
-        let mode = rustix::fs::Mode::from_raw_mode(0o600);
-        let kind = rustix::fs::FileType::Fifo;
-        rustix::fs::mknodat(rustix::fs::CWD, &path, kind, mode, 0).unwrap();
-        let flags = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::NONBLOCK;
-        let _reader = rustix::fs::open(&path, flags, mode).unwrap();
-        let mut target = OpenTarget::open(&LogTarget::File(path), LogTag::Access).unwrap();
+        let _reader = crate::tests::stuck_pipe(&path);
+        let mut target = OpenTarget::open(&LogTarget::File(path), "access").unwrap();
         let lines = vec![b'\n'; 4 << 20];
         let lines = [IoSlice::new(&lines)];
         assert!(target.write(Level::Info, &lines, 0).unwrap() > 0);

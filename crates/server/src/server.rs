@@ -16,13 +16,13 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
 
-use files::{Files, FolderFault};
-use logging::{Log, LogThreads, OpenFault};
+use files::Files;
+use logging::{Log, LogThreads};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTTIN, SIGTTOU, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::Signals;
 use telemetry::Names;
 
-use crate::config::typed::{Config, LogTarget};
+use crate::config::typed::Config;
 use crate::driver::{self, Shared};
 use crate::exchange::Ids;
 use crate::fault::{StartFault, plain};
@@ -143,7 +143,7 @@ impl Server {
         let config = Arc::new(config);
         let mut files = Vec::new();
         for _ in 0..config.listen.drivers {
-            files.push(Files::open(&config).map_err(|fault| folder_fault(&fault))?);
+            files.push(Files::open(&config)?);
         }
         let opened = OpenedParts {
             files,
@@ -426,33 +426,5 @@ fn log_names(config: &Config, routes: Vec<String>, ids: &Ids) -> Names {
         pools: Pool::names(config),
         process: process_name(),
         id_seed: ids.seed(),
-    }
-}
-
-fn log_fault(fault: &OpenFault) -> StartFault {
-    let hint = match fault.target {
-        Some(LogTarget::File(_)) => {
-            "it must be a file that this user may append to, in a folder that exists"
-        }
-        Some(LogTarget::Syslog(_)) => "is a syslog daemon running here?",
-        Some(LogTarget::Stdout | LogTarget::Stderr) | None => "",
-    };
-    StartFault {
-        what: format!("cannot open the {}", fault.name),
-        cause: plain(&fault.cause),
-        hint: (!hint.is_empty()).then(|| hint.to_owned()),
-    }
-}
-
-fn folder_fault(fault: &FolderFault) -> StartFault {
-    let url = if fault.url.is_empty() {
-        "/"
-    } else {
-        &fault.url
-    };
-    StartFault {
-        what: format!("cannot serve `{url}` from `{}`", fault.dir.display()),
-        cause: plain(&fault.cause),
-        hint: Some("it must be a folder that this user may read and search".to_owned()),
     }
 }

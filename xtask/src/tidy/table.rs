@@ -290,7 +290,7 @@ pub(super) const CRATES: [CrateRule; 16] = [
         name: "logging",
         package: "milepost-logging",
         ours: &["os", "telemetry", "config"],
-        others: Others::Only(&["flate2", "libc", "memchr", "rustix", "serde"]),
+        others: Others::Only(&["flate2", "jiff", "libc", "memchr", "rustix", "serde"]),
         forbids: "logging writes what it is given: no client's socket, no runtime, no Python",
     },
     CrateRule {
@@ -300,6 +300,7 @@ pub(super) const CRATES: [CrateRule; 16] = [
         others: Others::Only(&[
             "bytes",
             "globset",
+            "indexmap",
             "jiff",
             "memchr",
             "mime_guess",

@@ -6,8 +6,8 @@ use std::path::Path;
 use config::typed::FileCache;
 
 use super::*;
-use crate::cache_segment::ENTRY_OVERHEAD_BYTES;
-use crate::cached_file::{Label, Retention};
+use crate::cache_segment::{ENTRY_OVERHEAD_BYTES, SETTLE};
+use crate::cached_file::{Label, Retention, UnreadFile};
 use crate::lookup::UnreadFiles;
 use crate::media_type;
 use crate::metadata::{Devices, FileMetadata};
@@ -27,13 +27,10 @@ impl Shop {
         let dir = tempfile::tempdir().unwrap();
         Shop {
             dir,
-            cache: Cache::new(
-                2,
-                &FileCache {
-                    bytes_max: len * (ENTRY_BYTES + ENTRY_OVERHEAD_BYTES + 400),
-                    ..FileCache::default()
-                },
-            ),
+            cache: Cache::new(&FileCache {
+                bytes_max: len * (ENTRY_BYTES + ENTRY_OVERHEAD_BYTES + 400),
+                ..FileCache::default()
+            }),
         }
     }
 
@@ -50,57 +47,39 @@ impl Shop {
 
     fn keep(&mut self, name: &str, now: u64) {
         let page = self.page(name, Retention::Memory);
-        self.cache.keep(0, name.as_bytes(), page, at(now));
+        self.cache.keep(of(name), page, at(now));
     }
 
     fn keep_open(&mut self, name: &str, now: u64) {
         let page = self.page(name, Retention::Open);
-        self.cache.keep(0, name.as_bytes(), page, at(now));
+        self.cache.keep(of(name), page, at(now));
     }
 
     /// Whether equal metadata would do at `now`.
     fn trusts(&mut self, name: &str, now: u64) -> bool {
-        self.cache
-            .unconfirmed(0, name.as_bytes(), Stamp(now))
-            .is_some()
+        let entry = self.cache.entry(of(name));
+        entry.is_some_and(|entry| entry.is_confirmable(Stamp(now)))
     }
 
     fn has(&mut self, name: &str) -> bool {
-        self.cache.fresh(0, name.as_bytes(), Stamp(1)).is_some()
+        self.cache.fresh(of(name), Stamp(1)).is_some()
     }
 
     fn check(&self) {
         assert!(self.cache.memory.bytes + self.cache.open.bytes <= self.cache.bytes_max);
         for segment in [&self.cache.memory, &self.cache.open] {
             assert!(segment.len <= segment.len_max);
-            assert_eq!(
-                segment.len,
-                segment.entries.iter().map(|entry| entry.len).sum::<usize>()
-            );
-            assert_eq!(
-                segment.bytes,
-                segment
-                    .entries
-                    .iter()
-                    .map(|entry| entry.bytes)
-                    .sum::<usize>()
-            );
-        }
-        let positions: usize = self.cache.positions.iter().map(HashMap::len).sum();
-        assert_eq!(
-            positions,
-            self.cache.memory.entries.len() + self.cache.open.entries.len()
-        );
-        for (name, segment) in [
-            (SegmentKind::Memory, &self.cache.memory),
-            (SegmentKind::Open, &self.cache.open),
-        ] {
-            for (slot, entry) in segment.entries.iter().enumerate() {
-                let place = self.cache.positions[entry.mount][&entry.key];
-                assert_eq!((place.segment, place.slot as usize), (name, slot));
-            }
+            let sizes = || segment.entries.values().map(|entry| entry.size);
+            let len: usize = sizes().map(|size| size.len).sum();
+            let bytes: usize = sizes().map(|size| size.bytes).sum();
+            assert_eq!((segment.len, segment.bytes), (len, bytes));
         }
     }
+}
+
+fn of(name: &str) -> AskedFile<'_> {
+    let rest = name.as_bytes();
+    AskedFile { mount: 0, rest }
 }
 
 /// A lookup that took no time.
@@ -122,15 +101,19 @@ fn load_by(path: &Path, retention: impl Fn(u64) -> Retention) -> Arc<Variants> {
     }
     let file = File::open(path).unwrap();
     let metadata = FileMetadata::of(&file.metadata().unwrap());
+    let plain = UnreadFile {
+        coding: None,
+        file,
+        metadata,
+    };
     let label = Label {
         kind: media_type::of_path(b"a"),
-        coding: None,
         cache_control: None,
         vary: None,
     };
     let folder = RootDir::open(path.parent().unwrap()).unwrap();
     let name = path.file_name().unwrap().as_encoded_bytes();
-    let unread = UnreadFiles::find(&folder, name, (file, metadata), &[Coding::Gzip]);
+    let unread = UnreadFiles::find(&folder, name, plain, &[Coding::Gzip]);
     Arc::new(unread.load(&label, &Devices::default(), retention).unwrap())
 }
 
@@ -203,7 +186,7 @@ fn bounds_its_open_files_and_closes_idle_ones() {
         shop.check();
     }
     assert_eq!(shop.cache.open.entries.len(), 1);
-    assert_eq!(*shop.cache.open.entries[0].key, *b"young");
+    assert!(shop.has("young"));
 }
 
 #[test]
@@ -220,9 +203,13 @@ fn replaces_and_forgets() {
         ),
         (1, 1)
     );
-    shop.cache.forget(0, b"a", at(1));
-    shop.cache.forget(0, b"nothing", at(1));
-    shop.cache.forget(1, b"b", at(1));
+    shop.cache.forget(of("a"), at(1));
+    shop.cache.forget(of("nothing"), at(1));
+    let other = AskedFile {
+        mount: 1,
+        rest: b"b",
+    };
+    shop.cache.forget(other, at(1));
     shop.check();
     assert!(!shop.has("a") && shop.has("b"));
 }
@@ -255,7 +242,7 @@ fn a_slow_look_does_not_settle_what_it_may_have_read_too_early() {
         asked: Stamp(1),
         done: Stamp(1 + 5 * SETTLE.0),
     };
-    shop.cache.keep(0, b"a", page, slow);
+    shop.cache.keep(of("a"), page, slow);
     // Asked for after the first was asked for, and before it was surely done.
     shop.keep("a", 1 + 3 * SETTLE.0);
     assert!(!shop.trusts("a", 1 + 9 * SETTLE.0));
@@ -266,7 +253,7 @@ fn an_overtaken_look_changes_nothing() {
     let mut shop = Shop::new(10);
     shop.keep_open("a", 5);
     shop.keep("a", 4);
-    shop.cache.forget(0, b"a", at(4));
+    shop.cache.forget(of("a"), at(4));
     shop.check();
     assert_eq!(shop.cache.open.entries.len(), 1);
     shop.keep("a", 6);
@@ -303,7 +290,7 @@ fn open_files_with_content_beside_push_small_ones_out() {
     };
     let variants = load_by(&shop.dir.path().join("large"), stay);
     assert_eq!((variants.content_bytes(), variants.open_len()), (5000, 1));
-    shop.cache.keep(0, b"large", variants, at(1));
+    shop.cache.keep(of("large"), variants, at(1));
     shop.check();
     assert_eq!(shop.cache.open.entries.len(), 1);
     assert!(shop.cache.memory.entries.len() < before);

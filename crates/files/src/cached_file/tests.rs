@@ -9,7 +9,6 @@ use super::*;
 fn plain() -> Label<'static> {
     Label {
         kind: media_type::of_path(b"a.txt"),
-        coding: None,
         cache_control: None,
         vary: None,
     }
@@ -23,7 +22,12 @@ fn page_of(text: &str, modified_unix_secs: u64, nanos: u32, retention: Retention
     file.set_modified(SystemTime::UNIX_EPOCH + Duration::new(modified_unix_secs, nanos))
         .unwrap();
     let metadata = FileMetadata::of(&file.metadata().unwrap());
-    CachedFile::load(file, metadata, retention, &plain()).unwrap()
+    let unread = UnreadFile {
+        coding: None,
+        file,
+        metadata,
+    };
+    CachedFile::load(unread, retention, &plain()).unwrap()
 }
 
 #[test]
@@ -86,7 +90,12 @@ fn announces_what_was_read_of_a_file_cut_short() {
     let file = File::open(&path).unwrap();
     let metadata = FileMetadata::of(&file.metadata().unwrap());
     fs::write(&path, "he").unwrap();
-    let page = CachedFile::load(file, metadata, Retention::Memory, &plain()).unwrap();
+    let unread = UnreadFile {
+        coding: None,
+        file,
+        metadata,
+    };
+    let page = CachedFile::load(unread, Retention::Memory, &plain()).unwrap();
     assert_eq!(page.content.bytes(), 2);
     assert_eq!(page.fields.get(b"Content-Length"), Some(&b"2"[..]));
     assert!(page.validators.etag.ends_with("-2\""));

@@ -2,7 +2,7 @@
 //!
 //! Takes entries, gives HTML. Every text from outside goes through `text`.
 
-use super::{At, Entries, EntryKind, ListingEntry, ListingExtent, put};
+use super::{At, Entries, EntryKind, ListingEntry, put};
 
 const STYLE: &str = "\
 :root{color-scheme:light dark;--fg:#1b1d21;--dim:#666b75;--line:#e3e5ea;--hover:#f3f5f8;--link:#0b57d0;--bg:#fff}\
@@ -56,8 +56,7 @@ pub(super) fn render(entries: &Entries, at: At<'_>) -> String {
     out
 }
 
-/// Each folder above is a link; the last name is where we are. Links climb by `../`, so that they are
-/// right under whatever URL the page was asked for.
+/// Each folder above is a link; the last name is where we are.
 fn put_breadcrumb(out: &mut String, at: At<'_>) {
     let segments = at.path.split(|byte| *byte == b'/');
     let segments: Vec<_> = segments.filter(|segment| !segment.is_empty()).collect();
@@ -71,6 +70,7 @@ fn put_breadcrumb(out: &mut String, at: At<'_>) {
         }
         match segments.len() - depth {
             0 => put(out, format_args!("<bdi aria-current=\"page\">{name}</bdi>")),
+            // Links climb by `../`, so that they are right under whatever URL the page was asked for.
             above => put(
                 out,
                 format_args!("<a href=\"{}\"><bdi>{name}</bdi></a>", "../".repeat(above)),
@@ -101,13 +101,11 @@ fn put_row(out: &mut String, entry: &ListingEntry) {
 
 fn put_foot(out: &mut String, entries: &Entries) {
     let len = entries.list.len();
-    match entries.extent {
-        ListingExtent::Cut => put(
-            out,
-            format_args!("<p>Only {len} entries are shown: the folder has more.</p>\n"),
-        ),
-        ListingExtent::Whole if len == 0 => out.push_str("<p>This folder is empty.</p>\n"),
-        ListingExtent::Whole => {}
+    if entries.is_cut {
+        let text = format!("<p>Only {len} entries are shown: the folder has more.</p>\n");
+        out.push_str(&text);
+    } else if len == 0 {
+        out.push_str("<p>This folder is empty.</p>\n");
     }
 }
 
@@ -130,10 +128,11 @@ fn size(bytes: u64) -> String {
     }
 }
 
-/// `bytes` as HTML text or attribute value. What is no UTF-8 and what is no visible character is shown as
-/// a sign for itself, so that a name cannot look like another or leave its line.
+/// `bytes` as HTML text or attribute value.
 fn text(bytes: &[u8]) -> String {
     let mut out = String::with_capacity(bytes.len());
+    // What is no UTF-8 and what is no visible character is shown as a sign for itself, so that a name cannot look
+    // like another or leave its line.
     for c in String::from_utf8_lossy(bytes).chars() {
         match c {
             '&' => out.push_str("&amp;"),
@@ -157,8 +156,8 @@ mod tests {
     use super::*;
 
     fn page(list: Vec<ListingEntry>, path: &[u8]) -> String {
-        let extent = ListingExtent::Whole;
-        render(&Entries { list, extent }, At { url: "/s", path })
+        let is_cut = false;
+        render(&Entries { list, is_cut }, At { url: "/s", path })
     }
 
     #[test]
@@ -218,7 +217,7 @@ mod tests {
     fn says_when_it_is_cut() {
         let entries = Entries {
             list: vec![file("a", 1)],
-            extent: ListingExtent::Cut,
+            is_cut: true,
         };
         let page = render(&entries, At { url: "", path: b"" });
         assert!(page.contains("Only 1 entries are shown"), "{page}");

@@ -6,7 +6,7 @@ use std::borrow::Cow;
 
 use serde::Serialize;
 
-use super::{At, Entries, EntryKind, ListingExtent};
+use super::{At, Entries, EntryKind};
 
 #[derive(Serialize)]
 struct Object<'a> {
@@ -44,7 +44,7 @@ pub(super) fn render(entries: &Entries, at: At<'_>) -> String {
     });
     let object = Object {
         path: at.text(),
-        is_cut: entries.extent == ListingExtent::Cut,
+        is_cut: entries.is_cut,
         entries: rows.collect(),
     };
     let mut text = serde_json::to_string(&object).expect("names and numbers are always JSON");
@@ -61,7 +61,7 @@ mod tests {
     fn is_one_object() {
         let entries = Entries {
             list: vec![folder("s\"ub"), file(b"a\n\xff\\", 1536)],
-            extent: ListingExtent::Whole,
+            is_cut: false,
         };
         let at = At {
             url: "/s",
@@ -78,7 +78,7 @@ mod tests {
     fn an_empty_folder_is_an_empty_list() {
         let entries = Entries {
             list: Vec::new(),
-            extent: ListingExtent::Cut,
+            is_cut: true,
         };
         let text = render(&entries, At { url: "", path: b"" });
         assert_eq!(text, "{\"path\":\"/\",\"is_cut\":true,\"entries\":[]}\n");

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::super::cache_segment::AskedFile;
 use super::super::encoding_preference::EncodingPreference;
 use super::super::fallback::FallbackChoice;
 use super::super::mounts::RequestedPath;
@@ -89,24 +90,21 @@ fn a_look_at_an_unchanged_file_reads_nothing() {
     kept(&mut fixture);
     fixture.wait_ms(1000);
     let second = kept(&mut fixture);
-    let Some(known) = fixture
-        .files
-        .cache
-        .unconfirmed(0, b"/a.txt", fixture.now)
-        .map(Arc::clone)
-    else {
-        panic!("it was read twice");
+    let key = LookupKey {
+        mount: 0,
+        rest: b"/a.txt"[..].into(),
+        preference: EncodingPreference::default(),
+        fallback: FallbackChoice::default(),
+        ticket: 0,
     };
-    let lookup = {
-        let key = LookupKey {
-            mount: 0,
-            rest: b"/a.txt"[..].into(),
-            preference: EncodingPreference::default(),
-            fallback: FallbackChoice::default(),
-            ticket: 0,
-        };
-        let path = RequestedPath::new(b"a.txt", None);
-        Lookup::new(key, &fixture.files.mounts, path, Some(known), fixture.now)
+    let known = fixture.files.cache.entry(key.asked()).unwrap();
+    assert!(known.is_confirmable(fixture.now), "it was read twice");
+    let lookup = Lookup {
+        known: Some(Arc::clone(&known.variants)),
+        key,
+        mounts: Arc::clone(&fixture.files.mounts),
+        path: RequestedPath::new(b"a.txt", None),
+        asked: fixture.now,
     };
     settle(&mut fixture, lookup.run());
     let third = kept(&mut fixture);
@@ -152,13 +150,11 @@ fn what_a_look_saw_is_as_old_as_its_beginning() {
     fixture.wait_ms(399);
     assert_eq!(ask(&mut fixture, "/a.txt").unwrap(), 200);
     fixture.wait_ms(1);
-    assert!(
-        fixture
-            .files
-            .cache
-            .fresh(0, b"/a.txt", fixture.now)
-            .is_none()
-    );
+    let asked = AskedFile {
+        mount: 0,
+        rest: b"/a.txt",
+    };
+    assert!(fixture.files.cache.fresh(asked, fixture.now).is_none());
 }
 
 #[test]

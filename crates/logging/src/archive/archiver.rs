@@ -18,35 +18,25 @@ use config::typed::Level;
 /// Old files age without any rotation.
 const INTERVAL: Duration = Duration::from_secs(3600);
 
-/// The archiver's thread, seen from the log.
-#[derive(Debug)]
-pub(crate) struct Archiver {
-    /// `Urgent` asks for a clean-up, `Stop` ends the thread; a file that is being compressed stays as it was.
-    pub(crate) notifier: Arc<Notifier>,
-    pub(crate) thread: JoinHandle<()>,
-}
-
-impl Archiver {
-    /// Starts the thread, which cleans up at once; `None` when the settings leave it nothing to do.
-    ///
-    /// # Errors
-    /// When no thread can be started.
-    pub(crate) fn start(
-        archives: Vec<Archive>,
-        errors: Arc<ErrorQueue>,
-    ) -> io::Result<Option<Archiver>> {
-        if !archives.iter().any(Archive::has_work) {
-            return Ok(None);
-        }
-        let notifier = Arc::new(Notifier::default());
-        notifier.notify(Urgency::Urgent);
-        let thread = std::thread::Builder::new().name("mp-archiver".to_owned());
-        let thread = {
-            let notifier = Arc::clone(&notifier);
-            thread.spawn(move || run(&archives, &errors, &notifier))?
-        };
-        Ok(Some(Archiver { notifier, thread }))
+/// Starts the thread, which cleans up at once; `None` when the settings leave it nothing to do. `Urgent` asks it for
+/// another clean-up, `Stop` ends it; a file that is being compressed stays as it was.
+///
+/// # Errors
+/// When no thread can be started.
+pub(crate) fn start(
+    archives: Vec<Archive>,
+    errors: &Arc<ErrorQueue>,
+    notifier: &Arc<Notifier>,
+) -> io::Result<Option<JoinHandle<()>>> {
+    if !archives.iter().any(Archive::has_work) {
+        return Ok(None);
     }
+    notifier.notify(Urgency::Urgent);
+    let (errors, notifier) = (Arc::clone(errors), Arc::clone(notifier));
+    let thread = std::thread::Builder::new().name("mp-archiver".to_owned());
+    Ok(Some(
+        thread.spawn(move || run(&archives, &errors, &notifier))?,
+    ))
 }
 
 fn run(archives: &[Archive], errors: &ErrorQueue, notifier: &Notifier) {
@@ -71,7 +61,7 @@ mod tests {
     use tempfile::TempDir;
 
     use super::*;
-    use config::typed::{LogOverflow, Rotation};
+    use config::typed::{LogOverflow, LogTarget, Rotation};
 
     /// A log's folder with an archiver that compresses.
     struct Place {
@@ -95,13 +85,7 @@ mod tests {
         }
 
         fn names(&self) -> Vec<String> {
-            let entries = std::fs::read_dir(self.dir.path()).unwrap();
-            let name = |entry: io::Result<std::fs::DirEntry>| entry.unwrap().file_name();
-            let mut names: Vec<String> = entries
-                .map(|entry| name(entry).into_string().unwrap())
-                .collect();
-            names.sort();
-            names
+            crate::tests::names(self.dir.path())
         }
 
         /// Waits until the folder has just these names.
@@ -115,9 +99,17 @@ mod tests {
                 compress,
                 ..Rotation::default()
             };
-            let archives = Archive::all(&[self.dir.path().join("a.log")], &rotation);
-            Archiver::start(archives, Arc::clone(&self.errors)).unwrap()
+            let log = LogTarget::File(self.dir.path().join("a.log"));
+            let archives = Archive::all([&log].into_iter(), &rotation);
+            let notifier = Arc::default();
+            let thread = start(archives, &self.errors, &notifier).unwrap()?;
+            Some(Archiver { notifier, thread })
         }
+    }
+
+    struct Archiver {
+        notifier: Arc<Notifier>,
+        thread: JoinHandle<()>,
     }
 
     impl Archiver {

@@ -7,13 +7,14 @@
 use std::fs::{File, FileTimes, Metadata};
 use std::io::{self, ErrorKind, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use rustix::fs::FlockOperation;
 use rustix::io::Errno;
 
+use super::name::ArchiveForm;
 use super::{remove, rename_new};
 
 /// Bytes between two questions whether to stop.
@@ -21,33 +22,38 @@ const PIECE_BYTES: usize = 64 << 10;
 /// A gzip file ends with checksum and length of what it contains (RFC 1952 section 2.3.1).
 const TRAILER_BYTES: i64 = 8;
 
-/// The three names of an old file.
-#[derive(Debug)]
-pub(super) struct CompressPaths<'a> {
-    pub(super) plain: &'a Path,
-    pub(super) gzip: &'a Path,
-    pub(super) part: &'a Path,
-}
-
-/// Compresses the plain file. The compressed file has the mode, the owner as far as that is allowed, and the time of
-/// the original. Everything stays as it was when `is_stopped` becomes true, and when the original is in use.
+/// Compresses the old file at `plain`. The compressed file has the mode, the owner as far as that is allowed, and the
+/// time of the original. Everything stays as it was when `is_stopped` becomes true, and when the original is in use.
 ///
 /// # Errors
 /// When the disk fails, and when there is a compressed file with other content. The original stays.
-pub(super) fn compress(paths: &CompressPaths<'_>, is_stopped: &dyn Fn() -> bool) -> io::Result<()> {
-    let Some(mut plain) = lock(paths.plain)? else {
+pub(super) fn compress(plain: &Path, is_stopped: &dyn Fn() -> bool) -> io::Result<()> {
+    let Some(mut file) = lock(plain)? else {
         return Ok(());
     };
-    remove(paths.part)?;
-    let written = write_part(&mut plain, paths.part, is_stopped);
-    let done = match written.and_then(|is_whole| if is_whole { publish(paths) } else { Ok(()) }) {
+    let part = with_suffix(plain, ArchiveForm::Part);
+    remove(&part)?;
+    let written = write_part(&mut file, &part, is_stopped);
+    let done = match written.and_then(|is_whole| {
+        if is_whole {
+            publish(plain, &part)
+        } else {
+            Ok(())
+        }
+    }) {
         // Another process has deleted the file, by number or by age.
         Err(fault) if fault.kind() == ErrorKind::NotFound => Ok(()),
         done => done,
     };
     // It has its name by now, or is of no use.
-    let _ = remove(paths.part);
+    let _ = remove(&part);
     done
+}
+
+fn with_suffix(plain: &Path, form: ArchiveForm) -> PathBuf {
+    let mut path = plain.as_os_str().to_owned();
+    path.push(form.suffix());
+    PathBuf::from(path)
 }
 
 /// Opens a file that no other process compresses or writes to; `None` when it is in use or gone.
@@ -95,10 +101,12 @@ fn write_part(plain: &mut File, part: &Path, is_stopped: &dyn Fn() -> bool) -> i
     }
     let out = encoder.finish()?;
     let meta = plain.metadata()?;
+    // A process that has no locks to respect has written meanwhile: the next clean-up takes it.
     if meta.len() != read_bytes {
         return Ok(false);
     }
     copy_attributes(&out, &meta)?;
+    // Before it gets its name: a file with the name of a whole one must be whole after a power failure too.
     out.sync_all()?;
     Ok(true)
 }
@@ -111,22 +119,23 @@ fn copy_attributes(file: &File, like: &Metadata) -> io::Result<()> {
 }
 
 /// Gives the part its name, then deletes the original.
-fn publish(paths: &CompressPaths<'_>) -> io::Result<()> {
-    match rename_new(paths.part, paths.gzip) {
-        // A process was killed right before it deleted the original.
-        Err(fault)
-            if fault.kind() == ErrorKind::AlreadyExists
-                && trailer(paths.part)? == trailer(paths.gzip)? => {}
+fn publish(plain: &Path, part: &Path) -> io::Result<()> {
+    let gzip = &with_suffix(plain, ArchiveForm::Gzip);
+    match rename_new(part, gzip) {
         Err(fault) if fault.kind() == ErrorKind::AlreadyExists => {
-            let text = format!("`{}` exists and has other lines", paths.gzip.display());
-            return Err(io::Error::new(ErrorKind::AlreadyExists, text));
+            // A process was killed right before it deleted the original.
+            if trailer(part)? != trailer(gzip)? {
+                let text = format!("`{}` exists and has other lines", gzip.display());
+                return Err(io::Error::new(ErrorKind::AlreadyExists, text));
+            }
         }
         renamed => renamed?,
     }
-    if let Some(folder) = paths.gzip.parent() {
+    // The new name must be on the disk before the old one is gone from it.
+    if let Some(folder) = gzip.parent() {
         File::open(folder)?.sync_all()?;
     }
-    remove(paths.plain)
+    remove(plain)
 }
 
 /// Checksum and length of what is in a compressed file; empty where it is too short to have them.
@@ -143,7 +152,6 @@ fn trailer(path: &Path) -> io::Result<Vec<u8>> {
 mod tests {
     use std::fs::Permissions;
     use std::os::unix::fs::PermissionsExt;
-    use std::path::PathBuf;
     use std::time::{Duration, UNIX_EPOCH};
 
     use flate2::read::MultiGzDecoder;
@@ -154,46 +162,31 @@ mod tests {
     struct Place {
         dir: TempDir,
         plain: PathBuf,
-        gzip: PathBuf,
-        part: PathBuf,
     }
 
     impl Place {
         fn new(content: &[u8]) -> Self {
             let dir = tempfile::tempdir().unwrap();
-            let path = |name| dir.path().join(name);
-            let (plain, gzip, part) = (path("plain"), path("gzip"), path("part"));
+            let plain = dir.path().join("log");
             std::fs::write(&plain, content).unwrap();
-            Self {
-                dir,
-                plain,
-                gzip,
-                part,
-            }
+            Self { dir, plain }
         }
 
-        fn compress(&self, is_stopped: bool) -> io::Result<()> {
-            let paths = CompressPaths {
-                plain: &self.plain,
-                gzip: &self.gzip,
-                part: &self.part,
-            };
-            compress(&paths, &|| is_stopped)
+        fn compress(&self) -> io::Result<()> {
+            compress(&self.plain, &|| false)
+        }
+
+        fn gzip(&self) -> PathBuf {
+            self.dir.path().join("log.gz")
         }
 
         fn names(&self) -> Vec<String> {
-            let entries = std::fs::read_dir(self.dir.path()).unwrap();
-            let name = |entry: io::Result<std::fs::DirEntry>| entry.unwrap().file_name();
-            let mut names: Vec<String> = entries
-                .map(|entry| name(entry).into_string().unwrap())
-                .collect();
-            names.sort();
-            names
+            crate::tests::names(self.dir.path())
         }
 
         fn content(&self) -> Vec<u8> {
             let mut content = Vec::new();
-            let mut decoder = MultiGzDecoder::new(File::open(&self.gzip).unwrap());
+            let mut decoder = MultiGzDecoder::new(File::open(self.gzip()).unwrap());
             decoder.read_to_end(&mut content).unwrap();
             content
         }
@@ -213,43 +206,35 @@ mod tests {
             let file = File::options().append(true).open(&place.plain).unwrap();
             file.set_modified(then).unwrap();
             file.set_permissions(Permissions::from_mode(0o640)).unwrap();
-            std::fs::write(&place.part, "left behind").unwrap();
-            place.compress(false).unwrap();
-            assert_eq!(place.names(), ["gzip"]);
+            std::fs::write(place.dir.path().join("log.gz.part"), "left behind").unwrap();
+            place.compress().unwrap();
+            assert_eq!(place.names(), ["log.gz"]);
             assert!(place.content() == content);
-            let meta = std::fs::metadata(&place.gzip).unwrap();
+            let meta = std::fs::metadata(place.gzip()).unwrap();
             assert_eq!(meta.mode() & 0o7777, 0o640);
             assert_eq!(meta.modified().unwrap(), then);
         }
     }
 
     #[test]
-    fn leaves_the_original_when_stopped() {
-        let place = Place::new(&lines());
-        place.compress(true).unwrap();
-        assert_eq!(place.names(), ["plain"]);
-        assert!(std::fs::read(&place.plain).unwrap() == lines());
-    }
-
-    #[test]
     fn leaves_alone_what_another_process_compresses() {
         let place = Place::new(&lines());
-        std::fs::write(&place.part, "half").unwrap();
+        std::fs::write(place.dir.path().join("log.gz.part"), "half").unwrap();
         let lock = lock(&place.plain).unwrap();
-        place.compress(false).unwrap();
-        assert_eq!(place.names(), ["part", "plain"]);
+        place.compress().unwrap();
+        assert_eq!(place.names(), ["log", "log.gz.part"]);
         drop(lock);
-        place.compress(false).unwrap();
-        assert_eq!(place.names(), ["gzip"]);
+        place.compress().unwrap();
+        assert_eq!(place.names(), ["log.gz"]);
     }
 
     #[test]
     fn deletes_the_original_that_a_killed_process_left_beside_its_copy() {
         let place = Place::new(&lines());
-        place.compress(false).unwrap();
+        place.compress().unwrap();
         std::fs::write(&place.plain, lines()).unwrap();
-        place.compress(false).unwrap();
-        assert_eq!(place.names(), ["gzip"]);
+        place.compress().unwrap();
+        assert_eq!(place.names(), ["log.gz"]);
         assert!(place.content() == lines());
     }
 
@@ -257,11 +242,11 @@ mod tests {
     fn touches_neither_when_there_is_another_compressed_file() {
         let place = Place::new(&lines());
         for other in [b"something else".to_vec(), Vec::new()] {
-            std::fs::write(&place.gzip, &other).unwrap();
-            let fault = place.compress(false).unwrap_err();
+            std::fs::write(place.gzip(), &other).unwrap();
+            let fault = place.compress().unwrap_err();
             assert_eq!(fault.kind(), ErrorKind::AlreadyExists);
-            assert_eq!(place.names(), ["gzip", "plain"]);
-            assert_eq!(std::fs::read(&place.gzip).unwrap(), other);
+            assert_eq!(place.names(), ["log", "log.gz"]);
+            assert_eq!(std::fs::read(place.gzip()).unwrap(), other);
         }
     }
 
@@ -270,7 +255,7 @@ mod tests {
         let place = Place::new(&lines());
         let mut plain = File::open(&place.plain).unwrap();
         plain.seek(SeekFrom::Start(5)).unwrap();
-        assert!(!write_part(&mut plain, &place.part, &|| false).unwrap());
+        assert!(!write_part(&mut plain, &place.dir.path().join("log.gz.part"), &|| false).unwrap());
     }
 
     #[test]
@@ -279,15 +264,15 @@ mod tests {
         let target = place.dir.path().join("target");
         std::fs::rename(&place.plain, &target).unwrap();
         std::os::unix::fs::symlink(&target, &place.plain).unwrap();
-        assert!(place.compress(false).is_err());
-        assert_eq!(place.names(), ["plain", "target"]);
+        assert!(place.compress().is_err());
+        assert_eq!(place.names(), ["log", "target"]);
     }
 
     #[test]
     fn a_file_that_is_gone_is_no_fault() {
         let place = Place::new(b"line\n");
         std::fs::remove_file(&place.plain).unwrap();
-        place.compress(false).unwrap();
+        place.compress().unwrap();
         assert_eq!(place.names(), [] as [&str; 0]);
     }
 }

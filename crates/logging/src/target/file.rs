@@ -9,6 +9,7 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt
 use std::path::{Path, PathBuf};
 use std::time::UNIX_EPOCH;
 
+use os::invariant;
 use rustix::fs::{FlockOperation, Mode, OFlags};
 
 use super::{Continuation, PartialLine, Rotated};
@@ -34,7 +35,7 @@ enum FileKind {
 
 impl LogFile {
     /// Opens for appending; makes the file when there is none.
-    pub(super) fn open(path: &Path) -> io::Result<LogFile> {
+    pub(crate) fn open(path: &Path) -> io::Result<LogFile> {
         // Without O_NONBLOCK the open of a named pipe waits for its reader.
         let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE | OFlags::CLOEXEC;
         let flags = flags | OFlags::NONBLOCK | OFlags::NOCTTY;
@@ -54,7 +55,7 @@ impl LogFile {
     }
 
     /// Appends; may take less than all.
-    pub(super) fn write(&mut self, lines: &[IoSlice<'_>]) -> io::Result<usize> {
+    pub(crate) fn write(&mut self, lines: &[IoSlice<'_>]) -> io::Result<usize> {
         loop {
             match self.file.write_vectored(lines) {
                 Err(fault) if fault.kind() == ErrorKind::Interrupted => {}
@@ -63,18 +64,21 @@ impl LogFile {
         }
     }
 
-    pub(super) fn is_regular(&self) -> bool {
+    /// Whether it can be rotated.
+    pub(crate) fn is_regular(&self) -> bool {
         self.kind == FileKind::Regular
     }
 
-    pub(super) fn bytes(&self) -> u64 {
+    /// Bytes in the file now; 0 for what has no size.
+    pub(crate) fn bytes(&self) -> u64 {
         match self.kind {
             FileKind::Regular => self.file.metadata().map_or(0, |meta| meta.len()),
             FileKind::Pipe | FileKind::Device => 0,
         }
     }
 
-    pub(super) fn written_ns(&self) -> Option<u64> {
+    /// When it was last written, in nanoseconds since 1970 UTC; `None` for an empty file.
+    pub(crate) fn written_ns(&self) -> Option<u64> {
         let meta = self.file.metadata().ok()?;
         (self.is_regular() && meta.len() > 0).then_some(())?;
         let since = meta.modified().ok()?.duration_since(UNIX_EPOCH).ok()?;
@@ -82,10 +86,7 @@ impl LogFile {
     }
 
     /// Whether what was last written here is the end of the file.
-    ///
-    /// The kernel leaves the position of a descriptor behind what it appended: a longer file was appended to by
-    /// another program, a shorter one was truncated.
-    pub(super) fn ends_with_ours(&self) -> bool {
+    pub(crate) fn ends_with_ours(&self) -> bool {
         self.is_regular()
             .then(|| self.end())
             .is_none_or(|end| end.is_some())
@@ -93,12 +94,18 @@ impl LogFile {
 
     /// The end of the file, when what was last written here is there.
     fn end(&self) -> Option<u64> {
+        // The kernel leaves the position of a descriptor behind what it appended: a longer file was appended to by
+        // another program, a shorter one was truncated.
         let position = (&self.file).stream_position().ok()?;
         let meta = self.file.metadata().ok()?;
         (meta.len() == position).then_some(position)
     }
 
-    pub(super) fn reopen(&mut self, partial: Option<PartialLine<'_>>) -> io::Result<Continuation> {
+    /// Opens the file again by its name, then closes the old one.
+    ///
+    /// # Errors
+    /// When the new file cannot be opened. Nothing has changed then.
+    pub(crate) fn reopen(&mut self, partial: Option<PartialLine<'_>>) -> io::Result<Continuation> {
         let new = Self::open(&self.path)?;
         if new.is_same_as(&self.file.metadata()?)? {
             return Ok(Continuation::Continues);
@@ -106,7 +113,12 @@ impl LogFile {
         Ok(self.change_to(new, partial))
     }
 
-    pub(super) fn rotate(
+    /// Moves the file into the archive, under a name made of `wall_ns`, and continues in a new file; only a regular
+    /// file that is not empty.
+    ///
+    /// # Errors
+    /// When it cannot be renamed or the new one cannot be made. Nothing has changed then.
+    pub(crate) fn rotate(
         &mut self,
         partial: Option<PartialLine<'_>>,
         wall_ns: u64,
@@ -175,6 +187,11 @@ impl LogFile {
             return Continuation::Torn;
         }
         let mut written = partial.written_bytes;
+        invariant!(
+            (1..partial.line.len()).contains(&written),
+            "{written} bytes of a line of {} are called a part of it",
+            partial.line.len()
+        );
         while written < partial.line.len() {
             match self.write(&[IoSlice::new(&partial.line[written..])]) {
                 Ok(0) | Err(_) => return self.retract(written),
@@ -199,9 +216,10 @@ impl LogFile {
     }
 }
 
-/// Keeps archivers from compressing a file that is still written to: another process may have renamed it, such as the
-/// next one of this server while this one drains. Where the file system has no locks, nothing is locked.
+/// Keeps archivers from compressing a file that is still written to.
 fn lock_shared(file: &File) {
+    // Another process may have renamed it, such as the next one of this server while this one drains. Where the file
+    // system has no locks, nothing is locked.
     let _ = rustix::fs::flock(file, FlockOperation::NonBlockingLockShared);
 }
 
@@ -209,9 +227,10 @@ fn is_same(one: &Metadata, other: &Metadata) -> bool {
     (one.dev(), one.ino()) == (other.dev(), other.ino())
 }
 
-/// The new file has the old one's mode and owner, so that rotation gives no user a right to read. A new file of another
-/// process is taken as it is.
+/// Makes the new file, with the mode and the owner of the old one; one that another process has made is taken as it
+/// is.
 fn create_like(path: &Path, old: &Metadata) -> io::Result<File> {
+    // Rotation must give no user a right to read.
     let mode = old.mode() & 0o777;
     let mut options = File::options();
     options.append(true).mode(mode);

@@ -3,7 +3,6 @@
 //! Each line is a message. A line that the daemon does not take stays with the caller. The socket does not
 //! block; a daemon that is stuck costs a call `SEND_WAIT` once.
 
-use std::borrow::Cow;
 use std::io::{self, IoSlice};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -12,7 +11,6 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SendFlags, SocketAddrUnix, SocketFlags, SocketType};
 
-use super::LogTag;
 use super::syslog::{self, SyslogFormat};
 use config::typed::Level;
 
@@ -68,7 +66,11 @@ enum SendResult {
 
 impl SyslogSocket {
     /// Connects to the daemon that listens at `path`.
-    pub(super) fn connect(path: &Path, facility: u8, tag: LogTag) -> io::Result<SyslogSocket> {
+    pub(super) fn connect(
+        path: &Path,
+        facility: u8,
+        name: &'static str,
+    ) -> io::Result<SyslogSocket> {
         let link = connect(path).map_err(|fault| {
             let text = config::failure::plain(&fault.into());
             io::Error::new(
@@ -76,11 +78,11 @@ impl SyslogSocket {
                 format!("{}: {text}", path.display()),
             )
         })?;
-        let name = rustix::system::uname();
-        let host = name.nodename().to_string_lossy();
+        let system = rustix::system::uname();
+        let host = system.nodename().to_string_lossy();
         Ok(SyslogSocket {
             path: path.to_owned(),
-            syslog: SyslogFormat::new(facility, &host, std::process::id(), tag),
+            syslog: SyslogFormat::new(facility, &host, std::process::id(), name),
             link,
             message: Vec::new(),
         })
@@ -96,11 +98,13 @@ impl SyslogSocket {
         self.reconnect_in_time(wall_ns)?;
         let mut waits = WAITS_MAX;
         let mut taken = 0;
-        for line in (SliceLines {
-            slices: lines,
-            at: 0,
-        }) {
-            let text = line.strip_suffix(b"\n").unwrap_or(&line);
+        // A slice begins and ends with a line: batches hold whole lines, and what was taken of the first one were whole
+        // lines too.
+        let lines = (lines.iter()).flat_map(|slice| slice.split_inclusive(|byte| *byte == b'\n'));
+        for line in lines {
+            let Some(text) = line.strip_suffix(b"\n") else {
+                break;
+            };
             match self.send(level, wall_ns, text, &mut waits) {
                 Ok(SendResult::Sent) => taken += line.len(),
                 Ok(SendResult::Full) => break,
@@ -205,6 +209,8 @@ impl UnsentMessage {
     fn offer(&mut self, fd: &OwnedFd, message: &[u8], text_at: usize) -> Result<(), Errno> {
         if !self.message.is_empty() {
             let ends = self.message.len() - 1;
+            // One that went in part is finished first; when it is this very text, given again, that was it. Only the
+            // texts are compared: the time in the head is that of the try.
             let is_this = self.message[self.text_at..ends] == message[text_at..];
             self.finish(fd)?;
             if is_this {
@@ -262,39 +268,6 @@ fn connect_as(kind: SocketType, path: &Path) -> Result<OwnedFd, Errno> {
 
 fn send(fd: &OwnedFd, message: &[u8]) -> Result<usize, Errno> {
     rustix::net::send(fd, message, SendFlags::NOSIGNAL)
-}
-
-/// The lines in slices, each with its newline; a line may begin in one slice and end in the next one.
-struct SliceLines<'a> {
-    slices: &'a [IoSlice<'a>],
-    /// Bytes of the first slice that were given.
-    at: usize,
-}
-
-impl<'a> Iterator for SliceLines<'a> {
-    type Item = Cow<'a, [u8]>;
-
-    /// The next line; none when it has no end.
-    fn next(&mut self) -> Option<Self::Item> {
-        let mut line = Cow::Borrowed(&[][..]);
-        let (mut slices, mut at) = (self.slices, self.at);
-        while let Some((first, others)) = slices.split_first() {
-            let rest = &first[at..];
-            let newline = memchr::memchr(b'\n', rest);
-            let part: &'a [u8] = &rest[..newline.map_or(rest.len(), |at| at + 1)];
-            if line.is_empty() {
-                line = Cow::Borrowed(part);
-            } else {
-                line.to_mut().extend_from_slice(part);
-            }
-            if newline.is_some() {
-                (self.slices, self.at) = (slices, at + part.len());
-                return Some(line);
-            }
-            (slices, at) = (others, 0);
-        }
-        None
-    }
 }
 
 #[cfg(test)]

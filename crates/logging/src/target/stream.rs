@@ -87,6 +87,7 @@ impl StandardStream {
             let mut rest = &line[..];
             while !rest.is_empty() {
                 let written = match self.write_piece(rest) {
+                    // The next call says why: what was taken must be counted off first.
                     Err(_) if taken > 0 => return Ok(taken),
                     Ok(0) => return Ok(taken),
                     written => written?,
@@ -116,9 +117,10 @@ impl StandardStream {
     }
 }
 
-/// Whether the file is the one that `JOURNAL_STREAM` names. The variable alone proves nothing: it is inherited
-/// by programs whose streams were redirected since (systemd.exec(5)).
+/// Whether the file is the one that `JOURNAL_STREAM` names.
 fn is_journal(file: &Metadata, journal: Option<&str>) -> bool {
+    // The variable alone proves nothing: it is inherited by programs whose streams were redirected since
+    // (systemd.exec(5)).
     journal.is_some_and(|journal| journal == format!("{}:{}", file.dev(), file.ino()))
 }
 

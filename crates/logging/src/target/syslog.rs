@@ -10,7 +10,6 @@
 
 use std::io::Write;
 
-use crate::target::LogTag;
 use config::typed::Level;
 
 /// Where the local daemon listens.
@@ -33,12 +32,12 @@ pub(super) struct SyslogFormat {
     facility: u8,
     host: String,
     pid: u32,
-    tag: LogTag,
+    name: &'static str,
 }
 
 impl SyslogFormat {
     /// `facility` is 0 to 23; `host` is cut down to what a header may have.
-    pub(super) fn new(facility: u8, host: &str, pid: u32, tag: LogTag) -> Self {
+    pub(super) fn new(facility: u8, host: &str, pid: u32, name: &'static str) -> Self {
         // RFC 5424 section 6: HOSTNAME is 1 to 255 characters of PRINTUSASCII.
         let printable = host.chars().filter(char::is_ascii_graphic);
         let host: String = printable.take(HOST_BYTES_MAX).collect();
@@ -46,7 +45,7 @@ impl SyslogFormat {
             facility: facility.min(23),
             host: if host.is_empty() { NIL.into() } else { host },
             pid,
-            tag,
+            name,
         }
     }
 
@@ -64,7 +63,7 @@ impl SyslogFormat {
         let micros = wall_ns % NANOS / 1_000;
         // RFC 5424 section 6.2.1: priority is facility times 8 plus severity.
         let priority = u32::from(self.facility) * 8 + u32::from(severity(level));
-        let (host, pid, id) = (&self.host, self.pid, self.tag.name());
+        let (host, pid, id) = (&self.host, self.pid, self.name);
         // RFC 5424 section 6.2.3: at most six digits of a second, `T` and `Z` in upper case.
         write!(
             out,
@@ -130,8 +129,8 @@ mod tests {
         out
     }
 
-    fn check(facility: u8, level: Level, tag: LogTag, text: &str, expect: &str) {
-        let syslog = SyslogFormat::new(facility, "www", 4711, tag);
+    fn check(facility: u8, level: Level, name: &'static str, text: &str, expect: &str) {
+        let syslog = SyslogFormat::new(facility, "www", 4711, name);
         let out = message(&syslog, level, text.as_bytes(), BYTES_MAX);
         assert_eq!(String::from_utf8(out).unwrap(), expect);
     }
@@ -141,21 +140,21 @@ mod tests {
         check(
             16,
             Level::Info,
-            LogTag::Access,
+            "access",
             "GET / 200",
             "<134>1 2026-11-21T12:07:39.123456Z www milepost 4711 access - GET / 200",
         );
         check(
             3,
             Level::Error,
-            LogTag::Errors,
+            "error",
             "it broke",
             "<27>1 2026-11-21T12:07:39.123456Z www milepost 4711 error - it broke",
         );
         check(
             23,
             Level::Warning,
-            LogTag::Errors,
+            "error",
             "",
             "<188>1 2026-11-21T12:07:39.123456Z www milepost 4711 error - ",
         );
@@ -166,11 +165,11 @@ mod tests {
         check(
             0,
             Level::Info,
-            LogTag::Access,
+            "access",
             "Grüße",
             "<6>1 2026-11-21T12:07:39.123456Z www milepost 4711 access - \u{feff}Grüße",
         );
-        let syslog = SyslogFormat::new(0, "www", 1, LogTag::Access);
+        let syslog = SyslogFormat::new(0, "www", 1, "access");
         let out = message(&syslog, Level::Info, b"\xff\xfe", BYTES_MAX);
         assert!(out.ends_with(b" - \xff\xfe"));
     }
@@ -183,13 +182,13 @@ mod tests {
             ("\u{e9}", "-"),
             (&"h".repeat(300), &"h".repeat(255)),
         ] {
-            assert_eq!(SyslogFormat::new(0, host, 1, LogTag::Access).host, expect);
+            assert_eq!(SyslogFormat::new(0, host, 1, "access").host, expect);
         }
     }
 
     #[test]
     fn cuts_between_characters_and_says_how_much_is_missing() {
-        let syslog = SyslogFormat::new(16, "www", 4711, LogTag::Access);
+        let syslog = SyslogFormat::new(16, "www", 4711, "access");
         let text = "ä".repeat(100);
         for bytes_max in 120..260 {
             let out = message(&syslog, Level::Info, text.as_bytes(), bytes_max);
@@ -206,7 +205,7 @@ mod tests {
         fn is_never_longer_than_it_may_and_keeps_what_fits(
             text in proptest::collection::vec(any::<u8>(), 0..400), bytes_max in 150..500usize
         ) {
-            let syslog = SyslogFormat::new(16, "www", 4711, LogTag::Access);
+            let syslog = SyslogFormat::new(16, "www", 4711, "access");
             let out = message(&syslog, Level::Info, &text, bytes_max);
             prop_assert!(out.len() <= bytes_max);
             if text.len() + 80 < bytes_max {

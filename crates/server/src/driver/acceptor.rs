@@ -37,11 +37,11 @@ use crate::exchange::Ends;
 use crate::sync::invariant;
 use crate::sys;
 use crate::transport;
-use ipc::listen;
+use crate::transport::AcceptedStream;
 use ipc::ListenAddr;
 use ipc::ListenerId;
 use ipc::ListenerInfo;
-use crate::transport::AcceptedStream;
+use ipc::listen;
 
 /// How long a handshake that has begun may take to be taken in before its socket closes.
 pub(super) const HANDSHAKE_GRACE: Duration = Duration::from_millis(100);

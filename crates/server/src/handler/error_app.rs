@@ -44,14 +44,8 @@ impl ErrorApp {
         let mark = mark(wrong);
         // What stands in a page must not be able to name it.
         let nonce = format!("{:016x}", RandomState::new().hash_one(&mark));
-        let page = |repeat| {
-            let shape = page::PageShape {
-                mark: &mark,
-                nonce: &nonce,
-                repeat,
-            };
-            page::render(&shown, &shape).into_bytes()
-        };
+        // Rendered once: the page is the same for all who ask.
+        let page = |repeat| page::render(&shown, &mark, &nonce, repeat).into_bytes();
         ErrorApp {
             text: text(&shown).into_bytes(),
             page: page(page::Repeat::Unasked),
@@ -137,6 +131,7 @@ fn shortened(traceback: &str) -> String {
     let from = (excess..=traceback.len())
         .find(|at| traceback.is_char_boundary(*at))
         .expect("the end is a boundary");
+    // From the beginning of a line, where there is one: half a line reads as another fault.
     let from = traceback[from..]
         .find('\n')
         .map_or(from, |at| from + at + 1);

@@ -34,19 +34,19 @@ use super::{Begun, Connection, ReceivedRequest, Stop, Then, Woken};
 use crate::config::typed::Rate;
 use crate::driver::handoff::Opened;
 use crate::driver::{Driver, Scratch, ServingState};
-use crate::exchange::ownership::WakePolicy;
-use crate::exchange::stream::{After, StreamShared};
 use crate::exchange::Exchange;
 use crate::exchange::ExchangeRecord;
+use crate::exchange::ownership::WakePolicy;
+use crate::exchange::stream::{After, StreamShared};
 use crate::pool::Job;
 use crate::refusal::Refusal;
 use crate::response::Destination;
 use crate::response::Encoding;
 use crate::response::Parts;
 use crate::response::Rest;
+use crate::transport::Transport;
 use ipc::stats::Doing;
 use ipc::stats::Timeout;
-use crate::transport::Transport;
 
 /// Requests of one client that are answered in one turn before the other connections get theirs.
 const REQUESTS_A_TURN: usize = 32;

@@ -28,8 +28,8 @@ use tokio::sync::{Notify, Semaphore};
 use super::{Connection, Stop, Woken};
 use crate::driver::handoff::Opened;
 use crate::driver::{Driver, Scratch, ServingState};
-use ipc::stats::Doing;
 use crate::transport::Transport;
+use ipc::stats::Doing;
 
 use stream::Stream;
 

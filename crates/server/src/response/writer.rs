@@ -30,11 +30,11 @@ use crate::config::typed::{Config, Delivery};
 use crate::exchange::ExchangeRecord;
 use crate::exchange::stream::After;
 use crate::exchange::stream::StreamShared;
+use crate::exchange::stream::WAITED_TOO_LONG;
 use crate::exchange::stream::Waited;
 use files::Part;
 use files::Reply;
 use files::ReplyBody;
-use crate::exchange::stream::WAITED_TOO_LONG;
 
 /// Spans of files up to this size are sent by the thread that has them, where they are in the page cache.
 const READ_BYTES_MAX: u64 = 64 << 10;

@@ -12,7 +12,7 @@ use logging::Log;
 use queueing::Drivers;
 use tokio::sync::{Notify, watch};
 
-use super::{Server, SupervisorLink, log_fault, log_names, processors, start_fault, watch_signals};
+use super::{Server, SupervisorLink, log_names, processors, start_fault, watch_signals};
 use crate::bandwidth::Bandwidth;
 use crate::blocking_pool::BlockingPool;
 use crate::client_limit::ClientLimit;
@@ -52,8 +52,7 @@ impl OpenedParts {
         let config = &self.config;
         let ids = Ids::new(&config.request_ids);
         let names = log_names(config, config.route_names(), &ids);
-        let (log, log_threads) =
-            Log::open(&config.logs, &names).map_err(|fault| log_fault(&fault))?;
+        let (log, log_threads) = Log::open(&config.logs, &names)?;
         let blocking = BlockingPools::start(config)
             .map_err(|error| start_fault("cannot start a thread", &error))?;
         let slot = link.as_ref().map_or(0, |link| link.identity.slot);

@@ -6,24 +6,13 @@ mod events;
 use std::io::Read;
 use std::os::fd::AsFd;
 
-use rustix::fs::CWD;
-
 use super::*;
+use crate::tests::{Disk, names, stuck_pipe};
 
 const NOON: u64 = 1_795_262_859_000_000_000;
 
 fn text_of(path: &Path) -> String {
     std::fs::read_to_string(path).unwrap()
-}
-
-fn names(folder: &Path) -> Vec<String> {
-    let entries = std::fs::read_dir(folder).unwrap();
-    let name = |entry: io::Result<std::fs::DirEntry>| entry.unwrap().file_name();
-    let mut names: Vec<String> = entries
-        .map(|entry| name(entry).into_string().unwrap())
-        .collect();
-    names.sort();
-    names
 }
 
 fn write_all(file: &mut LogFile, text: &str) {
@@ -105,8 +94,7 @@ fn refuses_what_no_log_goes_to() {
 fn a_pipe_is_not_waited_for() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("pipe");
-    let mode = Mode::from_raw_mode(0o600);
-    rustix::fs::mknodat(CWD, &path, rustix::fs::FileType::Fifo, mode, 0).unwrap();
+    drop(stuck_pipe(&path));
     let fault = LogFile::open(&path).unwrap_err();
     assert!(fault.to_string().contains("without a reader"), "{fault}");
 

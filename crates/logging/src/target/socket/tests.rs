@@ -16,6 +16,18 @@ fn place() -> (TempDir, PathBuf) {
     (dir, path)
 }
 
+fn connected(path: &Path) -> (UnixDatagram, SyslogSocket) {
+    let daemon = UnixDatagram::bind(path).unwrap();
+    (daemon, SyslogSocket::connect(path, 16, "access").unwrap())
+}
+
+fn accepted(path: &Path) -> (UnixListener, SyslogSocket, UnixStream) {
+    let listener = UnixListener::bind(path).unwrap();
+    let socket = SyslogSocket::connect(path, 16, "access").unwrap();
+    let (daemon, _) = listener.accept().unwrap();
+    (listener, socket, daemon)
+}
+
 fn offer(socket: &mut SyslogSocket, text: &str, wall_ns: u64) -> io::Result<usize> {
     socket.write(Level::Info, &[IoSlice::new(text.as_bytes())], wall_ns)
 }
@@ -49,9 +61,8 @@ fn lines(count: usize) -> String {
 #[test]
 fn sends_each_line_as_a_message() {
     let (_dir, path) = place();
-    let daemon = UnixDatagram::bind(&path).unwrap();
-    let mut socket = SyslogSocket::connect(&path, 16, LogTag::Access).unwrap();
-    let slices = [b"one\ntw" as &[u8], b"", b"o\n", b"three\nrest"].map(IoSlice::new);
+    let (daemon, mut socket) = connected(&path);
+    let slices = [b"one\ntwo\n" as &[u8], b"", b"three\nrest"].map(IoSlice::new);
     let taken = socket.write(Level::Info, &slices, NOON).unwrap();
     assert_eq!(taken, "one\ntwo\nthree\n".len());
     for expect in ["one", "two", "three"] {
@@ -66,8 +77,7 @@ fn sends_each_line_as_a_message() {
 #[test]
 fn cuts_what_no_daemon_takes() {
     let (_dir, path) = place();
-    let daemon = UnixDatagram::bind(&path).unwrap();
-    let mut socket = SyslogSocket::connect(&path, 16, LogTag::Access).unwrap();
+    let (daemon, mut socket) = connected(&path);
     let text = "x".repeat(100_000) + "\n";
     assert_eq!(offer(&mut socket, &text, NOON).unwrap(), text.len());
     let message = receive(&daemon);
@@ -79,8 +89,7 @@ fn cuts_what_no_daemon_takes() {
 #[test]
 fn cuts_further_what_the_kernel_does_not_take() {
     let (_dir, path) = place();
-    let daemon = UnixDatagram::bind(&path).unwrap();
-    let mut socket = SyslogSocket::connect(&path, 16, LogTag::Access).unwrap();
+    let (daemon, mut socket) = connected(&path);
     narrow(&socket);
     let text = "x".repeat(100_000) + "\n";
     assert_eq!(offer(&mut socket, &text, NOON).unwrap(), text.len());
@@ -92,8 +101,7 @@ fn cuts_further_what_the_kernel_does_not_take() {
 #[test]
 fn keeps_lines_that_a_daemon_has_no_room_for() {
     let (_dir, path) = place();
-    let daemon = UnixDatagram::bind(&path).unwrap();
-    let mut socket = SyslogSocket::connect(&path, 16, LogTag::Access).unwrap();
+    let (daemon, mut socket) = connected(&path);
     let text = lines(500);
     let (mut taken, mut received) = (0, 0);
     while received < 500 {
@@ -115,8 +123,7 @@ fn keeps_lines_that_a_daemon_has_no_room_for() {
 #[test]
 fn a_daemon_that_is_slower_than_the_lines_gets_each_once() {
     let (_dir, path) = place();
-    let daemon = UnixDatagram::bind(&path).unwrap();
-    let mut socket = SyslogSocket::connect(&path, 16, LogTag::Access).unwrap();
+    let (daemon, mut socket) = connected(&path);
     let text = lines(5_000);
     std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -134,8 +141,7 @@ fn a_daemon_that_is_slower_than_the_lines_gets_each_once() {
 #[test]
 fn finds_a_restarted_daemon_at_once() {
     let (_dir, path) = place();
-    let daemon = UnixDatagram::bind(&path).unwrap();
-    let mut socket = SyslogSocket::connect(&path, 16, LogTag::Access).unwrap();
+    let (daemon, mut socket) = connected(&path);
     offer(&mut socket, "one\n", NOON).unwrap();
     assert_eq!(text_of(&receive(&daemon)), "one");
     drop(daemon);
@@ -148,8 +154,7 @@ fn finds_a_restarted_daemon_at_once() {
 #[test]
 fn looks_for_a_daemon_that_is_gone_once_a_second() {
     let (_dir, path) = place();
-    let daemon = UnixDatagram::bind(&path).unwrap();
-    let mut socket = SyslogSocket::connect(&path, 16, LogTag::Access).unwrap();
+    let (daemon, mut socket) = connected(&path);
     drop(daemon);
     let fault = offer(&mut socket, "one\n", NOON).unwrap_err();
     assert_eq!(fault.kind(), io::ErrorKind::ConnectionRefused);
@@ -176,7 +181,7 @@ fn looks_for_a_daemon_that_is_gone_once_a_second() {
 #[test]
 fn names_the_socket_that_is_missing_at_the_start() {
     let (_dir, path) = place();
-    let fault = SyslogSocket::connect(&path, 16, LogTag::Access).unwrap_err();
+    let fault = SyslogSocket::connect(&path, 16, "access").unwrap_err();
     assert_eq!(fault.kind(), io::ErrorKind::NotFound);
     let name = path.display().to_string();
     assert!(fault.to_string().starts_with(&name), "{fault}");
@@ -185,9 +190,7 @@ fn names_the_socket_that_is_missing_at_the_start() {
 #[test]
 fn speaks_to_a_stream_with_a_zero_after_each_message() {
     let (_dir, path) = place();
-    let listener = UnixListener::bind(&path).unwrap();
-    let mut socket = SyslogSocket::connect(&path, 16, LogTag::Access).unwrap();
-    let (mut daemon, _) = listener.accept().unwrap();
+    let (_listener, mut socket, mut daemon) = accepted(&path);
     assert_eq!(offer(&mut socket, "one\ntwo\n", NOON).unwrap(), 8);
     drop(socket);
     let mut all = String::new();
@@ -199,9 +202,7 @@ fn speaks_to_a_stream_with_a_zero_after_each_message() {
 #[test]
 fn finishes_on_a_stream_what_it_began() {
     let (_dir, path) = place();
-    let listener = UnixListener::bind(&path).unwrap();
-    let mut socket = SyslogSocket::connect(&path, 16, LogTag::Access).unwrap();
-    let (mut daemon, _) = listener.accept().unwrap();
+    let (_listener, mut socket, mut daemon) = accepted(&path);
     daemon.set_nonblocking(true).unwrap();
     narrow(&socket);
     let line = |number: usize| format!("{number} {}\n", "x".repeat(5_000));
@@ -236,9 +237,7 @@ fn finishes_on_a_stream_what_it_began() {
 #[test]
 fn sends_a_message_again_whose_stream_broke() {
     let (_dir, path) = place();
-    let listener = UnixListener::bind(&path).unwrap();
-    let mut socket = SyslogSocket::connect(&path, 16, LogTag::Access).unwrap();
-    let (daemon, _) = listener.accept().unwrap();
+    let (listener, mut socket, daemon) = accepted(&path);
     narrow(&socket);
     let text: String = (0..20)
         .map(|number| format!("{number} {}\n", "x".repeat(5_000)))
@@ -260,8 +259,7 @@ fn sends_a_message_again_whose_stream_broke() {
 #[test]
 fn is_not_inherited_and_does_not_block() {
     let (_dir, path) = place();
-    let _daemon = UnixDatagram::bind(&path).unwrap();
-    let socket = SyslogSocket::connect(&path, 16, LogTag::Access).unwrap();
+    let (_daemon, socket) = connected(&path);
     let SyslogLink::Datagrams(fd) = &socket.link else {
         panic!("no datagrams");
     };

@@ -5,15 +5,6 @@
 use super::MARK_NAME;
 use crate::fault::Failure;
 
-/// What a page knows beside the fault.
-pub(super) struct PageShape<'a> {
-    /// What the reply's own line says, as long as this is what is wrong.
-    pub(super) mark: &'a str,
-    /// Allows the style and the script.
-    pub(super) nonce: &'a str,
-    pub(super) repeat: Repeat,
-}
-
 /// Whether the page may ask again by itself.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Repeat {
@@ -54,14 +45,10 @@ if(!reply.headers.has(page.name)){foot.className='w';foot.textContent='It works 
 timer=setTimeout(look,1000)}
 document.addEventListener('visibilitychange',look);look()";
 
-/// The whole page.
-pub(super) fn render(wrong: &Failure, shape: &PageShape<'_>) -> String {
+/// The whole page. Its `mark` is what the reply's own line says, as long as this is what is wrong; its `nonce` allows
+/// the style and the script.
+pub(super) fn render(wrong: &Failure, mark: &str, nonce: &str, repeat: Repeat) -> String {
     let mut out = String::with_capacity(8 << 10);
-    let PageShape {
-        mark,
-        nonce,
-        repeat,
-    } = shape;
     let (repeat, promise) = match repeat {
         Repeat::Unasked => (
             "unasked",
@@ -101,46 +88,35 @@ const PROSE: [&str; 3] = [
     "The above exception was the direct cause",
 ];
 
-/// Whose code a frame is in.
-#[derive(Clone, Copy)]
-enum TracebackFrame {
-    Application,
-    Library,
-}
-
 /// Lines of a traceback: frames in libraries stand back, the exception stands out.
 fn put_traceback(out: &mut String, traceback: &str) {
-    let mut frame = TracebackFrame::Application;
+    let mut is_library = false;
     for line in traceback.lines() {
-        let text = escaped(line);
-        let is_marks =
-            |line: &str| !line.is_empty() && line.bytes().all(|byte| b"^~".contains(&byte));
-        if let Some(path) = path_of(line) {
-            frame = frame_of(path);
-            match frame {
-                TracebackFrame::Library => {
-                    out.push_str(&format!("<span class=\"l\">{text}</span>"));
-                }
-                TracebackFrame::Application => {
-                    let path = escaped(path);
-                    let text = text.replacen(&path, &format!("<b>{path}</b>"), 1);
-                    out.push_str(&format!("<span class=\"a\">{text}</span>"));
-                }
+        let mut text = escaped(line);
+        let path = path_of(line);
+        // A frame has a line with its path, and indented lines of its code behind that.
+        let class = if let Some(path) = path {
+            is_library = is_in_library(path);
+            if !is_library {
+                // Looked for in the escaped line: a path with `<` in it stands there as `&lt;`.
+                let path = escaped(path);
+                text = text.replacen(&path, &format!("<b>{path}</b>"), 1);
             }
-        } else if line.starts_with([' ', '\t']) || line.is_empty() {
-            let class = match frame {
-                TracebackFrame::Library => "l",
-                TracebackFrame::Application if is_marks(&line.replace(' ', "")) => "c",
-                TracebackFrame::Application => "a",
-            };
-            out.push_str(&format!("<span class=\"{class}\">{text}</span>"));
+            if is_library { "l" } else { "a" }
+        } else if line.is_empty() || line.starts_with([' ', '\t']) {
+            let is_marks = !line.is_empty() && line.bytes().all(|byte| b" ^~".contains(&byte));
+            match (is_library, is_marks) {
+                (true, _) => "l",
+                (false, true) => "c",
+                (false, false) => "a",
+            }
         } else {
-            frame = TracebackFrame::Application;
+            // An exception ends its frames; the next traceback begins with frames of its own.
+            is_library = false;
             let is_prose = PROSE.iter().any(|prose| line.starts_with(prose));
-            let class = if is_prose { "l" } else { "e" };
-            out.push_str(&format!("<span class=\"{class}\">{text}</span>"));
-        }
-        out.push('\n');
+            if is_prose { "l" } else { "e" }
+        };
+        out.push_str(&format!("<span class=\"{class}\">{text}</span>\n"));
     }
 }
 
@@ -151,19 +127,15 @@ fn path_of(line: &str) -> Option<&str> {
     path.split_once("\", line ").map(|(path, _)| path)
 }
 
-fn frame_of(path: &str) -> TracebackFrame {
-    let is_library = [
+/// Whether a frame is in code that the application only uses.
+fn is_in_library(path: &str) -> bool {
+    let places = [
         "/site-packages/",
         "/dist-packages/",
         "/lib/python3",
         "<frozen ",
-    ]
-    .iter()
-    .any(|part| path.contains(part));
-    match is_library {
-        true => TracebackFrame::Library,
-        false => TracebackFrame::Application,
-    }
+    ];
+    places.iter().any(|part| path.contains(part))
 }
 
 /// Text with what stands in backticks as code.
@@ -196,6 +168,7 @@ fn escaped(text: &str) -> String {
             '"' => out.push_str("&quot;"),
             '\'' => out.push_str("&#39;"),
             '\n' | '\t' => out.push(letter),
+            // An escape sequence that is copied into a terminal must do nothing there.
             letter if letter.is_control() => out.push('\u{fffd}'),
             letter => out.push(letter),
         }
@@ -213,12 +186,7 @@ mod tests {
             hint: hint.map(str::to_owned),
             detail: detail.map(str::to_owned),
         };
-        let shape = PageShape {
-            mark: "m1",
-            nonce: "n1",
-            repeat,
-        };
-        render(&wrong, &shape)
+        render(&wrong, "m1", "n1", repeat)
     }
 
     #[track_caller]

@@ -7,10 +7,10 @@ use std::sync::Arc;
 use files::Reply;
 use http::BodyFraming;
 use http::Cause;
+use http::HeadIndex;
 use http::HeadStep;
 use http::HeadView;
 use http::RequestHead;
-use http::HeadIndex;
 use telemetry::Stamp;
 
 use super::send::{FrameSender, Hears};

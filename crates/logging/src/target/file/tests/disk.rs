@@ -1,50 +1,8 @@
 //! A disk that is full: what a log file does with what it cannot write.
 
-use std::process::Command;
 use std::time::{Duration, Instant};
 
-use tempfile::TempDir;
-
 use super::*;
-
-/// A file system of its own that can be full; only root can make one.
-pub(super) struct Disk(pub(super) TempDir);
-
-impl Disk {
-    pub(super) fn new(options: &str) -> Option<Disk> {
-        let dir = tempfile::tempdir().unwrap();
-        let mut mount = Command::new("mount");
-        mount.args(["-t", "tmpfs", "-o", options, "none"]);
-        let mounted = mount.arg(dir.path()).output();
-        if mounted.is_ok_and(|out| out.status.success()) {
-            return Some(Disk(dir));
-        }
-        eprintln!("skipped: no file system can be mounted here");
-        None
-    }
-
-    fn filler(&self) -> PathBuf {
-        self.0.path().join("filler")
-    }
-
-    /// Leaves this many pages.
-    pub(super) fn fill(&self, pages_left: u64) {
-        let stat = rustix::fs::statvfs(self.0.path()).unwrap();
-        let bytes = stat.f_bavail.saturating_sub(pages_left) * stat.f_bsize;
-        std::fs::write(self.filler(), vec![b'x'; bytes as usize]).unwrap();
-    }
-
-    pub(super) fn free(&self) {
-        let _ = std::fs::remove_file(self.filler());
-    }
-}
-
-impl Drop for Disk {
-    fn drop(&mut self) {
-        let mut unmount = Command::new("umount");
-        let _ = unmount.arg("-l").arg(self.0.path()).output();
-    }
-}
 
 #[test]
 fn is_held_against_compression_as_long_as_lines_come_to_it() {

@@ -4,7 +4,6 @@ use std::collections::VecDeque;
 
 use proptest::prelude::*;
 
-use super::disk::Disk;
 use super::*;
 
 /// What may happen to a log.

@@ -1,0 +1,94 @@
+//! The sinks of one thread, each with what is particular to its log.
+//!
+//! Gives notices, which go to the error logs. Knows neither records nor error lines.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use super::RETRY;
+use super::sink::{LogNotice, LogSink};
+
+/// All logs that one thread writes.
+pub(super) struct LogSinks<T> {
+    pub(super) list: Vec<(T, LogSink)>,
+    /// Requests to reopen all files so far, and how many of them were followed.
+    reopens: Arc<AtomicU64>,
+    reopened: u64,
+}
+
+impl<T> LogSinks<T> {
+    pub(super) fn new(list: Vec<(T, LogSink)>, reopens: &Arc<AtomicU64>) -> Self {
+        Self {
+            list,
+            reopens: Arc::clone(reopens),
+            reopened: 0,
+        }
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &LogSink> {
+        self.list.iter().map(|(_, sink)| sink)
+    }
+
+    fn iter_mut(&mut self) -> impl Iterator<Item = &mut LogSink> {
+        self.list.iter_mut().map(|(_, sink)| sink)
+    }
+
+    pub(super) fn has_lines(&self) -> bool {
+        self.iter().any(LogSink::has_lines)
+    }
+
+    /// Bytes of lines that wait.
+    pub(super) fn bytes(&self) -> usize {
+        self.iter().map(LogSink::bytes).sum()
+    }
+
+    /// Lines that were dropped since the last call.
+    pub(super) fn take_dropped(&mut self) -> u64 {
+        self.iter_mut().map(LogSink::take_dropped).sum()
+    }
+
+    /// Time until the next try: of the target with the shortest pause, or `RETRY` where there is other work.
+    pub(super) fn pause(&self, has_work: bool) -> Option<Duration> {
+        let pauses = self.iter().filter_map(LogSink::pause);
+        pauses.chain(has_work.then_some(RETRY)).min()
+    }
+
+    /// Opens all files again where that was asked for since the last call.
+    pub(super) fn reopen_if_asked(&mut self) -> Vec<LogNotice> {
+        let reopens = self.reopens.load(Ordering::Acquire);
+        if std::mem::replace(&mut self.reopened, reopens) == reopens {
+            return Vec::new();
+        }
+        self.iter_mut().flat_map(LogSink::reopen).collect()
+    }
+
+    /// Writes the lines of these sinks as far as their targets take them.
+    pub(super) fn write(&mut self, which: impl Fn(&LogSink) -> bool) -> Vec<LogNotice> {
+        let sinks = self.iter_mut().filter(|sink| which(sink));
+        sinks.flat_map(LogSink::write).collect()
+    }
+
+    /// Messages about lines that are unwritten at the end of the process.
+    pub(super) fn left(&self) -> Vec<String> {
+        self.iter().filter_map(LogSink::left).collect()
+    }
+}
+
+/// Tries to write what is left at the end of the process, `tries` times at most. `pause` gives the time until the
+/// next try, or `None` once there is no need for one.
+pub(super) fn write_rest<W>(
+    writer: &mut W,
+    tries: u32,
+    pause: impl Fn(&W) -> Option<Duration>,
+    mut write: impl FnMut(&mut W),
+) {
+    let until = Instant::now() + RETRY * tries;
+    while let Some(pause) = pause(writer)
+        && Instant::now() < until
+    {
+        // A target that takes nothing now may do so in a moment.
+        std::thread::sleep(pause.min(RETRY));
+        write(writer);
+    }
+}
