@@ -280,7 +280,7 @@ pub(super) const LINE_END_PLACES: [(&str, &str); 6] = [
 ];
 
 /// Crates without I/O, threads and clock.
-pub(super) const PURE_CRATES: [&str; 3] = ["http", "telemetry", "queueing"];
+pub(super) const PURE_CRATES: [&str; 4] = ["http", "telemetry", "queueing", "present"];
 
 /// The one place that reads the monotonic clock.
 pub(super) const CLOCK_FILES: [&str; 1] = ["crates/telemetry/src/time.rs"];
@@ -306,7 +306,7 @@ pub(super) enum Others {
     AllBut(&'static [&'static str]),
 }
 
-pub(super) const CRATES: [CrateRule; 10] = [
+pub(super) const CRATES: [CrateRule; 11] = [
     CrateRule {
         name: "http",
         package: "milepost-http",
@@ -329,6 +329,13 @@ pub(super) const CRATES: [CrateRule; 10] = [
         forbids: "queueing is arithmetic on what telemetry names",
     },
     CrateRule {
+        name: "present",
+        package: "milepost-present",
+        ours: &["telemetry"],
+        others: Others::Only(&[]),
+        forbids: "present makes text of values: it knows the calendar and nothing of what the tools measure",
+    },
+    CrateRule {
         name: "server",
         package: "milepost-server",
         ours: &["http", "telemetry", "queueing"],
@@ -338,7 +345,7 @@ pub(super) const CRATES: [CrateRule; 10] = [
     CrateRule {
         name: "report",
         package: "milepost-report",
-        ours: &["telemetry"],
+        ours: &["telemetry", "present"],
         others: Others::Only(&["memchr", "flate2", "serde_json", "zstd"]),
         forbids: "report reads logs, whoever wrote them: it knows telemetry's forms and nothing of the server",
     },
@@ -353,7 +360,7 @@ pub(super) const CRATES: [CrateRule; 10] = [
     CrateRule {
         name: "loadgen",
         package: "milepost-loadgen",
-        ours: &["http", "telemetry"],
+        ours: &["http", "telemetry", "present"],
         others: Others::AllBut(&["pyo3", "pyo3-ffi", "clap"]),
         forbids: "the load generator shares no code with what it measures but http and telemetry",
     },
@@ -372,6 +379,7 @@ pub(super) const CRATES: [CrateRule; 10] = [
             "http",
             "telemetry",
             "queueing",
+            "present",
             "report",
             "loadgen",
             "whatif",
