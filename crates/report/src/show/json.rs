@@ -5,7 +5,8 @@
 
 use serde_json::{Map, Value, json};
 
-use super::table::{ROWS, class_counts, form_name};
+use super::columns::ROWS;
+use super::table::{class_counts, form_name};
 use super::waiting;
 use crate::at_queue::{AtQueue, Count};
 use crate::slowest::Slow;
@@ -36,6 +37,7 @@ pub fn json(tally: &Tally) -> String {
         "waiting": waiting::json(&tally.waiting()),
         "slowest": tally.slowest().iter().map(slow).collect::<Vec<_>>(),
     });
+    // Keys of what there is not are left out: a program asks for the key.
     if let Some(misread) = misread {
         report["first_not_understood"] = json!({ "file": misread.name, "line": misread.line });
     }
@@ -93,6 +95,7 @@ fn distribution(spread: &Spread) -> Value {
     if spread.is_empty() {
         return Value::Null;
     }
+    // The same rows as the table, under names that are keys.
     let rows = KEYS.iter().zip(ROWS);
     let rows = rows.map(|(key, (_, of))| (*key, number(of(spread))));
     object([("count", spread.len().into())].into_iter().chain(rows))
@@ -129,6 +132,7 @@ fn slow(slow: &Slow) -> Value {
     ];
     let always = [
         ("total", span(slow.total)),
+        // 0 is no reply, as in `statuses`.
         ("status", slow.status.unwrap_or(0).into()),
     ];
     let known = known
