@@ -160,9 +160,9 @@ mod tests {
     #[test]
     fn says_each_try_and_the_answer() {
         let expect = "       rate     answered        p50        p99  held
-      2,000        2,000     800 µs    5.00 ms  yes
-      1,000        1,000     800 µs    90.0 ms  no
-      1,000        1,000     800 µs    4.00 ms  yes
+      2,000        2,000     800 µs       5 ms  yes
+      1,000        1,000     800 µs      90 ms  no
+      1,000        1,000     800 µs       4 ms  yes
       4,000        4,000     800 µs          –  generator-limited
 it holds up to 2,000/s; then the generator was the limit, the server may do more
 ";
