@@ -10,7 +10,8 @@ use std::path::Path;
 
 use loadgen::engine::Fault;
 use loadgen::spec::{ARRIVALS_LEN_MAX, Files, Full, KINDS_LEN_MAX, Recording};
-use report::{Input, Passed, thousands};
+use present::thousands;
+use report::{Input, Passed};
 use telemetry::{Nanos, Pattern};
 
 use crate::message::Message;

@@ -7,7 +7,8 @@ use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
 use std::ops::ControlFlow;
 
-use report::{Handling, Input, Timing, thousands};
+use present::thousands;
+use report::{Handling, Input, Timing};
 use telemetry::{Nanos, Pattern};
 use whatif::recorded::{Found, REQUESTS_LEN_MAX, Recorder, Recording, Seen};
 

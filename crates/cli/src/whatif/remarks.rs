@@ -5,7 +5,7 @@
 
 use whatif::prediction::Answer;
 
-use super::present::{CORRELATION_MAX, Present};
+use super::log_facts::{CORRELATION_MAX, Present};
 
 /// Waits below this do not matter.
 const WAIT_MIN_MS: f64 = 1.0;
