@@ -12,7 +12,7 @@ cd "$root" || exit 2
 
 results=$1
 shift
-python_sources="examples lab python tests"
+python_sources="examples lab python tests tools"
 # What is drawn at random is drawn from the tree that is tested: one tree has one verdict, and the next one
 # draws other cases.
 seed=${MILEPOST_TEST_SEED:-$(printf '%d' "0x1$(git rev-parse 'HEAD^{tree}' 2>/dev/null | cut -c 1-7)")}

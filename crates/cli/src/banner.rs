@@ -5,7 +5,7 @@
 
 use std::ops::RangeInclusive;
 
-use server::Listening;
+use ipc::listen::Listening;
 use server::config::typed::{
     AccessLog, App, Config, ErrorLog, Level, Levels, LogForm, LogTarget, Logs, PoolConfig,
 };

@@ -11,7 +11,7 @@ mod talking;
 use std::path::Path;
 
 use clap::{Arg, ArgAction, ArgMatches, Command, ValueHint};
-use server::supervisor::control::messages::{self, CommandKind, CommandRefusal, Outcome, Request};
+use supervisor::control::messages::{self, CommandKind, CommandRefusal, Outcome, Request};
 
 use crate::message::{self, Message};
 use crate::{COULD_NOT, DONE, NO};

@@ -14,8 +14,8 @@ use rustix::process::{Resource, Rlimit, geteuid, getrlimit, setrlimit};
 use rustix::thread::{CpuSet, sched_getaffinity};
 use server::config::options_table::ENVIRONMENT_PREFIX;
 use server::config::{Machine, Sources, TomlText, Understood, understand};
-use server::supervisor::control::place::Who;
-use server::supervisor::probe_dir::spooled_file;
+use supervisor::control::place::Who;
+use supervisor::probe_dir::spooled_file;
 
 use crate::command;
 use crate::message::Message;

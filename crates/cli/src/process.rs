@@ -8,12 +8,12 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
+use ipc::payload::{self, Payload};
+use ipc::{Channel, Identity, ProcessEvent, Role, SupervisorCommand};
 use server::config::typed::Config;
 use server::fault::Failure;
 use server::handler::Handler;
 use server::handler::error_app::ErrorApp;
-use server::ipc::{Channel, Identity, ProcessEvent, Role, SupervisorCommand};
-use server::payload::{self, Payload};
 use server::{Ended, Server, SupervisorLink};
 
 use crate::host::AppHost;
@@ -188,7 +188,7 @@ fn leave_within(ended: Ended) {
     };
     // Without the thread the process ends whenever the interpreter does.
     let _ = thread::Builder::new()
-        .name("mp-leaving".to_owned())
+        .name("mp-process".to_owned())
         .spawn(leave);
 }
 

@@ -7,14 +7,15 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clap::ArgMatches;
+use ipc::HANDOVER;
+use ipc::payload::Payload;
 use server::StartFault;
 use server::config::typed::{App, Config};
 use server::config::{Loaded, Sources};
 use server::fault::Failure;
 use server::handler::Handler;
-use server::payload::Payload;
-use server::supervisor::{
-    self, Fresh, HANDOVER, Handed, Overrides, Program, Serving, Succession, SupervisorEnvironment,
+use supervisor::{
+    self, Fresh, Handed, Overrides, Program, Serving, Succession, SupervisorEnvironment,
 };
 
 use crate::banner::{self, Facts};
@@ -224,5 +225,5 @@ fn tell_serving(serving: &Serving<'_>) {
 }
 
 pub(crate) fn start_fault(fault: &StartFault) -> Message {
-    Message::from_text(fault.to_string()).with_hint_maybe(fault.hint().map(str::to_owned))
+    Message::from(Failure::from(fault))
 }

@@ -8,10 +8,10 @@ use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
+use ipc::{Channel, ProcessEvent, ReceivedMessage, SupervisorCommand};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, PidfdFlags, WaitOptions, pidfd_open, waitpid};
 use server::fault::Failure;
-use server::ipc::{Channel, ProcessEvent, ReceivedMessage, SupervisorCommand};
 
 use crate::host::{AppHost, Forked};
 use crate::process::{self, Begun};

@@ -11,10 +11,10 @@ use std::time::Instant;
 
 use rustix::event::{PollFd, Timespec, poll};
 use server::config::typed;
-use server::supervisor::control::Control;
-use server::supervisor::control::messages::{CommandRefusal, Outcome, Request};
-use server::supervisor::control::place::Who;
-use server::supervisor::control::status::{ProcessStatus, Status};
+use supervisor::control::Control;
+use supervisor::control::messages::{CommandRefusal, Outcome, Request};
+use supervisor::control::place::Who;
+use supervisor::control::status::{ProcessStatus, Status};
 use tempfile::TempDir;
 
 /// A user's runtime folder, and a working folder with a configuration in it.
@@ -76,7 +76,7 @@ impl Place {
     }
 }
 
-fn turn(control: &mut Control) -> Option<(server::supervisor::control::ClientId, Request)> {
+fn turn(control: &mut Control) -> Option<(supervisor::control::ClientId, Request)> {
     let asked = control.fds();
     let mut fds: Vec<PollFd<'_>> = asked
         .iter()

@@ -14,7 +14,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use server::config::typed::App;
 use server::handler::Handler;
-use server::supervisor::HANDOVER;
+use server::ipc::HANDOVER;
 
 use crate::wsgi::Wsgi;
 use crate::{command, fork, import, modules, visit};

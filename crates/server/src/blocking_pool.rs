@@ -176,7 +176,7 @@ fn enqueue(queue: &Queue<Task>, task: Task) {
 
 fn work(queue: &Queue<Task>) {
     // sendfile to a client that is gone must not end the process.
-    crate::sys::block_sigpipe();
+    os::block_sigpipe();
     queue.thread_started();
     let parker = Arc::<Parker>::default();
     while let Some(taken) = queue.take(&parker, &mut None, || Stamp::ZERO) {

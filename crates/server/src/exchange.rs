@@ -16,15 +16,15 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use http::{HeadView, RequestHead};
+use logging::{Log, OnFull, RecordWriter};
 use smol_str::SmolStr;
 use telemetry::{Ending, NO_POOL, Phases, Queued, Record, Stamp};
 
 use crate::blocking_pool::BlockingPool;
 use crate::config::typed::RequestIds;
-use crate::log::{Log, OnFull, RecordWriter};
 use crate::networks::Networks;
-use crate::stats::Stats;
 use crate::sync::invariant;
+use ipc::stats::Stats;
 
 /// Bits of a number that count; those above them are the driver's index. At a million exchanges a second
 /// they last 285 years.

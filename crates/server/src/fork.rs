@@ -18,7 +18,7 @@ use std::time::Duration;
 use rustix::net::Shutdown;
 use socket2::{SockAddr, SockRef};
 
-use crate::sys::{self, SignalAction};
+use os::SignalAction;
 
 /// In the process that serves; the kernel wipes it in every child.
 const SERVES: u32 = 1;
@@ -36,10 +36,10 @@ pub(crate) fn guard() -> io::Result<()> {
     let mark = match MARK.get() {
         Some(mark) => mark,
         None => {
-            let mark = sys::wiped_on_fork()?;
+            let mark = os::wiped_on_fork()?;
             // Two threads that open a server at once: one mark is as good as the other.
             let mark = MARK.get_or_init(|| mark);
-            sys::at_fork(prepare, resume, begin)?;
+            os::at_fork(prepare, resume, begin)?;
             mark
         }
     };
@@ -55,7 +55,7 @@ pub fn is_child() -> bool {
 
 /// Ends a child at once: nothing of what the server has registered for its end runs there.
 pub fn leave(code: i32) -> ! {
-    sys::leave_now(code)
+    os::leave_now(code)
 }
 
 /// What is accepted from this socket belongs to the server, and so does the socket.
@@ -103,11 +103,11 @@ fn end_everywhere(socket: BorrowedFd<'_>) {
 extern "C" fn prepare() {
     HAS_FORKED.store(true, Ordering::Relaxed);
     // A signal for the child must not arrive before `begin` has run.
-    sys::hold_signals();
+    os::hold_signals();
 }
 
 extern "C" fn resume() {
-    sys::release_signals();
+    os::release_signals();
 }
 
 extern "C" fn begin() {
@@ -120,8 +120,8 @@ extern "C" fn begin() {
         .into_iter()
         .flatten()
         .for_each(SignalAction::restore);
-    sys::close_all_of(|fd| LISTENERS.own(fd));
-    sys::release_signals();
+    os::close_all_of(|fd| LISTENERS.own(fd));
+    os::release_signals();
 }
 
 /// Addresses of the server's listeners, those included that are closed by now: at most as many as the

@@ -2,17 +2,13 @@
 //!
 //! Takes a checked configuration and a handler, listens, and serves until it is told to stop. Knows no
 //! Python. In the order of a request: `listen` gives sockets to `driver`s, which receive exchanges (`exchange`),
-//! `spool` large bodies, route them (`service`), answer files themselves (`handler::files`) and hand the rest to
+//! `spool` large bodies, route them (`service`), answer files themselves (crate `files`) and hand the rest to
 //! the `pool`; replies leave by `response`, `protocol` and `transport`; every exchange ends in a recorder,
-//! the `stats` and the `log`. What may wait for a disk is a task for a `blocking_pool`.
-
-#![deny(unsafe_code)]
+//! the `stats` and the log (crate `logging`). What may wait for a disk is a task for a `blocking_pool`.
 
 pub mod config;
 pub mod exchange;
 pub mod fault;
-
-mod listen;
 
 mod client_limit;
 mod networks;
@@ -47,27 +43,18 @@ pub mod transport;
 
 mod bandwidth;
 
-pub mod log;
-pub mod stats;
-
 pub mod fork;
 
-pub mod ipc;
-pub mod payload;
-pub mod pidfile;
 mod server;
-mod unnamed;
-
-pub mod supervisor;
 
 mod sync;
 #[allow(unsafe_code)]
 mod sys;
 
 pub use fault::StartFault;
+pub use ipc;
+pub use ipc::listen::Listening;
 #[cfg(feature = "faults")]
 #[doc(hidden)]
 pub use protocol::Protocol;
-pub use server::{
-    Closing, Drain, Ended, Idle, Listening, Server, ServerHandle, Stopper, SupervisorLink,
-};
+pub use server::{Closing, Drain, Ended, Idle, Server, ServerHandle, Stopper, SupervisorLink};

@@ -14,12 +14,11 @@ use std::path::Path;
 use std::sync::OnceLock;
 
 use bytes::Bytes;
+use files::{Part, Reply, ReplyBody, media_type};
 use http::{FieldLines, HeadView, SharedFields};
 
 use crate::config::typed::ErrorPage;
 use crate::fault::{StartFault, plain};
-use crate::handler::files::media_type;
-use crate::response::{Part, Reply, ReplyBody};
 
 /// Largest file that is taken for a page.
 const PAGE_BYTES_MAX: u64 = 1 << 20;

@@ -18,12 +18,12 @@ mod redirect_target;
 use std::collections::HashMap;
 
 use bytes::Bytes;
+use files::{Part, Reply, ReplyBody, status_text, text_fields};
 use http::{FieldLines, HeadView, SharedFields};
 
 use self::path_variants::{PathRest, PathVariant, PathVariants};
 use self::redirect_target::RedirectTarget;
 use crate::config::typed::{self, FixedReply, PathPattern};
-use crate::response::{Part, Reply, ReplyBody, status_text, text_fields};
 
 /// The rules of one process.
 #[derive(Debug, Default)]

@@ -16,6 +16,8 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
 
+use files::{Files, FolderFault};
+use logging::{Log, LogThreads, OpenFault};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTTIN, SIGTTOU, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::Signals;
 use telemetry::Names;
@@ -26,14 +28,12 @@ use crate::exchange::Ids;
 use crate::fault::{StartFault, plain};
 use crate::fork;
 use crate::handler::Handler;
-use crate::handler::files::{Files, FolderFault};
-use crate::ipc::{ListenerId, ListenerInfo};
-use crate::listen::{self, Address};
-use crate::log::{self, Log};
 use crate::pages::Pages;
-use crate::pidfile::PidFile;
 use crate::pool::{self, Pool};
-use crate::stats::{Shape, Stats};
+use ipc::listen::{self, Address, Listening};
+use ipc::pidfile::PidFile;
+use ipc::stats::{Shape, Stats};
+use ipc::{ListenerId, ListenerInfo};
 
 use lifecycle::Lifecycle;
 use opening::OpenedParts;
@@ -52,21 +52,12 @@ pub struct Server {
     files: Vec<Files>,
     handler: Option<Arc<dyn Handler>>,
     log: Arc<Log>,
-    log_threads: log::LogThreads,
+    log_threads: LogThreads,
     events: mpsc::Sender<Event>,
     inbox: mpsc::Receiver<Event>,
     signals: signal_hook::iterator::Handle,
     pid_file: Option<PidFile>,
     link: Option<SupervisorLink>,
-}
-
-/// One address that is listened on.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Listening {
-    /// `http://127.0.0.1:8000` or `unix:/run/app.sock`.
-    pub url: String,
-    /// Length of the accept queue after the kernel's own bound; `u32::MAX` where another program has set it.
-    pub backlog_effective: u32,
 }
 
 /// How serving ended.
@@ -238,7 +229,7 @@ impl Server {
         });
         signals.close();
         // A signal can still end the rest of the process, such as an interpreter.
-        crate::sys::restore_signals();
+        os::restore_signals();
         drop(pid_file);
         if !is_supervised {
             say(&format!(
@@ -285,22 +276,10 @@ fn counters(
     has_pool: bool,
     link: Option<&SupervisorLink>,
 ) -> Result<Stats, StartFault> {
-    let shape = shape(config, has_pool);
+    let shape = Shape::of(config, has_pool);
     match link {
         Some(link) => link.stats(&shape),
         None => Stats::new(&shape).map_err(|error| start_fault("cannot keep counters", &error)),
-    }
-}
-
-/// How the counters of a process with this configuration are laid out.
-pub(crate) fn shape(config: &Config, has_pool: bool) -> Shape {
-    Shape {
-        drivers: config.listen.drivers,
-        routes: config.route_names(),
-        pools: match has_pool {
-            true => Pool::names(config),
-            false => Vec::new(),
-        },
     }
 }
 
@@ -450,7 +429,7 @@ fn log_names(config: &Config, routes: Vec<String>, ids: &Ids) -> Names {
     }
 }
 
-fn log_fault(fault: &log::OpenFault) -> StartFault {
+fn log_fault(fault: &OpenFault) -> StartFault {
     let hint = match fault.target {
         Some(LogTarget::File(_)) => {
             "it must be a file that this user may append to, in a folder that exists"

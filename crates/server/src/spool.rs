@@ -10,7 +10,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::blocking_pool::BlockingPool;
-use crate::unnamed::unnamed_file;
+use os::unnamed_file;
 
 /// A body that is being written.
 #[derive(Debug)]

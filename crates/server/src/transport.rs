@@ -151,7 +151,7 @@ impl Transport {
     /// Bytes that were taken and that the client's side has not acknowledged; 0 where that is unknown.
     pub(crate) fn unacknowledged(&self) -> u64 {
         match self {
-            Transport::Plain(io) => sys::unacknowledged(io.get_ref()),
+            Transport::Plain(io) => os::unacknowledged(io.get_ref().as_fd()),
             #[cfg(feature = "faults")]
             Transport::Memory(end) => end.unread(),
         }

@@ -9,7 +9,6 @@
 mod arrival;
 mod engine;
 mod laws;
-mod nearest_rank;
 mod outcome;
 pub mod prediction;
 pub mod recorded;

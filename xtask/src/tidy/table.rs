@@ -7,11 +7,7 @@
 pub(super) const VOCABULARY: [&str; 3] = ["exchange", "fault", "config"];
 
 /// Modules that connect the others: start-up, driver threads and their protocols, pool threads, the process.
-pub(super) const CONNECTORS: [&str; 6] =
-    ["lib", "server", "driver", "protocol", "pool", "supervisor"];
-
-/// Folders whose parts are modules of their own.
-pub(super) const GROUPS: [&str; 1] = ["handler::files"];
+pub(super) const CONNECTORS: [&str; 5] = ["lib", "server", "driver", "protocol", "pool"];
 
 /// Further edges between modules: from, to, why.
 pub(super) const EDGES: &[(&str, &str, &str)] = &[
@@ -21,23 +17,9 @@ pub(super) const EDGES: &[(&str, &str, &str)] = &[
         "a close must reach the client although a forked child has the socket",
     ),
     (
-        "fork",
-        "sys",
-        "hooks of the C library, and memory that a fork wipes",
-    ),
-    (
         "handler",
         "response",
         "the seam hands a backend its response writer",
-    ),
-    ("service", "response", "an answer of its own is a response"),
-    ("rules", "response", "an answer of a rule is a response"),
-    ("refusal", "response", "a refusal is a response"),
-    ("pages", "response", "an error page is a response"),
-    (
-        "handler::files",
-        "response",
-        "files are given as responses, which others send",
     ),
     (
         "exchange",
@@ -60,11 +42,6 @@ pub(super) const EDGES: &[(&str, &str, &str)] = &[
         "a worker offers its response to the socket once",
     ),
     ("response", "sync", "one way to lock, and invariants"),
-    (
-        "response",
-        "unnamed",
-        "responses that outgrow memory move to an unnamed file",
-    ),
     ("response", "blocking_pool", "the threads that write it"),
     (
         "transport",
@@ -82,8 +59,6 @@ pub(super) const EDGES: &[(&str, &str, &str)] = &[
         "transport",
         "watching a socket needs `unsafe`, which has one place",
     ),
-    ("exchange", "log", "an exchange ends in exactly one record"),
-    ("exchange", "stats", "and in exactly one count"),
     ("service", "rules", "rules come before routes"),
     (
         "service",
@@ -110,17 +85,7 @@ pub(super) const EDGES: &[(&str, &str, &str)] = &[
         "queue",
         "tasks wait in the queue that loom has checked",
     ),
-    (
-        "blocking_pool",
-        "sys",
-        "sendfile to a client that is gone must not end the process",
-    ),
     ("handler", "pool", "the seam gives a worker to a backend"),
-    (
-        "handler",
-        "handler::files",
-        "one way to tell a browser from a program",
-    ),
     (
         "handler",
         "watchdog",
@@ -170,48 +135,13 @@ pub(super) const EDGES: &[(&str, &str, &str)] = &[
         "service",
         "limits of routes go by the routes' indices",
     ),
-    ("spool", "unnamed", "so do request bodies"),
-    ("listen", "sys", "what no crate wraps of a listening socket"),
-    ("listen", "ipc", "one type for what is listened on"),
-    ("stats", "sys", "counters lie in mapped memory"),
-    (
-        "sys",
-        "stats",
-        "what may lie in mapped memory is named where the `unsafe` is",
-    ),
-    (
-        "ipc",
-        "stats",
-        "a process is told which segment of the counters is its own",
-    ),
-    ("log", "sys", "SIGPIPE must not end the process"),
-    ("log", "sync", "one way to lock, and invariants"),
-    (
-        "pages",
-        "handler::files",
-        "a page is of the same media type as the file would be",
-    ),
 ];
 
 /// Files that may be long.
 pub(super) const LONG_FILES: [(&str, &str); 1] = [(
-    "crates/server/src/config/options_table/rows.rs",
+    "crates/config/src/options_table/rows.rs",
     "the uniform table of all settings",
 )];
-
-/// Files whose functions may be long, and why.
-pub(super) const LONG_FUNCTIONS: &[(&str, &str)] = &[
-    ("crates/cli/src/report/flags.rs", "a table of flags"),
-    ("crates/cli/src/whatif/flags.rs", "a table of flags"),
-    (
-        "crates/telemetry/src/reading/json.rs",
-        "a table of the keys of a log line",
-    ),
-    (
-        "crates/telemetry/src/reading/pattern.rs",
-        "a table of the fields of a log line",
-    ),
-];
 
 /// Words that no identifier has any more, and what stands in their place.
 pub(super) const WITHDRAWN: &[(&str, &str)] = &[
@@ -240,20 +170,20 @@ pub(super) const WITHDRAWN: &[(&str, &str)] = &[
     ("corridor", "main loop"),
 ];
 
-/// Where `unsafe` has its place.
-pub(super) const UNSAFE_PLACES: [(&str, &str); 4] = [
+/// Threads that are not called after a module, and why.
+pub(super) const THREADS: [(&str, &str); 4] = [
     (
-        "crates/server/src/sys.rs",
-        "system calls that no crate wraps",
+        "open",
+        "a blocking pool, called after what it waits for: files to be opened",
     ),
     (
-        "crates/server/tests/allocations/counting.rs",
-        "an allocator that counts is one",
+        "write",
+        "a blocking pool, called after what it waits for: files to be sent",
     ),
-    ("crates/python/", "the interpreter's C interface"),
+    ("signals", "it reads the iterator of a library"),
     (
-        "lab/programs/floor/",
-        "the bare epoll loop that the server is measured against",
+        "stack",
+        "it takes the Python stacks of the threads in `thread_registry`",
     ),
 ];
 
@@ -266,7 +196,7 @@ pub(super) const LINE_END_PLACES: [(&str, &str); 6] = [
     ("crates/http/src/head.rs", "a parser looks for it"),
     ("crates/http/src/scan.rs", "a parser looks for it"),
     (
-        "crates/server/src/handler/files/multipart.rs",
+        "crates/files/src/multipart.rs",
         "around the parts of a body, RFC 2046 section 5.1",
     ),
     (
@@ -306,7 +236,14 @@ pub(super) enum Others {
     AllBut(&'static [&'static str]),
 }
 
-pub(super) const CRATES: [CrateRule; 11] = [
+pub(super) const CRATES: [CrateRule; 17] = [
+    CrateRule {
+        name: "os",
+        package: "milepost-os",
+        ours: &[],
+        others: Others::Only(&["libc", "memchr", "rustix"]),
+        forbids: "os knows nothing of the server: calls of the system and invariants, and no crate of ours",
+    },
     CrateRule {
         name: "http",
         package: "milepost-http",
@@ -336,9 +273,62 @@ pub(super) const CRATES: [CrateRule; 11] = [
         forbids: "present makes text of values: it knows the calendar and nothing of what the tools measure",
     },
     CrateRule {
+        name: "config",
+        package: "milepost-config",
+        ours: &["http", "telemetry", "queueing"],
+        others: Others::Only(&["globset", "ipnet", "mime_guess", "serde", "toml_edit"]),
+        forbids: "config understands texts that others have read: no sockets, no runtime, no Python",
+    },
+    CrateRule {
+        name: "ipc",
+        package: "milepost-ipc",
+        ours: &["os", "telemetry", "config"],
+        others: Others::Only(&["libc", "rustix", "serde", "serde_json", "socket2"]),
+        forbids: "ipc is what the supervisor and its processes share: no runtime, no client's bytes, no Python",
+    },
+    CrateRule {
+        name: "supervisor",
+        package: "milepost-supervisor",
+        ours: &["os", "telemetry", "config", "ipc"],
+        others: Others::AllBut(&["pyo3", "pyo3-ffi", "clap", "tokio"]),
+        forbids: "the supervisor waits in one `poll`, reads nothing of clients, and knows no Python",
+    },
+    CrateRule {
+        name: "logging",
+        package: "milepost-logging",
+        ours: &["os", "telemetry", "config"],
+        others: Others::Only(&["flate2", "libc", "memchr", "rustix", "serde"]),
+        forbids: "logging writes what it is given: no client's socket, no runtime, no Python",
+    },
+    CrateRule {
+        name: "files",
+        package: "milepost-files",
+        ours: &["os", "http", "telemetry", "config"],
+        others: Others::Only(&[
+            "bytes",
+            "globset",
+            "jiff",
+            "memchr",
+            "mime_guess",
+            "rustix",
+            "serde",
+            "serde_json",
+        ]),
+        forbids: "files gives replies as values: no protocol, no socket, no runtime, no Python",
+    },
+    CrateRule {
         name: "server",
         package: "milepost-server",
-        ours: &["http", "telemetry", "queueing"],
+        ours: &[
+            "os",
+            "http",
+            "telemetry",
+            "queueing",
+            "config",
+            "ipc",
+            "logging",
+            "files",
+        ],
         others: Others::AllBut(&["pyo3", "pyo3-ffi", "clap"]),
         forbids: "server knows no Python and reads no argv",
     },
@@ -346,7 +336,7 @@ pub(super) const CRATES: [CrateRule; 11] = [
         name: "report",
         package: "milepost-report",
         ours: &["telemetry", "present"],
-        others: Others::Only(&["memchr", "flate2", "serde_json", "zstd"]),
+        others: Others::Only(&["jiff", "memchr", "flate2", "serde_json", "zstd"]),
         forbids: "report reads logs, whoever wrote them: it knows telemetry's forms and nothing of the server",
     },
     CrateRule {
@@ -376,9 +366,12 @@ pub(super) const CRATES: [CrateRule; 11] = [
         package: "milepost",
         ours: &[
             "server",
+            "supervisor",
+            "ipc",
             "http",
             "telemetry",
             "queueing",
+            "config",
             "present",
             "report",
             "loadgen",
@@ -390,7 +383,7 @@ pub(super) const CRATES: [CrateRule; 11] = [
     CrateRule {
         name: "python",
         package: "milepost-python",
-        ours: &["cli", "server", "http", "telemetry"],
+        ours: &["cli", "server", "config", "http", "telemetry"],
         others: Others::AllBut(&["tokio", "socket2", "clap"]),
         forbids: "python hosts applications; sockets and argv belong to others",
     },

@@ -7,9 +7,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use clap::{Arg, ArgMatches, ValueHint};
+use ipc::pidfile;
 use server::config::typed::ControlConfig;
-use server::pidfile;
-use server::supervisor::control::place::{self, Entry, Who};
+use supervisor::control::place::{self, Entry, Who};
 
 use super::{Failure, signal, talking};
 use crate::environment;

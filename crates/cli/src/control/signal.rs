@@ -2,9 +2,9 @@
 //!
 //! Sends one signal to a process that was looked at before, and does not wait for what comes of it.
 
+use ipc::pidfile::{self, Process};
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process};
-use server::pidfile::{self, Process};
 
 use super::Failure;
 use crate::environment;

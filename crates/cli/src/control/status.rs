@@ -3,8 +3,8 @@
 //! Takes a status, gives text that fits into 80 columns as long as the names in it do.
 
 use present::{Table, broken, thousands};
-use server::supervisor::control::Status;
-use server::supervisor::control::status::{
+use supervisor::control::Status;
+use supervisor::control::status::{
     AddressStatus, DriverStatus, LastFault, PoolStatus, ProcessStatus, Totals,
 };
 

@@ -6,8 +6,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
-use server::supervisor::control::messages::{Answer, Outcome, Request};
-use server::supervisor::control::place::Entry;
+use supervisor::control::messages::{Answer, Outcome, Request};
+use supervisor::control::place::Entry;
 
 use super::Failure;
 use crate::environment::cause;

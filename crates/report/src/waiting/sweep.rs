@@ -12,7 +12,7 @@ use std::collections::HashMap;
 use telemetry::Nanos;
 
 use super::window::Run;
-use super::{Found, HOLDERS_LEN_MAX, Holder, Request, Wait};
+use super::{HOLDERS_LEN_MAX, Holder, Request, Wait, Waiting};
 
 /// The part of time that a sweep accounts for: behind `from_ns`, up to `until_ns`.
 #[derive(Clone, Copy, Debug)]
@@ -73,7 +73,7 @@ struct State<'r> {
 }
 
 /// Accounts for the slice.
-pub(super) fn sweep(runs: &[Run], slice: Slice, found: &mut Found) -> Vec<NumberedWait> {
+pub(super) fn sweep(runs: &[Run], slice: Slice, found: &mut Waiting) -> Vec<NumberedWait> {
     let mut state = State {
         runs,
         slice,
@@ -127,7 +127,7 @@ fn events(runs: &[Run], slice: Slice) -> Vec<Event> {
 
 impl State<'_> {
     /// Time passes.
-    fn advance(&mut self, at_ns: u64, found: &mut Found) {
+    fn advance(&mut self, at_ns: u64, found: &mut Waiting) {
         let passed_ns = at_ns.saturating_sub(self.at_ns) as f64;
         self.at_ns = at_ns;
         let waiting = self.waiting_len as f64;
@@ -146,7 +146,7 @@ impl State<'_> {
         self.marks[run as usize].share_at_queue = self.share_sum;
     }
 
-    fn start(&mut self, index: u32, found: &mut Found) {
+    fn start(&mut self, index: u32, found: &mut Waiting) {
         let run = self.runs[index as usize];
         let before = self.last_of_worker.insert(run.worker, index);
         self.marks[index as usize].share_at_start = self.share_sum;
@@ -166,7 +166,7 @@ impl State<'_> {
         }
     }
 
-    fn waited(&mut self, index: u32, freed_worker: Option<u32>, found: &mut Found) {
+    fn waited(&mut self, index: u32, freed_worker: Option<u32>, found: &mut Waiting) {
         let run = self.runs[index as usize];
         let queue_ns = run.started_ns - run.queued_ns;
         found.waited_len += 1;
@@ -187,7 +187,7 @@ impl State<'_> {
         }
     }
 
-    fn end(&mut self, index: u32, found: &mut Found) {
+    fn end(&mut self, index: u32, found: &mut Waiting) {
         let run = self.runs[index as usize];
         self.marks[index as usize].share_at_end = self.share_sum;
         let place = self.places[index as usize];
@@ -203,7 +203,7 @@ impl State<'_> {
     }
 
     /// What the run has caused within the slice.
-    fn account(&self, index: u32, found: &mut Found) {
+    fn account(&self, index: u32, found: &mut Waiting) {
         let route = usize::from(self.runs[index as usize].route);
         let since = self.marks[index as usize].caused_at_start;
         found.routes[route].caused_ns += self.caused_sum - since;
@@ -217,7 +217,7 @@ impl State<'_> {
         }
     }
 
-    fn end_slice(&mut self, found: &mut Found) {
+    fn end_slice(&mut self, found: &mut Waiting) {
         for run in &self.busy {
             self.account(*run, found);
         }

@@ -19,6 +19,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::{FieldLines, ReplyFraming, ReplyPlan, Version};
+use logging::Level;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, Shutdown, SocketFlags};
 use smol_str::{SmolStr, ToSmolStr};
@@ -33,11 +34,10 @@ use super::{Driver, ServingState, first_of};
 use crate::client_limit::LimitExceeded;
 use crate::config::typed::Steering;
 use crate::exchange::Ends;
-use crate::ipc::{ListenAddr, ListenerId, ListenerInfo};
-use crate::listen;
-use crate::log::Level;
 use crate::sys;
 use crate::transport;
+use ipc::listen;
+use ipc::{ListenAddr, ListenerId, ListenerInfo};
 
 /// How long a handshake that has begun may take to be taken in before its socket closes.
 pub(super) const HANDSHAKE_GRACE: Duration = Duration::from_millis(100);

@@ -13,8 +13,8 @@ use telemetry::Nanos;
 use tokio::sync::Notify;
 
 use super::handoff::AcceptedConnection;
-use crate::ipc::{ListenerId, ListenerInfo};
 use crate::sync::lock;
+use ipc::{ListenerId, ListenerInfo};
 
 /// A driver that has left a connection waiting for this long is not given another one.
 const LATE: Nanos = Nanos::from_ms(100);

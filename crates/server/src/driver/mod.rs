@@ -30,7 +30,9 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
+use files::{Files, LookupKey, LookupResult, Part, Reply, ReplyBody};
 use http::{FieldLines, HeadIndex};
+use logging::OnFull;
 use queueing::{Entry, Idling, Lifetimes};
 use telemetry::{Nanos, Stamp};
 use tokio::sync::{Notify, oneshot};
@@ -38,12 +40,10 @@ use tokio::time::Instant;
 
 use crate::config::typed::Config;
 use crate::exchange::{Exchange, Numbers, Recorder};
-use crate::handler::files::{Files, LookupKey, LookupResult};
-use crate::ipc::ListenerId;
-use crate::log::OnFull;
 use crate::pool::{Job, Pool};
-use crate::response::{Part, Reply, ReplyBody, ResponseWriter};
-use crate::stats::DriverStats;
+use crate::response::ResponseWriter;
+use ipc::ListenerId;
+use ipc::stats::DriverStats;
 
 use mailbox::Mailbox;
 use table::Table;
@@ -138,7 +138,7 @@ thread_local! {
 /// Runs a driver on the calling thread until it has drained or was cut; gives the number of exchanges
 /// that were cut.
 pub(crate) fn run(index: usize, shared: &Arc<Shared>, files: Files) -> io::Result<u64> {
-    crate::sys::block_sigpipe();
+    os::block_sigpipe();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_io()
         .enable_time()

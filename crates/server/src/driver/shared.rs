@@ -4,6 +4,7 @@ use std::io;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::sync::{Arc, OnceLock};
 
+use logging::{Level, Log};
 use queueing::Drivers;
 use tokio::sync::{Notify, watch};
 
@@ -15,15 +16,14 @@ use crate::blocking_pool::BlockingPool;
 use crate::client_limit::ClientLimit;
 use crate::config::typed::Config;
 use crate::exchange::Ids;
-use crate::log::{Level, Log};
 use crate::pages::Pages;
 use crate::pool::Pool;
 use crate::request_start::RequestStarts;
 use crate::response::ReplyMemory;
 use crate::service::Service;
 use crate::spool::Spoolers;
-use crate::stats::Stats;
 use crate::watchdog::Watchdog;
+use ipc::stats::Stats;
 
 /// What all drivers of a process share.
 pub(crate) struct Shared {

@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use logging::Level;
 use rustix::buffer::spare_capacity;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, epoll, eventfd, poll};
 use rustix::io::Errno;
@@ -21,9 +22,8 @@ use super::acceptor::{AcceptOutcome, Acceptor, HANDSHAKE_GRACE};
 use super::handoff::{AcceptedConnection, Bound};
 use super::mailbox::{Command, Mailbox};
 use super::shared::{ServingState, Shared};
-use crate::ipc::{ListenerId, ListenerInfo};
-use crate::log::Level;
 use crate::sync::invariant;
+use ipc::{ListenerId, ListenerInfo};
 
 /// What the epoll calls the bell.
 const BELL: u64 = u64::MAX;

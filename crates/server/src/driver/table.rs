@@ -12,8 +12,8 @@ use telemetry::Stamp;
 
 use crate::exchange::ownership::Returned;
 use crate::exchange::stream::StreamShared;
-use crate::stats::Doing;
 use crate::sync::invariant;
+use ipc::stats::Doing;
 
 /// A driver's connections.
 #[derive(Default)]

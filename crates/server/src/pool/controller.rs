@@ -11,12 +11,12 @@ use std::sync::{Arc, OnceLock};
 use std::thread::{self, Thread};
 use std::time::Duration;
 
+use logging::Level;
 use queueing::{Control, PoolSeen, PoolShape, Pressure, SizeStep, TICK};
 use telemetry::{Nanos, Stamp};
 
 use super::worker::{Responder, panic_text};
 use super::{Pool, store};
-use crate::log::Level;
 
 /// How often it looks at pools where nothing happens.
 const IDLE_TICK: Nanos = Nanos::from_secs(1);
@@ -51,7 +51,7 @@ pub(crate) fn start_controller(pools: &[Arc<Pool>]) -> io::Result<()> {
 
 fn run(mut pools: Vec<PoolController>, timer: &Timer) {
     // A refusal to a client that is gone must not end the process.
-    crate::sys::block_sigpipe();
+    os::block_sigpipe();
     timer.set_sleeper();
     loop {
         timer.begin_scan();

@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering}
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use logging::Log;
 use queueing::{
     Admission, Class, Entry, PoolSettings, PoolShape, PoolState, Pressure, TICK, Waiting,
 };
@@ -20,15 +21,14 @@ use telemetry::{Nanos, Stamp};
 
 use crate::config::typed::{self, Config, Level};
 use crate::exchange::Exchange;
-use crate::log::Log;
 use crate::pages::Pages;
 use crate::queue::Queue;
 use crate::refusal::Refusal;
 use crate::response::{Destination, ReplyMemory};
 use crate::slow::{Slow, Way};
-use crate::stats::{PoolStats, Stats};
 use crate::sync::lock;
 use crate::watchdog::Watchdog;
+use ipc::stats::{PoolStats, Stats};
 
 use controller::Timer;
 use threads::Threads;

@@ -8,12 +8,12 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::thread;
 
+use logging::Level;
 use telemetry::Stamp;
 
 use super::Pool;
 use super::worker::{Worker, panic_text};
 use crate::handler::Handler;
-use crate::log::Level;
 use crate::sync::lock;
 
 /// Stack of a pool thread: what interpreters expect of a main thread when they bound recursion. Only

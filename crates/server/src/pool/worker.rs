@@ -8,6 +8,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use files::Reply;
+use logging::{Level, OnFull};
 use nix::time::ClockId;
 use telemetry::{Ending, Nanos, Stamp};
 
@@ -16,9 +18,8 @@ use crate::exchange::stream::{Finished, StreamShared};
 use crate::exchange::{Exchange, Received, Recorder};
 use crate::fault::Fault;
 use crate::fork;
-use crate::log::{Level, OnFull};
 use crate::queue::{DequeueReason, Dequeued, Parker};
-use crate::response::{Reply, ResponseEnd, ResponseWriter, Rest};
+use crate::response::{ResponseEnd, ResponseWriter, Rest};
 use crate::sync::{invariant, violated};
 use crate::watchdog::{Thread, WorkerSlot};
 

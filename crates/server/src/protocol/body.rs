@@ -7,6 +7,7 @@
 use std::io::ErrorKind;
 
 use http::BodyDecoder;
+use logging::Level;
 use queueing::Pace;
 use telemetry::{Ending, Stamp};
 
@@ -14,10 +15,9 @@ use super::{Connection, Stop, Woken};
 use crate::config::typed::Config;
 use crate::driver::Driver;
 use crate::exchange::{Body, BodyFile, Exchange};
-use crate::log::Level;
 use crate::refusal::Refusal;
 use crate::spool::Spooled;
-use crate::stats::{Doing, Timeout};
+use ipc::stats::{Doing, Timeout};
 
 /// Bytes of a body that are written at once.
 const WRITE_BYTES: usize = 64 << 10;

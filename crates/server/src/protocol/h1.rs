@@ -22,6 +22,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use files::{Lookup, Part, Reply};
 use http::{BodyFraming, HeadIndex, HeadStep, HeadView, RequestHead};
 use queueing::FIRST_BYTE_GRACE;
 use telemetry::{Ending, Nanos, Stamp};
@@ -36,11 +37,10 @@ use crate::driver::{Driver, Scratch, ServingState};
 use crate::exchange::ownership::WakePolicy;
 use crate::exchange::stream::{After, StreamShared};
 use crate::exchange::{Exchange, ExchangeRecord, Received};
-use crate::handler::files::Lookup;
 use crate::pool::Job;
 use crate::refusal::Refusal;
-use crate::response::{Destination, Encoding, Part, Parts, Reply, Rest};
-use crate::stats::{Doing, Timeout};
+use crate::response::{Destination, Encoding, Parts, Rest};
+use ipc::stats::{Doing, Timeout};
 
 /// Requests of one client that are answered in one turn before the other connections get theirs.
 const REQUESTS_A_TURN: usize = 32;

@@ -28,7 +28,7 @@ use tokio::sync::{Notify, Semaphore};
 use super::{Connection, Stop, Woken};
 use crate::driver::handoff::Opened;
 use crate::driver::{Driver, Scratch, ServingState};
-use crate::stats::Doing;
+use ipc::stats::Doing;
 
 use stream::Stream;
 

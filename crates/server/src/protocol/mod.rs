@@ -23,6 +23,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use files::{FileAnswer, Lookup, Reply};
 use http::{HeadView, RequestHead};
 use telemetry::{Ending, Nanos, Stamp};
 
@@ -32,14 +33,13 @@ use crate::driver::table::Fired;
 use crate::driver::{Driver, Scratch, ServingState};
 use crate::exchange::stream::StreamShared;
 use crate::exchange::{Body, Ends, Exchange, ExchangeRecord, Received, Trust};
-use crate::handler::files::{FileAnswer, Lookup};
 use crate::refusal::Refusal;
 use crate::request_start;
-use crate::response::{Destination, Reply, ResponseEnd};
+use crate::response::{Destination, ResponseEnd};
 use crate::service::{self, Backend};
-use crate::stats::{Doing, Timeout};
 use crate::sync::violated;
 use crate::transport::Transport;
+use ipc::stats::{Doing, Timeout};
 
 /// Bytes of a refused body that are read and thrown away at most, so that the client gets to read the
 /// refusal instead of a reset.

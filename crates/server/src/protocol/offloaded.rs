@@ -9,7 +9,9 @@ use std::future::{Future, poll_fn};
 use std::sync::Arc;
 use std::task::Poll;
 
+use files::Reply;
 use http::RequestHead;
+use logging::Level;
 use telemetry::{Ending, Nanos, Stamp};
 
 use super::send::{LOOK, ResponseSender};
@@ -17,11 +19,9 @@ use super::{Connection, ReceivedRequest, Stop, Then, Woken};
 use crate::exchange::ownership::{ResponseStarted, Returned, WakePolicy};
 use crate::exchange::stream::{Abandoned, After, Finished, Next, StreamShared};
 use crate::exchange::{self, Exchange, ExchangeRecord, Received};
-use crate::log::Level;
 use crate::pool::Job;
 use crate::refusal::Refusal;
-use crate::response::Reply;
-use crate::stats::{Doing, Timeout};
+use ipc::stats::{Doing, Timeout};
 
 /// Why an exchange ends without its application.
 const OVERDUE: &str = "the application took longer than request_timeout";

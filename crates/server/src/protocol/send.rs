@@ -18,8 +18,8 @@ use crate::bandwidth::BandwidthLimit;
 use crate::config::typed::Rate;
 use crate::exchange::stream::StreamShared;
 use crate::response::{self, Parts, Progress};
-use crate::stats::Doing;
 use crate::transport::{PlainSocket, Transport, WriteReadiness};
+use ipc::stats::Doing;
 
 /// How often the kernel is asked what a client has taken while we wait for it.
 pub(crate) const LOOK: Nanos = Nanos(500_000_000);

@@ -17,12 +17,14 @@ use std::sync::{Arc, Mutex, Weak};
 use bytes::Bytes;
 use telemetry::{Nanos, Stamp};
 
-use super::{Part, Parts};
+use files::Part;
+
+use super::Parts;
 use crate::blocking_pool::{BlockingPool, TaskState};
 use crate::config::typed::Spool;
 use crate::exchange::stream::{Abandoned, StreamShared};
 use crate::sync::{invariant, lock};
-use crate::unnamed::unnamed_file;
+use os::unnamed_file;
 
 /// Above the bound, a response is cut when its client has taken nothing for so long. A client that reads takes
 /// something every round trip, and few of those are longer.

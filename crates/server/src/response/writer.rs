@@ -26,10 +26,10 @@ use super::content_encoding::{self, Accepted, Treatment};
 use super::head::{Declared, HeadWriter};
 use super::memory::ReplyMemory;
 use super::sink::{Data, Destination, Encoding, Frame, Piece, Rest, Sink};
-use super::{Part, Reply, ReplyBody};
 use crate::config::typed::{Config, Delivery};
 use crate::exchange::ExchangeRecord;
 use crate::exchange::stream::{Abandoned, After, StreamShared, Waited};
+use files::{Part, Reply, ReplyBody};
 
 /// Spans of files up to this size are sent by the thread that has them, where they are in the page cache.
 const READ_BYTES_MAX: u64 = 64 << 10;

@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::Event;
 use crate::driver::{self, Ack, Command, Shared};
 use crate::fork;
-use crate::ipc::{ListenerId, ListenerInfo};
+use ipc::{ListenerId, ListenerInfo};
 
 pub use crate::driver::Closing;
 

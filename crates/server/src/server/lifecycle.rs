@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::{Ended, Event, Idle, LAST_MOMENT, say};
 use crate::driver::{ServingState, Shared};
-use crate::ipc::{Channel, ProcessEvent};
+use ipc::{Channel, ProcessEvent};
 
 /// The main thread's loop: it waits for signals, commands and the ends of threads.
 pub(super) struct Lifecycle {

@@ -7,6 +7,8 @@ use std::io;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::sync::{Arc, OnceLock, mpsc};
 
+use files::Files;
+use logging::Log;
 use queueing::Drivers;
 use tokio::sync::{Notify, watch};
 
@@ -19,19 +21,17 @@ use crate::driver::{ServingState, Shared};
 use crate::exchange::Ids;
 use crate::fault::StartFault;
 use crate::handler::Handler;
-use crate::handler::files::Files;
-use crate::listen::Address;
-use crate::log::Log;
 use crate::pages::Pages;
-use crate::pidfile::PidFile;
 use crate::pool::{Pool, PoolContext};
 use crate::request_start::RequestStarts;
 use crate::response::ReplyMemory;
 use crate::service::Service;
 use crate::slow::Slow;
 use crate::spool::Spoolers;
-use crate::stats::Stats;
 use crate::watchdog::Watchdog;
+use ipc::listen::Address;
+use ipc::pidfile::PidFile;
+use ipc::stats::Stats;
 
 /// What is open before the first thread starts.
 pub(super) struct OpenedParts {

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use super::{Closing, Drain, Event, Idle, ServerHandle, say, start_fault};
 use crate::fault::StartFault;
-use crate::ipc::{Channel, Identity, ProcessEvent, ReceivedMessage, SupervisorCommand};
-use crate::stats::{Shape, Stats};
+use ipc::stats::{Shape, Stats};
+use ipc::{Channel, Identity, ProcessEvent, ReceivedMessage, SupervisorCommand};
 
 /// The link of a server to its supervisor.
 pub struct SupervisorLink {

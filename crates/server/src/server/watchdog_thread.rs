@@ -11,13 +11,13 @@ use std::sync::{Arc, Weak};
 use std::thread;
 use std::time::Duration;
 
+use logging::Level;
 use telemetry::{Nanos, Stamp};
 
 use crate::driver::Shared;
 use crate::handler::{Handler, Stack};
-use crate::ipc::{Channel, ProcessEvent};
-use crate::log::Level;
 use crate::watchdog::{Action, Due, PATIENCE, Thread, Watchdog};
+use ipc::{Channel, ProcessEvent};
 
 /// Enforces the time limits of requests: logs, interrupts, replaces threads.
 pub(super) struct TimeoutEnforcer {

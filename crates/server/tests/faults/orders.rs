@@ -6,11 +6,11 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use server::ipc::{
+use ipc::stats::{CounterFile, Shape};
+use ipc::{
     Channel, Identity, ListenAddr, ListenerId, ListenerInfo, ProcessEvent, ReceivedMessage, Role,
     SupervisorCommand,
 };
-use server::stats::{CounterFile, Shape};
 use server::{Closing, Drain, Idle, Server, SupervisorLink};
 
 use super::support::*;

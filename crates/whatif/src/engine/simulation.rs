@@ -61,11 +61,7 @@ impl<'s, T: FnMut(&Trace)> Simulation<'s, T> {
             pauses: Pauses::new(&setting.pauses),
             tick: Stamp::NEVER,
             expiry: Stamp::NEVER,
-            outcomes: setting
-                .pools
-                .iter()
-                .map(|plan| PoolOutcome::new(&plan.name))
-                .collect(),
+            outcomes: setting.pools.iter().map(|_| PoolOutcome::new()).collect(),
             timeline: Timeline::default(),
         }
     }
@@ -368,7 +364,6 @@ impl<'s, T: FnMut(&Trace)> Simulation<'s, T> {
             pool.report(self.now, &mut self.outcomes[index % plans]);
         }
         Outcome {
-            name: self.setting.name.clone(),
             pools: self.outcomes,
             lasted: self.now.since(self.started),
             timeline: self.timeline.finish(self.now),
@@ -414,10 +409,8 @@ mod tests {
 
     fn setting(policy: Box<dyn Fn() -> Box<dyn super::super::Policy>>) -> Setting {
         Setting {
-            name: String::new(),
             processes: 1,
             pools: vec![PoolPlan {
-                name: String::new(),
                 settings: settings(),
                 threads: 4,
                 policy,

@@ -91,7 +91,6 @@ const FOR_EVER: Nanos = Nanos::from_secs(100 * 365 * 86_400);
 
 pub(super) fn setting(basis: &Basis, variant: &Variant, pauses: &[Pause]) -> Setting {
     Setting {
-        name: String::new(),
         processes: variant.processes,
         pools: variant
             .pools
@@ -141,7 +140,6 @@ fn plan(basis: &Basis, pool: &PoolVariant, reserve: Reserve, control: ControlMod
         reserve_len: reserve.len,
     };
     PoolPlan {
-        name: pool.name.clone(),
         settings,
         threads: threads_min,
         policy: Box::new(move || -> Box<dyn Policy> {

@@ -1,6 +1,6 @@
 //! The table and the JSON of a made status.
 
-use server::supervisor::control::status::{GenerationStatus, State};
+use supervisor::control::status::{GenerationStatus, State};
 
 use super::*;
 

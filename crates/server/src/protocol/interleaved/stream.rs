@@ -4,6 +4,7 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
+use files::Reply;
 use http::{BodyFraming, Cause, HeadStep, HeadView, RequestHead};
 use telemetry::Stamp;
 
@@ -15,7 +16,7 @@ use crate::exchange::{Exchange, Received};
 use crate::protocol::body::{IncomingBody, NoBody};
 use crate::protocol::{Begun, ReceivedRequest, Stop};
 use crate::refusal::Refusal;
-use crate::response::{Destination, Encoding, Parts, Reply, ResponseHead, Rest};
+use crate::response::{Destination, Encoding, Parts, ResponseHead, Rest};
 
 /// The task of a stream.
 pub(super) struct Stream {

@@ -1,0 +1,195 @@
+//! The configuration in the making: settings taken one after the other, later ones over earlier ones.
+//!
+//! Takes readings, gives a draft whose every field has the right form; whether the fields fit together
+//! and fit the machine is `check`'s business. Pure.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use telemetry::Nanos;
+
+use super::fault::{ConfigFault, Origin};
+use super::options_table::{Setting, SettingKind};
+use super::parse::bind::BindName;
+use super::parse::files::FallbackTable;
+use super::parse::logs::{AccessLogTable, ErrorLogTable};
+use super::parse::pools::{PoolRuleTable, PoolTable};
+use super::parse::rates::RouteRateTable;
+use super::parse::rules::ErrorPageTable;
+use super::parse::{Hint, did_you_mean, value};
+use super::reading::{SettingReading, SettingText, SettingValue};
+use super::typed::{CacheRule, Config, FixedReply, LogForm, PoolConfig, RedirectConfig, Rewrite};
+
+/// An address and the length of its prefix.
+pub(super) type ClientNetwork = (std::net::IpAddr, u8);
+
+/// What has been understood so far.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Draft {
+    pub config: Config,
+    pub app: Option<AppName>,
+    pub app_dir: PathBuf,
+    pub chdir: Option<PathBuf>,
+    pub root_path: String,
+    pub factory: bool,
+    pub drivers: Option<usize>,
+    /// `None`: as many as there are processors.
+    pub processes: Option<usize>,
+    pub reload: bool,
+    pub reload_dirs: Vec<Placed<PathBuf>>,
+    pub cpus: Cpus,
+    /// With their texts.
+    pub binds: Vec<Placed<(BindName, String)>>,
+    pub statics: Vec<Placed<StaticEntry>>,
+    pub static_index: String,
+    pub fallbacks: Vec<Placed<FallbackTable>>,
+    pub cache_rules: Vec<Placed<CacheRule>>,
+    pub redirects: Vec<Placed<RedirectConfig>>,
+    pub replies: Vec<Placed<FixedReply>>,
+    pub rewrites: Vec<Placed<Rewrite>>,
+    pub error_pages: Vec<Placed<ErrorPageTable>>,
+    /// The pool that is always there, but for what follows.
+    pub pool: PoolConfig,
+    /// Its fewest and most.
+    pub threads: (usize, usize),
+    /// Its threads and places for health checks.
+    pub health_reserve: (usize, usize),
+    pub pools: Vec<Placed<PoolTable>>,
+    pub pool_rules: Vec<Placed<PoolRuleTable>>,
+    pub request_start_from: Vec<Placed<ClientNetwork>>,
+    /// Empty: none.
+    pub slow_pool: String,
+    pub slow_after: Nanos,
+    pub rate_routes: Vec<Placed<RouteRateTable>>,
+    /// `None`: off.
+    pub access_logs: Vec<Placed<Option<AccessLogTable>>>,
+    pub log_form: Option<LogForm>,
+    /// `None`: off.
+    pub error_logs: Vec<Placed<Option<ErrorLogTable>>>,
+    pub request_id_trust: Vec<Placed<ClientNetwork>>,
+    origins: BTreeMap<&'static str, Origin>,
+}
+
+/// A value with its place, for the faults that only show later.
+#[derive(Clone, Debug)]
+pub(super) struct Placed<T> {
+    pub value: T,
+    pub origin: Origin,
+}
+
+/// `module:attribute`, with the parentheses of a factory.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct AppName {
+    pub module: String,
+    pub attribute: String,
+    pub called: bool,
+}
+
+/// `/url=dir`
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct StaticEntry {
+    /// Without a trailing slash; empty for the root.
+    pub url: String,
+    pub dir: PathBuf,
+}
+
+/// Which processors drivers are pinned to.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) enum Cpus {
+    #[default]
+    Unpinned,
+    /// All that the process may run on, in their order.
+    All,
+    These(Vec<usize>),
+}
+
+impl<T> Placed<T> {
+    pub(super) fn new(value: T, origin: &Origin) -> Self {
+        Self {
+            value,
+            origin: origin.clone(),
+        }
+    }
+}
+
+impl<T: Clone> Placed<T> {
+    /// Without their places.
+    pub(super) fn values(placed: &[Self]) -> Vec<T> {
+        placed.iter().map(|one| one.value.clone()).collect()
+    }
+}
+
+impl Draft {
+    /// Takes one reading; what does not fit its setting's kind becomes a fault and changes nothing.
+    pub(super) fn take(&mut self, reading: &SettingReading, faults: &mut Vec<ConfigFault>) {
+        let setting = reading.setting;
+        if let Some(first) = reading.entries.first() {
+            self.origins.insert(setting.key, first.origin().clone());
+        }
+        if let Some(clear) = setting.kind.clear() {
+            clear(self);
+        }
+        for entry in &reading.entries {
+            match entry {
+                SettingValue::Text(text) => {
+                    if let Err(hint) = self.set(setting, text) {
+                        let fault = ConfigFault::value(
+                            text.origin.clone(),
+                            &text.text,
+                            &setting.expected(),
+                        );
+                        faults.push(fault.with_hint_maybe(hint));
+                    }
+                }
+                SettingValue::Table(table) => {
+                    // The reader makes tables of settings that have them, and of no others.
+                    if let Some((_, add)) = setting.kind.table() {
+                        add(self, table, faults);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Where a setting was written; `Whole` when it has its default.
+    pub(super) fn origin(&self, key: &str) -> Origin {
+        self.origins.get(key).cloned().unwrap_or_default()
+    }
+
+    pub(super) fn is_written(&self, key: &str) -> bool {
+        self.origins.get(key).is_some_and(|at| *at != Origin::Whole)
+    }
+
+    /// Where the first of some settings was written: of those that do not fit each other it is the one to blame.
+    pub(super) fn first_origin(&self, keys: &[&str]) -> Origin {
+        let written = keys.iter().find(|key| self.is_written(key));
+        written.map_or(Origin::Whole, |key| self.origin(key))
+    }
+
+    fn set(&mut self, setting: &Setting, text: &SettingText) -> Result<(), Hint> {
+        let written = text.text.as_str();
+        match setting.kind {
+            SettingKind::Number {
+                unit,
+                min,
+                max,
+                set,
+            } => {
+                let number = unit.number(written)?;
+                let is_good = (min..=max).contains(&number);
+                set(self, is_good.then_some(number).ok_or(None)?);
+            }
+            SettingKind::Switch { set } => set(self, value::switch(written).ok_or(None)?),
+            SettingKind::Choice { names, set } => {
+                let index = names.iter().position(|name| *name == written);
+                let hint = || did_you_mean(written, names.iter().copied());
+                set(self, index.ok_or_else(hint)?);
+            }
+            SettingKind::Text { set, .. } => set(self, written)?,
+            SettingKind::List { add, .. } => add(self, text)?,
+            // Not made of texts.
+            SettingKind::Tables { .. } => return Err(None),
+        }
+        Ok(())
+    }
+}

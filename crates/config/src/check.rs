@@ -1,0 +1,314 @@
+//! Does it hold together, and does it fit this machine? The last step from written to meant.
+//!
+//! Takes the draft and the machine's facts as values, gives the configuration with notes, or what is
+//! wrong with it. Asks the machine only through the functions in `Machine`.
+
+mod descriptors;
+mod logs;
+mod pages;
+mod pools;
+mod processes;
+mod rules;
+mod shares;
+
+use std::io;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use super::Loaded;
+use super::builder::{Cpus, Draft, Placed};
+use super::fault::{ConfigFault, Origin};
+use super::parse::bind::BindName;
+use super::typed::{App, Bind, StaticMount};
+
+pub use descriptors::open_files_needed;
+
+/// What a configuration must fit.
+pub struct Machine<'m> {
+    /// Processors that may be used, by quota.
+    pub cores: usize,
+    /// Numbers of the processors that the process may run on.
+    pub cpus: Vec<usize>,
+    /// Files that the process may have open at most (the hard limit).
+    pub open_files_max: u64,
+    /// Folder that relative paths start from, after `chdir`.
+    pub current_dir: PathBuf,
+    /// Addresses of a host's name.
+    pub resolve: &'m dyn Fn(&str, u16) -> io::Result<Vec<SocketAddr>>,
+    /// Whether a folder is one and can be read.
+    pub folder: &'m dyn Fn(&Path) -> io::Result<()>,
+    /// Whether files can be made in a folder by the user and the group, each empty for none, that the server
+    /// becomes.
+    pub spooled_file: &'m dyn Fn(&Path, &str, &str) -> io::Result<()>,
+    /// Bytes of a file that is one and can be read.
+    pub file: &'m dyn Fn(&Path) -> io::Result<u64>,
+}
+
+/// Brings the parts together.
+pub(super) fn finish(draft: &Draft, machine: &Machine<'_>) -> (Loaded, Vec<ConfigFault>) {
+    let mut check = Check {
+        machine,
+        faults: Vec::new(),
+        notes: Vec::new(),
+    };
+    check.limits(draft);
+    let mut config = draft.config.clone();
+    config.app = check.app(draft);
+    config.statics = check.statics(draft);
+    check.fallbacks(draft, &mut config.statics);
+    config.file_serving.cache_control = check.cache_rules(draft);
+    config.error_pages = check.error_pages(draft);
+    config.rules = check.rules(draft);
+    config.rates.routes = check.rate_routes(draft);
+    check.shares(draft);
+    check.pools(draft, &mut config);
+    config.request_start_from = Placed::values(&draft.request_start_from);
+    config.request_ids.trust = Placed::values(&draft.request_id_trust);
+    config.binds = check.binds(draft);
+    config.processes.count = check.processes_count(draft);
+    config.listen.drivers = check.drivers(draft, config.processes.count);
+    config.listen.driver_cpus = check.cpus(draft);
+    check.processes(draft, &mut config);
+    config.logs.access = check.access_logs(draft, &config.route_names());
+    config.logs.errors = check.error_logs(draft);
+    check.log_files(draft);
+    check.rotation(draft, &config.logs);
+    check.request_ids(&config);
+    check.spool_dir(draft);
+    check.connections(&mut config);
+    let Check { faults, notes, .. } = check;
+    (Loaded { config, notes }, faults)
+}
+
+/// Nothing to serve. Asked only when everything was understood: what was not may be the application.
+pub(super) fn nothing_to_serve(draft: &Draft) -> Option<ConfigFault> {
+    let hint = "name an application (`milepost serve module:app`) or a folder (`--static /=DIR`)";
+    let is_nothing = draft.app.is_none() && draft.statics.is_empty();
+    is_nothing.then(|| ConfigFault::statement(Origin::Whole, "nothing to serve").with_hint(hint))
+}
+
+struct Check<'c> {
+    machine: &'c Machine<'c>,
+    faults: Vec<ConfigFault>,
+    notes: Vec<String>,
+}
+
+impl Check<'_> {
+    fn statement(&mut self, origin: &Origin, text: impl Into<String>, hint: impl Into<String>) {
+        let fault = ConfigFault::statement(origin.clone(), text);
+        self.faults.push(fault.with_hint(hint));
+    }
+
+    fn note(&mut self, text: impl Into<String>) {
+        self.notes.push(text.into());
+    }
+
+    /// Notes a setting that was written in vain.
+    fn vain(&mut self, key: &str, why: &str) {
+        self.note(format!("{key} has no effect: {why}"));
+    }
+
+    fn limits(&mut self, draft: &Draft) {
+        let (limits, cache) = (&draft.config.limits, &draft.config.file_cache);
+        let head = ("head_bytes_max", limits.head_bytes_max);
+        // A cache of no bytes is off: it bounds nothing.
+        let cache_bytes = match cache.bytes_max {
+            0 => usize::MAX,
+            bytes => bytes,
+        };
+        let pairs = [
+            ("target_bytes_max", limits.target_bytes_max, head),
+            ("header_bytes_max", limits.header_bytes_max, head),
+            (
+                "file_cache_entry_bytes_max",
+                cache.entry_bytes_max,
+                ("file_cache_bytes_max", cache_bytes),
+            ),
+        ];
+        for (part, bytes, (whole, bytes_max)) in pairs {
+            if bytes > bytes_max {
+                let origin = draft.first_origin(&[part, whole]);
+                let text =
+                    format!("{part} ({bytes} bytes) is larger than {whole} ({bytes_max} bytes)");
+                self.statement(&origin, text, "raise the second or lower the first");
+            }
+        }
+    }
+
+    fn app(&mut self, draft: &Draft) -> Option<App> {
+        let name = draft.app.as_ref()?;
+        self.folder(&draft.origin("app_dir"), &draft.app_dir);
+        Some(App {
+            module: name.module.clone(),
+            attribute: name.attribute.clone(),
+            factory: draft.factory || name.called,
+            app_dir: self.absolute(&draft.app_dir),
+            root_path: draft.root_path.clone(),
+        })
+    }
+
+    fn statics(&mut self, draft: &Draft) -> Vec<StaticMount> {
+        let mut mounts: Vec<StaticMount> = Vec::new();
+        for Placed { value, origin } in &draft.statics {
+            self.folder(origin, &value.dir);
+            if mounts.iter().any(|mount| mount.url == value.url) {
+                let text = format!("`{}` is mounted twice", shares::said(&value.url));
+                self.statement(origin, text, "give each folder its own URL");
+            }
+            if value.url.is_empty() && draft.app.is_some() {
+                let text = "a folder at `/` would leave no request to the application";
+                let hint = "mount it under a URL of its own, as `/static=DIR`";
+                self.statement(origin, text, hint);
+            }
+            mounts.push(StaticMount {
+                url: value.url.clone(),
+                dir: value.dir.clone(),
+                index: draft.static_index.clone(),
+                fallback: None,
+            });
+        }
+        mounts.sort_by_key(|mount| std::cmp::Reverse(mount.url.len()));
+        mounts
+    }
+
+    /// A folder must be one that can be read.
+    fn folder(&mut self, origin: &Origin, dir: &Path) {
+        if let Err(error) = (self.machine.folder)(dir) {
+            let text = format!(
+                "folder `{}` cannot be read: {}",
+                dir.display(),
+                cause(&error)
+            );
+            let hint = match error.kind() {
+                io::ErrorKind::NotADirectory => "name the folder, not a file in it".to_owned(),
+                _ => self.right_hint(&error, "read and to enter it"),
+            };
+            self.statement(origin, text, hint);
+        }
+    }
+
+    /// What to do about something that is not there or cannot be used.
+    fn right_hint(&self, error: &io::Error, rights: &str) -> String {
+        match error.kind() {
+            io::ErrorKind::NotFound => {
+                let dir = self.machine.current_dir.display();
+                format!("relative paths start at `{dir}`")
+            }
+            _ => format!("the user that runs milepost needs the right to {rights}"),
+        }
+    }
+
+    /// The whole name, the same for `./a` and `a`: components leave out every `.`.
+    fn absolute(&self, path: &Path) -> PathBuf {
+        self.machine.current_dir.join(path).components().collect()
+    }
+
+    fn binds(&mut self, draft: &Draft) -> Vec<Bind> {
+        let mut binds: Vec<Bind> = Vec::new();
+        for Placed { value, origin } in &draft.binds {
+            let (name, text) = value;
+            let bind = match name {
+                BindName::Unix(path) => Bind::Unix(path.clone()),
+                BindName::Inherited(name) => Bind::Inherited(name.clone()),
+                BindName::Ip(ip, port) => Bind::Tcp(vec![SocketAddr::new(*ip, *port)]),
+                BindName::Host(host, port) => match self.resolved(host, *port) {
+                    Ok(addresses) => Bind::Tcp(addresses),
+                    Err(why) => {
+                        let text = format!("host `{host}` cannot be resolved: {why}");
+                        self.statement(origin, text, "an address in digits needs no resolver");
+                        continue;
+                    }
+                },
+            };
+            if binds.iter().any(|earlier| overlap(earlier, &bind)) {
+                let hint = "each address is listened on once; drivers share it";
+                self.statement(origin, format!("`{text}` is already in the list"), hint);
+            }
+            binds.push(bind);
+        }
+        // An empty list in TOML; an unreadable address is a fault already.
+        if draft.binds.is_empty() && !draft.is_written("bind") {
+            let text = "no address to listen on";
+            self.statement(&Origin::Whole, text, "`--bind 127.0.0.1:8000`");
+        }
+        binds
+    }
+
+    /// The addresses of a host, each once.
+    fn resolved(&self, host: &str, port: u16) -> Result<Vec<SocketAddr>, String> {
+        let found = (self.machine.resolve)(host, port).map_err(|error| cause(&error))?;
+        let mut addresses = Vec::new();
+        for address in found {
+            if !addresses.contains(&address) {
+                addresses.push(address);
+            }
+        }
+        match addresses.is_empty() {
+            true => Err("it has no address".to_owned()),
+            false => Ok(addresses),
+        }
+    }
+
+    fn cpus(&mut self, draft: &Draft) -> Vec<usize> {
+        let here = &self.machine.cpus;
+        match &draft.cpus {
+            Cpus::Unpinned => Vec::new(),
+            Cpus::All => here.clone(),
+            Cpus::These(cpus) => {
+                if let Some(cpu) = cpus.iter().find(|cpu| !here.contains(cpu)) {
+                    let here: Vec<String> = here.iter().map(usize::to_string).collect();
+                    let hint = format!("this process may run on {}", here.join(", "));
+                    let origin = draft.origin("driver_cpus");
+                    self.statement(&origin, format!("no processor {cpu} here"), hint);
+                }
+                cpus.clone()
+            }
+        }
+    }
+
+    fn spool_dir(&mut self, draft: &Draft) {
+        // Files need no bodies.
+        if draft.app.is_none() {
+            return;
+        }
+        let (dir, origin) = (&draft.config.spool.dir, draft.origin("spool_dir"));
+        let faults_len = self.faults.len();
+        self.folder(&origin, dir);
+        if self.faults.len() > faults_len {
+            return;
+        }
+        let processes = &draft.config.processes;
+        let (user, group) = (processes.user.as_str(), processes.group.as_str());
+        if let Err(error) = (self.machine.spooled_file)(dir, user, group) {
+            let (dir, cause) = (dir.display(), cause(&error));
+            let text = format!("folder `{dir}`, for large bodies, takes no files: {cause}");
+            let other = "name another one with `spool_dir`";
+            let right = format!("needs the right to write there and to enter it; or {other}");
+            let hint = match (error.kind(), user) {
+                (io::ErrorKind::PermissionDenied, "") => {
+                    format!("the user that runs milepost {right}")
+                }
+                (io::ErrorKind::PermissionDenied, user) => format!("user `{user}` {right}"),
+                _ => other.to_owned(),
+            };
+            self.statement(&origin, text, hint);
+        }
+    }
+}
+
+/// The system's words without Rust's "(os error 2)".
+fn cause(error: &io::Error) -> String {
+    crate::failure::plain(error).to_lowercase()
+}
+
+/// Port 0 is a new port each time.
+fn overlap(a: &Bind, b: &Bind) -> bool {
+    match (a, b) {
+        (Bind::Tcp(a), Bind::Tcp(b)) => a
+            .iter()
+            .any(|address| address.port() != 0 && b.contains(address)),
+        (Bind::Unix(a), Bind::Unix(b)) => a == b,
+        (Bind::Inherited(a), Bind::Inherited(b)) => a.is_none() || b.is_none() || a == b,
+        _ => false,
+    }
+}

@@ -1,0 +1,103 @@
+//! Do processes hold together? How many of them and of their drivers, and what is set in vain.
+
+use super::Check;
+use crate::builder::Draft;
+use crate::parse::bind::UNIX_PATH_BYTES_MAX;
+use crate::typed::{Config, ControlConfig, Development, PROCESSES_MAX, Steering, too_many_drivers};
+
+const DRIVERS_AUTO_MAX: usize = 8;
+
+impl Check<'_> {
+    pub(super) fn processes_count(&self, draft: &Draft) -> usize {
+        draft
+            .processes
+            .unwrap_or(self.machine.cores.clamp(1, PROCESSES_MAX))
+    }
+
+    /// Half of the processors for all drivers together: the other half is for what they drive.
+    pub(super) fn drivers(&self, draft: &Draft, processes: usize) -> usize {
+        let share = self.machine.cores / 2 / processes;
+        draft.drivers.unwrap_or(share.clamp(1, DRIVERS_AUTO_MAX))
+    }
+
+    /// What is about processes alone, once their number, drivers and addresses are known.
+    pub(super) fn processes(&mut self, draft: &Draft, config: &mut Config) {
+        self.drivers_in_all(draft, config);
+        self.supervisor_files(config, &draft.origin("processes"));
+        self.preload(draft, config);
+        config.processes.development = self.development(draft);
+        self.control(draft, config);
+        self.vain_jitter(draft, config);
+        if config.listen.steering == Steering::Cpu && config.listen.driver_cpus.is_empty() {
+            self.note(
+                "reuseport_steering by cpu helps little as long as drivers move between processors: \
+                 driver_cpus is off",
+            );
+        }
+    }
+
+    fn drivers_in_all(&mut self, draft: &Draft, config: &Config) {
+        let (processes, drivers) = (config.processes.count, config.listen.drivers);
+        if let Some((text, hint)) = too_many_drivers(processes, drivers) {
+            let origin = draft.first_origin(&["drivers", "processes"]);
+            self.statement(&origin, text, hint);
+        }
+    }
+
+    fn preload(&mut self, draft: &Draft, config: &mut Config) {
+        if !config.processes.preload {
+            return;
+        }
+        if draft.reload {
+            let text = "preload and reload exclude each other";
+            let hint =
+                "preload saves memory in operation, reload is for development: leave one out";
+            self.statement(&draft.origin("preload"), text, hint);
+        }
+        if draft.app.is_none() {
+            config.processes.preload = false;
+            self.vain("preload", "there is no application");
+        }
+    }
+
+    fn development(&mut self, draft: &Draft) -> Option<Development> {
+        let mut dirs = Vec::new();
+        for entry in &draft.reload_dirs {
+            self.folder(&entry.origin, &entry.value);
+            let dir = self.absolute(&entry.value);
+            if !dirs.contains(&dir) {
+                dirs.push(dir);
+            }
+        }
+        if !draft.reload && !dirs.is_empty() {
+            self.vain("reload_dir", "reload is off");
+        }
+        draft.reload.then_some(Development { dirs })
+    }
+
+    /// Commands come from any folder, so the name is a whole one.
+    fn control(&mut self, draft: &Draft, config: &mut Config) {
+        let ControlConfig::At(file) = &config.processes.control else {
+            return;
+        };
+        let file = self.machine.current_dir.join(file);
+        let bytes = file.as_os_str().len();
+        if bytes > UNIX_PATH_BYTES_MAX {
+            let text = format!("`{}` has {bytes} bytes", file.display());
+            let hint = format!("the kernel takes at most {UNIX_PATH_BYTES_MAX} bytes of path");
+            self.statement(&draft.origin("control"), text, hint);
+        }
+        config.processes.control = ControlConfig::At(file);
+    }
+
+    fn vain_jitter(&mut self, draft: &Draft, config: &Config) {
+        let bounds = &config.processes.recycling;
+        let has_bound = bounds.requests_max.is_some()
+            || bounds.age_max.is_some()
+            || bounds.resident_bytes_max.is_some();
+        if !has_bound && draft.is_written("recycle_jitter") {
+            let why = "no process_requests_max, process_age_max or process_resident_max is set";
+            self.vain("recycle_jitter", why);
+        }
+    }
+}

@@ -1,0 +1,396 @@
+//! Which setting, which text or table, where: the three forms of writing brought into one.
+//!
+//! Takes `Sources`, gives readings in rising precedence; unknown names are faults with the nearest known
+//! name. Does not look into texts and tables. Pure.
+
+use std::ops::Range;
+
+use toml_edit::{Document, Item, Key, Table, TableLike, Value};
+
+use super::fault::{ConfigFault, Origin};
+use super::nearest;
+use super::options_table::{
+    self, ENVIRONMENT_PREFIX, SETTINGS, Setting, SettingKind, Spelling, migration_hint, setting,
+};
+use super::parse::did_you_mean;
+use super::sources::{Sources, TomlText};
+use super::tables::{KeyPlace, SettingTable};
+
+/// One setting as one source has it.
+#[derive(Clone, Debug)]
+pub(super) struct SettingReading {
+    pub setting: &'static Setting,
+    /// Exactly one text, except for lists and tables.
+    pub entries: Vec<SettingValue>,
+}
+
+/// One value of a setting.
+#[derive(Clone, Debug)]
+pub(super) enum SettingValue {
+    Text(SettingText),
+    Table(Box<SettingTable>),
+}
+
+/// A value's text and its place.
+#[derive(Clone, Debug)]
+pub(super) struct SettingText {
+    pub text: String,
+    pub origin: Origin,
+}
+
+impl SettingValue {
+    fn text(text: impl Into<String>, origin: Origin) -> Self {
+        let text = text.into();
+        SettingValue::Text(SettingText { text, origin })
+    }
+
+    pub(super) fn origin(&self) -> &Origin {
+        match self {
+            SettingValue::Text(text) => &text.origin,
+            SettingValue::Table(table) => &table.origin,
+        }
+    }
+}
+
+/// All readings: defaults, TOML, environment, flags.
+pub(super) fn read(sources: &Sources) -> (Vec<SettingReading>, Vec<ConfigFault>) {
+    let mut faults = Vec::new();
+    let mut readings = defaults();
+    if let Some(toml) = &sources.toml {
+        let mut file = TomlFile {
+            toml,
+            readings: &mut readings,
+            faults: &mut faults,
+        };
+        file.read();
+    }
+    for (name, value) in &sources.environment {
+        match variable(name, value, &readings) {
+            Ok(reading) => readings.extend(reading),
+            Err(fault) => faults.push(fault),
+        }
+    }
+    flags(sources, &mut readings);
+    (readings, faults)
+}
+
+fn defaults() -> Vec<SettingReading> {
+    let written = SETTINGS
+        .iter()
+        .filter(|setting| !setting.default.is_empty());
+    written
+        .map(|setting| SettingReading {
+            setting,
+            entries: vec![SettingValue::text(setting.default, Origin::Whole)],
+        })
+        .collect()
+}
+
+/// What one variable says; nothing if it is not ours.
+fn variable(
+    name: &str,
+    value: &str,
+    readings: &[SettingReading],
+) -> Result<Option<SettingReading>, ConfigFault> {
+    let ours = name.strip_prefix(ENVIRONMENT_PREFIX);
+    let Some(key) = ours.filter(|key| !is_of_others(key)) else {
+        return Ok(None);
+    };
+    let origin = Origin::Environment(name.to_owned());
+    let lower = key.to_ascii_lowercase();
+    let known = setting(&lower).filter(|_| !key.contains(char::is_lowercase));
+    let Some(setting) = known else {
+        let near = || {
+            let near = nearest(key, names())?.to_ascii_uppercase();
+            Some(format!("did you mean `{ENVIRONMENT_PREFIX}{near}`?"))
+        };
+        let hint = migration_hint(&lower, Spelling::Variable).or_else(near);
+        return Err(ConfigFault::statement(origin, "unknown setting").with_hint_maybe(hint));
+    };
+    // An empty variable is how compose files and shells write "not set".
+    if value.is_empty() {
+        return Ok(None);
+    }
+    if !setting.in_flags() {
+        let text = "there is no variable for a setting of several parts";
+        return Err(ConfigFault::statement(origin, text).with_hint_maybe(setting.table_hint()));
+    }
+    named_twice(readings, setting, &origin)?;
+    let entry = |part: &str| SettingValue::text(part.trim(), origin.clone());
+    let entries = match setting.kind {
+        SettingKind::List { .. } => value.split(',').map(entry).collect(),
+        _ => vec![entry(value)],
+    };
+    Ok(Some(SettingReading { setting, entries }))
+}
+
+/// Variables with our prefix that are not settings: those of the project's own tools, what the supervisor
+/// gives its processes (and they, perhaps, the programs that they start), and those that Kubernetes and
+/// container links put into every neighbour of a service called "milepost".
+fn is_of_others(key: &str) -> bool {
+    const OURS: [&str; 6] = [
+        "CACHE",
+        "FREETHREADED",
+        "HANDOVER",
+        "JOBS",
+        "SNAPSHOTS",
+        "WHEEL_PROFILE",
+    ];
+    let is_link = |prefix| {
+        key.strip_prefix(prefix)
+            .is_some_and(|rest| rest.is_empty() || rest.starts_with('_'))
+    };
+    OURS.contains(&key) || is_link("SERVICE") || is_link("PORT")
+}
+
+fn flags(sources: &Sources, readings: &mut Vec<SettingReading>) {
+    for setting in SETTINGS {
+        let used = sources.flags.iter().filter(|flag| flag.key == setting.key);
+        let origin = || Origin::Flag(setting.flag_said());
+        let entries: Vec<_> = used
+            .map(|flag| SettingValue::text(&flag.text, origin()))
+            .collect();
+        if !entries.is_empty() {
+            readings.push(SettingReading { setting, entries });
+        }
+    }
+}
+
+fn names() -> impl Iterator<Item = &'static str> {
+    SETTINGS
+        .iter()
+        .flat_map(|setting| std::iter::once(setting.key).chain(setting.aliases.iter().copied()))
+}
+
+/// A fault where the same source has the setting under another of its names: neither is obviously the one that
+/// counts.
+fn named_twice(
+    readings: &[SettingReading],
+    setting: &Setting,
+    origin: &Origin,
+) -> Result<(), ConfigFault> {
+    let source = std::mem::discriminant(origin);
+    let same_setting = readings
+        .iter()
+        .filter(|reading| reading.setting.key == setting.key);
+    let first = same_setting
+        .flat_map(|reading| &reading.entries)
+        .map(SettingValue::origin)
+        .find(|other| std::mem::discriminant(*other) == source);
+    first.map_or(Ok(()), |first| {
+        let text = format!("the same setting as {first}");
+        Err(ConfigFault::statement(origin.clone(), text))
+    })
+}
+
+struct TomlFile<'r> {
+    toml: &'r TomlText,
+    readings: &'r mut Vec<SettingReading>,
+    faults: &'r mut Vec<ConfigFault>,
+}
+
+/// What to say of a file that is of another form by its name: those of gunicorn and uWSGI.
+fn other_form(file: &str) -> Option<String> {
+    let endings = [".py", ".ini", ".json", ".yaml", ".yml", ".xml"];
+    let ending = endings.into_iter().find(|ending| file.ends_with(ending))?;
+    Some(format!(
+        "a configuration file is TOML, not `*{ending}`: `accept_batch = 32` and so on"
+    ))
+}
+
+impl TomlFile<'_> {
+    fn read(&mut self) {
+        let document = match Document::parse(self.toml.text.as_str()) {
+            Ok(document) => document,
+            Err(error) => {
+                let message = error.message().replace('\n', ", ");
+                let fault = self.fault(error.span(), "", format!("not TOML: {message}"));
+                self.faults
+                    .push(fault.with_hint_maybe(other_form(&self.toml.file)));
+                return;
+            }
+        };
+        let table = document.as_table();
+        for (name, item) in table.iter() {
+            let place = table.key(name).and_then(Key::span).or_else(|| item.span());
+            let reading = match setting(name) {
+                Some(setting) if setting.in_toml() => self.setting(setting, name, item, place),
+                Some(setting) => {
+                    let text = format!("belongs on the command line: `{} FILE`", setting.flag());
+                    Err(self.fault(place, name, text))
+                }
+                None => Err(self.unknown(name, item, place)),
+            };
+            match reading {
+                Ok(reading) => self.readings.push(reading),
+                Err(fault) => self.faults.push(fault),
+            }
+        }
+    }
+
+    fn setting(
+        &mut self,
+        setting: &'static Setting,
+        name: &str,
+        item: &Item,
+        place: Option<Range<usize>>,
+    ) -> Result<SettingReading, ConfigFault> {
+        named_twice(self.readings, setting, &self.origin(place.clone(), name))?;
+        let place = item.span().filter(|_| item.is_value()).or(place);
+        if let Some(entries) = self.entries(setting, name, item, place.clone()) {
+            return Ok(SettingReading { setting, entries });
+        }
+        let hint = setting.example().map(|example| format!("as in\n{example}"));
+        let fault = wrong_type(self.origin(place, name), item, setting);
+        Err(fault.with_hint_maybe(hint))
+    }
+
+    /// What an item says of a setting; nothing when it is of another shape.
+    fn entries(
+        &mut self,
+        setting: &Setting,
+        name: &str,
+        item: &Item,
+        place: Option<Range<usize>>,
+    ) -> Option<Vec<SettingValue>> {
+        let kind = setting.kind;
+        let has_tables = kind.table().is_some();
+        let has_many = kind.clear().is_some();
+        match item {
+            // An array of tables, in either of TOML's forms, or one table alone.
+            Item::ArrayOfTables(tables) if has_tables => {
+                Some(tables.iter().map(|table| self.table(table, name)).collect())
+            }
+            Item::Table(table) if has_tables => Some(vec![self.table(table, name)]),
+            Item::Value(Value::Array(array)) if has_many => {
+                let entry = |value: &Value| self.entry(setting, name, value, value.span());
+                array.iter().map(entry).collect()
+            }
+            Item::Value(Value::Array(array)) if kind.is_joined() => {
+                let parts: Option<Vec<String>> = array.iter().map(plain).collect();
+                let origin = self.origin(place, name);
+                Some(vec![SettingValue::text(parts?.join(","), origin)])
+            }
+            item if kind.has_pairs() && item.is_table_like() => {
+                Some(self.pairs(setting, item.as_table_like()?, name))
+            }
+            Item::Value(value) => Some(vec![self.entry(setting, name, value, place)?]),
+            _ => None,
+        }
+    }
+
+    /// One value, as a table where the setting has tables, else as a text.
+    fn entry(
+        &self,
+        setting: &Setting,
+        name: &str,
+        value: &Value,
+        place: Option<Range<usize>>,
+    ) -> Option<SettingValue> {
+        let origin = self.origin(place, name);
+        match value.as_inline_table() {
+            Some(table) if setting.kind.table().is_some() => {
+                Some(self.table_at(table.clone().into_table(), name, origin))
+            }
+            _ if setting.in_flags() => Some(SettingValue::text(plain(value)?, origin)),
+            _ => None,
+        }
+    }
+
+    fn table(&self, table: &Table, name: &str) -> SettingValue {
+        self.table_at(table.clone(), name, self.origin(table.span(), name))
+    }
+
+    fn table_at(&self, items: Table, name: &str, origin: Origin) -> SettingValue {
+        let place = |(key, item): (&str, &Item)| {
+            let at = items.key(key).and_then(Key::span);
+            let start = at.clone().or_else(|| item.span()).map_or(0, |at| at.start);
+            let end = item.span().or(at.clone()).map_or(start, |at| at.end);
+            KeyPlace {
+                key: key.to_owned(),
+                span: start..end,
+                origin: self.origin(at, &format!("{name}.{key}")),
+            }
+        };
+        let keys = items.iter().map(place).collect();
+        SettingValue::Table(Box::new(SettingTable {
+            name: name.to_owned(),
+            origin,
+            keys,
+            items,
+        }))
+    }
+
+    /// `"/url" = "dir"` is the same as `"/url=dir"` in a list.
+    fn pairs(&mut self, setting: &Setting, table: &dyn TableLike, name: &str) -> Vec<SettingValue> {
+        let mut entries = Vec::new();
+        for (key, item) in table.iter() {
+            let place = table.key(key).and_then(Key::span).or_else(|| item.span());
+            let origin = self.origin(place, &format!("{name}.\"{key}\""));
+            if let Some(stray) = options_table::setting(key) {
+                let text = format!("not a setting within `[{name}]`");
+                let hint = format!("settings stand above all tables: `{} = ...`", stray.key);
+                let fault = ConfigFault::statement(origin, text);
+                self.faults.push(fault.with_hint(hint));
+                continue;
+            }
+            match item.as_value().and_then(plain) {
+                Some(value) => entries.push(SettingValue::text(format!("{key}={value}"), origin)),
+                None => self.faults.push(wrong_type(origin, item, setting)),
+            }
+        }
+        entries
+    }
+
+    fn unknown(&self, name: &str, item: &Item, place: Option<Range<usize>>) -> ConfigFault {
+        let nested = item
+            .as_table_like()
+            .and_then(|table| table.iter().find_map(|(key, _)| setting(key)));
+        let top = "settings stand at the top of the file, outside of tables";
+        let hint = nested
+            .map(|known| format!("{top}: `{} = ...`", known.key))
+            .or_else(|| migration_hint(name, Spelling::Key))
+            .or_else(|| did_you_mean(name, names()));
+        self.fault(place, name, "unknown setting")
+            .with_hint_maybe(hint)
+    }
+
+    fn fault(
+        &self,
+        place: Option<Range<usize>>,
+        key: &str,
+        text: impl Into<String>,
+    ) -> ConfigFault {
+        ConfigFault::statement(self.origin(place, key), text)
+    }
+
+    fn origin(&self, place: Option<Range<usize>>, key: &str) -> Origin {
+        let start = place.map_or(0, |span| span.start).min(self.toml.text.len());
+        let newlines = self.toml.text.as_bytes()[..start]
+            .iter()
+            .filter(|byte| **byte == b'\n')
+            .count();
+        Origin::Toml {
+            file: self.toml.file.clone(),
+            line: newlines + 1,
+            key: key.to_owned(),
+        }
+    }
+}
+
+fn wrong_type(origin: Origin, item: &Item, setting: &Setting) -> ConfigFault {
+    let found = format!("a TOML {}", item.type_name());
+    ConfigFault::value(origin, &found, &setting.expected())
+}
+
+/// The text of a value that has no parts.
+fn plain(value: &Value) -> Option<String> {
+    match value {
+        Value::String(text) => Some(text.value().clone()),
+        Value::Integer(number) => Some(number.value().to_string()),
+        Value::Float(number) => Some(number.value().to_string()),
+        Value::Boolean(yes) => Some(yes.value().to_string()),
+        Value::Datetime(time) => Some(time.value().to_string()),
+        Value::Array(_) | Value::InlineTable(_) => None,
+    }
+}

@@ -1,0 +1,472 @@
+//! The configuration as it is meant: typed values with their defaults, ready for use.
+//!
+//! Taken from `options_table` (what people wrote, from flags, environment and TOML) and read by every room;
+//! holds no text form, no file positions and no I/O.
+
+/// Structures with the values of their fields before anything is set: those of their types where none is named.
+/// A test holds them against the table of settings.
+macro_rules! defaults {
+    ($(#[$of:meta])* pub struct $name:ident {
+        $($(#[$about:meta])* pub $field:ident: $type:ty $(= $value:expr)?,)*
+    }) => {
+        $(#[$of])*
+        pub struct $name {
+            $($(#[$about])* pub $field: $type,)*
+        }
+
+        impl Default for $name {
+            fn default() -> Self {
+                Self { $($field: defaults!(@ $($value)?),)* }
+            }
+        }
+    };
+    (@) => { Default::default() };
+    (@ $value:expr) => { $value };
+}
+
+mod logs;
+mod pools;
+mod processes;
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use serde::Deserialize;
+use telemetry::Nanos;
+
+use crate::parse::{files, rules};
+
+pub use logs::{
+    AccessLog, ErrorLog, Level, Levels, LogFilter, LogForm, LogOverflow, LogPrivacy, LogTarget,
+    Logs, RequestIds, Rotation,
+};
+pub use pools::{PoolConfig, PoolRule, SlowPool};
+pub use processes::{
+    ControlConfig, Development, PROCESSES_MAX, Processes, Recycling, too_many_drivers,
+};
+
+defaults! {
+    /// The whole configuration of one serving process.
+    #[derive(Clone, Debug)]
+    pub struct Config {
+        /// Addresses to listen on, in the order given. Never empty after checking.
+        pub binds: Vec<Bind>,
+        /// Serving processes and their supervisor.
+        pub processes: Processes,
+        /// Driver threads and how they accept.
+        pub listen: Listen,
+        /// The Python application, if one is served.
+        pub app: Option<App>,
+        /// Folders of files, the longest URL prefix first after checking.
+        pub statics: Vec<StaticMount>,
+        /// Pools of threads that run the application. The first is there always, takes what no rule gives to
+        /// another, and is called `default`.
+        pub pools: Vec<PoolConfig> = vec![PoolConfig::default()],
+        /// Which requests go to which pool, and how much they matter; the narrowest rule counts.
+        pub pool_rules: Vec<PoolRule>,
+        /// Clients whose `X-Request-Start` is taken, as addresses and prefix lengths. Unix sockets are trusted.
+        pub request_start_from: Vec<(std::net::IpAddr, u8)>,
+        /// Requests that run longer than this have their thread's stack in the error log, once each.
+        pub slow_request: Option<Nanos>,
+        /// Where requests go whose like have been slow.
+        pub slow_pool: Option<SlowPool>,
+        /// Bounds of what a client may send.
+        pub limits: http::Limits,
+        /// Deadlines.
+        pub timeouts: Timeouts,
+        /// Request bodies beyond memory.
+        pub spool: Spool,
+        /// Replies that their client does not take at once.
+        pub delivery: Delivery,
+        /// Small files kept in memory, for each driver.
+        pub file_cache: FileCache,
+        /// Access and error logs.
+        pub logs: Logs,
+        /// Where request ids come from.
+        pub request_ids: RequestIds,
+        /// File that holds the process id while the server runs.
+        pub pid_file: Option<PathBuf>,
+        /// Reply headers that the server adds.
+        pub headers: Headers,
+        /// TRACE requests are passed to the application; otherwise 405 answers them, as everywhere else.
+        pub trace_requests: bool,
+        /// Path that answers with the server's counters as JSON; nothing by default.
+        pub status_path: Option<String>,
+        /// How files are found, sent and described.
+        pub file_serving: FileServing,
+        /// Compression of the application's replies.
+        pub compression: Compression,
+        /// Bandwidth limits of replies.
+        pub rates: Rates,
+        /// Redirects, fixed replies and rewrites, looked at before the routes.
+        pub rules: RulesConfig,
+        /// Pages that replace the plain ones of replies that the server gives by itself. The first that has
+        /// the status counts; after checking the narrowest range comes first.
+        pub error_pages: Vec<ErrorPage>,
+    }
+}
+
+impl Config {
+    /// Names of all routes, as logs, filters and counters have them: four that are always there, and the
+    /// mounts' URLs in the mounts' order.
+    pub fn route_names(&self) -> Vec<String> {
+        let mounts = self.statics.iter().map(|mount| match mount.url.as_str() {
+            "" => "/".to_owned(),
+            url => url.to_owned(),
+        });
+        ["none", "status", "app", "rules"]
+            .map(str::to_owned)
+            .into_iter()
+            .chain(mounts)
+            .collect()
+    }
+}
+
+/// One address to listen on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Bind {
+    /// `host:port` or `[v6]:port`; a name may stand for several addresses.
+    Tcp(Vec<SocketAddr>),
+    /// `unix:path`
+    Unix(PathBuf),
+    /// `systemd` or `systemd:NAME`: sockets that the service manager listens on already (LISTEN_FDS), all of
+    /// them or those of that name.
+    Inherited(Option<String>),
+}
+
+/// Which driver gets a connection, where the kernel can be told.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Steering {
+    /// By a hash of the addresses: the kernel's own way.
+    #[default]
+    Hash,
+    /// The driver whose number is that of the processor that the connection came in on, modulo drivers.
+    Cpu,
+}
+
+defaults! {
+    /// Driver threads and how they accept.
+    #[derive(Clone, Debug)]
+    pub struct Listen {
+        /// Driver threads per process.
+        pub drivers: usize = 1,
+        /// Processors that drivers are pinned to, by turns; empty: not pinned.
+        pub driver_cpus: Vec<usize>,
+        /// Connections accepted in one turn before those already there are served.
+        pub accept_batch: usize = 32,
+        /// Length of the kernel's accept queue asked for.
+        pub backlog: u32 = 4096,
+        /// Seconds that the kernel keeps a connection that has sent nothing; 0 is off.
+        pub defer_accept_secs: u32,
+        /// TCP_NODELAY on accepted connections.
+        pub nodelay: bool = true,
+        /// Open connections per process; at the bound the server pauses accepting.
+        pub connections_max: usize = 10_000,
+        /// Open connections of one client; one more is refused with 429. `None`: no bound.
+        pub client_connections_max: Option<usize>,
+        /// Leading bits of an IPv4 address that tell clients apart.
+        pub client_prefix_v4: u8 = 32,
+        /// Leading bits of an IPv6 address that tell clients apart.
+        pub client_prefix_v6: u8 = 64,
+        /// Which driver gets a connection.
+        pub steering: Steering = Steering::Hash,
+        /// When a connection has waited in a driver's accept queue for this long, and that driver has accepted
+        /// nothing meanwhile, another driver accepts from its socket as well.
+        pub driver_stall: Nanos = Nanos::from_ms(500),
+    }
+}
+
+/// A Python application: `module:attribute`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct App {
+    /// Dotted module name.
+    pub module: String,
+    /// Attribute path within the module; `app` parts separated by dots.
+    pub attribute: String,
+    /// Call the attribute once to get the application (`module:create()` or `--factory`).
+    pub factory: bool,
+    /// Folder put first on `sys.path`.
+    pub app_dir: PathBuf,
+    /// SCRIPT_NAME: the URL prefix that the application is mounted under, without a trailing slash.
+    pub root_path: String,
+}
+
+/// `--static /url=dir`
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StaticMount {
+    /// URL prefix with a leading slash and without a trailing one; empty for the root.
+    pub url: String,
+    /// Folder.
+    pub dir: PathBuf,
+    /// File served for a folder's URL.
+    pub index: String,
+    /// File beneath `dir` that answers with 200 where there is none: the shell of a single-page
+    /// application. Relative, with plain names only, none of them dotted.
+    pub fallback: Option<String>,
+}
+
+defaults! {
+    /// How files are found, sent and described.
+    #[derive(Clone, Debug)]
+    pub struct FileServing {
+        /// Threads that send spans of files; 0: drivers do.
+        pub writers: usize = 1,
+        /// Files from this size on are sent from their descriptor; smaller ones are read whole.
+        pub writer_bytes_min: usize = 64 << 10,
+        /// Threads that look files up, open and read them; 0: drivers do.
+        pub openers: usize = 4,
+        /// Compressed siblings (`a.css.br`) that are looked for, the preferred first; empty: none.
+        pub encodings: Vec<Coding> = vec![Coding::Brotli, Coding::Zstd, Coding::Gzip],
+        /// A folder without an index file answers with a list of its files.
+        pub listing: bool,
+        /// `Cache-Control` of files; the first rule whose glob matches counts.
+        pub cache_control: Vec<CacheRule>,
+    }
+}
+
+/// A content coding (RFC 9110 section 8.4.1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Coding {
+    /// `br`, RFC 7932
+    Brotli,
+    /// `zstd`, RFC 8878
+    Zstd,
+    /// `gzip`, RFC 1952
+    Gzip,
+}
+
+/// `[[cache_control]]`
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CacheRule {
+    /// Glob over the decoded URL path, such as `/static/**/*.css`: it begins with a slash, `*` stays
+    /// within a folder (globset's `literal_separator`). Checked.
+    #[serde(rename = "path", deserialize_with = "files::cache_path")]
+    pub glob: String,
+    /// Value of `Cache-Control`: visible ASCII and spaces.
+    #[serde(deserialize_with = "files::cache_value")]
+    pub value: String,
+}
+
+defaults! {
+    /// Compression of the application's replies, on the thread that makes them.
+    #[derive(Clone, Debug)]
+    pub struct Compression {
+        /// Codings offered, the preferred first; empty: off.
+        pub codings: Vec<Coding>,
+        /// Smallest body of known length that is compressed.
+        pub bytes_min: usize = 1 << 10,
+        /// 1 to 9.
+        pub gzip_level: u32 = 6,
+        /// 0 to 11.
+        pub brotli_level: u32 = 4,
+        /// 1 to 19.
+        pub zstd_level: i32 = 3,
+        /// Media types without parameters, in lower case; `text/*` stands for all of a kind.
+        pub types: Vec<String> = compress_types(),
+    }
+}
+
+/// Bandwidth limits of replies. The first of connection, route and pool that is set counts alone.
+#[derive(Clone, Debug, Default)]
+pub struct Rates {
+    /// Of each connection by itself.
+    pub connection: Option<Rate>,
+    /// Of all replies of one route together, by the route's URL prefix, each once: that of a mount, or `""`
+    /// for the application where no folder is mounted at the root.
+    pub routes: Vec<(String, Rate)>,
+    /// Of all replies of the pool together.
+    pub pool: Option<Rate>,
+}
+
+/// A bandwidth limit that was set; `None` around it means that it was not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rate {
+    /// `off`: no limit here, whatever the wider scopes say.
+    Unlimited,
+    /// Bytes a second, at least 1.
+    BytesPerSec(u64),
+}
+
+/// Redirects, fixed replies and rewrites. Each list is tried in its order; redirects first, then fixed
+/// replies, then rewrites, and a request is rewritten at most once.
+#[derive(Clone, Debug, Default)]
+pub struct RulesConfig {
+    /// In their order.
+    pub redirects: Vec<RedirectConfig>,
+    /// In their order.
+    pub replies: Vec<FixedReply>,
+    /// In their order.
+    pub rewrites: Vec<Rewrite>,
+}
+
+/// Which paths a rule is about: one path, or all that begin alike.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PathPattern {
+    /// `/old`
+    Exactly(String),
+    /// `/old/*`, without its star: everything behind this text is the rest. It ends with a slash.
+    Beginning(String),
+}
+
+/// `[[redirect]]`
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RedirectConfig {
+    /// Paths that are redirected.
+    #[serde(deserialize_with = "rules::from")]
+    pub from: PathPattern,
+    /// Path (with one slash in front) or absolute `http` URL, in visible ASCII, perhaps with query and
+    /// fragment. Behind a `Beginning` one `*` in it stands for the rest.
+    #[serde(deserialize_with = "rules::redirect_to")]
+    pub to: String,
+    /// 301, 302, 303, 307 or 308.
+    #[serde(
+        default = "rules::redirect_status_default",
+        deserialize_with = "rules::redirect_status"
+    )]
+    pub status: u16,
+}
+
+/// `[[respond]]`: a fixed reply.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FixedReply {
+    /// Paths that it answers.
+    #[serde(rename = "path", deserialize_with = "rules::from")]
+    pub from: PathPattern,
+    /// 200 to 599 without the redirects.
+    #[serde(deserialize_with = "rules::reply_status")]
+    pub status: u16,
+    /// The body, as plain text; may be empty, and is for 204, 205 and 304.
+    #[serde(default, deserialize_with = "rules::reply_text")]
+    pub text: String,
+}
+
+/// `[[rewrite]]`: the request goes on as one for another path.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Rewrite {
+    /// Paths that are rewritten.
+    #[serde(deserialize_with = "rules::from")]
+    pub from: PathPattern,
+    /// The other path, in visible ASCII, which may have a query. Behind a `Beginning` one `*` in it stands
+    /// for the rest.
+    #[serde(deserialize_with = "rules::rewrite_to")]
+    pub to: String,
+}
+
+/// A page for replies that the server gives by itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ErrorPage {
+    /// First status that it is for, from 400 on.
+    pub status_min: u16,
+    /// Last status that it is for, up to 599.
+    pub status_max: u16,
+    /// The file, of at most 1 MiB; read at start-up.
+    pub file: PathBuf,
+}
+
+defaults! {
+    /// Deadlines; none is renewed by a trickle of bytes unless it says so.
+    #[derive(Clone, Debug)]
+    pub struct Timeouts {
+        /// A head must be complete this long after its first byte (after the accept for the first one).
+        pub head: Nanos = Nanos::from_secs(30),
+        /// How far a body may fall behind `body_rate_min`: its longest silence.
+        pub body: Nanos = Nanos::from_secs(30),
+        /// Bytes a second that a body has to keep; 0: only silence counts.
+        pub body_rate_min: u64 = 256,
+        /// An idle keep-alive connection lasts this long.
+        pub idle: Nanos = Nanos::from_secs(60),
+        /// How far a reply may fall behind `send_rate_min`: its longest time without progress.
+        pub send: Nanos = Nanos::from_secs(30),
+        /// Bytes a second of a reply that a client has to take; 0: only progress counts.
+        pub send_rate_min: u64 = 256,
+        /// How long the rest of a refused body is read and thrown away so that the client sees the refusal.
+        pub linger: Nanos = Nanos::from_secs(2),
+        /// From the first signal to the end.
+        pub drain: Nanos = Nanos::from_secs(30),
+    }
+}
+
+defaults! {
+    /// Request bodies beyond memory.
+    #[derive(Clone, Debug)]
+    pub struct Spool {
+        /// Largest body kept in memory; larger ones go to an unnamed file.
+        pub body_memory_bytes: usize = 64 << 10,
+        /// Threads that write those files.
+        pub spoolers: usize = 1,
+        /// Folder of the unnamed files.
+        pub dir: PathBuf = std::env::temp_dir(),
+    }
+}
+
+defaults! {
+    /// Replies that their client does not take at once.
+    #[derive(Clone, Debug)]
+    pub struct Delivery {
+        /// Bytes of one streamed response that wait for its client; past it the worker waits.
+        pub reply_spool_bytes_max: u64 = 1 << 30,
+        /// How long a worker waits so in all.
+        pub stream_wait_timeout: Nanos = Nanos::from_secs(60),
+        /// Bytes of all replies that wait in memory; past it they wait in their files.
+        pub replies_memory_bytes_max: usize = 256 << 20,
+    }
+}
+
+defaults! {
+    /// Small files kept in memory, for each driver.
+    #[derive(Clone, Debug)]
+    pub struct FileCache {
+        /// Bytes in all.
+        pub bytes_max: usize = 64 << 20,
+        /// Largest file kept.
+        pub entry_bytes_max: usize = 64 << 10,
+        /// A cached file is looked at again (stat) when its last look is older than this.
+        pub revalidate: Nanos = Nanos::from_secs(1),
+        /// While its storage is asked, a cached file is still given when its last look is not older than this.
+        pub stale_max: Nanos = Nanos::from_secs(10),
+    }
+}
+
+defaults! {
+    /// Reply headers that the server adds.
+    #[derive(Clone, Debug)]
+    pub struct Headers {
+        /// `Server`; empty: none.
+        pub server: String = "milepost".to_owned(),
+        /// `Server-Timing` with the phases that have passed.
+        pub server_timing: bool,
+    }
+}
+
+impl Coding {
+    /// Its name in `Content-Encoding`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Coding::Brotli => "br",
+            Coding::Zstd => "zstd",
+            Coding::Gzip => "gzip",
+        }
+    }
+}
+
+fn compress_types() -> Vec<String> {
+    let types = [
+        "text/*",
+        "application/json",
+        "application/ld+json",
+        "application/manifest+json",
+        "application/problem+json",
+        "application/javascript",
+        "application/xml",
+        "application/xhtml+xml",
+        "application/rss+xml",
+        "application/atom+xml",
+        "application/wasm",
+        "image/svg+xml",
+    ];
+    types.map(str::to_owned).to_vec()
+}

@@ -1,0 +1,12 @@
+//! Which counters may lie in mapped memory: the only `unsafe` of this crate.
+
+use os::Placeable;
+
+use super::{DriverStats, PoolStats, RouteStats};
+
+// SAFETY: fixed layout, nothing but atomic numbers.
+unsafe impl Placeable for DriverStats {}
+// SAFETY: as above.
+unsafe impl Placeable for PoolStats {}
+// SAFETY: as above.
+unsafe impl Placeable for RouteStats {}

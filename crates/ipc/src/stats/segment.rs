@@ -1,0 +1,205 @@
+//! What one process's counters look like as bytes: a header that says for what they were made, then the
+//! counters of drivers, pools and routes, in this order.
+//!
+//! The header names everything, so that a segment is understood without the configuration it belongs to,
+//! and a later version knows that it does not understand it.
+
+use std::fs::File;
+use std::io;
+use std::mem::size_of;
+use std::os::fd::BorrowedFd;
+use std::os::unix::fs::FileExt;
+
+use config::typed::Config;
+use serde::{Deserialize, Serialize};
+
+use super::{DriverStats, PoolStats, RouteStats};
+
+/// Segments begin and end here: the largest page of the machines that are served.
+pub(super) const ALIGN_BYTES: u64 = 64 << 10;
+
+/// What a segment begins with.
+const MAGIC: u64 = u64::from_le_bytes(*b"milepost");
+/// To be raised with every change of what a number means. A change of the sizes is seen without it.
+const VERSION: u64 = 2;
+/// Numbers before the shape.
+const NUMBERS_LEN: usize = 6;
+const NUMBERS_BYTES: usize = NUMBERS_LEN * size_of::<u64>();
+/// Longest description of a shape; some ten thousand routes.
+const SHAPE_BYTES_MAX: u64 = 1 << 20;
+/// Where parts begin: cache lines are fetched in pairs.
+const PART_ALIGN_BYTES: u64 = 128;
+
+/// Where the counters of one process are in the file of all counters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Segment {
+    /// Bytes from the start of the file.
+    pub offset: u64,
+    /// Its length.
+    pub bytes: u64,
+}
+
+/// What a process counts for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Shape {
+    /// Its drivers.
+    pub drivers: usize,
+    /// Names of its routes, in the order of their numbers.
+    pub routes: Vec<String>,
+    /// Names of its pools.
+    pub pools: Vec<String>,
+}
+
+/// Where the parts of a segment are, in bytes from its start.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Layout {
+    pub(super) drivers: usize,
+    pub(super) pools: usize,
+    pub(super) routes: usize,
+    /// Of the whole segment.
+    pub(super) bytes: u64,
+}
+
+impl Shape {
+    /// Of a process with this configuration; `has_pool`: it has an application, which pools run.
+    pub fn of(config: &Config, has_pool: bool) -> Shape {
+        let pools = config.pools.iter().filter(|_| has_pool);
+        Shape {
+            drivers: config.listen.drivers,
+            routes: config.route_names(),
+            pools: pools.map(|pool| pool.name.clone()).collect(),
+        }
+    }
+}
+
+impl Segment {
+    /// The first byte behind it; `None` where there can be none.
+    pub(super) fn end(&self) -> Option<u64> {
+        self.offset.checked_add(self.bytes)
+    }
+
+    /// It may be one: not empty, between bounds of segments, and within what a file can hold.
+    pub(super) fn is_possible(&self) -> bool {
+        let end = self.end().and_then(|end| i64::try_from(end).ok());
+        self.bytes > 0
+            && self.offset.is_multiple_of(ALIGN_BYTES)
+            && self.bytes.is_multiple_of(ALIGN_BYTES)
+            && end.is_some()
+    }
+}
+
+impl Layout {
+    /// # Errors
+    /// `InvalidInput`: no memory is large enough, or the names are too long.
+    pub(super) fn of(shape: &Shape) -> io::Result<Layout> {
+        let written = serde_json::to_vec(shape)?.len() as u64;
+        if written > SHAPE_BYTES_MAX {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                "the names of routes and pools are too long for the counters",
+            ));
+        }
+        let too_large = || io::Error::from(io::ErrorKind::InvalidInput);
+        Layout::behind(NUMBERS_BYTES as u64 + written, shape).ok_or_else(too_large)
+    }
+
+    fn behind(header_bytes: u64, shape: &Shape) -> Option<Layout> {
+        let drivers = header_bytes.checked_next_multiple_of(PART_ALIGN_BYTES)?;
+        let pools = after::<DriverStats>(drivers, shape.drivers)?;
+        let routes = after::<PoolStats>(pools, shape.pools.len())?;
+        let end = after::<RouteStats>(routes, shape.routes.len())?;
+        Some(Layout {
+            drivers: usize::try_from(drivers).ok()?,
+            pools: usize::try_from(pools).ok()?,
+            routes: usize::try_from(routes).ok()?,
+            bytes: end.checked_next_multiple_of(ALIGN_BYTES)?,
+        })
+    }
+}
+
+/// Where the next part begins after `len` things.
+fn after<T>(start: u64, len: usize) -> Option<u64> {
+    let bytes = u64::try_from(len.checked_mul(size_of::<T>())?).ok()?;
+    start
+        .checked_add(bytes)?
+        .checked_next_multiple_of(PART_ALIGN_BYTES)
+}
+
+/// The numbers that a segment of this version begins with, the last being the length of the shape.
+fn numbers(shape_bytes: u64) -> [u64; NUMBERS_LEN] {
+    let of = |bytes: usize| bytes as u64;
+    [
+        MAGIC,
+        VERSION,
+        of(size_of::<DriverStats>()),
+        of(size_of::<PoolStats>()),
+        of(size_of::<RouteStats>()),
+        shape_bytes,
+    ]
+}
+
+/// Makes a part of the file, all zeros until now, a segment.
+pub(super) fn write_header(file: &File, segment: &Segment, shape: &Shape) -> io::Result<()> {
+    let written = serde_json::to_vec(shape)?;
+    let mut header: Vec<u8> = numbers(written.len() as u64)
+        .into_iter()
+        .flat_map(u64::to_le_bytes)
+        .collect();
+    header.extend_from_slice(&written);
+    file.write_all_at(&header, segment.offset)
+}
+
+/// For what a segment was made, and where its parts are.
+///
+/// # Errors
+/// `InvalidData`: it is none, or of a version that counts otherwise.
+pub(super) fn read_header(file: BorrowedFd<'_>, segment: &Segment) -> io::Result<(Shape, Layout)> {
+    if !segment.is_possible() {
+        return Err(fault("it does not lie where one can"));
+    }
+    let file = File::from(file.try_clone_to_owned()?);
+    let mut written = [0; NUMBERS_BYTES];
+    read(&file, &mut written, segment.offset)?;
+    let (words, _) = written.as_chunks::<{ size_of::<u64>() }>();
+    let shape_bytes = u64::from_le_bytes(words[NUMBERS_LEN - 1]);
+    let expected = numbers(shape_bytes);
+    let found = words.iter().map(|word| u64::from_le_bytes(*word));
+    if u64::from_le_bytes(words[0]) != MAGIC {
+        return Err(fault("there is none"));
+    }
+    if !found.eq(expected) {
+        return Err(fault("another version has made it"));
+    }
+    if shape_bytes > SHAPE_BYTES_MAX {
+        return Err(fault("its header is too long"));
+    }
+    let mut text =
+        vec![0; usize::try_from(shape_bytes).map_err(|_| fault("its header is too long"))?];
+    read(&file, &mut text, segment.offset + NUMBERS_BYTES as u64)?;
+    let shape: Shape = serde_json::from_slice(&text).map_err(|_| fault("its header is damaged"))?;
+    let layout = Layout::behind(NUMBERS_BYTES as u64 + shape_bytes, &shape);
+    let layout = layout.filter(|layout| layout.bytes == segment.bytes);
+    let layout = layout.ok_or_else(|| fault("its length is not that of its parts"))?;
+    Ok((shape, layout))
+}
+
+fn read(file: &File, into: &mut [u8], offset: u64) -> io::Result<()> {
+    file.read_exact_at(into, offset).map_err(explained)
+}
+
+/// What the kernel or the mapping says of a file, in words of segments.
+pub(super) fn explained(error: io::Error) -> io::Error {
+    match error.kind() {
+        io::ErrorKind::UnexpectedEof => fault("the file ends before it does"),
+        io::ErrorKind::InvalidInput => fault("this is not the file of all counters"),
+        _ => error,
+    }
+}
+
+/// What is wrong with a segment.
+pub(super) fn fault(cause: &str) -> io::Error {
+    io::Error::new(
+        io::ErrorKind::InvalidData,
+        format!("a segment of the counters cannot be used: {cause}"),
+    )
+}

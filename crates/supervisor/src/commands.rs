@@ -1,0 +1,343 @@
+//! Commands of clients over the control socket, and what signals ask for: stop, reopen, scale.
+
+use std::time::Instant;
+
+use telemetry::Nanos;
+
+use super::control::messages::{CommandRefusal, PROCESSES_MAX};
+use super::control::{ClientId, Outcome, Request};
+use super::plan::{GenerationPlan, Overrides, PlanEvent, PoolSizes, ReloadCause, ReloadRequest};
+use super::process::ProcessState;
+use super::service_manager::Manager;
+use super::{GRACE, Supervisor, say, talk};
+use config::failure::Failure;
+use config::typed::too_many_drivers;
+use ipc::{Role, SupervisorCommand};
+
+/// Why a process was killed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ending {
+    /// The process is not needed any more.
+    Meant,
+    /// It did not do what it should; its place is filled again.
+    Fault,
+}
+
+impl Supervisor<'_> {
+    pub(super) fn take_commands(&mut self) {
+        let Some(control) = &mut self.control else {
+            return;
+        };
+        for (client, request) in control.accept_and_read(Instant::now()) {
+            self.execute(client, &request);
+        }
+    }
+
+    fn execute(&mut self, client: ClientId, request: &Request) {
+        match *request {
+            Request::Stop => self.handle(PlanEvent::Stop(Some(client))),
+            Request::Reload => self.handle(PlanEvent::Reload(ReloadRequest {
+                clients: vec![client],
+                ..ReloadRequest::default()
+            })),
+            Request::Reopen => {
+                self.reopen();
+                self.done(client, &Outcome::Done(None));
+            }
+            Request::Upgrade => self.handle(PlanEvent::Upgrade(Some(client))),
+            Request::Scale { processes, drivers } => {
+                let overrides = Overrides { processes, drivers };
+                self.scale(Some(client), &overrides);
+            }
+            Request::Reshape {
+                ref pool,
+                threads_min,
+                threads_max,
+            } => self.reshape(client, pool, (threads_min, threads_max)),
+            Request::Status => {
+                let status = self.status();
+                self.done(client, &Outcome::Status(Box::new(status)));
+            }
+        }
+    }
+
+    pub(super) fn done(&mut self, client: ClientId, outcome: &Outcome) {
+        if let Some(control) = &mut self.control {
+            control.done(client, outcome, Instant::now());
+        }
+    }
+
+    /// Reports success on standard error, and to the client that asked.
+    pub(super) fn report_done(&mut self, client: Option<ClientId>, text: String) {
+        say(&text);
+        if let Some(client) = client {
+            self.done(client, &Outcome::Done(Some(text)));
+        }
+    }
+
+    pub(super) fn refuse(&mut self, client: Option<ClientId>, failure: Failure) {
+        match client {
+            Some(client) => self.done(client, &Outcome::Refused(CommandRefusal::from(failure))),
+            None => talk(&failure.text()),
+        }
+    }
+
+    /// The same for all who wait for it.
+    pub(super) fn refuse_all(&mut self, clients: &[ClientId], failure: &Failure) {
+        if clients.is_empty() {
+            return self.refuse(None, failure.clone());
+        }
+        for client in clients {
+            self.refuse(Some(*client), failure.clone());
+        }
+    }
+
+    /// Lets all processes drain, within the time that this generation has for it.
+    pub(super) fn begin_stop(&mut self, generation: u64) {
+        self.tell_manager(Manager::is_stopping);
+        let timeout = self.drain_timeout_of(Some(generation));
+        let deadline = Instant::now() + timeout + GRACE;
+        self.tell_manager(|manager| manager.wait_for(timeout + 2 * GRACE));
+        for client in std::mem::take(&mut self.scaling) {
+            let failure = Failure::new("scale: the server was told to stop meanwhile");
+            self.refuse(Some(client), failure);
+        }
+        self.end_acks("the server was told to stop meanwhile");
+        // No new client connects by a path that is gone.
+        self.sockets.remove_files();
+        let closing = self.sockets.closing_at_end();
+        let timeout_ms = u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX);
+        for process in &mut self.processes {
+            match process.state {
+                ProcessState::Starting => process.kill_for(Ending::Meant),
+                ProcessState::Ready if process.role == Role::Template => {
+                    process.kill_for(Ending::Meant);
+                }
+                ProcessState::Ready | ProcessState::Draining { .. } => {
+                    let order = SupervisorCommand::Drain {
+                        closing: closing.clone(),
+                        is_patient: false,
+                        timeout_ms,
+                    };
+                    process.tell(order, Vec::new());
+                    process.state = ProcessState::Draining { deadline };
+                }
+                ProcessState::Killed(_) => {}
+            }
+        }
+    }
+
+    /// Cuts what is still running.
+    pub(super) fn cut(&mut self) {
+        let deadline = Instant::now() + GRACE;
+        for process in &mut self.processes {
+            if matches!(process.state, ProcessState::Draining { .. }) {
+                process.tell(SupervisorCommand::Cut, Vec::new());
+                process.state = ProcessState::Draining { deadline };
+            }
+        }
+    }
+
+    /// Log files are opened anew.
+    pub(super) fn reopen(&mut self) {
+        for process in &mut self.processes {
+            if process.role == Role::Serving {
+                process.tell(SupervisorCommand::Reopen, Vec::new());
+            }
+        }
+    }
+
+    /// One process more or less.
+    pub(super) fn scale_by(&mut self, step: isize) {
+        let Some(generation) = self.serving() else {
+            return;
+        };
+        let processes = generation.count().saturating_add_signed(step).max(1);
+        let overrides = Overrides {
+            processes: Some(processes),
+            drivers: None,
+        };
+        self.scale(None, &overrides);
+    }
+
+    /// Another number of processes is reached by starting or ending some; another number of drivers by a new
+    /// generation.
+    pub(super) fn scale(&mut self, client: Option<ClientId>, overrides: &Overrides) {
+        let serving = self.plan.serving().filter(|_| !self.plan.is_stopping());
+        let Some(serving) = serving.and_then(|id| self.generations.get(&id)) else {
+            let failure = Failure::new("scale: the server does not serve now");
+            return self.refuse(client, failure);
+        };
+        let drivers = serving.config.listen.drivers;
+        let processes = overrides.processes.unwrap_or(serving.count());
+        let is_more = overrides.drivers.is_some_and(|wanted| wanted != drivers);
+        if is_more || self.plan.next().is_some() {
+            return self.handle(PlanEvent::Reload(ReloadRequest {
+                clients: client.into_iter().collect(),
+                overrides: Overrides {
+                    processes: Some(processes),
+                    drivers: Some(overrides.drivers.unwrap_or(drivers)),
+                },
+                sizes: PoolSizes::Kept,
+                cause: ReloadCause::Command,
+            }));
+        }
+        if let Err(failure) = limit(processes, drivers) {
+            return self.refuse(client, failure);
+        }
+        let was_alone = serving.count() == 1;
+        let change = self.sockets.adjust(&serving.config, processes * drivers);
+        let committed = change.and_then(|change| self.sockets.commit(change, Instant::now()));
+        match committed {
+            Ok(committed) => committed.warnings.iter().for_each(|text| say(text)),
+            Err(fault) => return self.refuse(client, Failure::from(&fault)),
+        }
+        let serving = self.plan.serving();
+        if let Some(serving) = serving.and_then(|id| self.generations.get_mut(&id)) {
+            serving.resize(processes);
+        }
+        if was_alone && processes > 1 {
+            self.share_queues();
+        }
+        // Sockets get connections from here on: they are not to wait until processes have been started.
+        self.assign_listeners();
+        match client {
+            Some(client) => self.scaling.push(client),
+            None => say(&format!(
+                "{} to serve from now on",
+                counted(processes, "process", "processes")
+            )),
+        }
+    }
+
+    /// Clients that wait for a number of processes have their answer when it is reached.
+    pub(super) fn answer_scaling(&mut self) {
+        let Some(serving) = self.serving() else {
+            return;
+        };
+        if self.scaling.is_empty() {
+            return;
+        }
+        let (id, count) = (serving.id, serving.count());
+        let all = (0..count).all(|slot| self.at(id, slot).any(|one| one.is_serving()));
+        let is_hopeless = serving.has_gaps_for_good(Instant::now());
+        if !all && !is_hopeless {
+            return;
+        }
+        for client in std::mem::take(&mut self.scaling) {
+            match all {
+                true => {
+                    self.report_done(Some(client), so_many_serve(count));
+                }
+                false => {
+                    let failure = self.last_failure().unwrap_or_default();
+                    self.refuse(Some(client), failure);
+                }
+            }
+        }
+    }
+
+    /// The last message, and the answers of clients that wait for the end.
+    pub(super) fn tell_stopped(&mut self) {
+        if self.exit_code != 2 || self.plan.serving().is_some() {
+            say(&format!(
+                "stopped: {} exchanges, {} cut",
+                self.gone.exchanges(),
+                self.cut
+            ));
+        }
+        if let GenerationPlan::Stopping { clients, .. } = &self.plan {
+            for client in clients.clone() {
+                self.done(client, &Outcome::Done(None));
+            }
+        }
+    }
+}
+
+fn limit(processes: usize, drivers: usize) -> Result<(), Failure> {
+    if processes == 0 || processes > PROCESSES_MAX {
+        let text = format!(
+            "scale: expected a count of processes from 1 to {PROCESSES_MAX}, found `{processes}`"
+        );
+        return Err(Failure::new(text));
+    }
+    match too_many_drivers(processes, drivers) {
+        Some((text, hint)) => Err(Failure::new(format!("scale: {text}")).with_hint(hint)),
+        None => Ok(()),
+    }
+}
+
+/// `1 process serves`, `2 processes serve`
+fn so_many_serve(len: usize) -> String {
+    let verb = if len == 1 { "serves" } else { "serve" };
+    format!("{} {verb}", counted(len, "process", "processes"))
+}
+
+/// `1 process`, `2 processes`
+pub(super) fn counted(len: usize, one: &str, many: &str) -> String {
+    match len {
+        1 => format!("1 {one}"),
+        len => format!("{len} {many}"),
+    }
+}
+
+impl From<Failure> for CommandRefusal {
+    fn from(failure: Failure) -> Self {
+        CommandRefusal {
+            message: failure.message,
+            hint: failure.hint,
+            detail: failure.detail,
+            ..CommandRefusal::default()
+        }
+    }
+}
+
+/// Nanoseconds as they are configured.
+pub(super) fn duration(nanos: Nanos) -> std::time::Duration {
+    std::time::Duration::from_nanos(nanos.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_process_serves_and_two_serve() {
+        assert_eq!(so_many_serve(1), "1 process serves");
+        assert_eq!(so_many_serve(2), "2 processes serve");
+    }
+
+    #[test]
+    fn scale_has_the_bounds_of_the_settings() {
+        let check = |(processes, drivers), expect: (&str, &str)| {
+            let found = limit(processes, drivers).err();
+            let said = found.map(|failure| (failure.message, failure.hint.unwrap_or_default()));
+            let (message, hint) = said.unwrap_or_default();
+            assert_eq!((message.as_str(), hint.as_str()), expect);
+        };
+        check((1, 1), ("", ""));
+        check((512, 2), ("", ""));
+        check((4, 256), ("", ""));
+        check(
+            (0, 1),
+            (
+                "scale: expected a count of processes from 1 to 512, found `0`",
+                "",
+            ),
+        );
+        check(
+            (513, 1),
+            (
+                "scale: expected a count of processes from 1 to 512, found `513`",
+                "",
+            ),
+        );
+        check(
+            (300, 4),
+            (
+                "scale: 300 processes with 4 drivers each are 1200 drivers: more than 1024",
+                "at most 3 drivers",
+            ),
+        );
+    }
+}

@@ -1,0 +1,444 @@
+//! The control socket: where a supervisor takes commands from the one who runs it.
+//!
+//! Polled by the supervisor's loop and never waits: takes connections of permitted users, gives their
+//! requests, and tells them what is said and how it ended. Decides nothing about the requests themselves.
+
+mod clients;
+mod lock;
+pub mod messages;
+pub mod place;
+pub mod status;
+
+use std::fs;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use rustix::event::PollFlags;
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, connect, listen,
+    socket_with,
+};
+use serde::{Deserialize, Serialize};
+
+use clients::{CLIENTS_LEN_MAX, ControlClients, SavedClients};
+pub use clients::{ClientId, Peer};
+use config::failure::{StartFault, plain};
+use config::typed;
+use lock::{Lock, NoLock};
+use messages::CommandRefusal;
+pub use messages::{Outcome, Request};
+use place::{Entry, Who};
+pub use status::Status;
+
+/// Connections that may wait while the supervisor is busy.
+const BACKLOG: i32 = 64;
+/// Connections that are looked at in one turn.
+const ACCEPTS_A_TURN: usize = 64;
+/// How long nobody is let in when the process has no descriptor left.
+const REST: Duration = Duration::from_millis(200);
+
+/// A control socket that listens. Dropping it removes its files.
+#[derive(Debug)]
+pub struct Control {
+    listener: OwnedFd,
+    node: Node,
+    /// In this order they are let go: who finds the entry finds the socket.
+    entry: Option<Lock>,
+    lock: Lock,
+    uids: Vec<u32>,
+    clients: ControlClients,
+    resting_until: Option<Instant>,
+}
+
+/// The socket as a file.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Node {
+    path: PathBuf,
+    device: u64,
+    inode: u64,
+}
+
+/// A control socket without its descriptors, for a program that is started in this one's place.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct SavedControl {
+    node: Node,
+    entry: Option<PathBuf>,
+    lock: PathBuf,
+    uids: Vec<u32>,
+    clients: SavedClients,
+}
+
+/// Why there is no socket in one place.
+enum Trouble {
+    /// Somebody else is there: nothing may be started.
+    Taken(StartFault),
+    /// The place cannot be used.
+    Unusable(io::Error),
+}
+
+impl Control {
+    /// Opens the socket that is wished. `config_file` is absolute. Users in `uids` may command, beside root.
+    ///
+    /// Where no place can be found for a socket that was not named, there is none, and a text says why.
+    ///
+    /// # Errors
+    /// Another supervisor has the same configuration or socket; or the socket that was named cannot be opened.
+    pub fn open(
+        wish: &typed::ControlConfig,
+        config_file: Option<&Path>,
+        who: &Who,
+        uids: &[u32],
+    ) -> Result<(Option<Control>, Vec<String>), StartFault> {
+        match wish {
+            typed::ControlConfig::Off => Ok((None, Vec::new())),
+            typed::ControlConfig::At(path) => {
+                let (control, warning) = open_named(&place::settled(path), config_file, who, uids)?;
+                Ok((Some(control), warning.into_iter().collect()))
+            }
+            typed::ControlConfig::Auto => open_somewhere(config_file, who, uids),
+        }
+    }
+
+    /// Where it listens, absolute.
+    pub fn path(&self) -> &Path {
+        &self.node.path
+    }
+
+    /// Descriptors to wait for, and what for.
+    pub fn fds(&self) -> Vec<(BorrowedFd<'_>, PollFlags)> {
+        let door = self.resting_until.is_none();
+        let door = door.then(|| (self.listener.as_fd(), PollFlags::IN));
+        door.into_iter().chain(self.clients.interests()).collect()
+    }
+
+    /// When to call [`Control::accept_and_read`] even if no descriptor is ready.
+    pub fn deadline(&self) -> Option<Instant> {
+        let ends = [self.resting_until, self.clients.deadline()];
+        ends.into_iter().flatten().min()
+    }
+
+    /// Does everything that can be done now; to be called when a descriptor is ready or the deadline has
+    /// come. Each request that is given must end in [`Control::done`].
+    pub fn accept_and_read(&mut self, now: Instant) -> Vec<(ClientId, Request)> {
+        if self.resting_until.is_some_and(|until| now >= until) {
+            self.resting_until = None;
+        }
+        // Before new ones are let in: who is done makes room.
+        let mut requests = self.clients.turn(now);
+        if self.resting_until.is_none() {
+            self.accept(now);
+            requests.extend(self.clients.turn(now));
+        }
+        requests
+    }
+
+    /// Who has sent a request; `None` once the client is gone.
+    pub fn peer(&self, client: ClientId) -> Option<Peer> {
+        self.clients.peer(client)
+    }
+
+    /// Tells a client something while its request is under way. One that is gone is nobody's loss.
+    pub fn say(&mut self, client: ClientId, text: &str) {
+        self.clients.say(client, text);
+    }
+
+    /// Tells a client how its request ended.
+    pub fn done(&mut self, client: ClientId, outcome: &Outcome, now: Instant) {
+        self.clients.done(client, outcome, now);
+    }
+
+    /// What a program that is started in this one's place needs to go on, and the descriptors in the order in
+    /// which it must give them to [`Control::adopt`]. ControlClients keep their ids.
+    pub fn save(&self) -> (SavedControl, Vec<BorrowedFd<'_>>) {
+        let (clients, sockets) = self.clients.save();
+        let entry = self.entry.as_ref();
+        let saved = SavedControl {
+            node: self.node.clone(),
+            entry: entry.map(|entry| entry.path().to_owned()),
+            lock: self.lock.path().to_owned(),
+            uids: self.uids.clone(),
+            clients,
+        };
+        let own = [self.listener.as_fd(), self.lock.as_fd()];
+        let fds = own.into_iter().chain(entry.map(AsFd::as_fd));
+        (saved, fds.chain(sockets).collect())
+    }
+
+    /// Goes on where another program has left.
+    ///
+    /// # Errors
+    /// There are not as many descriptors as were saved.
+    pub fn adopt(saved: SavedControl, fds: Vec<OwnedFd>, now: Instant) -> io::Result<Control> {
+        let mut fds = fds.into_iter();
+        let mut next = || fds.next().ok_or(io::ErrorKind::InvalidInput);
+        let listener = next()?;
+        let lock = Lock::adopt(next()?, saved.lock);
+        let entry = match saved.entry {
+            Some(path) => Some(Lock::adopt(next()?, path)),
+            None => None,
+        };
+        let clients = ControlClients::adopt(saved.clients, fds.collect(), now);
+        Ok(Control {
+            listener,
+            node: saved.node,
+            entry,
+            lock,
+            uids: saved.uids,
+            clients: clients.ok_or(io::ErrorKind::InvalidInput)?,
+            resting_until: None,
+        })
+    }
+
+    fn accept(&mut self, now: Instant) {
+        for _ in 0..ACCEPTS_A_TURN {
+            let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+            match accept_with(&self.listener, flags) {
+                Ok(socket) => self.welcome(socket, now),
+                Err(Errno::WOULDBLOCK) => return,
+                Err(Errno::INTR | Errno::CONNABORTED) => {}
+                Err(_) => {
+                    self.resting_until = Some(now + REST);
+                    return;
+                }
+            }
+        }
+    }
+
+    fn welcome(&mut self, socket: OwnedFd, now: Instant) {
+        // Without an answer of the kernel it is a stranger.
+        let Ok((uid, pid)) = os::peer_credentials(socket.as_fd()) else {
+            return;
+        };
+        if uid != 0 && !self.uids.contains(&uid) {
+            clients::turn_away(&socket, stranger(uid, &self.uids));
+        } else if self.clients.len() >= CLIENTS_LEN_MAX {
+            let text = format!("{CLIENTS_LEN_MAX} others are connected to the control socket");
+            clients::turn_away(
+                &socket,
+                CommandRefusal::could_not(text).with_hint("try it again"),
+            );
+        } else {
+            self.clients.add(socket, Peer { uid, pid }, now);
+        }
+    }
+}
+
+impl Drop for Control {
+    fn drop(&mut self) {
+        let facts = fs::symlink_metadata(&self.node.path);
+        let is_ours = facts
+            .is_ok_and(|facts| facts.dev() == self.node.device && facts.ino() == self.node.inode);
+        if is_ours {
+            // Without the right to remove it, the next start does.
+            let _ = fs::remove_file(&self.node.path);
+        }
+    }
+}
+
+fn stranger(uid: u32, permitted: &[u32]) -> CommandRefusal {
+    let mut users: Vec<u32> = permitted.to_vec();
+    users.push(0);
+    users.sort_unstable();
+    users.dedup();
+    let users: Vec<String> = users
+        .iter()
+        .map(|uid| match uid {
+            0 => "root".to_owned(),
+            uid => format!("user {uid}"),
+        })
+        .collect();
+    let text = format!("user {uid} may not command this server");
+    CommandRefusal::could_not(text).with_hint(format!("run this as {}", users.join(" or ")))
+}
+
+/// In the first folder that can be used.
+fn open_somewhere(
+    config_file: Option<&Path>,
+    who: &Who,
+    uids: &[u32],
+) -> Result<(Option<Control>, Vec<String>), StartFault> {
+    let name = match config_file {
+        Some(file) => place::name_of(file),
+        None => place::name_of_process(std::process::id()),
+    };
+    let mut unusable = Vec::new();
+    for folder in who.folders() {
+        let opened = place::make(&folder, who.uid)
+            .map_err(Trouble::Unusable)
+            .and_then(|()| {
+                lock::sweep(&folder);
+                let entry = entry(folder.join(format!("{name}.sock")), config_file);
+                open_at(&entry, &folder.join(format!("{name}.lock")), uids)
+            });
+        match opened {
+            Ok(control) => return Ok((Some(control), Vec::new())),
+            Err(Trouble::Taken(fault)) => return Err(fault),
+            Err(Trouble::Unusable(error)) => unusable.push(place::unusable(&folder, &error)),
+        }
+    }
+    let text = format!(
+        "no control socket: {}; signals reach this server, `milepost reload` and such do not",
+        unusable.join(", ")
+    );
+    Ok((None, vec![text]))
+}
+
+/// At a path that was named. Its entry in the runtime folder is what lets others find it; without one it is
+/// found by whoever knows the path.
+fn open_named(
+    path: &Path,
+    config_file: Option<&Path>,
+    who: &Who,
+    uids: &[u32],
+) -> Result<(Control, Option<String>), StartFault> {
+    let entry = entry(path.to_owned(), config_file);
+    let mut lock = path.as_os_str().to_owned();
+    lock.push(".lock");
+    let mut control = open_at(&entry, Path::new(&lock), uids).map_err(|trouble| match trouble {
+        Trouble::Taken(fault) => fault,
+        Trouble::Unusable(error) => unusable_fault(path, &error),
+    })?;
+    let mut unusable = Vec::new();
+    for folder in who.folders() {
+        let file = folder.join(format!("{}.lock", place::name_of(path)));
+        let made = place::make(&folder, who.uid).and_then(|()| {
+            Lock::take(&file, &entry).map_err(|no_lock| match no_lock {
+                NoLock::Failed(error) => error,
+                NoLock::Taken(_) => io::Error::other("another process has the entry"),
+            })
+        });
+        match made {
+            Ok(made) => {
+                control.entry = Some(made);
+                return Ok((control, None));
+            }
+            Err(error) => unusable.push(place::unusable(&folder, &error)),
+        }
+    }
+    let text = format!(
+        "commands find this server only by `--control {}`: {}",
+        path.display(),
+        unusable.join(", ")
+    );
+    Ok((control, Some(text)))
+}
+
+fn entry(control: PathBuf, config_file: Option<&Path>) -> Entry {
+    Entry {
+        pid: std::process::id(),
+        control,
+        config_file: config_file.map(place::settled),
+    }
+}
+
+fn open_at(entry: &Entry, lock: &Path, uids: &[u32]) -> Result<Control, Trouble> {
+    let path = &entry.control;
+    let lock = Lock::take(lock, entry).map_err(|no_lock| match no_lock {
+        NoLock::Taken(pid) => Trouble::Taken(taken(path, pid)),
+        NoLock::Failed(error) => Trouble::Unusable(error),
+    })?;
+    make_way(path)?;
+    let (listener, node) = listen_at(path).map_err(Trouble::Unusable)?;
+    Ok(Control {
+        listener,
+        node,
+        entry: None,
+        lock,
+        uids: uids.to_vec(),
+        clients: ControlClients::default(),
+        resting_until: None,
+    })
+}
+
+/// Removes a socket that nobody listens on. The lock says that no supervisor does, but a path that was named
+/// may be anybody's.
+fn make_way(path: &Path) -> Result<(), Trouble> {
+    let facts = match fs::symlink_metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        facts => facts.map_err(Trouble::Unusable)?,
+    };
+    if !facts.file_type().is_socket() {
+        let cause = "it is there already, and is no socket".to_owned();
+        return Err(Trouble::Taken(fault(path, cause, "name another path")));
+    }
+    let probed = unix_socket().and_then(|socket| {
+        let address = SocketAddrUnix::new(path)?;
+        Ok(connect(&socket, &address)?)
+    });
+    match probed {
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+            fs::remove_file(path).map_err(Trouble::Unusable)
+        }
+        Err(error) if error.kind() != io::ErrorKind::WouldBlock => Err(Trouble::Unusable(error)),
+        _ => {
+            let cause = "another program listens there".to_owned();
+            Err(Trouble::Taken(fault(path, cause, "name another path")))
+        }
+    }
+}
+
+fn listen_at(path: &Path) -> io::Result<(OwnedFd, Node)> {
+    let socket = unix_socket()?;
+    bind(&socket, &SocketAddrUnix::new(path)?)?;
+    let ready = || {
+        // Everybody may connect, so that everybody gets an answer: who may command is seen by their
+        // credentials.
+        fs::set_permissions(path, fs::Permissions::from_mode(0o666))?;
+        listen(&socket, BACKLOG)?;
+        let facts = fs::symlink_metadata(path)?;
+        Ok(Node {
+            path: path.to_owned(),
+            device: facts.dev(),
+            inode: facts.ino(),
+        })
+    };
+    let node = ready().inspect_err(|_: &io::Error| drop(fs::remove_file(path)))?;
+    Ok((socket, node))
+}
+
+fn unix_socket() -> io::Result<OwnedFd> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    Ok(socket)
+}
+
+fn taken(path: &Path, pid: Option<u32>) -> StartFault {
+    let (who, hint) = match pid {
+        Some(pid) => (
+            format!("process {pid}"),
+            format!(
+                "`milepost reload --pid {pid}` has it read its configuration anew, `milepost stop --pid {pid}` ends it"
+            ),
+        ),
+        None => (
+            "another process".to_owned(),
+            "`milepost status` shows it".to_owned(),
+        ),
+    };
+    let cause = format!("{who} is a milepost that serves the same configuration");
+    fault(path, cause, &hint)
+}
+
+fn unusable_fault(path: &Path, error: &io::Error) -> StartFault {
+    let hint = match error.kind() {
+        io::ErrorKind::NotFound => "its folder must be there",
+        io::ErrorKind::InvalidFilename => "a socket's path has at most 107 bytes",
+        _ => "this user must be able to create files in its folder",
+    };
+    fault(path, plain(error), hint)
+}
+
+fn fault(path: &Path, cause: String, hint: &str) -> StartFault {
+    StartFault {
+        what: format!("control socket `{}`", path.display()),
+        cause,
+        hint: Some(hint.to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests;

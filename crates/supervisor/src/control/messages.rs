@@ -1,0 +1,414 @@
+//! What is said on the control socket: one JSON object a line.
+//!
+//! A client sends one [`Request`], gets any number of things that are said meanwhile, and then one outcome:
+//!
+//! ```text
+//! {"verb":"reload"}            ─►
+//!                              ◄─ {"say":"generation 8 starts"}
+//!                              ◄─ {"done":true,"message":"generation 8 serves"}
+//! ```
+//!
+//! Values and their text only: no socket, no clock.
+
+use serde::{Deserialize, Serialize};
+
+use super::status::Status;
+
+/// Bytes of one request, its line end included.
+pub const REQUEST_BYTES_MAX: usize = 4096;
+pub use config::typed::PROCESSES_MAX;
+/// Most drivers that may be asked for, as in the setting.
+pub const DRIVERS_MAX: usize = 256;
+/// Most threads of a pool that may be asked for, as in the setting.
+pub const THREADS_MAX: usize = 4096;
+
+/// What a client wants.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "verb", rename_all = "lowercase", deny_unknown_fields)]
+pub enum Request {
+    /// Drain and end.
+    Stop,
+    /// Read the configuration and import the application anew, beside the old.
+    Reload,
+    /// Open the log files anew.
+    Reopen,
+    /// As `Reload`, with the program itself anew.
+    Upgrade,
+    /// Serve with so many processes and drivers; at least one of them is there, each from 1 to its bound.
+    Scale {
+        /// Serving processes; as it is without.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        processes: Option<usize>,
+        /// Drivers of each process; as it is without.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        drivers: Option<usize>,
+    },
+    /// Let a pool of each process have another size, until the next reload; each bound is from 1 to
+    /// [`THREADS_MAX`], the lower first.
+    Reshape {
+        /// Its name.
+        pool: String,
+        /// Fewest threads.
+        threads_min: usize,
+        /// Most threads.
+        threads_max: usize,
+    },
+    /// Say how things are.
+    Status,
+}
+
+/// How a request ended.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Outcome {
+    /// It was done. The text says what there is to say about it, if anything.
+    Done(Option<String>),
+    /// How things are.
+    Status(Box<Status>),
+    /// It was not done.
+    Refused(CommandRefusal),
+}
+
+/// Why a request was not done.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CommandRefusal {
+    /// `what: cause`, without the program's name.
+    pub message: String,
+    /// What to do about it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hint: Option<String>,
+    /// A traceback.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub detail: Option<String>,
+    /// Whether it was tried.
+    #[serde(default, skip_serializing_if = "CommandKind::is_no")]
+    pub kind: CommandKind,
+}
+
+/// Whether the answer is no, or there is none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CommandKind {
+    /// It was tried or looked at, and the answer is no: the new code does not start.
+    #[default]
+    No,
+    /// It was not even tried: not understood, not permitted, not now.
+    CouldNot,
+}
+
+/// One line from the supervisor, as a client reads it.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Answer {
+    /// To be shown; more will come.
+    Say(String),
+    /// The last one.
+    Done(Outcome),
+}
+
+/// The members of a line from the supervisor.
+#[derive(Default, Serialize, Deserialize)]
+#[serde(default)]
+struct WireLine {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    say: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    done: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    message: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    hint: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    detail: Option<String>,
+    #[serde(skip_serializing_if = "CommandKind::is_no")]
+    kind: CommandKind,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    status: Option<Box<Status>>,
+}
+
+impl Request {
+    /// Reads a line. Its end does not matter.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn read(line: &[u8]) -> Result<Request, CommandRefusal> {
+        let read: Result<Request, _> = serde_json::from_slice(line);
+        match read {
+            Ok(Request::Scale {
+                processes: None,
+                drivers: None,
+            }) => Err(CommandRefusal::could_not(
+                "scale: neither `processes` nor `drivers`",
+            )),
+            Ok(Request::Scale { processes, drivers })
+                if !is_within(processes, PROCESSES_MAX) || !is_within(drivers, DRIVERS_MAX) =>
+            {
+                Err(CommandRefusal::could_not(format!(
+                    "scale: expected 1 to {PROCESSES_MAX} processes, 1 to {DRIVERS_MAX} drivers"
+                )))
+            }
+            Ok(Request::Reshape {
+                threads_min,
+                threads_max,
+                ..
+            }) if !(1..=THREADS_MAX).contains(&threads_min)
+                || !(threads_min..=THREADS_MAX).contains(&threads_max) =>
+            {
+                Err(CommandRefusal::could_not(format!(
+                    "scale: expected 1 to {THREADS_MAX} threads, the smaller number first, found \
+                     {threads_min}:{threads_max}"
+                )))
+            }
+            Ok(request) => Ok(request),
+            Err(error) => {
+                let refusal = CommandRefusal::could_not(format!("request not understood: {error}"));
+                Err(refusal.with_hint(r#"one line such as {"verb":"status"}"#))
+            }
+        }
+    }
+
+    /// The line, with its end.
+    pub fn line(&self) -> String {
+        text(self)
+    }
+
+    /// Its verb, as it is written.
+    pub fn verb(&self) -> &'static str {
+        match self {
+            Request::Stop => "stop",
+            Request::Reload => "reload",
+            Request::Reopen => "reopen",
+            Request::Upgrade => "upgrade",
+            Request::Scale { .. } => "scale",
+            Request::Reshape { .. } => "reshape",
+            Request::Status => "status",
+        }
+    }
+}
+
+impl Answer {
+    /// Reads a line. `None`: it is no answer of a supervisor.
+    pub fn read(line: &[u8]) -> Option<Answer> {
+        let line: WireLine = serde_json::from_slice(line).ok()?;
+        if let Some(text) = line.say {
+            return Some(Answer::Say(text));
+        }
+        let outcome = match (line.done?, line.status) {
+            (true, Some(status)) => Outcome::Status(status),
+            (true, None) => Outcome::Done(line.message),
+            (false, _) => Outcome::Refused(CommandRefusal {
+                message: line.message?,
+                hint: line.hint,
+                detail: line.detail,
+                kind: line.kind,
+            }),
+        };
+        Some(Answer::Done(outcome))
+    }
+}
+
+impl Outcome {
+    /// The line, with its end.
+    pub fn line(&self) -> String {
+        let line = WireLine {
+            done: Some(!matches!(self, Outcome::Refused(_))),
+            ..WireLine::default()
+        };
+        text(&match self.clone() {
+            Outcome::Done(message) => WireLine { message, ..line },
+            Outcome::Status(status) => WireLine {
+                status: Some(status),
+                ..line
+            },
+            Outcome::Refused(refusal) => WireLine {
+                message: Some(refusal.message),
+                hint: refusal.hint,
+                detail: refusal.detail,
+                kind: refusal.kind,
+                ..line
+            },
+        })
+    }
+}
+
+/// The line that says something, with its end.
+pub(super) fn say_line(say: &str) -> String {
+    text(&WireLine {
+        say: Some(say.to_owned()),
+        ..WireLine::default()
+    })
+}
+
+impl CommandRefusal {
+    /// The answer is no.
+    pub fn no(message: impl Into<String>) -> Self {
+        Self {
+            message: message.into(),
+            ..Self::default()
+        }
+    }
+
+    /// There is no answer.
+    pub fn could_not(message: impl Into<String>) -> Self {
+        Self {
+            kind: CommandKind::CouldNot,
+            ..Self::no(message)
+        }
+    }
+
+    /// And what to do about it.
+    #[must_use]
+    pub fn with_hint(self, hint: impl Into<String>) -> Self {
+        Self {
+            hint: Some(hint.into()),
+            ..self
+        }
+    }
+
+    /// And a traceback.
+    #[must_use]
+    pub fn with_detail(self, detail: impl Into<String>) -> Self {
+        Self {
+            detail: Some(detail.into()),
+            ..self
+        }
+    }
+}
+
+impl CommandKind {
+    fn is_no(&self) -> bool {
+        *self == CommandKind::No
+    }
+}
+
+fn is_within(count: Option<usize>, max: usize) -> bool {
+    count.is_none_or(|count| (1..=max).contains(&count))
+}
+
+fn text(value: &impl Serialize) -> String {
+    let text = serde_json::to_string(value);
+    // JSON escapes line ends, so the line is one.
+    text.expect("numbers, texts and lists of them can be written") + "\n"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(line: &str, expect: Result<Request, &str>) {
+        let read = Request::read(line.as_bytes()).map_err(|refusal| refusal.message);
+        match (read, expect) {
+            (Ok(read), Ok(expect)) => assert_eq!(read, expect, "{line}"),
+            (Err(read), Err(expect)) => assert!(read.contains(expect), "{line}: {read}"),
+            (read, expect) => panic!("{line}: {read:?}, not {expect:?}"),
+        }
+    }
+
+    fn scale(processes: Option<usize>, drivers: Option<usize>) -> Request {
+        Request::Scale { processes, drivers }
+    }
+
+    fn reshape(pool: &str, threads_min: usize, threads_max: usize) -> Request {
+        Request::Reshape {
+            pool: pool.to_owned(),
+            threads_min,
+            threads_max,
+        }
+    }
+
+    #[test]
+    fn reads_requests_strictly() {
+        check(r#"{"verb":"reload"}"#, Ok(Request::Reload));
+        check(
+            r#"{"verb":"scale","processes":3}"#,
+            Ok(scale(Some(3), None)),
+        );
+        check(
+            r#"{"verb":"scale","drivers":256,"processes":512}"#,
+            Ok(scale(Some(512), Some(256))),
+        );
+        check(r#"{"verb":"scale"}"#, Err("neither"));
+        check(r#"{"verb":"scale","processes":0}"#, Err("1 to 512"));
+        check(r#"{"verb":"scale","processes":513}"#, Err("1 to 512"));
+        check(r#"{"verb":"scale","drivers":257}"#, Err("1 to 256"));
+        check(r#"{"verb":"scale","processes":-1}"#, Err("invalid value"));
+        check(r#"{"verb":"scale","threads":1}"#, Err("unknown field"));
+        check(
+            r#"{"verb":"reshape","pool":"slow","threads_min":1,"threads_max":4096}"#,
+            Ok(reshape("slow", 1, 4096)),
+        );
+        for bounds in [(0, 3), (3, 2), (1, 4097)] {
+            let line = reshape("slow", bounds.0, bounds.1).line();
+            check(
+                &line,
+                Err("expected 1 to 4096 threads, the smaller number first"),
+            );
+        }
+        check(r#"{"verb":"reshape","pool":"slow"}"#, Err("missing field"));
+        check(r#"{"verb":"restart"}"#, Err("unknown variant `restart`"));
+        check(r#"{}"#, Err("missing field `verb`"));
+        check("", Err("EOF"));
+        check("reload", Err("expected value"));
+    }
+
+    #[test]
+    fn reads_the_requests_that_it_writes() {
+        for request in [
+            Request::Stop,
+            Request::Reload,
+            Request::Reopen,
+            Request::Upgrade,
+            scale(Some(1), Some(2)),
+            scale(None, Some(2)),
+            reshape("default", 1, 8),
+            Request::Status,
+        ] {
+            let line = request.line();
+            assert!(line.contains(request.verb()) && line.ends_with("}\n"));
+            assert_eq!(Request::read(line.as_bytes()), Ok(request));
+        }
+    }
+
+    #[test]
+    fn reads_the_answers_that_it_writes() {
+        let refusal = CommandRefusal::no("`shop:app`: the module raised")
+            .with_hint("see above")
+            .with_detail("Traceback:\n  \u{1F4A5}\n");
+        for outcome in [
+            Outcome::Done(None),
+            Outcome::Done(Some("generation 2 serves".to_owned())),
+            Outcome::Status(Box::default()),
+            Outcome::Refused(refusal),
+            Outcome::Refused(CommandRefusal::could_not("another reload is under way")),
+        ] {
+            let line = outcome.line();
+            assert_eq!(line.matches('\n').count(), 1, "{line}");
+            assert_eq!(Answer::read(line.as_bytes()), Some(Answer::Done(outcome)));
+        }
+        let said = Answer::read(say_line("a \"b\"\nc").as_bytes());
+        assert_eq!(said, Some(Answer::Say("a \"b\"\nc".to_owned())));
+    }
+
+    #[test]
+    fn keeps_its_lines_as_they_were_agreed() {
+        assert_eq!(say_line("x"), "{\"say\":\"x\"}\n");
+        assert_eq!(Outcome::Done(None).line(), "{\"done\":true}\n");
+        assert_eq!(
+            Outcome::Refused(CommandRefusal::could_not("no").with_hint("wait")).line(),
+            "{\"done\":false,\"message\":\"no\",\"hint\":\"wait\",\"kind\":\"could_not\"}\n"
+        );
+    }
+
+    #[test]
+    fn takes_nothing_else_for_an_answer() {
+        for line in [
+            "",
+            "{}",
+            "[]",
+            "HTTP/1.1 400",
+            r#"{"done":1}"#,
+            r#"{"done":false}"#,
+        ] {
+            assert_eq!(Answer::read(line.as_bytes()), None, "{line}");
+        }
+    }
+}

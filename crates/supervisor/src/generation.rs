@@ -1,0 +1,138 @@
+//! One configuration and the places of its processes.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::time::Instant;
+
+use config::typed::{Config, PoolConfig};
+
+use ipc::SupervisorCommand;
+use ipc::payload::{self, Payload};
+use ipc::stats::Shape;
+use os::invariant;
+
+use super::restart_policy::{RestartDecision, RestartHistory};
+use super::sockets::Change;
+
+/// One configuration, with what has become of the processes in each of its places.
+pub(super) struct Generation {
+    pub(super) id: u64,
+    pub(super) config: Config,
+    pub(super) notes: Vec<String>,
+    pub(super) payload: Payload,
+    /// The payload, for processes to read.
+    pub(super) file: OwnedFd,
+    /// How its counters are laid out.
+    pub(super) shape: Shape,
+    /// By place.
+    pub(super) lives: Vec<RestartHistory>,
+    pub(super) template: RestartHistory,
+    /// What becomes of the sockets when it begins to serve.
+    pub(super) change: Option<Change>,
+    pub(super) made: Instant,
+    /// Pools whose sizes are no longer those of the payload, by their index.
+    reshaped: BTreeSet<usize>,
+}
+
+impl Generation {
+    pub(super) fn new(
+        id: u64,
+        config: Config,
+        notes: Vec<String>,
+        payload: Payload,
+    ) -> io::Result<Self> {
+        let shape = Shape::of(&config, config.app.is_some());
+        Ok(Self {
+            id,
+            file: payload::to_file(&payload)?,
+            lives: vec![RestartHistory::default(); config.processes.count],
+            config,
+            notes,
+            payload,
+            shape,
+            template: RestartHistory::default(),
+            change: None,
+            made: Instant::now(),
+            reshaped: BTreeSet::new(),
+        })
+    }
+
+    /// Listening sockets of each address that can be shared out.
+    pub(super) fn sockets_len(&self) -> usize {
+        self.count() * self.config.listen.drivers
+    }
+
+    /// Processes that are to serve.
+    pub(super) fn count(&self) -> usize {
+        self.lives.len()
+    }
+
+    /// Has more or fewer places from now on.
+    pub(super) fn resize(&mut self, count: usize) {
+        invariant!(count > 0, "generation {} is to have no process", self.id);
+        self.lives.resize(count, RestartHistory::default());
+        self.config.processes.count = count;
+    }
+
+    /// A pool has another size from now on, in processes that are still to come too.
+    pub(super) fn reshape(&mut self, pool: usize, threads_min: usize, threads_max: usize) {
+        self.config.pools[pool].threads_min = threads_min;
+        self.config.pools[pool].threads_max = threads_max;
+        self.reshaped.insert(pool);
+    }
+
+    /// Pools whose sizes are not those that are written.
+    pub(super) fn reshaped(&self) -> impl Iterator<Item = &PoolConfig> {
+        self.reshaped.iter().map(|pool| &self.config.pools[*pool])
+    }
+
+    /// Commands for a process that knows only the configured sizes.
+    pub(super) fn resize_commands(&self) -> Vec<SupervisorCommand> {
+        self.reshaped()
+            .map(|pool| SupervisorCommand::reshape(pool, 0))
+            .collect()
+    }
+
+    /// A template forks its processes. A page of faults needs no application.
+    pub(super) fn has_template(&self) -> bool {
+        self.config.processes.preload && self.payload.failure.is_none()
+    }
+
+    /// Whether nothing more is tried for some place: it will never be whole.
+    pub(super) fn has_gaps_for_good(&self, now: Instant) -> bool {
+        let given_up = |life: &RestartHistory| life.next(now) == RestartDecision::GiveUp;
+        (self.has_template() && given_up(&self.template)) || self.lives.iter().any(given_up)
+    }
+
+    /// Whether nothing more is tried for any place.
+    pub(super) fn has_given_up(&self, now: Instant) -> bool {
+        let given_up = |life: &RestartHistory| life.next(now) == RestartDecision::GiveUp;
+        (self.has_template() && given_up(&self.template)) || self.lives.iter().all(given_up)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn generation() -> Generation {
+        let payload = Payload::default();
+        Generation::new(1, Config::default(), Vec::new(), payload).unwrap()
+    }
+
+    #[test]
+    fn has_as_many_places_as_processes() {
+        let mut generation = generation();
+        generation.resize(3);
+        assert_eq!(generation.count(), 3);
+        let drivers = generation.config.listen.drivers;
+        assert_eq!(generation.sockets_len(), 3 * drivers);
+    }
+
+    #[test]
+    #[should_panic(expected = "generation 1 is to have no process")]
+    fn a_generation_without_processes_is_a_bug() {
+        generation().resize(0);
+    }
+}

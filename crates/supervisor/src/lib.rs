@@ -1,0 +1,584 @@
+//! The supervisor: one process with one thread that owns the listening sockets for its whole life and
+//! starts, watches, replaces and ends the processes that serve.
+//!
+//! Never reads what a client sends. All input comes through one `poll`: signals, commands, events of processes,
+//! changes of code. `plan` decides which generation serves and which one is next; `reconcile` then makes the
+//! processes fit the plan, and gives every socket to a process that accepts from it.
+
+#![forbid(unsafe_code)]
+
+mod accept_commands;
+mod acks;
+mod argv;
+mod commands;
+pub mod control;
+mod events;
+mod file_watcher;
+mod generation;
+mod health;
+mod listener_assignment;
+mod plan;
+mod privileges;
+pub mod probe_dir;
+mod process;
+mod reconcile;
+mod recycling;
+mod reloading;
+mod resize;
+mod restart_policy;
+mod reuseport_bpf;
+mod service_manager;
+mod sockets;
+mod status;
+mod stderr;
+mod upgrade;
+
+use std::collections::{BTreeMap, HashMap};
+use std::hash::{BuildHasher, RandomState};
+use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::process::ExitStatus;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::process::Pid;
+use signal_hook::consts::{
+    SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTTIN, SIGTTOU, SIGUSR1, SIGUSR2,
+};
+use signal_hook::iterator::backend::SignalDelivery;
+use signal_hook::iterator::exfiltrator::SignalOnly;
+
+use config::Loaded;
+use config::failure::{Failure, StartFault, plain};
+use config::typed::Config;
+use ipc::listen::Listening;
+use ipc::payload::Payload;
+use ipc::pidfile::PidFile;
+use ipc::{Identity, Role, SupervisorCommand};
+
+use ipc::stats::{CounterFile, StatsSnapshot};
+
+use acks::PendingAck;
+use control::place::Who;
+use control::{ClientId, Control};
+use file_watcher::FileWatcher;
+use generation::Generation;
+use plan::{GenerationPlan, PlanEvent, ReloadQueue, ReloadRequest};
+use process::{ChildProcess, ProcessState};
+use recycling::Bounds;
+use restart_policy::RestartDecision;
+use service_manager::Manager;
+use sockets::Sockets;
+use stderr::{say, talk};
+
+pub use argv::Program;
+pub use plan::Overrides;
+pub use upgrade::{Handed, Succession, receive};
+
+/// Time that a draining process has beyond its own deadline, before it is killed.
+const GRACE: Duration = Duration::from_secs(5);
+/// The longest sleep: nothing depends on it.
+const SLEEP_MAX: Duration = Duration::from_secs(3600);
+
+/// A configuration that was read, with the texts it was made of.
+#[derive(Clone, Debug)]
+pub struct Fresh {
+    /// The configuration.
+    pub loaded: Loaded,
+    /// Its texts.
+    pub payload: Payload,
+}
+
+/// What a supervisor needs of those who know the command line.
+pub struct SupervisorEnvironment<'s> {
+    /// How to start this program again.
+    pub program: Program,
+    /// The configuration file, as an absolute path.
+    pub config_file: Option<std::path::PathBuf>,
+    /// `XDG_RUNTIME_DIR`, where it is set.
+    pub runtime_dir: Option<std::path::PathBuf>,
+    /// Reads the configuration anew.
+    pub reread: &'s dyn Fn(&Overrides) -> Result<Fresh, Vec<Failure>>,
+    /// Understands texts that were read before.
+    pub understand: &'s dyn Fn(&Payload) -> Result<Loaded, Vec<Failure>>,
+    /// The generation serves: what there is to say about it.
+    pub serving: &'s dyn Fn(&Serving<'_>),
+    /// The program's version.
+    pub version: &'static str,
+}
+
+/// What a first generation serves.
+pub struct Serving<'s> {
+    /// Its configuration.
+    pub config: &'s Config,
+    /// What is worth saying about it.
+    pub notes: &'s [String],
+    /// What is listened on.
+    pub listening: &'s [Listening],
+    /// "CPython 3.11.7 (GIL)"
+    pub python: Option<String>,
+}
+
+type Signals = SignalDelivery<UnixStream, SignalOnly>;
+
+struct Supervisor<'s> {
+    around: SupervisorEnvironment<'s>,
+    signals: Signals,
+    control: Option<Control>,
+    manager: Manager,
+    /// Addresses that close with the processes that still have them.
+    closing: Vec<u16>,
+    sockets: Sockets,
+    /// Who accepts from which socket.
+    assignment: listener_assignment::ListenerAssignment,
+    counters: CounterFile,
+    /// What processes counted that are gone.
+    gone: StatsSnapshot,
+    plan: GenerationPlan,
+    /// The generations that the plan names, by number.
+    generations: BTreeMap<u64, Generation>,
+    /// Of all generations, those that drain included.
+    processes: Vec<ChildProcess>,
+    generations_made: u64,
+    /// Who waits for another number of processes.
+    scaling: Vec<ClientId>,
+    /// Clients that wait until processes have confirmed a command, in the order in which they asked.
+    acks: Vec<PendingAck>,
+    /// The number of the last order to confirm. It begins with the time, above those of whom this one replaced:
+    /// a process may confirm to it what it was told before.
+    last_ack_number: u64,
+    file_watcher: Option<FileWatcher>,
+    health: health::Health,
+    /// What went wrong last, and when.
+    last_failure: Option<(Failure, Instant)>,
+    crashes: u64,
+    recycled: u64,
+    started_at: std::time::SystemTime,
+    exit_code: i32,
+    cut: u64,
+    pid_file: Option<PidFile>,
+    /// Ends of processes that were seen before anybody knew of them.
+    unknown_ends: HashMap<Pid, ExitStatus>,
+}
+
+/// Supervises until the stop; gives the exit code.
+///
+/// # Errors
+/// What kept it from starting. Nothing is left behind then.
+pub fn run(fresh: Fresh, around: SupervisorEnvironment<'_>) -> Result<i32, StartFault> {
+    let mut supervisor = Supervisor::open(fresh, around)?;
+    supervisor.live();
+    Ok(supervisor.close())
+}
+
+/// Takes over from the program that this process was before the upgrade.
+///
+/// # Errors
+/// What was handed over cannot be used.
+pub fn succeed(state: Succession, around: SupervisorEnvironment<'_>) -> Result<i32, StartFault> {
+    let mut supervisor = Supervisor::adopt(state, around)?;
+    supervisor.live();
+    Ok(supervisor.close())
+}
+
+impl<'s> Supervisor<'s> {
+    /// Binds everything, gives up rights, and makes ready to start processes.
+    fn open(fresh: Fresh, around: SupervisorEnvironment<'s>) -> Result<Self, StartFault> {
+        let Fresh { loaded, payload } = fresh;
+        let Loaded { config, mut notes } = loaded;
+        if let Some(path) = &config.pid_file {
+            PidFile::check(path)?;
+        }
+        let identity = privileges::resolve(&config.processes.user, &config.processes.group)?;
+        let (control, warnings) = open_control(&config, &around, identity.as_ref())?;
+        notes.extend(warnings);
+        let signals =
+            watch_signals().map_err(|error| start_fault("cannot watch for signals", &error))?;
+        let sockets_len = config.processes.count * config.listen.drivers;
+        let inherited = service_manager::inherited()?;
+        let sockets = Sockets::open(&config, inherited, sockets_len, Instant::now())?;
+        for name in sockets.spare_names() {
+            notes.push(format!(
+                "the socket `{name}` of the service manager is not used"
+            ));
+        }
+        let pid_file = config.pid_file.as_deref().map(PidFile::write);
+        let opened = pid_file.transpose().and_then(|pid_file| {
+            if let Some(identity) = &identity {
+                become_user(identity, &sockets, control.as_ref())?;
+            }
+            Ok(pid_file)
+        });
+        let pid_file = match opened {
+            Ok(pid_file) => pid_file,
+            Err(fault) => {
+                sockets.remove_files();
+                return Err(fault);
+            }
+        };
+        let counters = CounterFile::new()
+            .map_err(|error| start_fault("cannot make the file of counters", &error))?;
+        // Processes that a template leaves behind become this one's, so that their ends are seen.
+        let _ = rustix::process::set_child_subreaper(Some(rustix::process::getpid()));
+        let start_time = commands::duration(config.processes.start_timeout) + GRACE;
+        let generation = Generation::new(1, config, notes, payload)
+            .map_err(|error| start_fault("cannot keep the configuration", &error))?;
+        let plan = GenerationPlan::Starting {
+            next: generation.id,
+            queue: ReloadQueue::default(),
+        };
+        let mut supervisor = Self::new(around, signals, control, sockets, counters);
+        supervisor.begin_with(plan, generation);
+        supervisor.pid_file = pid_file;
+        supervisor.find_manager();
+        supervisor.tell_manager(|manager| manager.wait_for(start_time));
+        supervisor.watch_code();
+        Ok(supervisor)
+    }
+
+    /// Finds the service manager that started this program, if one did.
+    fn find_manager(&mut self) {
+        match Manager::find(|name| std::env::var_os(name), std::process::id()) {
+            Ok(manager) => self.manager = manager,
+            Err(error) => say(&format!(
+                "NOTIFY_SOCKET: cannot notify the service manager: {}",
+                plain(&error)
+            )),
+        }
+    }
+
+    /// Tells the service manager; one that does not listen is no reason to fail.
+    fn tell_manager(&mut self, tell: impl FnOnce(&mut Manager) -> io::Result<()>) {
+        if let Err(error) = tell(&mut self.manager) {
+            say(&format!(
+                "cannot notify the service manager: {}",
+                plain(&error)
+            ));
+        }
+    }
+
+    fn new(
+        around: SupervisorEnvironment<'s>,
+        signals: Signals,
+        control: Option<Control>,
+        sockets: Sockets,
+        counters: CounterFile,
+    ) -> Self {
+        Self {
+            around,
+            signals,
+            control,
+            manager: Manager::default(),
+            closing: Vec::new(),
+            sockets,
+            assignment: listener_assignment::ListenerAssignment::new(),
+            counters,
+            gone: StatsSnapshot::default(),
+            plan: GenerationPlan::default(),
+            generations: BTreeMap::new(),
+            processes: Vec::new(),
+            generations_made: 0,
+            scaling: Vec::new(),
+            acks: Vec::new(),
+            last_ack_number: telemetry::now().0,
+            file_watcher: None,
+            health: health::Health::default(),
+            last_failure: None,
+            crashes: 0,
+            recycled: 0,
+            started_at: std::time::SystemTime::now(),
+            exit_code: 0,
+            cut: 0,
+            pid_file: None,
+            unknown_ends: HashMap::new(),
+        }
+    }
+
+    fn begin_with(&mut self, plan: GenerationPlan, generation: Generation) {
+        self.plan = plan;
+        self.generations_made = self.generations_made.max(generation.id);
+        self.generations.insert(generation.id, generation);
+    }
+
+    fn live(&mut self) {
+        while !self.is_over() {
+            let now = Instant::now();
+            self.reconcile(now);
+            if self.is_over() {
+                return;
+            }
+            self.wait(now);
+            self.take_signals();
+            self.take_events();
+            self.take_commands();
+            self.take_changes();
+        }
+    }
+
+    /// Everything that was asked for is done, or nothing is left to be done.
+    fn is_over(&self) -> bool {
+        self.plan.is_stopping() && self.processes.is_empty()
+    }
+
+    fn close(mut self) -> i32 {
+        self.sockets.end();
+        drop(self.pid_file.take());
+        // Files of sockets were removed when the stop began: other programs may use their names by now.
+        self.tell_stopped();
+        self.exit_code
+    }
+
+    /// Until something happens or is due.
+    fn wait(&mut self, now: Instant) {
+        let due = self.due(now).saturating_duration_since(now).min(SLEEP_MAX);
+        let mut watched = vec![PollFd::new(self.signals.get_read(), PollFlags::IN)];
+        if let Some(control) = &self.control {
+            for (fd, wanted) in control.fds() {
+                watched.push(PollFd::from_borrowed_fd(fd, wanted));
+            }
+        }
+        if let Some(fd) = self.file_watcher.as_ref().and_then(FileWatcher::fd) {
+            watched.push(PollFd::from_borrowed_fd(fd, PollFlags::IN));
+        }
+        for process in &self.processes {
+            let Some(channel) = process.channel() else {
+                continue;
+            };
+            let mut wanted = PollFlags::IN;
+            wanted.set(PollFlags::OUT, process.is_behind());
+            watched.push(PollFd::from_borrowed_fd(channel.as_fd(), wanted));
+        }
+        // Rounded up: waking before something is due would be waking twice.
+        let timeout = Timespec::try_from(due + Duration::from_micros(100)).ok();
+        match poll(&mut watched, timeout.as_ref()) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(error) => {
+                // Out of memory: better late than spinning.
+                say(&format!("cannot wait for events: {error}"));
+                std::thread::sleep(Duration::from_millis(100));
+            }
+        }
+    }
+
+    fn take_signals(&mut self) {
+        let signals: Vec<i32> = self.signals.pending().collect();
+        for signal in signals {
+            match signal {
+                SIGTERM | SIGINT => self.handle(PlanEvent::Stop(None)),
+                SIGQUIT => self.handle(PlanEvent::Quit),
+                SIGHUP => self.handle(PlanEvent::Reload(ReloadRequest::default())),
+                SIGUSR1 => self.reopen(),
+                SIGUSR2 => self.handle(PlanEvent::Upgrade(None)),
+                SIGTTIN => self.scale_by(1),
+                SIGTTOU => self.scale_by(-1),
+                _ => {}
+            }
+        }
+        self.reap();
+    }
+
+    /// Makes what is out of what should be.
+    fn reconcile(&mut self, now: Instant) {
+        self.enforce_deadlines(now);
+        self.end_late_probe(now);
+        let next = self.plan.next();
+        if !self.plan.is_stopping() {
+            self.start_missing(now);
+            self.promote(now);
+            self.replace_worn();
+            self.end_surplus();
+            self.stop_if_hopeless(now);
+        }
+        self.check_health(now);
+        self.assign_listeners();
+        if self.plan.next() != next && !self.plan.is_stopping() {
+            // Nothing else may happen for long that would have its processes started.
+            self.start_missing(now);
+        }
+    }
+
+    /// Starts what is missing in each place of the generations that are wanted.
+    fn start_missing(&mut self, now: Instant) {
+        let ids: Vec<u64> = self.generations.keys().copied().collect();
+        for id in ids {
+            let Some(generation) = self.generation(id) else {
+                continue;
+            };
+            let has_template = generation.has_template();
+            let template_next = generation.template.next(now);
+            let nexts: Vec<RestartDecision> =
+                generation.lives.iter().map(|life| life.next(now)).collect();
+            if has_template
+                && self.template(id).is_none()
+                && template_next == RestartDecision::Start
+            {
+                self.start(id, Role::Template, 0);
+            }
+            for (slot, next) in nexts.into_iter().enumerate() {
+                let is_there = self.at(id, slot).any(|process| {
+                    matches!(process.state, ProcessState::Starting | ProcessState::Ready)
+                });
+                if !is_there && next == RestartDecision::Start {
+                    self.start(id, Role::Serving, slot);
+                }
+            }
+        }
+    }
+
+    /// Starts a process, unless the template that is to fork it is not ready.
+    fn start(&mut self, id: u64, role: Role, slot: usize) {
+        let Some(generation) = self.generation(id) else {
+            return;
+        };
+        let is_forked = role == Role::Serving && generation.has_template();
+
+        let bounds = Bounds::new(&generation.config.processes.recycling, chance());
+        let file = generation.file.try_clone();
+        let shape = generation.shape.clone();
+        let made = if is_forked {
+            let Some(template) = self
+                .template(id)
+                .filter(|one| one.state == ProcessState::Ready)
+            else {
+                return;
+            };
+            ChildProcess::fork(template, slot)
+        } else {
+            ChildProcess::exec(&self.around.program, role, id, slot)
+        };
+        let begun = made.and_then(|mut process| {
+            process.bounds = bounds;
+            let mut fds = vec![file?];
+            if role == Role::Serving {
+                let segment = self.counters.allot(&shape)?;
+                process.segment = Some(segment);
+                process.view = Some(self.counters.view(&segment)?);
+                fds.push(self.counters.file().try_clone_to_owned()?);
+            }
+            let identity = Identity {
+                role,
+                generation: id,
+                slot,
+                segment: process.segment,
+            };
+            process.tell(SupervisorCommand::Begin(identity), fds);
+            Ok(process)
+        });
+        match begun {
+            Ok(process) => self.processes.push(process),
+            Err(error) => {
+                let failure = self.around.program.not_started(&error);
+                self.could_not_start(id, role, slot, failure);
+            }
+        }
+    }
+
+    fn note_failure(&mut self, failure: Failure) {
+        self.last_failure = Some((failure, Instant::now()));
+    }
+
+    fn last_failure(&self) -> Option<Failure> {
+        self.last_failure
+            .as_ref()
+            .map(|(failure, _)| failure.clone())
+    }
+
+    /// The generation that serves.
+    fn serving(&self) -> Option<&Generation> {
+        self.generations.get(&self.plan.serving()?)
+    }
+
+    /// The generation that is to serve.
+    fn next_generation(&self) -> Option<&Generation> {
+        self.generations.get(&self.plan.next()?)
+    }
+
+    fn generation(&self, id: u64) -> Option<&Generation> {
+        self.generations.get(&id)
+    }
+
+    fn generation_mut(&mut self, id: u64) -> Option<&mut Generation> {
+        self.generations.get_mut(&id)
+    }
+
+    fn template(&mut self, id: u64) -> Option<&mut ChildProcess> {
+        self.processes.iter_mut().find(|process| {
+            process.generation == id
+                && process.role == Role::Template
+                && matches!(process.state, ProcessState::Starting | ProcessState::Ready)
+        })
+    }
+
+    /// Serving processes in one place, those that drain included.
+    fn at(&self, id: u64, slot: usize) -> impl Iterator<Item = &ChildProcess> {
+        self.processes.iter().filter(move |process| {
+            process.role == Role::Serving && process.generation == id && process.slot == slot
+        })
+    }
+}
+
+/// Gives up the rights of root, with everything that was made by them given to the user who goes on.
+fn become_user(
+    identity: &privileges::UserIdentity,
+    sockets: &Sockets,
+    control: Option<&Control>,
+) -> Result<(), StartFault> {
+    let given = sockets.give(identity).and_then(|()| match control {
+        Some(control) => privileges::give_file(control.path(), identity),
+        None => Ok(()),
+    });
+    if let Err(error) = given {
+        say(&format!(
+            "not everything can be given to the user: {}",
+            plain(&error)
+        ));
+    }
+    privileges::drop_to(identity)
+}
+
+/// Commands may come from the user who started the server, from the one whose rights it keeps, and from root.
+fn open_control(
+    config: &Config,
+    around: &SupervisorEnvironment<'_>,
+    identity: Option<&privileges::UserIdentity>,
+) -> Result<(Option<Control>, Vec<String>), StartFault> {
+    let uid = rustix::process::geteuid().as_raw();
+    let uids: Vec<u32> = [uid]
+        .into_iter()
+        .chain(identity.map(|identity| identity.uid))
+        .collect();
+    let who = Who {
+        uid,
+        runtime_dir: around.runtime_dir.clone(),
+    };
+    Control::open(
+        &config.processes.control,
+        around.config_file.as_deref(),
+        &who,
+        &uids,
+    )
+}
+
+fn watch_signals() -> io::Result<Signals> {
+    let (read, write) = UnixStream::pair()?;
+    let all = [
+        SIGTERM, SIGINT, SIGQUIT, SIGHUP, SIGUSR1, SIGUSR2, SIGCHLD, SIGTTIN, SIGTTOU,
+    ];
+    SignalDelivery::with_pipe(read, write, SignalOnly, all)
+}
+
+/// A number from 0 to 1, another one each time.
+fn chance() -> f64 {
+    let number = RandomState::new().hash_one(());
+    (number >> 11) as f64 / (1_u64 << 53) as f64
+}
+
+fn start_fault(what: &str, error: &io::Error) -> StartFault {
+    StartFault {
+        what: what.to_owned(),
+        cause: plain(error),
+        hint: None,
+    }
+}

@@ -1,0 +1,402 @@
+//! Giving up root's rights once everything is bound: users and groups by name or number, and what stays.
+//!
+//! Takes names, gives an identity, becomes it. What stays with the supervisor is the right to bind ports
+//! below 1024, because it binds more of them when drivers are added or a configuration changes; programs
+//! that it starts do not have it. Starts nothing and opens nothing.
+
+use std::ffi::CString;
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::path::Path;
+
+use nix::unistd::{
+    Gid, Group, Uid, User, getgrouplist, getresgid, getresuid, initgroups, setgid, setgroups,
+    setuid,
+};
+use rustix::thread::{
+    CapabilitySet, CapabilitySets, capabilities, clear_ambient_capability_set,
+    configure_capability_in_ambient_set, set_capabilities, set_keep_capabilities, set_thread_gid,
+    set_thread_groups, set_thread_uid,
+};
+
+use config::failure::{StartFault, plain};
+
+/// What the supervisor keeps.
+const KEPT: CapabilitySet = CapabilitySet::NET_BIND_SERVICE;
+
+/// Whose rights are kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct UserIdentity {
+    pub(crate) uid: u32,
+    pub(crate) gid: u32,
+    /// The user's name, whose further groups come along; `None` for a number that has no name.
+    name: Option<CString>,
+}
+
+/// Finds user and group, each by name or number; `None` when neither is given.
+///
+/// # Errors
+/// There is no such user or group, or a number without a name comes without a group.
+pub(crate) fn resolve(user: &str, group: &str) -> Result<Option<UserIdentity>, StartFault> {
+    let group = match group {
+        "" => None,
+        group => Some(resolve_group(group)?),
+    };
+    let (account, uid) = match user {
+        "" => match group {
+            None => return Ok(None),
+            // The group alone: whoever this is keeps its user.
+            Some(_) => (account_of(Uid::effective())?, Uid::effective()),
+        },
+        user => resolve_user(user)?,
+    };
+    let own = account.as_ref().map(|account| account.gid);
+    let gid = group.or(own).ok_or_else(|| StartFault {
+        what: format!("cannot become user `{user}`"),
+        cause: "no user has this number, so that it has no group of its own".to_owned(),
+        hint: Some("name a group as well, with `--group`".to_owned()),
+    })?;
+    let name = account.and_then(|account| CString::new(account.name).ok());
+    Ok(Some(UserIdentity {
+        uid: uid.as_raw(),
+        gid: gid.as_raw(),
+        name,
+    }))
+}
+
+/// Becomes user and group for good. The process must have one thread. The right to bind ports below 1024
+/// stays where it was there before.
+///
+/// # Errors
+/// This process may not, or could come back.
+pub(crate) fn drop_to(identity: &UserIdentity) -> Result<(), StartFault> {
+    become_identity(identity).map_err(|error| {
+        let hint = match error.kind() {
+            io::ErrorKind::PermissionDenied => Some(
+                "only root (or the capabilities CAP_SETUID and CAP_SETGID) can become another user; start as root, or leave `user` and `group` out".to_owned(),
+            ),
+            _ => None,
+        };
+        StartFault {
+            what: format!("cannot become user {} and group {}", identity.uid, identity.gid),
+            cause: plain(&error),
+            hint,
+        }
+    })
+}
+
+/// Lets this thread alone have the rights of user and group, and none beside them, until it ends: the system
+/// calls themselves know threads only, it is the C library that makes all of them follow.
+pub(crate) fn lower_thread(identity: &UserIdentity) -> io::Result<()> {
+    let (uid, gid) = (Uid::from_raw(identity.uid), Gid::from_raw(identity.gid));
+    if is_already(uid, gid) {
+        return Ok(());
+    }
+    let groups = match &identity.name {
+        Some(name) => getgrouplist(name, gid)?,
+        None => vec![gid],
+    };
+    let raw = |gid: &Gid| rustix::process::Gid::from_raw(gid.as_raw());
+    let groups: Vec<_> = groups.iter().map(raw).collect();
+    set_thread_groups(&groups)?;
+    set_thread_gid(raw(&gid))?;
+    set_thread_uid(rustix::process::Uid::from_raw(identity.uid))?;
+    if !uid.is_root() {
+        set_capabilities(
+            None,
+            CapabilitySets {
+                effective: CapabilitySet::empty(),
+                permitted: CapabilitySet::empty(),
+                inheritable: CapabilitySet::empty(),
+            },
+        )?;
+    }
+    Ok(())
+}
+
+/// Makes what is kept survive the next start of a program in this process, which is the supervisor's own
+/// successor. To be called right before it; [`settle`] takes it back.
+pub(crate) fn keep_through_exec() -> io::Result<()> {
+    let mut sets = capabilities(None)?;
+    sets.inheritable = sets.permitted & KEPT;
+    set_capabilities(None, sets)?;
+    if sets.inheritable == KEPT {
+        configure_capability_in_ambient_set(KEPT, true)?;
+    }
+    Ok(())
+}
+
+/// Lets no program that is started from here on have what is kept: for a successor's first moment, and after
+/// a start that failed.
+pub(crate) fn settle() -> io::Result<()> {
+    clear_ambient_capability_set()?;
+    let mut sets = capabilities(None)?;
+    sets.inheritable = CapabilitySet::empty();
+    Ok(set_capabilities(None, sets)?)
+}
+
+/// Gives a file that was made before to the identity; a link is not followed.
+pub(crate) fn give_file(path: &Path, identity: &UserIdentity) -> io::Result<()> {
+    std::os::unix::fs::lchown(path, Some(identity.uid), Some(identity.gid))
+}
+
+/// The same for an open one. Sockets share an address only with those of the same user, and this is what
+/// makes it theirs.
+pub(crate) fn give_descriptor(file: BorrowedFd<'_>, identity: &UserIdentity) -> io::Result<()> {
+    std::os::unix::fs::fchown(file, Some(identity.uid), Some(identity.gid))
+}
+
+fn become_identity(identity: &UserIdentity) -> io::Result<()> {
+    let (uid, gid) = (Uid::from_raw(identity.uid), Gid::from_raw(identity.gid));
+    if is_already(uid, gid) {
+        return Ok(());
+    }
+    match &identity.name {
+        Some(name) => initgroups(name, gid)?,
+        None => setgroups(&[gid])?,
+    }
+    setgid(gid)?;
+    let had = capabilities(None)?.permitted;
+    set_keep_capabilities(true)?;
+    let became = setuid(uid);
+    set_keep_capabilities(false)?;
+    became?;
+    if !uid.is_root() {
+        let kept = had & KEPT;
+        let sets = CapabilitySets {
+            effective: kept,
+            permitted: kept,
+            inheritable: CapabilitySet::empty(),
+        };
+        set_capabilities(None, sets)?;
+        clear_ambient_capability_set()?;
+    }
+    check_no_way_back(uid, gid)
+}
+
+/// An identity that this process has already needs no rights to become.
+fn is_already(uid: Uid, gid: Gid) -> bool {
+    let users = getresuid().map(|ids| [ids.real, ids.effective, ids.saved]);
+    let groups = getresgid().map(|ids| [ids.real, ids.effective, ids.saved]);
+    !uid.is_root() && users == Ok([uid; 3]) && groups == Ok([gid; 3])
+}
+
+fn check_no_way_back(uid: Uid, gid: Gid) -> io::Result<()> {
+    let (users, groups) = (getresuid()?, getresgid()?);
+    let is_whole = [users.real, users.effective, users.saved] == [uid; 3]
+        && [groups.real, groups.effective, groups.saved] == [gid; 3];
+    if !is_whole {
+        return Err(io::Error::other("the system has changed only a part of it"));
+    }
+    let root_group = Gid::from_raw(0);
+    let comes_back = !uid.is_root()
+        && (setuid(Uid::from_raw(0)).is_ok() || (gid != root_group && setgid(root_group).is_ok()));
+    if comes_back {
+        return Err(io::Error::other("this process could become root again"));
+    }
+    Ok(())
+}
+
+fn resolve_user(user: &str) -> Result<(Option<User>, Uid), StartFault> {
+    let by_name = User::from_name(user).map_err(|error| lookup_fault("user", user, error))?;
+    if let Some(account) = by_name {
+        let uid = account.uid;
+        return Ok((Some(account), uid));
+    }
+    // -1 says "unchanged" to the system.
+    match user.parse().ok().filter(|number| *number != u32::MAX) {
+        Some(number) => {
+            let uid = Uid::from_raw(number);
+            Ok((account_of(uid)?, uid))
+        }
+        None => Err(missing("user", user, "useradd --system")),
+    }
+}
+
+fn account_of(uid: Uid) -> Result<Option<User>, StartFault> {
+    User::from_uid(uid).map_err(|error| lookup_fault("user", &uid.to_string(), error))
+}
+
+fn resolve_group(group: &str) -> Result<Gid, StartFault> {
+    let by_name = Group::from_name(group).map_err(|error| lookup_fault("group", group, error))?;
+    if let Some(found) = by_name {
+        return Ok(found.gid);
+    }
+    let number = group.parse().ok().filter(|number| *number != u32::MAX);
+    number
+        .map(Gid::from_raw)
+        .ok_or_else(|| missing("group", group, "groupadd --system"))
+}
+
+fn missing(kind: &str, name: &str, command: &str) -> StartFault {
+    StartFault {
+        what: format!("cannot become {kind} `{name}`"),
+        cause: format!("there is no such {kind}"),
+        hint: Some(format!(
+            "see `getent {}`, or make it with `{command} {name}`",
+            database(kind)
+        )),
+    }
+}
+
+fn lookup_fault(kind: &str, name: &str, error: nix::Error) -> StartFault {
+    StartFault {
+        what: format!("cannot look up {kind} `{name}`"),
+        cause: plain(&error.into()),
+        hint: None,
+    }
+}
+
+fn database(kind: &str) -> &'static str {
+    if kind == "user" { "passwd" } else { "group" }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::net::{SocketAddr, TcpStream};
+    use std::os::unix::fs::MetadataExt;
+    use std::process::Command;
+    use std::time::Instant;
+
+    use super::*;
+    use crate::sockets::Sockets;
+    use config::typed::{Bind, Config};
+
+    #[test]
+    fn finds_users_and_groups_by_name_and_number() {
+        let ids = |user, group| {
+            let found = resolve(user, group).unwrap();
+            found.map(|found| (found.uid, found.gid))
+        };
+        assert_eq!(ids("", ""), None);
+        assert_eq!(ids("root", ""), Some((0, 0)));
+        assert_eq!(ids("0", ""), Some((0, 0)));
+        assert_eq!(ids("root", "4242"), Some((0, 4242)));
+        assert_eq!(ids("4242424", "4343"), Some((4_242_424, 4343)));
+        assert_eq!(ids("", "4343"), Some((Uid::effective().as_raw(), 4343)));
+    }
+
+    #[test]
+    fn says_which_name_is_missing_and_what_to_do() {
+        let check = |user, group, expect: &str, hint: &str| {
+            let fault = resolve(user, group).unwrap_err();
+            assert!(fault.to_string().contains(expect), "{fault}");
+            assert!(fault.hint().unwrap().contains(hint), "{fault:?}");
+        };
+        check(
+            "no-such-user",
+            "",
+            "cannot become user `no-such-user`: there is no such user",
+            "getent passwd",
+        );
+        check(
+            "root",
+            "no-such-group",
+            "there is no such group",
+            "groupadd --system no-such-group",
+        );
+        check("4242424", "", "no user has this number", "--group");
+        check("4294967295", "0", "there is no such user", "getent passwd");
+        check("-1", "", "there is no such user", "getent passwd");
+    }
+
+    /// Set in a copy of this test program, which may give up its rights.
+    const CHILD: &str = "MILEPOST_TEST_PRIVILEGES";
+
+    #[test]
+    fn gives_up_root_for_good_and_still_adds_sockets_to_a_low_port() {
+        if std::env::var_os(CHILD).is_some() {
+            return live_as_another();
+        }
+        if !Uid::effective().is_root() {
+            return check_refused();
+        }
+        let name = "privileges::tests::gives_up_root_for_good_and_still_adds_sockets_to_a_low_port";
+        let ended = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", name, "--nocapture"])
+            .env(CHILD, "1")
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&ended.stderr);
+        assert!(ended.status.success(), "{said}");
+    }
+
+    /// Whoever is not root cannot become it.
+    fn check_refused() {
+        let fault = drop_to(&resolve("root", "root").unwrap().unwrap()).unwrap_err();
+        assert!(
+            fault.to_string().contains("cannot become user 0"),
+            "{fault}"
+        );
+        assert!(fault.hint().unwrap().contains("start as root"));
+    }
+
+    fn live_as_another() {
+        let folder = tempfile::tempdir().unwrap();
+        let unix = folder.path().join("a.sock");
+        let (mut config, mut sockets, at) = open_low_port(&unix);
+        let identity = resolve("65534", "65533").unwrap().unwrap();
+        sockets.give(&identity).unwrap();
+        let file = fs::metadata(&unix).unwrap();
+        assert_eq!((file.uid(), file.gid()), (65_534, 65_533));
+        drop_to(&identity).unwrap();
+        let mine = (Uid::effective().as_raw(), Gid::effective().as_raw());
+        assert_eq!(mine, (65_534, 65_533));
+        assert!(fs::write("/proc/sys/kernel/hostname", "x").is_err());
+        assert!(fs::read("/etc/shadow").is_err());
+        check_refused();
+        drop_to(&identity).unwrap();
+
+        let change = sockets.adjust(&config, 4).unwrap();
+        sockets.commit(change, Instant::now()).unwrap();
+        assert_eq!(sockets.addresses()[0].sockets_len, 4);
+        let clients: Vec<TcpStream> = (0..64).map(|_| TcpStream::connect(at).unwrap()).collect();
+        let waiting = sockets.waiting();
+        let all: u32 = waiting.values().map(|depth| depth.waiting).sum();
+        assert_eq!(all as usize, clients.len());
+        assert!(
+            waiting
+                .iter()
+                .any(|(key, depth)| key.index >= 2 && depth.waiting > 0)
+        );
+        // Another low port, as after a reload.
+        let next = SocketAddr::new(at.ip(), at.port() - 1);
+        config.binds.push(Bind::Tcp(vec![next]));
+        let change = sockets.adjust(&config, 4).unwrap();
+        sockets.abandon(change);
+
+        // Programs that are started have nothing of it, but for a successor.
+        assert_eq!(capabilities_of_a_program(), 0);
+        keep_through_exec().unwrap();
+        assert_eq!(capabilities_of_a_program(), KEPT.bits());
+        settle().unwrap();
+        assert_eq!(capabilities_of_a_program(), 0);
+        assert_eq!(capabilities(None).unwrap().permitted, KEPT);
+    }
+
+    /// A port below 1024 that nobody has, on loopback.
+    fn open_low_port(unix: &Path) -> (Config, Sockets, SocketAddr) {
+        for port in (512..1024).rev() {
+            let at = SocketAddr::from(([127, 0, 0, 1], port));
+            let config = Config {
+                binds: vec![Bind::Tcp(vec![at]), Bind::Unix(unix.to_owned())],
+                ..Config::default()
+            };
+            if let Ok(sockets) = Sockets::open(&config, Vec::new(), 2, Instant::now()) {
+                return (config, sockets, at);
+            }
+        }
+        panic!("all low ports are taken");
+    }
+
+    fn capabilities_of_a_program() -> u64 {
+        let status = Command::new("/bin/cat")
+            .arg("/proc/self/status")
+            .output()
+            .unwrap();
+        let status = String::from_utf8(status.stdout).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
+        u64::from_str_radix(line.unwrap().trim(), 16).unwrap()
+    }
+}

@@ -1,0 +1,309 @@
+//! One process as its supervisor sees it: started by exec or forked by a template, spoken to over its
+//! channel, signalled through its pidfd.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use rustix::io::FdFlags;
+use rustix::process::{Pid, PidfdFlags, Signal};
+
+use config::failure::Failure;
+use ipc::stats::{Glance, Segment, View};
+use ipc::{Channel, HANDOVER, ListenerId, ProcessEvent, ReceivedMessage, Role, SupervisorCommand};
+
+use super::argv::Program;
+use super::recycling::Bounds;
+use super::service_manager;
+
+/// Orders that a process has not taken yet; beyond that, those are dropped of which the next does the same.
+const OUTBOX_LEN_MAX: usize = 256;
+
+/// One process.
+pub(super) struct ChildProcess {
+    /// Its own number, never used again.
+    pub(super) serial: u64,
+    pub(super) role: Role,
+    pub(super) generation: u64,
+    pub(super) slot: usize,
+    pub(super) state: ProcessState,
+    pub(super) started: Instant,
+    /// When it said that it could serve.
+    pub(super) ready: Option<Instant>,
+    pub(super) segment: Option<Segment>,
+    /// Its counters.
+    pub(super) view: Option<View>,
+    pub(super) accepts_from: BTreeSet<ListenerId>,
+    /// What it left behind when it could not start.
+    pub(super) failure: Option<Failure>,
+    pub(super) python: Option<String>,
+    pub(super) bounds: Bounds,
+    /// Why it is to be replaced.
+    pub(super) worn: Option<String>,
+    pub(super) pulse: Pulse,
+    /// What it said of its drain.
+    pub(super) cut: u64,
+    pub(super) body: ProcessHandle,
+    channel: Channel,
+    is_silent: bool,
+    outbox: VecDeque<(SupervisorCommand, Vec<OwnedFd>)>,
+}
+
+/// What there is to signal.
+pub(super) enum ProcessHandle {
+    /// The template has the command to fork it, and has not reported its id yet.
+    Unforked,
+    Alive {
+        pid: Pid,
+        pidfd: OwnedFd,
+    },
+}
+
+/// Where a process is in its life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ProcessState {
+    Starting,
+    Ready,
+    Draining {
+        /// When it is ended by force.
+        deadline: Instant,
+    },
+    /// It was killed; its end has not been seen yet.
+    Killed(super::commands::Ending),
+}
+
+/// Its drivers' answers.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Pulse {
+    /// The last beat sent.
+    pub(super) sent: u64,
+    /// Beats in a row that some driver did not answer in time for the next.
+    pub(super) missed: u32,
+}
+
+impl ChildProcess {
+    fn new(
+        role: Role,
+        generation: u64,
+        slot: usize,
+        channel: Channel,
+        body: ProcessHandle,
+    ) -> Self {
+        static SERIAL: AtomicU64 = AtomicU64::new(1);
+        Self {
+            serial: SERIAL.fetch_add(1, Ordering::Relaxed),
+            role,
+            generation,
+            slot,
+            state: ProcessState::Starting,
+            started: Instant::now(),
+            ready: None,
+            segment: None,
+            view: None,
+            accepts_from: BTreeSet::new(),
+            failure: None,
+            python: None,
+            bounds: Bounds::default(),
+            worn: None,
+            pulse: Pulse::default(),
+            cut: 0,
+            body,
+            channel,
+            is_silent: false,
+            outbox: VecDeque::new(),
+        }
+    }
+
+    /// Starts the program anew, as a process that reads its orders from a channel.
+    pub(super) fn exec(
+        program: &Program,
+        role: Role,
+        generation: u64,
+        slot: usize,
+    ) -> io::Result<ChildProcess> {
+        let (ours, theirs) = Channel::pair()?;
+        let theirs = theirs.into_fd();
+        let pid = program.start(&theirs)?;
+        let pidfd = rustix::process::pidfd_open(pid, PidfdFlags::empty())?;
+        let body = ProcessHandle::Alive { pid, pidfd };
+        Ok(Self::new(role, generation, slot, ours, body))
+    }
+
+    /// Has a template fork one.
+    pub(super) fn fork(template: &mut ChildProcess, slot: usize) -> io::Result<ChildProcess> {
+        let (ours, theirs) = Channel::pair()?;
+        template.tell(SupervisorCommand::Fork, vec![theirs.into_fd()]);
+        let (role, generation) = (Role::Serving, template.generation);
+        Ok(Self::new(
+            role,
+            generation,
+            slot,
+            ours,
+            ProcessHandle::Unforked,
+        ))
+    }
+
+    /// One that another supervisor program has started, in this very process.
+    pub(super) fn adopt(
+        role: Role,
+        generation: u64,
+        slot: usize,
+        channel: OwnedFd,
+        body: ProcessHandle,
+    ) -> io::Result<ChildProcess> {
+        let channel = Channel::from_fd(channel)?;
+        Ok(Self::new(role, generation, slot, channel, body))
+    }
+
+    /// Gives it an order; one that it does not take at once waits.
+    pub(super) fn tell(&mut self, order: SupervisorCommand, fds: Vec<OwnedFd>) {
+        let is_repeated = matches!(
+            order,
+            SupervisorCommand::Heartbeat(_) | SupervisorCommand::Reopen
+        );
+        if !is_repeated || self.outbox.len() < OUTBOX_LEN_MAX {
+            self.outbox.push_back((order, fds));
+        }
+        self.flush();
+    }
+
+    /// Sends what waits, as far as it is taken.
+    pub(super) fn flush(&mut self) {
+        while let Some((order, fds)) = self.outbox.front() {
+            let fds: Vec<BorrowedFd<'_>> = fds.iter().map(AsFd::as_fd).collect();
+            match self.channel.send_now(order, &fds) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                // It has ended, which its channel's end or the kernel will say.
+                Err(_) | Ok(()) => drop(self.outbox.pop_front()),
+            }
+        }
+    }
+
+    /// Whether orders wait for it.
+    pub(super) fn is_behind(&self) -> bool {
+        !self.outbox.is_empty()
+    }
+
+    /// What it has said since; `None` when there is no more for now.
+    pub(super) fn receive(&mut self) -> Option<ReceivedMessage<ProcessEvent>> {
+        match self.channel.receive_now() {
+            Ok(Some(received)) => Some(received),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => None,
+            // Nothing will come any more.
+            Ok(None) | Err(_) => {
+                self.is_silent = true;
+                None
+            }
+        }
+    }
+
+    /// Its channel, as long as something may come from it.
+    pub(super) fn channel(&self) -> Option<&Channel> {
+        (!self.is_silent).then_some(&self.channel)
+    }
+
+    /// Its template has the command to fork it, and has not reported that it did.
+    pub(super) fn is_unforked(&self) -> bool {
+        matches!(self.body, ProcessHandle::Unforked)
+    }
+
+    pub(super) fn pid(&self) -> Option<Pid> {
+        match &self.body {
+            ProcessHandle::Alive { pid, .. } => Some(*pid),
+            ProcessHandle::Unforked => None,
+        }
+    }
+
+    /// Its channel's number, for a successor.
+    pub(super) fn channel_fd(&self) -> RawFd {
+        self.channel.as_fd().as_raw_fd()
+    }
+
+    /// Its drivers' numbers, in short.
+    pub(super) fn glances(&self) -> Vec<Glance> {
+        self.view.as_ref().map(View::glances).unwrap_or_default()
+    }
+
+    /// Its id for people.
+    pub(super) fn name(&self) -> String {
+        let what = match self.role {
+            Role::Serving => format!("process {}", self.slot),
+            Role::Template => "template process".to_owned(),
+        };
+        match self.pid() {
+            Some(pid) => format!("{what} (pid {})", pid.as_raw_nonzero()),
+            None => what,
+        }
+    }
+
+    pub(super) fn is_serving(&self) -> bool {
+        self.role == Role::Serving && self.state == ProcessState::Ready
+    }
+
+    pub(super) fn is_draining(&self) -> bool {
+        matches!(self.state, ProcessState::Draining { .. })
+    }
+
+    /// Has served for so long.
+    pub(super) fn served(&self, now: Instant) -> Option<Duration> {
+        self.ready.map(|ready| now.saturating_duration_since(ready))
+    }
+
+    /// Ends it without asking.
+    pub(super) fn kill_for(&mut self, ending: super::commands::Ending) {
+        if let ProcessHandle::Alive { pidfd, .. } = &self.body {
+            // It may have ended by itself.
+            let _ = rustix::process::pidfd_send_signal(pidfd, Signal::KILL);
+        }
+        self.state = ProcessState::Killed(ending);
+    }
+}
+
+impl Program {
+    /// Starts it as a child that finds `handed` under the number in its environment.
+    fn start(&self, handed: &OwnedFd) -> io::Result<Pid> {
+        let (name, arguments) = self
+            .command
+            .split_first()
+            .ok_or_else(|| io::Error::other("there is no command to start processes with"))?;
+        let mut command = Command::new(name);
+        command
+            .args(arguments)
+            .current_dir(&self.folder)
+            .env(HANDOVER, handed.as_raw_fd().to_string());
+        // The variables of the service manager are for this process alone.
+        for name in service_manager::VARIABLES {
+            command.env_remove(name);
+        }
+        // No other program is started meanwhile: this is the only thread that starts any.
+        rustix::io::fcntl_setfd(handed, FdFlags::empty())?;
+        let child = command.spawn();
+        rustix::io::fcntl_setfd(handed, FdFlags::CLOEXEC)?;
+        Ok(Pid::from_child(&child?))
+    }
+
+    /// Becomes it; comes back only when that is not possible.
+    pub(super) fn become_it(&self, handed: &OwnedFd) -> io::Error {
+        let Some((name, arguments)) = self.command.split_first() else {
+            return io::Error::other("there is no command to start");
+        };
+        let mut command = Command::new(name);
+        command
+            .args(arguments)
+            .current_dir(&self.folder)
+            .env(HANDOVER, handed.as_raw_fd().to_string());
+        if let Err(error) = rustix::io::fcntl_setfd(handed, FdFlags::empty()) {
+            return error.into();
+        }
+        command.exec()
+    }
+
+    /// Starts it to see whether it can take over; gives its pid.
+    pub(super) fn probe(&self, handed: &OwnedFd) -> io::Result<Pid> {
+        self.start(handed)
+    }
+}

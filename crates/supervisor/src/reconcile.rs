@@ -1,0 +1,350 @@
+//! Reconciles the processes with the plan: which are replaced, which end, which are killed for a deadline.
+
+use std::collections::BTreeMap;
+use std::os::unix::process::ExitStatusExt;
+use std::process::ExitStatus;
+use std::time::{Duration, Instant};
+
+use super::commands::{Ending, counted, duration};
+use super::plan::PlanEvent;
+use super::process::{ChildProcess, ProcessState};
+use super::restart_policy::{FAILED_STARTS_MAX, RestartDecision};
+use super::{GRACE, Supervisor, say};
+use config::failure::Failure;
+use ipc::stats::View;
+use ipc::{Role, SupervisorCommand};
+
+impl Supervisor<'_> {
+    /// A worn process is replaced when its successor serves; the successor is started when nothing else
+    /// is out of order.
+    pub(super) fn replace_worn(&mut self) {
+        let Some(generation) = self.serving() else {
+            return;
+        };
+        let id = generation.id;
+        for slot in 0..generation.count() {
+            let successor = self
+                .at(id, slot)
+                .any(|process| process.is_serving() && process.worn.is_none());
+            if successor {
+                let is_worn = |process: &ChildProcess| {
+                    process.is_serving() && process.worn.is_some() && process.slot == slot
+                };
+                self.drain_where(|process| process.generation == id && is_worn(process));
+            }
+        }
+        let Some(generation) = self.serving() else {
+            return;
+        };
+        let is_starting = self
+            .processes
+            .iter()
+            .any(|process| process.state == ProcessState::Starting);
+        let all_serve =
+            (0..generation.count()).all(|slot| self.at(id, slot).any(ChildProcess::is_serving));
+        if is_starting || !all_serve || self.plan.next().is_some() {
+            return;
+        }
+        let now = Instant::now();
+        // A template that is being replaced cannot fork.
+        let is_forked = generation.has_template();
+        let can_fork = self.processes.iter().any(|process| {
+            let is_template = process.generation == id && process.role == Role::Template;
+            is_template && process.state == ProcessState::Ready
+        });
+        if is_forked && !can_fork {
+            return;
+        }
+        let may_start = |slot: usize| {
+            let life = generation.lives.get(slot);
+            life.is_some_and(|life| life.next(now) == RestartDecision::Start)
+        };
+        let worn = self
+            .processes
+            .iter()
+            .find(|process| {
+                process.generation == id
+                    && process.is_serving()
+                    && process.worn.is_some()
+                    && may_start(process.slot)
+            })
+            .map(|process| {
+                let reason = process.worn.clone().unwrap_or_default();
+                say(&format!("{} is replaced {reason}", process.name()));
+                process.slot
+            });
+        if let Some(slot) = worn {
+            self.recycled += 1;
+            self.start(id, Role::Serving, slot);
+        }
+    }
+
+    /// Drains processes that the plan does not need: those of old generations, and those beyond the count.
+    pub(super) fn end_surplus(&mut self) {
+        let wanted = self.generations.values();
+        let counts: BTreeMap<u64, usize> = wanted.map(|one| (one.id, one.count())).collect();
+        let is_wanted = |process: &ChildProcess| {
+            let count = counts.get(&process.generation);
+            count.is_some_and(|count| process.role == Role::Template || process.slot < *count)
+        };
+        self.drain_where(|process| !is_wanted(process));
+    }
+
+    /// Lets processes end when their connections have.
+    pub(super) fn drain_where(&mut self, is_meant: impl Fn(&ChildProcess) -> bool) {
+        let timeout = self.drain_timeout_of(self.plan.serving().or(self.plan.next()));
+        let deadline = Instant::now() + timeout + GRACE;
+        let timeout_ms = u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX);
+        let closing = self.closing.clone();
+        for process in &mut self.processes {
+            if !is_meant(process) {
+                continue;
+            }
+            match process.state {
+                // A process that has not begun to serve has nothing to drain.
+                ProcessState::Starting => process.kill_for(Ending::Meant),
+                ProcessState::Ready if process.role == Role::Template => {
+                    process.kill_for(Ending::Meant);
+                }
+                ProcessState::Ready => {
+                    let closing = closing.clone();
+                    process.tell(
+                        SupervisorCommand::Drain {
+                            closing,
+                            is_patient: true,
+                            timeout_ms,
+                        },
+                        Vec::new(),
+                    );
+                    process.state = ProcessState::Draining { deadline };
+                }
+                ProcessState::Draining { .. } | ProcessState::Killed(_) => {}
+            }
+        }
+    }
+
+    pub(super) fn drain_timeout_of(&self, generation: Option<u64>) -> Duration {
+        let generation = generation.and_then(|id| self.generation(id));
+        generation.map_or(Duration::ZERO, |one| duration(one.config.timeouts.drain))
+    }
+
+    /// Ends by force what has had its time.
+    pub(super) fn enforce_deadlines(&mut self, now: Instant) {
+        let limits: Vec<Option<Duration>> = self
+            .processes
+            .iter()
+            .map(|process| self.start_limit(process))
+            .collect();
+        for (process, limit) in self.processes.iter_mut().zip(limits) {
+            match process.state {
+                ProcessState::Draining { deadline } if deadline <= now => {
+                    say(&format!(
+                        "{} did not exit within `drain_timeout`, sending SIGKILL",
+                        process.name()
+                    ));
+                    process.kill_for(Ending::Meant);
+                }
+                ProcessState::Starting
+                    if limit.is_some_and(|limit| process.started + limit <= now) =>
+                {
+                    let text = format!(
+                        "{} did not serve within {:.0} s of its start",
+                        process.name(),
+                        limit.unwrap_or_default().as_secs_f64()
+                    );
+                    let hint = "`start_timeout` bounds what the application's import may take";
+                    process.failure = Some(Failure::new(text).with_hint(hint));
+                    process.kill_for(Ending::Fault);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    pub(super) fn start_limit(&self, process: &ChildProcess) -> Option<Duration> {
+        let generation = self.generation(process.generation)?;
+        let limit = generation.config.processes.start_timeout.0;
+        (limit > 0).then(|| Duration::from_nanos(limit))
+    }
+
+    /// A process is gone: what it counted is kept, and what it means for its place is noted.
+    pub(super) fn note_exit(&mut self, process: &ChildProcess, status: Option<ExitStatus>) {
+        let now = Instant::now();
+        let lost = self.keep_counts(process);
+        let how = status.map_or_else(|| "ended".to_owned(), how_it_ended);
+        match process.state {
+            ProcessState::Draining { .. } => {
+                self.cut += process.cut;
+                if let Some(code) = status.and_then(|status| status.code()) {
+                    if self.plan.is_stopping() {
+                        self.exit_code = self.exit_code.max(code);
+                    }
+                } else {
+                    say(&format!("{} {how} while it drained", process.name()));
+                }
+            }
+            ProcessState::Killed(Ending::Meant) => {}
+            ProcessState::Starting => {
+                let failure = process.failure.clone().unwrap_or_else(|| {
+                    Failure::new(format!("{} {how} before it could serve", process.name()))
+                });
+                let is_told = process.failure.is_some();
+                self.failed_to_start(process, failure, is_told);
+            }
+            ProcessState::Killed(Ending::Fault) if process.ready.is_none() => {
+                let failure = process.failure.clone().unwrap_or_default();
+                self.failed_to_start(process, failure, true);
+            }
+            ProcessState::Ready | ProcessState::Killed(Ending::Fault) => {
+                self.crashed(process, &how, lost, now);
+            }
+        }
+    }
+
+    /// Adds what a process counted to what those counted that are gone; gives what was under way.
+    pub(super) fn keep_counts(&mut self, process: &ChildProcess) -> Lost {
+        let Some(segment) = process.segment else {
+            return Lost::default();
+        };
+        let counted = process.view.as_ref().map(View::snapshot);
+        self.counters.free(segment);
+        let Some(counted) = counted else {
+            return Lost::default();
+        };
+        let lost = Lost {
+            requests: usize::try_from(counted.under_way()).unwrap_or(usize::MAX),
+            connections: usize::try_from(counted.open()).unwrap_or(usize::MAX),
+        };
+        self.gone.add(&counted.without_gauges());
+        lost
+    }
+
+    fn crashed(&mut self, process: &ChildProcess, how: &str, lost: Lost, now: Instant) {
+        let served = process.served(now);
+        let secs = served.unwrap_or_default().as_secs_f64();
+        self.crashes += 1;
+        say(&format!(
+            "{} {how} after {secs:.1} s; under way: {}, open: {}",
+            process.name(),
+            counted(lost.requests, "request", "requests"),
+            counted(lost.connections, "connection", "connections")
+        ));
+        self.note_end(process, served, now);
+    }
+
+    fn note_end(&mut self, process: &ChildProcess, served: Option<Duration>, now: Instant) {
+        let (role, slot) = (process.role, process.slot);
+        let Some(generation) = self.generation_mut(process.generation) else {
+            return;
+        };
+        match role {
+            Role::Template => generation.template.ended(served, now),
+            Role::Serving => {
+                if let Some(life) = generation.lives.get_mut(slot) {
+                    life.ended(served, now);
+                }
+            }
+        }
+    }
+
+    /// A start has failed. The generation that is to come is given up when it said why; one that serves
+    /// tries again, later each time.
+    fn failed_to_start(&mut self, process: &ChildProcess, failure: Failure, is_told: bool) {
+        let now = Instant::now();
+        self.note_end(process, None, now);
+        let is_next = self.plan.next() == Some(process.generation);
+        if is_next && (is_told || self.plan.serving().is_some()) {
+            return self.next_failed(failure);
+        }
+        let id = process.generation;
+        let failed = self.generation(id).map_or(0, |generation| {
+            let life = match process.role {
+                Role::Template => Some(&generation.template),
+                Role::Serving => generation.lives.get(process.slot),
+            };
+            life.map_or(0, |life| life.failed_starts())
+        });
+        if failed > 0 {
+            let name = match process.role {
+                Role::Template => "the template process".to_owned(),
+                Role::Serving => format!("process {}", process.slot),
+            };
+            say(&format!(
+                "{name} failed to start, {failed} in a row: {}",
+                failure.message
+            ));
+            self.tell_given_up(&name, failed, &failure);
+        }
+        self.note_failure(failure);
+    }
+
+    /// The last start in a place has failed while others serve: why, once, in full.
+    fn tell_given_up(&self, name: &str, failed: u32, failure: &Failure) {
+        if failed != FAILED_STARTS_MAX || !self.processes.iter().any(ChildProcess::is_serving) {
+            return;
+        }
+        say(&format!(
+            "{name} is not started again until a reload (`milepost reload`):"
+        ));
+        super::talk(&failure.text());
+    }
+
+    /// A start that could not even begin.
+    pub(super) fn could_not_start(&mut self, id: u64, role: Role, slot: usize, failure: Failure) {
+        let now = Instant::now();
+        if let Some(generation) = self.generation_mut(id) {
+            match role {
+                Role::Template => generation.template.ended(None, now),
+                Role::Serving => {
+                    if let Some(life) = generation.lives.get_mut(slot) {
+                        life.ended(None, now);
+                    }
+                }
+            }
+        }
+        if self.plan.next() == Some(id) && self.plan.serving().is_some() {
+            self.next_failed(failure);
+        } else {
+            say(&failure.message);
+            self.note_failure(failure);
+        }
+    }
+
+    /// Ends the whole when no place has a process and none is tried any more. The last words say why.
+    pub(super) fn stop_if_hopeless(&mut self, now: Instant) {
+        let is_hopeless = match (self.serving(), self.next_generation()) {
+            // The one that comes may be the remedy.
+            (Some(_), Some(_)) | (None, None) => false,
+            (Some(serving), None) => {
+                serving.has_given_up(now) && !self.processes.iter().any(ChildProcess::is_serving)
+            }
+            // It takes over whole or not at all.
+            (None, Some(coming)) => coming.has_gaps_for_good(now),
+        };
+        if !is_hopeless {
+            return;
+        }
+        let failure = self.last_failure().unwrap_or_default();
+        self.handle(PlanEvent::Hopeless);
+        super::talk(&failure.text());
+    }
+}
+
+/// What a process took with it.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Lost {
+    requests: usize,
+    connections: usize,
+}
+
+/// `exited with 3`, `was killed by SIGSEGV`
+pub(super) fn how_it_ended(status: ExitStatus) -> String {
+    match (status.code(), status.signal()) {
+        (Some(code), _) => format!("exited with {code}"),
+        (None, Some(signal)) => match signal_hook::low_level::signal_name(signal) {
+            Some(name) => format!("was killed by {name}"),
+            None => format!("was killed by signal {signal}"),
+        },
+        (None, None) => "ended".to_owned(),
+    }
+}

@@ -1,0 +1,268 @@
+//! The supervisor's table of listening sockets, known by (address, index): opened before rights are given
+//! up, grown and shrunk while connections come in, handed over to the supervisor's own successor.
+//!
+//! Takes the configuration and `now`, gives descriptors to be sent to processes. Accepts nothing, knows no
+//! process, and closes no socket in which a connection could wait:
+//!
+//! ```text
+//!              shrink                 old enough, nothing waits           a moment later
+//!  WANTED ───────────────► SURPLUS ──────────────────────────► CLOSING ─────────────────► closed
+//!    ▲  ▲                  │    ▲                               │    │
+//!    │  └────── grow ──────┘    └────── something waits ────────┘    │
+//!    └───────────────────────── grow ────────────────────────────────┘
+//! ```
+//!
+//! New connections reach the wanted ones only, by a program in the kernel; handshakes that had begun end up
+//! in the surplus, from which processes go on to accept. A closing socket is nobody's.
+
+mod change;
+mod foreign;
+mod group;
+mod saved;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+
+use crate::listener_assignment::{ListeningSocket, Sharing};
+use crate::privileges::{self, UserIdentity};
+use crate::service_manager::InheritedSocket;
+use config::failure::StartFault;
+use config::typed::Config;
+use ipc::listen;
+use ipc::{ListenerId, ListenerInfo};
+
+pub(crate) use change::Change;
+use group::ListenerGroup;
+pub(crate) use saved::Saved;
+
+/// A handshake that has begun is given up by the kernel after 63 seconds (`tcp_synack_retries` = 5).
+const SURPLUS_AGE: Duration = Duration::from_secs(70);
+/// Inodes of closed sockets that are remembered, because processes may have them open for a while.
+const CLOSED_LEN_MAX: usize = 4096;
+
+/// A socket's name, the same for its whole life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub(crate) struct SocketKey {
+    pub(crate) address: u16,
+    pub(crate) index: u16,
+}
+
+impl SocketKey {
+    /// The same for a driver.
+    pub(crate) fn listener(self, driver: u16) -> ListenerId {
+        ListenerId {
+            address: self.address,
+            index: self.index,
+            driver,
+        }
+    }
+}
+
+/// The table.
+pub(crate) struct Sockets {
+    /// By number.
+    groups: BTreeMap<u16, ListenerGroup>,
+    next_number: u16,
+    /// From the service manager, and not wanted just now.
+    spare: Vec<InheritedSocket>,
+    /// A change is being tried: nothing is closed meanwhile.
+    is_changing: bool,
+    closed_inodes: VecDeque<u64>,
+    /// How long connections may need that began before a socket became surplus.
+    surplus_age: Duration,
+    /// So much longer may they need that have sent nothing.
+    defer_accept: Duration,
+}
+
+/// One address, for people.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct AddressSummary {
+    pub(crate) number: u16,
+    /// `http://127.0.0.1:8000` or `unix:/run/app.sock`.
+    pub(crate) url: String,
+    /// Length of an accept queue after the kernel's own bound; `None` where the service manager has set it.
+    pub(crate) backlog_effective: Option<u32>,
+    /// Sockets that get new connections.
+    pub(crate) sockets_len: usize,
+    /// Sockets that are on their way out.
+    pub(crate) surplus_len: usize,
+}
+
+/// Connections in a socket's accept queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Depth {
+    pub(crate) waiting: u32,
+    pub(crate) waiting_max: u32,
+}
+
+/// What [`Sockets::retire`] has done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Retired {
+    /// The listeners are others than before: processes are to be told.
+    pub(crate) is_changed: bool,
+    /// When there is something to do again.
+    pub(crate) next: Option<Instant>,
+}
+
+impl Sockets {
+    /// Opens every address with so many sockets each, as far as an address can be shared.
+    ///
+    /// # Errors
+    /// An address cannot be had; nothing stays open then.
+    pub(crate) fn open(
+        config: &Config,
+        inherited: Vec<InheritedSocket>,
+        sockets_per_address: usize,
+        now: Instant,
+    ) -> Result<Sockets, StartFault> {
+        let mut sockets = Sockets {
+            groups: BTreeMap::new(),
+            next_number: 0,
+            spare: inherited,
+            is_changing: false,
+            closed_inodes: VecDeque::new(),
+            surplus_age: SURPLUS_AGE,
+            defer_accept: Duration::ZERO,
+        };
+        let change = sockets.adjust(config, sockets_per_address)?;
+        sockets.commit(change, now)?;
+        Ok(sockets)
+    }
+
+    /// Sockets that processes are to accept from.
+    pub(crate) fn listeners(&self) -> Vec<ListeningSocket> {
+        let groups = self.groups.iter();
+        groups
+            .flat_map(|(number, group)| {
+                let kind = if group.is_shared() {
+                    Sharing::Shared
+                } else {
+                    Sharing::Own
+                };
+                group.accepted_from().map(move |index| ListeningSocket {
+                    key: key(*number, index),
+                    home: index % group.wanted_len(),
+                    kind,
+                })
+            })
+            .collect()
+    }
+
+    /// What a process needs to accept from a socket, as if it were the only one; none for one that is closed.
+    pub(crate) fn listener(&self, key: ListenerId) -> Option<(ListenerInfo, BorrowedFd<'_>)> {
+        let group = self.groups.get(&key.address)?;
+        let socket = group.socket(key.index.into())?;
+        let order = ListenerInfo {
+            key,
+            at: group.at().clone(),
+            is_shared: group.is_shared(),
+            takes_turns: false,
+            is_inherited: group.is_inherited(),
+        };
+        Some((order, socket))
+    }
+
+    /// Connections that wait, by socket; only TCP says.
+    pub(crate) fn waiting(&self) -> BTreeMap<SocketKey, Depth> {
+        let groups = self.groups.iter();
+        groups
+            .flat_map(|(number, group)| {
+                let depths = group.depths();
+                depths.map(move |(index, depth)| (key(*number, index), depth))
+            })
+            .collect()
+    }
+
+    /// Closes what is surplus, step by step.
+    pub(crate) fn retire(&mut self, now: Instant) -> Retired {
+        let mut all = Retired::default();
+        if self.is_changing {
+            return all;
+        }
+        for group in self.groups.values_mut() {
+            let retired = group.retire(now, self.surplus_age + self.defer_accept);
+            all.is_changed |= retired.is_changed;
+            all.next = [all.next, retired.next].into_iter().flatten().min();
+        }
+        all
+    }
+
+    /// All addresses, in the order of their numbers.
+    pub(crate) fn addresses(&self) -> Vec<AddressSummary> {
+        let groups = self.groups.iter();
+        groups
+            .map(|(number, group)| group.address(*number))
+            .collect()
+    }
+
+    /// Numbers of the addresses that close when the supervisor ends. Those of the service manager stay open:
+    /// what waits there is for the service's next start.
+    pub(crate) fn closing_at_end(&self) -> Vec<u16> {
+        let groups = self.groups.iter();
+        let ours = groups.filter(|(_, group)| !group.is_inherited());
+        ours.map(|(number, _)| *number).collect()
+    }
+
+    /// Names of sockets of the service manager that no address of the configuration asks for.
+    pub(crate) fn spare_names(&self) -> Vec<&str> {
+        self.spare.iter().map(|spare| spare.name.as_str()).collect()
+    }
+
+    /// Gives all sockets and their files to the identity that the supervisor is about to become: a socket
+    /// can be added to an address only by the user whose the others are.
+    pub(crate) fn give(&self, identity: &UserIdentity) -> io::Result<()> {
+        for group in self.groups.values().filter(|group| !group.is_inherited()) {
+            for socket in group.sockets() {
+                privileges::give_descriptor(socket, identity)?;
+            }
+        }
+        for path in self.files() {
+            privileges::give_file(&path, identity)?;
+        }
+        Ok(())
+    }
+
+    /// Removes the files of unix sockets: nobody new finds them. The sockets stay open.
+    pub(crate) fn remove_files(&self) {
+        listen::remove_files(&self.files());
+    }
+
+    /// Ends the listening of all sockets of ours, in whichever process they are open: one that the application
+    /// has forked may live on with copies, and would keep the address from the server's next start.
+    pub(crate) fn end(&self) {
+        for group in self.groups.values().filter(|group| !group.is_inherited()) {
+            group.sockets().for_each(|socket| listen::end(&socket));
+        }
+    }
+
+    fn files(&self) -> Vec<PathBuf> {
+        self.groups
+            .values()
+            .filter_map(ListenerGroup::file)
+            .collect()
+    }
+
+    /// Every TCP socket of ours, those included that only processes may still have open.
+    fn own_inodes(&self) -> Vec<u64> {
+        let sockets = self.groups.values().flat_map(ListenerGroup::sockets);
+        let open = sockets.filter_map(inode);
+        open.chain(self.closed_inodes.iter().copied()).collect()
+    }
+}
+
+fn key(address: u16, index: usize) -> SocketKey {
+    let index =
+        u16::try_from(index).expect("an address has at most as many sockets as 16 bits count");
+    SocketKey { address, index }
+}
+
+fn inode(socket: BorrowedFd<'_>) -> Option<u64> {
+    rustix::fs::fstat(socket).ok().map(|stat| stat.st_ino)
+}

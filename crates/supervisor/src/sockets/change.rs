@@ -1,0 +1,432 @@
+//! A change of what is listened on, in two steps: everything new is bound before anything changes, and
+//! begins to listen only once there are processes for it.
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use socket2::Socket;
+
+use crate::reuseport_bpf::SocketChoice;
+use crate::service_manager::InheritedSocket;
+use crate::sockets::group::{AddressOrigin, Held, ListenerGroup, SocketSharing, Stage};
+use crate::sockets::{CLOSED_LEN_MAX, Sockets, foreign, inode};
+use config::failure::StartFault;
+use config::typed::{Bind, Config, Listen};
+use ipc::ListenAddr;
+use ipc::listen::{self, TcpAddress};
+
+/// More sockets than drivers anywhere; their numbers have 16 bits.
+const SOCKETS_LEN_MAX: usize = 16_384;
+
+/// What is to be changed; nothing has changed yet. For [`Sockets::commit`] or [`Sockets::abandon`].
+#[must_use]
+pub(crate) struct Change {
+    /// Addresses that stay, with the sockets that they lack.
+    kept: Vec<(u16, Vec<Socket>)>,
+    fresh: Vec<NewAddress>,
+    leaving: Vec<u16>,
+    drivers_len: usize,
+    listen: Listen,
+    /// SocketFiles of new unix sockets.
+    files: SocketFiles,
+}
+
+/// An address that is new.
+struct NewAddress {
+    origin: AddressOrigin,
+    at: ListenAddr,
+    sharing: SocketSharing,
+    sockets: Vec<Socket>,
+}
+
+/// SocketFiles that are removed unless they are kept.
+#[derive(Default)]
+struct SocketFiles(Vec<PathBuf>);
+
+/// A change that was made.
+#[derive(Debug, Default)]
+pub(crate) struct Committed {
+    /// Addresses that close: processes take in what waits and close their sockets (`SupervisorCommand::Drain`).
+    pub(crate) closing: Vec<u16>,
+    /// Addresses of the service manager that are not wanted any more, and stay open with it.
+    pub(crate) left: Vec<u16>,
+    /// What could not be applied to sockets that stay.
+    pub(crate) warnings: Vec<String>,
+}
+
+impl Sockets {
+    /// Opens what a configuration and a number of drivers (in all processes together) need in addition.
+    /// Until the change is committed or abandoned, nothing is retired.
+    ///
+    /// # Errors
+    /// An address cannot be had; nothing has changed then.
+    pub(crate) fn adjust(
+        &mut self,
+        config: &Config,
+        sockets_per_address: usize,
+    ) -> Result<Change, StartFault> {
+        let drivers_len = sockets_per_address.max(1);
+        if drivers_len > SOCKETS_LEN_MAX {
+            return Err(too_many(drivers_len));
+        }
+        let mut change = Change {
+            kept: Vec::new(),
+            fresh: Vec::new(),
+            leaving: self.groups.keys().copied().collect(),
+            drivers_len,
+            listen: config.listen.clone(),
+            files: SocketFiles::default(),
+        };
+        for origin in self.origins(config)? {
+            match self.known(&origin, &change.leaving) {
+                Some(number) => {
+                    change.leaving.retain(|leaving| *leaving != number);
+                    let more = self.more(number, drivers_len, config)?;
+                    change.kept.push((number, more));
+                }
+                None => {
+                    let fresh = self.fresh(origin, &mut change, config)?;
+                    change.fresh.push(fresh);
+                }
+            }
+        }
+        self.is_changing = true;
+        Ok(change)
+    }
+
+    /// Makes a change: new sockets listen, surplus ones get no new connections, addresses that nobody wants
+    /// any more are out of the table.
+    ///
+    /// # Errors
+    /// A new socket cannot listen; nothing has changed then.
+    pub(crate) fn commit(&mut self, change: Change, now: Instant) -> Result<Committed, StartFault> {
+        self.is_changing = false;
+        let kept = change
+            .kept
+            .iter()
+            .map(|(number, more)| (&self.groups[number].at, more));
+        let fresh = change.fresh.iter().map(|fresh| (&fresh.at, &fresh.sockets));
+        for (at, sockets) in kept.chain(fresh) {
+            for socket in sockets {
+                listen::listen_on(socket, &change.listen).map_err(|error| fault(at, &error))?;
+            }
+        }
+        let mut committed = Committed::default();
+        self.defer_accept = Duration::from_secs(change.listen.defer_accept_secs.into());
+        let choice = SocketChoice::from(change.listen.steering);
+        for number in change.leaving {
+            self.forget(number, &mut committed);
+        }
+        for (number, more) in change.kept {
+            let group = self
+                .groups
+                .get_mut(&number)
+                .expect("a kept address is in the table");
+            group.held.extend(more.into_iter().map(Held::from));
+            if let Err(error) = group.set_options(&change.listen) {
+                committed
+                    .warnings
+                    .push(fault(&group.at, &error).to_string());
+            }
+            group.want(change.drivers_len, choice, now);
+        }
+        for fresh in change.fresh {
+            let mut group = fresh.into_group(&change.listen);
+            if group.held.is_empty() {
+                group.held.extend(self.take_spare(&group.origin));
+                if let Err(error) = group.set_options(&change.listen) {
+                    committed
+                        .warnings
+                        .push(fault(&group.at, &error).to_string());
+                }
+            }
+            group.want(change.drivers_len, choice, now);
+            let number = self.number();
+            self.groups.insert(number, group);
+        }
+        change.files.keep();
+        Ok(committed)
+    }
+
+    /// Gives a change up: what it has opened is closed.
+    pub(crate) fn abandon(&mut self, change: Change) {
+        self.is_changing = false;
+        drop(change);
+    }
+
+    /// What a configuration asks for, each once; any port (0) as often as it says.
+    fn origins(&self, config: &Config) -> Result<Vec<AddressOrigin>, StartFault> {
+        let mut all: Vec<AddressOrigin> = Vec::new();
+        for bind in &config.binds {
+            let origins = match bind {
+                Bind::Tcp(addresses) => addresses.iter().map(|at| tcp(*at, config)).collect(),
+                Bind::Unix(path) => vec![AddressOrigin::Unix(path.clone())],
+                Bind::Inherited(name) => self.inherited(name.as_deref())?,
+            };
+            for origin in origins {
+                let is_any =
+                    matches!(&origin, AddressOrigin::Tcp { wanted, .. } if wanted.port() == 0);
+                if is_any || !all.contains(&origin) {
+                    all.push(origin);
+                }
+            }
+        }
+        Ok(all)
+    }
+
+    fn inherited(&self, name: Option<&str>) -> Result<Vec<AddressOrigin>, StartFault> {
+        let spare = self.spare.iter().map(origin_of);
+        let used = self.groups.values().map(|group| group.origin.clone());
+        let is_meant = |origin: &AddressOrigin| match origin {
+            AddressOrigin::Inherited { name: own, .. } => name.is_none_or(|name| name == own),
+            AddressOrigin::Tcp { .. } | AddressOrigin::Unix(_) => false,
+        };
+        let found: Vec<AddressOrigin> = used.chain(spare).filter(is_meant).collect();
+        if found.is_empty() {
+            return Err(StartFault {
+                what: match name {
+                    Some(name) => format!("cannot listen on `systemd:{name}`"),
+                    None => "cannot listen on `systemd`".to_owned(),
+                },
+                cause: "the service manager has handed over no such socket".to_owned(),
+                hint: Some("start the service by its `.socket` unit (`ListenStream=`, `FileDescriptorName=`)".to_owned()),
+            });
+        }
+        Ok(found)
+    }
+
+    /// The address in the table that serves an origin, if it is among those not spoken for.
+    fn known(&self, origin: &AddressOrigin, free: &[u16]) -> Option<u16> {
+        let find = |is: &dyn Fn(&ListenerGroup) -> bool| {
+            free.iter().copied().find(|number| is(&self.groups[number]))
+        };
+        find(&|group| group.origin == *origin).or_else(|| find(&|group| is_bound_to(group, origin)))
+    }
+
+    fn more(&self, number: u16, len: usize, config: &Config) -> Result<Vec<Socket>, StartFault> {
+        let group = &self.groups[&number];
+        let (ListenAddr::Tcp(at), AddressOrigin::Tcp { is_only_v6, .. }) =
+            (&group.at, &group.origin)
+        else {
+            return Ok(Vec::new());
+        };
+        let (at, is_only_v6) = (*at, *is_only_v6);
+        let address = TcpAddress { at, is_only_v6 };
+        let more = (0..group.lacks(len)).map(|_| listen::bind_tcp(address, &config.listen));
+        let opened: io::Result<Vec<Socket>> = more.collect();
+        opened.map_err(|error| listen::tcp_fault(at, &error))
+    }
+
+    fn fresh(
+        &self,
+        origin: AddressOrigin,
+        change: &mut Change,
+        config: &Config,
+    ) -> Result<NewAddress, StartFault> {
+        match &origin {
+            AddressOrigin::Tcp { wanted, is_only_v6 } => {
+                let (at, is_only_v6) = (*wanted, *is_only_v6);
+                let address = TcpAddress { at, is_only_v6 };
+                let mut own = self.own_inodes();
+                let new = change.fresh.iter().flat_map(|fresh| &fresh.sockets);
+                own.extend(new.filter_map(|socket| inode(socket.as_fd())));
+                let opened = foreign::check_free(address, &own)
+                    .and_then(|()| share(address, change.drivers_len, &config.listen));
+                let (at, sharing, sockets) = opened.map_err(|error| self.taken(at, &error))?;
+                let at = ListenAddr::Tcp(at);
+                Ok(NewAddress {
+                    origin,
+                    at,
+                    sharing,
+                    sockets,
+                })
+            }
+            AddressOrigin::Unix(path) => {
+                let socket =
+                    listen::bind_unix(path).map_err(|error| listen::unix_fault(path, &error))?;
+                change.files.0.push(path.clone());
+                let at = ListenAddr::Unix(path.clone());
+                Ok(NewAddress {
+                    origin,
+                    at,
+                    sharing: SocketSharing::Queue,
+                    sockets: vec![socket],
+                })
+            }
+            AddressOrigin::Inherited { at, .. } => {
+                let at = at.clone();
+                // The socket itself stays where it is until the change is made.
+                Ok(NewAddress {
+                    origin,
+                    at,
+                    sharing: SocketSharing::Queue,
+                    sockets: Vec::new(),
+                })
+            }
+        }
+    }
+
+    fn taken(&self, wanted: SocketAddr, error: &io::Error) -> StartFault {
+        let mut fault = listen::tcp_fault(wanted, error);
+        let is_there = |spare: &&InheritedSocket| matches!(spare.at, ListenAddr::Tcp(at) if at.port() == wanted.port());
+        if let Some(spare) = self.spare.iter().find(is_there) {
+            fault.hint = Some(format!(
+                "the service manager has a socket with this port: `--bind systemd:{}`",
+                spare.name
+            ));
+        }
+        fault
+    }
+
+    fn take_spare(&mut self, origin: &AddressOrigin) -> Option<Held> {
+        let place = self
+            .spare
+            .iter()
+            .position(|spare| origin_of(spare) == *origin)?;
+        Some(Held::from(self.spare.remove(place).socket))
+    }
+
+    /// Takes an address out of the table. Processes have its sockets as long as they need them.
+    fn forget(&mut self, number: u16, committed: &mut Committed) {
+        let Some(group) = self.groups.remove(&number) else {
+            return;
+        };
+        match group.origin {
+            AddressOrigin::Inherited { name, at } => {
+                let sockets = group.held.into_iter().map(|held| held.socket);
+                self.spare.extend(sockets.map(|socket| {
+                    let (name, at) = (name.clone(), at.clone());
+                    InheritedSocket { name, socket, at }
+                }));
+                committed.left.push(number);
+            }
+            AddressOrigin::Tcp { .. } | AddressOrigin::Unix(_) => {
+                let inodes = group
+                    .held
+                    .iter()
+                    .filter_map(|held| inode(held.socket.as_fd()));
+                self.closed_inodes.extend(inodes);
+                let surplus = self.closed_inodes.len().saturating_sub(CLOSED_LEN_MAX);
+                self.closed_inodes.drain(..surplus);
+                committed.closing.push(number);
+            }
+        }
+    }
+
+    /// A number that no address has: the next one, around the end and past those in use.
+    fn number(&mut self) -> u16 {
+        while self.groups.contains_key(&self.next_number) {
+            self.next_number = self.next_number.wrapping_add(1);
+        }
+        let number = self.next_number;
+        self.next_number = number.wrapping_add(1);
+        number
+    }
+}
+
+impl NewAddress {
+    fn into_group(self, listen: &Listen) -> ListenerGroup {
+        ListenerGroup {
+            origin: self.origin,
+            at: self.at,
+            sharing: self.sharing,
+            held: self.sockets.into_iter().map(Held::from).collect(),
+            wanted_len: 1,
+            drivers_len: 1,
+            choice: SocketChoice::Random,
+            program: None,
+            refuses_programs: false,
+            backlog_effective: listen::effective_backlog(listen),
+        }
+    }
+}
+
+impl<S: Into<OwnedFd>> From<S> for Held {
+    fn from(socket: S) -> Held {
+        Held {
+            socket: socket.into(),
+            stage: Stage::Wanted,
+        }
+    }
+}
+
+impl SocketFiles {
+    fn keep(mut self) {
+        self.0.clear();
+    }
+}
+
+impl Drop for SocketFiles {
+    fn drop(&mut self) {
+        listen::remove_files(&self.0);
+    }
+}
+
+fn tcp(wanted: SocketAddr, config: &Config) -> AddressOrigin {
+    AddressOrigin::Tcp {
+        wanted,
+        is_only_v6: TcpAddress::new(wanted, config).is_only_v6,
+    }
+}
+
+fn origin_of(spare: &InheritedSocket) -> AddressOrigin {
+    AddressOrigin::Inherited {
+        name: spare.name.clone(),
+        at: spare.at.clone(),
+    }
+}
+
+/// An address was configured with any port, and now with the one that it got.
+fn is_bound_to(group: &ListenerGroup, origin: &AddressOrigin) -> bool {
+    match (&group.origin, origin, &group.at) {
+        (
+            AddressOrigin::Tcp { is_only_v6: is, .. },
+            AddressOrigin::Tcp { wanted, is_only_v6 },
+            ListenAddr::Tcp(at),
+        ) => wanted == at && is == is_only_v6,
+        _ => false,
+    }
+}
+
+/// Sockets for one address: so many, or one where the kernel cannot share.
+fn share(
+    mut address: TcpAddress,
+    len: usize,
+    listen: &Listen,
+) -> io::Result<(SocketAddr, SocketSharing, Vec<Socket>)> {
+    let (sharing, first) = match listen::bind_tcp(address, listen) {
+        Err(error) if error.raw_os_error() == Some(libc::ENOPROTOOPT) => {
+            let socket = listen::tcp_socket(address)?;
+            socket.bind(&address.at.into())?;
+            listen::set_options(&socket, listen)?;
+            (SocketSharing::Queue, socket)
+        }
+        bound => (SocketSharing::Ports, bound?),
+    };
+    if let Some(bound) = first.local_addr()?.as_socket() {
+        address.at = bound;
+    }
+    let mut sockets = vec![first];
+    while sharing == SocketSharing::Ports && sockets.len() < len {
+        sockets.push(listen::bind_tcp(address, listen)?);
+    }
+    Ok((address.at, sharing, sockets))
+}
+
+fn fault(at: &ListenAddr, error: &io::Error) -> StartFault {
+    match at {
+        ListenAddr::Tcp(at) => listen::tcp_fault(*at, error),
+        ListenAddr::Unix(path) => listen::unix_fault(path, error),
+    }
+}
+
+fn too_many(len: usize) -> StartFault {
+    StartFault {
+        what: format!("cannot open {len} sockets for each address"),
+        cause: format!("there can be {SOCKETS_LEN_MAX}"),
+        hint: Some("processes times drivers is that number".to_owned()),
+    }
+}

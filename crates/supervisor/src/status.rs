@@ -1,0 +1,301 @@
+//! The contents of `milepost status`.
+
+use std::collections::BTreeMap;
+use std::time::{Instant, SystemTime};
+
+use rustix::process::Pid;
+
+use super::Supervisor;
+use super::control::status::{
+    AddressStatus, DriverStatus, GenerationStatus, LastFault, PoolStatus, ProcessStatus, State,
+    Status, Totals,
+};
+use super::generation::Generation;
+use super::plan::GenerationPlan;
+use super::process::{self, ChildProcess};
+use super::sockets::{Depth, SocketKey};
+use config::typed::Steering;
+use ipc::Role;
+use ipc::stats::{DriverSnapshot, PoolSnapshot, StatsSnapshot, View};
+
+/// Connections that wait, by socket.
+type Depths = BTreeMap<SocketKey, Depth>;
+
+impl Supervisor<'_> {
+    /// How things are.
+    pub(super) fn status(&self) -> Status {
+        let now = Instant::now();
+        let counted = self.counted();
+        let age = self.started_at.elapsed().unwrap_or_default();
+        let started = self.started_at.duration_since(SystemTime::UNIX_EPOCH);
+        Status {
+            pid: std::process::id(),
+            version: self.around.version.to_owned(),
+            python: self.processes.iter().find_map(|one| one.python.clone()),
+            started_unix_s: started.unwrap_or_default().as_secs(),
+            uptime_s: age.as_secs(),
+            config_file: self
+                .around
+                .config_file
+                .as_ref()
+                .map(|file| file.display().to_string()),
+            control: self
+                .control
+                .as_ref()
+                .map(|control| control.path().display().to_string()),
+            doing: self.doing().to_owned(),
+            generations: self.generations(now),
+            processes: self.process_lines(now),
+            addresses: self.address_lines(),
+            totals: self.totals(&counted),
+            steering: self.steering_line(&counted),
+            last_fault: self.last_failure.as_ref().map(|(failure, at)| LastFault {
+                message: failure.message.clone(),
+                hint: failure.hint.clone(),
+                detail: failure.detail.clone(),
+                age_s: now.saturating_duration_since(*at).as_secs(),
+            }),
+            counters: serde_json::to_value(&counted).unwrap_or_default(),
+        }
+    }
+
+    /// What all processes have counted, those that are gone too.
+    pub(super) fn counted(&self) -> StatsSnapshot {
+        let mut all = self.gone.clone();
+        let views = self.processes.iter().filter_map(|one| one.view.as_ref());
+        views.for_each(|view| all.add(&view.snapshot()));
+        all
+    }
+
+    fn doing(&self) -> &'static str {
+        match self.plan {
+            GenerationPlan::Starting { .. } => "starting",
+            GenerationPlan::Steady { .. } => "serving",
+            GenerationPlan::Rolling { .. } => "reloading",
+            GenerationPlan::Upgrading { .. } => "upgrading",
+            GenerationPlan::Stopping { .. } => "stopping",
+        }
+    }
+
+    fn generations(&self, now: Instant) -> Vec<GenerationStatus> {
+        let age_of = |id: u64| {
+            let started = self.processes.iter().filter(|one| one.generation == id);
+            let first = started.map(|one| one.started).min().unwrap_or(now);
+            now.saturating_duration_since(first).as_secs()
+        };
+        let wanted = [
+            (self.serving(), State::Ready),
+            (self.next_generation(), State::Starting),
+        ];
+        let wanted: Vec<(&Generation, State)> = wanted
+            .into_iter()
+            .filter_map(|(generation, state)| Some((generation?, state)))
+            .collect();
+        let is_wanted = |id: u64| wanted.iter().any(|(generation, _)| generation.id == id);
+        let mut left: Vec<u64> = self.processes.iter().map(|one| one.generation).collect();
+        left.retain(|id| !is_wanted(*id));
+        left.sort_unstable();
+        left.dedup();
+        let left = left.into_iter().map(|id| {
+            let there = self.processes.iter().filter(|one| one.generation == id);
+            GenerationStatus {
+                generation: id,
+                state: State::Draining,
+                processes: there.filter(|one| one.role == Role::Serving).count(),
+                age_s: age_of(id),
+                ..GenerationStatus::default()
+            }
+        });
+        let wanted = wanted.iter().map(|(generation, state)| GenerationStatus {
+            generation: generation.id,
+            state: *state,
+            processes: generation.count(),
+            drivers: generation.config.listen.drivers,
+            age_s: age_of(generation.id),
+        });
+        left.chain(wanted).collect()
+    }
+
+    fn process_lines(&self, now: Instant) -> Vec<ProcessStatus> {
+        let serving = self
+            .processes
+            .iter()
+            .filter(|one| one.role == Role::Serving);
+        let depths = self.sockets.waiting();
+        let mut lines: Vec<ProcessStatus> = serving
+            .map(|process| self.process_line(process, &depths, now))
+            .collect();
+        if let Some(generation) = self.serving() {
+            let empty = (0..generation.count())
+                .filter(|slot| self.at(generation.id, *slot).next().is_none());
+            lines.extend(empty.map(|slot| ProcessStatus {
+                slot,
+                generation: generation.id,
+                state: State::Waiting,
+                restarts: generation.lives[slot].restarts(),
+                ..ProcessStatus::default()
+            }));
+        }
+        lines.sort_by_key(|line| (line.generation, line.slot));
+        lines
+    }
+
+    fn process_line(&self, process: &ChildProcess, depths: &Depths, now: Instant) -> ProcessStatus {
+        let counted = process
+            .view
+            .as_ref()
+            .map(View::snapshot)
+            .unwrap_or_default();
+        let pid = process.pid();
+        let life = self
+            .generation(process.generation)
+            .and_then(|generation| generation.lives.get(process.slot));
+        ProcessStatus {
+            slot: process.slot,
+            generation: process.generation,
+            pid: pid.map(|pid| pid.as_raw_nonzero().get().unsigned_abs()),
+            state: match process.state {
+                process::ProcessState::Starting => State::Starting,
+                process::ProcessState::Ready if process.pulse.missed > 1 => State::Stuck,
+                process::ProcessState::Ready => State::Ready,
+                process::ProcessState::Draining { .. } | process::ProcessState::Killed(_) => {
+                    State::Draining
+                }
+            },
+            age_s: now.saturating_duration_since(process.started).as_secs(),
+            requests: counted.drivers.iter().map(|driver| driver.received).sum(),
+            resident_bytes: pid.map(resident_bytes),
+            proportional_bytes: pid.and_then(proportional_bytes),
+            restarts: life.map_or(0, |life| life.restarts()),
+            drivers: counted
+                .drivers
+                .iter()
+                .map(|driver| driver_line(process, driver, depths))
+                .collect(),
+            pools: counted.pools.iter().map(pool_line).collect(),
+        }
+    }
+
+    fn address_lines(&self) -> Vec<AddressStatus> {
+        let depths = self.sockets.waiting();
+        let addresses = self.sockets.addresses().into_iter();
+        addresses
+            .map(|address| {
+                let queues: Vec<u64> = depths
+                    .iter()
+                    .filter(|(key, _)| key.address == address.number)
+                    .map(|(_, depth)| u64::from(depth.waiting))
+                    .collect();
+                AddressStatus {
+                    sockets: address.sockets_len + address.surplus_len,
+                    backlog: address.backlog_effective.unwrap_or(0),
+                    accept_queue: (!queues.is_empty()).then(|| queues.iter().sum()),
+                    url: address.url,
+                }
+            })
+            .collect()
+    }
+
+    /// How often steering by processor did what it is for.
+    fn steering_line(&self, counted: &StatsSnapshot) -> Option<String> {
+        let serving = self.serving()?;
+        if serving.config.listen.steering != Steering::Cpu {
+            return None;
+        }
+        let sum = |of: fn(&DriverSnapshot) -> u64| counted.drivers.iter().map(of).sum::<u64>();
+        let accepted = u128::from(sum(|driver| driver.accepted));
+        let local = u128::from(sum(|driver| driver.local_cpu));
+        let percent = (local * 100).checked_div(accepted).unwrap_or(0);
+        Some(format!(
+            "by processor: {percent} % of connections arrived on their driver's processor"
+        ))
+    }
+
+    fn totals(&self, counted: &StatsSnapshot) -> Totals {
+        let sum = |of: fn(&DriverSnapshot) -> u64| counted.drivers.iter().map(of).sum();
+        Totals {
+            accepted: sum(|driver| driver.accepted),
+            received: sum(|driver| driver.received),
+            balanced_out: sum(|driver| driver.balanced_out),
+            stall_takeovers: sum(|driver| driver.stall_takeovers),
+            errors: sum(|driver| driver.errors),
+            incomplete: counted.routes.iter().map(|route| route.incomplete).sum(),
+            crashes: self.crashes,
+            recycled: self.recycled,
+        }
+    }
+}
+
+fn driver_line(process: &ChildProcess, driver: &DriverSnapshot, depths: &Depths) -> DriverStatus {
+    let heard = process
+        .accepts_from
+        .iter()
+        .filter(|key| usize::from(key.driver) == driver.driver);
+    let (mut waiting, mut waiting_max) = (None, None);
+    for key in heard {
+        let socket = SocketKey {
+            address: key.address,
+            index: key.index,
+        };
+        if let Some(depth) = depths.get(&socket) {
+            *waiting.get_or_insert(0) += u64::from(depth.waiting);
+            *waiting_max.get_or_insert(0) += u64::from(depth.waiting_max);
+        }
+    }
+    DriverStatus {
+        driver: driver.driver,
+        accepted: driver.accepted,
+        received: driver.received,
+        balanced_out: driver.balanced_out,
+        stall_takeovers: driver.stall_takeovers,
+        open: driver.open,
+        errors: driver.errors,
+        accept_queue: waiting,
+        accept_queue_max: waiting_max,
+    }
+}
+
+fn pool_line(pool: &PoolSnapshot) -> PoolStatus {
+    let figures = &pool.figures;
+    let pressure = match figures.pressure {
+        0 => "calm",
+        1 => "saturated",
+        _ => "overloaded",
+    };
+    PoolStatus {
+        name: pool.name.clone(),
+        pressure: pressure.to_owned(),
+        threads: figures.threads,
+        threads_min: figures.threads_min,
+        threads_max: figures.threads_max,
+        idle: figures.idle,
+        running: figures.running,
+        waiting: figures.waiting,
+        completed: figures.completed,
+        refused: figures.refused,
+        shed: figures.shed,
+        expired: figures.expired,
+        gil_share_permille: figures.gil_share_permille,
+    }
+}
+
+/// Bytes of physical memory that a process uses, pages that it shares included.
+pub(super) fn resident_bytes(pid: Pid) -> u64 {
+    let pid = pid.as_raw_nonzero();
+    let text = std::fs::read_to_string(format!("/proc/{pid}/statm"));
+    let pages = text.ok().and_then(|text| {
+        let resident = text.split_ascii_whitespace().nth(1)?;
+        resident.parse::<u64>().ok()
+    });
+    pages.unwrap_or(0) * rustix::param::page_size() as u64
+}
+
+/// The same with each shared page divided by the processes that share it; `None` where the kernel does not
+/// say.
+fn proportional_bytes(pid: Pid) -> Option<u64> {
+    let pid = pid.as_raw_nonzero();
+    let text = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("Pss:"))?;
+    let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(kib << 10)
+}
