@@ -73,6 +73,7 @@ impl Page {
     /// A chart, or several to choose from by their names; `id` is its own on the page. Title and legend are those of
     /// the first one.
     pub fn figure(&mut self, panes: &[(&str, &Chart)], id: &str) -> &mut Page {
+        // A choice of nothing is left out.
         let Some((_, first)) = panes.first() else {
             return self;
         };

@@ -158,6 +158,7 @@ fn said(what: &str, fault: Fault) -> Message {
 fn read_runs(name: &str) -> Result<Vec<Outcome>, Fault> {
     let text = text_of(name).map_err(|error| Fault::new(cause(&error)))?;
     let runs = read_json(&text)?;
+    // An empty file would be compared with anything, and nothing would be worse.
     if runs.is_empty() {
         return Err(Fault::new("holds no run"));
     }

@@ -137,6 +137,7 @@ impl Watcher {
             (None, Some(count)) => count,
             (None, None) => return (None, None),
         };
+        // Nothing ended yet: the end is infinitely far, and nobody knows when it is.
         let left_s = Some(left_s.max(0.0)).filter(|left| left.is_finite());
         (Some(done.min(1.0)), left_s)
     }

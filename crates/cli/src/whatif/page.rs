@@ -10,6 +10,7 @@ use super::{Findings, table};
 /// The page.
 pub(super) fn page(findings: &Findings) -> String {
     let mut page = Page::new(&format!("What if: {}", findings.title));
+    // Doubts come before the numbers that they are about.
     for remark in &findings.remarks {
         page.remark("doubtful", "", remark);
     }
@@ -176,6 +177,7 @@ fn over_time(findings: &Findings) -> Vec<Chart> {
         shown.extend(present.or(findings.answers.first()));
     }
     let one = |answer: &Answer| {
+        // From the first moment that was kept: what warms up the simulation is not shown.
         let begin = answer.timeline.first();
         let begin = begin.map_or(0.0, |moment| moment.at.as_secs_f64());
         let of = |name: &str, of: fn(&whatif::Moment) -> usize| {

@@ -32,6 +32,7 @@ pub(super) fn table(findings: &Findings) -> String {
         let _ = writeln!(out, "note: {remark}");
     }
     let _ = write!(out, "\n{}", answers(findings).to_text());
+    // The star is explained only where there is one.
     if is_any_beyond(findings) {
         let _ = writeln!(out, "{BEYOND_NOTE}");
     }
@@ -68,6 +69,7 @@ pub(super) fn facts(findings: &Findings) -> Vec<(&'static str, String)> {
 }
 
 fn source(log: &LogFacts, title: &str) -> String {
+    // Most logs have none: a zero would only lengthen the line.
     let refused = match log.refused {
         0 => String::new(),
         len => format!(", {} of them refused", thousands(len)),

@@ -76,6 +76,7 @@ fn over_time(legs: &[AskedLeg], named: impl Fn(f64) -> String) -> String {
         }
     };
     let mut parts: Vec<String> = legs.iter().take(NAMED_LEN_MAX).map(said).collect();
+    // A ramp may be given in hundreds of steps.
     let more = legs.len().saturating_sub(NAMED_LEN_MAX);
     if more > 0 {
         parts.push(counted(more as u64, "more step"));

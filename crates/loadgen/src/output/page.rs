@@ -28,6 +28,7 @@ pub fn page(outcomes: &[Outcome], title: &str) -> String {
         [run] => cards(run.outcome, &mut page),
         _ => overview(&runs, &mut page),
     }
+    // Two beside each other on a desk, one below the other on a phone.
     page.html("<div class=charts>\n");
     page.figure(&panes(&percentile_charts(&runs)), "q");
     if runs.iter().any(|run| !run.outcome.series.is_empty()) {
@@ -110,6 +111,7 @@ fn cards(outcome: &Outcome, page: &mut Page) {
 
 /// Of a summary that may have no values.
 fn time(summary: &Summary, us: Option<f64>) -> String {
+    // A summary without values has zeros, which would be the best result there is.
     let known = us.filter(|_| summary.count > 0);
     known.map_or_else(|| NONE.to_owned(), |us| duration(us / 1e6))
 }
@@ -241,6 +243,7 @@ fn latency_charts(runs: &[Run<'_>]) -> Vec<(String, Chart)> {
             lines,
         )
     };
+    // Of several runs each quantile has a chart of its own, and its lines are the runs.
     if let [run] = runs {
         let lines =
             TIMES.map(|(name, of, colour, look)| latencies(name, colour, look, run.outcome, of));

@@ -72,6 +72,7 @@ fn schema(found: &Value) -> Result<(), Fault> {
 fn read_run(index: usize, run: Value) -> Result<Outcome, String> {
     let run: Result<Outcome, _> = serde_path_to_error::deserialize(run);
     match run {
+        // Each run says its schema as well: files of several versions may have been put together.
         Ok(outcome) if outcome.schema == SCHEMA => Ok(outcome),
         Ok(other) => Err(format!("run {} has schema {}", index + 1, other.schema)),
         Err(error) => {

@@ -61,6 +61,7 @@ pub fn table(outcome: &Outcome, tone: Tone) -> String {
         times(outcome, &mut sheet);
         sheet.put(LineStyle::Plain, [String::new()]);
     }
+    // Behind the numbers: it is read when they surprise.
     for (label, text) in sides(outcome) {
         sheet.put(LineStyle::Plain, labelled(label, &text));
     }
@@ -182,6 +183,7 @@ fn times(outcome: &Outcome, sheet: &mut Sheet) {
 }
 
 fn remarks(outcome: &Outcome, sheet: &mut Sheet) {
+    // Last, because what stands last on a terminal is read first.
     if !outcome.remarks.is_empty() {
         sheet.put(LineStyle::Plain, [String::new()]);
     }

@@ -149,6 +149,7 @@ impl Chart {
             assert!(is_whole, "a band has two ends at each point");
         }
         let (scale, bars) = (&self.scale, &self.bars);
+        // Two corners of each bar suffice: the axis must hold its ends and its height.
         let corners = bars
             .iter()
             .flat_map(|bar| [(bar.left, bar.low), (bar.right, bar.high)]);

@@ -61,6 +61,7 @@ pub fn json(tally: &Tally) -> String {
 
 fn group(group: &Group) -> Value {
     let phases = PHASES.iter().zip(&group.phases);
+    // Processor time is no phase: it is a part of `run`, so it stands behind the five that add up.
     let phases = phases.chain([(&"cpu", &group.cpu)]);
     json!({
         "requests": group.len,
@@ -92,6 +93,7 @@ fn at_queue(found: &AtQueue) -> Value {
 }
 
 fn distribution(spread: &Spread) -> Value {
+    // `null`, not zeros: nobody has measured it.
     if spread.is_empty() {
         return Value::Null;
     }

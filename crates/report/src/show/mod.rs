@@ -28,6 +28,7 @@ fn time(wall_ns: u64, utc_offset_secs: i32) -> String {
 /// `+0100`
 fn zone(utc_offset_secs: i32) -> String {
     let sign = if utc_offset_secs < 0 { '-' } else { '+' };
+    // The sign is written apart: half an hour west of Greenwich is -0030.
     let minutes = utc_offset_secs.unsigned_abs() / 60;
     format!("{sign}{:02}{:02}", minutes / 60, minutes % 60)
 }

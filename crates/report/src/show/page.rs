@@ -25,6 +25,7 @@ pub fn page(tally: &Tally, title: &str) -> String {
         page.heading("How long each phase took")
             .charts(&distributions(all));
     }
+    // It is kept for the page alone: a tally for a terminal has none.
     if let Some(timeline) = tally.timeline() {
         let charts = over_time(tally, timeline);
         if !charts.is_empty() {
@@ -127,6 +128,7 @@ fn foot(tally: &Tally, page: &mut Page) {
     if tally.endings().1 > 0 {
         page.paragraph(&format!("Not complete: {}.", endings(tally)));
     }
+    // The first one is named, so that its form can be looked at.
     if let (misread_len @ 1.., Some(first)) = tally.misread() {
         page.paragraph(&format!(
             "{} of {} lines were not understood; the first: {}:{}.",

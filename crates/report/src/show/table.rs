@@ -115,6 +115,7 @@ pub fn live(total: &Tally, interval: Option<(&Tally, f64)>) -> String {
 fn summary(tally: &Tally) -> String {
     let all = tally.all();
     let mut out = present::counted(all.len, "request");
+    // Templates may leave out the time.
     if let Some((first, last, offset)) = tally.time() {
         let _ = write!(
             out,
@@ -216,6 +217,7 @@ pub(super) fn endings(tally: &Tally) -> String {
 }
 
 fn forms(tally: &Tally) -> String {
+    // One form alone needs no count: it is that of all requests.
     let forms: Vec<_> = tally.forms().collect();
     let parts = forms.iter().map(|(form, len)| match forms.len() {
         1 => form_name(*form).to_owned(),
@@ -245,6 +247,7 @@ fn groups(tally: &Tally, out: &mut String) {
         out,
         "\nby {by}; avg, median and p99 of the total, in seconds\n{table}"
     );
+    // Nothing is summed up silently.
     if grouped.others.is_some() {
         let _ = writeln!(out, "{}", others_note());
     }

@@ -26,6 +26,7 @@ pub(super) fn table(waiting: &Waiting, out: &mut String) {
         let _ = writeln!(out, "\n{}", unknown(missing));
         return;
     }
+    // A pool with idle threads holds nobody up: a heading over nothing would look like a fault.
     if waiting.waited_len == 0 {
         return;
     }
@@ -68,6 +69,7 @@ fn notes(waiting: &Waiting) -> Vec<String> {
             seconds(waiting.unexplained_ns / 1e9)
         ));
     }
+    // Lines are read in the order in which runs ended, and a wait is worked out once.
     if waiting.late_len > 0 {
         notes.push(format!(
             "{} runs were logged too late: their waits are attributed to other runs",
