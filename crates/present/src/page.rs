@@ -146,9 +146,9 @@ impl Page {
         self
     }
 
-    /// An element of text from anywhere.
+    /// An element of text from anywhere; what it has in backticks is code.
     fn put(&mut self, element: &str, text: &str) -> &mut Page {
-        let text = escaped(text, TEXT_CHARS_MAX);
+        let text = coded(&escaped(text, TEXT_CHARS_MAX));
         let _ = writeln!(self.body, "<{element}>{text}</{element}>");
         self
     }
