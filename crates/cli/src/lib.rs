@@ -17,6 +17,7 @@ mod host;
 mod inputs;
 mod message;
 mod process;
+mod progress;
 mod reference;
 mod report;
 mod serve;

@@ -5,10 +5,10 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
+use present::{Line, NONE, Table, thousands, wrapped};
+
 use crate::engine::Fault;
 use crate::outcome::{Outcome, Weight};
-use crate::output::picture::Line;
-use crate::output::{thousands, wrapped};
 use crate::spec::LoadSpec;
 use crate::statistics::Moments;
 
@@ -90,29 +90,41 @@ impl Sweep {
     }
 
     /// The table, and what makes its numbers doubtful.
-    pub fn table(&self, runs: &[SweepRun]) -> String {
-        let mut rows = vec![[self.column, "min", "ave", "max", "time"].map(str::to_owned)];
-        for value in &self.values {
-            let rates = rates(*value, runs);
-            let seconds: f64 = at(*value, runs).map(|outcome| outcome.seconds).sum();
-            let value = thousands(*value);
-            rows.push(if rates.is_empty() {
-                [value.as_str(), "-", "-", "-", "-"].map(str::to_owned)
-            } else {
-                let [min, ave, max] = [rates.min(), rates.mean(), rates.max()]
-                    .map(|rate| thousands(rate.round() as u64));
-                [value, min, ave, max, format!("{seconds:.2} s")]
-            });
-        }
-        let mut text = aligned(&rows);
-        let notes = self.notes(runs);
-        if !notes.is_empty() {
-            text.push('\n');
-        }
-        for note in notes {
-            let _ = writeln!(text, "{}", wrapped(&note));
+    pub fn text(&self, runs: &[SweepRun]) -> String {
+        let mut text = self.table(runs).to_text();
+        for (index, note) in self.notes(runs).iter().enumerate() {
+            let begin = if index == 0 { "\n" } else { "" };
+            let _ = writeln!(text, "{begin}{}", wrapped(note));
         }
         text
+    }
+
+    /// A row for each value, with requests a second over its repetitions.
+    pub fn table(&self, runs: &[SweepRun]) -> Table {
+        let all = || {
+            self.values
+                .iter()
+                .map(|value| (*value, rates(*value, runs)))
+        };
+        let known = |rates: &Moments, text: String| match rates.is_empty() {
+            true => NONE.to_owned(),
+            false => text,
+        };
+        let mut table = Table::default();
+        table.numbers(self.column, all().map(|(value, _)| thousands(value)));
+        let columns = [
+            ("min", Moments::min as fn(&Moments) -> f64),
+            ("ave", Moments::mean),
+            ("max", Moments::max),
+        ];
+        for (head, of) in columns {
+            let cell = |rates: Moments| known(&rates, thousands(of(&rates).round() as u64));
+            table.numbers(head, all().map(|(_, rates)| cell(rates)));
+        }
+        let seconds = |value| at(value, runs).map(|run| run.seconds).sum::<f64>();
+        let time = all().map(|(value, rates)| known(&rates, format!("{:.2} s", seconds(value))));
+        table.numbers("time", time);
+        table
     }
 
     /// Average of the requests a second at each value, with the least and the greatest.
@@ -130,10 +142,12 @@ impl Sweep {
             name: "requests a second".to_owned(),
             points,
             low_high: Some(low_high),
+            ..Line::default()
         }
     }
 
-    fn notes(&self, runs: &[SweepRun]) -> Vec<String> {
+    /// Failures, and doubts about the runs.
+    pub fn notes(&self, runs: &[SweepRun]) -> Vec<String> {
         let failed = runs.iter().filter_map(|run| {
             let failed = run.outcome.counts.failures.sum();
             let all = run.outcome.counts.answered + failed;
@@ -183,23 +197,6 @@ fn rates(value: u64, runs: &[SweepRun]) -> Moments {
         rates.record(outcome.per_second());
     }
     rates
-}
-
-/// Cells on the right of their columns.
-fn aligned<const LEN: usize>(rows: &[[String; LEN]]) -> String {
-    let widths: [usize; LEN] = std::array::from_fn(|column| {
-        let cells = rows.iter().map(|row| row[column].len());
-        cells.max().unwrap_or(0)
-    });
-    let mut text = String::new();
-    for row in rows {
-        let cells = row.iter().zip(widths);
-        let cells: Vec<_> = cells
-            .map(|(cell, width)| format!("{cell:>width$}"))
-            .collect();
-        let _ = writeln!(text, "{}", cells.join("  "));
-    }
-    text
 }
 
 fn flag(key: &str) -> String {

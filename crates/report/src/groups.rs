@@ -8,7 +8,6 @@ use std::collections::HashMap;
 use telemetry::Line;
 
 use crate::filter::local_ns;
-use crate::show::hour_text;
 use crate::tally::Group;
 
 /// Most groups: 50 KB each.
@@ -174,7 +173,7 @@ impl Groups {
                 if hour == u64::MAX {
                     "no time".to_owned()
                 } else {
-                    hour_text(hour)
+                    present::hour_text(hour)
                 }
             }
             (_, b"") => "-".to_owned(),

@@ -30,7 +30,7 @@ pub use filter::{Filter, When, duration, statuses};
 pub use follow::Follow;
 pub use groups::{By, GROUPS_LEN_MAX};
 pub use recorded::{CUT_OFF, Handling, Passed, lines, path};
-pub use show::{interval_line, json, live, page, table, thousands};
+pub use show::{interval_line, json, live, page, table};
 pub use slowest::Slow;
 pub use source::Input;
 pub use spread::Spread;

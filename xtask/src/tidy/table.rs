@@ -210,7 +210,7 @@ pub(super) const LINE_END_PLACES: [(&str, &str); 6] = [
 ];
 
 /// Crates without I/O, threads and clock.
-pub(super) const PURE_CRATES: [&str; 3] = ["http", "telemetry", "queueing"];
+pub(super) const PURE_CRATES: [&str; 4] = ["http", "telemetry", "queueing", "present"];
 
 /// The one place that reads the monotonic clock.
 pub(super) const CLOCK_FILES: [&str; 1] = ["crates/telemetry/src/time.rs"];
@@ -236,7 +236,7 @@ pub(super) enum Others {
     AllBut(&'static [&'static str]),
 }
 
-pub(super) const CRATES: [CrateRule; 16] = [
+pub(super) const CRATES: [CrateRule; 17] = [
     CrateRule {
         name: "os",
         package: "milepost-os",
@@ -264,6 +264,13 @@ pub(super) const CRATES: [CrateRule; 16] = [
         ours: &["telemetry"],
         others: Others::Only(&[]),
         forbids: "queueing is arithmetic on what telemetry names",
+    },
+    CrateRule {
+        name: "present",
+        package: "milepost-present",
+        ours: &["telemetry"],
+        others: Others::Only(&[]),
+        forbids: "present makes text of values: it knows the calendar and nothing of what the tools measure",
     },
     CrateRule {
         name: "config",
@@ -329,7 +336,7 @@ pub(super) const CRATES: [CrateRule; 16] = [
     CrateRule {
         name: "report",
         package: "milepost-report",
-        ours: &["telemetry"],
+        ours: &["telemetry", "present"],
         others: Others::Only(&["jiff", "memchr", "flate2", "serde_json", "zstd"]),
         forbids: "report reads logs, whoever wrote them: it knows telemetry's forms and nothing of the server",
     },
@@ -344,7 +351,7 @@ pub(super) const CRATES: [CrateRule; 16] = [
     CrateRule {
         name: "loadgen",
         package: "milepost-loadgen",
-        ours: &["http", "telemetry"],
+        ours: &["http", "telemetry", "present"],
         others: Others::AllBut(&["pyo3", "pyo3-ffi", "clap"]),
         forbids: "the load generator shares no code with what it measures but http and telemetry",
     },
@@ -366,6 +373,7 @@ pub(super) const CRATES: [CrateRule; 16] = [
             "telemetry",
             "queueing",
             "config",
+            "present",
             "report",
             "loadgen",
             "whatif",

@@ -3,17 +3,17 @@
 //! Takes seconds that are over, gives them to the terminal; nothing where standard error is none. The first
 //! SIGINT or SIGTERM ends the run, whose results are then shown; the second one ends the program.
 
-use std::io::{self, IsTerminal};
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use loadgen::engine::Watch;
 use loadgen::outcome::Second;
-use loadgen::output::{self, LiveFacts};
 use loadgen::plan::{Length, Plan};
+use present::{duration, harmless, progress, thousands, width};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
-use crate::message;
+use crate::progress::ProgressScreen;
 
 /// As a shell says it of a program that SIGINT has ended.
 const INTERRUPTED: i32 = 130;
@@ -53,28 +53,6 @@ pub(super) struct Watcher {
     screen: ProgressScreen,
 }
 
-/// Where the line goes.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum ProgressScreen {
-    /// Nobody would see it.
-    Nowhere,
-    /// A terminal.
-    Terminal {
-        /// Whether the line is there now.
-        is_drawn: bool,
-    },
-}
-
-impl ProgressScreen {
-    /// Standard error, unless it is no terminal.
-    pub(super) fn of_talk() -> ProgressScreen {
-        match io::stderr().is_terminal() {
-            true => ProgressScreen::Terminal { is_drawn: false },
-            false => ProgressScreen::Nowhere,
-        }
-    }
-}
-
 impl Watcher {
     pub(super) fn new(plan: &Plan, name: String, stop: &Stop, screen: ProgressScreen) -> Watcher {
         Watcher {
@@ -89,11 +67,48 @@ impl Watcher {
 
     /// The line is no longer there.
     pub(super) fn clear(&mut self) {
-        if let ProgressScreen::Terminal { is_drawn } = &mut self.screen
-            && std::mem::take(is_drawn)
-        {
-            message::talk("\r\x1b[K");
+        self.screen.clear();
+    }
+
+    /// How the run goes: of what does not fit into the columns, the least important is left out first.
+    fn line(&self, second: &Second, columns: usize) -> String {
+        let us = |value: f64| duration(value / 1e6);
+        let (done, left_s) = self.progress(second.at_s);
+        // Seconds before the counted ones have no share of the run.
+        let stage = match done {
+            _ if second.at_s < 0 => "warming up".to_owned(),
+            Some(done) if done.is_finite() => progress(done),
+            _ => format!("{} s", second.at_s.saturating_add(1)),
+        };
+        let failed = (self.failed > 0).then(|| format!("FAILED {}", thousands(self.failed)));
+        let left = left_s.map(|left| format!("{} s left", thousands(left.round() as u64)));
+        let name = (!self.name.is_empty()).then(|| harmless(&self.name, 30));
+        // By importance, with their places in the line.
+        let parts = [
+            (1, Some(stage)),
+            (2, Some(format!("{}/s", thousands(second.answered)))),
+            (6, failed),
+            (4, Some(format!("p99 {}", us(second.p99_us)))),
+            (3, Some(format!("p50 {}", us(second.p50_us)))),
+            (8, left),
+            (5, Some(format!("max {}", us(second.max_us)))),
+            (7, Some(format!("{} answered", thousands(self.answered)))),
+            (0, name),
+        ];
+        let mut kept: Vec<(usize, String)> = Vec::new();
+        let mut used = 0;
+        for (place, text) in parts {
+            let Some(text) = text else { continue };
+            let gap = if kept.is_empty() { 0 } else { 2 };
+            if used + gap + width(&text) <= columns {
+                used += gap + width(&text);
+                kept.push((place, text));
+            }
         }
+        assert!(used <= columns, "a longer line would scroll the terminal");
+        kept.sort_by_key(|(place, _)| *place);
+        let texts: Vec<String> = kept.into_iter().map(|(_, text)| text).collect();
+        texts.join("  ")
     }
 
     fn count(&mut self, second: &Second) {
@@ -122,6 +137,7 @@ impl Watcher {
             (None, Some(count)) => count,
             (None, None) => return (None, None),
         };
+        // Nothing ended yet: the end is infinitely far, and nobody knows when it is.
         let left_s = Some(left_s.max(0.0)).filter(|left| left.is_finite());
         (Some(done.min(1.0)), left_s)
     }
@@ -130,33 +146,14 @@ impl Watcher {
 impl Watch for Watcher {
     fn second(&mut self, second: &Second) {
         self.count(second);
-        let ProgressScreen::Terminal { is_drawn } = &mut self.screen else {
-            return;
-        };
-        *is_drawn = true;
-        let (done, left_s) = self.progress(second.at_s);
-        let line = output::live(&LiveFacts {
-            name: &self.name,
-            second,
-            answered: self.answered,
-            failed: self.failed,
-            done,
-            left_s,
-            columns: columns(),
-        });
-        message::talk(&format!("\r{line}\x1b[K"));
+        // A copy, because the line borrows the watcher while it is made.
+        let mut screen = self.screen;
+        screen.show(|columns| self.line(second, columns));
+        self.screen = screen;
     }
 
     fn is_over(&mut self) -> bool {
         self.stop.is_asked_for()
-    }
-}
-
-/// One less than there are: a full line moves the cursor to the next one.
-fn columns() -> usize {
-    match rustix::termios::tcgetwinsize(io::stderr()) {
-        Ok(size) if size.ws_col > 1 => usize::from(size.ws_col) - 1,
-        _ => 79,
     }
 }
 
@@ -209,6 +206,41 @@ mod tests {
         }
         // Nothing is answered yet: nobody knows how long it takes.
         assert_eq!(watcher(None, Some(5)).progress(0), (Some(0.0), None));
+    }
+
+    #[test]
+    fn leaves_out_what_does_not_fit() {
+        let mut watcher = watcher(Some(10), None);
+        watcher.name = "nginx, 3 of 5".to_owned();
+        (watcher.answered, watcher.failed) = (319_560, 12);
+        let second = Second {
+            failed: 12,
+            p50_us: 950.0,
+            p99_us: 2_300.0,
+            max_us: 12_500.0,
+            ..second(4, 63_912)
+        };
+        for (columns, expect) in [
+            (
+                130,
+                "nginx, 3 of 5  [########........]  50 %  63,912/s  p50 950 µs  p99 2.3 ms  max 12.5 ms  FAILED 12  319,560 answered  5 s left",
+            ),
+            (
+                60,
+                "[########........]  50 %  63,912/s  p99 2.3 ms  FAILED 12",
+            ),
+            (0, ""),
+        ] {
+            assert_eq!(watcher.line(&second, columns), expect);
+        }
+        (watcher.length.duration, watcher.name) = (None, String::new());
+        assert!(watcher.line(&second, 90).starts_with("5 s  63,912/s"));
+        let warming = Second { at_s: -2, ..second };
+        assert!(
+            watcher
+                .line(&warming, 90)
+                .starts_with("warming up  63,912/s")
+        );
     }
 
     #[test]

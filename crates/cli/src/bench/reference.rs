@@ -74,6 +74,7 @@ pub(crate) fn page() -> String {
         }
     }
     page.push_str(TAIL);
+    // The first line is a heading and the last ones are about exit codes, which have a table here.
     let examples = super::EXAMPLES
         .lines()
         .skip(1)

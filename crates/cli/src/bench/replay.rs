@@ -9,7 +9,8 @@ use std::path::Path;
 
 use loadgen::engine::Fault;
 use loadgen::spec::{Files, Recording};
-use report::{CUT_OFF, Input, Passed, thousands};
+use present::thousands;
+use report::{CUT_OFF, Input, Passed};
 use telemetry::{Nanos, Pattern};
 
 use crate::message::Message;

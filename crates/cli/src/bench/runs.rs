@@ -8,17 +8,17 @@ use std::io::{self, IsTerminal};
 
 use loadgen::engine::{self, Fault};
 use loadgen::outcome::{Outcome, Remark, Weight};
-use loadgen::output::picture::{Axis, Line, Scale, text_curve};
 use loadgen::output::{self, Tone};
 use loadgen::plan::{Address, Load, Plan};
 use loadgen::statistics::{Assertion, Knee, Search, SearchEnd, Step, Try};
-use report::thousands;
+use present::{Axis, Chart, Line, Scale, thousands};
 
 use super::flags::{BenchOptions, Runs};
-use super::live::{ProgressScreen, Stop, Watcher};
+use super::live::{Stop, Watcher};
 use super::replay::Disk;
 use crate::environment::cause;
 use crate::message::{self, Message};
+use crate::progress::ProgressScreen;
 use crate::{COULD_NOT, DONE, NO, control};
 
 /// Does what is wished, as far as nothing is wrong with it. `faults`: what is known to be wrong.
@@ -367,15 +367,15 @@ fn knee_text(knee: &Knee) -> String {
         .map(|(name, points)| Line {
             name: name.to_owned(),
             points,
-            low_high: None,
+            ..Line::default()
         })
         .collect();
     let mut scale = Scale::of(Axis::Linear, Axis::Durations);
     if let Some(best) = knee.best {
         scale = scale.marked(best, "the knee");
     }
-    let picture = text_curve("Latency", "requests a second", "latency", &lines, &scale);
-    format!("{}\n{picture}", knee.text())
+    let chart = Chart::of("Latency", ["requests a second", "latency"], scale, lines);
+    format!("{}\n{}", knee.text(), chart.text())
 }
 
 #[cfg(test)]

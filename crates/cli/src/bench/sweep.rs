@@ -10,11 +10,11 @@ use clap::{Arg, ArgMatches, Command};
 use loadgen::engine::Fault;
 use loadgen::outcome::Outcome;
 use loadgen::output;
-use loadgen::output::picture::{Axis, Line, Scale, curve, text_curve};
 use loadgen::plan::Plan;
 use loadgen::spec::FlagForm::Switch;
 use loadgen::spec::Key;
 use loadgen::sweep::{Sweep, SweepRun};
+use present::{Axis, Chart, Page, Scale};
 
 use super::flags::{self, Output, Place};
 use super::live::Stop;
@@ -169,15 +169,14 @@ fn show(options: &SweepOptions, runs: &[SweepRun]) -> Vec<Message> {
     let column = options.sweep.column;
     let title = format!("Requests a second by {column}");
     let scale = Scale::of(Axis::Linear, Axis::Linear);
-    let lines: [Line; 1] = [options.sweep.line(runs)];
-    let svg = || curve(&title, column, "requests a second", &lines, &scale);
-    let table = options.sweep.table(runs);
+    let labels = [column, "requests a second"];
+    let chart = Chart::of(&title, labels, scale, vec![options.sweep.line(runs)]);
     let mut messages = Vec::new();
     for output in &options.outputs {
         let text = match output.form {
             SweepForm::Json => json(runs),
-            SweepForm::Svg => svg(),
-            SweepForm::Html => page(&title, &svg(), &table),
+            SweepForm::Svg => chart.svg(),
+            SweepForm::Html => page(options, &chart, runs),
         };
         messages.extend(output.place.write(&text).err());
     }
@@ -186,27 +185,24 @@ fn show(options: &SweepOptions, runs: &[SweepRun]) -> Vec<Message> {
         .iter()
         .any(|output| output.place == Place::Stdout);
     if !options.is_quiet && !has_stdout {
-        let picture = text_curve(&title, column, "requests a second", &lines, &scale);
-        messages.extend(message::result(&format!("{table}\n{picture}")).err());
+        let text = format!("{}\n{}", options.sweep.text(runs), chart.text());
+        messages.extend(message::result(&text).err());
     }
     messages
+}
+
+fn page(options: &SweepOptions, chart: &Chart, runs: &[SweepRun]) -> String {
+    let mut page = Page::new(&chart.title);
+    page.charts([chart]).table(&options.sweep.table(runs));
+    for note in options.sweep.notes(runs) {
+        page.paragraph(&note);
+    }
+    page.finish()
 }
 
 fn json(runs: &[SweepRun]) -> String {
     let outcomes: Vec<Outcome> = runs.iter().map(|run| run.outcome.clone()).collect();
     output::json(&outcomes)
-}
-
-/// A page of its own.
-fn page(title: &str, svg: &str, table: &str) -> String {
-    let table = table.replace('&', "&amp;").replace('<', "&lt;");
-    let style = ":root{color-scheme:light dark}body{font:16px system-ui;margin:2rem auto;max-width:72rem;padding:0 1rem}\
-                 svg{width:100%;height:auto}pre{overflow-x:auto}";
-    format!(
-        "<!doctype html>\n<html lang=\"en\">\n<meta charset=\"utf-8\">\n\
-         <meta name=\"viewport\" content=\"width=device-width\">\n<title>{title}</title>\n\
-         <style>{style}</style>\n<h1>{title}</h1>\n{svg}\n<pre>{table}</pre>\n</html>\n"
-    )
 }
 
 #[cfg(test)]
@@ -252,13 +248,6 @@ milepost: `--svg`: `-` is written to already
         assert_eq!(text.err().expect("faults"), expect);
         let text = asked(&["-c", "5,9", "-t", "7"]).err().expect("a fault");
         assert!(text.contains("more threads than connections"), "{text}");
-    }
-
-    #[test]
-    fn makes_a_page_that_needs_no_network() {
-        let page = page("A sweep", "<svg></svg>", "a < b & c");
-        assert!(page.starts_with("<!doctype html>") && page.contains("<svg></svg>"));
-        assert!(page.contains("<pre>a &lt; b &amp; c</pre>") && !page.contains("src="));
     }
 
     #[test]

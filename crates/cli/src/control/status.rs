@@ -2,15 +2,11 @@
 //!
 //! Takes a status, gives text that fits into 80 columns as long as the names in it do.
 
-mod columns;
-
-use report::thousands;
+use present::{Table, broken, thousands};
 use supervisor::control::Status;
 use supervisor::control::status::{
     AddressStatus, DriverStatus, LastFault, PoolStatus, ProcessStatus, Totals,
 };
-
-use columns::{Column, columns};
 
 /// What a terminal has at least.
 const WIDTH: usize = 80;
@@ -32,6 +28,7 @@ pub(super) fn table(status: &Status) -> String {
         pools(&status.processes),
     ];
     let tables = tables.into_iter().filter(|table| !table.is_empty());
+    let tables = tables.map(|table| table.to_text());
     let parts: Vec<String> = [facts(status)].into_iter().chain(tables).collect();
     parts.join("\n")
 }
@@ -48,7 +45,7 @@ fn facts(status: &Status) -> String {
         age(status.uptime_s)
     );
     let mut fact = |name: &str, value: String| {
-        for (index, line) in wrapped(&value).into_iter().enumerate() {
+        for (index, line) in broken(&value, WIDTH - NAME_WIDTH).into_iter().enumerate() {
             let name = if index == 0 { name } else { "" };
             let width = NAME_WIDTH - 4;
             text.push_str(&format!("  {name:<width$}  {line}\n"));
@@ -119,110 +116,91 @@ fn last_fault(fault: &LastFault) -> Vec<String> {
     [Some(when), hint, detail].into_iter().flatten().collect()
 }
 
-fn generations(status: &Status) -> String {
-    let rows = status.generations.iter().map(|one| {
-        vec![
-            one.generation.to_string(),
-            one.state.name().to_owned(),
-            age(one.age_s),
-            one.processes.to_string(),
-            one.drivers.to_string(),
-        ]
-    });
-    let heads = [
-        Column::Left("GENERATION"),
-        Column::Left("STATE"),
-        Column::Right("AGE"),
-        Column::Right("PROCESSES"),
-        Column::Right("DRIVERS EACH"),
-    ];
-    columns(&heads, rows.collect())
+/// Names and numbers are not cut.
+const WHOLE: usize = usize::MAX;
+
+fn generations(status: &Status) -> Table {
+    let all = || status.generations.iter();
+    let mut table = Table::default();
+    table
+        .text(
+            "GENERATION",
+            WHOLE,
+            all().map(|one| one.generation.to_string()),
+        )
+        .text("STATE", WHOLE, all().map(|one| one.state.name()))
+        .numbers("AGE", all().map(|one| age(one.age_s)))
+        .numbers("PROCESSES", all().map(|one| one.processes.to_string()))
+        .numbers("DRIVERS EACH", all().map(|one| one.drivers.to_string()));
+    table
 }
 
-fn processes(processes: &[ProcessStatus]) -> String {
-    let rows = processes.iter().map(|process| {
-        vec![
-            name(process),
-            process.state.name().to_owned(),
-            process.pid.map_or_else(none, |pid| pid.to_string()),
-            age(process.age_s),
-            count(process.requests),
-            process.resident_bytes.map_or_else(none, size),
-            process.proportional_bytes.map_or_else(none, size),
-            count(process.restarts),
-        ]
-    });
-    let heads = [
-        Column::Left("PROCESS"),
-        Column::Left("STATE"),
-        Column::Right("PID"),
-        Column::Right("AGE"),
-        Column::Right("REQUESTS"),
-        Column::Right("RESIDENT"),
-        Column::Right("PSS"),
-        Column::Right("RESTARTS"),
-    ];
-    columns(&heads, rows.collect())
+fn processes(processes: &[ProcessStatus]) -> Table {
+    let all = || processes.iter();
+    let pid = |pid: Option<u32>| pid.map_or_else(none, |pid| pid.to_string());
+    let memory = |bytes: Option<u64>| bytes.map_or_else(none, size);
+    let mut table = Table::default();
+    table
+        .text("PROCESS", WHOLE, all().map(name))
+        .text("STATE", WHOLE, all().map(|one| one.state.name()))
+        .numbers("PID", all().map(|one| pid(one.pid)))
+        .numbers("AGE", all().map(|one| age(one.age_s)))
+        .numbers("REQUESTS", all().map(|one| count(one.requests)))
+        .numbers("RESIDENT", all().map(|one| memory(one.resident_bytes)))
+        .numbers("PSS", all().map(|one| memory(one.proportional_bytes)))
+        .numbers("RESTARTS", all().map(|one| count(one.restarts)));
+    table
 }
 
-fn drivers(processes: &[ProcessStatus]) -> String {
-    let row = |process: &ProcessStatus, driver: &DriverStatus| {
-        vec![
-            format!("{}.{}", name(process), driver.driver),
-            count(driver.accepted),
-            count(driver.received),
-            count(driver.open),
-            queue(driver),
-            count(driver.balanced_out),
-            count(driver.stall_takeovers),
-            count(driver.errors),
-        ]
+fn drivers(processes: &[ProcessStatus]) -> Table {
+    let named = |process| move |driver| (name(process), driver);
+    let all = || {
+        processes
+            .iter()
+            .flat_map(|one| one.drivers.iter().map(named(one)))
     };
-    let rows = processes
-        .iter()
-        .flat_map(|process| process.drivers.iter().map(move |one| row(process, one)));
-    let heads = [
-        Column::Left("DRIVER"),
-        Column::Right("ACCEPTED"),
-        Column::Right("REQUESTS"),
-        Column::Right("OPEN"),
-        Column::Right("WAITING"),
-        Column::Right("BALANCED"),
-        Column::Right("STALLED"),
-        Column::Right("ERRORS"),
-    ];
-    columns(&heads, rows.collect())
+    let numbers = |of: fn(&DriverStatus) -> u64| all().map(move |(_, one)| count(of(one)));
+    let mut table = Table::default();
+    table
+        .text(
+            "DRIVER",
+            WHOLE,
+            all().map(|(name, one)| format!("{name}.{}", one.driver)),
+        )
+        .numbers("ACCEPTED", numbers(|one| one.accepted))
+        .numbers("REQUESTS", numbers(|one| one.received))
+        .numbers("OPEN", numbers(|one| one.open))
+        .numbers("WAITING", all().map(|(_, one)| queue(one)))
+        .numbers("BALANCED", numbers(|one| one.balanced_out))
+        .numbers("STALLED", numbers(|one| one.stall_takeovers))
+        .numbers("ERRORS", numbers(|one| one.errors));
+    table
 }
 
-fn pools(processes: &[ProcessStatus]) -> String {
-    let row = |process: &ProcessStatus, pool: &PoolStatus| {
-        vec![
-            format!("{}.{}", name(process), pool.name),
-            threads(pool),
-            count(pool.running),
-            count(pool.idle),
-            count(pool.waiting),
-            pool.pressure.clone(),
-            count(pool.completed),
-            count(pool.refused + pool.shed),
-            count(pool.expired),
-        ]
+fn pools(processes: &[ProcessStatus]) -> Table {
+    let named = |process| move |pool| (name(process), pool);
+    let all = || {
+        processes
+            .iter()
+            .flat_map(|one| one.pools.iter().map(named(one)))
     };
-    let rows = processes
-        .iter()
-        .flat_map(|process| process.pools.iter().map(move |one| row(process, one)));
-    let heads = [
-        Column::Left("POOL"),
-        Column::Right("THREADS"),
-        Column::Right("RUN"),
-        Column::Right("IDLE"),
-        Column::Right("WAITING"),
-        Column::Left("STATE"),
-        Column::Right("DONE"),
-        Column::Right("REFUSED"),
-        Column::Right("EXPIRED"),
-    ];
-    columns(&heads, rows.collect())
+    let numbers = |of: fn(&PoolStatus) -> u64| all().map(move |(_, one)| count(of(one)));
+    let mut table = Table::default();
+    table
+        .text(
+            "POOL",
+            WHOLE,
+            all().map(|(name, one)| format!("{name}.{}", one.name)),
+        )
+        .numbers("THREADS", all().map(|(_, one)| threads(one)))
+        .numbers("RUN", numbers(|one| one.running))
+        .numbers("IDLE", numbers(|one| one.idle))
+        .numbers("WAITING", numbers(|one| one.waiting))
+        .text("STATE", WHOLE, all().map(|(_, one)| one.pressure.clone()))
+        .numbers("DONE", numbers(|one| one.completed))
+        .numbers("REFUSED", numbers(|one| one.refused + one.shed))
+        .numbers("EXPIRED", numbers(|one| one.expired));
+    table
 }
 
 /// `7.0`: generation and slot.
@@ -306,24 +284,6 @@ fn age(secs: u64) -> String {
         3_600..86_400 => format!("{hours}h {minutes}m"),
         _ => format!("{days}d {hours}h"),
     }
-}
-
-/// Lines at most so wide that they fit behind a fact's name, as far as words let them.
-fn wrapped(text: &str) -> Vec<String> {
-    let mut lines: Vec<String> = vec![String::new()];
-    for word in text.split_whitespace() {
-        let line = lines.last_mut().expect("it begins with one line");
-        let width = line.chars().count() + 1 + word.chars().count();
-        if line.is_empty() {
-            line.push_str(word);
-        } else if width <= WIDTH - NAME_WIDTH {
-            line.push(' ');
-            line.push_str(word);
-        } else {
-            lines.push(word.to_owned());
-        }
-    }
-    lines
 }
 
 #[cfg(test)]

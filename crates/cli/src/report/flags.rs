@@ -109,6 +109,7 @@ pub(super) fn options(matches: &ArgMatches) -> Result<Options, Vec<Message>> {
             name => Page::File(PathBuf::from(name)),
         });
     let is_json = matches.get_flag("json");
+    // Mixed in one stream neither could be read.
     if is_json && page == Some(Page::Stdout) {
         faults.push(Message::new(
             "`--json` and `--html -`",

@@ -40,11 +40,13 @@ pub(super) fn run(options: &Options) -> i32 {
             has_faults = true;
             say_fault(&fault);
         }
+        // Looked at before drawing: the last view contains everything that was read.
         let has_ended = follow.has_ended() || stop.load(Ordering::Relaxed);
         let since = drawn.elapsed();
         if since >= STEP || has_ended {
             let (total, interval) = follow.view();
             drawn = Instant::now();
+            // Whoever read the output has gone: that is an end, not a fault.
             if screen.draw(total, interval.as_ref(), since).is_err() {
                 return DONE;
             }
@@ -52,6 +54,7 @@ pub(super) fn run(options: &Options) -> i32 {
         if has_ended {
             break;
         }
+        // Only after a look that found nothing: a log that grows quickly is read without a pause.
         if !has_more {
             thread::sleep(REST);
         }
@@ -109,6 +112,7 @@ fn fitted(text: &str) -> String {
         _ => (24, 80),
     };
     let mut out = String::from("\x1b[H");
+    // One row less than there are: a line's end in the last one would scroll the terminal.
     for line in text.lines().take(usize::from(rows) - 1) {
         out.extend(line.chars().take(usize::from(columns)));
         out.push_str("\x1b[K\r\n");

@@ -10,7 +10,8 @@ mod live;
 use std::fs;
 
 use clap::ArgMatches;
-use report::{Fault, Tally, thousands};
+use present::thousands;
+use report::{Fault, Tally};
 
 use crate::inputs::title;
 use crate::message::{self, Message};
@@ -30,6 +31,7 @@ pub(crate) fn run(matches: &ArgMatches) -> i32 {
     if options.is_followed {
         return live::run(&options);
     }
+    // Faults are said after the bar is gone, or it would be drawn over them.
     let mut bar = Bar::new();
     let (tally, faults) = report::read(&options.inputs, &options.plan, &mut |progress| {
         bar.show(progress);
@@ -39,6 +41,7 @@ pub(crate) fn run(matches: &ArgMatches) -> i32 {
         say_fault(fault);
     }
     let code = finish(&options, &tally);
+    // What could be read was printed; that something is missing outweighs that code.
     if faults.is_empty() { code } else { COULD_NOT }
 }
 

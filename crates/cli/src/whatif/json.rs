@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::present::LogFacts;
+use super::log_facts::LogFacts;
 use super::remarks::dependence;
 use super::{Findings, SearchResult};
 
@@ -18,6 +18,7 @@ pub(super) fn json(findings: &Findings) -> String {
         .remarks
         .iter()
         .cloned()
+        // The table says it in a line of its own, which a program does not read.
         .chain(dependence(present))
         .collect();
     let value = json!({

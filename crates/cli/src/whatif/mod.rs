@@ -6,9 +6,9 @@
 
 mod flags;
 mod json;
+mod log_facts;
 mod objective;
 mod page;
-mod present;
 mod reading;
 mod remarks;
 mod routes;
@@ -18,7 +18,7 @@ mod table;
 use std::fs;
 
 use clap::ArgMatches;
-use report::thousands;
+use present::thousands;
 use whatif::prediction::{
     Answer, Calibration, ControlMode, Objective, PoolVariant, Requests, Search, Threads, Variant,
     answers, on_all_cores, smallest,
@@ -29,7 +29,7 @@ use crate::message::{self, Message};
 use crate::{COULD_NOT, DONE, NO};
 pub(crate) use flags::command;
 use flags::{Source, WhatifOptions};
-use present::Present;
+use log_facts::Present;
 use reading::Untimed;
 
 /// Most variants of one question.
@@ -115,7 +115,7 @@ fn predict(options: &WhatifOptions) -> Result<Findings, Message> {
 fn known(options: &WhatifOptions) -> Result<(String, Present, Vec<String>), Message> {
     let (inputs, pattern) = match &options.source {
         Source::Synthetic(laws) => {
-            let present = present::of_laws(options, laws);
+            let present = log_facts::of_laws(options, laws);
             return Ok(("synthetic requests".to_owned(), present, Vec::new()));
         }
         Source::Logs(inputs, pattern) => (inputs, pattern.as_ref()),
@@ -129,7 +129,7 @@ fn known(options: &WhatifOptions) -> Result<(String, Present, Vec<String>), Mess
     let fault = read.fault(&title, untimed);
     match fault.or_else(|| read.clash(&options.pools)) {
         Some(fault) => Err(fault),
-        None => Ok((title, present::of_log(options, &read), read.doubts())),
+        None => Ok((title, log_facts::of_log(options, &read), read.doubts())),
     }
 }
 

@@ -7,7 +7,8 @@ use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
 use std::ops::ControlFlow;
 
-use report::{CUT_OFF, Handling, Input, thousands};
+use present::thousands;
+use report::{CUT_OFF, Handling, Input};
 use telemetry::{KnownSpans, Line, Nanos, Pattern};
 use whatif::recorded::{Found, REQUESTS_LEN_MAX, Recorder, Recording, Seen};
 

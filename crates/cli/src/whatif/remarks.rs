@@ -5,7 +5,7 @@
 
 use whatif::prediction::{Answer, Variant};
 
-use super::present::{CORRELATION_MAX, Present};
+use super::log_facts::{CORRELATION_MAX, Present};
 use super::table::ms;
 
 /// Waits below this do not matter.
@@ -26,6 +26,7 @@ pub(super) fn of(present: &Present, answers: &[&Answer]) -> Vec<String> {
         });
         remarks.push(slow_together(correlation, &effect));
     }
+    // Whoever invents the run times has nothing to compare them with.
     if !log.has_runs {
         remarks.push(
             "`--run` made up the run times, so no simulated value could be compared with the log"

@@ -4,21 +4,26 @@
 
 use std::fmt::Write as _;
 
-use report::thousands;
+use present::{Table, counted, labelled, number, share, thousands};
 use whatif::prediction::{Answer, Calibration, Objective, Times};
 use whatif::recorded::LockFit;
 
-use super::present::{CORRELATION_MAX, LogFacts};
+use super::log_facts::{CORRELATION_MAX, LogFacts};
 use super::{Findings, SearchResult};
+
+/// What a star beside a number of threads means.
+pub(super) const BEYOND_NOTE: &str = "* more than twice as many threads as the log has seen running: how they slow each \
+    other down is unknown";
+/// A pool and its threads are not cut.
+const POOL_CHARS_MAX: usize = 40;
 
 /// The whole text.
 pub(super) fn table(findings: &Findings) -> String {
     let mut out = String::new();
-    if let Some(log) = &findings.present.log {
-        facts(log, findings, &mut out);
-    }
-    if let Some(calibration) = &findings.present.calibration {
-        repeated(calibration, findings, &mut out);
+    for (name, text) in facts(findings) {
+        for line in labelled(name, &text) {
+            let _ = writeln!(out, "{line}");
+        }
     }
     if !findings.remarks.is_empty() {
         out.push('\n');
@@ -26,45 +31,54 @@ pub(super) fn table(findings: &Findings) -> String {
     for remark in &findings.remarks {
         let _ = writeln!(out, "note: {remark}");
     }
-    out.push('\n');
-    out.push_str(&answers(findings));
+    let _ = write!(out, "\n{}", answers(findings).to_text());
+    // The star is explained only where there is one.
+    if is_any_beyond(findings) {
+        let _ = writeln!(out, "{BEYOND_NOTE}");
+    }
     for result in &findings.searches {
-        out.push('\n');
-        out.push_str(&search(result, &findings.objectives));
+        let _ = writeln!(out, "\n{}", search(result, &findings.objectives));
     }
     out
 }
 
-fn facts(log: &LogFacts, findings: &Findings, out: &mut String) {
-    let mut lines = vec![("log", source(log, &findings.title))];
-    if log.has_runs {
-        lines.extend(
-            log.correlation
-                .map(|found| ("correlation", together(found))),
-        );
+pub(super) fn is_any_beyond(findings: &Findings) -> bool {
+    findings.answers.iter().any(|answer| answer.is_beyond)
+}
+
+/// What is known of the present, each with its name; nothing of synthetic requests.
+pub(super) fn facts(findings: &Findings) -> Vec<(&'static str, String)> {
+    let mut facts = Vec::new();
+    if let Some(log) = &findings.present.log {
+        facts.push(("log", source(log, &findings.title)));
+        // Invented run times say nothing about what ran together.
+        if let Some(found) = log.correlation.filter(|_| log.has_runs) {
+            facts.push(("correlation", together(found)));
+        }
+        facts.push(("threads", threads(log, findings)));
+        if log.has_runs {
+            facts.push(("hand-over", hand_over(log)));
+            facts.extend(log.lock.as_ref().map(|fit| ("computing", computing(fit))));
+            facts.push(("run times", sharing(log)));
+            facts.extend((!log.stalls.is_empty()).then(|| ("stalls", stalls(log))));
+        }
     }
-    lines.push(("threads", threads(log, findings)));
-    if log.has_runs {
-        lines.push(("hand-over", hand_over(log)));
-        lines.extend(log.lock.as_ref().map(|fit| ("computing", computing(fit))));
-        lines.push(("run times", sharing(log)));
-        lines.extend((!log.stalls.is_empty()).then(|| ("stalls", stalls(log))));
-    }
-    for (name, text) in lines {
-        let _ = writeln!(out, "{name:<12}{text}");
-    }
+    let calibration = findings.present.calibration.as_ref();
+    facts.extend(calibration.map(|found| ("check", repeated(found, findings))));
+    facts
 }
 
 fn source(log: &LogFacts, title: &str) -> String {
+    // Most logs have none: a zero would only lengthen the line.
     let refused = match log.refused {
         0 => String::new(),
         len => format!(", {} of them refused", thousands(len)),
     };
     format!(
-        "{title}: {} requests in {} s, {:.1}/s{refused}",
-        thousands(log.requests),
-        seconds(log.seconds),
-        log.per_second()
+        "{title}: {} in {} s, {}/s{refused}",
+        counted(log.requests, "request"),
+        number(log.seconds),
+        number(log.per_second())
     )
 }
 
@@ -118,8 +132,8 @@ fn stalls(log: &LogFacts) -> String {
     format!(
         "the whole server stopped {} times, {} s in all, {} s at most; the simulation repeats the stops",
         log.stalls.len(),
-        seconds(log.stalled().as_secs_f64()),
-        seconds(longest.unwrap_or_default().as_secs_f64())
+        number(log.stalled().as_secs_f64()),
+        number(longest.unwrap_or_default().as_secs_f64())
     )
 }
 
@@ -156,7 +170,7 @@ fn sharing(log: &LogFacts) -> String {
     }
 }
 
-fn repeated(calibration: &Calibration, findings: &Findings, out: &mut String) {
+fn repeated(calibration: &Calibration, findings: &Findings) -> String {
     let texts: Vec<String> = calibration
         .errors
         .iter()
@@ -177,82 +191,60 @@ fn repeated(calibration: &Calibration, findings: &Findings, out: &mut String) {
         true => "",
         false => "; TOO FAR OFF",
     };
-    let _ = writeln!(
-        out,
-        "{:<12}queue time of the simulated log with {} threads: {}{verdict}",
-        "check",
+    format!(
+        "queue time of the simulated log with {} threads: {}{verdict}",
         findings.present.variant.pools[0].threads,
         texts.join("; ")
-    );
+    )
 }
 
-const HEAD: [&str; 15] = [
-    "threads", "proc", "rate", "control", "p50", "p95", "p99", "p99.9", "p50", "p95", "p99",
-    "busy", "refused", "mean", "max",
+/// Heads and groups of the columns after the first.
+const HEADS: [&str; 14] = [
+    "proc", "rate", "control", "p50", "p95", "p99", "p99.9", "p50", "p95", "p99", "busy",
+    "refused", "mean", "max",
+];
+const GROUPS: [(usize, usize, &str); 3] = [
+    (7, 4, "queue, ms"),
+    (10, 3, "queue + run, ms"),
+    (14, 2, "pool size"),
 ];
 
-fn answers(findings: &Findings) -> String {
-    let mut rows: Vec<Vec<String>> = vec![HEAD.map(str::to_owned).to_vec()];
+const _: () = assert!(
+    GROUPS[2].0 == HEADS.len(),
+    "the last group ends with the last column"
+);
+
+/// A row for the log, and one for each answer.
+pub(super) fn answers(findings: &Findings) -> Table {
+    let mut rows: Vec<Vec<String>> = Vec::new();
     if let Some(log) = findings.present.log.as_ref().filter(|log| log.has_runs) {
-        let share = log.refused as f64 / log.requests.max(1) as f64;
-        let mut row = vec![
-            "measured".to_owned(),
-            String::new(),
-            String::new(),
-            String::new(),
-        ];
+        let refused = log.refused as f64 / log.requests.max(1) as f64;
+        let mut row = vec!["measured".to_owned()];
+        // The log has no variant: its columns stay empty.
+        row.resize(4, String::new());
         row.extend(times(&log.queue, &log.total));
-        row.extend([String::new(), percent(share), String::new(), String::new()]);
+        row.extend([String::new(), share(refused)]);
         rows.push(row);
     }
-    rows.extend(findings.answers.iter().flat_map(row));
-    let widths: Vec<usize> = (0..HEAD.len())
-        .map(|column| {
-            rows.iter()
-                .map(|row| row[column].chars().count())
-                .max()
-                .unwrap_or(0)
-        })
-        .collect();
-    let mut out = over(&widths);
-    for row in rows {
-        let mut line = format!("{:<width$}", row[0], width = widths[0]);
-        for (text, width) in row.iter().zip(&widths).skip(1) {
-            let _ = write!(line, "  {text:>width$}");
+    rows.extend(findings.answers.iter().flat_map(answer_rows));
+    // Columns at the end that a row has nothing for.
+    for row in &mut rows {
+        row.resize(1 + HEADS.len(), String::new());
+    }
+    let cells = |column: usize| rows.iter().map(move |row| row[column].clone());
+    let mut table = Table::default();
+    table.text("threads", POOL_CHARS_MAX, cells(0));
+    for (column, head) in HEADS.into_iter().enumerate() {
+        table.numbers(head, cells(column + 1));
+        if let Some((_, len, name)) = GROUPS.iter().find(|(last, _, _)| *last == column + 1) {
+            table.group(name, *len);
         }
-        out.push_str(line.trim_end());
-        out.push('\n');
     }
-    if findings.answers.iter().any(|answer| answer.is_beyond) {
-        out.push_str(
-            "* more than twice as many threads as the log has seen running: how they slow each other down is unknown\n",
-        );
-    }
-    out
-}
-
-/// The line above the heads of the columns.
-fn over(widths: &[usize]) -> String {
-    let width = |columns: std::ops::Range<usize>| -> usize {
-        let len = columns.len();
-        widths[columns].iter().sum::<usize>() + 2 * (len - 1)
-    };
-    let line = format!(
-        "{:<lead$}  {:<queue$}  {:<total$}  {:<middle$}  pool size",
-        "",
-        "queue, ms",
-        "queue + run, ms",
-        "",
-        lead = width(0..4),
-        queue = width(4..8),
-        total = width(8..11),
-        middle = width(11..13),
-    );
-    format!("{line}\n")
+    table
 }
 
 /// A row, and one for each pool where there are several.
-fn row(answer: &Answer) -> Vec<Vec<String>> {
+fn answer_rows(answer: &Answer) -> Vec<Vec<String>> {
     let mark = if answer.is_beyond { "*" } else { "" };
     let mut first = vec![
         format!("{}{mark}", answer.threads),
@@ -262,24 +254,20 @@ fn row(answer: &Answer) -> Vec<Vec<String>> {
     ];
     first.extend(times(&answer.queue, &answer.total));
     first.extend([
-        percent(answer.busy),
-        percent(answer.refused_share()),
+        share(answer.busy),
+        share(answer.refused_share()),
         format!("{:.1}", answer.threads_mean),
         (answer.threads_max * answer.processes).to_string(),
     ]);
     let mut rows = vec![first];
+    // A single pool would repeat the row above it.
     if answer.pools.len() > 1 {
         for pool in &answer.pools {
-            let share = pool.refused as f64 / pool.arrived.max(1) as f64;
+            let refused = pool.refused as f64 / pool.arrived.max(1) as f64;
             let mut row = vec![format!("  {} {}", pool.name, pool.threads)];
-            row.extend([String::new(), String::new(), String::new()]);
+            row.resize(4, String::new());
             row.extend(times(&pool.queue, &pool.total));
-            row.extend([
-                percent(pool.busy),
-                percent(share),
-                String::new(),
-                String::new(),
-            ]);
+            row.extend([share(pool.busy), share(refused)]);
             rows.push(row);
         }
     }
@@ -300,7 +288,8 @@ fn times(queue: &Times, total: &Times) -> Vec<String> {
     .to_vec()
 }
 
-fn search(result: &SearchResult, objectives: &[Objective]) -> String {
+/// What was searched for, and the answer.
+pub(super) fn search(result: &SearchResult, objectives: &[Objective]) -> String {
     let texts: Vec<&str> = objectives
         .iter()
         .map(|objective| objective.text.as_str())
@@ -314,7 +303,7 @@ fn search(result: &SearchResult, objectives: &[Objective]) -> String {
     );
     let values = |answer: &Answer| -> String {
         let value = |objective: &Objective| match objective.metric {
-            whatif::prediction::Metric::Refused => percent(objective.value(answer)),
+            whatif::prediction::Metric::Refused => share(objective.value(answer)),
             _ => format!("{} ms", ms(objective.value(answer))),
         };
         objectives.iter().map(value).collect::<Vec<_>>().join(", ")
@@ -322,6 +311,7 @@ fn search(result: &SearchResult, objectives: &[Objective]) -> String {
     match &result.search.found {
         Some(found) => {
             let count: usize = found.threads.parse().unwrap_or(0);
+            // The largest number that did not suffice shows how sharp the answer is.
             let fewer = result.search.tried.iter().rfind(|tried| {
                 tried
                     .threads
@@ -332,7 +322,7 @@ fn search(result: &SearchResult, objectives: &[Objective]) -> String {
                 format!("; {} with {}", values(fewer), fewer.threads)
             });
             format!(
-                "{what}: {} threads ({}{fewer})\n",
+                "{what}: {} threads ({}{fewer})",
                 found.threads,
                 values(found)
             )
@@ -348,7 +338,7 @@ fn search(result: &SearchResult, objectives: &[Objective]) -> String {
                 format!("; {threads} in the table does")
             });
             format!(
-                "{what}: up to {} threads do not meet it{why}{met}\n",
+                "{what}: up to {} threads do not meet it{why}{met}",
                 result.threads_max
             )
         }
@@ -357,43 +347,12 @@ fn search(result: &SearchResult, objectives: &[Objective]) -> String {
 
 /// Milliseconds, to three digits or to microseconds.
 pub(super) fn ms(value: f64) -> String {
-    match value {
-        value if value >= 100.0 => thousands(value.round() as u64),
-        value if value >= 10.0 => format!("{value:.1}"),
-        value if value >= 1.0 => format!("{value:.2}"),
-        value => format!("{value:.3}"),
-    }
-}
-
-fn seconds(value: f64) -> String {
-    match value >= 100.0 {
-        true => thousands(value.round() as u64),
-        false => format!("{value:.1}"),
-    }
-}
-
-fn percent(share: f64) -> String {
-    let percent = share * 100.0;
-    if percent > 0.0 && percent < 1.0 {
-        format!("{percent:.2}%")
-    } else {
-        format!("{percent:.0}%")
-    }
+    present::digits(value, 3, 3)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn writes_times_as_short_as_they_say_something() {
-        let check = |value, expect| assert_eq!(ms(value), expect);
-        check(0.0, "0.000");
-        check(0.0456, "0.046");
-        check(1.234, "1.23");
-        check(45.67, "45.7");
-        check(12_345.6, "12,346");
-    }
 
     #[test]
     fn says_why_a_search_ends_early() {
@@ -415,13 +374,6 @@ mod tests {
         let ends = said(8, Some(4));
         assert!(ends.contains("up to 8 threads do not meet it; the search ends there because"));
         assert!(ends.contains("seen no more than 4 at once"), "{ends}");
-        assert!(said(1_024, None).ends_with("up to 1024 threads do not meet it\n"));
-    }
-
-    #[test]
-    fn a_small_share_is_not_nothing() {
-        assert_eq!(percent(0.0), "0%");
-        assert_eq!(percent(0.000_4), "0.04%");
-        assert_eq!(percent(0.25), "25%");
+        assert!(said(1_024, None).ends_with("up to 1024 threads do not meet it"));
     }
 }

@@ -1,9 +1,10 @@
 //! The curves of runs: percentiles, and second by second.
 //!
-//! Takes outcomes, gives lines for pictures. Durations become seconds. Nothing here knows of HTML.
+//! Takes outcomes, gives lines for charts. Durations become seconds. Nothing here knows of HTML.
+
+use present::{BAD, Line, Look};
 
 use super::intervals::decoded;
-use super::picture::{BAD, COLOURS_LEN, Line, Look, Trace};
 use crate::distribution::Summary;
 use crate::outcome::{Outcome, Second};
 
@@ -17,8 +18,9 @@ const BEYOND_LEN: f64 = 10.0;
 const STEPS_LEN_MAX: usize = 300;
 
 /// The percentile curve of a summary, and its end where fewer than ten values lie beyond each point.
-pub(super) fn percentiles(name: &str, index: usize, summary: &Summary) -> Vec<Trace> {
+pub(super) fn percentiles(name: &str, index: usize, summary: &Summary) -> Vec<Line> {
     let points = quantiles(summary);
+    // The curve goes on as dots, where a single slow request moves it.
     let sure_len = points
         .iter()
         .take_while(|(_, _, beyond)| *beyond >= BEYOND_LEN)
@@ -28,15 +30,15 @@ pub(super) fn percentiles(name: &str, index: usize, summary: &Summary) -> Vec<Tr
     let rest = points
         .get(sure_len.saturating_sub(1)..)
         .filter(|_| sure_len < points.len());
-    let whole = trace(name, index, run_look(index), plain(&points[..sure_len]));
-    let rest = rest.map(|rest| trace(name, index, Look::Dotted, plain(rest)));
+    let whole = line(name, index, run_look(index), plain(&points[..sure_len]));
+    let rest = rest.map(|rest| line(name, index, Look::Dotted, plain(rest)));
     [Some(whole), rest].into_iter().flatten().collect()
 }
 
 /// Quantile, seconds, and how many values lie beyond.
 fn quantiles(summary: &Summary) -> Vec<(f64, f64, f64)> {
     let Some(histogram) = decoded(summary).filter(|histogram| !histogram.is_empty()) else {
-        return stored_quantiles(summary);
+        return Vec::new();
     };
     let (first, last) = MAGNITUDES;
     let len = histogram.len() as f64;
@@ -45,6 +47,7 @@ fn quantiles(summary: &Summary) -> Vec<(f64, f64, f64)> {
     } else {
         f64::INFINITY
     };
+    // One pass over the histogram: 160 searches from its beginning took longer than the rest of the page.
     let mut recorded = histogram.iter_recorded();
     let (mut seen, mut ns) = (0u64, 0.0);
     let points = (0..=POINTS_LEN).map_while(|index| {
@@ -57,6 +60,10 @@ fn quantiles(summary: &Summary) -> Vec<(f64, f64, f64)> {
             seen += value.count_since_last_iteration();
             ns = value.value_iterated_to() as f64;
         }
+        assert!(
+            seen <= histogram.len(),
+            "no value of a histogram is counted twice"
+        );
         // The end of a bucket may lie beyond all values.
         Some((1.0 - beyond, ns.min(max_ns) / 1e9, beyond * len))
     });
@@ -66,27 +73,10 @@ fn quantiles(summary: &Summary) -> Vec<(f64, f64, f64)> {
         .collect()
 }
 
-/// What a summary says itself, if its histogram cannot be decoded.
-fn stored_quantiles(summary: &Summary) -> Vec<(f64, f64, f64)> {
-    let stored = [
-        (0.5, Some(summary.p50_us)),
-        (0.75, Some(summary.p75_us)),
-        (0.9, Some(summary.p90_us)),
-        (0.95, Some(summary.p95_us)),
-        (0.99, summary.p99_us),
-        (0.999, summary.p99_9_us),
-        (0.999_9, summary.p99_99_us),
-    ];
-    let known = stored.into_iter().filter(|_| summary.count > 0);
-    known
-        .filter_map(|(at, us)| Some((at, us? / 1e6, (1.0 - at) * summary.count as f64)))
-        .collect()
-}
-
 /// Right replies a second, and failures where there are any.
-pub(super) fn rates(name: &str, index: usize, runs_len: usize, outcome: &Outcome) -> Vec<Trace> {
+pub(super) fn rates(name: &str, index: usize, runs_len: usize, outcome: &Outcome) -> Vec<Line> {
     let per_second = |count: fn(&Second) -> f64| means(&outcome.series, count);
-    let mut traces = vec![trace(
+    let mut lines = vec![line(
         name,
         index,
         run_look(index),
@@ -97,27 +87,28 @@ pub(super) fn rates(name: &str, index: usize, runs_len: usize, outcome: &Outcome
             1 => (BAD, "failed".to_owned()),
             _ => (index, format!("{name}, failed")),
         };
-        traces.push(trace(
+        lines.push(line(
             &failed,
             colour,
             Look::Dashed,
             per_second(|at| at.failed as f64),
         ));
     }
-    traces
+    lines
 }
 
 /// Megabytes (of 1024 KB) that were read in each second.
-pub(super) fn bytes_read(name: &str, index: usize, outcome: &Outcome) -> Trace {
+pub(super) fn bytes_read(name: &str, index: usize, outcome: &Outcome) -> Line {
     let points = means(&outcome.series, |at| {
         at.read_bytes as f64 / (1 << 20) as f64
     });
-    trace(name, index, run_look(index), points)
+    line(name, index, run_look(index), points)
 }
 
 /// The mean over each step.
 fn means(series: &[Second], of: fn(&Second) -> f64) -> Vec<(f64, f64)> {
     let mean = |step: &[Second]| step.iter().map(of).sum::<f64>() / step.len() as f64;
+    // A mean, not a sum: the axis is in requests a second however long a step is.
     let steps = steps(series).into_iter();
     steps.map(|step| (begin(step), mean(step))).collect()
 }
@@ -129,14 +120,18 @@ pub(super) fn latencies(
     look: Look,
     outcome: &Outcome,
     of: fn(&Second) -> f64,
-) -> Trace {
+) -> Line {
+    // The greatest, because a mean of percentiles is a percentile of nothing.
     let greatest = |step: &[Second]| step.iter().map(of).fold(f64::NAN, f64::max) / 1e6;
     let steps = steps(&outcome.series);
     let points = steps.iter().map(|step| (begin(step), greatest(step)));
-    trace(name, colour, look, points.collect())
+    line(name, colour, look, points.collect())
 }
 
-/// Further runs than there are colours are told apart by their dashes.
+/// Colours that runs have; further ones are told apart by their dashes.
+const COLOURS_LEN: usize = 8;
+
+/// How the lines of a run are drawn.
 pub(super) fn run_look(index: usize) -> Look {
     if (index / COLOURS_LEN).is_multiple_of(2) {
         Look::Solid
@@ -146,6 +141,7 @@ pub(super) fn run_look(index: usize) -> Look {
 }
 
 fn steps(series: &[Second]) -> Vec<&[Second]> {
+    // Hours have more seconds than a chart has pixels.
     let step_len = series.len().div_ceil(STEPS_LEN_MAX).max(1);
     series.chunks(step_len).collect()
 }
@@ -154,13 +150,14 @@ fn begin(step: &[Second]) -> f64 {
     step.first().map_or(0.0, |second| second.at_s as f64)
 }
 
-fn trace(name: &str, colour: usize, look: Look, points: Vec<(f64, f64)>) -> Trace {
-    let line = Line {
+fn line(name: &str, colour: usize, look: Look, points: Vec<(f64, f64)>) -> Line {
+    Line {
         name: name.to_owned(),
         points,
-        low_high: None,
-    };
-    Trace { line, colour, look }
+        colour: Some(colour),
+        look,
+        ..Line::default()
+    }
 }
 
 #[cfg(test)]
@@ -177,34 +174,17 @@ mod tests {
         };
         assert_eq!(
             (whole.colour, whole.look, rest.look),
-            (3, Look::Solid, Look::Dotted)
+            (Some(3), Look::Solid, Look::Dotted)
         );
-        assert_eq!(whole.line.points.last(), rest.line.points.first());
+        assert_eq!(whole.points.last(), rest.points.first());
         // 20,000 values: ten lie beyond 99.95 %, one beyond 99.995 %.
-        let ends = [whole, rest].map(|trace| trace.line.points.last().unwrap().0);
+        let ends = [whole, rest].map(|trace| trace.points.last().unwrap().0);
         assert!((0.999..=0.999_5).contains(&ends[0]), "{ends:?}");
         assert!((0.999_94..=0.999_95).contains(&ends[1]), "{ends:?}");
-        let all = whole.line.points.iter().chain(&rest.line.points);
+        let all = whole.points.iter().chain(&rest.points);
         let values: Vec<f64> = all.map(|(_, value)| *value).collect();
         assert!(values.is_sorted(), "{values:?}");
         assert!((values[0] - run.times.latency.p50_us / 1e6).abs() < 1e-6);
-    }
-
-    #[test]
-    fn a_histogram_that_cannot_be_read_leaves_what_was_said() {
-        let mut summary = sample::closed().times.latency;
-        summary.hdr = "no histogram".to_owned();
-        let points: Vec<f64> = percentiles("a", 0, &summary)
-            .iter()
-            .flat_map(|trace| trace.line.points.iter().map(|(at, _)| *at))
-            .collect();
-        assert_eq!(points, [0.5, 0.75, 0.9, 0.95, 0.99, 0.999]);
-        assert!(
-            percentiles("a", 0, &sample::empty().times.latency)[0]
-                .line
-                .points
-                .is_empty()
-        );
     }
 
     #[test]
@@ -213,13 +193,13 @@ mod tests {
         let second = run.series[5];
         run.series = (0..1_000).map(|at_s| Second { at_s, ..second }).collect();
         run.series[4].max_us = 9e6;
-        let rate = &rates("a", 0, 1, &run)[0].line.points;
+        let rate = &rates("a", 0, 1, &run)[0].points;
         assert_eq!(rate.len(), 250);
         assert!(
             rate.iter()
                 .all(|(_, value)| *value == second.answered as f64)
         );
         let longest = latencies("a", 0, Look::Solid, &run, |at| at.max_us);
-        assert_eq!(longest.line.points[1], (4.0, 9.0));
+        assert_eq!(longest.points[1], (4.0, 9.0));
     }
 }

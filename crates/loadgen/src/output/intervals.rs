@@ -9,8 +9,9 @@ use std::fmt::Write as _;
 use base64::Engine as _;
 use hdrhistogram::Histogram;
 use hdrhistogram::serialization::Deserializer;
+use present::harmless;
 
-use super::text::harmless;
+use super::distributions;
 use crate::distribution::Summary;
 use crate::engine::Fault;
 use crate::outcome::Outcome;
@@ -52,22 +53,17 @@ fn run(index: usize, outcome: &Outcome, base_ms: u64, out: &mut String) -> Resul
     );
     let begin_s = (outcome.began_unix_ms - base_ms) as f64 / 1e3;
     for (tag, summary) in tagged(outcome) {
+        // Tools that read the log would end with a message that names neither file nor run.
         if decoded(summary).is_none() {
             return Err(Fault::new(format!(
                 "the histogram `times.{tag}.hdr` of run {} cannot be decoded",
                 index + 1
             )));
         }
-        let length_s = if outcome.seconds.is_finite() {
-            outcome.seconds.max(0.0)
-        } else {
-            0.0
-        };
-        let max_ms = if summary.max_us.is_finite() {
-            summary.max_us / 1e3
-        } else {
-            0.0
-        };
+        // The format knows no words for what is not finite.
+        let finite = |value: f64| if value.is_finite() { value } else { 0.0 };
+        let length_s = finite(outcome.seconds).max(0.0);
+        let max_ms = finite(summary.max_us / 1e3);
         let _ = writeln!(
             out,
             "Tag={tag},{begin_s:.3},{length_s:.3},{max_ms:.3},{}",
@@ -79,19 +75,8 @@ fn run(index: usize, outcome: &Outcome, base_ms: u64, out: &mut String) -> Resul
 
 /// The distributions that have values, by name.
 fn tagged(outcome: &Outcome) -> impl Iterator<Item = (&'static str, &Summary)> {
-    let times = &outcome.times;
-    let all = [
-        ("latency", Some(&times.latency)),
-        ("connect", Some(&times.connect)),
-        ("first_byte", Some(&times.first_byte)),
-        ("last_byte", Some(&times.last_byte)),
-        ("cycle", Some(&times.cycle)),
-        ("late", times.late.as_ref()),
-        ("unread", times.unread.as_ref()),
-    ];
-    let known = all
-        .into_iter()
-        .filter_map(|(tag, summary)| Some((tag, summary?)));
+    let all = distributions(&outcome.times).into_iter();
+    let known = all.filter_map(|(tag, summary)| Some((tag, summary?)));
     known.filter(|(_, summary)| summary.count > 0)
 }
 

@@ -3,22 +3,98 @@
 //! Takes outcomes, gives text with a header line. Columns are only ever added at the end. A number that
 //! there is not is an empty field.
 
-use crate::distribution::Summary;
-use crate::outcome::{AskedLeg, Outcome, Second};
-use crate::plan::Closing;
+use serde_json::Value;
 
-/// A header, and what stands below it.
-type Column = (String, String);
+use super::distributions;
+use crate::outcome::{AskedLeg, Outcome, Second};
+
+/// Columns before the distributions: the name, and where the stored run has the value.
+const FIRST: [(&str, &str); 29] = [
+    ("run", "run"),
+    ("label", "asked.label"),
+    ("url", "asked.url"),
+    ("load", "asked.load"),
+    ("rate", "asked.rate"),
+    ("connections", "asked.connections"),
+    ("in_flight", "asked.in_flight"),
+    ("requests_each", "asked.requests_each"),
+    ("closing", "asked.closing"),
+    ("threads", "asked.threads"),
+    ("began_unix_ms", "began_unix_ms"),
+    ("seconds", "seconds"),
+    ("requests_per_s", "requests_per_s"),
+    ("answered", "counts.answered"),
+    ("answered_within", "counts.answered_within"),
+    ("failed", "failed"),
+    ("failed_connect", "counts.failures.connect"),
+    ("failed_reset", "counts.failures.reset"),
+    ("failed_timeout", "counts.failures.timeout"),
+    ("failed_short", "counts.failures.short"),
+    ("failed_status", "counts.failures.status"),
+    ("failed_body", "counts.failures.body"),
+    ("failed_local", "counts.failures.local"),
+    ("disturbed", "counts.disturbed"),
+    ("unsent", "counts.unsent"),
+    ("unfinished", "counts.unfinished"),
+    ("connections_made", "counts.connections"),
+    ("read_bytes", "counts.read_bytes"),
+    ("sent_bytes", "counts.sent_bytes"),
+];
+/// Columns of a distribution.
+const SUMMARY: [&str; 11] = [
+    "mean_us",
+    "stdev_us",
+    "min_us",
+    "p50_us",
+    "p75_us",
+    "p90_us",
+    "p95_us",
+    "p99_us",
+    "p99_9_us",
+    "p99_99_us",
+    "max_us",
+];
+/// Columns after the distributions.
+const LAST: [(&str, &str); 12] = [
+    (
+        "generator_cpu_us_per_request",
+        "generator.cpu_us_per_request",
+    ),
+    ("generator_cpu_share_max", "cpu_share_max"),
+    ("generator_resident_bytes", "generator.resident_bytes"),
+    ("generator_stalled_s", "generator.stalled_s"),
+    ("foreign_cpu_share", "generator.foreign_cpu_share"),
+    ("server_cpu_us_per_request", "server.cpu_us_per_request"),
+    ("server_cpu_share", "server.cpu_share"),
+    ("server_resident_bytes", "server.resident_bytes"),
+    ("valid", "valid"),
+    ("remarks", "words"),
+    ("rate_legs", "rate_legs"),
+    ("connections_legs", "connections_legs"),
+];
+/// Columns of a second.
+const SECOND: [&str; 9] = [
+    "run",
+    "label",
+    "at_s",
+    "answered",
+    "failed",
+    "read_bytes",
+    "p50_us",
+    "p99_us",
+    "max_us",
+];
 
 /// One line a run.
 pub fn csv(outcomes: &[Outcome]) -> String {
     let mut out = String::new();
     for (index, outcome) in outcomes.iter().enumerate() {
-        let columns = run(index, outcome);
+        let (names, fields): (Vec<String>, Vec<String>) = run(index, outcome).into_iter().unzip();
+        // All runs have the same columns, so the first one names them.
         if index == 0 {
-            line(columns.iter().map(|(name, _)| name.as_str()), &mut out);
+            line(names.iter().map(String::as_str), &mut out);
         }
-        line(columns.iter().map(|(_, value)| value.as_str()), &mut out);
+        line(fields.iter().map(String::as_str), &mut out);
     }
     out
 }
@@ -26,198 +102,89 @@ pub fn csv(outcomes: &[Outcome]) -> String {
 /// One line a second of each run; warming up has negative seconds.
 pub fn series_csv(outcomes: &[Outcome]) -> String {
     let mut out = String::new();
-    let names = [
-        "run",
-        "label",
-        "at_s",
-        "answered",
-        "failed",
-        "read_bytes",
-        "p50_us",
-        "p99_us",
-        "max_us",
-    ];
-    line(names.into_iter(), &mut out);
+    line(SECOND.into_iter(), &mut out);
     for (index, outcome) in outcomes.iter().enumerate() {
-        for at in &outcome.series {
-            let values = second(index, &outcome.asked.label, at);
-            line(values.iter().map(String::as_str), &mut out);
+        for second in &outcome.series {
+            let fields = fields_of(index, &outcome.asked.label, second);
+            line(fields.iter().map(String::as_str), &mut out);
         }
     }
     out
 }
 
-fn second(index: usize, label: &str, at: &Second) -> [String; 9] {
-    [
-        (index + 1).to_string(),
-        label.to_owned(),
-        at.at_s.to_string(),
-        at.answered.to_string(),
-        at.failed.to_string(),
-        at.read_bytes.to_string(),
-        number(at.p50_us),
-        number(at.p99_us),
-        number(at.max_us),
-    ]
+fn fields_of(index: usize, label: &str, second: &Second) -> Vec<String> {
+    let mut value = stored(second);
+    value["run"] = (index + 1).into();
+    value["label"] = label.into();
+    SECOND.map(|name| field(&value, name)).into()
 }
 
-fn run(index: usize, outcome: &Outcome) -> Vec<Column> {
-    let mut columns = asked(index, outcome);
-    counts(outcome, &mut columns);
-    let times = &outcome.times;
-    for (name, summary) in [
-        ("latency", Some(&times.latency)),
-        ("connect", Some(&times.connect)),
-        ("first_byte", Some(&times.first_byte)),
-        ("last_byte", Some(&times.last_byte)),
-        ("cycle", Some(&times.cycle)),
-        ("late", times.late.as_ref()),
-        ("unread", times.unread.as_ref()),
-    ] {
-        summarised(name, summary, &mut columns);
+/// Names and fields of a run.
+fn run(index: usize, outcome: &Outcome) -> Vec<(String, String)> {
+    let mut value = stored(outcome);
+    let shares = outcome
+        .generator
+        .threads
+        .iter()
+        .map(|thread| thread.cpu_share);
+    let words = outcome.remarks.iter().map(|remark| remark.word.as_str());
+    // What a stored run tells only together with other parts of it.
+    value["run"] = (index + 1).into();
+    value["requests_per_s"] = outcome.per_second().into();
+    value["counts"]["answered_within"] = outcome.counts.within().into();
+    value["failed"] = outcome.counts.failures.sum().into();
+    value["cpu_share_max"] = shares.fold(0.0, f64::max).into();
+    value["valid"] = outcome.is_valid().into();
+    value["words"] = words.collect::<Vec<_>>().join(" ").into();
+    value["rate_legs"] = AskedLeg::written(&outcome.asked.rate_legs).into();
+    value["connections_legs"] = AskedLeg::written(&outcome.asked.connections_legs).into();
+    let named = |table: &[(&str, &str)]| -> Vec<(String, String)> {
+        let rows = table.iter();
+        rows.map(|(name, path)| ((*name).to_owned(), field(&value, path)))
+            .collect()
+    };
+    let mut columns = named(&FIRST);
+    for (name, summary) in distributions(&outcome.times) {
+        // A distribution without values is stored as zeros, which a mean over the rows would count.
+        let is_known = summary.is_some_and(|summary| summary.count > 0);
+        columns.extend(SUMMARY.map(|of| {
+            let text = if is_known {
+                field(&value, &format!("times.{name}.{of}"))
+            } else {
+                String::new()
+            };
+            (format!("{name}_{of}"), text)
+        }));
     }
-    sides(outcome, &mut columns);
+    columns.extend(named(&LAST));
+    let expected_len = FIRST.len() + 7 * SUMMARY.len() + LAST.len();
+    assert_eq!(columns.len(), expected_len, "each run has all columns");
     columns
 }
 
-fn asked(index: usize, outcome: &Outcome) -> Vec<Column> {
-    let asked = &outcome.asked;
-    let columns = [
-        ("run", (index + 1).to_string()),
-        ("label", asked.label.clone()),
-        ("url", asked.url.clone()),
-        ("load", asked.load.clone()),
-        ("rate", asked.rate.map_or_else(String::new, number)),
-        ("connections", asked.connections.to_string()),
-        ("in_flight", asked.in_flight.to_string()),
-        (
-            "requests_each",
-            asked
-                .requests_each
-                .map_or_else(String::new, |each| each.to_string()),
-        ),
-        ("closing", closing(asked.closing).to_owned()),
-        ("threads", asked.threads.to_string()),
-        ("began_unix_ms", outcome.began_unix_ms.to_string()),
-        ("seconds", number(outcome.seconds)),
-        ("requests_per_s", number(outcome.per_second())),
-    ];
-    columns.map(|(name, value)| (name.to_owned(), value)).into()
+fn stored(of: &impl serde::Serialize) -> Value {
+    serde_json::to_value(of).expect("the keys are strings and numbers")
 }
 
-pub(super) fn closing(closing: Closing) -> &'static str {
-    match closing {
-        Closing::Rst => "rst",
-        Closing::Fin => "fin",
-        Closing::Server => "server",
+/// The text of what a path leads to.
+fn field(value: &Value, path: &str) -> String {
+    let found = path.split('.').try_fold(value, |value, key| value.get(key));
+    match found {
+        Some(Value::String(text)) => text.clone(),
+        Some(Value::Number(number)) if number.is_f64() => {
+            without_exponent(number.as_f64().unwrap_or(f64::NAN))
+        }
+        None | Some(Value::Null) => String::new(),
+        Some(other) => other.to_string(),
     }
-}
-
-fn counts(outcome: &Outcome, columns: &mut Vec<Column>) {
-    let counts = &outcome.counts;
-    let failures = &counts.failures;
-    for (name, count) in [
-        ("answered", counts.answered),
-        ("answered_within", counts.within()),
-        ("failed", failures.sum()),
-        ("failed_connect", failures.connect),
-        ("failed_reset", failures.reset),
-        ("failed_timeout", failures.timeout),
-        ("failed_short", failures.short),
-        ("failed_status", failures.status),
-        ("failed_body", failures.body),
-        ("failed_local", failures.local),
-        ("disturbed", counts.disturbed),
-        ("unsent", counts.unsent),
-        ("unfinished", counts.unfinished),
-        ("connections_made", counts.connections),
-        ("read_bytes", counts.read_bytes),
-        ("sent_bytes", counts.sent_bytes),
-    ] {
-        columns.push((name.to_owned(), count.to_string()));
-    }
-}
-
-fn summarised(name: &str, summary: Option<&Summary>, columns: &mut Vec<Column>) {
-    let known = summary.filter(|summary| summary.count > 0);
-    let values: [(&str, Option<f64>); 11] = [
-        ("mean", known.map(|of| of.mean_us)),
-        ("stdev", known.map(|of| of.stdev_us)),
-        ("min", known.map(|of| of.min_us)),
-        ("p50", known.map(|of| of.p50_us)),
-        ("p75", known.map(|of| of.p75_us)),
-        ("p90", known.map(|of| of.p90_us)),
-        ("p95", known.map(|of| of.p95_us)),
-        ("p99", known.and_then(|of| of.p99_us)),
-        ("p99_9", known.and_then(|of| of.p99_9_us)),
-        ("p99_99", known.and_then(|of| of.p99_99_us)),
-        ("max", known.map(|of| of.max_us)),
-    ];
-    for (of, value) in values {
-        columns.push((
-            format!("{name}_{of}_us"),
-            value.map_or_else(String::new, number),
-        ));
-    }
-}
-
-fn sides(outcome: &Outcome, columns: &mut Vec<Column>) {
-    let (generator, server) = (&outcome.generator, outcome.server.as_ref());
-    let busiest = generator.threads.iter().map(|thread| thread.cpu_share);
-    let words: Vec<&str> = outcome
-        .remarks
-        .iter()
-        .map(|remark| remark.word.as_str())
-        .collect();
-    let all = [
-        (
-            "generator_cpu_us_per_request",
-            number(generator.cpu_us_per_request),
-        ),
-        (
-            "generator_cpu_share_max",
-            number(busiest.fold(0.0, f64::max)),
-        ),
-        (
-            "generator_resident_bytes",
-            generator.resident_bytes.to_string(),
-        ),
-        ("generator_stalled_s", number(generator.stalled_s)),
-        ("foreign_cpu_share", number(generator.foreign_cpu_share)),
-        (
-            "server_cpu_us_per_request",
-            server.map_or_else(String::new, |server| number(server.cpu_us_per_request)),
-        ),
-        (
-            "server_cpu_share",
-            server.map_or_else(String::new, |server| number(server.cpu_share)),
-        ),
-        (
-            "server_resident_bytes",
-            server.map_or_else(String::new, |server| server.resident_bytes.to_string()),
-        ),
-        ("valid", outcome.is_valid().to_string()),
-        ("remarks", words.join(" ")),
-        ("rate_legs", AskedLeg::written(&outcome.asked.rate_legs)),
-        (
-            "connections_legs",
-            AskedLeg::written(&outcome.asked.connections_legs),
-        ),
-    ];
-    columns.extend(all.map(|(name, value)| (name.to_owned(), value)));
 }
 
 /// Without an exponent, which not every spreadsheet knows; three places behind the point are nanoseconds.
-fn number(value: f64) -> String {
-    if !value.is_finite() {
-        return String::new();
-    }
+fn without_exponent(value: f64) -> String {
     let text = format!("{value:.6}");
-    let text = text.trim_end_matches('0').trim_end_matches('.');
-    if text == "-0" {
-        "0".to_owned()
-    } else {
-        text.to_owned()
+    match text.trim_end_matches('0').trim_end_matches('.') {
+        "-0" => "0".to_owned(),
+        text => text.to_owned(),
     }
 }
 
@@ -245,19 +212,14 @@ mod tests {
 
     #[test]
     fn has_a_field_below_every_header() {
-        let text = csv(&[sample::closed(), sample::open(), sample::empty()]);
-        let lines: Vec<Vec<&str>> = text.lines().map(|line| line.split(',').collect()).collect();
-        assert_eq!(lines.len(), 4);
+        let columns = [sample::closed(), sample::open(), sample::empty()].map(|of| run(0, &of));
         let at = |name: &str, run: usize| {
-            let column = lines[0].iter().position(|head| *head == name).unwrap();
-            lines[run][column]
+            let column = columns[run].iter().find(|(head, _)| head == name);
+            column.unwrap().1.as_str()
         };
-        // "open, constant" is quoted and has a comma of its own.
-        assert_eq!(lines[1].len(), lines[0].len());
-        assert_eq!(lines[2].len(), lines[0].len() + 1);
-        assert_eq!(lines[3].len(), lines[0].len());
-        assert_eq!((at("answered", 1), at("late_p50_us", 1)), ("20000", ""));
-        assert_eq!((at("answered", 3), at("latency_p50_us", 3)), ("0", ""));
+        assert_eq!((at("answered", 0), at("late_p50_us", 0)), ("20000", ""));
+        assert_eq!((at("answered", 2), at("latency_p50_us", 2)), ("0", ""));
+        assert_eq!(columns[1].len(), columns[2].len());
     }
 
     #[test]

@@ -4,15 +4,16 @@
 //! described in docs/reference/bench-json.md, and a test compares the two.
 
 use serde::Serialize;
-use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use crate::distribution::Summary;
 use crate::engine::Fault;
-use crate::outcome::{Asked, Counts, Generator, Outcome, SCHEMA};
+use crate::outcome::{Outcome, SCHEMA};
 
 /// What is said when a file is not one of ours.
 const HINT: &str = "give files that `milepost bench --json FILE` has written";
+
+/// Why an outcome can be written.
+const WRITABLE: &str = "the keys are strings and numbers, and memory takes every byte";
 
 #[derive(Serialize)]
 struct StoredFile {
@@ -28,7 +29,7 @@ pub fn json(outcomes: &[Outcome]) -> String {
         runs: outcomes.iter().map(finite).collect(),
     };
     let text = serde_json::to_string(&file);
-    text.expect("the keys are strings and numbers, and memory takes every byte") + "\n"
+    text.expect(WRITABLE) + "\n"
 }
 
 /// The runs of a file.
@@ -46,6 +47,7 @@ pub fn read_json(text: &str) -> Result<Vec<Outcome>, Fault> {
         None => return Err(said("the field `schema` is missing".to_owned())),
         Some(found) => schema(found)?,
     }
+    // The schema first: what another version wrote may lack anything else.
     let Some(Value::Array(runs)) = object.remove("runs") else {
         return Err(said(
             "the field `runs` is missing, or is no list".to_owned(),
@@ -68,119 +70,53 @@ fn schema(found: &Value) -> Result<(), Fault> {
 }
 
 fn read_run(index: usize, run: Value) -> Result<Outcome, String> {
-    let place = place(&run);
-    serde_json::from_value::<Outcome>(run)
-        .map_err(|error| format!("run {}{place}: {error}", index + 1))
-        .and_then(|outcome| match outcome.schema {
-            SCHEMA => Ok(outcome),
-            other => Err(format!("run {} has schema {other}", index + 1)),
-        })
+    let run: Result<Outcome, _> = serde_path_to_error::deserialize(run);
+    match run {
+        // Each run says its schema as well: files of several versions may have been put together.
+        Ok(outcome) if outcome.schema == SCHEMA => Ok(outcome),
+        Ok(other) => Err(format!("run {} has schema {}", index + 1, other.schema)),
+        Err(error) => {
+            let path = error.path().to_string();
+            // The path of the run itself is a point.
+            let place = match path.as_str() {
+                "." => String::new(),
+                path => format!(", in `{path}`"),
+            };
+            Err(format!("run {}{place}: {}", index + 1, error.inner()))
+        }
+    }
 }
 
-/// The innermost part of a run that cannot be read, as `, in times.latency`; empty: none, or the run itself.
-fn place(run: &Value) -> String {
-    let parts = [
-        ("asked", fails::<Asked> as fn(&Value) -> bool),
-        ("counts", fails::<Counts>),
-        ("times.latency", fails::<Summary>),
-        ("times.connect", fails::<Summary>),
-        ("times.first_byte", fails::<Summary>),
-        ("times.last_byte", fails::<Summary>),
-        ("times.cycle", fails::<Summary>),
-        ("times.late", fails::<Option<Summary>>),
-        ("times.unread", fails::<Option<Summary>>),
-        ("generator", fails::<Generator>),
-    ];
-    let broken = parts.into_iter().find(|(path, fails)| {
-        let part = path.split('.').try_fold(run, |value, key| value.get(key));
-        part.is_some_and(fails)
-    });
-    broken.map_or_else(String::new, |(path, _)| format!(", in `{path}`"))
-}
-
-fn fails<T: DeserializeOwned>(part: &Value) -> bool {
-    serde_json::from_value::<T>(part.clone()).is_err()
-}
-
-/// The same without a number that is not finite.
+/// The same without a number that is not finite: serde_json has made it `null`, which may stand for no number.
 fn finite(outcome: &Outcome) -> Outcome {
-    let mut outcome = outcome.clone();
-    settle(&mut [&mut outcome.seconds, &mut outcome.asked.timeout_s]);
-    outcome.asked.rate = outcome.asked.rate.filter(|rate| rate.is_finite());
-    let asked = &mut outcome.asked;
-    for leg in asked
-        .rate_legs
-        .iter_mut()
-        .chain(&mut asked.connections_legs)
-    {
-        settle(&mut [&mut leg.from, &mut leg.to, &mut leg.lasts_s]);
-    }
-    let times = &mut outcome.times;
-    for summary in [
-        &mut times.latency,
-        &mut times.connect,
-        &mut times.first_byte,
-        &mut times.last_byte,
-        &mut times.cycle,
-    ] {
-        settle_summary(summary);
-    }
-    let lived = outcome
-        .bad_clients
-        .iter_mut()
-        .filter_map(|count| count.lived.as_mut());
-    let rest = times.late.iter_mut().chain(&mut times.unread).chain(lived);
-    rest.for_each(settle_summary);
-    for second in &mut outcome.series {
-        settle(&mut [&mut second.p50_us, &mut second.p99_us, &mut second.max_us]);
-    }
-    let generator = &mut outcome.generator;
-    settle(&mut [
-        &mut generator.cpu_us_per_request,
-        &mut generator.stalled_s,
-        &mut generator.foreign_cpu_share,
-    ]);
-    for thread in &mut generator.threads {
-        settle(&mut [
-            &mut thread.cpu_share,
-            &mut thread.cpu_s,
-            &mut thread.user_s,
-            &mut thread.waited_s,
-        ]);
-    }
-    if let Some(server) = &mut outcome.server {
-        settle(&mut [
-            &mut server.cpu_us_per_request,
-            &mut server.cpu_share,
-            &mut server.switches_per_request,
-        ]);
-    }
-    outcome
+    let mut value = serde_json::to_value(outcome).expect(WRITABLE);
+    // By way of a value: naming each number of a run would forget the next one that is added.
+    settle("", &mut value);
+    serde_json::from_value(value).expect("every number is one again")
 }
 
-fn settle_summary(summary: &mut Summary) {
-    settle(&mut [
-        &mut summary.mean_us,
-        &mut summary.stdev_us,
-        &mut summary.min_us,
-        &mut summary.p50_us,
-        &mut summary.p75_us,
-        &mut summary.p90_us,
-        &mut summary.p95_us,
-        &mut summary.max_us,
-    ]);
-    for far in [
-        &mut summary.p99_us,
-        &mut summary.p99_9_us,
-        &mut summary.p99_99_us,
-    ] {
-        *far = far.filter(|value| value.is_finite());
-    }
-}
+/// Fields without a number, or without a value at all.
+const OPTIONAL: [&str; 10] = [
+    "answered_within",
+    "late",
+    "lived",
+    "p99_9_us",
+    "p99_99_us",
+    "p99_us",
+    "rate",
+    "requests_each",
+    "server",
+    "unread",
+];
 
-fn settle(numbers: &mut [&mut f64]) {
-    for number in numbers.iter_mut().filter(|number| !number.is_finite()) {
-        **number = 0.0;
+fn settle(key: &str, value: &mut Value) {
+    match value {
+        Value::Null if !OPTIONAL.contains(&key) => *value = 0.0.into(),
+        Value::Array(items) => items.iter_mut().for_each(|item| settle(key, item)),
+        Value::Object(fields) => fields
+            .iter_mut()
+            .for_each(|(key, value)| settle(key, value)),
+        _ => {}
     }
 }
 
@@ -242,7 +178,7 @@ mod tests {
         );
         check(
             &|file| file["runs"][0]["asked"]["connections"] = "many".into(),
-            "run 1, in `asked`: invalid type: string \"many\", expected usize",
+            "run 1, in `asked.connections`: invalid type: string \"many\", expected usize",
         );
         check(
             &|file| file["runs"][0]["schema"] = 9.into(),

@@ -6,7 +6,6 @@ use std::path::PathBuf;
 use proptest::prelude::*;
 use serde_json::Value;
 
-use super::picture::{Axis, Line, Scale, curve, text_curve};
 use super::*;
 use crate::outcome::{AskedLeg, Outcome};
 
@@ -51,13 +50,13 @@ fn says_the_whole_of_steps_and_ramps() {
     let mut run = sample::open();
     check(&run, "open load, 2,000/s constant, ", ",,");
     run.asked.rate_legs = vec![leg(10.0, 60.0, 2.0)];
-    let ramp = "open load, 10.0/s to 60.0/s over 2 s, constant, ";
+    let ramp = "open load, 10/s to 60/s over 2 s, constant, ";
     check(&run, ramp, ",10..60:2s,");
     run.asked.rate_legs = vec![leg(20.0, 20.0, 1.0), leg(40.0, 40.0, 0.5)];
-    let steps = "open load, 20.0/s for 1 s, then 40.0/s for 500 ms, constant, ";
+    let steps = "open load, 20/s for 1 s, then 40/s for 500 ms, constant, ";
     check(&run, steps, ",\"20:1s,40:0.5s\",");
     run.asked.rate_legs = vec![leg(1.0, 2.0, 1.0); 40];
-    let many = "2.00/s over 1 s, then 32 more steps, constant, ";
+    let many = "2/s over 1 s, then 32 more steps, constant, ";
     check(&run, many, ",1..2:1s\",");
     let mut run = sample::closed();
     run.asked.label = "of connections".to_owned();
@@ -96,74 +95,6 @@ fn colour_only_adds_to_what_is_said() {
     }
     assert_eq!(bare, table(&sample::open(), Tone::Plain));
     assert!(colourful.contains("\x1b[1;31mINVALID"), "{colourful:?}");
-}
-
-/// Two lines of a sweep, the first with a band.
-fn sweep() -> Vec<Line> {
-    let height = |clients: f64| 60_000.0 * clients / (clients + 40.0);
-    let points: Vec<(f64, f64)> = (1..=25)
-        .map(|step| f64::from(step) * 10.0)
-        .map(|x| (x, height(x)))
-        .collect();
-    let low_high = Some(points.iter().map(|(_, y)| (0.92 * y, 1.05 * y)).collect());
-    let lower = points.iter().map(|(x, y)| (*x, 0.7 * y)).collect();
-    let milepost = Line {
-        name: "milepost".to_owned(),
-        points,
-        low_high,
-    };
-    let other = Line {
-        name: "<other>".to_owned(),
-        points: lower,
-        low_high: None,
-    };
-    vec![milepost, other]
-}
-
-#[test]
-fn draws_sweeps_as_it_was_agreed() {
-    let scale = Scale::of(Axis::Linear, Axis::Linear).marked(150.0, "the knee");
-    let both = text_curve(
-        "Requests a second",
-        "clients",
-        "requests/s",
-        &sweep(),
-        &scale,
-    );
-    let one = text_curve(
-        "Requests a second",
-        "clients",
-        "requests/s",
-        &sweep()[..1],
-        &scale,
-    );
-    check_snapshot("sweep.txt", &format!("{both}\n{one}"));
-    let svg = curve(
-        "Requests a second",
-        "clients",
-        "requests/s",
-        &sweep(),
-        &scale,
-    );
-    let style = include_str!("picture/svg.css");
-    check_snapshot("sweep.svg", &svg.replace(style, ""));
-    assert!(
-        svg.contains("the knee: 150") && svg.contains("&lt;other&gt;"),
-        "{svg}"
-    );
-}
-
-#[test]
-fn a_curve_without_values_says_so() {
-    let scale = Scale::of(Axis::Linear, Axis::Durations);
-    let gaps = Line {
-        points: vec![(1.0, 0.0), (f64::NAN, 1.0)],
-        ..Line::default()
-    };
-    for lines in [vec![], vec![Line::default()], vec![gaps]] {
-        assert!(curve("t", "x", "y", &lines, &scale).contains("no values"));
-        assert!(text_curve("t", "x", "y", &lines, &scale).ends_with("no values\n"));
-    }
 }
 
 #[test]
@@ -341,7 +272,7 @@ impl Hostile {
 
 fn check_all(run: Outcome) -> Result<(), TestCaseError> {
     for line in table(&run, Tone::Plain).lines() {
-        let wide = super::text::width(line);
+        let wide = present::width(line);
         prop_assert!(wide <= 100, "{wide} columns: {line}");
         prop_assert!(!line.contains(char::is_control), "{line:?}");
     }
@@ -349,19 +280,6 @@ fn check_all(run: Outcome) -> Result<(), TestCaseError> {
         &read_json(&json(std::slice::from_ref(&run))).unwrap(),
         std::slice::from_ref(&run)
     );
-    let second = run.series.first().copied().unwrap_or_default();
-    for columns in [20, 80] {
-        let facts = LiveFacts {
-            name: &run.asked.label,
-            second: &second,
-            answered: run.counts.answered,
-            failed: run.counts.failures.sum(),
-            done: Some(run.seconds),
-            left_s: Some(run.asked.timeout_s),
-            columns,
-        };
-        prop_assert!(super::text::width(&live(&facts)) <= columns);
-    }
     let runs = [run.clone(), run];
     prop_assert!(hdr_log(&runs).is_ok());
     prop_assert!(csv(&runs).starts_with("run,label,url,"));
@@ -387,27 +305,5 @@ proptest! {
         let mut hostile = Hostile::of(parts);
         check_all(hostile.run(&sample::open()))?;
         check_all(hostile.run(&sample::empty()))?;
-    }
-
-    #[test]
-    fn draws_any_curve(
-        points in prop::collection::vec((any_number(), any_number()), 0..40),
-        band in any::<bool>(),
-        mark in any_number(),
-        name in any_text(),
-    ) {
-        let low_high = band.then(|| points.iter().map(|(x, y)| (*x, *y)).collect());
-        let line = Line { name: name.clone(), points, low_high };
-        for axis in [Axis::Linear, Axis::Logarithmic, Axis::Durations, Axis::Nines] {
-            let scale = Scale::of(axis, axis).marked(mark, &name);
-            let lines = [line.clone(), line.clone()];
-            let svg = curve(&name, &name, &name, &lines, &scale);
-            prop_assert!(!svg.contains("NaN") && !svg.contains("inf\""), "{svg}");
-            for lines in [&lines[..], &lines[..1]] {
-                for text in text_curve(&name, &name, &name, lines, &scale).lines() {
-                    prop_assert!(super::text::width(text) <= 100, "{text}");
-                }
-            }
-        }
     }
 }

@@ -6,11 +6,11 @@
 use std::sync::Arc;
 
 use indexmap::{IndexMap, IndexSet};
+use present::thousands;
 use telemetry::Nanos;
 
 use super::requests::is_safe;
 use crate::engine::Fault;
-use crate::output::thousands;
 use crate::plan::Arrival;
 
 /// Most different requests: each is held as bytes, twice.

@@ -14,7 +14,7 @@
 //! does when a try cannot be judged, as a run that is invalid or too short for the percentile: to call that a
 //! rate at which it does not hold would lead to a knee that is nobody's.
 
-use std::fmt::Write as _;
+use present::{NONE, Table, WIDTH_MAX};
 
 use super::assertion::{Assertion, Verdict};
 use super::metric::Metric;
@@ -261,28 +261,26 @@ impl Knee {
 
     /// A table of all tries, and the answer as the last line.
     pub fn text(&self) -> String {
-        let mut text = format!(
-            "{:>11}  {:>11}  {:>9}  {:>9}  held\n",
-            "rate", "answered", "p50", "p99"
-        );
-        let time = |us: Option<f64>| us.map_or("–".to_owned(), |us| Unit::Time.text(us));
-        for tried in &self.tries {
-            // Writing to a String cannot fail.
-            let _ = writeln!(
-                text,
-                "{:>11}  {:>11}  {:>9}  {:>9}  {}",
-                Unit::PerSecond.text(tried.rate),
-                Unit::PerSecond.text(tried.answered),
-                time(tried.p50_us),
-                time(tried.p99_us),
-                match tried.held {
-                    Held::Yes => "yes",
-                    Held::No => "no",
-                    Held::Unsaid => "cannot be said",
-                    Held::GeneratorLimited => "generator-limited",
-                },
-            );
-        }
+        let tries = || self.tries.iter();
+        let rate = |of: fn(&Try) -> f64| tries().map(move |tried| Unit::PerSecond.text(of(tried)));
+        let time = |of: fn(&Try) -> Option<f64>| {
+            let text = |us: Option<f64>| us.map_or(NONE.to_owned(), |us| Unit::Time.text(us));
+            tries().map(move |tried| text(of(tried)))
+        };
+        let held = tries().map(|tried| match tried.held {
+            Held::Yes => "yes",
+            Held::No => "no",
+            Held::Unsaid => "cannot be said",
+            Held::GeneratorLimited => "generator-limited",
+        });
+        let mut table = Table::default();
+        table
+            .numbers("rate", rate(|tried| tried.rate))
+            .numbers("answered", rate(|tried| tried.answered))
+            .numbers("p50", time(|tried| tried.p50_us))
+            .numbers("p99", time(|tried| tried.p99_us))
+            .text("held", WIDTH_MAX, held);
+        let mut text = table.to_text();
         text.push_str(&self.answer());
         text.push('\n');
         text
@@ -544,11 +542,11 @@ mod tests {
 
     #[test]
     fn says_each_try_and_the_answer() {
-        let expect = "       rate     answered        p50        p99  held
-      2,000        2,000     800 µs    5.00 ms  yes
-      1,000        1,000     800 µs    90.0 ms  no
-      1,000        1,000     800 µs    4.00 ms  yes
-      4,000        4,000     800 µs          –  generator-limited
+        let expect = " rate  answered     p50    p99  held
+2,000     2,000  800 µs   5 ms  yes
+1,000     1,000  800 µs  90 ms  no
+1,000     1,000  800 µs   4 ms  yes
+4,000     4,000  800 µs      –  generator-limited
 it holds up to 2,000/s; then the generator was the limit, the server may do more
 ";
         assert_eq!(knee().text(), expect);

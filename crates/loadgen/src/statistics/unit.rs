@@ -62,6 +62,7 @@ impl Unit {
     /// When it is no number, negative, without a unit that it needs, or with one that does not fit.
     pub fn read(self, text: &str) -> Result<f64, Fault> {
         let text = text.trim();
+        // The first letter that is no digit begins the unit: `5ms`, `1.5 s`.
         let end = text
             .find(|letter: char| !letter.is_ascii_digit() && letter != '.')
             .unwrap_or(text.len());
@@ -87,6 +88,7 @@ impl Unit {
             }
         };
         let value = number * factor;
+        // `5` for 5 % would be 500 %, which always holds.
         if self == Unit::Share && value > 1.0 {
             return Err(refused("a share is at most 1, which is 100 %"));
         }
@@ -127,79 +129,15 @@ impl Unit {
         }
     }
 
-    /// For people: three significant digits or more, at most 11 letters.
+    /// For people: three digits that say something, with their unit.
     pub fn text(self, value: f64) -> String {
         match self {
-            Unit::Time => scaled(value, &[(1e6, "s"), (1e3, "ms"), (1.0, "µs"), (1e-3, "ns")]),
-            Unit::PerSecond => grouped(value),
-            Unit::Bytes => sizes(value),
-            Unit::BytesPerSecond => format!("{}/s", sizes(value)),
-            Unit::Share => format!("{} %", trimmed(value * 100.0)),
-            Unit::Count => digits(value),
+            Unit::Time => present::duration(value / 1e6),
+            Unit::PerSecond | Unit::Count => present::number(value),
+            Unit::Bytes => present::bytes(value),
+            Unit::BytesPerSecond => present::bytes(value) + "/s",
+            Unit::Share => present::share(value),
         }
-    }
-}
-
-fn sizes(value: f64) -> String {
-    scaled(
-        value,
-        &[
-            (1_073_741_824.0, "GB"),
-            (1_048_576.0, "MB"),
-            (1024.0, "KB"),
-            (1.0, "B"),
-        ],
-    )
-}
-
-fn scaled(value: f64, steps: &[(f64, &str)]) -> String {
-    let (factor, name) = steps
-        .iter()
-        .find(|(factor, _)| value.abs() >= *factor)
-        .or_else(|| steps.iter().find(|(factor, _)| *factor <= 1.0))
-        .copied()
-        .unwrap_or((1.0, ""));
-    format!("{} {name}", digits(value / factor))
-}
-
-/// Three significant digits, all of those before the point.
-fn digits(value: f64) -> String {
-    let size = value.abs();
-    let places = match size {
-        _ if size == 0.0 || size >= 100.0 => 0,
-        _ if size >= 10.0 => 1,
-        _ if size >= 1.0 => 2,
-        _ => 3,
-    };
-    format!("{value:.places$}")
-}
-
-/// As many places as a small share needs, and no noughts at the end.
-fn trimmed(percent: f64) -> String {
-    let text = if percent.abs() >= 10.0 {
-        format!("{percent:.1}")
-    } else {
-        format!("{percent:.4}")
-    };
-    text.trim_end_matches('0').trim_end_matches('.').to_owned()
-}
-
-fn grouped(value: f64) -> String {
-    if value.abs() < 1_000.0 {
-        return digits(value);
-    }
-    let whole = format!("{:.0}", value.abs());
-    let mut text = String::new();
-    for (index, digit) in whole.chars().enumerate() {
-        if index > 0 && (whole.len() - index).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    if value < 0.0 {
-        format!("-{text}")
-    } else {
-        text
     }
 }
 
@@ -254,28 +192,6 @@ mod tests {
             let fault = unit.read(text).expect_err(text);
             assert_eq!(fault.text, expect);
             assert!(fault.hint.is_some(), "{text}");
-        }
-    }
-
-    #[test]
-    fn writes_for_people() {
-        for (unit, value, expect) in [
-            (Unit::Time, 5_432.0, "5.43 ms"),
-            (Unit::Time, 999.0, "999 µs"),
-            (Unit::Time, 0.25, "250 ns"),
-            (Unit::Time, 0.0, "0 µs"),
-            (Unit::Time, 12_345_678.0, "12.3 s"),
-            (Unit::PerSecond, 12_345_678.4, "12,345,678"),
-            (Unit::PerSecond, 999.5, "1000"),
-            (Unit::PerSecond, 12.34, "12.3"),
-            (Unit::Share, 0.001, "0.1 %"),
-            (Unit::Share, 0.0, "0 %"),
-            (Unit::Share, 1.0, "100 %"),
-            (Unit::Share, 0.000_012, "0.0012 %"),
-            (Unit::Bytes, 12.5 * 1_048_576.0, "12.5 MB"),
-            (Unit::Bytes, 0.0, "0 B"),
-        ] {
-            assert_eq!(unit.text(value), expect);
         }
     }
 }

@@ -132,9 +132,9 @@ fn prints_a_row_for_each_value() {
 clients     min     ave     max     time
     200     900  28,950  57,000  20.00 s
      10  41,000  42,000  43,000  20.00 s
-    300       -       -       -        -
+    300       –       –       –        –
 ";
-    assert_eq!(clients().table(&runs), expect);
+    assert_eq!(clients().text(&runs), expect);
 }
 
 #[test]
@@ -152,7 +152,7 @@ fn says_once_what_makes_the_numbers_doubtful() {
         ];
     }
     runs[0].outcome.counts.failures.reset = 3;
-    let table = clients().table(&runs);
+    let table = clients().text(&runs);
     let (_, notes) = table.split_once("\n\n").expect("notes");
     let expect = "10 clients: 3 of 1,003 requests failed\n\
                   invalid, late, in 2 of 2 runs; the first: because of late\n";

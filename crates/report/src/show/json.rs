@@ -5,7 +5,8 @@
 
 use serde_json::{Map, Value, json};
 
-use super::table::{ROWS, class_counts, form_name};
+use super::columns::ROWS;
+use super::table::{class_counts, form_name};
 use super::waiting;
 use crate::at_queue::{AtQueue, Count};
 use crate::slowest::Slow;
@@ -36,6 +37,7 @@ pub fn json(tally: &Tally) -> String {
         "waiting": waiting::json(&tally.waiting()),
         "slowest": tally.slowest().iter().map(slow).collect::<Vec<_>>(),
     });
+    // Keys of what there is not are left out: a program asks for the key.
     if let Some(misread) = misread {
         report["first_not_understood"] = json!({ "file": misread.name, "line": misread.line });
     }
@@ -59,6 +61,7 @@ pub fn json(tally: &Tally) -> String {
 
 fn group(group: &Group) -> Value {
     let phases = PHASES.iter().zip(&group.phases);
+    // Processor time is no phase: it is a part of `run`, so it stands behind the five that add up.
     let phases = phases.chain([(&"cpu", &group.cpu)]);
     json!({
         "requests": group.len,
@@ -90,9 +93,11 @@ fn at_queue(found: &AtQueue) -> Value {
 }
 
 fn distribution(spread: &Spread) -> Value {
+    // `null`, not zeros: nobody has measured it.
     if spread.is_empty() {
         return Value::Null;
     }
+    // The same rows as the table, under names that are keys.
     let rows = KEYS.iter().zip(ROWS);
     let rows = rows.map(|(key, (_, of))| (*key, number(of(spread))));
     object([("count", spread.len().into())].into_iter().chain(rows))
@@ -129,6 +134,7 @@ fn slow(slow: &Slow) -> Value {
     ];
     let always = [
         ("total", span(slow.total)),
+        // 0 is no reply, as in `statuses`.
         ("status", slow.status.unwrap_or(0).into()),
     ];
     let known = known

@@ -5,55 +5,40 @@
 
 use std::fmt::Write as _;
 
+use present::{bytes, digits, harmless, number, percent, thousands};
 use telemetry::LineForm;
 
-use super::text::{bytes, harmless, mean, percent, rate, seconds, thousands, time, zone};
-use super::waiting;
+use super::columns::{self, ROWS, SpreadRow, named};
+use super::{seconds, time, waiting, zone};
 use crate::at_queue::AtQueue;
 use crate::groups::GROUPS_LEN_MAX;
-use crate::slowest::{Slow, know_queues};
-use crate::spread::{Spread, secs};
-use crate::tally::{Group, Grouped, Tally};
+use crate::tally::{Group, Tally};
 
-/// A row of the table of phases: its name, and its value in seconds.
-pub(super) type SpreadRow = (&'static str, Value);
-
-/// In seconds.
-pub(super) type Value = fn(&Spread) -> f64;
-
-pub(super) const ROWS: [SpreadRow; 9] = [
-    ("avg", Spread::mean_secs),
-    ("stdev", Spread::stdev_secs),
-    ("min", Spread::min_secs),
-    ("max", Spread::max_secs),
-    ("median", |spread| spread.quantile_secs(0.5)),
-    ("p90", |spread| spread.quantile_secs(0.9)),
-    ("p95", |spread| spread.quantile_secs(0.95)),
-    ("p99", |spread| spread.quantile_secs(0.99)),
-    ("p99.9", |spread| spread.quantile_secs(0.999)),
-];
 /// Those of the live view: avg, max, median, p99.
 const LIVE_ROWS: [SpreadRow; 4] = [ROWS[0], ROWS[3], ROWS[4], ROWS[7]];
 /// Groups that have a table of their own, the others are lines of one.
 const DETAILED_LEN_MAX: usize = 10;
+/// Requests in the live view, which has 24 lines.
+const LIVE_SLOWEST_LEN: usize = 3;
 /// The definition of percentiles, and how exact the numbers are.
 pub(super) const PRECISION_NOTE: &str =
     "median and percentiles: nearest rank, within 1.6 %; all other numbers are exact";
 /// What the column means.
 pub(super) const CPU_NOTE: &str =
     "cpu is processor time, a part of run, of the requests whose lines contain it";
-const TARGET_CHARS_MAX: usize = 50;
 const NAME_CHARS_MAX: usize = 28;
 
 /// The whole report.
 pub fn table(tally: &Tally) -> String {
     let mut out = summary(tally);
+    // Tables of nothing would hide the one line that says so.
     if tally.all().len == 0 {
         return out;
     }
     at_queue(&tally.all().at_queue, &mut out);
     if tally.all().has_phases() {
-        let _ = write!(out, "\n{}", phases(tally.all(), &ROWS));
+        let phases = columns::phases(tally.all(), &ROWS);
+        let _ = write!(out, "\n{}", phases.to_text());
         let _ = writeln!(out, "{PRECISION_NOTE}");
         if !tally.all().cpu.is_empty() {
             out.push_str(CPU_NOTE);
@@ -64,7 +49,7 @@ pub fn table(tally: &Tally) -> String {
     }
     groups(tally, &mut out);
     waiting::table(&tally.waiting(), &mut out);
-    slowest(tally.slowest(), &mut out);
+    slowest(tally, usize::MAX, &mut out);
     out
 }
 
@@ -75,8 +60,9 @@ pub fn interval_line(interval: &Tally, interval_secs: f64, wall_ns: u64) -> Stri
     let mut line = format!(
         "{}  {:>8} /s",
         &time(wall_ns, offset)[11..],
-        rate(all.len as f64 / interval_secs)
+        digits(all.len as f64 / interval_secs, 3, 2)
     );
+    // Only phases whose waits have different causes: a line a second must be read at a glance.
     if !all.total().is_empty() {
         for (index, name) in [(1, "queue"), (2, "run"), (4, "total")] {
             let spread = &all.phases[index];
@@ -107,31 +93,29 @@ pub fn live(total: &Tally, interval: Option<(&Tally, f64)>) -> String {
         None => out.push_str("\nreading the existing lines\n"),
         Some((interval, secs)) => {
             let all = interval.all();
-            let per_second = rate(all.len as f64 / secs.max(0.001));
+            // The first interval may be as short as nothing.
+            let per_second = number(all.len as f64 / secs.max(0.001));
             let _ = write!(out, "\nlast {secs:.0} s: {per_second} requests a second");
             if all.len > 0 {
                 let _ = write!(out, " · {}", shares(all));
             }
             out.push('\n');
-            out.push_str(&phases(all, &LIVE_ROWS));
+            out.push_str(&columns::phases(all, &LIVE_ROWS).to_text());
         }
     }
     let _ = write!(
         out,
         "\nsince the start\n{}",
-        phases(total.all(), &LIVE_ROWS)
+        columns::phases(total.all(), &LIVE_ROWS).to_text()
     );
-    slowest(&total.slowest()[..total.slowest().len().min(3)], &mut out);
+    slowest(total, LIVE_SLOWEST_LEN, &mut out);
     out
 }
 
 fn summary(tally: &Tally) -> String {
     let all = tally.all();
-    let mut out = format!(
-        "{} {}",
-        thousands(all.len),
-        if all.len == 1 { "request" } else { "requests" }
-    );
+    let mut out = present::counted(all.len, "request");
+    // Templates may leave out the time.
     if let Some((first, last, offset)) = tally.time() {
         let _ = write!(
             out,
@@ -142,12 +126,12 @@ fn summary(tally: &Tally) -> String {
         );
     }
     if let Some(per_second) = tally.per_second() {
-        let _ = write!(out, ", {} a second", rate(per_second));
+        let _ = write!(out, ", {} a second", number(per_second));
     }
     out.push('\n');
     if all.len > 0 {
         let _ = writeln!(out, "statuses      {}", shares(all));
-        let _ = writeln!(out, "bodies        {}", bytes(all.body_bytes));
+        let _ = writeln!(out, "bodies        {}", bytes(all.body_bytes as f64));
         let _ = writeln!(out, "not complete  {}", endings(tally));
         let _ = writeln!(out, "forms         {}", forms(tally));
     }
@@ -157,6 +141,7 @@ fn summary(tally: &Tally) -> String {
 /// What they found at the queue, and what is known of the time before that.
 fn at_queue(found: &AtQueue, out: &mut String) {
     let mut parts = Vec::new();
+    // Each part only if any line contains it: older versions wrote fewer fields.
     if found.known_len > 0 {
         parts.push(format!(
             "{} of {} had to wait for a thread ({})",
@@ -173,7 +158,7 @@ fn at_queue(found: &AtQueue, out: &mut String) {
     let means: Vec<_> = counts
         .iter()
         .filter(|(_, count)| count.len > 0)
-        .map(|(name, count)| format!("{} {name}", mean(count.mean())))
+        .map(|(name, count)| format!("{} {name}", number(count.mean())))
         .collect();
     if !means.is_empty() {
         parts.push(format!("avg {}", means.join(", ")));
@@ -193,7 +178,7 @@ fn at_queue(found: &AtQueue, out: &mut String) {
     }
 }
 
-fn shares(group: &Group) -> String {
+pub(super) fn shares(group: &Group) -> String {
     let parts = class_counts(group)
         .map(|(name, len)| format!("{name} {} ({})", thousands(len), percent(len, group.len)));
     parts.collect::<Vec<_>>().join(" · ")
@@ -212,7 +197,7 @@ pub(super) fn class_counts(group: &Group) -> impl Iterator<Item = (String, u64)>
         .filter(|(_, len)| *len > 0)
 }
 
-fn endings(tally: &Tally) -> String {
+pub(super) fn endings(tally: &Tally) -> String {
     let (endings, known_len) = tally.endings();
     if known_len == 0 {
         return "unknown: the lines do not say how a request ended".to_owned();
@@ -221,9 +206,10 @@ fn endings(tally: &Tally) -> String {
     if !endings.is_empty() {
         let parts = endings
             .iter()
-            .map(|(end, len)| format!("{} {}", harmless(end.as_bytes(), 30), thousands(*len)));
+            .map(|(end, len)| format!("{} {}", harmless(end, 30), thousands(*len)));
         let _ = write!(text, ": {}", parts.collect::<Vec<_>>().join(" · "));
     }
+    // Lines of other servers do not say it: the count would be taken for all of them.
     if known_len < tally.all().len {
         let _ = write!(text, " (known of {})", thousands(known_len));
     }
@@ -231,6 +217,7 @@ fn endings(tally: &Tally) -> String {
 }
 
 fn forms(tally: &Tally) -> String {
+    // One form alone needs no count: it is that of all requests.
     let forms: Vec<_> = tally.forms().collect();
     let parts = forms.iter().map(|(form, len)| match forms.len() {
         1 => form_name(*form).to_owned(),
@@ -250,56 +237,27 @@ pub(super) fn form_name(form: LineForm) -> &'static str {
     }
 }
 
-/// Rows by columns, in seconds.
-fn phases(group: &Group, rows: &[SpreadRow]) -> String {
-    let mut columns = vec![Column::left(
-        "seconds",
-        rows.iter().map(|(name, _)| (*name).to_owned()),
-    )];
-    for (name, spread) in group.columns() {
-        let cells = rows.iter().map(|(_, of)| match spread.is_empty() {
-            true => "-".to_owned(),
-            false => seconds(of(spread)),
-        });
-        columns.push(Column::point(name, cells));
-    }
-    laid_out(&columns)
-}
-
 fn groups(tally: &Tally, out: &mut String) {
-    let Some(Grouped {
-        by,
-        named: mut groups,
-        others,
-    }) = tally.groups()
-    else {
+    let Some(grouped) = tally.groups() else {
         return;
     };
-    let opened_len = groups.len();
-    if let Some(others) = others {
-        groups.push(("others".to_owned(), others));
-    }
-    let names = groups
-        .iter()
-        .map(|(name, _)| harmless(name.as_bytes(), NAME_CHARS_MAX));
-    let columns = group_columns(tally, Column::left(by.name(), names), &groups);
+    let by = grouped.by.name();
+    let table = columns::groups(tally, &grouped).to_text();
     let _ = write!(
         out,
-        "\nby {}; avg, median and p99 of the total, in seconds\n{}",
-        by.name(),
-        laid_out(&columns)
+        "\nby {by}; avg, median and p99 of the total, in seconds\n{table}"
     );
-    if others.is_some() {
-        let _ = writeln!(
-            out,
-            "others: requests after the first {} groups",
-            thousands(GROUPS_LEN_MAX as u64)
-        );
+    // Nothing is summed up silently.
+    if grouped.others.is_some() {
+        let _ = writeln!(out, "{}", others_note());
     }
-    if tally.all().has_phases() && opened_len <= DETAILED_LEN_MAX {
-        for (name, group) in groups.iter().filter(|(_, group)| group.has_phases()) {
-            let name = harmless(name.as_bytes(), NAME_CHARS_MAX);
-            let _ = write!(out, "\n{} {name}\n{}", by.name(), phases(group, &ROWS));
+    // A table for each of many routes would fill screens.
+    if tally.all().has_phases() && grouped.named.len() <= DETAILED_LEN_MAX {
+        let groups = named(&grouped).into_iter();
+        for (name, group) in groups.filter(|(_, group)| group.has_phases()) {
+            let name = harmless(name, NAME_CHARS_MAX);
+            let table = columns::phases(group, &ROWS).to_text();
+            let _ = write!(out, "\n{by} {name}\n{table}");
         }
     } else if tally.all().has_phases() {
         let _ = writeln!(
@@ -309,193 +267,16 @@ fn groups(tally: &Tally, out: &mut String) {
     }
 }
 
-/// The columns of the table of groups, of which the first has their names.
-fn group_columns(tally: &Tally, names: Column, groups: &[(String, &Group)]) -> Vec<Column> {
-    let mut columns = vec![
-        names,
-        Column::right(
-            "requests",
-            groups.iter().map(|(_, group)| thousands(group.len)),
-        ),
-        Column::right(
-            "share",
-            groups
-                .iter()
-                .map(|(_, group)| percent(group.len, tally.all().len)),
-        ),
-        Column::right(
-            "4xx",
-            groups.iter().map(|(_, group)| thousands(group.classes[4])),
-        ),
-        Column::right(
-            "5xx",
-            groups.iter().map(|(_, group)| thousands(group.classes[5])),
-        ),
-    ];
-    if tally.all().has_phases() {
-        let measures: [(&str, usize, Value); 5] = [
-            ("avg", 4, Spread::mean_secs),
-            ("median", 4, |spread| spread.quantile_secs(0.5)),
-            ("p99", 4, |spread| spread.quantile_secs(0.99)),
-            ("p99 queue", 1, |spread| spread.quantile_secs(0.99)),
-            ("p99 run", 2, |spread| spread.quantile_secs(0.99)),
-        ];
-        for (name, phase, of) in measures {
-            let cells = groups
-                .iter()
-                .map(|(_, group)| match group.phases[phase].is_empty() {
-                    true => "-".to_owned(),
-                    false => seconds(of(&group.phases[phase])),
-                });
-            columns.push(Column::point(name, cells));
-        }
-    }
-    columns
+/// What the last group holds, where there are too many.
+pub(super) fn others_note() -> String {
+    let len = thousands(GROUPS_LEN_MAX as u64);
+    format!("others: requests after the first {len} groups")
 }
 
-fn slowest(slowest: &[Slow], out: &mut String) {
-    if slowest.is_empty() {
-        return;
+fn slowest(tally: &Tally, len_max: usize, out: &mut String) {
+    let slowest = tally.slowest();
+    let slowest = &slowest[..slowest.len().min(len_max)];
+    if !slowest.is_empty() {
+        let _ = write!(out, "\n{}", columns::slowest(slowest).to_text());
     }
-    let text = |field: fn(&Slow) -> &Vec<u8>| {
-        slowest.iter().map(move |slow| {
-            let text = harmless(field(slow), TARGET_CHARS_MAX);
-            if text.is_empty() {
-                "-".to_owned()
-            } else {
-                text
-            }
-        })
-    };
-    let waited = slowest.iter().map(|slow| match slow.waited_for() {
-        Some((words, span)) => format!("{} for {words}", seconds(secs(span))),
-        None => "-".to_owned(),
-    });
-    let when = slowest.iter().map(|slow| match slow.wall_ns {
-        Some(wall_ns) => time(wall_ns, slow.utc_offset_secs),
-        None => "-".to_owned(),
-    });
-    let status = slowest.iter().map(|slow| {
-        slow.status
-            .map_or_else(|| "-".to_owned(), |code| code.to_string())
-    });
-    let request = slowest.iter().map(|slow| {
-        let request = [&slow.method[..], &slow.target[..]].join(&b' ');
-        harmless(request.trim_ascii(), TARGET_CHARS_MAX)
-    });
-    let mut columns = vec![
-        Column::point(
-            "slowest",
-            slowest.iter().map(|slow| seconds(secs(slow.total))),
-        ),
-        Column::left("of which it waited", waited),
-    ];
-    if know_queues(slowest) {
-        let rows = slowest.iter().map(queue_cells);
-        let rows: Vec<_> = rows.collect();
-        for (index, head) in QUEUE_HEADS.into_iter().enumerate() {
-            let cells = rows.iter().map(|row| row[index].clone());
-            columns.push(Column::right(head, cells));
-        }
-    }
-    columns.extend([
-        Column::left("when", when),
-        Column::left("status", status),
-        Column::left("id", text(|slow| &slow.id)),
-        Column::left("request", request),
-    ]);
-    let _ = write!(out, "\n{}", laid_out(&columns));
-}
-
-/// Heads of [`queue_cells`].
-pub(super) const QUEUE_HEADS: [&str; 4] = ["waiting", "threads", "idle", "queued"];
-
-/// What one request found at its queue; `-` for what is not known.
-pub(super) fn queue_cells(slow: &Slow) -> [String; 4] {
-    let none = || "-".to_owned();
-    let count = |count: Option<u32>| count.map_or_else(none, |count| thousands(u64::from(count)));
-    let queued = &slow.queued;
-    let from_queue = queued.from_queue.map_or_else(none, |from_queue| {
-        if from_queue { "yes" } else { "no" }.to_owned()
-    });
-    [
-        count(queued.waiting),
-        count(queued.threads),
-        count(queued.idle),
-        from_queue,
-    ]
-}
-
-/// A column, its head first.
-pub(super) struct Column {
-    cells: Vec<String>,
-    side: Side,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Side {
-    Left,
-    Right,
-}
-
-impl Column {
-    pub(super) fn left(head: &str, cells: impl Iterator<Item = String>) -> Column {
-        Column::new(head, cells, Side::Left)
-    }
-
-    pub(super) fn right(head: &str, cells: impl Iterator<Item = String>) -> Column {
-        Column::new(head, cells, Side::Right)
-    }
-
-    /// Numbers whose points stand below each other.
-    pub(super) fn point(head: &str, cells: impl Iterator<Item = String>) -> Column {
-        let cells: Vec<String> = cells.collect();
-        let places = |cell: &str| cell.find('.').map_or(0, |at| cell.len() - at);
-        let places_max = cells.iter().map(|cell| places(cell)).max().unwrap_or(0);
-        let aligned = cells.iter().map(|cell| {
-            let missing = places_max - places(cell);
-            format!("{cell}{}", " ".repeat(missing))
-        });
-        Column::new(head, aligned.collect::<Vec<_>>().into_iter(), Side::Right)
-    }
-
-    fn new(head: &str, cells: impl Iterator<Item = String>, side: Side) -> Column {
-        Column {
-            cells: std::iter::once(head.to_owned()).chain(cells).collect(),
-            side,
-        }
-    }
-
-    fn width(&self) -> usize {
-        self.cells
-            .iter()
-            .map(|cell| cell.chars().count())
-            .max()
-            .unwrap_or(0)
-    }
-}
-
-pub(super) fn laid_out(columns: &[Column]) -> String {
-    let rows_len = columns
-        .iter()
-        .map(|column| column.cells.len())
-        .max()
-        .unwrap_or(0);
-    let mut out = String::new();
-    for row in 0..rows_len {
-        let mut line = String::new();
-        for (index, column) in columns.iter().enumerate() {
-            let (cell, width) = (&column.cells[row], column.width());
-            if index > 0 {
-                line.push_str("  ");
-            }
-            let _ = match column.side {
-                Side::Left => write!(line, "{cell:<width$}"),
-                Side::Right => write!(line, "{cell:>width$}"),
-            };
-        }
-        out.push_str(line.trim_end());
-        out.push('\n');
-    }
-    out
 }

@@ -5,12 +5,11 @@
 
 use std::fmt::Write as _;
 
+use present::{Page, Table, counted, escaped, harmless, share, thousands};
 use serde_json::{Value, json};
 
 use super::json::{number, string};
-use super::page::escaped;
-use super::table::{Column, laid_out};
-use super::text::{harmless, seconds, thousands, time};
+use super::{seconds, time};
 use crate::spread::secs;
 use crate::waiting::{Holder, Missing, Request, RouteWaiting, WAIT_MIN, Wait, Waiting};
 
@@ -18,6 +17,8 @@ use crate::waiting::{Holder, Missing, Request, RouteWaiting, WAIT_MIN, Wait, Wai
 const ROUTES_LEN_MAX: usize = 10;
 const REQUEST_CHARS_MAX: usize = 50;
 const NAME_CHARS_MAX: usize = 40;
+/// A request, and what its end did.
+const WIDE: usize = REQUEST_CHARS_MAX + 24;
 
 /// The part of the table.
 pub(super) fn table(waiting: &Waiting, out: &mut String) {
@@ -25,6 +26,7 @@ pub(super) fn table(waiting: &Waiting, out: &mut String) {
         let _ = writeln!(out, "\n{}", unknown(missing));
         return;
     }
+    // A pool with idle threads holds nobody up: a heading over nothing would look like a fault.
     if waiting.waited_len == 0 {
         return;
     }
@@ -50,10 +52,7 @@ fn unknown(missing: Missing) -> &'static str {
 fn summary(waiting: &Waiting) -> String {
     format!(
         "{} waited for a worker longer than {} ms, {} s together",
-        match waiting.waited_len {
-            1 => "1 request".to_owned(),
-            len => format!("{} requests", thousands(len)),
-        },
+        counted(waiting.waited_len, "request"),
         WAIT_MIN.0 / 1_000_000,
         seconds(waiting.waited_ns as f64 / 1e9)
     )
@@ -63,12 +62,14 @@ fn summary(waiting: &Waiting) -> String {
 fn notes(waiting: &Waiting) -> Vec<String> {
     let mut notes = Vec::new();
     // Clocks and the six digits of a log leave a few microseconds a request.
+    // More than that was spent otherwise: a stopped process, or runs that the log does not contain.
     if waiting.unexplained_ns > 0.01 * waiting.waited_ns as f64 {
         notes.push(format!(
             "{} s of that passed while no run in the log held a worker",
             seconds(waiting.unexplained_ns / 1e9)
         ));
     }
+    // Lines are read in the order in which runs ended, and a wait is worked out once.
     if waiting.late_len > 0 {
         notes.push(format!(
             "{} runs were logged too late: their waits are attributed to other runs",
@@ -87,44 +88,43 @@ fn notes(waiting: &Waiting) -> Vec<String> {
 /// Routes that caused any waiting.
 fn causing(waiting: &Waiting) -> impl Iterator<Item = &RouteWaiting> + Clone {
     let causing = waiting.routes.iter();
+    // Shares of a wait are fractions: less than a microsecond was nobody's cause.
     causing.filter(|route| route.caused_ns >= 1_000.0)
 }
 
-/// What part of all waiting a route caused.
-fn share(route: &RouteWaiting, waiting: &Waiting) -> String {
-    let share = 100.0 * route.caused_ns / (waiting.waited_ns as f64).max(1.0);
-    format!("{:.1} %", share.min(100.0))
+/// The first routes, by the waiting that they caused.
+fn routes_table(waiting: &Waiting, len_max: usize) -> Table {
+    let shown = || causing(waiting).take(len_max);
+    let part = |route: &RouteWaiting| {
+        let part = route.caused_ns / (waiting.waited_ns as f64).max(1.0);
+        share(part.min(1.0))
+    };
+    let secs = |ns: f64| seconds(ns / 1e9);
+    let mut table = Table::default();
+    table
+        .text(
+            "route",
+            NAME_CHARS_MAX,
+            shown().map(|route| route.name.as_str()),
+        )
+        .numbers("waiting caused", shown().map(|route| secs(route.caused_ns)))
+        .numbers("share", shown().map(part))
+        .numbers(
+            "requests delayed",
+            shown().map(|route| thousands(route.delayed_len)),
+        )
+        .numbers("runs", shown().map(|route| thousands(route.runs_len)))
+        .numbers("run time", shown().map(|route| secs(route.run_ns as f64)));
+    table
 }
 
 fn routes(waiting: &Waiting, out: &mut String) {
-    let shown = causing(waiting).take(ROUTES_LEN_MAX);
-    let columns = [
-        Column::left(
-            "route",
-            shown
-                .clone()
-                .map(|route| harmless(route.name.as_bytes(), NAME_CHARS_MAX)),
-        ),
-        Column::point(
-            "waiting caused",
-            shown.clone().map(|route| seconds(route.caused_ns / 1e9)),
-        ),
-        Column::right("share", shown.clone().map(|route| share(route, waiting))),
-        Column::right(
-            "requests delayed",
-            shown.clone().map(|route| thousands(route.delayed_len)),
-        ),
-        Column::right("runs", shown.clone().map(|route| thousands(route.runs_len))),
-        Column::point(
-            "run time",
-            shown.map(|route| seconds(route.run_ns as f64 / 1e9)),
-        ),
-    ];
     let _ = write!(
         out,
         "\nroutes by the waiting that their runs caused others, in seconds\n{}",
-        laid_out(&columns)
+        routes_table(waiting, ROUTES_LEN_MAX).to_text()
     );
+    // Nothing is left out silently.
     let more_len = causing(waiting).count().saturating_sub(ROUTES_LEN_MAX);
     if more_len > 0 {
         let _ = writeln!(out, "and {more_len} more: `--json` has all");
@@ -137,6 +137,7 @@ fn longest(waiting: &Waiting, out: &mut String) {
     for wait in &waiting.longest {
         let queue = seconds(secs(wait.queue));
         rows.push([queue, String::new(), id(&wait.request), name(&wait.request)]);
+        // Below the wait and one column to the right, so that its parts are seen to add up.
         for holder in &wait.holders {
             let share = seconds(holder.share_ns / 1e9);
             let name = format!("{}{}", name(&holder.request), freed(holder));
@@ -152,16 +153,16 @@ fn longest(waiting: &Waiting, out: &mut String) {
         return;
     }
     let cells = |column: usize| rows.iter().map(move |row| row[column].clone());
-    let columns = [
-        Column::point("waited", cells(0)),
-        Column::point("for", cells(1)),
-        Column::left("id", cells(2)),
-        Column::left("request", cells(3)),
-    ];
+    let mut table = Table::default();
+    table
+        .numbers("waited", cells(0))
+        .numbers("for", cells(1))
+        .text("id", REQUEST_CHARS_MAX, cells(2))
+        .text("request", WIDE, cells(3));
     let _ = write!(
         out,
         "\nlongest waits for a worker, and the runs that held the workers meanwhile\n{}",
-        laid_out(&columns)
+        table.to_text()
     );
 }
 
@@ -237,76 +238,58 @@ fn json_wait(wait: &Wait) -> Value {
 }
 
 /// The part of the page.
-pub(super) fn page(waiting: &Waiting, out: &mut String) {
+pub(super) fn page(waiting: &Waiting, page: &mut Page) {
+    const TITLE: &str = "Who held whom";
     if let Some(missing) = waiting.missing {
-        let _ = writeln!(
-            out,
-            "<h2>Who held whom</h2>\n<p>{}.</p>",
-            escaped(unknown(missing).as_bytes())
-        );
+        page.heading(TITLE)
+            .paragraph(&format!("{}.", unknown(missing)));
         return;
     }
     if waiting.waited_len == 0 {
         return;
     }
-    let _ = writeln!(out, "<h2>Who held whom</h2>\n<p>{}.</p>", summary(waiting));
+    page.heading(TITLE)
+        .paragraph(&format!("{}.", summary(waiting)));
     for text in waiting.sentence().into_iter().chain(notes(waiting)) {
-        let _ = writeln!(out, "<p>{}.</p>", escaped(text.as_bytes()));
+        page.paragraph(&format!("{text}."));
     }
-    out.push_str(
-        "<div class=sheet><table><thead><tr><th>route</th><th class=n>waiting caused</th><th class=n>share</th>\
-         <th class=n>requests delayed</th><th class=n>runs</th><th class=n>run time</th></tr></thead>",
-    );
-    for route in causing(waiting) {
-        let cells = [
-            seconds(route.caused_ns / 1e9),
-            share(route, waiting),
-            thousands(route.delayed_len),
-            thousands(route.runs_len),
-            seconds(route.run_ns as f64 / 1e9),
-        ];
-        let cells = cells
-            .map(|cell| format!("<td class=n>{cell}</td>"))
-            .concat();
-        let name = escaped(route.name.as_bytes());
-        let _ = write!(out, "<tr><td>{name}</td>{cells}</tr>");
+    page.table(&routes_table(waiting, usize::MAX));
+    if !waiting.longest.is_empty() {
+        page.html("<h3>The longest waits</h3>\n")
+            .table(&page_longest(waiting));
     }
-    out.push_str("</table></div>\n");
-    page_longest(waiting, out);
 }
 
-fn page_longest(waiting: &Waiting, out: &mut String) {
-    if waiting.longest.is_empty() {
-        return;
-    }
-    out.push_str(
-        "<h3>The longest waits</h3>\n<div class=sheet><table><thead><tr><th class=n>seconds</th><th>when</th>\
-         <th>request</th><th>id</th><th>the runs that it waited for</th></tr></thead>",
-    );
-    for wait in &waiting.longest {
+fn page_longest(waiting: &Waiting) -> Table {
+    let longest = || waiting.longest.iter();
+    let holders = |wait: &Wait| {
         let holders = wait.holders.iter().map(|holder| {
-            format!(
-                "{} for {} {}{}",
-                seconds(holder.share_ns / 1e9),
-                escaped(name(&holder.request).as_bytes()),
-                escaped(&holder.request.id),
+            let (share, request) = (seconds(holder.share_ns / 1e9), &holder.request);
+            let text = format!(
+                "{share} for {} {}{}",
+                name(request),
+                id(request),
                 freed(holder)
-            )
+            );
+            escaped(text, 2 * WIDE)
         });
         let others = (wait.others_len > 0).then(|| {
             let share = seconds(wait.others_ns / 1e9);
             format!("{share} for {} others", thousands(wait.others_len))
         });
-        let holders: Vec<_> = holders.chain(others).collect();
-        let _ = write!(
-            out,
-            "<tr><td class=n>{}</td><td>{}</td><td class=t>{}</td><td>{}</td><td class=t>{}</td></tr>",
-            seconds(secs(wait.queue)),
-            time(wait.queued_ns, wait.utc_offset_secs),
-            escaped(name(&wait.request).as_bytes()),
-            escaped(&wait.request.id),
-            holders.join("<br>")
-        );
-    }
-    out.push_str("</table></div>\n");
+        holders.chain(others).collect::<Vec<_>>().join("<br>")
+    };
+    let when = |wait: &Wait| time(wait.queued_ns, wait.utc_offset_secs);
+    let mut table = Table::default();
+    table
+        .numbers("seconds", longest().map(|wait| seconds(secs(wait.queue))))
+        .text("when", NAME_CHARS_MAX, longest().map(when))
+        .text("request", WIDE, longest().map(|wait| name(&wait.request)))
+        .text(
+            "id",
+            NAME_CHARS_MAX,
+            longest().map(|wait| id(&wait.request)),
+        )
+        .markup("the runs that it waited for", longest().map(holders));
+    table
 }

@@ -172,7 +172,7 @@ fn names(pairs: &[(&Wait, &Request)]) -> Option<Vec<(String, String)>> {
             true => &request.target,
             false => &request.id,
         };
-        crate::show::harmless(text, 60)
+        present::harmless(text, 60)
     };
     let named = pairs
         .iter()

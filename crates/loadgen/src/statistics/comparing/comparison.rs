@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use present::{NONE, Table, WIDTH_MAX, broken, width};
 use serde::{Serialize, Serializer};
 
 use super::super::metric::{Better, Metric};
@@ -11,8 +12,6 @@ use super::estimate::{Against, Change, Estimate, EstimateForm, IntervalMethod};
 
 /// The form of [`Comparison::json`]; it grows when a field changes its meaning or goes.
 pub(super) const SCHEMA: u32 = 1;
-/// No line of the table is longer, in letters.
-const WIDTH_MAX: usize = 100;
 
 /// Sets of runs against the first one.
 #[derive(Clone, PartialEq, Debug, Serialize)]
@@ -117,11 +116,11 @@ impl Panel {
             paragraph(&mut text, &format!("{:<4}", letter(index)), &about);
         }
         text.push('\n');
-        if self.members.len() == 2 {
-            self.abreast(&mut text);
-        } else {
-            self.below(&mut text);
-        }
+        let table = match self.members.len() {
+            2 => self.abreast(),
+            _ => self.below(),
+        };
+        text.push_str(&table.to_text());
         for note in self.notes() {
             paragraph(&mut text, "note: ", &note);
         }
@@ -132,46 +131,79 @@ impl Panel {
     }
 
     /// Two sets: a line for each figure.
-    fn abreast(&self, text: &mut String) {
-        let head = ["A", "B", "B to A", "95 % interval", "verdict"];
-        line(text, "figure", &head);
-        for row in &self.rows {
-            let [first, other] = row.sides.as_slice() else {
-                continue;
-            };
-            let unit = row.metric.unit();
-            let [value, interval, verdict] = cells(other, unit);
-            let (first, other) = (median(first, unit), median(other, unit));
-            let cells = [&first, &other, &value, &interval, &verdict];
-            line(text, &row.metric.to_string(), &cells.map(String::as_str));
-        }
+    fn abreast(&self) -> Table {
+        let rows: Vec<(&Row, &Side, &Side)> = self
+            .rows
+            .iter()
+            .filter_map(|row| match row.sides.as_slice() {
+                [first, other] => Some((row, first, other)),
+                _ => None,
+            })
+            .collect();
+        let mut table = Table::default();
+        table
+            .text(
+                "figure",
+                WIDTH_MAX,
+                rows.iter().map(|(row, ..)| row.metric.to_string()),
+            )
+            .numbers(
+                "A",
+                rows.iter()
+                    .map(|(row, first, _)| median(first, row.metric.unit())),
+            )
+            .numbers(
+                "B",
+                rows.iter()
+                    .map(|(row, _, other)| median(other, row.metric.unit())),
+            );
+        let sides = rows
+            .iter()
+            .map(|(row, _, other)| cells(other, row.metric.unit()));
+        compared(table, "B to A", &sides.collect::<Vec<_>>())
     }
 
     /// More sets: a line for each figure of each set.
-    fn below(&self, text: &mut String) {
-        line(
-            text,
-            "figure",
-            &["set", "median", "to A", "95 % interval", "verdict"],
-        );
-        for row in &self.rows {
+    fn below(&self) -> Table {
+        let sides = |row: &Row| {
+            let sides = row.sides.iter().enumerate();
             let unit = row.metric.unit();
-            for (index, side) in row.sides.iter().enumerate() {
-                let name = match index {
-                    0 => row.metric.to_string(),
-                    _ => String::new(),
-                };
-                let [value, interval, verdict] = cells(side, unit);
-                let cells = [
-                    &letter(index),
-                    &median(side, unit),
-                    &value,
-                    &interval,
-                    &verdict,
-                ];
-                line(text, &name, &cells.map(String::as_str));
-            }
-        }
+            let named = |index| {
+                if index == 0 {
+                    row.metric.to_string()
+                } else {
+                    String::new()
+                }
+            };
+            let line = |(index, side)| {
+                (
+                    named(index),
+                    letter(index),
+                    median(side, unit),
+                    cells(side, unit),
+                )
+            };
+            sides.map(line).collect::<Vec<_>>()
+        };
+        let lines: Vec<_> = self.rows.iter().flat_map(sides).collect();
+        let mut table = Table::default();
+        table
+            .text(
+                "figure",
+                WIDTH_MAX,
+                lines.iter().map(|(name, ..)| name.clone()),
+            )
+            .text(
+                "set",
+                WIDTH_MAX,
+                lines.iter().map(|(_, letter, ..)| letter.clone()),
+            )
+            .numbers(
+                "median",
+                lines.iter().map(|(_, _, median, _)| median.clone()),
+            );
+        let cells = lines.into_iter().map(|(.., cells)| cells);
+        compared(table, "to A", &cells.collect::<Vec<_>>())
     }
 
     /// How intervals were made, and why there are none, each once.
@@ -210,7 +242,8 @@ impl IntervalMethod {
 }
 
 fn median(side: &Side, unit: Unit) -> String {
-    side.median.map_or("–".to_owned(), |value| unit.text(value))
+    side.median
+        .map_or(NONE.to_owned(), |value| unit.text(value))
 }
 
 /// Value, interval and verdict.
@@ -218,7 +251,7 @@ fn cells(side: &Side, unit: Unit) -> [String; 3] {
     let Some(against) = &side.against_first else {
         return Default::default();
     };
-    let none = || "–".to_owned();
+    let none = || NONE.to_owned();
     let estimate = against.estimate.as_ref();
     let interval = estimate.and_then(|known| Some((known, known.interval?)));
     [
@@ -247,16 +280,14 @@ impl Estimate {
     }
 }
 
-fn line(text: &mut String, name: &str, [one, other, value, interval, verdict]: &[&str; 5]) {
-    let begun = text.len();
-    // Writing to a String cannot fail.
-    let _ = write!(
-        text,
-        "{name:<16}{one:>12}{other:>12}{value:>13}   {interval:<27}{verdict}"
-    );
-    let end = text[begun..].trim_end().len();
-    text.truncate(begun + end);
-    text.push('\n');
+/// With value, interval and verdict of each row.
+fn compared(mut table: Table, head: &str, rows: &[[String; 3]]) -> Table {
+    let cells = |column: usize| rows.iter().map(move |row| row[column].clone());
+    table
+        .numbers(head, cells(0))
+        .text("95 % interval", WIDTH_MAX, cells(1))
+        .text("verdict", WIDTH_MAX, cells(2));
+    table
 }
 
 /// A, B, C ... Z, S27, S28 ...
@@ -267,32 +298,13 @@ fn letter(index: usize) -> String {
     }
 }
 
-/// Broken at spaces, later lines indented as far as the first one's beginning; words that are too long for a
-/// line are broken anywhere.
+/// Later lines are indented as far as the first one's beginning.
 fn paragraph(text: &mut String, begin: &str, words: &str) {
-    let indent = begin.chars().count();
-    let room = WIDTH_MAX - indent;
-    let mut lines = vec![String::new()];
-    for word in words.split_whitespace() {
-        let mut letters: Vec<char> = word.chars().collect();
-        while !letters.is_empty() {
-            let last = lines.len() - 1;
-            let used = lines[last].chars().count();
-            let space = usize::from(used > 0);
-            if used + space + letters.len().min(room) > room {
-                lines.push(String::new());
-                continue;
-            }
-            lines[last].push_str(&" "[..space]);
-            lines[last].extend(letters.drain(..letters.len().min(room)));
-        }
-    }
+    let indent = " ".repeat(width(begin));
+    let lines = broken(words, WIDTH_MAX - indent.len());
     for (index, line) in lines.iter().enumerate() {
-        let begin = if index == 0 {
-            begin
-        } else {
-            &" ".repeat(indent)
-        };
+        let begin = if index == 0 { begin } else { &indent };
+        // Writing to a String cannot fail.
         let _ = writeln!(text, "{}", format!("{begin}{line}").trim_end());
     }
 }

@@ -24,10 +24,10 @@ closed, 64 connections, GET /
 A   before.json, 5 runs
 B   after.json, 5 runs
 
-figure                     A           B       B to A   95 % interval              verdict
-rps                    1,000       1,100        1.101   1.098 to 1.104             better
-p50                  1.00 ms     1.00 ms        1.000   1.000 to 1.000             noise
-server-cpu                 –           –            –   –                          no value
+figure          A      B  B to A  95 % interval   verdict
+rps         1,000  1,100   1.101  1.098 to 1.104  better
+p50          1 ms   1 ms   1.000  1.000 to 1.000  noise
+server-cpu      –      –   –      –               no value
 note: no value: one side has no run with this figure
 ";
     assert_eq!(compare(&[first, other], Some(&METRICS)).text(), expect);
@@ -46,10 +46,10 @@ A   a, 3 runs
 B   b, 3 runs
 C   c, 1 run
 
-figure                   set      median         to A   95 % interval              verdict
-rps                        A       1,000
-                           B       1,100        1.100   1.100 to 1.100             better
-                           C         900        0.900   –                          too little data
+figure  set  median   to A  95 % interval   verdict
+rps     A     1,000
+        B     1,100  1.100  1.100 to 1.100  better
+        C       900  0.900  –               too little data
 note: fewer than 5 runs a side: an interval of resampled runs would be too narrow to be trusted,
       these are Student's; repeat with --repeat 5
 note: too little data: one side has a single run: repeat with --repeat 5

@@ -74,6 +74,7 @@ pub(super) fn of_log(options: &WhatifOptions, read: &ReadLog) -> Present {
         Vec::new()
     };
     let lock = is_exact.then(|| LockFit::of(recording, &stalls)).flatten();
+    // The fit needs the lock: what one thread at a time computes must not be taken for threads that slow each other.
     let fit = is_exact
         .then(|| SharingFit::of(recording, lock.as_ref(), options.seed))
         .flatten();
@@ -90,6 +91,7 @@ pub(super) fn of_log(options: &WhatifOptions, read: &ReadLog) -> Present {
     let (variant, threads_from) = variant_now(options, read);
     let log_pools = read.routes.pools();
     let mut basis = basis(options, Requests::Recorded(workload));
+    // Once as the log had its pools, for the comparison with what was measured, and below once as asked for.
     basis.pool_of_route = read.routes.now(&log_pools);
     (basis.costs, basis.sharing) = (costs.clone(), sharing);
     basis.lock = lock.as_ref().map(|fit| fit.lock);
@@ -180,6 +182,7 @@ fn variant_now(options: &WhatifOptions, read: &ReadLog) -> (Variant, ThreadsFrom
             let found = recording
                 .threads_found(number)
                 .map(|(min, max)| Threads { min, max });
+            // Answers vary the busiest pool, so its number of threads is the one whose source matters.
             if place == 0 {
                 threads_from = match (said, found) {
                     (Some(_), _) => ThreadsFrom::Flag,

@@ -2,58 +2,78 @@
 
 use std::fmt::Write as _;
 
-use super::super::columns::broken;
-use super::super::text::{harmless, width};
 use super::axis::Range;
-use super::{Line, Scale};
+use super::{Chart, Line};
+use crate::text::{WIDTH_MAX, broken, harmless, width};
 
 /// Characters of the drawing area.
 const COLUMNS: usize = 72;
 const ROWS: usize = 16;
 /// Characters of the numbers on the left.
 const LEFT: usize = 10;
+const _: () = assert!(
+    LEFT + 2 + COLUMNS <= WIDTH_MAX,
+    "a picture is as wide as a terminal at most"
+);
 /// Signs of several lines; a further line has the first one again.
 const SIGNS: [char; 8] = ['o', 'x', '+', '*', '#', '@', '%', '='];
 /// What a band is filled with, and what stands at a mark.
 const BAND: char = '░';
 const MARK: char = '┊';
 
-/// A picture of characters, at most 100 columns wide, with its axes and, of several lines, a legend.
-pub fn text_curve(
-    title: &str,
-    x_label: &str,
-    y_label: &str,
-    lines: &[Line],
-    scale: &Scale,
-) -> String {
-    let mut out = String::new();
-    for line in broken(&harmless(title, 200), LEFT + COLUMNS + 2) {
-        let _ = writeln!(out, "{line}");
+impl Chart {
+    /// A picture of characters, at most 100 columns wide, with its axes and, of several lines, a legend. Bars are left
+    /// out.
+    pub fn text(&self) -> String {
+        let mut out = String::new();
+        for line in broken(&harmless(&self.title, 200), LEFT + COLUMNS + 2) {
+            let _ = writeln!(out, "{line}");
+        }
+        let Some((x, y)) = self.ranges() else {
+            out.push_str("no values\n");
+            return out;
+        };
+        let mut area = Area::new(&x, &y);
+        // What is drawn later covers what was drawn before: lines must not end at a band or a mark.
+        for line in &self.lines {
+            area.band(line);
+        }
+        for mark in &self.scale.marks {
+            area.mark(mark.x);
+        }
+        match &self.lines[..] {
+            [line] => area.dots(line),
+            lines => lines
+                .iter()
+                .zip(SIGNS.iter().cycle())
+                .for_each(|(line, sign)| area.signs(line, *sign)),
+        }
+        let _ = writeln!(out, "{}", harmless(&self.y_label, LEFT + COLUMNS));
+        area.write(&mut out);
+        below(&x, &self.x_label, &mut out);
+        self.signs(&mut out);
+        out
     }
-    let all: Vec<&Line> = lines.iter().collect();
-    let Some((x, y)) = scale.ranges(&all) else {
-        out.push_str("no values\n");
-        return out;
-    };
-    let mut area = Area::new(&x, &y);
-    for line in lines {
-        area.band(line);
+
+    /// The meaning of each sign.
+    fn signs(&self, out: &mut String) {
+        let mut entries: Vec<(char, String)> = Vec::new();
+        if self.lines.len() > 1 {
+            let named = self.lines.iter().zip(SIGNS.iter().cycle());
+            entries.extend(named.map(|(line, sign)| (*sign, line.name.clone())));
+        }
+        if self.lines.iter().any(|line| line.low_high.is_some()) {
+            entries.push((BAND, "from the least to the greatest".to_owned()));
+        }
+        for mark in &self.scale.marks {
+            let text = format!("{}: {}", mark.name, self.scale.x.exact(mark.x));
+            entries.push((MARK, text));
+        }
+        for (sign, text) in entries {
+            let text = harmless(&text, COLUMNS - 10);
+            let _ = writeln!(out, "{} {sign} {text}", " ".repeat(LEFT));
+        }
     }
-    for mark in &scale.marks {
-        area.mark(mark.x);
-    }
-    match lines {
-        [line] => area.dots(line),
-        _ => lines
-            .iter()
-            .zip(SIGNS.iter().cycle())
-            .for_each(|(line, sign)| area.signs(line, *sign)),
-    }
-    let _ = writeln!(out, "{}", harmless(y_label, LEFT + COLUMNS));
-    area.write(&mut out);
-    below(&x, x_label, &mut out);
-    legend(lines, scale, &mut out);
-    out
 }
 
 /// What is drawn, row by row from the top.
@@ -77,8 +97,10 @@ impl<'a> Area<'a> {
 
     /// Column and row of a point on a grid of so many.
     fn spot(&self, (x, y): (f64, f64), columns: usize, rows: usize) -> Option<(usize, usize)> {
+        // One less than there are: the ends of the axes are the middles of the outer cells.
         let at = (self.x.place(x)? * (columns - 1) as f64).round() as usize;
         let up = (self.y.place(y)? * (rows - 1) as f64).round() as usize;
+        assert!(at < columns && up < rows, "a place is on its axis");
         Some((at, rows - 1 - up))
     }
 
@@ -94,6 +116,7 @@ impl<'a> Area<'a> {
             let [Some((low, high)), Some((next_low, next_high))] = *pair else {
                 continue;
             };
+            // Between two points the band is filled column by column: a gap on either side leaves it open.
             let tops = between(high, next_high);
             for ((column, bottom), (_, top)) in between(low, next_low).zip(tops) {
                 for row in top..=bottom {
@@ -133,6 +156,7 @@ impl<'a> Area<'a> {
             .iter()
             .map(|point| self.spot(*point, columns, rows))
             .collect();
+        // Points without neighbours are places as well, or a single one would not be seen.
         let mut passed: Vec<(usize, usize)> = spots.iter().copied().flatten().collect();
         for pair in spots.windows(2) {
             if let [Some(from), Some(to)] = *pair {
@@ -145,9 +169,11 @@ impl<'a> Area<'a> {
     fn write(&self, out: &mut String) {
         let mut labels = vec![String::new(); ROWS];
         for (share, text) in self.y.ticks() {
+            // Two numbers of one row: the later one stands, which is the greater.
             labels[ROWS - 1 - (share * (ROWS - 1) as f64).round() as usize] = text;
         }
         for ((cells, dots), label) in self.cells.iter().zip(&self.dots).zip(&labels) {
+            // Dots cover the cell below them: no sign of Unicode shows both.
             let drawn = cells.iter().zip(dots).map(|(cell, dots)| match dots {
                 0 => *cell,
                 dots => char::from_u32(0x2800 + u32::from(*dots)).unwrap_or(*cell),
@@ -175,6 +201,7 @@ fn between(from: (usize, usize), to: (usize, usize)) -> impl Iterator<Item = (us
 /// All places on the straight way from one to another.
 fn straight(from: (usize, usize), to: (usize, usize)) -> impl Iterator<Item = (usize, usize)> {
     let (run, rise) = (to.0 as f64 - from.0 as f64, to.1 as f64 - from.1 as f64);
+    // As many steps as the longer side has places: no place on the way is left out.
     let steps = run.abs().max(rise.abs());
     (0..=steps as usize).map(move |step| {
         let share = step as f64 / steps.max(1.0);
@@ -210,26 +237,4 @@ fn below(x: &Range, x_label: &str, out: &mut String) {
         "{}",
         format!("{}{label}", " ".repeat(middle)).trim_end()
     );
-}
-
-fn legend(lines: &[Line], scale: &Scale, out: &mut String) {
-    let mut entries: Vec<(char, String)> = Vec::new();
-    if lines.len() > 1 {
-        let named = lines.iter().zip(SIGNS.iter().cycle());
-        entries.extend(named.map(|(line, sign)| (*sign, line.name.clone())));
-    }
-    if lines.iter().any(|line| line.low_high.is_some()) {
-        entries.push((BAND, "from the least to the greatest".to_owned()));
-    }
-    for mark in &scale.marks {
-        entries.push((MARK, format!("{}: {}", mark.name, scale.x.exact(mark.x))));
-    }
-    for (sign, text) in entries {
-        let _ = writeln!(
-            out,
-            "{} {sign} {}",
-            " ".repeat(LEFT),
-            harmless(&text, COLUMNS - 10)
-        );
-    }
 }

@@ -1,9 +1,19 @@
 //! Axes: from a number to a place between 0 and 1, and the numbers that are written beside them.
 
-use super::super::text::{number, short_seconds};
+use telemetry::civil_from_unix;
+
+use crate::number::{duration, number};
+use crate::time::date_time;
 
 /// Numbers are written at so many places at most.
 const TICKS_LEN_MAX: usize = 7;
+/// Times of day are long.
+const CLOCK_TICKS_LEN_MAX: u64 = 5;
+/// Seconds between two times of day that are written.
+const CLOCK_STEPS: [u64; 22] = [
+    1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1_800, 3_600, 7_200, 10_800, 21_600, 43_200,
+    86_400, 172_800, 604_800, 2_592_000, 31_536_000,
+];
 /// The last percentile that has a place.
 const LAST_QUANTILE: f64 = 0.999_99;
 
@@ -13,12 +23,14 @@ pub enum Axis {
     /// Equally.
     #[default]
     Linear,
-    /// By magnitudes; only what is above zero has a place.
-    Logarithmic,
-    /// Seconds, by magnitudes, written as durations.
+    /// Seconds, by magnitudes, written as durations; only what is above zero has a place.
     Durations,
     /// Quantiles from 0.5 to 0.99999, by the magnitude of what lies beyond them.
     Nines,
+    /// Seconds since 1970, equally, written as times of day.
+    Clock,
+    /// Equally, and without numbers beside it: only the shape counts.
+    Bare,
 }
 
 impl Axis {
@@ -26,8 +38,8 @@ impl Axis {
     pub(super) fn has(self, value: f64) -> bool {
         value.is_finite()
             && match self {
-                Axis::Linear => true,
-                Axis::Logarithmic | Axis::Durations => value > 0.0,
+                Axis::Linear | Axis::Clock | Axis::Bare => true,
+                Axis::Durations => value > 0.0,
                 Axis::Nines => (0.5..=LAST_QUANTILE + 1e-12).contains(&value),
             }
     }
@@ -35,8 +47,9 @@ impl Axis {
     /// As the axis writes it.
     pub(super) fn text(self, value: f64) -> String {
         match self {
-            Axis::Linear | Axis::Logarithmic => short(value),
-            Axis::Durations => short_seconds(value),
+            Axis::Linear | Axis::Bare => short(value),
+            Axis::Durations => duration(value),
+            Axis::Clock => date_time(value.max(0.0) as u64),
             Axis::Nines => {
                 let text = format!("{:.3}", 100.0 * value);
                 format!("{} %", text.trim_end_matches('0').trim_end_matches('.'))
@@ -47,16 +60,17 @@ impl Axis {
     /// With the digits that somebody wants who asks for one value.
     pub(super) fn exact(self, value: f64) -> String {
         match self {
-            Axis::Linear | Axis::Logarithmic => number(value).trim_end_matches(".00").to_owned(),
-            Axis::Durations | Axis::Nines => self.text(value),
+            Axis::Linear | Axis::Bare => number(value),
+            Axis::Durations | Axis::Nines | Axis::Clock => self.text(value),
         }
     }
 
     /// A number on which equal distances are equal on paper.
     fn flat(self, value: f64) -> f64 {
         match self {
-            Axis::Linear => value,
-            Axis::Logarithmic | Axis::Durations => value.log10(),
+            Axis::Linear | Axis::Clock | Axis::Bare => value,
+            Axis::Durations => value.log10(),
+            // Each nine more is as far as the one before; one itself would be infinitely far.
             Axis::Nines => -(1.0 - value).max(1e-9).log10(),
         }
     }
@@ -75,6 +89,7 @@ impl Range {
     pub(super) fn along(axis: Axis, values: impl Iterator<Item = f64>) -> Range {
         let (low, high) = ends(axis, values);
         match axis {
+            // From the median to 99 % at least: a short run shows the same part of the curve as a long one.
             Axis::Nines => Range {
                 axis,
                 low: 0.5,
@@ -89,8 +104,9 @@ impl Range {
     pub(super) fn upwards(axis: Axis, values: impl Iterator<Item = f64>) -> Range {
         let (low, high) = ends(axis, values);
         match axis {
-            Axis::Linear => {
+            Axis::Linear | Axis::Clock | Axis::Bare => {
                 let (low, high) = (low.min(0.0), high.max(0.0));
+                // Nothing but zeros: an axis without any length has no places.
                 if low >= high {
                     return Range {
                         axis,
@@ -98,11 +114,12 @@ impl Range {
                         high: low + 1.0,
                     };
                 }
+                // Divided before they are subtracted: the widest range there is would overflow.
                 let step = step(high / 4.0 - low / 4.0);
                 let (low, high) = ((low / step).floor() * step, (high / step).ceil() * step);
                 Range { axis, low, high }
             }
-            Axis::Logarithmic | Axis::Durations => {
+            Axis::Durations => {
                 let (low, high) = (rounded(low, f64::floor), rounded(high, f64::ceil));
                 if low < high {
                     Range { axis, low, high }
@@ -117,10 +134,12 @@ impl Range {
     /// Where there is one number only.
     fn around(axis: Axis, value: f64) -> Range {
         let (low, high) = match axis {
-            Axis::Linear => (
+            Axis::Clock => (value, value + 1.0),
+            Axis::Linear | Axis::Bare => (
                 value - 0.5 - value.abs() / 2.0,
                 value + 0.5 + value.abs() / 2.0,
             ),
+            // Half a magnitude each way: the value stands in the middle.
             _ => (value / 3.2, value * 3.2),
         };
         Range { axis, low, high }
@@ -140,10 +159,13 @@ impl Range {
     /// Places and texts that are written beside the axis, in their order.
     pub(super) fn ticks(&self) -> Vec<(f64, String)> {
         let values = match self.axis {
+            Axis::Bare => Vec::new(),
+            Axis::Clock => return self.clock_ticks(),
             Axis::Linear => self.linear_ticks(),
-            Axis::Logarithmic | Axis::Durations => self.log_ticks(),
+            Axis::Durations => self.log_ticks(),
             Axis::Nines => vec![0.5, 0.9, 0.99, 0.999, 0.999_9, 0.999_99],
         };
+        // Sums of steps miss an end by a rounding error, and its number would be missing.
         let inside = values.into_iter().filter(|value| {
             *value >= self.low - self.low.abs() * 1e-9
                 && *value <= self.high + self.high.abs() * 1e-9
@@ -155,11 +177,36 @@ impl Range {
 
     fn linear_ticks(&self) -> Vec<f64> {
         let step = step(self.high / 6.0 - self.low / 6.0);
+        // Multiplied, not added up: errors of many additions would be seen in the texts.
         let first = (self.low / step).ceil();
         let tick = |index: usize| (first + index as f64) * step;
         (0..=2 * TICKS_LEN_MAX)
             .map(tick)
             .take_while(|value| *value <= self.high * (1.0 + 1e-9) + 1e-12)
+            .collect()
+    }
+
+    /// Round times of day, with as much of date and time as tells them apart.
+    fn clock_ticks(&self) -> Vec<(f64, String)> {
+        let (first, last) = (self.low.max(0.0) as u64, self.high.max(0.0) as u64);
+        let span = last.saturating_sub(first);
+        let fits = |step: &u64| span / step <= CLOCK_TICKS_LEN_MAX;
+        let step = CLOCK_STEPS.into_iter().find(fits);
+        // A span beyond all steps is of a log with a wrong clock; five times are written nevertheless.
+        let step = step.unwrap_or(span.div_ceil(CLOCK_TICKS_LEN_MAX).max(1));
+        assert!(step > 0, "times of day are written in steps");
+        let text = |at: u64| {
+            let [year, month, day, hour, minute, second] = civil_from_unix(at);
+            match step {
+                2_592_000.. => format!("{year:04}-{month:02}"),
+                86_400.. => format!("{month:02}-{day:02}"),
+                60.. => format!("{hour:02}:{minute:02}"),
+                _ => format!("{hour:02}:{minute:02}:{second:02}"),
+            }
+        };
+        let ticks = (first.div_ceil(step)..=last / step).map(|index| index * step);
+        ticks
+            .filter_map(|at| Some((self.place(at as f64)?, text(at))))
             .collect()
     }
 
@@ -174,6 +221,7 @@ impl Range {
         } else {
             &[1.0]
         };
+        // So many magnitudes that not each has room for its text: every second, every third.
         let every = ((high - low) as usize).div_ceil(TICKS_LEN_MAX).max(1);
         let decades = (low..=high).step_by(every);
         decades
@@ -187,13 +235,16 @@ fn ends(axis: Axis, values: impl Iterator<Item = f64>) -> (f64, f64) {
     let (low, high) = seen.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), value| {
         (low.min(value), high.max(value))
     });
+    // Without any value: a range that every axis has a place for.
     if low <= high { (low, high) } else { (1.0, 1.0) }
 }
 
 /// The next of 1, 2, 5 times a power of ten that is not less.
 fn step(rough: f64) -> f64 {
+    // The logarithm of nothing is infinite, and ten to the power of 308 is the last.
     let rough = rough.clamp(1e-290, 1e300);
     let unit = 10f64.powf(rough.log10().floor());
+    // 0.1 + 0.2 is a little more than 0.3: without this tolerance the step would be the next larger one.
     let fits = |times: &f64| times * unit >= rough * (1.0 - 1e-9);
     [1.0, 2.0, 5.0].into_iter().find(fits).unwrap_or(10.0) * unit
 }
@@ -224,12 +275,7 @@ fn short(value: f64) -> String {
         size if size > 0.0 && size < 0.01 => return format!("{value:.0e}"),
         _ => (value, ""),
     };
-    let text = number(scaled);
-    let text = match text.contains('.') {
-        true => text.trim_end_matches('0').trim_end_matches('.'),
-        false => &text,
-    };
-    format!("{text}{unit}")
+    number(scaled) + unit
 }
 
 #[cfg(test)]
@@ -267,6 +313,14 @@ mod tests {
             Range::along(Axis::Linear, std::iter::empty()),
             &["0", "0.5", "1", "1.5", "2"],
         );
+        check(
+            Range::along(Axis::Clock, [971_186_136.0, 971_200_000.0].into_iter()),
+            &["14:00", "15:00", "16:00", "17:00"],
+        );
+        check(
+            Range::along(Axis::Clock, [971_186_138.0].into_iter()),
+            &["13:55:38", "13:55:39"],
+        );
     }
 
     #[test]
@@ -285,12 +339,7 @@ mod tests {
             f64::NAN,
             f64::INFINITY,
         ];
-        for axis in [
-            Axis::Linear,
-            Axis::Logarithmic,
-            Axis::Durations,
-            Axis::Nines,
-        ] {
+        for axis in [Axis::Linear, Axis::Durations, Axis::Nines, Axis::Clock] {
             for (first, second) in extremes
                 .iter()
                 .flat_map(|a| extremes.iter().map(move |b| (*a, *b)))
