@@ -85,6 +85,7 @@ mod framing {
     }
 
     #[test]
+    #[expect(clippy::too_many_lines, reason = "a table of cases")]
     fn ends_heads_as_recorded() {
         assert_eq!(
             ended(

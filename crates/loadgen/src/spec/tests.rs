@@ -266,6 +266,7 @@ fn understands_the_machine_and_the_misbehaving_clients() {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "a table of cases")]
 fn says_for_every_key_what_it_expected() {
     let time = "a time as `10s` or `500ms`, at most 30d";
     let body = "same, any, or sha256: and 64 hexadecimal digits";
@@ -357,6 +358,7 @@ fn says_for_every_key_what_it_expected() {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "a table of cases")]
 fn refuses_what_does_not_go_together() {
     for (line, expect) in [
         (

@@ -62,6 +62,7 @@ fn some(len: usize, us: u64) -> Summary {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "a table of cases")]
 fn says_what_each_fault_means() {
     use Weight::{Doubtful, Invalid, Note};
     type Change = fn(&mut Outcome);
