@@ -7,7 +7,6 @@ use std::io::{self, Write as _};
 
 use server::config::ConfigFault;
 use server::fault::Failure;
-use supervisor::control::messages::CommandRefusal;
 
 use crate::environment::cause;
 use crate::host::AppFault;
@@ -109,12 +108,12 @@ impl From<Message> for Failure {
     }
 }
 
-impl From<CommandRefusal> for Message {
-    fn from(refusal: CommandRefusal) -> Self {
+impl From<Failure> for Message {
+    fn from(failure: Failure) -> Self {
         Self {
-            what: refusal.message,
-            hint: refusal.hint,
-            detail: refusal.detail,
+            what: failure.message,
+            hint: failure.hint,
+            detail: failure.detail,
         }
     }
 }

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use telemetry::Nanos;
 
-use super::control::messages::{CommandRefusal, PROCESSES_MAX};
+use super::control::messages::{CommandKind, PROCESSES_MAX};
 use super::control::{ClientId, Outcome, Request};
 use super::plan::{GenerationPlan, Overrides, PlanEvent, PoolSizes, ReloadCause, ReloadRequest};
 use super::process::ProcessState;
@@ -77,7 +77,7 @@ impl Supervisor<'_> {
 
     pub(super) fn refuse(&mut self, client: Option<ClientId>, failure: Failure) {
         match client {
-            Some(client) => self.done(client, &Outcome::Refused(CommandRefusal::from(failure))),
+            Some(client) => self.done(client, &Outcome::Refused(CommandKind::No, failure)),
             None => talk(&failure.text()),
         }
     }
@@ -278,17 +278,6 @@ pub(super) fn counted(len: usize, one: &str, many: &str) -> String {
     match len {
         1 => format!("1 {one}"),
         len => format!("{len} {many}"),
-    }
-}
-
-impl From<Failure> for CommandRefusal {
-    fn from(failure: Failure) -> Self {
-        CommandRefusal {
-            message: failure.message,
-            hint: failure.hint,
-            detail: failure.detail,
-            ..CommandRefusal::default()
-        }
     }
 }
 

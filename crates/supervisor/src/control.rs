@@ -26,10 +26,9 @@ use serde::{Deserialize, Serialize};
 
 use clients::{CLIENTS_LEN_MAX, ControlClients, SavedClients};
 pub use clients::{ClientId, Peer};
-use config::failure::{StartFault, plain};
+use config::failure::{Failure, StartFault, plain};
 use config::typed;
 use lock::{Lock, NoLock};
-use messages::CommandRefusal;
 pub use messages::{Outcome, Request};
 use place::{Entry, Who};
 pub use status::Status;
@@ -217,10 +216,7 @@ impl Control {
             clients::turn_away(&socket, stranger(uid, &self.uids));
         } else if self.clients.len() >= CLIENTS_LEN_MAX {
             let text = format!("{CLIENTS_LEN_MAX} others are connected to the control socket");
-            clients::turn_away(
-                &socket,
-                CommandRefusal::could_not(text).with_hint("try it again"),
-            );
+            clients::turn_away(&socket, Failure::new(text).with_hint("try it again"));
         } else {
             self.clients.add(socket, Peer { uid, pid }, now);
         }
@@ -239,7 +235,7 @@ impl Drop for Control {
     }
 }
 
-fn stranger(uid: u32, permitted: &[u32]) -> CommandRefusal {
+fn stranger(uid: u32, permitted: &[u32]) -> Failure {
     let mut users: Vec<u32> = permitted.to_vec();
     users.push(0);
     users.sort_unstable();
@@ -252,7 +248,7 @@ fn stranger(uid: u32, permitted: &[u32]) -> CommandRefusal {
         })
         .collect();
     let text = format!("user {uid} may not command this server");
-    CommandRefusal::could_not(text).with_hint(format!("run this as {}", users.join(" or ")))
+    Failure::new(text).with_hint(format!("run this as {}", users.join(" or ")))
 }
 
 /// In the first folder that can be used.

@@ -50,9 +50,7 @@ impl Supervisor<'_> {
             totals: self.totals(&counted),
             steering: self.steering_line(&counted),
             last_fault: self.last_failure.as_ref().map(|(failure, at)| LastFault {
-                message: failure.message.clone(),
-                hint: failure.hint.clone(),
-                detail: failure.detail.clone(),
+                failure: failure.clone(),
                 age_s: now.saturating_duration_since(*at).as_secs(),
             }),
             counters: serde_json::to_value(&counted).unwrap_or_default(),

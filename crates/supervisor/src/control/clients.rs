@@ -11,12 +11,13 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
+use config::failure::Failure;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 use serde::{Deserialize, Serialize};
 
-use super::messages::{CommandRefusal, Outcome, REQUEST_BYTES_MAX, Request, say_line};
+use super::messages::{CommandKind, Outcome, REQUEST_BYTES_MAX, Request, say_line};
 
 /// Open connections.
 pub(super) const CLIENTS_LEN_MAX: usize = 16;
@@ -252,13 +253,13 @@ impl ControlClient {
         let until = *until;
         let line = match receive(self.socket.as_fd(), read) {
             ReadProgress::Line(line) => Request::read(&line),
-            ReadProgress::TooMuch(refusal) => Err(refusal),
+            ReadProgress::TooMuch(failure) => Err(failure),
             ReadProgress::Part if now >= until => {
                 let text = format!(
                     "no request came within {} seconds of the connection",
                     PATIENCE.as_secs()
                 );
-                Err(CommandRefusal::could_not(text))
+                Err(Failure::new(text))
             }
             ReadProgress::Part => return None,
             ReadProgress::Nothing => {
@@ -271,8 +272,8 @@ impl ControlClient {
                 self.state = ClientState::Waiting;
                 Some(request)
             }
-            Err(refusal) => {
-                self.end(&Outcome::Refused(refusal), now);
+            Err(failure) => {
+                self.end(&Outcome::Refused(CommandKind::CouldNot, failure), now);
                 None
             }
         }
@@ -320,8 +321,8 @@ impl ClientState {
 }
 
 /// Refuses a client that is not taken in. What a fresh socket does not take is nobody's loss.
-pub(super) fn turn_away(socket: &OwnedFd, refusal: CommandRefusal) {
-    let line = Outcome::Refused(refusal).line();
+pub(super) fn turn_away(socket: &OwnedFd, failure: Failure) {
+    let line = Outcome::Refused(CommandKind::CouldNot, failure).line();
     let _ = send(socket, line.as_bytes(), SendFlags::NOSIGNAL);
 }
 
@@ -332,7 +333,7 @@ enum ReadProgress {
     Part,
     /// It has closed without a word, or is gone.
     Nothing,
-    TooMuch(CommandRefusal),
+    TooMuch(Failure),
 }
 
 fn receive(socket: BorrowedFd<'_>, read: &mut Vec<u8>) -> ReadProgress {
@@ -350,11 +351,11 @@ fn receive(socket: BorrowedFd<'_>, read: &mut Vec<u8>) -> ReadProgress {
         let end = memchr::memchr(b'\n', read).unwrap_or(read.len());
         if end >= REQUEST_BYTES_MAX {
             let text = format!("a request has at most {REQUEST_BYTES_MAX} bytes");
-            return ReadProgress::TooMuch(CommandRefusal::could_not(text));
+            return ReadProgress::TooMuch(Failure::new(text));
         }
         if read.len() > end + 1 {
             let text = "one request a connection, in one line";
-            return ReadProgress::TooMuch(CommandRefusal::could_not(text));
+            return ReadProgress::TooMuch(Failure::new(text));
         }
         if end < read.len() || (has_ended && !read.is_empty()) {
             read.truncate(end);

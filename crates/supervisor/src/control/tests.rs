@@ -88,11 +88,11 @@ fn answer(client: &UnixStream) -> Option<Answer> {
 
 #[track_caller]
 fn check_refused(client: &UnixStream, kind: CommandKind, expect: &str) {
-    let Some(Answer::Done(Outcome::Refused(refusal))) = answer(client) else {
+    let Some(Answer::Done(Outcome::Refused(found, failure))) = answer(client) else {
         panic!("not refused");
     };
-    assert!(refusal.message.contains(expect), "{refusal:?}");
-    assert_eq!(refusal.kind, kind);
+    assert!(failure.message.contains(expect), "{failure:?}");
+    assert_eq!(found, kind);
     // And it is over.
     assert_eq!(answer(client), None);
 }
@@ -515,9 +515,9 @@ fn refuses_users_who_may_not_command() {
     assert_eq!(turn(&mut control, place.now), []);
     let mut line = String::new();
     stranger.read_to_string(&mut line).unwrap();
-    let expect = CommandRefusal::could_not(format!("user {uid} may not command this server"))
+    let expect = Failure::new(format!("user {uid} may not command this server"))
         .with_hint("run this as root or user 54321");
-    assert_eq!(line, Outcome::Refused(expect).line());
+    assert_eq!(line, Outcome::Refused(CommandKind::CouldNot, expect).line());
     assert_eq!(control.fds().len(), 1);
     if own_uid() == 0 {
         let mut permitted = foreign_client(&control, 54_321);
