@@ -4,6 +4,7 @@ use std::time::Instant;
 
 use telemetry::Nanos;
 
+use super::answers::AnswerEvent;
 use super::control::messages::{CommandKind, PROCESSES_MAX};
 use super::control::{ClientId, Outcome, Request};
 use super::plan::{GenerationPlan, Overrides, PlanEvent, PoolSizes, ReloadCause, ReloadRequest};
@@ -98,11 +99,7 @@ impl Supervisor<'_> {
         let timeout = self.drain_timeout_of(Some(generation));
         let deadline = Instant::now() + timeout + GRACE;
         self.tell_manager(|manager| manager.wait_for(timeout + 2 * GRACE));
-        for client in std::mem::take(&mut self.scaling) {
-            let failure = Failure::new("scale: the server was told to stop meanwhile");
-            self.refuse(Some(client), failure);
-        }
-        self.end_acks("the server was told to stop meanwhile");
+        self.note_answers(AnswerEvent::Stopped);
         // No new client connects by a path that is gone.
         self.sockets.remove_files();
         let closing = self.sockets.closing_at_end();
@@ -202,38 +199,11 @@ impl Supervisor<'_> {
         // Sockets get connections from here on: they are not to wait until processes have been started.
         self.assign_listeners();
         match client {
-            Some(client) => self.scaling.push(client),
+            Some(client) => self.note_answers(AnswerEvent::Scaled(client)),
             None => say(&format!(
                 "{} to serve from now on",
                 counted(processes, "process", "processes")
             )),
-        }
-    }
-
-    /// Clients that wait for a number of processes have their answer when it is reached.
-    pub(super) fn answer_scaling(&mut self) {
-        let Some(serving) = self.serving() else {
-            return;
-        };
-        if self.scaling.is_empty() {
-            return;
-        }
-        let (id, count) = (serving.id, serving.count());
-        let all = (0..count).all(|slot| self.at(id, slot).any(|one| one.is_serving()));
-        let is_hopeless = serving.has_gaps_for_good(Instant::now());
-        if !all && !is_hopeless {
-            return;
-        }
-        for client in std::mem::take(&mut self.scaling) {
-            match all {
-                true => {
-                    self.report_done(Some(client), so_many_serve(count));
-                }
-                false => {
-                    let failure = self.last_failure().unwrap_or_default();
-                    self.refuse(Some(client), failure);
-                }
-            }
         }
     }
 
@@ -267,12 +237,6 @@ fn limit(processes: usize, drivers: usize) -> Result<(), Failure> {
     }
 }
 
-/// `1 process serves`, `2 processes serve`
-fn so_many_serve(len: usize) -> String {
-    let verb = if len == 1 { "serves" } else { "serve" };
-    format!("{} {verb}", counted(len, "process", "processes"))
-}
-
 /// `1 process`, `2 processes`
 pub(super) fn counted(len: usize, one: &str, many: &str) -> String {
     match len {
@@ -289,12 +253,6 @@ pub(super) fn duration(nanos: Nanos) -> std::time::Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn one_process_serves_and_two_serve() {
-        assert_eq!(so_many_serve(1), "1 process serves");
-        assert_eq!(so_many_serve(2), "2 processes serve");
-    }
 
     #[test]
     fn scale_has_the_bounds_of_the_settings() {

@@ -8,6 +8,7 @@ use std::time::Instant;
 use rustix::io::Errno;
 use rustix::process::{Pid, WaitOptions};
 
+use super::answers::AnswerEvent;
 use super::process::{ChildProcess, ProcessHandle, ProcessState};
 use super::{Supervisor, say};
 use config::failure::Failure;
@@ -124,7 +125,10 @@ impl Supervisor<'_> {
                 process.failure =
                     failure.or_else(|| Some(Failure::new("a process could not start")));
             }
-            ProcessEvent::Confirmed { number } => self.confirmed(serial, number),
+            ProcessEvent::Confirmed { number } => {
+                let process = serial;
+                self.note_answers(AnswerEvent::Confirmed { process, number });
+            }
             ProcessEvent::Worn { reason } => process.worn = Some(reason),
             ProcessEvent::Drained { cut, stuck_threads } => {
                 process.cut = cut;

@@ -6,9 +6,8 @@ use std::time::{Duration, Instant};
 
 use super::commands::{Ending, duration};
 use super::listener_assignment::Holder;
-use super::process::{ChildProcess, ProcessState};
+use super::process::ChildProcess;
 use super::recycling::Wear;
-use super::restart_policy::RestartDecision;
 use super::service_manager::Manager;
 use super::sockets::SocketKey;
 use super::{Supervisor, say};
@@ -70,8 +69,7 @@ impl Supervisor<'_> {
         if self.plan.is_stopping() {
             return;
         }
-        self.answer_scaling();
-        self.answer_acks(now);
+        self.answer_waiting(now);
         let Some(serving) = self.serving() else {
             return;
         };
@@ -110,30 +108,13 @@ impl Supervisor<'_> {
             now + Duration::from_nanos(left.0).min(super::SLEEP_MAX)
         }));
         at(self.plan.probe().map(|probe| probe.deadline));
-        at(self.acks.first().map(|first| first.deadline));
+        at(self.answers.deadline());
         if self.plan.serving().is_some() && !self.plan.is_stopping() {
             at(self.health.beats_due);
             at(self.health.looks_due);
             at(self.health.wear_due);
         }
-        for process in &self.processes {
-            at(match process.state {
-                ProcessState::Draining { deadline } => Some(deadline),
-                ProcessState::Starting => self
-                    .start_limit(process)
-                    .map(|limit| process.started + limit),
-                ProcessState::Ready | ProcessState::Killed(_) => None,
-            });
-        }
-        if !self.plan.is_stopping() {
-            for generation in self.generations.values() {
-                for life in generation.lives.iter().chain([&generation.template]) {
-                    if let RestartDecision::Wait(until) = life.next(now) {
-                        at(Some(until));
-                    }
-                }
-            }
-        }
+        at(self.fleet().due(now));
         due
     }
 

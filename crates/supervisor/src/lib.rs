@@ -8,12 +8,13 @@
 #![forbid(unsafe_code)]
 
 mod accept_commands;
-mod acks;
+mod answers;
 mod argv;
 mod commands;
 pub mod control;
 mod events;
 mod file_watcher;
+mod fleet;
 mod generation;
 mod health;
 mod listener_assignment;
@@ -24,6 +25,7 @@ mod process;
 mod reconcile;
 mod recycling;
 mod reloading;
+mod reply;
 mod resize;
 mod restart_policy;
 mod reuseport_bpf;
@@ -60,15 +62,15 @@ use ipc::{Identity, Role, SupervisorCommand};
 
 use ipc::stats::{CounterFile, StatsSnapshot};
 
-use acks::PendingAck;
+use answers::PendingAnswers;
+use control::Control;
 use control::place::Who;
-use control::{ClientId, Control};
 use file_watcher::FileWatcher;
+use fleet::Fleet;
 use generation::Generation;
 use plan::{GenerationPlan, PlanEvent, ReloadQueue, ReloadRequest};
 use process::{ChildProcess, ProcessState};
 use recycling::Bounds;
-use restart_policy::RestartDecision;
 use service_manager::Manager;
 use sockets::Sockets;
 use stderr::{say, talk};
@@ -142,13 +144,8 @@ struct Supervisor<'s> {
     /// Of all generations, those that drain included.
     processes: Vec<ChildProcess>,
     generations_made: u64,
-    /// Who waits for another number of processes.
-    scaling: Vec<ClientId>,
-    /// Clients that wait until processes have confirmed a command, in the order in which they asked.
-    acks: Vec<PendingAck>,
-    /// The number of the last order to confirm. It begins with the time, above those of whom this one replaced:
-    /// a process may confirm to it what it was told before.
-    last_ack_number: u64,
+    /// Clients that wait for processes.
+    answers: PendingAnswers,
     file_watcher: Option<FileWatcher>,
     health: health::Health,
     /// What went wrong last, and when.
@@ -280,9 +277,8 @@ impl<'s> Supervisor<'s> {
             generations: BTreeMap::new(),
             processes: Vec::new(),
             generations_made: 0,
-            scaling: Vec::new(),
-            acks: Vec::new(),
-            last_ack_number: telemetry::now().0,
+            // Above the numbers of the program before an upgrade: a process may confirm what that one asked for.
+            answers: PendingAnswers::new(telemetry::now().0),
             file_watcher: None,
             health: health::Health::default(),
             last_failure: None,
@@ -381,53 +377,32 @@ impl<'s> Supervisor<'s> {
 
     /// Makes what is out of what should be.
     fn reconcile(&mut self, now: Instant) {
-        self.enforce_deadlines(now);
         self.end_late_probe(now);
-        let next = self.plan.next();
-        if !self.plan.is_stopping() {
-            self.start_missing(now);
-            self.promote(now);
-            self.replace_worn();
-            self.end_surplus();
-            self.stop_if_hopeless(now);
+        // This ends: each action brings a process, the history of its slot, or the plan to another state, and none of
+        // them leads back within one `now`.
+        loop {
+            let actions = self.fleet().next(now);
+            if actions.is_empty() {
+                break;
+            }
+            for action in actions {
+                self.perform_on_processes(action, now);
+            }
         }
         self.check_health(now);
         self.assign_listeners();
-        if self.plan.next() != next && !self.plan.is_stopping() {
-            // Nothing else may happen for long that would have its processes started.
-            self.start_missing(now);
+    }
+
+    /// What there is, for the decision what is next.
+    fn fleet(&self) -> Fleet<'_> {
+        Fleet {
+            plan: &self.plan,
+            generations: self.generations.values().map(Generation::slots).collect(),
+            processes: self.processes.iter().map(ChildProcess::facts).collect(),
         }
     }
 
-    /// Starts what is missing in each place of the generations that are wanted.
-    fn start_missing(&mut self, now: Instant) {
-        let ids: Vec<u64> = self.generations.keys().copied().collect();
-        for id in ids {
-            let Some(generation) = self.generation(id) else {
-                continue;
-            };
-            let has_template = generation.has_template();
-            let template_next = generation.template.next(now);
-            let nexts: Vec<RestartDecision> =
-                generation.lives.iter().map(|life| life.next(now)).collect();
-            if has_template
-                && self.template(id).is_none()
-                && template_next == RestartDecision::Start
-            {
-                self.start(id, Role::Template, 0);
-            }
-            for (slot, next) in nexts.into_iter().enumerate() {
-                let is_there = self.at(id, slot).any(|process| {
-                    matches!(process.state, ProcessState::Starting | ProcessState::Ready)
-                });
-                if !is_there && next == RestartDecision::Start {
-                    self.start(id, Role::Serving, slot);
-                }
-            }
-        }
-    }
-
-    /// Starts a process, unless the template that is to fork it is not ready.
+    /// Starts a process; the template that is to fork it is ready.
     fn start(&mut self, id: u64, role: Role, slot: usize) {
         let Some(generation) = self.generation(id) else {
             return;
@@ -438,10 +413,7 @@ impl<'s> Supervisor<'s> {
         let file = generation.file.try_clone();
         let shape = generation.shape.clone();
         let made = if is_forked {
-            let Some(template) = self
-                .template(id)
-                .filter(|one| one.state == ProcessState::Ready)
-            else {
+            let Some(template) = self.template(id) else {
                 return;
             };
             ChildProcess::fork(template, slot)
@@ -507,7 +479,7 @@ impl<'s> Supervisor<'s> {
         self.processes.iter_mut().find(|process| {
             process.generation == id
                 && process.role == Role::Template
-                && matches!(process.state, ProcessState::Starting | ProcessState::Ready)
+                && process.state == ProcessState::Ready
         })
     }
 

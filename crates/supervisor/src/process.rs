@@ -17,6 +17,7 @@ use ipc::stats::{Glance, Segment, View};
 use ipc::{Channel, HANDOVER, ListenerId, ProcessEvent, ReceivedMessage, Role, SupervisorCommand};
 
 use super::argv::Program;
+use super::fleet::ProcessFacts;
 use super::recycling::Bounds;
 use super::service_manager;
 
@@ -240,12 +241,21 @@ impl ChildProcess {
         }
     }
 
-    pub(super) fn is_serving(&self) -> bool {
-        self.role == Role::Serving && self.state == ProcessState::Ready
+    /// What a decision needs to know of it.
+    pub(super) fn facts(&self) -> ProcessFacts {
+        ProcessFacts {
+            serial: self.serial,
+            role: self.role,
+            generation: self.generation,
+            slot: self.slot,
+            state: self.state,
+            started: self.started,
+            is_worn: self.worn.is_some(),
+        }
     }
 
-    pub(super) fn is_draining(&self) -> bool {
-        matches!(self.state, ProcessState::Draining { .. })
+    pub(super) fn is_serving(&self) -> bool {
+        self.role == Role::Serving && self.state == ProcessState::Ready
     }
 
     /// Has served for so long.

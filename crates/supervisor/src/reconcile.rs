@@ -1,93 +1,74 @@
-//! Reconciles the processes with the plan: which are replaced, which end, which are killed for a deadline.
+//! Performs what `fleet` has decided about processes, and notes how processes end.
 
-use std::collections::BTreeMap;
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
 use super::commands::{Ending, counted, duration};
+use super::fleet::ProcessAction;
 use super::plan::PlanEvent;
 use super::process::{ChildProcess, ProcessState};
-use super::restart_policy::{FAILED_STARTS_MAX, RestartDecision};
+use super::restart_policy::FAILED_STARTS_MAX;
 use super::{GRACE, Supervisor, say};
 use config::failure::Failure;
 use ipc::stats::View;
 use ipc::{Role, SupervisorCommand};
 
 impl Supervisor<'_> {
-    /// A worn process is replaced when its successor serves; the successor is started when nothing else
-    /// is out of order.
-    pub(super) fn replace_worn(&mut self) {
-        let Some(generation) = self.serving() else {
-            return;
-        };
-        let id = generation.id;
-        for slot in 0..generation.count() {
-            let successor = self
-                .at(id, slot)
-                .any(|process| process.is_serving() && process.worn.is_none());
-            if successor {
-                let is_worn = |process: &ChildProcess| {
-                    process.is_serving() && process.worn.is_some() && process.slot == slot
-                };
-                self.drain_where(|process| process.generation == id && is_worn(process));
-            }
-        }
-        let Some(generation) = self.serving() else {
-            return;
-        };
-        let is_starting = self
-            .processes
-            .iter()
-            .any(|process| process.state == ProcessState::Starting);
-        let all_serve =
-            (0..generation.count()).all(|slot| self.at(id, slot).any(ChildProcess::is_serving));
-        if is_starting || !all_serve || self.plan.next().is_some() {
-            return;
-        }
-        let now = Instant::now();
-        // A template that is being replaced cannot fork.
-        let is_forked = generation.has_template();
-        let can_fork = self.processes.iter().any(|process| {
-            let is_template = process.generation == id && process.role == Role::Template;
-            is_template && process.state == ProcessState::Ready
-        });
-        if is_forked && !can_fork {
-            return;
-        }
-        let may_start = |slot: usize| {
-            let life = generation.lives.get(slot);
-            life.is_some_and(|life| life.next(now) == RestartDecision::Start)
-        };
-        let worn = self
-            .processes
-            .iter()
-            .find(|process| {
-                process.generation == id
-                    && process.is_serving()
-                    && process.worn.is_some()
-                    && may_start(process.slot)
-            })
-            .map(|process| {
-                let reason = process.worn.clone().unwrap_or_default();
-                say(&format!("{} is replaced {reason}", process.name()));
-                process.slot
-            });
-        if let Some(slot) = worn {
-            self.recycled += 1;
-            self.start(id, Role::Serving, slot);
+    pub(super) fn perform_on_processes(&mut self, action: ProcessAction, now: Instant) {
+        match action {
+            ProcessAction::Start {
+                generation,
+                role,
+                slot,
+            } => self.start(generation, role, slot),
+            ProcessAction::Replace(serial) => self.replace(serial),
+            ProcessAction::Drain(serial) => self.drain_where(|one| one.serial == serial),
+            ProcessAction::EndLateDrain(serial) => self.end_late_drain(serial),
+            ProcessAction::EndLateStart(serial) => self.end_late_start(serial),
+            ProcessAction::Promote => self.promote(now),
+            ProcessAction::GiveUp => self.give_up(),
         }
     }
 
-    /// Drains processes that the plan does not need: those of old generations, and those beyond the count.
-    pub(super) fn end_surplus(&mut self) {
-        let wanted = self.generations.values();
-        let counts: BTreeMap<u64, usize> = wanted.map(|one| (one.id, one.count())).collect();
-        let is_wanted = |process: &ChildProcess| {
-            let count = counts.get(&process.generation);
-            count.is_some_and(|count| process.role == Role::Template || process.slot < *count)
-        };
-        self.drain_where(|process| !is_wanted(process));
+    /// Starts a successor of a worn process, which drains when the successor serves.
+    fn replace(&mut self, serial: u64) {
+        let worn = self.decided_on(serial);
+        let (generation, slot) = (worn.generation, worn.slot);
+        let reason = worn.worn.clone().unwrap_or_default();
+        say(&format!("{} is replaced {reason}", worn.name()));
+        self.recycled += 1;
+        self.start(generation, Role::Serving, slot);
+    }
+
+    fn end_late_drain(&mut self, serial: u64) {
+        let process = self.decided_on(serial);
+        say(&format!(
+            "{} did not exit within `drain_timeout`, sending SIGKILL",
+            process.name()
+        ));
+        process.kill_for(Ending::Meant);
+    }
+
+    fn end_late_start(&mut self, serial: u64) {
+        let process = self.decided_on(serial);
+        let (id, name) = (process.generation, process.name());
+        let limit = self.generation(id).and_then(|one| one.slots().start_limit);
+        let secs = limit.unwrap_or_default().as_secs_f64();
+        let failure = Failure::new(format!(
+            "{name} did not serve within {secs:.0} s of its start"
+        ))
+        .with_hint("`start_timeout` bounds what the application's import may take");
+        let process = self.decided_on(serial);
+        process.failure = Some(failure);
+        process.kill_for(Ending::Fault);
+    }
+
+    /// The process that a decision is about.
+    fn decided_on(&mut self, serial: u64) -> &mut ChildProcess {
+        let found = self.by_serial(serial);
+        // No action takes a process out of the list: that is done where its end is seen, between two decisions.
+        found.expect("decisions are about processes that are there")
     }
 
     /// Lets processes end when their connections have.
@@ -126,45 +107,6 @@ impl Supervisor<'_> {
     pub(super) fn drain_timeout_of(&self, generation: Option<u64>) -> Duration {
         let generation = generation.and_then(|id| self.generation(id));
         generation.map_or(Duration::ZERO, |one| duration(one.config.timeouts.drain))
-    }
-
-    /// Ends by force what has had its time.
-    pub(super) fn enforce_deadlines(&mut self, now: Instant) {
-        let limits: Vec<Option<Duration>> = self
-            .processes
-            .iter()
-            .map(|process| self.start_limit(process))
-            .collect();
-        for (process, limit) in self.processes.iter_mut().zip(limits) {
-            match process.state {
-                ProcessState::Draining { deadline } if deadline <= now => {
-                    say(&format!(
-                        "{} did not exit within `drain_timeout`, sending SIGKILL",
-                        process.name()
-                    ));
-                    process.kill_for(Ending::Meant);
-                }
-                ProcessState::Starting
-                    if limit.is_some_and(|limit| process.started + limit <= now) =>
-                {
-                    let text = format!(
-                        "{} did not serve within {:.0} s of its start",
-                        process.name(),
-                        limit.unwrap_or_default().as_secs_f64()
-                    );
-                    let hint = "`start_timeout` bounds what the application's import may take";
-                    process.failure = Some(Failure::new(text).with_hint(hint));
-                    process.kill_for(Ending::Fault);
-                }
-                _ => {}
-            }
-        }
-    }
-
-    pub(super) fn start_limit(&self, process: &ChildProcess) -> Option<Duration> {
-        let generation = self.generation(process.generation)?;
-        let limit = generation.config.processes.start_timeout.0;
-        (limit > 0).then(|| Duration::from_nanos(limit))
     }
 
     /// A process is gone: what it counted is kept, and what it means for its place is noted.
@@ -310,20 +252,8 @@ impl Supervisor<'_> {
         }
     }
 
-    /// Ends the whole when no place has a process and none is tried any more. The last words say why.
-    pub(super) fn stop_if_hopeless(&mut self, now: Instant) {
-        let is_hopeless = match (self.serving(), self.next_generation()) {
-            // The one that comes may be the remedy.
-            (Some(_), Some(_)) | (None, None) => false,
-            (Some(serving), None) => {
-                serving.has_given_up(now) && !self.processes.iter().any(ChildProcess::is_serving)
-            }
-            // It takes over whole or not at all.
-            (None, Some(coming)) => coming.has_gaps_for_good(now),
-        };
-        if !is_hopeless {
-            return;
-        }
+    /// No process serves, and none is started any more: the server ends. Its last words say why.
+    fn give_up(&mut self) {
         let failure = self.last_failure().unwrap_or_default();
         self.handle(PlanEvent::Hopeless);
         super::talk(&failure.text());

@@ -14,6 +14,7 @@ use nix::sys::signal::SigSet;
 use rustix::process::Pid;
 use serde::{Deserialize, Serialize};
 
+use super::answers::AnswerEvent;
 use super::commands::Ending;
 use super::control::{ClientId, Control, SavedControl};
 use super::generation::Generation;
@@ -169,7 +170,7 @@ impl<'s> Supervisor<'s> {
             }
             process.flush();
         }
-        self.end_acks("the server is upgraded meanwhile, and pools have what is written again");
+        self.note_answers(AnswerEvent::Upgraded);
         let error = match self.state(client, waiting).and_then(|state| {
             let kept = state.descriptors();
             os::set_inherited(&kept, os::Inherited::Yes)?;
@@ -214,7 +215,7 @@ impl<'s> Supervisor<'s> {
             clients: client
                 .iter()
                 .chain(waiting)
-                .chain(&self.scaling)
+                .chain(self.answers.scaling())
                 .copied()
                 .collect(),
             counters: self.counters.file().as_raw_fd(),
