@@ -5,10 +5,10 @@
 
 use std::ops::RangeInclusive;
 
-use ipc::listen::Listening;
 use server::config::typed::{
     AccessLog, App, Config, ErrorLog, Level, Levels, LogForm, LogTarget, Logs, PoolConfig,
 };
+use supervisor::Listening;
 
 use crate::command::VERSION;
 

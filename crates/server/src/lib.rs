@@ -57,8 +57,7 @@ mod sys;
 
 pub use fault::StartFault;
 pub use ipc;
-pub use ipc::listen::Listening;
 #[cfg(feature = "faults")]
 #[doc(hidden)]
 pub use protocol::Protocol;
-pub use server::{Closing, Drain, Ended, Idle, Server, ServerHandle, Stopper, SupervisorLink};
+pub use server::{Closing, Drain, Ended, Idle, Server, ServerHandle, SupervisorLink};

@@ -9,11 +9,10 @@ use super::generation::Generation;
 use super::plan::{PlanAction, PlanEvent, PoolSizes, ReloadCause, ReloadRequest};
 use super::service_manager::Manager;
 use super::stderr::{say, talk};
-use super::{FileWatcher, Fresh, Serving, Supervisor, plain};
+use super::{FileWatcher, Fresh, Listening, Serving, Supervisor, plain};
 use config::failure::Failure;
 use config::typed::Config;
 use ipc::SupervisorCommand;
-use ipc::listen::Listening;
 use ipc::payload::Payload;
 use os::invariant;
 

@@ -140,7 +140,7 @@ impl Tested {
 
     /// As `stop`, with something to do once the server has been told.
     pub(super) fn stop_while(self, act: impl FnOnce(&Self)) {
-        self.running.stopper.stop();
+        self.running.handle.drain_alone();
         act(&self);
         let ended = self.running.thread.join().unwrap();
         assert_eq!(ended.cut, 0);
