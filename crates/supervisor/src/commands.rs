@@ -2,6 +2,7 @@
 
 use std::time::Instant;
 
+use serde::{Deserialize, Serialize};
 use telemetry::Nanos;
 
 use super::answers::AnswerEvent;
@@ -16,7 +17,7 @@ use config::typed::too_many_drivers;
 use ipc::{Role, SupervisorCommand};
 
 /// Why a process was killed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Ending {
     /// The process is not needed any more.
     Meant,

@@ -16,6 +16,7 @@ mod events;
 mod file_watcher;
 mod fleet;
 mod generation;
+mod handed;
 mod health;
 mod listener_assignment;
 mod plan;
@@ -55,7 +56,6 @@ use signal_hook::iterator::exfiltrator::SignalOnly;
 use config::Loaded;
 use config::failure::{Failure, StartFault, plain};
 use config::typed::Config;
-use ipc::listen::Listening;
 use ipc::payload::Payload;
 use ipc::pidfile::PidFile;
 use ipc::{Identity, Role, SupervisorCommand};
@@ -109,6 +109,15 @@ pub struct SupervisorEnvironment<'s> {
     pub serving: &'s dyn Fn(&Serving<'_>),
     /// The program's version.
     pub version: &'static str,
+}
+
+/// One address that is listened on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listening {
+    /// `http://127.0.0.1:8000` or `unix:/run/app.sock`.
+    pub url: String,
+    /// Length of the accept queue after the kernel's own bound; `u32::MAX` where another program has set it.
+    pub backlog_effective: u32,
 }
 
 /// What a first generation serves.

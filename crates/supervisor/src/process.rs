@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeSet, VecDeque};
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,12 +12,15 @@ use std::time::{Duration, Instant};
 use rustix::io::FdFlags;
 use rustix::process::{Pid, PidfdFlags, Signal};
 
+use serde::{Deserialize, Serialize};
+
 use config::failure::Failure;
 use ipc::stats::{Glance, Segment, View};
 use ipc::{Channel, HANDOVER, ListenerId, ProcessEvent, ReceivedMessage, Role, SupervisorCommand};
 
 use super::argv::Program;
 use super::fleet::ProcessFacts;
+use super::handed;
 use super::recycling::Bounds;
 use super::service_manager;
 
@@ -25,23 +28,29 @@ use super::service_manager;
 const OUTBOX_LEN_MAX: usize = 256;
 
 /// One process.
+#[derive(Serialize, Deserialize)]
 pub(super) struct ChildProcess {
     /// Its own number, never used again.
+    #[serde(skip, default = "new_serial")]
     pub(super) serial: u64,
     pub(super) role: Role,
     pub(super) generation: u64,
     pub(super) slot: usize,
     pub(super) state: ProcessState,
+    #[serde(with = "handed::moment")]
     pub(super) started: Instant,
     /// When it said that it could serve.
+    #[serde(with = "handed::maybe_moment")]
     pub(super) ready: Option<Instant>,
     pub(super) segment: Option<Segment>,
     /// Its counters.
+    #[serde(skip)]
     pub(super) view: Option<View>,
     pub(super) accepts_from: BTreeSet<ListenerId>,
     /// What it left behind when it could not start.
     pub(super) failure: Option<Failure>,
     pub(super) python: Option<String>,
+    #[serde(skip)]
     pub(super) bounds: Bounds,
     /// Why it is to be replaced.
     pub(super) worn: Option<String>,
@@ -49,28 +58,35 @@ pub(super) struct ChildProcess {
     /// What it said of its drain.
     pub(super) cut: u64,
     pub(super) body: ProcessHandle,
+    #[serde(with = "handed::fd")]
     channel: Channel,
+    #[serde(skip)]
     is_silent: bool,
+    #[serde(skip)]
     outbox: VecDeque<(SupervisorCommand, Vec<OwnedFd>)>,
 }
 
 /// What there is to signal.
+#[derive(Serialize, Deserialize)]
 pub(super) enum ProcessHandle {
     /// The template has the command to fork it, and has not reported its id yet.
     Unforked,
     Alive {
+        #[serde(with = "handed::pid")]
         pid: Pid,
+        #[serde(with = "handed::fd")]
         pidfd: OwnedFd,
     },
 }
 
 /// Where a process is in its life.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum ProcessState {
     Starting,
     Ready,
     Draining {
         /// When it is ended by force.
+        #[serde(with = "handed::moment")]
         deadline: Instant,
     },
     /// It was killed; its end has not been seen yet.
@@ -78,7 +94,7 @@ pub(super) enum ProcessState {
 }
 
 /// Its drivers' answers.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub(super) struct Pulse {
     /// The last beat sent.
     pub(super) sent: u64,
@@ -94,9 +110,8 @@ impl ChildProcess {
         channel: Channel,
         body: ProcessHandle,
     ) -> Self {
-        static SERIAL: AtomicU64 = AtomicU64::new(1);
         Self {
-            serial: SERIAL.fetch_add(1, Ordering::Relaxed),
+            serial: new_serial(),
             role,
             generation,
             slot,
@@ -146,18 +161,6 @@ impl ChildProcess {
             ours,
             ProcessHandle::Unforked,
         ))
-    }
-
-    /// One that another supervisor program has started, in this very process.
-    pub(super) fn adopt(
-        role: Role,
-        generation: u64,
-        slot: usize,
-        channel: OwnedFd,
-        body: ProcessHandle,
-    ) -> io::Result<ChildProcess> {
-        let channel = Channel::from_fd(channel)?;
-        Ok(Self::new(role, generation, slot, channel, body))
     }
 
     /// Gives it an order; one that it does not take at once waits.
@@ -219,9 +222,12 @@ impl ChildProcess {
         }
     }
 
-    /// Its channel's number, for a successor.
-    pub(super) fn channel_fd(&self) -> RawFd {
-        self.channel.as_fd().as_raw_fd()
+    /// All of them, for the program that takes this one's place; none where it has no pidfd yet.
+    pub(super) fn descriptors(&self) -> Option<[BorrowedFd<'_>; 2]> {
+        match &self.body {
+            ProcessHandle::Alive { pidfd, .. } => Some([self.channel.as_fd(), pidfd.as_fd()]),
+            ProcessHandle::Unforked => None,
+        }
     }
 
     /// Its drivers' numbers, in short.
@@ -271,6 +277,11 @@ impl ChildProcess {
         }
         self.state = ProcessState::Killed(ending);
     }
+}
+
+fn new_serial() -> u64 {
+    static SERIAL: AtomicU64 = AtomicU64::new(1);
+    SERIAL.fetch_add(1, Ordering::Relaxed)
 }
 
 impl Program {

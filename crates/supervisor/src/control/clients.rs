@@ -17,6 +17,8 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 use serde::{Deserialize, Serialize};
 
+use crate::handed;
+
 use super::messages::{CommandKind, Outcome, REQUEST_BYTES_MAX, Request, say_line};
 
 /// Open connections.
@@ -40,49 +42,35 @@ pub struct Peer {
 }
 
 /// All of them.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct ControlClients {
     all: Vec<ControlClient>,
     next: u64,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 struct ControlClient {
     id: ClientId,
     peer: Peer,
+    #[serde(with = "handed::fd")]
     socket: OwnedFd,
     state: ClientState,
     unsent: Vec<u8>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 enum ClientState {
-    Reading { read: Vec<u8>, until: Instant },
+    Reading {
+        read: Vec<u8>,
+        #[serde(with = "handed::moment")]
+        until: Instant,
+    },
     Waiting,
-    Leaving { until: Instant },
+    Leaving {
+        #[serde(with = "handed::moment")]
+        until: Instant,
+    },
     Gone,
-}
-
-/// ControlClients without their sockets, for a program that is started in this one's place.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub(super) struct SavedClients {
-    all: Vec<SavedClient>,
-    next: u64,
-}
-
-#[derive(Clone, Debug, Serialize, Deserialize)]
-struct SavedClient {
-    id: ClientId,
-    peer: Peer,
-    state: SavedState,
-    unsent: Vec<u8>,
-}
-
-#[derive(Clone, Debug, Serialize, Deserialize)]
-enum SavedState {
-    Reading(Vec<u8>),
-    Waiting,
-    Leaving,
 }
 
 impl ControlClients {
@@ -150,49 +138,6 @@ impl ControlClients {
             client.end(outcome, now);
         }
         self.note_exit();
-    }
-
-    pub(super) fn save(&self) -> (SavedClients, Vec<BorrowedFd<'_>>) {
-        let kept = self.all.iter().filter_map(|client| {
-            let state = client.state.save()?;
-            let saved = SavedClient {
-                id: client.id,
-                peer: client.peer,
-                state,
-                unsent: client.unsent.clone(),
-            };
-            Some((saved, client.socket.as_fd()))
-        });
-        let (all, fds) = kept.unzip();
-        let next = self.next;
-        (SavedClients { all, next }, fds)
-    }
-
-    /// `None`: there are not as many sockets as clients.
-    pub(super) fn adopt(
-        saved: SavedClients,
-        fds: Vec<OwnedFd>,
-        now: Instant,
-    ) -> Option<ControlClients> {
-        if saved.all.len() != fds.len() {
-            return None;
-        }
-        let until = now + PATIENCE;
-        let client = |(saved, socket): (SavedClient, OwnedFd)| ControlClient {
-            id: saved.id,
-            peer: saved.peer,
-            socket,
-            state: match saved.state {
-                SavedState::Reading(read) => ClientState::Reading { read, until },
-                SavedState::Waiting => ClientState::Waiting,
-                SavedState::Leaving => ClientState::Leaving { until },
-            },
-            unsent: saved.unsent,
-        };
-        Some(ControlClients {
-            all: saved.all.into_iter().zip(fds).map(client).collect(),
-            next: saved.next,
-        })
     }
 
     fn waiting(&mut self, id: ClientId) -> Option<&mut ControlClient> {
@@ -305,17 +250,6 @@ impl ControlClient {
         }
         if matches!(self.state, ClientState::Leaving { .. }) {
             self.state = ClientState::Gone;
-        }
-    }
-}
-
-impl ClientState {
-    fn save(&self) -> Option<SavedState> {
-        match self {
-            ClientState::Reading { read, .. } => Some(SavedState::Reading(read.clone())),
-            ClientState::Waiting => Some(SavedState::Waiting),
-            ClientState::Leaving { .. } => Some(SavedState::Leaving),
-            ClientState::Gone => None,
         }
     }
 }

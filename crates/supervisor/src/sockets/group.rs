@@ -9,7 +9,9 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 use socket2::SockRef;
 
+use crate::handed;
 use crate::reuseport_bpf::{self, BpfProgram, SocketChoice};
+use crate::service_manager::listens_on;
 use crate::sockets::{AddressSummary, Depth, Retired};
 use config::typed::Listen;
 use ipc::ListenAddr;
@@ -46,6 +48,7 @@ pub(super) enum SocketSharing {
 }
 
 /// The sockets of one address.
+#[derive(Serialize, Deserialize)]
 pub(super) struct ListenerGroup {
     pub(super) origin: AddressOrigin,
     pub(super) at: ListenAddr,
@@ -63,17 +66,25 @@ pub(super) struct ListenerGroup {
     pub(super) backlog_effective: u32,
 }
 
+#[derive(Serialize, Deserialize)]
 pub(super) struct Held {
+    #[serde(with = "handed::fd")]
     pub(super) socket: OwnedFd,
     pub(super) stage: Stage,
 }
 
 /// A socket's life, as drawn above.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Stage {
     Wanted,
-    Surplus { since: Instant },
-    Closing { since: Instant },
+    Surplus {
+        #[serde(with = "handed::moment")]
+        since: Instant,
+    },
+    Closing {
+        #[serde(with = "handed::moment")]
+        since: Instant,
+    },
 }
 
 impl ListenerGroup {
@@ -159,6 +170,21 @@ impl ListenerGroup {
             };
         }
         self.steer();
+    }
+
+    /// # Errors
+    /// What was written of it contradicts itself, or a descriptor is no listening socket.
+    pub(super) fn check(&self) -> io::Result<()> {
+        let is_wanted = |held: &Held| held.stage == Stage::Wanted;
+        let mut held = self.held.iter().enumerate();
+        let is_whole = (1..=self.held.len()).contains(&self.wanted_len)
+            && held.all(|(index, held)| is_wanted(held) == (index < self.wanted_len));
+        if !is_whole {
+            return Err(io::Error::other("the list of sockets contradicts itself"));
+        }
+        self.held
+            .iter()
+            .try_for_each(|held| listens_on(&held.socket).map(drop))
     }
 
     /// Applies what can be changed of a socket that is open.
