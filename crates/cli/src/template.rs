@@ -88,7 +88,7 @@ fn fork(
     };
     let cause = match host.fork() {
         // Without its channel this copy of the template must not go on as one.
-        Ok(Forked::Child) => match Channel::from_fd(theirs) {
+        Ok(Forked::Child) => match Channel::try_from(theirs) {
             Ok(channel) => return Some(channel),
             Err(_) => std::process::exit(COULD_NOT),
         },

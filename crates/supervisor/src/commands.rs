@@ -8,9 +8,10 @@ use telemetry::Nanos;
 use super::answers::AnswerEvent;
 use super::control::messages::{CommandKind, PROCESSES_MAX};
 use super::control::{ClientId, Outcome, Request};
-use super::plan::{GenerationPlan, Overrides, PlanEvent, PoolSizes, ReloadCause, ReloadRequest};
+use super::plan::{Overrides, PlanEvent, PlanState, PoolSizes, ReloadCause, ReloadRequest};
 use super::process::ProcessState;
 use super::service_manager::Manager;
+use super::upgrade::millis;
 use super::{GRACE, Supervisor, say, talk};
 use config::failure::Failure;
 use config::typed::too_many_drivers;
@@ -103,25 +104,14 @@ impl Supervisor<'_> {
         self.note_answers(AnswerEvent::Stopped);
         // No new client connects by a path that is gone.
         self.sockets.remove_files();
-        let closing = self.sockets.closing_at_end();
-        let timeout_ms = u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX);
+        let order = SupervisorCommand::Drain {
+            closing: self.sockets.closing_at_end(),
+            is_patient: false,
+            timeout_ms: millis(timeout),
+        };
+        // Those that drain already too: their sockets close now, and idle connections are waited for no longer.
         for process in &mut self.processes {
-            match process.state {
-                ProcessState::Starting => process.kill_for(Ending::Meant),
-                ProcessState::Ready if process.role == Role::Template => {
-                    process.kill_for(Ending::Meant);
-                }
-                ProcessState::Ready | ProcessState::Draining { .. } => {
-                    let order = SupervisorCommand::Drain {
-                        closing: closing.clone(),
-                        is_patient: false,
-                        timeout_ms,
-                    };
-                    process.tell(order, Vec::new());
-                    process.state = ProcessState::Draining { deadline };
-                }
-                ProcessState::Killed(_) => {}
-            }
+            process.drain(&order, deadline);
         }
     }
 
@@ -217,7 +207,7 @@ impl Supervisor<'_> {
                 self.cut
             ));
         }
-        if let GenerationPlan::Stopping { clients, .. } = &self.plan {
+        if let PlanState::Stopping { clients, .. } = self.plan.state() {
             for client in clients.clone() {
                 self.done(client, &Outcome::Done(None));
             }

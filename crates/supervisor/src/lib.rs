@@ -68,7 +68,7 @@ use control::place::Who;
 use file_watcher::FileWatcher;
 use fleet::Fleet;
 use generation::Generation;
-use plan::{GenerationPlan, PlanEvent, ReloadQueue, ReloadRequest};
+use plan::{GenerationPlan, PlanEvent, PlanState, ReloadRequest};
 use process::{ChildProcess, ProcessState};
 use recycling::Bounds;
 use service_manager::Manager;
@@ -231,9 +231,8 @@ impl<'s> Supervisor<'s> {
         let start_time = commands::duration(config.processes.start_timeout) + GRACE;
         let generation = Generation::new(1, config, notes, payload)
             .map_err(|error| start_fault("cannot keep the configuration", &error))?;
-        let plan = GenerationPlan::Starting {
+        let plan = PlanState::Starting {
             next: generation.id,
-            queue: ReloadQueue::default(),
         };
         let mut supervisor = Self::new(around, signals, control, sockets, counters);
         supervisor.begin_with(plan, generation);
@@ -301,8 +300,8 @@ impl<'s> Supervisor<'s> {
         }
     }
 
-    fn begin_with(&mut self, plan: GenerationPlan, generation: Generation) {
-        self.plan = plan;
+    fn begin_with(&mut self, state: PlanState, generation: Generation) {
+        self.plan = GenerationPlan::from(state);
         self.generations_made = self.generations_made.max(generation.id);
         self.generations.insert(generation.id, generation);
     }

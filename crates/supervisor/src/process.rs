@@ -19,6 +19,7 @@ use ipc::stats::{Glance, Segment, View};
 use ipc::{Channel, HANDOVER, ListenerId, ProcessEvent, ReceivedMessage, Role, SupervisorCommand};
 
 use super::argv::Program;
+use super::commands::Ending;
 use super::fleet::ProcessFacts;
 use super::handed;
 use super::recycling::Bounds;
@@ -90,7 +91,7 @@ pub(super) enum ProcessState {
         deadline: Instant,
     },
     /// It was killed; its end has not been seen yet.
-    Killed(super::commands::Ending),
+    Killed(Ending),
 }
 
 /// Its drivers' answers.
@@ -269,8 +270,21 @@ impl ChildProcess {
         self.ready.map(|ready| now.saturating_duration_since(ready))
     }
 
+    /// Lets it end when its connections have, until the deadline. One that has none is killed: it has not begun to
+    /// serve, or is a template.
+    pub(super) fn drain(&mut self, order: &SupervisorCommand, deadline: Instant) {
+        match (self.state, self.role) {
+            (ProcessState::Killed(_), _) => {}
+            (ProcessState::Starting, _) | (_, Role::Template) => self.kill_for(Ending::Meant),
+            (ProcessState::Ready | ProcessState::Draining { .. }, Role::Serving) => {
+                self.tell(order.clone(), Vec::new());
+                self.state = ProcessState::Draining { deadline };
+            }
+        }
+    }
+
     /// Ends it without asking.
-    pub(super) fn kill_for(&mut self, ending: super::commands::Ending) {
+    pub(super) fn kill_for(&mut self, ending: Ending) {
         if let ProcessHandle::Alive { pidfd, .. } = &self.body {
             // It may have ended by itself.
             let _ = rustix::process::pidfd_send_signal(pidfd, Signal::KILL);

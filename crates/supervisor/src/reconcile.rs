@@ -9,6 +9,7 @@ use super::fleet::ProcessAction;
 use super::plan::PlanEvent;
 use super::process::{ChildProcess, ProcessState};
 use super::restart_policy::FAILED_STARTS_MAX;
+use super::upgrade::millis;
 use super::{GRACE, Supervisor, say};
 use config::failure::Failure;
 use ipc::stats::View;
@@ -71,36 +72,20 @@ impl Supervisor<'_> {
         found.expect("decisions are about processes that are there")
     }
 
-    /// Lets processes end when their connections have.
+    /// Lets processes end when their connections have. Those that drain already go on as they were told.
     pub(super) fn drain_where(&mut self, is_meant: impl Fn(&ChildProcess) -> bool) {
         let timeout = self.drain_timeout_of(self.plan.serving().or(self.plan.next()));
-        let deadline = Instant::now() + timeout + GRACE;
-        let timeout_ms = u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX);
-        let closing = self.closing.clone();
-        for process in &mut self.processes {
-            if !is_meant(process) {
-                continue;
-            }
-            match process.state {
-                // A process that has not begun to serve has nothing to drain.
-                ProcessState::Starting => process.kill_for(Ending::Meant),
-                ProcessState::Ready if process.role == Role::Template => {
-                    process.kill_for(Ending::Meant);
-                }
-                ProcessState::Ready => {
-                    let closing = closing.clone();
-                    process.tell(
-                        SupervisorCommand::Drain {
-                            closing,
-                            is_patient: true,
-                            timeout_ms,
-                        },
-                        Vec::new(),
-                    );
-                    process.state = ProcessState::Draining { deadline };
-                }
-                ProcessState::Draining { .. } | ProcessState::Killed(_) => {}
-            }
+        let order = SupervisorCommand::Drain {
+            closing: self.closing.clone(),
+            // So that no client's request crosses the end of its connection.
+            is_patient: true,
+            timeout_ms: millis(timeout),
+        };
+        let is_meant = |one: &&mut ChildProcess| {
+            !matches!(one.state, ProcessState::Draining { .. }) && is_meant(one)
+        };
+        for process in self.processes.iter_mut().filter(is_meant) {
+            process.drain(&order, Instant::now() + timeout + GRACE);
         }
     }
 

@@ -11,7 +11,7 @@ use super::control::status::{
     Status, Totals,
 };
 use super::generation::Generation;
-use super::plan::GenerationPlan;
+use super::plan::PlanState;
 use super::process::{self, ChildProcess};
 use super::sockets::{Depth, SocketKey};
 use config::typed::Steering;
@@ -66,12 +66,12 @@ impl Supervisor<'_> {
     }
 
     fn doing(&self) -> &'static str {
-        match self.plan {
-            GenerationPlan::Starting { .. } => "starting",
-            GenerationPlan::Steady { .. } => "serving",
-            GenerationPlan::Rolling { .. } => "reloading",
-            GenerationPlan::Upgrading { .. } => "upgrading",
-            GenerationPlan::Stopping { .. } => "stopping",
+        match self.plan.state() {
+            PlanState::Starting { .. } => "starting",
+            PlanState::Steady { .. } => "serving",
+            PlanState::Rolling { .. } => "reloading",
+            PlanState::Upgrading { .. } => "upgrading",
+            PlanState::Stopping { .. } => "stopping",
         }
     }
 

@@ -19,7 +19,7 @@ use super::answers::AnswerEvent;
 use super::commands::Ending;
 use super::control::{ClientId, Control};
 use super::generation::Generation;
-use super::plan::{GenerationPlan, PlanEvent, ReloadRequest, UpgradeProbe};
+use super::plan::{PlanEvent, PlanState, ReloadRequest, UpgradeProbe};
 use super::privileges;
 use super::process::{ChildProcess, ProcessState};
 use super::reconcile::how_it_ended;
@@ -249,7 +249,7 @@ impl<'s> Supervisor<'s> {
         supervisor.bound_again(&generation);
         supervisor.generations_made = state.generations_made;
         let serving = generation.id;
-        supervisor.begin_with(GenerationPlan::Steady { serving }, generation);
+        supervisor.begin_with(PlanState::Steady { serving }, generation);
         supervisor.gone = state.gone;
         supervisor.cut = state.cut;
         supervisor.crashes = state.crashes;
@@ -309,6 +309,7 @@ pub(super) fn kill(pid: Pid) {
     let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
 }
 
-fn millis(time: Duration) -> u64 {
+/// As messages have it.
+pub(super) fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }

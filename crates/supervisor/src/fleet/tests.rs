@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::commands::Ending;
-use crate::plan::{PlanAction, PlanEvent, ReloadRequest};
+use crate::plan::{PlanAction, PlanEvent, PlanState, ReloadRequest};
 use config::failure::Failure;
 
 /// A generation in memory.
@@ -63,10 +63,7 @@ const DRAIN: Duration = Duration::from_secs(20);
 impl World {
     fn new(count: usize, is_preloaded: bool) -> World {
         let mut world = World {
-            plan: GenerationPlan::Starting {
-                next: 1,
-                queue: Default::default(),
-            },
+            plan: PlanState::Starting { next: 1 }.into(),
             generations: BTreeMap::new(),
             processes: Vec::new(),
             made: 0,
