@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use config::failure::Failure;
 use ipc::Role;
+use os::invariant;
 
 use super::control::ClientId;
 use super::fleet::ProcessFacts;
@@ -146,12 +147,19 @@ impl PendingAnswers {
                 awaited,
                 now,
             } => {
+                let deadline = now + CONFIRMED_WITHIN;
+                // The first deadline is the one that the supervisor wakes for.
+                let last = self.acks.last();
+                invariant!(
+                    last.is_none_or(|last| last.number < number && last.deadline <= deadline),
+                    "order {number} is asked for after a later one"
+                );
                 self.acks.push(PendingAck {
                     change,
                     number,
                     awaited,
                     confirmed: 0,
-                    deadline: now + CONFIRMED_WITHIN,
+                    deadline,
                 });
                 Vec::new()
             }

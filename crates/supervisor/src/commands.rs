@@ -118,6 +118,7 @@ impl Supervisor<'_> {
     /// Cuts what is still running.
     pub(super) fn cut(&mut self) {
         let deadline = Instant::now() + GRACE;
+        // Not SIGKILL: a process that cuts its connections still writes their log lines.
         for process in &mut self.processes {
             if matches!(process.state, ProcessState::Draining { .. }) {
                 process.tell(SupervisorCommand::Cut, Vec::new());
@@ -159,6 +160,8 @@ impl Supervisor<'_> {
         let drivers = serving.config.listen.drivers;
         let processes = overrides.processes.unwrap_or(serving.count());
         let is_more = overrides.drivers.is_some_and(|wanted| wanted != drivers);
+        // Drivers are threads of a process for its whole life; and a generation that starts now would take over with the
+        // number that it was made for.
         if is_more || self.plan.next().is_some() {
             return self.handle(PlanEvent::Reload(ReloadRequest {
                 clients: client.into_iter().collect(),
@@ -173,6 +176,7 @@ impl Supervisor<'_> {
         if let Err(failure) = limit(processes, drivers) {
             return self.refuse(client, failure);
         }
+        // Sockets first: where they cannot be had, nothing has changed, and the client is told why.
         let was_alone = serving.count() == 1;
         let change = self.sockets.adjust(&serving.config, processes * drivers);
         let committed = change.and_then(|change| self.sockets.commit(change, Instant::now()));

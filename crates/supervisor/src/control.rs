@@ -171,6 +171,7 @@ impl Control {
         let Ok((uid, pid)) = os::peer_credentials(socket.as_fd()) else {
             return;
         };
+        // By the credentials of the kernel, not by the mode of the file: a stranger gets an answer that says why.
         if uid != 0 && !self.uids.contains(&uid) {
             clients::turn_away(&socket, stranger(uid, &self.uids));
         } else if self.clients.len() >= CLIENTS_LEN_MAX {
@@ -320,6 +321,7 @@ fn make_way(path: &Path) -> Result<(), Trouble> {
         let cause = "it is there already, and is no socket".to_owned();
         return Err(Trouble::Taken(fault(path, cause, "name another path")));
     }
+    // Without waiting: a socket whose queue is full has a listener, and is not to be removed.
     let probed = unix_socket().and_then(|socket| {
         let address = SocketAddrUnix::new(path)?;
         Ok(connect(&socket, &address)?)

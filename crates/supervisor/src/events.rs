@@ -27,12 +27,14 @@ impl Supervisor<'_> {
         let mut all = self.processes.iter();
         let found = all.find(|process| process.pid() == Some(pid));
         if let Some(serial) = found.map(|process| process.serial) {
-            // What it said last is still in its channel.
+            // What it said last is still in its channel: that it failed, and why, or how much it cut. After `gone` nobody
+            // would read it.
             self.take_events_of(serial);
             self.gone(serial, Some(status));
         } else if self.plan.probe().is_some_and(|probe| probe.pid == pid) {
             self.probed(status);
         } else if self.processes.iter().any(ChildProcess::is_unforked) {
+            // The kernel may tell of an end before the template could report the start: kept until it does.
             self.unknown_ends.insert(pid, status);
         }
     }

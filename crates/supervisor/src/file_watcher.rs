@@ -22,6 +22,7 @@ use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
 
 use notify::ErrorKind;
+use os::invariant;
 use rustix::io::Errno;
 use telemetry::{Nanos, Stamp};
 
@@ -207,6 +208,7 @@ impl FileWatcher {
 
 impl PendingChange {
     fn due(&self) -> Stamp {
+        invariant!(self.first <= self.last, "a change ends before it begins");
         let quiet = self.last.plus(QUIET_TIME);
         quiet.min(self.first.plus(PENDING_TIME_MAX))
     }

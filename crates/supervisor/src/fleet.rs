@@ -179,6 +179,7 @@ impl Fleet<'_> {
             let mut there = self.at(serving, worn.slot);
             worn.is_worn && there.any(|one| one.is_ready() && !one.is_worn)
         };
+        // The successor may have worn out as well before it could take over: then a third one is started first.
         let mut ready = self.ready(serving);
         Some(ProcessAction::Drain(ready.find(has_successor)?.serial))
     }
@@ -187,6 +188,7 @@ impl Fleet<'_> {
     fn replacement(&self, now: Instant) -> Option<ProcessAction> {
         let slots = self.slots(self.plan.serving()?)?;
         let is_starting = |one: &ProcessFacts| one.state == ProcessState::Starting;
+        // A successor beside each worn process would double the memory of the server at once.
         let is_busy = self.processes.iter().any(is_starting) || self.plan.next().is_some();
         if is_busy || !self.is_whole(slots) || !self.can_start(slots) {
             return None;
@@ -216,6 +218,7 @@ impl Fleet<'_> {
     /// No slot has a process, and none is tried any more.
     fn is_hopeless(&self, now: Instant) -> bool {
         let slots = |id: Option<u64>| self.slots(id?);
+        // A generation that is discarded meanwhile has no slots any more, and decides nothing.
         match (slots(self.plan.serving()), slots(self.plan.next())) {
             // The next one may be the remedy.
             (Some(_), Some(_)) | (None, None) => false,

@@ -79,6 +79,10 @@ impl Generation {
 
     /// A pool has another size from now on, in processes that are still to come too.
     pub(super) fn reshape(&mut self, pool: usize, threads_min: usize, threads_max: usize) {
+        invariant!(
+            1 <= threads_min && threads_min <= threads_max,
+            "a pool is to have {threads_min} to {threads_max} threads"
+        );
         self.config.pools[pool].threads_min = threads_min;
         self.config.pools[pool].threads_max = threads_max;
         self.reshaped.insert(pool);

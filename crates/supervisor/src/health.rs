@@ -4,6 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
+use os::invariant;
+
 use super::commands::{Ending, duration};
 use super::listener_assignment::Holder;
 use super::process::ChildProcess;
@@ -133,6 +135,8 @@ impl Supervisor<'_> {
                 Some(beat) if beat < pulse.sent => pulse.missed += 1,
                 _ => pulse.missed = 0,
             }
+            // Its connections are lost, but they are stuck already; those that wait in its sockets are not, because the
+            // sockets are the supervisor's.
             if pulse.missed >= MISSED_MAX {
                 say(&format!(
                     "{}: a driver has not answered for {:.0} s: the process is killed and replaced",
@@ -174,6 +178,7 @@ impl Supervisor<'_> {
                 stuck.push((socket, *holder));
             }
         }
+        // A driver that is late with one socket is likely to be late with another: it is asked last.
         let under_rescue = self.health.rescues.keys();
         let suspects = under_rescue.filter_map(|socket| holders.get(socket));
         let suspects = suspects.chain(stuck.iter().map(|(_, holder)| holder));
@@ -182,7 +187,15 @@ impl Supervisor<'_> {
             let Some(rescue) = self.rescuer(socket, &holder, &suspects) else {
                 continue;
             };
-            self.health.rescues.entry(socket).or_default().push(rescue);
+            let rescues = self.health.rescues.entry(socket).or_default();
+            // Asked twice, a driver would count as two that help.
+            invariant!(
+                !rescues.contains(&rescue),
+                "driver {} of process {} is to rescue a socket twice",
+                rescue.driver,
+                rescue.process
+            );
+            rescues.push(rescue);
             let helped = self.helped(socket);
             if let Some(wait) = self.health.waiting.get_mut(&socket) {
                 (wait.helped, wait.since) = (helped, now);
@@ -211,6 +224,7 @@ impl Supervisor<'_> {
             since: now,
         };
         let wait = self.health.waiting.entry(socket).or_insert(seen);
+        // Any accept by the driver itself shows that it is back, however many still wait.
         if wait.accepted != seen.accepted {
             *wait = Wait { helped: 0, ..seen };
             for rescue in self.health.rescues.remove(&socket).unwrap_or_default() {

@@ -197,9 +197,11 @@ impl<'s> Supervisor<'s> {
         if let Some(path) = &config.pid_file {
             PidFile::check(path)?;
         }
+        // What refuses a start for a slip comes before anything is bound, made or given up.
         let identity = privileges::resolve(&config.processes.user, &config.processes.group)?;
         let (control, warnings) = open_control(&config, &around, identity.as_ref())?;
         notes.extend(warnings);
+        // Before the first file is made: a signal from here on is an orderly end, which removes them.
         let signals =
             watch_signals().map_err(|error| start_fault("cannot watch for signals", &error))?;
         let sockets_len = config.processes.count * config.listen.drivers;
@@ -210,6 +212,7 @@ impl<'s> Supervisor<'s> {
                 "the socket `{name}` of the service manager is not used"
             ));
         }
+        // While this is still root: the folder of the file is often root's.
         let pid_file = config.pid_file.as_deref().map(PidFile::write);
         let opened = pid_file.transpose().and_then(|pid_file| {
             if let Some(identity) = &identity {
@@ -310,10 +313,13 @@ impl<'s> Supervisor<'s> {
         while !self.is_over() {
             let now = Instant::now();
             self.reconcile(now);
+            // The last process may have ended before it could be waited for.
             if self.is_over() {
                 return;
             }
             self.wait(now);
+            // Ends and events before commands: `status` names no process that has ended, and a command is carried out
+            // by processes that are there.
             self.take_signals();
             self.take_events();
             self.take_commands();
@@ -351,6 +357,7 @@ impl<'s> Supervisor<'s> {
                 continue;
             };
             let mut wanted = PollFlags::IN;
+            // Only while something waits: a channel that takes more is writable all the time.
             wanted.set(PollFlags::OUT, process.is_behind());
             watched.push(PollFd::from_borrowed_fd(channel.as_fd(), wanted));
         }

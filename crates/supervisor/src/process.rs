@@ -143,6 +143,7 @@ impl ChildProcess {
         slot: usize,
     ) -> io::Result<ChildProcess> {
         let (ours, theirs) = Channel::pair()?;
+        // This side's copy of its end is closed when this returns: only then does the end of the process end the channel.
         let theirs = theirs.into_fd();
         let pid = program.start(&theirs)?;
         let pidfd = rustix::process::pidfd_open(pid, PidfdFlags::empty())?;
@@ -166,6 +167,8 @@ impl ChildProcess {
 
     /// Gives it an order; one that it does not take at once waits.
     pub(super) fn tell(&mut self, order: SupervisorCommand, fds: Vec<OwnedFd>) {
+        // A process that does not read has its orders kept: each of them changes what it is to do, but for these, of
+        // which the next does the same.
         let is_repeated = matches!(
             order,
             SupervisorCommand::Heartbeat(_) | SupervisorCommand::Reopen
@@ -198,7 +201,8 @@ impl ChildProcess {
         match self.channel.receive_now() {
             Ok(Some(received)) => Some(received),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => None,
-            // Nothing will come any more.
+            // Nothing will come any more. It is not watched from here on: the end of a channel stays readable, and the
+            // supervisor would not sleep.
             Ok(None) | Err(_) => {
                 self.is_silent = true;
                 None
@@ -314,7 +318,8 @@ impl Program {
         for name in service_manager::VARIABLES {
             command.env_remove(name);
         }
-        // No other program is started meanwhile: this is the only thread that starts any.
+        // Between the two calls, a program that was started elsewhere would inherit the channel, and the supervisor
+        // would never see its end. No other program is started meanwhile: this is the only thread that starts any.
         rustix::io::fcntl_setfd(handed, FdFlags::empty())?;
         let child = command.spawn();
         rustix::io::fcntl_setfd(handed, FdFlags::CLOEXEC)?;

@@ -134,6 +134,7 @@ impl Supervisor<'_> {
             return Lost::default();
         };
         let counted = process.view.as_ref().map(View::snapshot);
+        // Read before it is freed, and by the mapping that this process has: another process may get the place at once.
         self.counters.free(segment);
         let Some(counted) = counted else {
             return Lost::default();

@@ -20,6 +20,7 @@ impl Supervisor<'_> {
     /// Takes the plan one step further and performs what follows.
     pub(super) fn handle(&mut self, event: PlanEvent) {
         let (plan, actions) = std::mem::take(&mut self.plan).step(event);
+        // Before the actions: one that fails comes back as an event, which finds the plan that it is about.
         self.plan = plan;
         for action in actions {
             self.perform(action);
@@ -123,6 +124,8 @@ impl Supervisor<'_> {
     pub(super) fn promote(&mut self, now: Instant) {
         let next = self.plan.next().and_then(|id| self.generation_mut(id));
         let change = next.and_then(|next| next.change.take());
+        // Before the plan says that it serves: new sockets listen only when there are processes to accept from them, and
+        // an address that cannot be had now leaves the old generation serving.
         if let Some(change) = change {
             match self.sockets.commit(change, now) {
                 Ok(committed) => {

@@ -148,9 +148,11 @@ impl<'s> Supervisor<'s> {
             if process.state == ProcessState::Starting {
                 process.kill_for(Ending::Meant);
             }
+            // What its channel does not take now is lost: the reload that follows replaces the process anyway.
             process.flush();
         }
         self.note_answers(AnswerEvent::Upgraded);
+        // Taken before anything is written, so that it can be taken back whatever fails.
         let kept = self.descriptors();
         let error = match self.state(client, waiting).and_then(|state| {
             os::set_inherited(&kept, os::Inherited::Yes)?;
@@ -293,6 +295,7 @@ fn adopt_processes(
     counters: RawFd,
     written: Vec<Value>,
 ) -> io::Result<(CounterFile, Vec<ChildProcess>)> {
+    // First, because the file of counters is told of the segments that are in use, and would give them away otherwise.
     let processes = written.into_iter().map(serde_json::from_value);
     let mut processes: Vec<ChildProcess> = processes.collect::<Result<_, _>>()?;
     let segments: Vec<Segment> = processes.iter().filter_map(|one| one.segment).collect();

@@ -12,6 +12,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use config::failure::Failure;
+use os::invariant;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
@@ -80,6 +81,11 @@ impl ControlClients {
 
     /// Takes in a client whose socket does not block.
     pub(super) fn add(&mut self, socket: OwnedFd, peer: Peer, now: Instant) {
+        invariant!(
+            self.all.len() < CLIENTS_LEN_MAX,
+            "{} clients command at once",
+            self.all.len() + 1
+        );
         let id = ClientId(self.next);
         self.next += 1;
         self.all.push(ControlClient {

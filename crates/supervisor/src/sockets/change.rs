@@ -7,6 +7,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use os::invariant;
 use socket2::Socket;
 
 use crate::reuseport_bpf::SocketChoice;
@@ -103,7 +104,12 @@ impl Sockets {
     /// # Errors
     /// A new socket cannot listen; nothing has changed then.
     pub(crate) fn commit(&mut self, change: Change, now: Instant) -> Result<Committed, StartFault> {
+        invariant!(
+            self.is_changing,
+            "a change of the sockets is made that was never prepared"
+        );
         self.is_changing = false;
+        // All that can fail comes first: after this loop, nothing has to be taken back.
         let kept = change
             .kept
             .iter()

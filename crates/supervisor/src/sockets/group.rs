@@ -6,6 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use os::invariant;
 use serde::{Deserialize, Serialize};
 use socket2::SockRef;
 
@@ -162,6 +163,12 @@ impl ListenerGroup {
             SocketSharing::Ports => drivers_len,
             SocketSharing::Queue => 1,
         };
+        invariant!(
+            self.sharing == SocketSharing::Queue || self.held.len() >= self.wanted_len,
+            "{} sockets are wanted of {} that there are",
+            self.wanted_len,
+            self.held.len()
+        );
         for (index, held) in self.held.iter_mut().enumerate() {
             held.stage = match held.stage {
                 _ if index < self.wanted_len => Stage::Wanted,
@@ -216,6 +223,8 @@ impl ListenerGroup {
                 Stage::Surplus { since } if now < since + age => since + age,
                 Stage::Surplus { .. } if !is_empty => now + LOOK,
                 Stage::Surplus { .. } => {
+                    // Processes are told to accept no longer and need a moment to obey. Closed at once, it would reset a
+                    // connection that came between the look and the close.
                     self.held[index].stage = Stage::Closing { since: now };
                     retired.is_changed = true;
                     now + CLOSING
@@ -246,6 +255,10 @@ impl ListenerGroup {
     }
 
     fn close_last(&mut self) {
+        invariant!(
+            self.held.len() > self.wanted_len,
+            "a socket is closed that gets new connections"
+        );
         let Some(held) = self.held.pop() else { return };
         // A process that has not obeyed yet has a copy: this ends the listening of all of them.
         let _ = SockRef::from(&held.socket).shutdown(std::net::Shutdown::Read);
