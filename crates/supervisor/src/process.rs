@@ -304,16 +304,8 @@ fn new_serial() -> u64 {
 
 impl Program {
     /// Starts it as a child that finds `handed` under the number in its environment.
-    fn start(&self, handed: &OwnedFd) -> io::Result<Pid> {
-        let (name, arguments) = self
-            .command
-            .split_first()
-            .ok_or_else(|| io::Error::other("there is no command to start processes with"))?;
-        let mut command = Command::new(name);
-        command
-            .args(arguments)
-            .current_dir(&self.folder)
-            .env(HANDOVER, handed.as_raw_fd().to_string());
+    pub(super) fn start(&self, handed: &OwnedFd) -> io::Result<Pid> {
+        let mut command = self.command(handed)?;
         // The variables of the service manager are for this process alone.
         for name in service_manager::VARIABLES {
             command.env_remove(name);
@@ -328,22 +320,25 @@ impl Program {
 
     /// Becomes it; comes back only when that is not possible.
     pub(super) fn become_it(&self, handed: &OwnedFd) -> io::Error {
-        let Some((name, arguments)) = self.command.split_first() else {
-            return io::Error::other("there is no command to start");
-        };
+        let command = rustix::io::fcntl_setfd(handed, FdFlags::empty())
+            .map_err(io::Error::from)
+            .and_then(|()| self.command(handed));
+        match command {
+            Ok(mut command) => command.exec(),
+            Err(error) => error,
+        }
+    }
+
+    fn command(&self, handed: &OwnedFd) -> io::Result<Command> {
+        let (name, arguments) = self
+            .command
+            .split_first()
+            .ok_or_else(|| io::Error::other("there is no command to start processes with"))?;
         let mut command = Command::new(name);
         command
             .args(arguments)
             .current_dir(&self.folder)
             .env(HANDOVER, handed.as_raw_fd().to_string());
-        if let Err(error) = rustix::io::fcntl_setfd(handed, FdFlags::empty()) {
-            return error.into();
-        }
-        command.exec()
-    }
-
-    /// Starts it to see whether it can take over; gives its pid.
-    pub(super) fn probe(&self, handed: &OwnedFd) -> io::Result<Pid> {
-        self.start(handed)
+        Ok(command)
     }
 }

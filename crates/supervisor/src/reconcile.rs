@@ -8,7 +8,7 @@ use super::commands::{Ending, counted, duration};
 use super::fleet::ProcessAction;
 use super::plan::PlanEvent;
 use super::process::{ChildProcess, ProcessState};
-use super::restart_policy::FAILED_STARTS_MAX;
+use super::restart_policy::{FAILED_STARTS_MAX, RestartHistory};
 use super::upgrade::millis;
 use super::{GRACE, Supervisor, say};
 use config::failure::Failure;
@@ -157,21 +157,17 @@ impl Supervisor<'_> {
             counted(lost.requests, "request", "requests"),
             counted(lost.connections, "connection", "connections")
         ));
-        self.note_end(process, served, now);
+        if let Some(history) = self.history(process.generation, process.role, process.slot) {
+            history.ended(served, now);
+        }
     }
 
-    fn note_end(&mut self, process: &ChildProcess, served: Option<Duration>, now: Instant) {
-        let (role, slot) = (process.role, process.slot);
-        let Some(generation) = self.generation_mut(process.generation) else {
-            return;
-        };
+    /// What has become of the processes in a slot, unless the generation has gone or has no such slot any more.
+    fn history(&mut self, id: u64, role: Role, slot: usize) -> Option<&mut RestartHistory> {
+        let generation = self.generations.get_mut(&id)?;
         match role {
-            Role::Template => generation.template.ended(served, now),
-            Role::Serving => {
-                if let Some(life) = generation.lives.get_mut(slot) {
-                    life.ended(served, now);
-                }
-            }
+            Role::Template => Some(&mut generation.template),
+            Role::Serving => generation.lives.get_mut(slot),
         }
     }
 
@@ -179,23 +175,20 @@ impl Supervisor<'_> {
     /// tries again, later each time.
     fn failed_to_start(&mut self, process: &ChildProcess, failure: Failure, is_told: bool) {
         let now = Instant::now();
-        self.note_end(process, None, now);
-        let is_next = self.plan.next() == Some(process.generation);
+        let (id, role, slot) = (process.generation, process.role, process.slot);
+        let history = self.history(id, role, slot);
+        let failed = history.map_or(0, |history| {
+            history.ended(None, now);
+            history.failed_starts()
+        });
+        let is_next = self.plan.next() == Some(id);
         if is_next && (is_told || self.plan.serving().is_some()) {
             return self.next_failed(failure);
         }
-        let id = process.generation;
-        let failed = self.generation(id).map_or(0, |generation| {
-            let life = match process.role {
-                Role::Template => Some(&generation.template),
-                Role::Serving => generation.lives.get(process.slot),
-            };
-            life.map_or(0, |life| life.failed_starts())
-        });
         if failed > 0 {
-            let name = match process.role {
+            let name = match role {
                 Role::Template => "the template process".to_owned(),
-                Role::Serving => format!("process {}", process.slot),
+                Role::Serving => format!("process {slot}"),
             };
             say(&format!(
                 "{name} failed to start, {failed} in a row: {}",
@@ -219,16 +212,8 @@ impl Supervisor<'_> {
 
     /// A start that could not even begin.
     pub(super) fn could_not_start(&mut self, id: u64, role: Role, slot: usize, failure: Failure) {
-        let now = Instant::now();
-        if let Some(generation) = self.generation_mut(id) {
-            match role {
-                Role::Template => generation.template.ended(None, now),
-                Role::Serving => {
-                    if let Some(life) = generation.lives.get_mut(slot) {
-                        life.ended(None, now);
-                    }
-                }
-            }
+        if let Some(history) = self.history(id, role, slot) {
+            history.ended(None, Instant::now());
         }
         if self.plan.next() == Some(id) && self.plan.serving().is_some() {
             self.next_failed(failure);

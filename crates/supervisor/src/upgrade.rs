@@ -106,7 +106,7 @@ impl<'s> Supervisor<'s> {
                     ..state
                 })
             })
-            .and_then(|file| self.around.program.probe(&file));
+            .and_then(|file| self.around.program.start(&file));
         match begun {
             Ok(pid) => self.handle(PlanEvent::ProbeStarted(UpgradeProbe {
                 pid,

@@ -52,8 +52,6 @@ struct SocketFiles(Vec<PathBuf>);
 pub(crate) struct Committed {
     /// Addresses that close: processes take in what waits and close their sockets (`SupervisorCommand::Drain`).
     pub(crate) closing: Vec<u16>,
-    /// Addresses of the service manager that are not wanted any more, and stay open with it.
-    pub(crate) left: Vec<u16>,
     /// What could not be applied to sockets that stay.
     pub(crate) warnings: Vec<String>,
 }
@@ -307,7 +305,6 @@ impl Sockets {
                     let (name, at) = (name.clone(), at.clone());
                     InheritedSocket { name, socket, at }
                 }));
-                committed.left.push(number);
             }
             AddressOrigin::Tcp { .. } | AddressOrigin::Unix(_) => {
                 let inodes = group
