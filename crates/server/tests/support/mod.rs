@@ -7,11 +7,11 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use http::FieldLines;
-use ipc::{ListenAddr, ListenerId, ListenerInfo};
 use server::config::typed::{AccessLog, Config, LogTarget, Logs, Spool};
 use server::exchange::{Body, Exchange};
 use server::fault::Fault;
 use server::handler::Handler;
+use server::ipc::{ListenAddr, ListenerId, ListenerInfo};
 use server::response::{Amount, Declared, ResponseWriter, Taken};
 use server::{Ended, Server, ServerHandle};
 use telemetry::Nanos;
