@@ -300,27 +300,6 @@ fn says_what_is_wrong_with_its_flags() {
 }
 
 #[test]
-fn lists_servers_when_there_are_several() {
-    let place = Place::new();
-    let one = place.open(&typed::ControlConfig::Auto, Some("m.toml"));
-    let other = place.open(&typed::ControlConfig::Auto, Some("n.toml"));
-    let said = place.run("status");
-    let talk = String::from_utf8(said.stderr).unwrap();
-    // This user may have others running.
-    assert_eq!(said.status.code(), Some(2), "{talk}");
-    for name in ["m.toml", "n.toml"] {
-        let line = format!(
-            "{:>10}  {}\n",
-            std::process::id(),
-            place.path(name).display()
-        );
-        assert!(talk.contains(&line), "{talk}");
-    }
-    assert!(talk.ends_with(" servers run; which one is not said\nhint: `--pid PID` names one\n"));
-    drop((one, other));
-}
-
-#[test]
 fn finds_a_server_whose_configuration_has_become_bad() {
     let place = Place::new();
     let mut control = place.open(&typed::ControlConfig::Auto, Some("m.toml"));
