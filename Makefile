@@ -1,5 +1,5 @@
-# The commands are `make demo`, `make check` and `make test`; tools/ holds what they do.
-.PHONY: help demo check test lab docs freethreaded
+# The commands are `make demo`, `make check`, `make test` and `make site`; tools/ holds what they do.
+.PHONY: help demo check test lab docs site freethreaded
 
 help:
 	@echo 'make demo          build and serve examples/bookshop (PORT=8000)'
@@ -7,7 +7,8 @@ help:
 	@echo 'make test          everything: Rust, loom, fuzz smoke, the wheel under pytest'
 	@echo 'make lab           measurements: all subcommands and their options'
 	@echo 'make lab-NAME      one of them, as lab-peers or lab-slow (ARGS="--only never-read")'
-	@echo 'make docs          write the generated reference pages'
+	@echo 'make docs          write the generated reference pages and tables'
+	@echo 'make site          build the documentation site (target/site), with its links checked'
 	@echo 'make freethreaded  build a free-threaded CPython for the tests, once'
 
 demo:
@@ -27,6 +28,9 @@ lab-%:
 
 docs:
 	cargo run -q -p xtask -- docs
+
+site:
+	@tools/site.sh
 
 freethreaded:
 	@tools/freethreaded.sh

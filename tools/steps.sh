@@ -12,7 +12,7 @@ cd "$root" || exit 2
 
 results=$1
 shift
-python_sources="examples lab python tests"
+python_sources="examples lab python tests tools"
 # What is drawn at random is drawn from the tree that is tested: one tree has one verdict, and the next one
 # draws other cases.
 seed=${MILEPOST_TEST_SEED:-$(printf '%d' "0x1$(git rev-parse 'HEAD^{tree}' 2>/dev/null | cut -c 1-7)")}
@@ -111,11 +111,12 @@ pytest() {
     run_pytest "$venv" -rs
 }
 
-# What supervisor, files, logs, load generator and simulator do by themselves is the same whatever interpreter
+# What supervisor, files, logs, load generator, simulator and documentation do is the same whatever interpreter
 # there is, and was tested a step before.
 without_interpreter() {
     for noun in control scale spread recycling reload_numbers systemd container counters upgrade \
-        log_daemons log_numbers files static_complete descriptors http_refusals bad_input lab whatif; do
+        log_daemons log_numbers files static_complete descriptors http_refusals bad_input lab whatif \
+        deploy docs_claims docs_links documented_settings; do
         printf -- '--ignore-glob */test_%s.py ' "$noun"
     done
     printf -- '--ignore-glob */test_bench*.py '

@@ -38,11 +38,11 @@ def read(path: Path, under: str) -> list[Record]:
 
 
 def quantile(values: list[float], part: float) -> float:
-    """The smallest value that so many are not above; NaN of nothing."""
+    """The nearest rank: the smallest value that so many are not above; NaN of nothing."""
     if not values:
         return math.nan
     ranked = sorted(values)
-    return ranked[min(len(ranked) - 1, math.ceil(part * len(ranked)) - 1)]
+    return ranked[max(1, math.ceil(part * len(ranked))) - 1]
 
 
 def windows(records: list[Record], begin_s: float, every_s: float) -> list[list[Record]]:

@@ -1,10 +1,11 @@
 //! Chores of the project: `cargo run -p xtask -- CHORE`.
 //!
 //! Takes the name of a chore. `tidy` reads the sources and says which rules of the project they break;
-//! `docs` writes the reference page of the settings; `lines` counts lines of production code. Exit 0 done, 1 rules are broken, 2 could not.
+//! `docs` writes the reference pages and the defaults in the guides; `lines` counts lines of production code. Exit 0 done, 1 rules are broken, 2 could not.
 //! No part of the product may depend on it.
 #![forbid(unsafe_code)]
 
+mod defaults;
 mod docs;
 mod lines;
 mod tidy;

@@ -111,6 +111,7 @@ fn drivers(facts: &Facts<'_>) -> String {
         1 => counted(listen.drivers, "driver"),
         count => format!("{count} with {} each", counted(listen.drivers, "driver")),
     };
+    // The least of all sockets: that one is full first.
     let effective = facts
         .listening
         .iter()
@@ -140,6 +141,7 @@ fn logs(logs: &Logs) -> Vec<String> {
         .iter()
         .map(|log| row("log", &access(log)))
         .collect();
+    // Said, because a log that is missing is noticed only when it is needed.
     if rows.is_empty() {
         rows.push(row("log", "off"));
     }

@@ -135,9 +135,7 @@ pub(crate) fn config_file(matches: &ArgMatches) -> Option<PathBuf> {
 
 fn with_settings(command: Command, purpose: Purpose) -> Command {
     // By topic, because clap shows topics in the order in which they are first met.
-    let settings = SettingGroup::ALL
-        .into_iter()
-        .flat_map(SettingGroup::settings);
+    let settings = SettingGroup::ALL.iter().flat_map(|group| group.settings());
     let args = settings
         .filter(|setting| setting.in_flags())
         .map(|setting| arg(setting, purpose));
@@ -158,7 +156,7 @@ fn with_settings(command: Command, purpose: Purpose) -> Command {
 
 fn arg(setting: &'static Setting, purpose: Purpose) -> Arg {
     let arg = Arg::new(setting.key)
-        .value_name(setting.placeholder)
+        .value_name(setting.placeholder())
         .help(short_help(setting))
         .long_help(long_help(setting))
         .hide_short_help(!setting.is_daily)
@@ -220,7 +218,7 @@ fn long_help(setting: &Setting) -> String {
 }
 
 fn value_hint(setting: &Setting) -> ValueHint {
-    match setting.placeholder {
+    match setting.placeholder() {
         "DIR" => ValueHint::DirPath,
         "FILE" | "TARGET" => ValueHint::FilePath,
         _ => ValueHint::Unknown,

@@ -27,8 +27,8 @@ pub(crate) fn command() -> Command {
 /// All topics, two spaces before each line.
 pub(crate) fn topics() -> String {
     let names: Vec<&str> = SettingGroup::ALL
-        .into_iter()
-        .map(SettingGroup::topic)
+        .iter()
+        .map(|group| group.topic())
         .collect();
     wrapped(&names.join(", "), "  ")
 }
@@ -37,11 +37,8 @@ pub(crate) fn run(matches: &ArgMatches) -> i32 {
     let Some(word) = matches.get_one::<String>("topic") else {
         return shown(&command::command(Purpose::Run).render_help().to_string());
     };
-    if let Some(group) = SettingGroup::ALL
-        .into_iter()
-        .find(|group| group.topic() == word)
-    {
-        return shown(&topic(group));
+    if let Some(group) = SettingGroup::ALL.iter().find(|group| group.topic() == word) {
+        return shown(&topic(*group));
     }
     let mut all = command::command(Purpose::Run);
     // Their usage names the whole command only then.
@@ -50,7 +47,7 @@ pub(crate) fn run(matches: &ArgMatches) -> i32 {
         return shown(&found.render_long_help().to_string());
     }
     let commands = all.get_subcommands().map(Command::get_name);
-    let known = commands.chain(SettingGroup::ALL.into_iter().map(|group| group.topic()));
+    let known = commands.chain(SettingGroup::ALL.iter().map(|group| group.topic()));
     let hint = match nearest(word, known) {
         Some(near) => format!("did you mean `milepost help {near}`?"),
         None => format!("the topics are\n{}", topics()),
@@ -77,7 +74,7 @@ fn entry(setting: &Setting) -> String {
         true => format!(
             "{} {}  ({})\n",
             setting.flag_said(),
-            setting.placeholder,
+            setting.placeholder(),
             setting.environment()
         ),
         false => format!("[[{}]]  (in the configuration file)\n", setting.key),

@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use server::config::typed::App;
+use server::fault::Failure;
 use server::handler::Handler;
 
 /// A Python interpreter that can load applications.
@@ -19,7 +20,7 @@ pub trait AppHost {
     ///
     /// # Errors
     /// Everything that is wrong with the module, the attribute or its kind.
-    fn load(&self, app: &App, facts: &AppFacts) -> Result<Arc<dyn Handler>, AppFault>;
+    fn load(&self, app: &App, facts: &AppFacts) -> Result<Arc<dyn Handler>, Failure>;
 
     /// Runs `body` (the whole server, blocking) once, detached from the interpreter, and gives its result.
     fn detached(&self, body: &mut (dyn FnMut() -> i32 + Send)) -> i32;
@@ -63,15 +64,4 @@ pub struct AppFacts {
     pub multithread: bool,
     /// More than one process may run it at the same time.
     pub multiprocess: bool,
-}
-
-/// Why an application cannot be served.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct AppFault {
-    /// `what: cause`, without the program's name.
-    pub message: String,
-    /// What to do about it, where that can be said.
-    pub hint: Option<String>,
-    /// The traceback, when the module itself raised.
-    pub detail: Option<String>,
 }

@@ -6,7 +6,7 @@
 use std::io::{self, IsTerminal};
 use std::path::PathBuf;
 
-use clap::ArgMatches;
+use clap::{Arg, ArgAction, ArgMatches, Command, ValueHint};
 use report::Input;
 use telemetry::{Pattern, Template};
 
@@ -41,6 +41,39 @@ pub(crate) fn inputs(
     inputs
 }
 
+/// A command about logs with the flags of `table`, one a line: name, placeholder and help. `-` in the place of the
+/// placeholder is a switch, a `+` behind it a flag that may be repeated, and a line that begins with `#` a heading.
+pub(crate) fn with_flags(name: &'static str, table: &'static str) -> Command {
+    let log = Arg::new("log")
+        .value_name("LOG")
+        .help("Files, `-` for standard input")
+        .value_parser(clap::value_parser!(PathBuf))
+        .value_hint(ValueHint::FilePath)
+        .num_args(0..);
+    let mut command = Command::new(name).args_override_self(true).arg(log);
+    for line in table.lines().filter(|line| !line.is_empty()) {
+        if let Some(heading) = line.strip_prefix("# ") {
+            command = command.next_help_heading(heading);
+            continue;
+        }
+        let mut columns = line.splitn(3, ' ');
+        let [flag, placeholder, help] = [(); 3].map(|()| columns.next().unwrap_or(""));
+        assert!(
+            !help.is_empty(),
+            "a flag has a name, a placeholder and a help: {line}"
+        );
+        let arg = Arg::new(flag).long(flag).help(help);
+        command = command.arg(match (placeholder, placeholder.strip_suffix('+')) {
+            ("-", _) => arg.action(ArgAction::SetTrue),
+            (_, Some(repeated)) => arg.value_name(repeated).action(ArgAction::Append),
+            ("FILE", None) => arg.value_name(placeholder).value_hint(ValueHint::FilePath),
+            // `-3` is a wrong number, not an unknown flag.
+            _ => arg.value_name(placeholder).allow_negative_numbers(true),
+        });
+    }
+    command
+}
+
 /// The pattern of a template's lines.
 pub(crate) fn pattern(text: &str) -> Result<Pattern, String> {
     let template = Template::parse(text).map_err(|fault| fault.to_string())?;
@@ -60,6 +93,11 @@ pub(crate) fn value<T>(
         .ok()
 }
 
+/// What was found in `text`, or that something else was expected.
+pub(crate) fn expect<T>(found: Option<T>, expected: &str, text: &str) -> Result<T, String> {
+    found.ok_or_else(|| format!("expected {expected}, found `{text}`"))
+}
+
 /// One name for all inputs, for headings.
 pub(crate) fn title(inputs: &[Input]) -> String {
     let names: Vec<String> = inputs.iter().map(Input::name).collect();
@@ -73,14 +111,10 @@ pub(crate) fn title(inputs: &[Input]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::{Arg, Command, value_parser};
 
     fn check(line: &[&str], expect: &[Input], fault: &str) {
-        let log = Arg::new("log")
-            .num_args(0..)
-            .value_parser(value_parser!(PathBuf));
         let words = std::iter::once("test").chain(line.iter().copied());
-        let matches = Command::new("test").arg(log).get_matches_from(words);
+        let matches = with_flags("test", "").get_matches_from(words);
         let mut faults = Vec::new();
         assert_eq!(inputs(&matches, None, &mut faults), expect);
         let texts: Vec<String> = faults.iter().map(Message::text).collect();

@@ -28,7 +28,9 @@ use std::ffi::OsString;
 
 use clap::ArgMatches;
 
-pub use host::{AppFacts, AppFault, AppHost, Forked};
+pub use host::{AppFacts, AppHost, Forked};
+/// Why an application cannot be served.
+pub use server::fault::Failure as AppFault;
 
 use command::Purpose;
 use control::Verb;

@@ -2,75 +2,45 @@
 //!
 //! The only place that prints.
 
-use std::fmt::Write as _;
 use std::io::{self, Write as _};
 
 use server::config::ConfigFault;
 use server::fault::Failure;
 
 use crate::environment::cause;
-use crate::host::AppFault;
 
 /// One thing that went wrong, ready to be said.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Message {
-    what: String,
-    hint: Option<String>,
-    detail: Option<String>,
-}
+pub(crate) struct Message(Failure);
 
 impl Message {
     /// `what: cause`
     pub(crate) fn new(what: &str, cause: impl std::fmt::Display) -> Self {
-        Self {
-            what: format!("{what}: {cause}"),
-            hint: None,
-            detail: None,
-        }
+        Self::from_text(format!("{what}: {cause}"))
     }
 
     /// A text that has the form `what: cause` already.
     pub(crate) fn from_text(text: impl Into<String>) -> Self {
-        Self {
-            what: text.into(),
-            hint: None,
-            detail: None,
-        }
+        Self(Failure::new(text))
     }
 
     pub(crate) fn with_hint(self, hint: impl Into<String>) -> Self {
-        Self {
-            hint: Some(hint.into()),
-            ..self
-        }
+        Self(self.0.with_hint(hint))
     }
 
     pub(crate) fn with_hint_maybe(self, hint: Option<String>) -> Self {
-        Self { hint, ..self }
+        Self(Failure { hint, ..self.0 })
     }
 
-    /// Lines that come before it.
+    /// Lines that come before it: a traceback comes first, because the last lines are those that stay on the screen.
     pub(crate) fn with_detail(self, detail: impl Into<String>) -> Self {
-        Self {
-            detail: Some(detail.into()),
-            ..self
-        }
+        let detail = Some(detail.into());
+        Self(Failure { detail, ..self.0 })
     }
 
-    /// The text as it is printed, with its line ends. A traceback comes first: the last lines are those
-    /// that stay on the screen.
+    /// The text as it is printed, with its line ends.
     pub(crate) fn text(&self) -> String {
-        let mut text = String::new();
-        if let Some(detail) = &self.detail {
-            text.push_str(detail.trim_end());
-            text.push('\n');
-        }
-        // Writing to a String cannot fail.
-        let _ = writeln!(text, "milepost: {}", self.what);
-        if let Some(hint) = &self.hint {
-            let _ = writeln!(text, "hint: {hint}");
-        }
-        text
+        self.0.text()
     }
 
     pub(crate) fn say(&self) {
@@ -80,41 +50,19 @@ impl Message {
 
 impl From<&ConfigFault> for Message {
     fn from(fault: &ConfigFault) -> Self {
-        Self {
-            what: fault.to_string(),
-            hint: fault.hint.clone(),
-            detail: None,
-        }
-    }
-}
-
-impl From<AppFault> for Message {
-    fn from(fault: AppFault) -> Self {
-        Self {
-            what: fault.message,
-            hint: fault.hint,
-            detail: fault.detail,
-        }
-    }
-}
-
-impl From<Message> for Failure {
-    fn from(message: Message) -> Self {
-        Self {
-            message: message.what,
-            hint: message.hint,
-            detail: message.detail,
-        }
+        Self::from_text(fault.to_string()).with_hint_maybe(fault.hint.clone())
     }
 }
 
 impl From<Failure> for Message {
     fn from(failure: Failure) -> Self {
-        Self {
-            what: failure.message,
-            hint: failure.hint,
-            detail: failure.detail,
-        }
+        Self(failure)
+    }
+}
+
+impl From<Message> for Failure {
+    fn from(message: Message) -> Self {
+        message.0
     }
 }
 
@@ -164,7 +112,7 @@ mod tests {
 
     #[test]
     fn has_the_traceback_first_and_the_hint_last() {
-        let fault = AppFault {
+        let fault = Failure {
             message: "`shop:app`: the module raised".into(),
             hint: Some("see the traceback above".into()),
             detail: Some("Traceback (most recent call last):\n  ...\nValueError: no\n".into()),

@@ -56,6 +56,7 @@ pub(crate) fn begin(channel: Channel) -> Result<Begun, i32> {
             &Failure::new("a process was told to do something before it was told who it is"),
         ));
     };
+    // The supervisor sends the file of the configuration first, then that of the counters.
     let mut fds = received.fds.into_iter();
     let read = fds
         .next()
@@ -129,6 +130,7 @@ pub(crate) fn serve_with(
             .map(AppHost::modules)
             .unwrap_or_default(),
     };
+    // The server's thread for the supervisor has it from now on; this end says how the process has ended.
     let channel = Arc::new(begun.channel);
     let link = SupervisorLink {
         channel: Arc::clone(&channel),
@@ -188,7 +190,7 @@ fn leave_within(ended: Ended) {
     };
     // Without the thread the process ends whenever the interpreter does.
     let _ = thread::Builder::new()
-        .name("mp-leaving".to_owned())
+        .name("mp-process".to_owned())
         .spawn(leave);
 }
 

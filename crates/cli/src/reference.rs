@@ -29,7 +29,7 @@ Relative paths start at the working folder, after `chdir`; that of the configura
 /// The whole page.
 pub(crate) fn page() -> String {
     let mut page = HEAD.to_owned();
-    for group in SettingGroup::ALL {
+    for group in SettingGroup::ALL.iter().copied() {
         page.push_str(&format!("\n## {}\n", group.title()));
         for setting in group.settings() {
             entry(&mut page, setting);
@@ -91,7 +91,7 @@ fn flags(setting: &Setting) -> String {
         .short
         .map(|letter| format!("`-{letter}`, "))
         .unwrap_or_default();
-    let (flag, placeholder) = (setting.flag(), setting.placeholder);
+    let (flag, placeholder) = (setting.flag(), setting.placeholder());
     match setting.form() {
         FlagForm::Argument => format!("`{placeholder}`, the command's argument"),
         FlagForm::Once => format!("{short}`{flag} {placeholder}`"),

@@ -225,5 +225,5 @@ fn tell_serving(serving: &Serving<'_>) {
 }
 
 pub(crate) fn start_fault(fault: &StartFault) -> Message {
-    Message::from_text(fault.to_string()).with_hint_maybe(fault.hint().map(str::to_owned))
+    Message::from(Failure::from(fault))
 }

@@ -58,18 +58,15 @@ pub(crate) fn message(error: &Error) -> Message {
 
 fn unknown_command(word: &str) -> Message {
     let command = command(Purpose::Run);
-    let near = nearest(word, command.get_subcommands().map(clap::Command::get_name));
-    let hint = match near {
+    let names = || command.get_subcommands().map(clap::Command::get_name);
+    let hint = match nearest(word, names()) {
         Some(near) => format!("did you mean `milepost {near}`?"),
         None if word.contains("://") => format!("to load a server: `milepost bench {word}`"),
         None if word.contains(':') => format!("to serve an application: `milepost serve {word}`"),
-        None => {
-            let names: Vec<&str> = command
-                .get_subcommands()
-                .map(clap::Command::get_name)
-                .collect();
-            format!("the commands are {}", names.join(", "))
-        }
+        None => format!(
+            "the commands are {}",
+            names().collect::<Vec<_>>().join(", ")
+        ),
     };
     Message::new(&format!("`{word}`"), "unknown command").with_hint(hint)
 }
@@ -97,28 +94,21 @@ fn unknown_flag(flag: &str, error: &Error) -> Message {
         .chain(["help", "version"])
         .chain(report.get_arguments().filter_map(clap::Arg::get_long))
         .chain(whatif.get_arguments().filter_map(clap::Arg::get_long));
-    let hint = match setting(&word) {
+    let others = [
+        ("report", report::has_flag(&report, flag)),
+        ("whatif", report::has_flag(&whatif, flag)),
+        ("bench", bench::has_flag(flag)),
+    ];
+    let of_command = |usage: String| format!("it belongs to a command: `milepost {usage} ...`");
+    let hint = match (setting(&word), others.iter().find(|(_, has)| *has)) {
         // Known after all, only not by this command.
-        Some(setting) if setting.in_flags() => format!(
-            "it belongs to a command: `milepost serve {} ...`",
-            setting.flag()
-        ),
-        Some(setting) => setting.table_hint().unwrap_or_default(),
-        None if report::has_flag(&report, flag) => {
-            format!("it belongs to a command: `milepost report {flag} ...`")
-        }
-        None if report::has_flag(&whatif, flag) => {
-            format!("it belongs to a command: `milepost whatif {flag} ...`")
-        }
-        None if bench::has_flag(flag) => {
-            format!("it belongs to a command: `milepost bench {flag} ...`")
-        }
-        None => match negated(&word).or_else(|| nearest(&word, known).map(as_flag)) {
+        (Some(setting), _) if setting.in_flags() => of_command(format!("serve {}", setting.flag())),
+        (Some(setting), _) => setting.table_hint().unwrap_or_default(),
+        (None, Some((command, _))) => of_command(format!("{command} {flag}")),
+        (None, None) => match negated(&word).or_else(|| nearest(&word, known).map(as_flag)) {
             Some(near) => format!("did you mean `{near}`?"),
-            None => {
-                let command = if is_of_bench(error) { "bench" } else { "serve" };
-                format!("`milepost {command} --help` lists all flags")
-            }
+            None if is_of_bench(error) => "`milepost bench --help` lists all flags".to_owned(),
+            None => "`milepost serve --help` lists all flags".to_owned(),
         },
     };
     message.with_hint(hint)
@@ -143,15 +133,11 @@ fn served_otherwise(flag: &str, word: &str, error: &Error) -> Option<String> {
 /// `--no-nodelay` is how others switch off.
 fn negated(word: &str) -> Option<String> {
     let setting = setting(word.strip_prefix("no_")?)?;
-    Some(format!(
-        "{}={}",
-        setting.flag(),
-        if setting.choices().is_empty() {
-            "off"
-        } else {
-            "false"
-        }
-    ))
+    let off = match setting.choices().is_empty() {
+        true => "off",
+        false => "false",
+    };
+    Some(format!("{}={off}", setting.flag()))
 }
 
 fn as_flag(key: &str) -> String {
@@ -180,16 +166,13 @@ fn surplus_argument(word: &str, error: &Error) -> Message {
 
 fn missing_value(arg: &str) -> Message {
     let flag = arg.split([' ', '=', '[']).next().unwrap_or(arg);
-    let known: Option<&Setting> = SETTINGS.iter().find(|setting| setting.flag() == flag);
+    let setting = SETTINGS.iter().find(|setting| setting.flag() == flag);
     let message = Message::new(&format!("`{flag}`"), "a value is missing");
-    let expected = known.map_or_else(
-        || {
-            expected_by(&report::command(), flag)
-                .or_else(|| bench::expected(flag))
-                .or_else(|| expected_by(&whatif::command(), flag))
-        },
-        |setting| Some(setting.expected()),
-    );
+    let expected = setting
+        .map(Setting::expected)
+        .or_else(|| expected_by(&report::command(), flag))
+        .or_else(|| bench::expected(flag))
+        .or_else(|| expected_by(&whatif::command(), flag));
     message.with_hint_maybe(expected.map(|expected| format!("expected {expected}")))
 }
 

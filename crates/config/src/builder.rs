@@ -8,15 +8,20 @@ use std::path::PathBuf;
 
 use telemetry::Nanos;
 
-use super::bind::BindName;
 use super::fault::{ConfigFault, Origin};
-use super::options_table::{FallbackTable, Hint, PoolTable, RouteRateTable, Setting, SettingKind};
+use super::options_table::{Setting, SettingKind};
+use super::parse::bind::BindName;
+use super::parse::files::FallbackTable;
+use super::parse::logs::{AccessLogTable, ErrorLogTable};
+use super::parse::pools::{PoolRuleTable, PoolTable};
+use super::parse::rates::RouteRateTable;
+use super::parse::rules::ErrorPageTable;
+use super::parse::{Hint, did_you_mean, value};
 use super::reading::{SettingReading, SettingText, SettingValue};
-use super::typed::{
-    CacheRule, Config, ErrorLog, ErrorPage, FixedReply, LogFilter, LogForm, LogTarget, PoolRule,
-    RedirectConfig, Rewrite,
-};
-use super::value;
+use super::typed::{CacheRule, Config, FixedReply, LogForm, PoolConfig, RedirectConfig, Rewrite};
+
+/// An address and the length of its prefix.
+pub(super) type ClientNetwork = (std::net::IpAddr, u8);
 
 /// What has been understood so far.
 #[derive(Clone, Debug, Default)]
@@ -42,16 +47,26 @@ pub(super) struct Draft {
     pub redirects: Vec<Placed<RedirectConfig>>,
     pub replies: Vec<Placed<FixedReply>>,
     pub rewrites: Vec<Placed<Rewrite>>,
-    pub error_pages: Vec<Placed<ErrorPage>>,
+    pub error_pages: Vec<Placed<ErrorPageTable>>,
+    /// The pool that is always there, but for what follows.
+    pub pool: PoolConfig,
+    /// Its fewest and most.
+    pub threads: (usize, usize),
+    /// Its threads and places for health checks.
+    pub health_reserve: (usize, usize),
     pub pools: Vec<Placed<PoolTable>>,
-    pub pool_rules: Vec<Placed<RuleEntry>>,
+    pub pool_rules: Vec<Placed<PoolRuleTable>>,
+    pub request_start_from: Vec<Placed<ClientNetwork>>,
     /// Empty: none.
     pub slow_pool: String,
     pub slow_after: Nanos,
     pub rate_routes: Vec<Placed<RouteRateTable>>,
-    pub access_logs: Vec<Placed<Wished<AccessEntry>>>,
+    /// `None`: off.
+    pub access_logs: Vec<Placed<Option<AccessLogTable>>>,
     pub log_form: Option<LogForm>,
-    pub error_logs: Vec<Placed<Wished<ErrorLog>>>,
+    /// `None`: off.
+    pub error_logs: Vec<Placed<Option<ErrorLogTable>>>,
+    pub request_id_trust: Vec<Placed<ClientNetwork>>,
     origins: BTreeMap<&'static str, Origin>,
 }
 
@@ -78,30 +93,6 @@ pub(super) struct StaticEntry {
     pub dir: PathBuf,
 }
 
-/// A rule and the name of its pool.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct RuleEntry {
-    pub pool: String,
-    /// Its index of the pool means nothing yet.
-    pub rule: PoolRule,
-}
-
-/// One entry of a list that `off` can stand in.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Wished<T> {
-    Off,
-    This(T),
-}
-
-/// An access log.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct AccessEntry {
-    pub target: LogTarget,
-    /// `None`: that of all which name none.
-    pub form: Option<LogForm>,
-    pub filter: LogFilter,
-}
-
 /// Which processors drivers are pinned to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) enum Cpus {
@@ -121,6 +112,13 @@ impl<T> Placed<T> {
     }
 }
 
+impl<T: Clone> Placed<T> {
+    /// Without their places.
+    pub(super) fn values(placed: &[Self]) -> Vec<T> {
+        placed.iter().map(|one| one.value.clone()).collect()
+    }
+}
+
 impl Draft {
     /// Takes one reading; what does not fit its setting's kind becomes a fault and changes nothing.
     pub(super) fn take(&mut self, reading: &SettingReading, faults: &mut Vec<ConfigFault>) {
@@ -135,8 +133,11 @@ impl Draft {
             match entry {
                 SettingValue::Text(text) => {
                     if let Err(hint) = self.set(setting, text) {
-                        let fault =
-                            ConfigFault::value(text.origin.clone(), &text.text, setting.expected());
+                        let fault = ConfigFault::value(
+                            text.origin.clone(),
+                            &text.text,
+                            &setting.expected(),
+                        );
                         faults.push(fault.with_hint_maybe(hint));
                     }
                 }
@@ -155,66 +156,40 @@ impl Draft {
         self.origins.get(key).cloned().unwrap_or_default()
     }
 
+    pub(super) fn is_written(&self, key: &str) -> bool {
+        self.origins.get(key).is_some_and(|at| *at != Origin::Whole)
+    }
+
+    /// Where the first of some settings was written: of those that do not fit each other it is the one to blame.
+    pub(super) fn first_origin(&self, keys: &[&str]) -> Origin {
+        let written = keys.iter().find(|key| self.is_written(key));
+        written.map_or(Origin::Whole, |key| self.origin(key))
+    }
+
     fn set(&mut self, setting: &Setting, text: &SettingText) -> Result<(), Hint> {
         let written = text.text.as_str();
         match setting.kind {
-            SettingKind::Count { min, max, set } => {
-                set(self, within(value::count(written), min, max)?);
-            }
-            SettingKind::Size { min, max, set } => {
-                let bytes = value::size(written).ok_or_else(|| value::size_hint(written))?;
-                set(self, within(Some(bytes), min, max)?);
-            }
-            SettingKind::PerSecond { max, set } => {
-                let bytes = value::per_second(written).ok_or_else(|| value::rate_hint(written))?;
-                set(self, within(Some(bytes), 0, max)?);
-            }
-            SettingKind::Duration { min, max, set } => {
-                let span = value::duration(written).ok_or(None)?;
-                set(self, within(Some(span), min, max)?);
-            }
-            SettingKind::Range { max, set } => {
-                let (least, most) = value::range(written).ok_or_else(|| range_hint(written))?;
-                if least > most {
-                    return Err(Some(format!(
-                        "the smaller number comes first: `{most}:{least}`"
-                    )));
-                }
-                set(
-                    self,
-                    within(Some(least), 1, max)?,
-                    within(Some(most), 1, max)?,
-                );
+            SettingKind::Number {
+                unit,
+                min,
+                max,
+                set,
+            } => {
+                let number = unit.number(written)?;
+                let is_good = (min..=max).contains(&number);
+                set(self, is_good.then_some(number).ok_or(None)?);
             }
             SettingKind::Switch { set } => set(self, value::switch(written).ok_or(None)?),
             SettingKind::Choice { names, set } => {
                 let index = names.iter().position(|name| *name == written);
-                set(self, index.ok_or_else(|| choice_hint(written, names))?);
+                let hint = || did_you_mean(written, names.iter().copied());
+                set(self, index.ok_or_else(hint)?);
             }
-            SettingKind::Named { set, .. }
-            | SettingKind::Text { set, .. }
-            | SettingKind::Joined { set, .. } => {
-                set(self, written)?;
-            }
+            SettingKind::Text { set, .. } => set(self, written)?,
             SettingKind::List { add, .. } => add(self, text)?,
             // Not made of texts.
             SettingKind::Tables { .. } => return Err(None),
         }
         Ok(())
     }
-}
-
-fn within<T: PartialOrd>(value: Option<T>, min: T, max: T) -> Result<T, Option<String>> {
-    value
-        .filter(|value| (min..=max).contains(value))
-        .ok_or(None)
-}
-
-fn range_hint(written: &str) -> Option<String> {
-    let (least, most) = written.split_once('-')?;
-    Some(format!("write `{least}:{most}`"))
-}
-
-fn choice_hint(written: &str, names: &[&'static str]) -> Option<String> {
-    super::nearest(written, names.iter().copied()).map(|name| format!("did you mean `{name}`?"))
 }

@@ -16,9 +16,9 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use super::Loaded;
-use super::bind::BindName;
 use super::builder::{Cpus, Draft, Placed};
 use super::fault::{ConfigFault, Origin};
+use super::parse::bind::BindName;
 use super::typed::{App, Bind, StaticMount};
 
 pub use descriptors::open_files_needed;
@@ -62,6 +62,8 @@ pub(super) fn finish(draft: &Draft, machine: &Machine<'_>) -> (Loaded, Vec<Confi
     config.rates.routes = check.rate_routes(draft);
     check.shares(draft);
     check.pools(draft, &mut config);
+    config.request_start_from = Placed::values(&draft.request_start_from);
+    config.request_ids.trust = Placed::values(&draft.request_id_trust);
     config.binds = check.binds(draft);
     config.processes.count = check.processes_count(draft);
     config.listen.drivers = check.drivers(draft, config.processes.count);
@@ -74,13 +76,8 @@ pub(super) fn finish(draft: &Draft, machine: &Machine<'_>) -> (Loaded, Vec<Confi
     check.request_ids(&config);
     check.spool_dir(draft);
     check.connections(&mut config);
-    (
-        Loaded {
-            config,
-            notes: check.notes,
-        },
-        check.faults,
-    )
+    let Check { faults, notes, .. } = check;
+    (Loaded { config, notes }, faults)
 }
 
 /// Nothing to serve. Asked only when everything was understood: what was not may be the application.
@@ -97,67 +94,55 @@ struct Check<'c> {
 }
 
 impl Check<'_> {
-    fn statement(&mut self, origin: Origin, text: impl Into<String>, hint: &str) {
-        self.faults
-            .push(ConfigFault::statement(origin, text).with_hint(hint));
+    fn statement(&mut self, origin: &Origin, text: impl Into<String>, hint: impl Into<String>) {
+        let fault = ConfigFault::statement(origin.clone(), text);
+        self.faults.push(fault.with_hint(hint));
+    }
+
+    fn note(&mut self, text: impl Into<String>) {
+        self.notes.push(text.into());
+    }
+
+    /// Notes a setting that was written in vain.
+    fn vain(&mut self, key: &str, why: &str) {
+        self.note(format!("{key} has no effect: {why}"));
     }
 
     fn limits(&mut self, draft: &Draft) {
         let (limits, cache) = (&draft.config.limits, &draft.config.file_cache);
+        let head = ("head_bytes_max", limits.head_bytes_max);
+        // A cache of no bytes is off: it bounds nothing.
+        let cache_bytes = match cache.bytes_max {
+            0 => usize::MAX,
+            bytes => bytes,
+        };
         let pairs = [
-            (
-                "target_bytes_max",
-                limits.target_bytes_max,
-                "head_bytes_max",
-                limits.head_bytes_max,
-            ),
-            (
-                "header_bytes_max",
-                limits.header_bytes_max,
-                "head_bytes_max",
-                limits.head_bytes_max,
-            ),
+            ("target_bytes_max", limits.target_bytes_max, head),
+            ("header_bytes_max", limits.header_bytes_max, head),
             (
                 "file_cache_entry_bytes_max",
                 cache.entry_bytes_max,
-                "file_cache_bytes_max",
-                cache.bytes_max,
+                ("file_cache_bytes_max", cache_bytes),
             ),
         ];
-        for (part, part_bytes, whole, whole_bytes) in pairs {
-            let cache_is_off = whole == "file_cache_bytes_max" && whole_bytes == 0;
-            if part_bytes <= whole_bytes || cache_is_off {
-                continue;
+        for (part, bytes, (whole, bytes_max)) in pairs {
+            if bytes > bytes_max {
+                let origin = draft.first_origin(&[part, whole]);
+                let text =
+                    format!("{part} ({bytes} bytes) is larger than {whole} ({bytes_max} bytes)");
+                self.statement(&origin, text, "raise the second or lower the first");
             }
-            // The one that was written is the one to blame.
-            let origin = [draft.origin(part), draft.origin(whole)]
-                .into_iter()
-                .find(|at| *at != Origin::Whole);
-            let text =
-                format!("{part} ({part_bytes} bytes) is larger than {whole} ({whole_bytes} bytes)");
-            self.statement(
-                origin.unwrap_or_default(),
-                text,
-                "raise the second or lower the first",
-            );
         }
     }
 
     fn app(&mut self, draft: &Draft) -> Option<App> {
         let name = draft.app.as_ref()?;
-        if let Err(error) = (self.machine.folder)(&draft.app_dir) {
-            self.no_folder(draft.origin("app_dir"), &draft.app_dir, &error);
-        }
+        self.folder(&draft.origin("app_dir"), &draft.app_dir);
         Some(App {
             module: name.module.clone(),
             attribute: name.attribute.clone(),
             factory: draft.factory || name.called,
-            app_dir: self
-                .machine
-                .current_dir
-                .join(&draft.app_dir)
-                .components()
-                .collect(),
+            app_dir: self.absolute(&draft.app_dir),
             root_path: draft.root_path.clone(),
         })
     }
@@ -165,34 +150,20 @@ impl Check<'_> {
     fn statics(&mut self, draft: &Draft) -> Vec<StaticMount> {
         let mut mounts: Vec<StaticMount> = Vec::new();
         for Placed { value, origin } in &draft.statics {
-            if let Err(error) = (self.machine.folder)(&value.dir) {
-                self.no_folder(origin.clone(), &value.dir, &error);
-            }
-            let url_said = if value.url.is_empty() {
-                "/"
-            } else {
-                &value.url
-            };
+            self.folder(origin, &value.dir);
             if mounts.iter().any(|mount| mount.url == value.url) {
-                self.statement(
-                    origin.clone(),
-                    format!("`{url_said}` is mounted twice"),
-                    "give each folder its own URL",
-                );
+                let text = format!("`{}` is mounted twice", shares::said(&value.url));
+                self.statement(origin, text, "give each folder its own URL");
             }
             if value.url.is_empty() && draft.app.is_some() {
                 let text = "a folder at `/` would leave no request to the application";
-                self.statement(
-                    origin.clone(),
-                    text,
-                    "mount it under a URL of its own, as `/static=DIR`",
-                );
+                let hint = "mount it under a URL of its own, as `/static=DIR`";
+                self.statement(origin, text, hint);
             }
-            let index = draft.static_index.clone();
             mounts.push(StaticMount {
                 url: value.url.clone(),
                 dir: value.dir.clone(),
-                index,
+                index: draft.static_index.clone(),
                 fallback: None,
             });
         }
@@ -200,92 +171,95 @@ impl Check<'_> {
         mounts
     }
 
-    fn no_folder(&mut self, origin: Origin, dir: &Path, error: &io::Error) {
-        let text = format!(
-            "folder `{}` cannot be read: {}",
-            dir.display(),
-            cause(error)
-        );
-        let hint = match error.kind() {
+    /// A folder must be one that can be read.
+    fn folder(&mut self, origin: &Origin, dir: &Path) {
+        if let Err(error) = (self.machine.folder)(dir) {
+            let text = format!(
+                "folder `{}` cannot be read: {}",
+                dir.display(),
+                cause(&error)
+            );
+            let hint = match error.kind() {
+                io::ErrorKind::NotADirectory => "name the folder, not a file in it".to_owned(),
+                _ => self.right_hint(&error, "read and to enter it"),
+            };
+            self.statement(origin, text, hint);
+        }
+    }
+
+    /// What to do about something that is not there or cannot be used.
+    fn right_hint(&self, error: &io::Error, rights: &str) -> String {
+        match error.kind() {
             io::ErrorKind::NotFound => {
-                format!(
-                    "relative paths start at `{}`",
-                    self.machine.current_dir.display()
-                )
+                let dir = self.machine.current_dir.display();
+                format!("relative paths start at `{dir}`")
             }
-            io::ErrorKind::NotADirectory => "name the folder, not a file in it".to_owned(),
-            _ => "the user that runs milepost needs the right to read and to enter it".to_owned(),
-        };
-        self.statement(origin, text, &hint);
+            _ => format!("the user that runs milepost needs the right to {rights}"),
+        }
+    }
+
+    /// The whole name, the same for `./a` and `a`: components leave out every `.`.
+    fn absolute(&self, path: &Path) -> PathBuf {
+        self.machine.current_dir.join(path).components().collect()
     }
 
     fn binds(&mut self, draft: &Draft) -> Vec<Bind> {
         let mut binds: Vec<Bind> = Vec::new();
-        for Placed {
-            value: (name, text),
-            origin,
-        } in &draft.binds
-        {
+        for Placed { value, origin } in &draft.binds {
+            let (name, text) = value;
             let bind = match name {
                 BindName::Unix(path) => Bind::Unix(path.clone()),
                 BindName::Inherited(name) => Bind::Inherited(name.clone()),
                 BindName::Ip(ip, port) => Bind::Tcp(vec![SocketAddr::new(*ip, *port)]),
-                BindName::Host(host, port) => match (self.machine.resolve)(host, *port) {
-                    Ok(addresses) if !addresses.is_empty() => Bind::Tcp(deduplicated(addresses)),
-                    Ok(_) => {
-                        self.no_host(origin, host, "it has no address");
-                        continue;
-                    }
-                    Err(error) => {
-                        self.no_host(origin, host, &cause(&error));
+                BindName::Host(host, port) => match self.resolved(host, *port) {
+                    Ok(addresses) => Bind::Tcp(addresses),
+                    Err(why) => {
+                        let text = format!("host `{host}` cannot be resolved: {why}");
+                        self.statement(origin, text, "an address in digits needs no resolver");
                         continue;
                     }
                 },
             };
             if binds.iter().any(|earlier| overlap(earlier, &bind)) {
                 let hint = "each address is listened on once; drivers share it";
-                self.statement(
-                    origin.clone(),
-                    format!("`{text}` is already in the list"),
-                    hint,
-                );
+                self.statement(origin, format!("`{text}` is already in the list"), hint);
             }
             binds.push(bind);
         }
         // An empty list in TOML; an unreadable address is a fault already.
-        if draft.binds.is_empty() && draft.origin("bind") == Origin::Whole {
-            self.statement(
-                draft.origin("bind"),
-                "no address to listen on",
-                "`--bind 127.0.0.1:8000`",
-            );
+        if draft.binds.is_empty() && !draft.is_written("bind") {
+            let text = "no address to listen on";
+            self.statement(&Origin::Whole, text, "`--bind 127.0.0.1:8000`");
         }
         binds
     }
 
-    fn no_host(&mut self, origin: &Origin, host: &str, why: &str) {
-        let text = format!("host `{host}` cannot be resolved: {why}");
-        self.statement(
-            origin.clone(),
-            text,
-            "an address in digits needs no resolver",
-        );
+    /// The addresses of a host, each once.
+    fn resolved(&self, host: &str, port: u16) -> Result<Vec<SocketAddr>, String> {
+        let found = (self.machine.resolve)(host, port).map_err(|error| cause(&error))?;
+        let mut addresses = Vec::new();
+        for address in found {
+            if !addresses.contains(&address) {
+                addresses.push(address);
+            }
+        }
+        match addresses.is_empty() {
+            true => Err("it has no address".to_owned()),
+            false => Ok(addresses),
+        }
     }
 
     fn cpus(&mut self, draft: &Draft) -> Vec<usize> {
+        let here = &self.machine.cpus;
         match &draft.cpus {
             Cpus::Unpinned => Vec::new(),
-            Cpus::All => self.machine.cpus.clone(),
+            Cpus::All => here.clone(),
             Cpus::These(cpus) => {
-                if let Some(cpu) = cpus.iter().find(|cpu| !self.machine.cpus.contains(cpu)) {
-                    let here: Vec<String> =
-                        self.machine.cpus.iter().map(usize::to_string).collect();
+                if let Some(cpu) = cpus.iter().find(|cpu| !here.contains(cpu)) {
+                    let here: Vec<String> = here.iter().map(usize::to_string).collect();
                     let hint = format!("this process may run on {}", here.join(", "));
-                    self.statement(
-                        draft.origin("driver_cpus"),
-                        format!("no processor {cpu} here"),
-                        &hint,
-                    );
+                    let origin = draft.origin("driver_cpus");
+                    self.statement(&origin, format!("no processor {cpu} here"), hint);
                 }
                 cpus.clone()
             }
@@ -298,27 +272,26 @@ impl Check<'_> {
             return;
         }
         let (dir, origin) = (&draft.config.spool.dir, draft.origin("spool_dir"));
-        if let Err(error) = (self.machine.folder)(dir) {
-            return self.no_folder(origin, dir, &error);
+        let faults_len = self.faults.len();
+        self.folder(&origin, dir);
+        if self.faults.len() > faults_len {
+            return;
         }
         let processes = &draft.config.processes;
         let (user, group) = (processes.user.as_str(), processes.group.as_str());
         if let Err(error) = (self.machine.spooled_file)(dir, user, group) {
             let (dir, cause) = (dir.display(), cause(&error));
             let text = format!("folder `{dir}`, for large bodies, takes no files: {cause}");
+            let other = "name another one with `spool_dir`";
+            let right = format!("needs the right to write there and to enter it; or {other}");
             let hint = match (error.kind(), user) {
                 (io::ErrorKind::PermissionDenied, "") => {
-                    "the user that runs milepost needs the right to write there and to enter it; or \
-                     name another one with `spool_dir`"
-                        .to_owned()
+                    format!("the user that runs milepost {right}")
                 }
-                (io::ErrorKind::PermissionDenied, user) => format!(
-                    "user `{user}` needs the right to write there and to enter it; or name another one \
-                     with `spool_dir`"
-                ),
-                _ => "name another one with `spool_dir`".to_owned(),
+                (io::ErrorKind::PermissionDenied, user) => format!("user `{user}` {right}"),
+                _ => other.to_owned(),
             };
-            self.statement(origin, text, &hint);
+            self.statement(&origin, text, hint);
         }
     }
 }
@@ -326,16 +299,6 @@ impl Check<'_> {
 /// The system's words without Rust's "(os error 2)".
 fn cause(error: &io::Error) -> String {
     crate::failure::plain(error).to_lowercase()
-}
-
-fn deduplicated(addresses: Vec<SocketAddr>) -> Vec<SocketAddr> {
-    let mut seen = Vec::new();
-    for address in addresses {
-        if !seen.contains(&address) {
-            seen.push(address);
-        }
-    }
-    seen
 }
 
 /// Port 0 is a new port each time.

@@ -10,8 +10,8 @@ use std::fmt;
 pub struct ConfigFault {
     /// Where it was written.
     pub origin: Origin,
-    /// What is wrong.
-    pub cause: Cause,
+    /// What is wrong, as a sentence without a capital and without a full stop.
+    pub cause: String,
     /// What to do about it, where that can be said.
     pub hint: Option<String>,
 }
@@ -37,39 +37,17 @@ pub enum Origin {
     Flag(String),
 }
 
-/// What is wrong.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Cause {
-    /// A value is not what its setting takes.
-    Value {
-        /// The value as written.
-        found: String,
-        /// What would have been right, as a noun: "a count from 1 to 64".
-        expected: String,
-    },
-    /// Anything else, as a sentence without a capital and without a full stop.
-    Statement(String),
-}
-
 impl ConfigFault {
-    /// A value that its setting does not take.
-    pub fn value(origin: Origin, found: &str, expected: impl Into<String>) -> Self {
-        let cause = Cause::Value {
-            found: found.to_owned(),
-            expected: expected.into(),
-        };
-        Self {
-            origin,
-            cause,
-            hint: None,
-        }
+    /// A value that its setting does not take; `expected` is a noun, as "a count from 1 to 64".
+    pub fn value(origin: Origin, found: &str, expected: &str) -> Self {
+        Self::statement(origin, unexpected(found, expected))
     }
 
     /// Something that is wrong without a single value being at fault.
-    pub fn statement(origin: Origin, text: impl Into<String>) -> Self {
+    pub fn statement(origin: Origin, cause: impl Into<String>) -> Self {
         Self {
             origin,
-            cause: Cause::Statement(text.into()),
+            cause: cause.into(),
             hint: None,
         }
     }
@@ -107,26 +85,14 @@ impl fmt::Display for Origin {
     }
 }
 
-impl fmt::Display for Cause {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Cause::Value { found, expected } => {
-                write!(f, "expected {expected}, found `{}`", printable(found))
-            }
-            Cause::Statement(text) => write!(f, "{text}"),
+/// The cause for a value, with control characters escaped, so that it cannot draw on the terminal.
+pub(crate) fn unexpected(found: &str, expected: &str) -> String {
+    let mut printable = String::new();
+    for c in found.chars() {
+        match c.is_control() {
+            true => printable.extend(c.escape_default()),
+            false => printable.push(c),
         }
     }
-}
-
-/// Control characters escaped, so that a value cannot draw on the terminal.
-fn printable(text: &str) -> String {
-    text.chars()
-        .flat_map(|c| {
-            if c.is_control() {
-                c.escape_default().collect()
-            } else {
-                vec![c]
-            }
-        })
-        .collect()
+    format!("expected {expected}, found `{printable}`")
 }

@@ -16,17 +16,16 @@ pub mod options_table;
 pub mod sources;
 pub mod typed;
 
-mod bind;
 mod builder;
 mod check;
+mod parse;
 mod reading;
 mod tables;
-mod value;
 
 use std::path::PathBuf;
 
 pub use check::{Machine, open_files_needed};
-pub use fault::{Cause, ConfigFault, Origin};
+pub use fault::{ConfigFault, Origin};
 pub use sources::{FlagText, Sources, TomlText};
 pub use telemetry::nearest;
 

@@ -1,21 +1,32 @@
 //! The table of settings: one row for each, with its names, its default, its words and its meaning.
 //!
 //! From this table come the TOML keys, the flags, the environment variables, help texts, the man page, the
-//! completions and the reference page. A row's setter puts a value into the draft; it decides nothing else.
-//! Pure.
+//! completions and the reference page. A row names the function that understands its text, and the place of its
+//! value; it decides nothing else. Pure.
 
 mod kind;
+mod macros;
 mod migration_hints;
-mod row;
 mod rows;
-mod set;
 
 pub use migration_hints::{Spelling, migration_hint};
 pub use rows::SETTINGS;
 
-pub(super) use set::{FallbackTable, PoolTable, RouteRateTable};
+pub(super) use kind::{ListForm, SettingKind, TextForm};
 
-pub(super) use kind::{Hint, ListForm, SettingKind};
+/// Bounds of settings: durations in nanoseconds, sizes in bytes.
+pub(crate) const MS: u64 = 1_000_000;
+pub(crate) const SECOND: u64 = 1_000 * MS;
+pub(crate) const HOUR: u64 = 3_600 * SECOND;
+pub(crate) const DAY: u64 = 24 * HOUR;
+pub(crate) const YEAR: u64 = 366 * DAY;
+pub(crate) const K: u64 = 1 << 10;
+pub(crate) const M: u64 = 1 << 20;
+pub(crate) const G: u64 = 1 << 30;
+/// A shorter wait than this is the hand-over itself.
+pub(crate) const WAIT_LEAST: u64 = MS / 10;
+/// What people mean by a bound of 0.
+pub(crate) const NO_BOUND: &str = "for no bound";
 
 /// What every environment variable of ours begins with.
 pub const ENVIRONMENT_PREFIX: &str = "MILEPOST_";
@@ -31,8 +42,8 @@ pub struct Setting {
     pub aliases: &'static [&'static str],
     /// Topic that it is shown under.
     pub group: SettingGroup,
-    /// What stands for the value in help texts.
-    pub placeholder: &'static str,
+    /// What stands for the value in help texts; empty: what its kind says.
+    placeholder: &'static str,
     /// The default as one would write it; empty: none.
     pub default: &'static str,
     /// One of the few that `-h` shows.
@@ -45,35 +56,58 @@ pub struct Setting {
     pub(super) kind: SettingKind,
 }
 
-/// Topics of help texts, in their order.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum SettingGroup {
+macro_rules! groups {
+    ($($(#[$about:meta])* $group:ident $topic:literal $title:literal)*) => {
+        /// Topics of help texts, in their order.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum SettingGroup {
+            $($(#[$about])* $group),*
+        }
+
+        impl SettingGroup {
+            /// All, in the order of help texts.
+            pub const ALL: &[SettingGroup] = &[$(SettingGroup::$group),*];
+
+            /// Its name for `milepost help TOPIC`.
+            pub fn topic(self) -> &'static str {
+                match self { $(SettingGroup::$group => $topic),* }
+            }
+
+            /// Its heading.
+            pub fn title(self) -> &'static str {
+                match self { $(SettingGroup::$group => $title),* }
+            }
+        }
+    };
+}
+
+groups! {
     /// The Python application.
-    Application,
+    Application "application" "Application"
     /// Folders of files.
-    Files,
+    Files "files" "Files"
     /// Redirects, fixed responses, rewrites, error pages.
-    Rules,
+    Rules "redirects" "Redirects and error pages"
     /// Addresses, drivers, accepting.
-    Listening,
+    Listening "listening" "Listening"
     /// Serving processes and their supervisor.
-    Processes,
+    Processes "processes" "Processes"
     /// Pool threads and their queue.
-    Pool,
+    Pool "pools" "Worker threads"
     /// Bounds of what clients may send.
-    Limits,
+    Limits "limits" "Limits"
     /// Deadlines.
-    Timeouts,
+    Timeouts "timeouts" "Timeouts"
     /// What one client, one route or one connection may take from the others.
-    Sharing,
+    Sharing "bandwidth" "Bandwidth and connections per client"
     /// Bodies and replies beyond memory.
-    Bodies,
+    Bodies "bodies" "Large bodies"
     /// Compression of the application's replies.
-    Compression,
+    Compression "compression" "Compression"
     /// Access logs, error logs, request ids.
-    Log,
+    Log "logs" "Logs"
     /// Headers and pages that the server adds.
-    Replies,
+    Replies "headers" "Response headers and status page"
 }
 
 /// How a flag takes its value.
@@ -98,7 +132,7 @@ impl Setting {
     /// The flag, or for the argument its placeholder: what a message calls it.
     pub fn flag_said(&self) -> String {
         if self.form() == FlagForm::Argument {
-            self.placeholder.to_owned()
+            self.placeholder().to_owned()
         } else {
             self.flag()
         }
@@ -127,7 +161,11 @@ impl Setting {
     /// The values that it takes, when they can be counted off.
     pub fn choices(&self) -> &'static [&'static str] {
         match self.kind {
-            SettingKind::Choice { names, .. } | SettingKind::Named { names, .. } => names,
+            SettingKind::Choice { names, .. }
+            | SettingKind::Text {
+                form: TextForm::Named(names),
+                ..
+            } => names,
             SettingKind::Switch { .. } => &["true", "false"],
             _ => &[],
         }
@@ -155,74 +193,9 @@ impl Setting {
             "it stands in the configuration file (`--config`), as a table:\n{example}"
         ))
     }
-
-    /// What a right value looks like, as a noun.
-    pub fn expected(&self) -> String {
-        self.kind.expected()
-    }
-
-    /// What a value looks like in TOML.
-    pub fn toml_form(&self) -> &'static str {
-        self.kind.toml_form()
-    }
 }
 
 impl SettingGroup {
-    /// All, in the order of help texts.
-    pub const ALL: [SettingGroup; 13] = [
-        SettingGroup::Application,
-        SettingGroup::Files,
-        SettingGroup::Rules,
-        SettingGroup::Listening,
-        SettingGroup::Processes,
-        SettingGroup::Pool,
-        SettingGroup::Limits,
-        SettingGroup::Timeouts,
-        SettingGroup::Sharing,
-        SettingGroup::Bodies,
-        SettingGroup::Compression,
-        SettingGroup::Log,
-        SettingGroup::Replies,
-    ];
-
-    /// Its heading.
-    pub fn title(self) -> &'static str {
-        match self {
-            SettingGroup::Application => "Application",
-            SettingGroup::Files => "Files",
-            SettingGroup::Rules => "Redirects and error pages",
-            SettingGroup::Listening => "Listening",
-            SettingGroup::Processes => "Processes",
-            SettingGroup::Pool => "Worker threads",
-            SettingGroup::Limits => "Limits",
-            SettingGroup::Timeouts => "Timeouts",
-            SettingGroup::Sharing => "Bandwidth and connections per client",
-            SettingGroup::Bodies => "Large bodies",
-            SettingGroup::Compression => "Compression",
-            SettingGroup::Log => "Logs",
-            SettingGroup::Replies => "Response headers and status page",
-        }
-    }
-
-    /// Its name for `milepost help TOPIC`.
-    pub fn topic(self) -> &'static str {
-        match self {
-            SettingGroup::Application => "application",
-            SettingGroup::Files => "files",
-            SettingGroup::Rules => "redirects",
-            SettingGroup::Listening => "listening",
-            SettingGroup::Processes => "processes",
-            SettingGroup::Pool => "pools",
-            SettingGroup::Limits => "limits",
-            SettingGroup::Timeouts => "timeouts",
-            SettingGroup::Sharing => "bandwidth",
-            SettingGroup::Bodies => "bodies",
-            SettingGroup::Compression => "compression",
-            SettingGroup::Log => "logs",
-            SettingGroup::Replies => "headers",
-        }
-    }
-
     /// Its settings, in the order of the table.
     pub fn settings(self) -> impl Iterator<Item = &'static Setting> {
         SETTINGS.iter().filter(move |setting| setting.group == self)

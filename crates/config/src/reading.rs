@@ -5,14 +5,14 @@
 
 use std::ops::Range;
 
-use toml_edit::{Array, Document, Item, Key, Table, TableLike, Value};
+use toml_edit::{Document, Item, Key, Table, TableLike, Value};
 
 use super::fault::{ConfigFault, Origin};
 use super::nearest;
 use super::options_table::{
-    self, ENVIRONMENT_PREFIX, ListForm, SETTINGS, Setting, SettingKind, Spelling, migration_hint,
-    setting,
+    self, ENVIRONMENT_PREFIX, SETTINGS, Setting, SettingKind, Spelling, migration_hint, setting,
 };
+use super::parse::did_you_mean;
 use super::sources::{Sources, TomlText};
 use super::tables::{KeyPlace, SettingTable};
 
@@ -39,6 +39,11 @@ pub(super) struct SettingText {
 }
 
 impl SettingValue {
+    fn text(text: impl Into<String>, origin: Origin) -> Self {
+        let text = text.into();
+        SettingValue::Text(SettingText { text, origin })
+    }
+
     pub(super) fn origin(&self) -> &Origin {
         match self {
             SettingValue::Text(text) => &text.origin,
@@ -59,7 +64,12 @@ pub(super) fn read(sources: &Sources) -> (Vec<SettingReading>, Vec<ConfigFault>)
         };
         file.read();
     }
-    environment(sources, &mut readings, &mut faults);
+    for (name, value) in &sources.environment {
+        match variable(name, value, &readings) {
+            Ok(reading) => readings.extend(reading),
+            Err(fault) => faults.push(fault),
+        }
+    }
     flags(sources, &mut readings);
     (readings, faults)
 }
@@ -68,69 +78,50 @@ fn defaults() -> Vec<SettingReading> {
     let written = SETTINGS
         .iter()
         .filter(|setting| !setting.default.is_empty());
-    let text = |setting: &Setting| SettingText {
-        text: setting.default.to_owned(),
-        origin: Origin::Whole,
-    };
     written
         .map(|setting| SettingReading {
             setting,
-            entries: vec![SettingValue::Text(text(setting))],
+            entries: vec![SettingValue::text(setting.default, Origin::Whole)],
         })
         .collect()
 }
 
-fn environment(
-    sources: &Sources,
-    readings: &mut Vec<SettingReading>,
-    faults: &mut Vec<ConfigFault>,
-) {
-    for (name, value) in &sources.environment {
-        let Some(key) = name.strip_prefix(ENVIRONMENT_PREFIX) else {
-            continue;
+/// What one variable says; nothing if it is not ours.
+fn variable(
+    name: &str,
+    value: &str,
+    readings: &[SettingReading],
+) -> Result<Option<SettingReading>, ConfigFault> {
+    let ours = name.strip_prefix(ENVIRONMENT_PREFIX);
+    let Some(key) = ours.filter(|key| !is_of_others(key)) else {
+        return Ok(None);
+    };
+    let origin = Origin::Environment(name.to_owned());
+    let lower = key.to_ascii_lowercase();
+    let known = setting(&lower).filter(|_| !key.contains(char::is_lowercase));
+    let Some(setting) = known else {
+        let near = || {
+            let near = nearest(key, names())?.to_ascii_uppercase();
+            Some(format!("did you mean `{ENVIRONMENT_PREFIX}{near}`?"))
         };
-        if is_of_others(key) {
-            continue;
-        }
-        let origin = Origin::Environment(name.clone());
-        let known = setting(&key.to_ascii_lowercase());
-        let Some(setting) = known.filter(|_| !key.contains(char::is_lowercase)) else {
-            let near = || {
-                let near = nearest(key, names())?.to_ascii_uppercase();
-                Some(format!("did you mean `{ENVIRONMENT_PREFIX}{near}`?"))
-            };
-            let hint = migration_hint(&key.to_ascii_lowercase(), Spelling::Variable).or_else(near);
-            faults.push(ConfigFault::statement(origin, "unknown setting").with_hint_maybe(hint));
-            continue;
-        };
-        // An empty variable is how compose files and shells write "not set".
-        if value.is_empty() {
-            continue;
-        }
-        if let Some(hint) = setting.table_hint().filter(|_| !setting.in_flags()) {
-            let text = "there is no variable for a setting of several parts";
-            faults.push(ConfigFault::statement(origin, text).with_hint(hint));
-            continue;
-        }
-        if let Some(first) = first_place(readings, setting, &origin) {
-            faults.push(ConfigFault::statement(
-                origin,
-                format!("the same setting as {first}"),
-            ));
-            continue;
-        }
-        let entry = |part: &str| {
-            SettingValue::Text(SettingText {
-                text: part.trim().to_owned(),
-                origin: origin.clone(),
-            })
-        };
-        let entries = match setting.kind {
-            SettingKind::List { .. } => value.split(',').map(entry).collect(),
-            _ => vec![entry(value)],
-        };
-        readings.push(SettingReading { setting, entries });
+        let hint = migration_hint(&lower, Spelling::Variable).or_else(near);
+        return Err(ConfigFault::statement(origin, "unknown setting").with_hint_maybe(hint));
+    };
+    // An empty variable is how compose files and shells write "not set".
+    if value.is_empty() {
+        return Ok(None);
     }
+    if !setting.in_flags() {
+        let text = "there is no variable for a setting of several parts";
+        return Err(ConfigFault::statement(origin, text).with_hint_maybe(setting.table_hint()));
+    }
+    named_twice(readings, setting, &origin)?;
+    let entry = |part: &str| SettingValue::text(part.trim(), origin.clone());
+    let entries = match setting.kind {
+        SettingKind::List { .. } => value.split(',').map(entry).collect(),
+        _ => vec![entry(value)],
+    };
+    Ok(Some(SettingReading { setting, entries }))
 }
 
 /// Variables with our prefix that are not settings: those of the project's own tools, what the supervisor
@@ -155,13 +146,9 @@ fn is_of_others(key: &str) -> bool {
 fn flags(sources: &Sources, readings: &mut Vec<SettingReading>) {
     for setting in SETTINGS {
         let used = sources.flags.iter().filter(|flag| flag.key == setting.key);
-        let entries: Vec<SettingValue> = used
-            .map(|flag| {
-                SettingValue::Text(SettingText {
-                    text: flag.text.clone(),
-                    origin: Origin::Flag(setting.flag_said()),
-                })
-            })
+        let origin = || Origin::Flag(setting.flag_said());
+        let entries: Vec<_> = used
+            .map(|flag| SettingValue::text(&flag.text, origin()))
             .collect();
         if !entries.is_empty() {
             readings.push(SettingReading { setting, entries });
@@ -175,19 +162,25 @@ fn names() -> impl Iterator<Item = &'static str> {
         .flat_map(|setting| std::iter::once(setting.key).chain(setting.aliases.iter().copied()))
 }
 
-/// Where the same source has a setting under another of its names: neither is obviously the one that
+/// A fault where the same source has the setting under another of its names: neither is obviously the one that
 /// counts.
-fn first_place(readings: &[SettingReading], setting: &Setting, origin: &Origin) -> Option<Origin> {
-    let same_source =
-        |other: &&Origin| std::mem::discriminant(*other) == std::mem::discriminant(origin);
+fn named_twice(
+    readings: &[SettingReading],
+    setting: &Setting,
+    origin: &Origin,
+) -> Result<(), ConfigFault> {
+    let source = std::mem::discriminant(origin);
     let same_setting = readings
         .iter()
         .filter(|reading| reading.setting.key == setting.key);
-    same_setting
+    let first = same_setting
         .flat_map(|reading| &reading.entries)
         .map(SettingValue::origin)
-        .find(same_source)
-        .cloned()
+        .find(|other| std::mem::discriminant(*other) == source);
+    first.map_or(Ok(()), |first| {
+        let text = format!("the same setting as {first}");
+        Err(ConfigFault::statement(origin.clone(), text))
+    })
 }
 
 struct TomlFile<'r> {
@@ -210,9 +203,8 @@ impl TomlFile<'_> {
         let document = match Document::parse(self.toml.text.as_str()) {
             Ok(document) => document,
             Err(error) => {
-                let origin = self.origin(error.span(), "");
                 let message = error.message().replace('\n', ", ");
-                let fault = ConfigFault::statement(origin, format!("not TOML: {message}"));
+                let fault = self.fault(error.span(), "", format!("not TOML: {message}"));
                 self.faults
                     .push(fault.with_hint_maybe(other_form(&self.toml.file)));
                 return;
@@ -221,14 +213,17 @@ impl TomlFile<'_> {
         let table = document.as_table();
         for (name, item) in table.iter() {
             let place = table.key(name).and_then(Key::span).or_else(|| item.span());
-            match setting(name) {
+            let reading = match setting(name) {
                 Some(setting) if setting.in_toml() => self.setting(setting, name, item, place),
                 Some(setting) => {
                     let text = format!("belongs on the command line: `{} FILE`", setting.flag());
-                    self.faults
-                        .push(ConfigFault::statement(self.origin(place, name), text));
+                    Err(self.fault(place, name, text))
                 }
-                None => self.unknown(name, item, place),
+                None => Err(self.unknown(name, item, place)),
+            };
+            match reading {
+                Ok(reading) => self.readings.push(reading),
+                Err(fault) => self.faults.push(fault),
             }
         }
     }
@@ -239,104 +234,67 @@ impl TomlFile<'_> {
         name: &str,
         item: &Item,
         place: Option<Range<usize>>,
-    ) {
-        let origin = self.origin(place.clone(), name);
-        if let Some(first) = first_place(self.readings, setting, &origin) {
-            self.faults.push(ConfigFault::statement(
-                origin,
-                format!("the same setting as {first}"),
-            ));
-            return;
-        }
+    ) -> Result<SettingReading, ConfigFault> {
+        named_twice(self.readings, setting, &self.origin(place.clone(), name))?;
         let place = item.span().filter(|_| item.is_value()).or(place);
-        let entries = match (item, setting.kind) {
-            (item, SettingKind::Tables { .. }) => self.tables(item, name),
-            (
-                item,
-                SettingKind::List {
-                    toml: ListForm::Tables { .. },
-                    ..
-                },
-            ) => self.texts_and_tables(item, name, place.clone()),
-            (Item::Value(Value::Array(array)), SettingKind::List { .. }) => self.array(array, name),
-            (Item::Value(Value::Array(array)), SettingKind::Joined { .. }) => {
-                self.joined(array, name, place.clone())
-            }
-            (
-                _,
-                SettingKind::List {
-                    toml: ListForm::Pairs,
-                    ..
-                },
-            ) if item.is_table_like() => item
-                .as_table_like()
-                .map(|table| self.pairs(setting, table, name)),
-            (Item::Value(value), _) => self
-                .text(value, name, place.clone())
-                .map(|entry| vec![entry]),
-            _ => None,
-        };
-        match entries {
-            Some(entries) => self.readings.push(SettingReading { setting, entries }),
-            None => {
-                let found = format!("a TOML {}", item.type_name());
-                let origin = self.origin(place, name);
-                let fault = ConfigFault::value(origin, &found, setting.expected());
-                let hint = setting.example().map(|example| format!("as in\n{example}"));
-                self.faults.push(fault.with_hint_maybe(hint));
-            }
+        if let Some(entries) = self.entries(setting, name, item, place.clone()) {
+            return Ok(SettingReading { setting, entries });
         }
+        let hint = setting.example().map(|example| format!("as in\n{example}"));
+        let fault = wrong_type(self.origin(place, name), item, setting);
+        Err(fault.with_hint_maybe(hint))
     }
 
-    /// An array of tables, in either of TOML's forms, or one table alone.
-    fn tables(&self, item: &Item, name: &str) -> Option<Vec<SettingValue>> {
-        match item {
-            Item::ArrayOfTables(tables) => {
-                let tables = tables.iter();
-                Some(tables.map(|table| self.table(table, name)).collect())
-            }
-            Item::Table(table) => Some(vec![self.table(table, name)]),
-            Item::Value(Value::InlineTable(table)) => {
-                let origin = self.origin(table.span(), name);
-                Some(vec![self.table_at(
-                    table.clone().into_table(),
-                    name,
-                    origin,
-                )])
-            }
-            Item::Value(Value::Array(array)) => array
-                .iter()
-                .map(|value| self.inline_table(value, name))
-                .collect(),
-            _ => None,
-        }
-    }
-
-    /// A text, tables, or an array of either.
-    fn texts_and_tables(
-        &self,
-        item: &Item,
+    /// What an item says of a setting; nothing when it is of another shape.
+    fn entries(
+        &mut self,
+        setting: &Setting,
         name: &str,
+        item: &Item,
         place: Option<Range<usize>>,
     ) -> Option<Vec<SettingValue>> {
+        let kind = setting.kind;
+        let has_tables = kind.table().is_some();
+        let has_many = kind.clear().is_some();
         match item {
-            Item::Value(Value::Array(array)) => {
-                let entry = |value| {
-                    let table = self.inline_table(value, name);
-                    table.or_else(|| self.text(value, name, value.span()))
-                };
+            // An array of tables, in either of TOML's forms, or one table alone.
+            Item::ArrayOfTables(tables) if has_tables => {
+                Some(tables.iter().map(|table| self.table(table, name)).collect())
+            }
+            Item::Table(table) if has_tables => Some(vec![self.table(table, name)]),
+            Item::Value(Value::Array(array)) if has_many => {
+                let entry = |value: &Value| self.entry(setting, name, value, value.span());
                 array.iter().map(entry).collect()
             }
-            Item::Value(value) if !value.is_inline_table() => {
-                self.text(value, name, place).map(|entry| vec![entry])
+            Item::Value(Value::Array(array)) if kind.is_joined() => {
+                let parts: Option<Vec<String>> = array.iter().map(plain).collect();
+                let origin = self.origin(place, name);
+                Some(vec![SettingValue::text(parts?.join(","), origin)])
             }
-            item => self.tables(item, name),
+            item if kind.has_pairs() && item.is_table_like() => {
+                Some(self.pairs(setting, item.as_table_like()?, name))
+            }
+            Item::Value(value) => Some(vec![self.entry(setting, name, value, place)?]),
+            _ => None,
         }
     }
 
-    fn inline_table(&self, value: &Value, name: &str) -> Option<SettingValue> {
-        let table = value.as_inline_table()?.clone().into_table();
-        Some(self.table_at(table, name, self.origin(value.span(), name)))
+    /// One value, as a table where the setting has tables, else as a text.
+    fn entry(
+        &self,
+        setting: &Setting,
+        name: &str,
+        value: &Value,
+        place: Option<Range<usize>>,
+    ) -> Option<SettingValue> {
+        let origin = self.origin(place, name);
+        match value.as_inline_table() {
+            Some(table) if setting.kind.table().is_some() => {
+                Some(self.table_at(table.clone().into_table(), name, origin))
+            }
+            _ if setting.in_flags() => Some(SettingValue::text(plain(value)?, origin)),
+            _ => None,
+        }
     }
 
     fn table(&self, table: &Table, name: &str) -> SettingValue {
@@ -363,26 +321,6 @@ impl TomlFile<'_> {
         }))
     }
 
-    fn array(&self, array: &Array, name: &str) -> Option<Vec<SettingValue>> {
-        array
-            .iter()
-            .map(|value| self.text(value, name, value.span()))
-            .collect()
-    }
-
-    fn joined(
-        &self,
-        array: &Array,
-        name: &str,
-        place: Option<Range<usize>>,
-    ) -> Option<Vec<SettingValue>> {
-        let parts: Option<Vec<String>> = array.iter().map(plain).collect();
-        Some(vec![SettingValue::Text(SettingText {
-            text: parts?.join(","),
-            origin: self.origin(place, name),
-        })])
-    }
-
     /// `"/url" = "dir"` is the same as `"/url=dir"` in a list.
     fn pairs(&mut self, setting: &Setting, table: &dyn TableLike, name: &str) -> Vec<SettingValue> {
         let mut entries = Vec::new();
@@ -392,47 +330,38 @@ impl TomlFile<'_> {
             if let Some(stray) = options_table::setting(key) {
                 let text = format!("not a setting within `[{name}]`");
                 let hint = format!("settings stand above all tables: `{} = ...`", stray.key);
-                self.faults
-                    .push(ConfigFault::statement(origin, text).with_hint(hint));
+                let fault = ConfigFault::statement(origin, text);
+                self.faults.push(fault.with_hint(hint));
                 continue;
             }
             match item.as_value().and_then(plain) {
-                Some(value) => entries.push(SettingValue::Text(SettingText {
-                    text: format!("{key}={value}"),
-                    origin,
-                })),
-                None => {
-                    let found = format!("a TOML {}", item.type_name());
-                    self.faults
-                        .push(ConfigFault::value(origin, &found, setting.expected()));
-                }
+                Some(value) => entries.push(SettingValue::text(format!("{key}={value}"), origin)),
+                None => self.faults.push(wrong_type(origin, item, setting)),
             }
         }
         entries
     }
 
-    fn text(&self, value: &Value, name: &str, place: Option<Range<usize>>) -> Option<SettingValue> {
-        Some(SettingValue::Text(SettingText {
-            text: plain(value)?,
-            origin: self.origin(place, name),
-        }))
+    fn unknown(&self, name: &str, item: &Item, place: Option<Range<usize>>) -> ConfigFault {
+        let nested = item
+            .as_table_like()
+            .and_then(|table| table.iter().find_map(|(key, _)| setting(key)));
+        let top = "settings stand at the top of the file, outside of tables";
+        let hint = nested
+            .map(|known| format!("{top}: `{} = ...`", known.key))
+            .or_else(|| migration_hint(name, Spelling::Key))
+            .or_else(|| did_you_mean(name, names()));
+        self.fault(place, name, "unknown setting")
+            .with_hint_maybe(hint)
     }
 
-    fn unknown(&mut self, name: &str, item: &Item, place: Option<Range<usize>>) {
-        let fault = ConfigFault::statement(self.origin(place, name), "unknown setting");
-        let near = || Some(format!("did you mean `{}`?", nearest(name, names())?));
-        let nested = item.as_table_like().and_then(|table| {
-            table.iter().find_map(|(key, _)| setting(key)).map(|known| {
-                format!(
-                    "settings stand at the top of the file, outside of tables: `{} = ...`",
-                    known.key
-                )
-            })
-        });
-        let hint = nested
-            .or_else(|| migration_hint(name, Spelling::Key))
-            .or_else(near);
-        self.faults.push(fault.with_hint_maybe(hint));
+    fn fault(
+        &self,
+        place: Option<Range<usize>>,
+        key: &str,
+        text: impl Into<String>,
+    ) -> ConfigFault {
+        ConfigFault::statement(self.origin(place, key), text)
     }
 
     fn origin(&self, place: Option<Range<usize>>, key: &str) -> Origin {
@@ -447,6 +376,11 @@ impl TomlFile<'_> {
             key: key.to_owned(),
         }
     }
+}
+
+fn wrong_type(origin: Origin, item: &Item, setting: &Setting) -> ConfigFault {
+    let found = format!("a TOML {}", item.type_name());
+    ConfigFault::value(origin, &found, &setting.expected())
 }
 
 /// The text of a value that has no parts.

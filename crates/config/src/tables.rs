@@ -2,7 +2,7 @@
 //!
 //! Takes one table with the places of its keys and gives a typed value, or every fault of the table at
 //! once, each with its line and its key. What the values mean is written beside the types, in
-//! `options_table::set`. Pure.
+//! `parse`. Pure.
 
 use std::ops::Range;
 
@@ -10,17 +10,16 @@ use serde::de::{DeserializeOwned, Error as _, IgnoredAny, IntoDeserializer};
 use serde::{Deserialize, Deserializer};
 use toml_edit::Value;
 
-use super::builder::Draft;
-use super::fault::{Cause, ConfigFault, Origin};
-use super::nearest;
-use super::options_table::{Hint, setting};
+use super::fault::{ConfigFault, Origin, unexpected};
+use super::options_table::setting;
+use super::parse::{Hint, did_you_mean, quoted};
 
 /// Between a cause and its hint in the one text that a serde error carries.
 const HINT: &str = "\nhint: ";
 
 /// One table of a structured setting.
 #[derive(Clone, Debug)]
-pub(super) struct SettingTable {
+pub(crate) struct SettingTable {
     /// The setting's key, as it is written.
     pub name: String,
     /// Where the table begins.
@@ -33,7 +32,7 @@ pub(super) struct SettingTable {
 
 /// Where a key of a table is.
 #[derive(Clone, Debug)]
-pub(super) struct KeyPlace {
+pub(crate) struct KeyPlace {
     pub key: String,
     /// Bytes of the file, from the key to the end of its value.
     pub span: Range<usize>,
@@ -41,48 +40,42 @@ pub(super) struct KeyPlace {
 }
 
 /// What a table of a setting is read into, by its keys.
-pub(super) trait Structure: DeserializeOwned {
-    /// Puts it into the draft.
-    ///
-    /// # Errors
+pub(crate) trait Structure: DeserializeOwned {
     /// Keys whose values contradict each other.
-    fn put(self, draft: &mut Draft, table: &SettingTable) -> Result<(), Contradiction>;
+    fn contradiction(&self) -> Option<Contradiction> {
+        None
+    }
 }
 
 /// A value that does not fit the others of its table.
 #[derive(Debug)]
-pub(super) struct Contradiction {
+pub(crate) struct Contradiction {
     /// The key to blame.
     pub key: &'static str,
     /// A sentence without a capital and without a full stop.
     pub cause: String,
-    pub hint: Hint,
+    /// What to do about it.
+    pub hint: String,
 }
 
-/// Reads a table into the draft; a faulty one changes nothing.
-pub(super) fn add<S: Structure>(
-    draft: &mut Draft,
-    table: &SettingTable,
-    faults: &mut Vec<ConfigFault>,
-) {
-    let Some(structure) = read::<S>(table, faults) else {
-        return;
-    };
-    if let Err(Contradiction { key, cause, hint }) = structure.put(draft, table) {
-        let origin = table.origin_of(key);
-        faults.push(ConfigFault::statement(origin, cause).with_hint_maybe(hint));
-    }
-}
-
+/// What a table says; nothing if it has a fault.
+///
 /// Serde stops at the first fault: the faulty key is left out and the rest read again, until all are found.
-fn read<S: DeserializeOwned>(table: &SettingTable, faults: &mut Vec<ConfigFault>) -> Option<S> {
+pub(crate) fn read<S: Structure>(table: &SettingTable, faults: &mut Vec<ConfigFault>) -> Option<S> {
     // The form that serde takes; places stay what they are.
     let mut items = table.items.clone().into_inline_table();
     let mut is_good = true;
     loop {
         let deserializer = Value::InlineTable(items.clone()).into_deserializer();
         let error = match S::deserialize(deserializer) {
-            Ok(structure) => return is_good.then_some(structure),
+            Ok(structure) if is_good => {
+                let Some(found) = structure.contradiction() else {
+                    return Some(structure);
+                };
+                faults.push(table.contradicted(&found));
+                return None;
+            }
+            Ok(_) => return None,
             Err(error) => error,
         };
         is_good = false;
@@ -98,10 +91,11 @@ fn read<S: DeserializeOwned>(table: &SettingTable, faults: &mut Vec<ConfigFault>
 }
 
 impl SettingTable {
-    /// The place of a key; the table's own where it has no such key.
-    fn origin_of(&self, key: &str) -> Origin {
-        let place = self.keys.iter().find(|place| place.key == key);
-        place.map_or_else(|| self.origin.clone(), |place| place.origin.clone())
+    /// At the key to blame, or at the table where it has no such key.
+    fn contradicted(&self, found: &Contradiction) -> ConfigFault {
+        let place = self.keys.iter().find(|place| place.key == found.key);
+        let origin = place.map_or(&self.origin, |place| &place.origin);
+        ConfigFault::statement(origin.clone(), &found.cause).with_hint(&found.hint)
     }
 
     /// The key that a span of the file belongs to.
@@ -125,8 +119,7 @@ impl SettingTable {
     fn unknown_key(&self, place: &KeyPlace, known: &str) -> ConfigFault {
         let (key, name) = (place.key.as_str(), &self.name);
         let known: Vec<&str> = known.split('`').skip(3).step_by(2).collect();
-        if let Some(near) = nearest(key, known.iter().copied()) {
-            let hint = format!("did you mean `{near}`?");
+        if let Some(hint) = did_you_mean(key, known.iter().copied()) {
             return ConfigFault::statement(place.origin.clone(), "unknown key").with_hint(hint);
         }
         if let Some(stray) = setting(key) {
@@ -134,8 +127,7 @@ impl SettingTable {
             let hint = format!("settings stand above all tables: `{} = ...`", stray.key);
             return ConfigFault::statement(place.origin.clone(), text).with_hint(hint);
         }
-        let known: Vec<String> = known.iter().map(|key| format!("`{key}`")).collect();
-        let hint = format!("the keys are {}", known.join(", "));
+        let hint = format!("the keys are {}", quoted(known));
         ConfigFault::statement(place.origin.clone(), "unknown key").with_hint(hint)
     }
 
@@ -187,7 +179,7 @@ enum OneOrMany {
 }
 
 /// Reads a key with one value, by a function from its text; the function's error is a hint.
-pub(super) fn one<'de, D: Deserializer<'de>, T>(
+pub(crate) fn one<'de, D: Deserializer<'de>, T>(
     deserializer: D,
     expected: &str,
     parse: fn(&str) -> Result<T, Hint>,
@@ -196,7 +188,7 @@ pub(super) fn one<'de, D: Deserializer<'de>, T>(
 }
 
 /// The same for a key with one value or an array of them.
-pub(super) fn many<'de, D: Deserializer<'de>, T>(
+pub(crate) fn many<'de, D: Deserializer<'de>, T>(
     deserializer: D,
     expected: &str,
     parse: fn(&str) -> Result<T, Hint>,
@@ -206,7 +198,7 @@ pub(super) fn many<'de, D: Deserializer<'de>, T>(
         OneOrMany::One(value) => vec![value],
     };
     if values.is_empty() {
-        return Err(D::Error::custom(cause("[]", expected)));
+        return Err(D::Error::custom(unexpected("[]", expected)));
     }
     let values = values.into_iter();
     values.map(|value| parsed(value, expected, parse)).collect()
@@ -218,24 +210,19 @@ fn parsed<T, E: serde::de::Error>(
     parse: fn(&str) -> Result<T, Hint>,
 ) -> Result<T, E> {
     let Some(text) = value.text() else {
-        return Err(E::custom(cause("a TOML table or array", expected)));
+        return Err(E::custom(unexpected("a TOML table or array", expected)));
     };
     parse(&text).map_err(|hint| {
         let hint = hint.map(|hint| format!("{HINT}{hint}")).unwrap_or_default();
-        E::custom(cause(&text, expected) + &hint)
+        E::custom(unexpected(&text, expected) + &hint)
     })
-}
-
-fn cause(found: &str, expected: &str) -> String {
-    let (found, expected) = (found.to_owned(), expected.to_owned());
-    Cause::Value { found, expected }.to_string()
 }
 
 /// Functions for serde's `deserialize_with`: a key's value, what is expected of it, and what understands its
 /// text. Their result is the type or an `Option` of it.
 macro_rules! keys {
     ($($name:ident: $read:ident($parse:expr) -> $type:ty, $expected:expr;)*) => {$(
-        fn $name<'de, D, T>(deserializer: D) -> Result<T, D::Error>
+        pub(crate) fn $name<'de, D, T>(deserializer: D) -> Result<T, D::Error>
         where
             D: serde::Deserializer<'de>,
             T: From<$type>,
@@ -244,4 +231,4 @@ macro_rules! keys {
         }
     )*};
 }
-pub(super) use keys;
+pub(crate) use keys;

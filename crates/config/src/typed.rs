@@ -3,6 +3,27 @@
 //! Taken from `options_table` (what people wrote, from flags, environment and TOML) and read by every room;
 //! holds no text form, no file positions and no I/O.
 
+/// Structures with the values of their fields before anything is set: those of their types where none is named.
+/// A test holds them against the table of settings.
+macro_rules! defaults {
+    ($(#[$of:meta])* pub struct $name:ident {
+        $($(#[$about:meta])* pub $field:ident: $type:ty $(= $value:expr)?,)*
+    }) => {
+        $(#[$of])*
+        pub struct $name {
+            $($(#[$about])* pub $field: $type,)*
+        }
+
+        impl Default for $name {
+            fn default() -> Self {
+                Self { $($field: defaults!(@ $($value)?),)* }
+            }
+        }
+    };
+    (@) => { Default::default() };
+    (@ $value:expr) => { $value };
+}
+
 mod logs;
 mod pools;
 mod processes;
@@ -10,7 +31,10 @@ mod processes;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use serde::Deserialize;
 use telemetry::Nanos;
+
+use crate::parse::{files, rules};
 
 pub use logs::{
     AccessLog, ErrorLog, Level, Levels, LogFilter, LogForm, LogOverflow, LogPrivacy, LogTarget,
@@ -21,95 +45,64 @@ pub use processes::{
     ControlConfig, Development, PROCESSES_MAX, Processes, Recycling, too_many_drivers,
 };
 
-/// The whole configuration of one serving process.
-#[derive(Clone, Debug)]
-pub struct Config {
-    /// Addresses to listen on, in the order given. Never empty after checking.
-    pub binds: Vec<Bind>,
-    /// Serving processes and their supervisor.
-    pub processes: Processes,
-    /// Driver threads and how they accept.
-    pub listen: Listen,
-    /// The Python application, if one is served.
-    pub app: Option<App>,
-    /// Folders of files, the longest URL prefix first after checking.
-    pub statics: Vec<StaticMount>,
-    /// Pools of threads that run the application. The first is there always, takes what no rule gives to
-    /// another, and is called `default`.
-    pub pools: Vec<PoolConfig>,
-    /// Which requests go to which pool, and how much they matter; the narrowest rule counts.
-    pub pool_rules: Vec<PoolRule>,
-    /// Clients whose `X-Request-Start` is taken, as addresses and prefix lengths. Unix sockets are trusted.
-    pub request_start_from: Vec<(std::net::IpAddr, u8)>,
-    /// Requests that run longer than this have their thread's stack in the error log, once each.
-    pub slow_request: Option<Nanos>,
-    /// Where requests go whose like have been slow.
-    pub slow_pool: Option<SlowPool>,
-    /// Bounds of what a client may send.
-    pub limits: http::Limits,
-    /// Deadlines.
-    pub timeouts: Timeouts,
-    /// Request bodies beyond memory.
-    pub spool: Spool,
-    /// Replies that their client does not take at once.
-    pub delivery: Delivery,
-    /// Small files kept in memory, for each driver.
-    pub file_cache: FileCache,
-    /// Access and error logs.
-    pub logs: Logs,
-    /// Where request ids come from.
-    pub request_ids: RequestIds,
-    /// File that holds the process id while the server runs.
-    pub pid_file: Option<PathBuf>,
-    /// Reply headers that the server adds.
-    pub headers: Headers,
-    /// TRACE requests are passed to the application; otherwise 405 answers them, as everywhere else.
-    pub trace_requests: bool,
-    /// Path that answers with the server's counters as JSON; nothing by default.
-    pub status_path: Option<String>,
-    /// How files are found, sent and described.
-    pub file_serving: FileServing,
-    /// Compression of the application's replies.
-    pub compression: Compression,
-    /// Bandwidth limits of replies.
-    pub rates: Rates,
-    /// Redirects, fixed replies and rewrites, looked at before the routes.
-    pub rules: RulesConfig,
-    /// Pages that replace the plain ones of replies that the server gives by itself. The first that has
-    /// the status counts; after checking the narrowest range comes first.
-    pub error_pages: Vec<ErrorPage>,
-}
-
-impl Default for Config {
-    fn default() -> Self {
-        Self {
-            binds: Default::default(),
-            processes: Default::default(),
-            listen: Default::default(),
-            app: Default::default(),
-            statics: Default::default(),
-            pools: vec![PoolConfig::default()],
-            pool_rules: Default::default(),
-            request_start_from: Default::default(),
-            slow_request: Default::default(),
-            slow_pool: Default::default(),
-            limits: Default::default(),
-            timeouts: Default::default(),
-            spool: Default::default(),
-            delivery: Default::default(),
-            file_cache: Default::default(),
-            logs: Default::default(),
-            request_ids: Default::default(),
-            pid_file: Default::default(),
-            headers: Default::default(),
-            trace_requests: Default::default(),
-            status_path: Default::default(),
-            file_serving: Default::default(),
-            compression: Default::default(),
-            rates: Default::default(),
-            rules: Default::default(),
-            error_pages: Default::default(),
-        }
+defaults! {
+    /// The whole configuration of one serving process.
+    #[derive(Clone, Debug)]
+    pub struct Config {
+        /// Addresses to listen on, in the order given. Never empty after checking.
+        pub binds: Vec<Bind>,
+        /// Serving processes and their supervisor.
+        pub processes: Processes,
+        /// Driver threads and how they accept.
+        pub listen: Listen,
+        /// The Python application, if one is served.
+        pub app: Option<App>,
+        /// Folders of files, the longest URL prefix first after checking.
+        pub statics: Vec<StaticMount>,
+        /// Pools of threads that run the application. The first is there always, takes what no rule gives to
+        /// another, and is called `default`.
+        pub pools: Vec<PoolConfig> = vec![PoolConfig::default()],
+        /// Which requests go to which pool, and how much they matter; the narrowest rule counts.
+        pub pool_rules: Vec<PoolRule>,
+        /// Clients whose `X-Request-Start` is taken, as addresses and prefix lengths. Unix sockets are trusted.
+        pub request_start_from: Vec<(std::net::IpAddr, u8)>,
+        /// Requests that run longer than this have their thread's stack in the error log, once each.
+        pub slow_request: Option<Nanos>,
+        /// Where requests go whose like have been slow.
+        pub slow_pool: Option<SlowPool>,
+        /// Bounds of what a client may send.
+        pub limits: http::Limits,
+        /// Deadlines.
+        pub timeouts: Timeouts,
+        /// Request bodies beyond memory.
+        pub spool: Spool,
+        /// Replies that their client does not take at once.
+        pub delivery: Delivery,
+        /// Small files kept in memory, for each driver.
+        pub file_cache: FileCache,
+        /// Access and error logs.
+        pub logs: Logs,
+        /// Where request ids come from.
+        pub request_ids: RequestIds,
+        /// File that holds the process id while the server runs.
+        pub pid_file: Option<PathBuf>,
+        /// Reply headers that the server adds.
+        pub headers: Headers,
+        /// TRACE requests are passed to the application; otherwise 405 answers them, as everywhere else.
+        pub trace_requests: bool,
+        /// Path that answers with the server's counters as JSON; nothing by default.
+        pub status_path: Option<String>,
+        /// How files are found, sent and described.
+        pub file_serving: FileServing,
+        /// Compression of the application's replies.
+        pub compression: Compression,
+        /// Bandwidth limits of replies.
+        pub rates: Rates,
+        /// Redirects, fixed replies and rewrites, looked at before the routes.
+        pub rules: RulesConfig,
+        /// Pages that replace the plain ones of replies that the server gives by itself. The first that has
+        /// the status counts; after checking the narrowest range comes first.
+        pub error_pages: Vec<ErrorPage>,
     }
 }
 
@@ -151,34 +144,36 @@ pub enum Steering {
     Cpu,
 }
 
-/// Driver threads and how they accept.
-#[derive(Clone, Debug)]
-pub struct Listen {
-    /// Driver threads per process.
-    pub drivers: usize,
-    /// Processors that drivers are pinned to, by turns; empty: not pinned.
-    pub driver_cpus: Vec<usize>,
-    /// Connections accepted in one turn before those already there are served.
-    pub accept_batch: usize,
-    /// Length of the kernel's accept queue asked for.
-    pub backlog: u32,
-    /// Seconds that the kernel keeps a connection that has sent nothing; 0 is off.
-    pub defer_accept_secs: u32,
-    /// TCP_NODELAY on accepted connections.
-    pub nodelay: bool,
-    /// Open connections per process; at the bound the server pauses accepting.
-    pub connections_max: usize,
-    /// Open connections of one client; one more is refused with 429. `None`: no bound.
-    pub client_connections_max: Option<usize>,
-    /// Leading bits of an IPv4 address that tell clients apart.
-    pub client_prefix_v4: u8,
-    /// Leading bits of an IPv6 address that tell clients apart.
-    pub client_prefix_v6: u8,
-    /// Which driver gets a connection.
-    pub steering: Steering,
-    /// When a connection has waited in a driver's accept queue for this long, and that driver has accepted
-    /// nothing meanwhile, another driver accepts from its socket as well.
-    pub driver_stall: Nanos,
+defaults! {
+    /// Driver threads and how they accept.
+    #[derive(Clone, Debug)]
+    pub struct Listen {
+        /// Driver threads per process.
+        pub drivers: usize = 1,
+        /// Processors that drivers are pinned to, by turns; empty: not pinned.
+        pub driver_cpus: Vec<usize>,
+        /// Connections accepted in one turn before those already there are served.
+        pub accept_batch: usize = 32,
+        /// Length of the kernel's accept queue asked for.
+        pub backlog: u32 = 4096,
+        /// Seconds that the kernel keeps a connection that has sent nothing; 0 is off.
+        pub defer_accept_secs: u32,
+        /// TCP_NODELAY on accepted connections.
+        pub nodelay: bool = true,
+        /// Open connections per process; at the bound the server pauses accepting.
+        pub connections_max: usize = 10_000,
+        /// Open connections of one client; one more is refused with 429. `None`: no bound.
+        pub client_connections_max: Option<usize>,
+        /// Leading bits of an IPv4 address that tell clients apart.
+        pub client_prefix_v4: u8 = 32,
+        /// Leading bits of an IPv6 address that tell clients apart.
+        pub client_prefix_v6: u8 = 64,
+        /// Which driver gets a connection.
+        pub steering: Steering = Steering::Hash,
+        /// When a connection has waited in a driver's accept queue for this long, and that driver has accepted
+        /// nothing meanwhile, another driver accepts from its socket as well.
+        pub driver_stall: Nanos = Nanos::from_ms(500),
+    }
 }
 
 /// A Python application: `module:attribute`.
@@ -210,21 +205,23 @@ pub struct StaticMount {
     pub fallback: Option<String>,
 }
 
-/// How files are found, sent and described.
-#[derive(Clone, Debug)]
-pub struct FileServing {
-    /// Threads that send spans of files; 0: drivers do.
-    pub writers: usize,
-    /// Files from this size on are sent from their descriptor; smaller ones are read whole.
-    pub writer_bytes_min: usize,
-    /// Threads that look files up, open and read them; 0: drivers do.
-    pub openers: usize,
-    /// Compressed siblings (`a.css.br`) that are looked for, the preferred first; empty: none.
-    pub encodings: Vec<Coding>,
-    /// A folder without an index file answers with a list of its files.
-    pub listing: bool,
-    /// `Cache-Control` of files; the first rule whose glob matches counts.
-    pub cache_control: Vec<CacheRule>,
+defaults! {
+    /// How files are found, sent and described.
+    #[derive(Clone, Debug)]
+    pub struct FileServing {
+        /// Threads that send spans of files; 0: drivers do.
+        pub writers: usize = 1,
+        /// Files from this size on are sent from their descriptor; smaller ones are read whole.
+        pub writer_bytes_min: usize = 64 << 10,
+        /// Threads that look files up, open and read them; 0: drivers do.
+        pub openers: usize = 4,
+        /// Compressed siblings (`a.css.br`) that are looked for, the preferred first; empty: none.
+        pub encodings: Vec<Coding> = vec![Coding::Brotli, Coding::Zstd, Coding::Gzip],
+        /// A folder without an index file answers with a list of its files.
+        pub listing: bool,
+        /// `Cache-Control` of files; the first rule whose glob matches counts.
+        pub cache_control: Vec<CacheRule>,
+    }
 }
 
 /// A content coding (RFC 9110 section 8.4.1).
@@ -238,31 +235,36 @@ pub enum Coding {
     Gzip,
 }
 
-/// `GLOB=VALUE`
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// `[[cache_control]]`
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct CacheRule {
     /// Glob over the decoded URL path, such as `/static/**/*.css`: it begins with a slash, `*` stays
     /// within a folder (globset's `literal_separator`). Checked.
+    #[serde(rename = "path", deserialize_with = "files::cache_path")]
     pub glob: String,
     /// Value of `Cache-Control`: visible ASCII and spaces.
+    #[serde(deserialize_with = "files::cache_value")]
     pub value: String,
 }
 
-/// Compression of the application's replies, on the thread that makes them.
-#[derive(Clone, Debug)]
-pub struct Compression {
-    /// Codings offered, the preferred first; empty: off.
-    pub codings: Vec<Coding>,
-    /// Smallest body of known length that is compressed.
-    pub bytes_min: usize,
-    /// 1 to 9.
-    pub gzip_level: u32,
-    /// 0 to 11.
-    pub brotli_level: u32,
-    /// 1 to 19.
-    pub zstd_level: i32,
-    /// Media types without parameters, in lower case; `text/*` stands for all of a kind.
-    pub types: Vec<String>,
+defaults! {
+    /// Compression of the application's replies, on the thread that makes them.
+    #[derive(Clone, Debug)]
+    pub struct Compression {
+        /// Codings offered, the preferred first; empty: off.
+        pub codings: Vec<Coding>,
+        /// Smallest body of known length that is compressed.
+        pub bytes_min: usize = 1 << 10,
+        /// 1 to 9.
+        pub gzip_level: u32 = 6,
+        /// 0 to 11.
+        pub brotli_level: u32 = 4,
+        /// 1 to 19.
+        pub zstd_level: i32 = 3,
+        /// Media types without parameters, in lower case; `text/*` stands for all of a kind.
+        pub types: Vec<String> = compress_types(),
+    }
 }
 
 /// Bandwidth limits of replies. The first of connection, route and pool that is set counts alone.
@@ -290,11 +292,11 @@ pub enum Rate {
 /// replies, then rewrites, and a request is rewritten at most once.
 #[derive(Clone, Debug, Default)]
 pub struct RulesConfig {
-    /// `FROM=[STATUS:]TO`
+    /// In their order.
     pub redirects: Vec<RedirectConfig>,
-    /// `FROM=STATUS[:TEXT]`
+    /// In their order.
     pub replies: Vec<FixedReply>,
-    /// `FROM=TO`
+    /// In their order.
     pub rewrites: Vec<Rewrite>,
 }
 
@@ -307,36 +309,50 @@ pub enum PathPattern {
     Beginning(String),
 }
 
-/// A redirect.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// `[[redirect]]`
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct RedirectConfig {
     /// Paths that are redirected.
+    #[serde(deserialize_with = "rules::from")]
     pub from: PathPattern,
-    /// 301, 302, 303, 307 or 308.
-    pub status: u16,
     /// Path (with one slash in front) or absolute `http` URL, in visible ASCII, perhaps with query and
     /// fragment. Behind a `Beginning` one `*` in it stands for the rest.
+    #[serde(deserialize_with = "rules::redirect_to")]
     pub to: String,
+    /// 301, 302, 303, 307 or 308.
+    #[serde(
+        default = "rules::redirect_status_default",
+        deserialize_with = "rules::redirect_status"
+    )]
+    pub status: u16,
 }
 
-/// A fixed reply.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// `[[respond]]`: a fixed reply.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct FixedReply {
     /// Paths that it answers.
+    #[serde(rename = "path", deserialize_with = "rules::from")]
     pub from: PathPattern,
     /// 200 to 599 without the redirects.
+    #[serde(deserialize_with = "rules::reply_status")]
     pub status: u16,
     /// The body, as plain text; may be empty, and is for 204, 205 and 304.
+    #[serde(default, deserialize_with = "rules::reply_text")]
     pub text: String,
 }
 
-/// A rewrite: the request goes on as one for another path.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// `[[rewrite]]`: the request goes on as one for another path.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Rewrite {
     /// Paths that are rewritten.
+    #[serde(deserialize_with = "rules::from")]
     pub from: PathPattern,
     /// The other path, in visible ASCII, which may have a query. Behind a `Beginning` one `*` in it stands
     /// for the rest.
+    #[serde(deserialize_with = "rules::rewrite_to")]
     pub to: String,
 }
 
@@ -351,162 +367,78 @@ pub struct ErrorPage {
     pub file: PathBuf,
 }
 
-/// Deadlines; none is renewed by a trickle of bytes unless it says so.
-#[derive(Clone, Debug)]
-pub struct Timeouts {
-    /// A head must be complete this long after its first byte (after the accept for the first one).
-    pub head: Nanos,
-    /// How far a body may fall behind `body_rate_min`: its longest silence.
-    pub body: Nanos,
-    /// Bytes a second that a body has to keep; 0: only silence counts.
-    pub body_rate_min: u64,
-    /// An idle keep-alive connection lasts this long.
-    pub idle: Nanos,
-    /// How far a reply may fall behind `send_rate_min`: its longest time without progress.
-    pub send: Nanos,
-    /// Bytes a second of a reply that a client has to take; 0: only progress counts.
-    pub send_rate_min: u64,
-    /// How long the rest of a refused body is read and thrown away so that the client sees the refusal.
-    pub linger: Nanos,
-    /// From the first signal to the end.
-    pub drain: Nanos,
-}
-
-/// Request bodies beyond memory.
-#[derive(Clone, Debug)]
-pub struct Spool {
-    /// Largest body kept in memory; larger ones go to an unnamed file.
-    pub body_memory_bytes: usize,
-    /// Threads that write those files.
-    pub spoolers: usize,
-    /// Folder of the unnamed files.
-    pub dir: PathBuf,
-}
-
-/// Replies that their client does not take at once.
-#[derive(Clone, Debug)]
-pub struct Delivery {
-    /// Bytes of one streamed response that wait for its client; past it the worker waits.
-    pub reply_spool_bytes_max: u64,
-    /// How long a worker waits so in all.
-    pub stream_wait_timeout: Nanos,
-    /// Bytes of all replies that wait in memory; past it they wait in their files.
-    pub replies_memory_bytes_max: usize,
-}
-
-/// Small files kept in memory, for each driver.
-#[derive(Clone, Debug)]
-pub struct FileCache {
-    /// Bytes in all.
-    pub bytes_max: usize,
-    /// Largest file kept.
-    pub entry_bytes_max: usize,
-    /// A cached file is looked at again (stat) when its last look is older than this.
-    pub revalidate: Nanos,
-    /// While its storage is asked, a cached file is still given when its last look is not older than this.
-    pub stale_max: Nanos,
-}
-
-/// Reply headers that the server adds.
-#[derive(Clone, Debug)]
-pub struct Headers {
-    /// `Server`; empty: none.
-    pub server: String,
-    /// `Server-Timing` with the phases that have passed.
-    pub server_timing: bool,
-}
-
-impl Default for Listen {
-    fn default() -> Self {
-        Self {
-            drivers: 1,
-            driver_cpus: Vec::new(),
-            accept_batch: 32,
-            backlog: 4096,
-            defer_accept_secs: 0,
-            nodelay: true,
-            connections_max: 10_000,
-            client_connections_max: None,
-            client_prefix_v4: 32,
-            client_prefix_v6: 64,
-            steering: Steering::Hash,
-            driver_stall: Nanos::from_ms(500),
-        }
+defaults! {
+    /// Deadlines; none is renewed by a trickle of bytes unless it says so.
+    #[derive(Clone, Debug)]
+    pub struct Timeouts {
+        /// A head must be complete this long after its first byte (after the accept for the first one).
+        pub head: Nanos = Nanos::from_secs(30),
+        /// How far a body may fall behind `body_rate_min`: its longest silence.
+        pub body: Nanos = Nanos::from_secs(30),
+        /// Bytes a second that a body has to keep; 0: only silence counts.
+        pub body_rate_min: u64 = 256,
+        /// An idle keep-alive connection lasts this long.
+        pub idle: Nanos = Nanos::from_secs(60),
+        /// How far a reply may fall behind `send_rate_min`: its longest time without progress.
+        pub send: Nanos = Nanos::from_secs(30),
+        /// Bytes a second of a reply that a client has to take; 0: only progress counts.
+        pub send_rate_min: u64 = 256,
+        /// How long the rest of a refused body is read and thrown away so that the client sees the refusal.
+        pub linger: Nanos = Nanos::from_secs(2),
+        /// From the first signal to the end.
+        pub drain: Nanos = Nanos::from_secs(30),
     }
 }
 
-impl Default for Timeouts {
-    fn default() -> Self {
-        Self {
-            head: Nanos::from_secs(30),
-            body: Nanos::from_secs(30),
-            body_rate_min: 256,
-            idle: Nanos::from_secs(60),
-            send: Nanos::from_secs(30),
-            send_rate_min: 256,
-            linger: Nanos::from_secs(2),
-            drain: Nanos::from_secs(30),
-        }
+defaults! {
+    /// Request bodies beyond memory.
+    #[derive(Clone, Debug)]
+    pub struct Spool {
+        /// Largest body kept in memory; larger ones go to an unnamed file.
+        pub body_memory_bytes: usize = 64 << 10,
+        /// Threads that write those files.
+        pub spoolers: usize = 1,
+        /// Folder of the unnamed files.
+        pub dir: PathBuf = std::env::temp_dir(),
     }
 }
 
-impl Default for Spool {
-    fn default() -> Self {
-        Self {
-            body_memory_bytes: 64 << 10,
-            spoolers: 1,
-            dir: std::env::temp_dir(),
-        }
+defaults! {
+    /// Replies that their client does not take at once.
+    #[derive(Clone, Debug)]
+    pub struct Delivery {
+        /// Bytes of one streamed response that wait for its client; past it the worker waits.
+        pub reply_spool_bytes_max: u64 = 1 << 30,
+        /// How long a worker waits so in all.
+        pub stream_wait_timeout: Nanos = Nanos::from_secs(60),
+        /// Bytes of all replies that wait in memory; past it they wait in their files.
+        pub replies_memory_bytes_max: usize = 256 << 20,
     }
 }
 
-impl Default for Delivery {
-    fn default() -> Self {
-        Self {
-            reply_spool_bytes_max: 1 << 30,
-            stream_wait_timeout: Nanos::from_secs(60),
-            replies_memory_bytes_max: 256 << 20,
-        }
+defaults! {
+    /// Small files kept in memory, for each driver.
+    #[derive(Clone, Debug)]
+    pub struct FileCache {
+        /// Bytes in all.
+        pub bytes_max: usize = 64 << 20,
+        /// Largest file kept.
+        pub entry_bytes_max: usize = 64 << 10,
+        /// A cached file is looked at again (stat) when its last look is older than this.
+        pub revalidate: Nanos = Nanos::from_secs(1),
+        /// While its storage is asked, a cached file is still given when its last look is not older than this.
+        pub stale_max: Nanos = Nanos::from_secs(10),
     }
 }
 
-impl Default for FileServing {
-    fn default() -> Self {
-        Self {
-            writers: 1,
-            writer_bytes_min: 64 << 10,
-            openers: 4,
-            encodings: vec![Coding::Brotli, Coding::Zstd, Coding::Gzip],
-            listing: false,
-            cache_control: Vec::new(),
-        }
-    }
-}
-
-impl Default for Compression {
-    fn default() -> Self {
-        let types = [
-            "text/*",
-            "application/json",
-            "application/ld+json",
-            "application/manifest+json",
-            "application/problem+json",
-            "application/javascript",
-            "application/xml",
-            "application/xhtml+xml",
-            "application/rss+xml",
-            "application/atom+xml",
-            "application/wasm",
-            "image/svg+xml",
-        ];
-        Self {
-            codings: Vec::new(),
-            bytes_min: 1 << 10,
-            gzip_level: 6,
-            brotli_level: 4,
-            zstd_level: 3,
-            types: types.map(str::to_owned).to_vec(),
-        }
+defaults! {
+    /// Reply headers that the server adds.
+    #[derive(Clone, Debug)]
+    pub struct Headers {
+        /// `Server`; empty: none.
+        pub server: String = "milepost".to_owned(),
+        /// `Server-Timing` with the phases that have passed.
+        pub server_timing: bool,
     }
 }
 
@@ -521,22 +453,20 @@ impl Coding {
     }
 }
 
-impl Default for FileCache {
-    fn default() -> Self {
-        Self {
-            bytes_max: 64 << 20,
-            entry_bytes_max: 64 << 10,
-            revalidate: Nanos::from_secs(1),
-            stale_max: Nanos::from_secs(10),
-        }
-    }
-}
-
-impl Default for Headers {
-    fn default() -> Self {
-        Self {
-            server: "milepost".to_owned(),
-            server_timing: false,
-        }
-    }
+fn compress_types() -> Vec<String> {
+    let types = [
+        "text/*",
+        "application/json",
+        "application/ld+json",
+        "application/manifest+json",
+        "application/problem+json",
+        "application/javascript",
+        "application/xml",
+        "application/xhtml+xml",
+        "application/rss+xml",
+        "application/atom+xml",
+        "application/wasm",
+        "image/svg+xml",
+    ];
+    types.map(str::to_owned).to_vec()
 }

@@ -133,7 +133,9 @@ impl BodyDecoder {
             match self.state {
                 State::Done => break,
                 State::Length { left } | State::Data { left } => {
+                    // One stretch of payload a call: what follows a chunk is framing, which is no part of the range.
                     let data = consumed..consumed + self.take(left, input.len() - consumed);
+                    assert!(data.end <= input.len(), "a body takes more than there is");
                     return Ok(Decoded {
                         consumed: data.end,
                         data,
@@ -163,6 +165,7 @@ impl BodyDecoder {
 
     /// Counts off as much of the `left` bytes of payload as is `there`, and gives that number.
     fn take(&mut self, left: u64, there: usize) -> usize {
+        // Never beyond the length that was announced: the next byte is the next request's (request smuggling).
         let taken = usize::try_from(left).map_or(there, |left| left.min(there));
         let left = left - taken as u64;
         self.bytes_out += taken as u64;
@@ -219,6 +222,7 @@ impl BodyDecoder {
         byte: u8,
     ) -> Result<State, Cause> {
         match (byte, (byte as char).to_digit(16)) {
+            // The bound on digits keeps the shift from losing the upper ones (chunk size overflow).
             (_, Some(digit)) if digits < SIZE_DIGITS_MAX => Ok(State::Size {
                 size: size << 4 | u64::from(digit),
                 digits: digits + 1,
@@ -239,6 +243,7 @@ impl BodyDecoder {
         if size == 0 {
             return Ok(State::TrailerStart { bytes: 0 });
         }
+        // With what has come before, and before a byte of this chunk is read: `size` alone may fill 64 bits.
         match self.bytes_out.checked_add(size) {
             Some(total) if total <= self.body_bytes_max => Ok(State::Data { left: size }),
             _ => Err(Cause::BodyTooLarge),

@@ -175,6 +175,14 @@ impl HeadIndex {
         HeadIndex::default()
     }
 
+    /// Of the beginning of a head, `bytes` bytes long, that was refused or will never be complete.
+    pub fn of_beginning(bytes: usize) -> Self {
+        HeadIndex {
+            bytes,
+            ..HeadIndex::default()
+        }
+    }
+
     /// Parses the head that begins `buf`; what follows it in `buf` is not looked at.
     ///
     /// `seen` belongs to the connection: 0 for a new head, then left alone between calls while more bytes
@@ -190,12 +198,14 @@ impl HeadIndex {
         seen: &mut usize,
         limits: &Limits,
     ) -> Result<HeadStep, Refusal> {
+        // Spans have 32 bits; what lies behind the bound is not looked at, whatever has come.
         let head_bytes_max = limits.head_bytes_max.min(u32::MAX as usize);
         let window = &buf[..buf.len().min(head_bytes_max)];
         if self.parse_window(window, *seen, limits)? {
             *seen = 0;
             return Ok(HeadStep::Complete);
         }
+        // Refused at the byte that passes the bound, not when the rest has come: a client must not fill memory.
         if window.len() == head_bytes_max {
             return Err(Cause::HeadTooLarge.into());
         }
@@ -436,11 +446,16 @@ fn check_unusual_path(path: &[u8]) -> Result<(), Cause> {
 pub struct HeadView<'a> {
     /// The buffer that `index` was parsed from; at least `index.bytes` long.
     pub bytes: &'a [u8],
-    /// A complete index.
+    /// A complete index, or that of a beginning.
     pub index: &'a HeadIndex,
 }
 
 impl<'a> HeadView<'a> {
+    /// Whether it is a head; else it is the beginning of one, which has neither method nor fields.
+    pub fn is_complete(&self) -> bool {
+        self.index.method_span != Span::default()
+    }
+
     /// The method as sent.
     pub fn method(&self) -> &'a [u8] {
         self.index.method_span.of(self.bytes)
@@ -496,8 +511,10 @@ pub struct RequestHead {
 impl RequestHead {
     /// Copies the head's own bytes and its index; two allocations.
     pub fn take(view: HeadView<'_>) -> Self {
+        let head_bytes = view.index.bytes;
+        assert!(head_bytes <= view.bytes.len(), "an index of other bytes");
         RequestHead {
-            bytes: view.bytes[..view.index.bytes].into(),
+            bytes: view.bytes[..head_bytes].into(),
             index: view.index.clone(),
         }
     }

@@ -16,6 +16,15 @@ pub const LONGEST: Nanos = Nanos::from_secs(3_600);
 /// Significant digits.
 const DIGITS: u8 = 3;
 
+/// Fewer values than these beyond a quantile make it an accident.
+pub(crate) const BEYOND_LEN: f64 = 10.0;
+
+/// Whether of `len` values enough lie beyond a quantile, in percent, for it to be no accident.
+pub(crate) fn has_enough_beyond(percent: f64, len: f64) -> bool {
+    // Not one less because of the number's binary form.
+    (100.0 - percent) / 100.0 * len + 1e-6 >= BEYOND_LEN
+}
+
 /// A distribution of durations.
 #[derive(Clone, Debug)]
 pub struct Distribution {
@@ -42,6 +51,7 @@ impl Distribution {
     /// Counts one.
     #[inline]
     pub fn record(&mut self, span: Nanos) {
+        // The histogram knows no nought; the moments below have the value itself.
         self.histogram.saturating_record(span.0.max(1));
         self.moments.record(span.0 as f64);
     }
@@ -76,12 +86,12 @@ impl Distribution {
 
     /// The least value that a share `quantile` (0 to 1) of all does not exceed; zero for none.
     pub fn quantile(&self, quantile: f64) -> Nanos {
+        assert!((0.0..=1.0).contains(&quantile), "a quantile is a share");
         if self.is_empty() {
             return Nanos::ZERO;
         }
-        // 0.035 is stored as a little more, and of 200 values the histogram would take the eighth for it.
-        let below = quantile.next_down().max(0.0);
-        let value = self.histogram.value_at_quantile(below) as f64;
+        let share = telemetry::share_of_rank(quantile, self.histogram.len());
+        let value = self.histogram.value_at_quantile(share) as f64;
         // The histogram gives the end of a bucket, which may lie beyond all values.
         Nanos(value.clamp(self.moments.min(), self.moments.max()) as u64)
     }
@@ -93,7 +103,7 @@ impl Distribution {
 }
 
 /// As it is stored: summaries for people, and the histogram for programs.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Summary {
     /// How many.
     pub count: u64,
@@ -123,19 +133,12 @@ pub struct Summary {
     pub hdr: String,
 }
 
-impl Summary {
-    /// Fewer values than these beyond a quantile, and it is not said.
-    const BEYOND_LEN: f64 = 10.0;
-}
-
 impl From<&Distribution> for Summary {
     fn from(all: &Distribution) -> Summary {
         let us = |ns: f64| ns / 1e3;
         let at = |quantile: f64| us(all.quantile(quantile).0 as f64);
         let far = |quantile: f64| {
-            let beyond = (1.0 - quantile) * all.len() as f64;
-            // Not one less because of the number's binary form.
-            (beyond + 1e-6 >= Summary::BEYOND_LEN).then(|| at(quantile))
+            has_enough_beyond(quantile * 100.0, all.len() as f64).then(|| at(quantile))
         };
         Summary {
             count: all.len(),

@@ -15,7 +15,7 @@ use crate::plan::{Closing, Leg, Profile, Timestamps};
 pub const SCHEMA: u32 = 2;
 
 /// A run.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Outcome {
     /// [`SCHEMA`].
     pub schema: u32,
@@ -46,7 +46,7 @@ pub struct Outcome {
 }
 
 /// What was asked for, as far as results have to be told apart by it.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Asked {
     /// The target.
     pub url: String,
@@ -129,23 +129,51 @@ pub struct Counts {
     pub statuses: BTreeMap<u16, u64>,
 }
 
-/// Requests without the right reply, by why. None is tried again.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Failures {
+/// The reasons for which a request has no right reply, each with its counter.
+macro_rules! failures {
+    ($($(#[$why:meta])* $failure:ident $counter:ident,)*) => {
+        /// Why a request has no right reply.
+        #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+        pub enum Failure { $($(#[$why])* $failure,)* }
+
+        /// Requests without the right reply, by why. None is tried again.
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+        pub struct Failures { $($(#[$why])* pub $counter: u64,)* }
+
+        impl Failures {
+            /// Of any kind.
+            pub fn sum(&self) -> u64 {
+                0 $(+ self.$counter)*
+            }
+
+            /// Counts one.
+            pub(crate) fn count(&mut self, why: Failure) {
+                *match why { $(Failure::$failure => &mut self.$counter,)* } += 1;
+            }
+
+            /// Counts those of `other` as well.
+            pub(crate) fn add(&mut self, other: &Failures) {
+                $(self.$counter += other.$counter;)*
+            }
+        }
+    };
+}
+
+failures! {
     /// The connection was refused or could not be made in time.
-    pub connect: u64,
+    Connect connect,
     /// The connection was reset or ended before a byte of the reply.
-    pub reset: u64,
+    Reset reset,
     /// The reply was not complete in time.
-    pub timeout: u64,
+    Timeout timeout,
     /// The reply ended before its end, or was no HTTP.
-    pub short: u64,
+    Short short,
     /// Another status.
-    pub status: u64,
+    Status status,
     /// Another length or another checksum.
-    pub body: u64,
+    Body body,
     /// Nothing that the server did: no port, no descriptor, no memory on this side.
-    pub local: u64,
+    Local local,
 }
 
 impl AskedLeg {
@@ -177,21 +205,19 @@ impl Display for AskedLeg {
 }
 
 impl Counts {
+    /// Requests that ended, in any way.
+    pub fn ended(&self) -> u64 {
+        self.answered + self.failures.sum()
+    }
+
     /// Right replies that came within the counted time.
     pub fn within(&self) -> u64 {
         self.answered_within.unwrap_or(self.answered)
     }
 }
 
-impl Failures {
-    /// Of any kind.
-    pub fn sum(&self) -> u64 {
-        self.connect + self.reset + self.timeout + self.short + self.status + self.body + self.local
-    }
-}
-
 /// How long everything took, each with its own beginning.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Times {
     /// The one to quote. Closed loads: from sending a request to the last byte of its reply. Open ones: from
     /// the time at which it was to be sent.
@@ -234,7 +260,7 @@ pub struct Second {
 }
 
 /// The generator's own side.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Generator {
     /// Each thread.
     pub threads: Vec<ThreadUse>,
@@ -281,7 +307,7 @@ pub struct ServerUse {
 }
 
 /// What a group of misbehaving clients did.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct BadClientCounts {
     /// What they did, in words.
     pub name: String,
@@ -318,6 +344,17 @@ pub enum Weight {
     Doubtful,
     /// Worth knowing.
     Note,
+}
+
+impl Remark {
+    /// A remark; the text has the remedy where there is one.
+    pub fn new(weight: Weight, word: &str, text: String) -> Remark {
+        Remark {
+            weight,
+            word: word.to_owned(),
+            text,
+        }
+    }
 }
 
 impl Outcome {

@@ -84,7 +84,8 @@ impl Sweep {
     /// The load with one of the values.
     pub fn load(&self, base: &LoadSpec, value: u64) -> LoadSpec {
         let mut load = base.clone();
-        load.put(self.key, &value.to_string());
+        let is_known = load.put(self.key, &value.to_string());
+        assert!(is_known, "each key that is swept is one of a load");
         load
     }
 
@@ -219,6 +220,7 @@ fn is_swept(text: &str) -> bool {
         part.starts_with(|letter: char| letter.is_ascii_digit())
             && part.ends_with(|letter: char| letter.is_ascii_alphabetic())
     };
+    // Both kinds of texts have colons and dots: what follows the last colon is a time or a step.
     let mut parts = text.split(',').filter_map(|part| part.rsplit_once(':'));
     let has_time = parts.any(|(_, part)| is_time(part));
     !has_time && text.trim().parse::<f64>().is_err()

@@ -461,13 +461,25 @@ mod tests {
 
     #[test]
     fn driver_that_asks_late_is_woken() {
-        come_back(WakePolicy::NextInput, Some(After::Keep), Returned::Kept);
+        come_back(
+            WakePolicy::NextInput,
+            Some(After::Keep),
+            Returned::Out(After::Keep),
+        );
     }
 
     #[test]
     fn driver_that_asked_beforehand_is_woken() {
-        come_back(WakePolicy::Return, Some(After::Keep), Returned::Kept);
-        come_back(WakePolicy::NextInput, Some(After::Close), Returned::Closed);
+        come_back(
+            WakePolicy::Return,
+            Some(After::Keep),
+            Returned::Out(After::Keep),
+        );
+        come_back(
+            WakePolicy::NextInput,
+            Some(After::Close),
+            Returned::Out(After::Close),
+        );
         come_back(WakePolicy::NextInput, None, Returned::Queued);
     }
 
@@ -531,7 +543,7 @@ mod tests {
                 }
                 ownership.poll_return(WakePolicy::Return, context)
             }));
-            assert_eq!(seen, Returned::Kept);
+            assert_eq!(seen, Returned::Out(After::Keep));
             thread.expect("spawned").join().expect("pool");
         });
     }

@@ -4,6 +4,8 @@
 //! Each function takes and gives types that cannot be misused, so that no other crate below the server needs `unsafe`.
 //! Must not know what it is used for.
 
+#![allow(unsafe_code)]
+
 mod invariant;
 mod unnamed;
 

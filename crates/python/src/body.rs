@@ -36,7 +36,12 @@ impl Input {
 
     /// Bytes between the position and the end.
     fn rest_bytes(&self) -> u64 {
-        self.body.bytes() - self.position
+        let bytes = self.body.bytes();
+        assert!(
+            self.position <= bytes,
+            "a request's body is read past its end"
+        );
+        bytes - self.position
     }
 
     /// `size` as Python means it: absent, `None` and negative are everything.
@@ -52,6 +57,7 @@ impl Input {
             Body::Memory(data) => return Ok(&data[self.position as usize..]),
             Body::File { file, bytes } => (file, *bytes),
         };
+        // Wraps where the window lies behind the position: that is beyond the window too.
         let offset = self.position.wrapping_sub(self.window_start);
         if offset >= self.window.len() as u64 {
             let wanted = (bytes - self.position).min(WINDOW_BYTES as u64) as usize;
@@ -77,6 +83,7 @@ impl Input {
                 Ok(py.detach(|| file.read_exact_at(out, self.position))?)
             })?,
         };
+        // Behind the reading: an error of the disk leaves the position where it was, and the application may try again.
         self.position += bytes as u64;
         Ok(data)
     }

@@ -97,6 +97,7 @@ fn make_main_thread(py: Python<'_>) -> PyResult<()> {
 #[cold]
 pub(crate) fn leave(py: Python<'_>, error: Option<PyErr>) -> ! {
     let code = error.map_or(0, |error| exit_code(py, &error));
+    // Before `threading` and `atexit`, which would wait for the parent's other children, or terminate them.
     let_siblings_go(py);
     for (module, step) in [("threading", "_shutdown"), ("atexit", "_run_exitfuncs")] {
         let done = py

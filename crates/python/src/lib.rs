@@ -5,6 +5,8 @@
 //! to start it anew (`command`) and forks it (`fork`), and the server a handler that runs them (`wsgi`).
 //! Knows no socket.
 
+#![allow(unsafe_code)]
+
 mod command;
 mod host;
 mod import;

@@ -55,6 +55,7 @@ pub(crate) fn keep(
     reference: impl FnOnce() -> Option<PyBackedBytes>,
     memory: &Arc<ReplyMemory>,
 ) -> Option<Bytes> {
+    // One lock from the look to the entry: two responses that keep the same object at once are charged once.
     let mut kept = locked(&KEPT);
     // A dead entry is that of an object that was let go of, perhaps another one at this address.
     if let Some(known) = kept.get(&address).and_then(Weak::upgrade) {
@@ -126,7 +127,9 @@ fn release_all() {
         });
         let (mut released, _) = waited.unwrap_or_else(PoisonError::into_inner);
         let batch = std::mem::take(&mut released.objects);
+        assert!(!batch.is_empty(), "mp-release attaches for nothing");
         released.bytes = 0;
+        // Before the thread attaches: a driver that leaves an object must not wait for the GIL by this lock.
         drop(released);
         let _visit = visit::begin();
         Python::attach(|_| drop(batch));

@@ -75,6 +75,7 @@ impl Bucket {
     /// nanosecond that stamps are rounded to. A single reservation of more than
     /// the burst waits for what is beyond it and then goes as a whole, so keep to [`Bucket::chunk_for`].
     pub fn reserve(&mut self, bytes: u64, now: Stamp) -> Stamp {
+        // A bucket that has been full for a while does not save up: no burst is larger than the bucket.
         if self.empty_at < now {
             (self.empty_at, self.parts) = (now, 0);
         }
@@ -84,6 +85,10 @@ impl Bucket {
         self.empty_at = self.empty_at.plus(Nanos(nanos));
         self.parts =
             u64::try_from(worth % rate).expect("a remainder of what fits 64 bits fits them");
+        assert!(
+            self.parts < self.bytes_per_sec,
+            "parts are less than a nanosecond's worth"
+        );
         self.burst_ahead_of_empty().max(now)
     }
 

@@ -237,6 +237,7 @@ impl<T> Line<T> {
     pub fn push(&mut self, entry: Entry<T>) {
         let class = &mut self.waiting[entry.class as usize];
         match class.back() {
+            // It waited elsewhere before and is older than those behind which it came.
             Some(back) if back.began() > entry.began() => {
                 let at = class.partition_point(|other| other.began() <= entry.began());
                 class.insert(at, entry);
@@ -253,6 +254,7 @@ impl<T> Line<T> {
     /// are never all threads: with no more threads than the reserve, one serves everybody.
     pub fn take(&mut self, now: Stamp, running: usize, threads: usize) -> Option<Entry<T>> {
         let reserve = self.settings.reserve_threads.min(threads.saturating_sub(1));
+        // Questions about health are the first class: with only the reserve left, no other is looked at.
         let has_only_reserve = running + reserve >= threads.max(1);
         let classes_len = if has_only_reserve {
             1
@@ -266,6 +268,7 @@ impl<T> Line<T> {
                     Pressure::Calm | Pressure::Saturated => self.take_oldest(*class, now),
                     Pressure::Overloaded => self.take_hopeful(*class, now),
                 })?;
+        assert!(self.len > 0, "an exchange leaves a queue that has none");
         self.len -= 1;
         self.note(&entry, now);
         Some(entry)
@@ -281,6 +284,10 @@ impl<T> Line<T> {
                 is_over.then(|| class.pop_front())?
             })
         })?;
+        assert!(
+            self.len > 0,
+            "an exchange is refused out of a queue that has none"
+        );
         self.len -= 1;
         Some(entry)
     }

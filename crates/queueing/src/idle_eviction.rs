@@ -84,8 +84,10 @@ pub fn idle_limit(open: usize, max: usize, idle_timeout: Nanos) -> Nanos {
     if open * 16 >= max * 15 {
         return floor;
     }
+    // From 8/16 to 15/16 of the bound: seven sixteenths of it are the whole fall.
     let span = u128::from(idle_timeout.0 - floor.0);
     let fallen = span * (open * 16 - max * 8) / (max * 7);
+    assert!(fallen <= span, "a limit never falls below its floor");
     Nanos(idle_timeout.0 - u64::try_from(fallen).expect("a part of a span is no longer than it"))
 }
 

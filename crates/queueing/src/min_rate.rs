@@ -48,6 +48,7 @@ impl Pace {
             return;
         }
         let (deadline, parts) = self.moved_by(bytes).unwrap_or((ceiling, 0));
+        // The ceiling keeps a client from saving up patience by a fast beginning.
         (self.deadline, self.parts) = if deadline < ceiling {
             (deadline, parts)
         } else {
@@ -96,6 +97,10 @@ impl Pace {
         let worth = u128::from(bytes) * NANOS_PER_SEC + u128::from(self.parts);
         let nanos = u64::try_from(worth.checked_div(rate)?).ok()?;
         let deadline = self.deadline.0.checked_add(nanos)?;
+        assert!(
+            deadline >= self.deadline.0,
+            "progress never shortens a deadline"
+        );
         let parts =
             u64::try_from(worth % rate).expect("a remainder of what fits 64 bits fits them");
         Some((Stamp(deadline), parts))

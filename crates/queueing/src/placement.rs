@@ -32,8 +32,6 @@ const EXACT_LEN: u32 = 16;
 const SLACK_SHARE: u32 = 4;
 /// Connections that do not even last so long are gone before an uneven spread of them matters.
 const SHORT: Nanos = Nanos::from_ms(20);
-/// Those that last even less are over before another process would have woken up for them.
-const BRIEF: Nanos = Nanos::from_ms(1);
 /// Weight of one more connection in the mean is one of so many.
 const MEMORY: u64 = 16;
 /// What the mean begins with: some sixty short ones have to end before connections count as short. A single one,
@@ -147,13 +145,6 @@ impl Lifetimes {
             None => Nanos(u64::MAX),
         }
     }
-
-    /// Until when connections are so brief that processes need not share them one by one, should no other one
-    /// end; `None` where they are not.
-    pub fn brief_until(&self) -> Option<Stamp> {
-        let is_brief = self.mean.is_some_and(|mean| mean < BRIEF);
-        is_brief.then(|| self.last_end.plus(BRIEF))
-    }
 }
 
 #[cfg(test)]
@@ -216,7 +207,6 @@ mod tests {
     fn the_mean_follows_what_ends_and_the_silence_after_it() {
         let mut lifetimes = Lifetimes::default();
         assert_eq!(lifetimes.at(Stamp(5)), Nanos(u64::MAX));
-        assert_eq!(lifetimes.brief_until(), None);
         lifetimes.ended(Nanos::from_us(300), Stamp(1_000));
         let after_one = placement(Load::MAX, Load::NONE, lifetimes.at(Stamp(1_000)));
         assert_eq!(after_one, Placement::HandOver);
@@ -229,16 +219,11 @@ mod tests {
         assert!(mean < Nanos::from_us(1_400), "{mean}");
         let later = Stamp(2_000).plus(Nanos::from_ms(50));
         assert_eq!(lifetimes.at(later), Nanos::from_ms(50));
-        assert_eq!(lifetimes.brief_until(), None);
         for _ in 0..200 {
             lifetimes.ended(Nanos::from_secs(1), later);
         }
         let mean = lifetimes.at(later);
         assert!(mean > Nanos::from_ms(990), "{mean}");
-        for _ in 0..200 {
-            lifetimes.ended(Nanos::from_us(300), later);
-        }
-        assert_eq!(lifetimes.brief_until(), Some(later.plus(BRIEF)));
     }
 
     /// What the drivers of a process have after connections that the kernel gave to `hashes` in turn, of

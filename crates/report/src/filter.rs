@@ -5,7 +5,9 @@
 
 use std::ops::RangeInclusive;
 
-use telemetry::{Line, Nanos, unix_from_civil};
+use jiff::fmt::temporal::Pieces;
+use jiff::tz::Offset;
+use telemetry::{Line, Nanos};
 
 const NANOS_PER_SEC: u64 = 1_000_000_000;
 
@@ -40,24 +42,14 @@ impl When {
         if let Some(span) = duration(text) {
             return Some(When::Utc(now_ns.saturating_sub(span.0)));
         }
-        let (date, time) = match text.split_once(['T', ' ']) {
-            Some((date, time)) => (date, time),
-            None => (text, "00:00"),
-        };
-        let [year, month, day] = numbers(date, '-')?;
-        let (time, offset_secs) = zone(time)?;
-        let time = if time.matches(':').count() == 1 {
-            format!("{time}:00")
-        } else {
-            time.to_owned()
-        };
-        let [hour, minute, second] = numbers(&time, ':')?;
-        // 60 is a leap second, which no calendar of seconds since 1970 has.
-        let second = if second == 60 { 59 } else { second };
-        let local = unix_from_civil([year, month, day, hour, minute, second])?;
-        Some(match offset_secs {
-            None => When::Local(local * NANOS_PER_SEC),
-            Some(offset) => When::Utc(local.checked_add_signed(-offset)? * NANOS_PER_SEC),
+        let pieces = Pieces::parse(text).ok()?;
+        let at = pieces.date().to_datetime(pieces.time().unwrap_or_default());
+        let offset = pieces.to_numeric_offset();
+        let utc = offset.unwrap_or(Offset::UTC).to_timestamp(at).ok()?;
+        let ns = u64::try_from(utc.as_second()).ok()? * NANOS_PER_SEC;
+        Some(match offset {
+            None => When::Local(ns),
+            Some(_) => When::Utc(ns),
         })
     }
 
@@ -159,36 +151,6 @@ fn status_range(text: &str) -> Option<RangeInclusive<u16>> {
     code(text).map(|code| code..=code)
 }
 
-fn numbers(text: &str, separator: char) -> Option<[u64; 3]> {
-    let mut parts = text.split(separator).map(|part| {
-        let is_number = !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
-        is_number.then(|| part.parse().ok()).flatten()
-    });
-    let numbers = [parts.next()??, parts.next()??, parts.next()??];
-    parts.next().is_none().then_some(numbers)
-}
-
-/// The time without its zone, and the zone's offset where there is one.
-fn zone(text: &str) -> Option<(&str, Option<i64>)> {
-    if let Some(time) = text.strip_suffix(['Z', 'z']) {
-        return Some((time, Some(0)));
-    }
-    let Some(at) = text.find(['+', '-']) else {
-        return Some((text, None));
-    };
-    let (time, zone) = text.split_at(at);
-    let sign = if zone.starts_with('-') { -1 } else { 1 };
-    let digits: String = zone[1..]
-        .chars()
-        .filter(|character| *character != ':')
-        .collect();
-    if digits.len() != 4 {
-        return None;
-    }
-    let value: i64 = digits.parse().ok()?;
-    Some((time, Some(sign * (value / 100 * 3_600 + value % 100 * 60))))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -258,78 +220,42 @@ mod tests {
         };
         let check =
             |filter: Filter, expect: bool| assert_eq!(filter.passes(&line), expect, "{filter:?}");
-        let none = Filter::default;
         let when = |text| When::parse(text, 0);
-        check(none(), true);
+        let with = |change: &dyn Fn(&mut Filter)| {
+            let mut filter = Filter::default();
+            change(&mut filter);
+            filter
+        };
+        check(with(&|_| {}), true);
+        for (text, expect) in [
+            ("2000-10-10T14:55:36", true),
+            ("2000-10-10T14:55:37", false),
+        ] {
+            check(with(&|filter| filter.since = when(text)), expect);
+        }
+        for (text, expect) in [
+            ("2000-10-10T13:55:36Z", false),
+            ("2000-10-10T13:55:37Z", true),
+        ] {
+            check(with(&|filter| filter.until = when(text)), expect);
+        }
+        let server_faults = 500..=599;
         check(
-            Filter {
-                since: when("2000-10-10T14:55:36"),
-                ..none()
-            },
-            true,
-        );
-        check(
-            Filter {
-                since: when("2000-10-10T14:55:37"),
-                ..none()
-            },
+            with(&|filter| filter.statuses = vec![server_faults.clone()]),
             false,
         );
         check(
-            Filter {
-                until: when("2000-10-10T13:55:36Z"),
-                ..none()
-            },
-            false,
-        );
-        check(
-            Filter {
-                until: when("2000-10-10T13:55:37Z"),
-                ..none()
-            },
+            with(&|filter| filter.statuses = vec![server_faults.clone(), 404..=404]),
             true,
         );
-        check(
-            Filter {
-                statuses: vec![500..=599],
-                ..none()
-            },
-            false,
-        );
-        check(
-            Filter {
-                statuses: vec![500..=599, 404..=404],
-                ..none()
-            },
-            true,
-        );
-        check(
-            Filter {
-                routes: vec!["/a b".to_owned()],
-                ..none()
-            },
-            true,
-        );
-        check(
-            Filter {
-                routes: vec!["/a".to_owned()],
-                ..none()
-            },
-            false,
-        );
-        check(
-            Filter {
-                slower_than: Some(Nanos(499_000_000)),
-                ..none()
-            },
-            true,
-        );
-        check(
-            Filter {
-                slower_than: Some(Nanos(500_000_000)),
-                ..none()
-            },
-            false,
-        );
+        for (route, expect) in [("/a b", true), ("/a", false)] {
+            check(
+                with(&|filter| filter.routes = vec![route.to_owned()]),
+                expect,
+            );
+        }
+        for (ns, expect) in [(499_000_000, true), (500_000_000, false)] {
+            check(with(&|filter| filter.slower_than = Some(Nanos(ns))), expect);
+        }
     }
 }

@@ -44,8 +44,16 @@ struct Counts {
     interval: Option<Tally>,
 }
 
+/// An input, and how many lines it has had.
 #[derive(Debug)]
-enum Tail {
+struct Tail {
+    name: String,
+    lines_len: u64,
+    kind: TailKind,
+}
+
+#[derive(Debug)]
+enum TailKind {
     File(FileTail),
     Once(OnceTail),
 }
@@ -80,14 +88,10 @@ impl Follow {
     pub fn turn(&mut self, now: Instant) -> bool {
         let mut has_more = false;
         for tail in &mut self.tails {
-            let result = match tail {
-                Tail::File(tail) => tail.turn(&mut self.counts, now),
-                Tail::Once(tail) => tail.turn(&mut self.counts),
-            };
-            match result {
+            match tail.turn(&mut self.counts, now) {
                 Ok(more) => has_more |= more,
                 Err(error) => self.faults.push(Fault {
-                    name: tail.name(),
+                    name: tail.name.clone(),
                     cause: source::cause(&error),
                 }),
             }
@@ -118,43 +122,53 @@ impl Follow {
     pub fn has_ended(&self) -> bool {
         self.tails
             .iter()
-            .all(|tail| matches!(tail, Tail::Once(once) if once.has_ended))
+            .all(|tail| matches!(&tail.kind, TailKind::Once(once) if once.has_ended))
     }
 }
 
 impl Tail {
     fn open(input: &Input) -> io::Result<Tail> {
+        Ok(Tail {
+            name: input.name(),
+            lines_len: 0,
+            kind: TailKind::open(input)?,
+        })
+    }
+
+    fn turn(&mut self, counts: &mut Counts, now: Instant) -> io::Result<bool> {
+        counts.begin(&self.name, self.lines_len);
+        let result = match &mut self.kind {
+            TailKind::File(tail) => tail.read(counts, now),
+            TailKind::Once(tail) => tail.read(counts),
+        };
+        self.lines_len = counts.total.line_number();
+        result
+    }
+}
+
+impl TailKind {
+    fn open(input: &Input) -> io::Result<TailKind> {
         let Input::File(path) = input else {
-            return OnceTail::start(input.name(), io::stdin()).map(Tail::Once);
+            return OnceTail::start(io::stdin());
         };
         let current = match File::open(path) {
-            Ok(file) if !file.metadata()?.is_file() => {
-                return OnceTail::start(input.name(), file).map(Tail::Once);
-            }
+            Ok(file) if !file.metadata()?.is_file() => return OnceTail::start(file),
             Ok(mut file) => {
                 let (packing, _) = looked_at(&file)?;
                 file.seek(SeekFrom::Start(0))?;
                 if packing != Packing::Plain {
-                    return OnceTail::start(input.name(), file).map(Tail::Once);
+                    return OnceTail::start(file);
                 }
                 Some(Open::of(file)?)
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
             Err(error) => return Err(error),
         };
-        Ok(Tail::File(FileTail {
+        Ok(TailKind::File(FileTail {
             path: path.clone(),
             current,
             fading: Vec::new(),
-            lines_len: 0,
         }))
-    }
-
-    fn name(&self) -> String {
-        match self {
-            Tail::File(tail) => tail.path.display().to_string(),
-            Tail::Once(tail) => tail.name.clone(),
-        }
     }
 }
 
@@ -181,37 +195,32 @@ impl Counts {
 /// A pipe, or a compressed file.
 #[derive(Debug)]
 struct OnceTail {
-    name: String,
     piped: Piped,
     lines: Lines,
-    lines_len: u64,
     has_ended: bool,
 }
 
 impl OnceTail {
-    fn start(name: String, reader: impl Read + Send + 'static) -> io::Result<OnceTail> {
+    fn start(reader: impl Read + Send + 'static) -> io::Result<TailKind> {
         let piped = Piped::start_with(move || {
             let (packing, whole) = looked_at(reader)?;
             unpacked(packing, whole)
         })?;
-        Ok(OnceTail {
-            name,
+        Ok(TailKind::Once(OnceTail {
             piped,
             lines: Lines::default(),
-            lines_len: 0,
             has_ended: false,
-        })
+        }))
     }
 
-    fn turn(&mut self, counts: &mut Counts) -> io::Result<bool> {
-        counts.begin(&self.name, self.lines_len);
-        let result = self.read(counts);
-        self.lines_len = counts.total.line_number();
+    fn read(&mut self, counts: &mut Counts) -> io::Result<bool> {
+        let result = self.read_some(counts);
+        // What is broken once is told once: its thread is gone.
         self.has_ended |= result.is_err();
         result
     }
 
-    fn read(&mut self, counts: &mut Counts) -> io::Result<bool> {
+    fn read_some(&mut self, counts: &mut Counts) -> io::Result<bool> {
         for _ in 0..READS_A_TURN {
             if self.has_ended || !self.piped.is_ready()? {
                 return Ok(false);
@@ -235,17 +244,9 @@ struct FileTail {
     current: Option<Open>,
     /// Those that had the name before, and until when they are read.
     fading: Vec<(Open, Instant)>,
-    lines_len: u64,
 }
 
 impl FileTail {
-    fn turn(&mut self, counts: &mut Counts, now: Instant) -> io::Result<bool> {
-        counts.begin(&self.path.display().to_string(), self.lines_len);
-        let result = self.read(counts, now);
-        self.lines_len = counts.total.line_number();
-        result
-    }
-
     fn read(&mut self, counts: &mut Counts, now: Instant) -> io::Result<bool> {
         let mut has_more = false;
         self.fading.retain(|(_, until)| *until > now);
@@ -335,6 +336,12 @@ impl Open {
     fn is_as_it_was(&self) -> io::Result<bool> {
         let mut found = [0; TRACE_BYTES_MAX];
         let found = &mut found[..self.trace.len()];
+        // A file that is as long as before may be another text: programs that copy a log and empty it leave the name
+        // and the inode alone. The last bytes before our place tell.
+        assert!(
+            self.trace.len() as u64 <= self.position,
+            "what is remembered was read"
+        );
         let from = self.position - self.trace.len() as u64;
         match self.file.read_exact_at(found, from) {
             Ok(()) => Ok(*found == *self.trace),

@@ -155,6 +155,7 @@ impl Groups {
             return None;
         }
         let place = self.groups.len();
+        assert_eq!(place, self.places.len(), "each group has its place");
         self.groups.push((self.key.clone(), Group::default()));
         self.places.insert(self.key.clone(), place);
         Some(place)

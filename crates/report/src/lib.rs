@@ -23,25 +23,24 @@ mod source;
 mod spread;
 mod tally;
 mod timeline;
-mod timings;
 mod waiting;
 
 pub use at_queue::{AtQueue, Count};
 pub use filter::{Filter, When, duration, statuses};
 pub use follow::Follow;
 pub use groups::{By, GROUPS_LEN_MAX};
-pub use recorded::{Passed, Recorded, requests};
+pub use recorded::{CUT_OFF, Handling, Passed, lines, path};
 pub use show::{interval_line, json, live, page, table, thousands};
 pub use slowest::Slow;
 pub use source::Input;
 pub use spread::Spread;
 pub use tally::{Group, Grouped, KeepTimeline, Misread, PHASES, Plan, Tally};
-pub use timings::{Handling, Timing, timings};
 pub use waiting::{Holder, Missing, Request, RouteWaiting, WAIT_MIN, Wait, Waiting, first_part};
 
+use std::ops::ControlFlow;
 use std::sync::atomic::Ordering;
 
-use lines::Lines;
+use lines::{Lines, Piece};
 
 /// How far the reading is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -79,38 +78,51 @@ pub fn read(
         ..Progress::default()
     };
     for input in inputs {
-        let name = input.name();
-        let mut fault = |cause: String| {
-            let name = name.clone();
-            faults.push(Fault { name, cause });
-        };
-        let mut source = match input.open() {
-            Ok(source) => source,
-            Err(error) => {
-                fault(source::cause(&error));
-                continue;
-            }
-        };
         let before_bytes = progress.read_bytes;
-        let mut lines = Lines::default();
-        tally.begin(&name, 0);
-        loop {
-            let turn = lines.turn(&mut source.reader, &mut |line| tally.line(line));
-            progress.read_bytes = before_bytes + source.read_bytes.load(Ordering::Relaxed);
-            progress.lines_len = tally.lines_len();
-            watch(&progress);
-            match turn {
-                Ok(0) => break,
-                Ok(_) => {}
-                Err(error) => {
-                    fault(source::cause(&error));
-                    break;
+        tally.begin(&input.name(), 0);
+        let passed = pass(input, &mut |read_bytes, piece| {
+            match piece {
+                Some(piece) => tally.line(piece),
+                None => {
+                    progress.read_bytes = before_bytes + read_bytes;
+                    progress.lines_len = tally.lines_len();
+                    watch(&progress);
                 }
             }
-        }
-        if lines.has_unended() {
-            tally.cut_off();
+            ControlFlow::Continue(())
+        });
+        match passed {
+            Ok(true) => tally.cut_off(),
+            Ok(false) => {}
+            Err(fault) => faults.push(fault),
         }
     }
     (tally, faults)
+}
+
+/// Gives all lines of an input to `take`, with the bytes read of it until then; `None` after each block of them. Ends
+/// when `take` breaks off behind a block. Tells whether the last line has no end.
+fn pass(
+    input: &Input,
+    take: &mut dyn FnMut(u64, Option<Piece<'_>>) -> ControlFlow<()>,
+) -> Result<bool, Fault> {
+    let fault = |error: std::io::Error| Fault {
+        name: input.name(),
+        cause: source::cause(&error),
+    };
+    let mut source = input.open().map_err(fault)?;
+    let mut lines = Lines::default();
+    loop {
+        let read_bytes = source.read_bytes.load(Ordering::Relaxed);
+        let turn = lines.turn(&mut source.reader, &mut |piece| {
+            let _ = take(read_bytes, Some(piece));
+        });
+        let block_bytes = turn.map_err(fault)?;
+        let flow = take(source.read_bytes.load(Ordering::Relaxed), None);
+        match (block_bytes, flow) {
+            (0, _) => return Ok(lines.has_unended()),
+            (_, ControlFlow::Break(())) => return Ok(false),
+            (_, ControlFlow::Continue(())) => {}
+        }
+    }
 }

@@ -46,6 +46,10 @@ impl Lines {
             }
         };
         let end = self.held_bytes + read_bytes;
+        assert!(
+            end <= self.buffer.len(),
+            "a reader gives no more than there is room for"
+        );
         let mut from = 0;
         let mut searched = self.held_bytes;
         if self.is_skipping {
@@ -62,6 +66,7 @@ impl Lines {
             take(Piece::Line(&self.buffer[from..at]));
             from = at + 1;
         }
+        // What has no end yet moves to the front: a line is always in one piece when it is given.
         self.buffer.copy_within(from..end, 0);
         self.held_bytes = end - from;
         Ok(read_bytes)

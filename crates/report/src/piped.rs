@@ -58,6 +58,11 @@ impl Piped {
     }
 
     fn put(&mut self, block: Vec<u8>) {
+        assert_eq!(
+            self.at,
+            self.block.len(),
+            "no byte of a block is passed over"
+        );
         let old = std::mem::replace(&mut self.block, block);
         self.at = 0;
         // Full or gone: then it is freed.

@@ -149,6 +149,7 @@ impl Slowest {
     fn insert(&mut self, slow: Slow) {
         // After its equals: those that came first stay first.
         let at = self.kept.partition_point(|kept| kept.total >= slow.total);
+        assert!(self.kept.len() <= self.len_max, "only so many are kept");
         self.kept.insert(at, slow);
         self.kept.truncate(self.len_max);
         if let (true, Some(last)) = (self.kept.len() == self.len_max, self.kept.last()) {

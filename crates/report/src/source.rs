@@ -123,9 +123,7 @@ pub(crate) fn unpacked<'a>(
 /// The cause of a fault in words for the reader of a message.
 pub(crate) fn cause(error: &io::Error) -> String {
     match error.kind() {
-        io::ErrorKind::UnexpectedEof => {
-            "the compressed data is cut off; what came before it was read".to_owned()
-        }
+        io::ErrorKind::UnexpectedEof => crate::CUT_OFF.to_owned(),
         io::ErrorKind::NotFound => "no such file".to_owned(),
         io::ErrorKind::IsADirectory => "it is a folder".to_owned(),
         io::ErrorKind::PermissionDenied => "permission denied".to_owned(),

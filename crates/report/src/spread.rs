@@ -62,6 +62,7 @@ impl Spread {
         let exact = len
             .checked_mul(self.squares_ns)
             .and_then(|squares| Some(squares - self.sum_ns.checked_mul(self.sum_ns)?));
+        // n Σx² − (Σx)² in whole numbers: as floats, the two would be nearly equal, and their difference noise.
         let scaled = match exact {
             Some(scaled) => scaled as f64,
             // Beyond 2^128 the digits that f64 loses are not seen.

@@ -256,6 +256,10 @@ impl Tally {
         };
         self.lines_len += 1;
         self.former_len += u64::from(line.has_former_names);
+        assert!(
+            self.misread_len < self.lines_len,
+            "this line was understood"
+        );
         let counts = self.filter.passes(&line);
         // A run that the report is not about may hold up one that it is about.
         self.waiting.take(&line, counts);

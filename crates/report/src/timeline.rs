@@ -75,6 +75,7 @@ impl Timeline {
                 self.first = index;
             }
             let last = self.first + (self.steps.len() as u64).max(1) - 1;
+            // Both ends may move: logs are read in any order of time.
             if last.max(index) - self.first.min(index) < STEPS_LEN_MAX {
                 while index < self.first {
                     self.steps.push_front(Step::default());
@@ -84,6 +85,7 @@ impl Timeline {
                 while self.steps.len() <= place {
                     self.steps.push_back(Step::default());
                 }
+                assert!(place < self.steps.len(), "each second has its step");
                 return place;
             }
             self.double();

@@ -71,6 +71,7 @@ impl BlockingPool {
         if self.is_empty() {
             return;
         }
+        // In an option, because a task may be called again; this one is called once.
         let mut thing = Some(thing);
         self.send(Box::new(move || {
             drop(thing.take());

@@ -87,6 +87,7 @@ impl Counts {
     /// Counts one more connection, or returns their number when the limit is reached.
     fn acquire(&self, key: IpNet) -> Result<(), usize> {
         let mut counts = lock(&self.counts);
+        // Under one lock: two connections of a client that come at once must not both take its last place.
         let count = counts.get(&key).copied().unwrap_or(0);
         if count >= self.count_max {
             return Err(count);

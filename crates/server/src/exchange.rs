@@ -16,12 +16,12 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use http::{HeadView, RequestHead};
+use logging::{Log, OnFull, RecordWriter};
 use smol_str::SmolStr;
 use telemetry::{Ending, NO_POOL, Phases, Queued, Record, Stamp};
 
 use crate::blocking_pool::BlockingPool;
 use crate::config::typed::RequestIds;
-use crate::log::{Log, OnFull, RecordWriter};
 use crate::networks::Networks;
 use crate::sync::invariant;
 use ipc::stats::Stats;
@@ -124,7 +124,7 @@ impl Exchange {
 
     /// The text of its id.
     pub fn request_id(&self) -> IdText<'_> {
-        self.record.id.text(Some(self.head()))
+        self.record.id.text(self.head())
     }
 
     /// A borrowed look at the head, with the target as sent: which resource is meant, `path` and `query`
@@ -158,7 +158,7 @@ impl Exchange {
 
 /// As `Exchange::name`, for one that has not become an exchange.
 pub(crate) fn name(id: Id, head: HeadView<'_>) -> String {
-    let id = id.text(Some(head));
+    let id = id.text(head);
     let target = &head.target()[..path_bytes(head.target())];
     let [method, target, id] = [head.method(), target, &*id].map(String::from_utf8_lossy);
     format!("{method} {target} [id {id}]")
@@ -284,15 +284,6 @@ pub(crate) struct Ids {
     seed: u64,
 }
 
-/// Whether the ids that a connection's client gives count.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Trust {
-    /// They do.
-    Taken,
-    /// Ids are made.
-    Refused,
-}
-
 /// The numbers of one driver.
 pub(crate) struct Numbers(Cell<u64>);
 
@@ -315,21 +306,15 @@ impl Ids {
     }
 
     /// Whether the ids of a client count; one on a unix socket has no address.
-    pub(crate) fn trust(&self, peer: Option<IpAddr>) -> Trust {
-        if self.header.is_some() && peer.is_none_or(|peer| self.trust.has(peer)) {
-            Trust::Taken
-        } else {
-            Trust::Refused
-        }
+    pub(crate) fn are_trusted_of(&self, peer: Option<IpAddr>) -> bool {
+        self.header.is_some() && peer.is_none_or(|peer| self.trust.has(peer))
     }
 
-    /// The id of the exchange with this number; `head` is `None` when it never became one.
-    pub(crate) fn id(&self, number: u64, trust: Trust, head: Option<HeadView<'_>>) -> Id {
+    /// The id of the exchange with this number; `head` is that of a client whose ids count.
+    pub(crate) fn id(&self, number: u64, head: Option<HeadView<'_>>) -> Id {
         // Only an index: the id stays a plain value that is copied with its record, and each reader has the head.
-        let field = match (trust, head, &self.header) {
-            (Trust::Taken, Some(head), Some(header)) => field_of_id(head, header),
-            _ => None,
-        };
+        let field = head.zip(self.header.as_deref());
+        let field = field.and_then(|(head, header)| field_of_id(head, header));
         Id {
             field,
             ..Id::made(self.seed, number)
@@ -370,9 +355,9 @@ impl Id {
         Some(value)
     }
 
-    /// The text by which people find it; `head` is its own, `None` when it never became one.
-    pub fn text<'a>(&self, head: Option<HeadView<'a>>) -> IdText<'a> {
-        match head.and_then(|head| self.given(head)) {
+    /// The text by which people find it; `head` is its own.
+    pub fn text<'a>(&self, head: HeadView<'a>) -> IdText<'a> {
+        match self.given(head) {
             Some(given) => IdText::Given(given),
             None => IdText::Made(telemetry::made_id(self.seed, self.number)),
         }
@@ -414,15 +399,6 @@ pub(crate) struct Recorder {
     stats: Arc<Stats>,
 }
 
-/// What was received of a request.
-#[derive(Clone, Copy)]
-pub(crate) enum Received<'a> {
-    /// A complete head.
-    Head(HeadView<'a>),
-    /// The beginning of one that was refused, or that never came to its end.
-    Beginning(&'a [u8]),
-}
-
 impl Recorder {
     pub(crate) fn new(log: &Arc<Log>, stats: Arc<Stats>, on_full: OnFull) -> Self {
         Self {
@@ -431,8 +407,8 @@ impl Recorder {
         }
     }
 
-    /// Ends an exchange.
-    pub(crate) fn close(&self, ended: &ExchangeRecord, received: Received<'_>, ends: &Ends) {
+    /// Ends an exchange. Its head may be the beginning of one, which was refused.
+    pub(crate) fn close(&self, ended: &ExchangeRecord, head: HeadView<'_>, ends: &Ends) {
         // Before anything is counted: a span below zero would wrap, and spoil the histograms for good.
         check_order(&ended.phases);
         let spans = ended.phases.spans();
@@ -456,24 +432,13 @@ impl Recorder {
             cause: ended.cause.as_bytes(),
             ..Record::default()
         };
-        match received {
-            Received::Head(head) => {
-                record.request_id = ended.id.given(head).unwrap_or_default();
-                fill_from_head(&mut record, head);
-            }
-            Received::Beginning(bytes) => record.request_line = first_line(bytes),
+        if head.is_complete() {
+            record.request_id = ended.id.given(head).unwrap_or_default();
+            fill_from_head(&mut record, head);
+        } else {
+            record.request_line = first_line(head.bytes);
         }
         pen.write(&record);
-    }
-}
-
-impl<'a> Received<'a> {
-    /// The head, if it was complete.
-    pub(crate) fn head(self) -> Option<HeadView<'a>> {
-        match self {
-            Received::Head(head) => Some(head),
-            Received::Beginning(_) => None,
-        }
     }
 }
 

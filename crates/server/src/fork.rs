@@ -89,7 +89,8 @@ pub(crate) fn end_connection(socket: BorrowedFd<'_>) {
     }
 }
 
-fn end_everywhere(socket: BorrowedFd<'_>) {
+/// Ends a connection whoever else has its socket: by a reset if its close is to be one.
+pub(crate) fn end_everywhere(socket: BorrowedFd<'_>) {
     let is_to_be_reset = matches!(SockRef::from(&socket).linger(), Ok(Some(Duration::ZERO)));
     // connect(2): TCP answers a dissolved association with a reset. Unix sockets know neither.
     if !is_to_be_reset || rustix::net::connect_unspec(socket).is_err() {

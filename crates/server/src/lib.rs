@@ -2,11 +2,9 @@
 //!
 //! Takes a checked configuration and a handler, listens, and serves until it is told to stop. Knows no
 //! Python. In the order of a request: `listen` gives sockets to `driver`s, which receive exchanges (`exchange`),
-//! `spool` large bodies, route them (`service`), answer files themselves (`handler::files`) and hand the rest to
+//! `spool` large bodies, route them (`service`), answer files themselves (crate `files`) and hand the rest to
 //! the `pool`; replies leave by `response`, `protocol` and `transport`; every exchange ends in a recorder,
-//! the `stats` and the `log`. What may wait for a disk is a task for a `blocking_pool`.
-
-#![deny(unsafe_code)]
+//! the `stats` and the log (crate `logging`). What may wait for a disk is a task for a `blocking_pool`.
 
 pub mod config;
 pub mod exchange;
@@ -44,8 +42,6 @@ pub mod response;
 pub mod transport;
 
 mod bandwidth;
-
-pub mod log;
 
 pub mod fork;
 

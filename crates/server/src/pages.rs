@@ -14,12 +14,15 @@ use std::path::Path;
 use std::sync::OnceLock;
 
 use bytes::Bytes;
-use http::{FieldLines, HeadView, SharedFields};
+use files::Part;
+use files::Reply;
+use files::ReplyBody;
+use files::media_type;
+use http::FieldLines;
+use http::SharedFields;
 
 use crate::config::typed::ErrorPage;
 use crate::fault::{StartFault, plain};
-use crate::handler::files::media_type;
-use crate::response::{Part, Reply, ReplyBody};
 
 /// Largest file that is taken for a page.
 const PAGE_BYTES_MAX: u64 = 1 << 20;
@@ -101,20 +104,15 @@ impl Pages {
         Some(self.made[at].get_or_init(|| source.page(status)))
     }
 
-    /// Gives `reply` the page of its status, if there is one, as body. `head` is that of the request, where
-    /// it could be read: HEAD gets the lines alone.
-    pub(crate) fn replace_body(&self, reply: Reply, head: Option<HeadView<'_>>) -> Reply {
+    /// Gives `reply` the page of its status, if there is one, as body.
+    pub(crate) fn replace_body(&self, reply: Reply) -> Reply {
         let Some(page) = self.page(reply.status) else {
             return reply;
-        };
-        let body = match head.is_some_and(|head| head.is_head()) || page.body.is_empty() {
-            true => ReplyBody::Empty,
-            false => ReplyBody::One(Part::Memory(page.body.clone())),
         };
         Reply {
             status: reply.status,
             fields: page.fields(&reply.fields),
-            body,
+            body: ReplyBody::One(Part::Memory(page.body.clone())),
         }
     }
 }
@@ -197,7 +195,6 @@ fn places(text: &[u8]) -> Option<&str> {
 
 #[cfg(test)]
 mod tests {
-    use http::{HeadIndex, HeadStep, Limits};
     use tempfile::TempDir;
 
     use super::*;
@@ -256,7 +253,7 @@ mod tests {
             ("Content-Encoding", "gzip"),
             ("X-Content-Type", "y"),
         ];
-        let reply = pages.replace_body(refusal(503, &old), None);
+        let reply = pages.replace_body(refusal(503, &old));
         assert_eq!(reply.status, 503);
         assert_eq!(
             String::from_utf8_lossy(reply.fields.as_bytes()),
@@ -275,32 +272,14 @@ mod tests {
             (503, "Retry-After", "1"),
         ] {
             let old = [(name, value), ("Content-Length", "3")];
-            let reply = pages.replace_body(refusal(status, &old), None);
+            let reply = pages.replace_body(refusal(status, &old));
             assert_eq!(
                 String::from_utf8_lossy(reply.fields.as_bytes()),
                 format!(
                     "Content-Type: text/plain; charset=utf-8\r\nContent-Length: 0\r\n{name}: {value}\r\n"
                 )
             );
-            assert!(matches!(reply.body, ReplyBody::Empty));
-        }
-    }
-
-    #[test]
-    fn a_head_request_gets_the_lines_alone() {
-        let pages = open(&[("a.html", b"page", 404, 404)]).unwrap();
-        for (method, expect) in [("HEAD", &b""[..]), ("GET", b"page")] {
-            let head = format!("{method} / HTTP/1.1\r\nHost: h\r\n\r\n");
-            let mut index = HeadIndex::new();
-            let step = index.parse(head.as_bytes(), &mut 0, &Limits::default());
-            assert!(matches!(step, Ok(HeadStep::Complete)));
-            let view = HeadView {
-                bytes: head.as_bytes(),
-                index: &index,
-            };
-            let reply = pages.replace_body(refusal(404, &[]), Some(view));
-            assert_eq!(body(&reply), expect);
-            assert_eq!(reply.fields.get(b"Content-Length"), Some(&b"4"[..]));
+            assert_eq!(reply.body.bytes(), 0);
         }
     }
 
@@ -334,7 +313,7 @@ mod tests {
             Pages::default(),
         ] {
             for status in [200, 304, 399, 405] {
-                let reply = pages.replace_body(refusal(status, &[("Content-Length", "3")]), None);
+                let reply = pages.replace_body(refusal(status, &[("Content-Length", "3")]));
                 assert_eq!(body(&reply), b"old", "{status}");
                 assert_eq!(reply.fields.as_bytes(), b"Content-Length: 3\r\n");
             }
@@ -349,7 +328,7 @@ mod tests {
         assert_eq!(page(&pages, 404).as_deref(), Some(expect));
         let expect = "<h1>599</h1> { status } {Status} {599} é";
         assert_eq!(page(&pages, 599).as_deref(), Some(expect));
-        let reply = pages.replace_body(refusal(404, &[]), None);
+        let reply = pages.replace_body(refusal(404, &[]));
         let length = body(&reply).len().to_string();
         assert_eq!(reply.fields.get(b"Content-Length"), Some(length.as_bytes()));
     }

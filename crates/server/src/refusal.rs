@@ -2,7 +2,7 @@
 //!
 //! The status and a few plain words are public; the cause goes to the log only.
 
-use crate::response::Reply;
+use files::Reply;
 
 /// Why a request is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

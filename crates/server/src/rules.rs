@@ -18,12 +18,12 @@ mod redirect_target;
 use std::collections::HashMap;
 
 use bytes::Bytes;
+use files::{Part, Reply, ReplyBody, status_text, text_fields};
 use http::{FieldLines, HeadView, SharedFields};
 
 use self::path_variants::{PathRest, PathVariant, PathVariants};
 use self::redirect_target::RedirectTarget;
 use crate::config::typed::{self, FixedReply, PathPattern};
-use crate::response::{Part, Reply, ReplyBody, status_text, text_fields};
 
 /// The rules of one process.
 #[derive(Debug, Default)]
@@ -110,7 +110,7 @@ impl Rules {
             return RuleOutcome::Reply(redirect.reply(head, rest));
         }
         if let Some((fixed, _)) = self.replies.find(variants) {
-            return fixed.ruled(head);
+            return fixed.ruled();
         }
         let Some((to, rest)) = self.rewrites.find(variants) else {
             return RuleOutcome::Nothing;
@@ -122,7 +122,7 @@ impl Rules {
             .replies
             .find(PathVariants::of(&target[..end]).as_slice())
         {
-            Some((fixed, _)) => fixed.ruled(head),
+            Some((fixed, _)) => fixed.ruled(),
             None => RuleOutcome::Rewritten(target),
         }
     }
@@ -196,7 +196,7 @@ impl Redirect {
         Reply {
             status: self.status,
             fields: fields.freeze(),
-            body: body(head, text.into()),
+            body: ReplyBody::One(Part::Memory(text.into())),
         }
     }
 }
@@ -232,11 +232,11 @@ impl Fixed {
         }
     }
 
-    fn ruled(&self, head: HeadView<'_>) -> RuleOutcome {
+    fn ruled(&self) -> RuleOutcome {
         let reply = Reply {
             status: self.status,
             fields: self.fields.clone(),
-            body: body(head, self.body.clone()),
+            body: ReplyBody::One(Part::Memory(self.body.clone())),
         };
         match self.is_bare {
             true => RuleOutcome::Bare(reply),
@@ -247,13 +247,6 @@ impl Fixed {
 
 fn has_rest(from: &PathPattern) -> bool {
     matches!(from, PathPattern::Beginning(_))
-}
-
-fn body(head: HeadView<'_>, text: Bytes) -> ReplyBody {
-    if head.is_head() || text.is_empty() {
-        return ReplyBody::Empty;
-    }
-    ReplyBody::One(Part::Memory(text))
 }
 
 #[cfg(test)]

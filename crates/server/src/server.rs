@@ -14,6 +14,8 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
 
+use files::{Files, FolderFault};
+use logging::{Log, LogThreads, OpenFault};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTTIN, SIGTTOU, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::Signals;
 use telemetry::Names;
@@ -24,8 +26,6 @@ use crate::exchange::Ids;
 use crate::fault::{StartFault, plain};
 use crate::fork;
 use crate::handler::Handler;
-use crate::handler::files::{Files, FolderFault};
-use crate::log::{self, Log};
 use crate::pages::Pages;
 use crate::pool::{self, Pool};
 use ipc::stats::{Shape, Stats};
@@ -46,7 +46,7 @@ pub struct Server {
     files: Vec<Files>,
     handler: Option<Arc<dyn Handler>>,
     log: Arc<Log>,
-    log_threads: log::LogThreads,
+    log_threads: LogThreads,
     events: mpsc::Sender<Event>,
     inbox: mpsc::Receiver<Event>,
     signals: signal_hook::iterator::Handle,
@@ -322,7 +322,7 @@ fn log_names(config: &Config, routes: Vec<String>, ids: &Ids) -> Names {
     }
 }
 
-fn log_fault(fault: &log::OpenFault) -> StartFault {
+fn log_fault(fault: &OpenFault) -> StartFault {
     let hint = match fault.target {
         Some(LogTarget::File(_)) => {
             "it must be a file that this user may append to, in a folder that exists"

@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 
+use files::{Reply, ReplyBody};
 use http::{FieldLines, HeadView, Method, Scheme};
 use queueing::Class;
 
@@ -13,7 +14,6 @@ use crate::config::typed::Config;
 use crate::exchange::Ends;
 use crate::pool_rules::PoolSelector;
 use crate::refusal::Refusal;
-use crate::response::{Reply, ReplyBody};
 use crate::rules::{RuleOutcome, Rules};
 use crate::slow::Slow;
 

@@ -37,18 +37,10 @@ pub(crate) struct Slow {
 /// A route that has changed its pool.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct RouteMove {
-    pub(crate) way: Way,
+    /// It goes to the pool of the slow ones now, else back to where the rules say.
+    pub(crate) is_slow: bool,
     /// For the error log.
     pub(crate) text: String,
-}
-
-/// Where to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Way {
-    /// To the pool of the slow ones.
-    There,
-    /// To where the rules say.
-    Back,
 }
 
 #[derive(Debug, Default)]
@@ -116,26 +108,25 @@ impl Slow {
         let route = shard.find(key)?;
         route.runs[route.next] = run;
         route.next = (route.next + 1) % RUNS_LEN;
-        let (way, median) = route.turn(self.after)?;
-        route.is_slow = way == Way::There;
+        let median = route.turn(self.after)?;
+        route.is_slow = !route.is_slow;
+        let is_slow = route.is_slow;
         let name = route.name.clone();
         drop(shard);
-        let text = self.text(way, &name, median);
-        Some(RouteMove { way, text })
+        let text = self.text(is_slow, &name, median);
+        Some(RouteMove { is_slow, text })
     }
 
-    fn text(&self, way: Way, name: &str, median: Nanos) -> String {
+    fn text(&self, is_slow: bool, name: &str, median: Nanos) -> String {
         let (median, after) = (median.as_secs_f64(), self.after.as_secs_f64());
-        match way {
-            Way::There => format!(
-                "slow route: {name} goes to pool `{}` from now on: its usual run is {median:.3} s, \
-                 slow_after is {after:.3} s",
-                self.pool_name
+        let pool = &self.pool_name;
+        let usual = format!("its usual run is {median:.3} s");
+        match is_slow {
+            true => format!(
+                "slow route: {name} goes to pool `{pool}` from now on: {usual}, slow_after is {after:.3} s"
             ),
-            Way::Back => format!(
-                "slow route: {name} leaves pool `{}`: its usual run is {median:.3} s, less than half of \
-                 slow_after ({after:.3} s)",
-                self.pool_name
+            false => format!(
+                "slow route: {name} leaves pool `{pool}`: {usual}, less than half of slow_after ({after:.3} s)"
             ),
         }
     }
@@ -183,16 +174,16 @@ impl Shard {
 }
 
 impl Route {
-    /// Where it is to go, if that is not where it is, and its usual run. Of the two in the middle the lower one
+    /// Its usual run, if it is to change its pool. Of the two in the middle the lower one
     /// is long only when most are, and the upper one short only when most are: between them things stay as they
     /// are.
-    fn turn(&self, after: Nanos) -> Option<(Way, Nanos)> {
+    fn turn(&self, after: Nanos) -> Option<Nanos> {
         let mut runs = self.runs;
         let (below, upper, _) = runs.select_nth_unstable(RUNS_LEN / 2);
         let lower = below.iter().copied().max().unwrap_or_default();
         match self.is_slow {
-            false if lower > after => Some((Way::There, lower)),
-            true if *upper < Nanos(after.0 / 2) => Some((Way::Back, *upper)),
+            false if lower > after => Some(lower),
+            true if *upper < Nanos(after.0 / 2) => Some(*upper),
             _ => None,
         }
     }
@@ -249,14 +240,14 @@ mod tests {
     }
 
     /// Runs of so many milliseconds, where the table sends them; which turns they bring about.
-    fn run(slow: &Slow, path: &str, runs_ms: &[u64]) -> Vec<(usize, Way)> {
+    fn run(slow: &Slow, path: &str, runs_ms: &[u64]) -> Vec<(usize, bool)> {
         let turns = runs_ms.iter().enumerate().filter_map(|(index, ms)| {
             let pool = match slow.has(b"GET", path.as_bytes()) {
                 true => slow.pool(),
                 false => 0,
             };
             let turn = slow.ran(b"GET", path.as_bytes(), pool, Nanos::from_ms(*ms))?;
-            Some((index, turn.way))
+            Some((index, turn.is_slow))
         });
         turns.collect()
     }
@@ -271,7 +262,7 @@ mod tests {
         let slow = slow();
         assert_eq!(run(&slow, "/a", &[101; 8]), []);
         assert!(!slow.has(b"GET", b"/a"));
-        assert_eq!(run(&slow, "/a", &[101; 20]), [(0, Way::There)]);
+        assert_eq!(run(&slow, "/a", &[101; 20]), [(0, true)]);
         assert!(slow.has(b"GET", b"/a"));
         assert!(!slow.has(b"POST", b"/a"));
         assert!(!slow.has(b"GET", b"/b"));
@@ -292,7 +283,7 @@ mod tests {
         run(&slow, "/a", &[200; 16]);
         assert_eq!(run(&slow, "/a", &[50; 32]), []);
         assert!(slow.has(b"GET", b"/a"));
-        assert_eq!(run(&slow, "/a", &[49; 16]), [(8, Way::Back)]);
+        assert_eq!(run(&slow, "/a", &[49; 16]), [(8, false)]);
         assert!(!slow.has(b"GET", b"/a"));
     }
 
@@ -362,7 +353,7 @@ mod tests {
         );
         let slow = slow();
         run(&slow, "/users/1", &[200; 5]);
-        assert_eq!(run(&slow, "/users/22", &[200; 5]), [(3, Way::There)]);
+        assert_eq!(run(&slow, "/users/22", &[200; 5]), [(3, true)]);
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
-use crate::transport::{PlainSocket, Transport};
+use crate::transport::PlainSocket;
 
 /// Watches a listening socket with the current runtime.
 pub(crate) fn watch_listener(listener: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
@@ -17,9 +17,9 @@ pub(crate) fn watch_listener(listener: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> 
 }
 
 /// Watches a connection's socket with the current runtime.
-pub(crate) fn watch_socket(socket: Arc<PlainSocket>) -> io::Result<Transport> {
+pub(crate) fn watch_socket(socket: Arc<PlainSocket>) -> io::Result<AsyncFd<Arc<PlainSocket>>> {
     let interest = Interest::READABLE | Interest::WRITABLE;
     // SAFETY: a `PlainSocket` owns its descriptor, never changes it, and closes it only when the last clone is gone.
     let watched = unsafe { AsyncFd::register_with_interest(socket, interest) };
-    watched.map(Transport::Plain).map_err(io::Error::from)
+    watched.map_err(io::Error::from)
 }

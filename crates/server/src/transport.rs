@@ -1,6 +1,6 @@
 //! Transport: one client's stream of bytes, and nothing of what they mean.
 //!
-//! `Plain` is a socket that is watched by the driver's runtime. A worker may write to its `PlainSocket` too,
+//! A `WatchedSocket` is a socket that is watched by the driver's runtime. A worker may write to its `PlainSocket` too,
 //! where it owns the response (`direct`). Takes and gives bytes without waiting; waiting is the protocol's. Only
 //! this module touches a client's socket once it is accepted, and never with a lock held.
 
@@ -33,35 +33,23 @@ use crate::sys;
 /// it, and the threads that send files to it.
 pub(crate) struct PlainSocket(OwnedFd);
 
-/// One client's stream of bytes. An enum, so that the hot path calls nothing through a pointer.
-pub(crate) enum Transport {
-    Plain(AsyncFd<Arc<PlainSocket>>),
-    #[cfg(feature = "faults")]
-    Memory(memory::End),
-}
+/// One client's stream of bytes: a socket that the driver's runtime watches.
+pub(crate) struct WatchedSocket(AsyncFd<Arc<PlainSocket>>);
 
 /// That a transport may take more. It is cleared by the caller that finds it full; one in memory says anew at each call how
 /// it is.
 pub(crate) struct WriteReadiness<'a>(Option<AsyncFdReadyGuard<'a, Arc<PlainSocket>>>);
 
-impl Transport {
-    /// Watches a socket with the current runtime.
-    pub(crate) fn plain(socket: OwnedFd) -> io::Result<Self> {
-        sys::watch_socket(Arc::new(PlainSocket(socket)))
-    }
+/// A stream of bytes before its driver watches it, and after. Tests have streams in memory as well.
+#[cfg(feature = "faults")]
+pub(crate) use memory::{AcceptedStream, Transport};
+#[cfg(not(feature = "faults"))]
+pub(crate) use {PlainSocket as AcceptedStream, WatchedSocket as Transport};
 
-    /// The socket as the driver's runtime watches it; `None` in memory.
-    fn watched(&self) -> Option<&AsyncFd<Arc<PlainSocket>>> {
-        match self {
-            Transport::Plain(io) => Some(io),
-            #[cfg(feature = "faults")]
-            Transport::Memory(_) => None,
-        }
-    }
-
+impl WatchedSocket {
     /// The way of a worker to this stream, where it may write to it itself.
     pub(crate) fn direct(&self) -> Option<&Arc<PlainSocket>> {
-        self.watched().map(AsyncFd::get_ref)
+        Some(self.0.get_ref())
     }
 
     /// Reads what has come; 0 bytes at the end of the client's side.
@@ -70,30 +58,30 @@ impl Transport {
         context: &mut Context<'_>,
         buffer: &mut [u8],
     ) -> Poll<io::Result<usize>> {
-        match self {
-            Transport::Plain(io) => poll_receive(io, context, buffer),
-            #[cfg(feature = "faults")]
-            Transport::Memory(end) => end.poll_read(context, buffer),
+        loop {
+            let mut guard = ready!(self.0.poll_read_ready(context))?;
+            // An empty socket clears the readiness; the next turn waits for another edge.
+            let Ok(received) = guard.try_io(|io| io.get_ref().receive(buffer)) else {
+                continue;
+            };
+            // A read that did not fill the buffer emptied the socket; asking again would cost a system call per request.
+            // More bytes make a new edge, and a closed peer stays marked.
+            if matches!(received, Ok(bytes @ 1..) if bytes < buffer.len()) {
+                guard.clear_ready();
+            }
+            return Poll::Ready(received);
         }
     }
 
     /// As `poll_read`, but only what is there already; `None` when there is nothing.
     pub(crate) fn read_now(&self, buffer: &mut [u8]) -> Option<usize> {
-        let bytes = match self {
-            Transport::Plain(io) => io.get_ref().receive(buffer).ok(),
-            #[cfg(feature = "faults")]
-            Transport::Memory(end) => end.read_now(buffer),
-        };
+        let bytes = self.0.get_ref().receive(buffer).ok();
         bytes.filter(|bytes| *bytes > 0)
     }
 
     /// Whether the client has sent something, or has ended its side.
     pub(crate) fn poll_readable(&self, context: &mut Context<'_>) -> Poll<()> {
-        match self {
-            Transport::Plain(io) => io.poll_read_ready(context).map(drop),
-            #[cfg(feature = "faults")]
-            Transport::Memory(end) => end.poll_readable(context),
-        }
+        self.0.poll_read_ready(context).map(drop)
     }
 
     /// Whether the transport may take more.
@@ -101,93 +89,54 @@ impl Transport {
         &self,
         context: &mut Context<'_>,
     ) -> Poll<io::Result<WriteReadiness<'_>>> {
-        match self {
-            Transport::Plain(io) => io
-                .poll_write_ready(context)
-                .map_ok(|guard| WriteReadiness(Some(guard))),
-            #[cfg(feature = "faults")]
-            Transport::Memory(end) => end
-                .poll_writable(context)
-                .map(|()| Ok(WriteReadiness(None))),
-        }
+        let ready = self.0.poll_write_ready(context);
+        ready.map_ok(|guard| WriteReadiness(Some(guard)))
     }
 
     /// The transport was found full: wait for the edge that says it no longer is.
     pub(crate) fn is_full(&self) {
-        if let Some(io) = self.watched() {
-            // tokio forgets a readiness only when a call under it finds nothing; the call that did was the worker's
-            // or ours, outside of it.
-            let full = |_: &Arc<PlainSocket>| Err::<(), _>(io::ErrorKind::WouldBlock.into());
-            let _ = io.try_io(Interest::WRITABLE, full);
-        }
+        // tokio forgets a readiness only when a call under it finds nothing; the call that did was the worker's
+        // or ours, outside of it.
+        let full = |_: &Arc<PlainSocket>| Err::<(), _>(io::ErrorKind::WouldBlock.into());
+        let _ = self.0.try_io(Interest::WRITABLE, full);
     }
 
     /// Until the connection has failed.
     pub(crate) async fn failed(&self) {
-        match self.watched() {
-            Some(io) => drop(io.ready(Interest::ERROR).await),
-            None => std::future::pending().await,
-        }
+        drop(self.0.ready(Interest::ERROR).await);
     }
 
     /// Offers buffers in one call; gives the bytes that were taken, 0 when the transport is full.
     pub(crate) fn send(&self, buffers: &[IoSlice<'_>]) -> io::Result<usize> {
-        match self {
-            Transport::Plain(io) => send(io.get_ref(), buffers, SendFlags::empty()),
-            #[cfg(feature = "faults")]
-            Transport::Memory(end) => end.send(buffers),
-        }
+        send(self.0.get_ref(), buffers, SendFlags::empty())
     }
 
     /// Offers the front of `parts`, at most `most` bytes of it.
     pub(crate) fn send_parts(&self, parts: &mut Parts, most: u64) -> io::Result<(Progress, u64)> {
-        match self {
-            Transport::Plain(io) => parts.send(io.get_ref(), most),
-            #[cfg(feature = "faults")]
-            Transport::Memory(end) => end.send_parts(parts, most),
-        }
+        parts.send(self.0.get_ref(), most)
     }
 
     /// Bytes that were taken and that the client's side has not acknowledged; 0 where that is unknown.
     pub(crate) fn unacknowledged(&self) -> u64 {
-        match self {
-            Transport::Plain(io) => os::unacknowledged(io.get_ref().as_fd()),
-            #[cfg(feature = "faults")]
-            Transport::Memory(end) => end.unread(),
-        }
+        os::unacknowledged(self.0.get_ref().as_fd())
     }
 
     /// Ends our side: the client sees the end of the stream and can still send.
     pub(crate) fn close_write(&self) {
-        match self {
-            Transport::Plain(io) => drop(rustix::net::shutdown(io.get_ref(), Shutdown::Write)),
-            #[cfg(feature = "faults")]
-            Transport::Memory(end) => end.close_write(),
-        }
+        let _ = rustix::net::shutdown(self.0.get_ref(), Shutdown::Write);
     }
 
     /// Makes the close a reset: the client must not take a response that was given up for a complete one.
     pub(crate) fn reset_on_close(&self) {
-        match self {
-            Transport::Plain(io) => {
-                // SO_LINGER of zero seconds: close(2) sends RST and drops what is unsent (socket(7)).
-                let _ = SockRef::from(&**io.get_ref()).set_linger(Some(Duration::ZERO));
-            }
-            #[cfg(feature = "faults")]
-            Transport::Memory(end) => end.reset_on_close(),
-        }
+        // SO_LINGER of zero seconds: close(2) sends RST and drops what is unsent (socket(7)).
+        let _ = SockRef::from(&**self.0.get_ref()).set_linger(Some(Duration::ZERO));
     }
 
     /// Resets the connection now, although a worker may still have its socket: the application may be silent
     /// for as long as it wants, and the client's time is up.
     pub(crate) fn reset(&self) {
         self.reset_on_close();
-        if let Some(socket) = self.direct() {
-            // connect(2): TCP answers a dissolved association with a reset. Unix sockets know neither.
-            if rustix::net::connect_unspec(socket).is_err() {
-                let _ = rustix::net::shutdown(socket, Shutdown::Both);
-            }
-        }
+        fork::end_everywhere(self.0.get_ref().as_fd());
     }
 }
 
@@ -198,16 +147,19 @@ impl WriteReadiness<'_> {
             guard.clear_ready();
         }
     }
-
-    /// It was not.
-    pub(crate) fn keep(self) {
-        if let Some(mut guard) = self.0 {
-            guard.retain_ready();
-        }
-    }
 }
 
 impl PlainSocket {
+    /// A connected socket that no driver watches yet.
+    pub(crate) fn plain(socket: OwnedFd) -> Self {
+        Self(socket)
+    }
+
+    /// Watches the socket with the current runtime.
+    pub(crate) fn watch(self) -> io::Result<WatchedSocket> {
+        sys::watch_socket(Arc::new(self)).map(WatchedSocket)
+    }
+
     fn receive(&self, buffer: &mut [u8]) -> io::Result<usize> {
         let received = retry_on_intr(|| rustix::net::recv(self, &mut *buffer, RecvFlags::DONTWAIT));
         let (bytes, _) = received?;
@@ -231,26 +183,6 @@ impl AsFd for PlainSocket {
 impl AsRawFd for PlainSocket {
     fn as_raw_fd(&self) -> RawFd {
         self.0.as_raw_fd()
-    }
-}
-
-fn poll_receive(
-    io: &AsyncFd<Arc<PlainSocket>>,
-    context: &mut Context<'_>,
-    buffer: &mut [u8],
-) -> Poll<io::Result<usize>> {
-    loop {
-        let mut guard = ready!(io.poll_read_ready(context))?;
-        // An empty socket clears the readiness; the next turn waits for another edge.
-        let Ok(received) = guard.try_io(|io| io.get_ref().receive(buffer)) else {
-            continue;
-        };
-        // A read that did not fill the buffer emptied the socket; asking again would cost a system call per request.
-        // More bytes make a new edge, and a closed peer stays marked.
-        if matches!(received, Ok(bytes @ 1..) if bytes < buffer.len()) {
-            guard.clear_ready();
-        }
-        return Poll::Ready(received);
     }
 }
 

@@ -376,7 +376,7 @@ mod tests {
     }
 
     fn stream() -> Arc<StreamShared> {
-        Arc::new(StreamShared::new())
+        Arc::new(StreamShared::default())
     }
 
     fn exchange(started: Stamp) -> Exchange {

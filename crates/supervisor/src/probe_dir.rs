@@ -24,7 +24,7 @@ pub fn spooled_file(dir: &Path, user: &str, group: &str) -> io::Result<()> {
         return Ok(());
     };
     let made = thread::scope(|scope| {
-        let thread = thread::Builder::new().name("mp-attempt".to_owned());
+        let thread = thread::Builder::new().name("mp-probe-dir".to_owned());
         let tried = thread.spawn_scoped(scope, || made_by(dir, identity.as_ref()))?;
         tried.join().unwrap_or(Ok(()))
     });

@@ -161,7 +161,11 @@ impl Supervisor<'_> {
                 }
             },
             age_s: now.saturating_duration_since(process.started).as_secs(),
-            requests: counted.drivers.iter().map(|driver| driver.received).sum(),
+            requests: counted
+                .drivers
+                .iter()
+                .map(|driver| driver.figures.received)
+                .sum(),
             resident_bytes: pid.map(resident_bytes),
             proportional_bytes: pid.and_then(proportional_bytes),
             restarts: life.map_or(0, |life| life.restarts()),
@@ -201,8 +205,8 @@ impl Supervisor<'_> {
             return None;
         }
         let sum = |of: fn(&DriverSnapshot) -> u64| counted.drivers.iter().map(of).sum::<u64>();
-        let accepted = u128::from(sum(|driver| driver.accepted));
-        let local = u128::from(sum(|driver| driver.local_cpu));
+        let accepted = u128::from(sum(|driver| driver.figures.accepted));
+        let local = u128::from(sum(|driver| driver.figures.local_cpu));
         let percent = (local * 100).checked_div(accepted).unwrap_or(0);
         Some(format!(
             "by processor: {percent} % of connections arrived on their driver's processor"
@@ -212,12 +216,16 @@ impl Supervisor<'_> {
     fn totals(&self, counted: &StatsSnapshot) -> Totals {
         let sum = |of: fn(&DriverSnapshot) -> u64| counted.drivers.iter().map(of).sum();
         Totals {
-            accepted: sum(|driver| driver.accepted),
-            received: sum(|driver| driver.received),
-            balanced_out: sum(|driver| driver.balanced_out),
-            stall_takeovers: sum(|driver| driver.stall_takeovers),
-            errors: sum(|driver| driver.errors),
-            incomplete: counted.routes.iter().map(|route| route.incomplete).sum(),
+            accepted: sum(|driver| driver.figures.accepted),
+            received: sum(|driver| driver.figures.received),
+            balanced_out: sum(|driver| driver.figures.balanced_out),
+            stall_takeovers: sum(|driver| driver.figures.stall_takeovers),
+            errors: sum(|driver| driver.figures.errors),
+            incomplete: counted
+                .routes
+                .iter()
+                .map(|route| route.figures.incomplete)
+                .sum(),
             crashes: self.crashes,
             recycled: self.recycled,
         }
@@ -242,12 +250,12 @@ fn driver_line(process: &ChildProcess, driver: &DriverSnapshot, depths: &Depths)
     }
     DriverStatus {
         driver: driver.driver,
-        accepted: driver.accepted,
-        received: driver.received,
-        balanced_out: driver.balanced_out,
-        stall_takeovers: driver.stall_takeovers,
+        accepted: driver.figures.accepted,
+        received: driver.figures.received,
+        balanced_out: driver.figures.balanced_out,
+        stall_takeovers: driver.figures.stall_takeovers,
         open: driver.open,
-        errors: driver.errors,
+        errors: driver.figures.errors,
         accept_queue: waiting,
         accept_queue_max: waiting_max,
     }
@@ -273,7 +281,7 @@ fn pool_line(pool: &PoolSnapshot) -> PoolStatus {
         refused: figures.refused,
         shed: figures.shed,
         expired: figures.expired,
-        gil_share_permille: figures.gil_share_permille,
+        gil_share_permille: figures.gil_share_permille(),
     }
 }
 

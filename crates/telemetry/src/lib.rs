@@ -9,6 +9,7 @@
 
 mod calendar;
 mod nearest;
+mod percentile;
 mod reading;
 mod record;
 mod text;
@@ -17,6 +18,7 @@ pub mod timing;
 
 pub use calendar::{civil_from_unix, unix_from_civil};
 pub use nearest::nearest;
+pub use percentile::{nearest_rank, share_of_rank};
 pub use reading::{KnownQueued, KnownSpans, Line, LineForm, Pattern, PatternFault, Reader};
 pub use record::{Ending, NO_POOL, PhaseHistograms, Phases, Queued, Record, Spans, made_id};
 pub use text::{

@@ -218,7 +218,7 @@ pub enum Ending {
 }
 
 impl Ending {
-    const ALL: [Ending; 7] = [
+    pub(crate) const ALL: [Ending; 7] = [
         Ending::Complete,
         Ending::Refused,
         Ending::PeerGone,
@@ -457,6 +457,7 @@ impl<'a> Record<'a> {
             // `strings` was cut to the u16.
             put(&mut fixed, &mut at, (string.len() as u16).to_le_bytes());
         }
+        assert_eq!(at, FIXED_BYTES, "each number has its place");
         fixed
     }
 }

@@ -20,6 +20,8 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
+use crate::nearest_rank;
+
 const NANOS_PER_SEC: u64 = 1_000_000_000;
 
 /// Buckets for each power of two, as a power of two.
@@ -248,6 +250,7 @@ impl Snapshot {
     /// The shortest; zero when empty.
     pub fn min(&self) -> Nanos {
         if self.is_empty() {
+            // Nothing is not the greatest number, which an empty one keeps to be merged with others.
             Nanos::ZERO
         } else {
             Nanos(self.min)
@@ -264,11 +267,11 @@ impl Snapshot {
         Nanos(self.sum.checked_div(self.len).unwrap_or(0))
     }
 
-    /// The duration that a share `q` of all does not exceed: the one of rank `ceil(q * len)`.
+    /// The duration that a share `q` of all does not exceed, by [`crate::nearest_rank`].
     ///
     /// `q` is clamped to 0..=1; 0 gives the minimum, 1 the maximum; zero when empty.
     pub fn quantile(&self, q: f64) -> Nanos {
-        let rank = (q.clamp(0.0, 1.0) * self.len as f64).ceil() as u64;
+        let rank = nearest_rank(q, self.len);
         if rank <= 1 {
             return self.min();
         }

@@ -17,16 +17,3 @@ pub struct Arrival {
     /// How much it matters.
     pub class: Class,
 }
-
-/// Requests one after another; their times never go back. Laws give as many as are asked for, in constant
-/// memory.
-pub trait Arrivals {
-    /// The next one; `None` at the end.
-    fn next(&mut self) -> Option<Arrival>;
-}
-
-impl<I: Iterator<Item = Arrival>> Arrivals for I {
-    fn next(&mut self) -> Option<Arrival> {
-        Iterator::next(self)
-    }
-}

@@ -26,38 +26,24 @@ pub struct Laws {
     pub routes: Vec<Route>,
 }
 
-/// A stretch of time in which the rate changes evenly from one value to another.
+/// A stretch of time with one rate.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Rate {
     /// How long it lasts.
     pub lasts: Nanos,
-    /// Requests a second at its begin; at least 0.
-    pub from_per_second: f64,
-    /// Requests a second at its end; at least 0.
-    pub to_per_second: f64,
+    /// Requests a second; at least 0.
+    pub per_second: f64,
 }
 
 impl Rate {
-    /// Always the same.
+    /// So many requests a second.
     pub fn steady(per_second: f64, lasts: Nanos) -> Rate {
-        Rate {
-            lasts,
-            from_per_second: per_second,
-            to_per_second: per_second,
-        }
+        Rate { lasts, per_second }
     }
 
     /// How many come in it, in the mean.
-    fn sum(&self) -> f64 {
-        (self.from_per_second + self.to_per_second) / 2.0 * self.lasts.as_secs_f64()
-    }
-
-    /// The seconds after which so many have come, in the mean; `count` is at most the sum.
-    fn reached_secs(&self, count: f64) -> f64 {
-        let from = self.from_per_second;
-        let slope = (self.to_per_second - from) / self.lasts.as_secs_f64();
-        // from t + slope t² / 2 = count, solved without a difference of near equals.
-        2.0 * count / (from + (from * from + 2.0 * slope * count).max(0.0).sqrt())
+    pub fn sum(&self) -> f64 {
+        self.per_second * self.lasts.as_secs_f64()
     }
 }
 
@@ -105,6 +91,7 @@ impl Route {
 impl Laws {
     /// Requests by these laws; the same for the same seed.
     pub fn arrivals(&self, seed: u64) -> LawArrivals {
+        assert!(!self.routes.is_empty(), "requests are of some kind");
         let mut random = fastrand::Rng::with_seed(seed);
         let mut ahead = Ahead {
             rates: self.rates.clone().into(),
@@ -121,16 +108,6 @@ impl Laws {
             next_page,
             pages: BinaryHeap::new(),
         }
-    }
-
-    /// The mean run time of all routes.
-    pub fn run_mean(&self) -> Nanos {
-        let weights: f64 = self.routes.iter().map(|route| route.weight).sum();
-        let means = self
-            .routes
-            .iter()
-            .map(|route| route.weight * route.service.mean().0 as f64);
-        Nanos((means.sum::<f64>() / weights) as u64)
     }
 }
 
@@ -205,6 +182,7 @@ impl LawArrivals {
                 return index;
             }
         }
+        // Rounding may leave a little of the weights over.
         self.routes.len() - 1
     }
 }
@@ -243,9 +221,10 @@ impl Ahead {
             let rate = self.rates.front()?;
             let sum = rate.sum();
             if self.passed < sum {
-                let secs = self.begun_secs + rate.reached_secs(self.passed);
+                let secs = self.begun_secs + self.passed / rate.per_second;
                 return Some(Nanos((secs * 1e9) as u64));
             }
+            // What was left of the stretch counts for the next one: a gap may span several.
             self.passed -= sum;
             self.begun_secs += rate.lasts.as_secs_f64();
             self.rates.pop_front();
@@ -259,12 +238,8 @@ mod tests {
 
     const SERVICE: Service = Service::Constant(Nanos::from_ms(1));
 
-    fn laws(rates: &[(f64, f64, u64)], process: ArrivalProcess) -> Laws {
-        let rate = |&(from_per_second, to_per_second, secs)| Rate {
-            lasts: Nanos::from_secs(secs),
-            from_per_second,
-            to_per_second,
-        };
+    fn laws(rates: &[(f64, u64)], process: ArrivalProcess) -> Laws {
+        let rate = |&(per_second, secs)| Rate::steady(per_second, Nanos::from_secs(secs));
         Laws {
             rates: rates.iter().map(rate).collect(),
             process,
@@ -283,8 +258,8 @@ mod tests {
     }
 
     #[test]
-    fn even_requests_follow_steps_and_ramps_exactly() {
-        let check = |rates: &[(f64, f64, u64)], expect: &[usize]| {
+    fn even_requests_follow_steps_exactly() {
+        let check = |rates: &[(f64, u64)], expect: &[usize]| {
             assert_eq!(
                 by_second(&laws(rates, ArrivalProcess::Even), 1),
                 expect,
@@ -292,21 +267,15 @@ mod tests {
             );
         };
         // The first comes a whole distance after the begin, and none at the very end.
-        check(&[(10.0, 10.0, 3)], &[9, 10, 10]);
-        check(&[(10.5, 10.5, 2), (40.5, 40.5, 2)], &[10, 10, 41, 40]);
-        check(
-            &[(5.5, 5.5, 1), (0.0, 0.0, 2), (7.0, 7.0, 1)],
-            &[5, 0, 0, 7],
-        );
-        // From 0 to 41 a second in 4 seconds: 5.1, 20.5, 46.1, 82 in all.
-        check(&[(0.0, 41.0, 4)], &[5, 15, 26, 35]);
-        check(&[(41.0, 0.0, 4)], &[35, 26, 15, 5]);
-        check(&[(0.0, 0.0, 2)], &[0, 0]);
+        check(&[(10.0, 3)], &[9, 10, 10]);
+        check(&[(10.5, 2), (40.5, 2)], &[10, 10, 41, 40]);
+        check(&[(5.5, 1), (0.0, 2), (7.0, 1)], &[5, 0, 0, 7]);
+        check(&[(0.0, 2)], &[0, 0]);
     }
 
     #[test]
     fn requests_by_chance_vary_as_chance_does() {
-        let laws = laws(&[(100.0, 100.0, 2_000)], ArrivalProcess::Poisson);
+        let laws = laws(&[(100.0, 2_000)], ArrivalProcess::Poisson);
         let counts = by_second(&laws, 3);
         let mean = counts.iter().sum::<usize>() as f64 / 2_000.0;
         let squares = counts.iter().map(|&count| (count as f64 - mean).powi(2));
@@ -322,7 +291,7 @@ mod tests {
             len_mean: 15.0,
             gap,
         };
-        let laws = laws(&[(30.0, 30.0, 20_000)], process);
+        let laws = laws(&[(30.0, 20_000)], process);
         let times: Vec<_> = laws.arrivals(5).map(|arrival| arrival.at.0).collect();
         assert!(times.is_sorted());
         let per_second = times.len() as f64 / 20_000.0;
@@ -342,7 +311,7 @@ mod tests {
             computing: 0.0,
             class,
         };
-        let mut laws = laws(&[(1_000.0, 1_000.0, 50)], ArrivalProcess::Poisson);
+        let mut laws = laws(&[(1_000.0, 50)], ArrivalProcess::Poisson);
         laws.routes = vec![
             route(1.0, Class::High),
             route(0.0, Class::Low),

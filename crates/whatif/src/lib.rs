@@ -9,13 +9,12 @@
 mod arrival;
 mod engine;
 mod laws;
-mod nearest_rank;
 mod outcome;
 pub mod prediction;
 pub mod recorded;
 mod setting;
 
-pub use arrival::{Arrival, Arrivals};
+pub use arrival::Arrival;
 pub use engine::{Ending, Policy, Trace, simulate, simulate_traced};
 pub use laws::{ArrivalProcess, LawArrivals, Laws, Rate, Route, Service};
 pub use outcome::{Moment, Outcome, PoolOutcome};

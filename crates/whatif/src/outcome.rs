@@ -11,8 +11,6 @@ const WAIT_MAX_NS: u64 = 7 * 86_400 * 1_000_000_000;
 /// What came out.
 #[derive(Clone, Debug)]
 pub struct Outcome {
-    /// The name of the setting.
-    pub name: String,
     /// By pool, all processes together.
     pub pools: Vec<PoolOutcome>,
     /// From the first arrival to the last end.
@@ -24,8 +22,6 @@ pub struct Outcome {
 /// What came out of one pool.
 #[derive(Clone, Debug)]
 pub struct PoolOutcome {
-    /// Its name.
-    pub name: String,
     /// Waits of those that ran, nanoseconds, to three digits.
     pub queue: Histogram<u64>,
     /// From arrival to end of those that ran, likewise.
@@ -54,13 +50,12 @@ pub struct PoolOutcome {
 
 impl PoolOutcome {
     /// Nothing has come out yet.
-    pub(crate) fn new(name: &str) -> PoolOutcome {
+    pub(crate) fn new() -> PoolOutcome {
         let histogram = || {
             Histogram::new_with_bounds(1, WAIT_MAX_NS, DIGITS)
                 .expect("the bounds are in its bounds")
         };
         PoolOutcome {
-            name: name.to_owned(),
             queue: histogram(),
             total: histogram(),
             arrived: 0,
@@ -81,25 +76,14 @@ impl PoolOutcome {
         self.queue.len()
     }
 
-    /// The share of the threads' time in which they were at work: 0 to 1.
-    pub fn utilisation(&self) -> f64 {
-        share(self.busy_seconds, self.thread_seconds)
-    }
-
     /// The share of those that arrived which ended within the patience of clients: 0 to 1.
     pub fn goodput(&self) -> f64 {
         share(self.good as f64, self.arrived as f64)
     }
-
-    /// The mean wait of all that ran or expired, exact to a nanosecond.
-    pub fn wait_mean(&self) -> Nanos {
-        let waited = u128::from(self.ran() + self.expired).max(1);
-        Nanos(u64::try_from(self.waited_ns / waited).unwrap_or(u64::MAX))
-    }
 }
 
 /// 0 of 0 is 0: what never was is no good either.
-fn share(part: f64, whole: f64) -> f64 {
+pub(crate) fn share(part: f64, whole: f64) -> f64 {
     if whole > 0.0 { part / whole } else { 0.0 }
 }
 

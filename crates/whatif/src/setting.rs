@@ -10,8 +10,6 @@ use crate::engine::Policy;
 /// A simulated server.
 #[derive(Debug)]
 pub struct Setting {
-    /// What tables call it.
-    pub name: String,
     /// Processes, each with all of these pools; a request goes to one of them by chance.
     pub processes: usize,
     /// At least one.
@@ -36,8 +34,6 @@ pub struct Setting {
 
 /// A pool of a simulated server.
 pub struct PoolPlan {
-    /// What tables call it.
-    pub name: String,
     /// Bounds and targets.
     pub settings: PoolSettings,
     /// Threads at the start.
@@ -49,7 +45,6 @@ pub struct PoolPlan {
 impl fmt::Debug for PoolPlan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("PoolPlan")
-            .field("name", &self.name)
             .field("settings", &self.settings)
             .field("threads", &self.threads)
             .finish_non_exhaustive()
@@ -69,8 +64,12 @@ pub struct Sharing {
 impl Sharing {
     /// How fast each of `running` advances: 1 alone.
     pub fn speed(&self, running: usize) -> f64 {
-        let others = running.saturating_sub(1) as f64;
-        1.0 / (1.0 + self.sigma * others + self.kappa * running as f64 * others)
+        1.0 / self.slowdown(running.max(1) as f64)
+    }
+
+    /// How many times as long a run takes with so many at work, itself included, in the mean.
+    pub(crate) fn slowdown(&self, running: f64) -> f64 {
+        1.0 + self.sigma * (running - 1.0) + self.kappa * running * (running - 1.0)
     }
 }
 

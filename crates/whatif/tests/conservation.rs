@@ -72,13 +72,9 @@ fn laws() -> impl Strategy<Value = Laws> {
         (1.0..20.0f64, ms(0..5))
             .prop_map(|(len_mean, gap)| ArrivalProcess::Bursts { len_mean, gap }),
     ];
-    let rates = prop::collection::vec((0.0..300.0f64, 0.0..300.0f64, ms(1..2_000)), 1..4);
+    let rates = prop::collection::vec((0.0..300.0f64, ms(1..2_000)), 1..4);
     (rates, process, 0..40u64).prop_map(|(rates, process, run_ms)| {
-        let rate = |(from_per_second, to_per_second, lasts)| Rate {
-            lasts,
-            from_per_second,
-            to_per_second,
-        };
+        let rate = |(per_second, lasts)| Rate::steady(per_second, lasts);
         let mean = Nanos::from_ms(run_ms);
         let route = |service, class| Route {
             weight: 1.0,

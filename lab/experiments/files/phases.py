@@ -43,7 +43,7 @@ def main(log: pathlib.Path, path: str, which: str = "new") -> None:
         print(f"{name}.stdev", f"{statistics.stdev(values) if len(values) > 1 else 0:.9f}")
         print(f"{name}.min", f"{min(values):.9f}")
         print(f"{name}.max", f"{max(values):.9f}")
-        print(f"{name}.median", f"{statistics.median(values):.9f}")
+        print(f"{name}.median", f"{statistics.median_low(values):.9f}")
 
 
 main(pathlib.Path(sys.argv[1]), *sys.argv[2:])

@@ -53,7 +53,6 @@ fn cell(rule: &Rule, index: usize) -> String {
 fn plan(rule: &Rule) -> PoolPlan {
     let (settings, make) = (rule.settings, rule.make);
     PoolPlan {
-        name: rule.name.clone(),
         settings,
         threads: settings.shape.threads_min,
         policy: Box::new(move || make(&settings)),

@@ -30,7 +30,6 @@ impl Workload {
     /// A server with this pool to run it on.
     pub fn setting(&self, pool: PoolPlan) -> Setting {
         Setting {
-            name: self.name.to_owned(),
             processes: 1,
             pools: vec![pool],
             pool_of_route: Vec::new(),

@@ -43,7 +43,6 @@ fn settings(threads_min: usize, threads_max: usize) -> PoolSettings {
 
 fn plan(settings: PoolSettings) -> PoolPlan {
     PoolPlan {
-        name: "default".to_owned(),
         settings,
         threads: settings.shape.threads_min,
         policy: Box::new(move || Box::new(Control::new(&settings))),
@@ -166,7 +165,6 @@ fn sleeping(
         routes: vec![Route::only(Service::Constant(STEP_RUN))],
     };
     let setting = Setting {
-        name: "sleeping".to_owned(),
         processes: 1,
         pools: vec![plan(settings)],
         pool_of_route: Vec::new(),

@@ -7,6 +7,7 @@
 mod modules;
 mod table;
 
+mod architecture;
 mod line_ends;
 mod names;
 mod packages;
@@ -113,22 +114,25 @@ pub(crate) fn code_lines_len(path: &str, text: &str) -> usize {
 fn check(texts: &[(String, String)]) -> Vec<Finding> {
     let mut findings = Vec::new();
     let mut sources = Vec::new();
+    let mut page = "";
     for (path, text) in texts {
         words::check_text(path, text, &mut findings);
         if path.ends_with(".rs") {
             sources.push(Source::new(path, text));
+        } else if path == architecture::PAGE {
+            page = text.as_str();
         } else if path.ends_with("Cargo.toml") {
             packages::check(path, text, &mut findings);
         }
     }
     for source in &sources {
         shape::check(source, &mut findings);
-        words::check_code(source, &mut findings);
         purity::check(source, &mut findings);
     }
     line_ends::check(&sources, &mut findings);
     names::check(&sources, &mut findings);
     modules::check(&sources, &mut findings);
+    architecture::check(page, &sources, &mut findings);
     findings.sort();
     findings.dedup();
     findings

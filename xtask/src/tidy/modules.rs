@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::source::Source;
-use super::table::{CONNECTORS, EDGES, GROUPS, VOCABULARY};
+use super::table::{CONNECTORS, EDGES, VOCABULARY};
 use super::{Finding, scan};
 
 const SERVER: &str = "crates/server/src/";
@@ -100,12 +100,8 @@ fn module_of(path: &str) -> Option<Vec<String>> {
 
 /// The module that a path within the crate leads into.
 fn module_in(path: &[String], modules: &BTreeSet<String>) -> String {
-    let group = GROUPS
-        .iter()
-        .find(|group| path.len() >= 2 && **group == format!("{}::{}", path[0], path[1]));
-    match (group, path.first()) {
-        (Some(group), _) => (*group).to_owned(),
-        (None, Some(first)) if modules.contains(first) => first.clone(),
+    match path.first() {
+        Some(first) if modules.contains(first) => first.clone(),
         _ => "lib".to_owned(),
     }
 }
@@ -235,16 +231,6 @@ mod tests {
             "log/mod.rs",
             "use super::pool::Worker; use self::writer::Writer;",
             &["1 log pool"],
-        );
-        check(
-            "handler/files/page.rs",
-            "use crate::handler::Handler;",
-            &["1 handler::files handler"],
-        );
-        check(
-            "handler/files/mod.rs",
-            "use super::Handler;",
-            &["1 handler::files handler"],
         );
         check("lib.rs", "use crate::pool::Pool;", &["1 lib pool"]);
     }

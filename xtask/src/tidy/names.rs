@@ -1,23 +1,24 @@
-//! Names: a type's is its own in its crate, a withdrawn one does not come back, and no function is too long to
-//! have one name.
+//! Names: a type's is its own in its crate, a thread's is its module's, and a withdrawn one does not come back.
 //!
 //! Takes all sources, gives findings; pure. Tests are free.
 
 use std::collections::BTreeMap;
 
 use super::source::Source;
-use super::table::{LONG_FUNCTIONS, WITHDRAWN};
+use super::table::{THREADS, WITHDRAWN};
 use super::{Finding, scan};
 
 /// Words that begin the definition of a type.
 const DEFINITIONS: [&str; 4] = ["struct", "enum", "trait", "union"];
-const FUNCTION_LINES_LEN_MAX: usize = 70;
+
+/// What the names of all threads of ours begin with.
+const THREAD_PREFIX: &str = "mp-";
 
 pub(super) fn check(sources: &[Source], findings: &mut Vec<Finding>) {
     check_types(sources, findings);
+    check_threads(sources, findings);
     for source in sources.iter().filter(|source| crate_of(source).is_some()) {
         check_words(source, findings);
-        check_functions(source, findings);
     }
 }
 
@@ -87,6 +88,37 @@ fn check_words(source: &Source, findings: &mut Vec<Finding>) {
     }
 }
 
+/// Who sees a thread in `ps -L` finds its code by its name: `mp-log-access` is in `log/access.rs`.
+fn check_threads(sources: &[Source], findings: &mut Vec<Finding>) {
+    let shipped = || sources.iter().filter(|source| crate_of(source).is_some());
+    let modules: Vec<String> = shipped()
+        .map(|source| words_of_path(&source.path))
+        .collect();
+    for source in shipped() {
+        for (at, _) in source.strings.match_indices(THREAD_PREFIX) {
+            let rest = &source.strings[at + THREAD_PREFIX.len()..];
+            let end = rest.find(|c: char| !c.is_ascii_lowercase() && c != '-');
+            let name = rest[..end.unwrap_or(rest.len())].trim_end_matches('-');
+            let is_module = |words: &String| words.ends_with(&format!("-{name}"));
+            // `mp-{pool}-{number}` is named by who configures the pool.
+            let is_known = name.is_empty()
+                || modules.iter().any(is_module)
+                || THREADS.iter().any(|(thread, _)| *thread == name);
+            if !is_known {
+                let text = format!("no module is called after the thread `{THREAD_PREFIX}{name}`");
+                let line = source.line_of(at);
+                findings.push(Finding::fault(&source.path, line, "thread", text));
+            }
+        }
+    }
+}
+
+/// `crates-x-src-log-access` of `crates/x/src/log/access.rs`.
+fn words_of_path(path: &str) -> String {
+    let path = path.trim_end_matches(".rs").trim_end_matches("/mod");
+    path.replace(['/', '_'], "-")
+}
+
 /// The words of an identifier, in lower case.
 fn parts(name: &str) -> Vec<String> {
     let mut parts = vec![String::new()];
@@ -102,24 +134,6 @@ fn parts(name: &str) -> Vec<String> {
         }
     }
     parts
-}
-
-fn check_functions(source: &Source, findings: &mut Vec<Finding>) {
-    if LONG_FUNCTIONS.iter().any(|(path, _)| *path == source.path) {
-        return;
-    }
-    let code = &source.production;
-    for at in scan::words(code, "fn") {
-        let lines_len = code[at..scan::item_end(code.as_bytes(), at)]
-            .lines()
-            .count();
-        if lines_len > FUNCTION_LINES_LEN_MAX {
-            let name = name_at(code[at + 2..].trim_start());
-            let text = format!("`{name}` has {lines_len} lines, {FUNCTION_LINES_LEN_MAX} allowed");
-            let line = source.line_of(at);
-            findings.push(Finding::fault(&source.path, line, "function", text));
-        }
-    }
 }
 
 #[cfg(test)]
@@ -174,10 +188,15 @@ mod tests {
     }
 
     #[test]
-    fn functions_have_an_end() {
-        let path = "crates/x/src/a.rs";
-        let long = |len: usize| format!("fn a() {{\n{}}}\n", "    b();\n".repeat(len - 2));
-        check(&[(path, &long(70))], &[]);
-        check(&[(path, &long(71))], &[("function", 1)]);
+    fn a_thread_is_called_after_its_module() {
+        let named = "fn a() { start(\"mp-log-access\"); start(\"mp-access\"); }\n";
+        check(&[("crates/x/src/log/access.rs", named)], &[]);
+        let started = ("crates/x/src/log/mod.rs", named);
+        check(&[started, ("crates/x/src/log/access.rs", "")], &[]);
+        check(&[started], &[("thread", 1), ("thread", 1)]);
+        let numbered =
+            "fn a() { format!(\"mp-driver-{index}\"); format!(\"mp-{pool}-{number}\"); }\n";
+        check(&[("crates/x/src/driver/mod.rs", numbered)], &[]);
+        check(&[("crates/x/src/pool.rs", numbered)], &[("thread", 1)]);
     }
 }

@@ -2,9 +2,9 @@
 //!
 //! Takes a source, gives findings; pure.
 
+use super::Finding;
 use super::source::Source;
 use super::table::LONG_FILES;
-use super::{Finding, scan};
 
 const LINES_LEN_WARN: usize = 600;
 const LINES_LEN_MAX: usize = 1000;
@@ -15,7 +15,6 @@ pub(super) fn check(source: &Source, findings: &mut Vec<Finding>) {
         let text = "the file does not open with `//!`: what it is, takes, gives, must not touch";
         findings.push(Finding::fault(&source.path, 1, "opening", text));
     }
-    check_unsafe(source, findings);
 }
 
 fn check_length(source: &Source, findings: &mut Vec<Finding>) {
@@ -29,39 +28,6 @@ fn check_length(source: &Source, findings: &mut Vec<Finding>) {
     } else if len > LINES_LEN_WARN {
         let text = format!("{len} lines without tests: split it by noun before {LINES_LEN_MAX}");
         findings.push(Finding::warning(&source.path, 1, "length", text));
-    }
-}
-
-/// Only few places may hold `unsafe`, and every other crate forbids it at its root.
-fn check_unsafe(source: &Source, findings: &mut Vec<Finding>) {
-    if super::table::UNSAFE_PLACES
-        .iter()
-        .any(|(place, _)| source.path.starts_with(place))
-    {
-        return;
-    }
-    for at in scan::words(&source.code, "unsafe") {
-        let text =
-            "`unsafe` has its places: they are in xtask/src/tidy/table.rs, each with its reason";
-        findings.push(Finding::fault(
-            &source.path,
-            source.line_of(at),
-            "unsafe",
-            text,
-        ));
-    }
-    let is_root = source.path.ends_with("src/lib.rs") || source.path.ends_with("src/main.rs");
-    // A crate that has one file with `unsafe` can only deny it at its root.
-    let folder = source
-        .path
-        .rsplit_once('/')
-        .map_or("", |(folder, _)| folder);
-    let has_place = super::table::UNSAFE_PLACES
-        .iter()
-        .any(|(place, _)| place.starts_with(folder));
-    if is_root && !has_place && !source.code.contains("#![forbid(unsafe_code)]") {
-        let text = "the root of a crate without `unsafe` says `#![forbid(unsafe_code)]`";
-        findings.push(Finding::fault(&source.path, 1, "unsafe", text));
     }
 }
 
@@ -98,19 +64,5 @@ mod tests {
         check("crates/http/src/a.rs", &text(1001), &[(1, "length")]);
         check("crates/http/src/tests.rs", &text(1001), &[]);
         check(LONG_FILES[0].0, &text(1001), &[]);
-    }
-
-    #[test]
-    fn finds_unsafe_outside_its_places() {
-        let text = "//! A.\n// unsafe\nfn a() { unsafe { b() } }\n";
-        check("crates/server/src/pool.rs", text, &[(3, "unsafe")]);
-        check("crates/server/src/sys.rs", text, &[]);
-        check("crates/python/src/raw.rs", text, &[]);
-        check("crates/http/src/lib.rs", "//! A.\n", &[(1, "unsafe")]);
-        check(
-            "crates/http/src/lib.rs",
-            "//! A.\n#![forbid(unsafe_code)]\n",
-            &[],
-        );
     }
 }

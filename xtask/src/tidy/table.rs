@@ -9,9 +9,6 @@ pub(super) const VOCABULARY: [&str; 3] = ["exchange", "fault", "config"];
 /// Modules that connect the others: start-up, driver threads and their protocols, pool threads, the process.
 pub(super) const CONNECTORS: [&str; 5] = ["lib", "server", "driver", "protocol", "pool"];
 
-/// Folders whose parts are modules of their own.
-pub(super) const GROUPS: [&str; 1] = ["handler::files"];
-
 /// Further edges between modules: from, to, why.
 pub(super) const EDGES: &[(&str, &str, &str)] = &[
     (
@@ -23,15 +20,6 @@ pub(super) const EDGES: &[(&str, &str, &str)] = &[
         "handler",
         "response",
         "the seam hands a backend its response writer",
-    ),
-    ("service", "response", "an answer of its own is a response"),
-    ("rules", "response", "an answer of a rule is a response"),
-    ("refusal", "response", "a refusal is a response"),
-    ("pages", "response", "an error page is a response"),
-    (
-        "handler::files",
-        "response",
-        "files are given as responses, which others send",
     ),
     (
         "exchange",
@@ -71,7 +59,6 @@ pub(super) const EDGES: &[(&str, &str, &str)] = &[
         "transport",
         "watching a socket needs `unsafe`, which has one place",
     ),
-    ("exchange", "log", "an exchange ends in exactly one record"),
     ("service", "rules", "rules come before routes"),
     (
         "service",
@@ -99,11 +86,6 @@ pub(super) const EDGES: &[(&str, &str, &str)] = &[
         "tasks wait in the queue that loom has checked",
     ),
     ("handler", "pool", "the seam gives a worker to a backend"),
-    (
-        "handler",
-        "handler::files",
-        "one way to tell a browser from a program",
-    ),
     (
         "handler",
         "watchdog",
@@ -153,12 +135,6 @@ pub(super) const EDGES: &[(&str, &str, &str)] = &[
         "service",
         "limits of routes go by the routes' indices",
     ),
-    ("log", "sync", "one way to lock, and invariants"),
-    (
-        "pages",
-        "handler::files",
-        "a page is of the same media type as the file would be",
-    ),
 ];
 
 /// Files that may be long.
@@ -166,20 +142,6 @@ pub(super) const LONG_FILES: [(&str, &str); 1] = [(
     "crates/config/src/options_table/rows.rs",
     "the uniform table of all settings",
 )];
-
-/// Files whose functions may be long, and why.
-pub(super) const LONG_FUNCTIONS: &[(&str, &str)] = &[
-    ("crates/cli/src/report/flags.rs", "a table of flags"),
-    ("crates/cli/src/whatif/flags.rs", "a table of flags"),
-    (
-        "crates/telemetry/src/reading/json.rs",
-        "a table of the keys of a log line",
-    ),
-    (
-        "crates/telemetry/src/reading/pattern.rs",
-        "a table of the fields of a log line",
-    ),
-];
 
 /// Words that no identifier has any more, and what stands in their place.
 pub(super) const WITHDRAWN: &[(&str, &str)] = &[
@@ -208,22 +170,20 @@ pub(super) const WITHDRAWN: &[(&str, &str)] = &[
     ("corridor", "main loop"),
 ];
 
-/// Where `unsafe` has its place.
-pub(super) const UNSAFE_PLACES: [(&str, &str); 6] = [
-    ("crates/os/src/lib.rs", "system calls that no crate wraps"),
+/// Threads that are not called after a module, and why.
+pub(super) const THREADS: [(&str, &str); 4] = [
     (
-        "crates/ipc/src/stats/placeable.rs",
-        "what may lie in the counters' memory",
+        "open",
+        "a blocking pool, called after what it waits for: files to be opened",
     ),
-    ("crates/server/src/sys.rs", "sockets in a runtime"),
     (
-        "crates/server/tests/allocations/counting.rs",
-        "an allocator that counts is one",
+        "write",
+        "a blocking pool, called after what it waits for: files to be sent",
     ),
-    ("crates/python/", "the interpreter's C interface"),
+    ("signals", "it reads the iterator of a library"),
     (
-        "lab/programs/floor/",
-        "the bare epoll loop that the server is measured against",
+        "stack",
+        "it takes the Python stacks of the threads in `thread_registry`",
     ),
 ];
 
@@ -236,7 +196,7 @@ pub(super) const LINE_END_PLACES: [(&str, &str); 6] = [
     ("crates/http/src/head.rs", "a parser looks for it"),
     ("crates/http/src/scan.rs", "a parser looks for it"),
     (
-        "crates/server/src/handler/files/multipart.rs",
+        "crates/files/src/multipart.rs",
         "around the parts of a body, RFC 2046 section 5.1",
     ),
     (
@@ -276,7 +236,7 @@ pub(super) enum Others {
     AllBut(&'static [&'static str]),
 }
 
-pub(super) const CRATES: [CrateRule; 14] = [
+pub(super) const CRATES: [CrateRule; 16] = [
     CrateRule {
         name: "os",
         package: "milepost-os",
@@ -309,7 +269,7 @@ pub(super) const CRATES: [CrateRule; 14] = [
         name: "config",
         package: "milepost-config",
         ours: &["http", "telemetry", "queueing"],
-        others: Others::Only(&["globset", "mime_guess", "serde", "toml_edit"]),
+        others: Others::Only(&["globset", "ipnet", "mime_guess", "serde", "toml_edit"]),
         forbids: "config understands texts that others have read: no sockets, no runtime, no Python",
     },
     CrateRule {
@@ -327,9 +287,41 @@ pub(super) const CRATES: [CrateRule; 14] = [
         forbids: "the supervisor waits in one `poll`, reads nothing of clients, and knows no Python",
     },
     CrateRule {
+        name: "logging",
+        package: "milepost-logging",
+        ours: &["os", "telemetry", "config"],
+        others: Others::Only(&["flate2", "libc", "memchr", "rustix", "serde"]),
+        forbids: "logging writes what it is given: no client's socket, no runtime, no Python",
+    },
+    CrateRule {
+        name: "files",
+        package: "milepost-files",
+        ours: &["os", "http", "telemetry", "config"],
+        others: Others::Only(&[
+            "bytes",
+            "globset",
+            "jiff",
+            "memchr",
+            "mime_guess",
+            "rustix",
+            "serde",
+            "serde_json",
+        ]),
+        forbids: "files gives replies as values: no protocol, no socket, no runtime, no Python",
+    },
+    CrateRule {
         name: "server",
         package: "milepost-server",
-        ours: &["os", "http", "telemetry", "queueing", "config", "ipc"],
+        ours: &[
+            "os",
+            "http",
+            "telemetry",
+            "queueing",
+            "config",
+            "ipc",
+            "logging",
+            "files",
+        ],
         others: Others::AllBut(&["pyo3", "pyo3-ffi", "clap"]),
         forbids: "server knows no Python and reads no argv",
     },
@@ -337,7 +329,7 @@ pub(super) const CRATES: [CrateRule; 14] = [
         name: "report",
         package: "milepost-report",
         ours: &["telemetry"],
-        others: Others::Only(&["memchr", "flate2", "serde_json", "zstd"]),
+        others: Others::Only(&["jiff", "memchr", "flate2", "serde_json", "zstd"]),
         forbids: "report reads logs, whoever wrote them: it knows telemetry's forms and nothing of the server",
     },
     CrateRule {

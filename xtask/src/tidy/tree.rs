@@ -27,6 +27,11 @@ pub(super) fn read(root: &Path) -> Result<Vec<(String, String)>, String> {
             read_folder(root, top, &mut texts)?;
         }
     }
+    // Beside code, one page: it says what each module is for.
+    let page = super::architecture::PAGE;
+    let text = fs::read_to_string(root.join(page))
+        .map_err(|error| format!("cannot read `{page}`: {error}"))?;
+    texts.push((page.to_owned(), text));
     texts.sort();
     Ok(texts)
 }

@@ -11,7 +11,7 @@ use clap::{Arg, ArgAction, ArgMatches, Command, ValueHint};
 use loadgen::engine::Fault;
 use loadgen::outcome::Outcome;
 use loadgen::output::read_json;
-use loadgen::statistics::{Comparison, Metric, Set, compare, compare_by};
+use loadgen::statistics::{Comparison, Metric, Set, compare};
 
 use crate::environment::cause;
 use crate::message::{self, Message};
@@ -135,10 +135,7 @@ fn compared(matches: &ArgMatches) -> Result<Comparison, Vec<Message>> {
     if !messages.is_empty() {
         return Err(messages);
     }
-    let comparison = match metrics {
-        None => compare(&sets),
-        Some(metrics) => compare_by(&sets, &metrics),
-    };
+    let comparison = compare(&sets, metrics.as_deref());
     if comparison.panels.is_empty() {
         return Err(vec![nothing(&comparison)]);
     }

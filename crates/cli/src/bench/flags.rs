@@ -10,6 +10,7 @@ use clap::{Arg, ArgAction, ArgMatches, ValueHint};
 use loadgen::engine::Fault;
 use loadgen::outcome::Outcome;
 use loadgen::output;
+use loadgen::spec::FlagForm::{Repeated, Switch};
 use loadgen::spec::{self, FlagForm, FlagGroup, Key, LoadSpec};
 use loadgen::statistics::Assertion;
 use rustix::fs::{Access, access};
@@ -27,111 +28,48 @@ const FIRST_RATE: f64 = 100.0;
 /// And goes no higher than this.
 const RATE_MAX: f64 = 1_000_000.0;
 
-/// The flags of the forms of results.
+/// A form of the results of runs; the text is a title for pages.
+pub(super) type OutputForm = fn(&[Outcome], &str) -> Result<String, Fault>;
+
+/// The forms by their flags.
 const FORMS: [(&str, OutputForm); 5] = [
-    ("json", OutputForm::Json),
-    ("csv", OutputForm::Csv),
-    ("series", OutputForm::Series),
-    ("hdr_log", OutputForm::HdrLog),
-    ("html", OutputForm::Page),
+    ("json", |runs, _| Ok(output::json(runs))),
+    ("csv", |runs, _| Ok(output::csv(runs))),
+    ("series", |runs, _| Ok(output::series_csv(runs))),
+    ("hdr_log", |runs, _| output::hdr_log(runs)),
+    ("html", |runs, title| Ok(output::page(runs, title))),
 ];
 
 /// What the command itself takes.
-pub(super) const OWN: [Key; 14] = [
-    Key {
-        name: "admin_socket",
-        group: FlagGroup::Machine,
-        placeholder: "FILE",
-        help: "Control socket of a Milepost server whose processes are watched",
-        ..Key::PLAIN
-    },
-    Key {
-        name: "replay_format",
-        group: FlagGroup::Load,
-        placeholder: "TEXT",
-        help: "Template of the replayed log, as in access_log_format",
-        ..Key::PLAIN
-    },
-    Key {
-        name: "repeat",
-        placeholder: "N",
-        default: "1",
-        help: "Number of runs",
-        ..Key::PLAIN
-    },
-    Key {
-        name: "search",
-        placeholder: "CONDITION",
-        help: "Find the highest rate that keeps a condition: 'p99 < 20ms'",
-        doc: "The rate is doubled until the condition fails, then the gap is halved. `--rate` is the first rate.",
-        example: "p99 < 20ms",
-        ..Key::PLAIN
-    },
-    Key {
-        name: "search_max",
-        placeholder: "RATE",
-        default: "1000000",
-        help: "Highest rate of a search",
-        ..Key::PLAIN
-    },
-    Key {
-        name: "assert",
-        form: FlagForm::Repeated,
-        placeholder: "CONDITION",
-        help: "Exit with 1 unless a condition holds for every run: 'p99 < 5ms'",
-        example: "p99 < 5ms and failures = 0",
-        ..Key::PLAIN
-    },
-    Key {
-        name: "label",
-        placeholder: "TEXT",
-        help: "Name of the run in results",
-        ..Key::PLAIN
-    },
-    Key {
-        name: "json",
-        placeholder: "FILE",
-        help: "Write everything as JSON; `-` is standard output, for each of these",
-        ..Key::PLAIN
-    },
-    Key {
-        name: "csv",
-        placeholder: "FILE",
-        help: "Write a line for each run",
-        ..Key::PLAIN
-    },
-    Key {
-        name: "series",
-        placeholder: "FILE",
-        help: "Write a line for each second of each run, as CSV",
-        ..Key::PLAIN
-    },
-    Key {
-        name: "hdr_log",
-        placeholder: "FILE",
-        help: "Write the histograms as an HdrHistogram log",
-        ..Key::PLAIN
-    },
-    Key {
-        name: "html",
-        placeholder: "FILE",
-        help: "Write an HTML page with percentiles, time line and table that loads nothing from the network",
-        ..Key::PLAIN
-    },
-    Key {
-        name: "quiet",
-        short: Some('q'),
-        form: FlagForm::Switch,
-        help: "Print neither progress nor tables",
-        ..Key::PLAIN
-    },
-    Key {
-        name: "plain",
-        form: FlagForm::Switch,
-        help: "Use no colours on a terminal",
-        ..Key::PLAIN
-    },
-];
+pub(super) const OWN: &[Key] = loadgen::key_table! {
+    Machine {
+        "admin_socket" "Control socket of a Milepost server whose processes are watched" { placeholder: "FILE" }
+    }
+    Load {
+        "replay_format" "Template of the replayed log, as in access_log_format" { placeholder: "TEXT" }
+    }
+    Results {
+        "repeat" "Number of runs" { placeholder: "N", default: "1" }
+        "search" "Find the highest rate that keeps a condition: 'p99 < 20ms'" {
+            placeholder: "CONDITION", example: "p99 < 20ms",
+            doc: "The rate is doubled until the condition fails, then the gap is halved. `--rate` is the first rate."
+        }
+        "search_max" "Highest rate of a search" { placeholder: "RATE", default: "1000000" }
+        "assert" "Exit with 1 unless a condition holds for every run: 'p99 < 5ms'" {
+            form: Repeated, placeholder: "CONDITION", example: "p99 < 5ms and failures = 0"
+        }
+        "label" "Name of the run in results" { placeholder: "TEXT" }
+        "json" "Write everything as JSON; `-` is standard output, for each of these" { placeholder: "FILE" }
+        "csv" "Write a line for each run" { placeholder: "FILE" }
+        "series" "Write a line for each second of each run, as CSV" { placeholder: "FILE" }
+        "hdr_log" "Write the histograms as an HdrHistogram log" { placeholder: "FILE" }
+        "html" "Write an HTML page with percentiles, time line and table that loads nothing from the network" {
+            placeholder: "FILE"
+        }
+        "quiet" "Print neither progress nor tables" { form: Switch, short: Some('q') }
+        "plain" "Use no colours on a terminal" { form: Switch }
+    }
+};
 
 /// What was asked for.
 pub(super) struct BenchOptions {
@@ -160,31 +98,8 @@ pub(super) enum Runs {
     },
 }
 
-/// A form of the results of runs.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum OutputForm {
-    Json,
-    Csv,
-    Series,
-    HdrLog,
-    Page,
-}
-
-impl OutputForm {
-    /// Runs in this form; `title` is for pages.
-    pub(super) fn text(self, outcomes: &[Outcome], title: &str) -> Result<String, Fault> {
-        match self {
-            OutputForm::Json => Ok(output::json(outcomes)),
-            OutputForm::Csv => Ok(output::csv(outcomes)),
-            OutputForm::Series => Ok(output::series_csv(outcomes)),
-            OutputForm::HdrLog => output::hdr_log(outcomes),
-            OutputForm::Page => Ok(output::page(outcomes, title)),
-        }
-    }
-}
-
 /// Where a form of the results goes.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Output<F> {
     pub(super) form: F,
     pub(super) place: Place,
@@ -231,7 +146,7 @@ pub(super) fn load_args(purpose: Purpose) -> Vec<Arg> {
 /// All keys, by topic: those of the load first.
 pub(super) fn rows() -> impl Iterator<Item = &'static Key> {
     FlagGroup::ALL.into_iter().flat_map(|group| {
-        let all = spec::keys().iter().chain(&OWN);
+        let all = spec::keys().iter().chain(OWN);
         all.filter(move |key| key.group == group)
     })
 }
@@ -288,10 +203,9 @@ pub(super) fn load(matches: &ArgMatches) -> LoadSpec {
 
 fn runs(matches: &ArgMatches, load: &LoadSpec, faults: &mut Vec<Message>) -> Runs {
     let len = count(matches, "repeat", REPEAT_MAX, faults);
-    let mut assertions = Vec::new();
-    for text in matches.get_many::<String>("assert").into_iter().flatten() {
-        assertions.extend(condition("assert", text, faults));
-    }
+    let texts = matches.get_many::<String>("assert").into_iter().flatten();
+    let assertions = texts.filter_map(|text| condition("assert", text, faults));
+    let assertions: Vec<Assertion> = assertions.collect();
     let most = value(matches, "search_max", faults, rate);
     let Some(text) = text(matches, "search") else {
         if most.is_some() {
@@ -303,34 +217,29 @@ fn runs(matches: &ArgMatches, load: &LoadSpec, faults: &mut Vec<Message>) -> Run
             assertions,
         };
     };
-    for other in ["repeat", "assert"] {
-        if matches.contains_id(other) {
-            let what = format!("`--search` and `--{other}`");
-            let message = Message::new(&what, "exclude each other");
-            faults.push(message.with_hint("find the rate first, then run at it"));
-        }
-    }
-    for (name, is_given) in [
-        ("burst", load.text("burst").is_some()),
-        ("replay", load.text("replay").is_some()),
+    let (one_run, at_rates) = (
+        "find the rate first, then run at it",
+        "a search is made of runs at a rate",
+    );
+    for (name, is_given, hint) in [
+        ("repeat", matches.contains_id("repeat"), one_run),
+        ("assert", matches.contains_id("assert"), one_run),
+        ("burst", load.text("burst").is_some(), at_rates),
+        ("replay", load.text("replay").is_some(), at_rates),
     ] {
         if is_given {
             let what = format!("`--search` and `--{name}`");
-            let message = Message::new(&what, "exclude each other");
-            faults.push(message.with_hint("a search is made of runs at a rate"));
+            faults.push(Message::new(&what, "exclude each other").with_hint(hint));
         }
     }
-    let first = load
-        .text("rate")
-        .map_or(Some(FIRST_RATE), |text| match rate(text) {
-            Ok(first) => Some(first),
-            Err(cause) => {
-                let message = Message::new("`--rate`", cause);
-                faults
-                    .push(message.with_hint("a search begins at one rate, without steps or ramps"));
-                None
-            }
-        });
+    let first = match load.text("rate").map(rate).transpose() {
+        Ok(first) => Some(first.unwrap_or(FIRST_RATE)),
+        Err(cause) => {
+            let hint = "a search begins at one rate, without steps or ramps";
+            faults.push(Message::new("`--rate`", cause).with_hint(hint));
+            None
+        }
+    };
     let condition = condition("search", text, faults);
     match (condition, first) {
         (Some(condition), Some(first)) => Runs::Search {
@@ -444,7 +353,7 @@ fn value<T>(
         .ok()
 }
 
-fn arg(key: &'static Key, purpose: Purpose) -> Arg {
+pub(super) fn arg(key: &'static Key, purpose: Purpose) -> Arg {
     let arg = Arg::new(key.name)
         .help(short_help(key))
         .long_help(long_help(key));
@@ -484,17 +393,17 @@ fn hint(key: &Key) -> ValueHint {
 }
 
 fn short_help(key: &Key) -> String {
-    match key.default {
-        "" => key.help.to_owned(),
-        default => format!("{} [default: {default}]", key.help),
-    }
+    with_default(key.help.to_owned(), key)
 }
 
 fn long_help(key: &Key) -> String {
-    let mut text = format!("{}.", key.help);
-    if !key.doc.is_empty() {
-        text = format!("{text} {}", key.doc);
-    }
+    with_default(
+        format!("{}. {}", key.help, key.doc).trim_end().to_owned(),
+        key,
+    )
+}
+
+fn with_default(text: String, key: &Key) -> String {
     match key.default {
         "" => text,
         default => format!("{text} [default: {default}]"),

@@ -2,15 +2,14 @@
 //!
 //! Takes paths, gives bytes and recordings. Says how much of a log was no request.
 
-use std::collections::BTreeSet;
 use std::fs;
 use std::io::{self, Read as _};
 use std::ops::ControlFlow;
 use std::path::Path;
 
 use loadgen::engine::Fault;
-use loadgen::spec::{ARRIVALS_LEN_MAX, Files, Full, KINDS_LEN_MAX, Recording};
-use report::{Input, Passed, thousands};
+use loadgen::spec::{Files, Recording};
+use report::{CUT_OFF, Input, Passed, thousands};
 use telemetry::{Nanos, Pattern};
 
 use crate::message::Message;
@@ -26,7 +25,7 @@ impl Files for Disk {
     }
 
     fn recording(&self, path: &Path) -> Result<Recording, Fault> {
-        let (recording, passed, left_out) = read(path, self.pattern.clone())?;
+        let (mut recording, passed, unsent_len) = read(path, self.pattern.clone())?;
         let name = path.display().to_string();
         if recording.is_empty() {
             let hint = "`milepost report` says what is in it; `--replay-format` reads templates";
@@ -35,7 +34,7 @@ impl Files for Disk {
                 hint,
             ));
         }
-        for message in doubts(&name, &passed, &left_out) {
+        for message in doubts(&name, &passed, unsent_len, recording.silence_hours()) {
             message.say();
         }
         Ok(recording)
@@ -58,77 +57,45 @@ fn bounded(path: &Path, most: u64) -> io::Result<Vec<u8>> {
     }
 }
 
-const HOUR_NS: u64 = 3_600_000_000_000;
-
-/// What a recording does not have that its log has.
-#[derive(Debug, Default)]
-struct LeftOut {
-    /// Requests that cannot be sent.
-    unsent_len: u64,
-    hours: Hours,
-}
-
-/// Hours that have a request: a clock that was set makes a recording that sends nothing for years.
-#[derive(Debug, Default)]
-struct Hours {
-    all: BTreeSet<u64>,
-    latest: Option<u64>,
-}
-
-impl Hours {
-    fn see(&mut self, at_ns: u64) {
-        let hour = at_ns / HOUR_NS;
-        // Nearly always the same as before.
-        if self.latest.replace(hour) != Some(hour) {
-            self.all.insert(hour);
-        }
-    }
-
-    /// Most hours in a row without a request, between others.
-    fn silence(&self) -> u64 {
-        let next = self.all.iter().skip(1);
-        let pairs = self.all.iter().zip(next);
-        pairs.map(|(one, next)| next - one - 1).max().unwrap_or(0)
-    }
-}
-
-/// The requests of a log, what was read, and what is not sent.
-fn read(path: &Path, pattern: Option<Pattern>) -> Result<(Recording, Passed, LeftOut), Fault> {
+/// The requests of a log, what was read, and how many requests cannot be sent.
+fn read(path: &Path, pattern: Option<Pattern>) -> Result<(Recording, Passed, u64), Fault> {
     let input = match path.as_os_str() == "-" {
         true => Input::Stdin,
         false => Input::File(path.to_owned()),
     };
     let mut recording = Recording::default();
-    let mut left_out = LeftOut::default();
+    let mut unsent_len = 0;
     let mut full = None;
-    let passed = report::requests(&input, pattern, &mut |one| {
-        let Some((method, target)) = sendable(&one.method, &one.target) else {
-            left_out.unsent_len += 1;
-            return ControlFlow::Continue(());
-        };
-        left_out.hours.see(one.began_unix_ns);
-        match recording.push(Nanos(one.began_unix_ns), method, target) {
-            Ok(()) => ControlFlow::Continue(()),
-            Err(fault) => {
-                full = Some(fault);
-                ControlFlow::Break(())
-            }
+    let passed = report::lines(&input, pattern, &mut |line| {
+        let began_unix_ns = line.wall_ns?;
+        if line.method.is_empty() || line.target.is_empty() {
+            return None;
         }
+        let (method, target) = (line.plain(line.method), line.plain(line.target));
+        let Some((method, target)) = sendable(&method, &target) else {
+            unsent_len += 1;
+            return Some(ControlFlow::Continue(()));
+        };
+        full = recording.push(Nanos(began_unix_ns), method, target).err();
+        Some(match full {
+            None => ControlFlow::Continue(()),
+            Some(_) => ControlFlow::Break(()),
+        })
     });
     let name = input.name();
-    let passed = passed.map_err(|fault| Fault::new(format!("`{name}`: {}", fault.cause)))?;
-    if let Some(full) = full {
-        let what = match full {
-            Full::Kinds => format!("{} different requests", thousands(KINDS_LEN_MAX as u64)),
-            Full::Arrivals => format!("{} requests", thousands(ARRIVALS_LEN_MAX as u64)),
-        };
+    let wrong = |cause: &str| Fault::new(format!("`{name}`: {cause}"));
+    let passed = passed.map_err(|fault| wrong(&fault.cause))?;
+    if passed.is_cut_off {
+        return Err(wrong(CUT_OFF));
+    }
+    if let Some(what) = full {
         let text = format!("`{name}`: there are more than {what} in it");
         return Err(Fault::with_hint(
             text,
             "replay a part of it: `head`, `zcat | sed`",
         ));
     }
-    Ok((recording, passed, left_out))
+    Ok((recording, passed, unsent_len))
 }
 
 /// A method and a target as a client sends them to a server; `None`: it is nothing that a server is asked.
@@ -147,7 +114,7 @@ fn sendable<'a>(method: &'a [u8], target: &'a [u8]) -> Option<(&'a str, &'a str)
     (is_target && is_method).then_some((method, target))
 }
 
-fn doubts(name: &str, passed: &Passed, left_out: &LeftOut) -> Vec<Message> {
+fn doubts(name: &str, passed: &Passed, unsent_len: u64, silence_hours: u64) -> Vec<Message> {
     let what = format!("`{name}`");
     let mut messages = Vec::new();
     if let Some(first) = passed.first_other {
@@ -158,18 +125,17 @@ fn doubts(name: &str, passed: &Passed, left_out: &LeftOut) -> Vec<Message> {
         );
         messages.push(Message::new(&what, cause));
     }
-    if left_out.unsent_len > 0 {
+    if unsent_len > 0 {
         let cause = format!(
             "{} requests cannot be sent and are left out: no path, or no method",
-            thousands(left_out.unsent_len)
+            thousands(unsent_len)
         );
         messages.push(Message::new(&what, cause));
     }
-    let silence = left_out.hours.silence();
-    if silence > 0 {
-        let hours = match silence {
+    if silence_hours > 0 {
+        let hours = match silence_hours {
             1 => "an hour".to_owned(),
-            _ => format!("{} hours", thousands(silence)),
+            _ => format!("{} hours", thousands(silence_hours)),
         };
         let cause = format!("no request was recorded for {hours}, and none is sent for as long");
         let hint =
@@ -215,10 +181,10 @@ mod tests {
             "-",
             "GET shop HTTP/1.1",
         ]);
-        let (recording, passed, left_out) = read(&path, None).unwrap();
-        let lens = (recording.len(), passed.lines_len, left_out.unsent_len);
+        let (recording, passed, unsent_len) = read(&path, None).unwrap();
+        let lens = (recording.len(), passed.lines_len, unsent_len);
         assert_eq!(lens, (3, 6, 2));
-        let said: Vec<String> = doubts("log", &passed, &left_out)
+        let said: Vec<String> = doubts("log", &passed, unsent_len, 0)
             .iter()
             .map(Message::text)
             .collect();
@@ -258,8 +224,8 @@ mod tests {
         ] {
             let text: String = dates.iter().map(|date| line(date)).collect();
             fs::write(&path, text).unwrap();
-            let (_, passed, left_out) = read(&path, None).unwrap();
-            let said = doubts("log", &passed, &left_out);
+            let (mut recording, passed, unsent_len) = read(&path, None).unwrap();
+            let said = doubts("log", &passed, unsent_len, recording.silence_hours());
             let expect = expect.map(|hours| {
                 format!("milepost: `log`: no request was recorded for {hours}, and none is sent for as long\n")
             });

@@ -130,18 +130,11 @@ impl Bench<'_> {
 
     /// One run, shown.
     fn one(&self, plan: &Plan, name: String) -> Result<Outcome, Fault> {
-        let screen = match self.options.is_quiet {
-            true => ProgressScreen::Nowhere,
-            false => ProgressScreen::of_talk(),
-        };
         let heading = match name.as_str() {
             "" => String::new(),
             name => format!("{name}\n"),
         };
-        let mut watcher = Watcher::new(plan, name, &self.stop, screen);
-        let made = engine::run(plan, &mut watcher);
-        watcher.clear();
-        let mut outcome = made?;
+        let mut outcome = watched(plan, name, &self.stop, self.options.is_quiet)?;
         outcome.asked.label.clone_from(&self.options.label);
         outcome.asked.url.clone_from(&plan.target.url);
         if self.stop.is_asked_for() {
@@ -188,7 +181,7 @@ impl Bench<'_> {
                 label => label,
             };
             for output in &self.options.outputs {
-                let text = output.form.text(&self.outcomes, title);
+                let text = (output.form)(&self.outcomes, title);
                 let written = text
                     .map_err(|fault| message(&fault))
                     .and_then(|text| output.place.write(&text));
@@ -216,16 +209,30 @@ impl Bench<'_> {
     }
 }
 
+/// Makes a run that says how it goes, unless nobody wants to know.
+pub(super) fn watched(
+    plan: &Plan,
+    name: String,
+    stop: &Stop,
+    is_quiet: bool,
+) -> Result<Outcome, Fault> {
+    let screen = match is_quiet {
+        true => ProgressScreen::Nowhere,
+        false => ProgressScreen::of_talk(),
+    };
+    let mut watcher = Watcher::new(plan, name, stop, screen);
+    let made = engine::run(plan, &mut watcher);
+    watcher.clear();
+    made
+}
+
 /// For whoever finds the stored result of a run that was ended early.
 fn interrupted(outcome: &Outcome) -> Remark {
-    Remark {
-        weight: Weight::Note,
-        word: "interrupted".to_owned(),
-        text: format!(
-            "the run was ended by a signal after {:.1} s of counted time",
-            outcome.seconds
-        ),
-    }
+    let text = format!(
+        "the run was ended by a signal after {:.1} s of counted time",
+        outcome.seconds
+    );
+    Remark::new(Weight::Note, "interrupted", text)
 }
 
 /// As it is printed.
@@ -374,60 +381,22 @@ fn knee_text(knee: &Knee) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use loadgen::distribution::{Distribution, Summary};
-    use loadgen::outcome::{Asked, Counts, Failures, Generator, Times};
-    use loadgen::plan::{Arrivals, Closing, Profile};
+    use loadgen::outcome::{Asked, Counts, Failures};
+    use loadgen::plan::{Arrivals, Profile};
 
     fn outcome(answered: u64, failures: Failures) -> Outcome {
-        let none = Summary::from(&Distribution::new());
         Outcome {
-            schema: loadgen::outcome::SCHEMA,
-            milepost: "0".to_owned(),
             asked: Asked {
                 url: "http://h/".to_owned(),
-                label: String::new(),
-                load: "closed".to_owned(),
-                rate: None,
-                rate_legs: Vec::new(),
-                connections: 1,
-                connections_legs: Vec::new(),
-                in_flight: 1,
-                requests_each: None,
-                closing: Closing::Fin,
-                timestamps: Default::default(),
-                threads: 1,
-                requests: Vec::new(),
-                timeout_s: 1.0,
+                ..Asked::default()
             },
-            began_unix_ms: 0,
             seconds: 2.0,
             counts: Counts {
                 answered,
                 failures,
                 ..Counts::default()
             },
-            times: Times {
-                latency: none.clone(),
-                connect: none.clone(),
-                first_byte: none.clone(),
-                last_byte: none.clone(),
-                cycle: none,
-                late: None,
-                unread: None,
-            },
-            series: Vec::new(),
-            generator: Generator {
-                threads: Vec::new(),
-                cpu_us_per_request: 0.0,
-                resident_bytes: 0,
-                resident_early_bytes: 0,
-                stalled_s: 0.0,
-                foreign_cpu_share: 0.0,
-            },
-            server: None,
-            kernel: std::collections::BTreeMap::new(),
-            bad_clients: Vec::new(),
-            remarks: Vec::new(),
+            ..Outcome::default()
         }
     }
 

@@ -6,16 +6,18 @@
 use std::thread;
 use std::time::Duration;
 
-use clap::{Arg, ArgAction, ArgMatches, Command, ValueHint};
-use loadgen::engine::{self, Fault};
+use clap::{Arg, ArgMatches, Command};
+use loadgen::engine::Fault;
 use loadgen::outcome::Outcome;
 use loadgen::output;
 use loadgen::output::picture::{Axis, Line, Scale, curve, text_curve};
 use loadgen::plan::Plan;
+use loadgen::spec::FlagForm::Switch;
+use loadgen::spec::Key;
 use loadgen::sweep::{Sweep, SweepRun};
 
 use super::flags::{self, Output, Place};
-use super::live::{ProgressScreen, Stop, Watcher};
+use super::live::Stop;
 use super::replay::Disk;
 use super::runs::{self, message};
 use crate::command::Purpose;
@@ -59,29 +61,20 @@ struct SweepOptions {
 }
 
 /// The flags of a sweep beside those of a load.
-fn args() -> Vec<Arg> {
-    let text = |name: &'static str, placeholder: &'static str, help: &'static str| {
-        let arg = Arg::new(name).long(name).value_name(placeholder).help(help);
-        arg.action(ArgAction::Set).num_args(1)
-    };
-    let file = |name, help| text(name, "FILE", help).value_hint(ValueHint::FilePath);
-    vec![
-        text("repeat", "N", "Repetitions of the whole range [default: 5]"),
-        file(
-            "json",
-            "Write the runs, as of `milepost bench`; `-` is standard output",
-        ),
-        file("svg", "Write the picture; `-` is standard output"),
-        file(
-            "html",
-            "Write a page with picture and table; `-` is standard output",
-        ),
-        Arg::new("quiet")
-            .long("quiet")
-            .short('q')
-            .action(ArgAction::SetTrue)
-            .help("No progress and no table"),
-    ]
+const OWN: &[Key] = loadgen::key_table! {
+    Results {
+        "repeat" "Repetitions of the whole range" { placeholder: "N", default: "5" }
+        "json" "Write the runs, as of `milepost bench`; `-` is standard output" { placeholder: "FILE" }
+        "svg" "Write the picture; `-` is standard output" { placeholder: "FILE" }
+        "html" "Write a page with picture and table; `-` is standard output" { placeholder: "FILE" }
+        "quiet" "No progress and no table" { form: Switch, short: Some('q') }
+    }
+};
+
+fn args(purpose: Purpose) -> impl Iterator<Item = Arg> {
+    let none = None::<&str>;
+    let arg = move |key| flags::arg(key, purpose).help_heading(none).long_help(none);
+    OWN.iter().map(arg)
 }
 
 /// The subcommand.
@@ -90,7 +83,7 @@ pub(super) fn command(purpose: Purpose) -> Command {
         .about(ABOUT)
         .after_help(EXAMPLES)
         .args_override_self(true)
-        .args(args())
+        .args(args(purpose))
         .args(flags::load_args(purpose))
 }
 
@@ -149,26 +142,19 @@ fn options(matches: &ArgMatches, faults: &mut Vec<Message>) -> Option<SweepOptio
 
 /// All values in each repetition, so that a drift of the host falls on all of them alike. A run that was ended early is
 /// no measurement.
-fn measure(options: &SweepOptions, stop: &Stop, runs: &mut Vec<SweepRun>) -> Result<(), Fault> {
-    let screen = match options.is_quiet {
-        true => ProgressScreen::Nowhere,
-        false => ProgressScreen::of_talk(),
-    };
+fn measure(options: &SweepOptions, stop: &Stop, made: &mut Vec<SweepRun>) -> Result<(), Fault> {
     for repetition in 1..=options.repeat {
         for (value, plan) in &options.plans {
             let name = format!(
                 "{value} {}, repetition {repetition} of {}",
                 options.sweep.column, options.repeat
             );
-            let mut watcher = Watcher::new(plan, name, stop, screen);
-            let made = engine::run(plan, &mut watcher);
-            watcher.clear();
-            let mut outcome = made?;
+            let mut outcome = runs::watched(plan, name, stop, options.is_quiet)?;
             if stop.is_asked_for() {
                 return Ok(());
             }
             outcome.asked.label = format!("{value} {}", options.sweep.column);
-            runs.push(SweepRun {
+            made.push(SweepRun {
                 value: *value,
                 outcome,
             });

@@ -7,10 +7,10 @@ use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use clap::builder::PossibleValuesParser;
-use clap::{Arg, ArgAction, ArgMatches, Command, ValueHint};
+use clap::{ArgMatches, Command};
 use report::{By, Filter, Input, KeepTimeline, Plan, When, duration, statuses};
 
-use crate::inputs::{inputs, pattern, value};
+use crate::inputs::{inputs, pattern, value, with_flags};
 use crate::message::Message;
 
 const ABOUT: &str = "Show where requests spent their time, from access logs";
@@ -34,6 +34,24 @@ Examples:
 
 Times without an offset are in the log's time zone. Durations take us, ms, s, m, h, d.
 Exit: 0 done, 1 no line was understood, 2 an input or output failed.";
+
+/// The flags, as [`with_flags`] reads them.
+const FLAGS: &str = "\
+# Output
+by FIELD Also show groups by route, status, hour, pool, method or peer
+slowest COUNT Number of slowest requests to show [default: 10]
+json - Print JSON; with --follow one object per second
+html FILE Also write an HTML page with charts, which opens without a network; `-` prints the page instead
+follow - Show new lines as they arrive, also after log rotation, until SIGINT
+# Filters
+since TIME Only requests since this time: 2026-11-21, 2026-11-21T12:07[:39][+01:00], or 2h for two hours ago
+until TIME Only requests before this time
+route NAME+ Only this route; repeatable
+status LIST Only these statuses: 5xx,404,400-499,none
+slower DURATION Only requests that took longer: 500ms
+# Input
+format TEXT Template of the lines, as in access_log_format: '{peer} {total}'; other formats are still recognized
+";
 
 /// Without an input.
 const MISSING: &str =
@@ -60,86 +78,13 @@ pub(super) enum Page {
 
 /// The subcommand.
 pub(crate) fn command() -> Command {
-    let flag = |name: &'static str, value: &'static str, help: &'static str| {
-        Arg::new(name)
-            .long(name)
-            .value_name(value)
-            .help(help)
-            .action(ArgAction::Set)
-    };
-    let switch = |name: &'static str, help: &'static str| {
-        Arg::new(name)
-            .long(name)
-            .help(help)
-            .action(ArgAction::SetTrue)
-    };
     let by = PossibleValuesParser::new(By::ALL.map(|(_, name)| name));
-    Command::new("report")
+    with_flags("report", FLAGS)
         .about(ABOUT)
         .long_about(LONG_ABOUT)
         .after_help(EXAMPLES)
-        .args_override_self(true)
-        .arg(
-            Arg::new("log")
-                .value_name("LOG")
-                .help("Files, `-` for standard input")
-                .value_parser(clap::value_parser!(PathBuf))
-                .value_hint(ValueHint::FilePath)
-                .num_args(0..),
-        )
-        .next_help_heading("Output")
-        .arg(
-            flag(
-                "by",
-                "FIELD",
-                "Also show groups by route, status, hour, pool, method or peer",
-            )
-            .value_parser(by),
-        )
-        .arg(flag(
-            "slowest",
-            "COUNT",
-            "Number of slowest requests to show [default: 10]",
-        ))
-        .arg(switch(
-            "json",
-            "Print JSON; with --follow one object per second",
-        ))
-        .arg(
-            flag(
-                "html",
-                "FILE",
-                "Also write an HTML page with charts, which opens without a network; `-` prints the page instead",
-            )
-            .value_hint(ValueHint::FilePath),
-        )
-        .arg(
-            switch(
-                "follow",
-                "Show new lines as they arrive, also after log rotation, until SIGINT",
-            )
-            .short('f'),
-        )
-        .next_help_heading("Filters")
-        .arg(flag(
-            "since",
-            "TIME",
-            "Only requests since this time: 2026-11-21, 2026-11-21T12:07[:39][+01:00], or 2h for two hours ago",
-        ))
-        .arg(flag("until", "TIME", "Only requests before this time"))
-        .arg(flag("route", "NAME", "Only this route; repeatable").action(ArgAction::Append))
-        .arg(flag(
-            "status",
-            "LIST",
-            "Only these statuses: 5xx,404,400-499,none",
-        ))
-        .arg(flag("slower", "DURATION", "Only requests that took longer: 500ms"))
-        .next_help_heading("Input")
-        .arg(flag(
-            "format",
-            "TEXT",
-            "Template of the lines, as in access_log_format: '{peer} {total}'; other formats are still recognized",
-        ))
+        .mut_arg("by", |arg| arg.value_parser(by))
+        .mut_arg("follow", |arg| arg.short('f'))
 }
 
 /// Whether the subcommand has this flag.

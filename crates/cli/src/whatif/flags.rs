@@ -4,7 +4,7 @@
 
 use std::path::PathBuf;
 
-use clap::{Arg, ArgAction, ArgMatches, Command, ValueHint};
+use clap::{Arg, ArgMatches, Command};
 use report::{Input, duration};
 use telemetry::{Nanos, Pattern};
 use whatif::prediction::{ControlMode, ErrorMax, Objective, Reserve, Threads};
@@ -13,7 +13,7 @@ use whatif::{Laws, Service};
 
 use super::routes::PoolRule;
 use super::{objective, synthetic};
-use crate::inputs::{inputs, pattern, value};
+use crate::inputs::{expect, inputs, pattern, value, with_flags};
 use crate::message::Message;
 
 const ABOUT: &str = "Predict queue times with other numbers of threads, pools, processes or rates";
@@ -40,6 +40,35 @@ Examples:
 Durations take us, ms, s, m, h, d.
 Exit: 0 done, 1 no number of threads meets the objectives, 2 an input could not be read or the
 simulation does not repeat the log.";
+
+/// The flags, as [`with_flags`] reads them.
+const FLAGS: &str = "\
+# Variants
+threads LIST Threads of each process: 2,5,10; 2:20 is a pool that the controller sizes
+processes LIST Numbers of processes: 1,2,4
+pools POOL+ Separate pool for some paths: 'slow=1:2 /reports/*'; repeatable
+rate LIST Factors of the log's request rate: x1.5,x2
+scale HOW How to raise the rate: gaps shortens the time between requests (worst case), sessions adds whole client sessions [default: gaps]
+control LIST Whether the controller sizes pools and refuses requests under overload: on,off [default: on]
+objective TEXT+ Find the fewest threads for: 'p99 queue < 20ms', 'p95 total < 1s', 'refused < 0.1%'; repeatable
+# The server
+threads-now THREADS Threads of each process while the log was written [default: from the log, else the most requests running at once]
+queue-target DURATION Queue time of 95 of 100 requests above which a pool grows [default: 5ms]
+queue-timeout DURATION Maximum queue time before a request is refused [default: 30s]
+overload-timeout DURATION Maximum queue time while a pool is overloaded [default: 10s]
+queue-len-max N Maximum number of requests in the queue [default: 1024]
+queue-reserve THREADS[:PLACES] Threads and queue places of the busiest pool reserved for health checks; the simulation leaves them empty [default: 0]
+# Requests
+synthetic SPEC Simulate synthetic requests instead of a log: 'poisson rate=200 run=lognormal:20ms,4 for=60s'
+run DISTRIBUTION Run times for logs without them: 20ms, exp:20ms, lognormal:20ms,4
+format TEXT Template of the lines, as in access_log_format; other formats are still recognized
+# Output
+error-max ERROR Maximum error of the repeated p50, p95 and p99: a share, a time, or the larger of both [default: 20%,2ms]
+force - Predict even if the simulation does not repeat the log
+seed NUMBER Seed of the random numbers [default: 1]
+json - Print JSON
+html FILE Also write an HTML page with charts, which opens without a network
+";
 
 /// Without an input.
 const MISSING: &str =
@@ -90,144 +119,11 @@ pub(super) enum Source {
 
 /// The subcommand.
 pub(crate) fn command() -> Command {
-    let flag = |name: &'static str, value: &'static str, help: &'static str| {
-        Arg::new(name)
-            .long(name)
-            .value_name(value)
-            .help(help)
-            .action(ArgAction::Set)
-            // `-3` is a wrong number, not an unknown flag.
-            .allow_negative_numbers(true)
-    };
-    let switch = |name: &'static str, help: &'static str| {
-        Arg::new(name)
-            .long(name)
-            .help(help)
-            .action(ArgAction::SetTrue)
-    };
-    Command::new("whatif")
+    with_flags("whatif", FLAGS)
         .about(ABOUT)
         .long_about(LONG_ABOUT)
         .after_help(EXAMPLES)
-        .args_override_self(true)
-        .arg(
-            Arg::new("log")
-                .value_name("LOG")
-                .help("Files, `-` for standard input")
-                .value_parser(clap::value_parser!(PathBuf))
-                .value_hint(ValueHint::FilePath)
-                .num_args(0..),
-        )
-        .next_help_heading("Variants")
-        .arg(flag(
-            "threads",
-            "LIST",
-            "Threads of each process: 2,5,10; 2:20 is a pool that the controller sizes",
-        ))
-        .arg(flag("processes", "LIST", "Numbers of processes: 1,2,4"))
-        .arg(
-            flag(
-                "pools",
-                "POOL",
-                "Separate pool for some paths: 'slow=1:2 /reports/*'; repeatable",
-            )
-            .action(ArgAction::Append),
-        )
-        .arg(flag(
-            "rate",
-            "LIST",
-            "Factors of the log's request rate: x1.5,x2",
-        ))
-        .arg(flag(
-            "scale",
-            "HOW",
-            "How to raise the rate: gaps shortens the time between requests (worst case), sessions adds whole client sessions [default: gaps]",
-        ))
-        .arg(flag(
-            "control",
-            "LIST",
-            "Whether the controller sizes pools and refuses requests under overload: on,off [default: on]",
-        ))
-        .arg(
-            flag(
-                "objective",
-                "TEXT",
-                "Find the fewest threads for: 'p99 queue < 20ms', 'p95 total < 1s', 'refused < 0.1%'; repeatable",
-            )
-            .action(ArgAction::Append),
-        )
-        .next_help_heading("The server")
-        .arg(flag(
-            "threads-now",
-            "THREADS",
-            "Threads of each process while the log was written [default: from the log, else the most requests running at once]",
-        ))
-        .arg(flag(
-            "queue-target",
-            "DURATION",
-            "Queue time of 95 of 100 requests above which a pool grows [default: 5ms]",
-        ))
-        .arg(flag(
-            "queue-timeout",
-            "DURATION",
-            "Maximum queue time before a request is refused [default: 30s]",
-        ))
-        .arg(flag(
-            "overload-timeout",
-            "DURATION",
-            "Maximum queue time while a pool is overloaded [default: 10s]",
-        ))
-        .arg(flag(
-            "queue-len-max",
-            "N",
-            "Maximum number of requests in the queue [default: 1024]",
-        ))
-        .arg(flag(
-            "queue-reserve",
-            "THREADS[:PLACES]",
-            "Threads and queue places of the busiest pool reserved for health checks; the simulation leaves them empty [default: 0]",
-        ))
-        .next_help_heading("Requests")
-        .arg(flag(
-            "synthetic",
-            "SPEC",
-            "Simulate synthetic requests instead of a log: 'poisson rate=200 run=lognormal:20ms,4 for=60s'",
-        ))
-        .arg(flag(
-            "run",
-            "DISTRIBUTION",
-            "Run times for logs without them: 20ms, exp:20ms, lognormal:20ms,4",
-        ))
-        .arg(flag(
-            "format",
-            "TEXT",
-            "Template of the lines, as in access_log_format; other formats are still recognized",
-        ))
-        .arg(flag("law", "LAW", "").hide(true))
-        .next_help_heading("Output")
-        .arg(flag(
-            "error-max",
-            "ERROR",
-            "Maximum error of the repeated p50, p95 and p99: a share, a time, or the larger of both [default: 20%,2ms]",
-        ))
-        .arg(switch(
-            "force",
-            "Predict even if the simulation does not repeat the log",
-        ))
-        .arg(flag(
-            "seed",
-            "NUMBER",
-            "Seed of the random numbers [default: 1]",
-        ))
-        .arg(switch("json", "Print JSON"))
-        .arg(
-            flag(
-                "html",
-                "FILE",
-                "Also write an HTML page with charts, which opens without a network",
-            )
-            .value_hint(ValueHint::FilePath),
-        )
+        .arg(Arg::new("law").long("law").hide(true))
 }
 
 /// The options that the flags say.
@@ -250,22 +146,16 @@ pub(super) fn options(matches: &ArgMatches) -> Result<WhatifOptions, Vec<Message
         pools: flags.all("pools", PoolRule::parse),
         objectives: flags.all("objective", objective::parse),
         threads_now: flags.value("threads-now", threads),
-        queue_target: flags
-            .value("queue-target", span)
-            .unwrap_or(Nanos::from_ms(5)),
-        queue_timeout: flags
-            .value("queue-timeout", span)
-            .unwrap_or(Nanos::from_secs(30)),
-        overload_timeout: flags
-            .value("overload-timeout", span)
-            .unwrap_or(Nanos::from_secs(10)),
-        queue_len_max: flags
-            .value("queue-len-max", |text| whole(text, 1..=QUEUE_LEN_MAX))
-            .unwrap_or(1_024),
+        queue_target: flags.or("queue-target", Nanos::from_ms(5), span),
+        queue_timeout: flags.or("queue-timeout", Nanos::from_secs(30), span),
+        overload_timeout: flags.or("overload-timeout", Nanos::from_secs(10), span),
+        queue_len_max: flags.or("queue-len-max", 1_024, |text| {
+            whole(text, 1..=QUEUE_LEN_MAX)
+        }),
         reserve: flags.value("queue-reserve", reserve).unwrap_or_default(),
         error_max: flags.value("error-max", error_max).unwrap_or_default(),
         is_forced: matches.get_flag("force"),
-        seed: flags.value("seed", seed).unwrap_or(1),
+        seed: flags.or("seed", 1, seed),
         is_json: matches.get_flag("json"),
         page: matches.get_one::<String>("html").map(PathBuf::from),
     };
@@ -323,23 +213,32 @@ impl Flags<'_> {
                 "is missing: a log without run times does not tell the number of threads",
             );
         }
-        if !is_synthetic {
-            return;
-        }
-        if options.run.is_some() {
-            self.fault("--run", "belongs to logs; `--synthetic` has `run=`");
-        }
-        if !options.pools.is_empty() {
-            self.fault("--pools", "synthetic requests have no paths");
-        }
-        if options.scale == Scale::Sessions {
-            self.fault("--scale", "synthetic requests have no sessions");
-        }
-        if !is_counted {
-            self.fault(
+        let faults = [
+            (
+                options.run.is_some(),
+                "--run",
+                "belongs to logs; `--synthetic` has `run=`",
+            ),
+            (
+                !options.pools.is_empty(),
+                "--pools",
+                "synthetic requests have no paths",
+            ),
+            (
+                options.scale == Scale::Sessions,
+                "--scale",
+                "synthetic requests have no sessions",
+            ),
+            (
+                !is_counted,
                 "--threads",
                 "is missing: synthetic requests do not tell the number of threads",
-            );
+            ),
+        ];
+        for (is_wrong, flag, cause) in faults {
+            if is_synthetic && is_wrong {
+                self.fault(flag, cause);
+            }
         }
     }
 
@@ -357,6 +256,15 @@ impl Flags<'_> {
         understand: impl Fn(&str) -> Result<T, String>,
     ) -> Option<T> {
         value(self.matches, name, &mut self.faults, understand)
+    }
+
+    fn or<T>(
+        &mut self,
+        name: &str,
+        default: T,
+        understand: impl Fn(&str) -> Result<T, String>,
+    ) -> T {
+        self.value(name, understand).unwrap_or(default)
     }
 
     fn list<T>(&mut self, name: &str, understand: impl Fn(&str) -> Result<T, String>) -> Vec<T> {
@@ -388,12 +296,8 @@ impl Flags<'_> {
 
 fn whole(text: &str, bounds: std::ops::RangeInclusive<usize>) -> Result<usize, String> {
     let number = text.parse().ok().filter(|number| bounds.contains(number));
-    let expected = format!(
-        "expected a number from {} to {}",
-        bounds.start(),
-        bounds.end()
-    );
-    number.ok_or_else(|| format!("{expected}, found `{text}`"))
+    let expected = format!("a number from {} to {}", bounds.start(), bounds.end());
+    expect(number, &expected, text)
 }
 
 /// `4`, or `2:20`.
@@ -403,10 +307,8 @@ pub(super) fn threads(text: &str) -> Result<Threads, String> {
         return one(text).map(Threads::fixed);
     };
     let (min, max) = (one(min)?, one(max)?);
-    match min <= max {
-        true => Ok(Threads { min, max }),
-        false => Err(format!("expected the smaller number first, found `{text}`")),
-    }
+    let threads = (min <= max).then_some(Threads { min, max });
+    expect(threads, "the smaller number first", text)
 }
 
 /// `1`, or `1:8`; one number stands for both.
@@ -421,28 +323,24 @@ fn reserve(text: &str) -> Result<Reserve, String> {
 fn rate(text: &str) -> Result<f64, String> {
     let number = text.strip_prefix('x').unwrap_or(text).parse::<f64>().ok();
     let number = number.filter(|number| (0.01..=100.0).contains(number));
-    number.ok_or_else(|| format!("expected a factor from x0.01 to x100, found `{text}`"))
+    expect(number, "a factor from x0.01 to x100", text)
 }
 
 fn control(text: &str) -> Result<ControlMode, String> {
-    match text {
-        "on" => Ok(ControlMode::On),
-        "off" => Ok(ControlMode::Off),
-        _ => Err(format!("expected on or off, found `{text}`")),
-    }
+    let modes = [ControlMode::On, ControlMode::Off];
+    let found = modes.into_iter().find(|mode| mode.text() == text);
+    expect(found, "on or off", text)
 }
 
 fn scale(text: &str) -> Result<Scale, String> {
-    match text {
-        "gaps" => Ok(Scale::Gaps),
-        "sessions" => Ok(Scale::Sessions),
-        _ => Err(format!("expected gaps or sessions, found `{text}`")),
-    }
+    let scales = [("gaps", Scale::Gaps), ("sessions", Scale::Sessions)];
+    let found = scales.into_iter().find(|(name, _)| *name == text);
+    expect(found.map(|(_, scale)| scale), "gaps or sessions", text)
 }
 
 pub(super) fn span(text: &str) -> Result<Nanos, String> {
     let span = duration(text).filter(|span| span.0 > 0);
-    span.ok_or_else(|| format!("expected a duration as 20ms or 1s, found `{text}`"))
+    expect(span, "a duration as 20ms or 1s", text)
 }
 
 fn error_max(text: &str) -> Result<ErrorMax, String> {
@@ -454,9 +352,8 @@ fn error_max(text: &str) -> Result<ErrorMax, String> {
         match part.strip_suffix('%') {
             Some(_) => error_max.share = objective::share(part)?,
             None => {
-                error_max.span = span(part).map_err(|_| {
-                    format!("expected an error as 20%, 2ms or 20%,2ms, found `{text}`")
-                })?;
+                let found = span(part).ok();
+                error_max.span = expect(found, "an error as 20%, 2ms or 20%,2ms", text)?;
             }
         }
     }
@@ -464,8 +361,7 @@ fn error_max(text: &str) -> Result<ErrorMax, String> {
 }
 
 fn seed(text: &str) -> Result<u64, String> {
-    text.parse()
-        .map_err(|_| format!("expected a whole number, found `{text}`"))
+    expect(text.parse().ok(), "a whole number", text)
 }
 
 #[cfg(test)]

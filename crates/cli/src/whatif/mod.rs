@@ -63,6 +63,9 @@ struct SearchResult {
     threads_max: usize,
     /// The largest number of running requests in the log, if the search ends at twice that number.
     running_seen: Option<usize>,
+    /// The threads of a row of the table that meets the objectives: a pool that the controller sizes, which the search
+    /// does not try.
+    met_by: Option<String>,
     search: Search,
 }
 
@@ -86,6 +89,7 @@ fn predict(options: &WhatifOptions) -> Result<Findings, Message> {
         && !calibration.holds
         && !options.is_forced
     {
+        // No table follows, so the doubts that it would bring are said here.
         remarks.extend(remarks::of(&present, &[]));
         for remark in remarks.into_iter().chain(remarks::dependence(&present)) {
             Message::from_text(remark).say();
@@ -151,26 +155,13 @@ fn refusal(title: &str, present: &Present, calibration: &Calibration) -> Message
 
 /// All combinations of the options: by rate, then processes, then control, then threads.
 fn variants(options: &WhatifOptions, now: &Variant) -> Result<Vec<Variant>, Message> {
-    let or = |flags: &[f64], else_: f64| {
-        if flags.is_empty() {
-            vec![else_]
-        } else {
-            flags.to_vec()
-        }
+    let today = now.pools[0].threads;
+    let threads = match options.threads.is_empty() && options.objectives.is_empty() {
+        true => around(today),
+        false => or(&options.threads, today),
     };
-    let threads = match options.threads.is_empty() {
-        true if options.objectives.is_empty() => around(now.pools[0].threads),
-        true => vec![now.pools[0].threads],
-        false => options.threads.clone(),
-    };
-    let processes = match options.processes.is_empty() {
-        true => vec![now.processes],
-        false => options.processes.clone(),
-    };
-    let controls = match options.controls.is_empty() {
-        true => vec![ControlMode::On],
-        false => options.controls.clone(),
-    };
+    let processes = or(&options.processes, now.processes);
+    let controls = or(&options.controls, ControlMode::On);
     let rates = or(&options.rates, 1.0);
     let len = rates.len() * processes.len() * controls.len() * threads.len();
     if len > VARIANTS_LEN_MAX {
@@ -204,7 +195,20 @@ fn variants(options: &WhatifOptions, now: &Variant) -> Result<Vec<Variant>, Mess
             }
         }
     }
+    assert_eq!(
+        variants.len(),
+        len,
+        "there is a variant for each combination"
+    );
     Ok(variants)
+}
+
+/// The values of a flag, or its default.
+fn or<T: Clone>(values: &[T], default: T) -> Vec<T> {
+    match values {
+        [] => vec![default],
+        values => values.to_vec(),
+    }
 }
 
 /// Half as many threads as there are, as many, and more.
@@ -234,19 +238,36 @@ fn simulated(
         let wanted = searched_for(same, &searches);
         let running_seen = dependent_on(present);
         let threads_max = running_seen.map_or(SEARCH_THREADS_MAX, |seen| 2 * seen);
-        searches.extend(on_all_cores(wanted.len(), &|index| {
+        let found = on_all_cores(wanted.len(), &|index| {
             let variant = wanted[index];
+            let rows: Vec<&Answer> = all.iter().filter(|row| is_of(row, variant)).collect();
+            let is_met = |row: &&&Answer| options.objectives.iter().all(|one| one.holds(row));
             SearchResult {
                 rate: variant.rate,
                 processes: variant.processes,
                 control: variant.control.text(),
                 threads_max,
                 running_seen,
-                search: smallest(basis, &requests, variant, &options.objectives, threads_max),
+                met_by: rows.iter().find(is_met).map(|row| row.threads.clone()),
+                search: smallest(
+                    basis,
+                    &requests,
+                    variant,
+                    &options.objectives,
+                    threads_max,
+                    &rows,
+                ),
             }
-        }));
+        });
+        searches.extend(found);
     }
     Ok((all, searches))
+}
+
+/// Whether a row of the table differs from a variant in its threads at most.
+fn is_of(row: &Answer, variant: &Variant) -> bool {
+    (row.rate, row.processes, row.control)
+        == (variant.rate, variant.processes, variant.control.text())
 }
 
 /// One variant of each number of processes and control without a search so far.
@@ -287,8 +308,7 @@ fn scaled(options: &WhatifOptions, requests: &Requests, factor: f64) -> Result<R
         Requests::Made(laws) => {
             let mut laws = laws.clone();
             for rate in &mut laws.rates {
-                rate.from_per_second *= factor;
-                rate.to_per_second *= factor;
+                rate.per_second *= factor;
             }
             Ok(Requests::Made(laws))
         }

@@ -3,6 +3,7 @@
 use whatif::prediction::{Metric, Objective, Times};
 
 use super::flags::span;
+use crate::inputs::expect;
 
 /// Understands an objective.
 pub(super) fn parse(text: &str) -> Result<Objective, String> {
@@ -54,7 +55,7 @@ pub(super) fn share(text: &str) -> Result<f64, String> {
         None => text.parse::<f64>(),
     };
     let share = share.ok().filter(|share| (0.0..=10.0).contains(share));
-    share.ok_or_else(|| format!("expected a share as 0.1%, found `{text}`"))
+    expect(share, "a share as 0.1%", text)
 }
 
 #[cfg(test)]

@@ -7,8 +7,8 @@ use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
 use std::ops::ControlFlow;
 
-use report::{Handling, Input, Timing, thousands};
-use telemetry::{Nanos, Pattern};
+use report::{CUT_OFF, Handling, Input, thousands};
+use telemetry::{KnownSpans, Line, Nanos, Pattern};
 use whatif::recorded::{Found, REQUESTS_LEN_MAX, Recorder, Recording, Seen};
 
 use super::routes::{PoolRule, Routes};
@@ -44,10 +44,16 @@ pub(super) struct ReadLog {
     pub(super) misread_first: Option<String>,
     /// Compressed logs that end before their end.
     pub(super) cut_off: Vec<String>,
-    /// Requests that no thread had to do with.
-    pub(super) elsewhere_len: u64,
-    /// Requests without times that were left out.
-    pub(super) untimed_len: u64,
+    pub(super) left_out: Unsimulated,
+}
+
+/// Requests of a log that are not simulated.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Unsimulated {
+    /// No thread had to do with them.
+    elsewhere_len: u64,
+    /// They have no times.
+    untimed_len: u64,
     /// Some of these have times by names that are not read any more.
     has_former_names: bool,
 }
@@ -67,16 +73,14 @@ pub(super) fn read(
         routes: Routes::new(rules),
         processes: Vec::new(),
         untimed,
-        elsewhere_len: 0,
-        untimed_len: 0,
-        has_former_names: false,
+        left_out: Unsimulated::default(),
         is_full: false,
     };
     let (mut lines_len, mut misread_len, mut misread_first) = (0, 0, None);
     let mut cut_off = Vec::new();
     for input in inputs {
         reader.recorder.begin();
-        let passed = report::timings(input, pattern.cloned(), &mut |timing| reader.take(timing))
+        let passed = report::lines(input, pattern.cloned(), &mut |line| reader.take(line))
             .map_err(|fault| Message::new(&format!("`{}`", fault.name), &fault.cause))?;
         if reader.is_full {
             let text = format!(
@@ -101,9 +105,7 @@ pub(super) fn read(
         misread_len,
         misread_first,
         cut_off,
-        elsewhere_len: reader.elsewhere_len,
-        untimed_len: reader.untimed_len,
-        has_former_names: reader.has_former_names,
+        left_out: reader.left_out,
     })
 }
 
@@ -112,49 +114,52 @@ struct LogReader {
     routes: Routes,
     processes: Vec<Vec<u8>>,
     untimed: Untimed,
-    elsewhere_len: u64,
-    untimed_len: u64,
-    has_former_names: bool,
+    left_out: Unsimulated,
     is_full: bool,
 }
 
 impl LogReader {
-    fn take(&mut self, timing: &Timing<'_>) -> ControlFlow<()> {
-        match (timing.handling, self.untimed) {
+    /// `None`: the line has no time of day, so that it is no request here.
+    fn take(&mut self, line: &Line<'_>) -> Option<ControlFlow<()>> {
+        let began_unix_ns = line.wall_ns?;
+        let handling = Handling::of(line);
+        match (handling, self.untimed) {
             (Handling::Elsewhere, _) => {
-                self.elsewhere_len += 1;
-                return ControlFlow::Continue(());
+                self.left_out.elsewhere_len += 1;
+                return Some(ControlFlow::Continue(()));
             }
             (Handling::Untimed, Untimed::Left) => {
-                self.untimed_len += 1;
-                self.has_former_names |= timing.has_former_names;
-                return ControlFlow::Continue(());
+                self.left_out.untimed_len += 1;
+                self.left_out.has_former_names |= line.has_former_names;
+                return Some(ControlFlow::Continue(()));
             }
             _ => {}
         }
-        let numbers = self.routes.numbers(timing);
-        let has_run = timing.handling == Handling::Ran;
+        let numbers = self.routes.numbers(line);
+        // The times of a request that was refused are those of its refusal.
+        let spans = match handling {
+            Handling::Ran => line.spans,
+            _ => KnownSpans::default(),
+        };
         let seen = Seen {
-            began_unix_ns: timing.began_unix_ns,
-            receive: timing.spans.receive.unwrap_or_default(),
-            queue: timing.spans.queue.filter(|_| has_run),
-            run: timing.spans.run.filter(|_| has_run),
-            cpu: timing.spans.cpu.filter(|_| has_run),
-            gil: timing.spans.gil.filter(|_| has_run),
-            rest: timing.spans.send.unwrap_or_default(),
+            began_unix_ns,
+            receive: line.spans.receive.unwrap_or_default(),
+            queue: spans.queue,
+            run: spans.run,
+            cpu: spans.cpu,
+            gil: spans.gil,
+            rest: line.spans.send.unwrap_or_default(),
             route: numbers.route,
             pool: numbers.pool,
-            process: self.process(timing.process),
-            client: client(timing.peer),
-            found: found(timing),
+            process: self.process(line.process),
+            client: client(line.peer),
+            found: found(line),
         };
-        match self.recorder.push(&seen) {
-            Ok(()) => ControlFlow::Continue(()),
-            Err(whatif::recorded::Full) => {
-                self.is_full = true;
-                ControlFlow::Break(())
-            }
-        }
+        self.is_full = self.recorder.push(&seen).is_err();
+        Some(match self.is_full {
+            true => ControlFlow::Break(()),
+            false => ControlFlow::Continue(()),
+        })
     }
 
     fn process(&mut self, name: &[u8]) -> u8 {
@@ -165,6 +170,10 @@ impl LogReader {
             }
             self.processes.len() - 1
         });
+        assert!(
+            process <= usize::from(u8::MAX),
+            "processes beyond the last have its number"
+        );
         process as u8
     }
 }
@@ -176,10 +185,10 @@ fn client(peer: &[u8]) -> u32 {
     hasher.finish() as u32
 }
 
-fn found(timing: &Timing<'_>) -> Option<Found> {
+fn found(line: &Line<'_>) -> Option<Found> {
     Some(Found {
-        threads: timing.queued.threads?,
-        from_queue: timing.queued.from_queue?,
+        threads: line.queued.threads?,
+        from_queue: line.queued.from_queue?,
     })
 }
 
@@ -197,15 +206,15 @@ impl ReadLog {
                 )
             });
         }
-        if self.untimed_len > 0 {
-            let hint = match self.has_former_names {
+        if self.left_out.untimed_len > 0 {
+            let hint = match self.left_out.has_former_names {
                 true => FORMER_NAMES,
                 false => NO_TIMES_HINT,
             };
             let text = "there are no run times in it";
             return Some(Message::new(&what, text).with_hint(hint));
         }
-        if self.elsewhere_len > 0 {
+        if self.left_out.elsewhere_len > 0 {
             let hint = "files and the server's own pages need no thread of a pool";
             return Some(Message::new(&what, "no request in it went to a thread").with_hint(hint));
         }
@@ -227,9 +236,7 @@ impl ReadLog {
     pub(super) fn doubts(&self) -> Vec<String> {
         let mut doubts = Vec::new();
         for name in &self.cut_off {
-            doubts.push(format!(
-                "`{name}`: the compressed data is cut off; what came before it was read"
-            ));
+            doubts.push(format!("`{name}`: {CUT_OFF}"));
         }
         if let Some(first) = &self.misread_first {
             doubts.push(format!(
@@ -238,10 +245,10 @@ impl ReadLog {
                 thousands(self.lines_len)
             ));
         }
-        if self.untimed_len > 0 {
+        if self.left_out.untimed_len > 0 {
             doubts.push(format!(
                 "{} requests have no run times and were left out",
-                thousands(self.untimed_len)
+                thousands(self.left_out.untimed_len)
             ));
         }
         let silence = self.recording.silence();

@@ -6,7 +6,8 @@
 
 use std::collections::HashMap;
 
-use report::{Timing, first_part};
+use report::{first_part, path};
+use telemetry::Line;
 use whatif::prediction::Threads;
 use whatif::recorded::{POOLS_LEN_MAX, ROUTES_LEN_MAX};
 
@@ -98,16 +99,18 @@ impl Routes {
     }
 
     /// The numbers of a request.
-    pub(super) fn numbers(&mut self, timing: &Timing<'_>) -> Numbers {
-        let pool = self.pool(timing.pool);
-        let rule = self.rules.iter().position(|rule| rule.has(&timing.path));
+    pub(super) fn numbers(&mut self, line: &Line<'_>) -> Numbers {
+        let pool = self.pool(line.pool);
+        let path = path(line);
+        let rule = self.rules.iter().position(|rule| rule.has(&path));
         self.key.clear();
         self.key
             .extend([pool, rule.map_or(u8::MAX, |rule| rule as u8)]);
         let named_at = self.key.len();
-        self.key.extend(timing.route);
+        self.key.extend(line.route);
         self.key.push(b' ');
-        self.key.extend(first_part(&timing.path));
+        self.key.extend(first_part(&path));
+        // A log with a path for each request would fill the memory: what comes late is known by pool and rule only.
         if !self.numbers.contains_key(&self.key) && self.numbers.len() >= NAMED_LEN_MAX {
             self.key.truncate(named_at);
         }
@@ -122,6 +125,10 @@ impl Routes {
                 route
             }
         };
+        assert!(
+            usize::from(pool) < POOLS_LEN_MAX,
+            "pools beyond the last have its number"
+        );
         self.routes[usize::from(route)].2 += 1;
         Numbers { route, pool }
     }
@@ -194,21 +201,13 @@ impl Routes {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use report::Handling;
-    use telemetry::{KnownQueued, KnownSpans};
 
-    fn timing<'a>(path: &'a str, pool: &'a str) -> Timing<'a> {
-        Timing {
-            began_unix_ns: 1,
-            spans: KnownSpans::default(),
-            queued: KnownQueued::default(),
-            path: path.as_bytes().into(),
-            route: b"app",
-            peer: b"",
+    fn line<'a>(target: &'a str, pool: &'a str) -> Line<'a> {
+        Line {
+            target: target.as_bytes(),
             pool: pool.as_bytes(),
-            process: b"",
-            handling: Handling::Ran,
-            has_former_names: false,
+            route: b"app",
+            ..Line::default()
         }
     }
 
@@ -243,7 +242,7 @@ mod tests {
             ("/reports/1", "default"),
             ("/b", "default"),
         ] {
-            routes.numbers(&timing(path, pool));
+            routes.numbers(&line(path, pool));
         }
         let pools = routes.pools();
         assert_eq!(pools, [("default".to_owned(), 1), ("x".to_owned(), 0)]);
@@ -267,8 +266,8 @@ mod tests {
         for index in 0..6_000 {
             let path = format!("/{}", letters(index));
             last = vec![
-                routes.numbers(&timing(&path, "p")),
-                routes.numbers(&timing(&format!("{path}z"), "p")),
+                routes.numbers(&line(&path, "p")),
+                routes.numbers(&line(&format!("{path}z"), "p")),
             ];
         }
         assert_ne!(last[0].route, last[1].route);

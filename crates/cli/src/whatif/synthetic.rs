@@ -2,10 +2,13 @@
 //!
 //! Takes text, gives laws of arrivals and run times, or what the text should have been.
 
+use std::collections::BTreeMap;
+
 use telemetry::Nanos;
 use whatif::{ArrivalProcess, Laws, Rate, Route, Service};
 
 use super::flags::span;
+use crate::inputs::expect;
 
 /// The length of the simulation without `for=`.
 const FOR: Nanos = Nanos::from_secs(600);
@@ -19,52 +22,36 @@ const STEPS_LEN_MAX: usize = 100_000;
 /// Most run times of one law.
 const ROUTES_LEN_MAX: usize = 1_000;
 
+const KEYS: [&str; 6] = ["rate", "run", "cpu", "for", "len", "gap"];
+
 /// The requests that a text describes.
 pub(super) fn laws(text: &str) -> Result<Laws, String> {
     let mut words = text.split_whitespace();
     let kind = words.next().unwrap_or("");
-    let [
-        mut per_second,
-        mut run,
-        mut cpu,
-        mut lasts,
-        mut len,
-        mut gap,
-    ] = [None; 6];
+    let mut values: BTreeMap<&str, &str> = BTreeMap::new();
     for word in words {
-        let (key, value) = word
-            .split_once('=')
-            .ok_or_else(|| format!("expected KEY=VALUE, found `{word}`"))?;
-        let place = match key {
-            "rate" => &mut per_second,
-            "run" => &mut run,
-            "cpu" => &mut cpu,
-            "for" => &mut lasts,
-            "len" => &mut len,
-            "gap" => &mut gap,
-            _ => {
-                return Err(format!(
-                    "expected rate=, run=, cpu=, for=, len= or gap=, found `{key}=`"
-                ));
-            }
-        };
-        *place = Some(value);
+        let pair = word.split_once('=');
+        let (key, value) = expect(pair, "KEY=VALUE", word)?;
+        let known = KEYS.contains(&key).then_some(key);
+        let key = expect(
+            known,
+            "rate=, run=, cpu=, for=, len= or gap=",
+            &format!("{key}="),
+        )?;
+        values.insert(key, value);
     }
-    let lasts = lasts.map(span).transpose()?;
-    let rates = rates(per_second.ok_or("`rate=` is missing")?, lasts)?;
-    let requests: f64 = rates
-        .iter()
-        .map(|rate| rate.from_per_second * rate.lasts.as_secs_f64())
-        .sum();
-    if requests > REQUESTS_MAX {
+    let of = |key: &str| values.get(key).copied();
+    let lasts = of("for").map(span).transpose()?;
+    let rates = rates(of("rate").ok_or("`rate=` is missing")?, lasts)?;
+    if rates.iter().map(Rate::sum).sum::<f64>() > REQUESTS_MAX {
         return Err(format!(
             "expected at most {REQUESTS_MAX:.0} requests in all"
         ));
     }
     Ok(Laws {
         rates,
-        routes: routes(run.ok_or("`run=` is missing")?, cpu)?,
-        process: process(kind, len, gap)?,
+        routes: routes(of("run").ok_or("`run=` is missing")?, of("cpu"))?,
+        process: process(kind, of("len"), of("gap"))?,
     })
 }
 
@@ -75,9 +62,7 @@ fn rates(text: &str, lasts: Option<Nanos>) -> Result<Vec<Rate>, String> {
         return Ok(vec![Rate::steady(rate, lasts.unwrap_or(FOR))]);
     }
     let step = |text: &str| {
-        let (rate, span_text) = text
-            .split_once('@')
-            .ok_or_else(|| format!("expected a step as 200@10m, found `{text}`"))?;
+        let (rate, span_text) = expect(text.split_once('@'), "a step as 200@10m", text)?;
         let rate = match rate.parse() {
             Ok(0.0) => 0.0,
             _ => number(rate, RATE_MAX)?,
@@ -88,9 +73,8 @@ fn rates(text: &str, lasts: Option<Nanos>) -> Result<Vec<Rate>, String> {
         .split(',')
         .map(step)
         .collect::<Result<Vec<Rate>, String>>()?;
-    if steps.iter().all(|step| step.from_per_second == 0.0) {
-        return Err(format!("expected a rate above 0, found `{text}`"));
-    }
+    let is_any = steps.iter().any(|step| step.per_second > 0.0);
+    expect(is_any.then_some(()), "a rate above 0", text)?;
     match lasts {
         None => Ok(steps),
         Some(lasts) => repeated(&steps, lasts),
@@ -109,7 +93,7 @@ fn repeated(steps: &[Rate], lasts: Nanos) -> Result<Vec<Rate>, String> {
             return Err(format!("expected at most {STEPS_LEN_MAX} steps in all"));
         }
         let span = step.lasts.0.min(left);
-        rates.push(Rate::steady(step.from_per_second, Nanos(span)));
+        rates.push(Rate::steady(step.per_second, Nanos(span)));
         left -= span;
     }
     Ok(rates)
@@ -153,8 +137,11 @@ fn routes(text: &str, cpu: Option<&str>) -> Result<Vec<Route>, String> {
 fn share(text: &str) -> Result<f64, String> {
     let percent = text.strip_suffix('%').and_then(|text| text.parse().ok());
     let percent = percent.filter(|percent: &f64| (0.0..=100.0).contains(percent));
-    let found = percent.map(|percent| percent / 100.0);
-    found.ok_or_else(|| format!("expected a share as 80%, found `{text}`"))
+    expect(
+        percent.map(|percent| percent / 100.0),
+        "a share as 80%",
+        text,
+    )
 }
 
 fn process(kind: &str, len: Option<&str>, gap: Option<&str>) -> Result<ArrivalProcess, String> {
@@ -168,67 +155,57 @@ fn process(kind: &str, len: Option<&str>, gap: Option<&str>) -> Result<ArrivalPr
         }
         "even" => Ok(ArrivalProcess::Even),
         "poisson" => Ok(ArrivalProcess::Poisson),
-        _ => Err(format!(
-            "expected poisson, even or bursts first, found `{kind}`"
-        )),
+        _ => expect(None, "poisson, even or bursts first", kind),
     }
 }
 
 fn burst(text: &str) -> Result<f64, String> {
     let mean = number(text, 1e4).ok().filter(|mean| *mean >= 1.0);
-    mean.ok_or_else(|| format!("expected `len=` from 1 to 10000, found `{text}`"))
+    expect(mean, "`len=` from 1 to 10000", text)
 }
 
 /// The distribution of run times that a text describes.
 pub(super) fn service(text: &str) -> Result<Service, String> {
-    let wrong = || {
-        format!(
-            "expected 20ms, exp:20ms, uniform:5ms,35ms, lognormal:20ms,4 or pareto:5ms,10s,1.2, found `{text}`"
-        )
-    };
-    let Some((kind, numbers)) = text.split_once(':') else {
-        return match span(text) {
-            Ok(_) => run_time(text).map(Service::Constant),
-            Err(_) => Err(wrong()),
-        };
-    };
+    let (kind, numbers) = text.split_once(':').unwrap_or(("constant", text));
     let numbers: Vec<&str> = numbers.split(',').map(str::trim).collect();
-    match (kind, &numbers[..]) {
-        ("constant", [run]) => Ok(Service::Constant(run_time(run)?)),
-        ("exp", [mean]) => Ok(Service::Exponential {
+    // Where no unit stands behind the number, the whole text may have been meant as something else.
+    let is_plain = !text.contains(':') && span(text).is_err();
+    let found = match (kind, &numbers[..]) {
+        ("constant", [run]) if !is_plain => Some(Service::Constant(run_time(run)?)),
+        ("exp", [mean]) => Some(Service::Exponential {
             mean: run_time(mean)?,
         }),
-        ("lognormal", [mean, cs2]) => Ok(Service::LogNormal {
+        ("lognormal", [mean, cs2]) => Some(Service::LogNormal {
             mean: run_time(mean)?,
             cs2: number(cs2, 1e4)?,
         }),
         ("uniform", [least, most]) => {
             let (least, most) = (run_time(least)?, run_time(most)?);
-            (least <= most)
-                .then_some(Service::Uniform { least, most })
-                .ok_or_else(wrong)
+            (least <= most).then_some(Service::Uniform { least, most })
         }
         ("pareto", [least, most, tail]) => {
             let (least, most, tail) = (run_time(least)?, run_time(most)?, number(tail, 100.0)?);
-            (least < most)
-                .then_some(Service::Pareto { least, most, tail })
-                .ok_or_else(wrong)
+            (least < most).then_some(Service::Pareto { least, most, tail })
         }
-        _ => Err(wrong()),
-    }
+        _ => None,
+    };
+    let laws = "20ms, exp:20ms, uniform:5ms,35ms, lognormal:20ms,4 or pareto:5ms,10s,1.2";
+    expect(found, laws, text)
 }
 
 fn run_time(text: &str) -> Result<Nanos, String> {
     let found = span(text)?;
-    (found <= RUN_MAX)
-        .then_some(found)
-        .ok_or_else(|| format!("expected a run time up to 1000h, found `{text}`"))
+    expect(
+        (found <= RUN_MAX).then_some(found),
+        "a run time up to 1000h",
+        text,
+    )
 }
 
 fn number(text: &str, most: f64) -> Result<f64, String> {
     let number = text.parse::<f64>().ok();
     let number = number.filter(|number| *number > 0.0 && *number <= most);
-    number.ok_or_else(|| format!("expected a number above 0 up to {most:.0}, found `{text}`"))
+    expect(number, &format!("a number above 0 up to {most:.0}"), text)
 }
 
 #[cfg(test)]
@@ -285,7 +262,7 @@ mod tests {
         let rates = |text: &str| -> Vec<(f64, u64)> {
             let found = laws(text).unwrap().rates.into_iter();
             found
-                .map(|rate| (rate.from_per_second, rate.lasts.0 / 1_000_000_000))
+                .map(|rate| (rate.per_second, rate.lasts.0 / 1_000_000_000))
                 .collect()
         };
         let steps = "poisson run=1ms rate=20@10s,0@5s";

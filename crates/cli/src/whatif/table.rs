@@ -344,8 +344,11 @@ fn search(result: &SearchResult, objectives: &[Objective]) -> String {
                      log has seen no more than {seen} at once"
                 )
             });
+            let met = result.met_by.as_ref().map_or(String::new(), |threads| {
+                format!("; {threads} in the table does")
+            });
             format!(
-                "{what}: up to {} threads do not meet it{why}\n",
+                "{what}: up to {} threads do not meet it{why}{met}\n",
                 result.threads_max
             )
         }
@@ -401,6 +404,7 @@ mod tests {
                 control: "on",
                 threads_max,
                 running_seen,
+                met_by: None,
                 search: whatif::prediction::Search {
                     found: None,
                     tried: Vec::new(),

@@ -4,9 +4,9 @@
 //! hears the sockets of all others too. The supervisor has every listening socket, and two generations of
 //! processes during a reload.
 
-use super::super::fault::Origin;
-use super::super::typed::{Bind, Config};
 use super::Check;
+use crate::fault::Origin;
+use crate::typed::{Bind, Config};
 
 /// Descriptors that a process needs beside its connections: log, standard streams, libraries' own.
 const DESCRIPTORS_BASE: u64 = 128;
@@ -24,14 +24,14 @@ impl Check<'_> {
         let wished = config.listen.connections_max;
         if wished as u64 > room {
             config.listen.connections_max = room as usize;
-            self.notes.push(format!(
+            self.note(format!(
                 "connections_max is {room} instead of {wished}: at most {files_max} files may be open (ulimit -Hn)"
             ));
         }
     }
 
     /// Nothing works when the supervisor cannot open the sockets.
-    pub(super) fn supervisor_files(&mut self, config: &Config, origin: Origin) {
+    pub(super) fn supervisor_files(&mut self, config: &Config, origin: &Origin) {
         let files_max = self.machine.open_files_max;
         let needed = of_supervisor(config);
         if needed > room(files_max, DESCRIPTORS_BASE) {

@@ -1,39 +1,36 @@
 //! Do logs hold together? Routes that there are, one log for each file, folders, settings in vain.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use super::super::builder::{AccessEntry, Draft, Placed, Wished};
-use super::super::fault::Origin;
-use super::super::nearest;
-use super::super::typed::{AccessLog, Bind, Config, ErrorLog, LogForm, LogTarget, Logs};
-use super::Check;
+use super::{Check, shares};
+use crate::builder::{Draft, Placed};
+use crate::fault::Origin;
+use crate::typed::{AccessLog, Bind, Config, ErrorLog, LogFilter, LogForm, LogTarget, Logs};
 
 impl Check<'_> {
     /// The access logs; `routes` are the names that filters may have.
     pub(super) fn access_logs(&mut self, draft: &Draft, routes: &[String]) -> Vec<AccessLog> {
         let mut logs: Vec<AccessLog> = Vec::new();
-        for (entry, origin) in self.wished(&draft.access_logs) {
-            let AccessEntry {
-                target,
-                form,
-                filter,
-            } = entry;
-            if logs.iter().any(|log| log.target == target) {
-                self.twice(&origin, &target, "access");
+        for (log, origin) in self.wished(&draft.access_logs) {
+            self.target(
+                logs.iter().map(|log| &log.target),
+                &log.to,
+                origin,
+                "access",
+            );
+            for name in log.route.iter().filter(|name| !routes.contains(name)) {
+                let hint = shares::nearest_or_all(name, routes, "the routes are");
+                self.statement(origin, format!("no route `{name}`"), hint);
             }
-            for name in &filter.routes {
-                if !routes.contains(name) {
-                    let hint = route_hint(name, routes);
-                    self.statement(origin.clone(), format!("no route `{name}`"), &hint);
-                }
-            }
-            let form = form
-                .or_else(|| draft.log_form.clone())
-                .unwrap_or(LogForm::Phases);
+            let form = log.format.clone().or_else(|| draft.log_form.clone());
             logs.push(AccessLog {
-                target,
-                form,
-                filter,
+                target: log.to.clone(),
+                form: form.unwrap_or(LogForm::Phases),
+                filter: LogFilter {
+                    routes: log.route.clone(),
+                    statuses: log.status.clone(),
+                    slower_than: log.slower,
+                },
             });
         }
         logs
@@ -43,71 +40,65 @@ impl Check<'_> {
     pub(super) fn error_logs(&mut self, draft: &Draft) -> Vec<ErrorLog> {
         let mut logs: Vec<ErrorLog> = Vec::new();
         for (log, origin) in self.wished(&draft.error_logs) {
-            if logs.iter().any(|other| other.target == log.target) {
-                self.twice(&origin, &log.target, "error");
-            }
-            logs.push(log);
+            self.target(logs.iter().map(|log| &log.target), &log.to, origin, "error");
+            let (target, levels) = (log.to.clone(), log.levels());
+            logs.push(ErrorLog { target, levels });
         }
         if logs.is_empty() {
-            let text = "error_log is off: what goes wrong is told nowhere";
-            self.notes.push(text.to_owned());
+            self.note("error_log is off: what goes wrong is told nowhere");
         }
         logs
     }
 
     /// What is wished of a list; `off` among others contradicts them.
-    fn wished<T: Clone>(&mut self, list: &[Placed<Wished<T>>]) -> Vec<(T, Origin)> {
-        let mut all = Vec::new();
-        for one in list {
-            match &one.value {
-                Wished::This(wish) => all.push((wish.clone(), one.origin.clone())),
-                Wished::Off if list.len() > 1 => {
-                    let hint = "leave it out, or leave out the others";
-                    self.statement(one.origin.clone(), "`off` stands beside other logs", hint);
-                }
-                Wished::Off => {}
-            }
+    fn wished<'d, T>(&mut self, list: &'d [Placed<Option<T>>]) -> Vec<(&'d T, &'d Origin)> {
+        for off in list
+            .iter()
+            .filter(|one| one.value.is_none() && list.len() > 1)
+        {
+            let hint = "leave it out, or leave out the others";
+            self.statement(&off.origin, "`off` stands beside other logs", hint);
         }
-        all
+        let wish = |one: &'d Placed<Option<T>>| Some((one.value.as_ref()?, &one.origin));
+        list.iter().filter_map(wish).collect()
     }
 
     /// Streams and sockets once for each kind of log: files are looked at all together.
-    fn twice(&mut self, origin: &Origin, target: &LogTarget, kind: &str) {
-        if matches!(target, LogTarget::File(_)) {
-            return;
+    fn target<'l>(
+        &mut self,
+        mut others: impl Iterator<Item = &'l LogTarget>,
+        target: &LogTarget,
+        origin: &Origin,
+        kind: &str,
+    ) {
+        let said = match target {
+            LogTarget::Stdout => "standard output",
+            LogTarget::Stderr => "standard error",
+            LogTarget::Syslog(_) => "syslog with this facility",
+            LogTarget::File(_) => return,
+        };
+        if others.any(|other| other == target) {
+            let text = format!("{said} is an {kind} log already");
+            self.statement(origin, text, "each target takes one of them");
         }
-        let text = format!("{} is an {kind} log already", said(target));
-        self.statement(origin.clone(), text, "each target takes one of them");
     }
 
     /// Folders of all files that are written, and that no file has two writers.
     pub(super) fn log_files(&mut self, draft: &Draft) {
+        let pid_file = draft.config.pid_file.iter();
+        let pid_file = pid_file.map(|file| (file, draft.origin("pid_file"), "the pid file"));
         let mut files: Vec<(PathBuf, &str)> = Vec::new();
-        for (file, origin, kind) in written_files(draft) {
-            self.folder_of(&origin, &file);
-            let path = self.absolute(&file);
+        for (file, origin, kind) in log_files(draft).chain(pid_file) {
+            if let Some(dir) = file.parent().filter(|dir| !dir.as_os_str().is_empty()) {
+                self.folder(&origin, dir);
+            }
+            let path = self.absolute(file);
             if let Some((_, other)) = files.iter().find(|(other, _)| *other == path) {
                 let text = format!("`{}` is {other} already", file.display());
-                self.statement(origin, text, "each file has one writer: name another");
+                self.statement(&origin, text, "each file has one writer: name another");
             }
             files.push((path, kind));
         }
-    }
-
-    fn folder_of(&mut self, origin: &Origin, file: &Path) {
-        let Some(dir) = file.parent().filter(|dir| !dir.as_os_str().is_empty()) else {
-            return;
-        };
-        if let Err(error) = (self.machine.folder)(dir) {
-            self.no_folder(origin.clone(), dir, &error);
-        }
-    }
-
-    /// Whether two names are one, as far as the names tell: `./a` and `a` are.
-    fn absolute(&self, file: &Path) -> PathBuf {
-        let whole = self.machine.current_dir.join(file);
-        // Components leave out every `.`.
-        whole.components().collect()
     }
 
     /// What is set in vain is worth a word.
@@ -122,85 +113,47 @@ impl Check<'_> {
             ("log_keep_age", rotation.keep_age.is_some()),
             ("log_compress", rotation.compress),
         ];
-        let on = |list: &[(&'static str, bool)]| -> Vec<&'static str> {
-            let on = list.iter().filter(|(_, is_on)| *is_on);
-            on.map(|(key, _)| *key).collect()
-        };
         let has_file = log_files(draft).next().is_some();
-        if !has_file {
-            for key in on(&rotates) {
-                self.notes
-                    .push(format!("{key} has no effect: no log is a file"));
-            }
+        for (key, _) in rotates.iter().filter(|(_, is_on)| *is_on && !has_file) {
+            self.vain(key, "no log is a file");
         }
-        if on(&rotates).is_empty() {
-            for key in on(&keeps) {
-                self.notes.push(format!(
-                    "{key} has no effect: no old files are made \
-                     (log_rotate_size and log_rotate_every are off)"
-                ));
-            }
+        let makes_old_files = rotates.iter().any(|(_, is_on)| *is_on);
+        for (key, _) in keeps.iter().filter(|(_, is_on)| *is_on && !makes_old_files) {
+            let why = "no old files are made (log_rotate_size and log_rotate_every are off)";
+            self.vain(key, why);
         }
     }
 
     /// Half of what belongs together is worth a word too.
     pub(super) fn request_ids(&mut self, config: &Config) {
         let ids = &config.request_ids;
-        if ids.header.is_none() && !ids.trust.is_empty() {
-            let text = "request_id_trust has no effect: request_id_header is off";
-            self.notes.push(text.to_owned());
-        }
-        let is_unix = |bind: &Bind| matches!(bind, Bind::Unix(_));
-        if ids.header.is_some() && ids.trust.is_empty() && !config.binds.iter().any(is_unix) {
-            let text = "request_id_header is taken from nobody: request_id_trust is empty, and ids are made";
-            self.notes.push(text.to_owned());
+        let has_unix = config
+            .binds
+            .iter()
+            .any(|bind| matches!(bind, Bind::Unix(_)));
+        match (ids.header.is_some(), ids.trust.is_empty()) {
+            (false, false) => self.vain("request_id_trust", "request_id_header is off"),
+            (true, true) if !has_unix => self.note(
+                "request_id_header is taken from nobody: request_id_trust is empty, and ids are made",
+            ),
+            _ => {}
         }
     }
-}
-
-/// Every file that is written for good, where that was said, and what it is.
-fn written_files(draft: &Draft) -> Vec<(PathBuf, Origin, &'static str)> {
-    let pid_file = draft.config.pid_file.iter();
-    log_files(draft)
-        .map(|(file, origin, kind)| (file.to_owned(), origin.clone(), kind))
-        .chain(pid_file.map(|file| (file.clone(), draft.origin("pid_file"), "the pid file")))
-        .collect()
 }
 
 /// Every log that is a file.
-fn log_files(draft: &Draft) -> impl Iterator<Item = (&Path, &Origin, &'static str)> {
-    let access = draft.access_logs.iter().filter_map(|log| match &log.value {
-        Wished::This(entry) => Some((&entry.target, &log.origin, "an access log")),
-        Wished::Off => None,
+fn log_files(draft: &Draft) -> impl Iterator<Item = (&PathBuf, Origin, &'static str)> {
+    let access = draft.access_logs.iter().filter_map(|log| {
+        let target = &log.value.as_ref()?.to;
+        Some((target, &log.origin, "an access log"))
     });
-    let errors = draft.error_logs.iter().filter_map(|log| match &log.value {
-        Wished::This(entry) => Some((&entry.target, &log.origin, "an error log")),
-        Wished::Off => None,
+    let errors = draft.error_logs.iter().filter_map(|log| {
+        let target = &log.value.as_ref()?.to;
+        Some((target, &log.origin, "an error log"))
     });
-    access
-        .chain(errors)
-        .filter_map(|(target, origin, kind)| match target {
-            LogTarget::File(path) => Some((path.as_path(), origin, kind)),
-            _ => None,
-        })
-}
-
-fn said(target: &LogTarget) -> &'static str {
-    match target {
-        LogTarget::Stdout => "standard output",
-        LogTarget::Stderr => "standard error",
-        LogTarget::Syslog(_) => "syslog with this facility",
-        LogTarget::File(_) => "the file",
-    }
-}
-
-/// What to write instead of a route that is not there.
-fn route_hint(name: &str, routes: &[String]) -> String {
-    let names = || routes.iter().map(String::as_str);
-    // Everything short is near to the root.
-    if let Some(near) = nearest(name, names().filter(|known| *known != "/")) {
-        return format!("did you mean `{near}`?");
-    }
-    let all: Vec<String> = names().map(|name| format!("`{name}`")).collect();
-    format!("the routes are {}", all.join(", "))
+    let all = access.chain(errors);
+    all.filter_map(|(target, origin, kind)| match target {
+        LogTarget::File(path) => Some((path, origin.clone(), kind)),
+        _ => None,
+    })
 }

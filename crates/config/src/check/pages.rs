@@ -3,11 +3,11 @@
 use std::io;
 use std::path::Path;
 
-use super::super::builder::{Draft, Placed};
-use super::super::fault::Origin;
-use super::super::typed::{CacheRule, ErrorPage, StaticMount};
 use super::shares::{is_mounted, mount_hint, said};
 use super::{Check, cause};
+use crate::builder::{Draft, Placed};
+use crate::fault::Origin;
+use crate::typed::{CacheRule, ErrorPage, StaticMount};
 
 /// Pages stay in memory, and go to clients that have asked for something else.
 const ERROR_PAGE_BYTES_MAX: u64 = 1 << 20;
@@ -19,22 +19,18 @@ impl Check<'_> {
             let url = said(&value.url);
             if !is_mounted(draft, &value.url) {
                 let text = format!("no folder is mounted at `{url}`");
-                self.statement(origin.clone(), text, &mount_hint(draft, &value.url));
+                self.statement(origin, text, mount_hint(draft, &value.url));
             }
-            let mounted = mounts.iter_mut().filter(|mount| mount.url == value.url);
             // One that is mounted twice is a fault already.
-            let Some(mount) = mounted.into_iter().next() else {
+            let Some(mount) = mounts.iter_mut().find(|mount| mount.url == value.url) else {
                 continue;
             };
             if mount.fallback.is_some() {
                 let text = format!("`{url}` has a fallback already");
-                self.statement(origin.clone(), text, "give each folder one");
+                self.statement(origin, text, "give each folder one");
             }
-            let file = mount.dir.join(&value.file);
             mount.fallback = Some(value.file.clone());
-            if let Err(error) = (self.machine.file)(&file) {
-                self.no_file(origin.clone(), &file, &error);
-            }
+            self.file(origin, &mount.dir.join(&value.file));
         }
     }
 
@@ -44,11 +40,7 @@ impl Check<'_> {
         for Placed { value, origin } in &draft.cache_rules {
             if rules.iter().any(|rule| rule.glob == value.glob) {
                 let text = format!("`{}` has a rule already", value.glob);
-                self.statement(
-                    origin.clone(),
-                    text,
-                    "the first match counts: leave one out",
-                );
+                self.statement(origin, text, "the first match counts: leave one out");
             }
             rules.push(value.clone());
         }
@@ -60,54 +52,60 @@ impl Check<'_> {
         let mut pages: Vec<ErrorPage> = Vec::new();
         for Placed { value, origin } in &draft.error_pages {
             self.error_page_file(origin, &value.file);
-            let range = (value.status_min, value.status_max);
-            if pages
-                .iter()
-                .any(|page| (page.status_min, page.status_max) == range)
-            {
-                let text = match range {
-                    (first, last) if first == last => format!("{first} has a page already"),
-                    (first, last) => format!("{first}-{last} has a page already"),
+            let (status_min, status_max) = value.status;
+            let mut others = pages.iter();
+            if others.any(|page| (page.status_min, page.status_max) == value.status) {
+                let text = match status_min == status_max {
+                    true => format!("{status_min} has a page already"),
+                    false => format!("{status_min}-{status_max} has a page already"),
                 };
-                self.statement(origin.clone(), text, "leave one out");
+                self.statement(origin, text, "leave one out");
             }
-            pages.push(value.clone());
+            let file = value.file.clone();
+            pages.push(ErrorPage {
+                status_min,
+                status_max,
+                file,
+            });
         }
         pages.sort_by_key(|page| page.status_max - page.status_min);
         pages
     }
 
     fn error_page_file(&mut self, origin: &Origin, file: &Path) {
-        match (self.machine.file)(file) {
-            Ok(bytes) if bytes > ERROR_PAGE_BYTES_MAX => {
-                let text = format!("file `{}` has {bytes} bytes", file.display());
+        let name = file.display();
+        match self.file(origin, file) {
+            Some(bytes) if bytes > ERROR_PAGE_BYTES_MAX => {
+                let text = format!("file `{name}` has {bytes} bytes");
                 let hint = format!("a page has at most {ERROR_PAGE_BYTES_MAX}");
-                self.statement(origin.clone(), text, &hint);
+                self.statement(origin, text, hint);
             }
-            Ok(_) if !tells_its_type(file) => {
-                let text = format!(
-                    "the name of `{}` does not tell its media type",
-                    file.display()
-                );
+            Some(_) if !tells_its_type(file) => {
+                let text = format!("the name of `{name}` does not tell its media type");
                 let hint = "give it an ending that browsers show, as `.html`";
-                self.statement(origin.clone(), text, hint);
+                self.statement(origin, text, hint);
             }
-            Ok(_) => {}
-            Err(error) => self.no_file(origin.clone(), file, &error),
+            _ => {}
         }
     }
 
-    fn no_file(&mut self, origin: Origin, file: &Path, error: &io::Error) {
-        let text = format!("file `{}` cannot be read: {}", file.display(), cause(error));
-        let hint = match error.kind() {
-            io::ErrorKind::NotFound => {
-                let dir = self.machine.current_dir.display();
-                format!("relative paths start at `{dir}`")
-            }
-            io::ErrorKind::IsADirectory => "name the file, not its folder".to_owned(),
-            _ => "the user that runs milepost needs the right to read it".to_owned(),
+    /// The bytes of a file, which must be one that can be read.
+    fn file(&mut self, origin: &Origin, file: &Path) -> Option<u64> {
+        let error = match (self.machine.file)(file) {
+            Ok(bytes) => return Some(bytes),
+            Err(error) => error,
         };
-        self.statement(origin, text, &hint);
+        let text = format!(
+            "file `{}` cannot be read: {}",
+            file.display(),
+            cause(&error)
+        );
+        let hint = match error.kind() {
+            io::ErrorKind::IsADirectory => "name the file, not its folder".to_owned(),
+            _ => self.right_hint(&error, "read it"),
+        };
+        self.statement(origin, text, hint);
+        None
     }
 }
 

@@ -1,22 +1,19 @@
 //! Do pools hold together? Names that there are, once each; bounds that fit each other; rules that can
 //! have an effect.
 
-use super::super::builder::{Draft, Placed};
-use super::super::fault::Origin;
-use super::super::nearest;
-use super::super::options_table::PoolTable;
-use super::super::typed::{Config, PoolConfig, PoolRule, SlowPool};
-use super::super::value::duration_text;
 use super::Check;
+use crate::builder::{Draft, Placed};
+use crate::fault::Origin;
+use crate::parse::did_you_mean;
+use crate::parse::pools::PoolTable;
+use crate::parse::value::duration_text;
+use crate::typed::{Config, PoolConfig, PoolRule, SlowPool};
 
 /// Each has threads and counters of its own in every process.
 const POOLS_MAX: usize = 64;
 
-/// Where a pool's bounds were written: in settings of their own, or all in one entry.
-enum PoolSource<'w> {
-    Settings(&'w Draft),
-    Entry(&'w Placed<PoolTable>),
-}
+/// Where the first of some bounds was written: settings have places of their own, a table has one.
+type OriginOf<'o> = &'o dyn Fn(&[&str]) -> Origin;
 
 impl Check<'_> {
     /// All pools, the one that is always there first, and which requests they take.
@@ -28,12 +25,12 @@ impl Check<'_> {
             let first = &config.pools[0];
             let inherited = inherited_reserve(&entry.value.name, draft, first);
             let pool = filled(&entry.value, first, inherited);
-            self.pool_bounds(&pool, &PoolSource::Entry(entry));
+            self.pool_bounds(&pool, &|_| entry.origin.clone());
             config.pools.push(pool);
         }
         if config.pools.len() > POOLS_MAX {
             let text = format!("{} pools: more than {POOLS_MAX}", config.pools.len());
-            self.statement(draft.origin("pool"), text, "let rules share them");
+            self.statement(&draft.origin("pool"), text, "let rules share them");
         }
         config.pool_rules = self.pool_rules(draft, &config.pools);
         config.slow_pool = self.slow_pool(draft, &config.pools);
@@ -41,59 +38,56 @@ impl Check<'_> {
     }
 
     fn first_pool(&mut self, draft: &Draft) -> PoolConfig {
-        let mut pool = draft.config.pools[0].clone();
-        let is_written = |key: &str| draft.origin(key) != Origin::Whole;
-        if !is_written("overload_timeout") {
+        let mut pool = draft.pool.clone();
+        (pool.threads_min, pool.threads_max) = draft.threads;
+        (pool.reserve_threads, pool.reserve_len) = draft.health_reserve;
+        if !draft.is_written("overload_timeout") {
             pool.overload_timeout = pool.overload_timeout.min(pool.queue_timeout);
         }
-        self.pool_bounds(&pool, &PoolSource::Settings(draft));
+        self.pool_bounds(&pool, &|keys| draft.first_origin(keys));
         pool
     }
 
     fn pool_name(&mut self, entry: &Placed<PoolTable>, pools: &[PoolConfig]) {
         let name = entry.value.name.as_str();
-        if !pools.iter().any(|pool| pool.name == name) {
-            return;
+        match pools.iter().position(|pool| pool.name == name) {
+            None => {}
+            Some(0) => {
+                let text = format!("the pool `{name}` is there always");
+                let hint = "its bounds are settings of their own, as `threads` and `queue_timeout`";
+                self.statement(&entry.origin, text, hint);
+            }
+            Some(_) => {
+                let text = format!("there are two pools `{name}`");
+                self.statement(&entry.origin, text, "give each pool its own name");
+            }
         }
-        let (text, hint) = match name == pools[0].name {
-            true => (
-                format!("the pool `{name}` is there always"),
-                "its bounds are settings of their own, as `threads` and `queue_timeout`",
-            ),
-            false => (
-                format!("there are two pools `{name}`"),
-                "give each pool its own name",
-            ),
-        };
-        self.statement(entry.origin.clone(), text, hint);
     }
 
-    fn pool_bounds(&mut self, pool: &PoolConfig, written: &PoolSource<'_>) {
-        if pool.overload_timeout > pool.queue_timeout {
-            let text = format!(
-                "overload_timeout ({}) is longer than queue_timeout ({})",
-                duration_text(pool.overload_timeout),
-                duration_text(pool.queue_timeout)
-            );
-            let hint = "under overload requests wait for a shorter time, or for the same";
-            let origin = written.origin(&["overload_timeout", "queue_timeout"]);
-            self.statement(origin, text, hint);
+    fn pool_bounds(&mut self, pool: &PoolConfig, origin_of: OriginOf<'_>) {
+        let spans = [
+            (
+                "overload_timeout",
+                pool.overload_timeout,
+                "under overload requests wait for a shorter time, or for the same",
+            ),
+            (
+                "queue_target",
+                pool.queue_target,
+                "nobody waits for so long: raise the second or lower the first",
+            ),
+        ];
+        let longest = pool.queue_timeout;
+        for (key, span, hint) in spans.into_iter().filter(|(_, span, _)| *span > longest) {
+            let (span, longest) = (duration_text(span), duration_text(longest));
+            let text = format!("{key} ({span}) is longer than queue_timeout ({longest})");
+            self.statement(&origin_of(&[key, "queue_timeout"]), text, hint);
         }
-        if pool.queue_target > pool.queue_timeout {
-            let text = format!(
-                "queue_target ({}) is longer than queue_timeout ({})",
-                duration_text(pool.queue_target),
-                duration_text(pool.queue_timeout)
-            );
-            let hint = "nobody waits for so long: raise the second or lower the first";
-            let origin = written.origin(&["queue_target", "queue_timeout"]);
-            self.statement(origin, text, hint);
-        }
-        self.pool_reserve(pool, written);
+        self.pool_reserve(pool, origin_of);
     }
 
     /// Without a reserve of threads there is nothing left for those that are no questions about health.
-    fn pool_reserve(&mut self, pool: &PoolConfig, written: &PoolSource<'_>) {
+    fn pool_reserve(&mut self, pool: &PoolConfig, origin_of: OriginOf<'_>) {
         if pool.reserve_threads >= pool.threads_max && pool.reserve_threads > 0 {
             let text = format!(
                 "health_reserve takes {} of {} threads",
@@ -103,15 +97,16 @@ impl Check<'_> {
                 1 => "more threads, or no reserve".to_owned(),
                 threads => format!("at most {} threads, or more threads", threads - 1),
             };
-            self.statement(written.origin(&["health_reserve", "threads"]), text, &hint);
+            let origin = origin_of(&["health_reserve", "threads"]);
+            self.statement(&origin, text, hint);
         }
         if pool.reserve_len >= pool.queue_len_max {
             let text = format!(
                 "health_reserve takes {} of {} places in the queue",
                 pool.reserve_len, pool.queue_len_max
             );
-            let origin = written.origin(&["health_reserve", "queue_len_max"]);
-            self.statement(origin, text, "fewer places, or a longer queue");
+            let origin = origin_of(&["health_reserve", "queue_len_max"]);
+            self.statement(&origin, text, "fewer places, or a longer queue");
         }
     }
 
@@ -119,11 +114,18 @@ impl Check<'_> {
         let mut rules: Vec<PoolRule> = Vec::new();
         for Placed { value, origin } in &draft.pool_rules {
             let pool = self.pool_index(&value.pool, origin, pools);
-            let mut rule = value.rule.clone();
-            rule.pool = pool.unwrap_or(0);
+            let rule = PoolRule {
+                methods: value.method.clone(),
+                path: value.path.clone(),
+                host: value.host.clone(),
+                header: value.header.clone(),
+                from: value.from.clone(),
+                pool: pool.unwrap_or(0),
+                class: value.class.unwrap_or_default(),
+            };
             if rules.iter().any(|other| fit_alike(other, &rule)) {
                 let text = "a rule that never counts: one before it takes the same requests";
-                self.statement(origin.clone(), text, "leave out one of them");
+                self.statement(origin, text, "leave out one of them");
             }
             rules.push(rule);
         }
@@ -133,9 +135,8 @@ impl Check<'_> {
     fn slow_pool(&mut self, draft: &Draft, pools: &[PoolConfig]) -> Option<SlowPool> {
         let name = draft.slow_pool.as_str();
         if name.is_empty() {
-            if draft.origin("slow_after") != Origin::Whole {
-                let text = "slow_after has no effect: slow_pool is off";
-                self.notes.push(text.to_owned());
+            if draft.is_written("slow_after") {
+                self.vain("slow_after", "slow_pool is off");
             }
             return None;
         }
@@ -144,7 +145,7 @@ impl Check<'_> {
         if pool == 0 {
             let text = format!("slow_pool is `{name}`, where all others are");
             let hint = "slow requests leave the others alone in a pool of their own: `[[pool]]`, `name = \"slow\"`";
-            self.statement(origin, text, hint);
+            self.statement(&origin, text, hint);
         }
         let after = draft.slow_after;
         Some(SlowPool { pool, after })
@@ -153,12 +154,9 @@ impl Check<'_> {
     fn pool_index(&mut self, name: &str, origin: &Origin, pools: &[PoolConfig]) -> Option<usize> {
         let index = pools.iter().position(|pool| pool.name == name);
         if index.is_none() {
-            let names = || pools.iter().map(|pool| pool.name.as_str());
-            let hint = match nearest(name, names()) {
-                Some(near) => format!("did you mean `{near}`?"),
-                None => format!("make it: `[[pool]]`, `name = \"{name}\"`"),
-            };
-            self.statement(origin.clone(), format!("no pool `{name}`"), &hint);
+            let near = did_you_mean(name, pools.iter().map(|pool| pool.name.as_str()));
+            let hint = near.unwrap_or_else(|| format!("make it: `[[pool]]`, `name = \"{name}\"`"));
+            self.statement(origin, format!("no pool `{name}`"), hint);
         }
         index
     }
@@ -170,9 +168,9 @@ impl Check<'_> {
             let is_used =
                 slow == Some(index) || config.pool_rules.iter().any(|rule| rule.pool == index);
             if !is_used {
-                self.notes.push(format!(
-                    "pool `{}` gets no requests: no pool_rule names it",
-                    pool.name
+                let name = &pool.name;
+                self.note(format!(
+                    "pool `{name}` gets no requests: no pool_rule names it"
                 ));
             }
         }
@@ -182,24 +180,10 @@ impl Check<'_> {
         };
         for (index, pool) in config.pools.iter().enumerate() {
             if pool.reserve_threads + pool.reserve_len > 0 && !has_health(index) {
-                self.notes.push(format!(
+                self.note(format!(
                     "the reserve of pool `{}` stays empty: no pool_rule gives it requests with class=health",
                     pool.name
                 ));
-            }
-        }
-    }
-}
-
-impl PoolSource<'_> {
-    /// The first of `keys` that was written is the one to blame.
-    fn origin(&self, keys: &[&str]) -> Origin {
-        match self {
-            PoolSource::Entry(entry) => entry.origin.clone(),
-            PoolSource::Settings(draft) => {
-                let origins = keys.iter().map(|key| draft.origin(key));
-                let mut written = origins.filter(|at| *at != Origin::Whole);
-                written.next().unwrap_or_default()
             }
         }
     }
@@ -210,7 +194,7 @@ impl PoolSource<'_> {
 fn inherited_reserve(name: &str, draft: &Draft, first: &PoolConfig) -> (usize, usize) {
     let mut rules = draft.pool_rules.iter().map(|placed| &placed.value);
     let has_health =
-        rules.any(|rule| rule.pool == name && rule.rule.class == queueing::Class::Health);
+        rules.any(|rule| rule.pool == name && rule.class == Some(queueing::Class::Health));
     match has_health {
         true => (first.reserve_threads, first.reserve_len),
         false => (0, 0),

@@ -1,12 +1,9 @@
 //! Do processes hold together? How many of them and of their drivers, and what is set in vain.
 
-use super::super::bind::UNIX_PATH_BYTES_MAX;
-use super::super::builder::{Draft, Placed};
-use super::super::fault::Origin;
-use super::super::typed::{
-    Config, ControlConfig, Development, PROCESSES_MAX, Recycling, Steering, too_many_drivers,
-};
 use super::Check;
+use crate::builder::Draft;
+use crate::parse::bind::UNIX_PATH_BYTES_MAX;
+use crate::typed::{Config, ControlConfig, Development, PROCESSES_MAX, Steering, too_many_drivers};
 
 const DRIVERS_AUTO_MAX: usize = 8;
 
@@ -26,29 +23,25 @@ impl Check<'_> {
     /// What is about processes alone, once their number, drivers and addresses are known.
     pub(super) fn processes(&mut self, draft: &Draft, config: &mut Config) {
         self.drivers_in_all(draft, config);
-        self.supervisor_files(config, draft.origin("processes"));
+        self.supervisor_files(config, &draft.origin("processes"));
         self.preload(draft, config);
         config.processes.development = self.development(draft);
         self.control(draft, config);
         self.vain_jitter(draft, config);
         if config.listen.steering == Steering::Cpu && config.listen.driver_cpus.is_empty() {
-            let text = "reuseport_steering by cpu helps little as long as drivers move between processors: \
-                        driver_cpus is off";
-            self.notes.push(text.to_owned());
+            self.note(
+                "reuseport_steering by cpu helps little as long as drivers move between processors: \
+                 driver_cpus is off",
+            );
         }
     }
 
     fn drivers_in_all(&mut self, draft: &Draft, config: &Config) {
         let (processes, drivers) = (config.processes.count, config.listen.drivers);
-        let Some((text, hint)) = too_many_drivers(processes, drivers) else {
-            return;
-        };
-        // The one that was written is the one to blame.
-        let origin = [draft.origin("drivers"), draft.origin("processes")]
-            .into_iter()
-            .find(|at| *at != Origin::Whole)
-            .unwrap_or_default();
-        self.statement(origin, text, &hint);
+        if let Some((text, hint)) = too_many_drivers(processes, drivers) {
+            let origin = draft.first_origin(&["drivers", "processes"]);
+            self.statement(&origin, text, hint);
+        }
     }
 
     fn preload(&mut self, draft: &Draft, config: &mut Config) {
@@ -56,33 +49,28 @@ impl Check<'_> {
             return;
         }
         if draft.reload {
-            self.statement(
-                draft.origin("preload"),
-                "preload and reload exclude each other",
-                "preload saves memory in operation, reload is for development: leave one out",
-            );
+            let text = "preload and reload exclude each other";
+            let hint =
+                "preload saves memory in operation, reload is for development: leave one out";
+            self.statement(&draft.origin("preload"), text, hint);
         }
         if draft.app.is_none() {
             config.processes.preload = false;
-            let text = "preload has no effect: there is no application";
-            self.notes.push(text.to_owned());
+            self.vain("preload", "there is no application");
         }
     }
 
     fn development(&mut self, draft: &Draft) -> Option<Development> {
         let mut dirs = Vec::new();
-        for Placed { value, origin } in &draft.reload_dirs {
-            if let Err(error) = (self.machine.folder)(value) {
-                self.no_folder(origin.clone(), value, &error);
-            }
-            let dir = self.machine.current_dir.join(value).components().collect();
+        for entry in &draft.reload_dirs {
+            self.folder(&entry.origin, &entry.value);
+            let dir = self.absolute(&entry.value);
             if !dirs.contains(&dir) {
                 dirs.push(dir);
             }
         }
         if !draft.reload && !dirs.is_empty() {
-            let text = "reload_dir has no effect: reload is off";
-            self.notes.push(text.to_owned());
+            self.vain("reload_dir", "reload is off");
         }
         draft.reload.then_some(Development { dirs })
     }
@@ -95,27 +83,21 @@ impl Check<'_> {
         let file = self.machine.current_dir.join(file);
         let bytes = file.as_os_str().len();
         if bytes > UNIX_PATH_BYTES_MAX {
-            self.statement(
-                draft.origin("control"),
-                format!("`{}` has {bytes} bytes", file.display()),
-                &format!("the kernel takes at most {UNIX_PATH_BYTES_MAX} bytes of path"),
-            );
+            let text = format!("`{}` has {bytes} bytes", file.display());
+            let hint = format!("the kernel takes at most {UNIX_PATH_BYTES_MAX} bytes of path");
+            self.statement(&draft.origin("control"), text, hint);
         }
         config.processes.control = ControlConfig::At(file);
     }
 
     fn vain_jitter(&mut self, draft: &Draft, config: &Config) {
-        let Recycling {
-            requests_max,
-            age_max,
-            resident_bytes_max,
-            ..
-        } = config.processes.recycling;
-        let has_bound = requests_max.is_some() || age_max.is_some() || resident_bytes_max.is_some();
-        if !has_bound && draft.origin("recycle_jitter") != Origin::Whole {
-            let text = "recycle_jitter has no effect: no process_requests_max, process_age_max or \
-                        process_resident_max is set";
-            self.notes.push(text.to_owned());
+        let bounds = &config.processes.recycling;
+        let has_bound = bounds.requests_max.is_some()
+            || bounds.age_max.is_some()
+            || bounds.resident_bytes_max.is_some();
+        if !has_bound && draft.is_written("recycle_jitter") {
+            let why = "no process_requests_max, process_age_max or process_resident_max is set";
+            self.vain("recycle_jitter", why);
         }
     }
 }

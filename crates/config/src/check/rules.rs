@@ -1,8 +1,8 @@
 //! Do redirects, replies and rewrites hold together? Rules that are never reached, redirects in a circle.
 
-use super::super::builder::{Draft, Placed};
-use super::super::typed::{PathPattern, RedirectConfig, RulesConfig};
 use super::Check;
+use crate::builder::{Draft, Placed};
+use crate::typed::{PathPattern, RedirectConfig, RulesConfig};
 
 /// Stands for any rest of a path when redirects are followed.
 const SOME_REST: &[u8] = b"some-rest";
@@ -13,9 +13,9 @@ impl Check<'_> {
         self.never_reached(draft);
         self.circles(&draft.redirects);
         RulesConfig {
-            redirects: values(&draft.redirects),
-            replies: values(&draft.replies),
-            rewrites: values(&draft.rewrites),
+            redirects: Placed::values(&draft.redirects),
+            replies: Placed::values(&draft.replies),
+            rewrites: Placed::values(&draft.rewrites),
         }
     }
 
@@ -50,7 +50,7 @@ impl Check<'_> {
                     let hint = "the first match counts, redirects before replies before rewrites";
                     (text, hint)
                 };
-                self.statement(rule.origin.clone(), text, hint);
+                self.statement(&rule.origin, text, hint);
             }
             own.push(pattern);
         }
@@ -72,18 +72,11 @@ impl Check<'_> {
             });
             if steps.count() == redirects.len() {
                 let text = format!("the redirect of `{}` never ends", said(&value.from));
-                self.statement(
-                    origin.clone(),
-                    text,
-                    "what it leads to is redirected again, round in a circle",
-                );
+                let hint = "what it leads to is redirected again, round in a circle";
+                self.statement(origin, text, hint);
             }
         }
     }
-}
-
-fn values<T: Clone>(placed: &[Placed<T>]) -> Vec<T> {
-    placed.iter().map(|one| one.value.clone()).collect()
 }
 
 /// Whether every path of `inner` is one of `outer`.

@@ -1,10 +1,9 @@
 //! Do fair shares hold together? Routes that there are, limits that can have an effect.
 
-use super::super::builder::{Draft, Placed};
-use super::super::fault::Origin;
-use super::super::nearest;
-use super::super::typed::Rate;
 use super::Check;
+use crate::builder::{Draft, Placed};
+use crate::parse::{did_you_mean, quoted};
+use crate::typed::Rate;
 
 /// Fewer bytes a second are rather a unit that was left out.
 const RATE_USUAL_MIN: u64 = 1 << 10;
@@ -18,11 +17,11 @@ impl Check<'_> {
             let is_app = value.url.is_empty() && draft.app.is_some();
             if !is_app && !is_mounted(draft, &value.url) {
                 let hint = mount_hint(draft, &value.url);
-                self.statement(origin.clone(), format!("no route `{url}`"), &hint);
+                self.statement(origin, format!("no route `{url}`"), hint);
             }
             if routes.iter().any(|(other, _)| *other == value.url) {
                 let text = format!("`{url}` has a rate already");
-                self.statement(origin.clone(), text, "give each route one rate");
+                self.statement(origin, text, "give each route one rate");
             }
             routes.push((value.url.clone(), value.rate));
         }
@@ -32,37 +31,31 @@ impl Check<'_> {
     /// What is set in vain, or probably without its unit, is worth a word.
     pub(super) fn shares(&mut self, draft: &Draft) {
         let rates = &draft.config.rates;
-        let of_routes = draft.rate_routes.iter().map(|route| Some(route.value.rate));
-        for (key, rate) in [
+        let mut all = vec![
             ("rate_connection", rates.connection),
             ("rate_pool", rates.pool),
-        ]
-        .into_iter()
-        .chain(of_routes.map(|rate| ("rate_route", rate)))
-        {
+        ];
+        let of_routes = draft.rate_routes.iter();
+        all.extend(of_routes.map(|route| ("rate_route", Some(route.value.rate))));
+        for (key, rate) in all {
             if let Some(Rate::BytesPerSec(bytes @ ..RATE_USUAL_MIN)) = rate {
-                self.notes.push(format!(
+                self.note(format!(
                     "{key} is {bytes} bytes a second: `{bytes}K` and `{bytes}M` would be more"
                 ));
             }
         }
-        let is_written = |key: &str| draft.origin(key) != Origin::Whole;
-        if draft.config.rates.connection.is_some() {
-            for key in ["rate_route", "rate_pool"] {
-                if is_written(key) {
-                    self.notes.push(format!(
-                        "{key} has no effect: rate_connection is set, and counts alone"
-                    ));
-                }
+        let written = |keys: [&'static str; 2]| {
+            let keys = keys.into_iter();
+            keys.filter(|key| draft.is_written(key))
+        };
+        if rates.connection.is_some() {
+            for key in written(["rate_route", "rate_pool"]) {
+                self.vain(key, "rate_connection is set, and counts alone");
             }
         }
         if draft.config.listen.client_connections_max.is_none() {
-            for key in ["client_prefix_v4", "client_prefix_v6"] {
-                if is_written(key) {
-                    self.notes.push(format!(
-                        "{key} has no effect: client_connections_max is off"
-                    ));
-                }
+            for key in written(["client_prefix_v4", "client_prefix_v6"]) {
+                self.vain(key, "client_connections_max is off");
             }
         }
     }
@@ -79,14 +72,17 @@ pub(super) fn is_mounted(draft: &Draft, url: &str) -> bool {
 
 /// What to write instead of a URL that no folder is mounted under.
 pub(super) fn mount_hint(draft: &Draft, url: &str) -> String {
-    let urls = || draft.statics.iter().map(|mount| said(&mount.value.url));
-    // Everything short is near to the root.
-    if let Some(near) = nearest(url, urls().filter(|known| *known != "/")) {
-        return format!("did you mean `{near}`?");
-    }
-    let urls: Vec<String> = urls().map(|url| format!("`{url}`")).collect();
+    let urls = draft.statics.iter().map(|mount| said(&mount.value.url));
+    let urls: Vec<String> = urls.map(str::to_owned).collect();
     match urls.is_empty() {
         true => format!("mount a folder there: `--static {}=DIR`", said(url)),
-        false => format!("folders are mounted at {}", urls.join(", ")),
+        false => nearest_or_all(url, &urls, "folders are mounted at"),
     }
+}
+
+/// The nearest of some names and URLs, or all of them behind the text.
+pub(super) fn nearest_or_all(name: &str, known: &[String], all: &str) -> String {
+    // Everything short is near to the root.
+    let names = known.iter().map(String::as_str).filter(|name| *name != "/");
+    did_you_mean(name, names).unwrap_or_else(|| format!("{all} {}", quoted(known)))
 }

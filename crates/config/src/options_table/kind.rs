@@ -4,39 +4,23 @@
 
 use telemetry::Nanos;
 
-use super::super::builder::Draft;
-use super::super::fault::ConfigFault;
-use super::super::reading::SettingText;
-use super::super::tables::SettingTable;
-use super::super::value::{duration_text, size_text};
+use super::Setting;
+use crate::builder::Draft;
+use crate::fault::ConfigFault;
+use crate::parse::value::{Unit, duration_text, size_text};
+use crate::parse::{Hint, quoted};
+use crate::reading::SettingText;
+use crate::tables::SettingTable;
 
 /// How a setting's text is understood, and where the value goes.
 #[derive(Clone, Copy, Debug)]
-pub(in super::super) enum SettingKind {
-    /// A whole number.
-    Count {
+pub(crate) enum SettingKind {
+    /// A number from `min` to `max`.
+    Number {
+        unit: Unit,
         min: u64,
         max: u64,
         set: fn(&mut Draft, u64),
-    },
-    /// Bytes.
-    Size {
-        min: u64,
-        max: u64,
-        set: fn(&mut Draft, u64),
-    },
-    /// Bytes a second.
-    PerSecond { max: u64, set: fn(&mut Draft, u64) },
-    /// A span of time.
-    Duration {
-        min: Nanos,
-        max: Nanos,
-        set: fn(&mut Draft, Nanos),
-    },
-    /// Fewest and most, at least 1.
-    Range {
-        max: u64,
-        set: fn(&mut Draft, u64, u64),
     },
     /// Yes or no.
     Switch { set: fn(&mut Draft, bool) },
@@ -45,20 +29,10 @@ pub(in super::super) enum SettingKind {
         names: &'static [&'static str],
         set: fn(&mut Draft, usize),
     },
-    /// One of some names, or anything else that its setter understands.
-    Named {
-        names: &'static [&'static str],
-        expected: &'static str,
-        set: Setter<str>,
-    },
     /// Anything that its setter understands.
     Text {
         expected: &'static str,
-        set: Setter<str>,
-    },
-    /// One text that its setter takes apart at its commas.
-    Joined {
-        expected: &'static str,
+        form: TextForm,
         set: Setter<str>,
     },
     /// Any number of texts; a source that names any replaces those before.
@@ -78,18 +52,27 @@ pub(in super::super) enum SettingKind {
     },
 }
 
-/// What stands for a hint: what to write instead, where that can be said.
-pub(in super::super) type Hint = Option<String>;
-
 /// Puts a text into the draft.
-pub(in super::super) type Setter<T> = fn(&mut Draft, &T) -> Result<(), Hint>;
+pub(crate) type Setter<T> = fn(&mut Draft, &T) -> Result<(), Hint>;
 
 /// Puts a table into the draft.
-pub(in super::super) type TableSetter = fn(&mut Draft, &SettingTable, &mut Vec<ConfigFault>);
+pub(crate) type TableSetter = fn(&mut Draft, &SettingTable, &mut Vec<ConfigFault>);
+
+/// What a text looks like.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum TextForm {
+    Plain,
+    /// One of some names, or anything else that its setter understands.
+    Named(&'static [&'static str]),
+    /// `MIN:MAX` or one number.
+    Range,
+    /// Parts between commas, in TOML an array.
+    Joined,
+}
 
 /// What TOML may have in the place of a list's texts.
 #[derive(Clone, Copy, Debug)]
-pub(in super::super) enum ListForm {
+pub(crate) enum ListForm {
     /// Nothing.
     Texts,
     /// For texts of the form `THIS=THAT` a table, `"THIS" = "THAT"`.
@@ -101,68 +84,102 @@ pub(in super::super) enum ListForm {
     },
 }
 
-impl SettingKind {
-    pub(super) fn expected(&self) -> String {
-        match *self {
-            SettingKind::Count { min, max, .. } => format!("a count from {min} to {max}"),
-            SettingKind::Size { max: u64::MAX, .. } => {
-                "a size (as `64K`, `10M`, `1GiB`)".to_owned()
+impl Setting {
+    /// What a right value looks like, as a noun.
+    pub fn expected(&self) -> String {
+        let (unit, min, max) = match self.kind {
+            SettingKind::Number { unit, min, max, .. } => (unit, min, max),
+            SettingKind::Switch { .. } => return "`true` or `false`".to_owned(),
+            SettingKind::Choice { names, .. } => return format!("one of {}", quoted(names)),
+            SettingKind::Text { expected, .. } | SettingKind::List { expected, .. } => {
+                return expected.to_owned();
             }
-            SettingKind::Size { min, max, .. } => {
-                format!(
-                    "a size from {} to {} (as `64K`, `10M`)",
-                    size_text(min),
-                    size_text(max)
-                )
+            SettingKind::Tables { .. } => return "a table".to_owned(),
+        };
+        let sizes = || (size_text(min), size_text(max));
+        match unit {
+            Unit::Count => format!("a count from {min} to {max}"),
+            Unit::Size if max == u64::MAX => "a size (as `64K`, `10M`, `1GiB`)".to_owned(),
+            Unit::Size => {
+                let (min, max) = sizes();
+                format!("a size from {min} to {max} (as `64K`, `10M`)")
             }
-            SettingKind::PerSecond { max, .. } => {
-                format!(
-                    "bytes a second from 0 to {} (as `256`, `1K`)",
-                    size_text(max)
-                )
-            }
-            SettingKind::Duration { min, max, .. } => {
-                let (min, max) = (duration_text(min), duration_text(max));
+            Unit::Rate => format!(
+                "bytes a second from {min} to {} (as `256`, `1K`)",
+                sizes().1
+            ),
+            Unit::Duration => {
+                let (min, max) = (duration_text(Nanos(min)), duration_text(Nanos(max)));
                 format!("a duration from {min} to {max} (as `30s`, `250ms`, `2m`, or seconds)")
             }
-            SettingKind::Range { max, .. } => format!("MIN:MAX or one number, from 1 to {max}"),
-            SettingKind::Switch { .. } => "`true` or `false`".to_owned(),
-            SettingKind::Choice { names, .. } => {
-                let names: Vec<String> = names.iter().map(|name| format!("`{name}`")).collect();
-                format!("one of {}", names.join(", "))
-            }
-            SettingKind::Named { expected, .. }
-            | SettingKind::Text { expected, .. }
-            | SettingKind::Joined { expected, .. }
-            | SettingKind::List { expected, .. } => expected.to_owned(),
-            SettingKind::Tables { .. } => "a table".to_owned(),
         }
     }
 
-    pub(super) fn toml_form(&self) -> &'static str {
-        match self {
-            SettingKind::Count { .. } => "integer",
-            SettingKind::Size { .. } | SettingKind::PerSecond { .. } => {
-                "string with unit, or bytes"
-            }
-            SettingKind::Duration { .. } => "string with unit, or seconds",
-            SettingKind::Range { .. } => "string, or one integer",
-            SettingKind::Switch { .. } => "boolean",
-            SettingKind::Choice { .. } | SettingKind::Named { .. } | SettingKind::Text { .. } => {
-                "string"
-            }
-            SettingKind::Joined { .. } => "array, or string with commas",
-            SettingKind::List { toml, .. } => match toml {
-                ListForm::Texts => "array of strings",
-                ListForm::Pairs => "array of strings, or table",
-                ListForm::Tables { .. } => "string, or array of strings and tables",
-            },
-            SettingKind::Tables { .. } => "array of tables",
+    /// What stands for the value in help texts.
+    pub fn placeholder(&self) -> &'static str {
+        match self.placeholder {
+            "" => self.words().0,
+            placeholder => placeholder,
         }
+    }
+
+    /// What a value looks like in TOML.
+    pub fn toml_form(&self) -> &'static str {
+        self.words().1
+    }
+
+    /// The placeholder of its kind, and what a value looks like in TOML.
+    fn words(&self) -> (&'static str, &'static str) {
+        match self.kind {
+            SettingKind::Number { unit, .. } => match unit {
+                Unit::Count => ("N", "integer"),
+                Unit::Size => ("SIZE", "string with unit, or bytes"),
+                Unit::Rate => ("RATE", "string with unit, or bytes"),
+                Unit::Duration => ("DURATION", "string with unit, or seconds"),
+            },
+            SettingKind::Switch { .. } => ("BOOL", "boolean"),
+            SettingKind::Choice { .. } => ("HOW", "string"),
+            SettingKind::Text { form, .. } => match form {
+                TextForm::Plain => ("TEXT", "string"),
+                TextForm::Named(_) => ("NAME", "string"),
+                TextForm::Range => ("MIN:MAX", "string, or one integer"),
+                TextForm::Joined => ("LIST", "array, or string with commas"),
+            },
+            SettingKind::List { toml, .. } => match toml {
+                ListForm::Texts => ("TEXT", "array of strings"),
+                ListForm::Pairs => ("TEXT", "array of strings, or table"),
+                ListForm::Tables { .. } => ("TEXT", "string, or array of strings and tables"),
+            },
+            SettingKind::Tables { .. } => ("TABLES", "array of tables"),
+        }
+    }
+}
+
+impl SettingKind {
+    /// In TOML its parts may be an array.
+    pub(crate) fn is_joined(&self) -> bool {
+        matches!(
+            self,
+            SettingKind::Text {
+                form: TextForm::Joined,
+                ..
+            }
+        )
+    }
+
+    /// In TOML it may be a table of pairs.
+    pub(crate) fn has_pairs(&self) -> bool {
+        matches!(
+            self,
+            SettingKind::List {
+                toml: ListForm::Pairs,
+                ..
+            }
+        )
     }
 
     /// Empties its list, so that a source that names it replaces those before.
-    pub(in super::super) fn clear(&self) -> Option<fn(&mut Draft)> {
+    pub(crate) fn clear(&self) -> Option<fn(&mut Draft)> {
         match *self {
             SettingKind::List { clear, .. } | SettingKind::Tables { clear, .. } => Some(clear),
             _ => None,
@@ -170,7 +187,7 @@ impl SettingKind {
     }
 
     /// What a table of it looks like, and what reads it.
-    pub(in super::super) fn table(&self) -> Option<(&'static str, TableSetter)> {
+    pub(crate) fn table(&self) -> Option<(&'static str, TableSetter)> {
         match *self {
             SettingKind::Tables { example, add, .. }
             | SettingKind::List {

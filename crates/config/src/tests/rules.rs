@@ -39,7 +39,7 @@ fn reads_redirects_responses_and_rewrites_in_their_order() {
         from = '/v1/*'
         to = '/api/*?version=1'
     ";
-    insta::assert_snapshot!(format!("{:?}", rules(toml)), @r#"RulesConfig { redirects: [RedirectConfig { from: Exactly("/old"), status: 302, to: "/new" }, RedirectConfig { from: Beginning("/old/"), status: 308, to: "/new/*?from=old#top" }, RedirectConfig { from: Exactly("/a"), status: 301, to: "https://shop.example:8443/?x=1,2;y" }], replies: [FixedReply { from: Exactly("/ping"), status: 200, text: "pong, and: more = less" }, FixedReply { from: Beginning("/gone/"), status: 410, text: "" }], rewrites: [Rewrite { from: Beginning("/v1/"), to: "/api/*?version=1" }] }"#);
+    insta::assert_snapshot!(format!("{:?}", rules(toml)), @r#"RulesConfig { redirects: [RedirectConfig { from: Exactly("/old"), to: "/new", status: 302 }, RedirectConfig { from: Beginning("/old/"), to: "/new/*?from=old#top", status: 308 }, RedirectConfig { from: Exactly("/a"), to: "https://shop.example:8443/?x=1,2;y", status: 301 }], replies: [FixedReply { from: Exactly("/ping"), status: 200, text: "pong, and: more = less" }, FixedReply { from: Beginning("/gone/"), status: 410, text: "" }], rewrites: [Rewrite { from: Beginning("/v1/"), to: "/api/*?version=1" }] }"#);
     let inline = redirects(&[("/z", "/1"), ("/b", "/3"), ("/a/*", "/4/*")]);
     assert_eq!(rules(&inline).redirects.len(), 3);
     assert_eq!(

@@ -6,23 +6,25 @@ use std::path::PathBuf;
 
 use telemetry::Nanos;
 
-/// All logs of one serving process.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Logs {
-    /// Access logs; each has every exchange that passes its filter.
-    pub access: Vec<AccessLog>,
-    /// Error logs; each has every line of its levels.
-    pub errors: Vec<ErrorLog>,
-    /// Bytes of finished records and of their lines that may wait for a slow disk, per process.
-    pub buffer_bytes_max: usize,
-    /// What happens beyond them.
-    pub overflow: LogOverflow,
-    /// Longest time that a line waits for its write.
-    pub flush: Nanos,
-    /// What of a client is written.
-    pub privacy: LogPrivacy,
-    /// When files are renewed, and what becomes of the old ones.
-    pub rotation: Rotation,
+defaults! {
+    /// All logs of one serving process.
+    #[derive(Clone, Debug, PartialEq, Eq)]
+    pub struct Logs {
+        /// Access logs; each has every exchange that passes its filter.
+        pub access: Vec<AccessLog>,
+        /// Error logs; each has every line of its levels.
+        pub errors: Vec<ErrorLog> = vec![ErrorLog { target: LogTarget::Stderr, levels: Levels::From(Level::Info), }],
+        /// Bytes of finished records and of their lines that may wait for a slow disk, per process.
+        pub buffer_bytes_max: usize = 64 << 20,
+        /// What happens beyond them.
+        pub overflow: LogOverflow = LogOverflow::Drop,
+        /// Longest time that a line waits for its write.
+        pub flush: Nanos = Nanos(1_000_000_000),
+        /// What of a client is written.
+        pub privacy: LogPrivacy = LogPrivacy::default(),
+        /// When files are renewed, and what becomes of the old ones.
+        pub rotation: Rotation = Rotation::default(),
+    }
 }
 
 /// One access log.
@@ -115,15 +117,17 @@ pub enum LogOverflow {
     Wait,
 }
 
-/// What of a client is written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LogPrivacy {
-    /// Bits of an IPv4 address that are kept, the rest is 0.
-    pub prefix_v4: u8,
-    /// Bits of an IPv6 address that are kept.
-    pub prefix_v6: u8,
-    /// Whether the query of a target and of a referer is written.
-    pub query: bool,
+defaults! {
+    /// What of a client is written.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct LogPrivacy {
+        /// Bits of an IPv4 address that are kept, the rest is 0.
+        pub prefix_v4: u8 = 32,
+        /// Bits of an IPv6 address that are kept.
+        pub prefix_v6: u8 = 128,
+        /// Whether the query of a target and of a referer is written.
+        pub query: bool = true,
+    }
 }
 
 /// When log files are renewed, and what becomes of the old ones.
@@ -149,33 +153,6 @@ pub struct RequestIds {
     pub header: Option<String>,
     /// Clients whose header is taken, as addresses and prefix lengths. Unix sockets are trusted.
     pub trust: Vec<(IpAddr, u8)>,
-}
-
-impl Default for Logs {
-    fn default() -> Self {
-        Self {
-            access: Vec::new(),
-            errors: vec![ErrorLog {
-                target: LogTarget::Stderr,
-                levels: Levels::From(Level::Info),
-            }],
-            buffer_bytes_max: 64 << 20,
-            overflow: LogOverflow::Drop,
-            flush: Nanos(1_000_000_000),
-            privacy: LogPrivacy::default(),
-            rotation: Rotation::default(),
-        }
-    }
-}
-
-impl Default for LogPrivacy {
-    fn default() -> Self {
-        Self {
-            prefix_v4: 32,
-            prefix_v6: 128,
-            query: true,
-        }
-    }
 }
 
 impl AccessLog {

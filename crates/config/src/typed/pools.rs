@@ -4,29 +4,31 @@
 
 use telemetry::Nanos;
 
-/// A pool of threads that run the application, and its queue.
-#[derive(Clone, Debug)]
-pub struct PoolConfig {
-    /// What logs, counters and rules call it.
-    pub name: String,
-    /// Fewest threads.
-    pub threads_min: usize,
-    /// Most threads.
-    pub threads_max: usize,
-    /// Requests that may wait for a thread; one more is refused with 503.
-    pub queue_len_max: usize,
-    /// How long 95 of 100 requests may wait before the pool grows.
-    pub queue_target: Nanos,
-    /// A request that has waited longer for a thread is refused with 503.
-    pub queue_timeout: Nanos,
-    /// The same while the pool is overloaded.
-    pub overload_timeout: Nanos,
-    /// Threads that only questions about health may have.
-    pub reserve_threads: usize,
-    /// Places in the queue that only questions about health may have.
-    pub reserve_len: usize,
-    /// A request that runs longer is answered with 504.
-    pub request_timeout: Option<Nanos>,
+defaults! {
+    /// A pool of threads that run the application, and its queue.
+    #[derive(Clone, Debug)]
+    pub struct PoolConfig {
+        /// What logs, counters and rules call it.
+        pub name: String = "default".to_owned(),
+        /// Fewest threads.
+        pub threads_min: usize = 4,
+        /// Most threads.
+        pub threads_max: usize = 4,
+        /// Requests that may wait for a thread; one more is refused with 503.
+        pub queue_len_max: usize = 1024,
+        /// How long 95 of 100 requests may wait before the pool grows.
+        pub queue_target: Nanos = Nanos::from_ms(5),
+        /// A request that has waited longer for a thread is refused with 503.
+        pub queue_timeout: Nanos = Nanos::from_secs(30),
+        /// The same while the pool is overloaded.
+        pub overload_timeout: Nanos = Nanos::from_secs(10),
+        /// Threads that only questions about health may have.
+        pub reserve_threads: usize,
+        /// Places in the queue that only questions about health may have.
+        pub reserve_len: usize,
+        /// A request that runs longer is answered with 504.
+        pub request_timeout: Option<Nanos>,
+    }
 }
 
 /// Which requests a pool takes. What is not set fits all; all that is set must fit.
@@ -55,21 +57,4 @@ pub struct SlowPool {
     pub pool: usize,
     /// Requests are slow whose usual run takes longer.
     pub after: Nanos,
-}
-
-impl Default for PoolConfig {
-    fn default() -> Self {
-        Self {
-            name: "default".to_owned(),
-            threads_min: 4,
-            threads_max: 4,
-            queue_len_max: 1024,
-            queue_target: Nanos::from_ms(5),
-            queue_timeout: Nanos::from_secs(30),
-            overload_timeout: Nanos::from_secs(10),
-            reserve_threads: 0,
-            reserve_len: 0,
-            request_timeout: None,
-        }
-    }
 }

@@ -23,27 +23,29 @@ pub fn too_many_drivers(processes: usize, drivers: usize) -> Option<(String, Str
     Some((text, hint))
 }
 
-/// Serving processes and their supervisor.
-#[derive(Clone, Debug)]
-pub struct Processes {
-    /// How many serve.
-    pub count: usize,
-    /// User whose rights are kept once everything is bound; empty: nothing is given up.
-    pub user: String,
-    /// Group whose rights are kept; empty: the user's own.
-    pub group: String,
-    /// A template process imports the application and forks the serving ones.
-    pub preload: bool,
-    /// A new process must serve this long after its start; zero: however long it takes.
-    pub start_timeout: Nanos,
-    /// A process whose drivers do not answer for this long is replaced; zero: never.
-    pub heartbeat_timeout: Nanos,
-    /// When processes are replaced in good health.
-    pub recycling: Recycling,
-    /// Restarting when the code changes, for development.
-    pub development: Option<Development>,
-    /// Where commands are taken.
-    pub control: ControlConfig,
+defaults! {
+    /// Serving processes and their supervisor.
+    #[derive(Clone, Debug)]
+    pub struct Processes {
+        /// How many serve.
+        pub count: usize = 1,
+        /// User whose rights are kept once everything is bound; empty: nothing is given up.
+        pub user: String,
+        /// Group whose rights are kept; empty: the user's own.
+        pub group: String,
+        /// A template process imports the application and forks the serving ones.
+        pub preload: bool,
+        /// A new process must serve this long after its start; zero: however long it takes.
+        pub start_timeout: Nanos = Nanos::from_secs(120),
+        /// A process whose drivers do not answer for this long is replaced; zero: never.
+        pub heartbeat_timeout: Nanos = Nanos::from_secs(30),
+        /// When processes are replaced in good health.
+        pub recycling: Recycling = Recycling { jitter: 0.1, ..Recycling::default() },
+        /// Restarting when the code changes, for development.
+        pub development: Option<Development>,
+        /// Where commands are taken.
+        pub control: ControlConfig = ControlConfig::Auto,
+    }
 }
 
 /// When a process is replaced in good health. Each bound is moved by up to the jitter, upwards, for each
@@ -77,23 +79,4 @@ pub enum ControlConfig {
     At(PathBuf),
     /// Nowhere: only signals.
     Off,
-}
-
-impl Default for Processes {
-    fn default() -> Self {
-        Self {
-            count: 1,
-            user: String::new(),
-            group: String::new(),
-            preload: false,
-            start_timeout: Nanos::from_secs(120),
-            heartbeat_timeout: Nanos::from_secs(30),
-            recycling: Recycling {
-                jitter: 0.1,
-                ..Recycling::default()
-            },
-            development: None,
-            control: ControlConfig::Auto,
-        }
-    }
 }

@@ -6,9 +6,12 @@
 //! a relaxed atomic) and any number of readers. A `StatsSnapshot` of them adds up over processes and is written as JSON
 //! for the status page. Must not know what the numbers are used for.
 
-mod file;
+mod table;
+
 #[allow(unsafe_code)]
 mod placeable;
+
+mod file;
 mod segment;
 mod snapshot;
 
@@ -19,18 +22,19 @@ use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
+use serde::{Deserialize, Serialize};
 use telemetry::{Ending, Histogram, PhaseHistograms, Spans};
 
-use os::Mapping;
+use os::{Mapping, invariant};
 
 pub use file::{CounterFile, Glance};
 pub use segment::{Segment, Shape};
 pub use snapshot::{
-    ConnectionCounts, Distribution, DriverSnapshot, PoolFigures, PoolSnapshot, RouteSnapshot,
-    Seconds, StatsSnapshot, TimeoutCounts,
+    Distribution, DriverSnapshot, PoolSnapshot, RouteSnapshot, Seconds, StatsSnapshot,
 };
 
 use segment::Layout;
+use table::{kinds, numbers};
 
 /// All counters of one process, in their memory.
 pub struct Counters<'m> {
@@ -76,6 +80,7 @@ impl View {
     }
 
     fn leak(self) -> Stats {
+        // For the life of the process: threads that are cut at its end may count until the last moment.
         Box::leak(Box::new(self)).counters()
     }
 
@@ -153,7 +158,7 @@ impl<'m> Counters<'m> {
 
     /// Exchanges ended so far.
     pub fn exchanges(&self) -> u64 {
-        let counts = self.routes.iter().map(RouteStats::exchanges);
+        let counts = self.routes.iter().map(|route| route.numbers().exchanges());
         counts.fold(0, u64::saturating_add)
     }
 
@@ -185,9 +190,7 @@ impl<'m> Counters<'m> {
     /// The last heartbeat that each driver has noted.
     pub fn beats(&self) -> Vec<u64> {
         let beats = self.drivers.iter().map(|driver| &driver.heartbeat);
-        beats
-            .map(|heartbeat| heartbeat.load(Ordering::Relaxed))
-            .collect()
+        beats.map(Counter::count).collect()
     }
 
     /// Open connections of each driver.
@@ -197,41 +200,84 @@ impl<'m> Counters<'m> {
     }
 }
 
-/// One driver's counters. On cache lines of their own: another driver's are next to them.
-#[derive(Default)]
-#[repr(C, align(128))]
-pub struct DriverStats {
-    /// Connections accepted.
-    pub accepted: Counter,
-    /// Complete requests received.
-    pub received: Counter,
-    /// Requests whose body went to a file.
-    pub spooled: Counter,
-    /// Heads that arrived in more than one piece.
-    pub partial: Counter,
-    /// Requests refused for breaking the protocol or a limit, and connections that failed.
-    pub errors: Counter,
-    /// Connections refused because their client had too many.
-    pub crowded_clients: Counter,
-    /// Connections accepted and given to another driver of the process.
-    pub balanced_out: Counter,
-    /// Connections that another driver of the process has accepted.
-    pub balanced_in: Counter,
-    /// Connections accepted from the socket of a driver that did not come to it.
-    pub stall_takeovers: Counter,
-    /// Connections that arrived on the processor that the driver is pinned to; only where they are steered so.
-    pub local_cpu: Counter,
-    /// Connections that a deadline ended, by `Timeout`.
-    timeouts: [Counter; Timeout::COUNT],
-    /// The last heartbeat that the driver has answered.
-    pub heartbeat: AtomicU64,
-    /// Open connections; at any time exact.
-    pub open: AtomicU32,
-    /// What the connections are doing, by `Doing`; a few hundred milliseconds old.
-    pub doing: [AtomicU32; Doing::COUNT],
+numbers! {
+    /// One driver's counters. On cache lines of their own: another driver's are next to them.
+    DriverStats =>
+    /// What a driver has counted.
+    DriverFigures {
+        /// Connections accepted.
+        sum accepted,
+        /// Complete requests received.
+        sum received,
+        /// Requests whose body went to a file.
+        sum spooled,
+        /// Heads that arrived in more than one piece.
+        sum partial,
+        /// Requests refused for breaking the protocol or a limit, and connections that failed.
+        sum errors,
+        /// Connections refused because their client had too many.
+        sum crowded_clients,
+        /// Connections accepted and given to another driver of the process.
+        sum balanced_out,
+        /// Connections that another driver of the process has accepted.
+        sum balanced_in,
+        /// Connections accepted from the socket of a driver that did not come to it.
+        sum stall_takeovers,
+        /// Connections that arrived on the processor that the driver is pinned to; only where they are steered so.
+        sum local_cpu,
+        /// The last heartbeat that was answered.
+        most heartbeat,
+    }
+    + {
+        /// Open connections; at any time exact.
+        pub open: AtomicU32,
+        timeouts: [Counter; Timeout::COUNT],
+        /// A few hundred milliseconds old.
+        pub doing: [Counter; Doing::COUNT],
+    }
 }
 
-/// A counter with a single writing thread: no locked instruction is needed to add.
+kinds! {
+    /// Which deadline ended a connection.
+    Timeout =>
+    /// Connections that a deadline ended, by what they were at.
+    TimeoutCounts {
+        /// Its head was not complete in time.
+        Head head,
+        /// Its body came too slowly.
+        Body body,
+        /// It took its reply too slowly.
+        Send send,
+        /// It was idle for too long.
+        Idle idle,
+        /// It was idle, and others needed its place before its time was up.
+        Crowded evicted_idle,
+        /// Its response was cut: `reply_memory_max` was used up, and its client had taken nothing for longest.
+        Memory memory,
+    }
+}
+
+kinds! {
+    /// What a connection is doing.
+    Doing =>
+    /// Connections by what they are doing.
+    ConnectionCounts {
+        /// Idle between requests, or new and silent.
+        Idle idle,
+        /// Receiving a head or a body into memory.
+        Reading reading,
+        /// Receiving a body into a file.
+        Spooling spooling,
+        /// Its exchange waits for a pool thread or runs on one.
+        Away in_pool,
+        /// Its reply is being sent by the driver.
+        Sending sending,
+        /// Its last bytes are read and thrown away before it closes.
+        Closing closing,
+    }
+}
+
+/// A counter, or a gauge. Where it has a single writing thread, no locked instruction is needed to add.
 #[derive(Default)]
 #[repr(transparent)]
 pub struct Counter(AtomicU64);
@@ -239,6 +285,7 @@ pub struct Counter(AtomicU64);
 impl Counter {
     /// Adds one. Only the owning thread may call it.
     pub fn add(&self) {
+        // Two steps lose nothing, because no other thread writes between them.
         self.0
             .store(self.0.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
     }
@@ -248,53 +295,22 @@ impl Counter {
         self.0.fetch_add(1, Ordering::Relaxed);
     }
 
+    /// Takes one away, from any thread.
+    pub fn take_from_any(&self) {
+        // Below 0 it would wrap, and a page would show more than there can be.
+        let before = self.0.fetch_sub(1, Ordering::Relaxed);
+        invariant!(before > 0, "a gauge of the counters falls below zero");
+    }
+
+    /// Puts it at a number.
+    pub fn set(&self, count: u64) {
+        self.0.store(count, Ordering::Relaxed);
+    }
+
     /// What it is at.
     pub fn count(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
-}
-
-/// Which deadline ended a connection.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Timeout {
-    /// Its head was not complete in time.
-    Head,
-    /// Its body came too slowly.
-    Body,
-    /// It took its reply too slowly.
-    Send,
-    /// It was idle for too long.
-    Idle,
-    /// It was idle, and others needed its place before its time was up.
-    Crowded,
-    /// Its response was cut: `reply_memory_max` was used up, and its client had taken nothing for longest.
-    Memory,
-}
-
-impl Timeout {
-    const COUNT: usize = 6;
-}
-
-/// What a connection is doing.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Doing {
-    /// Idle between requests, or new and silent.
-    Idle,
-    /// Receiving a head or a body into memory.
-    Reading,
-    /// Receiving a body into a file.
-    Spooling,
-    /// Its exchange waits for a pool thread or runs on one.
-    Away,
-    /// Its reply is being sent by the driver.
-    Sending,
-    /// Its last bytes are read and thrown away before it closes.
-    Closing,
-}
-
-impl Doing {
-    /// How many there are.
-    pub const COUNT: usize = 6;
 }
 
 impl DriverStats {
@@ -306,90 +322,80 @@ impl DriverStats {
     fn snapshot(&self, index: usize) -> DriverSnapshot {
         DriverSnapshot {
             driver: index,
-            accepted: self.accepted.count(),
-            received: self.received.count(),
-            spooled: self.spooled.count(),
-            partial: self.partial.count(),
-            errors: self.errors.count(),
-            crowded_clients: self.crowded_clients.count(),
-            balanced_out: self.balanced_out.count(),
-            balanced_in: self.balanced_in.count(),
-            stall_takeovers: self.stall_takeovers.count(),
-            local_cpu: self.local_cpu.count(),
-            heartbeat: self.heartbeat.load(Ordering::Relaxed),
+            figures: self.numbers(),
             open: self.open.load(Ordering::Relaxed).into(),
-            timeouts: self.timeouts(),
-            connections: self.connections(),
-        }
-    }
-
-    fn timeouts(&self) -> TimeoutCounts {
-        let of = |timeout: Timeout| self.timeouts[timeout as usize].count();
-        TimeoutCounts {
-            head: of(Timeout::Head),
-            body: of(Timeout::Body),
-            send: of(Timeout::Send),
-            idle: of(Timeout::Idle),
-            evicted_idle: of(Timeout::Crowded),
-            memory: of(Timeout::Memory),
-        }
-    }
-
-    fn connections(&self) -> ConnectionCounts {
-        let of = |doing: Doing| u64::from(self.doing[doing as usize].load(Ordering::Relaxed));
-        ConnectionCounts {
-            idle: of(Doing::Idle),
-            reading: of(Doing::Reading),
-            spooling: of(Doing::Spooling),
-            in_pool: of(Doing::Away),
-            sending: of(Doing::Sending),
-            closing: of(Doing::Closing),
+            timeouts: TimeoutCounts::of(&self.timeouts),
+            connections: ConnectionCounts::of(&self.doing),
         }
     }
 }
 
-/// One pool's counters. They are always current but for `threads`, `idle` and `waiting`, which are published
-/// now and then from the pool's queue, which counts for itself.
-#[derive(Default)]
-#[repr(C, align(128))]
-pub struct PoolStats {
-    /// Exchanges that threads are running.
-    pub running: AtomicU64,
-    /// Exchanges that threads have finished.
-    pub completed: AtomicU64,
-    /// Exchanges refused because the queue was full.
-    pub refused: AtomicU64,
-    /// Exchanges refused because the pool was overloaded.
-    pub shed: AtomicU64,
-    /// Exchanges refused because they had waited too long for a thread.
-    pub expired: AtomicU64,
-    /// Streamed responses whose worker had to wait for the client.
-    pub stream_waits: AtomicU64,
-    /// Routes that were sent here because they are slow.
-    pub routes_moved: AtomicU64,
-    /// Those of them that have left again.
-    pub routes_returned: AtomicU64,
-    /// Threads that have begun.
-    pub threads_started: AtomicU64,
-    /// Threads that have ended, those that were lost included.
-    pub threads_ended: AtomicU64,
-    /// `queueing::Pressure` in its order.
-    pub pressure: AtomicU64,
-    /// Threads that there are.
-    pub threads: AtomicU64,
-    /// Fewest threads that there are to be.
-    pub threads_min: AtomicU64,
-    /// Most threads that there may be.
-    pub threads_max: AtomicU64,
-    /// Threads asleep.
-    pub idle: AtomicU64,
-    /// Exchanges in the queue.
-    pub waiting: AtomicU64,
-    /// Exchanges that the queue takes.
-    pub waiting_max: AtomicU64,
-    /// Of a thousand parts of the threads' time at work, those in which they wait for the interpreter, and one
-    /// more; 0 where they are not measured, as in unwritten memory.
-    gil_share_permille_more: AtomicU64,
+numbers! {
+    /// One pool's counters. They are always current but for `threads`, `idle` and `waiting`, which are published
+    /// now and then from the pool's queue, which counts for itself.
+    PoolStats =>
+    /// A pool's figures.
+    PoolFigures {
+        /// Gauge: how hard it is: 0 calm, 1 saturated, 2 overloaded, in the order of `queueing::Pressure`.
+        most pressure,
+        /// Gauge: threads that there are.
+        gauge threads,
+        /// Gauge: fewest threads that there are to be.
+        gauge threads_min,
+        /// Gauge: most threads that there may be.
+        gauge threads_max,
+        /// Gauge: threads asleep.
+        gauge idle,
+        /// Gauge: exchanges that threads are running.
+        gauge running,
+        /// Gauge: exchanges in the queue.
+        gauge waiting,
+        /// Gauge: exchanges that the queue takes.
+        gauge waiting_max,
+        /// Gauge: of a thousand parts of the threads' time at work, those in which they wait for the interpreter, and
+        /// one more; 0 where they are not measured, as in unwritten memory.
+        most gil_share_permille_more [serde(rename = "gil_share_permille", with = "one_more")],
+        /// Exchanges that threads have finished.
+        sum completed,
+        /// Exchanges refused because the queue was full.
+        sum refused,
+        /// Exchanges refused because the pool was overloaded.
+        sum shed,
+        /// Exchanges refused because they had waited too long for a thread.
+        sum expired,
+        /// Streamed responses whose worker had to wait for the client.
+        sum stream_waits,
+        /// Routes that were sent here because they are slow.
+        sum routes_moved,
+        /// Those of them that have left again.
+        sum routes_returned,
+        /// Threads that have begun.
+        sum threads_started,
+        /// Threads that have ended, those that were lost included.
+        sum threads_ended,
+    }
+}
+
+/// As JSON, a number that may be missing, and is one more in memory.
+mod one_more {
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(more: &u64, serializer: S) -> Result<S::Ok, S::Error> {
+        more.checked_sub(1).serialize(serializer)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
+        let number = Option::<u64>::deserialize(deserializer)?;
+        Ok(number.map_or(0, |number| number.saturating_add(1)))
+    }
+}
+
+impl PoolFigures {
+    /// Of a thousand parts of the threads' time at work, those in which they wait for the interpreter. `None` where
+    /// that is not measured: the pool's size is fixed, or nothing runs.
+    pub fn gil_share_permille(&self) -> Option<u64> {
+        self.gil_share_permille_more.checked_sub(1)
+    }
 }
 
 impl PoolStats {
@@ -397,81 +403,68 @@ impl PoolStats {
     /// measures it.
     pub fn set_gil_share(&self, share: Option<f64>) {
         let more = share.map_or(0, |share| (share * 1000.0) as u64 + 1);
-        self.gil_share_permille_more.store(more, Ordering::Relaxed);
+        self.gil_share_permille_more.set(more);
     }
 
     fn snapshot(&self, name: &str) -> PoolSnapshot {
-        let of = |number: &AtomicU64| number.load(Ordering::Relaxed);
         PoolSnapshot {
             name: name.to_owned(),
-            figures: PoolFigures {
-                pressure: of(&self.pressure),
-                threads: of(&self.threads),
-                threads_min: of(&self.threads_min),
-                threads_max: of(&self.threads_max),
-                idle: of(&self.idle),
-                running: of(&self.running),
-                waiting: of(&self.waiting),
-                waiting_max: of(&self.waiting_max),
-                gil_share_permille: of(&self.gil_share_permille_more).checked_sub(1),
-                completed: of(&self.completed),
-                refused: of(&self.refused),
-                shed: of(&self.shed),
-                expired: of(&self.expired),
-                stream_waits: of(&self.stream_waits),
-                routes_moved: of(&self.routes_moved),
-                routes_returned: of(&self.routes_returned),
-                threads_started: of(&self.threads_started),
-                threads_ended: of(&self.threads_ended),
-            },
+            figures: self.numbers(),
         }
     }
 }
 
-/// One route's exchanges.
-#[derive(Default)]
-#[repr(C, align(128))]
-pub struct RouteStats {
-    /// By hundreds of the status; index 0: no reply.
-    statuses: [AtomicU64; 6],
-    /// Exchanges that did not end complete.
-    incomplete: AtomicU64,
-    sent_bytes: AtomicU64,
-    phases: PhaseHistograms,
+numbers! {
+    /// One route's exchanges.
+    RouteStats =>
+    /// How exchanges ended.
+    RouteFigures {
+        /// Exchanges without a reply.
+        sum none,
+        /// Replies by the class of their status (RFC 9110 section 15).
+        sum informational [serde(rename = "1xx")],
+        /// 2xx.
+        sum successful [serde(rename = "2xx")],
+        /// 3xx.
+        sum redirection [serde(rename = "3xx")],
+        /// 4xx.
+        sum client_error [serde(rename = "4xx")],
+        /// 5xx.
+        sum server_error [serde(rename = "5xx")],
+        /// Exchanges that ended neither complete nor refused.
+        sum incomplete,
+        /// Bytes that the kernel took.
+        sum sent_bytes,
+    }
+    + {
+        phases: PhaseHistograms,
+    }
 }
 
 impl RouteStats {
     /// An exchange of the route has ended.
     pub fn record(&self, spans: &Spans, status: u16, ending: Ending, sent_bytes: u64) {
         self.phases.record(spans);
-        let class = usize::from(status / 100).min(5);
-        self.statuses[class].fetch_add(1, Ordering::Relaxed);
-        self.sent_bytes.fetch_add(sent_bytes, Ordering::Relaxed);
+        let class = match status {
+            0..100 => &self.none,
+            100..200 => &self.informational,
+            200..300 => &self.successful,
+            300..400 => &self.redirection,
+            400..500 => &self.client_error,
+            500.. => &self.server_error,
+        };
+        class.add_from_any();
+        self.sent_bytes.0.fetch_add(sent_bytes, Ordering::Relaxed);
         if ending != Ending::Complete && ending != Ending::Refused {
-            self.incomplete.fetch_add(1, Ordering::Relaxed);
+            self.incomplete.add_from_any();
         }
     }
 
-    /// Exchanges ended so far.
-    fn exchanges(&self) -> u64 {
-        let statuses = self.statuses.iter();
-        let counts = statuses.map(|count| count.load(Ordering::Relaxed));
-        counts.fold(0, u64::saturating_add)
-    }
-
     fn snapshot(&self, name: &str) -> RouteSnapshot {
-        let class = |class: usize| self.statuses[class].load(Ordering::Relaxed);
         let spread = |histogram: &Histogram| Distribution(histogram.snapshot());
         RouteSnapshot {
             route: name.to_owned(),
-            none: class(0),
-            informational: class(1),
-            successful: class(2),
-            redirection: class(3),
-            client_error: class(4),
-            server_error: class(5),
-            incomplete: self.incomplete.load(Ordering::Relaxed),
-            sent_bytes: self.sent_bytes.load(Ordering::Relaxed),
+            figures: self.numbers(),
             seconds: Seconds {
                 receive: spread(&self.phases.receive),
                 queue: spread(&self.phases.queue),

@@ -60,16 +60,19 @@ fn processes_count_in_one_file_apart_from_each_other() {
     end(&stats, 1, 5);
     stats.drivers[1].accepted.add();
     stats.drivers[1].open.store(3, Ordering::Relaxed);
-    stats.drivers[0].heartbeat.store(7, Ordering::Relaxed);
-    stats.pool(0).completed.fetch_add(1, Ordering::Relaxed);
+    stats.drivers[0].heartbeat.set(7);
+    stats.pool(0).completed.add();
 
     let counted = file.read(&one).unwrap();
     assert_eq!(
-        (counted.drivers[0].accepted, counted.drivers[1].accepted),
+        (
+            counted.drivers[0].figures.accepted,
+            counted.drivers[1].figures.accepted
+        ),
         (0, 1)
     );
-    assert_eq!(route(&counted, "app").successful, 1);
-    assert_eq!(route(&counted, "none").successful, 0);
+    assert_eq!(route(&counted, "app").figures.successful, 1);
+    assert_eq!(route(&counted, "none").figures.successful, 0);
     assert_eq!(
         route(&counted, "app").seconds.run.0.max(),
         Nanos::from_ms(5)
@@ -113,15 +116,18 @@ fn numbers_survive_a_process_that_is_killed() {
     assert!(has_counted, "the process that is killed did not get so far");
 
     let counted = file.read(&segment).unwrap();
-    assert_eq!(counted.drivers[1].received, 1_000);
-    assert_eq!(route(&counted, "app").successful, 1_000);
+    assert_eq!(counted.drivers[1].figures.received, 1_000);
+    assert_eq!(route(&counted, "app").figures.successful, 1_000);
     assert_eq!(
         route(&counted, "app").seconds.total.0.max(),
         Nanos::from_ms(999)
     );
     assert_eq!(own.snapshot(), counted);
     let left = counted.without_gauges();
-    assert_eq!((left.drivers[1].open, left.drivers[1].received), (0, 1_000));
+    assert_eq!(
+        (left.drivers[1].open, left.drivers[1].figures.received),
+        (0, 1_000)
+    );
 }
 
 fn count_until_killed(segment: &Segment) {
@@ -145,15 +151,15 @@ fn adds_up_generations_with_different_routes() {
     end(&before, 2, 20);
     before.drivers[1].accepted.add();
     before.drivers[1].open.store(4, Ordering::Relaxed);
-    before.drivers[0].heartbeat.store(9, Ordering::Relaxed);
-    before.pool(0).threads.store(8, Ordering::Relaxed);
-    before.pool(0).completed.store(2, Ordering::Relaxed);
+    before.drivers[0].heartbeat.set(9);
+    before.pool(0).threads.set(8);
+    before.pool(0).completed.set(2);
     let after = Stats::new(&shape(1, &["none", "/new", "app"])).unwrap();
     end(&after, 2, 30);
     after.drivers[0].accepted.add();
-    after.drivers[0].heartbeat.store(3, Ordering::Relaxed);
-    after.pool(0).threads.store(4, Ordering::Relaxed);
-    after.pool(0).completed.store(1, Ordering::Relaxed);
+    after.drivers[0].heartbeat.set(3);
+    after.pool(0).threads.set(4);
+    after.pool(0).completed.set(1);
 
     let mut total = StatsSnapshot::default();
     total.add(&before.snapshot().without_gauges());
@@ -161,16 +167,23 @@ fn adds_up_generations_with_different_routes() {
     let names: Vec<_> = total.routes.iter().map(|route| &*route.route).collect();
     assert_eq!(names, ["none", "app", "/old", "/new"]);
     let app = route(&total, "app");
-    assert_eq!((app.successful, app.sent_bytes), (2, 200));
+    assert_eq!((app.figures.successful, app.figures.sent_bytes), (2, 200));
     let seen = &app.seconds.total.0;
     assert_eq!(
         (seen.min(), seen.max()),
         (Nanos::from_ms(10), Nanos::from_ms(30))
     );
     assert_eq!(total.exchanges(), 3);
-    let accepted: Vec<_> = total.drivers.iter().map(|driver| driver.accepted).collect();
+    let accepted: Vec<_> = total
+        .drivers
+        .iter()
+        .map(|driver| driver.figures.accepted)
+        .collect();
     assert_eq!(accepted, [1, 1]);
-    assert_eq!((total.drivers[0].heartbeat, total.drivers[1].open), (3, 0));
+    assert_eq!(
+        (total.drivers[0].figures.heartbeat, total.drivers[1].open),
+        (3, 0)
+    );
     let pool = &total.pools[0].figures;
     assert_eq!((pool.threads, pool.completed), (4, 3));
 }
@@ -362,7 +375,7 @@ fn the_json_form_keeps_everything() {
     end(&stats, 1, 5);
     end(&stats, 1, 70);
     stats.drivers[0].timed_out(Timeout::Send);
-    stats.drivers[0].doing[Doing::Away as usize].store(2, Ordering::Relaxed);
+    stats.drivers[0].doing[Doing::Away as usize].set(2);
     let counted = stats.snapshot();
     let text = serde_json::to_string(&counted).unwrap();
     assert_eq!(
@@ -400,12 +413,12 @@ fn the_status_page_shows_quantiles() {
     end(&stats, 0, 5);
     stats.drivers[0].accepted.add();
     stats.drivers[0].timed_out(Timeout::Crowded);
-    stats.drivers[0].doing[Doing::Closing as usize].store(1, Ordering::Relaxed);
-    stats.pool(0).threads.store(4, Ordering::Relaxed);
-    stats.pool(0).shed.store(2, Ordering::Relaxed);
-    stats.pool(0).expired.store(3, Ordering::Relaxed);
-    stats.pool(0).threads_started.store(5, Ordering::Relaxed);
-    stats.pool(0).threads_ended.store(1, Ordering::Relaxed);
+    stats.drivers[0].doing[Doing::Closing as usize].set(1);
+    stats.pool(0).threads.set(4);
+    stats.pool(0).shed.set(2);
+    stats.pool(0).expired.set(3);
+    stats.pool(0).threads_started.set(5);
+    stats.pool(0).threads_ended.set(1);
     stats.pool(0).set_gil_share(Some(0.25));
     let none = r#"{"count":1,"mean":0.0,"p50":0.0,"p99":0.0,"max":0.0}"#;
     let five = r#"{"count":1,"mean":0.005,"p50":0.005,"p99":0.005,"max":0.005}"#;

@@ -22,7 +22,7 @@ pub(super) struct AdversaryCounts {
 }
 
 /// One misbehaving client.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct BadClient {
     /// Index of its group.
     pub(super) group: u32,
@@ -38,56 +38,49 @@ pub(super) struct BadClient {
 }
 
 /// How far a client is; see the picture in `event_loop`.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) enum ClientState {
+    #[default]
     Waiting,
     Connecting,
     Sending,
     Established,
 }
 
+impl ClientState {
+    /// Whether there is an established connection.
+    pub(super) fn is_open(self) -> bool {
+        matches!(self, ClientState::Sending | ClientState::Established)
+    }
+}
+
 /// A group's clients together.
 #[derive(Debug)]
 pub(super) struct ClientGroup {
     pub(super) behaviour: Behaviour,
-    pub(super) made: u64,
-    pub(super) ended: u64,
-    pub(super) read_bytes: u64,
+    /// But for those that are open and how long they lived.
+    pub(super) counts: BadClientCounts,
     pub(super) lived: Distribution,
-}
-
-impl BadClient {
-    pub(super) fn of(group: u32) -> BadClient {
-        BadClient {
-            group,
-            state: ClientState::Waiting,
-            socket: None,
-            since: Stamp::ZERO,
-            sent: 0,
-            allowance: 0.0,
-        }
-    }
 }
 
 impl ClientGroup {
     pub(super) fn of(behaviour: Behaviour) -> ClientGroup {
+        let counts = BadClientCounts {
+            name: behaviour.name(),
+            ..BadClientCounts::default()
+        };
         ClientGroup {
             behaviour,
-            made: 0,
-            ended: 0,
-            read_bytes: 0,
+            counts,
             lived: Distribution::new(),
         }
     }
 
-    pub(super) fn count(&self, open: usize) -> BadClientCounts {
+    pub(super) fn count(self, open: usize) -> BadClientCounts {
         BadClientCounts {
-            name: self.behaviour.name(),
             open,
-            made: self.made,
-            ended: self.ended,
             lived: (!self.lived.is_empty()).then(|| Summary::from(&self.lived)),
-            read_bytes: self.read_bytes,
+            ..self.counts
         }
     }
 }

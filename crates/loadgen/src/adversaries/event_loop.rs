@@ -24,8 +24,8 @@ use super::behaviour::Behaviour;
 use super::client::{AdversaryCounts, BadClient, ClientGroup, ClientState};
 use super::{CONNECTIONS_PER_S, REOPENED_AFTER};
 use crate::engine::Fault;
+use crate::engine::socket::Sources;
 use crate::engine::socket::{Remote, reset, set_nodelay};
-use crate::engine::sources::Sources;
 use crate::plan::{Misbehaviour, Plan};
 
 /// Those that read slowly do so at these times.
@@ -75,7 +75,7 @@ impl AdversaryLoop {
             epoll::create(CreateFlags::CLOEXEC).map_err(|error| super::thread::cannot(&error))?;
         epoll::add(&epoll, stop, EventData::new_u64(STOP), EventFlags::IN)
             .map_err(|error| super::thread::cannot(&error))?;
-        let request = plan.requests.kinds.first();
+        let request = plan.requests.first();
         let request = request.ok_or_else(|| Fault::new("there is no request to send"))?;
         let groups: Vec<ClientGroup> = plan
             .bad_clients
@@ -84,7 +84,12 @@ impl AdversaryLoop {
             .collect();
         let of_groups = plan.bad_clients.iter().zip(0..);
         let clients: Vec<BadClient> = of_groups
-            .flat_map(|(clients, group)| (0..clients.len).map(move |_| BadClient::of(group)))
+            .flat_map(|(clients, group)| {
+                (0..clients.len).map(move |_| BadClient {
+                    group,
+                    ..BadClient::default()
+                })
+            })
             .collect();
         let start = now();
         let slots = (0..).map(|number| start.plus(Nanos(SLOT.0 * number)));
@@ -140,6 +145,7 @@ impl AdversaryLoop {
         if self.next_due == Stamp::NEVER {
             return None;
         }
+        // Rounded up: deadlines that are close together are one wake-up, and none comes too early.
         let steps = self.next_due.since(self.start).0.div_ceil(self.grid.0);
         let left = self.start.plus(Nanos(steps * self.grid.0)).since(at).0;
         Some(Timespec {
@@ -150,6 +156,7 @@ impl AdversaryLoop {
 
     /// Does what is due.
     fn scan(&mut self, at: Stamp) {
+        // The earliest is found anew; what a step sets for later lowers it again by `set_due`.
         self.next_due = Stamp::NEVER;
         for index in 0..self.dues.len() {
             let due = self.dues[index];
@@ -202,10 +209,7 @@ impl AdversaryLoop {
             ClientState::Sending if flags.contains(EventFlags::OUT) => self.send(index, at),
             _ => {}
         }
-        if !matches!(
-            self.clients[index].state,
-            ClientState::Sending | ClientState::Established
-        ) {
+        if !self.clients[index].state.is_open() {
             return;
         }
         match self.behaviour(index).misbehaviour {
@@ -229,9 +233,13 @@ impl AdversaryLoop {
     }
 
     fn open(&mut self, index: usize, at: Stamp) {
+        assert!(
+            self.clients[index].socket.is_none(),
+            "a client has one connection at a time"
+        );
         let behaviour = self.behaviour(index);
         let (buffer, interest) = (behaviour.receive_buffer_bytes, behaviour.interest());
-        let begun = self.remote.connect_with(self.sources.next(), buffer);
+        let begun = self.remote.connect(self.sources.next(), buffer);
         let watched = begun.and_then(|socket| {
             epoll::add(
                 &self.epoll,
@@ -263,7 +271,7 @@ impl AdversaryLoop {
         }
         (client.state, client.since, client.sent, client.allowance) =
             (ClientState::Sending, at, 0, 0.0);
-        self.groups[client.group as usize].made += 1;
+        self.groups[client.group as usize].counts.made += 1;
         self.open.fetch_add(1, Ordering::Relaxed);
         self.set_due(index, Stamp::NEVER);
         self.send(index, at);
@@ -316,7 +324,7 @@ impl AdversaryLoop {
                 Ok((_, 0)) => return self.ended(index, at),
                 Ok((_, more)) => {
                     client.allowance -= more as f64;
-                    self.groups[client.group as usize].read_bytes += more as u64;
+                    self.groups[client.group as usize].counts.read_bytes += more as u64;
                 }
                 Err(Errno::AGAIN) => break,
                 Err(Errno::INTR) => {}
@@ -329,7 +337,7 @@ impl AdversaryLoop {
     fn read_all(&mut self, index: usize, at: Stamp) {
         let client = &self.clients[index];
         let socket = client.socket.as_ref().expect("it is established");
-        let read_bytes = &mut self.groups[client.group as usize].read_bytes;
+        let read_bytes = &mut self.groups[client.group as usize].counts.read_bytes;
         for _ in 0..READS_A_TURN {
             match recv(socket, &mut *self.scratch, RecvFlags::empty()) {
                 Ok((_, 0)) => return self.ended(index, at),
@@ -363,7 +371,7 @@ impl AdversaryLoop {
     fn ended(&mut self, index: usize, at: Stamp) {
         let client = &self.clients[index];
         let group = &mut self.groups[client.group as usize];
-        group.ended += 1;
+        group.counts.ended += 1;
         group.lived.record(at.since(client.since));
         self.close(index, at);
     }
@@ -371,14 +379,13 @@ impl AdversaryLoop {
     /// Gives the connection up, if there is one, and waits for the next.
     fn close(&mut self, index: usize, at: Stamp) {
         let client = &mut self.clients[index];
-        if matches!(
-            client.state,
-            ClientState::Sending | ClientState::Established
-        ) {
+        if client.state.is_open() {
             self.open.fetch_sub(1, Ordering::Relaxed);
         }
+        // Closing takes it out of the poll as well. An event that was noted before finds a client that waits.
         client.socket = None;
         client.state = ClientState::Waiting;
+        // One slot for each opening, in turn: a server that ends everybody at once is not asked by everybody at once.
         let slot = self.next_slot.max(at.plus(REOPENED_AFTER));
         self.next_slot = slot.plus(SLOT);
         self.set_due(index, slot);
@@ -392,20 +399,14 @@ impl AdversaryLoop {
     fn leave(self) -> AdversaryCounts {
         let mut open = vec![0; self.groups.len()];
         for client in self.clients {
-            open[client.group as usize] += usize::from(matches!(
-                client.state,
-                ClientState::Sending | ClientState::Established
-            ));
+            open[client.group as usize] += usize::from(client.state.is_open());
             if let Some(socket) = client.socket {
                 reset(socket);
             }
         }
         self.open.store(0, Ordering::Relaxed);
-        let counts = self
-            .groups
-            .iter()
-            .zip(open)
-            .map(|(group, open)| group.count(open));
+        let groups = self.groups.into_iter().zip(open);
+        let counts = groups.map(|(group, open)| group.count(open));
         AdversaryCounts {
             groups: counts.collect(),
             wakes: self.wakes,

@@ -10,11 +10,11 @@ use std::thread::{self, JoinHandle};
 
 use nix::sched::{CloneFlags, unshare};
 use rustix::event::{EventfdFlags, eventfd};
-use rustix::thread::{CpuSet, sched_setaffinity};
 
 use super::client::AdversaryCounts;
 use super::event_loop::AdversaryLoop;
 use crate::engine::Fault;
+use crate::machine;
 use crate::outcome::BadClientCounts;
 use crate::plan::{Misbehaviour, Plan, Scheme, Tables};
 
@@ -71,28 +71,25 @@ impl AdversaryThread {
 
     /// Resets all connections and says what happened, group by group in the plan's order.
     pub(crate) fn stop(mut self) -> Vec<BadClientCounts> {
-        self.end().groups
+        match self.end() {
+            None => Vec::new(),
+            Some(Ok(counted)) => counted.groups,
+            Some(Err(panic)) => std::panic::resume_unwind(panic),
+        }
     }
 
-    fn end(&mut self) -> AdversaryCounts {
-        let Some(thread) = self.thread.take() else {
-            return AdversaryCounts::default();
-        };
+    /// Ends the thread; `None`: there is none.
+    fn end(&mut self) -> Option<thread::Result<AdversaryCounts>> {
+        let thread = self.thread.take()?;
         rustix::io::write(&*self.stop, &1_u64.to_ne_bytes()).expect("a counter of one has room");
-        match thread.join() {
-            Ok(counted) => counted,
-            Err(panic) => std::panic::resume_unwind(panic),
-        }
+        Some(thread.join())
     }
 }
 
 impl Drop for AdversaryThread {
     fn drop(&mut self) {
         // Nobody is left to be told of a panic of that thread.
-        if let Some(thread) = self.thread.take() {
-            let _ = rustix::io::write(&*self.stop, &1_u64.to_ne_bytes());
-            let _ = thread.join();
-        }
+        let _ = self.end();
     }
 }
 
@@ -119,17 +116,9 @@ fn attend(
 
 /// Where the thread runs and whose descriptors it uses.
 fn settle(plan: &Plan) -> Result<(), Fault> {
-    if !plan.machine.cpus.is_empty() {
-        let mut cpus = CpuSet::new();
-        for cpu in plan
-            .machine
-            .cpus
-            .iter()
-            .filter(|cpu| **cpu < CpuSet::MAX_CPU)
-        {
-            cpus.set(*cpu);
-        }
-        sched_setaffinity(None, &cpus).map_err(|error| cannot(&error))?;
+    let cpus = &plan.machine.cpus;
+    if !cpus.is_empty() {
+        machine::run_on(cpus).map_err(|error| cannot(&error.desc()))?;
     }
     if plan.machine.tables == Tables::Own {
         // Other threads must not take copies of these connections: they would stay open there.

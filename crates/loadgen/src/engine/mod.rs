@@ -16,7 +16,6 @@ mod event_loop;
 
 mod schedule;
 pub(crate) mod socket;
-pub(crate) mod sources;
 mod tls;
 
 mod receive_stamps;

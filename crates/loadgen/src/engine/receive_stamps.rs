@@ -77,6 +77,8 @@ impl ReceiveStamps {
         });
         let arrived = stamp.map_or(Stamp::ZERO, |stamp| {
             let day = stamp.tv_sec() as u64 * 1_000_000_000 + stamp.tv_nsec() as u64;
+            // As old as the last comparison of the clocks, which is made each turn: a day that is set in between is
+            // wrong for one turn.
             Stamp(day.saturating_sub(self.ahead))
         });
         Ok((got.bytes, arrived))

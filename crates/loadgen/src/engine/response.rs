@@ -9,7 +9,8 @@ use std::sync::OnceLock;
 use http::{Asked, BodyDecoder, BodyFraming, Limits, ReplyBody, ReplyHead, ReplyHeadStep};
 use sha2::{Digest, Sha256};
 
-use crate::plan::{Expect, ExpectBody, Method, Request};
+use crate::outcome::Failure;
+use crate::plan::{Expect, ExpectBody, Request};
 
 /// A head that is longer is no reply.
 const HEAD_BYTES_MAX: usize = 64 * 1024;
@@ -29,21 +30,15 @@ impl Expected {
     /// For one kind; `general` is what the plan says of all kinds.
     pub(crate) fn of(request: &Request, general: &Expect) -> Expected {
         Expected {
-            asked: match request.method {
-                Method::Head => Asked::Head,
-                Method::Other => Asked::Other,
-            },
+            asked: request.method,
             expect: request.expect.as_ref().unwrap_or(general).clone(),
             first: OnceLock::new(),
         }
     }
 
-    /// Replies to HEAD have no bodies that could be right or wrong.
-    fn check(&self) -> Check {
-        match (self.asked, self.expect.body) {
-            (Asked::Head, _) | (_, ExpectBody::Any) => Check::Bytes,
-            (_, ExpectBody::SameAsFirst | ExpectBody::Sha256(_)) => Check::Sum,
-        }
+    /// Whether a body is summed; replies to HEAD have none that could be right or wrong.
+    fn has_sum(&self) -> bool {
+        self.asked != Asked::Head && self.expect.body != ExpectBody::Any
     }
 
     fn is_right_length(&self, bytes: u64) -> bool {
@@ -66,33 +61,14 @@ impl Expected {
     }
 }
 
-/// How a body is looked at.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Check {
-    /// Counted.
-    Bytes,
-    /// Counted and summed.
-    Sum,
-}
-
-/// What is wrong with a reply that was read to its end, or could not be.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Wrong {
-    /// It ended before its end, or is no HTTP.
-    Short,
-    /// Another status.
-    Status,
-    /// Another length or checksum.
-    Body,
-}
-
 /// A reply at its end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Ended {
     pub(crate) status: u16,
     /// Whether another request may be sent on this connection.
     pub(crate) keeps: bool,
-    pub(crate) wrong: Option<Wrong>,
+    /// What is wrong with it: [`Failure::Short`], [`Failure::Status`] or [`Failure::Body`].
+    pub(crate) wrong: Option<Failure>,
 }
 
 /// What one call took.
@@ -104,51 +80,23 @@ pub(crate) struct Parsed {
     pub(crate) ended: Option<Ended>,
 }
 
-impl Parsed {
-    fn all_of(input: &[u8], ended: Option<Ended>) -> Parsed {
-        Parsed {
-            used: input.len(),
-            ended,
-        }
-    }
-}
-
 /// The reply that is being read on one connection.
 #[derive(Debug, Default)]
 pub(crate) struct ResponseParser {
-    state: ParserState,
+    /// The body that is being read; `None`: the next byte belongs to a head.
+    body: Option<Box<Body>>,
     /// The beginning of a head that came in pieces.
     begun: Vec<u8>,
     /// The block of an earlier body, for the next one.
     spare: Option<Box<Body>>,
 }
 
-#[derive(Debug, Default)]
-enum ParserState {
-    #[default]
-    Head,
-    Body(Box<Body>),
-    /// The common case without a block of its own: a plain length, any body.
-    Length {
-        left: u64,
-        head: ReplyHead,
-    },
-}
-
-/// A body that is decoded or checked.
+/// A body that is decoded or checked, or was not there as a whole.
 #[derive(Debug)]
 struct Body {
     head: ReplyHead,
-    rest: BodyRest,
-    bytes: u64,
+    decoder: BodyDecoder,
     sum: Option<Sha256>,
-}
-
-#[derive(Debug)]
-enum BodyRest {
-    Length(u64),
-    Chunked(BodyDecoder),
-    UntilClose,
 }
 
 impl ResponseParser {
@@ -160,7 +108,7 @@ impl ResponseParser {
 
     /// Whether not a byte of a reply was read.
     pub(crate) fn is_untouched(&self) -> bool {
-        matches!(self.state, ParserState::Head) && self.begun.is_empty()
+        self.body.is_none() && self.begun.is_empty()
     }
 
     /// Reads on, up to the end of the reply. After an end the next call reads the next reply.
@@ -169,14 +117,15 @@ impl ResponseParser {
         let mut used = 0;
         // A loop, not a recursion: a peer may send any number of interim replies.
         while used < input.len() {
-            let parsed = self.step(&input[used..], standard);
+            let rest = &input[used..];
+            let parsed = match &mut self.body {
+                None => self.head(rest, standard),
+                Some(body) => body.feed(rest, standard),
+            };
             used += parsed.used;
-            if parsed.ended.is_some() {
+            if let Some(ended) = parsed.ended {
                 self.begin_next();
-                return Parsed {
-                    used,
-                    ended: parsed.ended,
-                };
+                return Parsed::end(used, ended);
             }
         }
         Parsed { used, ended: None }
@@ -185,35 +134,18 @@ impl ResponseParser {
     /// The next byte is the first one of a reply.
     #[inline]
     fn begin_next(&mut self) {
-        if let ParserState::Body(body) = std::mem::take(&mut self.state) {
+        if let Some(body) = self.body.take() {
             self.spare = Some(body);
-        }
-    }
-
-    #[inline]
-    fn step(&mut self, input: &[u8], standard: &Expected) -> Parsed {
-        match &mut self.state {
-            ParserState::Head => self.head(input, standard),
-            ParserState::Length { left, head } => {
-                let used = part(*left, input);
-                *left -= used as u64;
-                let ended = (*left == 0).then(|| verdict(head, standard, length_of(head), None));
-                Parsed { used, ended }
-            }
-            ParserState::Body(body) => body.feed(input, standard),
         }
     }
 
     /// The connection has ended: the end of a reply without a length, or a short one. Not to be called
     /// before the first byte of a reply.
     pub(crate) fn close(&mut self, standard: &Expected) -> Ended {
-        let ended = match &mut self.state {
-            ParserState::Body(body) if matches!(body.rest, BodyRest::UntilClose) => {
-                body.verdict(standard)
-            }
-            ParserState::Body(body) => short(body.head.status),
-            ParserState::Length { head, .. } => short(head.status),
-            ParserState::Head => short(0),
+        let ended = match &mut self.body {
+            Some(body) if body.head.body == ReplyBody::UntilClose => body.verdict(standard),
+            Some(body) => short(body.head.status),
+            None => short(0),
         };
         self.reset();
         ended
@@ -230,9 +162,9 @@ impl ResponseParser {
             }
             Ok(ReplyHeadStep::Partial) if input.len() <= HEAD_BYTES_MAX => {
                 self.begun.extend_from_slice(input);
-                Parsed::all_of(input, None)
+                Parsed::all_of(input)
             }
-            _ => Parsed::all_of(input, Some(short(0))),
+            _ => Parsed::end(input.len(), short(0)),
         }
     }
 
@@ -249,15 +181,20 @@ impl ResponseParser {
         match parsed {
             Ok(ReplyHeadStep::Complete(head)) if head.bytes <= HEAD_BYTES_MAX => {
                 self.forget_begun();
+                // The bytes before were no whole head, so that its end lies within the new ones.
+                assert!(
+                    head.bytes > before,
+                    "a head ends in the piece that completes it"
+                );
                 let used = head.bytes - before;
                 self.headed(head, &input[used..], used, standard)
             }
             Ok(ReplyHeadStep::Partial) if self.begun.len() <= HEAD_BYTES_MAX => {
-                Parsed::all_of(input, None)
+                Parsed::all_of(input)
             }
             _ => {
                 self.forget_begun();
-                Parsed::all_of(input, Some(short(0)))
+                Parsed::end(input.len(), short(0))
             }
         }
     }
@@ -274,32 +211,24 @@ impl ResponseParser {
         if head.status < 200 && head.status != 101 {
             return Parsed { used, ended: None };
         }
-        let check = standard.check();
-        let (body_bytes, left) = match (head.body, check) {
-            (ReplyBody::None | ReplyBody::Length(0), Check::Bytes) => (0, 0),
-            (ReplyBody::Length(length), Check::Bytes) => (part(length, rest), length),
-            (body, check) => return self.bodied(head, body, check, used, standard),
+        // The common case without a block: a body that is there as a whole and is not looked at.
+        let body_bytes = match head.body {
+            ReplyBody::None => Some(0),
+            ReplyBody::Length(bytes) => Some(bytes).filter(|bytes| *bytes <= rest.len() as u64),
+            ReplyBody::Chunked | ReplyBody::UntilClose => None,
         };
-        let left = left - body_bytes as u64;
-        if left > 0 {
-            self.state = ParserState::Length { left, head };
-        }
-        Parsed {
-            used: used + body_bytes,
-            ended: (left == 0).then(|| verdict(&head, standard, length_of(&head), None)),
+        match body_bytes.filter(|_| !standard.has_sum()) {
+            Some(bytes) => {
+                let ended = verdict(&head, standard, bytes, None);
+                Parsed::end(used + bytes as usize, ended)
+            }
+            None => self.bodied(head, used, standard),
         }
     }
 
     /// Before a body that is decoded or checked.
-    fn bodied(
-        &mut self,
-        head: ReplyHead,
-        body: ReplyBody,
-        check: Check,
-        used: usize,
-        standard: &Expected,
-    ) -> Parsed {
-        let body = Body::new(head, body, check);
+    fn bodied(&mut self, head: ReplyHead, used: usize, standard: &Expected) -> Parsed {
+        let body = Body::new(head, standard);
         let mut block = match self.spare.take() {
             Some(mut block) => {
                 *block = body;
@@ -308,113 +237,82 @@ impl ResponseParser {
             None => Box::new(body),
         };
         // What is empty ends here: no further byte would be needed for that, and none may come.
-        let is_done = matches!(block.rest, BodyRest::Length(0));
+        let is_done = block.decoder.is_done();
         let ended = is_done.then(|| block.verdict(standard));
-        self.state = ParserState::Body(block);
+        self.body = Some(block);
         Parsed { used, ended }
     }
 }
 
 impl Body {
-    fn new(head: ReplyHead, body: ReplyBody, check: Check) -> Body {
+    fn new(head: ReplyHead, standard: &Expected) -> Body {
         // Bodies of any size are right here: nothing of them is kept.
         let limits = Limits {
             body_bytes_max: u64::MAX,
             ..Limits::default()
         };
-        let rest = match body {
-            ReplyBody::None => BodyRest::Length(0),
-            ReplyBody::Length(left) => BodyRest::Length(left),
-            ReplyBody::UntilClose => BodyRest::UntilClose,
-            ReplyBody::Chunked => {
-                let decoder = BodyDecoder::new(BodyFraming::Chunked, &limits);
-                BodyRest::Chunked(decoder.expect("no length is declared that could be refused"))
-            }
+        let framing = match head.body {
+            ReplyBody::None => BodyFraming::None,
+            ReplyBody::Length(bytes) => BodyFraming::Length(bytes),
+            ReplyBody::Chunked => BodyFraming::Chunked,
+            // No connection lives long enough for so many bytes: its end ends the body.
+            ReplyBody::UntilClose => BodyFraming::Length(u64::MAX),
         };
+        let decoder = BodyDecoder::new(framing, &limits);
         Body {
             head,
-            rest,
-            bytes: 0,
-            sum: (check == Check::Sum).then(Sha256::new),
+            decoder: decoder.expect("no length is over the greatest number"),
+            sum: standard.has_sum().then(Sha256::new),
         }
     }
 
     fn feed(&mut self, input: &[u8], standard: &Expected) -> Parsed {
-        let (used, is_done) = match &mut self.rest {
-            BodyRest::UntilClose => (input.len(), false),
-            BodyRest::Length(left) => {
-                let used = part(*left, input);
-                *left -= used as u64;
-                (used, *left == 0)
-            }
-            BodyRest::Chunked(_) => return self.feed_chunked(input, standard),
-        };
-        self.take(&input[..used]);
-        Parsed {
-            used,
-            ended: is_done.then(|| self.verdict(standard)),
-        }
-    }
-
-    fn feed_chunked(&mut self, input: &[u8], standard: &Expected) -> Parsed {
         let mut used = 0;
         while used < input.len() {
-            let BodyRest::Chunked(decoder) = &mut self.rest else {
-                break;
+            let Ok(decoded) = self.decoder.decode(&input[used..]) else {
+                return Parsed::end(input.len(), short(self.head.status));
             };
-            let Ok(decoded) = decoder.decode(&input[used..]) else {
-                return Parsed {
-                    used: input.len(),
-                    ended: Some(short(self.head.status)),
-                };
-            };
-            let is_done = decoder.is_done();
-            let data = used + decoded.data.start..used + decoded.data.end;
+            if let Some(sum) = &mut self.sum {
+                sum.update(&input[used..][decoded.data]);
+            }
             used += decoded.consumed;
-            self.take(&input[data]);
-            if is_done {
-                return Parsed {
-                    used,
-                    ended: Some(self.verdict(standard)),
-                };
+            if self.decoder.is_done() {
+                return Parsed::end(used, self.verdict(standard));
             }
         }
         Parsed { used, ended: None }
     }
 
-    fn take(&mut self, data: &[u8]) {
-        self.bytes += data.len() as u64;
-        if let Some(sum) = &mut self.sum {
-            sum.update(data);
+    fn verdict(&mut self, standard: &Expected) -> Ended {
+        let bytes = self.decoder.bytes_out();
+        verdict(&self.head, standard, bytes, self.sum.take())
+    }
+}
+
+impl Parsed {
+    fn all_of(input: &[u8]) -> Parsed {
+        Parsed {
+            used: input.len(),
+            ended: None,
         }
     }
 
-    fn verdict(&mut self, standard: &Expected) -> Ended {
-        verdict(&self.head, standard, self.bytes, self.sum.take())
-    }
-}
-
-/// How many of `left` bytes are here.
-#[inline]
-fn part(left: u64, input: &[u8]) -> usize {
-    usize::try_from(left).map_or(input.len(), |left| left.min(input.len()))
-}
-
-fn length_of(head: &ReplyHead) -> u64 {
-    match head.body {
-        ReplyBody::Length(length) => length,
-        _ => 0,
+    fn end(used: usize, ended: Ended) -> Parsed {
+        Parsed {
+            used,
+            ended: Some(ended),
+        }
     }
 }
 
 #[inline]
 fn verdict(head: &ReplyHead, standard: &Expected, bytes: u64, sum: Option<Sha256>) -> Ended {
     let wrong = if !standard.is_right_status(head.status) {
-        Some(Wrong::Status)
+        Some(Failure::Status)
     } else if !standard.is_right_length(bytes)
         || sum.is_some_and(|sum| !standard.is_right_sum(sum.finalize().into()))
     {
-        Some(Wrong::Body)
+        Some(Failure::Body)
     } else {
         None
     };
@@ -430,7 +328,7 @@ fn short(status: u16) -> Ended {
     Ended {
         status,
         keeps: false,
-        wrong: Some(Wrong::Short),
+        wrong: Some(Failure::Short),
     }
 }
 

@@ -3,12 +3,12 @@
 //! Takes a plan, prepares the host's side of it, starts threads and meters, listens to seconds, and joins what
 //! everybody has counted. Only here do the parts of the crate meet.
 
+use std::collections::BTreeMap;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::{self, Scope, ScopedJoinHandle};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use nix::sched::{CloneFlags, CpuSet, sched_setaffinity, unshare};
-use nix::unistd::Pid;
+use nix::sched::{CloneFlags, unshare};
 use telemetry::{Nanos, Stamp, now};
 
 use super::tally::{SecondShare, Sum, Tally};
@@ -17,9 +17,7 @@ use super::{Fault, Watch, event_loop};
 use crate::adversaries::AdversaryThread;
 use crate::distribution::Summary;
 use crate::machine::{self, HostMeter, KernelCounters, ServerMeter, ThreadMeter};
-use crate::outcome::{
-    Asked, AskedLeg, Generator, Outcome, SCHEMA, Second, ServerUse, ThreadUse, Times,
-};
+use crate::outcome::{Asked, AskedLeg, Generator, Outcome, SCHEMA, Second, ThreadUse, Times};
 use crate::plan::{Arrivals, Load, Plan, Tables, Timestamps};
 
 /// Between two questions whether the run is to end.
@@ -42,11 +40,12 @@ pub fn run(plan: &Plan, watch: &mut dyn Watch) -> Result<Outcome, Fault> {
     }
     let mut plan = plan.clone();
     let mut remarks = machine::prepare(&mut plan)?;
+    // After the tables of descriptors were chosen, which the thread has one of; before the load, which it disturbs.
     let adversaries = AdversaryThread::start(&plan)?;
     let measured = measured(&plan, watch);
     let bad_clients = adversaries.stop();
     let measured = measured?;
-    let (stalled, processors) = (measured.stalled, measured.host.processors());
+    let (stalled, processors) = (measured.stalled, measured.meters.host.processors());
     let mut outcome = measured.outcome(&plan);
     outcome.bad_clients = bad_clients;
     remarks.extend(machine::judge(&outcome, stalled, processors));
@@ -58,35 +57,17 @@ pub fn run(plan: &Plan, watch: &mut dyn Watch) -> Result<Outcome, Fault> {
 /// What was counted and metered, not yet put together.
 struct Measured {
     tally: Tally,
+    start: Stamp,
     begin: Stamp,
     end: Stamp,
-    began_unix_ms: u64,
     threads: Vec<ThreadUse>,
     stalled: Nanos,
     seconds: Sum,
-    start: Stamp,
-    server: Option<ServerMeter>,
-    host: HostMeter,
-    own_s: f64,
-    kernel: std::collections::BTreeMap<String, u64>,
-    resident_early_bytes: u64,
+    meters: Meters,
 }
 
 fn measured(plan: &Plan, watch: &mut dyn Watch) -> Result<Measured, Fault> {
-    let pids = &plan.machine.server_pids;
-    let mut meters = Meters {
-        server: if pids.is_empty() {
-            None
-        } else {
-            Some(ServerMeter::open(pids)?)
-        },
-        host: HostMeter::begin(),
-        own_s: machine::own_cpu_s(),
-        kernel: KernelCounters::read(),
-        is_marked: false,
-        resident_early_bytes: 0,
-        began_unix_ms: 0,
-    };
+    let mut meters = Meters::begin(&plan.machine.server_pids)?;
     let shared = RunShared::new(plan, now().plus(LEAD));
     let (sender, receiver) = channel();
     let mut seconds = Sum::default();
@@ -94,6 +75,7 @@ fn measured(plan: &Plan, watch: &mut dyn Watch) -> Result<Measured, Fault> {
         let threads: Vec<_> = (0..plan.machine.threads)
             .map(|number| start(scope, plan, &shared, number, &sender))
             .collect();
+        // Without this sender the channel ends with the last thread's.
         drop(sender);
         listen(&receiver, &shared, &mut seconds, watch, &mut meters);
         meters.end();
@@ -104,38 +86,28 @@ fn measured(plan: &Plan, watch: &mut dyn Watch) -> Result<Measured, Fault> {
         });
         parts.collect::<Result<Vec<_>, Fault>>()
     })?;
-    let ended_at = now();
-    let begin = shared.begin().min(ended_at);
-    let tally = Worker::of(plan, &shared, 0, channel().0).tally();
+    let end = now();
     let mut measured = Measured {
-        tally,
-        begin,
-        end: ended_at,
-        began_unix_ms: meters.began_unix_ms,
+        tally: Worker::of(plan, &shared, 0, channel().0).tally(),
+        start: shared.start,
+        begin: shared.begin().min(end),
+        end,
         threads: Vec::new(),
         stalled: Nanos::ZERO,
         seconds,
-        start: shared.start,
-        kernel: KernelCounters::read().since(&meters.kernel),
-        server: meters.server,
-        host: meters.host,
-        own_s: meters.own_s,
-        resident_early_bytes: meters.resident_early_bytes,
+        meters,
     };
-    for part in joined {
-        measured.tally.merge(&part.driven.tally);
-        measured.stalled = measured.stalled.max(part.driven.stalled);
-        measured.threads.push(part.used);
+    for (driven, used) in joined {
+        measured.tally.merge(&driven.tally);
+        measured.stalled = measured.stalled.max(driven.stalled);
+        measured.threads.push(used);
     }
     measured.settle_end(plan);
     Ok(measured)
 }
 
-/// What a thread gives back.
-struct Part {
-    driven: WorkerResult,
-    used: ThreadUse,
-}
+/// What a thread gives back: what it counted, and what it took.
+type Part = (WorkerResult, ThreadUse);
 
 fn start<'scope, 'env>(
     scope: &'scope Scope<'scope, 'env>,
@@ -148,15 +120,13 @@ fn start<'scope, 'env>(
     scope.spawn(move || {
         settle_thread(plan, number)?;
         let worker = Worker::of(plan, shared, number, seconds);
+        // Tables are made by now: no thread begins later because it has more connections.
         thread::sleep(Duration::from_nanos(shared.start.since(now()).0));
         let meter = ThreadMeter::begin();
         let began = now();
         // One thread that cannot go on ends the run for all.
         let driven = event_loop::drive(&worker).inspect_err(|_| shared.end())?;
-        Ok(Part {
-            driven,
-            used: meter.end(now().since(began)),
-        })
+        Ok((driven, meter.end(now().since(began))))
     })
 }
 
@@ -169,20 +139,14 @@ fn settle_thread(plan: &Plan, number: usize) -> Result<(), Fault> {
             ))
         })?;
     }
-    if let Some(cpu) = plan
-        .machine
-        .cpus
-        .get(number % plan.machine.cpus.len().max(1))
-    {
-        let mut set = CpuSet::new();
-        set.set(*cpu)
-            .and_then(|()| sched_setaffinity(Pid::from_raw(0), &set))
-            .map_err(|error| {
-                Fault::with_hint(
-                    format!("cannot run on processor {cpu}: {}", error.desc()),
-                    "`--cpus` wants processors that `taskset -p $$` allows and `lscpu -e` shows as online",
-                )
-            })?;
+    let cpus = &plan.machine.cpus;
+    if let Some(cpu) = cpus.get(number % cpus.len().max(1)) {
+        machine::run_on(&[*cpu]).map_err(|error| {
+            Fault::with_hint(
+                format!("cannot run on processor {cpu}: {}", error.desc()),
+                "`--cpus` wants processors that `taskset -p $$` allows and `lscpu -e` shows as online",
+            )
+        })?;
     }
     // Wake-ups that are due are not put off to be taken together with others. Without it they are 50 µs late.
     let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
@@ -196,18 +160,27 @@ struct Meters {
     /// Processor time of this process: at the beginning, then since then.
     own_s: f64,
     kernel: KernelCounters,
+    /// What grew of them; empty until the end.
+    grown: BTreeMap<String, u64>,
     is_marked: bool,
     resident_early_bytes: u64,
     began_unix_ms: u64,
 }
 
 impl Meters {
-    /// The run has ended.
-    fn end(&mut self) {
-        if let Some(server) = &mut self.server {
-            server.mark();
-        }
-        self.own_s = machine::own_cpu_s() - self.own_s;
+    /// As if the counted time began now; where it begins later [`Meters::mark`] says so.
+    fn begin(server_pids: &[u32]) -> Result<Meters, Fault> {
+        let server = (!server_pids.is_empty()).then(|| ServerMeter::open(server_pids));
+        Ok(Meters {
+            server: server.transpose()?,
+            host: HostMeter::begin(),
+            own_s: machine::own_cpu_s(),
+            kernel: KernelCounters::read(),
+            grown: BTreeMap::new(),
+            is_marked: false,
+            resident_early_bytes: 0,
+            began_unix_ms: 0,
+        })
     }
 
     /// The counted time has begun.
@@ -218,9 +191,21 @@ impl Meters {
         self.host = HostMeter::begin();
         self.own_s = machine::own_cpu_s();
         self.kernel = KernelCounters::read();
+        self.mark_server();
+    }
+
+    fn mark_server(&mut self) {
         if let Some(server) = &mut self.server {
             server.mark();
         }
+    }
+
+    /// The run has ended.
+    fn end(&mut self) {
+        self.mark_server();
+        self.own_s = machine::own_cpu_s() - self.own_s;
+        // Before the misbehaving clients are reset: what that makes grow is no part of the run.
+        self.grown = KernelCounters::read().since(&self.kernel);
     }
 }
 
@@ -251,8 +236,8 @@ fn listen(
         for second in sum.told(until, begin_second(shared.begin(), shared.start)) {
             watch.second(&second);
             // What ends unwaited for is lost since the last look alone.
-            if let Some(server) = meters.server.as_mut().filter(|_| meters.is_marked) {
-                server.mark();
+            if meters.is_marked {
+                meters.mark_server();
             }
         }
     }
@@ -288,6 +273,7 @@ impl Measured {
                 .requests
                 .is_some_and(|most| self.tally.ended >= most),
         };
+        // What was due within the time is waited for beyond it, which is no part of the time that rates are of.
         self.end = if self.end >= planned && !is_done {
             planned
         } else if is_done && self.tally.last_end > self.begin {
@@ -295,23 +281,25 @@ impl Measured {
         } else {
             self.end
         };
+        assert!(
+            self.begin <= self.end,
+            "the counted time ends after it began"
+        );
     }
 
     fn outcome(self, plan: &Plan) -> Outcome {
         let elapsed = self.end.since(self.begin);
         let cpu_s: f64 = self.threads.iter().map(|thread| thread.cpu_s).sum();
-        let server = self
-            .server
-            .as_ref()
-            .map(|server| server.used(self.tally.ended, elapsed));
-        let server_s = server.as_ref().map_or(0.0, |server: &ServerUse| {
-            server.cpu_share * elapsed.as_secs_f64()
-        });
+        let meters = &self.meters;
+        let server = meters.server.as_ref();
+        let server = server.map(|server| server.used(self.tally.ended, elapsed));
+        let server_share = server.as_ref().map_or(0.0, |server| server.cpu_share);
+        let server_s = server_share * elapsed.as_secs_f64();
         Outcome {
             schema: SCHEMA,
             milepost: env!("CARGO_PKG_VERSION").to_owned(),
             asked: asked(plan),
-            began_unix_ms: self.began_unix_ms,
+            began_unix_ms: meters.began_unix_ms,
             seconds: elapsed.as_secs_f64(),
             counts: self.tally.counts(),
             times: times(&self.tally, plan),
@@ -322,15 +310,14 @@ impl Measured {
             generator: Generator {
                 cpu_us_per_request: cpu_s * 1e6 / self.tally.all_ended.max(1) as f64,
                 resident_bytes: machine::resident_bytes(),
-                resident_early_bytes: self.resident_early_bytes,
+                resident_early_bytes: meters.resident_early_bytes,
                 stalled_s: self.stalled.as_secs_f64(),
-                foreign_cpu_share: self.host.foreign_share(self.own_s, server_s),
+                foreign_cpu_share: meters.host.foreign_share(meters.own_s, server_s),
                 threads: self.threads,
             },
             server,
-            kernel: self.kernel,
-            bad_clients: Vec::new(),
-            remarks: Vec::new(),
+            kernel: self.meters.grown,
+            ..Outcome::default()
         }
     }
 }
@@ -379,7 +366,6 @@ fn asked(plan: &Plan) -> Asked {
         threads: plan.machine.threads,
         requests: plan
             .requests
-            .kinds
             .iter()
             .take(KINDS_SAID)
             .map(|kind| kind.name.clone())

@@ -51,6 +51,7 @@ impl Schedule {
     /// The share of thread `thread`; `None`: the load is not by the clock.
     pub(crate) fn of(plan: &Plan, thread: usize) -> Option<Schedule> {
         let step = plan.machine.threads;
+        assert!(thread < step, "each thread has a share of its own");
         let source = match &plan.load {
             Load::Closed | Load::Burst => return None,
             Load::Recorded { arrivals } => Source::Recorded {
@@ -98,6 +99,8 @@ impl Source {
     fn next(&mut self) -> Option<Due> {
         match self {
             Source::Constant { rate, next, step } => {
+                // By its number in the whole load and not by the gap to the one before: errors of rounding do not add
+                // up, and threads that share a rate keep out of each other's times.
                 let offset = rate.reached(*next as f64)?;
                 *next += *step;
                 Some(Due { offset, kind: None })
@@ -108,7 +111,8 @@ impl Source {
                 passed,
                 threads,
             } => {
-                // 1 − [0, 1) is never 0, of which there is no logarithm.
+                // A thread draws its own process of a part of the rate: such parts together are a Poisson process of
+                // the whole. 1 − [0, 1) is never 0, of which there is no logarithm.
                 *passed -= (1.0 - rng.f64()).ln();
                 let offset = rate.reached(*passed * *threads)?;
                 Some(Due { offset, kind: None })
@@ -140,11 +144,8 @@ pub(crate) struct Chooser {
 impl Chooser {
     /// For one thread.
     pub(crate) fn of(plan: &Plan, thread: usize) -> Chooser {
-        let weights = plan
-            .requests
-            .kinds
-            .iter()
-            .map(|kind| u64::from(kind.weight));
+        let weights = plan.requests.iter().map(|kind| u64::from(kind.weight));
+        assert!(!plan.requests.is_empty(), "there is a kind to choose");
         let sums = weights.scan(0, |sum, weight| {
             *sum += weight;
             Some(*sum)
@@ -162,8 +163,11 @@ impl Chooser {
             [] | [_] => return 0,
             [.., all] => (*all).max(1),
         };
+        // The first sum above the number: a kind of weight 0 has the sum of the one before and is never the first.
         let drawn = self.rng.u64(0..all);
-        self.sums.partition_point(|&sum| sum <= drawn) as u32
+        let kind = self.sums.partition_point(|&sum| sum <= drawn);
+        assert!(kind < self.sums.len(), "what is drawn has a weight");
+        kind as u32
     }
 }
 

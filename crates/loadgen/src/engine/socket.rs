@@ -1,4 +1,5 @@
-//! A client's socket: how it is made, whose fault it is when it cannot be, and how it is given up.
+//! A client's socket: how it is made and from which address, whose fault it is when it cannot be, and how it is
+//! given up.
 //!
 //! Takes the target, gives non-blocking descriptors; it watches none. As few system calls as the kernel allows.
 
@@ -14,8 +15,8 @@ use rustix::net::{
 };
 
 use super::Fault;
-use super::tally::Failure;
-use crate::plan::Address;
+use crate::outcome::Failure;
+use crate::plan::{Address, Plan};
 
 /// Where to connect to, as the kernel wants it.
 #[derive(Debug)]
@@ -35,13 +36,8 @@ impl Remote {
         }
     }
 
-    /// A socket whose connecting has begun; it may be established already.
-    pub(crate) fn connect(&self, source: Option<IpAddr>) -> Result<OwnedFd, Errno> {
-        self.connect_with(source, None)
-    }
-
-    /// The same with a receive buffer of a given size; the kernel doubles it.
-    pub(crate) fn connect_with(
+    /// A socket whose connecting has begun; it may be established already. The kernel doubles the receive buffer.
+    pub(crate) fn connect(
         &self,
         source: Option<IpAddr>,
         receive_buffer_bytes: Option<usize>,
@@ -77,6 +73,31 @@ impl Remote {
     /// Whether it is spoken over TCP.
     pub(crate) fn is_tcp(&self) -> bool {
         matches!(self, Remote::Ip(_))
+    }
+}
+
+/// The local addresses of one thread's connections.
+#[derive(Debug)]
+pub(crate) struct Sources {
+    addresses: Vec<IpAddr>,
+    next: usize,
+}
+
+impl Sources {
+    /// Threads begin at different ones.
+    pub(crate) fn of(plan: &Plan, thread: usize) -> Sources {
+        Sources {
+            addresses: plan.connections.sources.clone(),
+            next: thread,
+        }
+    }
+
+    /// The next one; `None`: the kernel chooses.
+    pub(crate) fn next(&mut self) -> Option<IpAddr> {
+        let len = self.addresses.len();
+        let address = self.addresses.get(self.next % len.max(1)).copied();
+        self.next = self.next.wrapping_add(1);
+        address
     }
 }
 
@@ -123,12 +144,31 @@ mod tests {
     }
 
     #[test]
+    fn takes_turns() {
+        let addresses = vec![IpAddr::from([127, 0, 0, 2]), IpAddr::from([127, 0, 0, 3])];
+        let mut sources = Sources {
+            addresses: addresses.clone(),
+            next: 1,
+        };
+        let got: Vec<_> = (0..3).filter_map(|_| sources.next()).collect();
+        assert_eq!(got, [addresses[1], addresses[0], addresses[1]]);
+        assert_eq!(
+            Sources {
+                addresses: Vec::new(),
+                next: 7
+            }
+            .next(),
+            None
+        );
+    }
+
+    #[test]
     fn leaves_no_port_in_time_wait_after_a_reset() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = listener.local_addr().expect("an address");
         let remote = Remote::of(&Address::Ip(address)).expect("an address");
         let socket = remote
-            .connect(Some([127, 0, 0, 5].into()))
+            .connect(Some([127, 0, 0, 5].into()), None)
             .expect("a connection");
         let (mut peer, from) = listener.accept().expect("a client");
         assert_eq!(from.ip(), IpAddr::from([127, 0, 0, 5]));

@@ -12,25 +12,20 @@ const PARTS: u64 = 20;
 const LEN: usize = 64;
 
 /// The latest stalls.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Stalls {
-    /// Where each ended and how long it was, as a ring.
-    latest: [(Stamp, Nanos); LEN],
+    /// Where each ended and how long it was, as a ring of at most [`LEN`].
+    latest: Vec<(Stamp, Nanos)>,
     len: usize,
 }
 
 impl Stalls {
-    /// None yet.
-    pub(crate) fn new() -> Stalls {
-        Stalls {
-            latest: [(Stamp::ZERO, Nanos::ZERO); LEN],
-            len: 0,
-        }
-    }
-
     /// The generator stood still for `length`, until `end`.
     pub(crate) fn add(&mut self, length: Nanos, end: Stamp) {
-        self.latest[self.len % LEN] = (end, length);
+        match self.latest.get_mut(self.len % LEN) {
+            Some(oldest) => *oldest = (end, length),
+            None => self.latest.push((end, length)),
+        }
         self.len += 1;
     }
 
@@ -46,7 +41,7 @@ impl Stalls {
 
     #[cold]
     fn spoil_some(&self, from: Stamp, to: Stamp) -> bool {
-        let known = &self.latest[..self.len.min(LEN)];
+        let known = &self.latest;
         let is_forgotten = self.len > LEN && known.iter().all(|(end, _)| *end > from);
         let within = known.iter().filter(|(end, _)| *end > from);
         let stood: u64 = within.map(|(_, length)| length.0).sum();
@@ -60,7 +55,7 @@ mod tests {
 
     #[test]
     fn spoil_what_they_are_a_large_part_of() {
-        let mut stalls = Stalls::new();
+        let mut stalls = Stalls::default();
         assert!(!stalls.spoil(Stamp(0), Stamp(9)));
         stalls.add(Nanos(10), Stamp(100));
         for (from, to, expect) in [
@@ -81,7 +76,7 @@ mod tests {
 
     #[test]
     fn spoil_what_is_older_than_they_remember() {
-        let mut stalls = Stalls::new();
+        let mut stalls = Stalls::default();
         for end in 1..=LEN as u64 + 1 {
             stalls.add(Nanos(1), Stamp(end * 1_000));
         }

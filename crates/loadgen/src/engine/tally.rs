@@ -10,13 +10,13 @@ use std::collections::BTreeMap;
 
 use telemetry::{Nanos, Stamp};
 
-use super::response::{Ended, Wrong};
+use super::response::Ended;
 use super::stalls::Stalls;
 use crate::distribution::Distribution;
-use crate::outcome::{Counts, Failures, Second};
+use crate::outcome::{Counts, Failure, Second};
 
 /// The counted time. `begin` may become known only during the run.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Window {
     pub(crate) begin: Stamp,
     pub(crate) end: Stamp,
@@ -46,30 +46,11 @@ pub(crate) struct Flight {
     pub(crate) arrived: Stamp,
 }
 
-/// Why a request has no right reply.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Failure {
-    Connect,
-    Reset,
-    Timeout,
-    Short,
-    Status,
-    Body,
-    Local,
-}
-
-impl From<Wrong> for Failure {
-    fn from(wrong: Wrong) -> Failure {
-        match wrong {
-            Wrong::Short => Failure::Short,
-            Wrong::Status => Failure::Status,
-            Wrong::Body => Failure::Body,
-        }
-    }
-}
+/// Statuses have three digits.
+const STATUSES_LEN: usize = 1_000;
 
 /// What one thread counts.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Tally {
     pub(crate) window: Window,
     /// Open loads count by due times.
@@ -77,7 +58,8 @@ pub(crate) struct Tally {
     /// What they spoil is in no distribution.
     stalls: Stalls,
     pub(crate) counts: Counts,
-    statuses: Box<[u64; 1000]>,
+    /// By status.
+    statuses: Vec<u64>,
     pub(crate) latency: Distribution,
     pub(crate) connect: Distribution,
     pub(crate) first_byte: Distribution,
@@ -93,22 +75,13 @@ pub(crate) struct Tally {
     pub(crate) all_ended: u64,
     /// When the last counted one ended.
     pub(crate) last_end: Stamp,
-    second: SecondTally,
+    second: SecondShare,
 }
 
-/// The second that is going on.
+/// What a thread has counted in a second; [`Sum`] makes one of those of all threads.
 #[derive(Debug, Default)]
-struct SecondTally {
-    answered: u64,
-    failed: u64,
-    read_bytes: u64,
-    latency: Distribution,
-}
-
-/// What a thread says of a second; [`Sum`] makes one of those of all threads.
-#[derive(Debug)]
 pub(crate) struct SecondShare {
-    /// Whole seconds since the run began.
+    /// Whole seconds since the run began; of the second that is going on not known yet.
     pub(crate) at: u64,
     answered: u64,
     failed: u64,
@@ -122,21 +95,8 @@ impl Tally {
         Tally {
             window,
             by_due,
-            stalls: Stalls::new(),
-            counts: Counts::default(),
-            statuses: Box::new([0; 1000]),
-            latency: Distribution::new(),
-            connect: Distribution::new(),
-            first_byte: Distribution::new(),
-            last_byte: Distribution::new(),
-            cycle: Distribution::new(),
-            late: Distribution::new(),
-            unread: Distribution::new(),
-            within: 0,
-            ended: 0,
-            all_ended: 0,
-            last_end: Stamp::ZERO,
-            second: SecondTally::default(),
+            statuses: vec![0; STATUSES_LEN],
+            ..Tally::default()
         }
     }
 
@@ -145,11 +105,11 @@ impl Tally {
     pub(crate) fn ended(&mut self, flight: &Flight, reply: Ended, now: Stamp) {
         // What is no reply has no status.
         if reply.status > 0 && self.counted(flight, now) {
-            self.statuses[usize::from(reply.status).min(999)] += 1;
+            self.statuses[usize::from(reply.status).min(STATUSES_LEN - 1)] += 1;
         }
         match reply.wrong {
             None => self.answered(flight, now),
-            Some(wrong) => self.failed(flight, wrong.into(), now),
+            Some(wrong) => self.failed(flight, wrong, now),
         }
     }
 
@@ -158,6 +118,7 @@ impl Tally {
         let from = self.from(flight);
         let has_arrived = flight.arrived != Stamp::ZERO;
         let arrived = if has_arrived { flight.arrived } else { now };
+        // A request that was under way while the generator stood still would lie about the server by as much.
         let is_disturbed = self.stalls.spoil(from, arrived);
         if !is_disturbed {
             self.second.latency.record(arrived.since(from));
@@ -175,6 +136,8 @@ impl Tally {
             self.counts.disturbed += 1;
             return;
         }
+        // From when it was due and not from when it left: a server that stops would otherwise be asked less while it
+        // stops, and the requests that it kept from leaving would be missing (coordinated omission).
         if self.by_due {
             self.latency.record(arrived.since(flight.due));
         }
@@ -183,6 +146,7 @@ impl Tally {
         }
         self.last_byte.record(arrived.since(flight.sent));
         self.first_byte.record(flight.first_byte.since(flight.sent));
+        // With the time of reading and not of arrival: turns follow each other without a gap.
         self.cycle.record(now.since(flight.began));
     }
 
@@ -205,16 +169,7 @@ impl Tally {
         }
         self.ended += 1;
         self.last_end = now;
-        let failures = &mut self.counts.failures;
-        *match failure {
-            Failure::Connect => &mut failures.connect,
-            Failure::Reset => &mut failures.reset,
-            Failure::Timeout => &mut failures.timeout,
-            Failure::Short => &mut failures.short,
-            Failure::Status => &mut failures.status,
-            Failure::Body => &mut failures.body,
-            Failure::Local => &mut failures.local,
-        } += 1;
+        self.counts.failures.count(failure);
         if self.stalls.spoil(self.from(flight), now) {
             self.counts.disturbed += 1;
         } else {
@@ -269,18 +224,18 @@ impl Tally {
 
     /// Ends the current second, the `at`-th of the run.
     pub(crate) fn end_second(&mut self, at: u64) -> SecondShare {
-        let second = std::mem::take(&mut self.second);
         SecondShare {
             at,
-            answered: second.answered,
-            failed: second.failed,
-            read_bytes: second.read_bytes,
-            latency: second.latency,
+            ..std::mem::take(&mut self.second)
         }
     }
 
     /// Adds what another thread counted.
     pub(crate) fn merge(&mut self, other: &Tally) {
+        assert_eq!(
+            self.by_due, other.by_due,
+            "all threads of a run count alike"
+        );
         for (mine, theirs) in [
             (&mut self.latency, &other.latency),
             (&mut self.connect, &other.connect),
@@ -304,6 +259,11 @@ impl Tally {
 
     /// The counts, statuses included.
     pub(crate) fn counts(&self) -> Counts {
+        assert_eq!(
+            self.ended,
+            self.counts.ended(),
+            "each request that ended was answered or failed, once"
+        );
         let statuses = self
             .statuses
             .iter()
@@ -336,42 +296,18 @@ impl Tally {
 }
 
 fn add(mine: &mut Counts, theirs: &Counts) {
-    let Counts {
-        answered,
-        failures,
-        disturbed,
-        unsent,
-        unfinished,
-        unfinished_longest_us,
-        ..
-    } = theirs;
-    mine.answered += answered;
-    mine.disturbed += disturbed;
-    mine.unsent += unsent;
-    mine.unfinished += unfinished;
-    mine.unfinished_longest_us = mine.unfinished_longest_us.max(*unfinished_longest_us);
+    mine.failures.add(&theirs.failures);
+    mine.answered += theirs.answered;
+    mine.disturbed += theirs.disturbed;
+    mine.unsent += theirs.unsent;
+    mine.unfinished += theirs.unfinished;
+    mine.unfinished_longest_us = mine.unfinished_longest_us.max(theirs.unfinished_longest_us);
     mine.connections += theirs.connections;
     mine.ended_idle += theirs.ended_idle;
     mine.left_open += theirs.left_open;
     mine.resumed += theirs.resumed;
     mine.read_bytes += theirs.read_bytes;
     mine.sent_bytes += theirs.sent_bytes;
-    let Failures {
-        connect,
-        reset,
-        timeout,
-        short,
-        status,
-        body,
-        local,
-    } = failures;
-    mine.failures.connect += connect;
-    mine.failures.reset += reset;
-    mine.failures.timeout += timeout;
-    mine.failures.short += short;
-    mine.failures.status += status;
-    mine.failures.body += body;
-    mine.failures.local += local;
 }
 
 /// Seconds of all threads, as they come in.
@@ -401,6 +337,8 @@ impl Sum {
 
     /// Ends the seconds before the `until`-th and gives them, numbered from the `begin`-th on.
     pub(crate) fn told(&mut self, until: u64, begin: u64) -> Vec<Second> {
+        // Threads are at most half a second apart, and the caller waits that long: no share of these comes any more,
+        // but for a thread that stood still, whose shares make a second one of the same number.
         let later = self.pending.split_off(&until);
         let ended = std::mem::replace(&mut self.pending, later);
         let known = self.done.len();

@@ -72,10 +72,13 @@ impl TlsClient {
             .map_err(|error| Fault::new(format!("the name `{}`: {error}", tls.server_name)))?;
         // Not the process's default: nobody else is to choose, and nobody to be chosen for.
         let provider = Arc::new(ring::default_provider());
-        let verifier: Arc<dyn ServerCertVerifier> = match &tls.trust {
-            TlsTrust::Authority(file) => authorities(file, &provider)?,
-            TlsTrust::Anybody => Arc::new(NoVerification(provider.clone())),
-        };
+        let verifier = Arc::new(Verifier {
+            authorities: match &tls.trust {
+                TlsTrust::Authority(file) => Some(Authorities::of(file, &provider)?),
+                TlsTrust::Anybody => None,
+            },
+            provider: provider.clone(),
+        });
         let mut config = ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
             .map_err(|error| Fault::new(format!("TLS: {error}")))?
@@ -101,35 +104,6 @@ impl TlsClient {
         tls.set_buffer_limit(Some(UNSENT_BYTES_MAX));
         TlsConnection { tls, end: None }
     }
-}
-
-/// Those whose word counts, from a file of PEM certificates.
-fn authorities(file: &Path, provider: &Arc<CryptoProvider>) -> Result<Arc<Authorities>, Fault> {
-    let fault = |cause: &dyn std::fmt::Display| {
-        Fault::with_hint(
-            format!("the authorities' file `{}`: {cause}", file.display()),
-            "give a file of PEM certificates, or `--insecure` to check none",
-        )
-    };
-    let bytes = std::fs::read(file).map_err(|error| fault(&error))?;
-    let certificates = CertificateDer::pem_slice_iter(&bytes)
-        .collect::<Result<Vec<_>, _>>()
-        .map_err(|error| fault(&error))?;
-    if certificates.is_empty() {
-        return Err(fault(&"there is no certificate in it"));
-    }
-    let mut roots = RootCertStore::empty();
-    for certificate in &certificates {
-        let added = roots.add(certificate.clone());
-        added.map_err(|error| fault(&error))?;
-    }
-    let chains = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider.clone())
-        .build()
-        .map_err(|error| fault(&error))?;
-    Ok(Arc::new(Authorities {
-        chains,
-        certificates,
-    }))
 }
 
 impl TlsConnection {
@@ -163,6 +137,7 @@ impl TlsConnection {
     ///
     /// Ciphertext of the last bytes may wait as well: [`TlsConnection::flush`] until there is none.
     pub(crate) fn send(&mut self, socket: impl AsFd, bytes: &[u8]) -> io::Result<usize> {
+        // rustls takes plaintext without end where nobody sends: what waits is bounded by sending it first.
         if !self.flush(&socket)? {
             return Err(io::ErrorKind::WouldBlock.into());
         }
@@ -193,6 +168,7 @@ impl TlsConnection {
     ///
     /// To be called until it says `WouldBlock`: plaintext may wait here when nothing waits in the socket.
     pub(crate) fn recv(&mut self, socket: impl AsFd, buffer: &mut [u8]) -> io::Result<usize> {
+        assert!(!buffer.is_empty(), "no bytes would look like the end");
         loop {
             if let Some(copied) = self.copy_out(buffer)? {
                 return Ok(copied);
@@ -282,16 +258,51 @@ impl<S: AsFd> io::Write for TlsSocket<S> {
     }
 }
 
-/// Checks a server as everybody does, but that an authority may serve under its own certificate.
-///
-/// That is what `openssl req -x509` makes, and what other clients take when they are given that very file.
+/// Checks that a server holds the key of its certificate, and that an authority vouches for that.
+#[derive(Debug)]
+struct Verifier {
+    provider: Arc<CryptoProvider>,
+    /// `None`: nothing of a certificate is checked.
+    authorities: Option<Authorities>,
+}
+
+/// Those whose word counts.
 #[derive(Debug)]
 struct Authorities {
     chains: Arc<WebPkiServerVerifier>,
     certificates: Vec<CertificateDer<'static>>,
 }
 
-impl ServerCertVerifier for Authorities {
+impl Authorities {
+    /// From a file of PEM certificates.
+    fn of(file: &Path, provider: &Arc<CryptoProvider>) -> Result<Authorities, Fault> {
+        let fault = |cause: &dyn std::fmt::Display| {
+            Fault::with_hint(
+                format!("the authorities' file `{}`: {cause}", file.display()),
+                "give a file of PEM certificates, or `--insecure` to check none",
+            )
+        };
+        let bytes = std::fs::read(file).map_err(|error| fault(&error))?;
+        let certificates = CertificateDer::pem_slice_iter(&bytes)
+            .collect::<Result<Vec<_>, _>>()
+            .map_err(|error| fault(&error))?;
+        if certificates.is_empty() {
+            return Err(fault(&"there is no certificate in it"));
+        }
+        let mut roots = RootCertStore::empty();
+        for certificate in &certificates {
+            let added = roots.add(certificate.clone());
+            added.map_err(|error| fault(&error))?;
+        }
+        let chains = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider.clone());
+        Ok(Authorities {
+            chains: chains.build().map_err(|error| fault(&error))?,
+            certificates,
+        })
+    }
+}
+
+impl ServerCertVerifier for Verifier {
     fn verify_server_cert(
         &self,
         certificate: &CertificateDer<'_>,
@@ -300,13 +311,19 @@ impl ServerCertVerifier for Authorities {
         stapled: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
-        let checked = self
-            .chains
-            .verify_server_cert(certificate, between, name, stapled, now);
-        match checked {
-            // Found after the dates were right and before the name was looked at; rustls has no name for it.
+        let Some(Authorities {
+            chains,
+            certificates,
+        }) = &self.authorities
+        else {
+            return Ok(ServerCertVerified::assertion());
+        };
+        match chains.verify_server_cert(certificate, between, name, stapled, now) {
+            // An authority may serve under its own certificate: that is what `openssl req -x509` makes, and
+            // what other clients take when they are given that very file. Found after the dates were right and
+            // before the name was looked at; rustls has no name for it.
             Err(Error::InvalidCertificate(CertificateError::Other(_)))
-                if self.certificates.iter().any(|known| known == certificate) =>
+                if certificates.iter().any(|known| known == certificate) =>
             {
                 verify_server_name(&ParsedCertificate::try_from(certificate)?, name)?;
                 Ok(ServerCertVerified::assertion())
@@ -321,48 +338,7 @@ impl ServerCertVerifier for Authorities {
         certificate: &CertificateDer<'_>,
         signed: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        self.chains
-            .verify_tls12_signature(message, certificate, signed)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        self.chains
-            .verify_tls13_signature(message, certificate, signed)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.chains.supported_verify_schemes()
-    }
-}
-
-/// Checks that the server holds the key of the certificate that it shows, and nothing of the certificate.
-#[derive(Debug)]
-struct NoVerification(Arc<CryptoProvider>);
-
-impl ServerCertVerifier for NoVerification {
-    fn verify_server_cert(
-        &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
-        _: UnixTime,
-    ) -> Result<ServerCertVerified, Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        let known = &self.0.signature_verification_algorithms;
+        let known = &self.provider.signature_verification_algorithms;
         verify_tls12_signature(message, certificate, signed, known)
     }
 
@@ -372,12 +348,13 @@ impl ServerCertVerifier for NoVerification {
         certificate: &CertificateDer<'_>,
         signed: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        let known = &self.0.signature_verification_algorithms;
+        let known = &self.provider.signature_verification_algorithms;
         verify_tls13_signature(message, certificate, signed, known)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.signature_verification_algorithms.supported_schemes()
+        let known = &self.provider.signature_verification_algorithms;
+        known.supported_schemes()
     }
 }
 

@@ -41,7 +41,7 @@ impl RunShared {
             Begin::After(pause) => start.plus(pause),
             Begin::AllOpen => Stamp::NEVER,
         };
-        let kinds = plan.requests.kinds.iter();
+        let kinds = plan.requests.iter();
         RunShared {
             start,
             standards: kinds.map(|kind| Expected::of(kind, &plan.expect)).collect(),
@@ -95,22 +95,19 @@ impl<'a> Worker<'a> {
         seconds: Sender<SecondShare>,
     ) -> Worker<'a> {
         let threads = plan.machine.threads;
-        let first_connection = share_until(plan.connections.len, thread, threads);
-        let requests = |all: u64| {
-            let all = usize::try_from(all).unwrap_or(usize::MAX);
-            share_until(all, thread + 1, threads) - share_until(all, thread, threads)
-        };
-        let bound = plan
-            .length
-            .requests
-            .filter(|all| !ends_by_itself(plan, *all));
+        let share =
+            |all: usize| share_until(all, thread + 1, threads) - share_until(all, thread, threads);
+        assert!(thread < threads, "a thread's number is below their number");
+        let requests = plan.length.requests;
+        let bound = requests.filter(|all| !ends_by_itself(plan, *all));
+        let connections_len = share(plan.connections.len);
+        assert!(connections_len > 0, "no thread is without a connection");
         Worker {
             plan,
             shared,
             thread,
-            connections_len: share_until(plan.connections.len, thread + 1, threads)
-                - first_connection,
-            requests_max: bound.map(|all| requests(all) as u64),
+            connections_len,
+            requests_max: bound.map(|all| share(all as usize) as u64),
             seconds,
         }
     }
@@ -160,6 +157,7 @@ fn ends_by_itself(plan: &Plan, requests: u64) -> bool {
 
 /// How many of `all` the threads before `thread` have.
 fn share_until(all: usize, thread: usize, threads: usize) -> usize {
+    // Cumulative shares of the whole: whatever does not divide is spread, and all of it is given exactly once.
     (all as u128 * thread as u128 / threads as u128) as usize
 }
 
@@ -213,6 +211,7 @@ impl Ticker {
         warm: usize,
         now: Stamp,
     ) -> Turn {
+        // A stall first: what it spoils must be known before a second that it fell into is said.
         self.look_for_stall(tally, now);
         self.settle_begin(worker, tally, warm, now);
         let second = now.since(worker.shared.start).0 / 1_000_000_000;
@@ -250,6 +249,7 @@ impl Ticker {
     fn look_for_stall(&mut self, tally: &mut Tally, now: Stamp) {
         let passed = now.since(self.last_turn);
         self.last_turn = now;
+        // The clock of processor time is a system call: it is read once a tick and when a turn came late.
         let is_late = passed.0 > TICK.0 + STALL.0;
         if !is_late && now.since(self.used.0) < TICK {
             return;
@@ -276,6 +276,8 @@ impl Ticker {
             return;
         }
         if worker.shared.are_all_warm(worker.plan) {
+            // Several threads may see it at once. Whichever comes first says when; the others take its time below,
+            // so that all windows are the same. Nothing else hangs on this number: relaxed order is enough.
             let begin = &worker.shared.begin;
             let _ =
                 begin.compare_exchange(Stamp::NEVER.0, now.0, Ordering::Relaxed, Ordering::Relaxed);
@@ -291,7 +293,8 @@ mod tests {
     use super::*;
     use crate::engine::response::Ended;
     use crate::engine::tally::Flight;
-    use crate::plan::{Arrival, Arrivals, Length, Profile, sample};
+    use crate::plan::{Arrival, Arrivals, Length, Profile};
+    use crate::tests::sample;
 
     const START: Stamp = Stamp(1_000_000_000);
 

@@ -3,7 +3,6 @@
 //! Pure: takes the plan and what the host allows, gives the threads and whose tables they use.
 
 use super::host::Host;
-use super::{note, remark};
 use crate::engine::Fault;
 use crate::outcome::{Remark, Weight};
 use crate::plan::{Plan, Tables};
@@ -23,11 +22,10 @@ pub(super) fn choose(plan: &mut Plan, host: &Host) -> Result<Vec<Remark>, Fault>
     let connections = plan.connections.len as u64;
     let bad_clients: u64 = plan.bad_clients.iter().map(|group| group.len as u64).sum();
     let all = connections + bad_clients + KEPT_LEN;
-    check_file_max(plan, all, host)?;
-    let own = plan.machine.tables == Tables::Own;
-    if all <= host.nofile && !own {
+    if all <= host.nofile {
         return Ok(Vec::new());
     }
+    // The limit is of a table and not of a process: threads that do not share theirs may have as many each.
     let room = host.nofile.saturating_sub(KEPT_LEN);
     let threads = connections
         .div_ceil(room.max(1))
@@ -37,10 +35,12 @@ pub(super) fn choose(plan: &mut Plan, host: &Host) -> Result<Vec<Remark>, Fault>
     }
     let asked = std::mem::replace(&mut plan.machine.threads, threads as usize);
     plan.machine.tables = Tables::Own;
-    if own && asked == plan.machine.threads {
-        return Ok(Vec::new());
-    }
-    Ok(vec![note(
+    assert!(
+        connections.div_ceil(threads) <= room,
+        "each thread's table holds its share of the connections"
+    );
+    Ok(vec![Remark::new(
+        Weight::Note,
         "descriptors",
         format!(
             "{threads} threads ({asked} were asked for), each with a table of descriptors of its own: one \
@@ -58,7 +58,7 @@ pub(super) fn server_remark(plan: &Plan, limits: &[u64]) -> Option<Remark> {
     let all = (plan.connections.len + bad_clients) as u64;
     let most: u64 = limits.iter().sum();
     (!limits.is_empty() && all + KEPT_LEN / 2 > most).then(|| {
-        remark(
+        Remark::new(
             Weight::Doubtful,
             "server-descriptors",
             format!(
@@ -68,18 +68,6 @@ pub(super) fn server_remark(plan: &Plan, limits: &[u64]) -> Option<Remark> {
             ),
         )
     })
-}
-
-/// Both ends of a connection are files of this host when the target is.
-fn check_file_max(plan: &Plan, all: u64, host: &Host) -> Result<(), Fault> {
-    let all = if super::is_local(plan) { 2 * all } else { all };
-    match host.files_left {
-        Some(left) if left < all => Err(Fault::with_hint(
-            format!("{all} more files are needed, and the host allows {left} more (`fs.file-max`)"),
-            "raise it by `sysctl -w fs.file-max=N`, or lower `--connections`".to_owned(),
-        )),
-        _ => Ok(()),
-    }
 }
 
 fn too_few(all: u64, host: &Host) -> Fault {

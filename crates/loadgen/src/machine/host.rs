@@ -4,8 +4,12 @@ use std::net::{IpAddr, UdpSocket};
 use std::{fs, io};
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use telemetry::Nanos;
 
 use super::proc::{numbers, setting};
+
+/// TIME_WAIT on Linux, where no port is used again before.
+pub(super) const TIME_WAIT: Nanos = Nanos::from_secs(60);
 
 /// What the host allows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -14,18 +18,14 @@ pub(super) struct Host {
     pub(super) nofile: u64,
     /// `fs.nr_open`: above it no limit of descriptors can be raised.
     pub(super) nr_open: u64,
-    /// Descriptors that all processes together may still open, of `fs.file-max`; `None`: it does not bind us.
-    pub(super) files_left: Option<u64>,
     /// Ports that the kernel chooses from, of one local address and towards one target.
     pub(super) ports: u64,
-    /// When a port in TIME_WAIT is used again for the same target.
-    pub(super) reuse: Reuse,
+    /// After what time a port that we have closed is used again for the same target.
+    pub(super) time_wait: Nanos,
+    /// The same between addresses of loopback.
+    pub(super) loopback_time_wait: Nanos,
     /// `net.ipv4.tcp_max_tw_buckets`: more connections are never in TIME_WAIT.
     pub(super) time_wait_max: u64,
-    /// `net.core.somaxconn`.
-    pub(super) somaxconn: u64,
-    /// `net.ipv4.tcp_max_syn_backlog`; `None`: SYN cookies make it meaningless.
-    pub(super) syn_backlog: Option<u64>,
 }
 
 /// The first one that is no address of this host. What cannot be asked is taken for one.
@@ -38,49 +38,36 @@ pub(super) fn foreign(addresses: &[IpAddr]) -> Option<IpAddr> {
     addresses.iter().copied().find(is_foreign)
 }
 
-/// When a port in TIME_WAIT is used again for the same target, `net.ipv4.tcp_tw_reuse`.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Reuse {
-    /// After the minute.
-    Never,
-    /// After so many milliseconds, everywhere.
-    AfterMs(u64),
-    /// After so many milliseconds between addresses of loopback, after the minute elsewhere.
-    OnLoopbackAfterMs(u64),
-}
-
 impl Host {
     /// This one; a setting that cannot be read has the kernel's default.
     pub(super) fn read() -> Host {
         let ranges = fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range");
         let reserved = fs::read_to_string("/proc/sys/net/ipv4/ip_local_reserved_ports");
-        let has_cookies = setting("net/ipv4/tcp_syncookies").unwrap_or(1) > 0;
+        let (time_wait, loopback_time_wait) = time_waits(
+            setting("net/ipv4/tcp_tw_reuse").unwrap_or(2),
+            setting("net/ipv4/tcp_tw_reuse_delay").unwrap_or(1000),
+            setting("net/ipv4/tcp_timestamps").unwrap_or(1),
+        );
         Host {
             nofile: raised_nofile(),
             nr_open: setting("fs/nr_open").unwrap_or(1_048_576),
-            files_left: files_left(),
             ports: ports(&ranges.unwrap_or_default(), &reserved.unwrap_or_default()),
-            reuse: Reuse::of(
-                setting("net/ipv4/tcp_tw_reuse").unwrap_or(2),
-                setting("net/ipv4/tcp_tw_reuse_delay").unwrap_or(1000),
-                setting("net/ipv4/tcp_timestamps").unwrap_or(1),
-            ),
+            time_wait,
+            loopback_time_wait,
             time_wait_max: setting("net/ipv4/tcp_max_tw_buckets").unwrap_or(131_072),
-            somaxconn: setting("net/core/somaxconn").unwrap_or(4096),
-            syn_backlog: setting("net/ipv4/tcp_max_syn_backlog").filter(|_| !has_cookies),
         }
     }
 }
 
-impl Reuse {
-    fn of(reuse: u64, delay_ms: u64, timestamps: u64) -> Reuse {
-        match reuse {
-            // Without time stamps an old segment could not be told from a new one, so there is no reuse.
-            _ if timestamps == 0 => Reuse::Never,
-            0 => Reuse::Never,
-            2 => Reuse::OnLoopbackAfterMs(delay_ms),
-            _ => Reuse::AfterMs(delay_ms),
-        }
+/// How long a port stays in TIME_WAIT, and how long between addresses of loopback, by `net.ipv4.tcp_tw_reuse`.
+fn time_waits(reuse: u64, delay_ms: u64, timestamps: u64) -> (Nanos, Nanos) {
+    let delay = Nanos::from_ms(delay_ms);
+    match reuse {
+        // Without time stamps an old segment could not be told from a new one, so there is no reuse.
+        _ if timestamps == 0 => (TIME_WAIT, TIME_WAIT),
+        0 => (TIME_WAIT, TIME_WAIT),
+        2 => (TIME_WAIT, delay),
+        _ => (delay, delay),
     }
 }
 
@@ -93,15 +80,6 @@ fn raised_nofile() -> u64 {
         Ok(()) => hard,
         Err(_) => soft,
     }
-}
-
-fn files_left() -> Option<u64> {
-    // The kernel does not hold root to it.
-    if rustix::process::geteuid().is_root() {
-        return None;
-    }
-    let used = setting("fs/file-nr")?;
-    Some(setting("fs/file-max")?.saturating_sub(used))
 }
 
 /// Ports of `ip_local_port_range` without those of `ip_local_reserved_ports`.
@@ -137,14 +115,15 @@ mod tests {
 
     #[test]
     fn knows_when_ports_in_time_wait_are_used_again() {
+        let ms = Nanos::from_ms;
         let cases = [
-            ((0, 1000, 1), Reuse::Never),
-            ((1, 500, 1), Reuse::AfterMs(500)),
-            ((2, 1000, 1), Reuse::OnLoopbackAfterMs(1000)),
-            ((1, 1000, 0), Reuse::Never),
+            ((0, 1000, 1), (TIME_WAIT, TIME_WAIT)),
+            ((1, 500, 1), (ms(500), ms(500))),
+            ((2, 1000, 1), (TIME_WAIT, ms(1000))),
+            ((1, 1000, 0), (TIME_WAIT, TIME_WAIT)),
         ];
         for ((reuse, delay_ms, timestamps), expect) in cases {
-            assert_eq!(Reuse::of(reuse, delay_ms, timestamps), expect, "{reuse}");
+            assert_eq!(time_waits(reuse, delay_ms, timestamps), expect, "{reuse}");
         }
     }
 
@@ -153,6 +132,6 @@ mod tests {
         let host = Host::read();
         let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).expect("a limit");
         assert_eq!((soft, host.nofile), (hard, hard));
-        assert!(host.ports > 0 && host.nr_open >= hard && host.somaxconn > 0);
+        assert!(host.ports > 0 && host.nr_open >= hard);
     }
 }

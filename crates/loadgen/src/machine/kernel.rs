@@ -1,63 +1,55 @@
 //! Counters of the host's network that tell of trouble, as differences over a run.
 
 use std::collections::BTreeMap;
-
-use super::proc::ProcReader;
+use std::fs;
 
 /// The counters that tell of trouble, by section and name. Resets are not among them: our own closing is one.
-const WATCHED: [(&str, &str); 20] = [
-    ("Tcp", "AttemptFails"),
-    ("Tcp", "RetransSegs"),
-    ("TcpExt", "EmbryonicRsts"),
-    ("TcpExt", "ListenDrops"),
-    ("TcpExt", "ListenOverflows"),
-    ("TcpExt", "PAWSActive"),
-    ("TcpExt", "PAWSEstab"),
-    ("TcpExt", "PAWSOldAck"),
-    ("TcpExt", "PAWSTimewait"),
-    ("TcpExt", "SyncookiesSent"),
-    ("TcpExt", "TCPAbortOnMemory"),
-    ("TcpExt", "TCPAbortOnTimeout"),
-    ("TcpExt", "TCPBacklogDrop"),
-    ("TcpExt", "TCPMemoryPressures"),
-    ("TcpExt", "TCPReqQFullDoCookies"),
-    ("TcpExt", "TCPReqQFullDrop"),
-    ("TcpExt", "TCPRcvQDrop"),
-    ("TcpExt", "TCPSynRetrans"),
-    ("TcpExt", "TCPTimeWaitOverflow"),
-    ("TcpExt", "TCPTimeouts"),
+const WATCHED: [&str; 20] = [
+    "Tcp.AttemptFails",
+    "Tcp.RetransSegs",
+    "TcpExt.EmbryonicRsts",
+    "TcpExt.ListenDrops",
+    "TcpExt.ListenOverflows",
+    "TcpExt.PAWSActive",
+    "TcpExt.PAWSEstab",
+    "TcpExt.PAWSOldAck",
+    "TcpExt.PAWSTimewait",
+    "TcpExt.SyncookiesSent",
+    "TcpExt.TCPAbortOnMemory",
+    "TcpExt.TCPAbortOnTimeout",
+    "TcpExt.TCPBacklogDrop",
+    "TcpExt.TCPMemoryPressures",
+    "TcpExt.TCPReqQFullDoCookies",
+    "TcpExt.TCPReqQFullDrop",
+    "TcpExt.TCPRcvQDrop",
+    "TcpExt.TCPSynRetrans",
+    "TcpExt.TCPTimeWaitOverflow",
+    "TcpExt.TCPTimeouts",
 ];
 
-/// The counters at one time. They are the whole network namespace's, not one program's.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct KernelCounters {
-    /// In the order of [`WATCHED`]; zero: this kernel has no such counter.
-    values: [u64; WATCHED.len()],
-}
+/// The counters at one time, by name: `TcpExt.ListenOverflows`. They are the whole network namespace's, not one
+/// program's; a kernel need not have each of them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct KernelCounters(BTreeMap<String, u64>);
 
 impl KernelCounters {
-    /// As they are now; zeros where they cannot be read.
+    /// As they are now; none where they cannot be read.
     pub fn read() -> KernelCounters {
-        let mut counters = KernelCounters {
-            values: [0; WATCHED.len()],
-        };
-        let mut reading = ProcReader::new();
+        let mut counters = KernelCounters::default();
         for name in ["snmp", "netstat"] {
-            if let Some(text) = reading.text(format_args!("/proc/thread-self/net/{name}")) {
-                counters.take(text);
-            }
+            let text = fs::read_to_string(format!("/proc/thread-self/net/{name}"));
+            counters.take(&text.unwrap_or_default());
         }
         counters
     }
 
-    /// Those that grew since `before`, and by how much, as `TcpExt.ListenOverflows`.
+    /// Those that grew since `before`, and by how much.
     pub fn since(&self, before: &KernelCounters) -> BTreeMap<String, u64> {
-        let pairs = self.values.iter().zip(&before.values);
-        let grown = pairs.map(|(now, then)| now.saturating_sub(*then));
-        let named = WATCHED.iter().zip(grown).filter(|(_, more)| *more > 0);
-        named
-            .map(|((section, name), more)| (format!("{section}.{name}"), more))
-            .collect()
+        let grown = self.0.iter().map(|(name, now)| {
+            let then = before.0.get(name).copied().unwrap_or(0);
+            (name.clone(), now.saturating_sub(then))
+        });
+        grown.filter(|(_, more)| *more > 0).collect()
     }
 
     /// Takes the counters of a text of pairs of lines: `TcpExt: NAME NAME ...`, `TcpExt: 1 2 ...`.
@@ -69,12 +61,10 @@ impl KernelCounters {
             };
             let values = values.split_ascii_whitespace().skip(1);
             for (name, value) in names.split_ascii_whitespace().zip(values) {
-                let place = WATCHED
-                    .iter()
-                    .position(|watched| *watched == (section, name));
+                let name = format!("{section}.{name}");
                 // Some are signed (`Tcp: MaxConn -1`), none of the watched ones.
-                if let (Some(place), Ok(value)) = (place, value.parse()) {
-                    self.values[place] = value;
+                if let (true, Ok(value)) = (WATCHED.contains(&name.as_str()), value.parse()) {
+                    self.0.insert(name, value);
                 }
             }
         }
@@ -97,9 +87,7 @@ mod tests {
         TcpExt: SyncookiesSent TCPTimeWaitOverflow ListenOverflows ListenDrops\nTcpExt: 0 3 19 8\n";
 
     fn counters(text: &str) -> KernelCounters {
-        let mut counters = KernelCounters {
-            values: [0; WATCHED.len()],
-        };
+        let mut counters = KernelCounters::default();
         counters.take(text);
         counters
     }

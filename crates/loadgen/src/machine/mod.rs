@@ -5,25 +5,27 @@
 //! ([`judge`]). It reads `/proc` and raises the own soft limit of descriptors; it must not change the host.
 //!
 //! ```text
-//! prepare ─► descriptors, ports, backlog ◄─ host        pure, from values
-//! meters  ─► kernel, server ◄─ tree, threads, others ◄─ proc
+//! prepare ─► descriptors, ports ◄─ host        pure, from values
+//! meters  ─► kernel, server, uses ◄─ proc
 //! judge   ─► remarks                                    pure, from the outcome
 //! ```
 
-mod backlog;
 mod descriptors;
 mod host;
 mod kernel;
 mod ports;
 mod proc;
 mod server;
-mod tree;
 mod uses;
 mod validity;
 
+use nix::errno::Errno;
+use nix::sched::{CpuSet, sched_setaffinity};
+use nix::unistd::Pid;
+
 use crate::engine::Fault;
-use crate::outcome::{Remark, Weight};
-use crate::plan::{Address, Plan};
+use crate::outcome::Remark;
+use crate::plan::Plan;
 
 pub use kernel::KernelCounters;
 pub use server::ServerMeter;
@@ -56,28 +58,19 @@ fn fit(plan: &mut Plan, host: &host::Host) -> Result<Vec<Remark>, Fault> {
     // Threads first: they are a bound of the rate.
     let mut remarks = descriptors::choose(plan, host)?;
     remarks.extend(ports::choose(plan, host)?);
-    remarks.extend(backlog::remarks(plan, host));
     Ok(remarks)
 }
 
-/// Whether the server is on this host, as far as its address says.
-fn is_local(plan: &Plan) -> bool {
-    match &plan.target.address {
-        Address::Ip(address) => ports::is_loopback(address.ip()),
-        Address::Unix(_) => true,
+/// Keeps this thread on these processors.
+///
+/// # Errors
+/// One of them is none that this thread may use.
+pub fn run_on(cpus: &[usize]) -> Result<(), Errno> {
+    let mut set = CpuSet::new();
+    for cpu in cpus {
+        set.set(*cpu)?;
     }
-}
-
-fn remark(weight: Weight, word: &str, text: String) -> Remark {
-    Remark {
-        weight,
-        word: word.to_owned(),
-        text,
-    }
-}
-
-fn note(word: &str, text: String) -> Remark {
-    remark(Weight::Note, word, text)
+    sched_setaffinity(Pid::from_raw(0), &set)
 }
 
 #[cfg(test)]

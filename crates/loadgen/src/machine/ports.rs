@@ -9,14 +9,11 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use telemetry::Nanos;
 
-use super::host::{Host, Reuse};
-use super::{note, remark};
+use super::host::{Host, TIME_WAIT};
 use crate::engine::Fault;
 use crate::outcome::{Remark, Weight};
 use crate::plan::{Address, Begin, Closing, Length, Load, Misbehaviour, Plan};
 
-/// TIME_WAIT on Linux.
-const TIME_WAIT: Nanos = Nanos::from_secs(60);
 /// Connections a second that a thread is assumed to make as quickly as it can; 23,000 were measured.
 const CONNECTIONS_PER_S: f64 = 25_000.0;
 /// Requests a second likewise, on kept connections.
@@ -27,7 +24,7 @@ const SOURCES_MAX: u64 = 4_096;
 const WIDER: &str = "`sysctl -w net.ipv4.ip_local_port_range='1024 65535'`";
 
 /// How many ports are needed at once.
-#[derive(Clone, Copy, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 struct PortNeed {
     /// Connections that are open, with those of misbehaving clients.
     open: u64,
@@ -35,17 +32,10 @@ struct PortNeed {
     waiting: u64,
     /// Connections a second that we end properly.
     per_s: f64,
-    /// How that rate is known.
-    known: RateSource,
-}
-
-/// How a rate is known.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum RateSource {
-    /// From the plan.
-    Planned,
-    /// It is as much as threads can do.
-    Assumed,
+    /// Whether that is as much as threads can do, because the plan does not say it.
+    is_assumed: bool,
+    /// What makes fewer addresses suffice, the best first.
+    remedies: String,
 }
 
 /// Chooses local addresses where the target is on loopback and none were given.
@@ -59,56 +49,65 @@ pub(super) fn choose(plan: &mut Plan, host: &Host) -> Result<Vec<Remark>, Fault>
     let need = PortNeed::of(plan, target, host);
     let all = need.open + need.waiting;
     let given = plan.connections.sources.len() as u64;
+    // Half of them: connect() looks at the ports of one parity first, and at the others one by one when those are taken.
     if all <= host.ports / 2 * given.max(1) {
         return Ok(Vec::new());
     }
     let wanted = all.div_ceil((host.ports / 2).max(1));
     if given == 0 && target.ip().is_ipv4() && target.ip().is_loopback() && wanted <= SOURCES_MAX {
         plan.connections.sources = loopback_sources(wanted);
-        return Ok(vec![chosen_remark(&need, wanted, target, host)]);
+        return Ok(vec![chosen_remark(&need, wanted, host)]);
     }
-    if all > host.ports * given.max(1) {
-        return Err(too_few(&need, given.max(1), target, host));
+    let (has, from) = (host.ports * given.max(1), addresses(given.max(1)));
+    if all > has {
+        let mut hint = format!("give {wanted} addresses of this host by `--source A-B`, or ");
+        if target.ip().is_loopback() && target.is_ipv6() {
+            hint.push_str("reach the server over 127.0.0.1, where addresses abound, or ");
+        }
+        let text = format!(
+            "{} local ports are needed, and {from} has {has}",
+            need.said()
+        );
+        return Err(Fault::with_hint(text, hint + &need.remedies));
     }
-    Ok(vec![remark(
-        Weight::Doubtful,
-        "ports",
-        format!(
-            "{} of the {} ports of {} are needed: past half of them the kernel takes long to find a free one, \
-             which is in the time to connect; {}",
-            need.said(),
-            host.ports * given.max(1),
-            addresses(given.max(1)),
-            remedies(&need, target, host).join(", or ")
-        ),
-    )])
+    let text = format!(
+        "{} of the {has} ports of {from} are needed: past half of them the kernel takes long to find a free one, \
+         which is in the time to connect; {}",
+        need.said(),
+        need.remedies
+    );
+    Ok(vec![Remark::new(Weight::Doubtful, "ports", text)])
 }
 
 impl PortNeed {
     fn of(plan: &Plan, target: SocketAddr, host: &Host) -> PortNeed {
         let bad_clients: usize = plan.bad_clients.iter().map(|group| group.len).sum();
-        let waits = waits(target, host);
-        let (per_s, known) = match plan.connections.closing {
+        let waits = match target.ip().to_canonical().is_loopback() {
+            true => host.loopback_time_wait,
+            false => host.time_wait,
+        };
+        let (per_s, is_assumed) = match plan.connections.closing {
             Closing::Fin => ended_per_s(plan),
-            Closing::Rst | Closing::Server => (0.0, RateSource::Planned),
+            Closing::Rst | Closing::Server => (0.0, false),
         };
         let ours = waiting_of(plan, per_s, waits);
         let bad_clients_per_s = half_closed_per_s(plan);
         let waiting = ours + bad_clients_per_s * waits.as_secs_f64();
+        // The kernel keeps no more of them, and ends further connections without TIME_WAIT.
+        let waiting = (waiting.ceil() as u64).min(host.time_wait_max);
         PortNeed {
             open: (plan.connections.len + bad_clients) as u64,
-            waiting: (waiting.ceil() as u64).min(host.time_wait_max),
+            waiting,
             per_s: per_s + bad_clients_per_s,
-            known,
+            is_assumed,
+            remedies: remedies(waiting, waits, host),
         }
     }
 
     fn said(&self) -> String {
-        let assumed = match self.known {
-            RateSource::Assumed => {
-                ", which is assumed because a closed load has no rate of its own"
-            }
-            RateSource::Planned => "",
+        let assumed = match self.is_assumed {
+            true => ", which is assumed because a closed load has no rate of its own",
+            false => "",
         };
         let all = self.open + self.waiting;
         if self.waiting == 0 {
@@ -121,43 +120,44 @@ impl PortNeed {
     }
 }
 
-/// How long a port that we have closed is not to be used for the same target.
-fn waits(target: SocketAddr, host: &Host) -> Nanos {
-    match host.reuse {
-        Reuse::AfterMs(ms) => Nanos::from_ms(ms),
-        Reuse::OnLoopbackAfterMs(ms) if is_loopback(target.ip()) => Nanos::from_ms(ms),
-        Reuse::OnLoopbackAfterMs(_) | Reuse::Never => TIME_WAIT,
+/// What makes fewer addresses suffice, the best first.
+fn remedies(waiting: u64, waits: Nanos, host: &Host) -> String {
+    let is_slow = waiting > 0 && waits == TIME_WAIT;
+    let all = [
+        (waiting > 0, "`--close rst`"),
+        (is_slow, "`sysctl -w net.ipv4.tcp_tw_reuse=1`"),
+        (host.ports < 60_000, WIDER),
+    ];
+    let fitting: Vec<&str> = all
+        .iter()
+        .filter(|(fits, _)| *fits)
+        .map(|(_, text)| *text)
+        .collect();
+    match fitting.as_slice() {
+        [] => "fewer connections (`--connections`)".to_owned(),
+        texts => texts.join(", or "),
     }
 }
 
-/// Whether an address is one of loopback, in either family.
-pub(super) fn is_loopback(address: IpAddr) -> bool {
-    address.to_canonical().is_loopback()
-}
-
-/// Connections a second that end because they have had their requests.
-fn ended_per_s(plan: &Plan) -> (f64, RateSource) {
+/// Connections a second that end because they have had their requests, and whether that is assumed.
+fn ended_per_s(plan: &Plan) -> (f64, bool) {
     let Some(each) = plan.connections.requests_each else {
-        return (0.0, RateSource::Planned);
+        return (0.0, false);
     };
     let each = each.get() as f64;
     match &plan.load {
         Load::Closed => {
             let thread = CONNECTIONS_PER_S.min(REQUESTS_PER_S / each);
-            (thread * plan.machine.threads as f64, RateSource::Assumed)
+            (thread * plan.machine.threads as f64, true)
         }
-        Load::Open { rate, .. } => (rate.most() / each, RateSource::Planned),
+        Load::Open { rate, .. } => (rate.most() / each, false),
         Load::Recorded { arrivals } => {
-            let lasts = arrivals
-                .last()
-                .map_or(0.0, |last| last.offset.as_secs_f64());
-            (
-                arrivals.len() as f64 / each / lasts.max(1.0),
-                RateSource::Planned,
-            )
+            let last = arrivals.last();
+            let lasts_s = last.map_or(0.0, |last| last.offset.as_secs_f64());
+            (arrivals.len() as f64 / each / lasts_s.max(1.0), false)
         }
         // None is opened again.
-        Load::Burst => (0.0, RateSource::Planned),
+        Load::Burst => (0.0, false),
     }
 }
 
@@ -225,42 +225,26 @@ fn half_closed_per_s(plan: &Plan) -> f64 {
 
 /// 127.0.0.1, 127.0.0.2 and so on; `len` is at most [`SOURCES_MAX`].
 fn loopback_sources(len: u64) -> Vec<IpAddr> {
+    assert!(
+        len <= SOURCES_MAX,
+        "no more addresses are chosen than may be"
+    );
     let first = u32::from(Ipv4Addr::LOCALHOST);
     let all = first..first + len as u32;
     all.map(|address| IpAddr::V4(Ipv4Addr::from(address)))
         .collect()
 }
 
-fn chosen_remark(need: &PortNeed, len: u64, target: SocketAddr, host: &Host) -> Remark {
+fn chosen_remark(need: &PortNeed, len: u64, host: &Host) -> Remark {
     let last = Ipv4Addr::from(u32::from(Ipv4Addr::LOCALHOST) + len as u32 - 1);
-    note(
-        "sources",
-        format!(
-            "connections come from {len} local addresses in turn, 127.0.0.1 to {last}, each used for less than \
-             half of its {} ports: needed are {}; fewer addresses suffice with {}",
-            host.ports,
-            need.said(),
-            remedies(need, target, host).join(", or ")
-        ),
-    )
-}
-
-fn too_few(need: &PortNeed, sources: u64, target: SocketAddr, host: &Host) -> Fault {
     let text = format!(
-        "{} local ports are needed, and {} has {}",
+        "connections come from {len} local addresses in turn, 127.0.0.1 to {last}, each used for less than half of \
+         its {} ports: needed are {}; fewer addresses suffice with {}",
+        host.ports,
         need.said(),
-        addresses(sources),
-        host.ports * sources
+        need.remedies
     );
-    let enough = (need.open + need.waiting).div_ceil((host.ports / 2).max(1));
-    let mut hints = vec![format!(
-        "give {enough} addresses of this host by `--source A-B`"
-    )];
-    if target.ip().is_loopback() && target.is_ipv6() {
-        hints.push("reach the server over 127.0.0.1, where addresses abound".to_owned());
-    }
-    hints.extend(remedies(need, target, host));
-    Fault::with_hint(text, hints.join(", or "))
+    Remark::new(Weight::Note, "sources", text)
 }
 
 fn addresses(len: u64) -> String {
@@ -268,22 +252,4 @@ fn addresses(len: u64) -> String {
         1 => "one local address".to_owned(),
         _ => format!("{len} local addresses"),
     }
-}
-
-/// What makes fewer addresses suffice, the best first.
-fn remedies(need: &PortNeed, target: SocketAddr, host: &Host) -> Vec<String> {
-    let mut all = Vec::new();
-    if need.waiting > 0 {
-        all.push("`--close rst`".to_owned());
-        if waits(target, host) == TIME_WAIT {
-            all.push("`sysctl -w net.ipv4.tcp_tw_reuse=1`".to_owned());
-        }
-    }
-    if host.ports < 60_000 {
-        all.push(WIDER.to_owned());
-    }
-    if all.is_empty() {
-        all.push("fewer connections (`--connections`)".to_owned());
-    }
-    all
 }

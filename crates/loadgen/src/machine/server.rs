@@ -1,9 +1,16 @@
 //! What the server takes: processor time, memory and context switches of its processes and all their children.
+//!
+//! A process's time is in its own line of `/proc` while it lives (or waits for its parent), and in its parent's
+//! line when that has waited for it: so the time of those that come and go between two looks is found with those
+//! that live. Only of a process whose parent does not wait for it (because it ignores SIGCHLD) the time since the
+//! last look is lost.
+
+use std::collections::BTreeMap;
+use std::fs;
 
 use telemetry::Nanos;
 
-use super::proc::{ProcReader, numbers};
-use super::tree::{ProcessTree, ProcessUse};
+use super::proc::{ids, keyed};
 use super::uses::{TICKS_PER_S, share};
 use crate::engine::Fault;
 use crate::outcome::ServerUse;
@@ -14,12 +21,8 @@ use crate::outcome::ServerUse;
 /// numbers of those exacter that end without being waited for. Processor time is exact to 10 ms a process.
 #[derive(Debug)]
 pub struct ServerMeter {
-    /// Those that are watched even if their parent is gone.
-    known: Vec<ProcessUse>,
-    before: ProcessTree,
-    now: ProcessTree,
-    reading: ProcReader,
-    marks_len: u64,
+    latest: Family,
+    is_begun: bool,
     ticks: u64,
     switches: u64,
 }
@@ -30,26 +33,20 @@ impl ServerMeter {
     /// # Errors
     /// When one of them does not exist.
     pub fn open(pids: &[u32]) -> Result<ServerMeter, Fault> {
-        let mut reading = ProcReader::new();
-        let mut known = Vec::with_capacity(pids.len());
+        let mut latest = Family::default();
         for pid in pids {
-            let stat = reading.text(format_args!("/proc/{pid}/stat"));
-            let process = stat
-                .and_then(ProcessUse::of)
-                .filter(|process| !process.has_ended);
-            known.push(process.ok_or_else(|| {
+            let process = ProcessUse::read(*pid).filter(|(_, process)| !process.has_ended);
+            let (key, process) = process.ok_or_else(|| {
                 Fault::with_hint(
                     format!("the server's process {pid} does not exist"),
                     "`--server-pid` wants the id of a process of this host that runs",
                 )
-            })?);
+            })?;
+            latest.processes.insert(key, process);
         }
         Ok(ServerMeter {
-            known,
-            before: ProcessTree::default(),
-            now: ProcessTree::default(),
-            reading,
-            marks_len: 0,
+            latest,
+            is_begun: false,
             ticks: 0,
             switches: 0,
         })
@@ -57,16 +54,13 @@ impl ServerMeter {
 
     /// Begins to count, or counts until now.
     pub fn mark(&mut self) {
-        std::mem::swap(&mut self.before, &mut self.now);
-        self.now.look(&self.known, &mut self.reading);
-        if self.marks_len > 0 {
-            self.ticks += self.now.ticks_since(&self.before);
-            self.switches += self.now.switches_since(&self.before);
+        let now = Family::look(&self.latest);
+        if self.is_begun {
+            self.ticks += now.ticks_since(&self.latest);
+            self.switches += now.switches_since(&self.latest);
         }
-        self.marks_len += 1;
-        // A child whose parent ends belongs to the server all the same.
-        self.known.clear();
-        self.known.extend_from_slice(&self.now.processes);
+        self.is_begun = true;
+        self.latest = now;
     }
 
     /// Processor time from the first mark to the last.
@@ -76,18 +70,13 @@ impl ServerMeter {
 
     /// What was taken from the first mark to the last, `elapsed` later, by so many requests that ended.
     pub fn used(&self, requests: u64, elapsed: Nanos) -> ServerUse {
-        let each = |sum: f64| {
-            if requests > 0 {
-                sum / requests as f64
-            } else {
-                0.0
-            }
+        assert!(self.is_begun, "a meter is marked before it is read");
+        let each = |sum: f64| match requests {
+            0 => 0.0,
+            _ => sum / requests as f64,
         };
-        let live = self
-            .now
-            .processes
-            .iter()
-            .filter(|process| !process.has_ended);
+        let all = self.latest.processes.values();
+        let live = all.filter(|process| !process.has_ended);
         let pages: u64 = live.clone().map(|process| process.resident_pages).sum();
         ServerUse {
             processes: live.count(),
@@ -102,16 +91,133 @@ impl ServerMeter {
 /// How many descriptors each of the processes and their children may have open; those that cannot be asked are
 /// left out.
 pub(super) fn descriptor_limits(pids: &[u32]) -> Vec<u64> {
-    let Ok(mut meter) = ServerMeter::open(pids) else {
+    let Ok(meter) = ServerMeter::open(pids) else {
         return Vec::new();
     };
-    meter.mark();
-    let limit = |process: &ProcessUse| {
-        let limits = meter
-            .reading
-            .text(format_args!("/proc/{}/limits", process.id))?;
-        let mut lines = limits.lines();
-        lines.find_map(|line| numbers(line.strip_prefix("Max open files")?).next())
+    let family = Family::look(&meter.latest);
+    let limit = |(id, _): &(u32, u64)| {
+        let limits = fs::read_to_string(format!("/proc/{id}/limits")).ok()?;
+        keyed(&limits, "Max open files")
     };
-    meter.now.processes.iter().filter_map(limit).collect()
+    family.processes.keys().filter_map(limit).collect()
+}
+
+/// A process at one time.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct ProcessUse {
+    pub(super) parent: u32,
+    /// Its own processor time, of threads that have ended too.
+    pub(super) own_ticks: u64,
+    /// That of children that it has waited for, and of theirs.
+    pub(super) reaped_ticks: u64,
+    pub(super) resident_pages: u64,
+    /// It has ended, and its parent has not waited for it yet.
+    pub(super) has_ended: bool,
+}
+
+impl ProcessUse {
+    fn read(id: u32) -> Option<((u32, u64), ProcessUse)> {
+        ProcessUse::of(&fs::read_to_string(format!("/proc/{id}/stat")).ok()?)
+    }
+
+    /// From a line of `/proc/PID/stat`: with when it started, in ticks since the boot, a process is told from a
+    /// later one of the same id.
+    pub(super) fn of(stat: &str) -> Option<((u32, u64), ProcessUse)> {
+        let id = stat.split_once(' ')?.0.parse().ok()?;
+        // A program's name may hold anything, parentheses too.
+        let mut words = stat.rsplit_once(')')?.1.split_ascii_whitespace();
+        let state = words.next()?;
+        let mut number = |skipped: usize| words.nth(skipped)?.parse::<u64>().ok();
+        let parent = u32::try_from(number(0)?).ok()?;
+        let own_ticks = number(9)? + number(0)?;
+        let reaped_ticks = number(0)? + number(0)?;
+        let started = number(4)?;
+        let process = ProcessUse {
+            parent,
+            own_ticks,
+            reaped_ticks,
+            resident_pages: number(1)?,
+            has_ended: matches!(state, "Z" | "X"),
+        };
+        Some(((id, started), process))
+    }
+}
+
+/// Some processes with all their children, at one time.
+#[derive(Debug, Default)]
+pub(super) struct Family {
+    /// By id and start.
+    pub(super) processes: BTreeMap<(u32, u64), ProcessUse>,
+    /// Context switches by process and thread.
+    pub(super) switches: BTreeMap<(u32, u32), u64>,
+}
+
+impl Family {
+    /// Looks at the processes of `known` that still live, and at all their children and grandchildren.
+    ///
+    /// This process and its own children are no part of it, unless they are known.
+    fn look(known: &Family) -> Family {
+        // The whole list at once: children are found by their parents, and both may change between two looks.
+        let all: BTreeMap<_, _> = ids("/proc").filter_map(ProcessUse::read).collect();
+        // A child whose parent has ended belongs to the server all the same: its key is known.
+        let mut family = Family::default();
+        let mut found: Vec<_> = all
+            .iter()
+            .filter(|(key, _)| known.processes.contains_key(key))
+            .collect();
+        while let Some((key, process)) = found.pop() {
+            // Each process is looked at once, so that this ends whatever ids the kernel gave again meanwhile.
+            if family.processes.insert(*key, *process).is_none() {
+                let children = all
+                    .iter()
+                    .filter(|((id, _), child)| child.parent == key.0 && *id != std::process::id());
+                found.extend(children);
+                family.look_at_threads(key.0);
+            }
+        }
+        family
+    }
+
+    fn look_at_threads(&mut self, process: u32) {
+        let folder = format!("/proc/{process}/task");
+        let switches = |thread| {
+            let status = fs::read_to_string(format!("{folder}/{thread}/status")).ok()?;
+            let wanted = keyed(&status, "voluntary_ctxt_switches:")?;
+            let unwanted = keyed(&status, "nonvoluntary_ctxt_switches:")?;
+            Some(((process, thread), wanted + unwanted))
+        };
+        self.switches.extend(ids(&folder).filter_map(switches));
+    }
+
+    /// Processor time since `before`, in ticks.
+    pub(super) fn ticks_since(&self, before: &Family) -> u64 {
+        let (mut own, mut all) = (0, 0);
+        for (key, now) in &self.processes {
+            // Without one it began since then, and all its children did.
+            let then = before.processes.get(key);
+            let (own_then, reaped_then) =
+                then.map_or((0, 0), |then| (then.own_ticks, then.reaped_ticks));
+            let grown = now.own_ticks.saturating_sub(own_then);
+            own += grown;
+            all += grown + now.reaped_ticks.saturating_sub(reaped_then);
+        }
+        let gone = before.processes.iter();
+        let gone = gone.filter(|(key, _)| !self.processes.contains_key(key));
+        let known: u64 = gone
+            .map(|(_, process)| process.own_ticks + process.reaped_ticks)
+            .sum();
+        // What was known of those that are gone has moved to those that waited for them. Where nobody did it has
+        // not, and what the others took themselves is still right.
+        own.max(all.saturating_sub(known))
+    }
+
+    /// Context switches since `before`, of threads that live.
+    pub(super) fn switches_since(&self, before: &Family) -> u64 {
+        let grown = |(thread, now): (&(u32, u32), &u64)| {
+            let then = before.switches.get(thread).copied().unwrap_or(0);
+            // Fewer than before: another thread with the same id.
+            now.checked_sub(then).unwrap_or(*now)
+        };
+        self.switches.iter().map(grown).sum()
+    }
 }

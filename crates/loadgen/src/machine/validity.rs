@@ -4,8 +4,7 @@
 
 use telemetry::Nanos;
 
-use super::backlog::PEAKS;
-use super::{note, remark};
+use crate::distribution::has_enough_beyond;
 use crate::outcome::{Outcome, Remark, ThreadUse, Weight};
 use crate::plan::Timestamps;
 
@@ -30,10 +29,12 @@ const SHARE_S: f64 = 0.1;
 const CENSORED_SHARE: f64 = 0.01;
 /// A request without a reply at the end is worth a word when it has taken such a share of the time.
 const HELD_SHARE: f64 = 0.05;
-/// Fewer values than these beyond a quantile make it an accident.
-const BEYOND_LEN: f64 = 10.0;
 /// Everybody else's share of one processor.
 const FOREIGN_SHARE: f64 = 0.08;
+
+/// What a queue that overflows looks like.
+const PEAKS: &str = "what is dropped comes again after 1, 3 and 7 s, and peaks there are the backlog's, not the \
+                     server's";
 
 /// What has to be known about a finished run, the worst first. `stalled` is how long the thread stood still that
 /// did so longest, `processors` are those of the host. Remarks that the outcome has already are not looked at.
@@ -72,7 +73,7 @@ fn stalled_remark(outcome: &Outcome, stalled: Nanos) -> Option<Remark> {
             percent(share),
             outcome.counts.disturbed
         );
-        remark(Weight::Invalid, "stalled", text)
+        Remark::new(Weight::Invalid, "stalled", text)
     })
 }
 
@@ -84,8 +85,7 @@ fn late_remark(outcome: &Outcome) -> Option<Remark> {
         (95.0, Some(late.p95_us), Some(latency.p95_us)),
         (90.0, Some(late.p90_us), Some(latency.p90_us)),
     ];
-    let is_said =
-        |percent_of: f64| (100.0 - percent_of) / 100.0 * latency.count as f64 + 1e-6 >= BEYOND_LEN;
+    let is_said = |percent_of| has_enough_beyond(percent_of, latency.count as f64);
     let (percent_of, late_us, latency_us) =
         usual.into_iter().find_map(|(percent_of, late, latency)| {
             is_said(percent_of).then_some((percent_of, late?, latency?))
@@ -102,7 +102,7 @@ fn late_remark(outcome: &Outcome) -> Option<Remark> {
             late_us / 1e3,
             percent(late_us / latency_us)
         );
-        remark(weight, word, text)
+        Remark::new(weight, word, text)
     })
 }
 
@@ -122,7 +122,7 @@ fn connections_remark(outcome: &Outcome) -> Option<Remark> {
              limit",
             awaited_us / 1e3
         );
-        remark(Weight::Doubtful, "connections", text)
+        Remark::new(Weight::Doubtful, "connections", text)
     })
 }
 
@@ -140,7 +140,7 @@ fn censored_remark(outcome: &Outcome) -> Option<Remark> {
              and are in no percentile",
             percent(share)
         );
-        remark(Weight::Doubtful, "censored", text)
+        Remark::new(Weight::Doubtful, "censored", text)
     })
 }
 
@@ -157,7 +157,7 @@ fn unfinished_remark(outcome: &Outcome) -> Option<Remark> {
             counts.unfinished,
             longest_us / 1e6
         );
-        remark(Weight::Doubtful, "unfinished", text)
+        Remark::new(Weight::Doubtful, "unfinished", text)
     })
 }
 
@@ -185,21 +185,21 @@ fn limited_remark(outcome: &Outcome) -> Option<Remark> {
                 "the generator was the limit, not the server: its thread {number} {took}; {remedy}; \
                  `--timestamps kernel` keeps its own queue out of the latency"
             );
-            Some(remark(Weight::Invalid, LIMITED, text))
+            Some(Remark::new(Weight::Invalid, LIMITED, text))
         }
         (true, Timestamps::Kernel) => {
             let text = format!(
                 "the generator was the limit, not the server: its thread {number} {took}. What it left unread is \
                  in no latency, but the server could have answered more: {remedy}"
             );
-            Some(remark(Weight::Doubtful, LIMITED, text))
+            Some(Remark::new(Weight::Doubtful, LIMITED, text))
         }
         (false, Timestamps::Read) if share > BUSY_SHARE => {
             let text = format!(
                 "the generator's thread {number} {took}, so that replies may have waited for it: {remedy}; \
                  `--timestamps kernel` keeps that out of the latency"
             );
-            Some(remark(Weight::Doubtful, "generator-busy", text))
+            Some(Remark::new(Weight::Doubtful, "generator-busy", text))
         }
         (false, _) => None,
     }
@@ -215,7 +215,7 @@ fn waited_remark(outcome: &Outcome) -> Option<Remark> {
              one of its own (`--cpus`), and the server the others",
             percent(share)
         );
-        remark(Weight::Doubtful, "waited", text)
+        Remark::new(Weight::Doubtful, "waited", text)
     })
 }
 
@@ -241,7 +241,7 @@ fn local_remark(outcome: &Outcome) -> Option<Remark> {
             "{local} requests failed on this side, for want of ports, descriptors or memory: more local \
              addresses (`--source A-B`), `--close rst`, or a greater `ulimit -n`"
         );
-        remark(Weight::Invalid, "local", text)
+        Remark::new(Weight::Invalid, "local", text)
     })
 }
 
@@ -254,7 +254,7 @@ fn foreign_remark(outcome: &Outcome, processors: usize) -> Option<Remark> {
             "others took {} of a processor meanwhile: stop what else runs here, and repeat",
             percent(of_one)
         );
-        remark(Weight::Doubtful, "foreign", text)
+        Remark::new(Weight::Doubtful, "foreign", text)
     })
 }
 
@@ -265,7 +265,7 @@ fn left_open_remark(outcome: &Outcome) -> Option<Remark> {
             "the server left {open} connections open whose last request said `Connection: close`; we ended \
              them after a second, and their ports are kept for a minute"
         );
-        note("left-open", text)
+        Remark::new(Weight::Note, "left-open", text)
     })
 }
 
@@ -281,13 +281,14 @@ fn backlog_remark(outcome: &Outcome) -> Option<Remark> {
              once (`--connect-rate`)",
             overflows + full
         );
-        note("backlog", text)
+        Remark::new(Weight::Note, "backlog", text)
     })
 }
 
 fn time_wait_remark(outcome: &Outcome) -> Option<Remark> {
     let times = *outcome.kernel.get("TcpExt.TCPTimeWaitOverflow")?;
-    Some(note(
+    Some(Remark::new(
+        Weight::Note,
         "time-wait",
         format!(
             "{times} connections were ended without TIME_WAIT because the kernel's table of them was full: \

@@ -3,33 +3,26 @@
 //! Takes nothing, gives [`Plan`] and its parts, all public and plain. Whoever makes one (the command line, a
 //! test) has checked it with [`Plan::fault`]; engines trust it. No file is read here.
 
-mod bad_clients;
 mod profile;
 mod requests;
-#[cfg(test)]
-mod sample;
-mod target;
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroU64;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use telemetry::Nanos;
 
-pub use bad_clients::{BadClients, Misbehaviour};
 pub use profile::{Leg, Profile};
-pub use requests::{Method, Request, RequestParts, Requests};
-#[cfg(test)]
-pub(crate) use sample::{sample, sample_request};
-pub use target::{Address, Scheme, Target, Tls, TlsTrust};
+pub use requests::{Request, RequestParts};
 
 /// A load and everything that it needs.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// Where the requests go.
     pub target: Target,
-    /// What is asked for.
-    pub requests: Requests,
+    /// The kinds of requests that are asked for, at least one.
+    pub requests: Vec<Request>,
     /// What makes a request leave.
     pub load: Load,
     /// Connections and how they are used.
@@ -42,6 +35,59 @@ pub struct Plan {
     pub bad_clients: Vec<BadClients>,
     /// The generator's own side.
     pub machine: Machine,
+}
+
+/// Where the requests go.
+#[derive(Clone, Debug)]
+pub struct Target {
+    /// As it was given, for people.
+    pub url: String,
+    /// With or without TLS.
+    pub scheme: Scheme,
+    /// Where to connect to.
+    pub address: Address,
+    /// The `Host` field.
+    pub host: String,
+    /// Path and query of the URL.
+    pub path: String,
+}
+
+/// With or without TLS.
+#[derive(Clone, Debug)]
+pub enum Scheme {
+    /// Without.
+    Http,
+    /// With.
+    Https(Tls),
+}
+
+/// How TLS is spoken.
+#[derive(Clone, Debug)]
+pub struct Tls {
+    /// The name that is asked for and, with [`TlsTrust::Authority`], checked.
+    pub server_name: String,
+    /// Whose word counts.
+    pub trust: TlsTrust,
+    /// Connections after the first one resume its session.
+    pub resumes: bool,
+}
+
+/// Whose word for a server counts.
+#[derive(Clone, Debug)]
+pub enum TlsTrust {
+    /// That of the authorities in this file of PEM certificates.
+    Authority(PathBuf),
+    /// Anybody's: the certificate is not checked.
+    Anybody,
+}
+
+/// Where to connect to.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Address {
+    /// TCP.
+    Ip(SocketAddr),
+    /// A unix socket.
+    Unix(PathBuf),
 }
 
 /// What makes a request leave.
@@ -83,7 +129,7 @@ pub enum Arrivals {
 pub struct Arrival {
     /// After the beginning of the run.
     pub offset: Nanos,
-    /// Which of [`Requests::kinds`].
+    /// Which of [`Plan::requests`].
     pub kind: u32,
 }
 
@@ -110,12 +156,13 @@ pub struct Connections {
 }
 
 /// Who ends a connection after its last request.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Closing {
     /// We do, by a reset: no port is kept from use, and the closing is not part of the measurement.
     Rst,
     /// We do, properly: each connection keeps a port of ours for a minute (TIME_WAIT).
+    #[default]
     Fin,
     /// The server does, because the last request says `Connection: close`; a server that does not within
     /// a second after its reply is closed upon, and that is counted.
@@ -168,6 +215,43 @@ pub enum ExpectBody {
     Sha256([u8; 32]),
 }
 
+/// A group of misbehaving clients, on a thread of their own. Each that is ended is opened again.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct BadClients {
+    /// Connections kept open.
+    pub len: usize,
+    /// What they do.
+    pub misbehaviour: Misbehaviour,
+    /// Bytes of their receive buffers; `None`: the kernel's choice. It is set before they connect.
+    pub receive_buffer_bytes: Option<usize>,
+}
+
+/// What a misbehaving client does.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum Misbehaviour {
+    /// Sends a request and never reads.
+    NeverReads,
+    /// Sends a request and reads so many bytes a second.
+    ReadsAt {
+        /// Of one connection.
+        bytes_per_s: u64,
+    },
+    /// Sends a request one byte at a time, with this pause between.
+    Trickles {
+        /// Between two bytes.
+        pause: Nanos,
+    },
+    /// Sends nothing at all.
+    Idle,
+    /// Sends a request, then the end of its stream, and reads the reply.
+    HalfCloses,
+    /// Sends a request and resets after this time.
+    Resets {
+        /// After the request.
+        after: Nanos,
+    },
+}
+
 /// The generator's own side.
 #[derive(Clone, Debug)]
 pub struct Machine {
@@ -207,50 +291,54 @@ pub enum Timestamps {
 
 impl Plan {
     /// Why the parts do not fit together, with the remedy; `None`: they do.
-    pub fn fault(&self) -> Option<String> {
-        let connections = &self.connections;
-        let said = |text: &str| Some(text.to_owned());
-        if self.length.duration.is_none() && self.length.requests.is_none() {
-            return said("neither a duration nor a number of requests: give one of them");
-        }
-        if self.requests.kinds.is_empty() {
-            return said("there is no request to send");
-        }
-        if connections.len == 0 || connections.in_flight == 0 || self.machine.threads == 0 {
-            return said("connections, requests in flight and threads are at least 1");
-        }
-        if self.machine.threads > connections.len {
-            return said("more threads than connections: give fewer threads or more connections");
-        }
-        if connections.in_flight > 1
-            && connections
-                .requests_each
-                .is_some_and(|each| each.get() < connections.in_flight as u64)
-        {
-            return said("more requests in flight than a connection may send: lower `--pipeline`");
-        }
-        if let Some(text) = self.timestamps_fault() {
-            return said(text);
-        }
-        if let Some(text) = self.load_fault() {
-            return said(text);
-        }
-        if connections.opened_per_s.is_some_and(|rate| !is_rate(rate)) {
-            return said("connections are opened at a rate of more than nothing");
-        }
-        if connections.active.is_some() && !matches!(self.load, Load::Closed) {
-            return said("only a closed load can use more and fewer connections over time");
-        }
-        if self.length.begin == Begin::AllOpen && !matches!(self.load, Load::Closed) {
-            return said("only a closed load can begin to count when all connections are open");
-        }
-        if self.length.begin == Begin::AllOpen && connections.active.is_some() {
-            return said(
+    pub fn fault(&self) -> Option<&'static str> {
+        let (connections, length) = (&self.connections, &self.length);
+        let is_closed = matches!(self.load, Load::Closed);
+        let waits_for_all = length.begin == Begin::AllOpen;
+        let is_too_deep = |each: NonZeroU64| each.get() < connections.in_flight as u64;
+        let faults = [
+            (
+                length.duration.is_none() && length.requests.is_none(),
+                "neither a duration nor a number of requests: give one of them",
+            ),
+            (self.requests.is_empty(), "there is no request to send"),
+            (
+                connections.len == 0 || connections.in_flight == 0 || self.machine.threads == 0,
+                "connections, requests in flight and threads are at least 1",
+            ),
+            (
+                self.machine.threads > connections.len,
+                "more threads than connections: give fewer threads or more connections",
+            ),
+            (
+                connections.in_flight > 1 && connections.requests_each.is_some_and(is_too_deep),
+                "more requests in flight than a connection may send: lower `--pipeline`",
+            ),
+            (
+                connections.opened_per_s.is_some_and(|rate| !is_rate(rate)),
+                "connections are opened at a rate of more than nothing",
+            ),
+            (
+                connections.active.is_some() && !is_closed,
+                "only a closed load can use more and fewer connections over time",
+            ),
+            (
+                waits_for_all && !is_closed,
+                "only a closed load can begin to count when all connections are open",
+            ),
+            (
+                waits_for_all && connections.active.is_some(),
                 "connections that change over time need not ever be all open: begin to count \
                  after a warm-up",
-            );
-        }
-        None
+            ),
+        ];
+        let mut found = faults
+            .into_iter()
+            .filter_map(|(is_so, text)| is_so.then_some(text));
+        found
+            .next()
+            .or_else(|| self.timestamps_fault())
+            .or_else(|| self.load_fault())
     }
 
     /// Why the kernel's stamps are not to be had.
@@ -272,7 +360,7 @@ impl Plan {
 
     /// Why nothing would leave, or nobody knows what.
     fn load_fault(&self) -> Option<&'static str> {
-        let kinds = &self.requests.kinds;
+        let kinds = &self.requests;
         match &self.load {
             Load::Recorded { arrivals } if arrivals.is_empty() => {
                 return Some("there is no recorded request");
@@ -299,6 +387,7 @@ fn is_rate(number: f64) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tests::{sample, sample_request};
 
     /// A sample that is changed, and the beginning of what is said of it; empty: nothing.
     fn check(change: impl FnOnce(&mut Plan), expect: &str) {
@@ -345,7 +434,7 @@ mod tests {
             |plan| plan.connections.active = Some(Profile::constant(1.0)),
             "",
         );
-        check(|plan| plan.requests.kinds.push(sample_request(0)), "");
+        check(|plan| plan.requests.push(sample_request(0)), "");
         check(
             |plan| {
                 plan.connections.in_flight = 4;
@@ -365,9 +454,9 @@ mod tests {
 
     #[test]
     fn refuses_nothing_to_send_and_nobody_to_send_it() {
-        check(|plan| plan.requests.kinds.clear(), "there is no request");
+        check(|plan| plan.requests.clear(), "there is no request");
         check(
-            |plan| plan.requests.kinds[0].weight = 0,
+            |plan| plan.requests[0].weight = 0,
             "every request has the weight 0",
         );
         let few = "connections, requests in flight and threads are at least 1";
@@ -420,7 +509,7 @@ mod tests {
         check(
             |plan| {
                 plan.load = recorded(&[0]);
-                plan.requests.kinds[0].weight = 0;
+                plan.requests[0].weight = 0;
             },
             "",
         );

@@ -33,6 +33,10 @@ impl Profile {
 
     /// One leg after another; at least one.
     pub fn of(legs: Vec<Leg>) -> Profile {
+        assert!(
+            legs.iter().all(|leg| leg.lasts > Nanos::ZERO),
+            "no leg is without a length: its slope would be none"
+        );
         let rest = legs.last().map_or(0.0, |leg| leg.to);
         Profile { legs, rest }
     }
@@ -72,6 +76,7 @@ impl Profile {
         for leg in &self.legs {
             let seconds = leg.lasts.as_secs_f64();
             let here = (leg.from + leg.to) / 2.0 * seconds;
+            // A leg in which nothing happens is passed over, whatever is left.
             if left <= here && here > 0.0 {
                 return Some(nanos(passed + within(leg, seconds, left)));
             }

@@ -3,14 +3,9 @@
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use super::Expect;
+use http::Asked;
 
-/// The kinds of requests, and how often each one is made.
-#[derive(Clone, Debug)]
-pub struct Requests {
-    /// At least one.
-    pub kinds: Vec<Request>,
-}
+use super::Expect;
 
 /// A request as it goes over the wire.
 #[derive(Clone, Debug)]
@@ -20,22 +15,13 @@ pub struct Request {
     /// Of the sum of all kinds' weights; 0 is never chosen by weight, only by a recording.
     pub weight: u32,
     /// What a reply without a body can be told by.
-    pub method: Method,
+    pub method: Asked,
     /// Head and body; the connection is kept.
     pub bytes: Arc<[u8]>,
     /// Head and body; the connection ends with it.
     pub last_bytes: Arc<[u8]>,
     /// What its reply has to be; `None`: as the plan says.
     pub expect: Option<Expect>,
-}
-
-/// As far as it tells how a reply ends, RFC 9112 section 6.3.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Method {
-    /// Its replies have no bodies.
-    Head,
-    /// Any other one.
-    Other,
 }
 
 /// A request before it is bytes.
@@ -63,10 +49,6 @@ impl RequestParts<'_> {
         };
         if !is_token(self.method) {
             return Some(format!("`{}` is no method", self.method));
-        }
-        // RFC 9112 section 6.3: what follows its reply is a tunnel, and its target is no path.
-        if self.method == "CONNECT" {
-            return Some("`CONNECT` opens a tunnel and asks for nothing".to_owned());
         }
         if !self.target.starts_with('/') && self.target != "*"
             || self.target.bytes().any(|byte| byte <= b' ' || byte == 0x7f)
@@ -102,9 +84,9 @@ impl RequestParts<'_> {
             name: format!("{} {}", self.method, self.target),
             weight,
             method: if self.method == "HEAD" {
-                Method::Head
+                Asked::Head
             } else {
-                Method::Other
+                Asked::Other
             },
             bytes: self.bytes("").into(),
             last_bytes: self.bytes("Connection: close\r\n").into(),
@@ -211,10 +193,10 @@ mod tests {
     fn tells_head_from_what_only_looks_like_it() {
         // Methods are case-sensitive, RFC 9110 section 9.1.
         for (method, expect) in [
-            ("HEAD", Method::Head),
-            ("head", Method::Other),
-            ("HEADER", Method::Other),
-            ("GET", Method::Other),
+            ("HEAD", Asked::Head),
+            ("head", Asked::Other),
+            ("HEADER", Asked::Other),
+            ("GET", Asked::Other),
         ] {
             assert_eq!(parts(method, "/").request(1).method, expect, "{method}");
         }
@@ -242,8 +224,6 @@ mod tests {
             let expect = format!("`{target}` is no request target");
             check_fault(&parts("GET", target), &expect);
         }
-        let tunnel = "`CONNECT` opens a tunnel and asks for nothing";
-        check_fault(&parts("CONNECT", "/"), tunnel);
         assert_eq!(parts("OPTIONS", "*").fault(), None);
     }
 

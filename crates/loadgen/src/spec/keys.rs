@@ -36,6 +36,21 @@ pub struct Key {
     pub choices: &'static [&'static str],
 }
 
+/// A table of [`Key`]s: topics with their rows. A row is a name, its help and the fields that are not as in
+/// [`Key::PLAIN`].
+#[macro_export]
+macro_rules! key_table {
+    ($($group:ident { $($name:literal $help:literal { $($field:ident: $value:expr),* })* })*) => {
+        &[$($($crate::spec::Key {
+            name: $name,
+            help: $help,
+            group: $crate::spec::FlagGroup::$group,
+            $($field: $value,)*
+            ..$crate::spec::Key::PLAIN
+        }),*),*]
+    };
+}
+
 /// How a flag takes its value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FlagForm {

@@ -37,7 +37,12 @@ pub(super) fn connections(reading: &mut SpecReader<'_>, sources: Vec<IpAddr>) ->
     let requests_each = reading.value("requests_per_connection", |text| {
         values::count(text, 1, REQUESTS_MAX)
     });
-    let closing = reading.value("close", values::closing);
+    let known = [
+        ("rst", Closing::Rst),
+        ("fin", Closing::Fin),
+        ("server", Closing::Server),
+    ];
+    let closing = reading.value("close", |text| values::choice(text, &known));
     if closing == Some(Closing::Server) {
         reading.needs(
             &["close"],
@@ -134,6 +139,7 @@ pub(super) fn length(
             None => (Some(DURATION), None),
         },
         Load::Recorded { arrivals } => {
+            // By number and not by time: the last of them may be answered long after it was recorded.
             let counted = arrivals.iter().filter(|one| one.offset >= warm_up).count();
             if counted == 0 {
                 let hint = "a shorter one, or none";

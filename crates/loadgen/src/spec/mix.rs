@@ -89,57 +89,48 @@ struct MixFile<'f> {
 
 impl MixFile<'_> {
     fn kinds(&mut self, table: &toml_edit::Table) -> Vec<Request> {
-        for (key, item) in table.iter().filter(|(key, _)| *key != "request") {
-            let span = table
-                .key(key)
-                .and_then(toml_edit::Key::span)
-                .or_else(|| item.span());
-            self.fault(
-                span,
-                format!("`{key}`: unknown; the file has `[[request]]` tables only"),
-            );
-        }
-        let kinds: Vec<Request> = match table.get("request") {
+        let only = |_: &str| "unknown; the file has `[[request]]` tables only".to_owned();
+        self.refuse_others(table, &["request"], only);
+        let (span, text) = match table.get("request") {
             Some(Item::ArrayOfTables(tables)) if tables.len() <= KINDS_LEN_MAX => {
                 let each = tables.iter();
-                each.filter_map(|table| self.kind(table, table.span()))
-                    .collect()
+                let kinds: Vec<Request> = each
+                    .filter_map(|table| self.kind(table, table.span()))
+                    .collect();
+                if self.faults.is_empty() && kinds.iter().all(|kind| kind.weight == 0) {
+                    self.fault(None, "every weight is 0: nothing would be sent");
+                }
+                return kinds;
             }
             Some(Item::ArrayOfTables(_)) => {
-                self.fault(None, format!("at most {KINDS_LEN_MAX} kinds of requests"));
-                return Vec::new();
+                (None, format!("at most {KINDS_LEN_MAX} kinds of requests"))
             }
-            Some(other) => {
-                self.fault(
-                    other.span(),
-                    "`request`: expected `[[request]]` tables".to_owned(),
-                );
-                return Vec::new();
-            }
-            None => {
-                self.fault(None, "there is no `[[request]]` in it".to_owned());
-                return Vec::new();
-            }
+            Some(other) => (
+                other.span(),
+                "`request`: expected `[[request]]` tables".to_owned(),
+            ),
+            None => (None, "there is no `[[request]]` in it".to_owned()),
         };
-        if self.faults.is_empty() && kinds.iter().all(|kind| kind.weight == 0) {
-            self.fault(None, "every weight is 0: nothing would be sent".to_owned());
+        self.fault(span, text);
+        Vec::new()
+    }
+
+    /// Notes keys that a table may not have; `said` says what is wrong with one.
+    fn refuse_others(&mut self, table: &dyn TableLike, known: &[&str], said: fn(&str) -> String) {
+        for (key, item) in table.iter().filter(|(key, _)| !known.contains(key)) {
+            let key_span = table.key(key).and_then(toml_edit::Key::span);
+            let fault = Fault {
+                text: format!("`{key}`: {}", said(key)),
+                hint: telemetry::nearest(key, known.iter().copied())
+                    .map(|near| format!("did you mean `{near}`?")),
+            };
+            self.note(key_span.or_else(|| item.span()), fault);
         }
-        kinds
     }
 
     fn kind(&mut self, table: &dyn TableLike, span: Option<Range<usize>>) -> Option<Request> {
         let before = self.faults.len();
-        for (key, item) in table.iter().filter(|(key, _)| !KEYS.contains(key)) {
-            let span = table
-                .key(key)
-                .and_then(toml_edit::Key::span)
-                .or_else(|| item.span());
-            let near = telemetry::nearest(key, KEYS);
-            self.fault(span, format!("`{key}`: unknown key"));
-            if let (Some(near), Some(fault)) = (near, self.faults.last_mut()) {
-                fault.hint = Some(format!("did you mean `{near}`?"));
-            }
-        }
+        self.refuse_others(table, &KEYS, |_| "unknown key".to_owned());
         let body = self.body(table);
         let default = if body.is_some() { "POST" } else { "GET" };
         let method = self.value(table, "method", |text| Ok(text.to_owned()));
@@ -152,7 +143,7 @@ impl MixFile<'_> {
         let expect = self.expect(table);
         let Some(target) = target else {
             if !table.contains_key("target") {
-                self.fault(span, "`target`: is missing".to_owned());
+                self.fault(span, "`target`: is missing");
             }
             return None;
         };
@@ -161,11 +152,7 @@ impl MixFile<'_> {
         match requests::one(method, &target, &common, body.as_deref(), weight) {
             Ok(request) => (self.faults.len() == before).then_some(Request { expect, ..request }),
             Err(fault) => {
-                let hint = fault.hint;
-                self.fault(span, fault.text);
-                if let Some(last) = self.faults.last_mut() {
-                    last.hint = hint;
-                }
+                self.note(span, fault);
                 None
             }
         }
@@ -173,33 +160,23 @@ impl MixFile<'_> {
 
     /// Those of the table, and those of all requests that it does not name itself.
     fn fields(&mut self, table: &dyn TableLike) -> Vec<(String, String)> {
+        let wrong = "`headers`: expected a list as `[\"Accept: text/html\"]`";
         let mut own = Vec::new();
-        if let Some(item) = table.get("headers") {
-            let wrong = "`headers`: expected a list as `[\"Accept: text/html\"]`";
-            match item.as_array() {
-                Some(list) => {
-                    for value in list {
-                        let field = value.as_str().map(requests::field);
-                        match field {
-                            Some(Ok(field)) => own.push(field),
-                            _ => self.fault(value.span(), wrong.to_owned()),
-                        }
+        match table.get("headers").map(|item| (item, item.as_array())) {
+            Some((_, Some(list))) => {
+                for value in list {
+                    match value.as_str().map(requests::field) {
+                        Some(Ok(field)) => own.push(field),
+                        _ => self.fault(value.span(), wrong),
                     }
                 }
-                None => self.fault(item.span(), wrong.to_owned()),
             }
+            Some((item, None)) => self.fault(item.span(), wrong),
+            None => {}
         }
-        let is_new = |name: &str| {
-            let same = |(known, _): &&(String, String)| known.eq_ignore_ascii_case(name);
-            !own.iter().any(|field| same(&field))
-        };
-        let shared: Vec<_> = self
-            .common
-            .fields
-            .iter()
-            .filter(|(name, _)| is_new(name))
-            .cloned()
-            .collect();
+        let is_own = |name: &str| own.iter().any(|(own, _)| name.eq_ignore_ascii_case(own));
+        let shared = self.common.fields.iter();
+        let shared: Vec<_> = shared.filter(|(name, _)| !is_own(name)).cloned().collect();
         shared.into_iter().chain(own).collect()
     }
 
@@ -210,24 +187,21 @@ impl MixFile<'_> {
             let span = table.get(second).and_then(Item::span);
             self.fault(span, format!("`{second}`: the request has a body already"));
         }
-        let size = |text: &str| values::bytes(text, BODY_BYTES_MAX);
         match given.into_iter().next()? {
             "body" => self.value(table, "body", |text| Ok(text.as_bytes().to_vec())),
-            "body_size" => self
-                .value(table, "body_size", size)
-                .map(requests::made_body),
+            "body_size" => {
+                let size = |text: &str| values::bytes(text, BODY_BYTES_MAX);
+                let size = self.value(table, "body_size", size);
+                size.map(requests::made_body)
+            }
             _ => {
                 let path = self.value(table, "body_file", |text| Ok(text.to_owned()))?;
-                match self.files.read(Path::new(&path)) {
-                    Ok(bytes) => Some(bytes),
-                    Err(error) => {
-                        let text =
-                            format!("`body_file`: `{path}` cannot be read: {}", cause(&error));
-                        let span = table.get("body_file").and_then(Item::span);
-                        self.fault(span, text);
-                        None
-                    }
-                }
+                let read = self.files.read(Path::new(&path));
+                read.map_err(|error| {
+                    let text = format!("`body_file`: `{path}` cannot be read: {}", cause(&error));
+                    self.fault(table.get("body_file").and_then(Item::span), text);
+                })
+                .ok()
             }
         }
     }
@@ -271,7 +245,12 @@ impl MixFile<'_> {
         }
     }
 
-    fn fault(&mut self, span: Option<Range<usize>>, mut text: String) {
+    fn fault(&mut self, span: Option<Range<usize>>, text: impl Into<String>) {
+        self.note(span, Fault::new(text));
+    }
+
+    /// Notes a fault with its line.
+    fn note(&mut self, span: Option<Range<usize>>, fault: Fault) {
         let place = match span {
             Some(span) => {
                 let before = self.text.get(..span.start).unwrap_or(self.text);
@@ -280,8 +259,10 @@ impl MixFile<'_> {
             }
             None => self.name.to_owned(),
         };
-        text.insert_str(0, &format!("{place}: "));
-        self.faults.push(Fault::new(text));
+        self.faults.push(Fault {
+            text: format!("{place}: {}", fault.text),
+            ..fault
+        });
     }
 }
 

@@ -4,7 +4,7 @@
 //! Reads files through [`Files`] only and resolves names; must not connect, listen or print.
 //!
 //! ```text
-//! flags ─► LoadSpec ─► reading ─┬► target (url, safety)   ─┐
+//! flags ─► LoadSpec ─► reading ─┬► target (url)           ─┐
 //!                              ├► load (rates, length)    ├─► Plan::fault ─► Plan
 //!                              └► requests (mix, replay) ─┘
 //! ```
@@ -16,7 +16,6 @@ mod mix;
 mod reader;
 mod recording;
 mod requests;
-mod safety;
 mod target;
 mod url;
 mod values;
@@ -26,10 +25,10 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::Path;
 
 pub use keys::{FlagForm, FlagGroup, Key, LoadSpec, keys};
-pub use recording::{ARRIVALS_LEN_MAX, Full, KINDS_LEN_MAX, Recording};
+pub use recording::Recording;
 
 use crate::engine::Fault;
-use crate::plan::{Machine, Plan, Tables};
+use crate::plan::{Machine, Plan, Tables, Timestamps};
 use reader::SpecReader;
 
 /// Where files come from that a load names, and what names of hosts mean.
@@ -65,6 +64,7 @@ impl LoadSpec {
     /// All that is wrong with it.
     pub fn plan(&self, files: &dyn Files) -> Result<Plan, Vec<Fault>> {
         let mut reading = SpecReader::of(self);
+        // In the order of the help; none ends at a fault, so that all of them are said at once.
         let target = target::target(&mut reading, files);
         let sources = target::sources(&mut reading, target.as_ref());
         let (requests, recorded) = requests::requests(&mut reading, target.as_ref(), files);
@@ -109,15 +109,15 @@ fn machine(reading: &mut SpecReader<'_>) -> Machine {
         "rate",
         "requests of a rate are due at a time, others are not",
     );
+    let known = [("read", Timestamps::Read), ("kernel", Timestamps::Kernel)];
+    let timestamps = reading.value("timestamps", |text| values::choice(text, &known));
     Machine {
         threads: reading
             .value("threads", |text| values::count(text, 1, THREADS_LEN_MAX))
             .unwrap_or(1) as usize,
         tables: Tables::Shared,
         cpus: reading.value("cpus", values::cpus).unwrap_or_default(),
-        timestamps: reading
-            .value("timestamps", values::timestamps)
-            .unwrap_or_default(),
+        timestamps: timestamps.unwrap_or_default(),
         spin: spin.unwrap_or_default(),
         server_pids: pids,
     }

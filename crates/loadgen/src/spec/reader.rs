@@ -59,16 +59,11 @@ impl<'w> SpecReader<'w> {
         text: &str,
         understand: impl Fn(&str) -> Result<T, ExpectedText>,
     ) -> Option<T> {
-        match understand(text) {
-            Ok(value) => Some(value),
-            Err(expected) => {
-                let said = SpecReader::said(name);
-                self.faults.push(Fault::new(format!(
-                    "`{said}`: expected {expected}, found `{text}`"
-                )));
-                None
-            }
-        }
+        let understood = understand(text).map_err(|expected| {
+            let said = SpecReader::said(name);
+            Fault::new(format!("`{said}`: expected {expected}, found `{text}`"))
+        });
+        self.noted(understood)
     }
 
     /// A key's text is not what it has to be.
@@ -80,6 +75,11 @@ impl<'w> SpecReader<'w> {
     /// Notes a fault with its remedy.
     pub(super) fn fault(&mut self, text: impl Into<String>, hint: impl Into<String>) {
         self.faults.push(Fault::with_hint(text, hint));
+    }
+
+    /// What was made; `None`: it is faulty, which is noted.
+    pub(super) fn noted<T>(&mut self, made: Result<T, Fault>) -> Option<T> {
+        made.map_err(|fault| self.faults.push(fault)).ok()
     }
 
     /// Keys that mean nothing without another one.
@@ -98,33 +98,24 @@ impl<'w> SpecReader<'w> {
 
     /// Keys of which one at most is given.
     pub(super) fn one_of(&mut self, names: &[&str], remedy: &str) {
-        let given: Vec<String> = names
-            .iter()
-            .filter(|name| self.is_given(name))
+        let given = names.iter().filter(|name| self.is_given(name));
+        let given: Vec<String> = given
             .map(|name| format!("`{}`", SpecReader::said(name)))
             .collect();
         if given.len() > 1 {
-            self.fault(
-                format!("{}: exclude each other", given.join(" and ")),
-                remedy,
-            );
+            let text = format!("{}: exclude each other", given.join(" and "));
+            self.fault(text, remedy);
         }
     }
 
     /// A file that a key names; `None`: it cannot be read, which is noted.
     pub(super) fn file(&mut self, name: &str, path: &str, files: &dyn Files) -> Option<Vec<u8>> {
-        match files.read(path.as_ref()) {
-            Ok(bytes) => Some(bytes),
-            Err(error) => {
-                let said = SpecReader::said(name);
-                let hint = "it has to be a file that this user may read";
-                self.fault(
-                    format!("`{said}`: `{path}` cannot be read: {}", cause(&error)),
-                    hint,
-                );
-                None
-            }
-        }
+        let read = files.read(path.as_ref()).map_err(|error| {
+            let said = SpecReader::said(name);
+            let text = format!("`{said}`: `{path}` cannot be read: {}", cause(&error));
+            Fault::with_hint(text, "it has to be a file that this user may read")
+        });
+        self.noted(read)
     }
 }
 

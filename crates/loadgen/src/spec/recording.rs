@@ -3,37 +3,28 @@
 //! Takes one request after another in the order of the log, gives kinds and arrivals in the order of time.
 //! A kind is a method and a target; each is kept once.
 
-use std::collections::HashMap;
-use std::fmt::Write as _;
 use std::sync::Arc;
 
+use indexmap::{IndexMap, IndexSet};
 use telemetry::Nanos;
 
 use super::requests::is_safe;
 use crate::engine::Fault;
+use crate::output::thousands;
 use crate::plan::Arrival;
 
 /// Most different requests: each is held as bytes, twice.
-pub const KINDS_LEN_MAX: usize = 1_000_000;
+const KINDS_LEN_MAX: usize = 1_000_000;
 /// Most requests: 16 bytes each.
-pub const ARRIVALS_LEN_MAX: usize = 100_000_000;
+const ARRIVALS_LEN_MAX: usize = 100_000_000;
 
 /// Requests as they were recorded.
 #[derive(Clone, Debug, Default)]
 pub struct Recording {
-    kinds: Vec<(String, String)>,
-    known: HashMap<(String, String), u32>,
+    /// Methods and targets, in the order in which they were first met.
+    kinds: IndexSet<(String, String)>,
     /// Since 1970, in the order of the log.
     arrivals: Vec<Arrival>,
-}
-
-/// A recording holds no more.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Full {
-    /// [`KINDS_LEN_MAX`] different requests.
-    Kinds,
-    /// [`ARRIVALS_LEN_MAX`] requests.
-    Arrivals,
 }
 
 impl Recording {
@@ -41,8 +32,8 @@ impl Recording {
     /// stay in their order.
     ///
     /// # Errors
-    /// There is no room; the recording is as it was.
-    pub fn push(&mut self, unix: Nanos, method: &str, target: &str) -> Result<(), Full> {
+    /// There is no room; the recording is as it was. The text says of what there are too many.
+    pub fn push(&mut self, unix: Nanos, method: &str, target: &str) -> Result<(), String> {
         self.push_within(unix, method, target, (KINDS_LEN_MAX, ARRIVALS_LEN_MAX))
     }
 
@@ -52,22 +43,20 @@ impl Recording {
         method: &str,
         target: &str,
         (kinds_len_max, arrivals_len_max): (usize, usize),
-    ) -> Result<(), Full> {
+    ) -> Result<(), String> {
         if self.arrivals.len() >= arrivals_len_max {
-            return Err(Full::Arrivals);
+            return Err(format!("{} requests", thousands(arrivals_len_max as u64)));
         }
         let name = (method.to_owned(), target.to_owned());
-        let kind = match self.known.get(&name) {
-            Some(kind) => *kind,
-            None if self.kinds.len() >= kinds_len_max => return Err(Full::Kinds),
-            None => {
-                let kind = self.kinds.len() as u32;
-                self.kinds.push(name.clone());
-                self.known.insert(name, kind);
-                kind
-            }
-        };
-        self.arrivals.push(Arrival { offset: unix, kind });
+        if self.kinds.len() >= kinds_len_max && !self.kinds.contains(&name) {
+            let len_max = thousands(kinds_len_max as u64);
+            return Err(format!("{len_max} different requests"));
+        }
+        let (kind, _) = self.kinds.insert_full(name);
+        self.arrivals.push(Arrival {
+            offset: unix,
+            kind: kind as u32,
+        });
         Ok(())
     }
 
@@ -81,35 +70,43 @@ impl Recording {
         self.arrivals.is_empty()
     }
 
+    /// Most hours in a row without a request, between others: a clock that was set makes a recording that sends
+    /// nothing for years.
+    pub fn silence_hours(&mut self) -> u64 {
+        self.arrivals.sort_by_key(|arrival| arrival.offset);
+        let hours = self
+            .arrivals
+            .iter()
+            .map(|arrival| arrival.offset.0 / HOUR_NS);
+        let pairs = hours.clone().zip(hours.skip(1));
+        let silences = pairs.map(|(one, next)| (next - one).saturating_sub(1));
+        silences.max().unwrap_or(0)
+    }
+
     /// Methods and targets, in the order in which they were first met.
-    pub(super) fn kinds(&self) -> &[(String, String)] {
+    pub(super) fn kinds(&self) -> &IndexSet<(String, String)> {
         &self.kinds
     }
 
     /// Why not all of it is sent without being asked; `None`: it may be.
     pub(super) fn unsafe_methods(&self) -> Option<Fault> {
-        let mut counts: Vec<(&str, usize)> = Vec::new();
+        let mut counts: IndexMap<&str, usize> = IndexMap::new();
         for arrival in &self.arrivals {
             let (method, _) = &self.kinds[arrival.kind as usize];
-            if is_safe(method) {
-                continue;
-            }
-            let known = counts.iter().position(|(known, _)| known == method);
-            match known {
-                Some(at) => counts[at].1 += 1,
-                None if counts.len() < METHODS_SAID_MAX => counts.push((method, 1)),
-                None => {}
+            if !is_safe(method) {
+                *counts.entry(method).or_default() += 1;
             }
         }
-        let mut said = String::new();
-        for (method, count) in &counts {
-            let separator = if said.is_empty() { "" } else { ", " };
-            // Writing to a String cannot fail.
-            let _ = write!(said, "{separator}{count} {method}");
-        }
+        let counts = counts.iter().take(METHODS_SAID_MAX);
+        let said: Vec<String> = counts
+            .map(|(method, count)| format!("{count} {method}"))
+            .collect();
+        let text = format!(
+            "`--replay`: requests that may change something: {}",
+            said.join(", ")
+        );
         let hint = "`--replay-methods all` sends them with the body of `--body`, or an empty one";
-        let text = format!("`--replay`: requests that may change something: {said}");
-        (!counts.is_empty()).then(|| Fault::with_hint(text, hint))
+        (!said.is_empty()).then(|| Fault::with_hint(text, hint))
     }
 
     /// When each is due, `speed` times as fast as it was recorded, the first one at once. Where a log has
@@ -117,6 +114,10 @@ impl Recording {
     pub(super) fn arrivals(mut self, speed: f64) -> Arc<[Arrival]> {
         self.arrivals.sort_by_key(|arrival| arrival.offset);
         spread(&mut self.arrivals);
+        assert!(
+            self.arrivals.is_sorted_by_key(|arrival| arrival.offset),
+            "requests of a second stay within it"
+        );
         let first = self.arrivals.first().map_or(0, |arrival| arrival.offset.0);
         for arrival in &mut self.arrivals {
             let since = (arrival.offset.0 - first) as f64;
@@ -129,6 +130,7 @@ impl Recording {
 /// Different methods that a message names.
 const METHODS_SAID_MAX: usize = 8;
 const SECOND_NS: u64 = 1_000_000_000;
+const HOUR_NS: u64 = 3_600 * SECOND_NS;
 
 fn spread(arrivals: &mut [Arrival]) {
     let is_whole = |arrival: &Arrival| arrival.offset.0.is_multiple_of(SECOND_NS);
@@ -221,9 +223,9 @@ mod tests {
         let mut recording = Recording::default();
         let mut push = |target| recording.push_within(Nanos::ZERO, "GET", target, (2, 4));
         assert_eq!((push("/0"), push("/1")), (Ok(()), Ok(())));
-        assert_eq!(push("/new"), Err(Full::Kinds));
+        assert_eq!(push("/new"), Err("2 different requests".to_owned()));
         assert_eq!((push("/1"), push("/0")), (Ok(()), Ok(())));
-        assert_eq!(push("/0"), Err(Full::Arrivals));
+        assert_eq!(push("/0"), Err("4 requests".to_owned()));
         assert_eq!(recording.len(), 4);
     }
 }

@@ -1,6 +1,6 @@
 //! What is asked for, and what a reply has to be.
 //!
-//! Takes texts and files, gives [`Requests`] as bytes, and for a recording when each is due.
+//! Takes texts and files, gives kinds of requests as bytes, and for a recording when each is due.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use super::reader::SpecReader;
 use super::values::{self, ExpectedText};
 use super::{Files, mix};
 use crate::engine::Fault;
-use crate::plan::{Arrival, Expect, ExpectBody, Request, RequestParts, Requests, Target};
+use crate::plan::{Arrival, Expect, ExpectBody, Request, RequestParts, Target};
 
 /// Largest body; each is held twice, with and without the last request's head.
 pub(super) const BODY_BYTES_MAX: u64 = 256 << 20;
@@ -26,7 +26,7 @@ pub(super) fn requests(
     reading: &mut SpecReader<'_>,
     target: Option<&Target>,
     files: &dyn Files,
-) -> (Option<Requests>, Option<Arc<[Arrival]>>) {
+) -> (Option<Vec<Request>>, Option<Arc<[Arrival]>>) {
     let (host, path) = target.map_or(("", "/"), |target| (&target.host, &target.path));
     let common = CommonParts {
         host,
@@ -43,11 +43,10 @@ pub(super) fn requests(
     } else {
         let default = if body.is_some() { "POST" } else { "GET" };
         let method = reading.text("method").unwrap_or(default);
-        let made = one(method, path, &common, body.as_deref(), 1);
-        let made = made.map_err(|fault| reading.faults.push(fault));
+        let made = reading.noted(one(method, path, &common, body.as_deref(), 1));
         (made.into_iter().collect(), None)
     };
-    let requests = (reading.faults.len() == before).then_some(Requests { kinds });
+    let requests = (reading.faults.len() == before).then_some(kinds);
     (requests, arrivals)
 }
 
@@ -195,34 +194,21 @@ fn replayed(
     let speed = reading.value("replay_speed", |text| values::positive(text, 1e6));
     let known = [("safe", false), ("all", true)];
     let takes_all = reading.value("replay_methods", |text| values::choice(text, &known));
-    let recording = match files.recording(path.as_ref()) {
-        Ok(recording) => recording,
-        Err(fault) => {
-            reading.faults.push(fault);
-            return (Vec::new(), None);
+    let made = || {
+        let recording = files.recording(path.as_ref())?;
+        match recording.unsafe_methods() {
+            Some(fault) if takes_all != Some(true) => return Err(fault),
+            _ => {}
         }
-    };
-    if takes_all != Some(true)
-        && let Some(fault) = recording.unsafe_methods()
-    {
-        reading.faults.push(fault);
-        return (Vec::new(), None);
-    }
-    let made: Result<Vec<Request>, Fault> = recording
-        .kinds()
-        .iter()
-        .map(|(method, target)| {
+        let kinds = recording.kinds().iter().map(|(method, target)| {
             let body = (!is_safe(method)).then(|| body.unwrap_or_default());
             one(method, target, common, body, 0)
-        })
-        .collect();
-    match made {
-        Ok(kinds) => (kinds, Some(recording.arrivals(speed.unwrap_or(1.0)))),
-        Err(fault) => {
-            reading.faults.push(fault);
-            (Vec::new(), None)
-        }
-    }
+        });
+        let kinds = kinds.collect::<Result<Vec<Request>, Fault>>()?;
+        Ok((kinds, recording.arrivals(speed.unwrap_or(1.0))))
+    };
+    let (kinds, arrivals) = reading.noted(made()).unzip();
+    (kinds.unwrap_or_default(), arrivals)
 }
 
 /// Methods that ask for nothing to be changed, RFC 9110 section 9.2.1, and are sent without a body.

@@ -2,32 +2,26 @@
 //!
 //! Takes texts and a way to resolve names, gives [`Target`] or faults.
 
-use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
+use ipnet::IpNet;
+
 use super::Files;
 use super::reader::SpecReader;
-use super::safety::is_safe;
 use super::url::{self, Place, Url};
 use crate::engine::Fault;
 use crate::plan::{Address, Scheme, Target, Tls, TlsTrust};
 
 /// The target; `None`: a fault was said.
 pub(super) fn target(reading: &mut SpecReader<'_>, files: &dyn Files) -> Option<Target> {
-    let url = parsed(reading);
-    let unix = reading.text("unix").map(PathBuf::from);
-    if url.is_none()
-        || unix
-            .as_ref()
-            .is_some_and(|path| path.as_os_str().is_empty())
-    {
-        if url.is_some() {
-            reading.wrong("unix", "a path");
-        }
+    let (text, url) = parsed(reading)?;
+    let unix = reading.text("unix");
+    if unix == Some("") {
+        reading.wrong("unix", "a path");
         return None;
     }
-    let (text, url) = url?;
+    let unix = unix.map(PathBuf::from);
     let (address, host) = match (unix, &url.place) {
         (Some(_), Place::Unix(_)) => {
             let hint = "leave `--unix` out, or write `http://localhost/` as the URL";
@@ -38,15 +32,8 @@ pub(super) fn target(reading: &mut SpecReader<'_>, files: &dyn Files) -> Option<
         (None, Place::Unix(path)) => (Address::Unix(path.clone()), "localhost".to_owned()),
         (None, Place::Host { name, port, field }) => {
             let is_owned = reading.is_given("i_own_this_target");
-            match address(name, *port, is_owned, &|name, port| {
-                files.resolve(name, port)
-            }) {
-                Ok(address) => (Address::Ip(address), field.clone()),
-                Err(fault) => {
-                    reading.faults.push(fault);
-                    return None;
-                }
-            }
+            let found = address(name, *port, is_owned, files);
+            (Address::Ip(reading.noted(found)?), field.clone())
         }
     };
     let scheme = scheme(reading, &url)?;
@@ -67,32 +54,19 @@ fn parsed(reading: &mut SpecReader<'_>) -> Option<(String, Url)> {
         );
         return None;
     };
-    match url::parse(text) {
-        Ok(url) => Some((text.to_owned(), url)),
-        Err(fault) => {
-            reading.faults.push(fault);
-            None
-        }
-    }
+    let url = reading.noted(url::parse(text))?;
+    Some((text.to_owned(), url))
 }
 
 /// Where a name leads to, if all that it leads to may be loaded.
-fn address(
-    name: &str,
-    port: u16,
-    is_owned: bool,
-    resolve: &dyn Fn(&str, u16) -> io::Result<Vec<SocketAddr>>,
-) -> Result<SocketAddr, Fault> {
-    let found = match resolve(name, port) {
-        Ok(found) => found,
-        Err(error) => {
-            let hint = "see /etc/hosts and /etc/resolv.conf, or write the address";
-            return Err(Fault::with_hint(
-                format!("`{name}`: no address is known: {error}"),
-                hint,
-            ));
-        }
-    };
+fn address(name: &str, port: u16, is_owned: bool, files: &dyn Files) -> Result<SocketAddr, Fault> {
+    let found = files.resolve(name, port).map_err(|error| {
+        let text = format!("`{name}`: no address is known: {error}");
+        Fault::with_hint(
+            text,
+            "see /etc/hosts and /etc/resolv.conf, or write the address",
+        )
+    })?;
     let is_any = |address: &&SocketAddr| address.ip().to_canonical().is_unspecified();
     if let Some(any) = found.iter().find(is_any) {
         let hint = "ask 127.0.0.1 or [::1]";
@@ -102,6 +76,7 @@ fn address(
         );
         return Err(Fault::with_hint(text, hint));
     }
+    // All addresses and not only the one that is used: a name that leads elsewhere as well may do so next time.
     if !is_owned && let Some(other) = found.iter().find(|one| !is_safe(one.ip())) {
         return Err(foreign(name, other.ip()));
     }
@@ -122,6 +97,40 @@ fn foreign(name: &str, ip: IpAddr) -> Fault {
         format!("`{name}`: {leads} neither loopback nor a private or test address"),
         "a load may take a server away from others: `--i-own-this-target` if it is yours",
     )
+}
+
+/// Networks that are nobody else's: loopback, private and link-local ones, those shared behind a provider's
+/// translation, and those set aside for documentation and tests.
+const SAFE: [&str; 14] = [
+    "127.0.0.0/8",
+    "::1/128",
+    // RFC 1918
+    "10.0.0.0/8",
+    "172.16.0.0/12",
+    "192.168.0.0/16",
+    // RFC 3927, and RFC 4291 link-local
+    "169.254.0.0/16",
+    "fe80::/10",
+    // RFC 6598
+    "100.64.0.0/10",
+    // RFC 4193
+    "fc00::/7",
+    // RFC 5737
+    "192.0.2.0/24",
+    "198.51.100.0/24",
+    "203.0.113.0/24",
+    // RFC 3849
+    "2001:db8::/32",
+    // RFC 2544
+    "198.18.0.0/15",
+];
+
+/// Whether it is loopback, private, or set aside for tests.
+fn is_safe(address: IpAddr) -> bool {
+    // An IPv4 address in the clothes of IPv6 leads where the IPv4 address does.
+    let address = address.to_canonical();
+    let mut networks = SAFE.iter().map(|network| network.parse::<IpNet>());
+    networks.any(|network| network.expect("the table has networks").contains(&address))
 }
 
 fn scheme(reading: &mut SpecReader<'_>, url: &Url) -> Option<Scheme> {

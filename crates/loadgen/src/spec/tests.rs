@@ -217,12 +217,10 @@ fn makes_the_request() {
             "GET /m HTTP/1.1\r\nHost: 127.0.0.1:8000\r\n\r\n",
         ),
     ] {
-        let kinds = plan(line).requests.kinds;
+        let kinds = plan(line).requests;
         assert_eq!(text(&kinds[0].bytes), expect, "{line}");
     }
-    let kinds = plan("replay=posts | replay_methods=all | body=q")
-        .requests
-        .kinds;
+    let kinds = plan("replay=posts | replay_methods=all | body=q").requests;
     let bytes: Vec<String> = kinds.iter().map(|kind| text(&kind.bytes)).collect();
     assert_eq!(
         bytes,

@@ -144,17 +144,9 @@ fn port_number(text: &str) -> Result<u16, String> {
 /// Without its percent-encoding; `None`: it is broken, no UTF-8, or holds a zero byte.
 fn decoded(text: &str) -> Option<String> {
     let mut bytes = Vec::new();
-    let mut parts = text.split('%');
-    bytes.extend_from_slice(parts.next()?.as_bytes());
-    for part in parts {
-        let (digits, rest) = part.split_at_checked(2)?;
-        let is_hex = digits.bytes().all(|byte| byte.is_ascii_hexdigit());
-        bytes.push(u8::from_str_radix(digits, 16).ok().filter(|_| is_hex)?);
-        bytes.extend_from_slice(rest.as_bytes());
-    }
-    String::from_utf8(bytes)
-        .ok()
-        .filter(|text| !text.contains('\0'))
+    let is_whole = http::target::decode(text.as_bytes(), &mut bytes);
+    let text = String::from_utf8(bytes).ok().filter(|_| is_whole);
+    text.filter(|text| !text.contains('\0'))
 }
 
 #[cfg(test)]

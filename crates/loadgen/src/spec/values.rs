@@ -2,9 +2,12 @@
 //!
 //! Takes a text, gives its value or what was expected instead ("a duration as `10s` or `500ms`"). Pure.
 
+use std::collections::HashSet;
+use std::ops::RangeInclusive;
+
 use telemetry::Nanos;
 
-use crate::plan::{Closing, Leg, Profile, Timestamps};
+use crate::plan::{Leg, Profile};
 
 /// What was expected.
 pub(super) type ExpectedText = String;
@@ -97,23 +100,15 @@ pub(super) fn profile(text: &str, max: f64) -> Result<Profile, ExpectedText> {
 
 /// `200,304`, `2xx`, `200-204`; sorted, each once.
 pub(super) fn statuses(text: &str) -> Result<Vec<u16>, ExpectedText> {
-    let one = |text: &str| digits(text).filter(|code| (100..=599).contains(code));
     let range = |text: &str| {
         let hundreds = text.strip_suffix("xx").and_then(digits);
-        if let Some(hundreds) = hundreds.filter(|digit| (1..=5).contains(digit)) {
-            return Some(hundreds * 100..=hundreds * 100 + 99);
+        match hundreds.filter(|digit| (1..=5).contains(digit)) {
+            Some(hundreds) => Some(hundreds * 100..=hundreds * 100 + 99),
+            None => from_to(text, |code| (100..=599).contains(&code)),
         }
-        let (from, to) = text.split_once('-').unwrap_or((text, text));
-        let range = one(from)?..=one(to)?;
-        (!range.is_empty()).then_some(range)
     };
-    let ranges: Option<Vec<_>> = text.split(',').map(|part| range(part.trim())).collect();
-    let ranges = ranges.ok_or_else(|| "statuses as `200,304`, `2xx` or `200-204`".to_owned())?;
-    let mut statuses: Vec<u16> = ranges
-        .into_iter()
-        .flatten()
-        .map(|code| code as u16)
-        .collect();
+    let mut statuses: Vec<u16> =
+        list(text, range).ok_or_else(|| "statuses as `200,304`, `2xx` or `200-204`".to_owned())?;
     statuses.sort_unstable();
     statuses.dedup();
     Ok(statuses)
@@ -121,21 +116,29 @@ pub(super) fn statuses(text: &str) -> Result<Vec<u16>, ExpectedText> {
 
 /// `0,2-3`, in the order given, each once.
 pub(super) fn cpus(text: &str) -> Result<Vec<usize>, ExpectedText> {
-    let range = |text: &str| {
-        let (from, to) = text.split_once('-').unwrap_or((text, text));
-        let one = |text: &str| digits(text).filter(|cpu| *cpu < CPUS_LEN_MAX);
-        let range = one(from)?..=one(to)?;
-        (!range.is_empty()).then_some(range)
-    };
-    let ranges: Option<Vec<_>> = text.split(',').map(|part| range(part.trim())).collect();
-    let ranges = ranges.ok_or_else(|| "processors as `0,2-3`".to_owned())?;
-    let mut cpus = Vec::new();
-    for cpu in ranges.into_iter().flatten().map(|cpu| cpu as usize) {
-        if !cpus.contains(&cpu) {
-            cpus.push(cpu);
-        }
-    }
+    let mut cpus: Vec<usize> = list(text, |text| from_to(text, |cpu| cpu < CPUS_LEN_MAX))
+        .ok_or_else(|| "processors as `0,2-3`".to_owned())?;
+    let mut seen = HashSet::new();
+    cpus.retain(|cpu| seen.insert(*cpu));
     Ok(cpus)
+}
+
+/// The numbers of ranges with commas between them; all of them fit into the wanted type.
+fn list<T: TryFrom<u64>>(
+    text: &str,
+    range: impl Fn(&str) -> Option<RangeInclusive<u64>>,
+) -> Option<Vec<T>> {
+    let ranges: Option<Vec<_>> = text.split(',').map(|part| range(part.trim())).collect();
+    let numbers = ranges?.into_iter().flatten();
+    numbers.map(|number| T::try_from(number).ok()).collect()
+}
+
+/// `5` or `5-9`, of numbers that fit.
+fn from_to(text: &str, fits: impl Fn(u64) -> bool) -> Option<RangeInclusive<u64>> {
+    let (from, to) = text.split_once('-').unwrap_or((text, text));
+    let one = |text: &str| digits(text).filter(|number| fits(*number));
+    let range = one(from)?..=one(to)?;
+    (!range.is_empty()).then_some(range)
 }
 
 /// What a set of processors of the kernel's can hold.
@@ -148,21 +151,6 @@ pub(super) fn choice<T: Copy>(text: &str, known: &[(&str, T)]) -> Result<T, Expe
         let names: Vec<&str> = known.iter().map(|(name, _)| *name).collect();
         format!("one of {}", names.join(", "))
     })
-}
-
-/// `rst`, `fin` or `server`.
-pub(super) fn closing(text: &str) -> Result<Closing, ExpectedText> {
-    let known = [
-        ("rst", Closing::Rst),
-        ("fin", Closing::Fin),
-        ("server", Closing::Server),
-    ];
-    choice(text, &known)
-}
-
-pub(super) fn timestamps(text: &str) -> Result<Timestamps, ExpectedText> {
-    let known = [("read", Timestamps::Read), ("kernel", Timestamps::Kernel)];
-    choice(text, &known)
 }
 
 /// Digits and nothing else: no sign, no space.
@@ -343,12 +331,6 @@ mod tests {
             &[("3,0-1,0", vec![3, 0, 1])],
             &["", "1-", "3-1", "1024", "a"],
             "processors as `0,2-3`",
-        );
-        check(
-            closing,
-            &[("rst", Closing::Rst), ("server", Closing::Server)],
-            &["FIN", ""],
-            "one of rst, fin, server",
         );
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! Takes a text, then outcomes; gives a verdict with the measured values. What cannot be said does not hold.
 
-use super::metric::{Figure, Metric, Span, Unsaid, latency_quantile};
+use super::metric::{Figure, Metric, Span, Unsaid, quantile};
 use crate::engine::Fault;
 use crate::outcome::{Outcome, Weight};
 
@@ -87,6 +87,7 @@ impl Assertion {
     pub fn parse(text: &str) -> Result<Assertion, Fault> {
         let mut conditions = Vec::new();
         for part in text.split(',') {
+            // By whole words: the name of no figure is cut at an `and` within it.
             let words: Vec<&str> = part.split_whitespace().collect();
             for words in words.split(|word| word.eq_ignore_ascii_case("and")) {
                 conditions.push(Condition::parse(&words.join(" "))?);
@@ -101,11 +102,6 @@ impl Assertion {
         Verdict {
             conditions: judged.collect(),
         }
-    }
-
-    /// What its conditions are about.
-    pub fn metrics(&self) -> impl Iterator<Item = Metric> + '_ {
-        self.conditions.iter().map(|condition| condition.metric)
     }
 }
 
@@ -182,11 +178,12 @@ impl Condition {
 fn missing_aware(outcome: &Outcome, percent: f64) -> Result<f64, Unsaid> {
     let missing = missing(outcome);
     let answered = outcome.times.latency.count;
+    // Those without a reply are the slowest: where they reach over the quantile, it is one of theirs.
     let beyond = (1.0 - percent / 100.0) * (answered + missing) as f64;
     if missing as f64 > beyond + 1e-6 {
         return Ok(f64::INFINITY);
     }
-    latency_quantile(outcome, percent, missing)
+    quantile(&outcome.times.latency, percent, missing)
 }
 
 /// Requests without a right reply. In an open load one that is under way at the end was due like the others; a
@@ -253,7 +250,7 @@ impl Judged {
 mod tests {
     use super::*;
     use crate::outcome::Remark;
-    use crate::statistics::samples::outcome;
+    use crate::tests::outcome;
 
     fn run() -> Outcome {
         let nanos: Vec<u64> = (1..=10_000).map(|step| step * 1_000).collect();

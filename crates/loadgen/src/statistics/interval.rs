@@ -32,25 +32,13 @@ pub(super) struct Spread {
     pub(super) freedom: f64,
 }
 
-/// The interval of the mean of a series that may be autocorrelated, from the means of ten batches; `None`:
-/// fewer than ten values. Values that do not fill the batches are left out at the end.
-pub fn batch_interval(values: &[f64]) -> Option<Interval> {
-    let spread = batch_spread(&batch_means(values)?);
-    let half = t(spread.freedom) * spread.variance.sqrt();
-    Some(Interval {
-        low: spread.mean - half,
-        high: spread.mean + half,
-    })
-}
-
-/// The means of ten batches of equal length.
-pub(super) fn batch_means(values: &[f64]) -> Option<Vec<f64>> {
-    let len = values.len() / BATCHES_LEN;
-    if len == 0 {
-        return None;
-    }
-    let batches = values.chunks_exact(len).take(BATCHES_LEN);
-    Some(batches.map(mean).collect())
+impl Spread {
+    /// Nought, and exactly so.
+    pub(super) const NONE: Spread = Spread {
+        mean: 0.0,
+        variance: 0.0,
+        freedom: 1.0,
+    };
 }
 
 /// The mean of batches, which may still be correlated with their neighbours: what the variance lacks for that
@@ -91,6 +79,7 @@ pub(super) fn batch_spread_about(distances: &[f64]) -> Spread {
 
 /// The mean of independent values; at least two.
 pub(super) fn spread(values: &[f64]) -> Spread {
+    assert!(values.len() > 1, "one value says nothing of its spread");
     let len = values.len() as f64;
     let mean = mean(values);
     let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
@@ -105,6 +94,7 @@ pub(super) fn spread(values: &[f64]) -> Spread {
 pub(super) fn welch_half(one: Spread, other: Spread) -> f64 {
     let sum = one.variance + other.variance;
     let parts = one.variance.powi(2) / one.freedom + other.variance.powi(2) / other.freedom;
+    // Values that are all the same have no spread, and no degrees of freedom (0 / 0).
     if parts <= 0.0 {
         return 0.0;
     }
@@ -174,6 +164,19 @@ mod tests {
 
     fn normal(rng: &mut fastrand::Rng) -> f64 {
         (-2.0 * (1.0 - rng.f64()).ln()).sqrt() * (std::f64::consts::TAU * rng.f64()).cos()
+    }
+
+    /// The interval of the mean of a series that may be autocorrelated, from the means of ten batches; `None`:
+    /// fewer than ten values. Values that do not fill the batches are left out at the end.
+    fn batch_interval(values: &[f64]) -> Option<Interval> {
+        let len = Some(values.len() / BATCHES_LEN).filter(|len| *len > 0)?;
+        let batches = values.chunks_exact(len).take(BATCHES_LEN).map(mean);
+        let spread = batch_spread(&batches.collect::<Vec<_>>());
+        let half = t(spread.freedom) * spread.variance.sqrt();
+        Some(Interval {
+            low: spread.mean - half,
+            high: spread.mean + half,
+        })
     }
 
     /// Of 200 series how many of the intervals hold the true mean.

@@ -6,38 +6,20 @@
 use std::fmt;
 
 use hdrhistogram::Histogram;
+use serde::Serialize;
 
 use super::unit::Unit;
-use crate::distribution::Summary;
+use crate::distribution::{BEYOND_LEN, Summary, has_enough_beyond};
 use crate::engine::Fault;
 use crate::outcome::{Outcome, ServerUse};
-
-/// Fewer values than these beyond a quantile make it an accident.
-const BEYOND_LEN: f64 = 10.0;
 
 /// A figure of a run.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Metric {
-    /// `rps`: requests with the right reply in a second.
-    RequestsPerSecond,
-    /// `read`: bytes of replies read in a second.
-    ReadPerSecond,
+    /// `rps`, `failures`, `rss` and the other names of the table of figures that are no times.
+    Plain(&'static str),
     /// `p99`, `mean`, `connect-p99`, `first-byte-max`: how long something took.
     Time(Span, Figure),
-    /// `failures`: requests without the right reply, of all that ended.
-    FailureShare,
-    /// `unsent`: requests that were due and never sent, of all that were due.
-    UnsentShare,
-    /// `cpu`: the generator's processor time for a request.
-    GeneratorCpu,
-    /// `generator-rss`: its resident memory at the end.
-    GeneratorResident,
-    /// `server-cpu`: the server's processor time for a request.
-    ServerCpu,
-    /// `rss`: its resident memory at the end.
-    ServerResident,
-    /// `switches`: its context switches for a request.
-    ServerSwitches,
 }
 
 /// Which time; see [`Times`](crate::outcome::Times).
@@ -75,7 +57,8 @@ pub enum Figure {
 }
 
 /// In which direction things become better.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Better {
     /// More is better.
     Higher,
@@ -87,24 +70,57 @@ pub enum Better {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Unsaid(pub String);
 
-const PLAIN: [(&str, Metric); 9] = [
-    ("rps", Metric::RequestsPerSecond),
-    ("read", Metric::ReadPerSecond),
-    ("failures", Metric::FailureShare),
-    ("unsent", Metric::UnsentShare),
-    ("cpu", Metric::GeneratorCpu),
-    ("generator-rss", Metric::GeneratorResident),
-    ("server-cpu", Metric::ServerCpu),
-    ("rss", Metric::ServerResident),
-    ("switches", Metric::ServerSwitches),
+/// A figure that is no time: its name, its unit, in which direction it becomes better, and how a run has it.
+type PlainFigure = (
+    &'static str,
+    Unit,
+    Better,
+    fn(&Outcome) -> Result<f64, Unsaid>,
+);
+
+const PLAIN: [PlainFigure; 9] = [
+    // Requests with the right reply in a second, and bytes of replies.
+    ("rps", Unit::PerSecond, Better::Higher, |run| {
+        by_time(run, run.per_second())
+    }),
+    ("read", Unit::BytesPerSecond, Better::Higher, |run| {
+        by_time(run, run.counts.read_bytes as f64 / run.seconds)
+    }),
+    // Requests without the right reply, of all that ended; and those never sent, of all that were due.
+    ("failures", Unit::Share, Better::Lower, |run| {
+        share(run.counts.failures.sum(), run.counts.ended())
+    }),
+    ("unsent", Unit::Share, Better::Lower, |run| {
+        share(run.counts.unsent, run.counts.ended() + run.counts.unsent)
+    }),
+    // The generator's processor time for a request, and its memory at the end.
+    ("cpu", Unit::Time, Better::Lower, |run| {
+        share(1, run.counts.ended())?;
+        Ok(run.generator.cpu_us_per_request)
+    }),
+    ("generator-rss", Unit::Bytes, Better::Lower, |run| {
+        Ok(run.generator.resident_bytes as f64)
+    }),
+    // The server's, and its context switches for a request.
+    ("server-cpu", Unit::Time, Better::Lower, |run| {
+        Ok(server(run)?.cpu_us_per_request)
+    }),
+    ("rss", Unit::Bytes, Better::Lower, |run| {
+        Ok(server(run)?.resident_bytes as f64)
+    }),
+    ("switches", Unit::Count, Better::Lower, |run| {
+        Ok(server(run)?.switches_per_request)
+    }),
 ];
-const SPANS: [(&str, Span); 6] = [
+/// The one without a prefix is the last one: every name begins with it.
+const SPANS: [(&str, Span); 7] = [
     ("connect-", Span::Connect),
     ("first-byte-", Span::FirstByte),
     ("last-byte-", Span::LastByte),
     ("cycle-", Span::Cycle),
     ("late-", Span::Late),
     ("unread-", Span::Unread),
+    ("", Span::Latency),
 ];
 const FIGURES: [(&str, Figure); 4] = [
     ("mean", Figure::Mean),
@@ -120,23 +136,16 @@ impl Metric {
     /// 99 %.
     pub const P99: Metric = Metric::Time(Span::Latency, Figure::Quantile(99.0));
 
+    /// Right replies in a second.
+    pub const RPS: Metric = Metric::Plain("rps");
+    /// The share of failures.
+    pub const FAILURES: Metric = Metric::Plain("failures");
+
     /// What is compared when nobody says what.
-    pub const USUAL: [Metric; 14] = [
-        Metric::RequestsPerSecond,
-        Metric::Time(Span::Latency, Figure::Mean),
-        Metric::Time(Span::Latency, Figure::Stdev),
-        Metric::P50,
-        Metric::Time(Span::Latency, Figure::Quantile(90.0)),
-        Metric::P99,
-        Metric::Time(Span::Latency, Figure::Quantile(99.9)),
-        Metric::Time(Span::Latency, Figure::Max),
-        Metric::Time(Span::Connect, Figure::Quantile(99.0)),
-        Metric::Time(Span::FirstByte, Figure::Quantile(50.0)),
-        Metric::FailureShare,
-        Metric::GeneratorCpu,
-        Metric::ServerCpu,
-        Metric::ServerResident,
-    ];
+    pub fn usual() -> Vec<Metric> {
+        let names = "rps,mean,stdev,p50,p90,p99,p99.9,max,connect-p99,first-byte-p50,failures,cpu,server-cpu,rss";
+        Metric::parse_list(names).expect("these are names of the tables")
+    }
 
     /// The figure of this name.
     ///
@@ -144,8 +153,8 @@ impl Metric {
     /// When there is none, with the nearest one.
     pub fn parse(name: &str) -> Result<Metric, Fault> {
         let name = name.trim();
-        if let Some((_, metric)) = PLAIN.iter().find(|(known, _)| *known == name) {
-            return Ok(*metric);
+        if let Some((name, ..)) = PLAIN.iter().find(|(known, ..)| *known == name) {
+            return Ok(Metric::Plain(name));
         }
         let (span, figure) = SPANS
             .iter()
@@ -176,22 +185,20 @@ impl Metric {
 
     /// What it is a number of.
     pub fn unit(self) -> Unit {
-        match self {
-            Metric::RequestsPerSecond => Unit::PerSecond,
-            Metric::ReadPerSecond => Unit::BytesPerSecond,
-            Metric::Time(..) | Metric::GeneratorCpu | Metric::ServerCpu => Unit::Time,
-            Metric::FailureShare | Metric::UnsentShare => Unit::Share,
-            Metric::GeneratorResident | Metric::ServerResident => Unit::Bytes,
-            Metric::ServerSwitches => Unit::Count,
-        }
+        self.plain().map_or(Unit::Time, |(_, unit, ..)| *unit)
     }
 
     /// In which direction it becomes better.
     pub fn better(self) -> Better {
-        match self {
-            Metric::RequestsPerSecond | Metric::ReadPerSecond => Better::Higher,
-            _ => Better::Lower,
-        }
+        self.plain()
+            .map_or(Better::Lower, |(_, _, better, _)| *better)
+    }
+
+    fn plain(self) -> Option<&'static PlainFigure> {
+        let Metric::Plain(name) = self else {
+            return None;
+        };
+        const { &PLAIN }.iter().find(|(known, ..)| *known == name)
     }
 
     /// Its value in a run, in its unit; `None`: it cannot be said.
@@ -204,31 +211,19 @@ impl Metric {
     /// # Errors
     /// Why it cannot be said: nothing was counted, the server was not watched, too few values.
     pub fn said(self, outcome: &Outcome) -> Result<f64, Unsaid> {
-        let counts = &outcome.counts;
-        let failed = counts.failures.sum();
-        match self {
-            Metric::RequestsPerSecond => by_time(outcome, outcome.per_second()),
-            Metric::ReadPerSecond => by_time(outcome, counts.read_bytes as f64 / outcome.seconds),
-            Metric::Time(span, figure) => figure.said(span.summary(outcome)?),
-            Metric::FailureShare => share(failed, counts.answered + failed),
-            Metric::UnsentShare => share(counts.unsent, counts.answered + failed + counts.unsent),
-            Metric::GeneratorCpu => {
-                share(1, counts.answered + failed)?;
-                Ok(outcome.generator.cpu_us_per_request)
-            }
-            Metric::GeneratorResident => Ok(outcome.generator.resident_bytes as f64),
-            Metric::ServerCpu => Ok(server(outcome)?.cpu_us_per_request),
-            Metric::ServerResident => Ok(server(outcome)?.resident_bytes as f64),
-            Metric::ServerSwitches => Ok(server(outcome)?.switches_per_request),
+        match (self, self.plain()) {
+            (Metric::Time(span, figure), _) => figure.said(span.summary(outcome)?),
+            (Metric::Plain(_), Some((_, _, _, said))) => said(outcome),
+            (Metric::Plain(name), None) => Err(Unsaid(format!("`{name}` is no figure"))),
         }
     }
 }
 
 impl fmt::Display for Metric {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Metric::Time(span, figure) = self else {
-            let named = PLAIN.iter().find(|(_, metric)| metric == self);
-            return f.write_str(named.map_or("", |(name, _)| name));
+        let (span, figure) = match self {
+            Metric::Plain(name) => return f.write_str(name),
+            Metric::Time(span, figure) => (span, figure),
         };
         let prefix = SPANS.iter().find(|(_, known)| known == span);
         f.write_str(prefix.map_or("", |(name, _)| name))?;
@@ -278,26 +273,16 @@ impl Figure {
     }
 }
 
-/// The quantile of latencies when `missing` requests more count as slower than all that were counted.
+/// The quantile when `missing` values more count as greater than all that were counted.
 ///
 /// # Errors
 /// When it lies among those, or is an accident of too few values.
-pub(super) fn latency_quantile(
-    outcome: &Outcome,
-    percent: f64,
-    missing: u64,
-) -> Result<f64, Unsaid> {
-    quantile(&outcome.times.latency, percent, missing)
-}
-
-fn quantile(all: &Summary, percent: f64, missing: u64) -> Result<f64, Unsaid> {
+pub(super) fn quantile(all: &Summary, percent: f64, missing: u64) -> Result<f64, Unsaid> {
     if all.count == 0 {
         return Err(Unsaid("nothing was counted".into()));
     }
     let len = (all.count + missing) as f64;
-    let beyond = percent.min(100.0 - percent) / 100.0 * len;
-    // Not one less because of the number's binary form.
-    if beyond + 1e-6 < BEYOND_LEN {
+    if !has_enough_beyond(percent.max(100.0 - percent), len) {
         let need = (BEYOND_LEN * 100.0 / percent.min(100.0 - percent)).ceil();
         return Err(Unsaid(format!(
             "too few values: fewer than ten of {len} lie beyond p{percent}, it takes {need}"
@@ -310,8 +295,9 @@ fn quantile(all: &Summary, percent: f64, missing: u64) -> Result<f64, Unsaid> {
     }
     let histogram = decoded(&all.hdr)
         .ok_or_else(|| Unsaid("the file holds no histogram that can be read".into()))?;
-    let among = (percent / 100.0 * len / all.count as f64).min(1.0);
-    let us = histogram.value_at_quantile(among) as f64 / 1e3;
+    let rank = telemetry::nearest_rank(percent / 100.0, all.count + missing).min(all.count);
+    let share = telemetry::share_of_rank(rank as f64 / all.count as f64, all.count);
+    let us = histogram.value_at_quantile(share) as f64 / 1e3;
     Ok(us.clamp(all.min_us, all.max_us.max(all.min_us)))
 }
 
@@ -365,56 +351,23 @@ fn percent(digits: &str) -> Option<f64> {
 }
 
 fn unknown(name: &str) -> Fault {
-    let text = format!("`{name}`: unknown figure");
-    let names = || {
-        let plain = PLAIN.iter().map(|(name, _)| *name);
-        let figures = FIGURES.iter().map(|(name, _)| *name).chain(PERCENTS);
-        let spans = std::iter::once("").chain(SPANS.iter().map(|(prefix, _)| *prefix));
-        let timed = spans.flat_map(move |prefix| {
-            figures
-                .clone()
-                .map(move |figure| format!("{prefix}{figure}"))
-        });
-        plain.map(str::to_owned).chain(timed)
-    };
-    let near = names().min_by_key(|known| distance(known, name));
-    match near {
-        Some(near) if distance(&near, name) <= near.len().div_ceil(3) => {
-            Fault::with_hint(text, format!("did you mean `{near}`?"))
-        }
-        _ => Fault::with_hint(
-            text,
+    let figures = FIGURES.iter().map(|(name, _)| *name).chain(PERCENTS);
+    let timed = SPANS.iter().flat_map(|(prefix, _)| {
+        let named = move |figure| format!("{prefix}{figure}");
+        figures.clone().map(named)
+    });
+    let plain = PLAIN.iter().map(|(name, ..)| (*name).to_owned());
+    let names: Vec<String> = plain.chain(timed).collect();
+    let hint = match telemetry::nearest(name, names.iter().map(String::as_str)) {
+        Some(near) => format!("did you mean `{near}`?"),
+        None => {
             "known are rps, mean, stdev, min, max, p50 to p99.99, failures, unsent, read, cpu, \
-             generator-rss, server-cpu, rss, switches, and times with connect-, first-byte-, \
-             last-byte-, cycle-, late- or unread- before them",
-        ),
-    }
-}
-
-/// How many letters have to be put in, left out, changed, or exchanged with their neighbour.
-fn distance(one: &str, other: &str) -> usize {
-    let (one, other): (Vec<char>, Vec<char>) = (one.chars().collect(), other.chars().collect());
-    let width = other.len() + 1;
-    let mut cells: Vec<usize> = (0..width).collect();
-    for row in 1..=one.len() {
-        cells.push(row);
-        for column in 1..width {
-            let here = row * width + column;
-            let same = usize::from(one[row - 1] != other[column - 1]);
-            let mut least = (cells[here - width - 1] + same)
-                .min(cells[here - width] + 1)
-                .min(cells[here - 1] + 1);
-            let is_exchanged = row > 1
-                && column > 1
-                && one[row - 1] == other[column - 2]
-                && one[row - 2] == other[column - 1];
-            if is_exchanged {
-                least = least.min(cells[here - 2 * width - 2] + 1);
-            }
-            cells.push(least);
+                 generator-rss, server-cpu, rss, switches, and times with connect-, first-byte-, \
+                 last-byte-, cycle-, late- or unread- before them"
+                .to_owned()
         }
-    }
-    cells[cells.len() - 1]
+    };
+    Fault::with_hint(format!("`{name}`: unknown figure"), hint)
 }
 
 #[cfg(test)]
@@ -423,7 +376,7 @@ mod tests {
 
     use super::*;
     use crate::outcome::Failures;
-    use crate::statistics::samples::{outcome, summary};
+    use crate::tests::{outcome, summary};
 
     #[test]
     fn has_the_same_name_coming_and_going() {
@@ -454,7 +407,7 @@ mod tests {
             assert_eq!(Metric::parse(name).expect(name).to_string(), name);
         }
         let list = Metric::parse_list("rps, p50,p99").expect("three known names");
-        assert_eq!(list, [Metric::RequestsPerSecond, Metric::P50, Metric::P99]);
+        assert_eq!(list, [Metric::RPS, Metric::P50, Metric::P99]);
     }
 
     #[test]
@@ -495,9 +448,9 @@ mod tests {
             assert!(why.contains(part), "{name}: {why}");
         }
         run.counts.answered = 0;
-        assert!(Metric::FailureShare.said(&run).is_err());
+        assert!(Metric::FAILURES.said(&run).is_err());
         run.seconds = 0.0;
-        assert!(Metric::RequestsPerSecond.said(&run).is_err());
+        assert!(Metric::RPS.said(&run).is_err());
     }
 
     #[test]
@@ -508,8 +461,8 @@ mod tests {
             local: 5,
             ..Failures::default()
         };
-        assert_eq!(Metric::FailureShare.of(&run), Some(0.25));
-        assert_eq!(Metric::RequestsPerSecond.of(&run), Some(7.5));
+        assert_eq!(Metric::FAILURES.of(&run), Some(0.25));
+        assert_eq!(Metric::RPS.of(&run), Some(7.5));
     }
 
     proptest! {
@@ -522,8 +475,8 @@ mod tests {
             let found = quantile(&all, percent, 0).expect("enough values");
             let mut sorted = values;
             sorted.sort_unstable();
-            let rank = (percent / 100.0 * sorted.len() as f64).ceil() as usize;
-            let exact = sorted[rank - 1] as f64 / 1e3;
+            let rank = telemetry::nearest_rank(percent / 100.0, sorted.len() as u64);
+            let exact = sorted[rank as usize - 1] as f64 / 1e3;
             prop_assert!((found / exact - 1.0).abs() < 0.001, "{found} {exact}");
         }
     }

@@ -10,21 +10,17 @@ mod moments;
 mod assertion;
 mod comparing;
 mod interval;
-mod knee;
 mod metric;
-#[cfg(test)]
-pub(crate) mod samples;
 mod search;
 mod unit;
 
 pub use assertion::{Answer, Assertion, Judged, Verdict};
 pub use comparing::{
     Against, Change, Comparison, Estimate, EstimateForm, IntervalMethod, Members, Panel, Row, Set,
-    Side, Why, compare, compare_by,
+    Side, Why, compare,
 };
-pub use interval::{Interval, batch_interval};
-pub use knee::{Knee, SearchEnd};
+pub use interval::Interval;
 pub use metric::{Better, Figure, Metric, Span, Unsaid};
 pub use moments::Moments;
-pub use search::{Held, Search, Step, Try};
+pub use search::{Held, Knee, Search, SearchEnd, Step, Try};
 pub use unit::Unit;

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::outcome::Remark;
-use crate::statistics::samples;
+use crate::tests as samples;
 
 fn load(pairs: &[(&str, &str)]) -> LoadSpec {
     let mut load = LoadSpec::default();

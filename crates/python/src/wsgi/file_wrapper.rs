@@ -83,6 +83,8 @@ impl FileWrapper {
         let fd: RawFd = plain.call_method0("fileno").ok()?.extract().ok()?;
         // SAFETY: `plain` holds the descriptor open, and nothing of Python runs before it is duplicated.
         let borrowed = unsafe { BorrowedFd::borrow_raw(fd) };
+        // A descriptor of its own: the application closes its file as soon as `close()` is called, and the span is
+        // sent later.
         let file = File::from(borrowed.try_clone_to_owned().ok()?);
         let about = file.metadata().ok()?;
         let bytes = about.len().saturating_sub(offset);

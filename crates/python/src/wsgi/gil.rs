@@ -71,6 +71,7 @@ impl Gil {
 
     /// Ends the probe.
     pub(super) fn end(&self) {
+        // The mark first: `unpark` orders it before the look of the woken thread, which would park again without it.
         self.ended.store(true, Ordering::Relaxed);
         let probe = self.probe.lock().unwrap_or_else(PoisonError::into_inner);
         probe.iter().for_each(Thread::unpark);

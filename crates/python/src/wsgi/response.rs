@@ -28,6 +28,7 @@ const COPY_BYTES_MAX: usize = 4 << 10;
 /// Sends the body and closes `result`. Gives the error of `close()` when the response itself went well.
 pub(super) fn send(call: &Bound<'_, Call>, result: &Bound<'_, PyAny>) -> PyResult<Option<PyErr>> {
     let py = result.py();
+    // `close()` in any case, and after the last piece: PEP 3333 promises it, and locks of applications depend on it.
     let sent = body(call, result);
     match (sent, unless_child(py, close(result))) {
         (Ok(()), closed) => Ok(closed.err()),
@@ -106,6 +107,7 @@ fn parts(call: &Bound<'_, Call>, items: &Bound<'_, PyTuple>) -> PyResult<()> {
         return Ok(());
     }
     call.add_content_length(bytes as u64);
+    // Small neighbours are joined, large ones are kept by reference: a copy of them would cost more than a call.
     let mut rest = parts.as_slice();
     while let [first, ..] = rest {
         let (together, others) = rest.split_at(run_len(rest));
@@ -184,6 +186,7 @@ pub(super) fn give(call: &mut Call, data: &Bound<'_, PyBytes>, amount: Amount) -
 /// Gives several objects as one: each of its own would cost a system call, or the end of a block in a compressed
 /// response.
 fn give_joined(call: &mut Call, parts: &[Bound<'_, PyBytes>], amount: Amount) -> PyResult<Taken> {
+    // Out of the call, which `send` borrows; what waits for a slow client is a copy, so that the buffer comes back.
     let mut data = std::mem::take(&mut call.scratch);
     data.clear();
     for part in parts {

@@ -103,7 +103,8 @@ impl Call {
                 ));
             }
         }
-        // A start that fails leaves no half of a head behind.
+        // A start that fails leaves no half of a head behind: back to SILENT first, so that an error inside `read`
+        // leaves a stage from which the application may start once more.
         self.stage = Stage::Silent;
         self.head.read(status, headers.or(response_headers))?;
         self.stage = Stage::Named;
@@ -149,14 +150,20 @@ impl Call {
 
     /// Begins an exchange, with the way to answer it.
     pub(super) fn begin(&mut self, writer: ResponseWriter, is_head: bool) {
+        assert!(
+            self.stage == Stage::Idle,
+            "an exchange begins inside another"
+        );
         self.stage = Stage::Silent;
         self.is_head = is_head;
         self.taken = Taken::All;
-        *self.writer() = Some(writer);
+        let before = self.writer().replace(writer);
+        assert!(before.is_none(), "a worker has two response writers");
     }
 
     /// Ends the exchange: what the application keeps of it is of no more use. Gives the writer back.
     pub(super) fn end(&mut self) -> ResponseWriter {
+        // From here on a kept `start_response` or `write` raises: the writer belongs to the next exchange.
         self.stage = Stage::Idle;
         let writer = self.writer().take();
         writer.expect("the exchange was begun with one, which nothing else takes")
@@ -197,6 +204,7 @@ impl Call {
                 "this process was forked in the middle of a request: only the one that took the request answers it",
             ));
         }
+        // Another thread of the application may call write() too; the sink's order of bytes is that of one thread.
         let is_ours = self.thread == thread::current().id();
         let writer = self
             .writer
@@ -220,6 +228,7 @@ impl Call {
             }
         }
         let taken = give(writer);
+        // Behind `give`, which may detach: whoever calls start_response() meanwhile finds this object borrowed.
         self.stage = Stage::Open;
         if taken != Taken::All {
             self.taken = taken;

@@ -116,6 +116,8 @@ impl Drop for Registration<'_> {
 impl PoolThread {
     /// This thread is about to call the application for the exchange that was begun then.
     pub(super) fn begin<'a, 'py>(&'a self, py: Python<'py>, began: Stamp) -> Inside<'a, 'py> {
+        let before = self.state.load(Ordering::Relaxed);
+        assert_eq!(before, AT_REST, "a pool thread is in two exchanges at once");
         self.state.store(tagged(began, INSIDE), Ordering::Release);
         Inside {
             thread: self,
@@ -127,6 +129,8 @@ impl PoolThread {
     /// Raises `RequestTimeout` in the thread, if it is still inside that exchange. It leaves whatever runs
     /// Python; a call into C goes on until it returns.
     fn interrupt(&self, py: Python<'_>, began: Stamp) -> bool {
+        // Against the same step of `Inside`'s drop: one of the two succeeds. A thread that has left the exchange, or is
+        // in another one by now, has another stamp, and no exception is set for it.
         let (inside, taken) = (tagged(began, INSIDE), tagged(began, INTERRUPTING));
         let change =
             self.state
@@ -167,9 +171,13 @@ impl Drop for Inside<'_, '_> {
         {
             return;
         }
+        // Detached, because the thread that interrupts needs the interpreter for the step that ends this wait.
         while state.load(Ordering::Acquire) == tagged(self.began, INTERRUPTING) {
             self.py.detach(std::thread::yield_now);
         }
+        let interrupted = tagged(self.began, INTERRUPTED);
+        let found = state.load(Ordering::Relaxed);
+        assert_eq!(found, interrupted, "another exchange was interrupted");
         // What comes too late for this exchange must not meet the next.
         self.thread.set_exception(self.py, std::ptr::null_mut());
         state.store(AT_REST, Ordering::Release);
@@ -225,7 +233,8 @@ impl StackSampler {
         let task = Box::new(move |py: Python<'_>| {
             let found = look(py);
             // Who has its answer may ask again at once, and is not to find this one pending still.
-            pending.fetch_sub(1, Ordering::Relaxed);
+            let before = pending.fetch_sub(1, Ordering::Relaxed);
+            assert!(before > 0, "more tasks of mp-stack end than have begun");
             // Whoever asked may have gone meanwhile.
             let _ = told.send(found);
         });

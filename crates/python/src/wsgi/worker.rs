@@ -137,6 +137,7 @@ impl<'py> RequestState<'py> {
         } = assignment;
         self.borrow_call(py)
             .begin(writer, exchange.head().is_head());
+        // A panic of ours must not take the writer with it: without it the stream would have no end.
         let run = AssertUnwindSafe(|| self.call(py, &mut exchange, worker));
         let result =
             catch_unwind(run).unwrap_or_else(|panic| Err(Fault::Bug(panic_text(panic.as_ref()))));
@@ -181,8 +182,10 @@ impl<'py> RequestState<'py> {
         let environ = environ.map_err(|error| Fault::App(trace::text(py, &error)))?;
         let inside = self.thread.begin(py, exchange.record.phases.started);
         let arguments = (environ, &self.caller.start_response);
+        // A child that the application has forked comes back here too, and must not answer.
         let returned = response::unless_child(py, self.application.call1(arguments));
         let answered = returned.and_then(|result| response::send(&self.caller.call, &result));
+        // Before anything of ours that runs Python: an exception that comes late must not meet it.
         let is_interrupted = inside.leave();
         let taken = self.caller.call.borrow().taken;
         if taken == Taken::Overrun {
@@ -213,6 +216,7 @@ impl<'py> RequestState<'py> {
     /// Takes the writer back; what the application has kept of the rest is left to it and replaced.
     fn take_writer(&mut self, py: Python<'py>) -> ResponseWriter {
         let writer = self.borrow_call(py).end();
+        // Looked at after `end`: from then on nothing that the application keeps can reach the writer.
         if !self.caller.is_ours_alone()
             && let Ok(caller) = Caller::new(py)
         {
@@ -226,6 +230,8 @@ impl<'py> RequestState<'py> {
     }
 
     fn clear_environ(&mut self, py: Python<'py>) {
+        // Ours, and those of the templates. One more is an application that keeps them, and must not see the next
+        // request's body in its old environ.
         let held = 1 + self.environs.references_len().cast_signed();
         if self.input.get_refcnt() == held && self.phases.get_refcnt() == held {
             if self.has_input
@@ -291,6 +297,8 @@ impl Turns {
     ) -> Option<(T, Nanos)> {
         let (next, since) = py.detach(|| {
             let next = next();
+            // Before the thread waits for the GIL: a sibling that looks in between yields for nothing, one that looked
+            // too early would not yield at all.
             self.attaching.fetch_add(1, Ordering::Relaxed);
             (next, telemetry::now())
         });
@@ -338,7 +346,9 @@ impl Turns {
     }
 
     fn count_attached(&self) {
-        self.attaching.fetch_sub(1, Ordering::Relaxed);
+        // Below 0 it would wrap, and every thread would yield after each exchange for ever.
+        let before = self.attaching.fetch_sub(1, Ordering::Relaxed);
+        assert!(before > 0, "more threads have attached than waited for it");
         self.attached.fetch_add(1, Ordering::Relaxed);
     }
 }

@@ -96,6 +96,10 @@ impl GrowthLimits {
             if self.medians.len() == MEDIANS_LEN {
                 self.medians.pop_front();
             }
+            assert!(
+                self.medians.len() < MEDIANS_LEN,
+                "only so many medians are kept"
+            );
             self.medians.push_back((median, seen.completed));
         }
         self.signalled.end(now);
@@ -110,6 +114,7 @@ impl GrowthLimits {
     pub(super) fn grown(&mut self, now: Stamp, threads: usize) {
         self.silence.grown = Some(now);
         let runs = self.runs();
+        // Several steps in a row are judged as one, from before the first: each alone may be lost in the noise.
         if self.growth.is_none()
             && runs >= RUNS_LEN as u64
             && let Some(run_median) = self.median()

@@ -133,12 +133,14 @@ impl HillClimb {
                 if !is_enough(lasted, done) && !self.has_lost(threads, lasted, done) {
                     return threads;
                 }
+                assert!(lasted > Nanos::ZERO, "a measurement lasts");
                 let per_second = done as f64 / lasted.as_secs_f64();
                 let found = Found {
                     threads,
                     per_second,
                 };
                 let next = self.next(now, found, bounds);
+                // What is measured right after a step would be the old size's queue.
                 if !matches!(self.phase, Phase::Rest { .. }) {
                     self.phase = settling(now);
                 }

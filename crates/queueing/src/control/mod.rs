@@ -195,6 +195,7 @@ impl Control {
         }
         self.idle_min = self.idle_min.min(seen.idle);
         let wanted = self.wanted(now, seen, pressure);
+        assert!(wanted > 0, "a pool keeps a thread");
         let step = match wanted.checked_sub(threads) {
             Some(0) => SizeStep::Keep,
             Some(more) => SizeStep::Grow(more),
@@ -221,6 +222,7 @@ impl Control {
         } = self.settings.shape;
         let min = threads_min.max(1);
         let max = threads_max.max(min);
+        // Outside of its bounds, because they changed or a thread was lost, it goes back without looking at anything.
         if min == max || !(min..=max).contains(&self.threads) {
             return self.threads.clamp(min, max);
         }
@@ -230,6 +232,7 @@ impl Control {
                 self.growth_limits.threads_max_saturated()
             }
         };
+        // What is known against growing never takes threads that the configuration promises.
         let max = max.min(known_max).max(min);
         let bounds = Bounds { min, max };
         match pressure {
@@ -293,6 +296,7 @@ impl Control {
     }
 
     fn by_throughput(&mut self, now: Stamp, seen: &PoolSeen, bounds: Bounds) -> usize {
+        // A saturation that comes back soon begins at the size that was best, rather than climbing all the way again.
         let Some(climb) = &mut self.climb else {
             self.climb = Some(HillClimb::new(now));
             let best = self.best.filter(|(_, at)| now.since(*at) <= BEST_LASTS);

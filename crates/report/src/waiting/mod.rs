@@ -45,6 +45,8 @@ pub struct Waiting {
     pub unnamed_len: u64,
     /// Why nothing can be said, although requests waited.
     pub missing: Option<Missing>,
+    /// How many of the longest waits are kept.
+    longest_len_max: usize,
 }
 
 /// What a log does not say.
@@ -115,6 +117,22 @@ pub struct Request {
 }
 
 impl Waiting {
+    /// What a further wait must exceed.
+    pub(super) fn bar_ns(&self) -> u64 {
+        match self.longest.len() < self.longest_len_max {
+            true => 0,
+            false => self.longest.last().map_or(u64::MAX, |last| last.queue.0),
+        }
+    }
+
+    pub(super) fn insert(&mut self, wait: Wait) {
+        let at = self
+            .longest
+            .partition_point(|kept| kept.queue >= wait.queue);
+        self.longest.insert(at, wait);
+        self.longest.truncate(self.longest_len_max);
+    }
+
     /// Which run each of the longest waits was, where one run was in progress for at least half of it and freed
     /// the worker: `the queue time of /4, /5 is the run time of /2, /3`.
     pub fn sentence(&self) -> Option<String> {
@@ -166,7 +184,7 @@ fn names(pairs: &[(&Wait, &Request)]) -> Option<Vec<(String, String)>> {
 #[derive(Clone, Debug)]
 pub(crate) struct Collector {
     window: Window,
-    found: Found,
+    found: Waiting,
     routes: HashMap<Vec<u8>, u16>,
     key: Vec<u8>,
     named_len: u64,
@@ -176,45 +194,14 @@ pub(crate) struct Collector {
     utc_offset_secs: i32,
 }
 
-/// What the settled part of the log says.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Found {
-    pub(super) waited_len: u64,
-    pub(super) waited_ns: u64,
-    pub(super) unexplained_ns: f64,
-    pub(super) routes: Vec<RouteWaiting>,
-    /// The longest first.
-    pub(super) longest: Vec<Wait>,
-    pub(super) longest_len_max: usize,
-    pub(super) late_len: u64,
-}
-
-impl Found {
-    /// What a further wait must exceed.
-    pub(super) fn bar_ns(&self) -> u64 {
-        match self.longest.len() < self.longest_len_max {
-            true => 0,
-            false => self.longest.last().map_or(u64::MAX, |last| last.queue.0),
-        }
-    }
-
-    pub(super) fn insert(&mut self, wait: Wait) {
-        let at = self
-            .longest
-            .partition_point(|kept| kept.queue >= wait.queue);
-        self.longest.insert(at, wait);
-        self.longest.truncate(self.longest_len_max);
-    }
-}
-
 impl Collector {
     /// Nothing yet; of the longest waits so many are kept.
     pub(crate) fn new(longest_len_max: usize) -> Collector {
         Collector {
             window: Window::default(),
-            found: Found {
+            found: Waiting {
                 longest_len_max,
-                ..Found::default()
+                ..Waiting::default()
             },
             routes: HashMap::new(),
             key: Vec::new(),
@@ -286,16 +273,8 @@ impl Collector {
                 ..Waiting::default()
             };
         }
-        Waiting {
-            waited_len: found.waited_len,
-            waited_ns: found.waited_ns,
-            unexplained_ns: found.unexplained_ns,
-            routes: found.routes,
-            longest: found.longest,
-            late_len: found.late_len,
-            unnamed_len: self.unnamed_len,
-            missing,
-        }
+        found.unnamed_len = self.unnamed_len;
+        found
     }
 
     fn route(&mut self, line: &Line<'_>) -> u16 {

@@ -12,7 +12,7 @@ use std::collections::HashMap;
 use telemetry::Nanos;
 
 use super::window::Run;
-use super::{Found, HOLDERS_LEN_MAX, Holder, Request, Wait};
+use super::{HOLDERS_LEN_MAX, Holder, Request, Wait, Waiting};
 
 /// The part of time that a sweep accounts for: behind `from_ns`, up to `until_ns`.
 #[derive(Clone, Copy, Debug)]
@@ -73,7 +73,7 @@ struct State<'r> {
 }
 
 /// Accounts for the slice.
-pub(super) fn sweep(runs: &[Run], slice: Slice, found: &mut Found) -> Vec<NumberedWait> {
+pub(super) fn sweep(runs: &[Run], slice: Slice, found: &mut Waiting) -> Vec<NumberedWait> {
     let mut state = State {
         runs,
         slice,
@@ -127,7 +127,7 @@ fn events(runs: &[Run], slice: Slice) -> Vec<Event> {
 
 impl State<'_> {
     /// Time passes.
-    fn advance(&mut self, at_ns: u64, found: &mut Found) {
+    fn advance(&mut self, at_ns: u64, found: &mut Waiting) {
         let passed_ns = at_ns.saturating_sub(self.at_ns) as f64;
         self.at_ns = at_ns;
         let waiting = self.waiting_len as f64;
@@ -146,13 +146,14 @@ impl State<'_> {
         self.marks[run as usize].share_at_queue = self.share_sum;
     }
 
-    fn start(&mut self, index: u32, found: &mut Found) {
+    fn start(&mut self, index: u32, found: &mut Waiting) {
         let run = self.runs[index as usize];
         let before = self.last_of_worker.insert(run.worker, index);
         self.marks[index as usize].share_at_start = self.share_sum;
         self.marks[index as usize].caused_at_start = self.caused_sum;
         if run.has_waited {
-            self.waiting_len -= 1;
+            // Times of a log may be anything: a start that is sorted before its own arrival was never counted.
+            self.waiting_len = self.waiting_len.saturating_sub(1);
             // The start of an earlier slice was accounted for then.
             if run.started_ns > self.slice.from_ns || self.slice.from_ns == 0 {
                 let held = |before: &u32| self.runs[*before as usize].ended_ns > run.queued_ns;
@@ -166,7 +167,7 @@ impl State<'_> {
         }
     }
 
-    fn waited(&mut self, index: u32, freed_worker: Option<u32>, found: &mut Found) {
+    fn waited(&mut self, index: u32, freed_worker: Option<u32>, found: &mut Waiting) {
         let run = self.runs[index as usize];
         let queue_ns = run.started_ns - run.queued_ns;
         found.waited_len += 1;
@@ -187,11 +188,17 @@ impl State<'_> {
         }
     }
 
-    fn end(&mut self, index: u32, found: &mut Found) {
+    fn end(&mut self, index: u32, found: &mut Waiting) {
         let run = self.runs[index as usize];
         self.marks[index as usize].share_at_end = self.share_sum;
         let place = self.places[index as usize];
+        assert_eq!(
+            self.busy.get(place as usize),
+            Some(&index),
+            "a run that ends was in progress"
+        );
         self.busy.swap_remove(place as usize);
+        // The last one has moved into the gap, unless it was the one that ended.
         if let Some(moved) = self.busy.get(place as usize) {
             self.places[*moved as usize] = place;
         }
@@ -203,7 +210,7 @@ impl State<'_> {
     }
 
     /// What the run has caused within the slice.
-    fn account(&self, index: u32, found: &mut Found) {
+    fn account(&self, index: u32, found: &mut Waiting) {
         let route = usize::from(self.runs[index as usize].route);
         let since = self.marks[index as usize].caused_at_start;
         found.routes[route].caused_ns += self.caused_sum - since;
@@ -217,7 +224,7 @@ impl State<'_> {
         }
     }
 
-    fn end_slice(&mut self, found: &mut Found) {
+    fn end_slice(&mut self, found: &mut Waiting) {
         for run in &self.busy {
             self.account(*run, found);
         }

@@ -8,7 +8,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use telemetry::Line;
 
 use super::sweep::{self, Slice};
-use super::{Found, Request};
+use super::{Request, Waiting};
 
 /// Runs that are kept: about 25 MB with their names. A run of a route that takes longer than the server needs
 /// to write half as many lines comes too late, and the report says so.
@@ -99,7 +99,7 @@ impl Window {
     }
 
     /// Takes the run of a line.
-    pub(super) fn push(&mut self, mut run: Run, line: &Line<'_>, found: &mut Found) {
+    pub(super) fn push(&mut self, mut run: Run, line: &Line<'_>, found: &mut Waiting) {
         if run.ended_ns.saturating_add(REWIND_NS) < self.settled_ns {
             self.settle_all(found, line.utc_offset_secs);
             self.settled_ns = 0;
@@ -108,22 +108,27 @@ impl Window {
         found.late_len += u64::from(run.started_ns < self.settled_ns);
         run.label = self.label(line);
         self.runs.push(run);
+        assert!(
+            self.runs.len() <= self.runs_len_max,
+            "the window has its bound"
+        );
         if self.runs.len() == self.runs_len_max {
             self.settle_older_half(found, line.utc_offset_secs);
         }
     }
 
     /// The log is at its end.
-    pub(super) fn settle_all(&mut self, found: &mut Found, utc_offset_secs: i32) {
+    pub(super) fn settle_all(&mut self, found: &mut Waiting, utc_offset_secs: i32) {
         self.sweep(u64::MAX, found, utc_offset_secs);
         self.runs.clear();
         self.text.clear();
     }
 
-    fn settle_older_half(&mut self, found: &mut Found, utc_offset_secs: i32) {
+    fn settle_older_half(&mut self, found: &mut Waiting, utc_offset_secs: i32) {
         let mut ends: Vec<u64> = self.runs.iter().map(|run| run.ended_ns).collect();
         let middle = ends.len() / 2;
         let until_ns = (*ends.select_nth_unstable(middle).1).max(self.settled_ns);
+        // Half of the runs end before `until_ns`, so that each sweep makes room for as many lines as it cost.
         self.sweep(until_ns, found, utc_offset_secs);
         self.settled_ns = until_ns;
         // A request that still waits has waited for runs that have ended.
@@ -148,7 +153,7 @@ impl Window {
         self.pack();
     }
 
-    fn sweep(&mut self, until_ns: u64, found: &mut Found, utc_offset_secs: i32) {
+    fn sweep(&mut self, until_ns: u64, found: &mut Waiting, utc_offset_secs: i32) {
         self.runs.sort_unstable_by_key(|run| run.queue);
         let slice = Slice {
             from_ns: self.settled_ns,

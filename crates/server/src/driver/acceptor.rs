@@ -19,6 +19,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::{FieldLines, ReplyFraming, ReplyPlan, Version};
+use logging::Level;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, Shutdown, SocketFlags};
 use smol_str::{SmolStr, ToSmolStr};
@@ -27,17 +28,20 @@ use telemetry::{Nanos, Stamp};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
-use super::handoff::{AcceptedConnection, AcceptedStream, Bound, ConnectionPermit};
+use super::handoff::{AcceptedConnection, Bound, ConnectionPermit, Opened};
 use super::shared::{Closing, Shared};
 use super::{Driver, ServingState, first_of};
 use crate::client_limit::LimitExceeded;
 use crate::config::typed::Steering;
 use crate::exchange::Ends;
-use crate::log::Level;
+use crate::sync::invariant;
 use crate::sys;
 use crate::transport;
+use crate::transport::AcceptedStream;
+use ipc::ListenAddr;
+use ipc::ListenerId;
+use ipc::ListenerInfo;
 use ipc::listen;
-use ipc::{ListenAddr, ListenerId, ListenerInfo};
 
 /// How long a handshake that has begun may take to be taken in before its socket closes.
 pub(super) const HANDSHAKE_GRACE: Duration = Duration::from_millis(100);
@@ -56,6 +60,8 @@ pub(super) struct Acceptor<S> {
     driver: Option<usize>,
     /// When the error log was last told of a client with too many connections.
     told: Stamp,
+    /// Turns in a row after which more waited, where processes take turns at the socket.
+    pub(super) turns: u32,
     /// A descriptor kept back, so that a connection can be taken in and refused when there are no others.
     reserve: Option<File>,
 }
@@ -86,6 +92,7 @@ impl<S: AsFd> Acceptor<S> {
             order,
             driver,
             told: Stamp::ZERO,
+            turns: 0,
             reserve: Some(File::open("/dev/null")?),
         })
     }
@@ -163,6 +170,7 @@ impl<S: AsFd> Acceptor<S> {
         mut permit: ConnectionPermit,
     ) -> Option<AcceptedConnection> {
         permit.accepted_by = self.driver;
+        // Before the client's limit: what is refused was accepted all the same.
         if let Some(driver) = self.driver {
             self.shared.stats.drivers[driver].accepted.add();
         }
@@ -173,13 +181,14 @@ impl<S: AsFd> Acceptor<S> {
             return None;
         }
         self.count_origin(&socket);
-        Some(AcceptedConnection {
+        let opened = Opened {
             ends: Arc::new(self.ends(&socket, peer)),
-            trust: self.shared.ids.trust(ip),
-            transport: AcceptedStream::Socket(socket),
-            permit,
+            trusts_ids: self.shared.ids.are_trusted_of(ip),
             accepted,
-        })
+            permit,
+        };
+        let stream = AcceptedStream::plain(socket);
+        Some(AcceptedConnection { stream, opened })
     }
 
     /// Counts connections from sockets of other drivers, which have accepted nothing for a while, and those that
@@ -233,6 +242,7 @@ impl<S: AsFd> Acceptor<S> {
             self.shared.log.error(Level::Error, NO_DESCRIPTORS_TEXT);
         }
         let is_empty = matches!(accepted, Err(Errno::AGAIN));
+        // Before the reserve is taken back: it needs the descriptor that this connection has.
         drop(accepted);
         self.reserve = File::open("/dev/null").ok();
         // Another thread may have taken the descriptor: the queue is empty only when the kernel says so.
@@ -338,7 +348,10 @@ impl Driver {
             acceptor.end();
         }
         drop(acceptor);
-        self.acceptors.set(self.acceptors.get() - 1);
+        // Behind the last connection that it has given: a driver without acceptors may end.
+        let before = self.acceptors.get();
+        invariant!(before > 0, "an acceptor ends that was not counted");
+        self.acceptors.set(before - 1);
         self.changed.notify_one();
     }
 

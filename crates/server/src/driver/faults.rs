@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use smol_str::ToSmolStr;
 
-use super::handoff::{AcceptedConnection, AcceptedStream, Bound, ConnectionPermit};
+use super::handoff::{AcceptedConnection, Bound, ConnectionPermit, Opened};
 use super::shared::Shared;
 use crate::exchange::Ends;
 use crate::protocol::Protocol;
-use crate::transport::memory;
+use crate::transport::{AcceptedStream, memory};
 
 impl Shared {
     /// Gives the least loaded driver a connection that lies in memory and whose buffers hold `bytes_max` bytes each;
@@ -19,7 +19,7 @@ impl Shared {
         protocol: Protocol,
         bytes_max: usize,
     ) -> Option<memory::Client> {
-        let (end, client) = memory::pair(bytes_max);
+        let (end, client) = memory::pair(protocol, bytes_max);
         let local = Ipv4Addr::LOCALHOST;
         let ends = Ends {
             peer_host: local.to_smolstr(),
@@ -29,13 +29,14 @@ impl Shared {
             scheme: "http",
             listener: 0,
         };
-        let new = AcceptedConnection {
-            transport: AcceptedStream::Memory(end, protocol),
+        let opened = Opened {
             ends: Arc::new(ends),
-            trust: self.ids.trust(Some(local.into())),
+            trusts_ids: self.ids.are_trusted_of(Some(local.into())),
             permit: ConnectionPermit::new(self, Bound::Passed)?,
             accepted: telemetry::now(),
         };
+        let stream = AcceptedStream::Memory(end);
+        let new = AcceptedConnection { stream, opened };
         new.give_to_least(0).then_some(client)
     }
 }

@@ -3,10 +3,10 @@
 
 use std::rc::Rc;
 
+use files::{Files, Lookup, LookupResult};
 use tokio::sync::oneshot;
 
 use super::Driver;
-use crate::handler::files::{Files, Lookup, LookupResult};
 
 impl Driver {
     /// Starts a lookup for later requests; no request waits for it.

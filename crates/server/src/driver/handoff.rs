@@ -5,7 +5,6 @@
 //! is in between. The number of its driver is raised before the driver has it.
 
 use std::net::IpAddr;
-use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -17,34 +16,30 @@ use super::Driver;
 use super::mailbox::Command;
 use super::shared::Shared;
 use crate::client_limit::{LimitExceeded, Permit};
-use crate::exchange::{Ends, Trust};
-use crate::protocol::Protocol;
+use crate::exchange::Ends;
+use crate::protocol;
 use crate::sync::invariant;
-use crate::transport::Transport;
+use crate::transport::AcceptedStream;
 
 /// How often the numbers are looked at anew when others changed them meanwhile. With as many drivers at once
 /// a connection may come to lie one off.
 const TRIES: usize = 16;
 
-/// A connection that was accepted. The driver that serves it has a `Transport`; before, it is on its way.
-pub(crate) struct Opened<T = Transport> {
-    pub(crate) transport: T,
-    pub(crate) ends: Arc<Ends>,
-    /// Whether the ids that its client gives count.
-    pub(crate) trust: Trust,
-    pub(crate) permit: ConnectionPermit,
-    /// When it was accepted.
-    pub(crate) accepted: Stamp,
+/// A connection that no driver serves yet.
+pub(crate) struct AcceptedConnection {
+    /// Its bytes, which no runtime watches yet.
+    pub(super) stream: AcceptedStream,
+    pub(super) opened: Opened,
 }
 
-/// A connection that no driver serves yet.
-pub(super) type AcceptedConnection = Opened<AcceptedStream>;
-
-/// Its bytes, which no runtime watches yet.
-pub(crate) enum AcceptedStream {
-    Socket(OwnedFd),
-    #[cfg(feature = "faults")]
-    Memory(crate::transport::memory::End, Protocol),
+/// What is known of an open connection.
+pub(crate) struct Opened {
+    pub(crate) ends: Arc<Ends>,
+    /// Whether the ids that its client gives count.
+    pub(crate) trusts_ids: bool,
+    /// When it was accepted.
+    pub(crate) accepted: Stamp,
+    pub(super) permit: ConnectionPermit,
 }
 
 /// Permission for one connection, counted among all, among its driver's and among its client's. Released when it is
@@ -152,18 +147,21 @@ impl AcceptedConnection {
     /// Gives it to the least loaded driver, those from `first` on before others with as many; to one that is
     /// late with others only if all are. `false` when that one has ended.
     pub(super) fn give_to_least(mut self, first: usize) -> bool {
-        let shared = Arc::clone(&self.permit.shared);
+        let shared = Arc::clone(&self.opened.permit.shared);
         let len = shared.mailboxes.len();
-        let target = self.permit.choose_driver(|| shared.least_from(first, len));
+        let target = self
+            .opened
+            .permit
+            .choose_driver(|| shared.least_from(first, len));
         let mut offered = shared.mailboxes[target].offer(self);
         for step in 1..len {
             let Err(mut new) = offered else { break };
             let other = (target + step) % len;
-            new.permit.move_to(other);
+            new.opened.permit.move_to(other);
             offered = shared.mailboxes[other].offer(new);
         }
         let Err(mut new) = offered else { return true };
-        new.permit.move_to(target);
+        new.opened.permit.move_to(target);
         shared.mailboxes[target].send(Command::Serve(new))
     }
 }
@@ -175,13 +173,13 @@ impl Driver {
         let shared = &self.shared;
         let len = shared.mailboxes.len();
         let lifetime = if len > 1 && self.serving() {
-            self.lifetimes.borrow().at(new.accepted)
+            self.lifetimes.borrow().at(new.opened.accepted)
         } else {
             Nanos::ZERO
         };
         // Connections as short as these are never handed over, so the numbers of the others need no look.
         let is_kept = queueing::placement(Load::MAX, Load::NONE, lifetime) == Placement::Keep;
-        let target = new.permit.choose_driver(|| {
+        let target = new.opened.permit.choose_driver(|| {
             let open = self.stats().open.load(Ordering::Relaxed);
             if is_kept {
                 return (mine, open);
@@ -199,7 +197,7 @@ impl Driver {
         match shared.mailboxes[target].offer(new) {
             Ok(()) => self.stats().balanced_out.add(),
             Err(mut new) => {
-                new.permit.move_to(mine);
+                new.opened.permit.move_to(mine);
                 self.open(new);
             }
         }
@@ -207,7 +205,7 @@ impl Driver {
 
     /// Serves a connection that another thread has given to this driver.
     pub(super) fn take_over(self: &Rc<Self>, new: AcceptedConnection) {
-        match new.permit.accepted_by {
+        match new.opened.permit.accepted_by {
             Some(_) => self.stats().balanced_in.add(),
             None => self.stats().accepted.add(),
         }
@@ -215,22 +213,10 @@ impl Driver {
     }
 
     fn open(self: &Rc<Self>, new: AcceptedConnection) {
-        let (protocol, transport) = match new.transport {
-            AcceptedStream::Socket(socket) => (Protocol::Http1, Transport::plain(socket)),
-            #[cfg(feature = "faults")]
-            AcceptedStream::Memory(end, protocol) => (protocol, Ok(Transport::Memory(end))),
-        };
-        let Ok(transport) = transport else {
-            return self.stats().errors.add();
-        };
-        let opened = Opened {
-            transport,
-            ends: new.ends,
-            trust: new.trust,
-            permit: new.permit,
-            accepted: new.accepted,
-        };
-        protocol.serve(Rc::clone(self), opened);
+        match new.stream.watch() {
+            Ok(transport) => protocol::serve(Rc::clone(self), transport, new.opened),
+            Err(_) => self.stats().errors.add(),
+        }
     }
 }
 

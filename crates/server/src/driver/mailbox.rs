@@ -92,7 +92,7 @@ impl Mailbox {
     }
 
     /// Has the driver note this number in its counters.
-    pub(super) fn send_beat(&self, number: u64) {
+    pub(crate) fn send_beat(&self, number: u64) {
         // Behind the commands that were sent before: see `take`.
         self.beat.store(number, Ordering::Release);
         self.wake();
@@ -123,11 +123,11 @@ impl Waiting {
     /// Whether a connection waits that came much earlier than `new`.
     fn is_late(&self, new: &AcceptedConnection) -> bool {
         let mut arrivals = self.commands.iter().filter_map(|command| match command {
-            Command::Serve(waiting) => Some(waiting.accepted),
+            Command::Serve(waiting) => Some(waiting.opened.accepted),
             _ => None,
         });
         let first = arrivals.next();
-        first.is_some_and(|first| new.accepted.since(first) > LATE)
+        first.is_some_and(|first| new.opened.accepted.since(first) > LATE)
     }
 }
 

@@ -30,7 +30,9 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
+use files::{Files, LookupKey, LookupResult, Part, Reply, ReplyBody};
 use http::{FieldLines, HeadIndex};
+use logging::OnFull;
 use queueing::{Entry, Idling, Lifetimes};
 use telemetry::{Nanos, Stamp};
 use tokio::sync::{Notify, oneshot};
@@ -38,17 +40,14 @@ use tokio::time::Instant;
 
 use crate::config::typed::Config;
 use crate::exchange::{Exchange, Numbers, Recorder};
-use crate::handler::files::{Files, LookupKey, LookupResult};
-use crate::log::OnFull;
 use crate::pool::{Job, Pool};
-use crate::response::{Part, Reply, ReplyBody, ResponseWriter};
+use crate::response::ResponseWriter;
 use ipc::ListenerId;
 use ipc::stats::DriverStats;
 
-use mailbox::Mailbox;
 use table::Table;
 
-pub(crate) use mailbox::{Ack, Command};
+pub(crate) use mailbox::{Ack, Command, Mailbox};
 pub use shared::Closing;
 pub(crate) use shared::{ServingState, Shared};
 pub(crate) use shared_accept::start_accepting;
@@ -85,7 +84,7 @@ pub(crate) struct Driver {
     pub(crate) state: Cell<ServingState>,
     pub(crate) recorder: Recorder,
     /// The writer of what this driver answers itself; out while it does.
-    writer: Cell<Option<ResponseWriter>>,
+    pub(crate) writer: Cell<Option<ResponseWriter>>,
     /// Out while a connection uses it, so that no borrow of it outlives a step.
     scratch: Cell<Option<Box<Scratch>>>,
     pub(crate) files: RefCell<Files>,
@@ -233,7 +232,9 @@ impl Driver {
                 Command::Serve(new) => self.take_over(new),
             }
         }
-        if self.stats().heartbeat.swap(beat, Ordering::Relaxed) != beat {
+        let heartbeat = &self.stats().heartbeat;
+        if heartbeat.count() != beat {
+            heartbeat.set(beat);
             // Nothing else does so without connections, and pool threads go to sleep after the last one.
             self.publish_gauges();
         }
@@ -246,13 +247,8 @@ impl Driver {
     /// A connection has ended that was accepted at `accepted`.
     pub(crate) fn has_ended(&self, accepted: Stamp) {
         let now = telemetry::now();
-        let mut lifetimes = self.lifetimes.borrow_mut();
-        lifetimes.ended(now.since(accepted), now);
-        if let Some(until) = lifetimes.brief_until()
-            && let Some(acceptor) = self.shared.shared_acceptor()
-        {
-            acceptor.set_brief_until(until);
-        }
+        let lived = now.since(accepted);
+        self.lifetimes.borrow_mut().ended(lived, now);
     }
 
     fn set_state(&self, state: ServingState) {
@@ -348,7 +344,7 @@ impl Driver {
 
     fn publish_gauges(&self) {
         for (gauge, count) in self.stats().doing.iter().zip(self.table.borrow().count()) {
-            gauge.store(count, Ordering::Relaxed);
+            gauge.set(count.into());
         }
         for pool in &self.shared.pools {
             pool.publish_gauges();
@@ -374,17 +370,13 @@ impl Driver {
         self.scratch.set(Some(scratch));
     }
 
-    /// The writer of this thread; give it back by `put_writer`.
+    /// The writer of this thread; to be put back.
     pub(crate) fn take_writer(&self) -> ResponseWriter {
         self.writer.take().unwrap_or_else(|| {
             // Whether connections end with their next response is known before it begins, on this thread.
             let draining = Arc::default();
             ResponseWriter::new(self.config(), &self.shared.replies_memory, &draining)
         })
-    }
-
-    pub(crate) fn put_writer(&self, writer: ResponseWriter) {
-        self.writer.set(Some(writer));
     }
 
     pub(crate) fn config(&self) -> &Config {

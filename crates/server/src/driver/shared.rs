@@ -4,6 +4,7 @@ use std::io;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::sync::{Arc, OnceLock};
 
+use logging::{Level, Log};
 use queueing::Drivers;
 use tokio::sync::{Notify, watch};
 
@@ -15,7 +16,6 @@ use crate::blocking_pool::BlockingPool;
 use crate::client_limit::ClientLimit;
 use crate::config::typed::Config;
 use crate::exchange::Ids;
-use crate::log::{Level, Log};
 use crate::pages::Pages;
 use crate::pool::Pool;
 use crate::request_start::RequestStarts;
@@ -89,28 +89,9 @@ pub(crate) enum ServingState {
 }
 
 impl Shared {
-    /// The mailboxes of `drivers` drivers.
-    pub(crate) fn mailboxes(drivers: usize) -> Vec<Mailbox> {
-        (0..drivers).map(|_| Mailbox::default()).collect()
-    }
-
-    /// Has every driver note `number`; one that has ended does not.
-    pub(crate) fn heartbeat(&self, number: u64) {
-        for mailbox in &self.mailboxes {
-            mailbox.send_beat(number);
-        }
-    }
-
     /// Threads of all pools that exist, those that are about to end included.
     pub(crate) fn pool_threads(&self) -> usize {
         self.pools.iter().map(|pool| pool.threads_alive()).sum()
-    }
-
-    /// Threads that were given up and have not ended; they are not among those of the pools.
-    pub(crate) fn given_up_threads(&self) -> usize {
-        self.watchdog
-            .as_ref()
-            .map_or(0, |watchdog| watchdog.given_up_len())
     }
 
     /// Gives a command to all threads that accept; one that has ended has done all that it will do.

@@ -8,20 +8,18 @@
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use logging::Level;
 use rustix::buffer::spare_capacity;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, epoll, eventfd, poll};
 use rustix::io::Errno;
-use telemetry::Stamp;
 
 use super::acceptor::{AcceptOutcome, Acceptor, HANDSHAKE_GRACE};
 use super::handoff::{AcceptedConnection, Bound};
 use super::mailbox::{Command, Mailbox};
 use super::shared::{ServingState, Shared};
-use crate::log::Level;
 use crate::sync::invariant;
 use ipc::{ListenerId, ListenerInfo};
 
@@ -42,8 +40,6 @@ pub(crate) struct SharedAcceptor {
     bell: OwnedFd,
     /// Set when the thread has ended, and gives no driver a connection any more: whether it did so in order.
     pub(super) ended: OnceLock<bool>,
-    /// Until when the drivers' connections are brief, in nanoseconds.
-    brief_until: AtomicU64,
 }
 
 /// Gives a socket to the thread that is to accept from it: the shared acceptor if it is shared, else the driver
@@ -74,7 +70,6 @@ impl SharedAcceptor {
             mailbox: Mailbox::default(),
             bell: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
             ended: OnceLock::new(),
-            brief_until: AtomicU64::new(0),
         });
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let bell = epoll::EventData::new_u64(BELL);
@@ -102,15 +97,6 @@ impl SharedAcceptor {
         // The bell is full when it has been rung 2^64 - 2 times without being heard.
         let _ = rustix::io::write(&self.bell, &1_u64.to_ne_bytes());
     }
-
-    /// A driver's connections are brief until then, and longer if more of them end.
-    pub(super) fn set_brief_until(&self, until: Stamp) {
-        self.brief_until.store(until.0, Ordering::Relaxed);
-    }
-
-    fn has_brief_ones(&self) -> bool {
-        telemetry::now().0 < self.brief_until.load(Ordering::Relaxed)
-    }
 }
 
 /// The thread's own things.
@@ -119,27 +105,20 @@ struct AcceptThread {
     acceptor: Arc<SharedAcceptor>,
     /// Has the number of each listener's descriptor as its data.
     epoll: OwnedFd,
-    listeners: Vec<SharedListener>,
+    listeners: Vec<Acceptor<OwnedFd>>,
     /// Which driver is the first of those that are equally loaded.
     first: usize,
 }
 
-/// One socket.
-struct SharedListener {
-    acceptor: Acceptor<OwnedFd>,
-    /// Turns in a row after which more waited.
-    turns: u32,
-}
-
-impl SharedListener {
+impl Acceptor<OwnedFd> {
     /// Which driver is named for a socket that all share says nothing.
     fn is(&self, key: ListenerId) -> bool {
-        let own = self.acceptor.order.key;
+        let own = self.order.key;
         (own.address, own.index) == (key.address, key.index)
     }
 
     fn number(&self) -> u64 {
-        self.acceptor.socket.as_raw_fd().unsigned_abs().into()
+        self.socket.as_raw_fd().unsigned_abs().into()
     }
 
     /// Connections accepted at once where turns are taken. A burst is shared one by one; where there is no end of
@@ -216,10 +195,7 @@ impl AcceptThread {
         if self.listeners.iter().any(|known| known.is(order.key)) {
             return Ok(());
         }
-        let listener = SharedListener {
-            acceptor: Acceptor::new(&self.shared, order, socket, None)?,
-            turns: 0,
-        };
+        let listener = Acceptor::new(&self.shared, order, socket, None)?;
         watch(&self.epoll, &listener)?;
         self.listeners.push(listener);
         Ok(())
@@ -227,10 +203,10 @@ impl AcceptThread {
 
     fn stop_accepting(&mut self, key: ListenerId) {
         let stopped = self.listeners.extract_if(.., |listener| listener.is(key));
-        let stopped: Vec<SharedListener> = stopped.collect();
+        let stopped: Vec<_> = stopped.collect();
         for listener in &stopped {
             // The epoll would keep a socket that is closed here as long as other processes have it.
-            let _ = epoll::delete(&self.epoll, &listener.acceptor.socket);
+            let _ = epoll::delete(&self.epoll, &listener.socket);
         }
         self.last_round(stopped);
     }
@@ -251,25 +227,24 @@ impl AcceptThread {
         let Some(listener) = listeners.find(|listener| listener.number() == number) else {
             return Ok(AcceptOutcome::Empty);
         };
-        // Brief connections are gone before an uneven share of them matters.
-        let is_counted = listener.acceptor.order.takes_turns && !self.acceptor.has_brief_ones();
+        let takes_turns = listener.order.takes_turns;
         let most = self.shared.config.listen.accept_batch;
-        let batch = if is_counted {
+        let batch = if takes_turns {
             listener.batch(most)
         } else {
             most
         };
         let mut is_served = false;
-        let turn = listener.acceptor.accept_batch(batch, Bound::Kept, |new| {
+        let turn = listener.accept_batch(batch, Bound::Kept, |new| {
             is_served = true;
             give(new, &self.shared, &mut self.first);
         });
         if is_served && turn != AcceptOutcome::Rest {
             // Of the processes that wait for a socket the kernel tells the first that is not at work, and leaves
             // it the first: connections that come one at a time would all be the same process's.
-            epoll::delete(&self.epoll, &listener.acceptor.socket)?;
+            epoll::delete(&self.epoll, &listener.socket)?;
             watch(&self.epoll, listener)?;
-            if is_counted && is_ready(&listener.acceptor.socket, Duration::ZERO) {
+            if takes_turns && is_ready(&listener.socket, Duration::ZERO) {
                 listener.turns = listener.turns.saturating_add(1);
                 std::thread::sleep(COURTESY);
             } else {
@@ -280,23 +255,21 @@ impl AcceptThread {
     }
 
     /// As a driver's: what waits in sockets that close is taken in.
-    fn last_round(&mut self, mut listeners: Vec<SharedListener>) {
-        listeners.retain(|listener| listener.acceptor.closes());
+    fn last_round(&mut self, mut listeners: Vec<Acceptor<OwnedFd>>) {
+        listeners.retain(|listener| listener.closes());
         let mut give = |new| give(new, &self.shared, &mut self.first);
         let mut has_handshakes = false;
         for listener in &mut listeners {
-            has_handshakes |= listener.acceptor.turn_away();
-            listener.acceptor.accept_rest(&mut give);
+            has_handshakes |= listener.turn_away();
+            listener.accept_rest(&mut give);
         }
         if has_handshakes {
             std::thread::sleep(HANDSHAKE_GRACE);
             for listener in &mut listeners {
-                listener.acceptor.accept_rest(&mut give);
+                listener.accept_rest(&mut give);
             }
         }
-        listeners
-            .iter()
-            .for_each(|listener| listener.acceptor.end());
+        listeners.iter().for_each(|listener| listener.end());
     }
 }
 
@@ -315,31 +288,8 @@ fn is_ready(descriptor: &OwnedFd, longest: Duration) -> bool {
 
 /// With EPOLLEXCLUSIVE, of all processes that wait for a socket at least one is told of a connection, and
 /// not all. It cannot be changed, only taken away (epoll_ctl(2)).
-fn watch(epoll: &OwnedFd, listener: &SharedListener) -> io::Result<()> {
+fn watch(epoll: &OwnedFd, listener: &Acceptor<OwnedFd>) -> io::Result<()> {
     let flags = epoll::EventFlags::IN | epoll::EventFlags::EXCLUSIVE;
     let data = epoll::EventData::new_u64(listener.number());
-    Ok(epoll::add(epoll, &listener.acceptor.socket, data, flags)?)
-}
-
-#[cfg(test)]
-mod tests {
-    use telemetry::Nanos;
-
-    use super::*;
-
-    #[test]
-    fn connections_are_brief_as_long_as_drivers_say_so() {
-        let acceptor = SharedAcceptor {
-            mailbox: Mailbox::default(),
-            bell: eventfd(0, EventfdFlags::CLOEXEC).unwrap(),
-            ended: OnceLock::new(),
-            brief_until: AtomicU64::new(0),
-        };
-        let later = telemetry::now().plus(Nanos::from_secs(600));
-        assert!(!acceptor.has_brief_ones(), "no driver has said so yet");
-        acceptor.set_brief_until(later);
-        assert!(acceptor.has_brief_ones());
-        acceptor.set_brief_until(telemetry::now());
-        assert!(!acceptor.has_brief_ones(), "none has ended for a while");
-    }
+    Ok(epoll::add(epoll, &listener.socket, data, flags)?)
 }

@@ -10,7 +10,7 @@ use std::task::Waker;
 use queueing::{Awaited, Idling};
 use telemetry::Stamp;
 
-use crate::exchange::ownership::Returned;
+use crate::exchange::ownership::{After, Returned};
 use crate::exchange::stream::StreamShared;
 use crate::sync::invariant;
 use ipc::stats::Doing;
@@ -75,6 +75,8 @@ impl Table {
     pub(crate) fn leave(&mut self, index: usize) {
         let left = self.slots[index].take();
         invariant!(left.is_some(), "slot {index} of the table is left twice");
+        let has_taken = self.free.len() < self.slots.len();
+        invariant!(has_taken, "more slots of the table are free than it has");
         // Only now: a slot on the free list twice would be given to two connections, which would wake and cut each
         // other.
         self.free.push(index);
@@ -107,19 +109,16 @@ impl Table {
         slot.deadline = deadline;
     }
 
-    /// Whether the connection was woken by its deadline or by the driver; resets it.
-    pub(crate) fn take_fired(&mut self, index: usize) -> Fired {
-        std::mem::take(&mut self.slot(index).fired)
+    /// Whether the connection was woken by its deadline or by the driver, which is reset; and its deadline.
+    pub(crate) fn take_fired(&mut self, index: usize) -> (Fired, Stamp) {
+        let slot = self.slot(index);
+        (std::mem::take(&mut slot.fired), slot.deadline)
     }
 
     /// Whether the connection is idle, and since when it does what it does.
     pub(crate) fn idle_since(&mut self, index: usize) -> (bool, Stamp) {
         let slot = self.slot(index);
         (slot.doing == Doing::Idle, slot.since)
-    }
-
-    pub(crate) fn deadline(&mut self, index: usize) -> Stamp {
-        self.slot(index).deadline
     }
 
     /// Connections that are to be woken at `now`: those whose deadline has passed, those that have been idle
@@ -202,7 +201,7 @@ impl Slot {
             Doing::Idle => Some(self.since),
             Doing::Away => {
                 let stream = self.stream.as_ref()?;
-                let is_kept = stream.ownership.returned() == Some(Returned::Kept);
+                let is_kept = stream.ownership.returned() == Some(Returned::Out(After::Keep));
                 is_kept.then(|| stream.progress_at())
             }
             _ => None,
@@ -231,7 +230,7 @@ mod tests {
     }
 
     fn enter(table: &mut Table) -> usize {
-        let stream = Arc::new(StreamShared::new());
+        let stream = Arc::new(StreamShared::default());
         table.enter(Some(stream), before(9_000), Stamp::NEVER)
     }
 

@@ -54,25 +54,22 @@ const AWAITED: u8 = 0x20;
 /// What the driver finds when an exchange that a worker had is its own again.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Returned {
-    /// The response is out; the connection lives on.
-    Kept,
-    /// The response is out or given up; the connection ends.
-    Closed,
-    /// The response is given up, and the connection is to end by a reset.
-    Reset,
+    /// The response is out or given up, and this becomes of the connection.
+    Out(After),
     /// The socket did not take everything: the driver writes from here on.
     Queued,
 }
 
-/// What becomes of a connection after a response.
+/// What becomes of a connection after a response; in numbers, the states that say so.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
 pub(crate) enum After {
     /// The next request.
-    Keep,
+    Keep = KEPT,
     /// An orderly end.
-    Close,
+    Close = CLOSED,
     /// A reset: an orderly end would be the sign of completeness, and the response is not complete.
-    Reset,
+    Reset = RESET,
 }
 
 /// The worker came too late: the driver has ended the exchange already.
@@ -133,9 +130,9 @@ impl WriteOwnership {
     /// Driver: what came back, if anything; asks for nothing.
     pub(crate) fn returned(&self) -> Option<Returned> {
         match self.load() {
-            KEPT => Some(Returned::Kept),
-            CLOSED => Some(Returned::Closed),
-            RESET => Some(Returned::Reset),
+            KEPT => Some(Returned::Out(After::Keep)),
+            CLOSED => Some(Returned::Out(After::Close)),
+            RESET => Some(Returned::Out(After::Reset)),
             QUEUED => Some(Returned::Queued),
             _ => None,
         }
@@ -150,10 +147,8 @@ impl WriteOwnership {
     pub(crate) fn take_back(&self) {
         // No worker steps in these states, so that nothing comes between this look and the store.
         let before = self.load();
-        invariant!(
-            matches!(before, KEPT | CLOSED | RESET | QUEUED),
-            "a stream in state {before} is taken back"
-        );
+        let is_back = self.returned().is_some();
+        invariant!(is_back, "a stream in state {before} is taken back");
         self.state.store(DRIVER, Ordering::Release);
     }
 
@@ -192,21 +187,16 @@ impl WriteOwnership {
 
     /// Worker, after `end`: the stream is the driver's again.
     pub(crate) fn release(&self, after: After) {
-        let state = match after {
-            After::Keep => KEPT,
-            After::Close => CLOSED,
-            After::Reset => RESET,
-        };
         // A swap, not a store: a mark AWAITED that the driver has set until now is seen, or the driver would sleep
         // on.
-        let before = self.state.swap(state, Ordering::AcqRel);
+        let before = self.state.swap(after as u8, Ordering::AcqRel);
         invariant!(
             without_marks(before) == ENDING,
             "an exchange in state {before} is released"
         );
         // A stream that is kept wakes the driver only if asked to: the client's next bytes wake the driver. All else it has to
         // act on.
-        if before & AWAITED != 0 || state != KEPT {
+        if before & AWAITED != 0 || after != After::Keep {
             self.waker.wake();
         }
     }

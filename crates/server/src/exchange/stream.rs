@@ -16,7 +16,7 @@ use super::Exchange;
 pub(crate) use super::ownership::After;
 use super::ownership::WriteOwnership;
 use crate::config::typed::Rate;
-use crate::response::{Parts, ResponseHead, SpillFile};
+use crate::response::{Parts, ReplyMemory, ResponseHead, SpillFile};
 use crate::sync::{invariant, lock};
 
 /// One stream's shared state. HTTP/1 has one for each connection and uses it again; others have one for each
@@ -63,7 +63,7 @@ pub(crate) struct PendingResponse {
     /// The worker is done with the response.
     finished: Option<Finished>,
     /// Why nothing more will be sent.
-    abandoned: Option<Abandoned>,
+    abandoned: Option<&'static str>,
     /// The driver has logged the exchange already.
     revoked: bool,
 }
@@ -87,37 +87,14 @@ pub(crate) struct Finished {
     pub(crate) after: After,
 }
 
-/// Why the rest of a response is not sent.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Abandoned {
-    /// The client is gone, or was given up by its driver.
-    ClientGone,
-    /// The response could not be stored.
-    Unstored,
-    /// There was no space for it in `spool_dir`.
-    NoSpace,
-    /// There was no memory for it, and its client had taken nothing for longest.
-    MemoryFull,
-    /// Its worker has waited for the client for as long as it may.
-    WaitedTooLong,
-}
-
-impl Abandoned {
-    /// What the log says; empty where the driver knows better.
-    pub(crate) fn cause(self) -> &'static str {
-        match self {
-            Abandoned::ClientGone => "",
-            Abandoned::Unstored => "the response could not be stored for its slow client",
-            Abandoned::NoSpace => "no space in spool_dir for the response to a slow client",
-            Abandoned::MemoryFull => {
-                "reply_memory_max is used up, and the client had taken nothing for longest"
-            }
-            Abandoned::WaitedTooLong => {
-                "the client took the stream too slowly for its worker to wait"
-            }
-        }
-    }
-}
+/// Why the rest of a response is not sent, as the log says it. The driver knows better when it has given its client up.
+pub(crate) const CLIENT_GONE: &str = "";
+pub(crate) const UNSTORED: &str = "the response could not be stored for its slow client";
+pub(crate) const NO_SPACE: &str = "no space in spool_dir for the response to a slow client";
+pub(crate) const MEMORY_FULL: &str =
+    "reply_memory_max is used up, and the client had taken nothing for longest";
+pub(crate) const WAITED_TOO_LONG: &str =
+    "the client took the stream too slowly for its worker to wait";
 
 /// What the driver finds when it looks at a pending response.
 pub(crate) enum Next {
@@ -128,7 +105,7 @@ pub(crate) enum Next {
     /// Everything was sent, and the worker is done.
     Finished(Finished),
     /// Nothing more is to be sent.
-    Abandoned(Abandoned),
+    Abandoned(&'static str),
 }
 
 /// How a worker's wait for room ended.
@@ -140,10 +117,6 @@ pub(crate) enum Waited {
 }
 
 impl StreamShared {
-    pub(crate) fn new() -> Self {
-        Self::default()
-    }
-
     pub(crate) fn pending(&self) -> MutexGuard<'_, PendingResponse> {
         lock(&self.pending)
     }
@@ -228,12 +201,11 @@ impl StreamShared {
         self.overdue.load(Ordering::Acquire)
     }
 
-    /// Driver: puts back what the client has not taken. Gives what will not be sent, see `abandon`.
-    #[must_use]
-    pub(crate) fn put_back(&self, rest: Parts) -> Parts {
+    /// Driver: puts back what the client has not taken.
+    pub(crate) fn put_back(&self, rest: Parts, memory: &ReplyMemory) {
         let unsent = self.pending().put_back(rest);
         self.room.notify_one();
-        unsent
+        memory.discard(unsent);
     }
 
     /// Worker: the response is complete. Gives it back when the driver has logged the exchange already.
@@ -249,38 +221,35 @@ impl StreamShared {
         None
     }
 
-    /// Gives up the rest of the response. The first reason counts. Gives what was not sent, for
-    /// `ReplyMemory::discard`.
-    #[must_use]
-    pub(crate) fn abandon(&self, why: Abandoned) -> Parts {
-        self.end_pending(self.pending(), why, PendingResponse::withdraw)
+    /// Gives up the rest of the response. The first reason counts.
+    pub(crate) fn abandon(&self, why: &'static str, memory: &ReplyMemory) {
+        memory.discard(self.end_pending(self.pending(), why, PendingResponse::withdraw));
     }
 
-    /// Gives up a response for its memory. `None`: its client has taken some since `moved`, it would free no
-    /// memory now, or another response is there. In one step: the driver may end the response at any time, and
-    /// the next one on the stream must not pay for it.
-    #[must_use]
-    pub(crate) fn abandon_stalled(&self, moved: Stamp) -> Option<Parts> {
+    /// Gives up a response for its memory, unless its client has taken some since `moved`, it would free no memory
+    /// now, or another response is there. In one step: the driver may end the response at any time, and the next
+    /// one on the stream must not pay for it.
+    pub(crate) fn abandon_stalled(&self, moved: Stamp, memory: &ReplyMemory) {
         let pending = self.pending();
-        let is_stalled = pending.free_memory() > 0 && self.progress_at() == moved;
-        is_stalled
-            .then(|| self.end_pending(pending, Abandoned::MemoryFull, PendingResponse::withdraw))
+        if pending.free_memory() > 0 && self.progress_at() == moved {
+            memory.discard(self.end_pending(pending, MEMORY_FULL, PendingResponse::withdraw));
+        }
     }
 
     /// The thread that spills: what it took is lost, and with it the response. In one step: what the worker has
     /// added meanwhile must not be sent behind a gap, nor the response be taken for finished.
-    #[must_use]
-    pub(crate) fn fail_spill(&self, why: Abandoned) -> Parts {
-        self.end_pending(self.pending(), why, |pending| {
+    pub(crate) fn fail_spill(&self, why: &'static str) {
+        // Dropped here, on a thread that may wait for a disk.
+        drop(self.end_pending(self.pending(), why, |pending| {
             pending.is_spilling = false;
             pending.put_back(Parts::default())
-        })
+        }));
     }
 
     fn end_pending(
         &self,
         mut pending: MutexGuard<'_, PendingResponse>,
-        why: Abandoned,
+        why: &'static str,
         end: impl FnOnce(&mut PendingResponse) -> Parts,
     ) -> Parts {
         // The first reason stays: later ones follow from it.
@@ -320,7 +289,7 @@ impl PendingResponse {
     }
 
     /// Why nothing more is sent, if that is so.
-    pub(crate) fn abandoned(&self) -> Option<Abandoned> {
+    pub(crate) fn abandoned(&self) -> Option<&'static str> {
         self.abandoned
     }
 
@@ -462,12 +431,21 @@ fn total_bytes(parts: &Parts) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
+    use crate::blocking_pool::BlockingPool;
+    use crate::config::typed::Spool;
 
     fn parts(bytes: usize) -> Parts {
         let mut parts = Parts::default();
         parts.push_copy(&vec![7; bytes]);
         parts
+    }
+
+    fn memory() -> Arc<ReplyMemory> {
+        let threads = BlockingPool::start("test-spool", 0).unwrap();
+        ReplyMemory::new(100, &Spool::default(), threads)
     }
 
     fn pending(bytes: usize) -> PendingResponse {
@@ -524,27 +502,26 @@ mod tests {
 
     #[test]
     fn nothing_is_sent_behind_what_could_not_be_stored() {
-        let stream = StreamShared::new();
+        let stream = StreamShared::default();
         assert!(stream.pending().push(parts(10)).is_ok());
         assert!(stream.pending().begin_spill(1));
         assert!(stream.pending().take_for_spill().is_some());
         assert!(stream.pending().push(parts(5)).is_ok());
-        assert_eq!(stream.fail_spill(Abandoned::Unstored).bytes().0, 5);
+        stream.fail_spill(UNSTORED);
         let mut pending = stream.pending();
-        assert!(matches!(
-            pending.next(),
-            Next::Abandoned(Abandoned::Unstored)
-        ));
+        assert!(matches!(pending.next(), Next::Abandoned(UNSTORED)));
         assert_eq!(pending.unsent_bytes(), 0);
     }
 
     #[test]
     fn the_first_reason_to_give_up_counts() {
-        let stream = StreamShared::new();
+        let stream = StreamShared::default();
         assert!(stream.pending().push(parts(3)).is_ok());
-        assert_eq!(stream.abandon(Abandoned::MemoryFull).bytes().0, 3);
-        assert!(stream.abandon(Abandoned::ClientGone).is_empty());
-        assert_eq!(stream.pending().abandoned(), Some(Abandoned::MemoryFull));
+        let memory = memory();
+        stream.abandon(MEMORY_FULL, &memory);
+        stream.abandon(CLIENT_GONE, &memory);
+        assert_eq!(stream.pending().unsent_bytes(), 0);
+        assert_eq!(stream.pending().abandoned(), Some(MEMORY_FULL));
         assert!(stream.pending().push(parts(3)).is_err());
         assert_eq!(
             stream.wait_for_room(0, Duration::from_secs(600)),
@@ -554,23 +531,27 @@ mod tests {
 
     #[test]
     fn a_response_is_given_up_for_its_memory_only_while_its_client_takes_nothing() {
-        let stream = StreamShared::new();
+        let stream = StreamShared::default();
+        let memory = memory();
         stream.set_progress_at(Stamp(7));
-        assert!(stream.abandon_stalled(Stamp(7)).is_none());
+        let check = |moved: u64, is_given_up: bool| {
+            stream.abandon_stalled(Stamp(moved), &memory);
+            let why = is_given_up.then_some(MEMORY_FULL);
+            assert_eq!(stream.pending().abandoned(), why, "{moved}");
+        };
+        check(7, false);
         assert!(stream.pending().push(parts(3)).is_ok());
-        assert!(stream.abandon_stalled(Stamp(6)).is_none());
+        check(6, false);
         let taken = stream.pending().take().unwrap();
-        assert!(stream.abandon_stalled(Stamp(7)).is_none());
-        assert!(stream.put_back(taken).is_empty());
-        assert_eq!(stream.pending().abandoned(), None);
-        let unsent = stream.abandon_stalled(Stamp(7)).unwrap();
-        assert_eq!(unsent.bytes(), (3, 0));
-        assert!(stream.abandon_stalled(Stamp(7)).is_none());
+        check(7, false);
+        stream.put_back(taken, &memory);
+        check(7, true);
+        assert_eq!(stream.pending().unsent_bytes(), 0);
     }
 
     #[test]
     fn a_worker_waits_for_room_only_so_long() {
-        let stream = StreamShared::new();
+        let stream = StreamShared::default();
         assert!(stream.pending().push(parts(3)).is_ok());
         assert_eq!(stream.wait_for_room(3, Duration::ZERO), Waited::Room);
         assert_eq!(stream.wait_for_room(2, Duration::ZERO), Waited::TooLong);

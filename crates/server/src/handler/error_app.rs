@@ -9,6 +9,7 @@ mod page;
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, DefaultHasher, Hash, Hasher};
 
+use files::names_html;
 use http::{FieldLines, HeadView};
 
 use crate::exchange::Exchange;
@@ -17,7 +18,6 @@ use crate::pool::Worker;
 use crate::response::{Amount, Declared, ResponseWriter};
 
 use super::Handler;
-use super::files::names_html;
 
 /// Name of the line by which a page learns that it still stands for what is wrong.
 const MARK_NAME: &str = "Milepost-Failing";

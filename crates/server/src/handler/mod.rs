@@ -1,10 +1,9 @@
 //! The seam between the server and its backends: handlers that run on pool threads (`Handler`), one of which
-//! says why there is no other (`error_app`), and `files` that answers on a driver.
+//! says why there is no other (`error_app`).
 //!
 //! A handler sees an exchange and a response writer; it never sees a socket.
 
 pub mod error_app;
-pub mod files;
 
 use crate::exchange::Exchange;
 use crate::fault::Fault;

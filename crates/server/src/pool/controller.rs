@@ -11,12 +11,13 @@ use std::sync::{Arc, OnceLock};
 use std::thread::{self, Thread};
 use std::time::Duration;
 
+use logging::Level;
 use queueing::{Control, PoolSeen, PoolShape, Pressure, SizeStep, TICK};
 use telemetry::{Nanos, Stamp};
 
+use super::Pool;
 use super::worker::{Responder, panic_text};
-use super::{Pool, store};
-use crate::log::Level;
+use ipc::stats::Counter;
 
 /// How often it looks at pools where nothing happens.
 const IDLE_TICK: Nanos = Nanos::from_secs(1);
@@ -122,7 +123,7 @@ impl PoolController {
         let pool = self.pool();
         pool.load.store(decision.state);
         pool.queue.set_state(decision.state);
-        store(&pool.counters.pressure, decision.state.pressure as usize);
+        pool.counters.pressure.set(decision.state.pressure as u64);
         self.resize(decision.step, &seen, now);
         // Nothing runs or waits, and no thread is to start or exit: the next exchange ends the sleep.
         let is_quiet = seen.waiting == 0
@@ -136,9 +137,9 @@ impl PoolController {
     fn seen(&self, now: Stamp) -> PoolSeen {
         let (pool, counters) = (self.pool(), &self.pool().counters);
         let refused = [&counters.refused, &counters.shed, &counters.expired];
-        let refused = refused.map(|count| count.load(Ordering::Relaxed));
+        let refused = refused.map(Counter::count);
         let mut seen = PoolSeen {
-            completed: counters.completed.load(Ordering::Relaxed),
+            completed: counters.completed.count(),
             refused: refused.iter().sum(),
             ..pool.queue.snapshot(now)
         };

@@ -1,18 +1,22 @@
 //! Pools: each has a queue, and threads that take exchanges from it.
 //!
-//! `worker` is one thread, which gives exchanges to the backend and ends them, `threads` starts and ends them,
-//! `controller` is the thread that looks after all pools: their sizes, their load, and exchanges that have waited
+//! `worker` is one thread, which gives exchanges to the backend and ends them; it starts when the controller asks for
+//! more, and ends when the queue tells it to, when its backend does, or once it is given up. `controller` is the thread that looks after all pools: their sizes, their load, and exchanges that have waited
 //! too long. Takes exchanges from drivers, gives replies to `response` and endings to a recorder. A panic in a
 //! handler costs one exchange. Never waits for a client.
 
 mod controller;
-mod threads;
 mod worker;
 
+use std::collections::BTreeSet;
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
+use std::thread;
 use std::time::Duration;
 
+use logging::Log;
 use queueing::{
     Admission, Class, Entry, PoolSettings, PoolShape, PoolState, Pressure, TICK, Waiting,
 };
@@ -20,18 +24,17 @@ use telemetry::{Nanos, Stamp};
 
 use crate::config::typed::{self, Config, Level};
 use crate::exchange::Exchange;
-use crate::log::Log;
+use crate::handler::Handler;
 use crate::pages::Pages;
 use crate::queue::Queue;
 use crate::refusal::Refusal;
 use crate::response::{Destination, ReplyMemory};
-use crate::slow::{Slow, Way};
+use crate::slow::Slow;
 use crate::sync::lock;
 use crate::watchdog::Watchdog;
 use ipc::stats::{PoolStats, Stats};
 
 use controller::Timer;
-use threads::Threads;
 
 pub(crate) use controller::start_controller;
 pub use worker::{Assignment, Meter, Worker, panic_text};
@@ -40,6 +43,10 @@ pub use worker::{Assignment, Meter, Worker, panic_text};
 const REST_LEN_MIN: usize = 4;
 /// It only rests when what waits will be done in this time.
 const REST_DRAIN_SECS_MAX: f64 = 0.002;
+
+/// Stack of a pool thread: what interpreters expect of a main thread when they bound recursion. Only
+/// what is used costs memory.
+const STACK_BYTES: usize = 8 << 20;
 
 /// An exchange on its way through the pool, and where its response goes.
 pub(crate) struct Job {
@@ -66,6 +73,15 @@ pub(crate) struct Pool {
     draining: Arc<AtomicBool>,
     /// Threads that all pools of the process have had.
     workers: Arc<AtomicU32>,
+}
+
+/// What threads are started with.
+struct Threads {
+    handler: Arc<dyn Handler>,
+    /// Called on each thread at its end.
+    on_exit: Arc<dyn Fn() + Send + Sync>,
+    /// The numbers in the names of those that live.
+    numbers: Mutex<BTreeSet<usize>>,
 }
 
 /// How hard it is for a pool, as the controller has found last, where drivers read it: one number, without a lock.
@@ -187,7 +203,7 @@ impl Pool {
                 Admission::Refuse { .. } => (&self.counters.refused, "queue is full"),
                 Admission::Enqueue => (&self.counters.shed, "pool is overloaded"),
             };
-            counter.fetch_add(1, Ordering::Relaxed);
+            counter.add_from_any();
             Err(Refusal {
                 retry_after_secs: Some(retry_after_secs),
                 ..Refusal::because(503, cause)
@@ -237,7 +253,7 @@ impl Pool {
 
     /// Whether anything waits or is run.
     pub(crate) fn is_at_work(&self) -> bool {
-        self.counters.running.load(Ordering::Relaxed) > 0 || self.queue.len() > 0
+        self.counters.running.count() > 0 || self.queue.len() > 0
     }
 
     /// Exchanges admitted and not yet taken.
@@ -258,8 +274,92 @@ impl Pool {
     /// Lets the threads end once the queue is empty; no thread is started any more.
     pub(crate) fn close(&self) {
         self.queue.close(&self.settings());
+        // Behind the queue's end, which keeps threads that start now from waiting; the controller goes when it sees this.
         *lock(&self.threads) = None;
         self.timer.wake();
+    }
+
+    /// Starts the fewest threads that there are to be; `on_exit` is called on each thread at its end.
+    ///
+    /// # Errors
+    /// The kernel gives no more threads.
+    pub(crate) fn start(
+        self: &Arc<Self>,
+        handler: &Arc<dyn Handler>,
+        on_exit: Arc<dyn Fn() + Send + Sync>,
+    ) -> io::Result<()> {
+        *lock(&self.threads) = Some(Arc::new(Threads {
+            handler: Arc::clone(handler),
+            on_exit,
+            numbers: Mutex::default(),
+        }));
+        self.spawn(self.settings().shape.threads_min, telemetry::now())
+    }
+
+    /// `None` before the start and after the end.
+    fn threads(&self) -> Option<Arc<Threads>> {
+        lock(&self.threads).clone()
+    }
+
+    /// `more` threads are to be there.
+    ///
+    /// # Errors
+    /// The kernel gives none, or not so many.
+    fn spawn(self: &Arc<Self>, more: usize, now: Stamp) -> io::Result<()> {
+        let Some(threads) = self.threads() else {
+            return Ok(());
+        };
+        // Counted before they exist: a burst of looks by the controller must not start a burst of threads.
+        let start = self.queue.grow(more, now);
+        for started in 0..start {
+            if let Err(error) = self.spawn_one(&threads) {
+                (started..start).for_each(|_| self.queue.thread_not_started());
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    fn spawn_one(self: &Arc<Self>, threads: &Arc<Threads>) -> io::Result<()> {
+        // The lowest number that is free.
+        let number = (0..).find(|number| lock(&threads.numbers).insert(*number));
+        let number = number.expect("there are more numbers than threads");
+        let (pool, its) = (Arc::clone(self), Arc::clone(threads));
+        let thread = thread::Builder::new()
+            .name(format!("mp-{}-{number}", self.name()))
+            .stack_size(STACK_BYTES)
+            .spawn(move || pool.run_worker(&its, number));
+        thread.map(drop).inspect_err(|_| {
+            lock(&threads.numbers).remove(&number);
+        })
+    }
+
+    /// The life of one thread.
+    fn run_worker(self: &Arc<Self>, threads: &Threads, number: usize) {
+        let counters = &self.counters;
+        counters.threads_started.add_from_any();
+        self.queue.thread_started();
+        let mut worker = Worker::new(self);
+        let worked = catch_unwind(AssertUnwindSafe(|| threads.handler.work(&mut worker)));
+        let (slot, is_told_to_go) = (worker.slot.clone(), worker.is_told_to_go);
+        // First, because it leaves the slot: until then a worker that ended in the middle of an exchange can still be
+        // given up, and its loss would be reported twice.
+        drop(worker);
+        if let Err(panic) = worked {
+            let (name, text) = (self.name(), panic_text(panic.as_ref()));
+            let text = format!("a thread of the pool {name} ended: {text}");
+            self.shared.log.error_from_pool(Level::Error, &text);
+        }
+        lock(&threads.numbers).remove(&number);
+        counters.threads_ended.add_from_any();
+        match slot.filter(|slot| slot.is_given_up()) {
+            // The watchdog has reported the loss, and another worker has its place.
+            Some(slot) if !slot.claim_loss() => {}
+            None if is_told_to_go => self.queue.thread_exited(),
+            // It has ended by itself, or was given up without a replacement.
+            _ => self.report_lost_thread(),
+        }
+        (threads.on_exit)();
     }
 
     /// Gives a run to the placement of slow routes; health checks are never moved.
@@ -275,23 +375,23 @@ impl Pool {
             return;
         };
         let counters = self.shared.stats.pool(slow.pool());
-        let counter = match turn.way {
-            Way::There => &counters.routes_moved,
-            Way::Back => &counters.routes_returned,
+        let counter = match turn.is_slow {
+            true => &counters.routes_moved,
+            false => &counters.routes_returned,
         };
-        counter.fetch_add(1, Ordering::Relaxed);
+        counter.add_from_any();
         self.shared.log.error_from_pool(Level::Info, &turn.text);
     }
 
     /// Tells the counters what only the pool knows.
     pub(crate) fn publish_gauges(&self) {
         let (counters, size, shape) = (&self.counters, self.queue.size(), self.settings().shape);
-        store(&counters.threads, size.threads);
-        store(&counters.idle, size.idle);
-        store(&counters.waiting, self.queue.len());
-        store(&counters.threads_min, shape.threads_min);
-        store(&counters.threads_max, shape.threads_max);
-        store(&counters.waiting_max, shape.queue_len_max);
+        counters.threads.set(size.threads as u64);
+        counters.idle.set(size.idle as u64);
+        counters.waiting.set(self.queue.len() as u64);
+        counters.threads_min.set(shape.threads_min as u64);
+        counters.threads_max.set(shape.threads_max as u64);
+        counters.waiting_max.set(shape.queue_len_max as u64);
     }
 }
 
@@ -338,10 +438,6 @@ fn settings(pool: &typed::PoolConfig, threads_min: usize, threads_max: usize) ->
         reserve_threads: pool.reserve_threads,
         reserve_len: pool.reserve_len,
     }
-}
-
-fn store(gauge: &AtomicU64, len: usize) {
-    gauge.store(len as u64, Ordering::Relaxed);
 }
 
 #[cfg(test)]

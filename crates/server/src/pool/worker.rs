@@ -8,17 +8,18 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use files::Reply;
+use logging::{Level, OnFull};
 use nix::time::ClockId;
 use telemetry::{Ending, Nanos, Stamp};
 
 use super::{Job, Pool};
-use crate::exchange::stream::{Finished, StreamShared};
-use crate::exchange::{Exchange, Received, Recorder};
+use crate::exchange::stream::Finished;
+use crate::exchange::{Exchange, Recorder};
 use crate::fault::Fault;
 use crate::fork;
-use crate::log::{Level, OnFull};
 use crate::queue::{DequeueReason, Dequeued, Parker};
-use crate::response::{Reply, ResponseEnd, ResponseWriter, Rest};
+use crate::response::{ResponseEnd, ResponseWriter, Rest};
 use crate::sync::{invariant, violated};
 use crate::watchdog::{Thread, WorkerSlot};
 
@@ -32,6 +33,7 @@ const FAILED: &str = "the application failed while its response was being sent";
 /// The clock of what the calling thread uses of a processor.
 const OWN_CLOCK: ClockId = ClockId::CLOCK_THREAD_CPUTIME_ID;
 const HAS_CLOCK: &str = "a thread can always read its own clock";
+const HAS_STREAM: &str = "a worker answers through a stream";
 
 /// What answers exchanges of a pool and ends them, for one thread: each worker has one, and the controller one for
 /// each pool.
@@ -48,8 +50,8 @@ pub struct Worker {
     /// Its number in the process, which no other thread of a pool ever has.
     number: NonZeroU32,
     parker: Arc<Parker>,
-    /// The stream of the exchange that the backend has.
-    stream: Option<Arc<StreamShared>>,
+    /// Whether the backend has an exchange.
+    is_running: bool,
     /// How long the last exchange had the thread, until the queue is told.
     ran: Option<Nanos>,
     /// What the thread uses of a processor, since the exchange before; `None`: not since any of them.
@@ -90,7 +92,7 @@ impl Worker {
             responder: Responder::new(Arc::clone(pool)),
             number: NonZeroU32::MIN.saturating_add(before),
             parker: Arc::default(),
-            stream: None,
+            is_running: false,
             ran: None,
             meter: None,
             is_told_to_go: false,
@@ -179,15 +181,16 @@ impl Worker {
             return None;
         }
         let worker = Some(self.number);
-        let (assignment, stream) = self.responder.begin(taken.item, taken.now, worker)?;
+        let assignment = self.responder.begin(taken.item, taken.now, worker)?;
         let meter = *self.meter.get_or_insert_with(Meter::start);
         if let Some(slot) = &self.slot {
             // After `begin` of the responder, which may find the exchange revoked: the watchdog sees only what
             // really runs.
-            slot.begin(&assignment.exchange, &stream, meter);
+            let stream = assignment.writer.stream().expect(HAS_STREAM);
+            slot.begin(&assignment.exchange, stream, meter);
         }
-        self.pool().counters.running.fetch_add(1, Ordering::Relaxed);
-        self.stream = Some(stream);
+        self.pool().counters.running.add_from_any();
+        self.is_running = true;
         Some(assignment)
     }
 
@@ -211,9 +214,6 @@ impl Worker {
     }
 
     /// Ends the exchange that this worker gave last, as `run` does.
-    ///
-    /// # Panics
-    /// When the exchange is not that one.
     pub fn finish(&mut self, mut assignment: Assignment, result: Result<(), Fault>) {
         if fork::is_child() {
             // A backend that has forked keeps its child; what comes here all the same must not answer.
@@ -223,8 +223,8 @@ impl Worker {
             // First: what follows is the server's own, which the watchdog must not interrupt.
             slot.end();
         }
-        let stream = self.stream.take();
-        let stream = stream.expect("the exchange came from this worker");
+        let has_one = std::mem::take(&mut self.is_running);
+        invariant!(has_one, "a worker ends an exchange that it does not have");
         let fault = match result {
             Ok(()) if assignment.writer.is_silent() => {
                 Some(Fault::Bug("the application gave no response".to_owned()))
@@ -246,7 +246,7 @@ impl Worker {
         exchange.record.phases.cpu = self.meter.as_mut().map_or(Nanos::ZERO, Meter::lap);
         self.responder.report(exchange, fault.as_ref(), &ended);
         self.count(&assignment.exchange);
-        self.responder.end(assignment, &stream, &ended);
+        self.responder.end(assignment, ended);
         // No panic: the guard's drop would end the process.
         std::mem::forget(guard);
     }
@@ -256,8 +256,8 @@ impl Worker {
         let left = phases.replied.max(phases.sent);
         self.ran = Some(left.since(phases.started));
         let pool = self.pool();
-        pool.counters.running.fetch_sub(1, Ordering::Relaxed);
-        pool.counters.completed.fetch_add(1, Ordering::Relaxed);
+        pool.counters.running.take_from_any();
+        pool.counters.completed.add_from_any();
         pool.report_to_placement(exchange, phases.replied.since(phases.started));
     }
 }
@@ -267,8 +267,8 @@ impl Drop for Worker {
     /// hears of it at the drain deadline at the latest.
     fn drop(&mut self) {
         let pool = self.pool();
-        if self.stream.is_some() {
-            pool.counters.running.fetch_sub(1, Ordering::Relaxed);
+        if self.is_running {
+            pool.counters.running.take_from_any();
         }
         if let (Some(watchdog), Some(slot)) = (&pool.shared.watchdog, &self.slot) {
             watchdog.leave(slot);
@@ -289,18 +289,12 @@ impl Responder {
 
     /// Begins to answer an exchange that has left the queue at `now`, by the worker with this number if its
     /// application is to run. `None` when the drain deadline has ended it.
-    fn begin(
-        &mut self,
-        job: Job,
-        now: Stamp,
-        worker: Option<NonZeroU32>,
-    ) -> Option<(Assignment, Arc<StreamShared>)> {
+    fn begin(&mut self, job: Job, now: Stamp, worker: Option<NonZeroU32>) -> Option<Assignment> {
         let mut exchange = job.exchange;
         let class = &self.pool.classes[exchange.record.class as usize];
         let before = class.fetch_sub(1, Ordering::Relaxed);
         invariant!(before > 0, "an exchange leaves a class that has none");
-        let stream = job.to.stream.clone();
-        let stream = stream.expect("a worker answers through a stream");
+        let stream = job.to.stream.as_ref().expect(HAS_STREAM);
         // A look only, and no step: a driver that revokes later finds that the first step of this worker fails.
         if stream.ownership.is_revoked() {
             return None;
@@ -314,24 +308,24 @@ impl Responder {
         let mut writer = self.writer.take().unwrap_or_else(|| {
             ResponseWriter::new(&shared.config, &shared.memory, &self.pool.draining)
         });
-        writer.begin_exchange(&exchange.record, Some(exchange.head()), job.to);
-        Some((Assignment { exchange, writer }, stream))
+        writer.begin_exchange(&exchange.record, exchange.head(), job.to);
+        Some(Assignment { exchange, writer })
     }
 
     /// Writes a response of the server's own, and its end.
     fn respond(&self, assignment: &mut Assignment, reply: Reply) -> ResponseEnd {
         let pages = &self.pool.shared.pages;
-        let reply = pages.replace_body(reply, None);
+        let reply = pages.replace_body(reply);
         assignment.writer.respond(reply, telemetry::now());
         assignment.writer.finish(&mut assignment.exchange.record)
     }
 
     /// Refuses an exchange that has waited too long, unless the drain deadline has ended it.
     pub(super) fn refuse(&mut self, job: Job, now: Stamp) {
-        let Some((mut assignment, stream)) = self.begin(job, now, None) else {
+        let Some(mut assignment) = self.begin(job, now, None) else {
             return;
         };
-        self.pool.counters.expired.fetch_add(1, Ordering::Relaxed);
+        self.pool.counters.expired.add_from_any();
         let waiting = self.pool.queue.len();
         let retry_after_secs = queueing::retry_after_secs(waiting, &self.pool.load.load());
         let ended = self.respond(&mut assignment, Reply::refusal(503, Some(retry_after_secs)));
@@ -339,13 +333,12 @@ impl Responder {
         if record.ending == Ending::Complete {
             record.end_as(Ending::Refused, WAITED_TOO_LONG);
         }
-        self.end(assignment, &stream, &ended);
+        self.end(assignment, ended);
     }
 
     fn report(&self, exchange: &Exchange, fault: Option<&Fault>, ended: &ResponseEnd) {
         if ended.waited > Nanos::ZERO {
-            let counters = &self.pool.counters;
-            counters.stream_waits.fetch_add(1, Ordering::Relaxed);
+            self.pool.counters.stream_waits.add_from_any();
             let secs = ended.waited.as_secs_f64();
             let text = format!(
                 "the worker waited {secs:.3} s for the client: more than reply_spool_bytes_max of the stream was \
@@ -369,8 +362,9 @@ impl Responder {
     }
 
     /// Gives the stream back to its driver, or the rest of the response with it, and ends the exchange.
-    fn end(&mut self, assignment: Assignment, stream: &Arc<StreamShared>, ended: &ResponseEnd) {
+    fn end(&mut self, assignment: Assignment, ended: ResponseEnd) {
         let Assignment { exchange, writer } = assignment;
+        let stream = ended.stream.expect(HAS_STREAM);
         self.writer = Some(writer);
         let after = ended.after;
         if let Rest::Queued = ended.rest {
@@ -388,9 +382,8 @@ impl Responder {
             // A deadline passed: the driver has ended this exchange.
             return;
         }
-        let received = Received::Head(exchange.head());
-        self.recorder
-            .close(&exchange.record, received, &exchange.ends);
+        let (record, head) = (&exchange.record, exchange.head());
+        self.recorder.close(record, head, &exchange.ends);
         // Behind the record, because the next exchange of the connection may begin at once, and its record must
         // come after this one.
         stream.ownership.release(after);

@@ -7,6 +7,7 @@
 use std::io::ErrorKind;
 
 use http::BodyDecoder;
+use logging::Level;
 use queueing::Pace;
 use telemetry::{Ending, Stamp};
 
@@ -14,7 +15,6 @@ use super::{Connection, Stop, Woken};
 use crate::config::typed::Config;
 use crate::driver::Driver;
 use crate::exchange::{Body, BodyFile, Exchange};
-use crate::log::Level;
 use crate::refusal::Refusal;
 use crate::spool::Spooled;
 use ipc::stats::{Doing, Timeout};

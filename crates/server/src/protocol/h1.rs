@@ -22,6 +22,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use files::{Lookup, Part, Reply};
 use http::{BodyFraming, HeadIndex, HeadStep, HeadView, RequestHead};
 use queueing::FIRST_BYTE_GRACE;
 use telemetry::{Ending, Nanos, Stamp};
@@ -33,14 +34,19 @@ use super::{Begun, Connection, ReceivedRequest, Stop, Then, Woken};
 use crate::config::typed::Rate;
 use crate::driver::handoff::Opened;
 use crate::driver::{Driver, Scratch, ServingState};
+use crate::exchange::Exchange;
+use crate::exchange::ExchangeRecord;
 use crate::exchange::ownership::WakePolicy;
 use crate::exchange::stream::{After, StreamShared};
-use crate::exchange::{Exchange, ExchangeRecord, Received};
-use crate::handler::files::Lookup;
 use crate::pool::Job;
 use crate::refusal::Refusal;
-use crate::response::{Destination, Encoding, Part, Parts, Reply, Rest};
-use ipc::stats::{Doing, Timeout};
+use crate::response::Destination;
+use crate::response::Encoding;
+use crate::response::Parts;
+use crate::response::Rest;
+use crate::transport::Transport;
+use ipc::stats::Doing;
+use ipc::stats::Timeout;
 
 /// Requests of one client that are answered in one turn before the other connections get theirs.
 const REQUESTS_A_TURN: usize = 32;
@@ -68,35 +74,38 @@ enum Step {
     Pause,
     Body(Box<IncomingBody>),
     Pool(Box<Exchange>),
-    LookUp(Box<PendingLookup>),
-    Send(Box<Sending>),
+    LookUp(Box<Unfinished<Box<Lookup>>>),
+    Send(Box<Unfinished<Parts>>),
     Then(Then),
 }
 
-/// A request for a file that has to be looked up.
-struct PendingLookup {
-    lookup: Box<Lookup>,
-    record: ExchangeRecord,
+/// A request that is not answered on the spot: its file has to be looked up, or the socket has not taken all parts of
+/// its response.
+struct Unfinished<T> {
+    rest: T,
     head: RequestHead,
+    record: ExchangeRecord,
     then: Then,
 }
 
-/// A response that the socket has not taken whole, with all that its end needs.
-struct Sending {
-    parts: Parts,
-    /// The head of its request, or the beginning of one that was refused.
-    received: Result<RequestHead, Vec<u8>>,
-    record: ExchangeRecord,
-    then: Then,
+impl<T> Unfinished<T> {
+    fn new(request: &ReceivedRequest<'_>, rest: T, then: Then) -> Box<Self> {
+        Box::new(Self {
+            rest,
+            head: RequestHead::take(request.head),
+            record: request.record,
+            then,
+        })
+    }
 }
 
 impl H1 {
-    pub(crate) fn open(driver: Rc<Driver>, opened: Opened) -> Self {
+    pub(crate) fn open(driver: Rc<Driver>, transport: Transport, opened: Opened) -> Self {
         let arrived = opened.accepted;
-        let stream = Arc::new(StreamShared::new());
+        let stream = Arc::new(StreamShared::default());
         let shared = Some(Arc::clone(&stream));
         Self {
-            connection: Connection::open(driver, opened, shared),
+            connection: Connection::open(driver, transport, opened, shared),
             stream,
             buffer: Vec::new(),
             searched: 0,
@@ -219,8 +228,10 @@ impl H1 {
                 self.refuse_beginning(&self.buffer, Refusal::HEAD_TIMEOUT, Then::Linger)
             }
             (true, Woken::Cut | Woken::End | Woken::Failed) => {
-                let received = Received::Beginning(&self.buffer);
-                let request = self.connection.request(received, self.arrived);
+                let index = &HeadIndex::of_beginning(self.buffer.len());
+                let bytes = &self.buffer;
+                let head = HeadView { bytes, index };
+                let request = self.connection.request(head, self.arrived);
                 self.connection.end_unanswered(request, woken.stop().ending);
                 Step::Then(Then::Close)
             }
@@ -349,6 +360,7 @@ impl H1 {
                     return (input.len(), step);
                 }
             }
+            // Counted before it is taken up: a request that costs the process shows as one without an end.
             // The next head begins here, whatever the search for the end of this one has seen.
             self.searched = 0;
             self.received += 1;
@@ -370,13 +382,12 @@ impl H1 {
     /// Begins an exchange whose head is complete.
     #[inline(always)]
     fn begin(&mut self, head: HeadView<'_>, now: Stamp) -> Step {
-        let received = Received::Head(head);
-        let mut request = self.connection.request(received, self.arrived);
-        let begun = self.connection.begin(head, &mut request, now);
+        let mut request = self.connection.request(head, self.arrived);
+        let begun = self.connection.begin(&mut request, now);
         let has_body = !matches!(head.index.body, BodyFraming::None | BodyFraming::Length(0));
         let then = match request.record.ending {
             Ending::Complete if !has_body => Then::Receive,
-            // Its body will not be read: those bytes must not be taken for a request.
+            // Its body will not be read: those bytes must not be taken for a request (RFC 9112 section 9.3).
             _ => Then::Linger,
         };
         match begun {
@@ -388,30 +399,19 @@ impl H1 {
                 }
             }
             Begun::Respond(reply) => self.respond(&mut request, reply, then, now),
-            Begun::LookUp(lookup) => Step::LookUp(Box::new(PendingLookup {
-                lookup,
-                record: request.record,
-                head: RequestHead::take(head),
-                then,
-            })),
+            Begun::LookUp(lookup) => Step::LookUp(Unfinished::new(&request, lookup, then)),
         }
     }
 
     /// Looks a file up and answers.
-    async fn look_up(&self, pending: Box<PendingLookup>) -> Step {
-        let PendingLookup {
-            lookup,
-            record,
-            head,
-            then,
-        } = *pending;
-        let head = head.view();
-        let received = Received::Head(head);
-        let mut request = ReceivedRequest { received, record };
+    async fn look_up(&self, pending: Box<Unfinished<Box<Lookup>>>) -> Step {
+        let head = pending.head.view();
+        let record = pending.record;
+        let mut request = ReceivedRequest { head, record };
         // Storage has its own time: no deadline of the client's is running.
         self.connection.now_doing(Doing::Sending, Stamp::NEVER);
-        match self.connection.look_up(lookup, head).await {
-            Ok(reply) => self.respond(&mut request, reply, then, telemetry::now()),
+        match self.connection.look_up(pending.rest, head).await {
+            Ok(reply) => self.respond(&mut request, reply, pending.then, telemetry::now()),
             Err(stop) => {
                 self.connection.end_unanswered(request, stop.ending);
                 Step::Then(Then::Close)
@@ -420,9 +420,10 @@ impl H1 {
     }
 
     /// Refuses a head that is not complete, or never will be.
-    fn refuse_beginning(&self, beginning: &[u8], refusal: Refusal, then: Then) -> Step {
-        let received = Received::Beginning(beginning);
-        let mut request = self.connection.request(received, self.arrived);
+    fn refuse_beginning(&self, bytes: &[u8], refusal: Refusal, then: Then) -> Step {
+        let index = &HeadIndex::of_beginning(bytes.len());
+        let head = HeadView { bytes, index };
+        let mut request = self.connection.request(head, self.arrived);
         self.refuse(&mut request, refusal, then)
     }
 
@@ -442,31 +443,22 @@ impl H1 {
         mut then: Then,
         now: Stamp,
     ) -> Step {
-        let head = request.received.head();
         let is_last = then != Then::Receive;
-        let keep_alive = !is_last && head.is_some_and(|head| head.index.keep_alive);
+        let keep_alive = !is_last && request.head.index.keep_alive;
         let to = self.destination(None, request.record.route, keep_alive);
         let connection = &self.connection;
         let ended = connection.write(request, to, reply, now);
-        let ReceivedRequest { received, record } = request;
-        let is_gone = record.ending == Ending::PeerGone;
+        // A client that is gone gets no rest, and its connection no linger.
+        let is_gone = request.record.ending == Ending::PeerGone;
         if is_gone {
             then = Then::Close;
         } else if ended.after != After::Keep && !is_last {
             then = Then::Leave;
         }
         match ended.rest {
-            Rest::Here(parts, _) if !is_gone => Step::Send(Box::new(Sending {
-                parts,
-                received: match *received {
-                    Received::Head(head) => Ok(RequestHead::take(head)),
-                    Received::Beginning(bytes) => Err(bytes.to_vec()),
-                },
-                record: *record,
-                then,
-            })),
+            Rest::Here(parts, _) if !is_gone => Step::Send(Unfinished::new(request, parts, then)),
             _ => {
-                self.connection.end(record, *received);
+                connection.end(&request.record, request.head);
                 Step::Then(then)
             }
         }
@@ -491,29 +483,22 @@ impl H1 {
     }
 
     /// Sends the rest of a response as the client takes it.
-    async fn send_rest(&self, sending: Box<Sending>) -> Step {
-        let Sending {
-            mut parts,
-            received,
-            mut record,
-            mut then,
-        } = *sending;
+    async fn send_rest(&self, mut response: Box<Unfinished<Parts>>) -> Step {
+        let record = &mut response.record;
         let mut sender = ResponseSender::new(&self.connection, &self.stream, record.route, None);
-        let sent = sender.send_all(&mut parts).await;
+        let sent = sender.send_all(&mut response.rest).await;
         record.sent_bytes += sender.monitor.sent;
         if let Err(stop) = sent {
+            // Before the record is closed: the reset is what tells the client, the record only tells us.
             self.connection.abort(stop);
             record.end_as(stop.ending, stop.cause);
-            then = Then::Close;
-            self.connection.driver.shared.replies_memory.discard(parts);
+            response.then = Then::Close;
+            let unsent = std::mem::take(&mut response.rest);
+            self.connection.driver.shared.replies_memory.discard(unsent);
         }
         record.phases.sent = telemetry::now();
-        let received = match &received {
-            Ok(head) => Received::Head(head.view()),
-            Err(beginning) => Received::Beginning(beginning),
-        };
-        self.connection.end(&record, received);
-        Step::Then(then)
+        self.connection.end(record, response.head.view());
+        Step::Then(response.then)
     }
 
     /// Receives a body, and has a worker answer the request.

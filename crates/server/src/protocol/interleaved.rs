@@ -28,6 +28,7 @@ use tokio::sync::{Notify, Semaphore};
 use super::{Connection, Stop, Woken};
 use crate::driver::handoff::Opened;
 use crate::driver::{Driver, Scratch, ServingState};
+use crate::transport::Transport;
 use ipc::stats::Doing;
 
 use stream::Stream;
@@ -38,6 +39,20 @@ const STREAMS_MAX: usize = 100;
 const HEADER_BYTES: usize = 7;
 /// Largest payload of a client's frame.
 const PAYLOAD_BYTES_MAX: usize = 1 << 20;
+
+/// What a connection speaks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Protocol {
+    /// HTTP/1: one stream at a time.
+    Http1,
+    /// The toy of the tests: many streams at once.
+    Interleaved,
+}
+
+/// Serves a connection, by tasks of their own on this thread.
+pub(super) fn serve(driver: Rc<Driver>, transport: Transport, opened: Opened) {
+    tokio::task::spawn_local(Interleaved::open(driver, transport, opened).serve());
+}
 
 /// What a frame is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -60,7 +75,7 @@ struct MuxFrame<'a> {
 struct Broken;
 
 /// The task of a connection.
-pub(crate) struct Interleaved {
+struct Interleaved {
     mux: Rc<Mux>,
     input: Vec<u8>,
     /// Number of the last stream that was begun.
@@ -91,9 +106,9 @@ struct Inbox {
 }
 
 impl Interleaved {
-    pub(crate) fn open(driver: Rc<Driver>, opened: Opened) -> Self {
+    fn open(driver: Rc<Driver>, transport: Transport, opened: Opened) -> Self {
         let mux = Mux {
-            connection: Connection::open(driver, opened, None),
+            connection: Connection::open(driver, transport, opened, None),
             turn: Semaphore::new(1),
             streams: RefCell::default(),
             left: Notify::new(),
@@ -106,7 +121,7 @@ impl Interleaved {
         }
     }
 
-    pub(crate) async fn serve(mut self) {
+    async fn serve(mut self) {
         self.mux.connection.enter_task().await;
         let why = self.receive().await;
         self.mux.end(why);

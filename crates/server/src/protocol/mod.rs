@@ -23,21 +23,22 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use files::{FileAnswer, Lookup, Reply};
 use http::{HeadView, RequestHead};
 use telemetry::{Ending, Nanos, Stamp};
 
 use crate::bandwidth::BandwidthLimit;
-use crate::driver::handoff::{ConnectionPermit, Opened};
+use crate::driver::handoff::Opened;
 use crate::driver::table::Fired;
 use crate::driver::{Driver, Scratch, ServingState};
+use crate::exchange::Body;
+use crate::exchange::Exchange;
+use crate::exchange::ExchangeRecord;
 use crate::exchange::stream::StreamShared;
-use crate::exchange::{Body, Ends, Exchange, ExchangeRecord, Received, Trust};
-use crate::handler::files::{FileAnswer, Lookup};
 use crate::refusal::Refusal;
 use crate::request_start;
-use crate::response::{Destination, Reply, ResponseEnd};
+use crate::response::{Destination, ResponseEnd};
 use crate::service::{self, Backend};
-use crate::sync::violated;
 use crate::transport::Transport;
 use ipc::stats::{Doing, Timeout};
 
@@ -45,48 +46,30 @@ use ipc::stats::{Doing, Timeout};
 /// refusal instead of a reset.
 const LINGER_BYTES_MAX: usize = 4 << 20;
 
-/// What a connection speaks.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[cfg_attr(not(feature = "faults"), expect(unreachable_pub))]
-pub enum Protocol {
-    /// HTTP/1: one stream at a time.
-    Http1,
-    /// The toy of the tests: many streams at once.
-    #[cfg(feature = "faults")]
-    Interleaved,
-}
+#[cfg(feature = "faults")]
+pub use interleaved::Protocol;
 
-impl Protocol {
-    /// Serves a connection, by tasks of their own on this thread.
-    pub(crate) fn serve(self, driver: Rc<Driver>, opened: Opened) {
-        let task = match self {
-            Protocol::Http1 => tokio::task::spawn_local(h1::H1::open(driver, opened).serve()),
-            #[cfg(feature = "faults")]
-            Protocol::Interleaved => {
-                tokio::task::spawn_local(interleaved::Interleaved::open(driver, opened).serve())
-            }
-        };
-        drop(task);
+/// Serves a connection, by tasks of their own on this thread.
+pub(crate) fn serve(driver: Rc<Driver>, transport: Transport, opened: Opened) {
+    #[cfg(feature = "faults")]
+    if transport.protocol() == Protocol::Interleaved {
+        return interleaved::serve(driver, transport, opened);
     }
+    tokio::task::spawn_local(h1::H1::open(driver, transport, opened).serve());
 }
 
 /// One client's connection on its driver.
 pub(crate) struct Connection {
     pub(crate) driver: Rc<Driver>,
     pub(crate) transport: Transport,
-    pub(crate) ends: Arc<Ends>,
-    /// Whether the ids that its client gives count.
-    trust: Trust,
     /// Index in the driver's table.
     pub(crate) slot: usize,
-    /// When it was accepted.
-    accepted: Stamp,
     /// When the last response was out; ZERO when that is not known.
     last_sent: Cell<Stamp>,
     /// What is left of its own share of the bandwidth, between two responses.
     limit: Cell<Option<Box<BandwidthLimit>>>,
-    /// Last: it counts until its socket is closed.
-    _permit: ConnectionPermit,
+    /// Last: its permit counts it until its socket is closed.
+    opened: Opened,
 }
 
 /// Why waiting for a client ended without it.
@@ -129,7 +112,8 @@ pub(crate) enum Then {
 /// A request, as far as it was received, that the driver may have to answer.
 #[derive(Clone, Copy)]
 pub(crate) struct ReceivedRequest<'a> {
-    pub(crate) received: Received<'a>,
+    /// Complete, or the beginning of one that is refused.
+    pub(crate) head: HeadView<'a>,
     pub(crate) record: ExchangeRecord,
 }
 
@@ -147,6 +131,7 @@ impl Connection {
     /// Enters the driver's table. `stream`: what a connection of one stream at a time shares with its workers.
     pub(crate) fn open(
         driver: Rc<Driver>,
+        transport: Transport,
         opened: Opened,
         stream: Option<Arc<StreamShared>>,
     ) -> Self {
@@ -157,14 +142,11 @@ impl Connection {
         driver.arrival.notify_one();
         Self {
             driver,
-            transport: opened.transport,
-            ends: opened.ends,
-            trust: opened.trust,
+            transport,
             slot,
-            accepted,
             last_sent: Cell::new(Stamp::ZERO),
             limit: Cell::new(None),
-            _permit: opened.permit,
+            opened,
         }
     }
 
@@ -179,20 +161,13 @@ impl Connection {
     }
 
     /// A request that has arrived then, complete or not. Once an exchange: it has a new id.
-    pub(crate) fn request<'a>(
-        &self,
-        received: Received<'a>,
-        arrived: Stamp,
-    ) -> ReceivedRequest<'a> {
+    pub(crate) fn request<'a>(&self, head: HeadView<'a>, arrived: Stamp) -> ReceivedRequest<'a> {
         let driver = &self.driver;
-        let number = driver.numbers.next();
-        let id = driver.shared.ids.id(number, self.trust, received.head());
+        let trusted = self.opened.trusts_ids.then_some(head);
+        let id = driver.shared.ids.id(driver.numbers.next(), trusted);
         let mut record = ExchangeRecord::new(id, driver.index, arrived);
-        record.request_bytes = match received {
-            Received::Head(head) => head.bytes.len() as u64,
-            Received::Beginning(bytes) => bytes.len() as u64,
-        };
-        ReceivedRequest { received, record }
+        record.request_bytes = head.bytes.len() as u64;
+        ReceivedRequest { head, record }
     }
 
     pub(crate) fn now_doing(&self, doing: Doing, deadline: Stamp) {
@@ -217,11 +192,11 @@ impl Connection {
         if self.cutting() {
             return Some(Woken::Cut);
         }
-        let mut table = self.driver.table.borrow_mut();
-        match (table.take_fired(self.slot), self.driver.state.get()) {
+        let (fired, deadline) = self.driver.table.borrow_mut().take_fired(self.slot);
+        match (fired, self.driver.state.get()) {
             (Fired::No, _) => None,
             // The mark alone does not count: the deadline may have moved between the scan and this look.
-            _ if table.deadline(self.slot) <= telemetry::now() => Some(Woken::Deadline),
+            _ if deadline <= telemetry::now() => Some(Woken::Deadline),
             (_, ServingState::Draining) => Some(Woken::Draining),
             (Fired::Crowded, _) => Some(Woken::Crowded),
             (Fired::Yes, _) => None,
@@ -297,32 +272,29 @@ impl Connection {
 
     /// Begins an exchange whose head is complete: what becomes of it, and what the record has to know of that.
     #[inline(always)]
-    pub(crate) fn begin(
-        &self,
-        head: HeadView<'_>,
-        request: &mut ReceivedRequest<'_>,
-        now: Stamp,
-    ) -> Begun {
-        let driver = &self.driver;
-        let record = &mut request.record;
-        let disposition = driver.shared.service.dispatch(head, &self.ends);
+    pub(crate) fn begin(&self, request: &mut ReceivedRequest<'_>, now: Stamp) -> Begun {
+        let (driver, ends) = (&self.driver, &self.opened.ends);
+        let ReceivedRequest { head, record } = request;
+        let head = *head;
+        let disposition = driver.shared.service.dispatch(head, ends);
         record.route = disposition.route;
         let rewritten = disposition.rewritten;
-        if let Backend::Pool { pool, class } = disposition.backend {
-            (record.pool, record.class) = (Some(pool), class);
-            return Begun::Offload(Box::new(Exchange {
-                head: Arc::new(RequestHead::take(head)),
-                rewritten,
-                body: Body::Empty,
-                ends: Arc::clone(&self.ends),
-                record: *record,
-            }));
-        }
+        // What a worker is to answer is stamped anew when its pool admits it.
         record.begin_inline(now);
         let reply = match disposition.backend {
+            Backend::Pool { pool, class } => {
+                (record.pool, record.class) = (Some(pool), class);
+                return Begun::Offload(Box::new(Exchange {
+                    head: Arc::new(RequestHead::take(head)),
+                    rewritten,
+                    body: Body::Empty,
+                    ends: Arc::clone(ends),
+                    record: *record,
+                }));
+            }
             Backend::Refuse(refusal) => self.refuse(request, refusal),
             Backend::RespondAsIs(reply) => reply,
-            Backend::Respond(reply) => self.with_error_page(reply, Some(head)),
+            Backend::Respond(reply) => self.with_error_page(reply),
             Backend::Status => driver.status_page(),
             Backend::Files { mount, rest_from } => {
                 let rest = &service::path(head, rewritten.as_deref())[rest_from..];
@@ -335,9 +307,8 @@ impl Connection {
                     }
                     FileAnswer::Lookup(lookup) => return Begun::LookUp(lookup),
                 };
-                self.with_error_page(reply, Some(head))
+                self.with_error_page(reply)
             }
-            Backend::Pool { .. } => violated(format_args!("a request for a pool is answered here")),
         };
         Begun::Respond(reply)
     }
@@ -353,7 +324,7 @@ impl Connection {
             Ok(found) => self.driver.files.borrow().reply(&found, head),
             Err(_) => Refusal::because(500, "looking the file up failed").reply(),
         };
-        Ok(self.with_error_page(reply, Some(head)))
+        Ok(self.with_error_page(reply))
     }
 
     /// The response that refuses a request, of which its record knows.
@@ -362,16 +333,16 @@ impl Connection {
         request.record.pool = None;
         request.record.begin_inline(telemetry::now());
         request.record.end_as(Ending::Refused, refusal.cause);
-        self.with_error_page(refusal.reply(), request.received.head())
+        self.with_error_page(refusal.reply())
     }
 
     /// The response with an error page in the place of its body, where there is one for its status. Inline: a reply
     /// is large, and most pass unchanged.
     #[inline]
-    pub(crate) fn with_error_page(&self, reply: Reply, head: Option<HeadView<'_>>) -> Reply {
+    pub(crate) fn with_error_page(&self, reply: Reply) -> Reply {
         match reply.status {
             0..400 => reply,
-            _ => self.driver.shared.pages.replace_body(reply, head),
+            _ => self.driver.shared.pages.replace_body(reply),
         }
     }
 
@@ -399,15 +370,15 @@ impl Connection {
         reply: Reply,
         now: Stamp,
     ) -> ResponseEnd {
-        let (head, record) = (request.received.head(), &mut request.record);
+        let ReceivedRequest { head, record } = request;
         // The writer ends a response that is out as complete; a refusal must stay one in the log.
         let (ending, cause) = (record.ending, record.cause);
         let mut writer = self.driver.take_writer();
-        writer.begin_exchange(record, head, to);
+        writer.begin_exchange(record, *head, to);
         // A refusal begins later than its request was taken up.
         writer.respond(reply, now.max(record.phases.started));
         let ended = writer.finish(record);
-        self.driver.put_writer(writer);
+        self.driver.writer.set(Some(writer));
         if record.ending == Ending::Complete {
             record.end_as(ending, cause);
         }
@@ -415,19 +386,20 @@ impl Connection {
     }
 
     /// Ends an exchange: the one place on a driver that does.
-    pub(crate) fn end(&self, record: &ExchangeRecord, received: Received<'_>) {
+    pub(crate) fn end(&self, record: &ExchangeRecord, head: HeadView<'_>) {
         if record.ending == Ending::Shutdown {
             self.driver.cut.set(self.driver.cut.get() + 1);
         }
         self.last_sent.set(record.phases.sent);
-        self.driver.recorder.close(record, received, &self.ends);
+        let ends = &self.opened.ends;
+        self.driver.recorder.close(record, head, ends);
     }
 
     /// Ends an exchange of which the driver has sent so much.
     pub(crate) fn end_exchange(&self, mut exchange: Box<Exchange>, sent_bytes: u64) {
         exchange.record.sent_bytes = sent_bytes;
         exchange.record.phases.sent = telemetry::now();
-        self.end(&exchange.record, Received::Head(exchange.head()));
+        self.end(&exchange.record, exchange.head());
     }
 
     /// Ends an exchange that gets no response.
@@ -440,7 +412,7 @@ impl Connection {
         record.end_at(now);
         record.end_as(ending, "");
         self.driver.stats().errors.add();
-        self.end(&request.record, request.received);
+        self.end(&request.record, request.head);
     }
 
     /// Counts a response that was given up because of its client's pace.
@@ -460,7 +432,7 @@ impl Connection {
 impl<'a> From<&'a Exchange> for ReceivedRequest<'a> {
     fn from(exchange: &'a Exchange) -> Self {
         Self {
-            received: Received::Head(exchange.head()),
+            head: exchange.head(),
             record: exchange.record,
         }
     }
@@ -470,7 +442,7 @@ impl Drop for Connection {
     fn drop(&mut self) {
         // Before the driver is woken below: it has drained when its table is empty.
         self.driver.table.borrow_mut().leave(self.slot);
-        self.driver.has_ended(self.accepted);
+        self.driver.has_ended(self.opened.accepted);
         // A panic in a task would otherwise cost this connection silently; it is to cost the process.
         if std::thread::panicking() {
             self.driver.broken.set(true);

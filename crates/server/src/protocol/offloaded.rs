@@ -9,18 +9,24 @@ use std::future::{Future, poll_fn};
 use std::sync::Arc;
 use std::task::Poll;
 
+use files::Reply;
 use http::RequestHead;
+use logging::Level;
 use telemetry::{Ending, Nanos, Stamp};
 
 use super::send::{LOOK, ResponseSender};
 use super::{Connection, ReceivedRequest, Stop, Then, Woken};
+use crate::exchange;
+use crate::exchange::Exchange;
+use crate::exchange::ExchangeRecord;
 use crate::exchange::ownership::{ResponseStarted, Returned, WakePolicy};
-use crate::exchange::stream::{Abandoned, After, Finished, Next, StreamShared};
-use crate::exchange::{self, Exchange, ExchangeRecord, Received};
-use crate::log::Level;
+use crate::exchange::stream;
+use crate::exchange::stream::After;
+use crate::exchange::stream::Finished;
+use crate::exchange::stream::Next;
+use crate::exchange::stream::StreamShared;
 use crate::pool::Job;
 use crate::refusal::Refusal;
-use crate::response::Reply;
 use ipc::stats::{Doing, Timeout};
 
 /// Why an exchange ends without its application.
@@ -49,6 +55,7 @@ impl<'a> Offloaded<'a> {
         stream: &'a Arc<StreamShared>,
         exchange: &mut Exchange,
     ) -> Result<Self, Refusal> {
+        // The stamp first: how long the request had waited in front of the server is counted up to it.
         exchange.record.phases.queued = telemetry::now();
         exchange.record.queued.before = connection.waited_before(exchange);
         let pool = connection.driver.pool_of(exchange);
@@ -62,41 +69,45 @@ impl<'a> Offloaded<'a> {
         })
     }
 
-    fn received(&self) -> Received<'_> {
-        Received::Head(self.head.view())
-    }
-
     /// Hands the exchange to its worker.
-    pub(crate) fn hand_over(&self, job: Job, wake: WakePolicy) -> impl Future<Output = ()> {
-        let mut job = Some(job);
-        poll_fn(move |context| {
-            if let Some(job) = job.take() {
-                // Before the exchange is anywhere where a worker may take it: its first step must find the stream
-                // its own.
-                self.stream.ownership.hand_off(wake, context);
-                self.connection.driver.hand_over(job);
-            }
+    pub(crate) async fn hand_over(&self, job: Job, wake: WakePolicy) {
+        poll_fn(|context| {
+            // Before the exchange is anywhere where a worker may take it: its first step must find the stream its own.
+            self.stream.ownership.hand_off(wake, context);
             Poll::Ready(())
         })
+        .await;
+        self.connection.driver.hand_over(job);
     }
 
     /// Sees to the end of an exchange that was handed over so.
     pub(crate) async fn run(&self, wake: WakePolicy) -> Result<Then, Overdue> {
         Ok(match self.returned(wake).await {
-            Ok(Returned::Kept) => {
+            Ok(Returned::Out(after)) => {
                 self.connection.last_sent.set(self.stream.progress_at());
-                self.stream.ownership.take_back();
-                Then::Receive
-            }
-            Ok(Returned::Closed) => Then::Leave,
-            Ok(Returned::Reset) => {
-                self.connection.transport.reset_on_close();
-                Then::Close
+                self.conclude(after)
             }
             Ok(Returned::Queued) => Box::pin(self.send_pending()).await,
             Err((STOP_OVERDUE, ResponseStarted::No)) => return Err(Overdue),
-            Err((stop, started)) => self.give_up(stop, started),
+            // The numbers of the stream are those of an earlier exchange.
+            Err((stop, ResponseStarted::No)) => self.end_early(stop, 0),
+            Err((stop, ResponseStarted::Yes)) => self.end_early(stop, self.stream.sent_bytes()),
         })
+    }
+
+    /// What follows a response that its worker has ended so.
+    fn conclude(&self, after: After) -> Then {
+        match after {
+            After::Keep => {
+                self.stream.ownership.take_back();
+                Then::Receive
+            }
+            After::Close => Then::Leave,
+            After::Reset => {
+                self.connection.transport.reset_on_close();
+                Then::Close
+            }
+        }
     }
 
     /// Waits for the exchange to come back: by the client's next bytes when nothing needs to know earlier, else by a
@@ -145,13 +156,9 @@ impl<'a> Offloaded<'a> {
     }
 
     /// The worker still has an exchange that is not to be waited for: ends what it has begun to answer.
-    fn give_up(&self, stop: Stop, started: ResponseStarted) -> Then {
-        let sent_bytes = match started {
-            // The numbers of the stream are those of an earlier exchange.
-            ResponseStarted::No => 0,
-            ResponseStarted::Yes => self.stream.sent_bytes(),
-        };
+    fn end_early(&self, stop: Stop, sent_bytes: u64) -> Then {
         if stop == STOP_OVERDUE {
+            // The watchdog interrupts the worker only once its client has its answer.
             self.stream.set_overdue();
             if self.stream.is_whole(sent_bytes) {
                 self.end(None, sent_bytes);
@@ -173,23 +180,26 @@ impl<'a> Offloaded<'a> {
         let mut sender = ResponseSender::new(self.connection, self.stream, self.record.route, rate);
         let sent = self.send_parts(&mut sender).await;
         let sent_bytes = sent_before + sender.monitor.sent;
+        // Before the exchange ends: what is left of the connection's bandwidth is for its next response.
         drop(sender);
         let concluded = match sent {
             Ok(finished) => self.end_sent(finished, sent_bytes),
             Err(stop) => self.end_unsent(stop, sent_bytes).await,
         };
+        // Last: as long as the response is in that list a thread may spill it, which finds a finished one empty.
         let memory = &self.connection.driver.shared.replies_memory;
         memory.leave(self.stream);
         concluded
     }
 
     async fn send_parts(&self, sender: &mut ResponseSender<'_>) -> Result<Finished, Stop> {
+        let memory = &self.connection.driver.shared.replies_memory;
         loop {
             let bytes = match self.next_pending(sender).await? {
                 Next::Parts(memory_bytes, file_bytes) => (memory_bytes, file_bytes),
                 Next::Finished(finished) => return Ok(finished),
                 Next::Nothing => continue,
-                Next::Abandoned(why) => return Err(Stop::cut(why.cause())),
+                Next::Abandoned(why) => return Err(Stop::cut(why)),
             };
             let turn = sender.turn(bytes).await?;
             // While this driver waits, the parts are where a thread may move them to a file: it has them now where
@@ -202,8 +212,7 @@ impl<'a> Offloaded<'a> {
             if sender.monitor.sent > before {
                 self.stream.set_progress_at(telemetry::now());
             }
-            let unsent = self.stream.put_back(parts);
-            self.connection.driver.shared.replies_memory.discard(unsent);
+            self.stream.put_back(parts, memory);
             sender.end_turn(progress?).await?;
         }
     }
@@ -238,19 +247,11 @@ impl<'a> Offloaded<'a> {
     /// Ends an exchange of which everything was sent.
     fn end_sent(&self, finished: Finished, sent_bytes: u64) -> Then {
         self.connection.end_exchange(finished.exchange, sent_bytes);
-        match finished.after {
-            After::Keep => {
-                // Before the stream is taken back: from then on the next exchange may use it.
-                self.stream.pending().renew();
-                self.stream.ownership.take_back();
-                Then::Receive
-            }
-            After::Close => Then::Leave,
-            After::Reset => {
-                self.connection.transport.reset_on_close();
-                Then::Close
-            }
+        if finished.after == After::Keep {
+            // Before the stream is taken back: from then on the next exchange may use it.
+            self.stream.pending().renew();
         }
+        self.conclude(finished.after)
     }
 
     /// Ends an exchange whose client does not get everything, once the worker is done with it.
@@ -258,12 +259,10 @@ impl<'a> Offloaded<'a> {
         if stop == STOP_OVERDUE && self.stream.is_whole(sent_bytes) {
             return match self.take_over(stop) {
                 Ok(finished) => self.end_sent(finished, sent_bytes),
-                Err(_) => {
-                    self.end(None, sent_bytes);
-                    Then::Linger
-                }
+                Err(stop) => self.end_early(stop, sent_bytes),
             };
         }
+        // Given up before the reset: a worker that waits for room hears of it at once, and adds nothing more.
         self.connection.count_stop(stop);
         self.abandon();
         self.connection.transport.reset();
@@ -271,10 +270,10 @@ impl<'a> Offloaded<'a> {
             Ok(mut finished) => {
                 finished.exchange.record.end_as(stop.ending, stop.cause);
                 self.connection.end_exchange(finished.exchange, sent_bytes);
+                Then::Close
             }
-            Err(stop) => self.end(Some(stop), sent_bytes),
+            Err(stop) => self.end_early(stop, sent_bytes),
         }
-        Then::Close
     }
 
     /// Gives up a response whose client is gone, or whose time is up.
@@ -283,15 +282,15 @@ impl<'a> Offloaded<'a> {
         // Given up before, on our side: it is named.
         let why = self.stream.pending().abandoned();
         if let Some(why) = why {
-            if why == Abandoned::MemoryFull {
+            if why == stream::MEMORY_FULL {
                 driver.stats().timed_out(Timeout::Memory);
             }
             let name = exchange::name(self.record.id, self.head.view());
-            let text = format!("{name}: the response was cut: {}", why.cause());
+            let text = format!("{name}: the response was cut: {why}");
             driver.shared.log.error(Level::Warning, &text);
         }
-        let unsent = self.stream.abandon(Abandoned::ClientGone);
-        driver.shared.replies_memory.discard(unsent);
+        let memory = &driver.shared.replies_memory;
+        self.stream.abandon(stream::CLIENT_GONE, memory);
     }
 
     /// The exchange of an abandoned response, once the worker is done with it. It is given up at the drain deadline,
@@ -346,7 +345,7 @@ impl<'a> Offloaded<'a> {
         if stop == Some(STOP_OVERDUE) {
             self.connection.driver.stats().errors.add();
         }
-        self.connection.end(&record, self.received());
+        self.connection.end(&record, self.head.view());
     }
 
     /// The response in the place of the application, which is still at it: 504 (RFC 9110 section 15.6.5).
@@ -355,10 +354,10 @@ impl<'a> Offloaded<'a> {
         self.connection.driver.stats().errors.add();
         let mut record = self.record_at(telemetry::now());
         record.end_as(Ending::Refused, OVERDUE);
-        let received = self.received();
+        let head = self.head.view();
         let reply = Refusal::because(504, OVERDUE).reply();
-        let reply = self.connection.with_error_page(reply, received.head());
-        (ReceivedRequest { received, record }, reply)
+        let reply = self.connection.with_error_page(reply);
+        (ReceivedRequest { head, record }, reply)
     }
 
     /// Why an exchange that was woken so is not to be waited for any longer, if that is so.

@@ -200,7 +200,7 @@ impl<'a> ResponseSender<'a> {
         let progress = written.last.map_err(|error| Stop::of_send(&error))?;
         match progress {
             Progress::Blocked => readiness.clear(),
-            Progress::Done | Progress::More => readiness.keep(),
+            Progress::Done | Progress::More => {}
         }
         Ok(progress)
     }
@@ -256,7 +256,7 @@ impl<'a> ResponseSender<'a> {
             // Registered anew at each look: a wake-up uses the waker up, and the next one may be the last.
             stream.ownership.watch(context);
             if let Some(why) = stream.pending().abandoned() {
-                return Poll::Ready(Err(Stop::cut(why.cause())));
+                return Poll::Ready(Err(Stop::cut(why)));
             }
             let ready = std::task::ready!(connection.transport.poll_writable(context));
             Poll::Ready(ready.map_err(|_| Woken::Failed.stop()))

@@ -19,9 +19,10 @@ pub(crate) struct Accepted {
 }
 
 /// What becomes of a reply's fields and body.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub(crate) enum Treatment {
     /// Nothing.
+    #[default]
     Untouched,
     /// Another client might get it compressed.
     Varies,

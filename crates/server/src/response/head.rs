@@ -73,14 +73,14 @@ impl HeadWriter {
         }
     }
 
-    /// Whose response follows; `head` is `None` when it never became one.
-    pub(super) fn begin_exchange(&mut self, record: &ExchangeRecord, head: Option<HeadView<'_>>) {
+    /// Whose response follows.
+    pub(super) fn begin_exchange(&mut self, record: &ExchangeRecord, head: HeadView<'_>) {
         if !self.id_name.is_empty() {
             self.id.clear();
             self.id.extend_from_slice(&record.id.text(head));
         }
-        self.version = head.map_or(Version::Http11, |head| head.index.version);
-        self.is_head = head.is_some_and(|head| head.is_head());
+        self.version = head.index.version;
+        self.is_head = head.is_head();
         self.phases = record.phases;
         self.status = 0;
         self.declared = Declared::default();

@@ -17,10 +17,12 @@ use std::sync::{Arc, Mutex, Weak};
 use bytes::Bytes;
 use telemetry::{Nanos, Stamp};
 
-use super::{Part, Parts};
+use files::Part;
+
+use super::Parts;
 use crate::blocking_pool::{BlockingPool, TaskState};
 use crate::config::typed::Spool;
-use crate::exchange::stream::{Abandoned, StreamShared};
+use crate::exchange::stream::{NO_SPACE, StreamShared, UNSTORED};
 use crate::sync::{invariant, lock};
 use os::unnamed_file;
 
@@ -141,6 +143,7 @@ impl ReplyMemory {
         let entry = |stream: &Arc<StreamShared>| (stream.progress_at(), Arc::clone(stream));
         // A copy of the references, so that no other lock is taken under this one: each response has its own.
         let mut waiting: Vec<_> = lock(&self.waiting).values().map(entry).collect();
+        // The stamps as of this copy: a client that takes something meanwhile is noticed when its response is cut.
         waiting.sort_by_key(|(moved, _)| *moved);
         self.spill_some(&waiting);
         self.cut_some(&waiting, now);
@@ -191,9 +194,7 @@ impl ReplyMemory {
             if bytes <= self.bytes_max || !(is_stalled || is_far_beyond) {
                 return;
             }
-            if let Some(unsent) = stream.abandon_stalled(*moved) {
-                self.discard(unsent);
-            }
+            stream.abandon_stalled(*moved, self);
         }
     }
 
@@ -241,10 +242,10 @@ fn spill_step(stream: &Arc<StreamShared>, dir: &Path) -> TaskState {
         }
         Err(error) => {
             let why = match error.kind() {
-                io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Abandoned::NoSpace,
-                _ => Abandoned::Unstored,
+                io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => NO_SPACE,
+                _ => UNSTORED,
             };
-            drop(stream.fail_spill(why));
+            stream.fail_spill(why);
             TaskState::Done
         }
     }
@@ -254,6 +255,8 @@ impl SpillFile {
     /// The same parts, the first buffers of which are spans of this file now; of a new one in `dir` where no part is
     /// a span of it any more.
     fn move_buffers(&mut self, parts: Parts, dir: &Path) -> io::Result<Parts> {
+        // A weak reference: once the client has taken all spans, the file and its space are gone, and the next step
+        // begins another one.
         let file = if let Some(file) = self.file.upgrade() {
             file
         } else {
@@ -319,7 +322,7 @@ mod tests {
 
     /// A response that has waited since `moved`, with some bytes in memory and some in a file.
     fn waiting(memory: &Arc<ReplyMemory>, moved: Stamp, bytes: usize) -> Arc<StreamShared> {
-        let stream = Arc::new(StreamShared::new());
+        let stream = Arc::new(StreamShared::default());
         let mut parts = Parts::default();
         parts.push(Part::File {
             file: Arc::new(File::open("/dev/null").unwrap()),
@@ -335,7 +338,7 @@ mod tests {
     }
 
     fn is_cut(stream: &StreamShared) -> bool {
-        stream.pending().abandoned() == Some(crate::exchange::stream::Abandoned::MemoryFull)
+        stream.pending().abandoned() == Some(crate::exchange::stream::MEMORY_FULL)
     }
 
     /// The only thread that writes is held meanwhile, as by a disk that does not answer.

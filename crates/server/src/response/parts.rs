@@ -12,10 +12,10 @@ use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 
 use bytes::Buf;
+use files::{Part, ReplyBody};
 use rustix::net::SendFlags;
 use telemetry::Nanos;
 
-use crate::response::{Part, ReplyBody};
 use crate::sync::invariant;
 use crate::transport::{self, PlainSocket};
 

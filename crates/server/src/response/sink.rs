@@ -5,12 +5,12 @@
 //! response of its stream; a driver that answers itself keeps the rest in its hand. Never waits, never touches a
 //! disk.
 
-use std::fs::File;
 use std::io::IoSlice;
 use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use files::{Part, ReplyBody};
 use http::FieldLines;
 use rustix::net::SendFlags;
 
@@ -67,48 +67,6 @@ pub(crate) enum Rest {
     Here(Parts, Option<ResponseHead>),
 }
 
-/// Body of a complete reply.
-#[derive(Clone, Debug, Default)]
-pub enum ReplyBody {
-    /// Nothing.
-    #[default]
-    Empty,
-    /// One part, the usual case: no list is allocated.
-    One(Part),
-    /// Parts in order, such as those of a multipart range reply.
-    Many(Vec<Part>),
-}
-
-/// A piece of a body that is sent without being copied.
-#[derive(Clone, Debug)]
-pub enum Part {
-    /// Bytes in memory.
-    Memory(Bytes),
-    /// `bytes` bytes of a file from `offset`.
-    File {
-        /// The file; its cursor is not used.
-        file: Arc<File>,
-        /// First byte.
-        offset: u64,
-        /// Number of bytes.
-        bytes: u64,
-        /// What the file was when its length was announced; `None` for a file of our own, which no other process
-        /// can change.
-        edition: Option<Edition>,
-    },
-}
-
-/// What tells that a file was changed in place: looked at again before each of its spans is sent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Edition {
-    /// Length of the file.
-    pub bytes: u64,
-    /// Modification time, seconds since 1970.
-    pub modified_unix_secs: i64,
-    /// Modification time, nanoseconds behind the second.
-    pub modified_nanos: i64,
-}
-
 /// A piece of a body.
 pub trait Piece {
     /// Its bytes.
@@ -135,27 +93,6 @@ impl Piece for Bytes {
     /// A buffer of the server's own, such as a cached file: it waits at no cost.
     fn keep(&self, range: Range<usize>, _memory: &Arc<ReplyMemory>) -> Bytes {
         self.slice(range)
-    }
-}
-
-impl Part {
-    /// Length in bytes.
-    pub fn bytes(&self) -> u64 {
-        match self {
-            Part::Memory(data) => data.len() as u64,
-            Part::File { bytes, .. } => *bytes,
-        }
-    }
-}
-
-impl ReplyBody {
-    /// Length in bytes.
-    pub fn bytes(&self) -> u64 {
-        match self {
-            ReplyBody::Empty => 0,
-            ReplyBody::One(part) => part.bytes(),
-            ReplyBody::Many(parts) => parts.iter().map(Part::bytes).sum(),
-        }
     }
 }
 
@@ -209,15 +146,17 @@ impl Sink {
         self.is_closed = false;
     }
 
-    /// Where the rest of the response is. What belongs to its connection is let go.
-    pub(super) fn end(&mut self) -> Rest {
+    /// Where the rest of the response is, and its stream. What belongs to its connection is let go.
+    pub(super) fn end(&mut self) -> (Rest, Option<Arc<StreamShared>>) {
         let stream = self.to.stream.take();
+        // Neither outlives the response here: the socket closes when its driver lets go of it.
         self.to.direct = None;
-        match stream {
+        let rest = match stream {
             _ if !self.is_queued => Rest::Sent,
             Some(_) => Rest::Queued,
             None => Rest::Here(std::mem::take(&mut self.rest), self.head.take()),
-        }
+        };
+        (rest, stream)
     }
 
     /// The stream of a worker, once its driver has the rest of the response.
@@ -237,6 +176,7 @@ impl Sink {
         if self.is_closed || (bytes == 0 && self.head.is_none()) {
             return;
         }
+        // A file may have to wait for its disk, which no worker does: it is the driver's from its head on.
         let sent = match &frame.data {
             Data::Files(_) => 0,
             _ => self.send(&frame),

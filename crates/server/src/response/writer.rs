@@ -26,10 +26,15 @@ use super::content_encoding::{self, Accepted, Treatment};
 use super::head::{Declared, HeadWriter};
 use super::memory::ReplyMemory;
 use super::sink::{Data, Destination, Encoding, Frame, Piece, Rest, Sink};
-use super::{Part, Reply, ReplyBody};
 use crate::config::typed::{Config, Delivery};
 use crate::exchange::ExchangeRecord;
-use crate::exchange::stream::{Abandoned, After, StreamShared, Waited};
+use crate::exchange::stream::After;
+use crate::exchange::stream::StreamShared;
+use crate::exchange::stream::WAITED_TOO_LONG;
+use crate::exchange::stream::Waited;
+use files::Part;
+use files::Reply;
+use files::ReplyBody;
 
 /// Spans of files up to this size are sent by the thread that has them, where they are in the page cache.
 const READ_BYTES_MAX: u64 = 64 << 10;
@@ -64,6 +69,8 @@ pub(crate) struct ResponseEnd {
     pub(crate) after: After,
     /// Where the rest of the response is.
     pub(crate) rest: Rest,
+    /// The stream that a worker has answered through.
+    pub(crate) stream: Option<Arc<StreamShared>>,
     /// How long the worker has waited for the client.
     pub(crate) waited: Nanos,
 }
@@ -71,15 +78,21 @@ pub(crate) struct ResponseEnd {
 /// A way to answer one exchange.
 pub struct ResponseWriter(Box<WriterInner>);
 
+/// The thread's, from response to response.
 struct WriterInner {
-    // The thread's, from response to response.
     delivery: Delivery,
     memory: Arc<ReplyMemory>,
     /// Connections end with their next response.
     draining: Arc<AtomicBool>,
     compressor: Compressor,
     head: HeadWriter,
-    // The response's.
+    sink: Sink,
+    response: ResponseState,
+}
+
+/// What is known of the response at hand.
+#[derive(Default)]
+struct ResponseState {
     state: WriterState,
     /// Content codings of the client; `None` where nothing is compressed.
     accepted: Option<Accepted>,
@@ -87,7 +100,6 @@ struct WriterInner {
     treatment: Treatment,
     /// The body cannot be completed: it could not be compressed, or read.
     is_broken: bool,
-    sink: Sink,
     head_bytes: u64,
     opened: Stamp,
     replied: Stamp,
@@ -101,16 +113,14 @@ struct WriterInner {
 ///                     │  ▲ begin             ▲ pieces
 ///                     └──┘                   └──┘
 /// ```
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Default)]
 enum WriterState {
+    #[default]
     Silent,
     /// Status and fields are there.
     Begun,
     /// The head is complete. `left`: bytes of the declared length still to come from the application.
-    Open {
-        plan: ReplyPlan,
-        left: Option<u64>,
-    },
+    Open { plan: ReplyPlan, left: Option<u64> },
 }
 
 impl ResponseWriter {
@@ -126,25 +136,17 @@ impl ResponseWriter {
             draining: Arc::clone(draining),
             compressor: Compressor::new(&config.compression),
             head: HeadWriter::new(config),
-            state: WriterState::Silent,
-            accepted: None,
-            treatment: Treatment::Untouched,
-            is_broken: false,
             sink: Sink::default(),
-            head_bytes: 0,
-            opened: Stamp::ZERO,
-            replied: Stamp::ZERO,
-            sent: Stamp::ZERO,
-            waited: Nanos::ZERO,
+            response: ResponseState::default(),
         }))
     }
 
-    /// Begins to answer an exchange; `head` is `None` when the request never had a complete one.
+    /// Begins to answer an exchange.
     #[inline(always)]
     pub(crate) fn begin_exchange(
         &mut self,
         record: &ExchangeRecord,
-        head: Option<http::HeadView<'_>>,
+        head: http::HeadView<'_>,
         to: Destination,
     ) {
         let inner = &mut *self.0;
@@ -152,18 +154,13 @@ impl ResponseWriter {
         // What a driver answers itself is short, or a file that is there compressed.
         let config = &inner.compressor.config;
         let is_coded = to.stream.is_some() && !config.codings.is_empty();
-        inner.accepted = head
-            .filter(|_| is_coded)
-            .map(|head| Accepted::read(head, config));
+        let accepted = is_coded.then(|| Accepted::read(head, config));
         // The writer is used again for each exchange of its thread: nothing of the last one may be left.
-        inner.state = WriterState::Silent;
-        inner.treatment = Treatment::Untouched;
-        inner.is_broken = false;
+        inner.response = ResponseState {
+            accepted,
+            ..ResponseState::default()
+        };
         inner.sink.begin(to);
-        inner.head_bytes = 0;
-        inner.opened = Stamp::ZERO;
-        inner.replied = Stamp::ZERO;
-        inner.waited = Nanos::ZERO;
     }
 
     /// Begins the response, or begins it anew until its head has been sent. `lines` are taken; what is given
@@ -185,7 +182,7 @@ impl ResponseWriter {
             "status {status} is no final status"
         );
         let inner = &mut *self.0;
-        inner.state = WriterState::Begun;
+        inner.response.state = WriterState::Begun;
         inner.head.status = status;
         inner.head.reason.clear();
         inner.head.reason.extend_from_slice(reason);
@@ -194,7 +191,7 @@ impl ResponseWriter {
         std::mem::swap(&mut inner.head.lines, lines);
         inner.head.declared = declared;
         inner.sink.rate = declared.rate;
-        inner.treatment = match inner.accepted {
+        inner.response.treatment = match inner.response.accepted {
             Some(accepted) => {
                 let types = &inner.compressor.config.types;
                 content_encoding::treatment(status, &inner.head.lines, accepted, types)
@@ -208,15 +205,20 @@ impl ResponseWriter {
         self.0.is_open()
     }
 
+    /// The stream that a worker answers through.
+    pub(crate) fn stream(&self) -> Option<&Arc<StreamShared>> {
+        self.0.sink.to.stream.as_ref()
+    }
+
     /// Whether no response has been begun.
     pub(crate) fn is_silent(&self) -> bool {
-        matches!(self.0.state, WriterState::Silent)
+        matches!(self.0.response.state, WriterState::Silent)
     }
 
     /// True when `write` would only do a short step that neither waits nor compresses or copies
     /// much.
     pub fn is_quick(&self, bytes: usize) -> bool {
-        let is_coded_quickly = match self.0.treatment {
+        let is_coded_quickly = match self.0.response.treatment {
             Treatment::Coded(coding) => self.0.compressor.is_quick(coding, bytes),
             _ => true,
         };
@@ -268,7 +270,7 @@ impl ResponseWriter {
             inner.wait_while_beyond_bound();
         } else {
             // The response is the file's.
-            inner.treatment = Treatment::Untouched;
+            inner.response.treatment = Treatment::Untouched;
             inner.open(Some(bytes));
         }
         if bytes <= READ_BYTES_MAX
@@ -277,6 +279,7 @@ impl ResponseWriter {
         {
             return inner.go_on(&data.as_slice(), EncodeStep::Flush);
         }
+        // Cut to the declared length before it is on its way: sendfile would send all of it.
         let (fitting, taken) = inner.fit(bytes);
         let span = Part::File {
             file: Arc::new(file),
@@ -305,13 +308,13 @@ impl ResponseWriter {
         };
         let reason = http::reason(status).as_bytes();
         self.begin(status, reason, &mut lines, declared);
-        self.0.opened = now;
+        self.0.response.opened = now;
         match body {
             ReplyBody::Empty => drop(self.write(&Bytes::new(), Amount::Whole)),
             ReplyBody::One(Part::Memory(data)) => drop(self.write(&data, Amount::Whole)),
             files => {
                 let inner = &mut *self.0;
-                inner.treatment = Treatment::Untouched;
+                inner.response.treatment = Treatment::Untouched;
                 inner.open(None);
                 inner.fit(files.bytes());
                 inner.offer(Data::Files(files), EncodeStep::More);
@@ -324,22 +327,22 @@ impl ResponseWriter {
     /// for the next exchange.
     pub(crate) fn finish(&mut self, record: &mut ExchangeRecord) -> ResponseEnd {
         // A response without a body still has a head to send.
-        if matches!(self.0.state, WriterState::Begun) {
+        if matches!(self.0.response.state, WriterState::Begun) {
             self.write(&Bytes::new(), Amount::Whole);
         }
         let inner = &mut *self.0;
-        let WriterState::Open { left, .. } = inner.state else {
+        let WriterState::Open { left, .. } = inner.response.state else {
             return inner.end(record, Ending::Lost, "no response");
         };
         // An application may stop once its client is gone.
         let is_short = left.is_some_and(|left| left > 0) && !inner.sink.is_abandoned();
         // All of a length that was declared is out already, unless an encoder has the rest.
         let has_end = left != Some(0) || inner.is_coding();
-        if has_end && !(is_short || inner.is_broken) {
+        if has_end && !(is_short || inner.response.is_broken) {
             inner.go_on(&Bytes::new(), EncodeStep::End);
         }
         match is_short {
-            _ if inner.is_broken => self.cut(record, compressed::UNCODED),
+            _ if inner.response.is_broken => self.cut(record, compressed::UNCODED),
             true => self.cut(record, "body shorter than its Content-Length"),
             false => inner.end(record, Ending::Complete, ""),
         }
@@ -369,20 +372,20 @@ impl WriterInner {
         mut ending: Ending,
         cause: &'static str,
     ) -> ResponseEnd {
-        if self.accepted.is_some() {
+        if self.response.accepted.is_some() {
             self.compressor.rest();
         }
         // For a response given whole the application was done when it gave it; a stream is done now.
-        if self.replied == Stamp::ZERO {
-            self.replied = telemetry::now();
-            self.sent = self.replied;
+        if self.response.replied == Stamp::ZERO {
+            self.response.replied = telemetry::now();
+            self.response.sent = self.response.replied;
         }
         let sink = &mut self.sink;
         if sink.is_closed && ending == Ending::Complete {
             ending = Ending::PeerGone;
         }
         // Taken out: a writer that has ended its response can neither end it twice nor write behind it.
-        let after = match std::mem::replace(&mut self.state, WriterState::Silent) {
+        let after = match std::mem::replace(&mut self.response.state, WriterState::Silent) {
             WriterState::Open { plan, .. } if ending == Ending::Complete && plan.keep_alive => {
                 After::Keep
             }
@@ -395,25 +398,27 @@ impl WriterInner {
             _ => After::Close,
         };
         record.status = self.head.status;
-        record.head_bytes = self.head_bytes;
+        record.head_bytes = self.response.head_bytes;
         record.sent_bytes = sink.sent_bytes;
-        record.phases.replied = self.replied;
-        record.phases.sent = self.sent;
+        record.phases.replied = self.response.replied;
+        record.phases.sent = self.response.sent;
         record.end_as(ending, cause);
+        let (rest, stream) = sink.end();
         ResponseEnd {
             after,
-            rest: sink.end(),
-            waited: self.waited,
+            rest,
+            stream,
+            waited: self.response.waited,
         }
     }
 
     fn is_open(&self) -> bool {
-        matches!(self.state, WriterState::Open { .. })
+        matches!(self.response.state, WriterState::Open { .. })
     }
 
     /// Whether pieces go through an encoder.
     fn is_coding(&self) -> bool {
-        self.is_open() && matches!(self.treatment, Treatment::Coded(_))
+        self.is_open() && matches!(self.response.treatment, Treatment::Coded(_))
     }
 
     /// The stream, if its client has to take some of it before the next piece.
@@ -433,24 +438,28 @@ impl WriterInner {
         };
         let delivery = &self.delivery;
         let began = telemetry::now();
-        let left = Nanos(delivery.stream_wait_timeout.0.saturating_sub(self.waited.0));
+        let left = Nanos(
+            delivery
+                .stream_wait_timeout
+                .0
+                .saturating_sub(self.response.waited.0),
+        );
         let longest = Duration::from_nanos(left.0);
         let waited = stream.wait_for_room(delivery.reply_spool_bytes_max, longest);
         if waited == Waited::TooLong {
             // Under the stream's lock inside: a driver that has just made room finds it given up, and ends the
             // response by a reset.
-            let unsent = stream.abandon(Abandoned::WaitedTooLong);
-            self.memory.discard(unsent);
+            stream.abandon(WAITED_TOO_LONG, &self.memory);
         }
         self.sink.is_closed |= waited != Waited::Room;
-        self.waited = Nanos(self.waited.0 + telemetry::now().since(began).0);
+        self.response.waited = Nanos(self.response.waited.0 + telemetry::now().since(began).0);
     }
 
     /// A piece of the body, the first of which opens the response. `known`: its length, where it is the whole.
     #[inline(always)]
     fn give<P: Piece>(&mut self, piece: &P, known: Option<u64>) -> Taken {
         if !self.is_open() {
-            if self.treatment != Treatment::Untouched
+            if self.response.treatment != Treatment::Untouched
                 && let Some(coding) = self.coding(known)
             {
                 return self.open_coded(coding, piece, known);
@@ -476,40 +485,42 @@ impl WriterInner {
     /// whole.
     #[inline(always)]
     fn open(&mut self, known: Option<u64>) {
-        if self.opened == Stamp::ZERO {
-            self.opened = telemetry::now();
+        if self.response.opened == Stamp::ZERO {
+            self.response.opened = telemetry::now();
         }
-        if self.treatment != Treatment::Untouched {
-            self.head.rewrite(self.treatment);
-            self.treatment = Treatment::Untouched;
+        if self.response.treatment != Treatment::Untouched {
+            self.head.rewrite(self.response.treatment);
+            self.response.treatment = Treatment::Untouched;
         }
         // Read when the head is made: once it says `keep-alive` the driver has to keep that, drain or not.
         let keep_alive = self.sink.to.keep_alive && !self.draining.load(Ordering::Relaxed);
         let encoding = self.sink.to.encoding;
-        let (plan, head) = self.head.complete(known, keep_alive, encoding, self.opened);
+        let (plan, head) = self
+            .head
+            .complete(known, keep_alive, encoding, self.response.opened);
         self.sink.head = head;
-        self.head_bytes = self.head.text.len() as u64;
+        self.response.head_bytes = self.head.text.len() as u64;
         let left = match plan.framing {
             ReplyFraming::Length(bytes) => Some(bytes),
             _ => None,
         };
-        self.state = WriterState::Open { plan, left };
+        self.response.state = WriterState::Open { plan, left };
         if let Some(stream) = &self.sink.to.stream {
             let is_empty = plan.framing == ReplyFraming::NoBody;
             let body_bytes = if is_empty { Some(0) } else { left };
             // Before the first byte is offered: a driver that ends the exchange later logs these numbers.
-            stream.set_head(self.head.status, self.head_bytes, body_bytes);
+            stream.set_head(self.head.status, self.response.head_bytes, body_bytes);
         }
     }
 
     /// The application has handed over all of the response, when its head was complete.
     #[inline(always)]
     fn was_given_whole(&mut self) {
-        self.sent = telemetry::now();
-        self.replied = match self.is_coding() {
+        self.response.sent = telemetry::now();
+        self.response.replied = match self.is_coding() {
             // The thread was busy with what it compressed until now.
-            true => self.sent,
-            false => self.opened,
+            true => self.response.sent,
+            false => self.response.opened,
         };
     }
 
@@ -517,7 +528,7 @@ impl WriterInner {
     fn fit(&mut self, bytes: u64) -> (u64, Taken) {
         let WriterState::Open {
             left: Some(left), ..
-        } = &mut self.state
+        } = &mut self.response.state
         else {
             return (bytes, Taken::All);
         };
@@ -534,7 +545,7 @@ impl WriterInner {
     /// Frames data of the body and offers it, behind the head where that has not left. `EncodeStep::End`: the body ends
     /// with it.
     fn offer(&mut self, data: Data<'_>, step: EncodeStep) -> Taken {
-        let WriterState::Open { plan, .. } = self.state else {
+        let WriterState::Open { plan, .. } = self.response.state else {
             return Taken::Gone;
         };
         let data = match plan.framing {

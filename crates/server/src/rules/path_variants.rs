@@ -32,12 +32,8 @@ pub(super) struct PathRest<'r> {
     escaped: &'r [bool],
 }
 
-/// One byte of a decoded path.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct DecodedByte {
-    byte: u8,
-    escaped: bool,
-}
+/// One byte of a decoded path, and whether it was sent as an escape.
+type DecodedByte = (u8, bool);
 
 impl<'p> PathVariants<'p> {
     /// The variants of `path`, which begins with a slash. A plain one costs no allocation.
@@ -80,10 +76,7 @@ impl<'p> PathVariants<'p> {
 
 impl PathVariant<'_> {
     fn of(decoded_bytes: &[DecodedByte]) -> Self {
-        let (bytes, escaped): (Vec<u8>, Vec<bool>) = decoded_bytes
-            .iter()
-            .map(|decoded| (decoded.byte, decoded.escaped))
-            .unzip();
+        let (bytes, escaped): (Vec<u8>, Vec<bool>) = decoded_bytes.iter().copied().unzip();
         PathVariant {
             bytes: Cow::Owned(bytes),
             escaped,
@@ -109,10 +102,7 @@ impl PathRest<'_> {
 
 /// The bytes that `text` stands for; an escape that is none stays as it is, as it does in PATH_INFO.
 pub(super) fn decoded(text: &[u8]) -> Vec<u8> {
-    decode(text)
-        .into_iter()
-        .map(|decoded| decoded.byte)
-        .collect()
+    decode(text).into_iter().map(|(byte, _)| byte).collect()
 }
 
 /// Whether the path has neither escapes nor double slashes nor segments that begin with a dot.
@@ -134,18 +124,9 @@ fn decode(path: &[u8]) -> Vec<DecodedByte> {
             [b'%', high, low, ..] => digit(*high).zip(digit(*low)),
             _ => None,
         };
-        let decoded = match escape {
-            Some((high, low)) => DecodedByte {
-                byte: (high * 16 + low) as u8,
-                escaped: true,
-            },
-            None => DecodedByte {
-                byte,
-                escaped: false,
-            },
-        };
-        decoded_bytes.push(decoded);
-        rest = if decoded.escaped { &after[2..] } else { after };
+        let byte = escape.map_or(byte, |(high, low)| (high * 16 + low) as u8);
+        decoded_bytes.push((byte, escape.is_some()));
+        rest = if escape.is_some() { &after[2..] } else { after };
     }
     decoded_bytes
 }
@@ -153,7 +134,7 @@ fn decode(path: &[u8]) -> Vec<DecodedByte> {
 /// One slash for each run of them.
 fn merge(path: &[DecodedByte]) -> Vec<DecodedByte> {
     let mut merged = path.to_vec();
-    merged.dedup_by(|next, kept| next.byte == b'/' && kept.byte == b'/');
+    merged.dedup_by(|next, kept| next.0 == b'/' && kept.0 == b'/');
     merged
 }
 
@@ -163,15 +144,14 @@ fn resolve(path: &[DecodedByte]) -> Vec<DecodedByte> {
     let mut start = 0;
     while start < path.len() {
         // A slash and the segment behind it.
-        let bytes_after = path[start + 1..]
-            .iter()
-            .position(|decoded| decoded.byte == b'/');
+        let mut after = path[start + 1..].iter();
+        let bytes_after = after.position(|(byte, _)| *byte == b'/');
         let end = bytes_after.map_or(path.len(), |bytes| start + 1 + bytes);
         let (slash, segment) = (path[start], &path[start + 1..end]);
-        let is_dot = segment.iter().all(|decoded| decoded.byte == b'.') && !segment.is_empty();
+        let is_dot = segment.iter().all(|(byte, _)| *byte == b'.') && !segment.is_empty();
         if is_dot && segment.len() <= 2 {
             if segment.len() == 2 {
-                let parent = resolved.iter().rposition(|decoded| decoded.byte == b'/');
+                let parent = resolved.iter().rposition(|(byte, _)| *byte == b'/');
                 resolved.truncate(parent.unwrap_or(0));
             }
             if end == path.len() {

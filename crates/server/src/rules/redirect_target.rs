@@ -35,11 +35,6 @@ enum Component {
     Value,
 }
 
-/// Finds the star that stands for the rest, the first one.
-struct Stars {
-    left: usize,
-}
-
 impl RedirectTarget {
     /// Reads the target of a redirect: a path, or a URL with scheme and authority. Anything else is taken
     /// for a path without its slash. A star within an authority is no place for the rest, because clients
@@ -53,23 +48,23 @@ impl RedirectTarget {
             _ => authority_end,
         };
         let (path, query) = split(&main[path_from..], '?');
-        let mut stars = Stars::new(has_rest);
+        let mut has_rest = has_rest;
         RedirectTarget {
             base: escaped(&main[..path_from]),
-            path: TargetText::new(&with_slash(path), &mut stars),
-            query: query.map(|query| TargetText::new(query, &mut stars)),
-            fragment: fragment.map(|fragment| TargetText::new(fragment, &mut stars)),
+            path: TargetText::new(&with_slash(path), &mut has_rest),
+            query: query.map(|query| TargetText::new(query, &mut has_rest)),
+            fragment: fragment.map(|fragment| TargetText::new(fragment, &mut has_rest)),
         }
     }
 
     /// Reads the target of a rewrite: a path, which may have a query.
     pub(super) fn of_rewrite(to: &str, has_rest: bool) -> RedirectTarget {
         let (path, query) = split(to, '?');
-        let mut stars = Stars::new(has_rest);
+        let mut has_rest = has_rest;
         RedirectTarget {
             base: Vec::new(),
-            path: TargetText::new(&with_slash(path), &mut stars),
-            query: query.map(|query| TargetText::new(query, &mut stars)),
+            path: TargetText::new(&with_slash(path), &mut has_rest),
+            query: query.map(|query| TargetText::new(query, &mut has_rest)),
             fragment: None,
         }
     }
@@ -101,16 +96,13 @@ impl RedirectTarget {
 }
 
 impl TargetText {
-    fn new(text: &str, stars: &mut Stars) -> TargetText {
-        match stars.split(text) {
-            Some((before, after)) => TargetText {
-                before: escaped(before),
-                after: Some(escaped(after)),
-            },
-            None => TargetText {
-                before: escaped(text),
-                after: None,
-            },
+    /// The rest stands where the first star does; `has_rest` says whether there is one that has no place yet.
+    fn new(text: &str, has_rest: &mut bool) -> TargetText {
+        let halves = text.split_once('*').filter(|_| *has_rest);
+        *has_rest &= halves.is_none();
+        TargetText {
+            before: escaped(halves.map_or(text, |(before, _)| before)),
+            after: halves.map(|(_, after)| escaped(after)),
         }
     }
 
@@ -127,20 +119,6 @@ impl TargetText {
             }
             out.extend_from_slice(after);
         }
-    }
-}
-
-impl Stars {
-    fn new(has_rest: bool) -> Stars {
-        Stars {
-            left: usize::from(has_rest),
-        }
-    }
-
-    fn split<'t>(&mut self, text: &'t str) -> Option<(&'t str, &'t str)> {
-        let halves = text.split_once('*').filter(|_| self.left > 0)?;
-        self.left -= 1;
-        Some(halves)
     }
 }
 

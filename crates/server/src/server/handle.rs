@@ -94,9 +94,12 @@ impl ServerHandle {
         client.expect("a driver serves")
     }
 
-    /// Has every driver note `number` in its counters, as soon as it comes to it.
+    /// Has every driver note `number` in its counters, as soon as it comes to it; one that has ended does not.
     pub fn heartbeat(&self, number: u64) {
-        self.shared.heartbeat(number);
+        let mailboxes = &self.shared.mailboxes;
+        mailboxes
+            .iter()
+            .for_each(|mailbox| mailbox.send_beat(number));
     }
 
     /// Ends the server in its configured time, where no other process has its sockets.

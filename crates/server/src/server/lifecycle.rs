@@ -156,11 +156,14 @@ impl Lifecycle {
     }
 
     pub(super) fn ended(&self) -> Ended {
+        let given_up = self.shared.watchdog.as_ref();
+        let given_up_len = given_up.map_or(0, |watchdog| watchdog.given_up_len());
         Ended {
             time_left: self.time_left(),
             cut: self.cut,
             exchanges: self.shared.stats.exchanges(),
-            stuck_threads: self.shared.pool_threads() + self.shared.given_up_threads(),
+            // Those that were given up are not among those of the pools.
+            stuck_threads: self.shared.pool_threads() + given_up_len,
             exit_code: self.exit_code,
         }
     }

@@ -7,6 +7,8 @@ use std::io;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::sync::{Arc, OnceLock, mpsc};
 
+use files::Files;
+use logging::Log;
 use queueing::Drivers;
 use tokio::sync::{Notify, watch};
 
@@ -15,12 +17,10 @@ use crate::bandwidth::Bandwidth;
 use crate::blocking_pool::BlockingPool;
 use crate::client_limit::ClientLimit;
 use crate::config::typed::Config;
-use crate::driver::{ServingState, Shared};
+use crate::driver::{Mailbox, ServingState, Shared};
 use crate::exchange::Ids;
 use crate::fault::StartFault;
 use crate::handler::Handler;
-use crate::handler::files::Files;
-use crate::log::Log;
 use crate::pages::Pages;
 use crate::pool::{Pool, PoolContext};
 use crate::request_start::RequestStarts;
@@ -131,7 +131,7 @@ impl OpenedParts {
             },
             state: watch::Sender::new(ServingState::Running),
             room: Notify::new(),
-            mailboxes: Shared::mailboxes(listen.drivers),
+            mailboxes: (0..listen.drivers).map(|_| Mailbox::default()).collect(),
             shared_acceptor: OnceLock::new(),
             closing: OnceLock::new(),
             config: Arc::clone(config),

@@ -11,11 +11,11 @@ use std::sync::{Arc, Weak};
 use std::thread;
 use std::time::Duration;
 
+use logging::Level;
 use telemetry::{Nanos, Stamp};
 
 use crate::driver::Shared;
 use crate::handler::{Handler, Stack};
-use crate::log::Level;
 use crate::watchdog::{Action, Due, PATIENCE, Thread, Watchdog};
 use ipc::{Channel, ProcessEvent};
 

@@ -6,18 +6,137 @@
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, IoSlice, Read, Write};
+use std::os::fd::OwnedFd;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
+use super::{PlainSocket, WatchedSocket, WriteReadiness};
+use crate::protocol::Protocol;
 use crate::response::{Parts, Progress};
 use crate::sync::lock;
 
 /// Longest time that a test's thread waits here, unless it has another patience.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A new connection whose buffers hold `bytes_max` bytes each.
-pub(crate) fn pair(bytes_max: usize) -> (End, Client) {
+/// A stream of bytes that no driver watches yet.
+pub(crate) enum AcceptedStream {
+    Socket(PlainSocket),
+    Memory(End),
+}
+
+/// One client's stream of bytes.
+pub(crate) enum Transport {
+    Socket(WatchedSocket),
+    Memory(End),
+}
+
+/// Calls the same method of either.
+macro_rules! either {
+    ($self:ident, $stream:ident => $call:expr) => {
+        match $self {
+            Transport::Socket($stream) => $call,
+            Transport::Memory($stream) => $call,
+        }
+    };
+}
+
+impl AcceptedStream {
+    pub(crate) fn plain(socket: OwnedFd) -> Self {
+        Self::Socket(PlainSocket::plain(socket))
+    }
+
+    pub(crate) fn watch(self) -> io::Result<Transport> {
+        match self {
+            Self::Socket(socket) => socket.watch().map(Transport::Socket),
+            Self::Memory(end) => Ok(Transport::Memory(end)),
+        }
+    }
+}
+
+/// As `WatchedSocket` has them.
+impl Transport {
+    /// What the connection speaks.
+    pub(crate) fn protocol(&self) -> Protocol {
+        match self {
+            Transport::Socket(_) => Protocol::Http1,
+            Transport::Memory(end) => end.protocol,
+        }
+    }
+
+    pub(crate) fn direct(&self) -> Option<&Arc<PlainSocket>> {
+        match self {
+            Transport::Socket(socket) => socket.direct(),
+            Transport::Memory(_) => None,
+        }
+    }
+
+    pub(crate) fn poll_read(
+        &self,
+        context: &mut Context<'_>,
+        buffer: &mut [u8],
+    ) -> Poll<io::Result<usize>> {
+        either!(self, stream => stream.poll_read(context, buffer))
+    }
+
+    pub(crate) fn read_now(&self, buffer: &mut [u8]) -> Option<usize> {
+        either!(self, stream => stream.read_now(buffer))
+    }
+
+    pub(crate) fn poll_readable(&self, context: &mut Context<'_>) -> Poll<()> {
+        either!(self, stream => stream.poll_readable(context))
+    }
+
+    pub(crate) fn poll_writable(
+        &self,
+        context: &mut Context<'_>,
+    ) -> Poll<io::Result<WriteReadiness<'_>>> {
+        either!(self, stream => stream.poll_writable(context))
+    }
+
+    pub(crate) fn is_full(&self) {
+        if let Transport::Socket(socket) = self {
+            socket.is_full();
+        }
+    }
+
+    pub(crate) async fn failed(&self) {
+        match self {
+            Transport::Socket(socket) => socket.failed().await,
+            Transport::Memory(_) => std::future::pending().await,
+        }
+    }
+
+    pub(crate) fn send(&self, buffers: &[IoSlice<'_>]) -> io::Result<usize> {
+        either!(self, stream => stream.send(buffers))
+    }
+
+    pub(crate) fn send_parts(&self, parts: &mut Parts, most: u64) -> io::Result<(Progress, u64)> {
+        either!(self, stream => stream.send_parts(parts, most))
+    }
+
+    pub(crate) fn unacknowledged(&self) -> u64 {
+        either!(self, stream => stream.unacknowledged())
+    }
+
+    pub(crate) fn close_write(&self) {
+        either!(self, stream => stream.close_write());
+    }
+
+    pub(crate) fn reset_on_close(&self) {
+        either!(self, stream => stream.reset_on_close());
+    }
+
+    pub(crate) fn reset(&self) {
+        match self {
+            Transport::Socket(socket) => socket.reset(),
+            Transport::Memory(end) => end.reset_on_close(),
+        }
+    }
+}
+
+/// A new connection that speaks `protocol`, and whose buffers hold `bytes_max` bytes each.
+pub(crate) fn pair(protocol: Protocol, bytes_max: usize) -> (End, Client) {
     let link = Arc::new(Link {
         state: Mutex::new(MemoryState {
             to_server: Pipe::new(bytes_max),
@@ -33,13 +152,14 @@ pub(crate) fn pair(bytes_max: usize) -> (End, Client) {
         link: Arc::clone(&link),
         patience: PATIENCE,
     };
-    (End { link }, client)
+    (End { link, protocol }, client)
 }
 
 /// The server's end.
 #[derive(Debug)]
 pub(crate) struct End {
     link: Arc<Link>,
+    protocol: Protocol,
 }
 
 /// The client's end, for threads that may block: one may read while another writes.
@@ -145,11 +265,7 @@ impl MemoryState {
 
 impl End {
     /// Reads what has come; 0 bytes at the end of the client's side.
-    pub(crate) fn poll_read(
-        &self,
-        context: &mut Context<'_>,
-        buffer: &mut [u8],
-    ) -> Poll<io::Result<usize>> {
+    fn poll_read(&self, context: &mut Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
         let mut state = self.state();
         match state.receive(buffer) {
             Some(received) => Poll::Ready(received),
@@ -160,28 +276,29 @@ impl End {
         }
     }
 
-    /// As `poll_read`, but only what is there already.
-    pub(crate) fn read_now(&self, buffer: &mut [u8]) -> Option<usize> {
-        self.state().receive(buffer)?.ok()
+    /// As `poll_read`, but only what is there already; `None` when there is nothing.
+    fn read_now(&self, buffer: &mut [u8]) -> Option<usize> {
+        let bytes = self.state().receive(buffer)?.ok();
+        bytes.filter(|bytes| *bytes > 0)
     }
 
     /// Whether the client has sent something, or has ended its side.
-    pub(crate) fn poll_readable(&self, context: &mut Context<'_>) -> Poll<()> {
+    fn poll_readable(&self, context: &mut Context<'_>) -> Poll<()> {
         self.poll_read(context, &mut []).map(drop)
     }
 
     /// Whether there is room, or an error to be found.
-    pub(crate) fn poll_writable(&self, context: &mut Context<'_>) -> Poll<()> {
+    fn poll_writable(&self, context: &mut Context<'_>) -> Poll<io::Result<WriteReadiness<'_>>> {
         let mut state = self.state();
         if state.to_client.room() > 0 || state.check_sending().is_err() {
-            return Poll::Ready(());
+            return Poll::Ready(Ok(WriteReadiness(None)));
         }
         state.writer = Some(context.waker().clone());
         Poll::Pending
     }
 
     /// Offers buffers; gives the bytes that were taken, 0 when there is no room.
-    pub(crate) fn send(&self, buffers: &[IoSlice<'_>]) -> io::Result<usize> {
+    fn send(&self, buffers: &[IoSlice<'_>]) -> io::Result<usize> {
         let mut state = self.state();
         state.check_sending()?;
         let put = |buffer: &IoSlice<'_>| state.to_client.put(buffer);
@@ -189,7 +306,7 @@ impl End {
     }
 
     /// Offers the front of `parts`, at most `most` bytes of it.
-    pub(crate) fn send_parts(&self, parts: &mut Parts, most: u64) -> io::Result<(Progress, u64)> {
+    fn send_parts(&self, parts: &mut Parts, most: u64) -> io::Result<(Progress, u64)> {
         let mut state = self.state();
         state.check_sending()?;
         let room = state.to_client.room();
@@ -204,17 +321,17 @@ impl End {
     }
 
     /// Bytes that the client has not read.
-    pub(crate) fn unread(&self) -> u64 {
+    fn unacknowledged(&self) -> u64 {
         self.state().to_client.bytes.len() as u64
     }
 
     /// Ends the server's side.
-    pub(crate) fn close_write(&self) {
+    fn close_write(&self) {
         self.state().to_client.is_ended = true;
     }
 
     /// Makes the close a reset.
-    pub(crate) fn reset_on_close(&self) {
+    fn reset_on_close(&self) {
         self.state().is_reset_on_close = true;
     }
 
@@ -357,7 +474,7 @@ mod tests {
 
     #[test]
     fn wakes_the_server_for_bytes_and_for_room() {
-        let (end, mut client) = pair(4);
+        let (end, mut client) = pair(Protocol::Http1, 4);
         let count = Arc::new(Count::default());
         let waker = Waker::from(Arc::clone(&count));
         let mut context = Context::from_waker(&waker);
@@ -376,7 +493,7 @@ mod tests {
             end.send_parts(&mut parts, 9).unwrap(),
             (Progress::Blocked, 1)
         );
-        assert_eq!(end.unread(), 4);
+        assert_eq!(end.unacknowledged(), 4);
         assert!(end.poll_writable(&mut context).is_pending());
         assert_eq!(client.read(&mut buffer).unwrap(), 4);
         assert_eq!(count.0.load(Ordering::Relaxed), 2);
@@ -386,7 +503,7 @@ mod tests {
 
     #[test]
     fn a_client_waits_for_the_server_and_no_longer_than_it_wants() {
-        let (end, mut client) = pair(4);
+        let (end, mut client) = pair(Protocol::Http1, 4);
         client.set_patience(Duration::ZERO);
         let error = client.read(&mut [0]).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::TimedOut);
@@ -409,31 +526,31 @@ mod tests {
     #[test]
     fn ends_and_resets_are_those_of_tcp() {
         let mut byte = [0];
-        let (end, mut client) = pair(4);
+        let (end, mut client) = pair(Protocol::Http1, 4);
         client.close_write();
-        assert_eq!(end.read_now(&mut byte), Some(0));
+        assert!(matches!(end.state().receive(&mut byte), Some(Ok(0))));
         end.close_write();
         assert_eq!(client.read(&mut byte).unwrap(), 0);
 
-        let (end, mut client) = pair(4);
+        let (end, mut client) = pair(Protocol::Http1, 4);
         end.reset_on_close();
         drop(end);
         let error = client.read(&mut byte).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::ConnectionReset);
 
         // Closed with something unread.
-        let (end, mut client) = pair(4);
+        let (end, mut client) = pair(Protocol::Http1, 4);
         client.write_all(b"a").unwrap();
         drop(end);
         let error = client.read(&mut byte).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::ConnectionReset);
 
-        let (end, client) = pair(4);
+        let (end, client) = pair(Protocol::Http1, 4);
         drop(client);
         let error = end.send(&[IoSlice::new(b"a")]).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::BrokenPipe);
 
-        let (end, client) = pair(4);
+        let (end, client) = pair(Protocol::Http1, 4);
         client.reset();
         let context = &mut Context::from_waker(Waker::noop());
         let Poll::Ready(Err(error)) = end.poll_read(context, &mut byte) else {

@@ -1,6 +1,7 @@
 //! The system's allocator, counting what all threads ask of it but those that declare themselves clients.
 //!
 //! Takes nothing for its own: a flag of a thread without a destructor, and four atomics.
+#![allow(unsafe_code)]
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;

@@ -96,7 +96,11 @@ fn a_supervisor_reads_what_a_process_counts() {
     let (ended, lines) = running.stop();
     assert_eq!((ended.exchanges, lines.len()), (1, 1));
     let counted = counters.read(&segment).unwrap();
-    let received: u64 = counted.drivers.iter().map(|driver| driver.received).sum();
+    let received: u64 = counted
+        .drivers
+        .iter()
+        .map(|driver| driver.figures.received)
+        .sum();
     assert_eq!((counted.exchanges(), received), (1, 1));
     assert_eq!(counted.pools[0].figures.completed, 1);
 }

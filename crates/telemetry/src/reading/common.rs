@@ -9,9 +9,10 @@
 //! A number behind the agent is somebody's request time in a unit that nobody wrote down, so it counts
 //! only in front of NaviServer's partial times.
 
-use super::cursor::{count, number, quoted, request, seconds, status, until, word};
+use super::cursor::{number, quoted, request, seconds, status, until, word};
 use super::date::DateReader;
-use super::{KnownQueued, KnownSpans, Line, LineForm, known, measured};
+use super::fields::{behind, put};
+use super::{KnownQueued, KnownSpans, Line, LineForm, known};
 use crate::Nanos;
 
 pub(super) fn line<'a>(bytes: &'a [u8], date: &mut DateReader) -> Option<Line<'a>> {
@@ -33,7 +34,7 @@ pub(super) fn line<'a>(bytes: &'a [u8], date: &mut DateReader) -> Option<Line<'a
         b"-" => Some(0),
         _ => Some(number(size)?),
     };
-    behind(&mut line, rest)?;
+    rest_of(&mut line, rest, date)?;
     Some(line)
 }
 
@@ -62,7 +63,8 @@ fn is_host_with_port(text: &[u8]) -> bool {
 }
 
 #[inline]
-fn behind<'a>(line: &mut Line<'a>, mut rest: &'a [u8]) -> Option<()> {
+fn rest_of<'a>(line: &mut Line<'a>, mut rest: &'a [u8], date: &mut DateReader) -> Option<()> {
+    // NaviServer without referer and agent has its times right here, in quotes as well: only five numbers are those.
     if let [b' ', b'"', more @ ..] = rest {
         let (referer, more) = quoted(more)?;
         if let [b' ', b'"', more @ ..] = more
@@ -77,7 +79,7 @@ fn behind<'a>(line: &mut Line<'a>, mut rest: &'a [u8]) -> Option<()> {
     }
     match rest {
         [] => Some(()),
-        [b' ', b'a'..=b'z', ..] => pairs(line, rest),
+        [b' ', b'a'..=b'z', ..] => pairs(line, rest, date),
         [b' ', b'"' | b'0'..=b'9' | b'-', ..] => {
             naviserver(line, rest);
             Some(())
@@ -88,10 +90,8 @@ fn behind<'a>(line: &mut Line<'a>, mut rest: &'a [u8]) -> Option<()> {
 
 /// ` key=value key="value"`: ours are taken, others are passed over.
 #[inline]
-fn pairs<'a>(line: &mut Line<'a>, mut rest: &'a [u8]) -> Option<()> {
-    let mut spans = KnownSpans::default();
-    let mut queued = KnownQueued::default();
-    let (mut worker, mut at) = (None, None);
+fn pairs<'a>(line: &mut Line<'a>, mut rest: &'a [u8], date: &mut DateReader) -> Option<()> {
+    let mut at = None;
     let (mut has_accept, mut has_from_queue) = (false, false);
     while let [b' ', more @ ..] = rest {
         let Some((key, more)) = key(more) else {
@@ -104,42 +104,25 @@ fn pairs<'a>(line: &mut Line<'a>, mut rest: &'a [u8]) -> Option<()> {
             let end = memchr::memchr(b' ', more).unwrap_or(more.len());
             (value, rest) = more.split_at(end);
         }
-        match key {
-            b"receive" => spans.receive = Some(seconds(value)?),
-            b"queue" => spans.queue = Some(seconds(value)?),
-            b"run" => spans.run = Some(seconds(value)?),
-            b"send" => spans.send = Some(seconds(value)?),
-            b"total" => spans.total = Some(seconds(value)?),
-            b"gil" => spans.gil = Some(seconds(value)?),
-            b"id" => line.id = known(value),
-            b"route" => line.route = known(value),
-            b"pool" => line.pool = known(value),
-            b"end" => line.end = known(value),
-            b"cause" => line.cause = value,
-            // Common words, which somebody else's line may have with another meaning.
-            b"cpu" => spans.cpu = measured(seconds(value)),
-            b"waiting" => queued.waiting = count(value),
-            b"threads" => queued.threads = count(value),
-            b"idle" => queued.idle = count(value),
-            b"queued" => queued.from_queue = Some(value == b"yes"),
-            b"from_queue" => has_from_queue = true,
-            b"before" => queued.before = seconds(value),
-            b"worker" => worker = Some(known(value)),
-            b"at" => at = seconds(value),
-            b"accept" => has_accept = true,
-            _ => {}
+        match (behind(key), key) {
+            (Some(field), _) => put(line, field, value, date)?,
+            (None, b"at") => at = seconds(value),
+            (None, b"accept") => has_accept = true,
+            (None, b"from_queue") => has_from_queue = true,
+            (None, _) => {}
         }
     }
-    if spans.receive.is_some() && spans.total.is_some() {
+    // Asked before the words of others are dropped: a former line has times by names that are not read.
+    let is_old = line.spans.total.is_some() && has_accept && line.spans.receive.is_none();
+    let has_total = line.spans.total.is_some();
+    if line.spans.receive.is_some() && has_total {
         line.form = LineForm::Phases;
-        line.spans = spans;
         // Written only where it is so.
-        let is_absent = queued.threads.is_some() && !has_from_queue;
-        queued.from_queue = queued.from_queue.or(is_absent.then_some(false));
-        queued.leave_out_nothing();
-        line.queued = queued;
-        line.worker = worker;
-        line.process = worker.map_or(b"", process_of);
+        let is_absent = line.queued.threads.is_some() && !has_from_queue;
+        let from_queue = &mut line.queued.from_queue;
+        *from_queue = from_queue.or(is_absent.then_some(false));
+        line.queued.leave_out_nothing();
+        line.process = line.worker.map_or(b"", process_of);
         // The date of the line is this time without its fraction.
         line.wall_ns = match (line.wall_ns, at) {
             (Some(date_ns), Some(at)) if at.0 / SECOND_NS == date_ns / SECOND_NS => Some(at.0),
@@ -148,9 +131,12 @@ fn pairs<'a>(line: &mut Line<'a>, mut rest: &'a [u8]) -> Option<()> {
         if line.end.is_empty() {
             line.end = b"complete";
         }
+    } else {
+        // Somebody else's words: what they say of times means nothing here.
+        (line.spans, line.queued) = (KnownSpans::default(), KnownQueued::default());
+        line.worker = None;
     }
-    line.has_former_names = spans.total.is_some()
-        && (has_accept && spans.receive.is_none() || has_from_queue || line.end == b"drained");
+    line.has_former_names = is_old || has_total && (has_from_queue || line.end == b"drained");
     Some(())
 }
 

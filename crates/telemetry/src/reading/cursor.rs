@@ -80,6 +80,9 @@ pub(super) fn seconds(text: &[u8]) -> Option<Nanos> {
 }
 
 fn any_seconds(text: &[u8]) -> Option<Nanos> {
+    if text.iter().any(|byte| matches!(byte, b'e' | b'E')) {
+        return with_exponent(text);
+    }
     let (whole, places) = match until(b'.', text) {
         Some((_, b"")) => return None,
         Some(parts) => parts,
@@ -97,6 +100,14 @@ fn any_seconds(text: &[u8]) -> Option<Nanos> {
         unit /= 10;
     }
     Some(Nanos(secs.checked_mul(1_000_000_000)?.checked_add(ns)?))
+}
+
+/// As `5.7e-05`, which programs that pass JSON lines on write; to the nanosecond.
+#[cold]
+fn with_exponent(text: &[u8]) -> Option<Nanos> {
+    let secs: f64 = std::str::from_utf8(text).ok()?.parse().ok()?;
+    let is_duration = (0.0..1e9).contains(&secs);
+    is_duration.then(|| Nanos((secs * 1e9).round() as u64))
 }
 
 /// A status code; also whether it is one: `-` and 0 mean that there was no reply.
@@ -190,6 +201,7 @@ mod tests {
         check("3", Some(3_000_000_000));
         check("1448022459.317562", Some(1_448_022_459_317_562_000));
         check("0.1234567891", Some(123_456_789));
+        check("5.7e-05", Some(57_000));
         for bad in [
             "",
             ".",
@@ -198,7 +210,7 @@ mod tests {
             "-0.000001",
             "0.00012x",
             "x.000123",
-            "1e3",
+            "1e",
             "0.0001 3",
             "99999999999999999999",
         ] {

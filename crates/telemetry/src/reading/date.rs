@@ -3,9 +3,8 @@
 //! Takes the text of a time. Lines of one second follow each other, so the last text and what it meant
 //! are kept, and lines of one day are the next best. Must not read a clock or time zone files.
 
-use jiff::civil::DateTime;
 use jiff::fmt::strtime;
-use jiff::tz::Offset;
+use jiff::fmt::temporal::Pieces;
 
 const NANOS_PER_SEC: u64 = 1_000_000_000;
 /// `10/Oct/2000:13:55:36 +0000`
@@ -26,8 +25,8 @@ pub(super) struct DateReader {
     clf: [u8; CLF_BYTES],
     clf_moment: Moment,
     iso: [u8; ISO_BYTES],
-    /// Seconds since 1970 of `iso`, as if it were UTC.
-    iso_secs: i64,
+    iso_zone: Vec<u8>,
+    iso_moment: Moment,
 }
 
 impl DateReader {
@@ -55,25 +54,22 @@ impl DateReader {
     #[inline]
     pub(super) fn rfc3339(&mut self, text: &[u8]) -> Option<Moment> {
         let (head, rest) = text.split_first_chunk::<ISO_BYTES>()?;
-        if *head != self.iso {
-            self.iso_secs = iso(head)?;
-            self.iso = *head;
-        }
-        let places = rest
-            .iter()
-            .position(|byte| !byte.is_ascii_digit() && *byte != b'.')?;
-        let (places, zone) = rest.split_at(places);
+        let is_place = |byte: &u8| byte.is_ascii_digit() || *byte == b'.';
+        let (places, zone) = rest.split_at(rest.iter().position(|byte| !is_place(byte))?);
         let ns = match places {
             [] => 0,
             [b'.', digits @ ..] => fraction(digits)?,
             _ => return None,
         };
-        let utc_offset_secs = zone_secs(zone)?;
-        let secs = u64::try_from(self.iso_secs - i64::from(utc_offset_secs)).ok()?;
-        let wall_ns = secs.checked_mul(NANOS_PER_SEC)?.checked_add(ns)?;
+        // Lines of one second follow each other, and a log has one zone or two: the calendar is asked once a second.
+        if *head != self.iso || *zone != *self.iso_zone {
+            self.iso_moment = iso(head, zone)?;
+            self.iso = *head;
+            self.iso_zone = zone.to_vec();
+        }
         Some(Moment {
-            wall_ns,
-            utc_offset_secs,
+            wall_ns: self.iso_moment.wall_ns.checked_add(ns)?,
+            ..self.iso_moment
         })
     }
 }
@@ -87,27 +83,17 @@ fn clf(text: &[u8; CLF_BYTES]) -> Option<Moment> {
     })
 }
 
-fn iso(text: &[u8; ISO_BYTES]) -> Option<i64> {
-    let at: DateTime = std::str::from_utf8(text).ok()?.parse().ok()?;
-    Some(Offset::UTC.to_timestamp(at).ok()?.as_second())
-}
-
-/// `Z`, `+0100` or `+01:00`.
-fn zone_secs(text: &[u8]) -> Option<i32> {
-    let (sign, hours, minutes) = match *text {
-        [b'Z' | b'z'] => return Some(0),
-        [sign, h0, h1, m0, m1] | [sign, h0, h1, b':', m0, m1] => (sign, two(h0, h1)?, two(m0, m1)?),
-        _ => return None,
-    };
-    if hours > 23 || minutes > 59 {
-        return None;
-    }
-    let secs = (hours * 3_600 + minutes * 60) as i32;
-    match sign {
-        b'+' => Some(secs),
-        b'-' => Some(-secs),
-        _ => None,
-    }
+/// Of a time without its places, and its zone: `Z`, `+0100` or `+01:00`.
+fn iso(head: &[u8; ISO_BYTES], zone: &[u8]) -> Option<Moment> {
+    let text = [&head[..], zone].concat();
+    let pieces = Pieces::parse(std::str::from_utf8(&text).ok()?).ok()?;
+    let offset = pieces.to_numeric_offset()?;
+    let at = offset.to_timestamp(pieces.date().to_datetime(pieces.time()?));
+    let secs = u64::try_from(at.ok()?.as_second()).ok()?;
+    Some(Moment {
+        wall_ns: secs.checked_mul(NANOS_PER_SEC)?,
+        utc_offset_secs: offset.seconds(),
+    })
 }
 
 fn fraction(digits: &[u8]) -> Option<u64> {
@@ -116,12 +102,6 @@ fn fraction(digits: &[u8]) -> Option<u64> {
     }
     let value = super::cursor::number(digits)?;
     Some(value * 10u64.pow(9 - digits.len() as u32))
-}
-
-#[inline]
-fn two(tens: u8, units: u8) -> Option<u64> {
-    let (tens, units) = (tens.wrapping_sub(b'0'), units.wrapping_sub(b'0'));
-    (tens <= 9 && units <= 9).then(|| u64::from(tens) * 10 + u64::from(units))
 }
 
 #[cfg(test)]

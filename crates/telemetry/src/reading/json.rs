@@ -4,11 +4,11 @@
 //! their value. An object without a time and a status is another program's line. Whole numbers are digits;
 //! seconds have a point as well, and where a program that passed the line on wrote them anew, an exponent.
 
-use crate::Nanos;
-
 use super::cursor;
 use super::date::DateReader;
-use super::{Line, LineForm, known, measured};
+use super::fields::{Shape, in_json, put, shape};
+use super::{Line, LineForm};
+use crate::Field;
 
 pub(super) fn line<'a>(bytes: &'a [u8], date: &mut DateReader) -> Option<Line<'a>> {
     let mut line = Line {
@@ -56,87 +56,26 @@ fn take<'a>(
     value: Value<'a>,
     date: &mut DateReader,
 ) -> Option<()> {
-    match value {
-        Value::Text(text) => {
-            let place = match key {
-                b"time" => {
-                    let moment = date.rfc3339(text)?;
-                    line.wall_ns = Some(moment.wall_ns);
-                    line.utc_offset_secs = moment.utc_offset_secs;
-                    return Some(());
-                }
-                b"worker" => {
-                    line.worker = Some(known(text));
-                    return Some(());
-                }
-                b"peer" => &mut line.peer,
-                b"user" => &mut line.user,
-                b"method" => &mut line.method,
-                b"target" => &mut line.target,
-                b"protocol" => &mut line.version,
-                b"host" => &mut line.host,
-                b"referer" => &mut line.referer,
-                b"agent" => &mut line.user_agent,
-                b"route" => &mut line.route,
-                b"pool" => &mut line.pool,
-                b"process" => &mut line.process,
-                b"id" => &mut line.id,
-                b"end" => &mut line.end,
-                b"request_line" => &mut line.request_line,
-                b"cause" => &mut line.cause,
-                _ => return Some(()),
-            };
-            *place = text;
-        }
-        Value::Number(text) => {
-            let spans = &mut line.spans;
-            match key {
-                b"status" => line.status = cursor::status(text)?,
-                b"bytes" => line.body_bytes = Some(cursor::number(text)?),
-                b"sent" => line.sent_bytes = Some(cursor::number(text)?),
-                b"request_bytes" => line.request_bytes = Some(cursor::number(text)?),
-                b"driver" => line.driver = Some(cursor::number(text)?),
-                b"accept" => line.has_former_names = true,
-                b"receive" => spans.receive = Some(seconds(text)?),
-                b"queue" => spans.queue = Some(seconds(text)?),
-                b"run" => spans.run = Some(seconds(text)?),
-                b"send" => spans.send = Some(seconds(text)?),
-                b"total" => spans.total = Some(seconds(text)?),
-                b"gil" => spans.gil = Some(seconds(text)?),
-                // A common word: another program's number may be no time.
-                b"cpu" => spans.cpu = measured(seconds(text)),
-                // Common words: another program's number may be no count.
-                b"before" => line.queued.before = seconds(text),
-                b"waiting" => line.queued.waiting = cursor::count(text),
-                b"threads" => line.queued.threads = cursor::count(text),
-                b"idle" => line.queued.idle = cursor::count(text),
-                _ => {}
+    let Some(field) = in_json(key) else {
+        match (key, value) {
+            (b"request_line", Value::Text(text)) => line.request_line = text,
+            (b"accept", Value::Number(_)) | (b"from_queue", Value::Truth(_)) => {
+                line.has_former_names = true;
             }
-        }
-        Value::Truth(truth) => match key {
-            b"queued" => line.queued.from_queue = Some(truth),
-            b"from_queue" => line.has_former_names = true,
             _ => {}
-        },
-        Value::Other => {}
+        }
+        return Some(());
+    };
+    let is_number = matches!(shape(field), Some(Shape::Number | Shape::Seconds));
+    match value {
+        Value::Text(text) if !is_number => put(line, field, text, date),
+        Value::Number(text) if is_number => put(line, field, text, date),
+        Value::Truth(yes) if field == Field::Queued => {
+            put(line, field, if yes { b"yes" } else { b"no" }, date)
+        }
+        // Another program's value under a name that is ours as well.
+        _ => Some(()),
     }
-    Some(())
-}
-
-#[inline]
-fn seconds(text: &[u8]) -> Option<Nanos> {
-    cursor::seconds(text).or_else(|| seconds_with_exponent(text))
-}
-
-/// As `5.7e-05`, to the nanosecond.
-#[cold]
-fn seconds_with_exponent(text: &[u8]) -> Option<Nanos> {
-    if !text.iter().any(|byte| matches!(byte, b'e' | b'E')) {
-        return None;
-    }
-    let secs: f64 = std::str::from_utf8(text).ok()?.parse().ok()?;
-    let is_duration = (0.0..1e9).contains(&secs);
-    is_duration.then(|| Nanos((secs * 1e9).round() as u64))
 }
 
 #[inline]

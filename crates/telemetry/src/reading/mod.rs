@@ -9,6 +9,7 @@
 mod common;
 mod cursor;
 mod date;
+mod fields;
 mod json;
 mod pattern;
 mod plain;
@@ -55,12 +56,6 @@ pub struct KnownSpans {
     /// The part of the run that was processor time of the thread that ran it. A line that says 0 says that
     /// it was not measured.
     pub cpu: Option<Nanos>,
-}
-
-/// Processor time as it is written: none is not known.
-#[inline]
-fn measured(cpu: Option<Nanos>) -> Option<Nanos> {
-    cpu.filter(|cpu| cpu.0 > 0)
 }
 
 /// What the request found at its pool's queue, as far as the line says so.

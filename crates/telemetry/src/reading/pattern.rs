@@ -9,9 +9,10 @@ use std::fmt;
 
 use memchr::memmem;
 
-use super::cursor::{count, number, quoted, request, seconds, status};
+use super::cursor::quoted;
 use super::date::DateReader;
-use super::{Line, LineForm, known, measured};
+use super::fields::{Shape, put, shape};
+use super::{Line, LineForm};
 use crate::{Field, Part, Place, Template};
 
 /// A template as something to read by.
@@ -51,6 +52,7 @@ impl Pattern {
     /// # Errors
     /// When they cannot be taken apart again.
     pub fn of(template: &Template) -> Result<Pattern, PatternFault> {
+        // Decided once, here: a line that is read by the pattern never has to try a second way.
         let parts = template.parts();
         if !parts.iter().any(|part| matches!(part, Part::Field(..))) {
             return Err(PatternFault::NoField);
@@ -79,7 +81,7 @@ impl Pattern {
                 Part::Field(field, place) => {
                     let value;
                     (value, rest) = rest.split_at(self.value_bytes(*field, *place, index, rest)?);
-                    take(&mut line, *field, value, date)?;
+                    put(&mut line, *field, value, date)?;
                 }
             }
         }
@@ -105,44 +107,6 @@ impl Pattern {
             (Some(Part::Field(..)), _) => None,
         }
     }
-}
-
-/// What the value of a field looks like, where that says where it ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Shape {
-    /// `[10/Oct/2000:13:55:36 +0000]`
-    Bracketed,
-    /// `2000-10-10T13:55:36.000123+00:00`
-    Iso,
-    /// Digits, or `-`.
-    Number,
-    /// Digits and a point, or `-`.
-    Seconds,
-}
-
-fn shape(field: Field) -> Option<Shape> {
-    Some(match field {
-        Field::Time => Shape::Bracketed,
-        Field::TimeIso => Shape::Iso,
-        Field::Status
-        | Field::Bytes
-        | Field::Sent
-        | Field::RequestBytes
-        | Field::Driver
-        | Field::Waiting
-        | Field::Threads
-        | Field::Idle => Shape::Number,
-        Field::At
-        | Field::Receive
-        | Field::Queue
-        | Field::Run
-        | Field::Send
-        | Field::Total
-        | Field::Gil
-        | Field::Cpu
-        | Field::Before => Shape::Seconds,
-        _ => return None,
-    })
 }
 
 impl Shape {
@@ -172,118 +136,6 @@ impl Shape {
             }
             Shape::Number => leading(u8::is_ascii_digit),
             Shape::Seconds => leading(|byte| byte.is_ascii_digit() || *byte == b'.'),
-        }
-    }
-}
-
-#[inline]
-fn take<'a>(
-    line: &mut Line<'a>,
-    field: Field,
-    value: &'a [u8],
-    date: &mut DateReader,
-) -> Option<()> {
-    let value = known(value);
-    let (spans, queued) = (&mut line.spans, &mut line.queued);
-    let number = |text: &[u8]| {
-        if text.is_empty() {
-            Some(None)
-        } else {
-            number(text).map(Some)
-        }
-    };
-    let count = |text: &[u8]| {
-        if text.is_empty() {
-            Some(None)
-        } else {
-            count(text).map(Some)
-        }
-    };
-    let seconds = |text: &[u8]| {
-        if text.is_empty() {
-            Some(None)
-        } else {
-            seconds(text).map(Some)
-        }
-    };
-    match field {
-        Field::Peer => line.peer = value,
-        Field::User => line.user = value,
-        Field::Time | Field::TimeIso | Field::At => return take_time(line, field, value, date),
-        Field::Request => {
-            [line.method, line.target, line.version, line.request_line] = request(value);
-        }
-        Field::Method => line.method = value,
-        Field::Target => line.target = value,
-        // The path alone, where nothing better is there.
-        Field::Path if line.target.is_empty() => line.target = value,
-        Field::Path | Field::Query => {}
-        Field::Protocol => line.version = value,
-        Field::Status => {
-            line.status = if value.is_empty() {
-                None
-            } else {
-                status(value)?
-            }
-        }
-        Field::Bytes => line.body_bytes = number(value)?,
-        Field::Sent => line.sent_bytes = number(value)?,
-        Field::RequestBytes => line.request_bytes = number(value)?,
-        Field::Host => line.host = value,
-        Field::Referer => line.referer = value,
-        Field::Agent => line.user_agent = value,
-        Field::Route => line.route = value,
-        Field::Pool => line.pool = value,
-        Field::Driver => line.driver = number(value)?,
-        Field::Process => line.process = value,
-        Field::Worker => line.worker = Some(value),
-        Field::Id => line.id = value,
-        Field::Receive => spans.receive = seconds(value)?,
-        Field::Queue => spans.queue = seconds(value)?,
-        Field::Run => spans.run = seconds(value)?,
-        Field::Send => spans.send = seconds(value)?,
-        Field::Total => spans.total = seconds(value)?,
-        Field::Gil => spans.gil = seconds(value)?,
-        Field::Cpu => spans.cpu = measured(seconds(value)?),
-        Field::Before => queued.before = seconds(value)?,
-        Field::Waiting => queued.waiting = count(value)?,
-        Field::Threads => queued.threads = count(value)?,
-        Field::Idle => queued.idle = count(value)?,
-        Field::Queued => {
-            queued.from_queue = match value {
-                b"yes" => Some(true),
-                b"no" => Some(false),
-                b"" => None,
-                _ => return None,
-            }
-        }
-        Field::End => line.end = value,
-        Field::Cause => line.cause = value,
-    }
-    Some(())
-}
-
-fn take_time(line: &mut Line<'_>, field: Field, value: &[u8], date: &mut DateReader) -> Option<()> {
-    if value.is_empty() {
-        return Some(());
-    }
-    match field {
-        Field::Time => {
-            let (moment, rest) = date.bracketed(value.strip_prefix(b"[")?)?;
-            // A finer time may have come before.
-            line.wall_ns = line.wall_ns.or(Some(moment.wall_ns));
-            line.utc_offset_secs = moment.utc_offset_secs;
-            rest.is_empty().then_some(())
-        }
-        Field::TimeIso => {
-            let moment = date.rfc3339(value)?;
-            line.wall_ns = Some(moment.wall_ns);
-            line.utc_offset_secs = moment.utc_offset_secs;
-            Some(())
-        }
-        _ => {
-            line.wall_ns = Some(seconds(value)?.0);
-            Some(())
         }
     }
 }

@@ -9,16 +9,6 @@ use crate::{
 use proptest::prelude::*;
 
 const SEED: u64 = 7;
-const ENDINGS: [Ending; 7] = [
-    Ending::Complete,
-    Ending::Refused,
-    Ending::PeerGone,
-    Ending::Cut,
-    Ending::SendTimeout,
-    Ending::Shutdown,
-    Ending::Lost,
-];
-
 fn names() -> Names {
     Names {
         routes: vec!["/".into(), "/a \"pi\"".into(), "app".into()],
@@ -83,7 +73,7 @@ fn facts() -> impl Strategy<Value = Facts> {
         // Until the year 2100.
         86_400_000_000..4_102_444_800_000_000u64,
         prop_oneof![Just(0u16), 100..600u16],
-        (0..ENDINGS.len(), 0..3u16, any::<bool>(), any::<bool>()),
+        (0..Ending::ALL.len(), 0..3u16, any::<bool>(), any::<bool>()),
         -720..840i32,
         queued(),
     )
@@ -146,7 +136,7 @@ impl Facts {
             body_bytes: self.numbers[1],
             sent_bytes: self.numbers[2],
             request_bytes: 99,
-            ending: ENDINGS[ending],
+            ending: Ending::ALL[ending],
             route,
             pool: if is_pooled { 1 } else { NO_POOL },
             driver: 3,

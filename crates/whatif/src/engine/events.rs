@@ -60,6 +60,7 @@ pub(super) struct Timers {
 impl Timers {
     pub(super) fn push(&mut self, at: Stamp, ready: Ready) {
         let queue = &mut self.queues[ready.delay as usize];
+        // Behind those of the same moment, so that equal delays keep their order and the seed decides nothing here.
         let later = queue.iter().rev().take_while(|other| other.0 > at).count();
         queue.insert(queue.len() - later, (at, ready));
     }
@@ -136,6 +137,7 @@ impl Pauses {
         match self.on.take() {
             None => {
                 let mut until = self.ahead.pop().map_or(now, |pause| end_of(&pause));
+                // Pauses that touch or overlap are one: the server must not move between them for a moment.
                 while let Some(next) = self.ahead.pop_if(|next| stamp(next.at) <= until) {
                     until = until.max(end_of(&next));
                 }
@@ -151,7 +153,12 @@ impl Pauses {
 
     /// The server's own time.
     pub(super) fn own(&self, now: Stamp) -> Stamp {
+        // Within a pause the own time is that of its begin.
         let now = self.on.map_or(now, |on| on.since);
+        assert!(
+            now.0 >= self.lost.0,
+            "pauses took more time than has passed"
+        );
         Stamp(now.0 - self.lost.0)
     }
 

@@ -96,6 +96,7 @@ impl LockQueue {
         self.pass(now);
         let mut holder = self.holder.take()?;
         let is_done = holder.left == Nanos::ZERO;
+        // A holder that gave way begins its wait now, behind all whose last look is older.
         if !is_done {
             holder.since = now;
             self.line.push_back(holder);
@@ -130,6 +131,7 @@ impl LockQueue {
         if self.stands_still {
             return;
         }
+        // All who wait do so for the whole span: nobody joins or leaves but at its ends.
         self.waited.0 += passed.0 * self.line.len() as u64;
         if let Some(holder) = &mut self.holder {
             holder.left = Nanos(holder.left.0.saturating_sub(passed.0));
@@ -138,6 +140,7 @@ impl LockQueue {
 
     /// The thread whose last look is the oldest gets the lock: a look ends in another wait, behind the others.
     fn give(&mut self, now: Stamp) {
+        assert!(self.holder.is_none(), "a lock has one holder");
         let looked = |request: &LockRequest| {
             let waits = now.since(request.since).0;
             request.since.plus(Nanos(waits - waits % self.slice.0))

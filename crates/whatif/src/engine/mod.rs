@@ -16,7 +16,7 @@ use queueing::{
 };
 use telemetry::{Nanos, Stamp};
 
-use crate::{Arrivals, Outcome, Setting};
+use crate::{Arrival, Outcome, Setting};
 pub(crate) use process::{Need, Process, Step};
 pub(crate) use shared::Runner;
 use simulation::Simulation;
@@ -89,16 +89,18 @@ pub struct Trace {
 ///
 /// The simulation begins with the first arrival and ends with the last end. An arrival that is earlier
 /// than the one before it counts as simultaneous with it. A setting without a pool is a bug, and panics.
-pub fn simulate(setting: &Setting, arrivals: &mut dyn Arrivals, seed: u64) -> Outcome {
-    let mut simulation = Simulation::new(setting, seed, |_: &Trace| {});
-    simulation.run(arrivals);
-    simulation.finish()
+pub fn simulate(
+    setting: &Setting,
+    arrivals: &mut dyn Iterator<Item = Arrival>,
+    seed: u64,
+) -> Outcome {
+    simulate_traced(setting, arrivals, seed, &mut |_| {})
 }
 
 /// The same, with a call of `trace` for every request at its end, in the order of the ends.
 pub fn simulate_traced(
     setting: &Setting,
-    arrivals: &mut dyn Arrivals,
+    arrivals: &mut dyn Iterator<Item = Arrival>,
     seed: u64,
     trace: &mut dyn FnMut(&Trace),
 ) -> Outcome {

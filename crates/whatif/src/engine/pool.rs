@@ -144,6 +144,7 @@ impl Pool {
 
     /// Whether an idle thread may take one of `class` that comes now.
     pub(super) fn may_begin(&self, class: Class) -> bool {
+        // With no more threads than the reserve, one serves everybody: a pool that serves nobody would be useless.
         let reserve = self.settings.reserve_threads.min(self.size() - 1);
         let is_free = class == Class::Health || self.running + self.waking + reserve < self.size();
         is_free && !self.idle.is_empty()
@@ -172,6 +173,7 @@ impl Pool {
 
     /// A thread that was called is awake.
     pub(super) fn woken(&mut self) {
+        assert!(self.waking > 0, "a thread wakes that was not called");
         self.waking -= 1;
     }
 
@@ -201,6 +203,7 @@ impl Pool {
     /// What the thread ran has ended.
     pub(super) fn end(&mut self, now: Stamp, thread: u32) -> Work {
         self.pass(now);
+        assert!(self.running > 0, "a request ends and none is at work");
         self.running -= 1;
         self.completed += 1;
         self.busy = now;
@@ -211,6 +214,7 @@ impl Pool {
 
     /// Whether this thread, which has nothing to do at present, goes.
     pub(super) fn leaves(&mut self, now: Stamp, thread: u32) -> bool {
+        // Which thread goes does not matter: the first that has nothing to do takes the place of those that are to go.
         if self.leaving == 0 {
             return false;
         }
@@ -235,6 +239,7 @@ impl Pool {
             self.busy = now;
             return Some((entry.item, entry.queued));
         }
+        // The pool's patience may have grown meanwhile. A moment later at least, or the clock would stand still here.
         let soon = Stamp(now.0 + 1);
         self.expiry = self.line.next_expiry().max(soon);
         None
@@ -244,6 +249,7 @@ impl Pool {
     /// to be started to `fresh`.
     pub(super) fn tick(&mut self, now: Stamp, lock_share: Option<f64>, fresh: &mut Vec<u32>) {
         self.pass(now);
+        // Threads that leave after what they run are no part of the size that the policy steers.
         let running = self.running.min(self.size());
         let seen = PoolSeen {
             waiting: self.line.len(),
@@ -324,7 +330,9 @@ impl Pool {
     }
 
     fn let_go(&mut self, now: Stamp, thread: u32) {
+        // The time until now had the thread: without this its last moments would be missing from the sum.
         self.pass(now);
+        assert!(self.threads > 0, "a thread goes and there is none");
         self.threads -= 1;
         self.free.push(thread);
     }
@@ -352,6 +360,10 @@ impl Pool {
 
     /// Threads that there are without those that are leaving.
     fn size(&self) -> usize {
+        assert!(
+            self.leaving < self.threads,
+            "the last thread of a pool never leaves"
+        );
         self.threads - self.leaving
     }
 

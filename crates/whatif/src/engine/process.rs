@@ -109,6 +109,7 @@ impl Process {
 
     /// What is due at `now`.
     pub(crate) fn step(&mut self, now: Stamp) -> Step {
+        // The lock first: who is handed it at this moment may be done before others end.
         if let Some(lock) = &mut self.lock
             && lock.queue.next() <= now
         {
@@ -152,6 +153,7 @@ impl Process {
         if passed > Nanos::ZERO {
             let at_work = lock.queue.len() + self.shared.len();
             let waited = lock.queue.waited();
+            // Both sums fade alike, so the share of a steady load is the same however often it is asked for.
             let fade = (-passed.as_secs_f64() / FADE_SECS).exp();
             lock.waits = lock.waits * fade + Nanos(waited.0 - lock.waited.0).as_secs_f64();
             lock.at_work = lock.at_work * fade + passed.as_secs_f64() * at_work as f64;

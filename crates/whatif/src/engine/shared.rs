@@ -90,6 +90,7 @@ impl Shared {
     fn pass(&mut self, now: Stamp) {
         let passed = now.since(self.since).0;
         self.since = now;
+        // Whole numbers as long as nobody is slowed down: most simulations never leave this branch.
         if self.speed == 1.0 {
             self.done += passed;
             return;
@@ -102,6 +103,7 @@ impl Shared {
     /// Others run now than before.
     fn turn(&mut self) {
         self.speed = self.sharing.speed(self.ends.len());
+        assert!(self.speed > 0.0, "requests at work advance");
         let Some(Reverse((end, _))) = self.ends.peek() else {
             self.next_end = Stamp::NEVER;
             return;

@@ -7,7 +7,7 @@
 use queueing::TICK;
 use telemetry::{Nanos, Stamp};
 
-use crate::{Arrival, Arrivals, Outcome, PoolOutcome, Setting};
+use crate::{Arrival, Outcome, PoolOutcome, Setting};
 
 use super::events::{Delay, Due, Pauses, Ready, Timers};
 use super::pool::{Job, Pool};
@@ -61,17 +61,13 @@ impl<'s, T: FnMut(&Trace)> Simulation<'s, T> {
             pauses: Pauses::new(&setting.pauses),
             tick: Stamp::NEVER,
             expiry: Stamp::NEVER,
-            outcomes: setting
-                .pools
-                .iter()
-                .map(|plan| PoolOutcome::new(&plan.name))
-                .collect(),
+            outcomes: setting.pools.iter().map(|_| PoolOutcome::new()).collect(),
             timeline: Timeline::default(),
         }
     }
 
     /// Runs all arrivals, until the last has ended.
-    pub(super) fn run(&mut self, arrivals: &mut dyn Arrivals) {
+    pub(super) fn run(&mut self, arrivals: &mut dyn Iterator<Item = Arrival>) {
         let mut next = arrivals.next();
         if let Some(first) = next {
             self.begin(stamp(first.at));
@@ -112,6 +108,7 @@ impl<'s, T: FnMut(&Trace)> Simulation<'s, T> {
     /// What comes next, arrivals apart.
     fn soonest(&self) -> (Stamp, Due) {
         let pause = (self.pauses.next(), Due::Pause);
+        // While the server stands still only the end of the pause and arrivals can happen.
         if self.pauses.are_on() {
             return pause;
         }
@@ -156,6 +153,7 @@ impl<'s, T: FnMut(&Trace)> Simulation<'s, T> {
         let (index, plan) = self.pool_for(arrival);
         self.outcomes[plan].arrived += 1;
         let pool = &mut self.pools[index];
+        // A pool at rest is not looked at; the first request begins the looks again, on the same multiples.
         if pool.rouse(self.now) && self.tick == Stamp::NEVER {
             self.tick = next_tick(self.now);
         }
@@ -211,6 +209,7 @@ impl<'s, T: FnMut(&Trace)> Simulation<'s, T> {
             thread,
             delay: why,
         };
+        // In a pause even what takes no time has to wait for its end.
         if delay == Nanos::ZERO && !self.pauses.are_on() {
             self.ready(ready);
         } else {
@@ -266,6 +265,7 @@ impl<'s, T: FnMut(&Trace)> Simulation<'s, T> {
         let pool = &mut self.pools[index];
         let work = pool.end(self.now, thread);
         let total = self.now.since(work.queued);
+        assert!(self.inside > 0, "a request ends that never came");
         let outcome = &mut self.outcomes[plan];
         outcome.total.saturating_record(total.0);
         outcome.good += u64::from(total <= self.setting.patience);
@@ -284,6 +284,7 @@ impl<'s, T: FnMut(&Trace)> Simulation<'s, T> {
             waiting_at_end: pool.waiting(),
             idle_others_at_end: pool.idle_len(),
         });
+        // A thread without anything to fetch is idle at once: the cost of the next wake is paid by the next request.
         if pool.waiting() > 0 {
             self.after(self.setting.fetch, Delay::Fetch, index, thread);
         } else {
@@ -364,11 +365,13 @@ impl<'s, T: FnMut(&Trace)> Simulation<'s, T> {
     /// What came out.
     pub(super) fn finish(mut self) -> Outcome {
         let plans = self.setting.pools.len();
+        let ends = |pool: &PoolOutcome| pool.ran() + pool.refused + pool.expired;
+        let ended: u64 = self.outcomes.iter().map(ends).sum();
+        assert_eq!(self.arrived, ended, "each request ends, and once");
         for (index, pool) in self.pools.iter_mut().enumerate() {
             pool.report(self.now, &mut self.outcomes[index % plans]);
         }
         Outcome {
-            name: self.setting.name.clone(),
             pools: self.outcomes,
             lasted: self.now.since(self.started),
             timeline: self.timeline.finish(self.now),
@@ -414,10 +417,8 @@ mod tests {
 
     fn setting(policy: Box<dyn Fn() -> Box<dyn super::super::Policy>>) -> Setting {
         Setting {
-            name: String::new(),
             processes: 1,
             pools: vec![PoolPlan {
-                name: String::new(),
                 settings: settings(),
                 threads: 4,
                 policy,

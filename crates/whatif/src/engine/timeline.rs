@@ -74,6 +74,11 @@ impl Timeline {
     }
 
     fn thin_out(&mut self) {
+        assert_eq!(
+            self.moments.len(),
+            LEN_MAX,
+            "moments are thinned out when there is no room"
+        );
         for index in 0..LEN_MAX / 2 {
             let (first, second) = (self.moments[2 * index], self.moments[2 * index + 1]);
             self.moments[index] = Moment {

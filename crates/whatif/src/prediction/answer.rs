@@ -4,8 +4,10 @@
 
 use hdrhistogram::Histogram;
 use serde::Serialize;
+use telemetry::share_of_rank;
 
 use super::Variant;
+use crate::outcome::share;
 use crate::{Moment, Outcome, PoolOutcome};
 
 /// Percentiles by nearest rank, milliseconds.
@@ -32,7 +34,10 @@ pub struct Times {
 impl Times {
     /// Of a histogram in nanoseconds; zeros of an empty one.
     pub fn of(histogram: &Histogram<u64>) -> Times {
-        let at = |quantile| histogram.value_at_quantile(quantile) as f64 / 1e6;
+        let at = |share| {
+            let share = share_of_rank(share, histogram.len());
+            histogram.value_at_quantile(share) as f64 / 1e6
+        };
         if histogram.is_empty() {
             return Times::default();
         }
@@ -147,10 +152,6 @@ impl Answer {
     }
 }
 
-fn share(part: f64, whole: f64) -> f64 {
-    if whole > 0.0 { part / whole } else { 0.0 }
-}
-
 fn merged(pools: &[PoolOutcome], of: impl Fn(&PoolOutcome) -> &Histogram<u64>) -> Histogram<u64> {
     let mut all = of(&pools[0]).clone();
     for pool in &pools[1..] {
@@ -158,4 +159,31 @@ fn merged(pools: &[PoolOutcome], of: impl Fn(&PoolOutcome) -> &Histogram<u64>) -
             .expect("all pools' histograms have the same bounds");
     }
     all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn percentiles_of_few_values_are_values_by_nearest_rank() {
+        let check = |values: &[u64], expect: [f64; 4]| {
+            let mut histogram = Histogram::new_with_bounds(1, 1 << 40, 3).unwrap();
+            for value in values {
+                histogram.record(value * 1_000_000).unwrap();
+            }
+            let times = Times::of(&histogram);
+            let found = [times.p50_ms, times.p90_ms, times.p99_ms, times.max_ms];
+            let close = found
+                .iter()
+                .zip(expect)
+                .all(|(one, ms)| (one - ms).abs() <= 0.001 * ms);
+            assert!(close, "{values:?}: {found:?}");
+        };
+        check(&[], [0.0; 4]);
+        check(&[7], [7.0; 4]);
+        check(&[1, 9], [1.0, 9.0, 9.0, 9.0]);
+        check(&[1, 2, 3, 4], [2.0, 4.0, 4.0, 4.0]);
+        check(&[1, 2, 3, 4, 5, 6, 7, 8, 9, 10], [5.0, 9.0, 10.0, 10.0]);
+    }
 }

@@ -34,6 +34,7 @@ fn on_cores<T: Send>(cores: usize, len: usize, work: &(dyn Fn(usize) -> T + Sync
     let until_none_is_left = || {
         let mut done = Vec::new();
         loop {
+            // Only the number itself is shared; the results are handed over by the joins.
             let index = next.fetch_add(1, Ordering::Relaxed);
             if index >= len {
                 return done;
@@ -51,6 +52,7 @@ fn on_cores<T: Send>(cores: usize, len: usize, work: &(dyn Fn(usize) -> T + Sync
         });
         done.flatten().collect()
     });
+    assert_eq!(all.len(), len, "each number is worked on once");
     all.sort_unstable_by_key(|(index, _)| *index);
     all.into_iter().map(|(_, result)| result).collect()
 }

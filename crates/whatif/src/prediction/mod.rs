@@ -14,7 +14,7 @@ mod plan;
 use telemetry::Nanos;
 
 use crate::recorded::{Costs, Workload};
-use crate::{Arrival, Laws, Lock, Sharing, simulate};
+use crate::{Laws, Lock, Sharing, simulate};
 
 pub use answer::{Answer, PoolAnswer, Times};
 pub use calibration::{Calibration, ErrorMax, QuantileError, calibrate};
@@ -77,22 +77,13 @@ pub fn answer(basis: &Basis, requests: &Requests, variant: &Variant) -> Answer {
     };
     let setting = plan::setting(basis, variant, pauses);
     let outcome = match requests {
-        Requests::Recorded(workload) => run(&setting, &mut workload.arrivals(), basis.seed),
-        Requests::Made(laws) => run(&setting, &mut laws.arrivals(basis.seed), basis.seed),
+        Requests::Recorded(workload) => simulate(&setting, &mut workload.arrivals(), basis.seed),
+        Requests::Made(laws) => simulate(&setting, &mut laws.arrivals(basis.seed), basis.seed),
     };
     let mut answer = Answer::of(variant, &outcome);
     let beyond = |seen: usize| answer.threads_max > 2 * seen;
     answer.is_beyond = basis.running_seen.is_some_and(beyond);
     answer
-}
-
-fn run(
-    setting: &crate::Setting,
-    arrivals: &mut dyn Iterator<Item = Arrival>,
-    seed: u64,
-) -> crate::Outcome {
-    let mut arrivals = arrivals;
-    simulate(setting, &mut arrivals, seed)
 }
 
 #[cfg(test)]

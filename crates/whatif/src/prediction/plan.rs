@@ -90,8 +90,8 @@ const PATIENCE: Nanos = Nanos::from_secs(1);
 const FOR_EVER: Nanos = Nanos::from_secs(100 * 365 * 86_400);
 
 pub(super) fn setting(basis: &Basis, variant: &Variant, pauses: &[Pause]) -> Setting {
+    assert!(variant.processes > 0, "a server has a process");
     Setting {
-        name: String::new(),
         processes: variant.processes,
         pools: variant
             .pools
@@ -128,6 +128,11 @@ fn plan(basis: &Basis, pool: &PoolVariant, reserve: Reserve, control: ControlMod
         ),
         ControlMode::Off => (pool.threads.max, usize::MAX, FOR_EVER, Reserve::default()),
     };
+    let range = 1..=pool.threads.max;
+    assert!(
+        range.contains(&pool.threads.min),
+        "a pool has a thread, and its bounds are in order"
+    );
     let settings = PoolSettings {
         shape: PoolShape {
             threads_min,
@@ -141,7 +146,6 @@ fn plan(basis: &Basis, pool: &PoolVariant, reserve: Reserve, control: ControlMod
         reserve_len: reserve.len,
     };
     PoolPlan {
-        name: pool.name.clone(),
         settings,
         threads: threads_min,
         policy: Box::new(move || -> Box<dyn Policy> {

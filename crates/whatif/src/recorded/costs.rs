@@ -3,12 +3,11 @@
 //! Takes a recording, gives what an idle thread needs to begin and what a busy one needs from one request to
 //! the next. Both are in the waits that were measured, and a simulation without them would come out too good.
 
-use telemetry::Nanos;
+use telemetry::{Nanos, nearest_rank, share_of_rank};
 
 use super::work::{Event, walk};
 use super::{FROM_IDLE, FROM_QUEUE, Kept, Recording};
 use crate::Pause;
-use crate::nearest_rank::nearest_rank;
 
 /// What it costs to give a thread its work.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -42,9 +41,10 @@ impl Costs {
         let wakes = wakes(&recording.kept, pauses);
         let wake = match wakes.len() {
             ..LEN_MIN => shortest(recording),
-            len => wakes[nearest_rank(0.5, len)],
+            len => wakes[nearest_rank(0.5, len as u64) as usize - 1],
         };
         // Within a second arrivals are a guess, and so are begins.
+        // Their differences would be noise of half a second.
         let fetches = match recording.is_by_second {
             true => Vec::new(),
             false => fetches(recording, wake),
@@ -92,7 +92,10 @@ fn typical(wakes: &[u64], wake: u64) -> Vec<Nanos> {
 }
 
 fn shortest(recording: &Recording) -> u64 {
-    match recording.queue.value_at_quantile(0.1) {
+    match recording
+        .queue
+        .value_at_quantile(share_of_rank(0.1, recording.queue.len()))
+    {
         tenth if tenth <= WAKE_MAX_NS => tenth,
         _ => recording.queue.min().min(WAKE_MAX_NS),
     }

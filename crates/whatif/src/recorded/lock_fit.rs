@@ -11,7 +11,8 @@ use std::collections::BTreeMap;
 
 use telemetry::{Nanos, Stamp};
 
-use super::{Kept, Recording};
+use super::stalls::Moving;
+use super::{Kept, Recording, shuffled_by_route};
 use crate::engine::{Need, Process, Runner, Step};
 use crate::{Lock, Pause, Sharing};
 
@@ -69,9 +70,11 @@ impl LockFit {
         if !is_waited_for(kept, &runs, &alone) {
             return None;
         }
+        // A vector of all requests less while the next steps make theirs.
         drop(alone);
         let lock = fitted(recording, &runs);
         let (needs, waits) = settled(recording, lock, &runs);
+        assert_eq!(needs.len(), kept.len(), "each request has its need");
         let sum = |of: &dyn Fn(&Run) -> u64| runs.iter().map(of).sum::<u64>() as f64;
         let at_work = sum(&|run| run.lasted).max(1.0);
         Some(LockFit {
@@ -189,22 +192,16 @@ fn together(recording: &Recording, runs: &[Run]) -> Vec<u64> {
 /// The same needs, but what each does without the lock is that of another one of its route. By its own it would
 /// come back to the lock when it did, which was when the lock was free: what it waited would be taken for work.
 fn dealt(needs: &[Need], kept: &[Kept], random: &mut fastrand::Rng) -> Vec<Need> {
-    let mut routes = BTreeMap::<u16, Vec<usize>>::new();
-    for (index, one) in kept.iter().enumerate().take(needs.len()) {
-        if one.has_run() {
-            routes.entry(one.route).or_default().push(index);
+    let others = shuffled_by_route(&kept[..needs.len()], random);
+    let pairs = needs.iter().zip(others);
+    let dealt = pairs.map(|(own, other)| {
+        let other = needs[other];
+        Need {
+            run: Nanos(own.computing.0 + (other.run.0 - other.computing.0)),
+            computing: own.computing,
         }
-    }
-    let mut dealt = needs.to_vec();
-    for indices in routes.into_values() {
-        let mut others = indices.clone();
-        random.shuffle(&mut others);
-        for (index, other) in indices.into_iter().zip(others) {
-            let (own, other) = (needs[index], needs[other]);
-            dealt[index].run = Nanos(own.computing.0 + (other.run.0 - other.computing.0));
-        }
-    }
-    dealt
+    });
+    dealt.collect()
 }
 
 /// The lock with the part of computing before the rest that explains most.
@@ -281,34 +278,6 @@ fn refine(needs: &mut [Need], kept: &[Kept], runs: &[Run], waits: &[u64]) {
             let share = left / route.positive.max(1.0);
             run.need(share * run.left(*wait).max(0.0))
         };
-    }
-}
-
-/// The server's own time, which leaves pauses out.
-struct Moving {
-    /// Begin and length of each pause, and what was lost before it.
-    pauses: Vec<(u64, u64, u64)>,
-}
-
-impl Moving {
-    fn new(pauses: &[Pause]) -> Moving {
-        let mut lost = 0;
-        let each = pauses.iter().map(|pause| {
-            let before = lost;
-            lost += pause.lasts.0;
-            (pause.at.0, pause.lasts.0, before)
-        });
-        Moving {
-            pauses: each.collect(),
-        }
-    }
-
-    fn at(&self, now: u64) -> u64 {
-        let begun = self.pauses.partition_point(|pause| pause.0 <= now);
-        match begun.checked_sub(1).map(|last| self.pauses[last]) {
-            None => now,
-            Some((at, lasts, before)) => now - before - lasts.min(now - at),
-        }
     }
 }
 
@@ -507,16 +476,5 @@ mod tests {
         assert!(LockFit::of(&recording(&[one]), &[]).is_some());
         one.cpu = None;
         assert_eq!(LockFit::of(&recording(&[one]), &[]), None);
-    }
-
-    #[test]
-    fn own_time_leaves_pauses_out() {
-        let pause = |at: u64, lasts: u64| Pause {
-            at: Nanos(at),
-            lasts: Nanos(lasts),
-        };
-        let moving = Moving::new(&[pause(100, 50), pause(200, 10)]);
-        let found = [0, 100, 130, 150, 199, 205, 210, 300].map(|now| moving.at(now));
-        assert_eq!(found, [0, 100, 100, 100, 149, 150, 150, 240]);
     }
 }

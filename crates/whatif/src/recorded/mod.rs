@@ -17,6 +17,8 @@ mod stalls;
 mod work;
 mod workload;
 
+use std::collections::BTreeMap;
+
 use hdrhistogram::Histogram;
 use telemetry::Nanos;
 
@@ -155,37 +157,42 @@ impl Kept {
     }
 }
 
+/// For each request the index of another one: those of a route that have run, dealt out anew among themselves; all
+/// others keep their own.
+pub(crate) fn shuffled_by_route(kept: &[Kept], random: &mut fastrand::Rng) -> Vec<usize> {
+    let mut routes: BTreeMap<u16, Vec<usize>> = BTreeMap::new();
+    for (index, one) in kept.iter().enumerate().filter(|(_, one)| one.has_run()) {
+        routes.entry(one.route).or_default().push(index);
+    }
+    let mut from: Vec<usize> = (0..kept.len()).collect();
+    for places in routes.into_values() {
+        let mut drawn = places.clone();
+        random.shuffle(&mut drawn);
+        for (place, drawn) in places.into_iter().zip(drawn) {
+            from[place] = drawn;
+        }
+    }
+    from
+}
+
 /// There are more requests than a recording takes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Full;
 
 /// Takes requests, in the order of their log.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Recorder {
     kept: Vec<Kept>,
     /// Of each kept one, seconds from its end on a thread until it was logged; only while all times are whole
     /// seconds.
     rests_s: Vec<f32>,
-    is_by_second: bool,
+    has_fractions: bool,
     /// Where each input began among the kept ones.
     inputs: Vec<usize>,
     refused: u64,
     has_lock: bool,
-    threads: [Option<(u32, u32)>; POOLS_LEN_MAX],
-}
-
-impl Default for Recorder {
-    fn default() -> Recorder {
-        Recorder {
-            kept: Vec::new(),
-            rests_s: Vec::new(),
-            is_by_second: true,
-            inputs: Vec::new(),
-            refused: 0,
-            has_lock: false,
-            threads: [None; POOLS_LEN_MAX],
-        }
-    }
+    /// By pool.
+    threads: BTreeMap<u8, (u32, u32)>,
 }
 
 impl Recorder {
@@ -203,17 +210,17 @@ impl Recorder {
             return Err(Full);
         }
         if !seen.began_unix_ns.is_multiple_of(1_000_000_000) {
-            self.is_by_second = false;
+            self.has_fractions = true;
             self.rests_s = Vec::new();
         }
-        if self.is_by_second {
+        if !self.has_fractions {
             self.rests_s.push(seen.rest.as_secs_f64() as f32);
         }
         let kept = Kept::of(seen);
         if let Some(found) = seen.found.filter(|found| found.threads <= THREADS_MAX) {
-            let threads = &mut self.threads[usize::from(kept.pool())];
-            let (least, most) = threads.unwrap_or((found.threads, found.threads));
-            *threads = Some((least.min(found.threads), most.max(found.threads)));
+            let first = (found.threads, found.threads);
+            let (least, most) = self.threads.entry(kept.pool()).or_insert(first);
+            (*least, *most) = (found.threads.min(*least), found.threads.max(*most));
         }
         self.refused += u64::from(!kept.has_run());
         self.has_lock |= seen.gil.is_some_and(|gil| gil > Nanos::ZERO);
@@ -223,14 +230,16 @@ impl Recorder {
 
     /// All that was taken, in the order in which threads were wanted.
     pub fn finish(mut self) -> Recording {
-        if self.is_by_second {
+        if !self.has_fractions {
             self.inputs.push(self.kept.len());
+            // Each input by itself: where one ends and the next begins, time may jump back.
             for bounds in self.inputs.windows(2) {
                 let range = bounds[0]..bounds[1];
                 spread::spread(&mut self.kept[range.clone()], &self.rests_s[range]);
             }
         }
         self.kept.sort_unstable_by_key(|kept| kept.at);
+        // Relative times are small, so that sums of them cannot overflow whatever a log says of the year.
         let first = self.kept.first().map_or(0, |kept| kept.at);
         for kept in &mut self.kept {
             kept.at -= first;
@@ -239,7 +248,7 @@ impl Recorder {
             queue: histogram(&self.kept, Kept::queue_ns),
             total: histogram(&self.kept, |kept| kept.queue_ns() + kept.run_ns()),
             kept: self.kept,
-            is_by_second: self.is_by_second,
+            is_by_second: !self.has_fractions,
             refused: self.refused,
             has_lock: self.has_lock,
             threads: self.threads,
@@ -266,7 +275,8 @@ pub struct Recording {
     has_lock: bool,
     queue: Histogram<u64>,
     total: Histogram<u64>,
-    threads: [Option<(u32, u32)>; POOLS_LEN_MAX],
+    /// By pool.
+    threads: BTreeMap<u8, (u32, u32)>,
 }
 
 impl Recording {
@@ -319,7 +329,7 @@ impl Recording {
 
     /// The least and the most threads that the log says a pool had; `None` when it does not say.
     pub fn threads_found(&self, pool: usize) -> Option<(usize, usize)> {
-        let (least, most) = self.threads.get(pool).copied().flatten()?;
+        let (least, most) = *self.threads.get(&u8::try_from(pool).ok()?)?;
         Some((least.max(1) as usize, most.max(1) as usize))
     }
 

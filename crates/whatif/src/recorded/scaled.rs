@@ -78,6 +78,8 @@ impl Workload {
             for copy in 0..copies {
                 let shift = match copy {
                     0 => 0,
+                    // Up to a minute earlier or later. The span is added so that nothing goes below zero; the remainder
+                    // below takes it away again.
                     _ => random.u64(0..=2 * SHIFT.0) + span - SHIFT.0 % span,
                 };
                 let shifted = session.iter().map(|index| {

@@ -69,28 +69,26 @@ impl SharingFit {
             None => kept[index].run_ns(),
         };
         let (samples, running_seen) = samples(kept, &need_ns)?;
-        let points = Points { samples: &samples };
-        let everything = [1.0; BLOCKS];
-        let best = chosen(&points, &everything);
-        let resampled = resampled(&points, best, seed);
+        let best = chosen(&samples);
+        let resampled = resampled(&samples, best, seed);
         let interval =
-            |of: &dyn Fn(Law) -> f64| interval_of(resampled.iter().map(|law| of(*law)).collect());
-        let at_most = |law: Law| law.slowdown(running_seen as f64);
+            |of: &dyn Fn(&Sharing) -> f64| interval_of(resampled.iter().map(of).collect());
+        let at_most = |law: &Sharing| law.slowdown(running_seen as f64);
         let mut fit = SharingFit {
             sharing: Sharing::default(),
             sigma: interval(&|law| law.sigma),
             kappa: interval(&|law| law.kappa),
             running_seen,
-            slowdown: at_most(best),
+            slowdown: at_most(&best),
             slowdown_interval: interval(&at_most),
             is_by_chance: false,
-            curve: points.curve(best),
+            curve: curve(&samples, best),
             sampled: samples.len(),
         };
         if fit.is_slower() {
             fit.is_by_chance = is_by_chance(kept, &need_ns, best, running_seen, seed);
             if !fit.is_by_chance {
-                (fit.sharing.sigma, fit.sharing.kappa) = (best.sigma, best.kappa);
+                fit.sharing = best;
             }
         }
         Some(fit)
@@ -101,7 +99,7 @@ impl SharingFit {
 fn is_by_chance(
     kept: &[Kept],
     need_ns: &dyn Fn(usize) -> u64,
-    best: Law,
+    best: Sharing,
     running_seen: usize,
     seed: u64,
 ) -> bool {
@@ -109,15 +107,14 @@ fn is_by_chance(
     let excerpt = &kept[first..(first + EXCERPT_LEN_MAX).min(kept.len())];
     let pools = shuffled::pools(excerpt);
     let mut random = fastrand::Rng::with_seed(seed);
-    let at_most = |law: Law| law.slowdown(running_seen as f64);
+    let at_most = |law: Sharing| law.slowdown(running_seen as f64);
     (0..SHUFFLES).any(|_| {
         let (kept, from) = shuffled(excerpt, &pools, &mut random);
         let need_ns = |index: usize| need_ns(first + from[index]);
         let Some((samples, _)) = samples(&kept, &need_ns) else {
             return false;
         };
-        let points = Points { samples: &samples };
-        let law = refined(&points, &[1.0; BLOCKS], Terms::of(best), best);
+        let law = refined(&samples, &ALL_ALIKE, Terms::of(best), best);
         at_most(law) >= at_most(best)
     })
 }
@@ -139,20 +136,8 @@ const SHUFFLES: usize = 200;
 /// Most requests of such a log: consecutive ones, out of the middle.
 const EXCERPT_LEN_MAX: usize = 10_000;
 
-const SIGMA_MAX: f64 = 2.0;
-const KAPPA_MAX: f64 = 0.5;
-
-#[derive(Clone, Copy, PartialEq, Debug, Default)]
-struct Law {
-    sigma: f64,
-    kappa: f64,
-}
-
-impl Law {
-    fn slowdown(self, running: f64) -> f64 {
-        1.0 + self.sigma * (running - 1.0) + self.kappa * running * (running - 1.0)
-    }
-}
+/// Weights that leave out none.
+const ALL_ALIKE: [f64; BLOCKS] = [1.0; BLOCKS];
 
 /// One request.
 struct Sample {
@@ -194,6 +179,8 @@ fn samples(kept: &[Kept], need_ns: &dyn Fn(usize) -> u64) -> Option<(Vec<Sample>
     let mut found = Vec::new();
     let mut at_work = [0.0; LEVELS];
     for process in 0..=processes {
+        // One walk for all samples: the times at each number of running requests add up from the beginning, and what
+        // lies between two moments is the difference of the sums, however many requests are open.
         let mut seen = 0;
         let mut lasted_at = [0.0f64; LEVELS];
         let mut open: BTreeMap<usize, (usize, [f64; LEVELS])> = BTreeMap::new();
@@ -255,165 +242,149 @@ fn running_seen(at_work: &[f64; LEVELS]) -> usize {
     1
 }
 
-struct Points<'a> {
-    samples: &'a [Sample],
+/// The logarithm of what a request would have needed alone.
+fn log_alone(sample: &Sample, law: Sharing) -> f64 {
+    let speeds = sample
+        .shares
+        .iter()
+        .map(|(running, share)| share / law.slowdown(*running));
+    sample.log_run + speeds.sum::<f64>().max(1e-9).ln()
 }
 
-impl Points<'_> {
-    /// The logarithm of what a request would have needed alone.
-    fn log_alone(sample: &Sample, law: Law) -> f64 {
-        let speeds = sample
-            .shares
-            .iter()
-            .map(|(running, share)| share / law.slowdown(*running));
-        sample.log_run + speeds.sum::<f64>().max(1e-9).ln()
+/// By route: the sum of the weights, of the logarithms and of their squares.
+fn sums(samples: &[Sample], law: Sharing, weights: &[f64; BLOCKS]) -> BTreeMap<u16, [f64; 3]> {
+    let mut sums: BTreeMap<u16, [f64; 3]> = BTreeMap::new();
+    for sample in samples.iter().filter(|sample| weights[sample.block] > 0.0) {
+        let weight = weights[sample.block];
+        let log = log_alone(sample, law);
+        let of_route = sums.entry(sample.route).or_default();
+        of_route[0] += weight;
+        of_route[1] += weight * log;
+        of_route[2] += weight * log * log;
     }
-
-    /// Means of the logarithms by route, and the sum of the squares about them.
-    fn spread(&self, law: Law, weights: &[f64; BLOCKS]) -> (BTreeMap<u16, f64>, f64) {
-        let mut sums: BTreeMap<u16, [f64; 3]> = BTreeMap::new();
-        for sample in self.samples {
-            let weight = weights[sample.block];
-            if weight > 0.0 {
-                let log = Self::log_alone(sample, law);
-                let sums = sums.entry(sample.route).or_default();
-                sums[0] += weight;
-                sums[1] += weight * log;
-                sums[2] += weight * log * log;
-            }
-        }
-        let squares = sums
-            .values()
-            .map(|[len, sum, squares]| squares - sum * sum / len);
-        let squares = squares.sum::<f64>().max(1e-12);
-        let means = sums
-            .into_iter()
-            .map(|(route, [len, sum, _])| (route, sum / len));
-        (means.collect(), squares)
-    }
-
-    fn cost(&self, law: Law, weights: &[f64; BLOCKS]) -> f64 {
-        self.spread(law, weights).1
-    }
-
-    fn curve(&self, law: Law) -> Vec<CurvePoint> {
-        let (means, _) = self.spread(law, &[1.0; BLOCKS]);
-        // By the number at the begin: only short ones have few beside them all the time.
-        let mut sums: BTreeMap<usize, (f64, f64, usize)> = BTreeMap::new();
-        for sample in self.samples {
-            let Some(mean) = means.get(&sample.route) else {
-                continue;
-            };
-            let running: f64 = sample
-                .shares
-                .iter()
-                .map(|(running, share)| running * share)
-                .sum();
-            let sums = sums.entry(level(sample.begun_with)).or_default();
-            sums.0 += running;
-            sums.1 += sample.log_run - mean;
-            sums.2 += 1;
-        }
-        let enough = sums.into_values().filter(|(_, _, len)| *len >= 10);
-        enough
-            .map(|(running, log, len)| CurvePoint {
-                running: running / len as f64,
-                slowdown: (log / len as f64).exp(),
-                len,
-            })
-            .collect()
-    }
+    sums
 }
 
-/// Which of the two a law may use.
+/// The sum of the squares of the logarithms about the mean of their route.
+fn cost(samples: &[Sample], law: Sharing, weights: &[f64; BLOCKS]) -> f64 {
+    let sums = sums(samples, law, weights);
+    let squares = sums
+        .values()
+        .map(|[len, sum, squares]| squares - sum * sum / len);
+    squares.sum::<f64>().max(1e-12)
+}
+
+fn curve(samples: &[Sample], law: Sharing) -> Vec<CurvePoint> {
+    let routes = sums(samples, law, &ALL_ALIKE);
+    // By the number at the begin: only short ones have few beside them all the time.
+    let mut sums: BTreeMap<usize, (f64, f64, usize)> = BTreeMap::new();
+    for sample in samples {
+        let [len, sum, _] = routes[&sample.route];
+        let shares = sample.shares.iter();
+        let at_level = sums.entry(level(sample.begun_with)).or_default();
+        at_level.0 += shares.map(|(running, share)| running * share).sum::<f64>();
+        at_level.1 += sample.log_run - sum / len;
+        at_level.2 += 1;
+    }
+    let enough = sums.into_values().filter(|(_, _, len)| *len >= 10);
+    let point = |(running, log, len): (f64, f64, usize)| CurvePoint {
+        running: running / len as f64,
+        slowdown: (log / len as f64).exp(),
+        len,
+    };
+    enough.map(point).collect()
+}
+
+/// The most that a law may have of σ and of κ.
 #[derive(Clone, Copy)]
-enum Terms {
-    Sigma,
-    Kappa,
-    Both,
+struct Terms {
+    sigma_max: f64,
+    kappa_max: f64,
 }
 
 impl Terms {
+    const SIGMA: Terms = Terms {
+        sigma_max: 2.0,
+        kappa_max: 0.0,
+    };
+    const KAPPA: Terms = Terms {
+        sigma_max: 0.0,
+        kappa_max: 0.5,
+    };
+    const BOTH: Terms = Terms {
+        sigma_max: 2.0,
+        kappa_max: 0.5,
+    };
+
     /// Those that a law has.
-    fn of(law: Law) -> Terms {
+    fn of(law: Sharing) -> Terms {
         match (law.sigma > 0.0, law.kappa > 0.0) {
-            (true, true) => Terms::Both,
-            (false, true) => Terms::Kappa,
-            _ => Terms::Sigma,
+            (true, true) => Terms::BOTH,
+            (false, true) => Terms::KAPPA,
+            _ => Terms::SIGMA,
         }
     }
 
-    fn within(self, law: Law) -> Law {
-        let (sigma, kappa) = (
-            law.sigma.clamp(0.0, SIGMA_MAX),
-            law.kappa.clamp(0.0, KAPPA_MAX),
-        );
-        match self {
-            Terms::Sigma => Law { sigma, kappa: 0.0 },
-            Terms::Kappa => Law { sigma: 0.0, kappa },
-            Terms::Both => Law { sigma, kappa },
+    fn within(self, sigma: f64, kappa: f64) -> Sharing {
+        Sharing {
+            sigma: sigma.clamp(0.0, self.sigma_max),
+            kappa: kappa.clamp(0.0, self.kappa_max),
         }
     }
 }
 
 /// The law with the fewest terms that says as much: by Schwarz's criterion.
-fn chosen(points: &Points<'_>, weights: &[f64; BLOCKS]) -> Law {
-    let len = points.samples.len() as f64;
-    let judged = |terms: Terms, count: f64| {
-        let law = fitted(points, weights, terms);
-        (
-            law,
-            len * (points.cost(law, weights) / len).ln() + count * len.ln(),
-        )
+fn chosen(samples: &[Sample]) -> Sharing {
+    let len = samples.len() as f64;
+    let judged = |(terms, count): (Terms, f64)| {
+        let law = fitted(samples, terms);
+        let spread = cost(samples, law, &ALL_ALIKE) / len;
+        (law, len * spread.ln() + count * len.ln())
     };
-    let laws = [
-        judged(Terms::Sigma, 1.0),
-        judged(Terms::Kappa, 1.0),
-        judged(Terms::Both, 2.0),
-    ];
-    let best = laws
-        .into_iter()
-        .min_by(|one, other| one.1.total_cmp(&other.1));
-    best.map_or(Law::default(), |(law, _)| law)
+    let laws = [(Terms::SIGMA, 1.0), (Terms::KAPPA, 1.0), (Terms::BOTH, 2.0)].map(judged);
+    least(laws).map_or(Sharing::default(), |(law, _)| law)
 }
 
-fn fitted(points: &Points<'_>, weights: &[f64; BLOCKS], terms: Terms) -> Law {
+/// The one of the least cost; of equals the first.
+fn least(laws: impl IntoIterator<Item = (Sharing, f64)>) -> Option<(Sharing, f64)> {
+    laws.into_iter()
+        .min_by(|one, other| one.1.total_cmp(&other.1))
+}
+
+fn fitted(samples: &[Sample], terms: Terms) -> Sharing {
     let sigmas = [0.0, 0.02, 0.05, 0.1, 0.2, 0.4, 0.7, 1.0, 1.4];
     let kappas = [0.0, 0.001, 0.004, 0.015, 0.05, 0.15];
-    let mut grid: Vec<Law> = Vec::new();
-    for sigma in sigmas {
-        for kappa in kappas {
-            let law = terms.within(Law { sigma, kappa });
-            if !grid.contains(&law) {
-                grid.push(law);
-            }
+    let mut grid: Vec<Sharing> = Vec::new();
+    for (sigma, kappa) in sigmas
+        .into_iter()
+        .flat_map(|sigma| kappas.map(|kappa| (sigma, kappa)))
+    {
+        let law = terms.within(sigma, kappa);
+        if !grid.contains(&law) {
+            grid.push(law);
         }
     }
-    let costs = grid.into_iter().map(|law| (law, points.cost(law, weights)));
-    let best = costs.min_by(|one, other| one.1.total_cmp(&other.1));
-    let (law, _) = best.expect("the grid is not empty");
-    refined(points, weights, terms, law)
+    let costs = grid
+        .into_iter()
+        .map(|law| (law, cost(samples, law, &ALL_ALIKE)));
+    let (law, _) = least(costs).expect("the grid is not empty");
+    refined(samples, &ALL_ALIKE, terms, law)
 }
 
 /// From there to the least cost around, by steps that are halved.
-fn refined(points: &Points<'_>, weights: &[f64; BLOCKS], terms: Terms, from: Law) -> Law {
-    let (mut law, mut cost) = (from, points.cost(from, weights));
+fn refined(samples: &[Sample], weights: &[f64; BLOCKS], terms: Terms, from: Sharing) -> Sharing {
+    let (mut law, mut best) = (from, cost(samples, from, weights));
     let mut step = 0.5;
     while step > 0.01 {
+        // A law that has nothing of a term yet must be able to leave zero.
         let (sigma, kappa) = (step * law.sigma.max(0.02), step * law.kappa.max(0.002));
         let around = [(sigma, 0.0), (-sigma, 0.0), (0.0, kappa), (0.0, -kappa)];
-        let around = around.map(|(sigma, kappa)| {
-            terms.within(Law {
-                sigma: law.sigma + sigma,
-                kappa: law.kappa + kappa,
-            })
+        let costs = around.map(|(sigma, kappa)| {
+            let law = terms.within(law.sigma + sigma, law.kappa + kappa);
+            (law, cost(samples, law, weights))
         });
-        let costs = around.map(|law| (law, points.cost(law, weights)));
-        match costs
-            .into_iter()
-            .min_by(|one, other| one.1.total_cmp(&other.1))
-        {
-            Some((next, less)) if less < cost => (law, cost) = (next, less),
+        match least(costs) {
+            Some((next, less)) if less < best => (law, best) = (next, less),
             _ => step /= 2.0,
         }
     }
@@ -421,9 +392,9 @@ fn refined(points: &Points<'_>, weights: &[f64; BLOCKS], terms: Terms, from: Law
 }
 
 /// Laws of blocks that were drawn anew, with the terms that the best one has.
-fn resampled(points: &Points<'_>, best: Law, seed: u64) -> Vec<Law> {
+fn resampled(samples: &[Sample], best: Sharing, seed: u64) -> Vec<Sharing> {
     let terms = Terms::of(best);
-    let used: BTreeSet<usize> = points.samples.iter().map(|sample| sample.block).collect();
+    let used: BTreeSet<usize> = samples.iter().map(|sample| sample.block).collect();
     let used: Vec<usize> = used.into_iter().collect();
     let mut random = fastrand::Rng::with_seed(seed);
     let mut once = || {
@@ -431,13 +402,14 @@ fn resampled(points: &Points<'_>, best: Law, seed: u64) -> Vec<Law> {
         for _ in &used {
             weights[used[random.usize(..used.len())]] += 1.0;
         }
-        refined(points, &weights, terms, best)
+        refined(samples, &weights, terms, best)
     };
     (0..RESAMPLINGS).map(|_| once()).collect()
 }
 
 /// The interval that leaves out as many of the resampled values below as above, a tenth of all together.
 fn interval_of(mut values: Vec<f64>) -> (f64, f64) {
+    assert!(!values.is_empty(), "an interval is of some values");
     values.sort_by(f64::total_cmp);
     let at = |share: f64| values[((values.len() - 1) as f64 * share).round() as usize];
     (at(0.05), at(0.95))
@@ -447,65 +419,29 @@ fn interval_of(mut values: Vec<f64>) -> (f64, f64) {
 mod tests {
     use super::super::Seen;
     use super::super::tests::{recording, seen};
+    use super::shuffled::tests::{Server, only_sigma};
     use super::*;
 
-    /// What a server of endless threads under this law would log: requests that come by chance and slow each
-    /// other down.
-    fn logged(law: Law, len: usize, gap_us: f64) -> Vec<Seen> {
-        let mut random = fastrand::Rng::with_seed(11);
-        let mut at = 1.0;
-        let mut waiting: Vec<(f64, f64)> = (0..len)
-            .map(|_| {
-                at -= gap_us * random.f64().max(1e-9).ln();
-                (at, 4_000.0 + 2_000.0 * random.f64())
-            })
-            .collect();
-        waiting.reverse();
-        let mut running: Vec<(f64, f64)> = Vec::new();
-        let (mut now, mut all) = (0.0f64, Vec::new());
-        loop {
-            let slow = law.slowdown(running.len().max(1) as f64);
-            let next_end = running
-                .iter()
-                .map(|(_, left)| now + left * slow)
-                .fold(f64::INFINITY, f64::min);
-            let next_begin = waiting.last().map_or(f64::INFINITY, |(at, _)| *at);
-            let then = next_end.min(next_begin);
-            if then.is_infinite() {
-                return all;
-            }
-            for (_, left) in &mut running {
-                *left -= (then - now) / slow;
-            }
-            now = then;
-            if next_begin <= next_end {
-                running.extend(waiting.pop());
-            } else {
-                let done = running.iter().position(|(_, left)| *left < 1e-6);
-                let (at, _) = running.swap_remove(done.expect("one has ended"));
-                all.push(seen(at as u64, 0, (now - at) as u64));
-            }
-        }
-    }
-
-    fn fit(law: Law, gap_us: f64) -> SharingFit {
-        SharingFit::of(&recording(&logged(law, 1_500, gap_us)), None, 1).unwrap()
+    /// Of requests of 4 to 6 ms that come by chance, each on a thread of its own.
+    fn fit(law: Sharing, gap_us: f64) -> SharingFit {
+        let draw = |random: &mut fastrand::Rng| 4.0 + 2.0 * random.f64();
+        let server = Server {
+            threads: usize::MAX,
+            gap_ms: gap_us / 1e3,
+        };
+        SharingFit::of(&server.logged(law, draw, 1_500, 11), None, 1).unwrap()
     }
 
     #[test]
     fn constant_run_times_stay_constant() {
-        let found = fit(Law::default(), 1_500.0);
+        let found = fit(Sharing::default(), 1_500.0);
         assert!(!found.depends(), "{found:?}");
         assert!(found.running_seen >= 6, "{found:?}");
     }
 
     #[test]
     fn work_under_one_lock_is_found() {
-        let one_lock = Law {
-            sigma: 1.0,
-            kappa: 0.0,
-        };
-        let found = fit(one_lock, 8_000.0);
+        let found = fit(only_sigma(1.0), 8_000.0);
         assert!(
             found.depends() && (0.85..1.15).contains(&found.sharing.sigma),
             "{found:?}"
@@ -518,10 +454,7 @@ mod tests {
 
     #[test]
     fn the_curve_is_what_was_measured() {
-        let half = Law {
-            sigma: 0.5,
-            kappa: 0.0,
-        };
+        let half = only_sigma(0.5);
         let found = fit(half, 4_000.0);
         for point in found.curve.iter().filter(|point| point.len > 100) {
             let expect = half.slowdown(point.running);

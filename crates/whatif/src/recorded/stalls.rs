@@ -7,12 +7,11 @@
 
 use std::collections::BTreeMap;
 
-use telemetry::Nanos;
+use telemetry::{Nanos, nearest_rank};
 
 use super::work::{Event, WorkStep, walk};
 use super::{Kept, Recording};
 use crate::Pause;
-use crate::nearest_rank::nearest_rank;
 
 /// A shorter one is a hiccup.
 const LEAST_NS: u64 = 30_000_000;
@@ -58,7 +57,7 @@ fn run_medians(kept: &[Kept]) -> BTreeMap<u16, u64> {
         }
     }
     let median = |mut runs: Vec<u64>| {
-        let middle = nearest_rank(0.5, runs.len());
+        let middle = nearest_rank(0.5, runs.len() as u64) as usize - 1;
         *runs.select_nth_unstable(middle).1
     };
     runs.into_iter()
@@ -112,6 +111,7 @@ impl StallSearch {
 
     fn notice_gap(&mut self, step: WorkStep) {
         let oldest = self.begins.keys().next().copied().unwrap_or(step.now);
+        // Nothing has ended since `last_end`; but while nothing ran either, nothing could end.
         let from = self.last_end.max(oldest);
         if step.now - from >= LEAST_NS && self.candidate.is_none() {
             self.candidate = Some(Candidate {
@@ -162,6 +162,39 @@ fn middle(from: u64, to: u64) -> u64 {
 
 fn after_ns(candidate: Candidate) -> u64 {
     ((candidate.to - candidate.from) / AFTER_SHARE).max(AFTER_NS_MIN)
+}
+
+/// The server's own time, which leaves pauses out.
+pub(super) struct Moving {
+    /// Begin and length of each pause, and what was lost before it.
+    pauses: Vec<(u64, u64, u64)>,
+}
+
+impl Moving {
+    pub(super) fn new(pauses: &[Pause]) -> Moving {
+        let are_apart = |pair: &[Pause]| pair[0].at.0 + pair[0].lasts.0 <= pair[1].at.0;
+        assert!(
+            pauses.windows(2).all(are_apart),
+            "pauses are in order, and none overlaps another"
+        );
+        let mut lost = 0;
+        let each = pauses.iter().map(|pause| {
+            let before = lost;
+            lost += pause.lasts.0;
+            (pause.at.0, pause.lasts.0, before)
+        });
+        Moving {
+            pauses: each.collect(),
+        }
+    }
+
+    pub(super) fn at(&self, now: u64) -> u64 {
+        let begun = self.pauses.partition_point(|pause| pause.0 <= now);
+        match begun.checked_sub(1).map(|last| self.pauses[last]) {
+            None => now,
+            Some((at, lasts, before)) => now - before - lasts.min(now - at),
+        }
+    }
 }
 
 #[cfg(test)]
@@ -248,5 +281,16 @@ mod tests {
             })
             .collect();
         assert_eq!(stalls(&recording(&all)), []);
+    }
+
+    #[test]
+    fn own_time_leaves_pauses_out() {
+        let pause = |at: u64, lasts: u64| Pause {
+            at: Nanos(at),
+            lasts: Nanos(lasts),
+        };
+        let moving = Moving::new(&[pause(100, 50), pause(200, 10)]);
+        let found = [0, 100, 130, 150, 199, 205, 210, 300].map(|now| moving.at(now));
+        assert_eq!(found, [0, 100, 100, 100, 149, 150, 150, 240]);
     }
 }

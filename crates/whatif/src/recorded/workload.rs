@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 
 use telemetry::Nanos;
 
+use super::stalls::Moving;
 use super::work::{Event, walk};
 use super::{Kept, LockFit, Recording};
 use crate::engine::Need;
@@ -44,6 +45,7 @@ impl Workload {
                 _ => one.cpu_s = -1.0,
             }
         }
+        // Last: those that were refused get a run that is free of other requests' influence already.
         lend_runs(&mut kept, seed);
         Workload {
             kept,
@@ -90,7 +92,7 @@ impl Workload {
 /// Puts into `out` what each request of a process would have needed alone.
 fn alone(kept: &[Kept], process: usize, sharing: Sharing, pauses: &[Pause], out: &mut [Kept]) {
     let mut open: BTreeMap<usize, f64> = BTreeMap::new();
-    let mut standing = Standing { pauses };
+    let moving = Moving::new(pauses);
     // Nanoseconds that a request would have advanced by.
     let mut advanced = 0.0;
     let (mut before, mut running) = (0, 0);
@@ -98,9 +100,9 @@ fn alone(kept: &[Kept], process: usize, sharing: Sharing, pauses: &[Pause], out:
         kept,
         |one| usize::from(one.process) == process,
         &mut |step| {
-            let moving = step.now - before - standing.within(before, step.now);
-            advanced += moving as f64 * sharing.speed(running);
-            (before, running) = (step.now, step.running);
+            let now = moving.at(step.now);
+            advanced += (now - before) as f64 * sharing.speed(running);
+            (before, running) = (now, step.running);
             match step.event {
                 Event::Begins => {
                     open.insert(step.index, advanced);
@@ -125,27 +127,6 @@ fn unlocked(one: &mut Kept, was: &Kept, need: Need, sharing: Sharing) {
     let free = (need.run.as_secs_f64() - computing) * share;
     one.run_s = (computing + free) as f32;
     one.cpu_s = computing as f32;
-}
-
-/// Pauses that are still to come.
-struct Standing<'a> {
-    pauses: &'a [Pause],
-}
-
-impl Standing<'_> {
-    /// Nanoseconds of pauses between two moments; asked for in the order of time.
-    fn within(&mut self, from: u64, to: u64) -> u64 {
-        let mut sum = 0;
-        while let [pause, rest @ ..] = self.pauses {
-            let (begin, end) = (pause.at.0, pause.at.0.saturating_add(pause.lasts.0));
-            sum += to.min(end).saturating_sub(from.max(begin));
-            if end > to {
-                break;
-            }
-            self.pauses = rest;
-        }
-        sum
-    }
 }
 
 /// Gives those that have no run one of their route, else one of any.

@@ -126,7 +126,6 @@ pub(crate) fn fixed(threads: usize, queue_len_max: usize) -> PoolPlan {
         reserve_len: 0,
     };
     PoolPlan {
-        name: "default".to_owned(),
         settings,
         threads,
         policy: Box::new(|| Box::new(Still)),
@@ -136,7 +135,6 @@ pub(crate) fn fixed(threads: usize, queue_len_max: usize) -> PoolPlan {
 /// A server of one process with one pool, in which nothing takes time but the requests.
 pub(crate) fn alone(pool: PoolPlan) -> Setting {
     Setting {
-        name: "test".to_owned(),
         processes: 1,
         pools: vec![pool],
         pool_of_route: Vec::new(),

@@ -62,7 +62,7 @@ fn gaps_cv2(at: &[u64], rates: &[Rate]) -> f64 {
             step += 1;
             end += rates[step].lasts.0;
         }
-        let gap = (pair[1] - pair[0]) as f64 / 1e9 * rates[step].from_per_second;
+        let gap = (pair[1] - pair[0]) as f64 / 1e9 * rates[step].per_second;
         (len, sum, squares) = (len + 1.0, sum + gap, squares + gap * gap);
     }
     let mean: f64 = sum / len;

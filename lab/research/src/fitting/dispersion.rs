@@ -98,10 +98,7 @@ pub(super) fn around_rates(at: &[u64], window: Nanos, rates: &[Rate]) -> Spread 
             counts.see(at - begin);
         }
         counts.close();
-        let (len, mean) = (
-            counts.windows_len(),
-            rate.from_per_second * window.as_secs_f64(),
-        );
+        let (len, mean) = (counts.windows_len(), rate.per_second * window.as_secs_f64());
         let len_f64 = len as f64;
         deviations += counts.squares - 2.0 * mean * counts.sum as f64 + len_f64 * mean * mean;
         expected += len_f64 * mean;

@@ -198,7 +198,7 @@ pub(crate) mod tests {
                 let route = &found.laws.routes[0].service;
                 assert_eq!(kind(route), kind(&service), "{seed}: {found:?}");
                 assert_eq!(found.laws.rates.len(), 1, "{seed}: {found:?}");
-                let rate = found.laws.rates[0].from_per_second;
+                let rate = found.laws.rates[0].per_second;
                 assert!((rate / 200.0 - 1.0).abs() < 0.15, "{seed}: {found:?}");
                 let from = found.routes[0];
                 assert!(from.distance < from.distance_max(), "{seed}: {found:?}");

@@ -187,7 +187,7 @@ mod tests {
                 let found = found(&rates, process, seed);
                 assert_eq!(found.len(), 3, "{process:?} {seed}: {found:?}");
                 for (step, (per_second, secs)) in found.iter().zip(rates) {
-                    let off = step.from_per_second / per_second - 1.0;
+                    let off = step.per_second / per_second - 1.0;
                     assert!(off.abs() < 0.15, "{process:?} {seed}: {found:?}");
                     let off = step.lasts.as_secs_f64() / secs as f64 - 1.0;
                     assert!(off.abs() < 0.1, "{process:?} {seed}: {found:?}");
@@ -205,7 +205,7 @@ mod tests {
         );
         let rates: Vec<u64> = found
             .iter()
-            .map(|rate| rate.from_per_second as u64 / 10)
+            .map(|rate| rate.per_second as u64 / 10)
             .collect();
         assert_eq!(rates.len(), 3, "{found:?}");
         assert_eq!(rates[1], 0, "{found:?}");

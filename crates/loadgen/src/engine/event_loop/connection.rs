@@ -18,9 +18,10 @@ use crate::engine::response::ResponseParser;
 use crate::engine::tls::TlsConnection;
 
 /// Where a connection stands.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) enum ConnectionState {
     /// There is none.
+    #[default]
     Closed,
     /// Not known to be established.
     Connecting,
@@ -33,6 +34,7 @@ pub(super) enum ConnectionState {
 }
 
 /// A place for a connection.
+#[derive(Default)]
 pub(super) struct Connection {
     pub(super) socket: Option<OwnedFd>,
     pub(super) tls: Option<Box<TlsConnection>>,
@@ -70,24 +72,8 @@ pub(super) struct Connection {
 impl Connection {
     pub(super) fn new() -> Connection {
         Connection {
-            socket: None,
-            tls: None,
-            state: ConnectionState::Closed,
-            generation: 0,
-            is_watched: false,
-            watches_room: false,
-            is_warm: false,
-            is_retrying: false,
-            is_queued: false,
-            response: ResponseParser::default(),
             deadline: Stamp::NEVER,
-            began: Stamp::ZERO,
-            turn: Stamp::ZERO,
-            left: 0,
-            head: 0,
-            len: 0,
-            unsent: 0,
-            offset: 0,
+            ..Connection::default()
         }
     }
 

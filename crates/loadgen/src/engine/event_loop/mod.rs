@@ -27,11 +27,11 @@ use telemetry::{Nanos, Stamp, now};
 
 use super::receive_stamps::ReceiveStamps;
 use super::schedule::{Chooser, Schedule};
-use super::socket::{self, Remote};
-use super::sources::Sources;
-use super::tally::{Failure, Flight, Tally};
+use super::socket::{self, Remote, Sources};
+use super::tally::{Flight, Tally};
 use super::worker::{TICK, Ticker, Turn, Worker, WorkerResult};
 use super::{Fault, tls};
+use crate::outcome::Failure;
 use crate::plan::{Closing, Load, Scheme, Timestamps};
 use connection::{Connection, ConnectionState};
 
@@ -87,6 +87,12 @@ struct EventLoop<'a> {
     active: usize,
     warm: usize,
     in_flight: u64,
+    /// Requests in flight on a connection, at most.
+    depth: u32,
+    /// Requests of a connection, at most.
+    requests_each: u64,
+    /// For a connection to be established, and for a reply.
+    timeout: Nanos,
     next_scan: Stamp,
     scan_pause: Nanos,
     needs_nodelay: bool,
@@ -117,12 +123,7 @@ impl<'a> EventLoop<'a> {
             Scheme::Https(tls) => Some(tls::TlsClient::new(tls)?),
         };
         let len = worker.connections_len;
-        let longest = plan
-            .requests
-            .kinds
-            .iter()
-            .map(|kind| kind.bytes.len())
-            .max();
+        let longest = plan.requests.iter().map(|kind| kind.bytes.len()).max();
         let needs_nodelay = remote.is_tcp()
             && (plan.connections.in_flight > 1 || longest.unwrap_or(0) > 1_000 || tls.is_some());
         Ok(EventLoop {
@@ -146,6 +147,13 @@ impl<'a> EventLoop<'a> {
             active: len,
             warm: 0,
             in_flight: 0,
+            depth: plan.connections.in_flight as u32,
+            // A burst is one round.
+            requests_each: match plan.load {
+                Load::Burst => plan.connections.in_flight as u64,
+                _ => plan.connections.requests_each.map_or(u64::MAX, Into::into),
+            },
+            timeout: plan.connections.timeout,
             next_scan: Stamp::ZERO,
             scan_pause: Nanos((plan.connections.timeout.0 / 20).clamp(TICK.0, 250_000_000)),
             needs_nodelay,
@@ -171,15 +179,18 @@ impl<'a> EventLoop<'a> {
             if self.is_over(at) {
                 return Ok(());
             }
+            // Deadlines before requests: what has failed gives its place to what is due in this very turn.
             self.keep_time(at);
             self.begin_connections(at);
             self.begin_due(at);
+            // Sent before the loop sleeps: nothing that was begun waits for an event of another connection.
             self.send_all();
             events.clear();
             match self.wait(&mut events) {
                 Ok(()) | Err(Errno::INTR) => {}
                 Err(error) => return Err(Fault::new(format!("epoll_wait failed: {error}"))),
             }
+            // After the sleep and before the first read: the clock of the day may have been set meanwhile.
             if let Some(stamps) = &mut self.receive_stamps {
                 stamps.set_clock();
             }
@@ -211,6 +222,7 @@ impl<'a> EventLoop<'a> {
         let data = event.data.u64();
         let (place, generation) = (data as u32, (data >> 32) as u32);
         let connection = &self.connections[place as usize];
+        // An event of an earlier socket of this place, which was closed after the kernel had noted the event.
         if connection.generation != generation || connection.socket.is_none() {
             return;
         }
@@ -250,11 +262,7 @@ impl<'a> EventLoop<'a> {
             (Turn::Ends, None) => true,
             (Turn::Ends, Some(_)) => {
                 // What was due is waited for, unless somebody wants the end now.
-                let latest = self
-                    .tally
-                    .window
-                    .end
-                    .plus(self.worker.plan.connections.timeout);
+                let latest = self.tally.window.end.plus(self.timeout);
                 is_done || self.worker.shared.is_over() || at >= latest
             }
         }
@@ -327,9 +335,8 @@ impl<'a> EventLoop<'a> {
     }
 
     fn flight_index(&self, place: u32, number: u32) -> usize {
-        let depth = self.worker.plan.connections.in_flight;
-        let connection = &self.connections[place as usize];
-        place as usize * depth + (connection.head + number) as usize % depth
+        let head = self.connections[place as usize].head;
+        (place as usize) * (self.depth as usize) + ((head + number) % self.depth) as usize
     }
 
     /// Begins a request: it is under way, and sent in the second pass.
@@ -344,6 +351,11 @@ impl<'a> EventLoop<'a> {
         let index = self.flight_index(place, connection.len);
         self.flights[index] = flight;
         let connection = &mut self.connections[place as usize];
+        // One more would write over the oldest request of the ring, which then were never counted.
+        assert!(
+            connection.len < self.depth && connection.left > 0,
+            "a request is begun only on a connection that may take one"
+        );
         connection.len += 1;
         connection.unsent += 1;
         connection.left -= 1;
@@ -352,8 +364,7 @@ impl<'a> EventLoop<'a> {
 
     /// Fills a connection of a closed load with what it may have in flight; whether it has any.
     fn fill(&mut self, place: u32) -> bool {
-        let depth = self.worker.plan.connections.in_flight as u32;
-        while self.connections[place as usize].len < depth
+        while self.connections[place as usize].len < self.depth
             && self.connections[place as usize].left > 0
             && self.may_begin()
         {
@@ -394,13 +405,17 @@ impl<'a> EventLoop<'a> {
             };
             self.tally.failed(&flight, why, at);
         }
+        // Of the thread's sum, by which a run of so many requests knows how many it may begin: no end is counted twice.
+        assert!(
+            self.in_flight >= u64::from(failed),
+            "what fails was under way"
+        );
         self.in_flight -= u64::from(failed);
-        let depth = self.worker.plan.connections.in_flight as u32;
         let connection = &mut self.connections[place as usize];
         if failed > 0 {
             connection.turn = at;
         }
-        connection.head = (connection.head + failed) % depth;
+        connection.head = (connection.head + failed) % self.depth;
         connection.len -= failed;
         self.set_back(place);
     }
@@ -418,14 +433,12 @@ impl<'a> EventLoop<'a> {
     /// leaves on the next one; what was not is begun anew.
     fn set_back(&mut self, place: u32) {
         let is_closed_load = self.is_closed_load();
-        let each = self.worker.plan.connections.requests_each;
         let connection = &mut self.connections[place as usize];
         if is_closed_load {
             self.in_flight -= u64::from(connection.len);
             connection.len = 0;
         } else if connection.len > 0 {
-            let each = each.map_or(u64::MAX, Into::into);
-            connection.left = each.saturating_sub(u64::from(connection.len));
+            connection.left = self.requests_each.saturating_sub(u64::from(connection.len));
         }
         connection.unsent = connection.len;
         connection.offset = 0;

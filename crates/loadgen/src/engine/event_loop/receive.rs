@@ -7,9 +7,9 @@ use telemetry::{Stamp, now};
 
 use super::connection::ConnectionState;
 use super::{Burst, EventLoop};
-use crate::engine::response::{Ended, Wrong};
-use crate::engine::tally::Failure;
+use crate::engine::response::Ended;
 use crate::engine::tls::TlsEnd;
+use crate::outcome::Failure;
 
 /// Reads of one connection in one turn; then the others come first.
 const READS_A_TURN: usize = 32;
@@ -22,6 +22,7 @@ impl EventLoop<'_> {
         let mut buffer = std::mem::take(&mut self.buffer);
         let is_unfinished = self.read_into(place, is_ending, &mut buffer);
         self.buffer = buffer;
+        // Edges tell once: without this the rest would lie until more came, which may be never.
         if is_unfinished {
             self.watch_again(place);
         }
@@ -89,6 +90,7 @@ impl EventLoop<'_> {
         let mut used = 0;
         while used < bytes.len() {
             let connection = &self.connections[place as usize];
+            // What a server sends behind the last reply is read, so that its end is seen, and counts for nothing.
             if connection.state == ConnectionState::Lingering {
                 return true;
             }
@@ -137,10 +139,13 @@ impl EventLoop<'_> {
     fn completed(&mut self, place: u32, reply: Ended, at: Stamp) -> bool {
         let is_unsent = self.pop(place, reply, at);
         let connection = &mut self.connections[place as usize];
+        // A reply before the end of its request says that the server will not read the rest: what it reads next
+        // would be the middle of a body.
         if !reply.keeps || is_unsent {
             return self.not_kept(place, at);
         }
         if connection.left == 0 && connection.len == 0 {
+            // The connection may be closed by this, and the rest of the bytes belongs to nobody.
             self.finish_connection(place, at);
             return self.connections[place as usize].socket.is_some();
         }
@@ -164,16 +169,19 @@ impl EventLoop<'_> {
         self.tally.ended(&self.flights[index], reply, at);
         self.in_flight -= 1;
         self.warm_up(place);
-        let depth = self.worker.plan.connections.in_flight as u32;
         let connection = &mut self.connections[place as usize];
         connection.turn = at;
+        assert!(
+            connection.len > 0,
+            "a reply ends a request that is under way"
+        );
         let is_unsent = connection.len == connection.unsent;
         if is_unsent {
             connection.unsent -= 1;
             connection.offset = 0;
         }
         connection.len -= 1;
-        connection.head = (connection.head + 1) % depth;
+        connection.head = (connection.head + 1) % self.depth;
         is_unsent
     }
 
@@ -192,6 +200,8 @@ impl EventLoop<'_> {
             return self.give_up_ended(place, at);
         }
         let is_asked = connection.sent_len() > 0 || self.burst != Burst::None;
+        // RFC 9112 section 9.5: a server may end an idle connection at any time, also while a request is on its way
+        // of which no byte has left: that is no failure of either side, and the request is sent on another one.
         if connection.len == 0 || !is_asked {
             if self.tally.window.holds(at) {
                 self.tally.counts.ended_idle += 1;
@@ -209,7 +219,7 @@ impl EventLoop<'_> {
         let link = connection.tls.as_ref();
         // RFC 9112 section 9.8: over TLS such a reply is whole only if close_notify has said so.
         if link.is_some_and(|link| link.end() == Some(TlsEnd::Cut)) {
-            reply.wrong = Some(Wrong::Short);
+            reply.wrong = Some(Failure::Short);
         }
         self.pop(place, reply, at);
         self.lose_flights(place, at);

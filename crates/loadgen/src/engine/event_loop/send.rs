@@ -10,10 +10,10 @@ use telemetry::{Stamp, now};
 
 use super::connection::ConnectionState;
 use super::{Burst, EVENTS_LEN, EventLoop, FULL_QUEUE_RETRY, PAUSE};
-use crate::engine::tally::Failure;
 use crate::engine::tls::HandshakeState;
 use crate::engine::{receive_stamps, socket};
-use crate::plan::{Closing, Load};
+use crate::outcome::Failure;
+use crate::plan::Closing;
 
 /// Requests of one connection that leave by one call.
 const SLICES_LEN: usize = 16;
@@ -21,6 +21,7 @@ const SLICES_LEN: usize = 16;
 impl<'a> EventLoop<'a> {
     /// The second pass: what is to be sent, and connections that are to be begun.
     pub(super) fn send_all(&mut self) {
+        // Only what was there at the beginning: what a send adds comes after the next look at the time.
         for _ in 0..self.todo.len().min(EVENTS_LEN) {
             let Some(place) = self.todo.pop_front() else {
                 return;
@@ -29,6 +30,7 @@ impl<'a> EventLoop<'a> {
                 ConnectionState::Closed if self.is_retrying(place) => {}
                 ConnectionState::Closed if self.is_wanted(place) => self.begin(place),
                 ConnectionState::Open => {
+                    // An open load's requests were begun when they were due; a closed one's begin here.
                     if self.is_closed_load() {
                         self.fill(place);
                         self.settle_rested(place);
@@ -63,32 +65,29 @@ impl<'a> EventLoop<'a> {
             }
             return;
         }
+        assert!(
+            self.connections[place as usize].socket.is_none(),
+            "a place has one connection at a time"
+        );
         let at = now();
-        let requests = match self.worker.plan.load {
-            Load::Burst => self.worker.plan.connections.in_flight as u64,
-            _ => self
-                .worker
-                .plan
-                .connections
-                .requests_each
-                .map_or(u64::MAX, Into::into),
-        };
         let connection = &mut self.connections[place as usize];
+        // Events of the former connection that are still to be looked at are told by this number.
         connection.generation = connection.generation.wrapping_add(1);
         connection.response.reset();
         if !connection.is_retrying {
             connection.began = at;
         }
+        // A place that had a connection before is in its turn already: the turn begins with the end of the last one.
         if connection.turn == Stamp::ZERO {
             connection.turn = at;
         }
         if connection.len == 0 {
-            connection.left = requests;
+            connection.left = self.requests_each;
         }
         if is_closed_load {
             self.fill(place);
         }
-        match self.remote.connect(self.sources.next()) {
+        match self.remote.connect(self.sources.next(), None) {
             Ok(descriptor) => {
                 if self.needs_nodelay {
                     socket::set_nodelay(&descriptor);
@@ -102,11 +101,14 @@ impl<'a> EventLoop<'a> {
                 connection.state = ConnectionState::Connecting;
                 self.deadline_from(place, at);
                 let has_request = self.connections[place as usize].unsent > 0;
+                // On loopback the connection is established by now, and one call less is made than by waiting for
+                // the poll to say so. Elsewhere the send says `WouldBlock`, and room is watched for.
                 if self.tls.is_none() && has_request && self.burst == Burst::None {
                     self.flush(place);
                 } else {
                     self.connections[place as usize].watches_room = true;
                 }
+                // After the flush, which knows what is to be watched: watching once is one call less than changing it.
                 self.watch(place);
             }
             Err(Errno::AGAIN) if !self.remote.is_tcp() => self.retry_later(place, at),
@@ -118,7 +120,7 @@ impl<'a> EventLoop<'a> {
     /// for TCP by itself; who does not wait is turned away, which is not the server's doing.
     fn retry_later(&mut self, place: u32, at: Stamp) {
         let connection = &mut self.connections[place as usize];
-        if at.since(connection.began) >= self.worker.plan.connections.timeout {
+        if at.since(connection.began) >= self.timeout {
             connection.is_retrying = false;
             return self.fail(place, Failure::Connect, at);
         }
@@ -168,6 +170,7 @@ impl<'a> EventLoop<'a> {
                 self.flush(place);
             }
             Some(client) => {
+                // Its own block: a connection without TLS stays small, and there may be a million.
                 connection.tls = Some(Box::new(client.begin()));
                 connection.state = ConnectionState::Handshaking;
                 self.handshake(place);
@@ -200,6 +203,7 @@ impl<'a> EventLoop<'a> {
     fn established(&mut self, place: u32, at: Stamp) {
         let connection = &mut self.connections[place as usize];
         connection.state = ConnectionState::Open;
+        // From its very beginning, also where a full queue turned it away in between.
         self.tally.connected(connection.began, at);
         if self.burst == Burst::Gathering {
             // It waits for the others, however long they take.
@@ -276,7 +280,7 @@ impl<'a> EventLoop<'a> {
         let plan = self.worker.plan;
         let connection = &self.connections[place as usize];
         let index = self.flight_index(place, connection.len - connection.unsent + number);
-        let kind = &plan.requests.kinds[self.flights[index].kind as usize];
+        let kind = &plan.requests[self.flights[index].kind as usize];
         let is_last = connection.left == 0
             && number + 1 == connection.unsent
             && plan.connections.closing == Closing::Server;
@@ -298,7 +302,12 @@ impl<'a> EventLoop<'a> {
         while left > 0 {
             let rest = self.unsent_bytes(place, 0).len();
             let connection = &self.connections[place as usize];
+            assert!(
+                connection.unsent > 0,
+                "the socket takes no more than was given to it"
+            );
             let index = self.flight_index(place, connection.len - connection.unsent);
+            // With its first byte: what a full socket lets wait is time of the server, and in the latency.
             if connection.offset == 0 {
                 self.flights[index].sent = at;
             }
@@ -356,6 +365,7 @@ impl<'a> EventLoop<'a> {
     pub(super) fn finish_connection(&mut self, place: u32, at: Stamp) {
         let closing = self.worker.plan.connections.closing;
         if closing == Closing::Server {
+            // The place is not used until the server has closed: the measured load would grow by what it leaves open.
             let connection = &mut self.connections[place as usize];
             connection.state = ConnectionState::Lingering;
             connection.deadline = at.plus(super::LINGER);
@@ -373,7 +383,9 @@ impl<'a> EventLoop<'a> {
     /// A connection and everything under way on it have failed.
     pub(super) fn fail(&mut self, place: u32, failure: Failure, at: Stamp) {
         self.fail_flights(place, failure, at);
+        // One that failed counts as warm: otherwise a server that refuses some would keep the run from its beginning.
         self.warm_up(place);
+        // By a reset whatever was asked for: a port in TIME_WAIT for each failure would soon leave none.
         self.close(place, Closing::Rst);
         if self.is_closed_load() && matches!(failure, Failure::Connect | Failure::Local) {
             if self.burst == Burst::None {
@@ -408,14 +420,14 @@ impl<'a> EventLoop<'a> {
     pub(super) fn go_on(&mut self, place: u32, at: Stamp) {
         if !self.is_closed_load() {
             // In a closed load the turn goes on: what its ending takes is part of the next one.
-            let depth = self.worker.plan.connections.in_flight as u32;
             let connection = &mut self.connections[place as usize];
             connection.turn = at;
             let (len, left) = (connection.len, connection.left);
+            // Requests that were due are still to be answered, on a connection that has yet to be made.
             if len > 0 {
                 self.todo.push_back(place);
             }
-            if len == 0 || len < depth && left > 0 {
+            if len == 0 || len < self.depth && left > 0 {
                 self.is_idle(place);
             }
         } else if self.burst == Burst::None {

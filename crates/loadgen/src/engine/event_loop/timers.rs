@@ -5,12 +5,13 @@ use telemetry::{Nanos, Stamp, now};
 
 use super::connection::ConnectionState;
 use super::{BEGINS_A_TURN, Burst, EventLoop};
-use crate::engine::tally::Failure;
 use crate::engine::worker::TICK;
+use crate::outcome::Failure;
 
 impl EventLoop<'_> {
     /// How long the poll may sleep at `at`.
     pub(super) fn pause(&self, at: Stamp) -> Timespec {
+        // What is to be sent must not wait for an event: events are looked at, and the loop comes back at once.
         let pause = if self.todo.is_empty() {
             self.longest_pause(at)
         } else {
@@ -43,6 +44,7 @@ impl EventLoop<'_> {
 
     /// Deadlines, failed places whose pause is over, and how many connections are to be active.
     pub(super) fn keep_time(&mut self, at: Stamp) {
+        // All pauses are equally long, so that the first one in is the first one out.
         while let Some(&(until, place)) = self.paused.front() {
             if until > at {
                 break;
@@ -54,6 +56,8 @@ impl EventLoop<'_> {
         if at < self.next_scan {
             return;
         }
+        // All places are looked at, a few times within a time-out: cheaper than a sorted set of deadlines that each
+        // request would change twice.
         self.next_scan = at.plus(self.scan_pause);
         self.settle_active(at);
         for place in 0..self.begun as u32 {
@@ -116,6 +120,7 @@ impl EventLoop<'_> {
         self.resting = resting;
         let woken: Vec<u32> = woken;
         for place in woken {
+            // Its rest is no part of a turn: the time between requests that nobody asked for is not the server's.
             self.connections[place as usize].turn = at;
             self.todo.push_back(place);
         }
@@ -146,7 +151,7 @@ impl EventLoop<'_> {
                 self.begin(place);
             } else {
                 // Ready before it is needed; if that fails, the request that needs it says so.
-                if self.worker.plan.connections.requests_each.is_none() {
+                if self.requests_each == u64::MAX {
                     self.begin(place);
                 }
                 self.is_idle(place);
@@ -160,6 +165,7 @@ impl EventLoop<'_> {
         if self.burst != Burst::Gathering || !self.worker.shared.are_all_warm(self.worker.plan) {
             return;
         }
+        // Before the sends, which do nothing as long as connections are gathered.
         self.burst = Burst::Sent;
         for place in 0..self.connections.len() as u32 {
             if self.connections[place as usize].state == ConnectionState::Open {
@@ -175,6 +181,7 @@ impl EventLoop<'_> {
             if due_at > at || !self.may_begin() {
                 return;
             }
+            // Before the schedule goes on: a request that finds no connection stays the next one, with its time.
             let Some(place) = self.next_idle() else {
                 return;
             };
@@ -183,23 +190,18 @@ impl EventLoop<'_> {
             };
             let Some(due) = schedule.due() else { return };
             schedule.advance();
+            // Drawn here and not when the schedule was made: the numbers of kinds and of gaps are independent.
             let kind = due.kind.unwrap_or_else(|| self.chooser.choose());
             let connection = &mut self.connections[place as usize];
             self.tally.begun(due_at, connection.turn, at);
             if connection.state == ConnectionState::Closed && connection.len == 0 {
-                connection.left = self
-                    .worker
-                    .plan
-                    .connections
-                    .requests_each
-                    .map_or(u64::MAX, Into::into);
+                connection.left = self.requests_each;
             }
             self.begin_request(place, kind, due_at);
             self.settle_deadline(place);
             // Room for another one at the same time.
-            let depth = self.worker.plan.connections.in_flight as u32;
             let connection = &self.connections[place as usize];
-            if connection.len < depth && connection.left > 0 {
+            if connection.len < self.depth && connection.left > 0 {
                 self.is_idle(place);
             }
             self.todo.push_back(place);
@@ -228,7 +230,7 @@ impl EventLoop<'_> {
 
     /// The connection has something to wait for from `at` on.
     pub(super) fn deadline_from(&mut self, place: u32, at: Stamp) {
-        self.connections[place as usize].deadline = at.plus(self.worker.plan.connections.timeout);
+        self.connections[place as usize].deadline = at.plus(self.timeout);
     }
 
     /// A connection that rested has had nothing to wait for; what it is given now is to be answered in time.
@@ -257,7 +259,7 @@ impl EventLoop<'_> {
             } else {
                 oldest.sent
             };
-            from.plus(self.worker.plan.connections.timeout)
+            from.plus(self.timeout)
         };
         self.connections[place as usize].deadline = deadline;
     }

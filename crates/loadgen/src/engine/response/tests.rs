@@ -90,7 +90,7 @@ fn last(status: u16) -> Ended {
     }
 }
 
-fn wrong(status: u16, wrong: Wrong) -> Ended {
+fn wrong(status: u16, wrong: Failure) -> Ended {
     Ended {
         wrong: Some(wrong),
         ..right(status)
@@ -146,30 +146,34 @@ fn sums_bodies_of_every_form() {
         };
         check(text, &of_body(sum_of(b"hello")), &[expect]);
         let other = Ended {
-            wrong: Some(Wrong::Body),
+            wrong: Some(Failure::Body),
             ..expect
         };
         check(text, &of_body(sum_of(b"hellO")), &[other]);
         check(text, &of_body(sum_of(b"")), &[other]);
     }
     check(NOTHING, &of_body(sum_of(b"")), &[right(200)]);
-    check(NOTHING, &of_body(sum_of(b"x")), &[wrong(200, Wrong::Body)]);
+    check(
+        NOTHING,
+        &of_body(sum_of(b"x")),
+        &[wrong(200, Failure::Body)],
+    );
     let none = "HTTP/1.1 204 -\r\n\r\n";
     check(none, &of_body(sum_of(b"")), &[right(204)]);
-    check(none, &of_body(sum_of(b"x")), &[wrong(204, Wrong::Body)]);
+    check(none, &of_body(sum_of(b"x")), &[wrong(204, Failure::Body)]);
 }
 
 #[test]
 fn compares_bodies_with_the_first_of_their_own_kind() {
     let [one, other] = [(), ()].map(|()| of_body(ExpectBody::SameAsFirst));
     let failed = HELLO.replace("200 OK", "500 No").replace("hello", "sorry");
-    let status = wrong(500, Wrong::Status);
+    let status = wrong(500, Failure::Status);
     // A body that came with a wrong status is nobody's example.
     assert_eq!(read([failed.as_bytes()], &one), [status]);
     assert_eq!(read([HELLO.as_bytes()], &one), [right(200)]);
     assert_eq!(read([IN_CHUNKS.as_bytes()], &one), [right(200)]);
     let changed = HELLO.replace("hello", "hallo");
-    let body = wrong(200, Wrong::Body);
+    let body = wrong(200, Failure::Body);
     assert_eq!(read([changed.as_bytes()], &one), [body]);
     assert_eq!(read([changed.as_bytes()], &other), [right(200)]);
     assert_eq!(read([HELLO.as_bytes()], &other), [body]);
@@ -183,18 +187,18 @@ fn checks_statuses_and_lengths() {
         body: ExpectBody::Any,
     };
     let get = standard("GET", &strict);
-    check(HELLO, &get, &[wrong(200, Wrong::Status)]);
+    check(HELLO, &get, &[wrong(200, Failure::Status)]);
     let missing = |text: &str| text.replace("200 OK", "404 -");
     check(&missing(HELLO), &get, &[right(404)]);
     check(&missing(IN_CHUNKS), &get, &[right(404)]);
     check(&missing(OLD), &get, &[last(404)]);
-    check(&missing(NOTHING), &get, &[wrong(404, Wrong::Body)]);
-    check("HTTP/1.1 204 -\r\n\r\n", &get, &[wrong(204, Wrong::Body)]);
+    check(&missing(NOTHING), &get, &[wrong(404, Failure::Body)]);
+    check("HTTP/1.1 204 -\r\n\r\n", &get, &[wrong(204, Failure::Body)]);
     for (status, expect) in [
         (199, None),
         (200, None),
         (399, None),
-        (400, Some(Wrong::Status)),
+        (400, Some(Failure::Status)),
     ] {
         let text = format!("HTTP/1.1 {status} -\r\nContent-Length: 0\r\n\r\n{NOTHING}");
         let ended = Ended {
@@ -235,7 +239,7 @@ fn lets_a_requests_own_expectation_win() {
         ..Expect::default()
     });
     let own = Expected::of(&request, &Expect::default());
-    check(HELLO, &own, &[wrong(200, Wrong::Status)]);
+    check(HELLO, &own, &[wrong(200, Failure::Status)]);
     check(&HELLO.replace("200", "503"), &own, &[right(503)]);
 }
 
@@ -285,7 +289,7 @@ fn takes_another_protocol_as_an_end() {
     let text = "HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\n\r\n\u{0}\u{1}";
     let expect = Ended {
         keeps: false,
-        ..wrong(101, Wrong::Status)
+        ..wrong(101, Failure::Status)
     };
     check(text, &any(), &[expect]);
 }
@@ -431,9 +435,9 @@ impl Made {
             status: self.status,
             keeps: !self.closes && !matches!(self.form, Form::UntilClose),
             wrong: if !(200..400).contains(&self.status) {
-                Some(Wrong::Status)
+                Some(Failure::Status)
             } else if !is_right_length || !is_right_body {
-                Some(Wrong::Body)
+                Some(Failure::Body)
             } else {
                 None
             },

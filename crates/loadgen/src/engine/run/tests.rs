@@ -5,7 +5,8 @@ use std::net::TcpListener;
 use std::sync::Arc;
 
 use super::*;
-use crate::plan::{Address, Arrival, Begin, Leg, Profile, sample};
+use crate::plan::{Address, Arrival, Begin, Leg, Profile};
+use crate::tests::sample;
 
 const OK: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello";
 
@@ -26,7 +27,7 @@ fn served() -> Plan {
     plan.target.address = Address::Ip(listener.local_addr().expect("an address"));
     plan.machine.threads = 2;
     plan.connections.len = 3;
-    let request_bytes = plan.requests.kinds[0].bytes.len();
+    let request_bytes = plan.requests[0].bytes.len();
     thread::spawn(move || {
         for mut stream in listener.incoming().flatten() {
             thread::spawn(move || {
@@ -148,19 +149,4 @@ fn begins_to_count_when_a_thread_has_no_request_to_count() {
     plan.length.requests = Some(1);
     let outcome = outcome(&plan);
     assert!(outcome.counts.answered >= 1, "{:?}", outcome.counts);
-}
-
-#[test]
-fn says_what_the_server_took() {
-    let mut plan = served();
-    // The server is in this process, which is watched when it is asked for.
-    plan.machine.server_pids = vec![std::process::id()];
-    plan.length.duration = Some(Nanos::from_ms(400));
-    let outcome = outcome(&plan);
-    let server = outcome.server.expect("it was watched");
-    assert!(server.cpu_share > 0.0, "{server:?}");
-    assert!(
-        server.cpu_us_per_request > 0.0 && server.resident_bytes > 0,
-        "{server:?}"
-    );
 }

@@ -1,7 +1,8 @@
 //! The shares of all threads together, against the plan's arithmetic.
 
 use super::*;
-use crate::plan::{Leg, sample, sample_request};
+use crate::plan::Leg;
+use crate::tests::{sample, sample_request};
 
 fn plan(load: Load, threads: usize) -> Plan {
     let mut plan = sample();
@@ -194,7 +195,7 @@ fn follows_a_profile_with_poisson_arrivals() {
 
 fn chooser(weights: &[u32], thread: usize) -> Chooser {
     let mut plan = sample();
-    plan.requests.kinds = weights
+    plan.requests = weights
         .iter()
         .map(|&weight| sample_request(weight))
         .collect();

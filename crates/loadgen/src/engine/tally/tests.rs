@@ -43,7 +43,7 @@ fn flight(began: u64, due: u64, sent: u64, first_byte: u64) -> Flight {
     }
 }
 
-fn reply(status: u16, wrong: Option<Wrong>) -> Ended {
+fn reply(status: u16, wrong: Option<Failure>) -> Ended {
     Ended {
         status,
         keeps: true,
@@ -88,7 +88,7 @@ fn counts_by_the_due_time_in_open_loads() {
         for now in [due + 1, 1_500.max(due), 9_000] {
             let mut tally = Tally::new(WINDOW, true);
             let sent = flight(due, due, due + 1, due + 1);
-            tally.ended(&sent, reply(404, Some(Wrong::Status)), Stamp(now));
+            tally.ended(&sent, reply(404, Some(Failure::Status)), Stamp(now));
             tally.ended(&sent, reply(200, None), Stamp(now));
             assert_eq!(tally.ended, 2 * counted, "due {due}, ended {now}");
             assert_eq!(tally.latency.len(), counted);
@@ -132,7 +132,7 @@ fn blames_the_generator_for_what_is_later_than_the_due_time_and_the_place() {
 fn keeps_failures_out_of_all_times_but_turns() {
     let mut tally = Tally::new(WINDOW, true);
     let sent = flight(1_000, 1_100, 1_130, 1_200);
-    let wrongs = [Wrong::Short, Wrong::Status, Wrong::Body];
+    let wrongs = [Failure::Short, Failure::Status, Failure::Body];
     for wrong in wrongs {
         tally.ended(&sent, reply(200, Some(wrong)), Stamp(1_300));
     }
@@ -154,7 +154,7 @@ fn counts_no_status_of_what_is_no_reply() {
     let mut tally = Tally::new(WINDOW, false);
     let sent = flight(1_000, 0, 1_000, 0);
     for status in [0, 200, 200, 503, 999] {
-        tally.ended(&sent, reply(status, Some(Wrong::Short)), Stamp(1_500));
+        tally.ended(&sent, reply(status, Some(Failure::Short)), Stamp(1_500));
     }
     assert_eq!(
         tally.counts().statuses,
@@ -229,9 +229,9 @@ fn event() -> impl Strategy<Value = Event> {
     });
     let wrong = prop::sample::select(vec![
         None,
-        Some(Wrong::Short),
-        Some(Wrong::Status),
-        Some(Wrong::Body),
+        Some(Failure::Short),
+        Some(Failure::Status),
+        Some(Failure::Body),
     ]);
     let failure = prop::sample::select(vec![
         Failure::Connect,

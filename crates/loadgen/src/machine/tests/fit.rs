@@ -6,13 +6,13 @@ use std::sync::Arc;
 use telemetry::Nanos;
 
 use super::super::descriptors::server_remark;
-use super::super::host::{Host, Reuse};
+use super::super::host::{Host, TIME_WAIT};
 use super::super::{fit, prepare};
 use super::{host, plan};
 use crate::engine::Fault;
 use crate::outcome::{Remark, Weight};
 use crate::plan::{
-    Address, Arrival, Arrivals, BadClients, Closing, Load, Misbehaviour, Plan, Profile, Tables,
+    Arrival, Arrivals, BadClients, Closing, Load, Misbehaviour, Plan, Profile, Tables,
 };
 
 const HERE: &str = "127.0.0.1:8080";
@@ -141,27 +141,10 @@ fn leaves_a_small_load_on_this_host_as_it_is() {
 }
 
 #[test]
-fn counts_both_ends_as_files_of_this_host() {
-    let host = Host {
-        files_left: Some(15_000),
-        ..host()
-    };
-    let cases = [
-        (HERE, 10_000, false),
-        (HERE, 7_000, true),
-        (ELSEWHERE, 10_000, true),
-    ];
-    for (address, connections, expect) in cases {
-        let fits = fit(&mut plan(address, connections), &host);
-        assert_eq!(fits.is_ok(), expect, "{connections} to {address}");
-    }
-}
-
-#[test]
 fn takes_more_local_addresses_on_loopback_when_ports_are_short() {
     // The rows of the table in ports: connections, connections a second, who closes, reuse → addresses.
     let slow = Host {
-        reuse: Reuse::Never,
+        loopback_time_wait: TIME_WAIT,
         time_wait_max: 10_000_000,
         ..host()
     };
@@ -242,7 +225,7 @@ fn names_what_shortens_the_wait_where_we_end_connections_elsewhere() {
         assert!(hint.contains(remedy), "{remedy}: {hint}");
     }
     let reused = Host {
-        reuse: Reuse::AfterMs(1000),
+        time_wait: Nanos::from_secs(1),
         ..host()
     };
     assert!(
@@ -321,37 +304,4 @@ fn counts_the_ports_of_half_closing_company() {
     assert!(fit(&mut plan, &host()).is_err());
     plan.bad_clients = vec![idle(1_000)];
     assert!(fit(&mut plan, &host()).is_ok());
-}
-
-#[test]
-fn speaks_of_backlogs_only_where_they_matter() {
-    let cookieless = Host {
-        syn_backlog: Some(4096),
-        somaxconn: 65_535,
-        ..host()
-    };
-    let paced = |mut plan: Plan| {
-        plan.connections.opened_per_s = Some(1_000.0);
-        plan
-    };
-    let unix = |mut plan: Plan| {
-        plan.target.address = Address::Unix("/run/x".into());
-        plan
-    };
-    let cases = [
-        (plan(HERE, 4_096), host(), ""),
-        (plan(HERE, 4_097), host(), "backlog"),
-        (paced(plan(HERE, 9_000)), host(), ""),
-        (plan(ELSEWHERE, 9_000), host(), ""),
-        (unix(plan(HERE, 50_000)), host(), "backlog"),
-        (plan(HERE, 3_072), cookieless, ""),
-        (plan(HERE, 3_073), cookieless, "syn-backlog"),
-    ];
-    for (number, (plan, host, expect)) in cases.into_iter().enumerate() {
-        let words: Vec<String> = remarks(plan, &host)
-            .into_iter()
-            .map(|remark| remark.word)
-            .collect();
-        assert_eq!(words.join(" "), expect, "row {number}");
-    }
 }

@@ -1,15 +1,11 @@
 //! What finished runs are worth: pure.
 
-use std::collections::BTreeMap;
-
 use telemetry::Nanos;
 
 use super::super::judge;
 use crate::distribution::{Distribution, Summary};
-use crate::outcome::{
-    Asked, Counts, Generator, Outcome, SCHEMA, ServerUse, ThreadUse, Times, Weight,
-};
-use crate::plan::{Closing, Timestamps};
+use crate::outcome::{Asked, Generator, Outcome, ServerUse, ThreadUse, Times, Weight};
+use crate::plan::Timestamps;
 
 /// A run of ten seconds without a fault, on two processors.
 fn good() -> Outcome {
@@ -19,44 +15,26 @@ fn good() -> Outcome {
         ..ThreadUse::default()
     };
     Outcome {
-        schema: SCHEMA,
-        milepost: "0".to_owned(),
         asked: Asked {
-            url: "http://127.0.0.1/".to_owned(),
-            label: String::new(),
             load: "closed".to_owned(),
-            rate: None,
-            rate_legs: Vec::new(),
             connections: 64,
-            connections_legs: Vec::new(),
             in_flight: 1,
-            requests_each: None,
-            closing: Closing::Rst,
-            timestamps: Timestamps::Read,
             threads: 2,
-            requests: vec!["GET /".to_owned()],
-            timeout_s: 20.0,
+            ..Asked::default()
         },
-        began_unix_ms: 0,
         seconds: 10.0,
-        counts: Counts::default(),
         times: Times {
             latency: all(1000),
             connect: all(10),
             first_byte: all(900),
             last_byte: all(1000),
             cycle: all(1000),
-            late: None,
-            unread: None,
+            ..Times::default()
         },
-        series: Vec::new(),
         generator: Generator {
             threads: vec![thread; 2],
-            cpu_us_per_request: 10.0,
-            resident_bytes: 0,
-            resident_early_bytes: 0,
-            stalled_s: 0.0,
             foreign_cpu_share: 0.01,
+            ..Generator::default()
         },
         server: Some(ServerUse {
             processes: 1,
@@ -65,9 +43,7 @@ fn good() -> Outcome {
             resident_bytes: 0,
             switches_per_request: 0.1,
         }),
-        kernel: BTreeMap::new(),
-        bad_clients: Vec::new(),
-        remarks: Vec::new(),
+        ..Outcome::default()
     }
 }
 

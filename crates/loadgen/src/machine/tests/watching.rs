@@ -5,8 +5,7 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 
 use telemetry::{Nanos, now};
 
-use super::super::proc::ProcReader;
-use super::super::tree::{ProcessTree, ProcessUse, Switches};
+use super::super::server::{Family, ProcessUse};
 use super::super::{HostMeter, ServerMeter, ThreadMeter, resident_bytes};
 
 /// Long enough for anything on a machine that is busy with other things.
@@ -194,69 +193,58 @@ fn knows_processors_and_memory() {
 #[test]
 fn reads_a_line_whatever_the_program_is_called() {
     let line = "77 (a) R 1 (b) S 12 77 77 0 -1 4194560 1 2 3 4 50 6 70 8 20 0 5 0 9000 1000000 321 18446744";
-    let process = ProcessUse::of(line).expect("a process");
     let expect = ProcessUse {
-        id: 77,
         parent: 12,
-        started: 9000,
         own_ticks: 56,
         reaped_ticks: 78,
         resident_pages: 321,
         has_ended: false,
     };
-    assert_eq!(process, expect);
+    assert_eq!(ProcessUse::of(line), Some(((77, 9000), expect)));
     for cut in ["", "77", "77 (x", "77 (x) S", "77 (x) S 12 77"] {
         assert_eq!(ProcessUse::of(cut), None, "{cut}");
     }
-    let mut reading = ProcReader::new();
-    let own = reading
-        .text(format_args!("/proc/self/stat"))
-        .and_then(ProcessUse::of);
-    assert_eq!(own.map(|own| own.id), Some(std::process::id()));
 }
 
-/// Identifier, parent, own and reaped ticks.
-type Row = (u32, u32, u64, u64);
+/// Identifier, own and reaped ticks.
+type Row = (u32, u64, u64);
 
-fn tree(rows: &[Row]) -> ProcessTree {
-    let process = |&(id, parent, own_ticks, reaped_ticks): &Row| ProcessUse {
-        id,
-        parent,
-        started: 5,
-        own_ticks,
-        reaped_ticks,
-        resident_pages: 1,
-        has_ended: false,
+fn family(rows: &[Row]) -> Family {
+    let process = |&(id, own_ticks, reaped_ticks): &Row| {
+        let process = ProcessUse {
+            parent: 0,
+            own_ticks,
+            reaped_ticks,
+            resident_pages: 1,
+            has_ended: false,
+        };
+        ((id, 5), process)
     };
-    let processes = rows.iter().map(process).collect();
-    ProcessTree {
-        processes,
-        switches: Vec::new(),
+    Family {
+        processes: rows.iter().map(process).collect(),
+        ..Family::default()
     }
 }
 
 #[test]
 fn adds_up_the_time_of_those_that_live_and_of_those_that_are_gone() {
-    let before = [(1, 0, 100, 50), (2, 1, 30, 0), (3, 2, 7, 1)];
+    let before = [(1, 100, 50), (2, 30, 0), (3, 7, 1)];
     let cases: [(&[Row], u64); 7] = [
         (&before, 0),
-        (&[(1, 0, 110, 50), (2, 1, 35, 0), (3, 2, 7, 1)], 15),
+        (&[(1, 110, 50), (2, 35, 0), (3, 7, 1)], 15),
         // 4 began since, and has reaped children of its own.
-        (
-            &[(1, 0, 100, 50), (2, 1, 30, 0), (3, 2, 7, 1), (4, 1, 9, 3)],
-            12,
-        ),
+        (&[(1, 100, 50), (2, 30, 0), (3, 7, 1), (4, 9, 3)], 12),
         // 3 ended with 10 ticks of its own, and 2 has waited for it.
-        (&[(1, 0, 100, 50), (2, 1, 30, 11)], 3),
+        (&[(1, 100, 50), (2, 30, 11)], 3),
         // Both ended; 2 took 5 more ticks, and somebody between the looks took 4.
-        (&[(1, 0, 100, 50 + 35 + 8 + 4)], 9),
+        (&[(1, 100, 50 + 35 + 8 + 4)], 9),
         // 3 ended, and nobody waited for it.
-        (&[(1, 0, 100, 50), (2, 1, 31, 0)], 1),
+        (&[(1, 100, 50), (2, 31, 0)], 1),
         (&[], 0),
     ];
     for (number, (now, expect)) in cases.into_iter().enumerate() {
         assert_eq!(
-            tree(now).ticks_since(&tree(&before)),
+            family(now).ticks_since(&family(&before)),
             expect,
             "row {number}"
         );
@@ -265,16 +253,12 @@ fn adds_up_the_time_of_those_that_live_and_of_those_that_are_gone() {
 
 #[test]
 fn adds_up_switches_of_threads_that_live() {
-    let switches = |rows: &[(u32, u64)]| ProcessTree {
-        processes: Vec::new(),
+    let switches = |rows: &[(u32, u64)]| Family {
         switches: rows
             .iter()
-            .map(|&(thread, len)| Switches {
-                process: 1,
-                thread,
-                len,
-            })
+            .map(|&(thread, len)| ((1, thread), len))
             .collect(),
+        ..Family::default()
     };
     let before = switches(&[(1, 10), (2, 20), (3, 30)]);
     // 2 is gone, 3 is another one, 4 is new.

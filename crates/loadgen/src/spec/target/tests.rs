@@ -1,6 +1,7 @@
 //! Targets: every address of a name, and what may be said about each kind of URL.
 
 use std::collections::HashMap;
+use std::io;
 use std::path::Path;
 
 use super::*;
@@ -249,5 +250,94 @@ fn takes_ranges_of_sources() {
     check_fault(
         &[("url", "http://six/"), ("source", "127.0.0.2")],
         "`--source`: the target is [fd00::1]:80: not both IPv4 or both IPv6 > write the URL with an address of the same kind",
+    );
+}
+
+#[track_caller]
+fn check_safe(addresses: &[&str], expect: bool) {
+    for text in addresses {
+        assert_eq!(is_safe(text.parse().unwrap()), expect, "{text}");
+    }
+}
+
+#[test]
+fn allows_every_range_to_its_ends() {
+    check_safe(
+        &[
+            "127.0.0.1",
+            "127.255.255.255",
+            "10.0.0.0",
+            "10.255.255.255",
+            "172.16.0.0",
+            "172.31.255.255",
+            "192.168.0.0",
+            "192.168.255.255",
+            "169.254.0.1",
+            "169.254.255.255",
+            "100.64.0.0",
+            "100.127.255.255",
+            "192.0.2.0",
+            "192.0.2.255",
+            "198.51.100.0",
+            "198.51.100.255",
+            "203.0.113.0",
+            "203.0.113.255",
+            "198.18.0.0",
+            "198.19.255.255",
+            "::1",
+            "fe80::1",
+            "febf:ffff::1",
+            "fc00::1",
+            "fdff:ffff::1",
+            "2001:db8::1",
+            "2001:db8:ffff::1",
+            "::ffff:127.0.0.1",
+            "::ffff:192.168.1.1",
+        ],
+        true,
+    );
+}
+
+#[test]
+fn refuses_what_lies_beside_every_range() {
+    check_safe(
+        &[
+            "126.255.255.255",
+            "128.0.0.0",
+            "9.255.255.255",
+            "11.0.0.0",
+            "172.15.255.255",
+            "172.32.0.0",
+            "192.167.255.255",
+            "192.169.0.0",
+            "169.253.255.255",
+            "169.255.0.0",
+            "100.63.255.255",
+            "100.128.0.0",
+            "192.0.1.255",
+            "192.0.3.0",
+            "198.51.99.255",
+            "198.51.101.0",
+            "203.0.112.255",
+            "203.0.114.0",
+            "198.17.255.255",
+            "198.20.0.0",
+            "::",
+            "::2",
+            "fe7f:ffff::1",
+            "fec0::1",
+            "fbff:ffff::1",
+            "fe00::1",
+            "2001:db7:ffff::1",
+            "2001:db9::1",
+            "8.8.8.8",
+            "2606:4700::1111",
+            "::ffff:8.8.8.8",
+            "::127.0.0.1",
+            "64:ff9b::7f00:1",
+            "0.0.0.0",
+            "255.255.255.255",
+        ],
+        false,
     );
 }

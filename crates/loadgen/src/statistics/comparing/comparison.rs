@@ -297,14 +297,5 @@ fn paragraph(text: &mut String, begin: &str, words: &str) {
     }
 }
 
-impl Serialize for Better {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(match self {
-            Better::Higher => "higher",
-            Better::Lower => "lower",
-        })
-    }
-}
-
 #[cfg(test)]
 mod tests;

@@ -12,16 +12,16 @@
 use serde::Serialize;
 
 use super::super::interval::{
-    BATCHES_LEN, Interval, batch_spread_about, bootstrap, median, resample, spread, t, welch_half,
+    BATCHES_LEN, Interval, Spread, batch_spread_about, bootstrap, median, resample, spread,
+    welch_half,
 };
 use super::super::metric::{Better, Figure, Metric, Span};
 use super::super::unit::Unit;
+use crate::distribution::has_enough_beyond;
 use crate::outcome::{Outcome, Second};
 
 /// Fewer runs than these are not resampled.
 const BOOTSTRAP_LEN_MIN: usize = 5;
-/// Fewer replies than these beyond a quantile of a batch make it an accident.
-const BEYOND_LEN: f64 = 10.0;
 
 const TOO_LITTLE: &str = "too little data";
 
@@ -201,8 +201,12 @@ impl EstimateForm {
         batches.iter().map(distance).collect()
     }
 
-    fn around(self, value: f64, half: f64) -> Interval {
-        let centre = self.straight(value);
+    /// Of the difference of two means on the scale of [`EstimateForm::straight`].
+    fn student(self, first: Spread, other: Spread) -> Interval {
+        self.around(other.mean - first.mean, welch_half(first, other))
+    }
+
+    fn around(self, centre: f64, half: f64) -> Interval {
         Interval {
             low: self.back(centre - half),
             high: self.back(centre + half),
@@ -246,11 +250,10 @@ pub(super) fn by_pairs(metric: Metric, pairs: &[(f64, f64)]) -> Against {
     }
     if pairs.len() < BOOTSTRAP_LEN_MIN {
         let straight: Vec<f64> = found.iter().map(|value| form.straight(*value)).collect();
-        let spread = spread(&straight);
-        let half = t(spread.freedom) * spread.variance.sqrt();
-        let interval = form.around(form.back(spread.mean), half);
+        let interval = form.student(Spread::NONE, spread(&straight));
         return Against::of(metric, form, value, interval, IntervalMethod::Student);
     }
+    // Of ratios of pairs and not of medians of sides: what drifted between two repetitions is in both of a pair.
     let mut drawn = Vec::with_capacity(found.len());
     let interval = bootstrap(|rng| {
         resample(&found, &mut drawn, rng);
@@ -275,9 +278,7 @@ fn by_sides(metric: Metric, firsts: &[f64], others: &[f64]) -> Against {
             let values: Vec<f64> = values.iter().map(|value| form.straight(*value)).collect();
             spread(&values)
         };
-        let (first, other) = (straight(firsts), straight(others));
-        let centre = form.back(other.mean - first.mean);
-        let interval = form.around(centre, welch_half(first, other));
+        let interval = form.student(straight(firsts), straight(others));
         return Against::of(metric, form, value, interval, IntervalMethod::Student);
     }
     let mut drawn = Vec::new();
@@ -307,14 +308,9 @@ fn by_seconds(metric: Metric, first: &Outcome, other: &Outcome) -> Against {
     };
     let first = batch_spread_about(&form.distances(&first, first_value));
     let other = batch_spread_about(&form.distances(&other, other_value));
-    let half = welch_half(first, other);
-    Against::of(
-        metric,
-        form,
-        value,
-        form.around(value, half),
-        IntervalMethod::Batches,
-    )
+    // Their means say how far they lie from the whole runs, whose values are known: the interval is around those.
+    let interval = form.around(form.straight(value), welch_half(first, other));
+    Against::of(metric, form, value, interval, IntervalMethod::Batches)
 }
 
 /// A figure's values of ten batches of whole seconds; `None`: it has none, or they are too few.
@@ -338,9 +334,9 @@ fn batch_value(metric: Metric, batch: &[Second]) -> Option<f64> {
     let sum = |value: fn(&Second) -> u64| batch.iter().map(value).sum::<u64>() as f64;
     let answered = sum(|second| second.answered);
     match metric {
-        Metric::RequestsPerSecond => Some(answered / batch.len() as f64),
-        Metric::ReadPerSecond => Some(sum(|second| second.read_bytes) / batch.len() as f64),
-        Metric::FailureShare => {
+        Metric::RPS => Some(answered / batch.len() as f64),
+        Metric::Plain("read") => Some(sum(|second| second.read_bytes) / batch.len() as f64),
+        Metric::FAILURES => {
             let failed = sum(|second| second.failed);
             (answered + failed > 0.0).then(|| failed / (answered + failed))
         }
@@ -353,8 +349,8 @@ fn batch_value(metric: Metric, batch: &[Second]) -> Option<f64> {
             // Quantiles of seconds are averaged to see how they vary, never to say a quantile: what is said
             // is that of the whole run, and the distance from it counts as spread.
             let weighted = |second: &Second| value(second) * second.answered as f64;
-            let is_enough = answered * (1.0 - percent / 100.0) + 1e-6 >= BEYOND_LEN;
-            is_enough.then(|| batch.iter().map(weighted).sum::<f64>() / answered)
+            has_enough_beyond(percent, answered)
+                .then(|| batch.iter().map(weighted).sum::<f64>() / answered)
         }
         _ => None,
     }

@@ -14,15 +14,9 @@ pub(super) struct RunGroup<'a> {
     pub(super) runs: Vec<&'a Outcome>,
 }
 
-/// Groups of all sets beside each other, the first set's first.
-#[derive(Debug)]
-pub(super) struct Matched<'a> {
-    pub(super) points: Vec<Vec<RunGroup<'a>>>,
-    pub(super) warnings: Vec<String>,
-}
-
 impl<'a> RunGroup<'a> {
     fn asked(&self) -> &'a Asked {
+        assert!(!self.runs.is_empty(), "a group is made for a run");
         &self.runs[0].asked
     }
 
@@ -202,15 +196,12 @@ fn groups(set: &Set) -> Vec<RunGroup<'_>> {
     groups
 }
 
-/// Puts the groups of all sets beside each other.
-pub(super) fn matched(sets: &[Set]) -> Matched<'_> {
+/// Puts the groups of all sets beside each other, the first set's first; and says which stand alone.
+pub(super) fn matched(sets: &[Set]) -> (Vec<Vec<RunGroup<'_>>>, Vec<String>) {
     let mut all = sets.iter().map(groups);
     let firsts = all.next().unwrap_or_default();
     let mut others: Vec<Vec<RunGroup<'_>>> = all.collect();
-    let mut matched = Matched {
-        points: Vec::new(),
-        warnings: Vec::new(),
-    };
+    let (mut points, mut warnings) = (Vec::new(), Vec::new());
     for first in &firsts {
         let mut beside = vec![first.clone()];
         for other in &mut others {
@@ -218,14 +209,13 @@ pub(super) fn matched(sets: &[Set]) -> Matched<'_> {
                 beside.push(other.remove(index));
             }
         }
-        if beside.len() > 1 {
-            matched.points.push(beside);
-        } else {
-            matched.warnings.push(alone(first));
+        match beside.len() {
+            1 => warnings.push(alone(first)),
+            _ => points.push(beside),
         }
     }
-    matched.warnings.extend(others.iter().flatten().map(alone));
-    matched
+    warnings.extend(others.iter().flatten().map(alone));
+    (points, warnings)
 }
 
 fn alone(group: &RunGroup<'_>) -> String {
@@ -246,6 +236,7 @@ fn partner(
     let asked = first.asked();
     let fits = |group: &&RunGroup<'_>| is_same(group.asked(), asked);
     let same_label = |group: &RunGroup<'_>| group.asked().label == asked.label;
+    // By label and question before by question alone: a file of several servers has each question several times.
     let exact = others
         .iter()
         .position(|group| fits(&group) && same_label(group));

@@ -21,7 +21,7 @@ pub use comparison::{Comparison, Panel, Row, Side};
 pub use estimate::{Against, Change, Estimate, EstimateForm, IntervalMethod, Why};
 
 use estimate::against;
-use group::{Matched, RunGroup};
+use group::RunGroup;
 
 /// Runs that are compared with other ones.
 #[derive(Clone, PartialEq, Debug)]
@@ -41,28 +41,11 @@ pub struct Members {
     pub runs_len: usize,
 }
 
-/// Compares all sets with the first one by the usual figures.
+/// Compares all sets with the first one: by these figures in this order, or by those of the usual ones that some
+/// run has.
 ///
 /// A single set whose runs have several labels is taken apart by them.
-pub fn compare(sets: &[Set]) -> Comparison {
-    build(sets, &Metric::USUAL, Rows::WithValues)
-}
-
-/// The same by these figures, in this order.
-pub fn compare_by(sets: &[Set], metrics: &[Metric]) -> Comparison {
-    build(sets, metrics, Rows::All)
-}
-
-/// Which figures get a row.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Rows {
-    /// All that were asked for.
-    All,
-    /// Those that some run has.
-    WithValues,
-}
-
-fn build(sets: &[Set], metrics: &[Metric], rows: Rows) -> Comparison {
+pub fn compare(sets: &[Set], metrics: Option<&[Metric]>) -> Comparison {
     let by_label;
     let sets = match sets {
         [one] => {
@@ -71,20 +54,20 @@ fn build(sets: &[Set], metrics: &[Metric], rows: Rows) -> Comparison {
         }
         _ => sets,
     };
-    let Matched { points, warnings } = group::matched(sets);
-    let panel = |groups: &Vec<RunGroup<'_>>| panel(groups, metrics, rows);
+    let (points, warnings) = group::matched(sets);
     Comparison {
         schema: comparison::SCHEMA,
         sets: sets.iter().map(|set| set.name.clone()).collect(),
-        panels: points.iter().map(panel).collect(),
+        panels: points.iter().map(|groups| panel(groups, metrics)).collect(),
         warnings,
     }
 }
 
-fn panel(groups: &[RunGroup<'_>], metrics: &[Metric], rows: Rows) -> Panel {
-    let row = |metric: &Metric| row(*metric, groups);
-    let is_shown =
-        |row: &Row| rows == Rows::All || row.sides.iter().any(|side| side.median.is_some());
+fn panel(groups: &[RunGroup<'_>], metrics: Option<&[Metric]>) -> Panel {
+    let is_known = |row: &Row| row.sides.iter().any(|side| side.median.is_some());
+    let usual = Metric::usual();
+    let rows = metrics.unwrap_or(&usual).iter();
+    let rows = rows.map(|metric| row(*metric, groups));
     let members = |group: &RunGroup<'_>| Members {
         name: group.set.to_owned(),
         runs_len: group.runs.len(),
@@ -93,7 +76,9 @@ fn panel(groups: &[RunGroup<'_>], metrics: &[Metric], rows: Rows) -> Panel {
     Panel {
         point: groups.first().map(RunGroup::point).unwrap_or_default(),
         members: groups.iter().map(members).collect(),
-        rows: metrics.iter().map(row).filter(is_shown).collect(),
+        rows: rows
+            .filter(|row| metrics.is_some() || is_known(row))
+            .collect(),
         warnings: group::differences(groups)
             .into_iter()
             .chain(group::lengths(groups))
@@ -127,7 +112,11 @@ fn row(metric: Metric, groups: &[RunGroup<'_>]) -> Row {
 mod tests {
     use super::*;
     use crate::outcome::{AskedLeg, Remark, Weight};
-    use crate::statistics::samples::outcome;
+    use crate::tests::outcome;
+
+    fn compare(sets: &[Set]) -> Comparison {
+        super::compare(sets, None)
+    }
 
     fn runs(label: &str, rates: &[usize]) -> Vec<Outcome> {
         let run = |answered: &usize| {
@@ -152,7 +141,7 @@ mod tests {
         side.against_first.as_ref().expect("not the first").change
     }
 
-    const RPS: Metric = Metric::RequestsPerSecond;
+    const RPS: Metric = Metric::RPS;
 
     #[test]
     fn says_better_worse_and_noise() {

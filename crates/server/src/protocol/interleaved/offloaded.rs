@@ -21,7 +21,7 @@ use crate::response::ResponseHead;
 impl Stream {
     /// Hands an exchange to its pool, and sends what comes of it.
     pub(super) async fn offload(&self, mut exchange: Box<Exchange>) {
-        let shared = Arc::new(StreamShared::new());
+        let shared = Arc::new(StreamShared::default());
         let connection = &self.mux.connection;
         let offloaded = match Offloaded::admit(connection, &shared, &mut exchange) {
             Ok(offloaded) => offloaded,
@@ -35,7 +35,7 @@ impl Stream {
         match self.returned(&offloaded).await {
             Ok(Returned::Queued) => self.send_pending(&offloaded).await,
             // The worker has ended the exchange without a response.
-            Ok(Returned::Kept | Returned::Closed | Returned::Reset) => {
+            Ok(Returned::Out(_)) => {
                 self.stop(Woken::Failed.stop()).await;
             }
             Err(STOP_OVERDUE) => {
@@ -103,7 +103,7 @@ impl Stream {
                 Next::Parts(..) => {}
                 Next::Nothing => continue,
                 Next::Finished(finished) => return Ok(finished),
-                Next::Abandoned(why) => return Err(Stop::cut(why.cause())),
+                Next::Abandoned(why) => return Err(Stop::cut(why)),
             }
             let most = self.allowance(sending, Some(stream)).await?;
             // While the client is waited for, they are where a thread may move them to a file.
@@ -111,8 +111,7 @@ impl Stream {
                 continue;
             };
             let data = parts.read(most);
-            let unsent = stream.put_back(parts);
-            self.driver.shared.replies_memory.discard(unsent);
+            stream.put_back(parts, &self.driver.shared.replies_memory);
             let data = data.map_err(|error| Stop::of_send(&error))?;
             self.send_data(&data, sending).await?;
             stream.set_progress_at(telemetry::now());

@@ -67,7 +67,7 @@ impl Stream {
             if let Some(stream) = stream {
                 stream.ownership.watch(context);
                 if let Some(why) = stream.pending().abandoned() {
-                    return Some(Err(Stop::cut(why.cause())));
+                    return Some(Err(Stop::cut(why)));
                 }
             }
             Some(Ok(self.inbox.window.get())).filter(|window| *window != Ok(0))

@@ -4,18 +4,24 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use http::{BodyFraming, Cause, HeadStep, HeadView, RequestHead};
+use files::Reply;
+use http::BodyFraming;
+use http::Cause;
+use http::HeadIndex;
+use http::HeadStep;
+use http::HeadView;
+use http::RequestHead;
 use telemetry::Stamp;
 
 use super::send::{FrameSender, Hears};
 use super::{FrameKind, Inbox, Mux};
 use crate::driver::Driver;
+use crate::exchange::Exchange;
 use crate::exchange::stream::StreamShared;
-use crate::exchange::{Exchange, Received};
 use crate::protocol::body::{IncomingBody, NoBody};
 use crate::protocol::{Begun, ReceivedRequest, Stop};
 use crate::refusal::Refusal;
-use crate::response::{Destination, Encoding, Parts, Reply, ResponseHead, Rest};
+use crate::response::{Destination, Encoding, Parts, ResponseHead, Rest};
 
 /// The task of a stream.
 pub(super) struct Stream {
@@ -42,15 +48,15 @@ impl Stream {
         let head = match self.judge(&text) {
             Ok(head) => head,
             Err(refusal) => {
-                let received = Received::Beginning(&text);
-                let request = connection.request(received, arrived);
+                let index = &HeadIndex::of_beginning(text.len());
+                let bytes = &text;
+                let request = connection.request(HeadView { bytes, index }, arrived);
                 return self.refuse(request, refusal).await;
             }
         };
         self.driver.stats().received.add();
-        let received = Received::Head(head.view());
-        let mut request = connection.request(received, arrived);
-        let reply = match connection.begin(head.view(), &mut request, telemetry::now()) {
+        let mut request = connection.request(head.view(), arrived);
+        let reply = match connection.begin(&mut request, telemetry::now()) {
             Begun::Offload(exchange) => return self.receive(exchange, request).await,
             Begun::Respond(reply) => Ok(reply),
             Begun::LookUp(lookup) => connection.look_up(lookup, head.view()).await,
@@ -85,13 +91,10 @@ impl Stream {
     pub(super) async fn respond(&self, mut request: ReceivedRequest<'_>, reply: Reply) {
         let connection = &self.mux.connection;
         let ended = connection.write(&mut request, destination(None), reply, telemetry::now());
-        let ReceivedRequest {
-            received,
-            mut record,
-        } = request;
+        let ReceivedRequest { head, mut record } = request;
         let mut sending = self.sending(record.route, None);
-        if let Rest::Here(mut parts, Some(head)) = ended.rest {
-            let sent = self.send_all(&head, &mut parts, &mut sending).await;
+        if let Rest::Here(mut parts, Some(first)) = ended.rest {
+            let sent = self.send_all(&first, &mut parts, &mut sending).await;
             if let Err(stop) = sent {
                 self.stop(stop).await;
                 record.end_as(stop.ending, stop.cause);
@@ -100,7 +103,7 @@ impl Stream {
         }
         record.sent_bytes = sending.sent;
         record.phases.sent = telemetry::now();
-        connection.end(&record, received);
+        connection.end(&record, head);
     }
 
     async fn send_all(

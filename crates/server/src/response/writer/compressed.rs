@@ -29,10 +29,10 @@ impl WriterInner {
         let told = known.filter(|bytes| *bytes > 0 || !self.head.is_head);
         let length = self.head.declared.content_length.or(told);
         let bytes_min = (self.compressor.config.bytes_min as u64).max(1);
-        match self.treatment {
+        match self.response.treatment {
             Treatment::Revalidated => {}
             _ if length.is_some_and(|bytes| bytes < bytes_min) => {
-                self.treatment = Treatment::Untouched;
+                self.response.treatment = Treatment::Untouched;
             }
             Treatment::Coded(coding) => return Some(coding),
             Treatment::Untouched | Treatment::Varies => {}
@@ -68,18 +68,18 @@ impl WriterInner {
         let out = match begun.and_then(|()| self.compressor.run(first, step)) {
             Ok(out) if out.len() < first.len() || !(is_all || known.is_some()) => out,
             _ => {
-                self.treatment = Treatment::Varies;
+                self.response.treatment = Treatment::Varies;
                 self.open(known);
                 return self.go_on(piece, EncodeStep::Flush);
             }
         };
         self.open((step == EncodeStep::End).then_some(out.len() as u64));
-        if let WriterState::Open { left, .. } = &mut self.state {
+        if let WriterState::Open { left, .. } = &mut self.response.state {
             *left = length.map(|bytes| bytes - first.len() as u64);
         }
         let taken = self.offer_coded(out, step);
         if step != EncodeStep::End {
-            self.treatment = Treatment::Coded(coding);
+            self.response.treatment = Treatment::Coded(coding);
         }
         match &body[first.len()..] {
             rest if taken == Taken::All && !rest.is_empty() => self.go_on(&rest, EncodeStep::Flush),
@@ -91,7 +91,7 @@ impl WriterInner {
     pub(super) fn compress(&mut self, mut data: &[u8], last: EncodeStep) -> Taken {
         loop {
             // An encoder would be busy for no client.
-            if self.sink.is_closed || self.is_broken {
+            if self.sink.is_closed || self.response.is_broken {
                 return Taken::Gone;
             }
             let (slice, rest) = data.split_at(data.len().min(SLICE_BYTES));
@@ -101,7 +101,7 @@ impl WriterInner {
                 EncodeStep::More
             };
             let Ok(out) = self.compressor.run(slice, step) else {
-                self.is_broken = true;
+                self.response.is_broken = true;
                 return Taken::Gone;
             };
             let taken = self.offer_coded(out, step);
@@ -119,7 +119,7 @@ impl WriterInner {
             let count = usize::try_from(bytes - at).unwrap_or(usize::MAX);
             let slice = &mut buffer[..count.min(SLICE_BYTES)];
             if file.read_exact_at(slice, offset + at).is_err() {
-                self.is_broken = true;
+                self.response.is_broken = true;
                 return Taken::Gone;
             }
             match self.go_on(&&*slice, EncodeStep::Flush) {

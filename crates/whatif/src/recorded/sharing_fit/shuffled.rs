@@ -8,8 +8,8 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 
-use super::super::Kept;
 use super::super::work::running_max;
+use super::super::{Kept, shuffled_by_route};
 
 /// From one thread's run to its next one.
 const FETCH_NS: u64 = 3_000;
@@ -36,7 +36,7 @@ pub(super) fn shuffled(
     pools: &Pools,
     random: &mut fastrand::Rng,
 ) -> (Vec<Kept>, Vec<usize>) {
-    let from = permutation(kept, random);
+    let from = shuffled_by_route(kept, random);
     let mut free: BTreeMap<(u8, u8), BinaryHeap<Reverse<u64>>> = pools
         .iter()
         .map(|(pool, threads)| (*pool, (0..*threads).map(|_| Reverse(0)).collect()))
@@ -55,36 +55,20 @@ pub(super) fn shuffled(
     (all, from)
 }
 
-/// Indices that are shuffled among those of the same route that have run.
-fn permutation(kept: &[Kept], random: &mut fastrand::Rng) -> Vec<usize> {
-    let mut routes: BTreeMap<u16, Vec<usize>> = BTreeMap::new();
-    for (index, one) in kept.iter().enumerate().filter(|(_, one)| one.has_run()) {
-        routes.entry(one.route).or_default().push(index);
-    }
-    let mut from: Vec<usize> = (0..kept.len()).collect();
-    for places in routes.into_values() {
-        let mut drawn = places.clone();
-        random.shuffle(&mut drawn);
-        for (place, drawn) in places.into_iter().zip(drawn) {
-            from[place] = drawn;
-        }
-    }
-    from
-}
-
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use std::collections::VecDeque;
 
     use super::super::super::tests::{recording, seen};
     use super::super::super::{Recording, Seen};
-    use super::super::{Law, SharingFit};
+    use super::super::SharingFit;
     use super::*;
+    use crate::Sharing;
 
     const THREADS: usize = 4;
 
     /// Draws milliseconds that a run needs.
-    type Draw = fn(&mut fastrand::Rng) -> f64;
+    pub(in super::super) type Draw = fn(&mut fastrand::Rng) -> f64;
 
     fn chance(random: &mut fastrand::Rng) -> f64 {
         1.0 - random.f64()
@@ -108,47 +92,70 @@ mod tests {
         }),
     ];
 
-    /// What a pool with one queue would log whose runs slow each other down by this law; the load is of what
-    /// they would need alone.
-    fn logged(law: Law, draw: Draw, load: f64, len: usize, seed: u64) -> Recording {
-        let mut random = fastrand::Rng::with_seed(seed);
-        let mean = {
+    pub(in super::super) fn only_sigma(sigma: f64) -> Sharing {
+        Sharing { sigma, kappa: 0.0 }
+    }
+
+    /// A pool with one queue.
+    pub(in super::super) struct Server {
+        pub(in super::super) threads: usize,
+        /// Between two arrivals, in the mean.
+        pub(in super::super) gap_ms: f64,
+    }
+
+    impl Server {
+        /// With this load by what requests would need alone.
+        fn loaded(draw: Draw, load: f64) -> Server {
             let mut random = fastrand::Rng::with_seed(0);
-            (0..20_000).map(|_| draw(&mut random)).sum::<f64>() / 20_000.0
-        };
-        let gap = mean / (load * THREADS as f64);
-        let mut at = 0.0;
-        let mut arriving: VecDeque<(f64, f64)> = (0..len)
-            .map(|_| {
-                at -= gap * chance(&mut random).ln();
-                (at, draw(&mut random))
-            })
-            .collect();
-        let (mut now, mut all) = (0.0f64, Vec::new());
-        // When they came, when they began, what is left.
-        let mut running: Vec<(f64, f64, f64)> = Vec::new();
-        loop {
-            let slow = law.slowdown(running.len().max(1) as f64);
-            let lefts = running.iter().map(|(_, _, left)| now + left * slow);
-            let ends = lefts.fold(f64::INFINITY, f64::min);
-            let begins = match arriving.front() {
-                Some((at, _)) if running.len() < THREADS => at.max(now),
-                _ => f64::INFINITY,
-            };
-            let then = ends.min(begins);
-            if then.is_infinite() {
-                return recording(&all);
+            let mean = (0..20_000).map(|_| draw(&mut random)).sum::<f64>() / 20_000.0;
+            Server {
+                threads: THREADS,
+                gap_ms: mean / (load * THREADS as f64),
             }
-            for (_, _, left) in &mut running {
-                *left -= (then - now) / slow;
-            }
-            now = then;
-            if begins < ends {
-                running.extend(arriving.pop_front().map(|(at, need)| (at, now, need)));
-            } else {
-                let done = running.iter().position(|(_, _, left)| *left < 1e-6);
-                let (at, began, _) = running.swap_remove(done.expect("one has ended"));
-                all.push(logged_one(at, began, now));
+        }
+
+        /// What it would log of requests that come by chance and slow each other down by this law.
+        pub(in super::super) fn logged(
+            &self,
+            law: Sharing,
+            draw: Draw,
+            len: usize,
+            seed: u64,
+        ) -> Recording {
+            let mut random = fastrand::Rng::with_seed(seed);
+            let mut at = 0.0;
+            let mut arriving: VecDeque<(f64, f64)> = (0..len)
+                .map(|_| {
+                    at -= self.gap_ms * chance(&mut random).ln();
+                    (at, draw(&mut random))
+                })
+                .collect();
+            let (mut now, mut all) = (0.0f64, Vec::new());
+            // When they came, when they began, what is left.
+            let mut running: Vec<(f64, f64, f64)> = Vec::new();
+            loop {
+                let slow = law.slowdown(running.len().max(1) as f64);
+                let lefts = running.iter().map(|(_, _, left)| now + left * slow);
+                let ends = lefts.fold(f64::INFINITY, f64::min);
+                let begins = match arriving.front() {
+                    Some((at, _)) if running.len() < self.threads => at.max(now),
+                    _ => f64::INFINITY,
+                };
+                let then = ends.min(begins);
+                if then.is_infinite() {
+                    return recording(&all);
+                }
+                for (_, _, left) in &mut running {
+                    *left -= (then - now) / slow;
+                }
+                now = then;
+                if begins < ends {
+                    running.extend(arriving.pop_front().map(|(at, need)| (at, now, need)));
+                } else {
+                    let done = running.iter().position(|(_, _, left)| *left < 1e-6);
+                    let (at, began, _) = running.swap_remove(done.expect("one has ended"));
+                    all.push(logged_one(at, began, now));
+                }
             }
         }
     }
@@ -159,13 +166,9 @@ mod tests {
         seen(1 + us(at), us(began) - us(at) + 3, us(ended - began) - 3)
     }
 
-    const NONE: Law = Law {
-        sigma: 0.0,
-        kappa: 0.0,
-    };
-
-    fn fit(law: Law, draw: Draw, load: f64, len: usize, seed: u64) -> SharingFit {
-        SharingFit::of(&logged(law, draw, load, len, seed), None, seed).unwrap()
+    fn fit(law: Sharing, draw: Draw, load: f64, len: usize, seed: u64) -> SharingFit {
+        let log = Server::loaded(draw, load).logged(law, draw, len, seed);
+        SharingFit::of(&log, None, seed).unwrap()
     }
 
     #[test]
@@ -174,7 +177,7 @@ mod tests {
         for (_, draw) in LAWS {
             for (load, len, seeds) in [(0.5, 500, 8), (0.8, 500, 8), (0.8, 2_600, 2)] {
                 for seed in 0..seeds {
-                    let found = fit(NONE, draw, load, len, seed);
+                    let found = fit(only_sigma(0.0), draw, load, len, seed);
                     slower += usize::from(found.is_slower());
                     dependent += usize::from(found.depends());
                     logs += 1;
@@ -187,23 +190,15 @@ mod tests {
 
     #[test]
     fn a_tenth_for_each_other_is_found_in_unlike_runs() {
-        let tenth = Law {
-            sigma: 0.1,
-            kappa: 0.0,
-        };
         for (name, draw) in [LAWS[1], LAWS[3]] {
-            let found = fit(tenth, draw, 0.43, 2_600, 1);
+            let found = fit(only_sigma(0.1), draw, 0.43, 2_600, 1);
             assert!(found.depends() && !found.is_by_chance, "{name}: {found:?}");
         }
     }
 
     #[test]
     fn one_lock_is_found_where_all_threads_are_always_at_work() {
-        let one_lock = Law {
-            sigma: 1.0,
-            kappa: 0.0,
-        };
-        let found = fit(one_lock, LAWS[0].1, 0.32, 600, 1);
+        let found = fit(only_sigma(1.0), LAWS[0].1, 0.32, 600, 1);
         assert!(found.depends(), "{found:?}");
     }
 

@@ -6,12 +6,12 @@ mod timestamps;
 mod tls;
 
 use std::io::{Read, Write};
-use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::num::NonZeroU64;
 use std::os::unix::net::UnixListener;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::channel;
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -22,9 +22,10 @@ use super::drive;
 use crate::engine::worker::{RunShared, Worker, WorkerResult};
 use crate::outcome::Counts;
 use crate::plan::{
-    Address, Arrival, Arrivals, Begin, Closing, Connections, Expect, ExpectBody, Leg, Length, Load,
-    Machine, Plan, Profile, RequestParts, Requests, Scheme, Tables, Target,
+    Address, Arrival, Arrivals, Begin, Closing, ExpectBody, Leg, Length, Load, Plan, Profile,
+    RequestParts,
 };
+use crate::tests::sample;
 
 pub(super) const OK: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello";
 
@@ -35,7 +36,6 @@ enum Does {
     Pieces(Vec<Vec<u8>>),
     /// Sends this and closes.
     End(Vec<u8>),
-    Reset,
     /// Waits until the client has gone.
     Nothing,
 }
@@ -44,11 +44,8 @@ enum Does {
 struct Seen {
     requests: AtomicU64,
     connections: AtomicU64,
-    /// Connections that the client has reset, and that it has ended properly.
+    /// Connections that the client has reset.
     reset: AtomicU64,
-    ended: AtomicU64,
-    peers: Mutex<Vec<IpAddr>>,
-    heads: Mutex<Vec<String>>,
 }
 
 impl Seen {
@@ -94,20 +91,13 @@ fn attend(mut stream: impl Read + Write, seen: &Seen, does: &dyn Fn(u64, &str) -
     loop {
         let head = match request(&mut stream, &mut kept) {
             Ok(Some(head)) => head,
-            Ok(None) => {
-                seen.ended.fetch_add(1, Ordering::SeqCst);
-                return;
-            }
+            Ok(None) => return,
             Err(_) => {
                 seen.reset.fetch_add(1, Ordering::SeqCst);
                 return;
             }
         };
         let number = seen.requests.fetch_add(1, Ordering::SeqCst);
-        seen.heads
-            .lock()
-            .expect("no thread panics")
-            .push(head.clone());
         let _ = match does(number, &head) {
             Does::Reply(bytes) => stream.write_all(&bytes),
             Does::Pieces(pieces) => pieces.iter().try_for_each(|piece| {
@@ -115,8 +105,6 @@ fn attend(mut stream: impl Read + Write, seen: &Seen, does: &dyn Fn(u64, &str) -
                 stream.write_all(piece)
             }),
             Does::End(bytes) => return drop(stream.write_all(&bytes)),
-            // What is left unread makes the kernel reset.
-            Does::Reset => return,
             Does::Nothing => Ok(()),
         };
         if head.contains("Connection: close") {
@@ -134,8 +122,6 @@ fn server(does: impl Fn(u64, &str) -> Does + Send + Sync + 'static) -> (Address,
         for stream in listener.incoming().flatten() {
             let (seen, does) = (seen_by_all.clone(), does.clone());
             thread::spawn(move || {
-                let peer = stream.peer_addr().map(|peer| peer.ip());
-                seen.peers.lock().expect("no thread panics").extend(peer);
                 attend(stream, &seen, &*does);
             });
         }
@@ -154,51 +140,12 @@ fn nobody() -> (Socket, Address) {
 }
 
 pub(super) fn plan(address: Address) -> Plan {
-    let parts = RequestParts {
-        method: "GET",
-        target: "/",
-        host: "host",
-        fields: &[],
-        body: None,
-    };
-    Plan {
-        target: Target {
-            url: "http://host/".into(),
-            scheme: Scheme::Http,
-            address,
-            host: "host".into(),
-            path: "/".into(),
-        },
-        requests: Requests {
-            kinds: vec![parts.request(1)],
-        },
-        load: Load::Closed,
-        connections: Connections {
-            len: 8,
-            active: None,
-            in_flight: 1,
-            requests_each: None,
-            closing: Closing::Rst,
-            opened_per_s: None,
-            sources: Vec::new(),
-            timeout: Nanos::from_secs(10),
-        },
-        length: Length {
-            begin: Begin::AtOnce,
-            duration: Some(Nanos::from_secs(20)),
-            requests: Some(200),
-        },
-        expect: Expect::default(),
-        bad_clients: Vec::new(),
-        machine: Machine {
-            threads: 1,
-            tables: Tables::Shared,
-            cpus: Vec::new(),
-            timestamps: Default::default(),
-            spin: Nanos::ZERO,
-            server_pids: Vec::new(),
-        },
-    }
+    let mut plan = sample();
+    plan.target.address = address;
+    plan.connections.len = 8;
+    plan.length.duration = Some(Nanos::from_secs(20));
+    plan.length.requests = Some(200);
+    plan
 }
 
 fn drive_all(plan: &Plan) -> WorkerResult {
@@ -235,167 +182,6 @@ fn wait_until(count: &AtomicU64, expect: u64) {
 
 fn each(number: u64) -> Option<NonZeroU64> {
     NonZeroU64::new(number)
-}
-
-#[test]
-fn counts_all_of_n_requests_over_kept_connections() {
-    let (address, seen) = server(|_, _| Does::Reply(OK.to_vec()));
-    let driven = drive_all(&plan(address));
-    let counts = driven.tally.counts();
-    assert_eq!(
-        (counts.answered, counts.failures.sum(), counts.unfinished),
-        (200, 0, 0)
-    );
-    assert_eq!((counts.connections, seen.connections()), (8, 8));
-    assert_eq!(counts.read_bytes, 200 * OK.len() as u64);
-    assert_eq!(counts.statuses[&200], 200);
-    assert_eq!(driven.tally.last_byte.len() + counts.disturbed, 200);
-    check_nothing_is_lost(&counts, &seen);
-}
-
-#[test]
-fn pipelines_in_order() {
-    let (address, seen) = server(|_, _| Does::Reply(OK.to_vec()));
-    let mut plan = plan(address);
-    plan.connections.in_flight = 40;
-    plan.length.requests = Some(2_000);
-    let counts = run(&plan);
-    assert_eq!((counts.answered, counts.failures.sum()), (2_000, 0));
-    check_nothing_is_lost(&counts, &seen);
-}
-
-#[test]
-fn ends_connections_as_it_is_told() {
-    for (closing, depth) in [
-        (Closing::Rst, 1),
-        (Closing::Fin, 1),
-        (Closing::Server, 1),
-        (Closing::Rst, 2),
-    ] {
-        for requests_each in [2, 5] {
-            let (address, seen) = server(|_, _| Does::Reply(OK.to_vec()));
-            let mut plan = plan(address);
-            plan.connections.closing = closing;
-            plan.connections.in_flight = depth;
-            plan.connections.requests_each = each(requests_each);
-            let counts = run(&plan);
-            assert_eq!(
-                (counts.answered, counts.failures.sum(), counts.left_open),
-                (200, 0, 0)
-            );
-            check_nothing_is_lost(&counts, &seen);
-            let connections = seen.connections();
-            let least = 200 / requests_each;
-            assert!(
-                (least..=least + 8).contains(&connections),
-                "{closing:?}: {connections}"
-            );
-            match closing {
-                Closing::Rst => wait_until(&seen.reset, connections),
-                Closing::Fin => wait_until(&seen.ended, connections),
-                // Those that had requests left when the run ended.
-                Closing::Server => assert!(seen.ended.load(Ordering::SeqCst) <= 8),
-            }
-        }
-    }
-}
-
-#[test]
-fn connects_anew_for_each_request() {
-    for closing in [Closing::Rst, Closing::Fin, Closing::Server] {
-        let (address, seen) = server(|_, _| Does::Reply(OK.to_vec()));
-        let mut plan = plan(address);
-        plan.connections.closing = closing;
-        plan.connections.requests_each = each(1);
-        let driven = drive_all(&plan);
-        let counts = driven.tally.counts();
-        assert_eq!(
-            (counts.answered, counts.failures.sum()),
-            (200, 0),
-            "{closing:?}"
-        );
-        assert_eq!(
-            (counts.connections, seen.connections()),
-            (200, 200),
-            "{closing:?}"
-        );
-        assert_eq!(
-            driven.tally.connect.len() + counts.disturbed,
-            200 + counts.disturbed
-        );
-        check_nothing_is_lost(&counts, &seen);
-    }
-}
-
-#[test]
-fn says_when_the_server_does_not_close() {
-    let (address, _) = server(|_, _| Does::Reply(OK.to_vec()));
-    let mut plan = plan(address);
-    plan.connections.closing = Closing::Server;
-    plan.connections.requests_each = each(1);
-    plan.connections.len = 1;
-    plan.length.requests = None;
-    plan.length.duration = Some(Nanos::from_ms(3_500));
-    // A server that overhears the wish.
-    let kind = &mut plan.requests.kinds[0];
-    kind.last_bytes = kind.bytes.clone();
-    let counts = run(&plan);
-    // Each has a second to be closed in, the last one perhaps less.
-    assert!((2..=4).contains(&counts.answered), "{counts:?}");
-    let left = counts.answered - 1..=counts.answered;
-    assert!(left.contains(&counts.left_open), "{counts:?}");
-}
-
-#[test]
-fn classes_each_failure() {
-    let head = b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nnot so much".to_vec();
-    type Act = fn(&[u8]) -> Does;
-    let cases: [(&str, Act, [u64; 6]); 7] = [
-        ("reset", |_| Does::Reset, [0, 20, 0, 0, 0, 0]),
-        ("ended", |_| Does::End(Vec::new()), [0, 20, 0, 0, 0, 0]),
-        ("silent", |_| Does::Nothing, [0, 0, 20, 0, 0, 0]),
-        (
-            "short",
-            |head| Does::End(head.to_vec()),
-            [0, 0, 0, 20, 0, 0],
-        ),
-        (
-            "no HTTP",
-            |_| Does::Reply(b"SSH-2.0\r\n\r\n".to_vec()),
-            [0, 0, 0, 20, 0, 0],
-        ),
-        (
-            "status",
-            |_| Does::Reply(b"HTTP/1.1 503 No\r\nContent-Length: 0\r\n\r\n".to_vec()),
-            [0, 0, 0, 0, 20, 0],
-        ),
-        ("length", |_| Does::Reply(OK.to_vec()), [0, 0, 0, 0, 0, 20]),
-    ];
-    for (name, does, expect) in cases {
-        for requests_each in [None, each(1)] {
-            let head = head.clone();
-            let (address, seen) = server(move |_, _| does(&head));
-            let mut plan = plan(address);
-            plan.connections.requests_each = requests_each;
-            if name == "silent" {
-                plan.connections.timeout = Nanos::from_ms(200);
-            }
-            plan.length.requests = Some(20);
-            plan.expect.body_bytes = Some(100);
-            let counts = run(&plan);
-            let failures = counts.failures;
-            let got = [
-                failures.connect,
-                failures.reset,
-                failures.timeout,
-                failures.short,
-                failures.status,
-                failures.body,
-            ];
-            assert_eq!((got, counts.answered), (expect, 0), "{name}");
-            check_nothing_is_lost(&counts, &seen);
-        }
-    }
 }
 
 #[test]
@@ -456,7 +242,7 @@ fn sends_and_reads_more_than_a_socket_holds() {
         fields: &[],
         body: Some(&body),
     };
-    plan.requests.kinds = vec![parts.request(1)];
+    plan.requests = vec![parts.request(1)];
     plan.length.requests = Some(16);
     plan.expect.body = ExpectBody::SameAsFirst;
     for requests_each in [None, each(1)] {
@@ -479,7 +265,7 @@ fn begins_connections_with_bodies_that_no_socket_holds() {
         fields: &[],
         body: Some(&body),
     };
-    plan.requests.kinds = vec![parts.request(1)];
+    plan.requests = vec![parts.request(1)];
     plan.connections.len = 2;
     plan.connections.requests_each = each(1);
     plan.length.requests = Some(4);
@@ -529,51 +315,6 @@ fn opens_so_many_a_second_and_uses_so_many_as_are_active() {
     let counts = run(&few);
     assert_eq!(seen.connections(), 3);
     check_nothing_is_lost(&counts, &seen);
-}
-
-#[test]
-fn uses_all_sources_in_turn() {
-    let (address, seen) = server(|_, _| Does::Reply(OK.to_vec()));
-    let mut plan = plan(address);
-    let sources = [IpAddr::from([127, 0, 0, 2]), IpAddr::from([127, 0, 0, 3])];
-    plan.connections.sources = sources.to_vec();
-    for closing in [Closing::Rst, Closing::Fin] {
-        plan.connections.requests_each = each(1);
-        plan.connections.closing = closing;
-        let counts = run(&plan);
-        assert_eq!((counts.answered, counts.failures.sum()), (200, 0));
-    }
-    let peers = seen.peers.lock().expect("no thread panics");
-    for source in sources {
-        let share = peers.iter().filter(|peer| **peer == source).count();
-        assert!((150..=250).contains(&share), "{share} of {}", peers.len());
-    }
-}
-
-#[test]
-fn speaks_over_unix_sockets() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let path = folder.path().join("socket");
-    let listener = UnixListener::bind(&path).expect("a socket");
-    let seen = Arc::new(Seen::default());
-    let seen_by_all = seen.clone();
-    thread::spawn(move || {
-        for stream in listener.incoming().flatten() {
-            let seen = seen_by_all.clone();
-            thread::spawn(move || attend(stream, &seen, &|_, _| Does::Reply(OK.to_vec())));
-        }
-    });
-    for requests_each in [None, each(1)] {
-        let mut plan = plan(Address::Unix(path.clone()));
-        plan.connections.requests_each = requests_each;
-        let counts = run(&plan);
-        assert_eq!(
-            (counts.answered, counts.failures.sum()),
-            (200, 0),
-            "{counts:?}"
-        );
-    }
-    assert_eq!(seen.requests(), 400);
 }
 
 #[test]

@@ -61,22 +61,6 @@ fn served() -> (Plan, Arc<AtomicU64>) {
 }
 
 #[test]
-fn resumes_for_each_short_connection() {
-    let (mut plan, whole) = served();
-    plan.connections.len = 2;
-    plan.connections.requests_each = std::num::NonZeroU64::new(1);
-    plan.length.requests = Some(20);
-    let counts = run(&plan);
-    assert_eq!(
-        (counts.answered, counts.failures.sum()),
-        (20, 0),
-        "{counts:?}"
-    );
-    assert!(counts.resumed >= 10, "{counts:?}");
-    assert_eq!(whole.load(Ordering::SeqCst), 20);
-}
-
-#[test]
 fn sends_ciphertext_to_its_end_when_the_socket_is_full() {
     let (mut plan, whole) = served();
     // More than the sockets hold, and its last bytes wait as ciphertext alone.
@@ -88,7 +72,7 @@ fn sends_ciphertext_to_its_end_when_the_socket_is_full() {
         fields: &[],
         body: Some(&body),
     };
-    plan.requests.kinds = vec![parts.request(1)];
+    plan.requests = vec![parts.request(1)];
     plan.connections.len = 1;
     plan.connections.timeout = Nanos::from_secs(60);
     plan.length.requests = Some(3);

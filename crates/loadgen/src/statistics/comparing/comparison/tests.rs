@@ -1,9 +1,9 @@
 //! The table and the JSON of comparisons, letter by letter.
 
-use super::super::{Set, compare, compare_by};
+use super::super::{Set, compare};
 use super::*;
 use crate::outcome::Outcome;
-use crate::statistics::samples::outcome;
+use crate::tests::outcome;
 
 fn set(name: &str, rates: &[usize]) -> Set {
     let run = |answered: &usize| -> Outcome { outcome(&vec![1_000_000; *answered], 1) };
@@ -13,7 +13,7 @@ fn set(name: &str, rates: &[usize]) -> Set {
     }
 }
 
-const METRICS: [Metric; 3] = [Metric::RequestsPerSecond, Metric::P50, Metric::ServerCpu];
+const METRICS: [Metric; 3] = [Metric::RPS, Metric::P50, Metric::Plain("server-cpu")];
 
 #[test]
 fn has_a_line_for_each_figure_of_two_sets() {
@@ -30,7 +30,7 @@ p50                  1.00 ms     1.00 ms        1.000   1.000 to 1.000          
 server-cpu                 –           –            –   –                          no value
 note: no value: one side has no run with this figure
 ";
-    assert_eq!(compare_by(&[first, other], &METRICS).text(), expect);
+    assert_eq!(compare(&[first, other], Some(&METRICS)).text(), expect);
 }
 
 #[test]
@@ -54,7 +54,7 @@ note: fewer than 5 runs a side: an interval of resampled runs would be too narro
       these are Student's; repeat with --repeat 5
 note: too little data: one side has a single run: repeat with --repeat 5
 ";
-    assert_eq!(compare_by(&sets, &METRICS[..1]).text(), expect);
+    assert_eq!(compare(&sets, Some(&METRICS[..1])).text(), expect);
 }
 
 #[test]
@@ -68,7 +68,7 @@ fn is_never_wider_than_a_hundred_columns() {
         text: "requests left late ".repeat(20),
     });
     for sets in [&sets[..2], &sets[..]] {
-        let text = compare(sets).text();
+        let text = compare(sets, None).text();
         let widest = text.lines().map(|line| line.chars().count()).max();
         assert!(widest <= Some(100), "{text}");
     }
@@ -77,7 +77,8 @@ fn is_never_wider_than_a_hundred_columns() {
 #[test]
 fn is_json_with_a_schema() {
     let sets = [set("a", &[1_000; 5]), set("b", &[1_100; 5])];
-    let json: serde_json::Value = serde_json::from_str(&compare(&sets).json()).expect("it is JSON");
+    let json: serde_json::Value =
+        serde_json::from_str(&compare(&sets, None).json()).expect("it is JSON");
     assert_eq!(json["schema"], 1);
     assert_eq!(json["sets"][1], "b");
     let row = &json["panels"][0]["rows"][0];

@@ -1,9 +1,9 @@
 //! Intervals over made-up runs whose truth is known, and what each number of runs allows to be said.
 
 use super::*;
-use crate::statistics::samples::outcome;
+use crate::tests::outcome;
 
-const RPS: Metric = Metric::RequestsPerSecond;
+const RPS: Metric = Metric::RPS;
 
 fn normal(rng: &mut fastrand::Rng) -> f64 {
     (-2.0 * (1.0 - rng.f64()).ln()).sqrt() * (std::f64::consts::TAU * rng.f64()).cos()
@@ -45,8 +45,7 @@ fn queue(arrivals: f64, services: f64, seconds: u64, rng: &mut fastrand::Rng) ->
 fn run_of(seconds: &[Vec<u64>]) -> Outcome {
     let mut run = outcome(&seconds.concat(), seconds.len() as u32);
     let quantile = |sorted: &[u64], share: f64| {
-        let index = (share * (sorted.len() - 1) as f64).round() as usize;
-        sorted[index] as f64 / 1e3
+        sorted[telemetry::nearest_rank(share, sorted.len() as u64) as usize - 1] as f64 / 1e3
     };
     for (at_s, values) in seconds.iter().enumerate() {
         let mut sorted = values.clone();
@@ -196,10 +195,10 @@ fn less_is_better_of_times() {
 #[test]
 fn shares_are_compared_by_their_difference() {
     let none = [(0.0, 0.0); 5];
-    let found = by_pairs(Metric::FailureShare, &none);
+    let found = by_pairs(Metric::FAILURES, &none);
     assert_eq!(found.change, Change::Noise);
     let once = [(0.0, 0.0), (0.0, 0.01), (0.0, 0.0), (0.0, 0.0), (0.0, 0.0)];
-    assert_eq!(by_pairs(Metric::FailureShare, &once).change, Change::Noise);
+    assert_eq!(by_pairs(Metric::FAILURES, &once).change, Change::Noise);
     let always = [
         (0.0, 0.02),
         (0.0, 0.01),
@@ -207,7 +206,7 @@ fn shares_are_compared_by_their_difference() {
         (0.0, 0.02),
         (0.0, 0.01),
     ];
-    let found = by_pairs(Metric::FailureShare, &always);
+    let found = by_pairs(Metric::FAILURES, &always);
     assert_eq!(found.change, Change::Worse);
     let estimate = found.estimate.expect("a number");
     assert_eq!(estimate.form, EstimateForm::Difference);
@@ -235,7 +234,7 @@ fn says_when_there_is_too_little_data() {
         let estimate = found.estimate.expect("a number");
         assert_eq!((estimate.value, estimate.interval), (1.0, None));
     }
-    let found = against(Metric::ServerCpu, &runs, &runs);
+    let found = against(Metric::Plain("server-cpu"), &runs, &runs);
     assert_eq!(found.why.expect("a reason").word, "no value");
 }
 

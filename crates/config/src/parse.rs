@@ -1,0 +1,249 @@
+//! Texts and tables as values: what a setting's text means, and the keys of settings that are tables in TOML.
+//!
+//! Each function takes one text and gives its meaning; its error is a hint, where there is one: what was expected
+//! is said by the setting's row or key. Puts nothing anywhere. Pure.
+
+pub(crate) mod bind;
+pub(crate) mod clients;
+mod codings;
+pub(crate) mod files;
+pub(crate) mod logs;
+pub(crate) mod pools;
+mod processes;
+pub(crate) mod rates;
+pub(crate) mod rules;
+pub(crate) mod value;
+
+use std::ops::RangeInclusive;
+use std::path::PathBuf;
+
+use telemetry::Nanos;
+
+use crate::builder::{AppName, Cpus, StaticEntry};
+use bind::BindName;
+use value::Unit;
+
+pub(crate) use clients::{client_network, request_id_header};
+pub(crate) use codings::{codings, media_types};
+pub(crate) use logs::{form, interval, keep_len, rotate_size, target};
+pub(crate) use pools::{reserve, run_time, slow_pool, threads};
+pub(crate) use processes::{account, control, resident, share, span_or_zero, user};
+pub(crate) use rates::{client_connections, rate};
+
+/// What should have been written instead, where that can be said.
+pub(crate) type Hint = Option<String>;
+
+/// No meaning, with a hint.
+fn hinted<T>(hint: impl Into<String>) -> Result<T, Hint> {
+    Err(Some(hint.into()))
+}
+
+/// The application, as `module:attribute`.
+pub(crate) fn app(text: &str) -> Result<Option<AppName>, Hint> {
+    let (module, attribute) = text.split_once(':').unwrap_or((text, ""));
+    if module.contains('/') || module.ends_with(".py") {
+        let name = module.trim_end_matches(".py").trim_start_matches("./");
+        let name = name.replace('/', ".");
+        let attribute = if attribute.is_empty() {
+            "app"
+        } else {
+            attribute
+        };
+        return hinted(format!(
+            "name the module, not its file: `{name}:{attribute}`"
+        ));
+    }
+    let (attribute, called) = match attribute.strip_suffix("()") {
+        Some(attribute) => (attribute, true),
+        None => (attribute, false),
+    };
+    let is_left_out = attribute.is_empty() && !text.ends_with(':') && !called;
+    if !is_dotted_name(module) || !(is_left_out || is_dotted_name(attribute)) {
+        return Err(None);
+    }
+    Ok(Some(AppName {
+        module: module.to_owned(),
+        attribute: attribute.to_owned(),
+        called,
+    }))
+}
+
+fn is_dotted_name(text: &str) -> bool {
+    text.split('.').all(|part| {
+        !part.is_empty()
+            && !part.starts_with(|c: char| c.is_ascii_digit())
+            && part.chars().all(|c| c == '_' || c.is_alphanumeric())
+    })
+}
+
+/// SCRIPT_NAME without a slash at its end; empty for none.
+pub(crate) fn root_path(text: &str) -> Result<String, Hint> {
+    match text.trim_end_matches('/') {
+        "" => Ok(String::new()),
+        path => url_of(path),
+    }
+}
+
+/// Visible ASCII from a slash on, without a query and a fragment.
+fn is_url_path(text: &str) -> bool {
+    let is_good = |b: u8| b.is_ascii_graphic() && b != b'?' && b != b'#';
+    text.starts_with('/') && text.bytes().all(is_good)
+}
+
+/// A URL path that something is mounted under, without a slash at its end; empty for the root.
+fn url_of(text: &str) -> Result<String, Hint> {
+    match is_url_path(text) {
+        true => Ok(text.trim_end_matches('/').to_owned()),
+        false if text.starts_with('/') => Err(None),
+        false => hinted(format!("it begins with a slash: `/{text}`")),
+    }
+}
+
+/// A folder and the URL that it is mounted under, as `/url=dir`.
+pub(crate) fn mount(text: &str) -> Result<StaticEntry, Hint> {
+    let Some((url, dir)) = text.split_once('=') else {
+        return Err(Some(match is_url_path(text) && !text.contains('.') {
+            true => format!("write `{text}=DIR`"),
+            false => format!("write `/static={text}`"),
+        }));
+    };
+    if !is_url_path(url) {
+        let hint = || format!("the URL begins with a slash: `/{url}={dir}`");
+        return Err((!url.starts_with('/')).then(hint));
+    }
+    Ok(StaticEntry {
+        url: url.trim_end_matches('/').to_owned(),
+        dir: folder(dir)?,
+    })
+}
+
+/// A file's name without folders.
+pub(crate) fn file_name(text: &str) -> Result<String, Hint> {
+    match text.is_empty() || text.contains('/') {
+        true => Err(None),
+        false => Ok(text.to_owned()),
+    }
+}
+
+/// An address to listen on, with its text.
+pub(crate) fn address(text: &str) -> Result<(BindName, String), Hint> {
+    Ok((bind::parse(text)?, text.to_owned()))
+}
+
+/// A count from 1; `None` for `auto`.
+pub(crate) fn count_or_auto(text: &str, max: u64) -> Result<Option<usize>, Hint> {
+    match value::count(text) {
+        Some(count) if (1..=max).contains(&count) => Ok(Some(count as usize)),
+        None if text == "auto" => Ok(None),
+        _ => Err(None),
+    }
+}
+
+/// Which processors drivers are pinned to.
+pub(crate) fn cpus(text: &str) -> Result<Cpus, Hint> {
+    /// CPU_SETSIZE of glibc.
+    const CPU_HIGHEST: usize = 1023;
+    Ok(match text {
+        "off" => Cpus::Unpinned,
+        "auto" => Cpus::All,
+        list => Cpus::These(value::cpus(list, CPU_HIGHEST).ok_or(None)?),
+    })
+}
+
+/// The value of `Server`; empty for none.
+pub(crate) fn server_header(text: &str) -> Result<String, Hint> {
+    match text {
+        "off" => Ok(String::new()),
+        _ if text.bytes().all(|b| b.is_ascii_graphic() || b == b' ') => Ok(text.trim().to_owned()),
+        _ => Err(None),
+    }
+}
+
+/// Where the counters are shown.
+pub(crate) fn status_path(text: &str) -> Result<Option<String>, Hint> {
+    match text {
+        "off" => Ok(None),
+        path if is_url_path(path) => Ok(Some(path.to_owned())),
+        _ => Err(None),
+    }
+}
+
+/// The file that holds the process id.
+pub(crate) fn pid_file(text: &str) -> Result<Option<PathBuf>, Hint> {
+    match text {
+        "off" => Ok(None),
+        "" => Err(None),
+        file if file.ends_with('/') => hinted(format!("name a file: `{file}milepost.pid`")),
+        file => Ok(Some(PathBuf::from(file))),
+    }
+}
+
+/// A folder; whether there is one is asked later.
+pub(crate) fn folder(text: &str) -> Result<PathBuf, Hint> {
+    match text.is_empty() {
+        true => hinted("name a folder"),
+        false => Ok(PathBuf::from(text)),
+    }
+}
+
+/// A number within bounds; `None` for `off`. `zero` says what people mean by 0, as "for none".
+pub(crate) fn or_off(
+    text: &str,
+    unit: Unit,
+    bounds: RangeInclusive<u64>,
+    zero: &str,
+) -> Result<Option<u64>, Hint> {
+    if text == "off" {
+        return Ok(None);
+    }
+    match unit.number(text)? {
+        0 => hinted(format!("write `off` {zero}")),
+        number if bounds.contains(&number) => Ok(Some(number)),
+        _ => Err(None),
+    }
+}
+
+/// The same for a duration.
+pub(crate) fn span_or_off(
+    text: &str,
+    bounds: RangeInclusive<u64>,
+    zero: &str,
+) -> Result<Option<Nanos>, Hint> {
+    Ok(or_off(text, Unit::Duration, bounds, zero)?.map(Nanos))
+}
+
+/// A token of RFC 9110 section 5.6.2: a header's name, a method.
+fn is_token(text: &str) -> bool {
+    let is_good = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b);
+    !text.is_empty() && text.bytes().all(is_good)
+}
+
+/// The value of a name; the hint is the nearest name.
+fn one_of<T: Copy, const N: usize>(text: &str, known: [(&'static str, T); N]) -> Result<T, Hint> {
+    match known.iter().find(|(name, _)| *name == text) {
+        Some((_, value)) => Ok(*value),
+        None => Err(did_you_mean(text, known.map(|(name, _)| name))),
+    }
+}
+
+/// The nearest of some names as a hint.
+pub(crate) fn did_you_mean<'n>(
+    text: &str,
+    names: impl IntoIterator<Item = &'n str>,
+) -> Option<String> {
+    let near = crate::nearest(text, names)?;
+    Some(format!("did you mean `{near}`?"))
+}
+
+/// "`a`, `b`"
+pub(crate) fn quoted<T: std::fmt::Display>(names: impl IntoIterator<Item = T>) -> String {
+    let names = names.into_iter().map(|name| format!("`{name}`"));
+    names.collect::<Vec<_>>().join(", ")
+}
+
+/// The hint for numbers in the wrong order.
+fn smaller_first(least: impl std::fmt::Display, most: impl std::fmt::Display, sign: char) -> Hint {
+    Some(format!(
+        "the smaller number comes first: `{most}{sign}{least}`"
+    ))
+}

@@ -1,0 +1,553 @@
+//! The sink of one log: formatted lines on their way to its target.
+//!
+//! Lines that a target does not take (a full disk, a short write, a daemon that is gone) are kept and tried again;
+//! beyond a bound further lines are dropped and counted. A line is never torn between two files, and with rotation
+//! by time each line is in the file of its time.
+
+use std::collections::VecDeque;
+use std::io::{self, IoSlice};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::RETRY;
+use super::format::ErrorForm;
+use super::notify::{Notifier, Urgency};
+use super::rotation::Schedule;
+use super::target::{Continuation, LogTag, OpenTarget, PartialLine};
+use super::wall_ns;
+use config::failure::plain;
+use config::typed::{Level, LogOverflow, LogTarget, Rotation};
+use os::invariant;
+
+/// Bytes of lines that are gathered before they are written.
+const BATCH_BYTES: usize = 256 << 10;
+/// Batches that one call writes at most.
+const BATCHES_A_CALL: usize = 16;
+/// Pause after a write that took something, but not all. It doubles with each that takes nothing.
+const PAUSE: Duration = Duration::from_millis(5);
+/// How long lines wait for a new file that cannot be created now, as long as there is room for them.
+const NEW_FILE_TIME: Duration = Duration::from_secs(60);
+
+/// Lines for one target.
+pub(super) struct LogSink {
+    name: String,
+    target: OpenTarget,
+    schedule: Schedule,
+    queue: VecDeque<SinkItem>,
+    /// Bytes of the first batch that were written.
+    written: usize,
+    /// Bytes of all batches that were not.
+    bytes: usize,
+    bytes_max: usize,
+    overflow: LogOverflow,
+    /// Lines that were dropped for lack of room.
+    dropped: u64,
+    /// The target has failed, and lines that it did not take still wait.
+    failing: bool,
+    /// Time until the target is tried again; `None`: it took all lines last time.
+    pause: Option<Duration>,
+    /// When the new file before the first item was tried first.
+    new_file_since: Option<Instant>,
+    /// An empty batch's memory.
+    spare: Vec<u8>,
+    /// Wakes the archiver.
+    archiver: Option<Arc<Notifier>>,
+}
+
+enum SinkItem {
+    Lines {
+        level: Level,
+        bytes: Vec<u8>,
+    },
+    /// The lines behind this belong into a new file.
+    NewFile,
+}
+
+/// A message for the error log.
+pub(super) type LogNotice = (Level, String);
+
+impl LogSink {
+    /// # Errors
+    /// When the target cannot be opened.
+    pub(super) fn open(
+        tag: LogTag,
+        meant: &LogTarget,
+        rotation: &Rotation,
+        (bytes_max, overflow): (usize, LogOverflow),
+    ) -> io::Result<LogSink> {
+        let target = OpenTarget::open(meant, tag)?;
+        // The first line of today rotates a file of yesterday.
+        let since_ns = target.written_ns().unwrap_or_else(wall_ns);
+        Ok(LogSink {
+            name: name_of(tag, meant),
+            schedule: Schedule::new(rotation, since_ns),
+            target,
+            queue: VecDeque::new(),
+            written: 0,
+            bytes: 0,
+            bytes_max,
+            overflow,
+            dropped: 0,
+            failing: false,
+            pause: None,
+            new_file_since: None,
+            spare: Vec::new(),
+            archiver: None,
+        })
+    }
+
+    /// Appends a line that belongs to `at_ns`, wall time, and that `write` writes with its newline, or counts
+    /// it as dropped.
+    pub(super) fn add(&mut self, level: Level, at_ns: u64, write: impl FnOnce(&mut Vec<u8>)) {
+        if self.is_full() && self.overflow == LogOverflow::Drop {
+            self.dropped += 1;
+            return;
+        }
+        if self.schedule.crossed(at_ns).is_some() && self.target.is_file() {
+            self.queue.push_back(SinkItem::NewFile);
+        }
+        let batch = self.batch(level);
+        let before = batch.len();
+        write(batch);
+        let added = batch.len() - before;
+        self.bytes += added;
+    }
+
+    /// The batch that a line of `level` is appended to.
+    fn batch(&mut self, level: Level) -> &mut Vec<u8> {
+        let fits = matches!(
+            self.queue.back(),
+            Some(SinkItem::Lines { level: last, bytes }) if *last == level && bytes.len() < BATCH_BYTES
+        );
+        if !fits {
+            let bytes = std::mem::take(&mut self.spare);
+            self.queue.push_back(SinkItem::Lines { level, bytes });
+        }
+        match self.queue.back_mut() {
+            Some(SinkItem::Lines { bytes, .. }) => bytes,
+            Some(SinkItem::NewFile) | None => unreachable!("it has just been put there"),
+        }
+    }
+
+    /// Names the archiver to wake after each rotation.
+    pub(super) fn set_archiver(&mut self, archiver: &Arc<Notifier>) {
+        self.archiver = Some(Arc::clone(archiver));
+    }
+
+    /// Bytes that wait.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    pub(super) fn has_lines(&self) -> bool {
+        self.bytes > 0
+    }
+
+    /// Whether enough lines wait for a write, and the target is not in its pause: a try for each line would delay all
+    /// other logs.
+    pub(super) fn wants_write(&self) -> bool {
+        self.pause.is_none() && (self.bytes >= BATCH_BYTES || self.is_full())
+    }
+
+    /// Time until the next try, after the target did not take all. Other logs do not wait for it.
+    pub(super) fn pause(&self) -> Option<Duration> {
+        self.pause
+    }
+
+    pub(super) fn is_full(&self) -> bool {
+        self.bytes >= self.bytes_max
+    }
+
+    /// The form of error lines that the target needs.
+    pub(super) fn error_form(&self) -> ErrorForm {
+        self.target.error_form()
+    }
+
+    /// Lines that were dropped since the last call.
+    pub(super) fn take_dropped(&mut self) -> u64 {
+        std::mem::take(&mut self.dropped)
+    }
+
+    /// A message about lines that are unwritten at the end of the process.
+    pub(super) fn left(&self) -> Option<String> {
+        let written = match self.queue.front() {
+            Some(SinkItem::Lines { bytes, .. }) => lines_len(&bytes[..self.written]),
+            Some(SinkItem::NewFile) | None => 0,
+        };
+        let all: usize = self.queue.iter().map(SinkItem::lines_len).sum();
+        let lines = all - written;
+        (lines > 0).then(|| format!("{}: {lines} lines could not be written", self.name))
+    }
+
+    /// Writes until the target takes no more; gives messages about it.
+    pub(super) fn write(&mut self) -> Vec<LogNotice> {
+        let mut notices = Vec::new();
+        let mut took_some = false;
+        while let Some(first) = self.queue.front() {
+            if matches!(first, SinkItem::NewFile) {
+                if self.start_file(&mut notices) {
+                    continue;
+                }
+                break;
+            }
+            let offered = match self.write_batches() {
+                Ok((taken, offered)) => {
+                    self.took(taken);
+                    took_some |= taken > 0;
+                    taken == offered
+                }
+                Err(fault) => {
+                    self.failed(&fault, &mut notices);
+                    false
+                }
+            };
+            let is_between_lines = self.partial_line().is_none();
+            if is_between_lines && self.schedule.is_large(self.target.bytes(), wall_ns()) {
+                self.rotate(&mut notices);
+            }
+            if !offered {
+                break;
+            }
+        }
+        let longer = self.pause.map_or(PAUSE, |pause| (pause * 2).min(RETRY));
+        self.pause = match self.queue.is_empty() {
+            true => None,
+            false => Some(if took_some { PAUSE } else { longer }),
+        };
+        if self.queue.is_empty() {
+            self.recovered(&mut notices);
+        }
+        notices
+    }
+
+    /// Offers the first batches; gives how many bytes were taken of how many.
+    fn write_batches(&mut self) -> io::Result<(usize, usize)> {
+        if self.partial_line().is_some() && !self.target.resumes() {
+            self.restart_line();
+        }
+        let mut slices = Vec::with_capacity(BATCHES_A_CALL);
+        let mut of = None;
+        for item in self.queue.iter().take(BATCHES_A_CALL) {
+            match item {
+                SinkItem::Lines { level, bytes } if of.is_none_or(|of| of == *level) => {
+                    let skipped = if of.is_none() { self.written } else { 0 };
+                    slices.push(IoSlice::new(&bytes[skipped..]));
+                    of = Some(*level);
+                }
+                SinkItem::Lines { .. } | SinkItem::NewFile => break,
+            }
+        }
+        let offered = slices.iter().map(|slice| slice.len()).sum();
+        let level = of.unwrap_or(Level::Info);
+        let taken = self.target.write(level, &slices, wall_ns())?;
+        Ok((taken, offered))
+    }
+
+    fn took(&mut self, mut taken: usize) {
+        invariant!(
+            taken <= self.bytes,
+            "{}: its target took {taken} bytes and {} wait",
+            self.name,
+            self.bytes
+        );
+        self.bytes -= taken;
+        while let Some(SinkItem::Lines { bytes, .. }) = self.queue.front_mut() {
+            let left = bytes.len() - self.written;
+            if taken < left {
+                self.written += taken;
+                return;
+            }
+            taken -= left;
+            self.written = 0;
+            let mut spare = std::mem::take(bytes);
+            spare.clear();
+            self.spare = spare;
+            self.queue.pop_front();
+        }
+    }
+
+    fn failed(&mut self, fault: &io::Error, notices: &mut Vec<LogNotice>) {
+        if !std::mem::replace(&mut self.failing, true) {
+            let what = plain(fault);
+            let text = format!("{}: {what}; the lines are kept and tried again", self.name);
+            notices.push((Level::Error, text));
+        }
+    }
+
+    /// Everything is written.
+    fn recovered(&mut self, notices: &mut Vec<LogNotice>) {
+        if std::mem::replace(&mut self.failing, false) {
+            let text = format!("{}: all waiting lines are written", self.name);
+            notices.push((Level::Warning, text));
+        }
+    }
+
+    /// Opens the file again, which may have been renamed.
+    pub(super) fn reopen(&mut self) -> Vec<LogNotice> {
+        let mut notices = Vec::new();
+        let partial_line = partial_line_of(&self.queue, self.written);
+        match self.target.reopen(partial_line) {
+            Ok(continuation) => self.continue_line(continuation, &mut notices),
+            Err(fault) => {
+                let what = plain(&fault);
+                let text = format!(
+                    "{}: reopen failed: {what}; still writing to the old file",
+                    self.name
+                );
+                notices.push((Level::Error, text));
+            }
+        }
+        notices
+    }
+
+    /// Rotates the file for the lines behind the first item; false: they have to wait for it.
+    fn start_file(&mut self, notices: &mut Vec<LogNotice>) -> bool {
+        let since = *self.new_file_since.get_or_insert_with(Instant::now);
+        let has_time = since.elapsed() < NEW_FILE_TIME && !self.is_full();
+        match self.change_file(notices) {
+            Err(fault) if has_time && may_pass(&fault) => {
+                self.failed(&fault, notices);
+                return false;
+            }
+            Err(fault) => self.keep_old_file(&fault, notices),
+            Ok(()) => {}
+        }
+        self.new_file_since = None;
+        self.queue.pop_front();
+        true
+    }
+
+    fn rotate(&mut self, notices: &mut Vec<LogNotice>) {
+        if let Err(fault) = self.change_file(notices) {
+            self.keep_old_file(&fault, notices);
+        }
+    }
+
+    fn change_file(&mut self, notices: &mut Vec<LogNotice>) -> io::Result<()> {
+        let partial_line = partial_line_of(&self.queue, self.written);
+        let rotated = self.target.rotate(partial_line, wall_ns())?;
+        self.continue_line(rotated.continuation, notices);
+        if let (Some(_), Some(archiver)) = (rotated.old, &self.archiver) {
+            archiver.notify(Urgency::Urgent);
+        }
+        Ok(())
+    }
+
+    fn keep_old_file(&mut self, fault: &io::Error, notices: &mut Vec<LogNotice>) {
+        self.schedule.postpone(wall_ns());
+        let what = plain(fault);
+        let text = format!(
+            "{}: rotation failed: {what}; still writing to the old file",
+            self.name
+        );
+        notices.push((Level::Error, text));
+    }
+
+    /// Continues a partial line after the change to another file.
+    fn continue_line(&mut self, continuation: Continuation, notices: &mut Vec<LogNotice>) {
+        match continuation {
+            Continuation::Continues => {}
+            Continuation::Completed => {
+                let rest = self.partial_line().map_or(0, |partial_line| {
+                    partial_line.line.len() - partial_line.written_bytes
+                });
+                self.took(rest);
+            }
+            Continuation::Retracted => self.restart_line(),
+            Continuation::Torn => {
+                self.restart_line();
+                let text = format!("{}: part of a line remains in the old file", self.name);
+                notices.push((Level::Warning, text));
+            }
+        }
+    }
+
+    /// Goes back to the beginning of the partial line.
+    fn restart_line(&mut self) {
+        let again = self
+            .partial_line()
+            .map_or(0, |partial_line| partial_line.written_bytes);
+        self.written -= again;
+        self.bytes += again;
+    }
+
+    fn partial_line(&self) -> Option<PartialLine<'_>> {
+        partial_line_of(&self.queue, self.written)
+    }
+}
+
+impl SinkItem {
+    fn lines_len(&self) -> usize {
+        match self {
+            SinkItem::Lines { bytes, .. } => lines_len(bytes),
+            SinkItem::NewFile => 0,
+        }
+    }
+}
+
+/// Whether the fault may pass by itself: a full disk, no descriptors. Permissions do not come back by themselves.
+fn may_pass(fault: &io::Error) -> bool {
+    let full = [io::ErrorKind::StorageFull, io::ErrorKind::QuotaExceeded];
+    let out_of = [libc::EMFILE, libc::ENFILE, libc::ENOMEM];
+    full.contains(&fault.kind())
+        || fault
+            .raw_os_error()
+            .is_some_and(|fault| out_of.contains(&fault))
+}
+
+fn lines_len(bytes: &[u8]) -> usize {
+    memchr::memchr_iter(b'\n', bytes).count()
+}
+
+/// The line of the first batch whose beginning is among the `written` bytes and whose end is not.
+fn partial_line_of(queue: &VecDeque<SinkItem>, written: usize) -> Option<PartialLine<'_>> {
+    let Some(SinkItem::Lines { bytes, .. }) = queue.front() else {
+        return None;
+    };
+    let start = memchr::memrchr(b'\n', &bytes[..written]).map_or(0, |newline| newline + 1);
+    let end = memchr::memchr(b'\n', &bytes[written..])? + written + 1;
+    (start < written).then(|| PartialLine {
+        line: &bytes[start..end],
+        written_bytes: written - start,
+    })
+}
+
+fn name_of(tag: LogTag, target: &LogTarget) -> String {
+    let target = match target {
+        LogTarget::Stdout => "on standard output".to_owned(),
+        LogTarget::Stderr => "on standard error".to_owned(),
+        LogTarget::File(path) => format!("`{}`", path.display()),
+        LogTarget::Syslog(_) => "to syslog".to_owned(),
+    };
+    match tag {
+        LogTag::Access => format!("access log {target}"),
+        LogTag::Errors => format!("error log {target}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+    use std::process::Command;
+
+    use telemetry::Nanos;
+
+    use super::*;
+
+    const HOUR: u64 = 3_600_000_000_000;
+
+    fn sink(path: &Path) -> LogSink {
+        let rotation = Rotation {
+            every: Some(Nanos(HOUR)),
+            ..Rotation::default()
+        };
+        let target = LogTarget::File(path.to_owned());
+        let bound = (1 << 20, LogOverflow::Drop);
+        LogSink::open(LogTag::Access, &target, &rotation, bound).unwrap()
+    }
+
+    fn add(sink: &mut LogSink, at_ns: u64, line: &str) {
+        sink.add(Level::Info, at_ns, |bytes| {
+            bytes.extend_from_slice(line.as_bytes());
+        });
+    }
+
+    /// A file system of its own that has room for `len` files; only root can make one.
+    struct Disk(tempfile::TempDir);
+
+    impl Disk {
+        fn new(len: usize) -> Option<Disk> {
+            let dir = tempfile::tempdir().unwrap();
+            let mut mount = Command::new("mount");
+            // The folder is one of them.
+            let options = format!("size=1m,nr_inodes={}", len + 1);
+            mount.args(["-t", "tmpfs", "-o", &options, "none"]);
+            let mounted = mount.arg(dir.path()).output();
+            if mounted.is_ok_and(|done| done.status.success()) {
+                return Some(Disk(dir));
+            }
+            eprintln!("skipped: no file system can be mounted here");
+            None
+        }
+    }
+
+    impl Drop for Disk {
+        fn drop(&mut self) {
+            let mut unmount = Command::new("umount");
+            let _ = unmount.arg("-l").arg(self.0.path()).output();
+        }
+    }
+
+    #[test]
+    fn lines_wait_for_the_file_of_their_time_while_the_disk_is_full() {
+        let Some(disk) = Disk::new(2) else {
+            return;
+        };
+        let (log, filler) = (disk.0.path().join("a.log"), disk.0.path().join("filler"));
+        let mut sink = sink(&log);
+        let tomorrow = wall_ns() + 24 * HOUR;
+        add(&mut sink, tomorrow - HOUR, "today\n");
+        assert_eq!(sink.write(), []);
+        std::fs::write(&filler, "").unwrap();
+        add(&mut sink, tomorrow, "tomorrow\n");
+        let notices = sink.write();
+        assert!(notices[0].1.ends_with("the lines are kept and tried again"));
+        assert_eq!(sink.write(), []);
+        assert_eq!(std::fs::read_to_string(&log).unwrap(), "today\n");
+        std::fs::remove_file(&filler).unwrap();
+        // A process that another test is just starting may have it open still.
+        let mut notices = Vec::new();
+        while notices.is_empty() {
+            notices = sink.write();
+        }
+        assert!(notices[0].1.ends_with("all waiting lines are written"));
+        assert_eq!(std::fs::read_to_string(&log).unwrap(), "tomorrow\n");
+    }
+
+    #[test]
+    fn no_line_waits_for_a_new_file_when_there_is_no_room_for_it() {
+        let Some(disk) = Disk::new(2) else {
+            return;
+        };
+        let (log, filler) = (disk.0.path().join("a.log"), disk.0.path().join("filler"));
+        let mut sink = sink(&log);
+        let tomorrow = wall_ns() + 24 * HOUR;
+        add(&mut sink, tomorrow - HOUR, "today\n");
+        assert_eq!(sink.write(), []);
+        std::fs::write(&filler, "").unwrap();
+        for _ in 0..3 {
+            add(&mut sink, tomorrow, &("x".repeat(400 << 10) + "\n"));
+        }
+        assert!(sink.is_full());
+        let notices = sink.write();
+        assert!(
+            notices[0].1.ends_with("still writing to the old file"),
+            "{notices:?}"
+        );
+    }
+
+    #[test]
+    fn what_was_written_of_a_batch_is_not_reported_as_lost() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut sink = sink(&dir.path().join("a.log"));
+        add(&mut sink, 0, "one\n");
+        add(&mut sink, 0, "two\n");
+        sink.took(6);
+        assert!(
+            sink.left()
+                .unwrap()
+                .ends_with(": 1 lines could not be written")
+        );
+        sink.took(2);
+        assert_eq!(sink.left(), None);
+    }
+
+    #[test]
+    #[should_panic(expected = "its target took 5 bytes and 4 wait")]
+    fn a_target_takes_no_more_than_it_was_offered() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut sink = sink(&dir.path().join("a.log"));
+        add(&mut sink, 0, "one\n");
+        sink.took(5);
+    }
+}

@@ -1,0 +1,166 @@
+"""The proxies of docs/guide/deploy.md: real nginx and real Caddy with the examples of the page, before an
+application.
+
+Takes the fenced blocks as they stand there; only names of files, ports and the certificate are replaced. The
+application reads the forwarding headers with the middleware of the page. Skipped where a proxy is missing.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import socket
+import ssl
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from raw import Client, request
+from serving import DEADLINE_S, Milepost, free_port, until
+
+PAGE = Path(__file__).resolve().parent.parent / "docs/guide/deploy.md"
+HOST = "shop.example"
+APP = """
+from flask import Flask, jsonify, request
+
+app = Flask(__name__)
+{proxy_fix}
+
+@app.route("/", methods=["GET", "POST"])
+def index():
+    return jsonify(url=request.url, client=request.remote_addr, port=request.environ["REMOTE_PORT"],
+                   body=len(request.get_data()))
+"""
+
+
+def block(language: str, containing: str) -> str:
+    """The only block of the page in this language that contains a text."""
+    found = re.findall(rf"^```{language}\n(.*?)^```$", PAGE.read_text(), re.DOTALL | re.MULTILINE)
+    (text,) = [text for text in found if containing in text]
+    return text
+
+
+def replaced(text: str, replacements: dict[str, str]) -> str:
+    """The text with each of these parts replaced, which must be there."""
+    for old, new in replacements.items():
+        assert old in text, old
+        text = text.replace(old, new)
+    return text
+
+
+@pytest.fixture
+def shop(tmp_path: Path, serve: Callable[..., Milepost]) -> Milepost:
+    """The application behind the proxy, with the middleware that the page shows for Flask."""
+    pytest.importorskip("flask")
+    flask = block("python", "ProxyFix").split("# Django")[0]
+    (tmp_path / "shop.py").write_text(APP.format(proxy_fix=flask))
+    return serve("shop:app", "--idle-timeout", "75s", log=None)
+
+
+@contextmanager
+def proxy(*argv: str, port: int, folder: Path, **env: str) -> Iterator[None]:
+    """A proxy in the foreground, while it is needed."""
+    output = folder / "proxy.log"
+    with output.open("wb") as log:
+        process = subprocess.Popen(
+            argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=os.environ | env, cwd=folder
+        )
+
+    def accepts() -> bool:
+        assert process.poll() is None, output.read_text()
+        with socket.socket() as probe:
+            return probe.connect_ex(("127.0.0.1", port)) == 0
+
+    try:
+        assert until(accepts), output.read_text()
+        yield
+    finally:
+        process.terminate()
+        process.wait(DEADLINE_S)
+
+
+def connect(port: int, *protocols: str) -> ssl.SSLSocket:
+    """TLS to the proxy, offering these protocols. The certificate is one of the test: it is not verified."""
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    context.set_alpn_protocols(list(protocols))
+    plain = socket.create_connection(("127.0.0.1", port), DEADLINE_S)
+    return context.wrap_socket(plain, server_hostname=HOST)
+
+
+def ask(port: int, *args: str, body: bytes | None = None) -> dict[str, object]:
+    """What the application saw of one request through the proxy, on a connection of its own."""
+    with Client(connect(port, "http/1.1"), lambda: None) as client:
+        client.send(request(*args, host=f"{HOST}:{port}", body=body))
+        reply = client.reply()
+        assert reply.status == 200, reply.text
+        return json.loads(reply.text)
+
+
+def check(port: int) -> None:
+    """The proxy terminates TLS and HTTP/2, and the application knows the client and the scheme."""
+    first, second = ask(port, "GET", "/"), ask(port, "POST", "/", body=b"x" * 2_000_000)
+    assert first["url"] == f"https://{HOST}:{port}/"
+    assert first["client"] == "127.0.0.1"
+    assert second["body"] == 2_000_000
+    with connect(port, "h2") as offered:
+        assert offered.selected_alpn_protocol() == "h2"
+    # The proxy used its connection again.
+    assert first["port"] == second["port"]
+
+
+def test_nginx_in_front_passes_scheme_and_client(tmp_path: Path, shop: Milepost) -> None:
+    if not shutil.which("nginx") or not shutil.which("openssl"):
+        pytest.skip("needs nginx and openssl")
+    certificate = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", f"/CN={HOST}"]
+    subprocess.run(
+        [*certificate, "-keyout", "shop.key", "-out", "shop.pem"],
+        cwd=tmp_path,
+        check=True,
+        capture_output=True,
+    )
+    port = free_port()
+    example = replaced(
+        block("nginx", "upstream"),
+        {
+            "127.0.0.1:8000": "{}:{}".format(*shop.address),
+            "listen 443": f"listen 127.0.0.1:{port}",
+            "/etc/ssl/": f"{tmp_path}/",
+        },
+    )
+    kinds = ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
+    temporary = "".join(f"{kind}_temp_path {tmp_path}/{kind};\n" for kind in kinds)
+    # As root, workers that gave up its rights could not read the folder of the test.
+    user = "user root;" if os.geteuid() == 0 else ""
+    (tmp_path / "nginx.conf").write_text(
+        f"daemon off; pid nginx.pid; error_log stderr; {user} worker_processes 1; events {{}}\n"
+        f"http {{ access_log off; {temporary} {example} }}\n"
+    )
+    with proxy("nginx", "-p", str(tmp_path), "-c", "nginx.conf", port=port, folder=tmp_path):
+        check(port)
+
+
+def test_caddy_in_front_passes_scheme_and_client(tmp_path: Path, shop: Milepost) -> None:
+    if not shutil.which("caddy"):
+        pytest.skip("needs caddy")
+    port = free_port()
+    # A certificate of its own, because no authority would give one for this name.
+    example = replaced(
+        block("text", "reverse_proxy"),
+        {
+            "127.0.0.1:8000": "{}:{}".format(*shop.address),
+            f"{HOST} {{": f"{HOST}:{port} {{\n    bind 127.0.0.1\n    tls internal",
+        },
+    )
+    (tmp_path / "Caddyfile").write_text(
+        f"{{\n    admin off\n    skip_install_trust\n    auto_https disable_redirects\n}}\n{example}"
+    )
+    folders = {"XDG_DATA_HOME": str(tmp_path / "data"), "XDG_CONFIG_HOME": str(tmp_path / "config")}
+    arguments = ["caddy", "run", "--adapter", "caddyfile", "--config", "Caddyfile"]
+    with proxy(*arguments, port=port, folder=tmp_path, **folders):
+        check(port)
