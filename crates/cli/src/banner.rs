@@ -5,10 +5,10 @@
 
 use std::ops::RangeInclusive;
 
-use ipc::listen::Listening;
-use server::config::typed::{
+use config::typed::{
     AccessLog, App, Config, ErrorLog, Level, Levels, LogForm, LogTarget, Logs, PoolConfig,
 };
+use supervisor::Listening;
 
 use crate::command::VERSION;
 
@@ -227,7 +227,7 @@ fn counted(count: usize, noun: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use server::config::typed::{Listen, LogFilter, StaticMount};
+    use config::typed::{Listen, LogFilter, StaticMount};
 
     fn config() -> Config {
         let app = App {

@@ -7,8 +7,8 @@ use std::path::PathBuf;
 use clap::builder::PossibleValuesParser;
 use clap::{Arg, ArgAction, ArgMatches, Command, ValueHint};
 use clap_complete::Shell;
-use server::config::FlagText;
-use server::config::options_table::{FlagForm, SETTINGS, Setting, SettingGroup};
+use config::FlagText;
+use config::options_table::{FlagForm, SETTINGS, Setting, SettingGroup};
 
 use crate::{bench, control, help, report, whatif};
 

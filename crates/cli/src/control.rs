@@ -11,7 +11,7 @@ mod talking;
 use std::path::Path;
 
 use clap::{Arg, ArgAction, ArgMatches, Command, ValueHint};
-use supervisor::control::messages::{self, CommandKind, CommandRefusal, Outcome, Request};
+use supervisor::control::messages::{self, CommandKind, Outcome, Request};
 
 use crate::message::{self, Message};
 use crate::{COULD_NOT, DONE, NO};
@@ -180,15 +180,6 @@ impl Failure {
     }
 }
 
-impl From<CommandRefusal> for Failure {
-    fn from(refusal: CommandRefusal) -> Self {
-        match refusal.kind {
-            CommandKind::No => Failure::no(Message::from(refusal)),
-            CommandKind::CouldNot => Failure::could_not(Message::from(refusal)),
-        }
-    }
-}
-
 /// The verbs with their flags.
 pub(crate) fn commands() -> impl Iterator<Item = Command> {
     Verb::ALL.into_iter().map(Verb::command)
@@ -204,7 +195,7 @@ pub(crate) fn processes(socket: &Path) -> Result<Vec<u32>, Vec<Message>> {
             let serving = status.processes.iter().filter_map(|process| process.pid);
             Ok([status.pid].into_iter().chain(serving).collect())
         }
-        Ok(Outcome::Refused(refusal)) => Err(vec![Message::from(refusal)]),
+        Ok(Outcome::Refused(_, failure)) => Err(vec![Message::from(failure)]),
         Ok(Outcome::Done(_)) => {
             let what = format!("control socket `{}`", socket.display());
             Err(vec![Message::new(&what, "no processes were named")])
@@ -258,10 +249,12 @@ fn finish(verb: Verb, matches: &ArgMatches, outcome: Outcome) -> i32 {
             message::data(&status::table(&status));
             DONE
         }
-        Outcome::Refused(refusal) => {
-            let failure = Failure::from(refusal);
-            message::say_all(&failure.messages);
-            failure.code
+        Outcome::Refused(kind, failure) => {
+            Message::from(failure).say();
+            match kind {
+                CommandKind::No => NO,
+                CommandKind::CouldNot => COULD_NOT,
+            }
         }
     }
 }

@@ -1,6 +1,6 @@
 //! What a configuration depends on outside of it: the file, the environment variables, the folder, the machine.
 //!
-//! Does the reading that `server::config` may not do and gives values; changes the working folder and the
+//! Does the reading that `config` may not do and gives values; changes the working folder and the
 //! soft limit of open files, and nothing else that stays.
 
 use std::fs;
@@ -10,10 +10,10 @@ use std::path::{Path, PathBuf};
 use std::thread::available_parallelism;
 
 use clap::ArgMatches;
+use config::options_table::ENVIRONMENT_PREFIX;
+use config::{Machine, Sources, TomlText, Understood, understand};
 use rustix::process::{Resource, Rlimit, geteuid, getrlimit, setrlimit};
 use rustix::thread::{CpuSet, sched_getaffinity};
-use server::config::options_table::ENVIRONMENT_PREFIX;
-use server::config::{Machine, Sources, TomlText, Understood, understand};
 use supervisor::control::place::Who;
 use supervisor::probe_dir::spooled_file;
 
@@ -34,7 +34,7 @@ pub(crate) fn sources(matches: &ArgMatches) -> Result<Sources, Message> {
     if let Some(file) = config_file(matches) {
         sources.toml = Some(toml(&file)?);
     }
-    if let Some(dir) = server::config::chdir(&sources) {
+    if let Some(dir) = config::chdir(&sources) {
         std::env::set_current_dir(&dir).map_err(|error| {
             Message::new(
                 "`chdir`",
@@ -181,5 +181,5 @@ fn file(path: &Path) -> io::Result<u64> {
 
 /// The system's words without Rust's "(os error 2)".
 pub(crate) fn cause(error: &io::Error) -> String {
-    server::fault::plain(error).to_lowercase()
+    config::failure::plain(error).to_lowercase()
 }

@@ -3,8 +3,8 @@
 //! Takes the table of settings and gives text.
 
 use clap::{Arg, ArgMatches, Command};
-use server::config::nearest;
-use server::config::options_table::{Setting, SettingGroup};
+use config::nearest;
+use config::options_table::{Setting, SettingGroup};
 
 use crate::command::{self, Purpose};
 use crate::message::{self, Message};

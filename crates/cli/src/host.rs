@@ -7,8 +7,8 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use server::config::typed::App;
-use server::fault::Failure;
+use config::failure::Failure;
+use config::typed::App;
 use server::handler::Handler;
 
 /// A Python interpreter that can load applications.

@@ -29,9 +29,9 @@ use std::ffi::OsString;
 
 use clap::ArgMatches;
 
-pub use host::{AppFacts, AppHost, Forked};
 /// Why an application cannot be served.
-pub use server::fault::Failure as AppFault;
+pub use config::failure::Failure;
+pub use host::{AppFacts, AppHost, Forked};
 
 use command::Purpose;
 use control::Verb;

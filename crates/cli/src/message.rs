@@ -4,9 +4,8 @@
 
 use std::io::{self, Write as _};
 
-use server::config::ConfigFault;
-use server::fault::Failure;
-use supervisor::control::messages::CommandRefusal;
+use config::ConfigFault;
+use config::failure::Failure;
 
 use crate::environment::cause;
 
@@ -64,22 +63,6 @@ impl From<Failure> for Message {
 impl From<Message> for Failure {
     fn from(message: Message) -> Self {
         message.0
-    }
-}
-
-impl From<CommandRefusal> for Message {
-    fn from(refusal: CommandRefusal) -> Self {
-        let CommandRefusal {
-            message,
-            hint,
-            detail,
-            ..
-        } = refusal;
-        Self(Failure {
-            message,
-            hint,
-            detail,
-        })
     }
 }
 

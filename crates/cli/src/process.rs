@@ -8,10 +8,10 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
+use config::failure::Failure;
+use config::typed::Config;
 use ipc::payload::{self, Payload};
 use ipc::{Channel, Identity, ProcessEvent, Role, SupervisorCommand};
-use server::config::typed::Config;
-use server::fault::Failure;
 use server::handler::Handler;
 use server::handler::error_app::ErrorApp;
 use server::{Ended, Server, SupervisorLink};
@@ -89,7 +89,7 @@ fn understood(payload: &Payload) -> Result<Config, Failure> {
         return Err(Failure::from(Message::from(fault)));
     }
     let config = understood.loaded.config;
-    environment::raise_open_files(server::config::open_files_needed(&config));
+    environment::raise_open_files(config::open_files_needed(&config));
     Ok(config)
 }
 

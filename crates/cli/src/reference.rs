@@ -5,7 +5,7 @@
 
 use std::fmt::Write as _;
 
-use server::config::options_table::{FlagForm, Setting, SettingGroup};
+use config::options_table::{FlagForm, Setting, SettingGroup};
 
 use crate::command::{self, Purpose};
 
@@ -101,7 +101,7 @@ fn flags(setting: &Setting) -> String {
 
 #[cfg(test)]
 mod tests {
-    use server::config::options_table::SETTINGS;
+    use config::options_table::SETTINGS;
 
     use super::*;
 

@@ -7,12 +7,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clap::ArgMatches;
+use config::failure::Failure;
+use config::failure::StartFault;
+use config::typed::{App, Config};
+use config::{Loaded, Sources};
 use ipc::HANDOVER;
 use ipc::payload::Payload;
-use server::StartFault;
-use server::config::typed::{App, Config};
-use server::config::{Loaded, Sources};
-use server::fault::Failure;
 use server::handler::Handler;
 use supervisor::{
     self, Fresh, Handed, Overrides, Program, Serving, Succession, SupervisorEnvironment,
@@ -175,7 +175,7 @@ fn read_again(
                 // What `milepost scale` has said counts above the flags of the start, as long as the server runs.
                 sources.flags.retain(|flag| flag.key != key);
                 let text = count.to_string();
-                sources.flags.push(server::config::FlagText { key, text });
+                sources.flags.push(config::FlagText { key, text });
             }
         }
         fresh(&sources)

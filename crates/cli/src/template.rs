@@ -8,10 +8,10 @@ use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
+use config::failure::Failure;
 use ipc::{Channel, ProcessEvent, ReceivedMessage, SupervisorCommand};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, PidfdFlags, WaitOptions, pidfd_open, waitpid};
-use server::fault::Failure;
 
 use crate::host::{AppHost, Forked};
 use crate::process::{self, Begun};
@@ -88,7 +88,7 @@ fn fork(
     };
     let cause = match host.fork() {
         // Without its channel this copy of the template must not go on as one.
-        Ok(Forked::Child) => match Channel::from_fd(theirs) {
+        Ok(Forked::Child) => match Channel::try_from(theirs) {
             Ok(channel) => return Some(channel),
             Err(_) => std::process::exit(COULD_NOT),
         },

@@ -4,8 +4,8 @@
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Command, Error};
-use server::config::nearest;
-use server::config::options_table::{SETTINGS, Setting, Spelling, migration_hint, setting};
+use config::nearest;
+use config::options_table::{SETTINGS, Setting, Spelling, migration_hint, setting};
 
 use crate::command::{Purpose, command};
 use crate::message::Message;

@@ -9,10 +9,11 @@ use std::process::{Command, Output, Stdio};
 use std::thread;
 use std::time::Instant;
 
+use config::failure::Failure;
+use config::typed;
 use rustix::event::{PollFd, Timespec, poll};
-use server::config::typed;
 use supervisor::control::Control;
-use supervisor::control::messages::{CommandRefusal, Outcome, Request};
+use supervisor::control::messages::{CommandKind, Outcome, Request};
 use supervisor::control::place::Who;
 use supervisor::control::status::{ProcessStatus, Status};
 use tempfile::TempDir;
@@ -186,17 +187,22 @@ fn shows_the_status_as_table_and_as_json() {
 fn says_why_the_answer_is_no() {
     let place = Place::new();
     let mut control = place.open(&typed::ControlConfig::Auto, Some("m.toml"));
-    let refusal = CommandRefusal::no("`shop:app`: the module raised; generation 1 goes on")
-        .with_hint("see the traceback above")
-        .with_detail("Traceback (most recent call last):\nValueError: no\n");
-    let outcome = Outcome::Refused(refusal);
+    let failure = Failure {
+        message: "`shop:app`: the module raised; generation 1 goes on".to_owned(),
+        hint: Some("see the traceback above".to_owned()),
+        detail: Some("Traceback (most recent call last):\nValueError: no\n".to_owned()),
+    };
+    let outcome = Outcome::Refused(CommandKind::No, failure);
     let (said, _) = place.run_with("reload -c m.toml", &mut control, &outcome);
     let talk = "milepost: generation 2 starts\n\
                 Traceback (most recent call last):\nValueError: no\n\
                 milepost: `shop:app`: the module raised; generation 1 goes on\n\
                 hint: see the traceback above\n";
     check(&said, 1, "", talk);
-    let outcome = Outcome::Refused(CommandRefusal::could_not("another reload is under way"));
+    let outcome = Outcome::Refused(
+        CommandKind::CouldNot,
+        Failure::new("another reload is under way"),
+    );
     let (said, _) = place.run_with("reopen -c m.toml", &mut control, &outcome);
     check(&said, 2, "", "milepost: another reload is under way\n");
 }
@@ -291,27 +297,6 @@ fn says_what_is_wrong_with_its_flags() {
     ] {
         check(&place.run(words), 2, "", talk);
     }
-}
-
-#[test]
-fn lists_servers_when_there_are_several() {
-    let place = Place::new();
-    let one = place.open(&typed::ControlConfig::Auto, Some("m.toml"));
-    let other = place.open(&typed::ControlConfig::Auto, Some("n.toml"));
-    let said = place.run("status");
-    let talk = String::from_utf8(said.stderr).unwrap();
-    // This user may have others running.
-    assert_eq!(said.status.code(), Some(2), "{talk}");
-    for name in ["m.toml", "n.toml"] {
-        let line = format!(
-            "{:>10}  {}\n",
-            std::process::id(),
-            place.path(name).display()
-        );
-        assert!(talk.contains(&line), "{talk}");
-    }
-    assert!(talk.ends_with(" servers run; which one is not said\nhint: `--pid PID` names one\n"));
-    drop((one, other));
 }
 
 #[test]

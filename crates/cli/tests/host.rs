@@ -6,8 +6,8 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use cli::{AppFacts, AppFault, AppHost, Forked};
-use server::config::typed::App;
+use cli::{AppFacts, AppHost, Failure, Forked};
+use config::typed::App;
 use server::handler::Handler;
 
 /// Refuses every application and remembers what it was asked.
@@ -21,12 +21,12 @@ impl AppHost for Refusing {
         "CPython 3.99".to_owned()
     }
 
-    fn load(&self, app: &App, facts: &AppFacts) -> Result<Arc<dyn Handler>, AppFault> {
+    fn load(&self, app: &App, facts: &AppFacts) -> Result<Arc<dyn Handler>, Failure> {
         let name = format!("{}:{} {}", app.module, app.attribute, app.factory);
         self.asked.borrow_mut().push((name, *facts));
-        Err(AppFault {
+        Err(Failure {
             message: format!("`{}`: no such module", app.module),
-            ..AppFault::default()
+            ..Failure::default()
         })
     }
 

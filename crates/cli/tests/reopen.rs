@@ -6,8 +6,6 @@ use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
-use std::thread;
-use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
@@ -215,38 +213,6 @@ fn says_how_to_name_a_server() {
     }
     let both = reopen(folder, "--pid 1 --pid-file x", &[]);
     assert_eq!(both.status.code(), Some(2), "{both:?}");
-}
-
-#[test]
-fn lets_a_running_server_go_on_in_a_new_file() {
-    let place = place();
-    let folder = place.path();
-    let words = "serve --static /=pub --bind 127.0.0.1:0 --pid-file m.pid --access-log log";
-    let mut server = milepost(folder, words, &[])
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut talk = BufReader::new(server.stderr.take().unwrap());
-    let first = line(&mut talk);
-    assert!(first.contains(" listening on "), "{first}");
-    fs::rename(folder.join("log"), folder.join("log.1")).unwrap();
-    check(folder, "--pid-file m.pid", 0, &[]);
-    let deadline = Instant::now() + Duration::from_secs(60);
-    while !folder.join("log").exists() {
-        assert!(Instant::now() < deadline, "no new file");
-        thread::yield_now();
-    }
-    kill_process(Pid::from_child(&server), Signal::TERM).unwrap();
-    assert!(server.wait().unwrap().success());
-    check(
-        folder,
-        "--pid-file m.pid",
-        1,
-        &[
-            "milepost: pid file `m.pid`: no such file or directory",
-            "hint: the server that writes it (`pid_file`) does not run",
-        ],
-    );
 }
 
 #[test]

@@ -213,17 +213,6 @@ impl Channel {
         Ok((Channel(one), Channel(other)))
     }
 
-    /// An end that was handed over.
-    ///
-    /// # Errors
-    /// It is no such socket.
-    pub fn from_fd(fd: OwnedFd) -> io::Result<Channel> {
-        if rustix::net::sockopt::socket_type(&fd)? != SocketType::SEQPACKET {
-            return Err(io::ErrorKind::InvalidInput.into());
-        }
-        Ok(Channel(fd))
-    }
-
     /// Its descriptor, to be handed over.
     pub fn into_fd(self) -> OwnedFd {
         self.0
@@ -301,6 +290,18 @@ impl Channel {
         }
         let message = serde_json::from_slice(&text[..bytes])?;
         Ok(Some(ReceivedMessage { message, fds }))
+    }
+}
+
+/// An end that was handed over; an error if it is no such socket.
+impl TryFrom<OwnedFd> for Channel {
+    type Error = io::Error;
+
+    fn try_from(fd: OwnedFd) -> io::Result<Channel> {
+        if rustix::net::sockopt::socket_type(&fd)? != SocketType::SEQPACKET {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        Ok(Channel(fd))
     }
 }
 

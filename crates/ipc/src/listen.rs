@@ -5,56 +5,16 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
 use socket2::{Domain, Protocol, SockAddr, SockFilter, SockRef, Socket, Type};
 
-use crate::channel::ListenAddr;
 use config::failure::{StartFault, plain};
 use config::typed::{Bind, Config, Listen};
 
-/// One address with its listening sockets.
-#[derive(Debug)]
-pub struct Address {
-    /// `http://127.0.0.1:8000` or `unix:/run/app.sock`.
-    pub url: String,
-    /// What its sockets are bound to.
-    pub at: ListenAddr,
-    /// In the order in which they were bound, which is the kernel's order of a port that is shared. Of a unix
-    /// path there is one: its accept queue is everybody's.
-    pub sockets: Vec<OwnedFd>,
-    /// After the kernel's own bound.
-    pub backlog_effective: u32,
-}
-
-/// One address that is listened on.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Listening {
-    /// `http://127.0.0.1:8000` or `unix:/run/app.sock`.
-    pub url: String,
-    /// Length of the accept queue after the kernel's own bound; `u32::MAX` where another program has set it.
-    pub backlog_effective: u32,
-}
-
-/// Opens every configured address for `listen.drivers` drivers.
-pub fn open(config: &Config) -> Result<Vec<Address>, StartFault> {
-    let mut opened = Vec::new();
-    open_all(config, &mut opened).inspect_err(|_| remove_files(&unix_paths(&opened)))?;
-    Ok(opened)
-}
-
-/// The files of unix sockets.
-pub fn unix_paths(addresses: &[Address]) -> Vec<PathBuf> {
-    let path = |address: &Address| match &address.at {
-        ListenAddr::Unix(path) => Some(path.clone()),
-        ListenAddr::Tcp(_) => None,
-    };
-    addresses.iter().filter_map(path).collect()
-}
-
-/// Removes them; one that is gone already is no fault.
+/// Removes files of unix sockets; one that is gone already is no fault.
 pub fn remove_files(paths: &[PathBuf]) {
     for path in paths {
         let _ = std::fs::remove_file(path);
@@ -91,49 +51,6 @@ pub fn turn_away(listener: &impl AsFd) -> io::Result<()> {
 pub fn end(listener: &impl AsFd) {
     // It is closed all the same.
     let _ = SockRef::from(listener).shutdown(std::net::Shutdown::Read);
-}
-
-fn open_all(config: &Config, opened: &mut Vec<Address>) -> Result<(), StartFault> {
-    for bind in &config.binds {
-        match bind {
-            Bind::Tcp(addresses) => {
-                for address in addresses {
-                    let found = open_tcp(*address, config);
-                    opened.push(found.map_err(|error| tcp_fault(*address, &error))?);
-                }
-            }
-            Bind::Unix(path) => {
-                opened.push(
-                    open_unix(path, &config.listen).map_err(|error| unix_fault(path, &error))?,
-                );
-            }
-            // Handed over open; nothing is to be opened.
-            Bind::Inherited(_) => {}
-        }
-    }
-    Ok(())
-}
-
-fn open_tcp(wanted: SocketAddr, config: &Config) -> io::Result<Address> {
-    let listen = &config.listen;
-    let mut address = TcpAddress::new(wanted, config);
-    check_free(address)?;
-    let mut sockets = Vec::new();
-    for _ in 0..listen.drivers {
-        let socket = bind_tcp(address, listen)?;
-        if let Some(bound) = socket.local_addr()?.as_socket() {
-            address.at = bound;
-        }
-        listen_on(&socket, listen)?;
-        sockets.push(socket.into());
-    }
-    let url = format!("http://{}", address.at);
-    Ok(Address {
-        url,
-        at: ListenAddr::Tcp(address.at),
-        sockets,
-        backlog_effective: effective_backlog(listen),
-    })
 }
 
 /// What a TCP socket is bound to.
@@ -195,17 +112,6 @@ fn wants_v4_too(address: SocketAddr, config: &Config) -> bool {
             .iter()
             .any(|other| other.is_ipv4() && other.port() == address.port()),
         Bind::Unix(_) | Bind::Inherited(_) => false,
-    })
-}
-
-fn open_unix(path: &Path, listen: &Listen) -> io::Result<Address> {
-    let socket = bind_unix(path)?;
-    listen_on(&socket, listen)?;
-    Ok(Address {
-        url: format!("unix:{}", path.display()),
-        at: ListenAddr::Unix(path.to_owned()),
-        sockets: vec![socket.into()],
-        backlog_effective: effective_backlog(listen),
     })
 }
 
@@ -294,64 +200,19 @@ pub fn unix_fault(path: &Path, error: &io::Error) -> StartFault {
 mod tests {
     use super::*;
 
-    fn config(bind: Bind, drivers: usize) -> Config {
-        let listen = Listen {
-            drivers,
-            ..Listen::default()
-        };
-        Config {
-            binds: vec![bind],
-            listen,
-            ..Config::default()
-        }
-    }
-
-    #[test]
-    fn gives_every_driver_a_socket_of_its_own_on_one_port() {
-        let any = Bind::Tcp(vec!["127.0.0.1:0".parse().unwrap()]);
-        let opened = open(&config(any, 3)).unwrap();
-        assert_eq!(opened[0].sockets.len(), 3);
-        let port = |fd: &OwnedFd| {
-            Socket::from(fd.try_clone().unwrap())
-                .local_addr()
-                .unwrap()
-                .as_socket()
-        };
-        assert!(
-            opened[0]
-                .sockets
-                .iter()
-                .all(|socket| port(socket) == port(&opened[0].sockets[0]))
-        );
-    }
-
-    #[test]
-    fn refuses_an_address_that_somebody_listens_on() {
-        let any = Bind::Tcp(vec!["127.0.0.1:0".parse().unwrap()]);
-        let opened = open(&config(any, 1)).unwrap();
-        let ListenAddr::Tcp(taken) = opened[0].at.clone() else {
-            panic!("tcp was asked for")
-        };
-        let fault = open(&config(Bind::Tcp(vec![taken]), 1)).err().unwrap();
-        assert!(fault.to_string().contains("cannot listen on"), "{fault}");
-        assert!(fault.hint.is_some());
-    }
-
     #[test]
     fn takes_over_a_stale_unix_socket_but_no_other_file() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("a.sock");
-        let bind = || Bind::Unix(path.clone());
-        drop(open(&config(bind(), 2)).unwrap());
-        let again = open(&config(bind(), 2)).unwrap();
-        assert!(
-            open(&config(bind(), 1)).is_err(),
-            "the second listener is alive"
-        );
-        drop(again);
+        drop(bind_unix(&path).unwrap());
+        let again = bind_unix(&path).unwrap();
+        listen_on(&again, &Listen::default()).unwrap();
+        let alive = bind_unix(&path).unwrap_err();
+        assert_eq!(alive.kind(), io::ErrorKind::AddrInUse);
         let file = dir.path().join("file");
         std::fs::write(&file, "x").unwrap();
-        assert!(open(&config(Bind::Unix(file.clone()), 1)).is_err());
+        let kind = bind_unix(&file).unwrap_err().kind();
+        assert_eq!(kind, io::ErrorKind::AlreadyExists);
         assert_eq!(std::fs::read_to_string(file).unwrap(), "x");
     }
 }

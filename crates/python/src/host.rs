@@ -9,12 +9,12 @@ use std::os::fd::{AsRawFd, IntoRawFd};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use cli::{AppFacts, AppFault, AppHost, Forked};
+use cli::{AppFacts, AppHost, Failure, Forked};
+use config::typed::App;
+use ipc::HANDOVER;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use server::config::typed::App;
 use server::handler::Handler;
-use server::ipc::HANDOVER;
 
 use crate::wsgi::Wsgi;
 use crate::{command, fork, import, modules, visit};
@@ -40,7 +40,7 @@ impl AppHost for Host {
         Python::attach(|py| describe(py).unwrap_or_else(|_| "Python".to_owned()))
     }
 
-    fn load(&self, app: &App, facts: &AppFacts) -> Result<Arc<dyn Handler>, AppFault> {
+    fn load(&self, app: &App, facts: &AppFacts) -> Result<Arc<dyn Handler>, Failure> {
         Python::attach(|py| {
             forget_handover(py).map_err(|error| import::fault(HANDOVER, error))?;
             let application = import::load(py, app)?;

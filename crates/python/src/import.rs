@@ -7,10 +7,10 @@
 use std::ffi::CStr;
 use std::fmt::Display;
 
-use cli::AppFault;
+use cli::Failure;
+use config::typed::App;
 use pyo3::prelude::*;
 use pyo3::types::{PyModule, PyString};
-use server::config::typed::App;
 
 use crate::trace;
 
@@ -21,15 +21,15 @@ const SOURCE: &CStr =
     };
 
 /// Why `what` cannot be served.
-pub(crate) fn fault(what: &str, cause: impl Display) -> AppFault {
-    AppFault {
+pub(crate) fn fault(what: &str, cause: impl Display) -> Failure {
+    Failure {
         message: format!("`{what}`: {cause}"),
-        ..AppFault::default()
+        ..Failure::default()
     }
 }
 
 /// Imports the module and gives the application in it.
-pub(crate) fn load<'py>(py: Python<'py>, app: &App) -> Result<Bound<'py, PyAny>, AppFault> {
+pub(crate) fn load<'py>(py: Python<'py>, app: &App) -> Result<Bound<'py, PyAny>, Failure> {
     let what = match app.attribute.as_str() {
         "" => app.module.clone(),
         attribute => format!("{}:{attribute}", app.module),
@@ -43,11 +43,11 @@ pub(crate) fn load<'py>(py: Python<'py>, app: &App) -> Result<Bound<'py, PyAny>,
     loaded.map_err(|error| {
         told(py, &error).map_or_else(
             // An error of ours, or a signal.
-            || AppFault {
+            || Failure {
                 detail: Some(trace::text(py, &error)),
                 ..fault(&what, &error)
             },
-            |(cause, hint, detail)| AppFault {
+            |(cause, hint, detail)| Failure {
                 hint,
                 detail,
                 ..fault(&what, cause)

@@ -20,9 +20,9 @@ use std::sync::{Arc, OnceLock};
 use _milepost::Host;
 use cli::{AppFacts, AppHost};
 use client::Response;
+use config::typed::App;
 use pyo3::Python;
 use serde_json::Value;
-use server::config::typed::App;
 use server::handler::Handler;
 use ways::{BUFFER_BYTES, Request, Way, check_phases, open_shared};
 

@@ -11,9 +11,9 @@ use std::sync::{Arc, Mutex};
 use queueing::Bucket;
 use telemetry::Stamp;
 
-use crate::config::typed::{self, Rate};
 use crate::service::Router;
 use crate::sync::{invariant, lock};
+use config::typed::{self, Rate};
 
 /// The bandwidth limits of a process.
 pub(crate) struct Bandwidth {

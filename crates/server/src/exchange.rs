@@ -21,9 +21,9 @@ use smol_str::SmolStr;
 use telemetry::{Ending, NO_POOL, Phases, Queued, Record, Stamp};
 
 use crate::blocking_pool::BlockingPool;
-use crate::config::typed::RequestIds;
 use crate::networks::Networks;
 use crate::sync::invariant;
+use config::typed::RequestIds;
 use ipc::stats::Stats;
 
 /// Bits of a number that count; those above them are the driver's index. At a million exchanges a second

@@ -2,8 +2,6 @@
 
 use std::fmt;
 
-pub use config::failure::{Failure, StartFault, plain};
-
 /// Why an exchange did not get the reply its handler meant to give.
 #[derive(Debug)]
 pub enum Fault {

@@ -6,7 +6,6 @@
 //! the `pool`; replies leave by `response`, `protocol` and `transport`; every exchange ends in a recorder,
 //! the `stats` and the log (crate `logging`). What may wait for a disk is a task for a `blocking_pool`.
 
-pub mod config;
 pub mod exchange;
 pub mod fault;
 
@@ -51,10 +50,7 @@ mod sync;
 #[allow(unsafe_code)]
 mod sys;
 
-pub use fault::StartFault;
-pub use ipc;
-pub use ipc::listen::Listening;
-pub use server::{Closing, Drain, Ended, Idle, Server, ServerHandle, Stopper, SupervisorLink};
+pub use server::{Closing, Drain, Ended, Idle, Server, ServerHandle, SupervisorLink};
 #[cfg(feature = "faults")]
 #[doc(hidden)]
 pub use transport::memory::Protocol;

@@ -21,8 +21,9 @@ use files::media_type;
 use http::FieldLines;
 use http::SharedFields;
 
-use crate::config::typed::ErrorPage;
-use crate::fault::{StartFault, plain};
+use config::failure::StartFault;
+use config::failure::plain;
+use config::typed::ErrorPage;
 
 /// Largest file that is taken for a page.
 const PAGE_BYTES_MAX: u64 = 1 << 20;

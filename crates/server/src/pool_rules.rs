@@ -21,9 +21,9 @@ use globset::{Candidate, GlobBuilder, GlobMatcher};
 use http::HeadView;
 use queueing::Class;
 
-use crate::config::typed::{Config, PoolRule};
 use crate::exchange::Ends;
 use crate::networks::Networks;
+use config::typed::{Config, PoolRule};
 
 /// What globs are made of; a path without them stands for itself.
 const WILDCARDS: [char; 7] = ['*', '?', '[', ']', '{', '}', '\\'];

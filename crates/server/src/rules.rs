@@ -23,7 +23,7 @@ use http::{FieldLines, HeadView, SharedFields};
 
 use self::path_variants::{PathRest, PathVariant, PathVariants};
 use self::redirect_target::RedirectTarget;
-use crate::config::typed::{self, FixedReply, PathPattern};
+use config::typed::{self, FixedReply, PathPattern};
 
 /// The rules of one process.
 #[derive(Debug, Default)]

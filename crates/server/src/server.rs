@@ -1,7 +1,6 @@
 //! The serving process as a whole: opens its parts in order, runs them, and closes them in order.
 //!
-//! Opening binds no address before all folders are open and starts no thread before all addresses are bound,
-//! so that a fault leaves nothing behind. Closing follows the way of a request: accepting, receiving,
+//! Opening starts no thread before all folders are open, so that a fault leaves nothing behind. Closing follows the way of a request: accepting, receiving,
 //! running, sending, logging.
 
 mod handle;
@@ -11,7 +10,6 @@ mod supervised;
 mod watchdog_thread;
 
 use std::io::{self, Write};
-use std::os::fd::OwnedFd;
 use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
@@ -22,18 +20,16 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTTIN, SIGTTOU, SI
 use signal_hook::iterator::Signals;
 use telemetry::Names;
 
-use crate::config::typed::Config;
 use crate::driver::{self, Shared};
 use crate::exchange::Ids;
-use crate::fault::{StartFault, plain};
 use crate::fork;
 use crate::handler::Handler;
 use crate::pages::Pages;
 use crate::pool::{self, Pool};
-use ipc::listen::{self, Address, Listening};
-use ipc::pidfile::PidFile;
+use config::failure::StartFault;
+use config::failure::plain;
+use config::typed::Config;
 use ipc::stats::{Shape, Stats};
-use ipc::{ListenerId, ListenerInfo};
 
 use lifecycle::Lifecycle;
 use opening::OpenedParts;
@@ -45,10 +41,9 @@ pub use supervised::SupervisorLink;
 /// After the drain deadline (or a second signal), how long threads get to log what they cut.
 const LAST_MOMENT: Duration = Duration::from_millis(500);
 
-/// An open server: its addresses are bound, and no client is served yet.
+/// An open server, which serves no client yet: sockets come through its [`ServerHandle`], or from its supervisor.
 pub struct Server {
     shared: Arc<Shared>,
-    addresses: Vec<Address>,
     files: Vec<Files>,
     handler: Option<Arc<dyn Handler>>,
     log: Arc<Log>,
@@ -56,7 +51,6 @@ pub struct Server {
     events: mpsc::Sender<Event>,
     inbox: mpsc::Receiver<Event>,
     signals: signal_hook::iterator::Handle,
-    pid_file: Option<PidFile>,
     link: Option<SupervisorLink>,
 }
 
@@ -75,21 +69,8 @@ pub struct Ended {
     pub exit_code: i32,
 }
 
-/// Stops a server as SIGTERM does; a second call acts as a second signal.
-#[derive(Clone)]
-pub struct Stopper(mpsc::Sender<Event>);
-
-impl Stopper {
-    /// Begins to drain, or cuts what is still draining.
-    pub fn stop(&self) {
-        // The receiver is gone when the server has ended.
-        let _ = self.0.send(Event::Signal);
-    }
-}
-
 enum Event {
-    Signal,
-    /// SIGTERM, in a process of a supervisor.
+    /// SIGTERM.
     Resign,
     Drain(Drain),
     Cut,
@@ -100,20 +81,12 @@ enum Event {
 }
 
 impl Server {
-    /// Opens folders, addresses and the log, and writes the pid file.
+    /// Opens folders and the log, without a supervisor.
+    ///
+    /// # Errors
+    /// What cannot be opened.
     pub fn open(config: Config, handler: Option<Arc<dyn Handler>>) -> Result<Server, StartFault> {
-        let server = Self::open_with(config, handler, listen::open, None)?;
-        // No other process has its sockets.
-        let _ = server.shared.closing.set(Closing::All);
-        Ok(server)
-    }
-
-    /// As `open`, but opens no addresses: sockets come through the `ServerHandle`.
-    pub fn open_without_sockets(
-        config: Config,
-        handler: Option<Arc<dyn Handler>>,
-    ) -> Result<Server, StartFault> {
-        Self::open_with(config, handler, |_| Ok(Vec::new()), None)
+        Self::open_with(config, handler, None)
     }
 
     /// As a process of a supervisor, which sends it sockets and commands.
@@ -122,23 +95,14 @@ impl Server {
         handler: Option<Arc<dyn Handler>>,
         link: SupervisorLink,
     ) -> Result<Server, StartFault> {
-        // The pid file names the supervisor.
-        let config = Config {
-            pid_file: None,
-            ..config
-        };
-        Self::open_with(config, handler, |_| Ok(Vec::new()), Some(link))
+        Self::open_with(config, handler, Some(link))
     }
 
     fn open_with(
         config: Config,
         handler: Option<Arc<dyn Handler>>,
-        open: impl FnOnce(&Config) -> Result<Vec<Address>, StartFault>,
         link: Option<SupervisorLink>,
     ) -> Result<Server, StartFault> {
-        if let Some(path) = &config.pid_file {
-            PidFile::check(path)?;
-        }
         fork::guard().map_err(|error| start_fault("cannot guard against forks", &error))?;
         let config = Arc::new(config);
         let mut files = Vec::new();
@@ -149,27 +113,9 @@ impl Server {
             files,
             pages: Arc::new(Pages::open(&config.error_pages)?),
             stats: Arc::new(counters(&config, handler.is_some(), link.as_ref())?),
-            addresses: open(&config)?,
             config,
         };
-        let unix_paths = listen::unix_paths(&opened.addresses);
-        opened
-            .start(handler, link)
-            .inspect_err(|_| listen::remove_files(&unix_paths))
-    }
-
-    /// What is listened on.
-    pub fn listening(&self) -> Vec<Listening> {
-        let one = |address: &Address| Listening {
-            url: address.url.clone(),
-            backlog_effective: address.backlog_effective,
-        };
-        self.addresses.iter().map(one).collect()
-    }
-
-    /// A way to stop it from another thread.
-    pub fn stopper(&self) -> Stopper {
-        Stopper(self.events.clone())
+        opened.start(handler, link)
     }
 
     /// Adds and removes sockets, and ends the server, from any thread.
@@ -177,7 +123,7 @@ impl Server {
         ServerHandle::new(&self.shared, self.events.clone())
     }
 
-    /// Serves until SIGTERM or SIGINT, then drains. Blocks the calling thread.
+    /// Serves until SIGTERM or a command, then drains. Blocks the calling thread.
     pub fn run(self) -> Result<Ended, StartFault> {
         let events = self.events.clone();
         let handle = self.handle();
@@ -185,23 +131,19 @@ impl Server {
             .map_err(|error| start_fault("cannot start a pool thread", &error))?;
         let Server {
             shared,
-            addresses,
             files,
             log,
             log_threads,
             inbox,
             signals,
-            pid_file,
             link,
             handler,
             ..
         } = self;
         // Ends when this function returns.
         let _watchdog_thread = start_watchdog(&shared, handler.as_ref(), link.as_ref())?;
-        let unix_paths = listen::unix_paths(&addresses);
-        let drivers = start_drivers(&shared, addresses, files, &events)
+        let drivers = start_drivers(&shared, files, &events)
             .map_err(|error| start_fault("cannot start a driver", &error))?;
-        let is_supervised = link.is_some();
         let supervisor = link.as_ref().map(|link| Arc::clone(&link.channel));
         if let Some(link) = link {
             link.follow(handle, events.clone())
@@ -219,7 +161,6 @@ impl Server {
         };
         lifecycle.serve();
         lifecycle.close_pools();
-        listen::remove_files(&unix_paths);
         let mut ended = lifecycle.ended();
         // A signal must not kill the process with lines in its memory; it shortens what they may take.
         log.end(&log_threads, || {
@@ -230,13 +171,6 @@ impl Server {
         signals.close();
         // A signal can still end the rest of the process, such as an interpreter.
         os::restore_signals();
-        drop(pid_file);
-        if !is_supervised {
-            say(&format!(
-                "stopped: {} exchanges, {} cut",
-                ended.exchanges, ended.cut
-            ));
-        }
         Ok(ended)
     }
 
@@ -288,27 +222,17 @@ const HANDLED: [i32; 8] = [
     SIGTERM, SIGUSR1, SIGINT, SIGHUP, SIGQUIT, SIGUSR2, SIGTTIN, SIGTTOU,
 ];
 
-/// Under a supervisor, signals that a terminal sends to all its processes are the supervisor's business.
-fn watch_signals(
-    events: mpsc::Sender<Event>,
-    link: Option<&SupervisorLink>,
-) -> io::Result<signal_hook::iterator::Handle> {
+/// Signals that a terminal sends to all processes of a server are the supervisor's business: they are ignored here.
+fn watch_signals(events: mpsc::Sender<Event>) -> io::Result<signal_hook::iterator::Handle> {
     let keep = fork::keep_handlers(&HANDLED);
-    let for_all = [SIGINT, SIGHUP, SIGQUIT, SIGUSR2, SIGTTIN, SIGTTOU];
-    let is_supervised = link.is_some();
-    let mut signals = match is_supervised {
-        true => Signals::new([SIGTERM, SIGUSR1].into_iter().chain(for_all))?,
-        false => Signals::new([SIGTERM, SIGINT, SIGUSR1])?,
-    };
+    let mut signals = Signals::new(HANDLED)?;
     keep();
     let handle = signals.handle();
     let watch = move || {
         for signal in signals.forever() {
             let event = match signal {
                 SIGUSR1 => Event::Reopen,
-                SIGTERM if is_supervised => Event::Resign,
-                SIGTERM => Event::Signal,
-                SIGINT if !is_supervised => Event::Signal,
+                SIGTERM => Event::Resign,
                 _ => continue,
             };
             if events.send(event).is_err() {
@@ -324,16 +248,10 @@ fn watch_signals(
 
 fn start_drivers(
     shared: &Arc<Shared>,
-    addresses: Vec<Address>,
     files: Vec<Files>,
     events: &mpsc::Sender<Event>,
 ) -> io::Result<usize> {
     let drivers = files.len();
-    let sockets = addresses.iter().flat_map(|address| &address.sockets);
-    sockets.for_each(fork::keep_from_children);
-    for (order, socket) in listeners(addresses, drivers) {
-        driver::start_accepting(shared, order, socket)?;
-    }
     for (index, files) in files.into_iter().enumerate() {
         let (shared, events) = (Arc::clone(shared), events.clone());
         let drive = move || {
@@ -349,30 +267,6 @@ fn start_drivers(
             .spawn(drive)?;
     }
     Ok(drivers)
-}
-
-/// All sockets with what is to be known of them: each driver's own, and those that all share.
-fn listeners(addresses: Vec<Address>, drivers: usize) -> Vec<(ListenerInfo, OwnedFd)> {
-    let mut listeners = Vec::new();
-    for (address, number) in addresses.into_iter().zip(0_u16..) {
-        let is_shared = drivers > 1 && address.sockets.len() == 1;
-        for (socket, index) in address.sockets.into_iter().zip(0_u16..) {
-            let key = ListenerId {
-                address: number,
-                index,
-                driver: index,
-            };
-            let order = ListenerInfo {
-                key,
-                at: address.at.clone(),
-                is_shared,
-                takes_turns: false,
-                is_inherited: false,
-            };
-            listeners.push((order, socket));
-        }
-    }
-    listeners
 }
 
 /// Processors of this process: one for each driver that is pinned, else an equal share of all.

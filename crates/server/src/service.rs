@@ -10,12 +10,12 @@ use files::{Reply, ReplyBody};
 use http::{FieldLines, HeadView, Method, Scheme};
 use queueing::Class;
 
-use crate::config::typed::Config;
 use crate::exchange::Ends;
 use crate::pool_rules::PoolSelector;
 use crate::refusal::Refusal;
 use crate::rules::{RuleOutcome, Rules};
 use crate::slow::Slow;
+use config::typed::Config;
 
 /// Methods that files and the server's own pages have.
 const READING: &str = "GET, HEAD";
@@ -277,7 +277,7 @@ fn options() -> Reply {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::typed::StaticMount;
+    use config::typed::StaticMount;
 
     fn check(path: &str, expect: Target) {
         let mount = |url: &str| StaticMount {

@@ -9,8 +9,8 @@ use std::sync::Mutex;
 
 use telemetry::Nanos;
 
-use crate::config::typed::Config;
 use crate::sync::lock;
+use config::typed::Config;
 
 /// Parts of the table, each with a lock.
 const SHARDS_LEN: usize = 16;
@@ -219,7 +219,7 @@ fn name(method: &[u8], path: &[u8]) -> Box<str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::typed::{PoolConfig, SlowPool};
+    use config::typed::{PoolConfig, SlowPool};
 
     const AFTER: Nanos = Nanos::from_ms(100);
 

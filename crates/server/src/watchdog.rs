@@ -12,12 +12,12 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use http::RequestHead;
 use telemetry::{Nanos, Phases, Stamp};
 
-use crate::config::typed::Config;
 use crate::exchange::stream::StreamShared;
 use crate::exchange::{self, Exchange, Id};
 use crate::pool::Meter;
 use crate::run_guard::RunGuard;
 use crate::sync::{invariant, lock};
+use config::typed::Config;
 
 pub(crate) use wakeup::Wakeup;
 

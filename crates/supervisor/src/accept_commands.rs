@@ -7,6 +7,8 @@ use super::listener_assignment::{self, AcceptingProcess, Sharing};
 use super::process::ChildProcess;
 use super::sockets::SocketKey;
 use super::{Supervisor, say};
+use os::invariant;
+
 use ipc::{FDS_LEN_MAX, ListenerId, SupervisorCommand};
 
 /// Sockets that one command names.
@@ -86,6 +88,13 @@ impl Supervisor<'_> {
                     Err(error) => say(&format!("cannot hand a socket over: {error}")),
                 }
             }
+            // A process pairs them by their order: one too few would have it accept from another socket.
+            invariant!(
+                orders.len() == fds.len(),
+                "{} sockets are handed over for {} orders",
+                fds.len(),
+                orders.len()
+            );
             if let Some(process) = self.by_serial(serial) {
                 process
                     .accepts_from

@@ -2,20 +2,23 @@
 
 use std::time::Instant;
 
+use serde::{Deserialize, Serialize};
 use telemetry::Nanos;
 
-use super::control::messages::{CommandRefusal, PROCESSES_MAX};
+use super::answers::AnswerEvent;
+use super::control::messages::{CommandKind, PROCESSES_MAX};
 use super::control::{ClientId, Outcome, Request};
-use super::plan::{GenerationPlan, Overrides, PlanEvent, PoolSizes, ReloadCause, ReloadRequest};
+use super::plan::{Overrides, PlanEvent, PlanState, PoolSizes, ReloadCause, ReloadRequest};
 use super::process::ProcessState;
 use super::service_manager::Manager;
+use super::upgrade::millis;
 use super::{GRACE, Supervisor, say, talk};
 use config::failure::Failure;
 use config::typed::too_many_drivers;
 use ipc::{Role, SupervisorCommand};
 
 /// Why a process was killed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Ending {
     /// The process is not needed any more.
     Meant,
@@ -77,7 +80,7 @@ impl Supervisor<'_> {
 
     pub(super) fn refuse(&mut self, client: Option<ClientId>, failure: Failure) {
         match client {
-            Some(client) => self.done(client, &Outcome::Refused(CommandRefusal::from(failure))),
+            Some(client) => self.done(client, &Outcome::Refused(CommandKind::No, failure)),
             None => talk(&failure.text()),
         }
     }
@@ -98,38 +101,24 @@ impl Supervisor<'_> {
         let timeout = self.drain_timeout_of(Some(generation));
         let deadline = Instant::now() + timeout + GRACE;
         self.tell_manager(|manager| manager.wait_for(timeout + 2 * GRACE));
-        for client in std::mem::take(&mut self.scaling) {
-            let failure = Failure::new("scale: the server was told to stop meanwhile");
-            self.refuse(Some(client), failure);
-        }
-        self.end_acks("the server was told to stop meanwhile");
+        self.note_answers(AnswerEvent::Stopped);
         // No new client connects by a path that is gone.
         self.sockets.remove_files();
-        let closing = self.sockets.closing_at_end();
-        let timeout_ms = u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX);
+        let order = SupervisorCommand::Drain {
+            closing: self.sockets.closing_at_end(),
+            is_patient: false,
+            timeout_ms: millis(timeout),
+        };
+        // Those that drain already too: their sockets close now, and idle connections are waited for no longer.
         for process in &mut self.processes {
-            match process.state {
-                ProcessState::Starting => process.kill_for(Ending::Meant),
-                ProcessState::Ready if process.role == Role::Template => {
-                    process.kill_for(Ending::Meant);
-                }
-                ProcessState::Ready | ProcessState::Draining { .. } => {
-                    let order = SupervisorCommand::Drain {
-                        closing: closing.clone(),
-                        is_patient: false,
-                        timeout_ms,
-                    };
-                    process.tell(order, Vec::new());
-                    process.state = ProcessState::Draining { deadline };
-                }
-                ProcessState::Killed(_) => {}
-            }
+            process.drain(&order, deadline);
         }
     }
 
     /// Cuts what is still running.
     pub(super) fn cut(&mut self) {
         let deadline = Instant::now() + GRACE;
+        // Not SIGKILL: a process that cuts its connections still writes their log lines.
         for process in &mut self.processes {
             if matches!(process.state, ProcessState::Draining { .. }) {
                 process.tell(SupervisorCommand::Cut, Vec::new());
@@ -171,6 +160,8 @@ impl Supervisor<'_> {
         let drivers = serving.config.listen.drivers;
         let processes = overrides.processes.unwrap_or(serving.count());
         let is_more = overrides.drivers.is_some_and(|wanted| wanted != drivers);
+        // Drivers are threads of a process for its whole life; and a generation that starts now would take over with the
+        // number that it was made for.
         if is_more || self.plan.next().is_some() {
             return self.handle(PlanEvent::Reload(ReloadRequest {
                 clients: client.into_iter().collect(),
@@ -185,6 +176,7 @@ impl Supervisor<'_> {
         if let Err(failure) = limit(processes, drivers) {
             return self.refuse(client, failure);
         }
+        // Sockets first: where they cannot be had, nothing has changed, and the client is told why.
         let was_alone = serving.count() == 1;
         let change = self.sockets.adjust(&serving.config, processes * drivers);
         let committed = change.and_then(|change| self.sockets.commit(change, Instant::now()));
@@ -202,38 +194,11 @@ impl Supervisor<'_> {
         // Sockets get connections from here on: they are not to wait until processes have been started.
         self.assign_listeners();
         match client {
-            Some(client) => self.scaling.push(client),
+            Some(client) => self.note_answers(AnswerEvent::Scaled(client)),
             None => say(&format!(
                 "{} to serve from now on",
                 counted(processes, "process", "processes")
             )),
-        }
-    }
-
-    /// Clients that wait for a number of processes have their answer when it is reached.
-    pub(super) fn answer_scaling(&mut self) {
-        let Some(serving) = self.serving() else {
-            return;
-        };
-        if self.scaling.is_empty() {
-            return;
-        }
-        let (id, count) = (serving.id, serving.count());
-        let all = (0..count).all(|slot| self.at(id, slot).any(|one| one.is_serving()));
-        let is_hopeless = serving.has_gaps_for_good(Instant::now());
-        if !all && !is_hopeless {
-            return;
-        }
-        for client in std::mem::take(&mut self.scaling) {
-            match all {
-                true => {
-                    self.report_done(Some(client), so_many_serve(count));
-                }
-                false => {
-                    let failure = self.last_failure().unwrap_or_default();
-                    self.refuse(Some(client), failure);
-                }
-            }
         }
     }
 
@@ -246,7 +211,7 @@ impl Supervisor<'_> {
                 self.cut
             ));
         }
-        if let GenerationPlan::Stopping { clients, .. } = &self.plan {
+        if let PlanState::Stopping { clients, .. } = self.plan.state() {
             for client in clients.clone() {
                 self.done(client, &Outcome::Done(None));
             }
@@ -267,28 +232,11 @@ fn limit(processes: usize, drivers: usize) -> Result<(), Failure> {
     }
 }
 
-/// `1 process serves`, `2 processes serve`
-fn so_many_serve(len: usize) -> String {
-    let verb = if len == 1 { "serves" } else { "serve" };
-    format!("{} {verb}", counted(len, "process", "processes"))
-}
-
 /// `1 process`, `2 processes`
 pub(super) fn counted(len: usize, one: &str, many: &str) -> String {
     match len {
         1 => format!("1 {one}"),
         len => format!("{len} {many}"),
-    }
-}
-
-impl From<Failure> for CommandRefusal {
-    fn from(failure: Failure) -> Self {
-        CommandRefusal {
-            message: failure.message,
-            hint: failure.hint,
-            detail: failure.detail,
-            ..CommandRefusal::default()
-        }
     }
 }
 
@@ -300,12 +248,6 @@ pub(super) fn duration(nanos: Nanos) -> std::time::Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn one_process_serves_and_two_serve() {
-        assert_eq!(so_many_serve(1), "1 process serves");
-        assert_eq!(so_many_serve(2), "2 processes serve");
-    }
 
     #[test]
     fn scale_has_the_bounds_of_the_settings() {

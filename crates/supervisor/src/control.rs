@@ -24,12 +24,12 @@ use rustix::net::{
 };
 use serde::{Deserialize, Serialize};
 
-use clients::{CLIENTS_LEN_MAX, ControlClients, SavedClients};
+use crate::handed;
+use clients::{CLIENTS_LEN_MAX, ControlClients};
 pub use clients::{ClientId, Peer};
-use config::failure::{StartFault, plain};
+use config::failure::{Failure, StartFault, plain};
 use config::typed;
 use lock::{Lock, NoLock};
-use messages::CommandRefusal;
 pub use messages::{Outcome, Request};
 use place::{Entry, Who};
 pub use status::Status;
@@ -42,8 +42,9 @@ const ACCEPTS_A_TURN: usize = 64;
 const REST: Duration = Duration::from_millis(200);
 
 /// A control socket that listens. Dropping it removes its files.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub struct Control {
+    #[serde(with = "handed::fd")]
     listener: OwnedFd,
     node: Node,
     /// In this order they are let go: who finds the entry finds the socket.
@@ -51,6 +52,7 @@ pub struct Control {
     lock: Lock,
     uids: Vec<u32>,
     clients: ControlClients,
+    #[serde(skip)]
     resting_until: Option<Instant>,
 }
 
@@ -60,16 +62,6 @@ struct Node {
     path: PathBuf,
     device: u64,
     inode: u64,
-}
-
-/// A control socket without its descriptors, for a program that is started in this one's place.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct SavedControl {
-    node: Node,
-    entry: Option<PathBuf>,
-    lock: PathBuf,
-    uids: Vec<u32>,
-    clients: SavedClients,
 }
 
 /// Why there is no socket in one place.
@@ -151,46 +143,12 @@ impl Control {
         self.clients.done(client, outcome, now);
     }
 
-    /// What a program that is started in this one's place needs to go on, and the descriptors in the order in
-    /// which it must give them to [`Control::adopt`]. ControlClients keep their ids.
-    pub fn save(&self) -> (SavedControl, Vec<BorrowedFd<'_>>) {
-        let (clients, sockets) = self.clients.save();
-        let entry = self.entry.as_ref();
-        let saved = SavedControl {
-            node: self.node.clone(),
-            entry: entry.map(|entry| entry.path().to_owned()),
-            lock: self.lock.path().to_owned(),
-            uids: self.uids.clone(),
-            clients,
-        };
-        let own = [self.listener.as_fd(), self.lock.as_fd()];
-        let fds = own.into_iter().chain(entry.map(AsFd::as_fd));
-        (saved, fds.chain(sockets).collect())
-    }
-
-    /// Goes on where another program has left.
-    ///
-    /// # Errors
-    /// There are not as many descriptors as were saved.
-    pub fn adopt(saved: SavedControl, fds: Vec<OwnedFd>, now: Instant) -> io::Result<Control> {
-        let mut fds = fds.into_iter();
-        let mut next = || fds.next().ok_or(io::ErrorKind::InvalidInput);
-        let listener = next()?;
-        let lock = Lock::adopt(next()?, saved.lock);
-        let entry = match saved.entry {
-            Some(path) => Some(Lock::adopt(next()?, path)),
-            None => None,
-        };
-        let clients = ControlClients::adopt(saved.clients, fds.collect(), now);
-        Ok(Control {
-            listener,
-            node: saved.node,
-            entry,
-            lock,
-            uids: saved.uids,
-            clients: clients.ok_or(io::ErrorKind::InvalidInput)?,
-            resting_until: None,
-        })
+    /// All of them, for the program that takes this one's place and reads what this one writes of itself.
+    pub fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        let locks = [&self.lock].into_iter().chain(&self.entry);
+        let clients = self.clients.interests().map(|(socket, _)| socket);
+        let own = [self.listener.as_fd()].into_iter();
+        own.chain(locks.map(AsFd::as_fd)).chain(clients)
     }
 
     fn accept(&mut self, now: Instant) {
@@ -213,14 +171,12 @@ impl Control {
         let Ok((uid, pid)) = os::peer_credentials(socket.as_fd()) else {
             return;
         };
+        // By the credentials of the kernel, not by the mode of the file: a stranger gets an answer that says why.
         if uid != 0 && !self.uids.contains(&uid) {
             clients::turn_away(&socket, stranger(uid, &self.uids));
         } else if self.clients.len() >= CLIENTS_LEN_MAX {
             let text = format!("{CLIENTS_LEN_MAX} others are connected to the control socket");
-            clients::turn_away(
-                &socket,
-                CommandRefusal::could_not(text).with_hint("try it again"),
-            );
+            clients::turn_away(&socket, Failure::new(text).with_hint("try it again"));
         } else {
             self.clients.add(socket, Peer { uid, pid }, now);
         }
@@ -239,7 +195,7 @@ impl Drop for Control {
     }
 }
 
-fn stranger(uid: u32, permitted: &[u32]) -> CommandRefusal {
+fn stranger(uid: u32, permitted: &[u32]) -> Failure {
     let mut users: Vec<u32> = permitted.to_vec();
     users.push(0);
     users.sort_unstable();
@@ -252,7 +208,7 @@ fn stranger(uid: u32, permitted: &[u32]) -> CommandRefusal {
         })
         .collect();
     let text = format!("user {uid} may not command this server");
-    CommandRefusal::could_not(text).with_hint(format!("run this as {}", users.join(" or ")))
+    Failure::new(text).with_hint(format!("run this as {}", users.join(" or ")))
 }
 
 /// In the first folder that can be used.
@@ -365,6 +321,7 @@ fn make_way(path: &Path) -> Result<(), Trouble> {
         let cause = "it is there already, and is no socket".to_owned();
         return Err(Trouble::Taken(fault(path, cause, "name another path")));
     }
+    // Without waiting: a socket whose queue is full has a listener, and is not to be removed.
     let probed = unix_socket().and_then(|socket| {
         let address = SocketAddrUnix::new(path)?;
         Ok(connect(&socket, &address)?)

@@ -8,6 +8,7 @@ use std::time::Instant;
 use rustix::io::Errno;
 use rustix::process::{Pid, WaitOptions};
 
+use super::answers::AnswerEvent;
 use super::process::{ChildProcess, ProcessHandle, ProcessState};
 use super::{Supervisor, say};
 use config::failure::Failure;
@@ -26,12 +27,14 @@ impl Supervisor<'_> {
         let mut all = self.processes.iter();
         let found = all.find(|process| process.pid() == Some(pid));
         if let Some(serial) = found.map(|process| process.serial) {
-            // What it said last is still in its channel.
+            // What it said last is still in its channel: that it failed, and why, or how much it cut. After `gone` nobody
+            // would read it.
             self.take_events_of(serial);
             self.gone(serial, Some(status));
         } else if self.plan.probe().is_some_and(|probe| probe.pid == pid) {
             self.probed(status);
         } else if self.processes.iter().any(ChildProcess::is_unforked) {
+            // The kernel may tell of an end before the template could report the start: kept until it does.
             self.unknown_ends.insert(pid, status);
         }
     }
@@ -124,7 +127,10 @@ impl Supervisor<'_> {
                 process.failure =
                     failure.or_else(|| Some(Failure::new("a process could not start")));
             }
-            ProcessEvent::Confirmed { number } => self.confirmed(serial, number),
+            ProcessEvent::Confirmed { number } => {
+                let process = serial;
+                self.note_answers(AnswerEvent::Confirmed { process, number });
+            }
             ProcessEvent::Worn { reason } => process.worn = Some(reason),
             ProcessEvent::Drained { cut, stuck_threads } => {
                 process.cut = cut;

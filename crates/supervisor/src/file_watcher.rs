@@ -1,15 +1,15 @@
 //! File watcher of `--reload`: says when code has changed and the application must be restarted.
 //!
-//! Takes folders and files, gives the file that changed, once for all changes that belong together.
-//! `folders` hears of changes from the kernel, through `notify`; where the kernel cannot say, `snapshot` is
-//! taken once a second and compared with the one before. `filter` says what counts as code. Reads no file
-//! contents and no clock.
+//! Takes folders and files, gives the file that changed, once for all changes that belong together. Two `Snapshot`s of
+//! the code say what has changed. When to take the next one, the kernel says through `notify` (`folders`); where it
+//! cannot, one is taken every second. `filter` says what counts as code. Reads no file contents and no clock.
 //!
 //! ```text
-//!         a change                    50 ms without a change, or 2 s in all
-//! IDLE ──────────────► PENDING(path) ───────────────────────────────────────► IDLE, `path` is given
-//!                         │      ▲
-//!                         └──────┘ another change
+//!         a report, or a                  50 ms without another, or 2 s in all
+//!         scan that differs
+//! IDLE ─────────────────────► PENDING ─────────────────────────────────────────► IDLE, what differs is given
+//!                              │   ▲
+//!                              └───┘ another
 //! ```
 
 mod filter;
@@ -22,6 +22,7 @@ use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
 
 use notify::ErrorKind;
+use os::invariant;
 use rustix::io::Errno;
 use telemetry::{Nanos, Stamp};
 
@@ -33,7 +34,7 @@ use snapshot::Snapshot;
 const QUIET_TIME: Nanos = Nanos::from_ms(50);
 /// A program that never stops writing must not hide a change for ever.
 const PENDING_TIME_MAX: Nanos = Nanos::from_secs(2);
-/// Time between two snapshots, and between two looks for folders that do not exist yet.
+/// Time between two scans, where the kernel does not report everything.
 const SCAN_INTERVAL: Nanos = Nanos::from_secs(1);
 /// Folders that are watched; those nearest to the named ones come first.
 const FOLDERS_LEN_MAX: usize = 10_000;
@@ -42,7 +43,9 @@ const FOLDERS_LEN_MAX: usize = 10_000;
 #[derive(Debug)]
 pub(super) struct FileWatcher {
     filter: CodeFilter,
-    source: ChangeSource,
+    /// None where the kernel does not report changes.
+    folders: Option<FolderWatcher>,
+    snapshot: Snapshot,
     pending: Option<PendingChange>,
     /// When to look next for what the kernel does not report.
     next_scan: Stamp,
@@ -50,51 +53,44 @@ pub(super) struct FileWatcher {
     warning: Option<String>,
 }
 
-/// How changes become known.
-#[derive(Debug)]
-enum ChangeSource {
-    Kernel(FolderWatcher),
-    Scans(Snapshot),
-}
-
 /// A change that has not been given yet.
 #[derive(Debug)]
 struct PendingChange {
-    path: PathBuf,
+    /// Known where a scan has found it; what was reported is looked for when no other report follows.
+    path: Option<PathBuf>,
     first: Stamp,
     last: Stamp,
 }
 
 impl FileWatcher {
-    /// Watches code in `dirs` and in all folders below them, and each of `files` whatever its name. A file or
-    /// folder that does not exist yet may be created later; that is a change as well.
+    /// Watches code in `dirs` and in all folders below them, and each of `files` whatever its name. A file that does
+    /// not exist yet may be created later, with its folders; that is a change as well.
     ///
     /// Hidden folders, `__pycache__`, `node_modules`, `site-packages` and virtual environments below `dirs` are
     /// left out, and no symbolic link below them is followed.
     pub(super) fn new(dirs: &[PathBuf], files: &[PathBuf], now: Stamp) -> FileWatcher {
-        let mut watcher = FileWatcher::idle(dirs, files, now);
+        let mut watcher = FileWatcher::scanning(dirs, files, now);
         let remote = watcher.filter.roots().find(|root| is_remote(root));
-        let remote = remote.map(|root| format!("`{}` is on a network file system", root.display()));
-        if let Some(cause) = remote {
-            watcher.scan_from_now_on(&cause);
-            return watcher;
-        }
-        match FolderWatcher::new(&watcher.filter, FOLDERS_LEN_MAX) {
-            Ok(folders) => {
-                watcher.warning = folders.excess_warning();
-                watcher.source = ChangeSource::Kernel(folders);
+        if let Some(root) = remote {
+            let cause = format!("`{}` is on a network file system", root.display());
+            watcher.warn_of_scans(&cause);
+        } else {
+            match FolderWatcher::new() {
+                Ok(folders) => watcher.folders = Some(folders),
+                Err(error) => watcher.warn_of_scans(&cause(&error)),
             }
-            Err(error) => watcher.scan_from_now_on(&cause(&error)),
         }
+        watcher.renew();
         watcher
     }
 
-    fn idle(dirs: &[PathBuf], files: &[PathBuf], now: Stamp) -> FileWatcher {
+    fn scanning(dirs: &[PathBuf], files: &[PathBuf], now: Stamp) -> FileWatcher {
         let mut filter = CodeFilter::default();
         filter.add(dirs, files);
         FileWatcher {
-            source: ChangeSource::Scans(Snapshot::default()),
             filter,
+            folders: None,
+            snapshot: Snapshot::default(),
             pending: None,
             next_scan: now.plus(SCAN_INTERVAL),
             warning: None,
@@ -103,50 +99,57 @@ impl FileWatcher {
 
     /// Watches more files and folders. Their present contents are no change.
     pub(super) fn extend(&mut self, dirs: &[PathBuf], files: &[PathBuf], now: Stamp) {
-        // The next scan compares with the files as they are now.
-        self.next_scan = now;
-        self.note_changes(now);
-        if !self.filter.add(dirs, files) {
+        let mut filter = self.filter.clone();
+        if !filter.add(dirs, files) {
             return;
         }
-        match &mut self.source {
-            ChangeSource::Kernel(folders) => match folders.watch_roots(&self.filter) {
-                Ok(()) => self.warning = folders.excess_warning(),
-                Err(error) => self.scan_from_now_on(&cause(&error)),
-            },
-            ChangeSource::Scans(snapshot) => *snapshot = Snapshot::take(&self.filter),
+        // By the old filter first: afterwards, a file that is new cannot be told from one that is watched only now.
+        if let Some(path) = self.renew() {
+            self.note_change(Some(path), now);
         }
+        self.filter = filter;
+        self.renew();
     }
 
     /// Descriptor that becomes readable with a change, beside `deadline`. None where the kernel reports nothing.
     pub(super) fn fd(&self) -> Option<BorrowedFd<'_>> {
-        match &self.source {
-            ChangeSource::Kernel(folders) => Some(folders.fd()),
-            ChangeSource::Scans(_) => None,
-        }
+        self.folders.as_ref().map(FolderWatcher::fd)
     }
 
     /// When to call `changed` although nothing is readable.
     pub(super) fn deadline(&self) -> Stamp {
-        let must_scan = match &self.source {
-            ChangeSource::Kernel(folders) => folders.misses_a_root(),
-            ChangeSource::Scans(_) => true,
-        };
-        let scan = if must_scan {
-            self.next_scan
-        } else {
-            Stamp::NEVER
-        };
-        let pending = self.pending.as_ref();
-        scan.min(pending.map_or(Stamp::NEVER, PendingChange::due))
+        let pending = self.pending.as_ref().map(PendingChange::due);
+        let scan = self.must_scan().then_some(self.next_scan);
+        [pending, scan]
+            .into_iter()
+            .flatten()
+            .min()
+            .unwrap_or(Stamp::NEVER)
     }
 
     /// The first file of those that have changed, once no other follows. To be called when `fd` is readable and
     /// at `deadline`.
     pub(super) fn changed(&mut self, now: Stamp) -> Option<PathBuf> {
-        self.note_changes(now);
+        if self
+            .folders
+            .as_ref()
+            .is_some_and(FolderWatcher::take_report)
+        {
+            self.note_change(None, now);
+        }
+        if self.must_scan() && now >= self.next_scan {
+            if let Some(path) = self.renew() {
+                self.note_change(Some(path), now);
+            }
+            // While files change, the next scan says whether that is over.
+            self.next_scan = now.plus(match self.pending {
+                Some(_) => QUIET_TIME,
+                None => SCAN_INTERVAL,
+            });
+        }
         let due = self.pending.take_if(|pending| pending.due() <= now)?;
-        Some(due.path)
+        let found = self.renew();
+        due.path.or(found)
     }
 
     /// One line for the operator, given once: why changes are not noticed at once, or not everywhere.
@@ -154,43 +157,49 @@ impl FileWatcher {
         self.warning.take()
     }
 
-    fn note_changes(&mut self, now: Stamp) {
-        let scans = now >= self.next_scan;
-        let found = match &mut self.source {
-            ChangeSource::Kernel(folders) => folders.changed(&self.filter).and_then(|reported| {
-                let created = match scans {
-                    true => folders.find_roots(&self.filter)?,
-                    false => None,
-                };
-                Ok(reported.or(created))
-            }),
-            ChangeSource::Scans(snapshot) if scans => Ok(snapshot.renew(&self.filter)),
-            ChangeSource::Scans(_) => return,
-        };
-        let found = found.unwrap_or_else(|error| {
-            self.scan_from_now_on(&cause(&error));
-            // Changes that the kernel would have reported until now are unknown.
-            self.filter.roots().next().map(Path::to_owned)
-        });
-        if let Some(path) = found {
-            let pending = self.pending.get_or_insert(PendingChange {
-                path,
-                first: now,
-                last: now,
-            });
-            pending.last = now;
-        }
-        if scans {
-            // While files change, the next scan says whether that is over.
-            self.next_scan = now.plus(match (&self.source, &self.pending) {
-                (ChangeSource::Scans(_), Some(_)) => QUIET_TIME,
-                _ => SCAN_INTERVAL,
-            });
-        }
+    fn must_scan(&self) -> bool {
+        self.folders.is_none() || self.snapshot.misses_a_root
     }
 
-    fn scan_from_now_on(&mut self, cause: &str) {
-        self.source = ChangeSource::Scans(Snapshot::take(&self.filter));
+    fn note_change(&mut self, path: Option<PathBuf>, now: Stamp) {
+        let pending = self.pending.get_or_insert(PendingChange {
+            path: None,
+            first: now,
+            last: now,
+        });
+        pending.last = now;
+        pending.path = pending.path.take().or(path);
+    }
+
+    /// Takes a new snapshot, and watches the folders that it finds; gives the first file that came, went or changed
+    /// since the one before.
+    fn renew(&mut self) -> Option<PathBuf> {
+        let taken = match &mut self.folders {
+            Some(folders) => {
+                Snapshot::take(&self.filter, FOLDERS_LEN_MAX, |dir| folders.watch(dir))
+            }
+            None => Snapshot::take(&self.filter, FOLDERS_LEN_MAX, |_| Ok(true)),
+        };
+        let next = match taken {
+            Ok(next) => next,
+            // The kernel watches no more of them. The next scan looks without it.
+            Err(error) => {
+                self.warn_of_scans(&cause(&error));
+                return None;
+            }
+        };
+        if next.has_excess && !self.snapshot.has_excess {
+            self.warning = Some(format!(
+                "there are more than {FOLDERS_LEN_MAX} folders to watch: changes in the deepest ones are not noticed"
+            ));
+        }
+        let found = self.snapshot.first_difference(&next);
+        self.snapshot = next;
+        found
+    }
+
+    fn warn_of_scans(&mut self, cause: &str) {
+        self.folders = None;
         self.warning = Some(format!(
             "{cause}: looking for changed code once a second instead"
         ));
@@ -199,6 +208,7 @@ impl FileWatcher {
 
 impl PendingChange {
     fn due(&self) -> Stamp {
+        invariant!(self.first <= self.last, "a change ends before it begins");
         let quiet = self.last.plus(QUIET_TIME);
         quiet.min(self.first.plus(PENDING_TIME_MAX))
     }

@@ -12,7 +12,9 @@ use ipc::payload::{self, Payload};
 use ipc::stats::Shape;
 use os::invariant;
 
-use super::restart_policy::{RestartDecision, RestartHistory};
+use super::commands::duration;
+use super::fleet::Slots;
+use super::restart_policy::RestartHistory;
 use super::sockets::Change;
 
 /// One configuration, with what has become of the processes in each of its places.
@@ -77,6 +79,10 @@ impl Generation {
 
     /// A pool has another size from now on, in processes that are still to come too.
     pub(super) fn reshape(&mut self, pool: usize, threads_min: usize, threads_max: usize) {
+        invariant!(
+            1 <= threads_min && threads_min <= threads_max,
+            "a pool is to have {threads_min} to {threads_max} threads"
+        );
         self.config.pools[pool].threads_min = threads_min;
         self.config.pools[pool].threads_max = threads_max;
         self.reshaped.insert(pool);
@@ -99,16 +105,15 @@ impl Generation {
         self.config.processes.preload && self.payload.failure.is_none()
     }
 
-    /// Whether nothing more is tried for some place: it will never be whole.
-    pub(super) fn has_gaps_for_good(&self, now: Instant) -> bool {
-        let given_up = |life: &RestartHistory| life.next(now) == RestartDecision::GiveUp;
-        (self.has_template() && given_up(&self.template)) || self.lives.iter().any(given_up)
-    }
-
-    /// Whether nothing more is tried for any place.
-    pub(super) fn has_given_up(&self, now: Instant) -> bool {
-        let given_up = |life: &RestartHistory| life.next(now) == RestartDecision::GiveUp;
-        (self.has_template() && given_up(&self.template)) || self.lives.iter().all(given_up)
+    /// What a decision needs to know of it.
+    pub(super) fn slots(&self) -> Slots<'_> {
+        let start_limit = duration(self.config.processes.start_timeout);
+        Slots {
+            generation: self.id,
+            lives: &self.lives,
+            template: self.has_template().then_some(&self.template),
+            start_limit: (!start_limit.is_zero()).then_some(start_limit),
+        }
     }
 }
 

@@ -4,11 +4,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
+use os::invariant;
+
 use super::commands::{Ending, duration};
 use super::listener_assignment::Holder;
-use super::process::{ChildProcess, ProcessState};
+use super::process::ChildProcess;
 use super::recycling::Wear;
-use super::restart_policy::RestartDecision;
 use super::service_manager::Manager;
 use super::sockets::SocketKey;
 use super::{Supervisor, say};
@@ -70,8 +71,7 @@ impl Supervisor<'_> {
         if self.plan.is_stopping() {
             return;
         }
-        self.answer_scaling();
-        self.answer_acks(now);
+        self.answer_waiting(now);
         let Some(serving) = self.serving() else {
             return;
         };
@@ -110,30 +110,13 @@ impl Supervisor<'_> {
             now + Duration::from_nanos(left.0).min(super::SLEEP_MAX)
         }));
         at(self.plan.probe().map(|probe| probe.deadline));
-        at(self.acks.first().map(|first| first.deadline));
+        at(self.answers.deadline());
         if self.plan.serving().is_some() && !self.plan.is_stopping() {
             at(self.health.beats_due);
             at(self.health.looks_due);
             at(self.health.wear_due);
         }
-        for process in &self.processes {
-            at(match process.state {
-                ProcessState::Draining { deadline } => Some(deadline),
-                ProcessState::Starting => self
-                    .start_limit(process)
-                    .map(|limit| process.started + limit),
-                ProcessState::Ready | ProcessState::Killed(_) => None,
-            });
-        }
-        if !self.plan.is_stopping() {
-            for generation in self.generations.values() {
-                for life in generation.lives.iter().chain([&generation.template]) {
-                    if let RestartDecision::Wait(until) = life.next(now) {
-                        at(Some(until));
-                    }
-                }
-            }
-        }
+        at(self.fleet().due(now));
         due
     }
 
@@ -152,6 +135,8 @@ impl Supervisor<'_> {
                 Some(beat) if beat < pulse.sent => pulse.missed += 1,
                 _ => pulse.missed = 0,
             }
+            // Its connections are lost, but they are stuck already; those that wait in its sockets are not, because the
+            // sockets are the supervisor's.
             if pulse.missed >= MISSED_MAX {
                 say(&format!(
                     "{}: a driver has not answered for {:.0} s: the process is killed and replaced",
@@ -193,6 +178,7 @@ impl Supervisor<'_> {
                 stuck.push((socket, *holder));
             }
         }
+        // A driver that is late with one socket is likely to be late with another: it is asked last.
         let under_rescue = self.health.rescues.keys();
         let suspects = under_rescue.filter_map(|socket| holders.get(socket));
         let suspects = suspects.chain(stuck.iter().map(|(_, holder)| holder));
@@ -201,7 +187,15 @@ impl Supervisor<'_> {
             let Some(rescue) = self.rescuer(socket, &holder, &suspects) else {
                 continue;
             };
-            self.health.rescues.entry(socket).or_default().push(rescue);
+            let rescues = self.health.rescues.entry(socket).or_default();
+            // Asked twice, a driver would count as two that help.
+            invariant!(
+                !rescues.contains(&rescue),
+                "driver {} of process {} is to rescue a socket twice",
+                rescue.driver,
+                rescue.process
+            );
+            rescues.push(rescue);
             let helped = self.helped(socket);
             if let Some(wait) = self.health.waiting.get_mut(&socket) {
                 (wait.helped, wait.since) = (helped, now);
@@ -230,6 +224,7 @@ impl Supervisor<'_> {
             since: now,
         };
         let wait = self.health.waiting.entry(socket).or_insert(seen);
+        // Any accept by the driver itself shows that it is back, however many still wait.
         if wait.accepted != seen.accepted {
             *wait = Wait { helped: 0, ..seen };
             for rescue in self.health.rescues.remove(&socket).unwrap_or_default() {

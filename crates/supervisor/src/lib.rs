@@ -8,13 +8,15 @@
 #![forbid(unsafe_code)]
 
 mod accept_commands;
-mod acks;
+mod answers;
 mod argv;
 mod commands;
 pub mod control;
 mod events;
 mod file_watcher;
+mod fleet;
 mod generation;
+mod handed;
 mod health;
 mod listener_assignment;
 mod plan;
@@ -24,6 +26,7 @@ mod process;
 mod reconcile;
 mod recycling;
 mod reloading;
+mod reply;
 mod resize;
 mod restart_policy;
 mod reuseport_bpf;
@@ -53,22 +56,21 @@ use signal_hook::iterator::exfiltrator::SignalOnly;
 use config::Loaded;
 use config::failure::{Failure, StartFault, plain};
 use config::typed::Config;
-use ipc::listen::Listening;
 use ipc::payload::Payload;
 use ipc::pidfile::PidFile;
 use ipc::{Identity, Role, SupervisorCommand};
 
 use ipc::stats::{CounterFile, StatsSnapshot};
 
-use acks::PendingAck;
+use answers::PendingAnswers;
+use control::Control;
 use control::place::Who;
-use control::{ClientId, Control};
 use file_watcher::FileWatcher;
+use fleet::Fleet;
 use generation::Generation;
-use plan::{GenerationPlan, PlanEvent, ReloadQueue, ReloadRequest};
+use plan::{GenerationPlan, PlanEvent, PlanState, ReloadRequest};
 use process::{ChildProcess, ProcessState};
 use recycling::Bounds;
-use restart_policy::RestartDecision;
 use service_manager::Manager;
 use sockets::Sockets;
 use stderr::{say, talk};
@@ -109,6 +111,15 @@ pub struct SupervisorEnvironment<'s> {
     pub version: &'static str,
 }
 
+/// One address that is listened on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listening {
+    /// `http://127.0.0.1:8000` or `unix:/run/app.sock`.
+    pub url: String,
+    /// Length of the accept queue after the kernel's own bound; `u32::MAX` where another program has set it.
+    pub backlog_effective: u32,
+}
+
 /// What a first generation serves.
 pub struct Serving<'s> {
     /// Its configuration.
@@ -142,13 +153,8 @@ struct Supervisor<'s> {
     /// Of all generations, those that drain included.
     processes: Vec<ChildProcess>,
     generations_made: u64,
-    /// Who waits for another number of processes.
-    scaling: Vec<ClientId>,
-    /// Clients that wait until processes have confirmed a command, in the order in which they asked.
-    acks: Vec<PendingAck>,
-    /// The number of the last order to confirm. It begins with the time, above those of whom this one replaced:
-    /// a process may confirm to it what it was told before.
-    last_ack_number: u64,
+    /// Clients that wait for processes.
+    answers: PendingAnswers,
     file_watcher: Option<FileWatcher>,
     health: health::Health,
     /// What went wrong last, and when.
@@ -191,9 +197,11 @@ impl<'s> Supervisor<'s> {
         if let Some(path) = &config.pid_file {
             PidFile::check(path)?;
         }
+        // What refuses a start for a slip comes before anything is bound, made or given up.
         let identity = privileges::resolve(&config.processes.user, &config.processes.group)?;
         let (control, warnings) = open_control(&config, &around, identity.as_ref())?;
         notes.extend(warnings);
+        // Before the first file is made: a signal from here on is an orderly end, which removes them.
         let signals =
             watch_signals().map_err(|error| start_fault("cannot watch for signals", &error))?;
         let sockets_len = config.processes.count * config.listen.drivers;
@@ -204,6 +212,7 @@ impl<'s> Supervisor<'s> {
                 "the socket `{name}` of the service manager is not used"
             ));
         }
+        // While this is still root: the folder of the file is often root's.
         let pid_file = config.pid_file.as_deref().map(PidFile::write);
         let opened = pid_file.transpose().and_then(|pid_file| {
             if let Some(identity) = &identity {
@@ -225,9 +234,8 @@ impl<'s> Supervisor<'s> {
         let start_time = commands::duration(config.processes.start_timeout) + GRACE;
         let generation = Generation::new(1, config, notes, payload)
             .map_err(|error| start_fault("cannot keep the configuration", &error))?;
-        let plan = GenerationPlan::Starting {
+        let plan = PlanState::Starting {
             next: generation.id,
-            queue: ReloadQueue::default(),
         };
         let mut supervisor = Self::new(around, signals, control, sockets, counters);
         supervisor.begin_with(plan, generation);
@@ -280,9 +288,8 @@ impl<'s> Supervisor<'s> {
             generations: BTreeMap::new(),
             processes: Vec::new(),
             generations_made: 0,
-            scaling: Vec::new(),
-            acks: Vec::new(),
-            last_ack_number: telemetry::now().0,
+            // Above the numbers of the program before an upgrade: a process may confirm what that one asked for.
+            answers: PendingAnswers::new(telemetry::now().0),
             file_watcher: None,
             health: health::Health::default(),
             last_failure: None,
@@ -296,8 +303,8 @@ impl<'s> Supervisor<'s> {
         }
     }
 
-    fn begin_with(&mut self, plan: GenerationPlan, generation: Generation) {
-        self.plan = plan;
+    fn begin_with(&mut self, state: PlanState, generation: Generation) {
+        self.plan = GenerationPlan::from(state);
         self.generations_made = self.generations_made.max(generation.id);
         self.generations.insert(generation.id, generation);
     }
@@ -306,10 +313,13 @@ impl<'s> Supervisor<'s> {
         while !self.is_over() {
             let now = Instant::now();
             self.reconcile(now);
+            // The last process may have ended before it could be waited for.
             if self.is_over() {
                 return;
             }
             self.wait(now);
+            // Ends and events before commands: `status` names no process that has ended, and a command is carried out
+            // by processes that are there.
             self.take_signals();
             self.take_events();
             self.take_commands();
@@ -347,6 +357,7 @@ impl<'s> Supervisor<'s> {
                 continue;
             };
             let mut wanted = PollFlags::IN;
+            // Only while something waits: a channel that takes more is writable all the time.
             wanted.set(PollFlags::OUT, process.is_behind());
             watched.push(PollFd::from_borrowed_fd(channel.as_fd(), wanted));
         }
@@ -381,53 +392,32 @@ impl<'s> Supervisor<'s> {
 
     /// Makes what is out of what should be.
     fn reconcile(&mut self, now: Instant) {
-        self.enforce_deadlines(now);
         self.end_late_probe(now);
-        let next = self.plan.next();
-        if !self.plan.is_stopping() {
-            self.start_missing(now);
-            self.promote(now);
-            self.replace_worn();
-            self.end_surplus();
-            self.stop_if_hopeless(now);
+        // This ends: each action brings a process, the history of its slot, or the plan to another state, and none of
+        // them leads back within one `now`.
+        loop {
+            let actions = self.fleet().next(now);
+            if actions.is_empty() {
+                break;
+            }
+            for action in actions {
+                self.perform_on_processes(action, now);
+            }
         }
         self.check_health(now);
         self.assign_listeners();
-        if self.plan.next() != next && !self.plan.is_stopping() {
-            // Nothing else may happen for long that would have its processes started.
-            self.start_missing(now);
+    }
+
+    /// What there is, for the decision what is next.
+    fn fleet(&self) -> Fleet<'_> {
+        Fleet {
+            plan: &self.plan,
+            generations: self.generations.values().map(Generation::slots).collect(),
+            processes: self.processes.iter().map(ChildProcess::facts).collect(),
         }
     }
 
-    /// Starts what is missing in each place of the generations that are wanted.
-    fn start_missing(&mut self, now: Instant) {
-        let ids: Vec<u64> = self.generations.keys().copied().collect();
-        for id in ids {
-            let Some(generation) = self.generation(id) else {
-                continue;
-            };
-            let has_template = generation.has_template();
-            let template_next = generation.template.next(now);
-            let nexts: Vec<RestartDecision> =
-                generation.lives.iter().map(|life| life.next(now)).collect();
-            if has_template
-                && self.template(id).is_none()
-                && template_next == RestartDecision::Start
-            {
-                self.start(id, Role::Template, 0);
-            }
-            for (slot, next) in nexts.into_iter().enumerate() {
-                let is_there = self.at(id, slot).any(|process| {
-                    matches!(process.state, ProcessState::Starting | ProcessState::Ready)
-                });
-                if !is_there && next == RestartDecision::Start {
-                    self.start(id, Role::Serving, slot);
-                }
-            }
-        }
-    }
-
-    /// Starts a process, unless the template that is to fork it is not ready.
+    /// Starts a process; the template that is to fork it is ready.
     fn start(&mut self, id: u64, role: Role, slot: usize) {
         let Some(generation) = self.generation(id) else {
             return;
@@ -438,10 +428,7 @@ impl<'s> Supervisor<'s> {
         let file = generation.file.try_clone();
         let shape = generation.shape.clone();
         let made = if is_forked {
-            let Some(template) = self
-                .template(id)
-                .filter(|one| one.state == ProcessState::Ready)
-            else {
+            let Some(template) = self.template(id) else {
                 return;
             };
             ChildProcess::fork(template, slot)
@@ -507,7 +494,7 @@ impl<'s> Supervisor<'s> {
         self.processes.iter_mut().find(|process| {
             process.generation == id
                 && process.role == Role::Template
-                && matches!(process.state, ProcessState::Starting | ProcessState::Ready)
+                && process.state == ProcessState::Ready
         })
     }
 

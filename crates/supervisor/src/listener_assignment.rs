@@ -78,6 +78,7 @@ pub(crate) fn assign(
         load.insert(driver, 0);
     }
     let mut assigned = ListenerAssignment::new();
+    // Last, when it is known what the others have: a driver that gets an orphan early could get its own sockets as well.
     let mut orphans = Vec::new();
     for socket in sockets {
         let holders = match socket.kind {

@@ -20,18 +20,28 @@
 #[cfg(test)]
 mod tests;
 
+use std::mem::take;
 use std::time::Instant;
 
+use os::invariant;
 use rustix::process::Pid;
 
 use super::control::ClientId;
 use config::failure::Failure;
 
+/// What the supervisor is doing, and what waits until that is over.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct GenerationPlan {
+    state: PlanState,
+    /// Empty in STEADY and STOPPING.
+    queue: ReloadQueue,
+}
+
 /// What the supervisor is doing. Generations are named by their numbers.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum GenerationPlan {
+pub(super) enum PlanState {
     /// The first generation has not served yet.
-    Starting { next: u64, queue: ReloadQueue },
+    Starting { next: u64 },
     /// One generation serves; nothing is to take its place.
     Steady { serving: u64 },
     /// One generation serves while the next one starts beside it.
@@ -39,14 +49,9 @@ pub(super) enum GenerationPlan {
         serving: u64,
         next: u64,
         request: ReloadRequest,
-        queue: ReloadQueue,
     },
     /// One generation serves while the new program shows whether it can take over.
-    Upgrading {
-        serving: u64,
-        probe: UpgradeProbe,
-        queue: ReloadQueue,
-    },
+    Upgrading { serving: u64, probe: UpgradeProbe },
     /// All processes are ending.
     Stopping {
         served: Option<u64>,
@@ -178,10 +183,10 @@ pub(super) enum StopMode {
     Cut,
 }
 
-impl Default for GenerationPlan {
+impl Default for PlanState {
     /// Nothing was ever begun.
-    fn default() -> GenerationPlan {
-        GenerationPlan::Stopping {
+    fn default() -> PlanState {
+        PlanState::Stopping {
             served: None,
             clients: Vec::new(),
             urgency: StopMode::Drain,
@@ -189,15 +194,22 @@ impl Default for GenerationPlan {
     }
 }
 
+impl From<PlanState> for GenerationPlan {
+    fn from(state: PlanState) -> GenerationPlan {
+        let queue = ReloadQueue::default();
+        GenerationPlan { state, queue }
+    }
+}
+
 impl GenerationPlan {
     /// What follows from an event. An event that does not concern the plan changes nothing.
-    pub(super) fn step(self, event: PlanEvent) -> (GenerationPlan, Vec<PlanAction>) {
-        match event {
+    pub(super) fn step(mut self, event: PlanEvent) -> (GenerationPlan, Vec<PlanAction>) {
+        let actions = match event {
             PlanEvent::Reload(request) => self.reload(request),
             PlanEvent::Prepared { next, request } => self.roll(next, request),
             PlanEvent::NextServes => self.take_over(),
             PlanEvent::NextReplaced { next } => self.replace_next(next),
-            PlanEvent::NextFailed(failure) => self.fall_back(&failure),
+            PlanEvent::NextFailed(failure) => self.fall_back(failure),
             PlanEvent::Hopeless => self.give_up(),
             PlanEvent::Upgrade(client) => self.upgrade(client),
             PlanEvent::ProbeStarted(probe) => self.begin_upgrade(probe),
@@ -205,226 +217,201 @@ impl GenerationPlan {
             PlanEvent::ProbeFailed(failure) => self.end_upgrade(Some(failure)),
             PlanEvent::Stop(client) => self.stop(client),
             PlanEvent::Quit => self.quit(),
-        }
+        };
+        // A reload that waits for nothing would wait for ever, and its clients with it.
+        let is_idle = matches!(
+            self.state,
+            PlanState::Steady { .. } | PlanState::Stopping { .. }
+        );
+        invariant!(
+            self.queue.0.is_empty() || !is_idle,
+            "reloads wait in {:?}",
+            self.state
+        );
+        (self, actions)
+    }
+
+    pub(super) fn state(&self) -> &PlanState {
+        &self.state
     }
 
     /// The generation that serves, or served when the stop began.
     pub(super) fn serving(&self) -> Option<u64> {
-        match self {
-            GenerationPlan::Starting { .. } => None,
-            GenerationPlan::Steady { serving }
-            | GenerationPlan::Rolling { serving, .. }
-            | GenerationPlan::Upgrading { serving, .. } => Some(*serving),
-            GenerationPlan::Stopping { served, .. } => *served,
+        match self.state {
+            PlanState::Starting { .. } => None,
+            PlanState::Steady { serving }
+            | PlanState::Rolling { serving, .. }
+            | PlanState::Upgrading { serving, .. } => Some(serving),
+            PlanState::Stopping { served, .. } => served,
         }
     }
 
     /// The generation that is to serve.
     pub(super) fn next(&self) -> Option<u64> {
-        match self {
-            GenerationPlan::Starting { next, .. } | GenerationPlan::Rolling { next, .. } => {
-                Some(*next)
-            }
-            GenerationPlan::Steady { .. }
-            | GenerationPlan::Upgrading { .. }
-            | GenerationPlan::Stopping { .. } => None,
+        match self.state {
+            PlanState::Starting { next } | PlanState::Rolling { next, .. } => Some(next),
+            _ => None,
         }
     }
 
     pub(super) fn is_stopping(&self) -> bool {
-        matches!(self, GenerationPlan::Stopping { .. })
+        matches!(self.state, PlanState::Stopping { .. })
     }
 
     pub(super) fn probe(&self) -> Option<&UpgradeProbe> {
-        match self {
-            GenerationPlan::Upgrading { probe, .. } => Some(probe),
+        match &self.state {
+            PlanState::Upgrading { probe, .. } => Some(probe),
             _ => None,
         }
     }
 
     /// Whether the next generation has the pool sizes of the one that serves.
     pub(super) fn next_keeps_sizes(&self) -> bool {
-        matches!(self, GenerationPlan::Rolling { request, .. } if request.sizes == PoolSizes::Kept)
+        matches!(&self.state, PlanState::Rolling { request, .. } if request.sizes == PoolSizes::Kept)
     }
 
-    fn reload(self, request: ReloadRequest) -> (GenerationPlan, Vec<PlanAction>) {
-        match self {
-            GenerationPlan::Steady { .. } => (self, vec![PlanAction::Prepare(request)]),
+    fn reload(&mut self, request: ReloadRequest) -> Vec<PlanAction> {
+        match &mut self.state {
+            PlanState::Steady { .. } => vec![PlanAction::Prepare(request)],
             // Code that has changed again makes what is starting useless.
-            GenerationPlan::Rolling {
+            PlanState::Rolling {
                 serving,
                 next,
                 request: before,
-                queue,
             } if request.cause == ReloadCause::ChangedCode => {
-                let mut actions = vec![PlanAction::Discard(next)];
+                let (serving, clients) = (*serving, take(&mut before.clients));
+                let mut actions = vec![PlanAction::Discard(*next)];
                 let why = "reload: the code changed again meanwhile";
-                actions.extend(refusal(before.clients, why));
-                actions.push(PlanAction::Prepare(queue.merged_with(request)));
-                (GenerationPlan::Steady { serving }, actions)
+                actions.extend(refusal(clients, why));
+                self.state = PlanState::Steady { serving };
+                let request = take(&mut self.queue).merged_with(request);
+                actions.push(PlanAction::Prepare(request));
+                actions
             }
-            GenerationPlan::Starting { next, queue } => {
-                let queue = queue.with(request);
-                (GenerationPlan::Starting { next, queue }, Vec::new())
-            }
-            GenerationPlan::Rolling {
-                serving,
-                next,
-                request: before,
-                queue,
-            } => {
-                let plan = GenerationPlan::Rolling {
-                    serving,
-                    next,
-                    request: before,
-                    queue: queue.with(request),
-                };
-                (plan, Vec::new())
-            }
-            GenerationPlan::Upgrading {
-                serving,
-                probe,
-                queue,
-            } => {
-                let plan = GenerationPlan::Upgrading {
-                    serving,
-                    probe,
-                    queue: queue.with(request),
-                };
-                (plan, Vec::new())
-            }
-            GenerationPlan::Stopping { .. } => {
+            PlanState::Stopping { .. } => {
                 let failure = Failure::new("reload: the server is about to end");
                 let clients = request.clients;
-                (self, vec![PlanAction::Refuse { clients, failure }])
+                vec![PlanAction::Refuse { clients, failure }]
+            }
+            _ => {
+                self.queue.push(request);
+                Vec::new()
             }
         }
     }
 
-    fn roll(self, next: u64, request: ReloadRequest) -> (GenerationPlan, Vec<PlanAction>) {
-        let GenerationPlan::Steady { serving } = self else {
+    fn roll(&mut self, next: u64, request: ReloadRequest) -> Vec<PlanAction> {
+        let PlanState::Steady { serving } = self.state else {
             let mut actions = vec![PlanAction::Discard(next)];
-            actions.extend(refusal(
-                request.clients,
-                "reload: something else came first",
-            ));
-            return (self, actions);
+            let why = "reload: something else came first";
+            actions.extend(refusal(request.clients, why));
+            return actions;
         };
-        let queue = ReloadQueue::default();
-        let plan = GenerationPlan::Rolling {
+        self.state = PlanState::Rolling {
             serving,
             next,
             request,
-            queue,
         };
-        (plan, Vec::new())
+        Vec::new()
     }
 
-    fn take_over(self) -> (GenerationPlan, Vec<PlanAction>) {
-        let (next, old, request, queue) = match self {
-            GenerationPlan::Starting { next, queue } => (next, None, None, queue),
-            GenerationPlan::Rolling {
+    fn take_over(&mut self) -> Vec<PlanAction> {
+        let (next, old, request) = match &mut self.state {
+            PlanState::Starting { next } => (*next, None, None),
+            PlanState::Rolling {
                 serving,
                 next,
                 request,
-                queue,
-            } => (next, Some(serving), Some(request), queue),
-            plan => return (plan, Vec::new()),
+            } => (*next, Some(*serving), Some(take(request))),
+            _ => return Vec::new(),
         };
+        self.state = PlanState::Steady { serving: next };
         let mut actions = vec![PlanAction::TakeOver { old, request }];
-        actions.extend(queue.merged().map(PlanAction::Prepare));
-        (GenerationPlan::Steady { serving: next }, actions)
+        actions.extend(self.queued());
+        actions
     }
 
-    fn replace_next(mut self, other: u64) -> (GenerationPlan, Vec<PlanAction>) {
-        let replaced = match &mut self {
-            GenerationPlan::Starting { next, .. } | GenerationPlan::Rolling { next, .. } => {
+    /// One reload for all that have waited.
+    fn queued(&mut self) -> Option<PlanAction> {
+        take(&mut self.queue).merged().map(PlanAction::Prepare)
+    }
+
+    fn replace_next(&mut self, other: u64) -> Vec<PlanAction> {
+        let replaced = match &mut self.state {
+            PlanState::Starting { next } | PlanState::Rolling { next, .. } => {
                 std::mem::replace(next, other)
             }
             _ => other,
         };
-        (self, vec![PlanAction::Discard(replaced)])
+        vec![PlanAction::Discard(replaced)]
     }
 
-    fn fall_back(self, failure: &Failure) -> (GenerationPlan, Vec<PlanAction>) {
-        match self {
-            GenerationPlan::Starting { .. } => self.give_up(),
-            GenerationPlan::Rolling {
+    fn fall_back(&mut self, failure: Failure) -> Vec<PlanAction> {
+        let (serving, next, clients) = match &mut self.state {
+            PlanState::Starting { .. } => return self.give_up(),
+            PlanState::Rolling {
                 serving,
                 next,
                 request,
-                queue,
-            } => {
-                let mut actions = vec![PlanAction::Discard(next), PlanAction::KeepServing];
-                if !request.clients.is_empty() {
-                    actions.push(PlanAction::Refuse {
-                        clients: request.clients,
-                        failure: failure.clone(),
-                    });
-                }
-                actions.extend(queue.merged().map(PlanAction::Prepare));
-                (GenerationPlan::Steady { serving }, actions)
-            }
-            plan => (plan, Vec::new()),
+            } => (*serving, *next, take(&mut request.clients)),
+            _ => return Vec::new(),
+        };
+        self.state = PlanState::Steady { serving };
+        let mut actions = vec![PlanAction::Discard(next), PlanAction::KeepServing];
+        if !clients.is_empty() {
+            actions.push(PlanAction::Refuse { clients, failure });
         }
+        actions.extend(self.queued());
+        actions
     }
 
     /// While the next generation starts, it may be the remedy.
-    fn give_up(self) -> (GenerationPlan, Vec<PlanAction>) {
+    fn give_up(&mut self) -> Vec<PlanAction> {
         if matches!(
-            self,
-            GenerationPlan::Rolling { .. } | GenerationPlan::Stopping { .. }
+            self.state,
+            PlanState::Rolling { .. } | PlanState::Stopping { .. }
         ) {
-            return (self, Vec::new());
+            return Vec::new();
         }
-        let (plan, mut actions) = self.begin_stop(Vec::new(), StopMode::Drain);
+        let mut actions = self.begin_stop(Vec::new(), StopMode::Drain);
         actions.push(PlanAction::ExitWithFault);
-        (plan, actions)
+        actions
     }
 
-    fn upgrade(self, client: Option<ClientId>) -> (GenerationPlan, Vec<PlanAction>) {
-        let obstacle = match &self {
-            GenerationPlan::Steady { .. } => return (self, vec![PlanAction::StartProbe(client)]),
-            GenerationPlan::Starting { .. } => "the server has not begun to serve yet",
-            GenerationPlan::Rolling { .. } => "a reload is under way",
-            GenerationPlan::Upgrading { .. } => "another upgrade is under way",
-            GenerationPlan::Stopping { .. } => "the server is about to end",
+    fn upgrade(&mut self, client: Option<ClientId>) -> Vec<PlanAction> {
+        let obstacle = match self.state {
+            PlanState::Steady { .. } => return vec![PlanAction::StartProbe(client)],
+            PlanState::Starting { .. } => "the server has not begun to serve yet",
+            PlanState::Rolling { .. } => "a reload is under way",
+            PlanState::Upgrading { .. } => "another upgrade is under way",
+            PlanState::Stopping { .. } => "the server is about to end",
         };
         let failure = Failure::new(format!("upgrade: {obstacle}"));
         let clients = client.into_iter().collect();
-        (self, vec![PlanAction::Refuse { clients, failure }])
+        vec![PlanAction::Refuse { clients, failure }]
     }
 
-    fn begin_upgrade(self, probe: UpgradeProbe) -> (GenerationPlan, Vec<PlanAction>) {
-        let GenerationPlan::Steady { serving } = self else {
+    fn begin_upgrade(&mut self, probe: UpgradeProbe) -> Vec<PlanAction> {
+        let PlanState::Steady { serving } = self.state else {
             let mut actions = vec![PlanAction::KillProbe(probe.pid)];
             let client = probe.client.into_iter().collect();
             actions.extend(refusal(client, "upgrade: something else came first"));
-            return (self, actions);
+            return actions;
         };
-        let queue = ReloadQueue::default();
-        let plan = GenerationPlan::Upgrading {
-            serving,
-            probe,
-            queue,
-        };
-        (plan, Vec::new())
+        self.state = PlanState::Upgrading { serving, probe };
+        Vec::new()
     }
 
-    fn end_upgrade(self, failure: Option<Failure>) -> (GenerationPlan, Vec<PlanAction>) {
-        let GenerationPlan::Upgrading {
-            serving,
-            probe,
-            queue,
-        } = self
-        else {
-            return (self, Vec::new());
+    fn end_upgrade(&mut self, failure: Option<Failure>) -> Vec<PlanAction> {
+        let PlanState::Upgrading { serving, probe } = &self.state else {
+            return Vec::new();
         };
         let client = probe.client;
+        self.state = PlanState::Steady { serving: *serving };
         let mut actions = vec![match failure {
             None => PlanAction::BecomeNew {
                 client,
-                waiting: queue.clients(),
+                waiting: self.queue.clients(),
             },
             Some(failure) => PlanAction::Refuse {
                 clients: client.into_iter().collect(),
@@ -432,74 +419,66 @@ impl GenerationPlan {
             },
         }];
         // Performed only where this program goes on.
-        actions.extend(queue.merged().map(PlanAction::Prepare));
-        (GenerationPlan::Steady { serving }, actions)
+        actions.extend(self.queued());
+        actions
     }
 
-    fn stop(mut self, client: Option<ClientId>) -> (GenerationPlan, Vec<PlanAction>) {
-        match (&mut self, client) {
-            (GenerationPlan::Stopping { clients, .. }, Some(client)) => clients.push(client),
-            (GenerationPlan::Stopping { .. }, None) => return self.quit(),
+    fn stop(&mut self, client: Option<ClientId>) -> Vec<PlanAction> {
+        match (&mut self.state, client) {
+            (PlanState::Stopping { clients, .. }, Some(client)) => clients.push(client),
+            (PlanState::Stopping { .. }, None) => return self.quit(),
             _ => return self.begin_stop(client.into_iter().collect(), StopMode::Drain),
         }
-        (self, Vec::new())
+        Vec::new()
     }
 
-    fn quit(mut self) -> (GenerationPlan, Vec<PlanAction>) {
-        let GenerationPlan::Stopping { urgency, .. } = &mut self else {
-            let (plan, mut actions) = self.begin_stop(Vec::new(), StopMode::Cut);
+    fn quit(&mut self) -> Vec<PlanAction> {
+        let PlanState::Stopping { urgency, .. } = &mut self.state else {
+            let mut actions = self.begin_stop(Vec::new(), StopMode::Cut);
             actions.push(PlanAction::Cut);
-            return (plan, actions);
+            return actions;
         };
         match std::mem::replace(urgency, StopMode::Cut) {
-            StopMode::Drain => (self, vec![PlanAction::Cut]),
-            StopMode::Cut => (self, Vec::new()),
+            StopMode::Drain => vec![PlanAction::Cut],
+            StopMode::Cut => Vec::new(),
         }
     }
 
     /// From every state but the one that it leads to.
-    fn begin_stop(
-        self,
-        clients: Vec<ClientId>,
-        urgency: StopMode,
-    ) -> (GenerationPlan, Vec<PlanAction>) {
+    fn begin_stop(&mut self, clients: Vec<ClientId>, urgency: StopMode) -> Vec<PlanAction> {
         let (served, next) = (self.serving(), self.next());
+        let stopping = PlanState::Stopping {
+            served,
+            clients,
+            urgency,
+        };
+        let mut waiting = take(&mut self.queue).clients();
         let mut actions = Vec::new();
         let generation = served.or(next);
         actions.extend(generation.map(|generation| PlanAction::BeginStop { generation }));
         actions.extend(next.map(PlanAction::Discard));
         let why = "the server was told to stop meanwhile";
-        let reload = format!("reload: {why}");
-        match self {
-            GenerationPlan::Starting { queue, .. } => {
-                actions.extend(refusal(queue.clients(), &reload));
+        match std::mem::replace(&mut self.state, stopping) {
+            PlanState::Rolling { request, .. } => {
+                waiting = [request.clients, waiting].concat();
             }
-            GenerationPlan::Rolling { request, queue, .. } => {
-                let clients = [request.clients, queue.clients()].concat();
-                actions.extend(refusal(clients, &reload));
-            }
-            GenerationPlan::Upgrading { probe, queue, .. } => {
+            PlanState::Upgrading { probe, .. } => {
                 actions.push(PlanAction::KillProbe(probe.pid));
                 actions.push(PlanAction::Refuse {
                     clients: probe.client.into_iter().collect(),
                     failure: Failure::new(format!("upgrade: {why}")),
                 });
-                actions.extend(refusal(queue.clients(), &reload));
             }
-            GenerationPlan::Steady { .. } | GenerationPlan::Stopping { .. } => {}
+            _ => {}
         }
-        let plan = GenerationPlan::Stopping {
-            served,
-            clients,
-            urgency,
-        };
-        (plan, actions)
+        actions.extend(refusal(waiting, &format!("reload: {why}")));
+        actions
     }
 }
 
 impl ReloadQueue {
-    /// With one more; two that ask for the same are one.
-    fn with(mut self, request: ReloadRequest) -> ReloadQueue {
+    /// One more; two that ask for the same are one.
+    fn push(&mut self, request: ReloadRequest) {
         let is_same = |other: &&mut ReloadRequest| {
             (&other.overrides, other.sizes, other.cause)
                 == (&request.overrides, request.sizes, request.cause)
@@ -508,7 +487,6 @@ impl ReloadQueue {
             Some(other) => other.clients.extend(request.clients),
             None => self.0.push(request),
         }
-        self
     }
 
     fn clients(&self) -> Vec<ClientId> {

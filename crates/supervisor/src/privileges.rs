@@ -151,11 +151,13 @@ fn become_identity(identity: &UserIdentity) -> io::Result<()> {
     if is_already(uid, gid) {
         return Ok(());
     }
+    // The user last: with root goes the right to change groups.
     match &identity.name {
         Some(name) => initgroups(name, gid)?,
         None => setgroups(&[gid])?,
     }
     setgid(gid)?;
+    // `setuid` to another user than root empties the sets unless they are kept, and what is kept is cut right after.
     let had = capabilities(None)?.permitted;
     set_keep_capabilities(true)?;
     let became = setuid(uid);

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeSet, VecDeque};
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,11 +12,16 @@ use std::time::{Duration, Instant};
 use rustix::io::FdFlags;
 use rustix::process::{Pid, PidfdFlags, Signal};
 
+use serde::{Deserialize, Serialize};
+
 use config::failure::Failure;
 use ipc::stats::{Glance, Segment, View};
 use ipc::{Channel, HANDOVER, ListenerId, ProcessEvent, ReceivedMessage, Role, SupervisorCommand};
 
 use super::argv::Program;
+use super::commands::Ending;
+use super::fleet::ProcessFacts;
+use super::handed;
 use super::recycling::Bounds;
 use super::service_manager;
 
@@ -24,23 +29,29 @@ use super::service_manager;
 const OUTBOX_LEN_MAX: usize = 256;
 
 /// One process.
+#[derive(Serialize, Deserialize)]
 pub(super) struct ChildProcess {
     /// Its own number, never used again.
+    #[serde(skip, default = "new_serial")]
     pub(super) serial: u64,
     pub(super) role: Role,
     pub(super) generation: u64,
     pub(super) slot: usize,
     pub(super) state: ProcessState,
+    #[serde(with = "handed::moment")]
     pub(super) started: Instant,
     /// When it said that it could serve.
+    #[serde(with = "handed::maybe_moment")]
     pub(super) ready: Option<Instant>,
     pub(super) segment: Option<Segment>,
     /// Its counters.
+    #[serde(skip)]
     pub(super) view: Option<View>,
     pub(super) accepts_from: BTreeSet<ListenerId>,
     /// What it left behind when it could not start.
     pub(super) failure: Option<Failure>,
     pub(super) python: Option<String>,
+    #[serde(skip)]
     pub(super) bounds: Bounds,
     /// Why it is to be replaced.
     pub(super) worn: Option<String>,
@@ -48,36 +59,43 @@ pub(super) struct ChildProcess {
     /// What it said of its drain.
     pub(super) cut: u64,
     pub(super) body: ProcessHandle,
+    #[serde(with = "handed::fd")]
     channel: Channel,
+    #[serde(skip)]
     is_silent: bool,
+    #[serde(skip)]
     outbox: VecDeque<(SupervisorCommand, Vec<OwnedFd>)>,
 }
 
 /// What there is to signal.
+#[derive(Serialize, Deserialize)]
 pub(super) enum ProcessHandle {
     /// The template has the command to fork it, and has not reported its id yet.
     Unforked,
     Alive {
+        #[serde(with = "handed::pid")]
         pid: Pid,
+        #[serde(with = "handed::fd")]
         pidfd: OwnedFd,
     },
 }
 
 /// Where a process is in its life.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum ProcessState {
     Starting,
     Ready,
     Draining {
         /// When it is ended by force.
+        #[serde(with = "handed::moment")]
         deadline: Instant,
     },
     /// It was killed; its end has not been seen yet.
-    Killed(super::commands::Ending),
+    Killed(Ending),
 }
 
 /// Its drivers' answers.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub(super) struct Pulse {
     /// The last beat sent.
     pub(super) sent: u64,
@@ -93,9 +111,8 @@ impl ChildProcess {
         channel: Channel,
         body: ProcessHandle,
     ) -> Self {
-        static SERIAL: AtomicU64 = AtomicU64::new(1);
         Self {
-            serial: SERIAL.fetch_add(1, Ordering::Relaxed),
+            serial: new_serial(),
             role,
             generation,
             slot,
@@ -126,6 +143,7 @@ impl ChildProcess {
         slot: usize,
     ) -> io::Result<ChildProcess> {
         let (ours, theirs) = Channel::pair()?;
+        // This side's copy of its end is closed when this returns: only then does the end of the process end the channel.
         let theirs = theirs.into_fd();
         let pid = program.start(&theirs)?;
         let pidfd = rustix::process::pidfd_open(pid, PidfdFlags::empty())?;
@@ -147,20 +165,10 @@ impl ChildProcess {
         ))
     }
 
-    /// One that another supervisor program has started, in this very process.
-    pub(super) fn adopt(
-        role: Role,
-        generation: u64,
-        slot: usize,
-        channel: OwnedFd,
-        body: ProcessHandle,
-    ) -> io::Result<ChildProcess> {
-        let channel = Channel::from_fd(channel)?;
-        Ok(Self::new(role, generation, slot, channel, body))
-    }
-
     /// Gives it an order; one that it does not take at once waits.
     pub(super) fn tell(&mut self, order: SupervisorCommand, fds: Vec<OwnedFd>) {
+        // A process that does not read has its orders kept: each of them changes what it is to do, but for these, of
+        // which the next does the same.
         let is_repeated = matches!(
             order,
             SupervisorCommand::Heartbeat(_) | SupervisorCommand::Reopen
@@ -193,7 +201,8 @@ impl ChildProcess {
         match self.channel.receive_now() {
             Ok(Some(received)) => Some(received),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => None,
-            // Nothing will come any more.
+            // Nothing will come any more. It is not watched from here on: the end of a channel stays readable, and the
+            // supervisor would not sleep.
             Ok(None) | Err(_) => {
                 self.is_silent = true;
                 None
@@ -218,9 +227,12 @@ impl ChildProcess {
         }
     }
 
-    /// Its channel's number, for a successor.
-    pub(super) fn channel_fd(&self) -> RawFd {
-        self.channel.as_fd().as_raw_fd()
+    /// All of them, for the program that takes this one's place; none where it has no pidfd yet.
+    pub(super) fn descriptors(&self) -> Option<[BorrowedFd<'_>; 2]> {
+        match &self.body {
+            ProcessHandle::Alive { pidfd, .. } => Some([self.channel.as_fd(), pidfd.as_fd()]),
+            ProcessHandle::Unforked => None,
+        }
     }
 
     /// Its drivers' numbers, in short.
@@ -240,12 +252,21 @@ impl ChildProcess {
         }
     }
 
-    pub(super) fn is_serving(&self) -> bool {
-        self.role == Role::Serving && self.state == ProcessState::Ready
+    /// What a decision needs to know of it.
+    pub(super) fn facts(&self) -> ProcessFacts {
+        ProcessFacts {
+            serial: self.serial,
+            role: self.role,
+            generation: self.generation,
+            slot: self.slot,
+            state: self.state,
+            started: self.started,
+            is_worn: self.worn.is_some(),
+        }
     }
 
-    pub(super) fn is_draining(&self) -> bool {
-        matches!(self.state, ProcessState::Draining { .. })
+    pub(super) fn is_serving(&self) -> bool {
+        self.role == Role::Serving && self.state == ProcessState::Ready
     }
 
     /// Has served for so long.
@@ -253,8 +274,21 @@ impl ChildProcess {
         self.ready.map(|ready| now.saturating_duration_since(ready))
     }
 
+    /// Lets it end when its connections have, until the deadline. One that has none is killed: it has not begun to
+    /// serve, or is a template.
+    pub(super) fn drain(&mut self, order: &SupervisorCommand, deadline: Instant) {
+        match (self.state, self.role) {
+            (ProcessState::Killed(_), _) => {}
+            (ProcessState::Starting, _) | (_, Role::Template) => self.kill_for(Ending::Meant),
+            (ProcessState::Ready | ProcessState::Draining { .. }, Role::Serving) => {
+                self.tell(order.clone(), Vec::new());
+                self.state = ProcessState::Draining { deadline };
+            }
+        }
+    }
+
     /// Ends it without asking.
-    pub(super) fn kill_for(&mut self, ending: super::commands::Ending) {
+    pub(super) fn kill_for(&mut self, ending: Ending) {
         if let ProcessHandle::Alive { pidfd, .. } = &self.body {
             // It may have ended by itself.
             let _ = rustix::process::pidfd_send_signal(pidfd, Signal::KILL);
@@ -263,9 +297,39 @@ impl ChildProcess {
     }
 }
 
+fn new_serial() -> u64 {
+    static SERIAL: AtomicU64 = AtomicU64::new(1);
+    SERIAL.fetch_add(1, Ordering::Relaxed)
+}
+
 impl Program {
     /// Starts it as a child that finds `handed` under the number in its environment.
-    fn start(&self, handed: &OwnedFd) -> io::Result<Pid> {
+    pub(super) fn start(&self, handed: &OwnedFd) -> io::Result<Pid> {
+        let mut command = self.command(handed)?;
+        // The variables of the service manager are for this process alone.
+        for name in service_manager::VARIABLES {
+            command.env_remove(name);
+        }
+        // Between the two calls, a program that was started elsewhere would inherit the channel, and the supervisor
+        // would never see its end. No other program is started meanwhile: this is the only thread that starts any.
+        rustix::io::fcntl_setfd(handed, FdFlags::empty())?;
+        let child = command.spawn();
+        rustix::io::fcntl_setfd(handed, FdFlags::CLOEXEC)?;
+        Ok(Pid::from_child(&child?))
+    }
+
+    /// Becomes it; comes back only when that is not possible.
+    pub(super) fn become_it(&self, handed: &OwnedFd) -> io::Error {
+        let command = rustix::io::fcntl_setfd(handed, FdFlags::empty())
+            .map_err(io::Error::from)
+            .and_then(|()| self.command(handed));
+        match command {
+            Ok(mut command) => command.exec(),
+            Err(error) => error,
+        }
+    }
+
+    fn command(&self, handed: &OwnedFd) -> io::Result<Command> {
         let (name, arguments) = self
             .command
             .split_first()
@@ -275,35 +339,6 @@ impl Program {
             .args(arguments)
             .current_dir(&self.folder)
             .env(HANDOVER, handed.as_raw_fd().to_string());
-        // The variables of the service manager are for this process alone.
-        for name in service_manager::VARIABLES {
-            command.env_remove(name);
-        }
-        // No other program is started meanwhile: this is the only thread that starts any.
-        rustix::io::fcntl_setfd(handed, FdFlags::empty())?;
-        let child = command.spawn();
-        rustix::io::fcntl_setfd(handed, FdFlags::CLOEXEC)?;
-        Ok(Pid::from_child(&child?))
-    }
-
-    /// Becomes it; comes back only when that is not possible.
-    pub(super) fn become_it(&self, handed: &OwnedFd) -> io::Error {
-        let Some((name, arguments)) = self.command.split_first() else {
-            return io::Error::other("there is no command to start");
-        };
-        let mut command = Command::new(name);
-        command
-            .args(arguments)
-            .current_dir(&self.folder)
-            .env(HANDOVER, handed.as_raw_fd().to_string());
-        if let Err(error) = rustix::io::fcntl_setfd(handed, FdFlags::empty()) {
-            return error.into();
-        }
-        command.exec()
-    }
-
-    /// Starts it to see whether it can take over; gives its pid.
-    pub(super) fn probe(&self, handed: &OwnedFd) -> io::Result<Pid> {
-        self.start(handed)
+        Ok(command)
     }
 }

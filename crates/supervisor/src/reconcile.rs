@@ -1,170 +1,97 @@
-//! Reconciles the processes with the plan: which are replaced, which end, which are killed for a deadline.
+//! Performs what `fleet` has decided about processes, and notes how processes end.
 
-use std::collections::BTreeMap;
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
 use super::commands::{Ending, counted, duration};
+use super::fleet::ProcessAction;
 use super::plan::PlanEvent;
 use super::process::{ChildProcess, ProcessState};
-use super::restart_policy::{FAILED_STARTS_MAX, RestartDecision};
+use super::restart_policy::{FAILED_STARTS_MAX, RestartHistory};
+use super::upgrade::millis;
 use super::{GRACE, Supervisor, say};
 use config::failure::Failure;
 use ipc::stats::View;
 use ipc::{Role, SupervisorCommand};
 
 impl Supervisor<'_> {
-    /// A worn process is replaced when its successor serves; the successor is started when nothing else
-    /// is out of order.
-    pub(super) fn replace_worn(&mut self) {
-        let Some(generation) = self.serving() else {
-            return;
-        };
-        let id = generation.id;
-        for slot in 0..generation.count() {
-            let successor = self
-                .at(id, slot)
-                .any(|process| process.is_serving() && process.worn.is_none());
-            if successor {
-                let is_worn = |process: &ChildProcess| {
-                    process.is_serving() && process.worn.is_some() && process.slot == slot
-                };
-                self.drain_where(|process| process.generation == id && is_worn(process));
-            }
-        }
-        let Some(generation) = self.serving() else {
-            return;
-        };
-        let is_starting = self
-            .processes
-            .iter()
-            .any(|process| process.state == ProcessState::Starting);
-        let all_serve =
-            (0..generation.count()).all(|slot| self.at(id, slot).any(ChildProcess::is_serving));
-        if is_starting || !all_serve || self.plan.next().is_some() {
-            return;
-        }
-        let now = Instant::now();
-        // A template that is being replaced cannot fork.
-        let is_forked = generation.has_template();
-        let can_fork = self.processes.iter().any(|process| {
-            let is_template = process.generation == id && process.role == Role::Template;
-            is_template && process.state == ProcessState::Ready
-        });
-        if is_forked && !can_fork {
-            return;
-        }
-        let may_start = |slot: usize| {
-            let life = generation.lives.get(slot);
-            life.is_some_and(|life| life.next(now) == RestartDecision::Start)
-        };
-        let worn = self
-            .processes
-            .iter()
-            .find(|process| {
-                process.generation == id
-                    && process.is_serving()
-                    && process.worn.is_some()
-                    && may_start(process.slot)
-            })
-            .map(|process| {
-                let reason = process.worn.clone().unwrap_or_default();
-                say(&format!("{} is replaced {reason}", process.name()));
-                process.slot
-            });
-        if let Some(slot) = worn {
-            self.recycled += 1;
-            self.start(id, Role::Serving, slot);
+    pub(super) fn perform_on_processes(&mut self, action: ProcessAction, now: Instant) {
+        match action {
+            ProcessAction::Start {
+                generation,
+                role,
+                slot,
+            } => self.start(generation, role, slot),
+            ProcessAction::Replace(serial) => self.replace(serial),
+            ProcessAction::Drain(serial) => self.drain_where(|one| one.serial == serial),
+            ProcessAction::EndLateDrain(serial) => self.end_late_drain(serial),
+            ProcessAction::EndLateStart(serial) => self.end_late_start(serial),
+            ProcessAction::Promote => self.promote(now),
+            ProcessAction::GiveUp => self.give_up(),
         }
     }
 
-    /// Drains processes that the plan does not need: those of old generations, and those beyond the count.
-    pub(super) fn end_surplus(&mut self) {
-        let wanted = self.generations.values();
-        let counts: BTreeMap<u64, usize> = wanted.map(|one| (one.id, one.count())).collect();
-        let is_wanted = |process: &ChildProcess| {
-            let count = counts.get(&process.generation);
-            count.is_some_and(|count| process.role == Role::Template || process.slot < *count)
-        };
-        self.drain_where(|process| !is_wanted(process));
+    /// Starts a successor of a worn process, which drains when the successor serves.
+    fn replace(&mut self, serial: u64) {
+        let worn = self.decided_on(serial);
+        let (generation, slot) = (worn.generation, worn.slot);
+        let reason = worn.worn.clone().unwrap_or_default();
+        say(&format!("{} is replaced {reason}", worn.name()));
+        self.recycled += 1;
+        self.start(generation, Role::Serving, slot);
     }
 
-    /// Lets processes end when their connections have.
+    fn end_late_drain(&mut self, serial: u64) {
+        let process = self.decided_on(serial);
+        say(&format!(
+            "{} did not exit within `drain_timeout`, sending SIGKILL",
+            process.name()
+        ));
+        process.kill_for(Ending::Meant);
+    }
+
+    fn end_late_start(&mut self, serial: u64) {
+        let process = self.decided_on(serial);
+        let (id, name) = (process.generation, process.name());
+        let limit = self.generation(id).and_then(|one| one.slots().start_limit);
+        let secs = limit.unwrap_or_default().as_secs_f64();
+        let failure = Failure::new(format!(
+            "{name} did not serve within {secs:.0} s of its start"
+        ))
+        .with_hint("`start_timeout` bounds what the application's import may take");
+        let process = self.decided_on(serial);
+        process.failure = Some(failure);
+        process.kill_for(Ending::Fault);
+    }
+
+    /// The process that a decision is about.
+    fn decided_on(&mut self, serial: u64) -> &mut ChildProcess {
+        let found = self.by_serial(serial);
+        // No action takes a process out of the list: that is done where its end is seen, between two decisions.
+        found.expect("decisions are about processes that are there")
+    }
+
+    /// Lets processes end when their connections have. Those that drain already go on as they were told.
     pub(super) fn drain_where(&mut self, is_meant: impl Fn(&ChildProcess) -> bool) {
         let timeout = self.drain_timeout_of(self.plan.serving().or(self.plan.next()));
-        let deadline = Instant::now() + timeout + GRACE;
-        let timeout_ms = u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX);
-        let closing = self.closing.clone();
-        for process in &mut self.processes {
-            if !is_meant(process) {
-                continue;
-            }
-            match process.state {
-                // A process that has not begun to serve has nothing to drain.
-                ProcessState::Starting => process.kill_for(Ending::Meant),
-                ProcessState::Ready if process.role == Role::Template => {
-                    process.kill_for(Ending::Meant);
-                }
-                ProcessState::Ready => {
-                    let closing = closing.clone();
-                    process.tell(
-                        SupervisorCommand::Drain {
-                            closing,
-                            is_patient: true,
-                            timeout_ms,
-                        },
-                        Vec::new(),
-                    );
-                    process.state = ProcessState::Draining { deadline };
-                }
-                ProcessState::Draining { .. } | ProcessState::Killed(_) => {}
-            }
+        let order = SupervisorCommand::Drain {
+            closing: self.closing.clone(),
+            // So that no client's request crosses the end of its connection.
+            is_patient: true,
+            timeout_ms: millis(timeout),
+        };
+        let is_meant = |one: &&mut ChildProcess| {
+            !matches!(one.state, ProcessState::Draining { .. }) && is_meant(one)
+        };
+        for process in self.processes.iter_mut().filter(is_meant) {
+            process.drain(&order, Instant::now() + timeout + GRACE);
         }
     }
 
     pub(super) fn drain_timeout_of(&self, generation: Option<u64>) -> Duration {
         let generation = generation.and_then(|id| self.generation(id));
         generation.map_or(Duration::ZERO, |one| duration(one.config.timeouts.drain))
-    }
-
-    /// Ends by force what has had its time.
-    pub(super) fn enforce_deadlines(&mut self, now: Instant) {
-        let limits: Vec<Option<Duration>> = self
-            .processes
-            .iter()
-            .map(|process| self.start_limit(process))
-            .collect();
-        for (process, limit) in self.processes.iter_mut().zip(limits) {
-            match process.state {
-                ProcessState::Draining { deadline } if deadline <= now => {
-                    say(&format!(
-                        "{} did not exit within `drain_timeout`, sending SIGKILL",
-                        process.name()
-                    ));
-                    process.kill_for(Ending::Meant);
-                }
-                ProcessState::Starting
-                    if limit.is_some_and(|limit| process.started + limit <= now) =>
-                {
-                    let text = format!(
-                        "{} did not serve within {:.0} s of its start",
-                        process.name(),
-                        limit.unwrap_or_default().as_secs_f64()
-                    );
-                    let hint = "`start_timeout` bounds what the application's import may take";
-                    process.failure = Some(Failure::new(text).with_hint(hint));
-                    process.kill_for(Ending::Fault);
-                }
-                _ => {}
-            }
-        }
-    }
-
-    pub(super) fn start_limit(&self, process: &ChildProcess) -> Option<Duration> {
-        let generation = self.generation(process.generation)?;
-        let limit = generation.config.processes.start_timeout.0;
-        (limit > 0).then(|| Duration::from_nanos(limit))
     }
 
     /// A process is gone: what it counted is kept, and what it means for its place is noted.
@@ -207,6 +134,7 @@ impl Supervisor<'_> {
             return Lost::default();
         };
         let counted = process.view.as_ref().map(View::snapshot);
+        // Read before it is freed, and by the mapping that this process has: another process may get the place at once.
         self.counters.free(segment);
         let Some(counted) = counted else {
             return Lost::default();
@@ -229,21 +157,17 @@ impl Supervisor<'_> {
             counted(lost.requests, "request", "requests"),
             counted(lost.connections, "connection", "connections")
         ));
-        self.note_end(process, served, now);
+        if let Some(history) = self.history(process.generation, process.role, process.slot) {
+            history.ended(served, now);
+        }
     }
 
-    fn note_end(&mut self, process: &ChildProcess, served: Option<Duration>, now: Instant) {
-        let (role, slot) = (process.role, process.slot);
-        let Some(generation) = self.generation_mut(process.generation) else {
-            return;
-        };
+    /// What has become of the processes in a slot, unless the generation has gone or has no such slot any more.
+    fn history(&mut self, id: u64, role: Role, slot: usize) -> Option<&mut RestartHistory> {
+        let generation = self.generations.get_mut(&id)?;
         match role {
-            Role::Template => generation.template.ended(served, now),
-            Role::Serving => {
-                if let Some(life) = generation.lives.get_mut(slot) {
-                    life.ended(served, now);
-                }
-            }
+            Role::Template => Some(&mut generation.template),
+            Role::Serving => generation.lives.get_mut(slot),
         }
     }
 
@@ -251,23 +175,20 @@ impl Supervisor<'_> {
     /// tries again, later each time.
     fn failed_to_start(&mut self, process: &ChildProcess, failure: Failure, is_told: bool) {
         let now = Instant::now();
-        self.note_end(process, None, now);
-        let is_next = self.plan.next() == Some(process.generation);
+        let (id, role, slot) = (process.generation, process.role, process.slot);
+        let history = self.history(id, role, slot);
+        let failed = history.map_or(0, |history| {
+            history.ended(None, now);
+            history.failed_starts()
+        });
+        let is_next = self.plan.next() == Some(id);
         if is_next && (is_told || self.plan.serving().is_some()) {
             return self.next_failed(failure);
         }
-        let id = process.generation;
-        let failed = self.generation(id).map_or(0, |generation| {
-            let life = match process.role {
-                Role::Template => Some(&generation.template),
-                Role::Serving => generation.lives.get(process.slot),
-            };
-            life.map_or(0, |life| life.failed_starts())
-        });
         if failed > 0 {
-            let name = match process.role {
+            let name = match role {
                 Role::Template => "the template process".to_owned(),
-                Role::Serving => format!("process {}", process.slot),
+                Role::Serving => format!("process {slot}"),
             };
             say(&format!(
                 "{name} failed to start, {failed} in a row: {}",
@@ -291,16 +212,8 @@ impl Supervisor<'_> {
 
     /// A start that could not even begin.
     pub(super) fn could_not_start(&mut self, id: u64, role: Role, slot: usize, failure: Failure) {
-        let now = Instant::now();
-        if let Some(generation) = self.generation_mut(id) {
-            match role {
-                Role::Template => generation.template.ended(None, now),
-                Role::Serving => {
-                    if let Some(life) = generation.lives.get_mut(slot) {
-                        life.ended(None, now);
-                    }
-                }
-            }
+        if let Some(history) = self.history(id, role, slot) {
+            history.ended(None, Instant::now());
         }
         if self.plan.next() == Some(id) && self.plan.serving().is_some() {
             self.next_failed(failure);
@@ -310,20 +223,8 @@ impl Supervisor<'_> {
         }
     }
 
-    /// Ends the whole when no place has a process and none is tried any more. The last words say why.
-    pub(super) fn stop_if_hopeless(&mut self, now: Instant) {
-        let is_hopeless = match (self.serving(), self.next_generation()) {
-            // The one that comes may be the remedy.
-            (Some(_), Some(_)) | (None, None) => false,
-            (Some(serving), None) => {
-                serving.has_given_up(now) && !self.processes.iter().any(ChildProcess::is_serving)
-            }
-            // It takes over whole or not at all.
-            (None, Some(coming)) => coming.has_gaps_for_good(now),
-        };
-        if !is_hopeless {
-            return;
-        }
+    /// No process serves, and none is started any more: the server ends. Its last words say why.
+    fn give_up(&mut self) {
         let failure = self.last_failure().unwrap_or_default();
         self.handle(PlanEvent::Hopeless);
         super::talk(&failure.text());

@@ -3,6 +3,8 @@
 
 use std::time::Duration;
 
+use os::invariant;
+
 use config::typed::Recycling;
 
 /// The bounds of one process.
@@ -25,6 +27,7 @@ impl Bounds {
     /// `chance` is from 0 to 1 and moves all bounds alike.
     pub(super) fn new(meant: &Recycling, chance: f64) -> Self {
         let share = 1.0 + meant.jitter * chance.clamp(0.0, 1.0);
+        invariant!(share >= 1.0, "a bound is moved down, by {share}");
         let moved = |bound: u64| (bound as f64 * share) as u64;
         Self {
             requests: meant.requests_max.map(moved),

@@ -3,16 +3,16 @@
 
 use std::time::Instant;
 
+use super::answers::AwaitedChange;
 use super::commands::counted;
 use super::generation::Generation;
 use super::plan::{PlanAction, PlanEvent, PoolSizes, ReloadCause, ReloadRequest};
-use super::process::ChildProcess;
 use super::service_manager::Manager;
 use super::stderr::{say, talk};
-use super::{FileWatcher, Fresh, Serving, Supervisor, plain};
+use super::{FileWatcher, Fresh, Listening, Serving, Supervisor, plain};
 use config::failure::Failure;
 use config::typed::Config;
-use ipc::listen::Listening;
+use ipc::SupervisorCommand;
 use ipc::payload::Payload;
 use os::invariant;
 
@@ -20,6 +20,7 @@ impl Supervisor<'_> {
     /// Takes the plan one step further and performs what follows.
     pub(super) fn handle(&mut self, event: PlanEvent) {
         let (plan, actions) = std::mem::take(&mut self.plan).step(event);
+        // Before the actions: one that fails comes back as an event, which finds the plan that it is about.
         self.plan = plan;
         for action in actions {
             self.perform(action);
@@ -119,16 +120,12 @@ impl Supervisor<'_> {
         Ok(generation)
     }
 
-    /// The next generation takes over once all of its processes can serve and it has its sockets.
+    /// All processes of the next generation can serve: it takes over, with its sockets.
     pub(super) fn promote(&mut self, now: Instant) {
-        let Some(next) = self.next_generation() else {
-            return;
-        };
-        let id = next.id;
-        if !(0..next.count()).all(|slot| self.at(id, slot).any(ChildProcess::is_serving)) {
-            return;
-        }
-        let change = self.generation_mut(id).and_then(|next| next.change.take());
+        let next = self.plan.next().and_then(|id| self.generation_mut(id));
+        let change = next.and_then(|next| next.change.take());
+        // Before the plan says that it serves: new sockets listen only when there are processes to accept from them, and
+        // an address that cannot be had now leaves the old generation serving.
         if let Some(change) = change {
             match self.sockets.commit(change, now) {
                 Ok(committed) => {
@@ -179,7 +176,13 @@ impl Supervisor<'_> {
         for note in &serving.notes {
             talk(&format!("  note     {note}\n"));
         }
-        self.answer_when_old_stopped_accepting(old.id, request.clients, text);
+        // The clients, and the service manager, have their answer when the old processes have stopped accepting.
+        let number = self.answers.next_number();
+        let change = AwaitedChange::Generation {
+            clients: request.clients,
+            text,
+        };
+        self.ask(old.id, number, &SupervisorCommand::Confirm(number), change);
     }
 
     /// Tells the service manager that everything serves, as it was or anew.

@@ -4,19 +4,16 @@
 //! ready. The client has its answer when all processes have confirmed. A generation that is made for another number
 //! of drivers keeps the sizes; that of a reload has those of the configuration again.
 
-use std::collections::BTreeSet;
-use std::time::Instant;
-
 use super::Supervisor;
-use super::acks::{AwaitedChange, PendingAck};
+use super::answers::AwaitedChange;
 use super::commands::counted;
 use super::control::ClientId;
 use super::generation::Generation;
-use super::process::{ChildProcess, ProcessState};
+use super::process::ChildProcess;
 use config::failure::Failure;
 use config::nearest;
 use config::typed::{Config, PoolConfig};
-use ipc::{Role, SupervisorCommand};
+use ipc::SupervisorCommand;
 
 impl Supervisor<'_> {
     /// Another size, fewest and most, for a pool of each process that serves.
@@ -31,28 +28,18 @@ impl Supervisor<'_> {
             Err(failure) => return self.refuse(Some(client), failure),
         };
         serving.reshape(pool, threads.0, threads.1);
-        self.last_ack_number += 1;
-        let number = self.last_ack_number;
+        let number = self.answers.next_number();
         let (id, order) = (
             serving.id,
             SupervisorCommand::reshape(&serving.config.pools[pool], number),
         );
         self.resize_next(name, threads);
-        let mut awaited = BTreeSet::new();
-        for process in &mut self.processes {
-            let is_its = process.generation == id && process.role == Role::Serving;
-            if is_its && process.state == ProcessState::Ready {
-                process.tell(order.clone(), Vec::new());
-                awaited.insert(process.serial);
-            }
-        }
-        let asked = AwaitedChange::Size {
+        let change = AwaitedChange::Size {
             client,
             pool: name.to_owned(),
             threads,
         };
-        let one = PendingAck::new(asked, number, awaited, Instant::now());
-        self.acks.push(one);
+        self.ask(id, number, &order, change);
     }
 
     /// The next generation gets the same size where it keeps those of the one that serves.

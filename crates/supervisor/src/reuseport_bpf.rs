@@ -5,6 +5,7 @@
 use std::io;
 use std::os::fd::BorrowedFd;
 
+use os::invariant;
 use serde::{Deserialize, Serialize};
 
 use config::typed::Steering;
@@ -56,6 +57,8 @@ impl BpfProgram {
     }
 
     fn steps(self) -> [libc::sock_filter; 3] {
+        // The kernel refuses a program that divides by zero, and the surplus would get connections for good.
+        invariant!(self.among > 0, "a socket is to be chosen among none");
         let source = match self.by {
             SocketChoice::Random => libc::SKF_AD_RANDOM,
             SocketChoice::Cpu => libc::SKF_AD_CPU,

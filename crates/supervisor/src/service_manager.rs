@@ -14,8 +14,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use sd_notify::NotifyState;
+use serde::{Deserialize, Serialize};
 use socket2::{Domain, SockRef, Type};
 
+use crate::handed;
 use config::failure::{StartFault, plain};
 use ipc::ListenAddr;
 
@@ -40,10 +42,11 @@ pub(crate) struct Manager {
 }
 
 /// A listening socket that the service manager has opened.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct InheritedSocket {
     /// `FileDescriptorName=`, or the unit's name.
     pub(crate) name: String,
+    #[serde(with = "handed::fd")]
     pub(crate) socket: OwnedFd,
     pub(crate) at: ListenAddr,
 }

@@ -18,29 +18,28 @@
 mod change;
 mod foreign;
 mod group;
-mod saved;
 #[cfg(test)]
 mod tests;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use crate::listener_assignment::{ListeningSocket, Sharing};
 use crate::privileges::{self, UserIdentity};
-use crate::service_manager::InheritedSocket;
-use config::failure::StartFault;
+use crate::service_manager::{InheritedSocket, listens_on};
+use config::failure::{StartFault, plain};
 use config::typed::Config;
 use ipc::listen;
 use ipc::{ListenerId, ListenerInfo};
 
 pub(crate) use change::Change;
 use group::ListenerGroup;
-pub(crate) use saved::Saved;
 
 /// A handshake that has begun is given up by the kernel after 63 seconds (`tcp_synack_retries` = 5).
 const SURPLUS_AGE: Duration = Duration::from_secs(70);
@@ -66,6 +65,7 @@ impl SocketKey {
 }
 
 /// The table.
+#[derive(Serialize, Deserialize)]
 pub(crate) struct Sockets {
     /// By number.
     groups: BTreeMap<u16, ListenerGroup>,
@@ -73,10 +73,9 @@ pub(crate) struct Sockets {
     /// From the service manager, and not wanted just now.
     spare: Vec<InheritedSocket>,
     /// A change is being tried: nothing is closed meanwhile.
+    #[serde(skip)]
     is_changing: bool,
     closed_inodes: VecDeque<u64>,
-    /// How long connections may need that began before a socket became surplus.
-    surplus_age: Duration,
     /// So much longer may they need that have sent nothing.
     defer_accept: Duration,
 }
@@ -128,7 +127,6 @@ impl Sockets {
             spare: inherited,
             is_changing: false,
             closed_inodes: VecDeque::new(),
-            surplus_age: SURPLUS_AGE,
             defer_accept: Duration::ZERO,
         };
         let change = sockets.adjust(config, sockets_per_address)?;
@@ -187,7 +185,7 @@ impl Sockets {
             return all;
         }
         for group in self.groups.values_mut() {
-            let retired = group.retire(now, self.surplus_age + self.defer_accept);
+            let retired = group.retire(now, SURPLUS_AGE + self.defer_accept);
             all.is_changed |= retired.is_changed;
             all.next = [all.next, retired.next].into_iter().flatten().min();
         }
@@ -240,6 +238,34 @@ impl Sockets {
         for group in self.groups.values().filter(|group| !group.is_inherited()) {
             group.sockets().for_each(|socket| listen::end(&socket));
         }
+    }
+
+    /// Takes over what the program before has written of its table.
+    ///
+    /// # Errors
+    /// It contradicts itself, or one of its descriptors is not what it is said to be.
+    pub(crate) fn adopt(written: Value) -> Result<Sockets, StartFault> {
+        let adopted = serde_json::from_value(written).map_err(io::Error::from);
+        let adopted = adopted.and_then(|sockets: Sockets| {
+            for group in sockets.groups.values() {
+                group.check()?;
+            }
+            for spare in &sockets.spare {
+                listens_on(&spare.socket)?;
+            }
+            Ok(sockets)
+        });
+        adopted.map_err(|error| StartFault {
+            what: "cannot take over the listening sockets".to_owned(),
+            cause: plain(&error),
+            hint: None,
+        })
+    }
+
+    /// All of them, for the program that takes this one's place.
+    pub(crate) fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        let sockets = self.groups.values().flat_map(ListenerGroup::sockets);
+        sockets.chain(self.spare.iter().map(|spare| spare.socket.as_fd()))
     }
 
     fn files(&self) -> Vec<PathBuf> {

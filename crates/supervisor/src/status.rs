@@ -11,7 +11,7 @@ use super::control::status::{
     Status, Totals,
 };
 use super::generation::Generation;
-use super::plan::GenerationPlan;
+use super::plan::PlanState;
 use super::process::{self, ChildProcess};
 use super::sockets::{Depth, SocketKey};
 use config::typed::Steering;
@@ -50,9 +50,7 @@ impl Supervisor<'_> {
             totals: self.totals(&counted),
             steering: self.steering_line(&counted),
             last_fault: self.last_failure.as_ref().map(|(failure, at)| LastFault {
-                message: failure.message.clone(),
-                hint: failure.hint.clone(),
-                detail: failure.detail.clone(),
+                failure: failure.clone(),
                 age_s: now.saturating_duration_since(*at).as_secs(),
             }),
             counters: serde_json::to_value(&counted).unwrap_or_default(),
@@ -68,12 +66,12 @@ impl Supervisor<'_> {
     }
 
     fn doing(&self) -> &'static str {
-        match self.plan {
-            GenerationPlan::Starting { .. } => "starting",
-            GenerationPlan::Steady { .. } => "serving",
-            GenerationPlan::Rolling { .. } => "reloading",
-            GenerationPlan::Upgrading { .. } => "upgrading",
-            GenerationPlan::Stopping { .. } => "stopping",
+        match self.plan.state() {
+            PlanState::Starting { .. } => "starting",
+            PlanState::Steady { .. } => "serving",
+            PlanState::Rolling { .. } => "reloading",
+            PlanState::Upgrading { .. } => "upgrading",
+            PlanState::Stopping { .. } => "stopping",
         }
     }
 

@@ -6,33 +6,35 @@
 
 use std::ffi::OsStr;
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, RawFd};
 use std::process::ExitStatus;
 use std::time::{Duration, Instant, SystemTime};
 
 use nix::sys::signal::SigSet;
 use rustix::process::Pid;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
+use super::answers::AnswerEvent;
 use super::commands::Ending;
-use super::control::{ClientId, Control, SavedControl};
+use super::control::{ClientId, Control};
 use super::generation::Generation;
-use super::plan::{GenerationPlan, PlanEvent, ReloadRequest, UpgradeProbe};
+use super::plan::{PlanEvent, PlanState, ReloadRequest, UpgradeProbe};
 use super::privileges;
-use super::process::{ChildProcess, ProcessHandle, ProcessState};
+use super::process::{ChildProcess, ProcessState};
 use super::reconcile::how_it_ended;
 use super::recycling::Bounds;
-use super::sockets::{self, Sockets};
+use super::sockets::Sockets;
 use super::{Supervisor, SupervisorEnvironment, chance, say, start_fault, watch_signals};
 use config::failure::Failure;
 use config::failure::{StartFault, plain};
 use ipc::payload::{self, Payload};
 use ipc::pidfile::PidFile;
 use ipc::stats::{CounterFile, Segment, StatsSnapshot};
-use ipc::{Channel, ListenerId, Role};
+use ipc::{Channel, Role};
 
 /// The form of what is handed over; another one is refused before anything has happened.
-const FORMAT: u32 = 2;
+const FORMAT: u32 = 3;
 /// Time that the new program has to say that it can take over.
 const PROBE_TIME: Duration = Duration::from_secs(60);
 
@@ -56,37 +58,18 @@ pub struct Succession {
     generation: u64,
     count: usize,
     generations_made: u64,
-    sockets: sockets::Saved,
-    control: Option<(SavedControl, Vec<RawFd>)>,
+    /// Read only by the program that takes over: reading takes over descriptors.
+    sockets: Value,
+    control: Option<Value>,
     /// Clients that have their answer when the reload that follows is over.
     clients: Vec<ClientId>,
     counters: RawFd,
     gone: StatsSnapshot,
-    processes: Vec<SavedProcess>,
+    processes: Vec<Value>,
     started_unix_ms: u64,
     cut: u64,
     crashes: u64,
     recycled: u64,
-}
-
-#[derive(Serialize, Deserialize)]
-struct SavedProcess {
-    pid: i32,
-    pidfd: RawFd,
-    channel: RawFd,
-    role: Role,
-    generation: u64,
-    slot: usize,
-    /// Time left to drain; `None`: it serves, or was killed.
-    draining_ms: Option<u64>,
-    /// It was killed, and its end has not been seen yet.
-    is_killed: bool,
-    age_ms: u64,
-    ready_ms: u64,
-    segment: Option<Segment>,
-    accepts_from: Vec<ListenerId>,
-    beat: u64,
-    python: Option<String>,
 }
 
 /// What stands behind the number in the environment.
@@ -98,7 +81,7 @@ pub fn receive(number: &OsStr) -> io::Result<Handed> {
     let raw = raw.ok_or_else(|| io::Error::other("it is no number"))?;
     let file = os::adopt_fd(raw)?;
     let file = match rustix::net::sockopt::socket_type(&file) {
-        Ok(_) => return Channel::from_fd(file).map(Handed::Process),
+        Ok(_) => return Channel::try_from(file).map(Handed::Process),
         Err(_) => file,
     };
     let state: Succession = payload::from_file(std::os::fd::AsFd::as_fd(&file))?;
@@ -123,9 +106,7 @@ impl<'s> Supervisor<'s> {
                     ..state
                 })
             })
-            .and_then(|file| self.around.program.probe(&file));
-        // The new program, and processes that start meanwhile, have no use for sockets.
-        let _ = self.sockets.keep();
+            .and_then(|file| self.around.program.start(&file));
         match begun {
             Ok(pid) => self.handle(PlanEvent::ProbeStarted(UpgradeProbe {
                 pid,
@@ -167,15 +148,17 @@ impl<'s> Supervisor<'s> {
             if process.state == ProcessState::Starting {
                 process.kill_for(Ending::Meant);
             }
+            // What its channel does not take now is lost: the reload that follows replaces the process anyway.
             process.flush();
         }
-        self.end_acks("the server is upgraded meanwhile, and pools have what is written again");
+        self.note_answers(AnswerEvent::Upgraded);
+        // Taken before anything is written, so that it can be taken back whatever fails.
+        let kept = self.descriptors();
         let error = match self.state(client, waiting).and_then(|state| {
-            let kept = state.descriptors();
             os::set_inherited(&kept, os::Inherited::Yes)?;
-            Ok((payload::to_file(&state)?, kept))
+            payload::to_file(&state)
         }) {
-            Ok((file, kept)) => {
+            Ok(file) => {
                 // A signal that arrives without a handler would end the process; blocked, it waits.
                 let all = SigSet::all();
                 let _ = all.thread_block();
@@ -183,19 +166,20 @@ impl<'s> Supervisor<'s> {
                 let error = self.around.program.become_it(&file);
                 let _ = privileges::settle();
                 let _ = all.thread_unblock();
-                let _ = os::set_inherited(&kept, os::Inherited::No);
                 error
             }
             Err(error) => error,
         };
-        let _ = self.sockets.keep();
+        // Programs that are started from here on are to have none of them.
+        let _ = os::set_inherited(&kept, os::Inherited::No);
         let text = format!("upgrade: cannot start the new program: {}", plain(&error));
         self.refuse(client, Failure::new(text));
     }
 
     fn state(&self, client: Option<ClientId>, waiting: &[ClientId]) -> io::Result<Succession> {
-        let now = Instant::now();
         let serving = self.serving();
+        let forked = self.processes.iter().filter(|one| !one.is_unforked());
+        let processes = forked.map(serde_json::to_value);
         let serving = serving.ok_or_else(|| io::Error::other("nothing serves yet"))?;
         let started = self.started_at.duration_since(SystemTime::UNIX_EPOCH);
         Ok(Succession {
@@ -206,24 +190,21 @@ impl<'s> Supervisor<'s> {
             generation: serving.id,
             count: serving.count(),
             generations_made: self.generations_made,
-            sockets: self.sockets.save(now)?,
-            control: self.control.as_ref().map(|control| {
-                let (saved, fds) = control.save();
-                (saved, fds.iter().map(AsRawFd::as_raw_fd).collect())
-            }),
+            sockets: serde_json::to_value(&self.sockets)?,
+            control: self
+                .control
+                .as_ref()
+                .map(serde_json::to_value)
+                .transpose()?,
             clients: client
                 .iter()
                 .chain(waiting)
-                .chain(&self.scaling)
+                .chain(self.answers.scaling())
                 .copied()
                 .collect(),
             counters: self.counters.file().as_raw_fd(),
             gone: self.gone.clone(),
-            processes: self
-                .processes
-                .iter()
-                .filter_map(|process| SavedProcess::new(process, now))
-                .collect(),
+            processes: processes.collect::<Result<_, _>>()?,
             started_unix_ms: millis(started.unwrap_or_default()),
             cut: self.cut,
             crashes: self.crashes,
@@ -240,7 +221,6 @@ impl<'s> Supervisor<'s> {
             watch_signals().map_err(|error| start_fault("cannot watch for signals", &error))?;
         let _ = SigSet::all().thread_unblock();
         let failed = |error: io::Error| start_fault("cannot take over", &error);
-        let kept = state.descriptors();
         let understood = (around.understand)(&state.payload);
         let loaded = understood.map_err(|failures| StartFault {
             what: "cannot take over".to_owned(),
@@ -253,27 +233,12 @@ impl<'s> Supervisor<'s> {
             Generation::new(state.generation, loaded.config, loaded.notes, state.payload)
                 .map_err(failed)?;
         generation.resize(state.count);
-        os::set_inherited(&kept, os::Inherited::No).map_err(failed)?;
-        let segments: Vec<Segment> = state
-            .processes
-            .iter()
-            .filter_map(|process| process.segment)
-            .collect();
-        let counters = os::adopt_fd(state.counters)
-            .and_then(|file| CounterFile::adopt(file, &segments))
-            .map_err(failed)?;
-        let sockets = Sockets::adopt(state.sockets, Instant::now())?;
+        let (counters, processes) =
+            adopt_processes(state.counters, state.processes).map_err(failed)?;
+        let sockets = Sockets::adopt(state.sockets)?;
         let _ = privileges::settle();
-        let control = state.control.map(|(saved, fds)| {
-            let fds: io::Result<Vec<OwnedFd>> = fds.into_iter().map(os::adopt_fd).collect();
-            Control::adopt(saved, fds?, Instant::now())
-        });
-        let control = control.transpose().map_err(failed)?;
-        let processes: io::Result<Vec<ChildProcess>> = state
-            .processes
-            .into_iter()
-            .map(|saved| saved.process(&counters))
-            .collect();
+        let control = state.control.map(serde_json::from_value::<Control>);
+        let control = control.transpose().map_err(|error| failed(error.into()))?;
         let pid_file = generation.config.pid_file.as_deref().map(PidFile::write);
         let pid_file = pid_file.and_then(Result::ok);
         say(&format!(
@@ -282,11 +247,11 @@ impl<'s> Supervisor<'s> {
         ));
         let mut supervisor = Self::new(around, signals, control, sockets, counters);
         supervisor.find_manager();
-        supervisor.processes = processes.map_err(failed)?;
+        supervisor.processes = processes;
         supervisor.bound_again(&generation);
         supervisor.generations_made = state.generations_made;
         let serving = generation.id;
-        supervisor.begin_with(GenerationPlan::Steady { serving }, generation);
+        supervisor.begin_with(PlanState::Steady { serving }, generation);
         supervisor.gone = state.gone;
         supervisor.cut = state.cut;
         supervisor.crashes = state.crashes;
@@ -304,6 +269,17 @@ impl<'s> Supervisor<'s> {
 }
 
 impl Supervisor<'_> {
+    /// All that the next program goes on with.
+    fn descriptors(&self) -> Vec<RawFd> {
+        let processes = self.processes.iter().filter_map(ChildProcess::descriptors);
+        let control = self.control.iter().flat_map(Control::descriptors);
+        let all = [self.counters.file()].into_iter();
+        let all = all.chain(self.sockets.descriptors()).chain(control);
+        all.chain(processes.flatten())
+            .map(|fd| fd.as_raw_fd())
+            .collect()
+    }
+
     /// Processes that were taken over are replaced in time, in case the reload that follows fails.
     fn bound_again(&mut self, generation: &Generation) {
         let meant = &generation.config.processes.recycling;
@@ -314,74 +290,21 @@ impl Supervisor<'_> {
     }
 }
 
-impl Succession {
-    /// All descriptors that it speaks of.
-    fn descriptors(&self) -> Vec<RawFd> {
-        let mut all = vec![self.counters];
-        all.extend(self.control.iter().flat_map(|(_, fds)| fds.iter().copied()));
-        for process in &self.processes {
-            all.extend([process.pidfd, process.channel]);
-        }
-        all
-    }
-}
-
-impl SavedProcess {
-    fn new(process: &ChildProcess, now: Instant) -> Option<Self> {
-        let ProcessHandle::Alive { pid, pidfd } = &process.body else {
-            return None;
-        };
-        let draining_ms = match process.state {
-            ProcessState::Draining { deadline } => {
-                Some(millis(deadline.saturating_duration_since(now)))
-            }
-            _ => None,
-        };
-        let ready = process.ready.unwrap_or(now);
-        Some(Self {
-            pid: pid.as_raw_nonzero().get(),
-            pidfd: pidfd.as_raw_fd(),
-            channel: process.channel_fd(),
-            role: process.role,
-            generation: process.generation,
-            slot: process.slot,
-            draining_ms,
-            is_killed: matches!(process.state, ProcessState::Killed(_)),
-            age_ms: millis(now.saturating_duration_since(process.started)),
-            ready_ms: millis(now.saturating_duration_since(ready)),
-            segment: process.segment,
-            accepts_from: process.accepts_from.iter().copied().collect(),
-            beat: process.pulse.sent,
-            python: process.python.clone(),
-        })
-    }
-
-    fn process(self, counters: &CounterFile) -> io::Result<ChildProcess> {
-        let now = Instant::now();
-        let pid = Pid::from_raw(self.pid).ok_or_else(|| io::Error::other("no process id"))?;
-        let pidfd: OwnedFd = os::adopt_fd(self.pidfd)?;
-        let channel = os::adopt_fd(self.channel)?;
-        let body = ProcessHandle::Alive { pid, pidfd };
-        let mut process =
-            ChildProcess::adopt(self.role, self.generation, self.slot, channel, body)?;
-        let ago = |ms: u64| now.checked_sub(Duration::from_millis(ms)).unwrap_or(now);
-        process.started = ago(self.age_ms);
-        process.ready = Some(ago(self.ready_ms));
-        process.state = match self.draining_ms {
-            _ if self.is_killed => ProcessState::Killed(Ending::Meant),
-            Some(ms) => ProcessState::Draining {
-                deadline: now + Duration::from_millis(ms),
-            },
-            None => ProcessState::Ready,
-        };
-        process.segment = self.segment;
-        let view = self.segment.map(|segment| counters.view(&segment));
+/// The processes with the counters that they write.
+fn adopt_processes(
+    counters: RawFd,
+    written: Vec<Value>,
+) -> io::Result<(CounterFile, Vec<ChildProcess>)> {
+    // First, because the file of counters is told of the segments that are in use, and would give them away otherwise.
+    let processes = written.into_iter().map(serde_json::from_value);
+    let mut processes: Vec<ChildProcess> = processes.collect::<Result<_, _>>()?;
+    let segments: Vec<Segment> = processes.iter().filter_map(|one| one.segment).collect();
+    let counters = CounterFile::adopt(os::adopt_fd(counters)?, &segments)?;
+    for process in &mut processes {
+        let view = process.segment.map(|segment| counters.view(&segment));
         process.view = view.transpose()?;
-        process.accepts_from = self.accepts_from.into_iter().collect();
-        process.pulse.sent = self.beat;
-        process.python = self.python;
-        Ok(process)
     }
+    Ok((counters, processes))
 }
 
 /// Its end has not been seen, so its id is still its own.
@@ -389,6 +312,7 @@ pub(super) fn kill(pid: Pid) {
     let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
 }
 
-fn millis(time: Duration) -> u64 {
+/// As messages have it.
+pub(super) fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }

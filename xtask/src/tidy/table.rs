@@ -384,7 +384,7 @@ pub(super) const CRATES: [CrateRule; 17] = [
     CrateRule {
         name: "python",
         package: "milepost-python",
-        ours: &["cli", "server", "config", "http", "telemetry"],
+        ours: &["cli", "server", "config", "http", "telemetry", "ipc"],
         others: Others::AllBut(&["tokio", "socket2", "clap"]),
         forbids: "python hosts applications; sockets and argv belong to others",
     },

@@ -7,8 +7,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use clap::{Arg, ArgMatches, ValueHint};
+use config::typed::ControlConfig;
 use ipc::pidfile;
-use server::config::typed::ControlConfig;
 use supervisor::control::place::{self, Entry, Who};
 
 use super::{Failure, signal, talking};
@@ -109,11 +109,11 @@ fn configured(matches: &ArgMatches, config_file: Option<&Path>) -> Result<Named,
             });
         }
     };
-    if let Ok(ControlConfig::At(socket)) = server::config::control(&sources) {
+    if let Ok(ControlConfig::At(socket)) = config::control(&sources) {
         return Ok(Named::Socket(place::settled(&socket)));
     }
-    let pid_file = server::config::pid_file(&sources)
-        .map_err(|faults| faults.iter().map(Message::from).collect());
+    let pid_file =
+        config::pid_file(&sources).map_err(|faults| faults.iter().map(Message::from).collect());
     match (config_file, pid_file) {
         (Some(file), pid_file) => Ok(Named::Config {
             file: file.to_owned(),

@@ -107,9 +107,10 @@ fn totals(totals: &Totals) -> String {
 }
 
 fn last_fault(fault: &LastFault) -> Vec<String> {
-    let when = format!("{} ({} ago)", fault.message, age(fault.age_s));
-    let hint = fault.hint.as_ref().map(|hint| format!("hint: {hint}"));
-    let detail = fault
+    let failure = &fault.failure;
+    let when = format!("{} ({} ago)", failure.message, age(fault.age_s));
+    let hint = failure.hint.as_ref().map(|hint| format!("hint: {hint}"));
+    let detail = failure
         .detail
         .as_ref()
         .map(|_| "its traceback: `last_fault.detail` of `milepost status --json`".to_owned());

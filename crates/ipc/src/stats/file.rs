@@ -9,6 +9,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
+use os::invariant;
 use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};
 use rustix::io::Errno;
 
@@ -97,6 +98,11 @@ impl CounterFile {
         let bytes = Layout::of(shape)?.bytes;
         let offset = self.gap(bytes);
         let segment = Segment { offset, bytes };
+        // Two processes that counted in the same place would both be wrong, and for good.
+        invariant!(
+            self.is_free(&segment),
+            "a segment of the counters is allotted twice"
+        );
         let end = segment.end().ok_or(io::ErrorKind::OutOfMemory)?;
         if self.file.metadata()?.len() < end {
             self.file.set_len(end)?;

@@ -13,6 +13,7 @@
 use std::sync::{Mutex, PoisonError};
 use std::thread::{self, ThreadId};
 
+use config::typed::Rate;
 use http::{FieldLines, InvalidField};
 use pyo3::exceptions::{
     PyAssertionError, PyConnectionResetError, PyRuntimeError, PyTypeError, PyValueError,
@@ -20,7 +21,6 @@ use pyo3::exceptions::{
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList, PyString, PyTuple};
-use server::config::typed::Rate;
 use server::fork;
 use server::response::{Amount, Declared, ResponseWriter, Taken};
 

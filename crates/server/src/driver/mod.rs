@@ -38,10 +38,10 @@ use telemetry::{Nanos, Stamp};
 use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
 
-use crate::config::typed::Config;
 use crate::exchange::{Exchange, Numbers, Recorder};
 use crate::pool::{Job, Pool};
 use crate::response::ResponseWriter;
+use config::typed::Config;
 use ipc::ListenerId;
 use ipc::stats::DriverStats;
 

@@ -14,7 +14,6 @@ use super::shared_accept::SharedAcceptor;
 use crate::bandwidth::Bandwidth;
 use crate::blocking_pool::BlockingPool;
 use crate::client_limit::ClientLimit;
-use crate::config::typed::Config;
 use crate::exchange::Ids;
 use crate::pages::Pages;
 use crate::pool::Pool;
@@ -23,6 +22,7 @@ use crate::response::ReplyMemory;
 use crate::service::Service;
 use crate::spool::Spoolers;
 use crate::watchdog::Watchdog;
+use config::typed::Config;
 use ipc::stats::Stats;
 
 /// What all drivers of a process share.

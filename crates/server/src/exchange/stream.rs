@@ -15,9 +15,9 @@ use telemetry::Stamp;
 use super::Exchange;
 pub(crate) use super::ownership::After;
 use super::ownership::WriteOwnership;
-use crate::config::typed::Rate;
 use crate::response::{Parts, ReplyMemory, ResponseHead, SpillFile};
 use crate::sync::{invariant, lock};
+use config::typed::Rate;
 
 /// One stream's shared state. HTTP/1 has one for each connection and uses it again; others have one for each
 /// request.
@@ -435,7 +435,7 @@ mod tests {
 
     use super::*;
     use crate::blocking_pool::BlockingPool;
-    use crate::config::typed::Spool;
+    use config::typed::Spool;
 
     fn parts(bytes: usize) -> Parts {
         let mut parts = Parts::default();

@@ -13,9 +13,10 @@ use files::names_html;
 use http::{FieldLines, HeadView};
 
 use crate::exchange::Exchange;
-use crate::fault::{Failure, Fault};
+use crate::fault::Fault;
 use crate::pool::Worker;
 use crate::response::{Amount, Declared, ResponseWriter};
+use config::failure::Failure;
 
 use super::Handler;
 

@@ -22,7 +22,6 @@ use queueing::{
 };
 use telemetry::{Nanos, Stamp};
 
-use crate::config::typed::{self, Config, Level};
 use crate::exchange::Exchange;
 use crate::handler::Handler;
 use crate::pages::Pages;
@@ -32,6 +31,7 @@ use crate::response::{Destination, ReplyMemory};
 use crate::slow::Slow;
 use crate::sync::lock;
 use crate::watchdog::Watchdog;
+use config::typed::{self, Config, Level};
 use ipc::stats::{PoolStats, Stats};
 
 use controller::Timer;

@@ -12,11 +12,11 @@ use queueing::Pace;
 use telemetry::{Ending, Stamp};
 
 use super::{Connection, Stop, Woken};
-use crate::config::typed::Config;
 use crate::driver::Driver;
 use crate::exchange::{Body, BodyFile, Exchange};
 use crate::refusal::Refusal;
 use crate::spool::Spooled;
+use config::typed::Config;
 use ipc::stats::{Doing, Timeout};
 
 /// Bytes of a body that are written at once.

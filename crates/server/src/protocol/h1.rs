@@ -31,7 +31,6 @@ use super::body::{IncomingBody, NoBody};
 use super::offloaded::{Offloaded, Overdue};
 use super::send::{ResponseSender, SendMonitor};
 use super::{Begun, Connection, ReceivedRequest, Stop, Then, Woken};
-use crate::config::typed::Rate;
 use crate::driver::handoff::Opened;
 use crate::driver::{Driver, Scratch, ServingState};
 use crate::exchange::Exchange;
@@ -45,6 +44,7 @@ use crate::response::Encoding;
 use crate::response::Parts;
 use crate::response::Rest;
 use crate::transport::Transport;
+use config::typed::Rate;
 use ipc::stats::Doing;
 use ipc::stats::Timeout;
 

@@ -15,10 +15,10 @@ use telemetry::{Ending, Nanos, Stamp};
 
 use super::{Connection, Stop, Woken};
 use crate::bandwidth::BandwidthLimit;
-use crate::config::typed::Rate;
 use crate::exchange::stream::StreamShared;
 use crate::response::{self, Parts, Progress};
 use crate::transport::{PlainSocket, Transport, WriteReadiness};
+use config::typed::Rate;
 use ipc::stats::Doing;
 
 /// How often the kernel is asked what a client has taken while we wait for it.

@@ -11,7 +11,7 @@ use flate2::{Compress, Crc, FlushCompress, Status};
 use zstd::zstd_safe::zstd_sys::ZSTD_EndDirective;
 use zstd::zstd_safe::{CCtx, CParameter, InBuffer, OutBuffer, ResetDirective, get_error_name};
 
-use crate::config::typed::{Coding, Compression};
+use config::typed::{Coding, Compression};
 
 /// Longest distance that an encoder looks back, as a power of two: what a thread has to remember, and a
 /// client too. RFC 9659 section 3 allows at most 23 for zstd.

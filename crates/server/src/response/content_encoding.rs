@@ -7,7 +7,7 @@
 use http::{AcceptEncoding, FieldLines, HeadView, Marks};
 use memchr::memmem;
 
-use crate::config::typed::{Coding, Compression};
+use config::typed::{Coding, Compression};
 
 /// What a request lets be done with its reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

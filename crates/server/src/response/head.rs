@@ -10,8 +10,8 @@ use telemetry::{Nanos, Phases, Stamp};
 
 use super::content_encoding::{self, Treatment};
 use super::sink::{Encoding, ResponseHead};
-use crate::config::typed::{Config, Rate};
 use crate::exchange::ExchangeRecord;
+use config::typed::{Config, Rate};
 
 /// What the application's fields said, so that the writer need not parse them.
 #[derive(Clone, Copy, Debug, Default)]

@@ -21,9 +21,9 @@ use files::Part;
 
 use super::Parts;
 use crate::blocking_pool::{BlockingPool, TaskState};
-use crate::config::typed::Spool;
 use crate::exchange::stream::{NO_SPACE, StreamShared, UNSTORED};
 use crate::sync::{invariant, lock};
+use config::typed::Spool;
 use os::unnamed_file;
 
 /// Above the bound, a response is cut when its client has taken nothing for so long. A client that reads takes

@@ -16,9 +16,9 @@ use rustix::net::SendFlags;
 
 use super::Parts;
 use super::memory::ReplyMemory;
-use crate::config::typed::Rate;
 use crate::exchange::stream::StreamShared;
 use crate::transport::{self, PlainSocket};
+use config::typed::Rate;
 
 /// Buffers in one offer: head, chunk prefix, data, chunk suffix.
 const BUFFERS_MAX: usize = 4;
@@ -347,7 +347,7 @@ impl Frame<'_> {
 mod tests {
     use super::*;
     use crate::blocking_pool::BlockingPool;
-    use crate::config::typed::Spool;
+    use config::typed::Spool;
 
     fn memory() -> Arc<ReplyMemory> {
         let threads = BlockingPool::start("test-spool", 0).unwrap();

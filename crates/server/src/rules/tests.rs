@@ -4,7 +4,7 @@ use http::{HeadIndex, HeadStep, Limits};
 use proptest::prelude::*;
 
 use super::*;
-use crate::config::typed::{RedirectConfig as MeantRedirect, Rewrite};
+use config::typed::{RedirectConfig as MeantRedirect, Rewrite};
 
 fn pattern(from: &str) -> PathPattern {
     match from.strip_suffix('*') {

@@ -102,8 +102,8 @@ impl ServerHandle {
             .for_each(|mailbox| mailbox.send_beat(number));
     }
 
-    /// Ends the server in its configured time; no other process has its sockets.
-    pub(super) fn drain_alone(&self) {
+    /// Ends the server in its configured time, where no other process has its sockets.
+    pub fn drain_alone(&self) {
         self.drain(Drain {
             closing: Closing::All,
             idle: Idle::Closed,

@@ -29,10 +29,10 @@ impl Lifecycle {
         while self.drivers > 0 {
             match self.next() {
                 Some(Event::Resign) if self.asks_to_be_replaced() => {}
-                Some(Event::Signal | Event::Resign) if self.deadline.is_none() => {
+                Some(Event::Resign) if self.deadline.is_none() => {
                     self.drain(Idle::Closed, drain);
                 }
-                Some(Event::Signal | Event::Resign | Event::Cut) => self.cut_now(1),
+                Some(Event::Resign | Event::Cut) => self.cut_now(1),
                 Some(Event::Drain(drain)) => {
                     // Those that were named first are closing already.
                     let _ = self.shared.closing.set(drain.closing);
@@ -109,7 +109,7 @@ impl Lifecycle {
         while self.shared.pool_threads() > 0 {
             match self.next() {
                 Some(Event::Resign) if self.asks_to_be_replaced() => {}
-                Some(Event::Signal | Event::Resign | Event::Cut) => self.cut_now(1),
+                Some(Event::Resign | Event::Cut) => self.cut_now(1),
                 Some(Event::Reopen) => self.shared.log.reopen(),
                 // Threads are counted before they say that they have ended.
                 Some(Event::PoolThreadEnded | Event::DriverEnded(_) | Event::Drain(_)) => {}
@@ -132,7 +132,7 @@ impl Lifecycle {
         while let Ok(event) = self.inbox.try_recv() {
             match event {
                 Event::Resign if self.asks_to_be_replaced() => {}
-                Event::Signal | Event::Resign | Event::Cut => return true,
+                Event::Resign | Event::Cut => return true,
                 _ => {}
             }
         }

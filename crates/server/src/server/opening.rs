@@ -1,4 +1,4 @@
-//! Opening a server: from open folders, pages, counters and addresses to a server that listens.
+//! Opening a server: from open folders, pages and counters to a server that can accept.
 //!
 //! Builds what all drivers share and starts the threads that write logs and wait for disks; drivers and pools start
 //! later, with `Server::run`.
@@ -16,10 +16,8 @@ use super::{Server, SupervisorLink, log_names, processors, start_fault, watch_si
 use crate::bandwidth::Bandwidth;
 use crate::blocking_pool::BlockingPool;
 use crate::client_limit::ClientLimit;
-use crate::config::typed::Config;
 use crate::driver::{Mailbox, ServingState, Shared};
 use crate::exchange::Ids;
-use crate::fault::StartFault;
 use crate::handler::Handler;
 use crate::pages::Pages;
 use crate::pool::{Pool, PoolContext};
@@ -29,8 +27,8 @@ use crate::service::Service;
 use crate::slow::Slow;
 use crate::spool::Spoolers;
 use crate::watchdog::Watchdog;
-use ipc::listen::Address;
-use ipc::pidfile::PidFile;
+use config::failure::StartFault;
+use config::typed::Config;
 use ipc::stats::Stats;
 
 /// What is open before the first thread starts.
@@ -39,7 +37,6 @@ pub(super) struct OpenedParts {
     pub(super) files: Vec<Files>,
     pub(super) pages: Arc<Pages>,
     pub(super) stats: Arc<Stats>,
-    pub(super) addresses: Vec<Address>,
 }
 
 impl OpenedParts {
@@ -58,20 +55,15 @@ impl OpenedParts {
         let slot = link.as_ref().map_or(0, |link| link.identity.slot);
         let shared = self.share(handler.is_some(), &log, blocking, ids, slot);
         let (events, inbox) = mpsc::channel();
-        // Before the supervisor or a reader of the pid file learns that this server is open: from then on a signal is
+        // Before the supervisor learns that this server is open: from then on a signal is
         // an orderly stop.
-        let signals = watch_signals(events.clone(), link.as_ref())
+        let signals = watch_signals(events.clone())
             .map_err(|error| start_fault("cannot watch for signals", &error))?;
-        // Last: a reader of the pid file may send signals.
-        let pid_file = config.pid_file.as_deref();
-        let pid_file = pid_file.map(PidFile::write).transpose()?;
         Ok(Server {
-            pid_file,
             signals,
             events,
             inbox,
             shared: Arc::new(shared),
-            addresses: self.addresses,
             files: self.files,
             handler,
             log,

@@ -8,7 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use super::{Closing, Drain, Event, Idle, ServerHandle, say, start_fault};
-use crate::fault::StartFault;
+use config::failure::StartFault;
 use ipc::stats::{Shape, Stats};
 use ipc::{Channel, Identity, ProcessEvent, ReceivedMessage, SupervisorCommand};
 

@@ -17,8 +17,8 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::sync::{Mutex, PoisonError};
 
+use config::typed::StaticMount;
 use http::FieldLines;
-use server::config::typed::StaticMount;
 use server::response::{Amount, Declared};
 use telemetry::Nanos;
 

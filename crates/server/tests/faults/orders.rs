@@ -63,7 +63,7 @@ fn a_supervisor_reads_what_a_process_counts() {
         },
     };
     let served = Server::open_under(config, Some(Arc::new(echo)), lead).unwrap();
-    let (stopper, handle) = (served.stopper(), served.handle());
+    let handle = served.handle();
     let thread = std::thread::spawn(move || served.run().unwrap());
     let ready: ReceivedMessage<ProcessEvent> = ours.receive().unwrap().unwrap();
     assert!(matches!(ready.message, ProcessEvent::Ready { .. }));
@@ -88,7 +88,6 @@ fn a_supervisor_reads_what_a_process_counts() {
     .unwrap();
     let running = Running {
         address,
-        stopper,
         handle,
         thread,
         dir,
@@ -135,7 +134,7 @@ fn a_socket_that_comes_when_its_address_closes_has_its_last_round_and_refuses_fr
         }
         whole(writer, b"served")
     };
-    let served = Server::open_without_sockets(config, Some(Arc::new(answer))).unwrap();
+    let served = Server::open(config, Some(Arc::new(answer))).unwrap();
     let handle = served.handle();
     let thread = std::thread::spawn(move || served.run().unwrap());
     // The tests hold the sockets as a supervisor does: they outlive the process.

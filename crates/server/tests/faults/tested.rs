@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::fs;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use server::config::typed::{Coding, Config, StaticMount};
+use config::typed::{Coding, Config, StaticMount};
 
 use super::cases::{self, After, Case};
 use super::expected::{self, Expected};
@@ -140,7 +140,7 @@ impl Tested {
 
     /// As `stop`, with something to do once the server has been told.
     pub(super) fn stop_while(self, act: impl FnOnce(&Self)) {
-        self.running.stopper.stop();
+        self.running.handle.drain_alone();
         act(&self);
         let ended = self.running.thread.join().unwrap();
         assert_eq!(ended.cut, 0);

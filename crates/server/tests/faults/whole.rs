@@ -1,6 +1,6 @@
 //! Without resets a client gets every byte, whatever each call takes.
 
-use server::config::typed::Rate;
+use config::typed::Rate;
 use server::transport::faults::{Plan, Temper};
 
 use super::cases::After;

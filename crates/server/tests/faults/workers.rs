@@ -5,7 +5,7 @@ use std::io::{Read, Write};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 
-use server::config::typed::{Coding, Config, PoolConfig, Rate};
+use config::typed::{Coding, Config, PoolConfig, Rate};
 use server::handler::Handler;
 use server::pool::Worker;
 use server::response::{Declared, Taken};

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use config::typed::{Config, FixedReply, PathPattern, Rate, RedirectConfig, Rewrite};
 use serde_json::Value;
-use server::config::typed::{Config, FixedReply, PathPattern, Rate, RedirectConfig, Rewrite};
 use server::exchange::Exchange;
 use server::fault::Fault;
 use server::response::{Declared, ResponseWriter};

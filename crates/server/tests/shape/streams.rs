@@ -33,7 +33,7 @@ fn record_of<'r>(records: &'r [Value], target: &str) -> &'r Value {
     record
 }
 
-fn one_thread(config: &mut server::config::typed::Config) {
+fn one_thread(config: &mut config::typed::Config) {
     (config.pools[0].threads_min, config.pools[0].threads_max) = (1, 1);
 }
 
@@ -288,7 +288,7 @@ fn a_drain_lets_streams_end_and_closes() {
     let mut frames = running.frames();
     frames.get(1, "/wait");
     gate.wait_for(1);
-    running.stopper.stop();
+    running.handle.drain_alone();
     assert_eq!(idle.next().unwrap(), None, "an idle connection stays open");
     gate.open();
     frames.open(1, 100);
@@ -314,7 +314,7 @@ fn the_drain_deadline_cuts_streams_wherever_they_are() {
     frames.get(4, "/running");
     gate.wait_for(1);
     frames.get(5, "/waiting");
-    running.stopper.stop();
+    running.handle.drain_alone();
     let rest = std::iter::from_fn(|| frames.next().unwrap_or(None));
     let rest: Vec<Frame> = rest.collect();
     assert!(rest.iter().all(|frame| frame.kind == RESET), "{rest:?}");

@@ -6,9 +6,9 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 use std::time::{Duration, SystemTime};
 
+use config::typed::{Coding, Config, LogForm, StaticMount};
 use serde_json::Value;
 use server::Protocol;
-use server::config::typed::{Coding, Config, LogForm, StaticMount};
 use server::exchange::Exchange;
 use server::handler::Handler;
 use server::response::ResponseWriter;

@@ -1,18 +1,19 @@
 //! What tests that serve have in common: a server on a free port, and clients that speak raw bytes.
 
 use std::io::{Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use config::typed::{AccessLog, Config, LogTarget, Logs, Spool};
 use http::FieldLines;
-use server::config::typed::{AccessLog, Bind, Config, LogTarget, Logs, Spool};
+use ipc::{ListenAddr, ListenerId, ListenerInfo};
 use server::exchange::{Body, Exchange};
 use server::fault::Fault;
 use server::handler::Handler;
 use server::response::{Amount, Declared, ResponseWriter, Taken};
-use server::{Ended, Server, ServerHandle, Stopper};
+use server::{Ended, Server, ServerHandle};
 use telemetry::Nanos;
 
 /// Longest time that anything here may take; only a failing test waits for it.
@@ -22,7 +23,6 @@ pub(super) type Answer = Result<(), Fault>;
 
 pub(super) struct Running {
     pub(super) address: SocketAddr,
-    pub(super) stopper: Stopper,
     pub(super) handle: ServerHandle,
     pub(super) thread: JoinHandle<Ended>,
     pub(super) dir: tempfile::TempDir,
@@ -32,7 +32,6 @@ pub(super) fn config() -> (Config, tempfile::TempDir) {
     let dir = tempfile::tempdir().unwrap();
     let access_log = AccessLog::new(LogTarget::File(dir.path().join("access.log")));
     let config = Config {
-        binds: vec![Bind::Tcp(vec!["127.0.0.1:0".parse().unwrap()])],
         logs: Logs {
             access: vec![access_log],
             flush: Nanos(50_000_000),
@@ -69,14 +68,27 @@ pub(super) fn run(
     dir: tempfile::TempDir,
     handler: Option<Arc<dyn Handler>>,
 ) -> Running {
+    let is_shared = config.listen.drivers > 1;
     let served = Server::open(config, handler).unwrap();
-    let url = served.listening()[0].url.clone();
-    let address = url.strip_prefix("http://").unwrap().parse().unwrap();
-    let (stopper, handle) = (served.stopper(), served.handle());
+    let handle = served.handle();
+    let socket = TcpListener::bind("127.0.0.1:0").unwrap();
+    socket.set_nonblocking(true).unwrap();
+    let address = socket.local_addr().unwrap();
+    let listener = ListenerInfo {
+        key: ListenerId {
+            address: 0,
+            index: 0,
+            driver: 0,
+        },
+        at: ListenAddr::Tcp(address),
+        is_shared,
+        takes_turns: false,
+        is_inherited: false,
+    };
+    handle.start_accepting(listener, socket.into()).unwrap();
     let thread = thread::spawn(move || served.run().unwrap());
     Running {
         address,
-        stopper,
         handle,
         thread,
         dir,
@@ -104,7 +116,7 @@ impl Running {
     }
 
     pub(super) fn stop(self) -> (Ended, Vec<String>) {
-        self.stopper.stop();
+        self.handle.drain_alone();
         let ended = self.thread.join().unwrap();
         let log = std::fs::read_to_string(self.dir.path().join("access.log")).unwrap();
         (ended, log.lines().map(str::to_owned).collect())

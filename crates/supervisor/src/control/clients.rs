@@ -11,12 +11,16 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
+use config::failure::Failure;
+use os::invariant;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 use serde::{Deserialize, Serialize};
 
-use super::messages::{CommandRefusal, Outcome, REQUEST_BYTES_MAX, Request, say_line};
+use crate::handed;
+
+use super::messages::{CommandKind, Outcome, REQUEST_BYTES_MAX, Request, say_line};
 
 /// Open connections.
 pub(super) const CLIENTS_LEN_MAX: usize = 16;
@@ -39,49 +43,35 @@ pub struct Peer {
 }
 
 /// All of them.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct ControlClients {
     all: Vec<ControlClient>,
     next: u64,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 struct ControlClient {
     id: ClientId,
     peer: Peer,
+    #[serde(with = "handed::fd")]
     socket: OwnedFd,
     state: ClientState,
     unsent: Vec<u8>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 enum ClientState {
-    Reading { read: Vec<u8>, until: Instant },
+    Reading {
+        read: Vec<u8>,
+        #[serde(with = "handed::moment")]
+        until: Instant,
+    },
     Waiting,
-    Leaving { until: Instant },
+    Leaving {
+        #[serde(with = "handed::moment")]
+        until: Instant,
+    },
     Gone,
-}
-
-/// ControlClients without their sockets, for a program that is started in this one's place.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub(super) struct SavedClients {
-    all: Vec<SavedClient>,
-    next: u64,
-}
-
-#[derive(Clone, Debug, Serialize, Deserialize)]
-struct SavedClient {
-    id: ClientId,
-    peer: Peer,
-    state: SavedState,
-    unsent: Vec<u8>,
-}
-
-#[derive(Clone, Debug, Serialize, Deserialize)]
-enum SavedState {
-    Reading(Vec<u8>),
-    Waiting,
-    Leaving,
 }
 
 impl ControlClients {
@@ -91,6 +81,11 @@ impl ControlClients {
 
     /// Takes in a client whose socket does not block.
     pub(super) fn add(&mut self, socket: OwnedFd, peer: Peer, now: Instant) {
+        invariant!(
+            self.all.len() < CLIENTS_LEN_MAX,
+            "{} clients command at once",
+            self.all.len() + 1
+        );
         let id = ClientId(self.next);
         self.next += 1;
         self.all.push(ControlClient {
@@ -151,49 +146,6 @@ impl ControlClients {
         self.note_exit();
     }
 
-    pub(super) fn save(&self) -> (SavedClients, Vec<BorrowedFd<'_>>) {
-        let kept = self.all.iter().filter_map(|client| {
-            let state = client.state.save()?;
-            let saved = SavedClient {
-                id: client.id,
-                peer: client.peer,
-                state,
-                unsent: client.unsent.clone(),
-            };
-            Some((saved, client.socket.as_fd()))
-        });
-        let (all, fds) = kept.unzip();
-        let next = self.next;
-        (SavedClients { all, next }, fds)
-    }
-
-    /// `None`: there are not as many sockets as clients.
-    pub(super) fn adopt(
-        saved: SavedClients,
-        fds: Vec<OwnedFd>,
-        now: Instant,
-    ) -> Option<ControlClients> {
-        if saved.all.len() != fds.len() {
-            return None;
-        }
-        let until = now + PATIENCE;
-        let client = |(saved, socket): (SavedClient, OwnedFd)| ControlClient {
-            id: saved.id,
-            peer: saved.peer,
-            socket,
-            state: match saved.state {
-                SavedState::Reading(read) => ClientState::Reading { read, until },
-                SavedState::Waiting => ClientState::Waiting,
-                SavedState::Leaving => ClientState::Leaving { until },
-            },
-            unsent: saved.unsent,
-        };
-        Some(ControlClients {
-            all: saved.all.into_iter().zip(fds).map(client).collect(),
-            next: saved.next,
-        })
-    }
-
     fn waiting(&mut self, id: ClientId) -> Option<&mut ControlClient> {
         self.all
             .iter_mut()
@@ -252,13 +204,13 @@ impl ControlClient {
         let until = *until;
         let line = match receive(self.socket.as_fd(), read) {
             ReadProgress::Line(line) => Request::read(&line),
-            ReadProgress::TooMuch(refusal) => Err(refusal),
+            ReadProgress::TooMuch(failure) => Err(failure),
             ReadProgress::Part if now >= until => {
                 let text = format!(
                     "no request came within {} seconds of the connection",
                     PATIENCE.as_secs()
                 );
-                Err(CommandRefusal::could_not(text))
+                Err(Failure::new(text))
             }
             ReadProgress::Part => return None,
             ReadProgress::Nothing => {
@@ -271,8 +223,8 @@ impl ControlClient {
                 self.state = ClientState::Waiting;
                 Some(request)
             }
-            Err(refusal) => {
-                self.end(&Outcome::Refused(refusal), now);
+            Err(failure) => {
+                self.end(&Outcome::Refused(CommandKind::CouldNot, failure), now);
                 None
             }
         }
@@ -308,20 +260,9 @@ impl ControlClient {
     }
 }
 
-impl ClientState {
-    fn save(&self) -> Option<SavedState> {
-        match self {
-            ClientState::Reading { read, .. } => Some(SavedState::Reading(read.clone())),
-            ClientState::Waiting => Some(SavedState::Waiting),
-            ClientState::Leaving { .. } => Some(SavedState::Leaving),
-            ClientState::Gone => None,
-        }
-    }
-}
-
 /// Refuses a client that is not taken in. What a fresh socket does not take is nobody's loss.
-pub(super) fn turn_away(socket: &OwnedFd, refusal: CommandRefusal) {
-    let line = Outcome::Refused(refusal).line();
+pub(super) fn turn_away(socket: &OwnedFd, failure: Failure) {
+    let line = Outcome::Refused(CommandKind::CouldNot, failure).line();
     let _ = send(socket, line.as_bytes(), SendFlags::NOSIGNAL);
 }
 
@@ -332,7 +273,7 @@ enum ReadProgress {
     Part,
     /// It has closed without a word, or is gone.
     Nothing,
-    TooMuch(CommandRefusal),
+    TooMuch(Failure),
 }
 
 fn receive(socket: BorrowedFd<'_>, read: &mut Vec<u8>) -> ReadProgress {
@@ -350,11 +291,11 @@ fn receive(socket: BorrowedFd<'_>, read: &mut Vec<u8>) -> ReadProgress {
         let end = memchr::memchr(b'\n', read).unwrap_or(read.len());
         if end >= REQUEST_BYTES_MAX {
             let text = format!("a request has at most {REQUEST_BYTES_MAX} bytes");
-            return ReadProgress::TooMuch(CommandRefusal::could_not(text));
+            return ReadProgress::TooMuch(Failure::new(text));
         }
         if read.len() > end + 1 {
             let text = "one request a connection, in one line";
-            return ReadProgress::TooMuch(CommandRefusal::could_not(text));
+            return ReadProgress::TooMuch(Failure::new(text));
         }
         if end < read.len() || (has_ended && !read.is_empty()) {
             read.truncate(end);

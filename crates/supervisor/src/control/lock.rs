@@ -4,7 +4,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Seek, Write};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::thread;
@@ -12,7 +12,10 @@ use std::time::Duration;
 
 use rustix::fs::{FlockOperation, OFlags, flock};
 
+use serde::{Deserialize, Serialize};
+
 use super::place::Entry;
+use crate::handed;
 
 /// Another server may be removing the same file, or looking whether it may; no server does so for long.
 const ATTEMPTS_MAX: usize = 100;
@@ -20,8 +23,9 @@ const ATTEMPTS_MAX: usize = 100;
 const ATTEMPT_INTERVAL: Duration = Duration::from_millis(5);
 
 /// A file that is locked for as long as this lives, and removed then.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Lock {
+    #[serde(with = "handed::fd")]
     file: File,
     path: PathBuf,
 }
@@ -55,18 +59,6 @@ impl Lock {
         let written = lock.write(&entry.text());
         // Dropping it removes the file.
         written.map_err(NoLock::Failed).map(|()| lock)
-    }
-
-    /// One that was taken before this program was started in the place of its predecessor.
-    pub(super) fn adopt(fd: OwnedFd, path: PathBuf) -> Lock {
-        Lock {
-            file: fd.into(),
-            path,
-        }
-    }
-
-    pub(super) fn path(&self) -> &Path {
-        &self.path
     }
 
     fn take_file(path: &Path) -> Result<Lock, NoLock> {

@@ -10,6 +10,7 @@
 //!
 //! Values and their text only: no socket, no clock.
 
+use config::failure::Failure;
 use serde::{Deserialize, Serialize};
 
 use super::status::Status;
@@ -64,24 +65,8 @@ pub enum Outcome {
     Done(Option<String>),
     /// How things are.
     Status(Box<Status>),
-    /// It was not done.
-    Refused(CommandRefusal),
-}
-
-/// Why a request was not done.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct CommandRefusal {
-    /// `what: cause`, without the program's name.
-    pub message: String,
-    /// What to do about it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub hint: Option<String>,
-    /// A traceback.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub detail: Option<String>,
-    /// Whether it was tried.
-    #[serde(default, skip_serializing_if = "CommandKind::is_no")]
-    pub kind: CommandKind,
+    /// It was not done, for this reason.
+    Refused(CommandKind, Failure),
 }
 
 /// Whether the answer is no, or there is none.
@@ -129,19 +114,17 @@ impl Request {
     ///
     /// # Errors
     /// What is wrong with it.
-    pub fn read(line: &[u8]) -> Result<Request, CommandRefusal> {
+    pub fn read(line: &[u8]) -> Result<Request, Failure> {
         let read: Result<Request, _> = serde_json::from_slice(line);
         match read {
             Ok(Request::Scale {
                 processes: None,
                 drivers: None,
-            }) => Err(CommandRefusal::could_not(
-                "scale: neither `processes` nor `drivers`",
-            )),
+            }) => Err(Failure::new("scale: neither `processes` nor `drivers`")),
             Ok(Request::Scale { processes, drivers })
                 if !is_within(processes, PROCESSES_MAX) || !is_within(drivers, DRIVERS_MAX) =>
             {
-                Err(CommandRefusal::could_not(format!(
+                Err(Failure::new(format!(
                     "scale: expected 1 to {PROCESSES_MAX} processes, 1 to {DRIVERS_MAX} drivers"
                 )))
             }
@@ -152,15 +135,15 @@ impl Request {
             }) if !(1..=THREADS_MAX).contains(&threads_min)
                 || !(threads_min..=THREADS_MAX).contains(&threads_max) =>
             {
-                Err(CommandRefusal::could_not(format!(
+                Err(Failure::new(format!(
                     "scale: expected 1 to {THREADS_MAX} threads, the smaller number first, found \
                      {threads_min}:{threads_max}"
                 )))
             }
             Ok(request) => Ok(request),
             Err(error) => {
-                let refusal = CommandRefusal::could_not(format!("request not understood: {error}"));
-                Err(refusal.with_hint(r#"one line such as {"verb":"status"}"#))
+                let failure = Failure::new(format!("request not understood: {error}"));
+                Err(failure.with_hint(r#"one line such as {"verb":"status"}"#))
             }
         }
     }
@@ -194,12 +177,14 @@ impl Answer {
         let outcome = match (line.done?, line.status) {
             (true, Some(status)) => Outcome::Status(status),
             (true, None) => Outcome::Done(line.message),
-            (false, _) => Outcome::Refused(CommandRefusal {
-                message: line.message?,
-                hint: line.hint,
-                detail: line.detail,
-                kind: line.kind,
-            }),
+            (false, _) => Outcome::Refused(
+                line.kind,
+                Failure {
+                    message: line.message?,
+                    hint: line.hint,
+                    detail: line.detail,
+                },
+            ),
         };
         Some(Answer::Done(outcome))
     }
@@ -209,7 +194,7 @@ impl Outcome {
     /// The line, with its end.
     pub fn line(&self) -> String {
         let line = WireLine {
-            done: Some(!matches!(self, Outcome::Refused(_))),
+            done: Some(!matches!(self, Outcome::Refused(..))),
             ..WireLine::default()
         };
         text(&match self.clone() {
@@ -218,11 +203,11 @@ impl Outcome {
                 status: Some(status),
                 ..line
             },
-            Outcome::Refused(refusal) => WireLine {
-                message: Some(refusal.message),
-                hint: refusal.hint,
-                detail: refusal.detail,
-                kind: refusal.kind,
+            Outcome::Refused(kind, failure) => WireLine {
+                message: Some(failure.message),
+                hint: failure.hint,
+                detail: failure.detail,
+                kind,
                 ..line
             },
         })
@@ -235,42 +220,6 @@ pub(super) fn say_line(say: &str) -> String {
         say: Some(say.to_owned()),
         ..WireLine::default()
     })
-}
-
-impl CommandRefusal {
-    /// The answer is no.
-    pub fn no(message: impl Into<String>) -> Self {
-        Self {
-            message: message.into(),
-            ..Self::default()
-        }
-    }
-
-    /// There is no answer.
-    pub fn could_not(message: impl Into<String>) -> Self {
-        Self {
-            kind: CommandKind::CouldNot,
-            ..Self::no(message)
-        }
-    }
-
-    /// And what to do about it.
-    #[must_use]
-    pub fn with_hint(self, hint: impl Into<String>) -> Self {
-        Self {
-            hint: Some(hint.into()),
-            ..self
-        }
-    }
-
-    /// And a traceback.
-    #[must_use]
-    pub fn with_detail(self, detail: impl Into<String>) -> Self {
-        Self {
-            detail: Some(detail.into()),
-            ..self
-        }
-    }
 }
 
 impl CommandKind {
@@ -295,7 +244,7 @@ mod tests {
 
     #[track_caller]
     fn check(line: &str, expect: Result<Request, &str>) {
-        let read = Request::read(line.as_bytes()).map_err(|refusal| refusal.message);
+        let read = Request::read(line.as_bytes()).map_err(|failure| failure.message);
         match (read, expect) {
             (Ok(read), Ok(expect)) => assert_eq!(read, expect, "{line}"),
             (Err(read), Err(expect)) => assert!(read.contains(expect), "{line}: {read}"),
@@ -370,15 +319,17 @@ mod tests {
 
     #[test]
     fn reads_the_answers_that_it_writes() {
-        let refusal = CommandRefusal::no("`shop:app`: the module raised")
-            .with_hint("see above")
-            .with_detail("Traceback:\n  \u{1F4A5}\n");
+        let failure = Failure {
+            detail: Some("Traceback:\n  \u{1F4A5}\n".to_owned()),
+            ..Failure::new("`shop:app`: the module raised").with_hint("see above")
+        };
+        let busy = Failure::new("another reload is under way");
         for outcome in [
             Outcome::Done(None),
             Outcome::Done(Some("generation 2 serves".to_owned())),
             Outcome::Status(Box::default()),
-            Outcome::Refused(refusal),
-            Outcome::Refused(CommandRefusal::could_not("another reload is under way")),
+            Outcome::Refused(CommandKind::No, failure),
+            Outcome::Refused(CommandKind::CouldNot, busy),
         ] {
             let line = outcome.line();
             assert_eq!(line.matches('\n').count(), 1, "{line}");
@@ -393,7 +344,7 @@ mod tests {
         assert_eq!(say_line("x"), "{\"say\":\"x\"}\n");
         assert_eq!(Outcome::Done(None).line(), "{\"done\":true}\n");
         assert_eq!(
-            Outcome::Refused(CommandRefusal::could_not("no").with_hint("wait")).line(),
+            Outcome::Refused(CommandKind::CouldNot, Failure::new("no").with_hint("wait")).line(),
             "{\"done\":false,\"message\":\"no\",\"hint\":\"wait\",\"kind\":\"could_not\"}\n"
         );
     }

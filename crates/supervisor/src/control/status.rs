@@ -3,6 +3,7 @@
 //! Filled by the supervisor, written as JSON, read by clients. Members may be added; a client of another
 //! version takes missing ones for empty.
 
+use config::failure::Failure;
 use serde::{Deserialize, Serialize};
 
 /// The whole.
@@ -199,12 +200,9 @@ pub struct Totals {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct LastFault {
-    /// `what: cause`
-    pub message: String,
-    /// What to do about it.
-    pub hint: Option<String>,
-    /// A traceback.
-    pub detail: Option<String>,
+    /// What it was.
+    #[serde(flatten)]
+    pub failure: Failure,
     /// Seconds since then.
     pub age_s: u64,
 }

@@ -16,11 +16,11 @@ const CODE_ENDINGS: [&str; 2] = ["py", "so"];
 /// Folders that hold no code of the application's own.
 const LEFT_OUT: [&str; 3] = ["__pycache__", "node_modules", "site-packages"];
 /// Marks of a virtual environment: PEP 405, and conda's own.
-pub(super) const ENVIRONMENT_MARK: &str = "pyvenv.cfg";
+const ENVIRONMENT_MARK: &str = "pyvenv.cfg";
 const CONDA_MARK: &str = "conda-meta";
 
 /// Folders and files that are watched.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct CodeFilter {
     roots: BTreeMap<PathBuf, Coverage>,
     files: BTreeSet<PathBuf>,
@@ -67,36 +67,32 @@ impl CodeFilter {
         self.roots.keys().map(PathBuf::as_path)
     }
 
-    /// What of a root is watched; none for other folders.
-    pub(super) fn extent(&self, path: &Path) -> Option<Coverage> {
-        self.roots.get(path).copied()
+    /// The same, with what of each is watched.
+    pub(super) fn roots_with_extent(&self) -> impl Iterator<Item = (&Path, Coverage)> {
+        let roots = self.roots.iter();
+        roots.map(|(path, extent)| (path.as_path(), *extent))
     }
 
     /// Files that count whatever their name.
     pub(super) fn files(&self) -> impl Iterator<Item = &Path> {
         self.files.iter().map(PathBuf::as_path)
     }
-
-    /// Whether a change of the file counts, in a folder of which so much is watched.
-    pub(super) fn counts(&self, path: &Path, extent: Coverage) -> bool {
-        let is_code = || path.file_name().is_some_and(is_code);
-        extent == Coverage::Tree && is_code() || self.files.contains(path)
-    }
 }
 
 /// Walks a tree, the nearest folders first. `enter` is called for each folder before its names are read, so
-/// that what comes into it afterwards is seen by one of the two; `file` for the code in it.
+/// that what comes into it afterwards is seen by one of the two, and says whether it can be read; `file` for the code
+/// in it.
 ///
 /// # Errors
 /// The first of `enter`. What cannot be read or vanishes meanwhile is passed over.
 pub(super) fn walk<E>(
     root: &Path,
-    mut enter: impl FnMut(&Path) -> Result<Entered, E>,
+    mut enter: impl FnMut(&Path) -> Result<bool, E>,
     mut file: impl FnMut(PathBuf),
 ) -> Result<(), E> {
     let mut waiting = VecDeque::from([root.to_owned()]);
     while let Some(dir) = waiting.pop_front() {
-        if enter(&dir)? == Entered::No {
+        if !enter(&dir)? {
             continue;
         }
         for entry in fs::read_dir(&dir).into_iter().flatten().flatten() {
@@ -114,13 +110,6 @@ pub(super) fn walk<E>(
     Ok(())
 }
 
-/// Whether a walk goes on below a folder.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Entered {
-    Yes,
-    No,
-}
-
 /// A hidden name is an editor's: `.app.py.swp`, `.#app.py`.
 fn is_code(name: &OsStr) -> bool {
     let ending = Path::new(name).extension();
@@ -128,7 +117,7 @@ fn is_code(name: &OsStr) -> bool {
 }
 
 /// Whether a folder below a root is left out.
-pub(super) fn is_left_out(dir: &Path) -> bool {
+fn is_left_out(dir: &Path) -> bool {
     let name = dir.file_name().unwrap_or_default();
     is_hidden(name)
         || LEFT_OUT.iter().any(|left_out| name == *left_out)

@@ -1,72 +1,79 @@
-//! Snapshot of all files that count, for file systems whose changes the kernel does not report.
+//! Snapshot of all files that count: two of them say what has changed in between.
 //!
-//! Takes a filter, gives the first file that differs from the snapshot before. Compares inodes, times and
-//! lengths only.
+//! Takes a filter, compares inodes, times and lengths. Reads no file contents.
 
 use std::collections::BTreeMap;
-use std::convert::Infallible;
 use std::fs::{self, Metadata};
 use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use super::FOLDERS_LEN_MAX;
-use super::filter::{CodeFilter, Coverage, Entered, walk};
+use notify::Error;
+
+use super::filter::{CodeFilter, Coverage, walk};
 
 /// Files that count, each with its state.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Snapshot {
     files: BTreeMap<PathBuf, FileState>,
+    /// There are more folders than were looked at.
+    pub(super) has_excess: bool,
+    /// A root does not exist at the moment.
+    pub(super) misses_a_root: bool,
 }
 
 /// An editor that renames makes another inode, one that writes another time.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct FileState {
     inode: u64,
     bytes: u64,
     modified: (i64, i64),
+    changed: (i64, i64),
 }
 
 impl Snapshot {
-    /// The files as they are now.
-    pub(super) fn take(filter: &CodeFilter) -> Snapshot {
-        let mut files = BTreeMap::new();
-        let mut note = |path: PathBuf| {
-            if let Ok(found) = fs::metadata(&path) {
-                files.insert(path, FileState::of(&found));
+    /// The files as they are now, in at most so many folders. `enter` is called for each folder before its names are
+    /// read, so that what comes into it afterwards is reported; it says whether the folder can be looked at.
+    ///
+    /// # Errors
+    /// The first of `enter`.
+    pub(super) fn take(
+        filter: &CodeFilter,
+        folders_len_max: usize,
+        mut enter: impl FnMut(&Path) -> Result<bool, Error>,
+    ) -> Result<Snapshot, Error> {
+        let mut taken = Snapshot::default();
+        let mut folders_len = 0;
+        let mut enter = |dir: &Path| {
+            folders_len += 1;
+            match folders_len <= folders_len_max {
+                true => enter(dir),
+                false => Ok(false),
             }
         };
-        filter.files().for_each(|path| note(path.to_owned()));
-        let mut folders_len = 0;
-        let mut enter = |_: &_| -> Result<Entered, Infallible> {
-            folders_len += 1;
-            Ok(match folders_len > FOLDERS_LEN_MAX {
-                true => Entered::No,
-                false => Entered::Yes,
-            })
-        };
-        for root in filter.roots() {
-            if filter.extent(root) == Some(Coverage::Tree) {
-                let Ok(()) = walk(root, &mut enter, &mut note);
+        for (root, extent) in filter.roots_with_extent() {
+            taken.misses_a_root |= !root.is_dir();
+            match extent {
+                Coverage::Tree => walk(root, &mut enter, |file| taken.note(file))?,
+                Coverage::NamedFiles => drop(enter(root)?),
             }
         }
-        Snapshot { files }
+        filter.files().for_each(|path| taken.note(path.to_owned()));
+        taken.has_excess = folders_len > folders_len_max;
+        Ok(taken)
     }
 
-    /// Takes a new snapshot in its place; gives the first file that came, went or changed.
-    pub(super) fn renew(&mut self, filter: &CodeFilter) -> Option<PathBuf> {
-        let now = Snapshot::take(filter);
-        let changed = now
-            .files
-            .iter()
-            .find(|(path, state)| self.files.get(*path) != Some(*state));
-        let gone = || {
-            self.files
-                .keys()
-                .find(|path| !now.files.contains_key(*path))
-        };
-        let found = changed.map(|(path, _)| path).or_else(gone).cloned();
-        *self = now;
-        found
+    fn note(&mut self, path: PathBuf) {
+        if let Ok(found) = fs::metadata(&path) {
+            self.files.insert(path, FileState::of(&found));
+        }
+    }
+
+    /// The first file that came, went or changed.
+    pub(super) fn first_difference(&self, next: &Snapshot) -> Option<PathBuf> {
+        let differs = |path: &&PathBuf| self.files.get(*path) != next.files.get(*path);
+        let changed = next.files.keys().find(differs);
+        let gone = self.files.keys().find(differs);
+        changed.into_iter().chain(gone).min().cloned()
     }
 }
 
@@ -76,6 +83,7 @@ impl FileState {
             inode: found.ino(),
             bytes: found.len(),
             modified: (found.mtime(), found.mtime_nsec()),
+            changed: (found.ctime(), found.ctime_nsec()),
         }
     }
 }

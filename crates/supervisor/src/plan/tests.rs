@@ -30,10 +30,7 @@ fn failure() -> Failure {
 impl World {
     fn new() -> World {
         World {
-            plan: GenerationPlan::Starting {
-                next: 1,
-                queue: ReloadQueue::default(),
-            },
+            plan: PlanState::Starting { next: 1 }.into(),
             generations: [1].into(),
             made: 1,
             probe: None,
@@ -107,17 +104,13 @@ impl World {
 
     /// Clients that wait for what the plan is at.
     fn waiting(&self) -> Vec<ClientId> {
-        match &self.plan {
-            GenerationPlan::Starting { queue, .. } => queue.clients(),
-            GenerationPlan::Steady { .. } => Vec::new(),
-            GenerationPlan::Rolling { request, queue, .. } => {
-                [request.clients.clone(), queue.clients()].concat()
-            }
-            GenerationPlan::Upgrading { probe, queue, .. } => {
-                [Vec::from_iter(probe.client), queue.clients()].concat()
-            }
-            GenerationPlan::Stopping { clients, .. } => clients.clone(),
-        }
+        let own = match &self.plan.state {
+            PlanState::Starting { .. } | PlanState::Steady { .. } => Vec::new(),
+            PlanState::Rolling { request, .. } => request.clients.clone(),
+            PlanState::Upgrading { probe, .. } => Vec::from_iter(probe.client),
+            PlanState::Stopping { clients, .. } => clients.clone(),
+        };
+        [own, self.plan.queue.clients()].concat()
     }
 
     fn check(&self, before: &GenerationPlan) {
@@ -232,11 +225,11 @@ proptest! {
         for last in [Happening::ProbeFailed, Happening::NextFailed] {
             world.happen(last);
         }
-        let is_over = matches!(world.plan, GenerationPlan::Steady { .. } | GenerationPlan::Stopping { .. });
+        let is_over = matches!(world.plan.state, PlanState::Steady { .. } | PlanState::Stopping { .. });
         prop_assert!(is_over, "{:?}", world.plan);
         world.happen(Happening::Stop);
         world.happen(Happening::Quit);
-        let is_cut = matches!(world.plan, GenerationPlan::Stopping { urgency: StopMode::Cut, .. });
+        let is_cut = matches!(world.plan.state, PlanState::Stopping { urgency: StopMode::Cut, .. });
         prop_assert!(is_cut);
     }
 }
@@ -251,7 +244,7 @@ fn walks_the_diagram() {
         for happening in happenings {
             world.happen(*happening);
         }
-        let name = format!("{:?}", world.plan);
+        let name = format!("{:?}", world.plan.state);
         assert!(name.starts_with(expect), "{happenings:?}: {name}");
     };
     check(&[], "Starting { next: 1");
@@ -303,10 +296,10 @@ fn two_reloads_that_wait_are_one_and_the_configured_sizes_win() {
         sizes,
         ..ReloadRequest::default()
     };
-    let queue = ReloadQueue::default()
-        .with(request(1, PoolSizes::Configured))
-        .with(request(2, PoolSizes::Configured))
-        .with(request(3, PoolSizes::Kept));
+    let mut queue = ReloadQueue::default();
+    queue.push(request(1, PoolSizes::Configured));
+    queue.push(request(2, PoolSizes::Configured));
+    queue.push(request(3, PoolSizes::Kept));
     assert_eq!(queue.0.len(), 2);
     let merged = queue.merged().unwrap();
     assert_eq!(merged.sizes, PoolSizes::Configured);

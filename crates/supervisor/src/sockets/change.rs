@@ -7,6 +7,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use os::invariant;
 use socket2::Socket;
 
 use crate::reuseport_bpf::SocketChoice;
@@ -51,8 +52,6 @@ struct SocketFiles(Vec<PathBuf>);
 pub(crate) struct Committed {
     /// Addresses that close: processes take in what waits and close their sockets (`SupervisorCommand::Drain`).
     pub(crate) closing: Vec<u16>,
-    /// Addresses of the service manager that are not wanted any more, and stay open with it.
-    pub(crate) left: Vec<u16>,
     /// What could not be applied to sockets that stay.
     pub(crate) warnings: Vec<String>,
 }
@@ -103,7 +102,12 @@ impl Sockets {
     /// # Errors
     /// A new socket cannot listen; nothing has changed then.
     pub(crate) fn commit(&mut self, change: Change, now: Instant) -> Result<Committed, StartFault> {
+        invariant!(
+            self.is_changing,
+            "a change of the sockets is made that was never prepared"
+        );
         self.is_changing = false;
+        // All that can fail comes first: after this loop, nothing has to be taken back.
         let kept = change
             .kept
             .iter()
@@ -301,7 +305,6 @@ impl Sockets {
                     let (name, at) = (name.clone(), at.clone());
                     InheritedSocket { name, socket, at }
                 }));
-                committed.left.push(number);
             }
             AddressOrigin::Tcp { .. } | AddressOrigin::Unix(_) => {
                 let inodes = group

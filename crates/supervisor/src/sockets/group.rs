@@ -6,10 +6,13 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use os::invariant;
 use serde::{Deserialize, Serialize};
 use socket2::SockRef;
 
+use crate::handed;
 use crate::reuseport_bpf::{self, BpfProgram, SocketChoice};
+use crate::service_manager::listens_on;
 use crate::sockets::{AddressSummary, Depth, Retired};
 use config::typed::Listen;
 use ipc::ListenAddr;
@@ -46,6 +49,7 @@ pub(super) enum SocketSharing {
 }
 
 /// The sockets of one address.
+#[derive(Serialize, Deserialize)]
 pub(super) struct ListenerGroup {
     pub(super) origin: AddressOrigin,
     pub(super) at: ListenAddr,
@@ -63,17 +67,25 @@ pub(super) struct ListenerGroup {
     pub(super) backlog_effective: u32,
 }
 
+#[derive(Serialize, Deserialize)]
 pub(super) struct Held {
+    #[serde(with = "handed::fd")]
     pub(super) socket: OwnedFd,
     pub(super) stage: Stage,
 }
 
 /// A socket's life, as drawn above.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Stage {
     Wanted,
-    Surplus { since: Instant },
-    Closing { since: Instant },
+    Surplus {
+        #[serde(with = "handed::moment")]
+        since: Instant,
+    },
+    Closing {
+        #[serde(with = "handed::moment")]
+        since: Instant,
+    },
 }
 
 impl ListenerGroup {
@@ -151,6 +163,12 @@ impl ListenerGroup {
             SocketSharing::Ports => drivers_len,
             SocketSharing::Queue => 1,
         };
+        invariant!(
+            self.sharing == SocketSharing::Queue || self.held.len() >= self.wanted_len,
+            "{} sockets are wanted of {} that there are",
+            self.wanted_len,
+            self.held.len()
+        );
         for (index, held) in self.held.iter_mut().enumerate() {
             held.stage = match held.stage {
                 _ if index < self.wanted_len => Stage::Wanted,
@@ -159,6 +177,21 @@ impl ListenerGroup {
             };
         }
         self.steer();
+    }
+
+    /// # Errors
+    /// What was written of it contradicts itself, or a descriptor is no listening socket.
+    pub(super) fn check(&self) -> io::Result<()> {
+        let is_wanted = |held: &Held| held.stage == Stage::Wanted;
+        let mut held = self.held.iter().enumerate();
+        let is_whole = (1..=self.held.len()).contains(&self.wanted_len)
+            && held.all(|(index, held)| is_wanted(held) == (index < self.wanted_len));
+        if !is_whole {
+            return Err(io::Error::other("the list of sockets contradicts itself"));
+        }
+        self.held
+            .iter()
+            .try_for_each(|held| listens_on(&held.socket).map(drop))
     }
 
     /// Applies what can be changed of a socket that is open.
@@ -190,6 +223,8 @@ impl ListenerGroup {
                 Stage::Surplus { since } if now < since + age => since + age,
                 Stage::Surplus { .. } if !is_empty => now + LOOK,
                 Stage::Surplus { .. } => {
+                    // Processes are told to accept no longer and need a moment to obey. Closed at once, it would reset a
+                    // connection that came between the look and the close.
                     self.held[index].stage = Stage::Closing { since: now };
                     retired.is_changed = true;
                     now + CLOSING
@@ -220,6 +255,10 @@ impl ListenerGroup {
     }
 
     fn close_last(&mut self) {
+        invariant!(
+            self.held.len() > self.wanted_len,
+            "a socket is closed that gets new connections"
+        );
         let Some(held) = self.held.pop() else { return };
         // A process that has not obeyed yet has a copy: this ends the listening of all of them.
         let _ = SockRef::from(&held.socket).shutdown(std::net::Shutdown::Read);

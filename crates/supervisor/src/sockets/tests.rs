@@ -523,7 +523,7 @@ fn serves_the_service_manager_s_sockets_and_gives_them_back() {
     );
     config.binds = vec![named("admin")];
     let committed = change(&mut sockets, &config, 4);
-    assert_eq!((committed.left, committed.closing), (vec![0], vec![]));
+    assert!(committed.closing.is_empty());
     assert_eq!(sockets.spare_names(), ["web"]);
     let _waits = connect(to).unwrap();
     config.binds = vec![Bind::Inherited(None)];
@@ -553,12 +553,11 @@ fn goes_on_in_the_next_program_where_it_was() {
     let to = at(&sockets, 0);
     let now = Instant::now();
     let before = (sockets.addresses(), sockets.listeners());
-    let saved = serde_json::to_string(&sockets.save(now).unwrap()).unwrap();
-    let socket = sockets.groups[&0].socket(0).unwrap();
-    assert!(rustix::io::fcntl_getfd(socket).unwrap().is_empty());
+    let mut saved = serde_json::to_value(&sockets).unwrap();
+    assert_eq!(sockets.descriptors().count(), 5);
     // As the start of another program leaves it.
     std::mem::forget(sockets);
-    let mut sockets = Sockets::adopt(serde_json::from_str(&saved).unwrap(), now).unwrap();
+    let mut sockets = Sockets::adopt(saved.clone()).unwrap();
     let socket = sockets.groups[&0].socket(0).unwrap();
     assert_eq!(
         rustix::io::fcntl_getfd(socket).unwrap(),
@@ -576,7 +575,8 @@ fn goes_on_in_the_next_program_where_it_was() {
     );
     assert!(change(&mut sockets, &config, 4).closing.is_empty());
 
-    let nonsense = saved.replace("\"wanted_len\":2", "\"wanted_len\":9");
-    let fault = Sockets::adopt(serde_json::from_str(&nonsense).unwrap(), now).err();
-    assert!(fault.is_some());
+    // Read again, the descriptors would be owned twice.
+    std::mem::forget(sockets);
+    saved["groups"]["0"]["wanted_len"] = 9.into();
+    assert!(Sockets::adopt(saved).is_err());
 }

@@ -1,5 +1,6 @@
 //! The table and the JSON of a made status.
 
+use config::failure::Failure;
 use supervisor::control::status::{GenerationStatus, State};
 
 use super::*;
@@ -119,9 +120,11 @@ fn status() -> Status {
                 .to_owned(),
         ),
         last_fault: Some(LastFault {
-            message: "`shop:app`: the module raised".to_owned(),
-            hint: Some("see the traceback".to_owned()),
-            detail: Some("Traceback ...".to_owned()),
+            failure: Failure {
+                message: "`shop:app`: the module raised".to_owned(),
+                hint: Some("see the traceback".to_owned()),
+                detail: Some("Traceback ...".to_owned()),
+            },
             age_s: 125,
         }),
     }

@@ -3,7 +3,7 @@
 //! Takes texts, gives HTML. Every text from outside goes through `escaped`.
 
 use super::MARK_NAME;
-use crate::fault::Failure;
+use config::failure::Failure;
 
 /// Whether the page may ask again by itself.
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -13,10 +13,10 @@ use telemetry::{Nanos, Stamp};
 use super::stream::Stream;
 use super::{FrameKind, HEADER_BYTES};
 use crate::bandwidth::BandwidthLimit;
-use crate::config::typed::Rate;
 use crate::exchange::stream::StreamShared;
 use crate::protocol::{Stop, Woken};
 use crate::response::ResponseHead;
+use config::typed::Rate;
 
 /// Largest payload of a frame that is sent: other streams have their turn after it.
 const FRAME_BYTES_MAX: u64 = 16 << 10;

@@ -8,9 +8,9 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 
 use super::{Data, Piece, Taken, WriterInner, WriterState};
-use crate::config::typed::Coding;
 use crate::response::compressor::EncodeStep;
 use crate::response::content_encoding::Treatment;
+use config::typed::Coding;
 
 /// Bodies given whole up to this size are compressed before their head leaves, and have a length; of
 /// larger ones this much decides whether compression is worth it. Bounds what waits compressed in memory.
