@@ -61,9 +61,6 @@ pub struct Asked {
     pub rate_legs: Vec<AskedLeg>,
     /// Connections at most.
     pub connections: usize,
-    /// Steps and ramps of the number of connections in use; empty: it stays the same.
-    #[serde(default)]
-    pub connections_legs: Vec<AskedLeg>,
     /// Requests in flight on each.
     pub in_flight: usize,
     /// Requests before a connection is closed; `None`: it is kept.

@@ -182,10 +182,7 @@ impl Bench<'_> {
             };
             for output in &self.options.outputs {
                 let text = (output.form)(&self.outcomes, title);
-                let written = text
-                    .map_err(|fault| message(&fault))
-                    .and_then(|text| output.place.write(&text));
-                messages.extend(written.err());
+                messages.extend(output.place.write(&text).err());
             }
         }
         let is_written = messages.is_empty();

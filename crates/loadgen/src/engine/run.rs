@@ -354,11 +354,6 @@ fn asked(plan: &Plan) -> Asked {
         rate: rate.map(|rate| rate.at(Nanos(u64::MAX))),
         rate_legs: rate.map(AskedLeg::all).unwrap_or_default(),
         connections: connections.len,
-        connections_legs: connections
-            .active
-            .as_ref()
-            .map(AskedLeg::all)
-            .unwrap_or_default(),
         in_flight: connections.in_flight,
         requests_each: connections.requests_each.map(Into::into),
         closing: connections.closing,

@@ -4,7 +4,6 @@
 
 use present::{BAD, Line, Look};
 
-use super::intervals::decoded;
 use crate::distribution::Summary;
 use crate::outcome::{Outcome, Second};
 
@@ -37,7 +36,10 @@ pub(super) fn percentiles(name: &str, index: usize, summary: &Summary) -> Vec<Li
 
 /// Quantile, seconds, and how many values lie beyond.
 fn quantiles(summary: &Summary) -> Vec<(f64, f64, f64)> {
-    let Some(histogram) = decoded(summary).filter(|histogram| !histogram.is_empty()) else {
+    let Some(histogram) = summary
+        .histogram()
+        .filter(|histogram| !histogram.is_empty())
+    else {
         return Vec::new();
     };
     let (first, last) = MAGNITUDES;

@@ -1,23 +1,18 @@
 //! What people and programs see of a run.
 //!
-//! Takes outcomes, gives text: a table for people, one page; JSON, CSV and HDR logs for
-//! programs. Pure: no file, no clock, no terminal. Whatever comes from outside (addresses, labels, texts of remarks)
+//! Takes outcomes, gives text: a table and a page for people, JSON for programs. Pure: no file, no clock, no terminal. Whatever comes from outside (addresses, labels, texts of remarks)
 //! is made harmless for terminals and pages on its way.
 
 mod curves;
 mod facts;
-mod intervals;
 mod page;
-mod rows;
 mod stored;
 mod table;
 
 use crate::distribution::Summary;
 use crate::outcome::Times;
 
-pub use intervals::hdr_log;
 pub use page::page;
-pub use rows::{csv, series_csv};
 pub use stored::{json, read_json};
 pub use table::{Tone, table};
 

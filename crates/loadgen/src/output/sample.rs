@@ -41,7 +41,6 @@ pub(super) fn empty() -> Outcome {
             rate: None,
             rate_legs: Vec::new(),
             connections: 64,
-            connections_legs: Vec::new(),
             in_flight: 1,
             requests_each: None,
             closing: Closing::Rst,

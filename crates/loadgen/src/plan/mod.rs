@@ -138,8 +138,6 @@ pub struct Arrival {
 pub struct Connections {
     /// At most so many at once, over all threads; at least 1.
     pub len: usize,
-    /// Of these so many are used as time goes on (closed loads only); `None`: all.
-    pub active: Option<Profile>,
     /// Requests in flight on each; more than 1 is pipelining.
     pub in_flight: usize,
     /// After so many requests a connection is closed and another one opened; `None`: it is kept.
@@ -319,17 +317,8 @@ impl Plan {
                 "connections are opened at a rate of more than nothing",
             ),
             (
-                connections.active.is_some() && !is_closed,
-                "only a closed load can use more and fewer connections over time",
-            ),
-            (
                 waits_for_all && !is_closed,
                 "only a closed load can begin to count when all connections are open",
-            ),
-            (
-                waits_for_all && connections.active.is_some(),
-                "connections that change over time need not ever be all open: begin to count \
-                 after a warm-up",
             ),
         ];
         let mut found = faults
@@ -430,10 +419,6 @@ mod tests {
             "",
         );
         check(|plan| plan.length.begin = Begin::AllOpen, "");
-        check(
-            |plan| plan.connections.active = Some(Profile::constant(1.0)),
-            "",
-        );
         check(|plan| plan.requests.push(sample_request(0)), "");
         check(
             |plan| {
@@ -518,15 +503,7 @@ mod tests {
     #[test]
     fn refuses_what_other_loads_cannot_do() {
         for load in [Load::Burst, open(Profile::constant(1.0))] {
-            let active = "only a closed load can use more and fewer connections";
             let begin = "only a closed load can begin to count";
-            check(
-                |plan| {
-                    plan.load = load.clone();
-                    plan.connections.active = Some(Profile::constant(1.0));
-                },
-                active,
-            );
             check(
                 |plan| {
                     plan.load = load;
@@ -535,17 +512,6 @@ mod tests {
                 begin,
             );
         }
-    }
-
-    #[test]
-    fn refuses_to_wait_for_connections_that_may_never_be_used() {
-        check(
-            |plan| {
-                plan.connections.active = Some(Profile::constant(1.0));
-                plan.length.begin = Begin::AllOpen;
-            },
-            "connections that change over time need not ever be all open",
-        );
     }
 
     #[test]

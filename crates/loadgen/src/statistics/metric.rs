@@ -5,7 +5,6 @@
 
 use std::fmt;
 
-use hdrhistogram::Histogram;
 use serde::Serialize;
 
 use super::unit::Unit;
@@ -293,7 +292,8 @@ pub(super) fn quantile(all: &Summary, percent: f64, missing: u64) -> Result<f64,
     {
         return Ok(us);
     }
-    let histogram = decoded(&all.hdr)
+    let histogram = all
+        .histogram()
         .ok_or_else(|| Unsaid("the file holds no histogram that can be read".into()))?;
     let rank = telemetry::nearest_rank(percent / 100.0, all.count + missing).min(all.count);
     let share = telemetry::share_of_rank(rank as f64 / all.count as f64, all.count);
@@ -312,13 +312,6 @@ fn stored(all: &Summary, percent: f64) -> Option<f64> {
         (99.99, all.p99_99_us),
     ];
     known.iter().find(|(known, _)| *known == percent)?.1
-}
-
-fn decoded(hdr: &str) -> Option<Histogram<u64>> {
-    use base64::Engine as _;
-    use hdrhistogram::serialization::Deserializer;
-    let bytes = base64::engine::general_purpose::STANDARD.decode(hdr).ok()?;
-    Deserializer::new().deserialize(&mut bytes.as_slice()).ok()
 }
 
 fn by_time(outcome: &Outcome, value: f64) -> Result<f64, Unsaid> {

@@ -25,7 +25,6 @@ pub(crate) fn sample() -> Plan {
         load: Load::Closed,
         connections: Connections {
             len: 1,
-            active: None,
             in_flight: 1,
             requests_each: None,
             closing: Closing::Rst,

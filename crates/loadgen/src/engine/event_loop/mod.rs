@@ -79,12 +79,8 @@ struct EventLoop<'a> {
     paused: VecDeque<(Stamp, u32)>,
     /// Places at a full queue, and when they try again.
     retrying: VecDeque<(Stamp, u32)>,
-    /// Closed loads: connections beyond those that are active.
-    resting: Vec<u32>,
     /// Places that have been begun at least once.
     begun: usize,
-    /// Closed loads: places that are used at this time.
-    active: usize,
     warm: usize,
     in_flight: u64,
     /// Requests in flight on a connection, at most.
@@ -142,9 +138,7 @@ impl<'a> EventLoop<'a> {
             idle: VecDeque::with_capacity(len),
             paused: VecDeque::new(),
             retrying: VecDeque::new(),
-            resting: Vec::new(),
             begun: 0,
-            active: len,
             warm: 0,
             in_flight: 0,
             depth: plan.connections.in_flight as u32,

@@ -151,12 +151,8 @@ impl EventLoop<'_> {
         }
         if !self.is_closed_load() {
             self.is_idle(place);
-        } else if (place as usize) < self.active {
-            if self.fill(place) {
-                self.todo.push_back(place);
-            }
-        } else if self.connections[place as usize].len == 0 {
-            self.resting.push(place);
+        } else if self.fill(place) {
+            self.todo.push_back(place);
         }
         self.settle_deadline(place);
         true

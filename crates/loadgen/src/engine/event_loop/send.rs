@@ -431,11 +431,7 @@ impl<'a> EventLoop<'a> {
                 self.is_idle(place);
             }
         } else if self.burst == Burst::None {
-            if (place as usize) < self.active {
-                self.todo.push_back(place);
-            } else {
-                self.resting.push(place);
-            }
+            self.todo.push_back(place);
         }
     }
 

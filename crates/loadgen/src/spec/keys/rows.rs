@@ -65,9 +65,9 @@ pub(super) const KEYS: &[Key] = crate::key_table! {
         }
     }
     Connections {
-        "connections" "Concurrent connections; also steps and ramps: `10..250:30s`" {
+        "connections" "Concurrent connections" {
             short: Some('c'), placeholder: "N", default: "50", example: "64",
-            doc: "A rate uses as many of them as it needs. A request that is due while all are busy waits; its latency includes the wait, and the result says so. Connections beyond a falling number stay open and unused."
+            doc: "A rate uses as many of them as it needs. A request that is due while all are busy waits; its latency includes the wait, and the result says so."
         }
         "pipeline" "Requests in flight on each connection" { placeholder: "N", default: "1" }
         "requests_per_connection" "Requests on a connection before it is closed and another one opened" {
