@@ -1,7 +1,7 @@
 //! Sets of runs beside each other: which is better, and what is noise.
 //!
-//! Takes sets of outcomes, gives a [`Comparison`] to the first set. Intervals come from whole runs, or from
-//! batches of seconds where there is one run a side; what they cannot carry is not said.
+//! Takes sets of outcomes, gives a [`Comparison`] to the first set. Intervals come from whole runs;
+//! what they cannot carry is not said.
 //!
 //! ```text
 //! sets ─► groups: runs that asked for the same ─► panels: groups of all sets beside each other
