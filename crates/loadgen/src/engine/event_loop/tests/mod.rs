@@ -2,7 +2,6 @@
 
 mod clock;
 mod hostile;
-mod timestamps;
 mod tls;
 
 use std::io::{Read, Write};
