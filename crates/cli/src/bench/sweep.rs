@@ -1,6 +1,6 @@
 //! `milepost bench sweep`: runs over a range of one number of the load.
 //!
-//! Takes flags, makes a run for each value and repetition, prints the table and its picture. 0: done. 2: wrong use, or
+//! Takes flags, makes a run for each value and repetition, prints the table. 0: done. 2: wrong use, or
 //! not a single request was answered.
 
 use std::thread;
@@ -185,8 +185,7 @@ fn show(options: &SweepOptions, runs: &[SweepRun]) -> Vec<Message> {
         .iter()
         .any(|output| output.place == Place::Stdout);
     if !options.is_quiet && !has_stdout {
-        let text = format!("{}\n{}", options.sweep.text(runs), chart.text());
-        messages.extend(message::result(&text).err());
+        messages.extend(message::result(&options.sweep.text(runs)).err());
     }
     messages
 }
