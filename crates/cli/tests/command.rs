@@ -184,7 +184,7 @@ fn refuses_a_load_with_every_fault_at_once() {
             "milepost: `--html`: `gone/a.html` cannot be written: its folder is not there",
             "milepost: `--repeat`: expected a count from 1 to 10000, found `0`",
             "milepost: `ftp://a/`: `ftp` is not spoken here",
-            "hint: http, https and http+unix are",
+            "hint: http and https are; `--unix PATH` names a unix socket",
             "milepost: `--connections`: expected a count from 1 to 4000000, found `none`",
             "milepost: `--seed`: constant arrivals have none",
             "hint: `--arrivals poisson` has gaps that come from a seed",

@@ -450,7 +450,7 @@ fn says_what_cannot_be_sent_or_read() {
 fn says_all_faults_at_once() {
     check_fault(
         "url=ftp://a/ | connections=0 | timeout=never | header=x | bad_clients=some",
-        "`ftp://a/`: `ftp` is not spoken here > http, https and http+unix are\n\
+        "`ftp://a/`: `ftp` is not spoken here > http and https are; `--unix PATH` names a unix socket\n\
          `--header`: expected a header as `Name: value`, found `x`\n\
          `--connections`: expected a count from 1 to 4000000, found `0`\n\
          `--timeout`: expected a time as `10s` or `500ms`, at most 30d, found `never`\n\

@@ -6,7 +6,7 @@ use super::Key;
 /// All keys, in the order of help texts within a topic.
 pub(super) const KEYS: &[Key] = crate::key_table! {
     Target {
-        "url" "Target: `http://host:port/path`, `https://...` or `http+unix://%2Fpath%2Fto%2Fsocket/path`" {
+        "url" "Target: `http://host:port/path` or `https://...`" {
             form: Argument, placeholder: "URL", example: "http://127.0.0.1:8000/",
             doc: "Every address of a host name has to be allowed; the first IPv4 address is used, or else the first one. Spaces and letters beyond ASCII have to be percent-encoded. A fragment is left out."
         }
