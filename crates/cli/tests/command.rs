@@ -143,7 +143,7 @@ fn prints_version_reference_and_completions_as_data() {
     assert!(bench.data.contains("\n### `connect_rate`\n"));
     for shell in ["bash", "zsh", "fish"] {
         let said = place.run(&format!("completions {shell}"));
-        let flags = ["accept-batch", "connect-rate", "kernel"];
+        let flags = ["accept-batch", "connect-rate", "poisson"];
         assert!(
             said.code == Some(0) && flags.iter().all(|flag| said.data.contains(flag)),
             "{shell}"
