@@ -99,14 +99,6 @@ pub(super) fn rates(name: &str, index: usize, runs_len: usize, outcome: &Outcome
     lines
 }
 
-/// Megabytes (of 1024 KB) that were read in each second.
-pub(super) fn bytes_read(name: &str, index: usize, outcome: &Outcome) -> Line {
-    let points = means(&outcome.series, |at| {
-        at.read_bytes as f64 / (1 << 20) as f64
-    });
-    line(name, index, run_look(index), points)
-}
-
 /// The mean over each step.
 fn means(series: &[Second], of: fn(&Second) -> f64) -> Vec<(f64, f64)> {
     let mean = |step: &[Second]| step.iter().map(of).sum::<f64>() / step.len() as f64;
