@@ -103,7 +103,8 @@ def test_the_json_has_the_documented_fields_and_no_other(files: Milepost, tmp_pa
 
 
 def test_the_page_tells_the_same(files: Milepost, tmp_path: Path) -> None:
-    done = bench(tmp_path, "-n", "300", "--label", "shop at noon", "--html", "run.html", files.url + "/1k.txt")
+    forms = ("--label", "shop at noon", "--html", "run.html")
+    done = bench(tmp_path, "-n", "300", *forms, files.url + "/1k.txt")
     files.count(300)
     # The compressed form of a histogram begins so in base64, whatever it holds.
     assert done.run["times"]["latency"]["hdr"].startswith("HISTF")
